@@ -1,20 +1,19 @@
 // Package bridge serves a fleet as an MCP server: its tools submit tasks, wait for them and return their
 // results, over standard input and output, streamable HTTP and the older SSE transport.
 //
-// The bridge is a client of the fleet: it sends each request with the caller's own token and keeps no task
-// state. The handle that execute_task returns for a long task is the task id, which is valid at any other
-// bridge, over HTTP and on the command line. The bridge keeps only the connections of clients that speak
-// the older protocol generation; a client whose bridge has ended is served by the next one without them.
+// The bridge is a client of the fleet. It sends each request with the caller's token and keeps no task state.
+// The handle that execute_task returns for a long task is the task id, which is valid at any other bridge,
+// over HTTP and on the command line. The only state is the sessions of clients that use an older revision of
+// the protocol. If a bridge ends, another one serves its clients without their sessions.
 //
-// The key types are Bridge, which is the process, and principal, which serves one token. Tenants never
-// share a principal.
+// The key types are Bridge, one for each process, and principal, one for each token. Tenants never share a
+// principal.
 package bridge
 
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -26,10 +25,17 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// Profiles: which tools a client gets.
+// A profile selects the tools that a client gets.
 const (
 	Full    = "full"
-	Compact = "compact" // search, execute, get: at most 1,500 tokens, whatever the size of the catalogue
+	Compact = "compact" // search_tools, execute_task and get_task, defined in at most 1,500 tokens
+)
+
+// Paths of the HTTP interface.
+const (
+	PathMCP  = "/mcp" // streamable HTTP, for all revisions of the protocol
+	PathSSE  = "/sse" // the transport of revision 2024-11-05
+	metadata = "/.well-known/oauth-protected-resource"
 )
 
 // Profiles returns the names of all profiles.
@@ -37,30 +43,31 @@ func Profiles() []string { return []string{Full, Compact} }
 
 // Options configure a Bridge. Fleet.URL is required.
 type Options struct {
-	// Fleet is the address of the fleet. Its Token is the caller's on standard input and output. Over HTTP
-	// it is not used: each request carries its caller's token.
+	// Fleet is the address of the fleet. Its Token is used for the client on standard input and output. Over
+	// HTTP, each request carries its caller's token instead.
 	Fleet   client.Options
 	Version string // of the program
-	Profile string // of clients that do not ask for one; default Full
+	Profile string // for clients that do not ask for one; default Full
 
-	Wait      time.Duration // execute_task returns a handle after this; default 25 s
-	MaxWait   time.Duration // a longer wait_ms is shortened to this; default 45 s: many clients time out after 60
-	MaxOutput int           // bytes of one answer; the rest is linked to; default 20,000
+	Wait      time.Duration // time until execute_task returns a handle; default 25 s
+	MaxWait   time.Duration // longest wait_ms; default 45 s, because many clients time out after 60 s
+	MaxOutput int           // bytes of one result; longer parts become resource links; default 20,000
 
 	Limits Limits
-	// Hosts and Origins are accepted in these headers, besides IP addresses, loopback names and the
-	// address itself.
-	Hosts, Origins []string
-	// AuthServers are the OAuth servers that issue tokens of this fleet, for clients that look for them.
+	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
+	Hosts []string
+	// Origins are the web origins whose pages may send requests, besides that of this server.
+	Origins []string
+	// AuthServers are the OAuth servers that issue this fleet's tokens. Clients read them from the metadata.
 	AuthServers []string
 
-	Log *slog.Logger // default: nothing is logged
+	Log *slog.Logger // nil logs nothing
 }
 
-// Limits bound the requests of each tenant over HTTP. Zero fields have the defaults.
+// Limits bound the requests of each tenant over HTTP. A zero field means the default.
 type Limits struct {
 	Rate       int   // requests per second; default 500
-	Concurrent int   // requests in progress, without idle streams; default 512
+	Concurrent int   // requests in progress, not counting idle streams; default 512
 	Body       int64 // bytes of a request body; default 4 MiB
 }
 
@@ -68,26 +75,26 @@ type Limits struct {
 type Bridge struct {
 	o        Options
 	instance string // prefix of the ids of sessions that this bridge created
-	// of the bridge itself. Once it ends, waiting calls return with what they have
+	// stopping ends when the bridge closes. Calls that wait then return with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
-	// of the bridge itself. Once it ends, streams end
-	streams  context.Context //nolint:containedctx // the lifetime of the value itself
-	hangUp   context.CancelFunc
-	inFlight inFlight
-	verify   chan struct{} // bounds the tokens that are verified at once
+	// streams ends once the calls have returned. Streams end with it.
+	streams    context.Context //nolint:containedctx // the lifetime of the value itself
+	endStreams context.CancelFunc
+	inFlight   inFlight
+	verify     chan struct{} // bounds how many tokens are verified at once
 
 	needToken atomic.Bool // refuse requests without a token, even if the fleet would accept them
 
-	extend extension // zero but in tests
+	extend extension // used only in tests
 
 	mu         sync.Mutex
 	principals map[[32]byte]*principal // by the hash of the token
 	limits     map[string]*tenantLimit
 }
 
-// extension adds to the MCP servers of a bridge. The conformance tests use it: the protocol's suite expects
-// tools that a fleet does not have.
+// extension changes the MCP servers of a bridge. The conformance tests use it, because the protocol's test suite
+// expects tools that a fleet does not have.
 type extension struct {
 	options func(*mcp.ServerOptions)
 	server  func(*mcp.Server)
@@ -114,46 +121,28 @@ func New(o Options) *Bridge {
 		}}
 	}
 	b := &Bridge{
-		o: o, instance: newInstance(), verify: make(chan struct{}, 16),
+		o: o, instance: rand.Text()[:8] + "-", verify: make(chan struct{}, 16),
 		principals: map[[32]byte]*principal{}, limits: map[string]*tenantLimit{},
 	}
 	b.stopping, b.stop = context.WithCancel(context.Background())
-	b.streams, b.hangUp = context.WithCancel(context.Background())
+	b.streams, b.endStreams = context.WithCancel(context.Background())
 	return b
 }
 
 // closeTimeout bounds how long Close waits for calls in progress.
 const closeTimeout = 5 * time.Second
 
-// Close refuses further calls, lets waiting calls return with what they have, and then ends all streams.
+// Close refuses further calls, makes waiting calls return with what they have, and then ends all streams.
 func (b *Bridge) Close() {
 	b.stop()
 	select {
 	case <-b.inFlight.idle():
 	case <-time.After(closeTimeout):
 	}
-	b.hangUp()
+	b.endStreams()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.principals {
 		p.close()
 	}
-}
-
-// ServeStdio serves one client on a pair of streams until the client closes them or ctx ends. Tasks
-// continue. It returns a *client.APIError if the fleet refuses the token.
-func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	p, err := b.newPrincipal(ctx, b.o.Fleet.Token)
-	if err != nil {
-		return err
-	}
-	if err := p.identify(ctx); err != nil {
-		if _, refused := errors.AsType[*client.APIError](err); refused {
-			return err
-		}
-		b.o.Log.WarnContext(ctx, "fleet not reached yet", "error", err)
-		p.scopes = []string{scopeSubmit, scopeRead} // offer these tools; the fleet checks each call
-	}
-	defer p.close()
-	return p.server(b.o.Profile).Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 }

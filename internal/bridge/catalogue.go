@@ -15,17 +15,17 @@ import (
 
 type noIn struct{}
 
-// listOfNames is an object around a list, because the older revisions require structured content to be an
-// object. The text of the answer is the bare list.
+// listOfNames wraps a list in an object, because older revisions require structured content to be an object. The
+// text of the result is the bare list.
 type listOfNames struct {
 	Result []string `json:"result"`
 }
 
-func namesAnswer(names []string) *answer {
+func namesResult(names []string) *result {
 	if names == nil {
 		names = []string{}
 	}
-	return &answer{out: listOfNames{names}, text: names}
+	return &result{out: listOfNames{names}, text: names}
 }
 
 type serverIn struct {
@@ -40,12 +40,12 @@ type searchIn struct {
 }
 
 const (
-	maxQueries      = 20 // of one search; the fleet has the same limit
+	maxQueries      = 20 // limit of queries in one search, as in the fleet
 	maxResults      = 50
-	resultsPerQuery = 10 // by default
+	resultsPerQuery = 10 // default
 )
 
-// queries returns the queries of a search.
+// list returns the queries of a search.
 func (in searchIn) list() ([]string, error) {
 	if in.Queries == nil {
 		in.Queries = []string{in.Query}
@@ -63,22 +63,21 @@ func (in searchIn) list() ([]string, error) {
 	return in.Queries, nil
 }
 
-// toolFound is a tool in the answer of search_tools, at the levels description and full.
+// toolFound is a tool in the result of search_tools, at the levels description and full.
 type toolFound struct {
 	Description string `json:"description,omitempty"`
 	Code        string `json:"code,omitempty"`
 }
 
-// searchNote says how certain a search is. It is listed beside the servers, under a name that no server can
-// have.
+// searchNote says how certain a search is. In the result it stands beside the servers, under searchKey.
 type searchNote struct {
 	Confidence     float64            `json:"confidence" jsonschema:"0 to 1, of the least certain query; low: perhaps no tool fits"`
 	UnmatchedTerms []string           `json:"unmatched_terms" jsonschema:"words of the queries that occur in no tool"`
-	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"with queries: each one, with its tools as server/tool, best first"`
+	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"if queries was given: each query with its tools as server/tool, best first"`
 	Degraded       string             `json:"degraded,omitempty" jsonschema:"why the search did without the configured embeddings"`
 }
 
-// noteOf summarises the queries of a search; perQuery lists each of them as well.
+// noteOf summarises the queries of a search. With perQuery it also lists each query.
 func noteOf(found client.ToolSearch, perQuery bool) searchNote {
 	n := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
 	for i, q := range found.Queries {
@@ -97,6 +96,7 @@ func noteOf(found client.ToolSearch, perQuery bool) searchNote {
 	return n
 }
 
+// searchKey is a name that no server can have.
 const searchKey = "_search"
 
 func searchSchema() *jsonschema.Schema {
@@ -110,51 +110,41 @@ func (ts *toolSet) addCatalogue() {
 	addTool(ts, tool{
 		name: "list_servers", title: "List servers", scope: scopeRead, hints: readsOnly, out: schemaOf[listOfNames](),
 		text: "The servers whose tools programs can call.",
-	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
+	}, func(ctx context.Context, c *call, _ noIn) (*result, error) {
 		servers, _, err := c.catalogue(ctx, "")
-		return namesAnswer(servers), err
+		return namesResult(servers), err
 	})
 	addTool(ts, tool{
-		name:  "get_server_tools",
-		title: "List a server's tools",
-		scope: scopeRead,
-		hints: readsOnly,
-		out:   schemaOf[listOfNames](),
-		text:  "The tools of one server. In a program: from servers.SERVER import TOOL.",
-	}, func(ctx context.Context, c *call, in serverIn) (*answer, error) {
+		name: "get_server_tools", title: "List a server's tools", scope: scopeRead, hints: readsOnly,
+		out:  schemaOf[listOfNames](),
+		text: "The tools of one server. In a program: from servers.SERVER import TOOL.",
+	}, func(ctx context.Context, c *call, in serverIn) (*result, error) {
 		if in.ServerName == "" {
 			return nil, badArgument("server_name is empty")
 		}
 		_, tools, err := c.catalogue(ctx, in.ServerName)
-		return namesAnswer(tools[in.ServerName]), err
+		return namesResult(tools[in.ServerName]), err
 	})
 	addTool(ts, tool{
-		name:  "list_available_tools",
-		title: "List all tools",
-		scope: scopeRead,
-		hints: readsOnly,
-		out:   schemaOf[map[string][]string](),
-		text:  "The names of all tools, by server. With many of them, search_tools is cheaper.",
-	}, func(ctx context.Context, c *call, _ noIn) (*answer, error) {
+		name: "list_available_tools", title: "List all tools", scope: scopeRead, hints: readsOnly,
+		out:  schemaOf[map[string][]string](),
+		text: "The names of all tools, by server. With many of them, search_tools is cheaper.",
+	}, func(ctx context.Context, c *call, _ noIn) (*result, error) {
 		_, tools, err := c.catalogue(ctx, "")
-		return &answer{out: tools}, err
+		return &result{out: tools}, err
 	})
 	t := tool{
-		name:    "search_tools",
-		title:   "Search tools",
-		scope:   scopeRead,
-		compact: true,
-		hints:   readsOnly,
-		out:     searchSchema(),
+		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: readsOnly,
+		out: searchSchema(),
 		text: "Find the few tools for a task, by server. queries, one for each step, finds more than one query " +
-			"for all. " +
-			"detail_level name gives names, description a line each with the signature, full also the import and the " +
-			"parameters. _search says how certain the search is and, with queries, which tools belong to which.",
+			"for all. detail_level name gives names, description a line each with the signature, full also the " +
+			"import and the parameters. _search says how certain the search is and, with queries, which tools " +
+			"belong to which.",
 	}
 	if ts.profile == Compact {
 		t.text = "Find the few tools for a task. detail_level: name, description, full."
 	}
-	addTool(ts, t, func(ctx context.Context, c *call, in searchIn) (*answer, error) { return c.search(ctx, in) })
+	addTool(ts, t, func(ctx context.Context, c *call, in searchIn) (*result, error) { return c.search(ctx, in) })
 }
 
 // catalogue returns the servers, in order, and the tools of each that a program may call.
@@ -176,14 +166,14 @@ func (c *call) catalogue(ctx context.Context, server string) (servers []string, 
 	return servers, tools, nil
 }
 
-func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
+func (c *call) search(ctx context.Context, in searchIn) (*result, error) {
 	level := client.Detail(in.DetailLevel)
 	switch level {
 	case "":
 		level = client.DetailName
 	case client.DetailName, client.DetailDescription, client.DetailFull:
 	default:
-		return nil, badArgument("detail_level %q must be one of name, description, full", in.DetailLevel)
+		return nil, badArgument("unknown detail_level %q: want one of name, description, full", in.DetailLevel)
 	}
 	if in.MaxResults < 0 || in.MaxResults > maxResults {
 		return nil, badArgument("max_results must be from 1 to %d", maxResults)
@@ -209,7 +199,7 @@ func (c *call) search(ctx context.Context, in searchIn) (*answer, error) {
 		}
 	}
 	out[searchKey] = noteOf(found, in.Queries != nil)
-	return &answer{out: out}, nil
+	return &result{out: out}, nil
 }
 
 // describe returns a tool in the form in which a program calls it.

@@ -18,12 +18,12 @@ type Checked struct {
 	Tool    string          `json:"tool"`
 	OK      bool            `json:"ok"`
 	MS      float64         `json:"ms"`
-	Message string          `json:"message"`          // a summary of the answer, or what is wrong
+	Message string          `json:"message"`          // a summary of the result, or what is wrong
 	Args    json.RawMessage `json:"args,omitempty"`   // of the call
-	Answer  json.RawMessage `json:"answer,omitempty"` // the structured content
+	Answer  json.RawMessage `json:"answer,omitempty"` // the result's structured content
 }
 
-// probe is one call of a tool, and the test of its answer. A later probe may use what an earlier one found.
+// probe is one call of a tool, and the test of its result. A later probe may use what an earlier one found.
 type probe struct {
 	tool string
 	args func(*findings) map[string]any
@@ -71,7 +71,7 @@ func probes() []probe {
 			func(*findings) map[string]any { return map[string]any{"state_file": checkFile} },
 			func(f *findings, a map[string]any) (string, bool) {
 				data, _ := a["data"].(map[string]any)
-				if !f.saved { // only get_state is being checked
+				if !f.saved { // save_state was not called or failed
 					return fmt.Sprintf("exists: %v", a["exists"]), data != nil
 				}
 				return fmt.Sprintf("the mark %v", data["mark"]), data["mark"] == f.mark
@@ -105,8 +105,8 @@ func probes() []probe {
 	}
 }
 
-// Check starts a bridge with the given options and calls its tools as an MCP client does: the named ones, or
-// all. It passes each outcome to report. The error is that the bridge could not be reached.
+// Check starts a bridge and calls its tools as an MCP client does. tools are their names; none means all. Check
+// passes each outcome to report. It returns an error if it cannot connect to the bridge.
 func Check(ctx context.Context, o Options, tools []string, report func(Checked)) error {
 	b := New(o)
 	defer b.Close()
@@ -114,7 +114,7 @@ func Check(ctx context.Context, o Options, tools []string, report func(Checked))
 	fromServer, out := io.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- b.ServeStdio(ctx, in, out); _ = out.Close() }() // ends with the pipes
-	defer func() { _, _ = toServer.Close(), fromServer.Close() }()        // pipes do not fail
+	defer func() { _, _ = toServer.Close(), fromServer.Close() }()        // closing a pipe does not fail
 	c := mcp.NewClient(&mcp.Implementation{Name: "codefleet mcp test", Version: "1"}, nil)
 	session, err := c.Connect(ctx, &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
 	if err != nil {
@@ -125,7 +125,7 @@ func Check(ctx context.Context, o Options, tools []string, report func(Checked))
 			return err
 		}
 	}
-	defer func() { _ = session.Close() }() // all answers have arrived
+	defer func() { _ = session.Close() }() // all results have arrived
 	f := findings{mark: rand.Text()}
 	for _, p := range probes() {
 		if len(tools) == 0 || slices.Contains(tools, p.tool) {
@@ -149,13 +149,13 @@ func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings)
 	c := Checked{Tool: p.tool}
 	r, err := session.CallTool(ctx, &mcp.CallToolParams{Name: p.tool, Arguments: args})
 	c.MS = float64(time.Since(begun).Microseconds()) / 1000
-	c.Args, _ = json.Marshal(args) // strings and maps
+	c.Args, _ = json.Marshal(args) // strings and maps cannot fail
 	if err != nil {
 		c.Message = err.Error()
 		return c
 	}
 	content, _ := r.StructuredContent.(map[string]any)
-	c.Answer, _ = json.Marshal(content) // decoded JSON
+	c.Answer, _ = json.Marshal(content) // decoded JSON cannot fail
 	if r.IsError {
 		c.Message = fmt.Sprint(content["error"])
 		return c

@@ -14,14 +14,14 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// taskIn is the arguments that execute_task and submit_task share.
+// taskIn are the arguments that execute_task and submit_task share.
 type taskIn struct {
 	TaskDescription string          `json:"task_description,omitempty" jsonschema:"what to do, in words; the fleet writes the program"`
 	Code            string          `json:"code,omitempty" jsonschema:"Python to run instead; the value of the last expression, or of the variable result, comes back as result"`
-	Verbose         bool            `json:"verbose,omitempty" jsonschema:"also return the program, the tools it was offered and where time went"`
+	Verbose         bool            `json:"verbose,omitempty" jsonschema:"also return the program, the tools it was offered and timings"`
 	Inputs          json.RawMessage `json:"inputs,omitempty" jsonschema:"any JSON value; the program's variable inputs"`
 	Session         string          `json:"session,omitempty" jsonschema:"session that the task belongs to"`
-	Workspace       string          `json:"workspace,omitempty" jsonschema:"whose files are at /workspace; default main"`
+	Workspace       string          `json:"workspace,omitempty" jsonschema:"workspace whose files are at /workspace; default main"`
 	Tools           []string        `json:"tools,omitempty" jsonschema:"the only tools the program may call: server/tool or server/*"`
 	Files           []taskFile      `json:"files,omitempty" jsonschema:"files placed in the workspace first"`
 	Artifacts       []string        `json:"artifacts,omitempty" jsonschema:"glob patterns of files to return"`
@@ -40,7 +40,7 @@ type executeIn struct {
 	WaitMS *int `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end before returning a handle; default 25000, at most 45000"`
 }
 
-// compactIn is the arguments of execute_task in the compact profile.
+// compactIn are the arguments of execute_task in the compact profile.
 type compactIn struct {
 	TaskDescription string          `json:"task_description,omitempty" jsonschema:"what to do, in words"`
 	Code            string          `json:"code,omitempty" jsonschema:"or Python to run; last expression = result"`
@@ -57,35 +57,28 @@ func (ts *toolSet) addExecute() {
 		name: "execute_task", title: "Execute a task", scope: scopeSubmit, compact: true, submits: true,
 		hints: anyEffect, out: schemaOf[taskOut](),
 		text: "Run Python in a sandbox, or have a program written for a task in words. Files under /workspace stay " +
-			"from task to task; `from servers.SERVER import TOOL` calls a tool. Answers when the program has " +
-			"ended, or " +
-			"within wait_ms with a task_id and the status queued or running: then call get_task.",
+			"from task to task; `from servers.SERVER import TOOL` imports a tool. Returns when the program has " +
+			"ended, or within wait_ms with a task_id and the status queued or running: then call get_task.",
 	}
 	if ts.profile == Compact {
 		t.text = "Run Python, or a task in words, in a sandbox; /workspace stays. `from servers.S import T` " +
-			"calls a tool. " +
-			"Status running: call get_task."
-		addTool(ts, t, func(ctx context.Context, c *call, in compactIn) (*answer, error) {
+			"imports a tool. If the status is running, call get_task."
+		addTool(ts, t, func(ctx context.Context, c *call, in compactIn) (*result, error) {
 			task := taskIn{TaskDescription: in.TaskDescription, Code: in.Code, Inputs: in.Inputs, Session: in.Session}
 			return c.execute(ctx, task, in.WaitMS)
 		})
 		return
 	}
-	addTool(ts, t, func(ctx context.Context, c *call, in executeIn) (*answer, error) {
+	addTool(ts, t, func(ctx context.Context, c *call, in executeIn) (*result, error) {
 		return c.execute(ctx, in.taskIn, in.WaitMS)
 	})
-	// It does not set submits: its caller wants the handle, and a client that drives a task of the extension
-	// would wait for the end.
+	// It does not set submits. Its caller wants the handle, but a client that gets a task of the extension
+	// waits for the end.
 	addTool(ts, tool{
-		name:  "submit_task",
-		title: "Submit a task",
-		scope: scopeSubmit,
-		hints: anyEffect,
-		out:   schemaOf[taskOut](),
-		text: "As execute_task, but answers at once with the task_id: for work that takes long, or several " +
-			"tasks side " +
-			"by side. Read the end with get_task.",
-	}, func(ctx context.Context, c *call, in taskIn) (*answer, error) { return c.execute(ctx, in, new(0)) })
+		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anyEffect, out: schemaOf[taskOut](),
+		text: "Like execute_task, but returns the task_id at once: for work that takes long, or several tasks " +
+			"side by side. Read the end with get_task.",
+	}, func(ctx context.Context, c *call, in taskIn) (*result, error) { return c.execute(ctx, in, new(0)) })
 }
 
 // submission returns the task as the fleet expects it.
@@ -113,16 +106,14 @@ func (in taskIn) submission() (client.Submission, error) {
 }
 
 const (
-	// modern is the first revision of the protocol without sessions.
-	modern = "2026-07-28"
-	// shortTask is how long a task may take before a client of the extension gets the task instead.
+	// shortTask is how long a task may take before a client of the extension gets the task instead of the result.
 	shortTask = time.Second
 	// cleanupTimeout bounds the requests that follow a cancelled call.
 	cleanupTimeout = 10 * time.Second
 )
 
-// execute submits a task and waits for its end, for as long as the caller's client is sure to wait.
-func (c *call) execute(ctx context.Context, in taskIn, waitMS *int) (*answer, error) {
+// execute submits a task and waits for its end, but not longer than the client can be expected to wait.
+func (c *call) execute(ctx context.Context, in taskIn, waitMS *int) (*result, error) {
 	s, err := in.submission()
 	if err != nil {
 		return nil, err
@@ -136,31 +127,31 @@ func (c *call) execute(ctx context.Context, in taskIn, waitMS *int) (*answer, er
 	}
 	var got partial
 	end, o := c.begun.Add(wait), viewOptions{verbose: in.Verbose}
-	if id := c.req.Params.RequestState; id != "" { // the call repeats one that asked the user
+	if id := c.req.Params.RequestState; id != "" { // the call brings the user's responses
 		return c.continueTask(ctx, id, &got, end, o)
 	}
 	rec, err := c.run(ctx, s, wait, &got)
-	var a *answer
+	var r *result
 	switch {
 	case err != nil:
 	case c.returnTask && !rec.Status.Terminal():
 		state := c.pendingTask(rec, canElicit(c.req))
 		state.InputRequests = nil // tasks/get returns them
-		return &answer{task: &state}, nil
+		return &result{task: &state}, nil
 	default:
-		a, err = c.askThenView(ctx, rec, &got, end, o, nil)
+		r, err = c.askThenView(ctx, rec, &got, end, o, nil)
 	}
 	if ctx.Err() != nil {
 		c.cancelTask(ctx, s)
 		return nil, context.Cause(ctx)
 	}
-	return a, err
+	return r, err
 }
 
-// continueTask applies the user's decisions about a task's calls, and waits on for the task.
+// continueTask applies the user's decisions about a task's calls, and continues to wait for the task.
 func (c *call) continueTask(
 	ctx context.Context, id string, got *partial, end time.Time, o viewOptions,
-) (*answer, error) {
+) (*result, error) {
 	undecided, err := c.applyResponses(ctx, id)
 	if err != nil {
 		return nil, err
@@ -188,15 +179,15 @@ func (c *call) run(ctx context.Context, s client.Submission, wait time.Duration,
 	return rec, err
 }
 
-// submit submits s and returns its record once the task has ended or waits for approval, after wait, or
-// when the bridge stops.
+// submit submits s. It returns the record once the task has ended or waits for approval, after wait, or when the
+// bridge stops.
 func (c *call) submit(ctx context.Context, s client.Submission, wait time.Duration) (client.Record, error) {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(c.b.stopping, stop)()
 	end := time.Now().Add(wait)
 	rec, err := c.fleet.SubmitForApproval(waiting, s, wait)
-	// An ingest process that stops returns early; wait on at another one.
+	// An ingest process that drains returns early. Then wait at another one.
 	for err == nil && !rec.Status.Terminal() && len(pendingExcept(rec, nil)) == 0 && time.Now().Before(end) {
 		var next client.Record
 		if next, err = c.fleet.WaitForApproval(waiting, rec.TaskID, time.Until(end)); err == nil {
@@ -209,32 +200,32 @@ func (c *call) submit(ctx context.Context, s client.Submission, wait time.Durati
 	return rec, err
 }
 
-// cancelTask cancels the task of a call that the client has cancelled. If the client only disconnected, the
-// task continues: the client may come back for it.
+// cancelTask cancels the task of a call that the client has cancelled. If the client only disconnected, the task
+// continues, because the client may come back for it.
 func (c *call) cancelTask(ctx context.Context, s client.Submission) {
 	if !cancelled(ctx, c.req) {
 		return
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer stop()
-	rec, err := c.fleet.Submit(ctx, s) // find the task by its idempotency key, whether it was submitted or not
+	rec, err := c.fleet.Submit(ctx, s) // finds the task by its idempotency key, or creates it
 	if err == nil {
 		_, err = c.fleet.Cancel(ctx, rec.TaskID)
 	}
 	if err != nil {
-		c.b.o.Log.WarnContext(ctx, "task of a cancelled call not cancelled", "task_id", rec.TaskID, "error", err)
+		c.b.o.Log.WarnContext(ctx, "cancelling the task of a cancelled call failed", "task_id", rec.TaskID, "error", err)
 	}
 }
 
-// cancelled reports whether the client cancelled the call, rather than disconnected: the SDK gives a cause
-// in all other cases. Over HTTP, the modern protocol cancels by closing the connection, which cannot be told
-// from a lost one.
+// cancelled reports whether the client cancelled the call rather than disconnected. In all cases but the first,
+// the SDK sets another cause. Revisions from modern on cancel over HTTP by closing the connection, which looks like
+// a lost connection.
 func cancelled(ctx context.Context, req *mcp.CallToolRequest) bool {
-	return context.Cause(ctx) == context.Canceled && //nolint:errorlint // a cause that wraps it is another one
+	return context.Cause(ctx) == context.Canceled && //nolint:errorlint // a cause that wraps it means another end
 		(!remote(req.Extra) || req.ProtocolVersion() < modern)
 }
 
-// wait returns how long a call may take, from its argument in milliseconds or by default.
+// wait returns how long a call may wait: its argument in milliseconds, at most MaxWait, or the default.
 func (c *call) wait(ms *int, byDefault time.Duration) (time.Duration, error) {
 	if ms == nil {
 		return byDefault, nil

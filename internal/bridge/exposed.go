@@ -14,31 +14,31 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Functions that processes of a tenant register with ToolInfo.Expose become tools of the bridge for that
-// tenant, in the full profile: SERVER__TOOL. Each call is a task whose program is that one call. So it is
-// subject to all that applies to tool calls (allow-lists, budgets, policy, approval, audit), may take long,
-// and is listed among the tasks.
+// This file makes exposed tools, which a tenant's processes register with ToolInfo.Expose, tools of the bridge for
+// that tenant: SERVER__TOOL, in the full profile. Each call is a task whose program makes that one call. So all
+// rules for tool calls apply (allow-lists, budgets, policy, approval, audit), the call may take long, and the task
+// is listed.
 
-// Limits of exposed tools, and how fresh the list of them is.
 const (
-	maxExposed       = 100
-	maxExposedName   = 64 // clients refuse longer names
-	maxExposedTitle  = 200
-	maxExposedText   = 2000
-	maxExposedSchema = 32 << 10
-	exposedTTL       = time.Second
-	exposedTimeout   = 2 * time.Second
+	maxExposed       = 100      // tools
+	maxExposedName   = 64       // bytes; clients refuse longer names
+	maxExposedTitle  = 200      // bytes
+	maxExposedText   = 2000     // bytes
+	maxExposedSchema = 32 << 10 // bytes
+
+	exposedTTL     = time.Second     // the list is read again after this
+	exposedTimeout = 2 * time.Second // limit of reading the list
 )
 
-// exposedTools are the exposed tools that one MCP server has.
+// exposedTools are the exposed tools of one MCP server.
 type exposedTools struct {
 	*toolSet
 	mu     sync.Mutex
-	read   time.Time
-	hashes map[string]string // of the definitions, by the tool's name here
+	read   time.Time         // last time that sync read the list
+	hashes map[string]string // hashes of the definitions, by the tool's name in the bridge
 }
 
-// addExposed keeps the tools of the server equal to those that the tenant's processes expose.
+// addExposed keeps the server's exposed tools equal to those that the tenant's processes expose.
 func (ts *toolSet) addExposed() {
 	if !ts.may(scopeRead) || !ts.may(scopeSubmit) {
 		return
@@ -55,7 +55,7 @@ func (ts *toolSet) addExposed() {
 	})
 }
 
-// sync reads the exposed tools from the fleet. If that fails, the tools do not change.
+// sync reads the exposed tools from the fleet. If that fails, the server's tools do not change.
 func (e *exposedTools) sync(ctx context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,17 +92,17 @@ func (e *exposedTools) sync(ctx context.Context) {
 func (e *exposedTools) expose(name string, t client.Tool, current map[string]bool) error {
 	switch {
 	case current[name]:
-		return fmt.Errorf("the name %s is taken by another tool", name)
+		return fmt.Errorf("another tool has the name %s", name)
 	case len(current) == maxExposed:
-		return fmt.Errorf("more than %d tools", maxExposed)
+		return fmt.Errorf("the limit of %d exposed tools is reached", maxExposed)
 	case len(name) > maxExposedName:
-		return fmt.Errorf("its name has %d bytes, more than %d", len(name), maxExposedName)
+		return fmt.Errorf("its name is %d bytes; the limit is %d", len(name), maxExposedName)
 	case len(t.InputSchema) > maxExposedSchema:
-		return fmt.Errorf("its schema has %d bytes, more than %d", len(t.InputSchema), maxExposedSchema)
+		return fmt.Errorf("its schema is %d bytes; the limit is %d", len(t.InputSchema), maxExposedSchema)
 	case e.hashes[name] == t.Hash:
 		return nil
 	}
-	h := func(ctx context.Context, c *call) (*answer, error) { return c.callExposed(ctx, t) }
+	h := func(ctx context.Context, c *call) (*result, error) { return c.callExposed(ctx, t) }
 	if err := addChecked(e.server, definition(name, t), e.toolHandler(h)); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (e *exposedTools) expose(name string, t client.Tool, current map[string]boo
 	return nil
 }
 
-// addChecked returns an error where the SDK panics: for a definition that it does not accept.
+// addChecked adds a tool. It returns an error for an invalid definition, for which the SDK panics.
 func addChecked(s *mcp.Server, t *mcp.Tool, h mcp.ToolHandler) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -130,38 +130,36 @@ func definition(name string, t client.Tool) *mcp.Tool {
 	}
 	if a := t.Annotations; a != nil {
 		d.Annotations = &mcp.ToolAnnotations{
-			ReadOnlyHint:    a.ReadOnly,
-			IdempotentHint:  a.Idempotent,
-			DestructiveHint: a.Destructive,
-			OpenWorldHint:   a.OpenWorld,
+			ReadOnlyHint: a.ReadOnly, IdempotentHint: a.Idempotent,
+			DestructiveHint: a.Destructive, OpenWorldHint: a.OpenWorld,
 		}
 	}
 	return d
 }
 
-// callExposed runs the task that calls t. The answer is the tool's result; if the task failed or has not
-// ended, the answer is the task.
-func (c *call) callExposed(ctx context.Context, t client.Tool) (*answer, error) {
+// callExposed runs the task that calls t. It returns the tool's result, or the task if that failed or has not
+// ended.
+func (c *call) callExposed(ctx context.Context, t client.Tool) (*result, error) {
 	args := c.req.Params.Arguments
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(args, &object); err != nil || object == nil {
-		return nil, badArgument("arguments: not an object")
+		return nil, badArgument("arguments must be an object")
 	}
-	a, err := c.execute(ctx, taskIn{
+	r, err := c.execute(ctx, taskIn{
 		Code: fmt.Sprintf("from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(%q, %q, inputs)\n",
 			t.Server, t.Name),
 		Inputs: args,
 		Tools:  []string{t.ID},
 	}, nil)
-	if err != nil || a.value == nil {
-		return a, err
+	if err != nil || r.value == nil {
+		return r, err
 	}
-	a.out, a.text = a.value, a.value
-	if json.Unmarshal(a.value, &object) != nil || object == nil {
-		a.out = map[string]any{"result": a.value}
+	r.out, r.text = r.value, r.value
+	if json.Unmarshal(r.value, &object) != nil || object == nil {
+		r.out = map[string]any{"result": r.value}
 	}
-	return a, nil
+	return r, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,17 +43,16 @@ func (p *partial) reset() {
 	p.stage, p.skipped = "", false
 }
 
-// A peek collects the output so far of a running task, without waiting for more. These bound it: the time
-// until the first event, between events, and in all.
+// A peek collects the output so far of a running task, without waiting for more.
 const (
-	peekFirst = 150 * time.Millisecond
-	peekNext  = 50 * time.Millisecond
-	peekTotal = 500 * time.Millisecond
+	peekFirst = 150 * time.Millisecond // limit until the first event
+	peekNext  = 50 * time.Millisecond  // limit between events
+	peekTotal = 500 * time.Millisecond // limit in all
 )
 
-// follow returns the record of a task once it has ended, or after wait, and collects its output so far in
-// got. It reports each stage to a client that asked for progress. It stops waiting when a call of the task
-// waits for approval, other than the skipped ones.
+// follow returns the record of a task once it has ended, or after wait, and collects its output so far in got. It
+// reports each stage to a client that asked for progress. It stops waiting when a call of the task waits for
+// approval, unless skip lists the call.
 func (c *call) follow(
 	ctx context.Context, id string, wait time.Duration, got *partial, skip ...string,
 ) (client.Record, error) {
@@ -63,7 +63,7 @@ func (c *call) follow(
 	if len(pendingExcept(rec, skip)) > 0 {
 		wait = 0
 	}
-	got.reset() // Watch repeats the events from the first one
+	got.reset() // Watch begins with the first event
 	watching, stop := context.WithTimeout(ctx, max(wait, peekTotal))
 	defer stop()
 	defer context.AfterFunc(c.b.stopping, stop)()
@@ -79,7 +79,7 @@ func (c *call) follow(
 		progress.report(watching, e)
 		if wait <= peekTotal {
 			peek.Reset(peekNext)
-		} else if e.Stage == "approval" { // an early one may have been answered since
+		} else if e.Stage == "approval" { // the call may have been answered already
 			if now, err := c.fleet.Get(watching, id); err == nil && len(pendingExcept(now, skip)) > 0 {
 				stop()
 			}
@@ -103,10 +103,10 @@ func (c *call) follow(
 
 func (c *call) progressToken() any { return c.req.Params.GetProgressToken() }
 
-// progress sends progress notifications to the client of a call. The number of each is one larger.
+// progress sends numbered progress notifications to the client of a call.
 type progress struct {
 	c     *call
-	token any // as the client chose it; nil: it wants no notifications
+	token any // chosen by the client; nil if it wants no notifications
 	begun time.Time
 
 	mu sync.Mutex
@@ -133,7 +133,7 @@ func (p *progress) send(ctx context.Context, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n++
-	// If it fails, the answer of the call still has everything.
+	// Ignore errors: the call's result has the same information.
 	_ = p.c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: p.token, Progress: p.n, Message: message,
 	})
@@ -141,13 +141,20 @@ func (p *progress) send(ctx context.Context, message string) {
 
 const heartbeatInterval = 10 * time.Second
 
-// heartbeat sends notifications while the task is silent, because many clients restart their time-out with
-// each one. The returned function ends it.
+// heartbeat sends notifications at intervals, because many clients restart their time-out with each one. The returned
+// function stops it.
 func (p *progress) heartbeat(ctx context.Context) (stop func()) {
 	if p.token == nil {
 		return func() {}
 	}
 	return clock.Repeat(ctx, heartbeatInterval, func() {
 		p.send(ctx, fmt.Sprintf("running for %s", time.Since(p.begun).Round(time.Second)))
+	})
+}
+
+// pendingExcept returns the calls of a task that wait for approval, except those in skip.
+func pendingExcept(rec client.Record, skip []string) []client.Approval {
+	return slices.DeleteFunc(rec.Pending(time.Now()), func(q client.Approval) bool {
+		return slices.Contains(skip, q.Call)
 	})
 }

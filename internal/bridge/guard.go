@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/httpserve"
 )
 
-// refuse responds to a request that could not be authenticated.
+// refuse responds to a request for which authenticate returned err.
 func (b *Bridge) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e, ok := errors.AsType[*client.APIError](err)
 	switch {
@@ -28,7 +28,7 @@ func (b *Bridge) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// origin returns the address under which the caller knows this server.
+// origin returns the origin of this server as the caller addressed it.
 func origin(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil {
@@ -37,7 +37,7 @@ func origin(r *http.Request) string {
 	return scheme + "://" + r.Host
 }
 
-// serveMetadata tells a client what this resource is and which servers issue tokens for it (RFC 9728).
+// serveMetadata describes this resource and names the servers that issue tokens for it (RFC 9728).
 func (b *Bridge) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*") // the metadata is public
@@ -56,7 +56,7 @@ func (b *Bridge) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// guard refuses what a hostile web page could send through a browser.
+// guard refuses requests that a hostile web page could send through a browser.
 func (b *Bridge) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -16,16 +16,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Paths of the HTTP interface.
-const (
-	PathMCP  = "/mcp" // streamable HTTP, both generations of the protocol
-	PathSSE  = "/sse" // the transport of 2024-11-05
-	metadata = "/.well-known/oauth-protected-resource"
-)
-
-// Handler returns the bridge as an HTTP handler. It requires the fleet's bearer tokens, unless the fleet
-// accepts requests without one. The server in front of it bounds the time for headers and checks Host and
-// Origin; Serve does both.
+// Handler returns the bridge as an HTTP handler. It requires one of the fleet's bearer tokens, unless the fleet
+// accepts requests without a token. Its HTTP server must limit the time to read headers, and check Host and
+// Origin, as Serve does.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(PathMCP, b.serve(func(t *transports) http.Handler { return http.HandlerFunc(t.serveMCP) }))
@@ -35,15 +28,15 @@ func (b *Bridge) Handler() http.Handler {
 	return mux
 }
 
-// transports are the HTTP transports of a principal's MCP server, in one profile.
+// transports are the HTTP transports of a principal's MCP server for one profile.
 type transports struct {
 	b         *Bridge
-	sessions  http.Handler // up to 2025-11-25: sessions, streams, questions to the client
-	stateless http.Handler // from 2026-07-28, and for older clients without a session
+	sessions  http.Handler // serves revisions up to 2025-11-25, which have sessions
+	stateless http.Handler // serves revisions from 2026-07-28, and older clients that have lost their session
 	sse       http.Handler
 }
 
-// sessionIdle is when the session of a silent client ends.
+// sessionIdle is the time after which the session of an inactive client ends.
 const sessionIdle = 30 * time.Minute
 
 func (p *principal) transport(profile string) *transports {
@@ -56,7 +49,7 @@ func (p *principal) transport(profile string) *transports {
 	server := func(*http.Request) *mcp.Server { return s }
 	o := mcp.StreamableHTTPOptions{
 		MaxRequestBodyBytes:        p.b.o.Limits.Body,
-		DisableLocalhostProtection: true, // guard checks Host against more names
+		DisableLocalhostProtection: true, // guard checks the Host header
 		SessionTimeout:             sessionIdle, EventStore: mcp.NewMemoryEventStore(nil),
 	}
 	t := &transports{b: p.b, sessions: mcp.NewStreamableHTTPHandler(server, &o)}
@@ -69,8 +62,8 @@ func (p *principal) transport(profile string) *transports {
 	return t
 }
 
-// serveMCP selects the transport by the request's headers. A session that another bridge created, or this
-// one before a restart, is served statelessly: the client loses only its open stream.
+// serveMCP selects the transport by the request's headers. It serves a session of another bridge, or of this bridge
+// before a restart, without state: the client loses only its open stream.
 func (t *transports) serveMCP(w http.ResponseWriter, r *http.Request) {
 	session := r.Header.Get("Mcp-Session-Id")
 	foreign := session != "" && !strings.HasPrefix(session, t.b.instance)
@@ -87,8 +80,6 @@ func (t *transports) serveMCP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func newInstance() string { return rand.Text()[:8] + "-" }
-
 func (b *Bridge) newSessionID() string { return b.instance + rand.Text() }
 
 // serve authenticates a request, applies the tenant's limits and passes the request on.
@@ -99,8 +90,7 @@ func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc 
 		}
 		if b.stopping.Err() != nil {
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, "this bridge is stopping: send the request again, to another bridge",
-				http.StatusServiceUnavailable)
+			http.Error(w, "this bridge is stopping: send the request again", http.StatusServiceUnavailable)
 			return
 		}
 		p, err := b.authenticate(r)
@@ -111,7 +101,7 @@ func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc 
 		profile := b.o.Profile
 		if v := r.URL.Query().Get("profile"); v != "" {
 			if profile = v; !slices.Contains(Profiles(), v) {
-				http.Error(w, "profile must be one of "+strings.Join(Profiles(), ", "), http.StatusBadRequest)
+				http.Error(w, "unknown profile: want one of "+strings.Join(Profiles(), ", "), http.StatusBadRequest)
 				return
 			}
 		}
@@ -127,7 +117,7 @@ func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc 
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		if r.Method == http.MethodGet { // a stream, which ends with its client or with the bridge
+		if r.Method == http.MethodGet { // a stream, which otherwise ends only with its client
 			defer context.AfterFunc(b.streams, cancel)()
 		}
 		out := &deadlineWriter{w, http.NewResponseController(w)}
@@ -135,7 +125,7 @@ func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc 
 	}
 }
 
-// ioTimeout bounds the reading of a body, and each write of a response.
+// ioTimeout bounds the time to read a body, and the time of each write of a response.
 const ioTimeout = 60 * time.Second
 
 // readBody buffers the whole body, so that a slow sender blocks only its own request. It reports false if
@@ -147,7 +137,7 @@ func (b *Bridge) readBody(w http.ResponseWriter, r *http.Request) bool {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(ioTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, b.o.Limits.Body))
-	_ = rc.SetReadDeadline(time.Time{}) // the deadline would also end a call that waits
+	_ = rc.SetReadDeadline(time.Time{}) // the deadline must not end a call that waits
 	if err != nil {
 		w.Header().Set("Connection", "close")
 		status, text := http.StatusBadRequest, "the connection ended before the whole body arrived"

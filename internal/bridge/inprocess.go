@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// InProcess is an http.RoundTripper that passes requests to a handler of this process. A bridge that runs
-// beside the HTTP interface reaches it this way. Set Handler before the first request.
+// InProcess is an http.RoundTripper that passes requests to a handler in this process. A bridge uses it to send
+// requests to an HTTP interface in the same process. Set Handler before the first request.
 type InProcess struct{ Handler http.Handler }
 
-// RoundTrip implements http.RoundTripper. It returns once the handler has written the header; the body
-// follows as it is written. Closing the body early cancels the request.
+// RoundTrip implements http.RoundTripper. It returns once the handler has written the header. The body streams what
+// the handler writes; closing it early cancels the request.
 func (t *InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	body, w := io.Pipe()
@@ -24,9 +24,9 @@ func (t *InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	go func() { // ends with the request
 		defer cancel()
-		end := io.ErrUnexpectedEOF // unless the handler returns: a partial body must not look complete
+		end := io.ErrUnexpectedEOF // if the handler panics: a partial body must not look complete
 		defer func() {
-			_ = recover() // the handler has logged it
+			_ = recover() // the handler has logged the panic
 			out.WriteHeader(http.StatusOK)
 			_ = w.CloseWithError(end)
 		}()
@@ -61,7 +61,7 @@ type inProcessWriter struct {
 	status       int
 	body         *io.PipeWriter
 	once         sync.Once
-	started      chan struct{} // closed with the header
+	started      chan struct{} // closed once the header is written
 }
 
 func (w *inProcessWriter) Header() http.Header { return w.header }
@@ -78,5 +78,5 @@ func (w *inProcessWriter) Write(p []byte) (int, error) {
 	return w.body.Write(p)
 }
 
-// Flush implements http.Flusher. Only the header is ever held back.
+// Flush implements http.Flusher. Only the header is buffered.
 func (w *inProcessWriter) Flush() { w.WriteHeader(http.StatusOK) }

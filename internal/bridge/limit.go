@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// tenantLimit bounds the requests of one tenant: how many at once, and how many per second.
+// tenantLimit bounds how many requests of one tenant are served at once, and how many per second.
 type tenantLimit struct {
 	rate    *rate.Limiter
 	calls   chan struct{}
@@ -21,7 +21,7 @@ const streamsPerCall = 8
 func (b *Bridge) limit(tenant string) *tenantLimit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := b.limits[tenant] // never removed: there are only as many as tenants
+	l := b.limits[tenant] // never removed, because the tenants are few
 	if l == nil {
 		l = &tenantLimit{
 			rate:    rate.NewLimiter(rate.Limit(b.o.Limits.Rate), 2*b.o.Limits.Rate),
@@ -33,8 +33,8 @@ func (b *Bridge) limit(tenant string) *tenantLimit {
 	return l
 }
 
-// acquire admits one request and returns the function that ends it. At the limit, release is nil and retry
-// is when to try again.
+// acquire admits one request; release ends it. If a limit is reached, release is nil, and retry is how long to wait
+// before the next attempt.
 func (l *tenantLimit) acquire(stream bool) (release func(), retry time.Duration) {
 	if r := l.rate.Reserve(); r.Delay() > 0 {
 		r.Cancel()

@@ -1,9 +1,7 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
-	_ "embed"
 	"slices"
 	"sync"
 	"time"
@@ -13,8 +11,15 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// principal serves one token: it holds the client that sends the token, and MCP servers with the tools
-// that the token permits.
+// Scopes of tokens.
+const (
+	scopeSubmit  = "submit"
+	scopeRead    = "read"
+	scopeApprove = "approve" // the bridge may ask the client's user about tool calls
+)
+
+// principal serves one token. It has a client that sends the token, and MCP servers with the tools that the
+// token permits.
 type principal struct {
 	b      *Bridge
 	fleet  *client.Client
@@ -23,9 +28,9 @@ type principal struct {
 
 	mu         sync.Mutex
 	servers    map[string]*mcp.Server // by profile
-	transports map[string]*transports // over HTTP, by profile
-	checked    time.Time              // when the fleet last confirmed the token
-	used       time.Time
+	transports map[string]*transports // for HTTP, by profile
+	checked    time.Time              // last time that the fleet confirmed the token
+	used       time.Time              // last request
 }
 
 func (b *Bridge) newPrincipal(ctx context.Context, token string) (*principal, error) {
@@ -38,7 +43,7 @@ func (b *Bridge) newPrincipal(ctx context.Context, token string) (*principal, er
 	return &principal{b: b, fleet: c, servers: map[string]*mcp.Server{}, transports: map[string]*transports{}}, nil
 }
 
-// identify reads tenant and scopes of the token from the fleet.
+// identify reads the token's tenant and scopes from the fleet.
 func (p *principal) identify(ctx context.Context) error {
 	id, err := p.fleet.WhoAmI(ctx)
 	if err != nil {
@@ -76,51 +81,4 @@ func (p *principal) close() {
 		}
 	}
 	wg.Wait()
-}
-
-//go:embed instructions.md
-var instructions string
-
-//go:embed instructions_compact.md
-var instructionsCompact string
-
-// listTTL is how long, in milliseconds, a client may cache lists: the tools that processes register change.
-const listTTL = 10_000
-
-// server returns the MCP server of a profile. The first call creates it.
-func (p *principal) server(profile string) *mcp.Server {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s := p.servers[profile]; s != nil {
-		return s
-	}
-	s := p.newServer(profile)
-	p.servers[profile] = s
-	return s
-}
-
-func (p *principal) newServer(profile string) *mcp.Server {
-	caps := &mcp.ServerCapabilities{}
-	caps.AddExtension(tasksExtension, map[string]any{})
-	o := mcp.ServerOptions{
-		Instructions: instructions, Capabilities: caps, GetSessionID: p.b.newSessionID,
-		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
-			c.TTLMs, c.CacheScope = listTTL, "private"
-		},
-	}
-	if profile == Compact {
-		o.Instructions = instructionsCompact
-	}
-	if p.b.extend.options != nil {
-		p.b.extend.options(&o)
-	}
-	implementation := &mcp.Implementation{Name: "codefleet", Title: "codefleet", Version: cmp.Or(p.b.o.Version, "dev")}
-	s := mcp.NewServer(implementation, &o)
-	addTools(p, s, profile)
-	p.addResources(s)
-	p.addTaskMethods(s)
-	if p.b.extend.server != nil {
-		p.b.extend.server(s)
-	}
-	return s
 }

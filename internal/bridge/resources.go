@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"unicode/utf8"
@@ -15,10 +16,10 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// maxResource is the limit of a resource in bytes. Larger ones are available over HTTP.
+// maxResource is the limit of a resource in bytes. Larger artifacts are available over HTTP.
 const maxResource = 8 << 20
 
-// addResources serves the parts of tasks that answers link to.
+// addResources serves the parts of tasks to which results link.
 func (p *principal) addResources(s *mcp.Server) {
 	if !p.may(scopeRead) {
 		return
@@ -37,7 +38,7 @@ func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceReque
 	}
 	id, part, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	data, media, err := p.part(ctx, id, part)
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Status == 404 || errors.Is(err, client.ErrNotEnded) {
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Status == http.StatusNotFound || errors.Is(err, client.ErrNotEnded) {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	if err != nil {
@@ -52,11 +53,7 @@ func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceReque
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
 }
 
-// errTooLarge is the error of a resource above maxResource.
-var errTooLarge = errors.New("the resource is larger than 8 MiB: " +
-	"fetch it over HTTP from /v1/tasks/TASK_ID/artifacts/PATH, or have a program return a part of it")
-
-// part reads a part of a task.
+// part reads a part of a task. media is its media type.
 func (p *principal) part(ctx context.Context, id, part string) (data []byte, media string, err error) {
 	r, err := p.fleet.Result(ctx, id)
 	if err != nil {
@@ -77,7 +74,7 @@ func (p *principal) part(ctx context.Context, id, part string) (data []byte, med
 	}
 	name, ok := strings.CutPrefix(part, "artifacts/")
 	if !ok {
-		return nil, "", &client.APIError{Status: 404}
+		return nil, "", &client.APIError{Status: http.StatusNotFound}
 	}
 	for _, a := range r.Artifacts {
 		if a.Path == name {

@@ -18,7 +18,7 @@ type getStateIn struct {
 type getStateOut struct {
 	Exists  bool            `json:"exists"`
 	Data    json.RawMessage `json:"data" jsonschema:"its content; {} if it does not exist"`
-	Version string          `json:"version" jsonschema:"give it to save_state as if_version"`
+	Version string          `json:"version" jsonschema:"pass it to save_state as if_version"`
 	File    string          `json:"file" jsonschema:"the path for programs"`
 }
 
@@ -40,36 +40,31 @@ func (ts *toolSet) addState() {
 		name: "get_state", title: "Get state", scope: scopeRead, out: schemaOf[getStateOut](),
 		hints: readsOnly,
 		text: "Read a state document of the workspace, without a program. Programs find it at /workspace/state.json. " +
-			"If it does not exist, the answer is {exists: false, data: {}}.",
-	}, func(ctx context.Context, c *call, in getStateIn) (*answer, error) {
+			"If it does not exist, the result is {exists: false, data: {}}.",
+	}, func(ctx context.Context, c *call, in getStateIn) (*result, error) {
 		st, err := c.fleet.GetState(ctx, in.Workspace, in.StateFile)
 		if err != nil {
 			return nil, err
 		}
-		return &answer{
-			out: getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: guestPath(st.File)},
-		}, nil
+		out := getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: guestPath(st.File)}
+		return &result{out: out}, nil
 	})
 	addTool(ts, tool{
-		name:  "save_state",
-		title: "Save state",
-		scope: scopeSubmit,
-		out:   schemaOf[saveStateOut](),
+		name: "save_state", title: "Save state", scope: scopeSubmit, out: schemaOf[saveStateOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
 		text: "Write a state document of the workspace, without a program. With if_version, it is an error if " +
-			"the document " +
-			"has changed since that version.",
-	}, func(ctx context.Context, c *call, in saveStateIn) (*answer, error) {
+			"the document has changed since that version.",
+	}, func(ctx context.Context, c *call, in saveStateIn) (*result, error) {
 		st, err := c.fleet.SaveState(ctx,
 			client.State{Workspace: in.Workspace, File: in.StateFile, Data: in.StateData, ETag: in.IfVersion})
 		if err != nil {
 			return nil, err
 		}
-		return &answer{out: saveStateOut{Success: true, File: guestPath(st.File), Version: st.ETag}}, nil
+		return &result{out: saveStateOut{Success: true, File: guestPath(st.File), Version: st.ETag}}, nil
 	})
 }
 
-// guestPath returns the path of a state document for programs.
+// guestPath returns the path of a state document in the box.
 func guestPath(file string) string {
 	return "/workspace/" + cmp.Or(file, "state.json")
 }

@@ -16,24 +16,21 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// This file implements the protocol's extension for long-running calls (SEP-2663). For a client that
-// declares it, tools/call may return a task, which tasks/get reads, tasks/update sends answers to and
-// tasks/cancel stops. These tasks are the fleet's; the bridge stores nothing.
+// This file implements the protocol's extension for long-running calls (SEP-2663). For a client that declares it,
+// tools/call may return a task. tasks/get reads the task, tasks/update sends the user's answers, and tasks/cancel
+// cancels it. The tasks are those of the fleet; the bridge stores nothing.
 
-// tasksExtension is the name of the extension among the capabilities.
-const tasksExtension = "io.modelcontextprotocol/tasks"
-
-// taskState is a task in the form of the extension.
+// taskState is a task as the extension defines it.
 type taskState struct {
 	TaskID         string    `json:"taskId"`
 	Status         string    `json:"status"` // working | input_required | completed | failed | cancelled
 	StatusMessage  string    `json:"statusMessage,omitempty"`
 	CreatedAt      time.Time `json:"createdAt"`
 	LastUpdatedAt  time.Time `json:"lastUpdatedAt"`
-	TTLMs          *int64    `json:"ttlMs"` // how long an ended task is kept after LastUpdatedAt; null: for ever
+	TTLMs          *int64    `json:"ttlMs"` // how long an ended task is kept after LastUpdatedAt; null means for ever
 	PollIntervalMs int       `json:"pollIntervalMs,omitempty"`
 
-	// Only in responses to tasks/get: of a completed, a failed and an input_required task.
+	// Only in responses to tasks/get. Each belongs to one status: completed, failed, input_required.
 	Result        *mcp.CallToolResult `json:"result,omitempty"`
 	Error         *jsonrpc.Error      `json:"error,omitempty"`
 	InputRequests mcp.InputRequestMap `json:"inputRequests,omitempty"`
@@ -45,7 +42,7 @@ type taskResult struct {
 	taskState
 }
 
-// callResult is an mcp.CallToolResult with its type, which the SDK sets only for its own handlers.
+// callResult is an mcp.CallToolResult with a resultType, which the SDK adds only to the results of its own handlers.
 type callResult struct {
 	mcp.ResultBase
 	ResultType        string        `json:"resultType"`
@@ -101,17 +98,54 @@ func (p *principal) getTask(ctx context.Context, id string) (taskState, error) {
 		return taskState{}, taskError(id, err)
 	}
 	if !rec.Status.Terminal() {
-		return p.pendingTask(rec, canElicitValue(ctx)), nil
+		canAsk, _ := ctx.Value(canElicitKey{}).(bool)
+		return p.pendingTask(rec, canAsk), nil
 	}
-	result, err := p.view(rec, &partial{}, viewOptions{}).result()
+	result, err := p.view(rec, &partial{}, viewOptions{}).encode()
 	return stateOf(rec, result), err
+}
+
+// pendingTask returns a task that has not ended as the extension defines it. If canAsk is true, it asks about the
+// task's calls that wait for approval.
+func (p *principal) pendingTask(rec client.Record, canAsk bool) taskState {
+	s := stateOf(rec, nil)
+	open := rec.Pending(time.Now())
+	if len(open) == 0 {
+		return s
+	}
+	s.StatusMessage = fmt.Sprintf("a tool call waits for approval: codefleet approve %s %s", rec.TaskID, open[0].Call)
+	if canAsk && p.may(scopeApprove) {
+		s.Status, s.InputRequests = "input_required", formsAbout(open)
+	}
+	return s
+}
+
+// updateTask applies the decisions in a tasks/update. It ignores decisions about calls that are not pending.
+func (p *principal) updateTask(ctx context.Context, id string, responses map[string]json.RawMessage) error {
+	rec, err := p.fleet.Get(ctx, id)
+	if err != nil || len(responses) == 0 {
+		return taskError(id, err)
+	}
+	if !p.may(scopeApprove) {
+		return forbidden("approve tool calls")
+	}
+	for _, q := range rec.Pending(time.Now()) {
+		var r mcp.ElicitResult
+		if raw, ok := responses[q.Call]; !ok || json.Unmarshal(raw, &r) != nil {
+			continue
+		}
+		if _, err := p.decide(ctx, id, q.Call, &r); err != nil {
+			return taskError(id, err)
+		}
+	}
+	return nil
 }
 
 func forbidden(what string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "this token may not " + what}
 }
 
-// taskError returns an error of the protocol. An unknown id and an id of another tenant look alike.
+// taskError returns a protocol error. The error is the same for an unknown task and for another tenant's task.
 func taskError(id string, err error) error {
 	if err == nil {
 		return nil
@@ -127,7 +161,7 @@ func taskError(id string, err error) error {
 // retention is how long the fleet keeps an ended task.
 const retention = 7 * 24 * time.Hour
 
-// stateOf returns a record in the form of the extension, with the result of a task that has ended.
+// stateOf returns a record as the extension defines it. result is the result of a task that has ended.
 func stateOf(rec client.Record, result *mcp.CallToolResult) taskState {
 	s := taskState{
 		TaskID: rec.TaskID, Status: "working", StatusMessage: string(rec.Status), PollIntervalMs: pollAfter(rec),
@@ -141,13 +175,13 @@ func stateOf(rec client.Record, result *mcp.CallToolResult) taskState {
 	switch {
 	case rec.Status == client.Cancelled:
 		s.Status = "cancelled"
-	case rec.Status.Terminal(): // also a failed program: the call completed, with an error as its result
+	case rec.Status.Terminal(): // even if the program failed: the call completed, with an error as its result
 		s.Status, s.Result = "completed", result
 	}
 	return s
 }
 
-// errNoTasks is returned to a client that has to accept tasks and does not.
+// errNoTasks is the error for a client that uses the extension without declaring it.
 func errNoTasks() error {
 	required := map[string]any{"extensions": map[string]any{tasksExtension: struct{}{}}}
 	data, _ := json.Marshal(map[string]any{"requiredCapabilities": required}) // constants
@@ -155,22 +189,6 @@ func errNoTasks() error {
 		Code:    mcp.CodeMissingRequiredClientCapabilities,
 		Message: "the client has not declared the extension " + tasksExtension, Data: data,
 	}
-}
-
-// clientRequest is what requests of the protocol say about their client.
-type clientRequest interface {
-	ProtocolVersion() string
-	ClientCapabilities() *mcp.ClientCapabilities
-}
-
-// acceptsTasks reports whether the request declares the extension.
-func acceptsTasks(req mcp.Request) bool {
-	r, ok := req.(clientRequest)
-	if !ok || r.ProtocolVersion() < modern {
-		return false
-	}
-	caps := r.ClientCapabilities()
-	return caps != nil && caps.Extensions[tasksExtension] != nil
 }
 
 // middleware handles the extension, before the SDK's own handlers.
@@ -191,8 +209,8 @@ func (ts *toolSet) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// submittedTool returns the handler of the called tool if it may return a task: it submits one, and the
-// call does not continue an earlier one.
+// submittedTool returns the handler of the called tool if the call may return a task: the tool submits one, and the
+// call does not continue an earlier call. Otherwise it returns nil.
 func (ts *toolSet) submittedTool(c *mcp.CallToolRequest) handler {
 	if c.Params.RequestState != "" {
 		return nil
@@ -202,33 +220,28 @@ func (ts *toolSet) submittedTool(c *mcp.CallToolRequest) handler {
 	return ts.submitted[c.Params.Name]
 }
 
-// callForTask calls a tool for a client that accepts a task in place of the answer.
+// callForTask calls a tool for a client that accepts a task instead of a result.
 func (ts *toolSet) callForTask(ctx context.Context, req *mcp.CallToolRequest, h handler) (mcp.Result, error) {
 	c := &call{principal: ts.principal, req: req, begun: time.Now(), returnTask: true}
-	a := ts.handle(ctx, c, h)
-	if a.task != nil {
-		return &taskResult{ResultType: "task", taskState: *a.task}, nil
+	r := ts.handle(ctx, c, h)
+	if r.task != nil {
+		return &taskResult{ResultType: "task", taskState: *r.task}, nil
 	}
-	r, err := a.result()
+	out, err := r.encode()
 	if err != nil {
 		return nil, err
 	}
 	return &callResult{
-		ResultType: "complete", Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError,
+		ResultType: "complete", Content: out.Content, StructuredContent: out.StructuredContent, IsError: out.IsError,
 	}, nil
 }
 
-// canElicitKey carries whether the client of a request of the extension can be asked: the SDK passes only
-// the parameters of a custom method to its handler.
+// canElicitKey is the context key of whether the client can ask its user. The SDK passes only the parameters of a
+// custom method to its handler, without the client's capabilities.
 type canElicitKey struct{}
 
-func canElicitValue(ctx context.Context) bool {
-	can, _ := ctx.Value(canElicitKey{}).(bool)
-	return can
-}
-
-// checkTaskRequest refuses a request of the extension if the client has not declared it, or if its routing
-// header names another task than its body.
+// checkTaskRequest refuses a request of the extension if the client has not declared it, or if the routing header
+// does not name the task in the body.
 func checkTaskRequest(req mcp.Request) error {
 	if !acceptsTasks(req) {
 		return errNoTasks()

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ type getIn struct {
 	Verbose      bool   `json:"verbose,omitempty"`
 }
 
-// compactGetIn is the arguments of get_task in the compact profile.
+// compactGetIn are the arguments of get_task in the compact profile.
 type compactGetIn struct {
 	TaskID       string `json:"task_id"`
 	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"default 20000"`
@@ -29,41 +30,33 @@ type compactGetIn struct {
 // getWait is how long get_task waits by default.
 const getWait = 20 * time.Second
 
-// readsOnly are the hints of tools that change nothing.
-var readsOnly = mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
-
 func (ts *toolSet) addTaskTools() {
 	t := tool{
-		name:    "get_task",
-		title:   "Get a task",
-		scope:   scopeRead,
-		compact: true,
-		hints:   readsOnly,
-		out:     schemaOf[taskOut](),
+		name: "get_task", title: "Get a task", scope: scopeRead, compact: true, hints: readsOnly,
+		out: schemaOf[taskOut](),
 		text: "Wait for a task and return its status, its output so far and, once it has ended, its result and " +
-			"error. " +
-			"May be called repeatedly.",
+			"error. May be called repeatedly.",
 	}
 	if ts.profile == Compact {
 		t.text = "Wait for a task; returns its status, output so far, finally the result."
-		addTool(ts, t, func(ctx context.Context, c *call, in compactGetIn) (*answer, error) {
+		addTool(ts, t, func(ctx context.Context, c *call, in compactGetIn) (*result, error) {
 			return c.get(ctx, getIn{TaskID: in.TaskID, WaitMS: in.WaitMS, OutputOffset: in.OutputOffset})
 		})
 		return
 	}
-	addTool(ts, t, func(ctx context.Context, c *call, in getIn) (*answer, error) { return c.get(ctx, in) })
+	addTool(ts, t, func(ctx context.Context, c *call, in getIn) (*result, error) { return c.get(ctx, in) })
 	addTool(ts, tool{
 		name: "cancel_task", title: "Cancel a task", scope: scopeSubmit, out: schemaOf[cancelOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
 		text:  "Stop a task: a queued one at once, a running one soon. A task that has ended does not change.",
-	}, func(ctx context.Context, c *call, in cancelIn) (*answer, error) { return c.cancel(ctx, in) })
+	}, func(ctx context.Context, c *call, in cancelIn) (*result, error) { return c.cancel(ctx, in) })
 	addTool(ts, tool{
 		name: "list_tasks", title: "List tasks", scope: scopeRead, hints: readsOnly, out: schemaOf[listOut](),
 		text: "The latest tasks, newest first.",
-	}, func(ctx context.Context, c *call, in listIn) (*answer, error) { return c.list(ctx, in) })
+	}, func(ctx context.Context, c *call, in listIn) (*result, error) { return c.list(ctx, in) })
 }
 
-func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
+func (c *call) get(ctx context.Context, in getIn) (*result, error) {
 	wait, err := c.wait(in.WaitMS, getWait)
 	if err != nil {
 		return nil, err
@@ -72,14 +65,13 @@ func (c *call) get(ctx context.Context, in getIn) (*answer, error) {
 		return nil, badArgument("output_offset is negative")
 	}
 	var got partial
-	id, end, o := strings.TrimSpace(in.TaskID), c.begun.Add(wait), viewOptions{
-		verbose: in.Verbose, offset: in.OutputOffset,
-	}
+	id, end := strings.TrimSpace(in.TaskID), c.begun.Add(wait)
+	o := viewOptions{verbose: in.Verbose, offset: in.OutputOffset}
 	if c.req.Params.RequestState != "" {
 		return c.continueTask(ctx, id, &got, end, o)
 	}
 	var skip []string
-	if !c.canAsk() { // wait on, although calls are pending already: this client cannot decide them
+	if !c.canAsk() { // keep waiting despite pending calls, which this client cannot decide
 		rec, err := c.fleet.Get(ctx, id)
 		if err != nil {
 			return nil, err
@@ -102,16 +94,16 @@ type cancelIn struct {
 type cancelOut struct {
 	Success   bool   `json:"success"`
 	TaskID    string `json:"task_id"`
-	Status    string `json:"status" jsonschema:"the task's status now; a running task becomes cancelled soon"`
+	Status    string `json:"status" jsonschema:"current status; a running task becomes cancelled soon"`
 	Cancelled bool   `json:"cancelled" jsonschema:"it is cancelled or soon will be; false if it had ended before"`
 }
 
-func (c *call) cancel(ctx context.Context, in cancelIn) (*answer, error) {
+func (c *call) cancel(ctx context.Context, in cancelIn) (*result, error) {
 	rec, err := c.fleet.Cancel(ctx, strings.TrimSpace(in.TaskID))
 	if err != nil {
 		return nil, err
 	}
-	return &answer{out: cancelOut{
+	return &result{out: cancelOut{
 		Success: true, TaskID: rec.TaskID, Status: string(rec.Status),
 		Cancelled: rec.Status == client.Cancelled || !rec.Status.Terminal(),
 	}}, nil
@@ -135,21 +127,18 @@ type listedTask struct {
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 }
 
-func (c *call) list(ctx context.Context, in listIn) (*answer, error) {
+func (c *call) list(ctx context.Context, in listIn) (*result, error) {
 	if in.Limit < 0 || in.Limit > 100 {
 		return nil, badArgument("limit must be from 1 to 100")
 	}
-	o := client.ListOptions{Limit: in.Limit}
-	if o.Limit == 0 {
-		o.Limit = 20
-	}
+	o := client.ListOptions{Limit: cmp.Or(in.Limit, 20)}
 	statuses := []client.Status{
 		client.Queued, client.Running, client.RetryWait, client.Succeeded, client.Failed, client.Blocked,
 		client.Timeout, client.Cancelled, client.Expired, client.Dead,
 	}
 	for _, s := range in.Status {
 		if !slices.Contains(statuses, client.Status(s)) {
-			return nil, badArgument("status %q must be one of %v", s, statuses)
+			return nil, badArgument("unknown status %q: want one of %v", s, statuses)
 		}
 		o.Status = append(o.Status, client.Status(s))
 	}
@@ -164,7 +153,7 @@ func (c *call) list(ctx context.Context, in listIn) (*answer, error) {
 			SubmittedAt: r.SubmittedAt, EndedAt: r.EndedAt,
 		})
 	}
-	return &answer{out: out}, nil
+	return &result{out: out}, nil
 }
 
 // summary returns the beginning of a task's error, or else of its description or program.

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	tokenTTL     = 10 * time.Second // for which the fleet's answer about a token is reused
-	principalTTL = 10 * time.Minute // after which an unused principal without sessions is dropped
-	sessionTTL   = 24 * time.Hour   // after which an unused principal is dropped, sessions or not
+	tokenTTL     = 10 * time.Second // a verified token is verified again after this
+	principalTTL = 10 * time.Minute // an unused principal without sessions is dropped after this
+	sessionTTL   = 24 * time.Hour   // an unused principal with sessions is dropped after this
 )
 
 // errBusy is returned while too many tokens are being verified.
 var errBusy = errors.New("too many tokens are being verified")
 
-// authenticate returns the principal of a request. It asks the fleet every tokenTTL whether the token is
-// still valid. What a call may do, the fleet decides itself each time.
+// authenticate returns the principal of a request. It verifies a token with the fleet every tokenTTL. The fleet
+// also checks the token at each call, so a stale principal permits nothing more.
 func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -61,8 +61,8 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	return b.remember(key, found), nil
 }
 
-// remember caches a principal. If the same token with the same scopes is cached already, it refreshes and
-// returns that one. It drops principals that are no longer used.
+// remember caches a principal and returns it. If the cache has one with the same token, tenant and scopes, remember
+// refreshes and returns that one instead. It drops principals that are no longer used.
 func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	b.mu.Lock()
 	var dropped []*principal
@@ -90,7 +90,7 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	return p
 }
 
-// forget ends the sessions of a token that the fleet refuses.
+// forget drops the principal of a token that the fleet refuses, and ends its sessions.
 func (b *Bridge) forget(key [32]byte) {
 	b.mu.Lock()
 	p := b.principals[key]

@@ -12,13 +12,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Scopes of tokens.
-const (
-	scopeSubmit  = "submit"
-	scopeRead    = "read"
-	scopeApprove = "approve" // its client may be asked about tool calls
-)
-
 // toolSet is the tools of one MCP server.
 type toolSet struct {
 	*principal
@@ -32,11 +25,11 @@ type toolSet struct {
 // tool describes one tool.
 type tool struct {
 	name, title, text string
-	scope             string // that a token needs to see and to call it
-	compact           bool   // it belongs to the compact profile as well
-	submits           bool   // it submits a task, which may be returned in place of an answer (taskext.go)
+	scope             string // required to see and to call the tool
+	compact           bool   // the compact profile has it, too
+	submits           bool   // it submits a task, which may be returned instead of a result (taskext.go)
 	hints             mcp.ToolAnnotations
-	out               *jsonschema.Schema
+	out               *jsonschema.Schema // of the result
 }
 
 // call is one call of a tool.
@@ -44,32 +37,22 @@ type call struct {
 	*principal
 	req        *mcp.CallToolRequest
 	begun      time.Time
-	returnTask bool // the client accepts a task in place of the answer
+	returnTask bool // the client accepts a task instead of a result
 }
 
-// handler handles a call. Its errors become answers; see errorAnswer.
-type handler func(context.Context, *call) (*answer, error)
+// handler handles a call. errorResult turns its errors into results.
+type handler func(context.Context, *call) (*result, error)
 
-// addTools adds the tools of a profile that the token may call.
-func addTools(p *principal, s *mcp.Server, profile string) {
-	ts := &toolSet{principal: p, server: s, profile: profile, submitted: map[string]handler{}}
-	ts.addExecute()
-	ts.addTaskTools()
-	ts.addCatalogue()
-	ts.addState()
-	s.AddReceivingMiddleware(ts.middleware)
-	if profile == Full {
-		ts.addExposed()
-	}
-}
+// readsOnly are the hints of tools that change nothing.
+var readsOnly = mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
 
 // addTool adds one tool, if the profile contains it and the token may call it.
-func addTool[In any](ts *toolSet, t tool, handle func(context.Context, *call, In) (*answer, error)) {
+func addTool[In any](ts *toolSet, t tool, handle func(context.Context, *call, In) (*result, error)) {
 	if !ts.may(t.scope) || (ts.profile == Compact && !t.compact) {
 		return
 	}
 	in := schemaOf[In]()
-	in.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // refuse misspelt arguments
+	in.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // refuse misspelled arguments
 	check, err := in.Resolve(nil)
 	if err != nil {
 		panic(err) // In is a type of this package
@@ -78,7 +61,7 @@ func addTool[In any](ts *toolSet, t tool, handle func(context.Context, *call, In
 	if ts.profile != Compact && t.out != nil {
 		def.OutputSchema = t.out
 	}
-	h := func(ctx context.Context, c *call) (*answer, error) {
+	h := func(ctx context.Context, c *call) (*result, error) {
 		var in In
 		if err := decode(c.req.Params.Arguments, check, &in); err != nil {
 			return nil, err
@@ -94,18 +77,19 @@ func addTool[In any](ts *toolSet, t tool, handle func(context.Context, *call, In
 // toolHandler returns h as the SDK expects it.
 func (p *principal) toolHandler(h handler) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return p.handle(ctx, &call{principal: p, req: req, begun: time.Now()}, h).result()
+		return p.handle(ctx, &call{principal: p, req: req, begun: time.Now()}, h).encode()
 	}
 }
 
-func (p *principal) handle(ctx context.Context, c *call, h handler) *answer {
-	a, err := h(ctx, c)
+func (p *principal) handle(ctx context.Context, c *call, h handler) *result {
+	r, err := h(ctx, c)
 	if err != nil {
-		return errorAnswer(p.b.publicError(ctx, c.req, err))
+		return errorResult(p.b.publicError(ctx, c.req, err))
 	}
-	return a
+	return r
 }
 
+// setSubmitted sets the handler of a tool that submits a task. A nil handler removes it.
 func (ts *toolSet) setSubmitted(name string, h handler) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -116,7 +100,7 @@ func (ts *toolSet) setSubmitted(name string, h handler) {
 	}
 }
 
-// decode unmarshals arguments itself, because the SDK would turn their numbers into floats.
+// decode unmarshals the arguments of a call. The SDK would turn their numbers into floats.
 func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
@@ -134,7 +118,7 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	return nil
 }
 
-// schemaOf returns the schema of a type of this package. It allows additional fields.
+// schemaOf returns the schema of T, a type of this package. The schema allows additional fields.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {}, // any value

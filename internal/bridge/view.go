@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// taskOut is a task in the answers of tools: success, result, output and error first.
+// taskOut is a task in the results of tools. success, result, output and error come first.
 type taskOut struct {
 	Success bool    `json:"success" jsonschema:"false if the task ended without success; true while it has not ended"`
 	Result  any     `json:"result" jsonschema:"value of the program's last expression, or of its variable result"`
@@ -20,15 +20,15 @@ type taskOut struct {
 
 	TaskID      string        `json:"task_id"`
 	Status      string        `json:"status" jsonschema:"queued, running, retry_wait, or how it ended: succeeded, failed, blocked, timeout, cancelled, expired, dead"`
-	Stage       string        `json:"stage,omitempty" jsonschema:"of a running task: its latest step"`
-	PollAfterMS int           `json:"poll_after_ms,omitempty" jsonschema:"of a task that has not ended: when to call get_task"`
+	Stage       string        `json:"stage,omitempty" jsonschema:"latest step of a running task"`
+	PollAfterMS int           `json:"poll_after_ms,omitempty" jsonschema:"when to call get_task, if the task has not ended"`
 	Hint        string        `json:"hint,omitempty" jsonschema:"what to do next"`
 	Approval    []approvalOut `json:"approval,omitempty" jsonschema:"tool calls of the program that wait until a person approves them"`
 	ErrorCode   string        `json:"error_code,omitempty"`
 	ErrorLine   int           `json:"error_line,omitempty" jsonschema:"line of the program"`
-	Stderr      string        `json:"stderr,omitempty" jsonschema:"its end, if the task did not succeed"`
+	Stderr      string        `json:"stderr,omitempty" jsonschema:"end of standard error, if the task did not succeed"`
 
-	Truncated  bool   `json:"truncated" jsonschema:"this answer does not contain everything"`
+	Truncated  bool   `json:"truncated" jsonschema:"this result is incomplete"`
 	NextOffset int    `json:"next_output_offset,omitempty" jsonschema:"pass it to get_task as output_offset for more of the output"`
 	ResultURI  string `json:"result_uri,omitempty" jsonschema:"resource with the result, if it is too long"`
 
@@ -64,15 +64,15 @@ type viewOptions struct {
 }
 
 const (
-	minOutput  = 2000 // bytes of output in an answer with a large result, of standard error, and of a traceback
+	minOutput  = 2000 // bytes of standard error, of a traceback, and of the output beside a large result
 	maxChanged = 50   // paths in changed_files
 )
 
-// view returns a task as an answer of at most Options.MaxOutput bytes. got is the output of a task that has
-// not ended.
-func (p *principal) view(rec client.Record, got *partial, o viewOptions) *answer {
+// view returns a task as a result of at most Options.MaxOutput bytes. got is the output of a task that has not
+// ended.
+func (p *principal) view(rec client.Record, got *partial, o viewOptions) *result {
 	if rec.Result == nil {
-		return &answer{out: runningTask(rec, got, o.offset, p.b.o.MaxOutput)}
+		return &result{out: runningTask(rec, got, o.offset, p.b.o.MaxOutput)}
 	}
 	return endedTask(rec, o, p.b.o.MaxOutput)
 }
@@ -89,21 +89,21 @@ func runningTask(rec client.Record, got *partial, offset, budget int) taskOut {
 	return out
 }
 
-func endedTask(rec client.Record, o viewOptions, budget int) *answer {
+func endedTask(rec client.Record, o viewOptions, budget int) *result {
 	out := taskOut{TaskID: rec.TaskID, Status: string(rec.Status), Success: rec.Status == client.Succeeded}
-	a, r := &answer{failed: !out.Success}, rec.Result
+	view, r := &result{failed: !out.Success}, rec.Result
 	out.addError(r)
 	switch {
 	case len(r.Result) > budget:
 		out.Truncated, out.ResultURI = true, resourceURI(rec.TaskID, "result")
-		a.links = append(a.links, link{out.ResultURI, "result", "application/json", int64(len(r.Result))})
+		view.links = append(view.links, resourceLink{out.ResultURI, "result", "application/json", int64(len(r.Result))})
 	case len(r.Result) > 0 && string(r.Result) != "null":
 		out.Result = r.Result
 		budget -= len(r.Result)
 	}
 	out.addOutput(r.Output, o.offset, max(budget-len(out.Stderr), minOutput))
 	if out.NextOffset > 0 {
-		a.links = append(a.links, link{resourceURI(rec.TaskID, "output"), "output", "text/plain", int64(len(r.Output))})
+		view.links = append(view.links, resourceLink{resourceURI(rec.TaskID, "output"), "output", "text/plain", int64(len(r.Output))})
 	}
 	out.Truncated = out.Truncated || r.Truncated
 	out.addEffects(r)
@@ -111,22 +111,47 @@ func endedTask(rec client.Record, o viewOptions, budget int) *answer {
 		out.Details = detailsOf(r)
 	}
 	for _, f := range out.Artifacts {
-		a.links = append(a.links, link{f.URI, f.Path, f.MediaType, f.Bytes})
+		view.links = append(view.links, resourceLink{f.URI, f.Path, f.MediaType, f.Bytes})
 	}
 	if out.Success && !out.Truncated {
-		if a.value = r.Result; len(a.value) == 0 {
-			a.value = json.RawMessage("null")
+		if view.value = r.Result; len(view.value) == 0 {
+			view.value = json.RawMessage("null")
 		}
 	}
-	a.out = out
-	return a
+	view.out = out
+	return view
 }
 
-// addOutput adds the output from offset on, at most budget bytes of it.
-func (out *taskOut) addOutput(output string, offset, budget int) {
-	if offset > len(output) {
-		offset = len(output)
+// approvalOut is a pending tool call. Clients whose user cannot be asked get it in a task's result.
+type approvalOut struct {
+	Call      string    `json:"call"`
+	Tool      string    `json:"tool" jsonschema:"server/tool that the program calls"`
+	Arguments any       `json:"arguments" jsonschema:"of the call; secrets redacted, long values truncated"`
+	ExpiresAt time.Time `json:"expires_at" jsonschema:"when the program gets an error instead"`
+	Approve   string    `json:"approve" jsonschema:"command with which a person approves it"`
+	Deny      string    `json:"deny" jsonschema:"command with which a person denies it"`
+}
+
+// addApprovals adds the calls that wait for approval, and a hint how to have them approved.
+func (out *taskOut) addApprovals(rec client.Record) {
+	for _, q := range rec.Pending(time.Now()) {
+		approve := "codefleet approve " + rec.TaskID + " " + q.Call
+		out.Approval = append(out.Approval, approvalOut{
+			q.Call, q.Server + "/" + q.Tool, q.Arguments, q.ExpiresAt, approve, approve + " --deny",
+		})
 	}
+	if len(out.Approval) == 0 {
+		return
+	}
+	out.PollAfterMS = max(out.PollAfterMS, 5000)
+	out.Hint = fmt.Sprintf("not an error: the program waits until a person approves a tool call, see approval: "+
+		"show it to your user, who can type `%s`, and call get_task with this task_id in %d ms",
+		out.Approval[0].Approve, out.PollAfterMS)
+}
+
+// addOutput adds at most budget bytes of the output, from offset on.
+func (out *taskOut) addOutput(output string, offset, budget int) {
+	offset = min(offset, len(output))
 	for offset > 0 && offset < len(output) && !utf8.RuneStart(output[offset]) {
 		offset--
 	}
@@ -137,7 +162,7 @@ func (out *taskOut) addOutput(output string, offset, budget int) {
 	}
 }
 
-// addError adds why the task did not succeed: message, cause, line and hint in one text.
+// addError adds why the task did not succeed. The text has message, cause, line and hint.
 func (out *taskOut) addError(r *client.Result) {
 	if r.Error == nil {
 		return
@@ -154,7 +179,7 @@ func (out *taskOut) addError(r *client.Result) {
 	if e.Hint != "" {
 		message += " (" + e.Hint + ")"
 	}
-	if cause != "" { // a traceback
+	if cause != "" { // it has several lines: a traceback
 		message += "\n" + text.TruncateStart(cause, minOutput)
 	}
 	out.Error, out.ErrorCode, out.ErrorLine = &message, e.Code, e.Line
@@ -189,8 +214,8 @@ func detailsOf(r *client.Result) *details {
 	return d
 }
 
-// pollAfter returns in how many milliseconds a client should ask for a task again: the older the task, the
-// later.
+// pollAfter returns after how many milliseconds a client should ask for a task again. The delay grows with the
+// task's age.
 func pollAfter(rec client.Record) int {
 	age := time.Since(rec.SubmittedAt)
 	for _, step := range []struct{ age, after time.Duration }{

@@ -34,6 +34,9 @@ var fixedSchemas = map[string]string{
 	"BatchItems":      `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
 }
 
+// object is a JSON object in the document.
+type object = map[string]any
+
 // typeSchemas returns the components that are Go types.
 func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	b := &schemaBuilder{all: map[string]*jsonschema.Schema{}}

@@ -5,9 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-	"go.opentelemetry.io/otel/propagation"
-
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
@@ -107,27 +104,6 @@ func (s *Server) postMember(ctx context.Context, body []byte, down **apierror.Er
 		*down = e
 	}
 	return batchItem{Status: e.Status, Error: e}
-}
-
-// submit queues an event. An event without a trace gets the request's trace. An event's own trace continues if
-// the request has none.
-func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, error) {
-	carrier := propagation.MapCarrier{}
-	parent, _ := ev.Extensions()["traceparent"].(string)
-	if traced, _ := ctx.Value(tracedKey{}).(bool); parent != "" && !traced {
-		carrier["traceparent"] = parent
-		carrier["tracestate"], _ = ev.Extensions()["tracestate"].(string)
-		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
-	}
-	if parent == "" {
-		propagation.TraceContext{}.Inject(ctx, carrier)
-		for name, value := range carrier {
-			ev.SetExtension(name, value)
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
-	defer cancel()
-	return s.o.Jobs.Submit(ctx, identityOf(ctx).tenant, ev)
 }
 
 // optionsEvents is the handshake of the CloudEvents web hook specification: a caller that may submit tasks names

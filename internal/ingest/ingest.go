@@ -82,6 +82,9 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
+// maxUploads is how many uploads one process reads at once. Each takes about 30 MiB of memory.
+const maxUploads = 8
+
 // Server serves requests. It is safe for concurrent use.
 type Server struct {
 	o             Options

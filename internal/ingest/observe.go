@@ -19,35 +19,6 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// recorder records what the log and the span report about a request. It is the http.ResponseWriter of all
-// handlers.
-type recorder struct {
-	http.ResponseWriter
-	status      int
-	bytes       int64
-	id          identity
-	route, code string // the route's pattern; the response's error code
-}
-
-// Unwrap gives http.ResponseController access to the server's own writer.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
-}
-
 // tracedKey marks the context of a request whose caller sent a trace.
 type tracedKey struct{}
 

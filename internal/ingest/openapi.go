@@ -6,28 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 )
-
-// object is a JSON object in the document.
-type object = map[string]any
-
-// errorCodes returns all error codes that the route may respond with, sorted.
-func (r route) errorCodes() []string {
-	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
-	if r.scope != public {
-		list = append(list, errcode.Unauthorized)
-	}
-	if r.scope != public && r.scope != anyScope {
-		list = append(list, errcode.Forbidden)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
 
 // openAPI returns the OpenAPI document. It describes all routes, even those that this process does not serve.
 func (s *Server) openAPI() ([]byte, error) {
@@ -82,7 +65,7 @@ func (r route) describe(paths object) {
 	for _, m := range wildcard.FindAllStringSubmatch(path, -1) {
 		parameters = append(parameters, describeParameter(m[1], "path"))
 	}
-	for _, name := range r.parameters {
+	for _, name := range r.params {
 		parameters = append(parameters, describeParameter(name, ""))
 	}
 	path = wildcard.ReplaceAllString(path, "{$1}")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -59,6 +60,27 @@ func writeAccepted(w http.ResponseWriter, rec schemas.Record) {
 		status = http.StatusOK
 	}
 	writeJSON(w, status, rec)
+}
+
+// submit queues an event. An event without a trace gets the request's trace. An event's own trace continues if
+// the request has none.
+func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, error) {
+	carrier := propagation.MapCarrier{}
+	parent, _ := ev.Extensions()["traceparent"].(string)
+	if traced, _ := ctx.Value(tracedKey{}).(bool); parent != "" && !traced {
+		carrier["traceparent"] = parent
+		carrier["tracestate"], _ = ev.Extensions()["tracestate"].(string)
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+	}
+	if parent == "" {
+		propagation.TraceContext{}.Inject(ctx, carrier)
+		for name, value := range carrier {
+			ev.SetExtension(name, value)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
+	defer cancel()
+	return s.o.Jobs.Submit(ctx, identityOf(ctx).tenant, ev)
 }
 
 // envelope lists the fields of a submitted task that become attributes of its CloudEvent.

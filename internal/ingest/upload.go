@@ -23,15 +23,6 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 )
 
-// maxUploads is how many uploads one process reads at once. Each takes about 30 MiB of memory.
-const maxUploads = 8
-
-// Headers that describe an uploaded file.
-const (
-	modeHeader = "Codefleet-Mode" // permission bits in octal
-	timeHeader = "Codefleet-Time" // modification time, RFC 3339
-)
-
 // isUpload reports whether the request uploads files to a workspace, so that its body may be large and slow.
 func isUpload(r *http.Request) bool {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/v1/workspaces/")

@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -45,6 +49,13 @@ func firstPaths(paths []string) []string {
 	return append([]string{}, paths[:min(len(paths), maxPaths)]...)
 }
 
+const (
+	generationHeader = "Codefleet-Generation" // of a response
+	// Headers that describe an uploaded file.
+	modeHeader = "Codefleet-Mode" // permission bits in octal
+	timeHeader = "Codefleet-Time" // modification time, RFC 3339
+)
+
 // refOf returns the workspace of a name. It is always one of the caller's tenant.
 func refOf(r *http.Request, name string) (state.Ref, error) {
 	if err := names.CheckSlug(name); err != nil {
@@ -56,9 +67,73 @@ func refOf(r *http.Request, name string) (state.Ref, error) {
 	return state.Ref{Tenant: identityOf(r.Context()).tenant, Workspace: name}, nil
 }
 
+func unknownFile(ref state.Ref, name string) error {
+	e := apierror.New(errcode.UnknownFile, "the workspace %s has no file %q", ref.Workspace, name)
+	e.Hint = "codefleet workspace ls lists its files"
+	return e
+}
+
+// checkPath returns an error unless name is a valid path of a file in a workspace.
+func checkPath(name string) error {
+	if why := pathProblem(name); why != "" {
+		e := apierror.New(errcode.BadPath, "the path is invalid in a workspace")
+		e.Cause, e.Hint, e.Path = why, "use a relative path, as in data/in.csv", "path"
+		return e
+	}
+	return nil
+}
+
+// pathProblem returns why a path is invalid, or "" if it is valid.
+func pathProblem(name string) string {
+	const maxName = 255
+	switch {
+	case !utf8.ValidString(name):
+		return "it is not valid UTF-8"
+	case !fs.ValidPath(name) || name == ".":
+		return "it is empty or absolute, or contains ., .. or an empty name"
+	case strings.IndexFunc(name, hidden) >= 0:
+		return "it contains a control character or an invisible character"
+	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > maxName }):
+		return "it contains a name of more than 255 bytes"
+	}
+	return ""
+}
+
+// hidden reports whether a character makes one name look like another: control characters, and those that
+// change the direction of text or have no width.
+func hidden(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
+}
+
+// workspaceHandler responds to a request about the workspace in its path.
+type workspaceHandler func(w http.ResponseWriter, r *http.Request, ref state.Ref) error
+
+// store returns a handler that uses the workspace store. It translates the store's errors.
+func (s *Server) store(h handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if s.o.Workspaces == nil {
+			e := apierror.New(errcode.NoWorkspaces, "this process has no object store")
+			e.Hint = "set s3.endpoint and its credentials"
+			return e
+		}
+		return storeError(h(w, r))
+	}
+}
+
+// workspace returns a handler of requests about one workspace.
+func (s *Server) workspace(h workspaceHandler) handler {
+	return s.store(func(w http.ResponseWriter, r *http.Request) error {
+		ref, err := refOf(r, r.PathValue("workspace"))
+		if err != nil {
+			return err
+		}
+		return h(w, r, ref)
+	})
+}
+
 // version returns the generation that text names: a number or a pin. It returns 0, the newest, for an empty text.
-// parameter is the name of the text in errors.
-func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text string) (int64, error) {
+// name is the name of its parameter, for errors.
+func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
@@ -66,7 +141,7 @@ func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text str
 	case err == nil && n > 0:
 		return n, nil
 	case err == nil:
-		return 0, badParameter(parameter, "generations begin with 1; omit it for the newest")
+		return 0, badParameter(name, "generations begin with 1; omit it for the newest")
 	}
 	pins, err := history.Pins(ctx, s.o.Workspaces.Repo(), ref)
 	if err != nil {
@@ -74,7 +149,7 @@ func (s *Server) version(ctx context.Context, ref state.Ref, parameter, text str
 	}
 	i := slices.IndexFunc(pins, func(p history.Pinned) bool { return p.Name == text })
 	if i < 0 {
-		return 0, badParameter(parameter, "it must be a generation or a pin")
+		return 0, badParameter(name, "it must be a generation or a pin")
 	}
 	return pins[i].Generation, nil
 }

@@ -12,20 +12,12 @@ import (
 	"mime"
 	"net/http"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/codefleet/codefleet/internal/apierror"
-	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 )
-
-// generationHeader names the generation in a response.
-const generationHeader = "Codefleet-Generation"
 
 // getFiles lists the paths of a version. For the newest version, the ETag is the id of its commit.
 func (s *Server) getFiles(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
@@ -87,44 +79,6 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 // maxRanges is how many ranges of a file one request may ask for. A request with more gets the whole file, because
 // each range may read some MiB from the object store.
 const maxRanges = 8
-
-func unknownFile(ref state.Ref, name string) error {
-	e := apierror.New(errcode.UnknownFile, "the workspace %s has no file %q", ref.Workspace, name)
-	e.Hint = "codefleet workspace ls lists its files"
-	return e
-}
-
-// checkPath returns an error unless name is a valid path of a file in a workspace.
-func checkPath(name string) error {
-	if why := pathProblem(name); why != "" {
-		e := apierror.New(errcode.BadPath, "the path is invalid in a workspace")
-		e.Cause, e.Hint, e.Path = why, "use a relative path, as in data/in.csv", "path"
-		return e
-	}
-	return nil
-}
-
-// pathProblem returns why a path is invalid, or "" if it is valid.
-func pathProblem(name string) string {
-	const maxName = 255
-	switch {
-	case !utf8.ValidString(name):
-		return "it is not valid UTF-8"
-	case !fs.ValidPath(name) || name == ".":
-		return "it is empty or absolute, or contains ., .. or an empty name"
-	case strings.IndexFunc(name, hidden) >= 0:
-		return "it contains a control character or an invisible character"
-	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return len(part) > maxName }):
-		return "it contains a name of more than 255 bytes"
-	}
-	return ""
-}
-
-// hidden reports whether a character makes one name look like another: control characters, and those that
-// change the direction of text or have no width.
-func hidden(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
-}
 
 // getArchive sends a version, or a directory of it, as one file.
 func (s *Server) getArchive(w http.ResponseWriter, r *http.Request, ref state.Ref) error {

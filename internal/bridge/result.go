@@ -16,78 +16,78 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// answer is the outcome of a call of a tool.
-type answer struct {
-	out    any  // a JSON object
-	text   any  // replaces out in the text; nil: the text is out
+// result is the outcome of a tool call: content, or questions, or a task that has not ended.
+type result struct {
+	out    any  // the structured content, a JSON object
+	text   any  // the text; nil means out
 	failed bool // the call is an error
-	links  []link
-	value  json.RawMessage // of a task that succeeded and is not truncated: the program's result
+	links  []resourceLink
+	value  json.RawMessage // the program's result, if its task succeeded and the result is complete
 
-	// In place of all that: questions to the client's user, and the state with which the client repeats the
-	// call; or, if the call has returnTask, a task that has not ended.
+	// questions ask the client's user. The client then repeats the call with their responses and requestState.
 	questions    mcp.InputRequestMap
 	requestState string
-	task         *taskState
+
+	task *taskState // only for a call with returnTask
 }
 
-// link refers to a resource that is too long for an answer.
-type link struct {
+// resourceLink refers to a resource that is too long for a result.
+type resourceLink struct {
 	uri, name, media string
 	bytes            int64
 }
 
-func (l link) content() mcp.Content {
+func (l resourceLink) content() mcp.Content {
 	media := l.media
 	if t, _, err := mime.ParseMediaType(media); err != nil || !strings.Contains(t, "/") {
-		media = "application/octet-stream" // the program that wrote the file chose an invalid one
+		media = "application/octet-stream" // the program that wrote the file chose an invalid type
 	}
 	return &mcp.ResourceLink{URI: l.uri, Name: path.Base(l.name), MIMEType: media, Size: &l.bytes}
 }
 
-// resourceURI returns the URI of a part of a task as a resource.
+// resourceURI returns the URI of a resource: a part of a task.
 func resourceURI(taskID, part string) string {
 	return (&url.URL{Scheme: "codefleet", Host: "tasks", Path: "/" + taskID + "/" + part}).String()
 }
 
-// result returns the answer in the protocol's form. The structured content and the text are equal, because
+// encode returns the result as the protocol defines it. The structured content and the text are equal, because
 // some clients show their model only the one and some only the other.
-func (a *answer) result() (*mcp.CallToolResult, error) {
-	if a.questions != nil {
-		return &mcp.CallToolResult{InputRequests: a.questions, RequestState: a.requestState}, nil
+func (r *result) encode() (*mcp.CallToolResult, error) {
+	if r.questions != nil {
+		return &mcp.CallToolResult{InputRequests: r.questions, RequestState: r.requestState}, nil
 	}
-	structure, err := marshal(a.out)
+	structure, err := marshal(r.out)
 	if err != nil {
 		return nil, err
 	}
 	text := structure
-	if a.text != nil {
-		if text, err = marshal(a.text); err != nil {
+	if r.text != nil {
+		if text, err = marshal(r.text); err != nil {
 			return nil, err
 		}
 	}
-	r := &mcp.CallToolResult{
-		IsError: a.failed, StructuredContent: json.RawMessage(structure),
+	out := &mcp.CallToolResult{
+		IsError: r.failed, StructuredContent: json.RawMessage(structure),
 		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}},
 	}
-	for _, l := range a.links {
-		r.Content = append(r.Content, l.content())
+	for _, l := range r.links {
+		out.Content = append(out.Content, l.content())
 	}
-	return r, nil
+	return out, nil
 }
 
-// marshal encodes v for a model: without escapes for <, > and &.
+// marshal encodes v for a model. It does not escape <, > and &.
 func marshal(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("encode answer: %w", err)
+		return nil, fmt.Errorf("encode result: %w", err)
 	}
 	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
 }
 
-// failure is the structure of an answer whose call failed itself, as opposed to its task.
+// failure is the structured content of a call that failed before it had a task's result.
 type failure struct {
 	Success    bool   `json:"success"`
 	Result     any    `json:"result"`
@@ -97,8 +97,8 @@ type failure struct {
 	RetryAfter int    `json:"retry_after_s,omitempty"`
 }
 
-// errorAnswer returns the answer for an error of the fleet or of the arguments.
-func errorAnswer(err error) *answer {
+// errorResult returns the result for an error of the fleet or of the arguments.
+func errorResult(err error) *result {
 	f := failure{Error: err.Error(), ErrorCode: errcode.Unavailable}
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
@@ -107,22 +107,22 @@ func errorAnswer(err error) *answer {
 			f.Error += " (" + e.Hint + ")"
 		}
 	}
-	return &answer{out: f, failed: true}
+	return &result{out: f, failed: true}
 }
 
-// badArgument returns an error of an argument.
+// badArgument returns the error for an invalid argument.
 func badArgument(format string, args ...any) error {
 	return &client.APIError{Code: errcode.BadArguments, Message: fmt.Sprintf(format, args...)}
 }
 
-// remote reports whether the caller is connected over HTTP. A caller over standard input is the person who
-// started this process.
-func remote(extra *mcp.RequestExtra) bool { return extra != nil && extra.Header != nil }
-
-// errUnavailable replaces errors that could tell a remote caller where the fleet is.
+// errUnavailable replaces errors that could reveal the fleet's address to a remote caller.
 var errUnavailable = errors.New("the fleet does not respond: try again")
 
-// publicError returns the error that the caller may see, and logs the one that it may not.
+// errTooLarge is the error of a resource above maxResource.
+var errTooLarge = errors.New("the resource is larger than 8 MiB: " +
+	"fetch it over HTTP from /v1/tasks/TASK_ID/artifacts/PATH, or have a program return a part of it")
+
+// publicError returns the error to show to the caller. It logs an error that it replaces.
 func (b *Bridge) publicError(ctx context.Context, req *mcp.CallToolRequest, err error) error {
 	if _, ok := errors.AsType[*client.APIError](err); ok || !remote(req.Extra) || ctx.Err() != nil {
 		return err
@@ -131,7 +131,7 @@ func (b *Bridge) publicError(ctx context.Context, req *mcp.CallToolRequest, err 
 	return errUnavailable
 }
 
-// publicMessage returns the text of an error of the protocol, by the rule of publicError.
+// publicMessage returns the message of a protocol error. It hides the same errors as publicError.
 func publicMessage(err error) string {
 	if _, ok := errors.AsType[*client.APIError](err); ok || errors.Is(err, errTooLarge) {
 		return err.Error()

@@ -1,0 +1,102 @@
+package ingest
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/codefleet/codefleet/internal/apierror"
+)
+
+// fail responds with an error. It logs server errors, whose details the caller may not see.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	e := apierror.Of(err)
+	if e.Status >= 500 && r.Context().Err() == nil { // otherwise the caller has disconnected
+		s.o.Log.WarnContext(r.Context(), "request failed", "code", e.Code, "error", err.Error())
+	}
+	h := w.Header()
+	if e.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="codefleet"`)
+	}
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
+	if rec, ok := w.(*recorder); ok {
+		rec.code = e.Code
+	}
+	writeJSON(w, e.Status, e)
+}
+
+// respond writes v as the whole response, unless err is not nil.
+func respond(w http.ResponseWriter, v any, err error) error {
+	if err == nil {
+		writeJSON(w, http.StatusOK, v)
+	}
+	return err
+}
+
+// respondList writes a JSON array as the whole response, unless err is not nil. It writes item by item, so that a
+// long list is not in memory twice.
+func respondList[T any](w http.ResponseWriter, items []T, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	separator := "["
+	for _, item := range items {
+		_, err := w.Write([]byte(separator))
+		if errors.Join(err, enc.Encode(item)) != nil {
+			return nil // the caller has disconnected
+		}
+		separator = ","
+	}
+	if len(items) == 0 {
+		_, _ = w.Write([]byte("["))
+	}
+	_, _ = w.Write([]byte("]\n"))
+	return nil
+}
+
+// writeJSON writes v as the whole response. It ignores errors of writing: the caller has disconnected.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v)
+}
+
+// recorder records what the log and the span report about a request. It is the http.ResponseWriter of all
+// handlers.
+type recorder struct {
+	http.ResponseWriter
+	status      int
+	bytes       int64
+	id          identity
+	route, code string // the route's pattern; the response's error code
+}
+
+// Unwrap gives http.ResponseController access to the server's own writer.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
