@@ -244,7 +244,7 @@ func TestRefusals(t *testing.T) {
 			"bad_arguments",
 			"output_offset is negative",
 		},
-		{"list_tasks", map[string]any{"status": []string{"done"}}, "bad_arguments", `status "done" must be one of`},
+		{"list_tasks", map[string]any{"status": []string{"done"}}, "bad_arguments", `unknown status "done": want one of`},
 		{"list_tasks", map[string]any{"limit": 101}, "bad_arguments", "limit must be"},
 	} {
 		got, failed := invoke(t, cs, c.tool, c.args)
