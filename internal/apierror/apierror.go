@@ -1,5 +1,5 @@
-// Package apierror defines the errors of all interfaces of the fleet, and translates errors of the queue into them.
-// It does not log.
+// Package apierror defines the errors that all interfaces of the fleet return, and translates errors of package jobs
+// into them. It does not log.
 package apierror
 
 import (
@@ -19,11 +19,11 @@ type Error struct {
 	Cause   string `json:"cause,omitempty"` // why
 	Hint    string `json:"hint,omitempty"`  // what to do next
 	Path    string `json:"path,omitempty"`  // JSON Pointer into the request, or the name of a header or parameter
-	// Paths are the files of a workspace that the error is about.
+	// Paths are the files of a workspace that caused the error.
 	Paths []string `json:"paths,omitempty"`
-	// Status is the HTTP status. RetryAfter is in how many seconds the same request may succeed; 0 if it will not,
-	// or if that is unknown.
-	Status     int `json:"-"`
+	// Status is the HTTP status.
+	Status int `json:"-"`
+	// RetryAfter is after how many seconds the same request may succeed. It is 0 if that is unknown or never.
 	RetryAfter int `json:"-"`
 }
 
@@ -34,69 +34,59 @@ func (e *Error) Error() string {
 	return e.Code + ": " + e.Message + ": " + e.Cause
 }
 
-// New returns an error with the HTTP status of its code.
+// New returns an error with the HTTP status that belongs to the code.
 func New(code, format string, args ...any) *Error {
 	return &Error{Status: errcode.HTTPStatus(code), Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Of translates an error of package jobs. Any other error means that the queue did not respond: status 503, and
-// the request may be repeated. The result does not contain the text of such an error, which may name hosts; the
-// caller logs it.
+// Of translates an error of package jobs. Any other error means that the queue did not respond: the result has
+// status 503, and the request may be repeated. The result omits the text of such an error, which may contain host
+// names. The caller logs the text.
 func Of(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		e := &Error{Status: errcode.HTTPStatus(r.Code), Code: r.Code, Message: r.Message, Path: r.Path, Hint: r.Hint}
-		if e.Path == "/" { // the whole document in jobs, but as a JSON Pointer the field with an empty name
+		if e.Path == "/" { // package jobs means the whole document; as a JSON Pointer, "/" is a field without a name
 			e.Path = ""
 		}
 		return e
 	}
 	if a, ok := errors.AsType[*jobs.AnswerError](err); ok {
-		return ofAnswer(a)
+		e := New(jobs.AnswerCode(a), "%s", a.Message)
+		if errors.Is(a, jobs.ErrApprovalNotFound) {
+			e.Hint = "codefleet approvals (GET /v1/approvals) lists pending calls"
+		}
+		return e
 	}
 	switch {
 	case errors.Is(err, jobs.ErrUnknownTask):
 		return &Error{
-			Status: http.StatusNotFound, Code: errcode.UnknownTask, Message: "there is no such task",
+			Status: http.StatusNotFound, Code: errcode.UnknownTask, Message: "the task does not exist",
 			Hint: "check the id; ended tasks are deleted after some days",
 		}
 	case errors.Is(err, jobs.ErrKeyReused):
 		return &Error{
-			Status:  http.StatusConflict,
-			Code:    errcode.OtherData,
-			Message: "this source and idempotency key belong to a task with other content",
+			Status: http.StatusConflict, Code: errcode.OtherData,
+			Message: "another task already has this source and idempotency key",
 			Hint:    "use a new event id or idempotency key for a new task",
 		}
 	case errors.Is(err, jobs.ErrBacklogFull):
 		return &Error{
-			Status:     http.StatusTooManyRequests,
-			Code:       errcode.BacklogFull,
-			Message:    "the tenant has too many queued tasks",
-			Hint:       "try again later, or ask the operator for more workers",
-			RetryAfter: 5,
+			Status: http.StatusTooManyRequests, Code: errcode.BacklogFull, RetryAfter: 5,
+			Message: "the tenant has too many queued tasks",
+			Hint:    "try again later, or ask the operator for more workers",
 		}
 	case errors.Is(err, context.Canceled):
 		return &Error{
-			Status:     http.StatusServiceUnavailable,
-			Code:       errcode.Stopping,
-			Message:    "the process stopped before the request was complete",
-			Hint:       "send the request again",
-			RetryAfter: 1,
+			Status: http.StatusServiceUnavailable, Code: errcode.Stopping, RetryAfter: 1,
+			Message: "the process stopped before the request was complete",
+			Hint:    "send the request again",
 		}
 	}
 	return &Error{
 		Status: http.StatusServiceUnavailable, Code: errcode.Unavailable, Message: "the queue does not respond",
 		Hint: "try again; a submission with an idempotency key or event id is safe to repeat", RetryAfter: 1,
 	}
-}
-
-// ofAnswer translates the error of an answer to a call that is not pending.
-func ofAnswer(a *jobs.AnswerError) *Error {
-	e := New(jobs.AnswerCode(a), "%s", a.Message)
-	if errors.Is(a, jobs.ErrApprovalNotFound) {
-		e.Hint = "codefleet approvals (GET /v1/approvals) lists pending calls"
-	}
-	return e
 }

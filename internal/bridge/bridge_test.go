@@ -222,7 +222,7 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unknown = "there is no such task (check the id; ended tasks are deleted after some days)"
+	const unknown = "the task does not exist (check the id; ended tasks are deleted after some days)"
 	for _, c := range []struct {
 		tool string
 		args map[string]any

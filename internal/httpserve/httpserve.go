@@ -1,4 +1,5 @@
-// Package httpserve runs an HTTP server on a listener until a context ends, and then drains it.
+// Package httpserve runs an HTTP server on a listener until a context ends, and then drains it. It also has the checks
+// that protect a server from hostile web pages.
 package httpserve
 
 import (
@@ -15,19 +16,19 @@ import (
 // Options configure Serve. Handler and Log are required.
 type Options struct {
 	Handler http.Handler
-	TLS     *tls.Config   // nil: HTTP without encryption
-	Grace   time.Duration // for requests in progress once ctx ends; 0: they are aborted
-	Log     *slog.Logger  // receives the server's own messages at level debug
+	TLS     *tls.Config   // nil serves HTTP without encryption
+	Grace   time.Duration // time for requests in progress once ctx ends; 0 aborts them
+	Log     *slog.Logger  // receives the messages of net/http at level debug
 
-	// Drain is called once when ctx ends. It makes requests that wait return soon. Optional.
+	// Drain, if not nil, is called once when ctx ends. It should make waiting requests return soon.
 	Drain func()
-	// Close is called after the last request, with a context that ends when Grace is over. Optional.
+	// Close, if not nil, is called after the last request, with a context that ends when Grace is over.
 	Close func(context.Context)
 }
 
-// Serve serves requests on ln until ctx ends. Then it accepts no further requests, calls Drain, waits for
-// the requests in progress and returns nil. It returns an error if ln fails, or if requests are still in
-// progress after Grace; those are aborted. Serve closes ln.
+// Serve serves requests on ln until ctx ends. Then it calls Drain, accepts no further requests, waits for the requests
+// in progress and returns nil. It returns an error if ln fails, or if it had to abort requests after Grace. It closes
+// ln.
 func Serve(ctx context.Context, ln net.Listener, o Options) error {
 	server := &http.Server{
 		Handler:           o.Handler,

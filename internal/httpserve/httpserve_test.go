@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/httpserve"
 )
 
-// start serves h on a loopback address. end ends its context and returns what Serve returns.
+// start serves h on a loopback address. end cancels the context and returns the error of Serve.
 func start(t *testing.T, h http.HandlerFunc, grace time.Duration, drain func()) (url string, end func() error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -27,7 +27,7 @@ func start(t *testing.T, h http.HandlerFunc, grace time.Duration, drain func()) 
 	return "http://" + ln.Addr().String(), func() error { cancel(); return <-served }
 }
 
-// TestServeDrains: a request in progress when the context ends is still completed.
+// TestServeDrains checks that Serve completes a request that is in progress when the context ends.
 func TestServeDrains(t *testing.T) {
 	began, drained := make(chan struct{}), make(chan struct{})
 	url, end := start(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -55,7 +55,7 @@ func TestServeDrains(t *testing.T) {
 	}
 }
 
-// TestServeAborts: a request that outlives the grace time is aborted and reported.
+// TestServeAborts checks that Serve aborts and reports a request that takes longer than the grace time.
 func TestServeAborts(t *testing.T) {
 	began := make(chan struct{})
 	url, end := start(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func TestServeAborts(t *testing.T) {
 	}
 }
 
-// TestServeFails: a listener that fails ends Serve.
+// TestServeFails checks that Serve returns when the listener fails.
 func TestServeFails(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

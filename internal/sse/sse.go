@@ -1,5 +1,5 @@
-// Package sse reads a text/event-stream (WHATWG HTML, section 9.2.6), the wire of progress and of models' answers. It
-// is not a client: who connects again, and from where, is its user's business.
+// Package sse reads a text/event-stream (WHATWG HTML, section 9.2.6), the format of task progress and of streamed
+// model responses. It is not a client: it does not reconnect.
 package sse
 
 import (
@@ -10,19 +10,19 @@ import (
 	"iter"
 )
 
-// ErrTooLong is the error of an event that is longer than the limit.
+// ErrTooLong is the error for an event that is longer than the limit.
 var ErrTooLong = errors.New("an event of the stream is too long")
 
-// Event is one event with data. Those without say nothing and are passed over.
+// Event is one event.
 type Event struct {
-	ID   string // of this event; empty when it names none
-	Type string // empty for the standard's "message"
+	ID   string // empty if the event has no id
+	Type string // empty means "message"
 	Data []byte
 }
 
-// Read yields the events of a stream until it ends; an error, the reader's own or ErrTooLong, comes last. limit is the
-// most bytes of a line and of an event's data. What an unfinished event held is dropped, as the standard says. Lines
-// end in LF or CRLF.
+// Read yields the events of a stream until it ends. If reading fails, it yields the reader's error or ErrTooLong last.
+// limit is the maximum number of bytes in a line and in an event's data. As the standard requires, Read drops events
+// without data, and an unfinished event at the end. Lines end in LF or CRLF.
 func Read(r io.Reader, limit int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewScanner(r)
@@ -53,7 +53,7 @@ func Read(r io.Reader, limit int) iter.Seq2[Event, error] {
 	}
 }
 
-// field adds one line to the event. A line without a name is a comment.
+// field adds a field, which is one line, to the event. It ignores unknown fields, and comments, which have no name.
 func (e *Event) field(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))

@@ -9,7 +9,7 @@ import (
 	"testing/iotest"
 )
 
-// read returns the events in one line each.
+// read returns each event as one line.
 func read(r io.Reader, limit int) (events []string, err error) {
 	for e, failed := range Read(r, limit) {
 		if failed != nil {
@@ -21,14 +21,14 @@ func read(r io.Reader, limit int) (events []string, err error) {
 }
 
 func TestRead(t *testing.T) {
-	stream := ": comment\n\nid: 1\nevent: progress\ndata: {\"a\":\ndata:1}\n\nevent: ping\n\nretry: 5\nnobody: " +
-		"knows\ndata\n\ndata:  x\r\n\r\ndata: unfinished\n"
+	stream := ": comment\n\nid: 1\nevent: progress\ndata: {\"a\":\ndata:1}\n\nevent: ping\n\nretry: 5\nunknown: " +
+		"field\ndata\n\ndata:  x\r\n\r\ndata: unfinished\n"
 	for name, r := range map[string]io.Reader{
 		"whole": strings.NewReader(stream), "byte by byte": iotest.OneByteReader(strings.NewReader(stream)),
 	} {
 		got, err := read(r, 100)
 		if want := "[1|progress|{\"a\":\n1} || || x]"; err != nil || fmt.Sprint(got) != want {
-			t.Errorf("%s: %v, %v, want %s", name, got, err, want)
+			t.Errorf("Read %s = %v, %v, want %s", name, got, err, want)
 		}
 	}
 }
@@ -36,22 +36,22 @@ func TestRead(t *testing.T) {
 func TestReadIsBounded(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("data: a\n\n"), repeat("data: "+strings.Repeat("x", 50)+"\n"))
 	if got, err := read(endless, 1000); !errors.Is(err, ErrTooLong) || len(got) != 1 {
-		t.Errorf("endless lines: %v, %v, want the first event and %v", got, err, ErrTooLong)
+		t.Errorf("Read of endless lines = %v, %v, want the first event and %v", got, err, ErrTooLong)
 	}
 	if got, err := read(repeat("x"), 1000); !errors.Is(err, ErrTooLong) || len(got) != 0 {
-		t.Errorf("endless line: %v, %v, want %v", got, err, ErrTooLong)
+		t.Errorf("Read of an endless line = %v, %v, want %v", got, err, ErrTooLong)
 	}
 }
 
 func TestReadKeepsTheReadersError(t *testing.T) {
-	cut := errors.New("cut")
-	got, err := read(io.MultiReader(strings.NewReader("data: a\n\ndata: b"), iotest.ErrReader(cut)), 100)
-	if !errors.Is(err, cut) || fmt.Sprint(got) != "[||a]" {
-		t.Errorf("broken stream: %v, %v, want the first event and the reader's error", got, err)
+	broken := errors.New("broken")
+	got, err := read(io.MultiReader(strings.NewReader("data: a\n\ndata: b"), iotest.ErrReader(broken)), 100)
+	if !errors.Is(err, broken) || fmt.Sprint(got) != "[||a]" {
+		t.Errorf("Read of a broken stream = %v, %v, want the first event and %v", got, err, broken)
 	}
 }
 
-// repeat is a text for ever.
+// repeat is an io.Reader that repeats a text without end.
 type repeat string
 
 func (r repeat) Read(p []byte) (int, error) {
@@ -71,7 +71,7 @@ func FuzzRead(f *testing.F) {
 				n += len(e.Data)
 			}
 			if len(e.Data) > 64 || n > len(stream) {
-				t.Errorf("Read(%q) yields %d bytes, %d in all", stream, len(e.Data), n)
+				t.Errorf("Read(%q) yields an event of %d bytes, %d bytes in all", stream, len(e.Data), n)
 			}
 		}
 	})

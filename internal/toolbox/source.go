@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/servers"
 )
 
-// ServersDir returns the directory of tool modules: the configured one, or with "" the default below
-// the data directory, into which it installs the built-in tools.
+// ServersDir returns the directory of tool modules. If none is configured, it installs the built-in tools into a
+// directory below the data directory, and returns that.
 func ServersDir(configured, data string) (string, error) {
 	if configured != "" {
 		return configured, nil
@@ -24,7 +24,7 @@ func ServersDir(configured, data string) (string, error) {
 	return dir, nil
 }
 
-// OpenCatalogue opens the catalogue of ServersDir.
+// OpenCatalogue opens the catalogue in ServersDir.
 func OpenCatalogue(configured, data string) (*tools.Catalogue, error) {
 	dir, err := ServersDir(configured, data)
 	if err != nil {
@@ -33,7 +33,7 @@ func OpenCatalogue(configured, data string) (*tools.Catalogue, error) {
 	return tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}), nil
 }
 
-// PublishedOr returns the published catalogue, and until one is published the local one.
+// PublishedOr returns a source that reads the published catalogue, or the local one as long as none is published.
 func PublishedOr(published *tools.Published, local *tools.Catalogue) tools.Source {
 	return &publishedOr{published, local}
 }

@@ -1,6 +1,6 @@
-// Package toolbox is the tools of a fleet as one process has them: a catalogue (what was published, or
-// a directory of this host), and the tools that processes of tenants register. It narrows them to what
-// each tenant sees, searches them, and routes calls. The key type is Toolbox.
+// Package toolbox holds the tools of a fleet in one process: a catalogue, which is published or read from a local
+// directory, and the tools that tenants' processes register. It filters them for each tenant, searches them, and
+// routes calls. The key type is Toolbox.
 package toolbox
 
 import (
@@ -25,32 +25,35 @@ import (
 type Options struct {
 	Source     tools.Source
 	Reserved   []string                     // names of servers that tenants' processes cannot register
-	Allow      func(tenant string) []string // what a tenant may call, as broker.Allowed reads it
-	Embeddings *toolsearch.Embeddings       // of searches; nil: by words alone. New runs them until Close
+	Allow      func(tenant string) []string // the tenant's allow-list, for broker.Allowed
+	Embeddings *toolsearch.Embeddings       // for searches; nil searches by words alone
 	Log        *slog.Logger
 }
 
-// Toolbox is ingest.Tools, and where a worker gets its tools. It is safe for concurrent use; Close it.
+// Toolbox provides the tools for the HTTP interface, as ingest.Tools, and for a worker. Call Close when it is no longer
+// needed. It is safe for concurrent use.
 type Toolbox struct {
 	o       Options
 	search  *toolsearch.Search
-	stop    context.CancelFunc // ends running
+	stop    context.CancelFunc // stops the goroutines in running
 	running sync.WaitGroup
 
 	mu         sync.Mutex
 	registered *registered.Registry // nil before Join
 	history    *toolsearch.History  // nil before Join
 	unwatch    func()
-	views      map[string]view // of tenants that do not see all: by allow-list, or by tenant with tools of its own
+	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants
+	// that see the whole catalogue have none.
+	views map[string]view
 }
 
-// view is the catalogue that a tenant sees, and what it was made of.
+// view is the catalogue that a tenant sees, and what it was built from.
 type view struct {
 	base, listing *tools.Listing
 	overlay       *tools.Overlay
 }
 
-// New returns a toolbox.
+// New returns a toolbox. It runs the embeddings until Close.
 func New(o Options) *Toolbox {
 	b := &Toolbox{o: o, search: toolsearch.New(o.Embeddings), views: map[string]view{}, unwatch: func() {}}
 	var ctx context.Context
@@ -59,14 +62,14 @@ func New(o Options) *Toolbox {
 	return b
 }
 
-// Source returns the catalogue without the tools that tenants' processes register.
+// Source returns the catalogue without registered tools.
 func (b *Toolbox) Source() tools.Source { return b.o.Source }
 
-// Index returns the index of a catalogue, which searches share.
+// Index returns the index of a catalogue. All searches of the catalogue share it.
 func (b *Toolbox) Index(listing *tools.Listing) *toolsearch.Index { return b.search.Index(listing) }
 
-// Join connects the toolbox to the queue: from then on it knows the tools that tenants' processes
-// register, and the history of tenants' tasks.
+// Join connects the toolbox to the queue. From then on it has the tools that tenants' processes register, and the
+// history of tenants' tasks.
 func (b *Toolbox) Join(queue *jobs.Client) error {
 	r := registered.New(sendCalls(queue), b.o.Log, b.o.Reserved...)
 	unwatch, err := queue.WatchOffers(r.Update)
@@ -79,24 +82,24 @@ func (b *Toolbox) Join(queue *jobs.Client) error {
 	return nil
 }
 
-// Close ends what New and Join began, and closes the embeddings.
+// Close stops what New and Join started, and closes the embeddings.
 func (b *Toolbox) Close() {
 	b.stop()
 	b.running.Wait()
-	_ = b.o.Embeddings.Close() // a lost vector costs one more request
+	_ = b.o.Embeddings.Close() // a vector that is not saved costs one more request
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unwatch()
 }
 
-// registry is nil before Join.
+// registry returns the registry of registered tools. It is nil before Join.
 func (b *Toolbox) registry() *registered.Registry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.registered
 }
 
-// Overlay returns what the tenant's processes have registered; nil when that is nothing.
+// Overlay returns the tools that the tenant's processes have registered, or nil if there are none.
 func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
 	r := b.registry()
 	if r == nil {
@@ -105,8 +108,7 @@ func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
 	return r.Overlay(tenant)
 }
 
-// Read returns the catalogue as the tenant sees it now, with the tools that it may call and no others.
-// It returns the same Listing until something changes.
+// Read returns the tools that the tenant may call. It returns the same Listing until something changes.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	base, err := b.o.Source.Read(ctx)
 	if base == nil {
@@ -138,7 +140,7 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 	return v.listing, nil
 }
 
-// Search finds tools of the tenant's catalogue. After Join it uses the history of the tenant's tasks.
+// Search finds tools that the tenant may call. After Join it uses the history of the tenant's tasks.
 func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request) (selection.Response, error) {
 	listing, err := b.Read(ctx, tenant)
 	if err != nil {
@@ -153,20 +155,20 @@ func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request
 	return b.search.Index(listing).Select(ctx, r)
 }
 
-// Upstream routes a call: to the MCP servers of the fleet, or for every other server to the tenant's
+// Upstream returns a function that routes a call to the fleet's MCP server of that name, or else to the tenant's
 // processes.
 func (b *Toolbox) Upstream(servers *mcp.Manager) broker.Upstream {
-	known := servers.Servers()
+	fleetServers := servers.Servers()
 	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
 		registry := b.registry()
-		if registry == nil || slices.Contains(known, r.Server) {
+		if registry == nil || slices.Contains(fleetServers, r.Server) {
 			return servers.Call(ctx, r)
 		}
 		return registry.Call(ctx, r)
 	}
 }
 
-// sendCalls sends calls of registered tools over the queue's connection.
+// sendCalls returns a function that sends calls of registered tools over the queue's connection.
 func sendCalls(queue *jobs.Client) registered.Send {
 	return func(ctx context.Context, tenant, server, tool string, data []byte) ([]byte, error) {
 		response, err := queue.CallTool(ctx, tenant, jobs.ToolName{Server: server, Tool: tool}, data)

@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// open opens the tools that come with the program, with the allow-lists of tenants.
+// open returns a toolbox with the built-in tools and an allow-list for each tenant.
 func open(t *testing.T, allow map[string][]string) *toolbox.Toolbox {
 	t.Helper()
 	local, err := toolbox.OpenCatalogue("", t.TempDir())
@@ -33,7 +33,8 @@ func open(t *testing.T, allow map[string][]string) *toolbox.Toolbox {
 	return b
 }
 
-// toolFleet is the HTTP interface with the tools that come with the program, and the clients of two tenants.
+// toolFleet starts a fleet with the built-in tools, and returns clients of two tenants. The first may call all tools,
+// the second those that the allow-list other permits.
 func toolFleet(t *testing.T, other []string) (f *ingesttest.Fleet, ours, theirs *client.Client) {
 	t.Helper()
 	box := open(t, map[string][]string{"default": {"*"}, "other": other})
@@ -52,15 +53,15 @@ func toolFleet(t *testing.T, other []string) (f *ingesttest.Fleet, ours, theirs 
 	return f, connect(ingesttest.Token), connect(ingesttest.Other)
 }
 
-// TestTenantsSeeWhatTheyMayCall: in the list of tools, in one tool, and in a search.
-func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
+// TestTenantsSeeOnlyAllowedTools checks the list of tools, the definition of one tool, and a search.
+func TestTenantsSeeOnlyAllowedTools(t *testing.T) {
 	_, ours, theirs := toolFleet(t, []string{"calculator/*", "weather/get_weather"})
 	ctx := t.Context()
 	for name, c := range map[string]struct {
 		client  *client.Client
 		servers []string
 		tools   int
-		query   string // finds get_forecast, for whom may see it
+		match   string // of the search
 	}{
 		"all":  {ours, []string{"calculator", "database", "filesystem", "weather"}, 11, "weather/get_forecast"},
 		"some": {theirs, []string{"calculator", "weather"}, 4, ""},
@@ -81,34 +82,34 @@ func TestTenantsSeeWhatTheyMayCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hit := ""
+		match := ""
 		for _, g := range found.Servers {
 			for _, h := range g.Tools {
 				if h.ID == "weather/get_forecast" {
-					hit = h.ID
+					match = h.ID
 				}
 				if !slices.Contains(c.servers, g.Server) {
-					t.Errorf("%s: a search shows %s", name, h.ID)
+					t.Errorf("%s: a search finds %s, which the tenant may not call", name, h.ID)
 				}
 			}
 			if g.Server == "weather" && name == "some" && g.More != 0 {
 				t.Errorf("%s: a search reports %d more tools of weather, want none", name, g.More)
 			}
 		}
-		if hit != c.query || found.Available != c.tools {
-			t.Errorf("%s: a search among %d tools finds %q, want %q among %d", name, found.Available, hit, c.query,
-				c.tools)
+		if match != c.match || found.Available != c.tools {
+			t.Errorf("%s: a search among %d tools finds %q, want %q among %d",
+				name, found.Available, match, c.match, c.tools)
 		}
 		_, err = c.client.ReadTool(ctx, "database", "query")
 		if e, refused := errors.AsType[*client.APIError](err); name == "some" &&
 			(!refused || e.Code != "unknown_tool") || name == "all" && err != nil {
-			t.Errorf("%s: database/query = %v", name, err)
+			t.Errorf("%s: ReadTool(database/query) = %v", name, err)
 		}
 	}
 }
 
-// TestTenantsShareWhatTheySee: tenants with the same allow-list share a listing, and so its index.
-func TestTenantsShareWhatTheySee(t *testing.T) {
+// TestTenantsShareListings checks that tenants with the same allow-list share a listing, and so its index.
+func TestTenantsShareListings(t *testing.T) {
 	some, others := []string{"calculator/*"}, []string{"weather/*"}
 	box := open(t, map[string][]string{"a": some, "b": some, "c": others, "d": {"*"}})
 	listing := map[string]*tools.Listing{}
@@ -120,14 +121,14 @@ func TestTenantsShareWhatTheySee(t *testing.T) {
 	}
 	if listing["a"] != listing["b"] || len(listing["a"].Tools) != 3 || len(listing["c"].Tools) != 2 ||
 		len(listing["d"].Tools) != 11 || len(listing["unknown"].Tools) != 0 {
-		t.Errorf("a and b share: %v; a, c, d and an unknown tenant see %d, %d, %d and %d tools, want 3, 2, 11 and 0",
+		t.Errorf("a and b share a listing: %v; a, c, d and an unknown tenant see %d, %d, %d and %d tools, want 3, 2, 11, 0",
 			listing["a"] == listing["b"], len(listing["a"].Tools), len(listing["c"].Tools),
 			len(listing["d"].Tools), len(listing["unknown"].Tools))
 	}
 }
 
-// TestSearchKnowsTheTenantsPast: the tasks of a tenant change what it finds, and what no other tenant finds.
-func TestSearchKnowsTheTenantsPast(t *testing.T) {
+// TestSearchUsesHistory checks that a tenant's earlier tasks change its search results, but not another tenant's.
+func TestSearchUsesHistory(t *testing.T) {
 	f, ours, theirs := toolFleet(t, []string{"*"})
 	past, err := json.Marshal(selection.NewPast("prepare the friday numbers for the board",
 		[]string{"weather/get_forecast"}))
@@ -140,7 +141,7 @@ func TestSearchKnowsTheTenantsPast(t *testing.T) {
 	for deadline := time.Now().Add(ingesttest.Patience); ; { // it is stored in the background
 		stored, err := f.Jobs.History(t.Context(), "default", 1)
 		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("remembered: %v, %v", stored, err)
+			t.Fatalf("History = %v, %v, want one task", stored, err)
 		}
 		if len(stored) == 1 {
 			break
@@ -153,19 +154,19 @@ func TestSearchKnowsTheTenantsPast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[name] = "nothing from the past"
+		got[name] = "no history"
 		for _, g := range found.Servers {
 			for _, h := range g.Tools {
 				if h.Why.History > 0 {
-					got[name] = found.Queries[0].Tools[0] + " first, from the past " + h.ID
+					got[name] = found.Queries[0].Tools[0] + " first, by history " + h.ID
 				}
 			}
 		}
 	}
 	want := map[string]string{
-		"default": "weather/get_forecast first, from the past weather/get_forecast", "other": "nothing from the past",
+		"default": "weather/get_forecast first, by history weather/get_forecast", "other": "no history",
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("found (-want +got):\n%s", d)
+		t.Errorf("SearchTools (-want +got):\n%s", d)
 	}
 }

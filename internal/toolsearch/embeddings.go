@@ -13,28 +13,28 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// Embeddings are the vectors of catalogues' tools. Searches use them in addition to the index of words,
-// never instead of it. A nil *Embeddings has no vectors: searches are by words alone.
+// Embeddings compute and cache the vectors of catalogues' tools. Searches use them in addition to words, never instead.
+// A nil *Embeddings has no vectors, so searches use words alone.
 type Embeddings struct {
 	embedder selection.Embedder
 	opts     selection.HybridOptions
 	log      *slog.Logger
-	wake     chan struct{} // tells Run that pending or late has grown
+	wake     chan struct{} // signals Run that pending or late has grown
 	close    func() error
 
 	mu      sync.Mutex
-	pending []ranking // catalogues without embeddings, the oldest first
-	late    []string  // queries whose vectors missed the deadline, the oldest first
+	pending []ranking // catalogues without embeddings, oldest first
+	late    []string  // queries whose vectors missed the deadline, oldest first
 }
 
 const (
 	maxPending      = 8      // catalogues in pending; older ones are dropped, and searched by words
 	maxLate         = 16     // queries in late
-	vectorsInMemory = 10_000 // entries of the cache when the options bring none
-	vectorsOnDisk   = 50_000 // entries of the file cache, which is read into memory: 100 MB at 512 numbers
+	vectorsInMemory = 10_000 // limit of the cache, if the options have none
+	vectorsOnDisk   = 50_000 // limit of the file cache, which is read into memory: 100 MB for 512 dimensions
 )
 
-// NewEmbeddings returns embeddings by e. Call Run to have them computed.
+// NewEmbeddings returns embeddings that e computes. Run computes them.
 func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Logger) *Embeddings {
 	if o.Cache == nil {
 		o.Cache = selection.NewMemoryCache(vectorsInMemory)
@@ -44,9 +44,9 @@ func NewEmbeddings(e selection.Embedder, o selection.HybridOptions, log *slog.Lo
 	return s
 }
 
-// OpenEmbeddings returns the embeddings of an endpoint. They are cached in the file "vectors" of dir,
-// which all processes of this host share. deadline bounds the embedding of one search's queries; 0 is
-// the default of package selection.
+// OpenEmbeddings returns embeddings that a model's endpoint computes. All processes on this host share their cache,
+// the file "vectors" in dir. deadline bounds the time to embed the queries of one search; 0 means the default of
+// package selection.
 func OpenEmbeddings(
 	o selection.OpenAIOptions, dir string, deadline time.Duration, log *slog.Logger,
 ) (*Embeddings, error) {
@@ -66,7 +66,7 @@ func OpenEmbeddings(
 	return s, nil
 }
 
-// Close closes the cache. Run has ended by then.
+// Close closes the cache. Run must have ended.
 func (s *Embeddings) Close() error {
 	if s == nil || s.close == nil {
 		return nil
@@ -74,9 +74,8 @@ func (s *Embeddings) Close() error {
 	return s.close()
 }
 
-// retryLater keeps queries for Run, which embeds them without the deadline of a search. A server that
-// loads its model on demand, and stops loading when the client disconnects, would otherwise never
-// finish loading.
+// retryLater keeps queries for Run, which embeds them without the deadline of a search. Otherwise a server that loads
+// its model on demand, and stops loading when the client disconnects, would never finish loading.
 func (s *Embeddings) retryLater(queries []string) {
 	s.mu.Lock()
 	s.late = append(s.late, queries...)
@@ -88,18 +87,18 @@ func (s *Embeddings) retryLater(queries []string) {
 func (s *Embeddings) wakeRun() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // Run has not handled the last wake yet
+	default: // Run has not received the previous signal yet
 	}
 }
 
-// The pause before a failed request is retried doubles with each failure in a row.
+// The delay before a retry doubles with each consecutive failure.
 const (
 	minRetryDelay = 5 * time.Second
 	maxRetryDelay = 5 * time.Minute
 )
 
-// Run embeds the tools of each new catalogue, in the background, until ctx ends. Until they are ready,
-// the catalogue is searched by words, and results say so.
+// Run embeds the tools of each new catalogue until ctx ends. Until they are ready, the catalogue is searched by words,
+// and results say so.
 func (s *Embeddings) Run(ctx context.Context) {
 	if s == nil {
 		return
@@ -123,7 +122,7 @@ func (s *Embeddings) Run(ctx context.Context) {
 	}
 }
 
-// embedPending embeds the pending catalogues, then the late queries. Late queries that fail are dropped.
+// embedPending embeds the pending catalogues, then the late queries. It drops late queries that fail.
 func (s *Embeddings) embedPending(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -147,10 +146,10 @@ func (s *Embeddings) embedPending(ctx context.Context) error {
 // ranking ranks the tools of one catalogue.
 type ranking struct {
 	local  *selection.Index
-	hybrid *selection.Hybrid // nil: no embeddings
+	hybrid *selection.Hybrid // nil without embeddings
 }
 
-// ranking returns the ranking of a catalogue, with the vectors that are cached.
+// ranking returns the ranking of a catalogue. It uses the cached vectors, and has Run compute the others.
 func (s *Embeddings) ranking(local *selection.Index) ranking {
 	x := ranking{local: local}
 	if s == nil || local.Len() == 0 {
@@ -166,7 +165,7 @@ func (s *Embeddings) ranking(local *selection.Index) ranking {
 	return x
 }
 
-// Select ranks; see selection.Index and selection.Hybrid.
+// Select ranks the tools; see selection.Index and selection.Hybrid.
 func (x ranking) Select(ctx context.Context, r selection.Request) (selection.Response, error) {
 	if x.hybrid == nil {
 		return x.local.Select(r)

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// parasols is an embedder for which parasols belong to the weather.
+// parasols is an embedder that places parasols close to the tools of the server weather.
 type parasols struct {
 	down  atomic.Bool
 	calls atomic.Int64
@@ -25,7 +25,7 @@ func (*parasols) Model() (string, int) { return "parasols", 2 }
 func (p *parasols) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	p.calls.Add(1)
 	if p.down.Load() {
-		return nil, errors.New("endpoint answered 503")
+		return nil, errors.New("endpoint responded with 503")
 	}
 	out := make([][]float32, len(texts))
 	for i, s := range texts {
@@ -37,7 +37,7 @@ func (p *parasols) Embed(_ context.Context, texts []string) ([][]float32, error)
 	return out, nil
 }
 
-func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
+func TestEmbeddingsAreUsedOnceReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := &parasols{}
 		model.down.Store(true)
@@ -55,7 +55,7 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 			return ids, degraded
 		}
 		if _, degraded := pick(); !strings.Contains(degraded, "no embeddings yet") {
-			t.Errorf("before the tools are embedded: degraded %q, want that said", degraded)
+			t.Errorf("before the tools are embedded: degraded = %q, want no embeddings yet", degraded)
 		}
 		synctest.Wait()
 		model.down.Store(false)
@@ -64,23 +64,23 @@ func TestEmbeddingsJoinWhenTheyAreThere(t *testing.T) {
 		ids, degraded := pick()
 		ofWeather := func(id string) bool { return strings.HasPrefix(id, "weather/") }
 		if degraded != "" || !slices.ContainsFunc(ids, ofWeather) {
-			t.Errorf("with embeddings: %v, degraded %q, want the weather", ids, degraded)
+			t.Errorf("with embeddings: Pick = %v, degraded = %q, want tools of weather", ids, degraded)
 		}
 		words, _, _ := shipped(t).Pick(t.Context(), wanted("Open the parasol", nil))
 		if slices.ContainsFunc(words, ofWeather) {
-			t.Errorf("words alone find %v: the test proves nothing", words)
+			t.Errorf("Pick by words alone = %v, want no tools of weather", words)
 		}
 		model.down.Store(true)
 		if ids, _, err := s.Pick(t.Context(), wanted("Calculate 5 + 3", nil)); err != nil ||
 			ids[0] != "calculator/calculate" {
-			t.Errorf("with an endpoint that fails: %v, %v, want what the words find", ids, err)
+			t.Errorf("with an endpoint that fails: Pick = %v, %v, want calculator/calculate", ids, err)
 		}
 	})
 }
 
-// A local server loads its model at the first request after a pause, and stops loading when the client
-// disconnects, as a search does at its deadline. Run must request the vectors again, with a time limit.
-func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
+// TestEmbeddingsLoadedOnDemand uses a model that is loaded at the first request after a pause. Loading stops when the
+// client disconnects, as a search does at its deadline. Run must request the vectors again.
+func TestEmbeddingsLoadedOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := &onDemand{}
 		model.load.Store(int64(time.Hour))
@@ -102,26 +102,26 @@ func TestEmbeddingsOfAModelThatIsLoadedOnDemand(t *testing.T) {
 			synctest.Wait()
 		}
 		if degraded := pick("Open the parasol"); !strings.Contains(degraded, "no embeddings yet") {
-			t.Errorf("while the server hangs: degraded %q, want that said", degraded)
+			t.Errorf("while the server hangs: degraded = %q, want no embeddings yet", degraded)
 		}
 		synctest.Wait()
 		model.load.Store(int64(3 * time.Second))
 		pause(6 * time.Minute)
 		if degraded := pick("Open the parasol"); degraded != "" {
-			t.Errorf("when it has come back: degraded %q, want the embeddings", degraded)
+			t.Errorf("once the server responds: degraded = %q, want none", degraded)
 		}
 		model.loaded.Store(false)
 		if degraded := pick("Close the parasol"); !strings.Contains(degraded, "deadline") {
-			t.Errorf("while the model is loaded: degraded %q, want the deadline", degraded)
+			t.Errorf("while the model is being loaded: degraded = %q, want the deadline", degraded)
 		}
 		pause(4 * time.Second)
 		if degraded := pick("Fold the parasol"); degraded != "" {
-			t.Errorf("when the model is loaded: degraded %q, want none", degraded)
+			t.Errorf("once the model is loaded: degraded = %q, want none", degraded)
 		}
 	})
 }
 
-// onDemand takes a while to load, while a client waits.
+// onDemand is an embedder that must be loaded first. A client that disconnects stops the loading.
 type onDemand struct {
 	parasols
 	load   atomic.Int64 // a time.Duration
@@ -140,26 +140,26 @@ func (m *onDemand) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	return m.parasols.Embed(ctx, texts)
 }
 
-// The history adds tools to those found by words, and removes none.
-func TestPickAddsWhatThePastUsed(t *testing.T) {
+// TestPickAddsToolsFromHistory checks that the history adds tools to those found by words, and removes none.
+func TestPickAddsToolsFromHistory(t *testing.T) {
 	s := shipped(t)
 	past := selection.NewHistory([]selection.Past{
 		selection.NewPast("prepare the monday numbers for the board", []string{"database/query", "gone/tool"}),
 	})
 	with, _, err := s.Pick(t.Context(), wanted("prepare the friday numbers for the board", past))
 	if err != nil || !slices.Contains(with, "database/query") || slices.Contains(with, "gone/tool") {
-		t.Errorf("pick = %v, %v, want database/query and no tool that is gone", with, err)
+		t.Errorf("Pick = %v, %v, want database/query and no tool that no longer exists", with, err)
 	}
 	denied, _, err := s.Pick(t.Context(), Wanted{
 		Description: "prepare the friday numbers for the board", Allow: []string{"calculator/*"}, History: past,
 	})
 	if err != nil || slices.Contains(denied, "database/query") {
-		t.Errorf("pick = %v, %v, want no tool that the tenant may not use", denied, err)
+		t.Errorf("Pick = %v, %v, want only permitted tools", denied, err)
 	}
 	task := "Calculate 5 + 3 and get weather for San Francisco"
 	words, _, _ := s.Pick(t.Context(), wanted(task, nil))
 	both, _, err := s.Pick(t.Context(), wanted(task, past))
 	if err != nil || !slices.Equal(words, both) {
-		t.Errorf("another task: %v, %v, want %v as without a past", both, err, words)
+		t.Errorf("Pick for another task = %v, %v, want %v as without history", both, err, words)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// History is which tools the tasks of each tenant used. It is stored in the queue's server and cached
-// in memory. It is safe for concurrent use.
+// History records which tools the tasks of each tenant used. The queue's server stores it, and a cache in memory holds
+// the latest tasks. It is safe for concurrent use.
 type History struct {
 	queue *jobs.Client
 	log   *slog.Logger
@@ -24,24 +24,24 @@ type History struct {
 type tenantHistory struct {
 	mu   sync.Mutex
 	past []selection.Past
-	next uint64 // sequence of the first entry that is not read yet
+	next uint64 // sequence number of the first message that is not read yet
 	all  *selection.History
 }
 
 const (
-	historyTime    = 100 * time.Millisecond // for reading new entries
-	historyKept    = 500                    // tasks of a tenant
-	historyTenants = 1000                   // in the cache; when it is full it starts anew
-	historyTools   = 50                     // of one task
+	historyTime    = 100 * time.Millisecond // limit of reading new messages
+	historyKept    = 500                    // cached tasks of a tenant
+	historyTenants = 1000                   // tenants in the cache, which is cleared when it is full
+	historyTools   = 50                     // recorded tools of one task
 )
 
-// NewHistory returns the history that a queue keeps.
+// NewHistory returns the history that the queue's server stores.
 func NewHistory(queue *jobs.Client, log *slog.Logger) *History {
 	return &History{queue: queue, log: log}
 }
 
-// Past returns what is known of the tenant's tasks, as far as new entries can be read within 100 ms; nil
-// when there is nothing.
+// Past returns the history of the tenant's tasks, or nil if there is none. It spends at most 100 ms on reading new
+// messages; if that fails, it returns the cached history.
 func (h *History) Past(ctx context.Context, tenant string) *selection.History {
 	t := h.of(tenant)
 	t.mu.Lock()
@@ -58,7 +58,7 @@ func (h *History) Past(ctx context.Context, tenant string) *selection.History {
 	}
 	for _, m := range fresh {
 		var p selection.Past
-		if err := json.Unmarshal(m.Data, &p); err == nil { // entries of other versions are skipped
+		if err := json.Unmarshal(m.Data, &p); err == nil { // skip messages of other versions
 			t.past = append(t.past, p)
 		}
 		t.next = m.Seq + 1
@@ -68,22 +68,23 @@ func (h *History) Past(ctx context.Context, tenant string) *selection.History {
 	return t.all
 }
 
+// of returns the cached history of a tenant.
 func (h *History) of(tenant string) *tenantHistory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t, ok := h.tenants[tenant]
-	if ok {
+	if t, ok := h.tenants[tenant]; ok {
 		return t
 	}
 	if h.tenants == nil || len(h.tenants) >= historyTenants {
 		h.tenants = map[string]*tenantHistory{}
 	}
-	t = &tenantHistory{next: 1}
+	t := &tenantHistory{next: 1}
 	h.tenants[tenant] = t
 	return t
 }
 
-// Record adds the tools that a succeeded task used, by id. It does not wait: an entry may be lost.
+// Record adds a succeeded task and the ids of the tools that it used. It does not wait for the server, so a message
+// may be lost.
 func (h *History) Record(ctx context.Context, tenant, description string, ids []string) {
 	data, err := json.Marshal(selection.NewPast(description, ids[:min(len(ids), historyTools)]))
 	if err == nil {

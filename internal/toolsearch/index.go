@@ -1,6 +1,7 @@
 package toolsearch
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -14,14 +15,13 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// Index finds tools of one catalogue, among those that a program may call. It is safe for concurrent
-// use.
+// Index finds the tools of one catalogue that programs may call. It is safe for concurrent use.
 type Index struct {
 	Listing *tools.Listing
-	Usable  []tools.Tool // those that a program may call
+	Usable  []tools.Tool // the tools that programs may call
 
 	ranking func() ranking
-	tokens  func() []int // of the definitions of Usable, as a prompt would hold them
+	tokens  func() []int // sizes of the definitions of Usable in a prompt
 }
 
 func newIndex(listing *tools.Listing, embeddings *Embeddings) *Index {
@@ -48,7 +48,7 @@ func newIndex(listing *tools.Listing, embeddings *Embeddings) *Index {
 	return x
 }
 
-// Select ranks the tools for one or several queries, with embeddings where they are ready.
+// Select ranks the tools for one or several queries. It uses embeddings if they are ready.
 func (x *Index) Select(ctx context.Context, r selection.Request) (selection.Response, error) {
 	return x.ranking().Select(ctx, r)
 }
@@ -56,8 +56,7 @@ func (x *Index) Select(ctx context.Context, r selection.Request) (selection.Resp
 // Words returns the index without embeddings.
 func (x *Index) Words() *selection.Index { return x.ranking().local }
 
-// Permitted iterates over the tools that an allow-list permits, as broker.Allowed reads it, with their
-// places in Usable.
+// Permitted yields the usable tools that an allow-list permits (see broker.Allowed), with their positions in Usable.
 func (x *Index) Permitted(allow []string) iter.Seq2[int, tools.Tool] {
 	return func(yield func(int, tools.Tool) bool) {
 		for i, t := range x.Usable {
@@ -76,8 +75,7 @@ func (x *Index) Count(allow []string) (n int) {
 	return n
 }
 
-// DefinitionTokens returns how many tokens the definitions of all permitted tools would take in a
-// prompt.
+// DefinitionTokens returns how many tokens the definitions of all permitted tools would take in a prompt.
 func (x *Index) DefinitionTokens(allow []string) (sum int) {
 	tokens := x.tokens()
 	for i := range x.Permitted(allow) {
@@ -87,21 +85,21 @@ func (x *Index) DefinitionTokens(allow []string) (sum int) {
 }
 
 const (
-	maxQueries    = 20  // clauses of a description that are searched one by one; a longer one is one query
-	minConfidence = 0.2 // a clause below it adds no tools, unless all clauses are
+	maxQueries    = 20  // a description with more clauses is searched as one query
+	minConfidence = 0.2 // clauses below it add no tools, unless all clauses are below it
 )
 
 // Wanted describes the tools that a task needs.
 type Wanted struct {
 	Description string
-	Allow       []string           // as broker.Allowed reads it
-	Max         int                // limit of tools; 0: selection.MaxTools, which is also the largest
-	History     *selection.History // of the tenant; may be nil
+	Allow       []string           // the allow-list, for broker.Allowed
+	Max         int                // limit of tools; default and maximum selection.MaxTools
+	History     *selection.History // the tenant's; may be nil
 }
 
-// Pick returns the ids of the few tools that a task needs: the best tool of each clause and the best of
-// those that similar tasks used before, then the second best of each, and so on. degraded says why
-// embeddings did not take part although the fleet has them.
+// Pick returns the ids of the tools that a task needs. First come the best tool of each clause and the best of those
+// that similar tasks used before, then the second best of each, and so on. degraded is why embeddings were not used
+// although the fleet has them.
 func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded string, err error) {
 	queries := rules.Clauses(w.Description)
 	if len(queries) == 0 || len(queries) > maxQueries {
@@ -133,17 +131,11 @@ func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded stri
 		}
 		confident = append(confident, fromHistory(found))
 	}
-	return interleave(confident, w.limit()), found.Degraded, nil
+	limit := min(cmp.Or(w.Max, selection.MaxTools), selection.MaxTools)
+	return interleave(confident, limit), found.Degraded, nil
 }
 
-func (w Wanted) limit() int {
-	if w.Max > 0 {
-		return min(w.Max, selection.MaxTools)
-	}
-	return selection.MaxTools
-}
-
-// fromHistory returns the tools that owe their place to the tenant's history, best first.
+// fromHistory returns the tools that the tenant's history contributed, best first.
 func fromHistory(r selection.Response) (ids []string) {
 	for _, q := range r.Queries {
 		for _, id := range q.Tools {
@@ -159,17 +151,17 @@ func fromHistory(r selection.Response) (ids []string) {
 	return ids
 }
 
-// interleave returns at most n different strings: the first of each list, then the second of each, and
-// so on, so that the many tools of one clause do not displace the best tool of another.
+// interleave returns at most n different strings: the first of each list, then the second of each, and so on. So the
+// many tools of one clause do not displace the best tool of another.
 func interleave(lists [][]string, n int) []string {
 	out := []string{}
-	for place, more := 0, true; more; place++ {
+	for i, more := 0, true; more; i++ {
 		more = false
 		for _, list := range lists {
-			if place < len(list) {
+			if i < len(list) {
 				more = true
-				if len(out) < n && !slices.Contains(out, list[place]) {
-					out = append(out, list[place])
+				if len(out) < n && !slices.Contains(out, list[i]) {
+					out = append(out, list[i])
 				}
 			}
 		}
@@ -177,8 +169,7 @@ func interleave(lists [][]string, n int) []string {
 	return out
 }
 
-// Definitions returns the tools of the given ids as writers of programs need them. Unknown ids are
-// left out.
+// Definitions returns the tools with the given ids as code generation needs them. It omits unknown ids.
 func (x *Index) Definitions(ids []string) []codegen.Tool {
 	byID := make(map[string]tools.Tool, len(x.Usable))
 	for _, t := range x.Usable {
@@ -209,7 +200,7 @@ func selectable(t tools.Tool) selection.Tool {
 		Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature,
 		ServerDescription: t.About.Description + "\n" + t.About.Instructions,
 	}
-	if !strings.EqualFold(t.About.Title, t.Server) { // an equal title adds nothing
+	if !strings.EqualFold(t.About.Title, t.Server) { // otherwise the title adds no words
 		out.ServerTitle = t.About.Title
 	}
 	for _, p := range t.Params() {

@@ -15,17 +15,17 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// shipped is the index of the modules in this repository.
+// shipped returns an index of the tool modules in this repository.
 func shipped(t *testing.T) *Index {
 	t.Helper()
 	listing, err := tools.OpenCatalogue(filepath.Join("..", "..", "servers"), tools.Options{}).Read(t.Context())
 	if err != nil || len(listing.Tools) != 11 {
-		t.Fatalf("%d tools, %v, want 11", len(listing.Tools), err)
+		t.Fatalf("Read = %d tools, %v, want 11", len(listing.Tools), err)
 	}
 	return newIndex(listing, nil)
 }
 
-// wanted is a task that may use all tools.
+// wanted returns a task that may use all tools.
 func wanted(task string, past *selection.History) Wanted {
 	return Wanted{Description: task, Allow: []string{"*"}, History: past}
 }
@@ -60,13 +60,13 @@ func TestPick(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("pick(%q, %v) (-want +got):\n%s", c.task, c.allow, d)
+			t.Errorf("Pick(%q, %v) (-want +got):\n%s", c.task, c.allow, d)
 		}
 	}
 }
 
-// The many tools of one clause must not displace the best tool of another.
-func TestPickServesEveryRequest(t *testing.T) {
+// TestPickServesEveryClause checks that the many tools of one clause do not displace the best tool of another.
+func TestPickServesEveryClause(t *testing.T) {
 	var list []tools.Tool
 	for i := range 30 {
 		list = append(list, tools.Tool{
@@ -84,7 +84,7 @@ func TestPickServesEveryRequest(t *testing.T) {
 	for _, c := range []struct {
 		max  int
 		past *selection.History
-		want map[string]int // places
+		want map[string]int // positions by id
 	}{
 		{0, nil, map[string]int{"mail/send_letter": 1}},
 		{2, nil, map[string]int{"mail/send_letter": 1}},
@@ -98,14 +98,14 @@ func TestPickServesEveryRequest(t *testing.T) {
 		}
 		for id, want := range c.want {
 			if at := slices.Index(got, id); at != want {
-				t.Errorf("pick with at most %d, past %v: %s is at place %d of %v, want %d", c.max, c.past != nil, id,
-					at, got, want)
+				t.Errorf("Pick of at most %d, with history %v: %s is at position %d of %v, want %d",
+					c.max, c.past != nil, id, at, got, want)
 			}
 		}
 	}
 }
 
-func TestIndexCountsWhatMayBeCalled(t *testing.T) {
+func TestIndexCountsPermittedTools(t *testing.T) {
 	schema := json.RawMessage(`{"type": "object"}`)
 	s := newIndex(tools.NewListing([]tools.Tool{
 		{Server: "a", Name: "local", State: tools.Local, InputSchema: schema},
@@ -123,15 +123,17 @@ func TestIndexCountsWhatMayBeCalled(t *testing.T) {
 	}
 	if all, one := s.DefinitionTokens([]string{"*"}), s.DefinitionTokens([]string{"a/local"}); one <= 0 ||
 		all <= one || s.DefinitionTokens(nil) != 0 {
-		t.Errorf("DefinitionTokens = %d tokens of all, %d of one tool, %d of none", all, one, s.DefinitionTokens(nil))
+		t.Errorf("DefinitionTokens = %d for all tools, %d for one, %d for none; want more for more",
+			all, one, s.DefinitionTokens(nil))
 	}
 	if _, ok := s.Words().Tool("b/pending"); ok {
-		t.Error("a tool without approval can be selected")
+		t.Error("the index has a tool that is not approved")
 	}
 }
 
-// The description of a server helps to find its tools, and is never sent to a model.
-func TestServersAreFoundByWhatTheySay(t *testing.T) {
+// TestPickSearchesServerDescriptions checks that a server's description helps to find its tools, but is never sent to
+// a model.
+func TestPickSearchesServerDescriptions(t *testing.T) {
 	list := []tools.Tool{
 		{Server: "aa", Name: "list_items", State: tools.Approved, Description: "List items."},
 		{Server: "bb", Name: "list_items", State: tools.Approved, Description: "List items.", About: tools.About{
@@ -153,7 +155,7 @@ func TestServersAreFoundByWhatTheySay(t *testing.T) {
 			t.Errorf("%q: tools %+v, %v, want those of %s first", task, request.Tools, err, first)
 		}
 		if slices.ContainsFunc(request.Tools, func(t codegen.Tool) bool { return t.Server == "cc" }) {
-			t.Errorf("%q: tools %+v, one of which is not approved", task, request.Tools)
+			t.Errorf("%q: tools %+v include one that is not approved", task, request.Tools)
 		}
 		messages, err := codegen.Messages(request)
 		if err != nil {
@@ -161,7 +163,7 @@ func TestServersAreFoundByWhatTheySay(t *testing.T) {
 		}
 		for _, m := range messages {
 			if strings.Contains(m.Text, "Harbour") || strings.Contains(m.Text, "Ignore all") {
-				t.Errorf("%q: the model reads %q", task, m.Text)
+				t.Errorf("%q: the prompt contains the server's description: %q", task, m.Text)
 			}
 		}
 	}

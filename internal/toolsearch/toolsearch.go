@@ -1,7 +1,7 @@
-// Package toolsearch finds the tools of a catalogue that fit a description: for tasks, whose programs
-// are written with them (Index.Pick), and for callers who look for tools (Index.Select). It adds to
-// package selection, which ranks, what a process keeps between searches: the indexes of catalogues,
-// the embeddings of their tools, and what each tenant's tasks used before. The key type is Search.
+// Package toolsearch finds the tools of a catalogue that fit a description. Index.Pick does so for tasks whose
+// programs are to be written, Index.Select for callers that search tools. Package selection ranks the tools. This
+// package adds what a process keeps between searches: the indexes of catalogues, the embeddings of their tools, and
+// the tools that each tenant's tasks used before. The key type is Search.
 package toolsearch
 
 import (
@@ -11,23 +11,22 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Search keeps the indexes of the catalogues used last, because they are costly to build. It is safe
-// for concurrent use.
+// Search keeps the indexes of recently used catalogues, because they are costly to build. It is safe for concurrent
+// use.
 type Search struct {
 	embeddings *Embeddings
 
 	mu      sync.Mutex
-	indexes []*Index // the least recently used first
+	indexes []*Index // least recently used first
 }
 
-// maxIndexes bounds the indexes that are kept: one for each Listing. Tenants that see the same tools
-// share a Listing.
+// maxIndexes bounds the indexes that are kept, one for each Listing. Tenants that see the same tools share a Listing.
 const maxIndexes = 32
 
-// New returns a search by words and embeddings; with nil embeddings by words alone.
+// New returns a search by words and embeddings. Nil embeddings mean a search by words alone.
 func New(e *Embeddings) *Search { return &Search{embeddings: e} }
 
-// Index returns the index of a catalogue. It is built at its first search.
+// Index returns the index of a catalogue. The index is built when it is first searched.
 func (s *Search) Index(listing *tools.Listing) *Index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
