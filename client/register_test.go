@@ -122,7 +122,7 @@ func TestRegisterToolsRefuses(t *testing.T) {
 		"server":       {"Crm", []client.ToolFunc{tool("f")}, "lower-case letter"},
 		"name":         {"crm", []client.ToolFunc{tool("a.b")}, "its name must be a letter"},
 		"twice":        {"crm", []client.ToolFunc{tool("f"), tool("f")}, "given twice"},
-		"no struct":    {"crm", []client.ToolFunc{text}, "the type of its input schema must be object"},
+		"no struct":    {"crm", []client.ToolFunc{text}, "its input schema must have the type object"},
 		"no JSON type": {"crm", []client.ToolFunc{channel}, "channel"},
 	} {
 		if _, err := over.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil ||

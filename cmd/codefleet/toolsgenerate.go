@@ -143,6 +143,6 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 			"%[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; review them with codefleet tools approve\n",
-		server, len(p.Index.Tools), len(changed), filepath.Join(dir, p.Dir))
+		server, len(p.Definitions.Tools), len(changed), filepath.Join(dir, p.Dir))
 	return nil
 }

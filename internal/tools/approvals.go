@@ -3,16 +3,18 @@ package tools
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 )
 
-// Approvals holds the approved definitions by tool id.
+// Approvals holds the approved definitions, keyed by tool ID.
 type Approvals map[string]Approval
 
-// Approval keeps the whole definition, so that Difference can show what changed since.
+// Approval is an operator's approval of a definition. It keeps the whole definition, so that Difference
+// can show what changed since.
 type Approval struct {
 	Hash       string     `json:"hash"`
 	By         string     `json:"by"`
@@ -20,13 +22,13 @@ type Approval struct {
 	Definition Definition `json:"definition"`
 }
 
-// State compares a definition's hash with the approved one.
+// State returns whether the definition with this hash is approved for the tool.
 func (a Approvals) State(id, hash string) State {
-	was, ok := a[id]
+	approved, ok := a[id]
 	switch {
 	case !ok:
 		return Pending
-	case was.Hash == hash:
+	case approved.Hash == hash:
 		return Approved
 	}
 	return Changed
@@ -40,11 +42,11 @@ func (a Approvals) Approve(server string, d Definition, by string, at time.Time)
 // Difference lists the changes from the approved definition to d, one per line, with hidden characters
 // spelled out.
 func (a Approvals) Difference(server string, d Definition) []string {
-	was, ok := a[server+"/"+d.Name]
+	approved, ok := a[server+"/"+d.Name]
 	if !ok {
 		return []string{"new tool"}
 	}
-	return difference(was.Definition, d)
+	return difference(approved.Definition, d)
 }
 
 func parseApprovals(data []byte) (Approvals, error) {
@@ -58,7 +60,7 @@ func parseApprovals(data []byte) (Approvals, error) {
 	return a, nil
 }
 
-// LoadApprovals reads the approvals of a servers directory. A missing file has no approvals.
+// LoadApprovals reads the approvals of a servers directory. If the file is missing, nothing is approved.
 func LoadApprovals(dir string) (Approvals, error) {
 	data, err := os.ReadFile(filepath.Join(dir, ApprovalsFile))
 	if err != nil && !os.IsNotExist(err) {
@@ -87,13 +89,7 @@ func WriteFile(name string, data []byte) error {
 	}
 	defer os.Remove(tmp.Name())
 	_, err = tmp.Write(data)
-	if chmod := tmp.Chmod(0o644); err == nil {
-		err = chmod
-	}
-	if closed := tmp.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
+	if err := errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"runtime"
@@ -19,14 +20,14 @@ import (
 
 // The files of a catalogue that are not modules.
 const (
-	IndexFile     = "definitions.json" // in a server's directory
-	ApprovalsFile = "approvals.json"   // in servers/
+	DefinitionsFile = "definitions.json" // in a server's directory
+	ApprovalsFile   = "approvals.json"   // in servers/
 )
 
-// Index is the content of IndexFile: the server's description of itself, the definitions from which
-// its modules were generated, and the Python name of every tool that the server ever had, so that a
-// name keeps its meaning.
-type Index struct {
+// Definitions is the content of DefinitionsFile: the server's description of itself, the definitions
+// from which its modules were generated, and the Python name of every tool that the server ever had.
+// No name is given to another tool later.
+type Definitions struct {
 	Server string `json:"server"`
 	About
 	Generator int               `json:"generator"`
@@ -36,10 +37,10 @@ type Index struct {
 
 // Options configures a Catalogue.
 type Options struct {
-	Check Checker // checks the syntax of hand-written files; nil: only scanModule does
+	Check Checker // checks the syntax of hand-written files; if nil, only scanModule does
 }
 
-// Catalogue reads a servers directory. It caches files by content: to read an unchanged directory
+// Catalogue reads a servers directory. It caches what it read: reading an unchanged directory again
 // costs one stat per file. It is safe for concurrent use.
 type Catalogue struct {
 	dir  string
@@ -47,20 +48,20 @@ type Catalogue struct {
 
 	mu        sync.Mutex // held while reading
 	servers   map[string]*serverFiles
-	misplaced []Broken // in servers/, but not in a server's directory
+	misplaced []Broken // entries of servers/ that are not a server's directory
 	approvals cachedFile
 	checked   map[[32]byte]Broken // results of opts.Check by content; an empty Message is valid syntax
 	last      *Listing
 }
 
-// OpenCatalogue returns the catalogue of the directory without reading it.
+// OpenCatalogue returns the catalogue in dir without reading it.
 func OpenCatalogue(dir string, opts Options) *Catalogue {
 	return &Catalogue{dir: dir, opts: opts, servers: map[string]*serverFiles{}, checked: map[[32]byte]Broken{}}
 }
 
-// Read returns the tools as they are now: the same *Listing while no file changes. Files that cannot
-// be tools are listed as Broken; an error means that the directory could not be read. A directory
-// that does not exist is an empty catalogue.
+// Read returns the current tools. While no file changes, it returns the same *Listing. Files that cannot
+// be tools are listed as Broken; an error means that the directory could not be read. A directory that
+// does not exist is an empty catalogue.
 func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,29 +162,29 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 	return changed, broken, err
 }
 
-// ignored reports whether an entry of servers/ is not part of the catalogue.
+// ignored reports whether the catalogue ignores a directory entry of servers/.
 func ignored(e fs.DirEntry) bool {
 	name := e.Name()
 	return strings.HasPrefix(name, "_") || strings.HasPrefix(name, ".") ||
 		e.Type().IsRegular() && !strings.HasSuffix(name, ".py")
 }
 
-// checkServerDir returns why an entry of servers/ cannot be the directory of a server.
+// checkServerDir returns why a directory entry of servers/ cannot be a server, or "" if it can.
 func checkServerDir(e fs.DirEntry) (problem string) {
 	switch name := e.Name(); {
 	case e.Type().IsRegular():
-		return "a tool's file belongs into the directory of a server, for example servers/mine/" + text.Printable(name)
+		return "a tool's file must be in a server's directory, for example servers/mine/" + text.Printable(name)
 	case !e.IsDir():
-		return "neither a directory nor a file; symbolic links are not followed"
+		return "not a directory or regular file; symbolic links are not followed"
 	case !isIdentifier(name):
 		return errServerName
-	case keywords[name]:
-		return "the name of a server's directory must not be a Python keyword"
+	case slices.Contains(keywords, name):
+		return "a server's directory name must not be a Python keyword"
 	}
 	return ""
 }
 
-const errServerName = "the name of a server's directory must be a Python identifier"
+const errServerName = "a server's directory name must be a Python identifier"
 
 func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	info, err := root.Lstat(ApprovalsFile)
@@ -207,7 +208,7 @@ func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	return changed, nil
 }
 
-// check runs opts.Check on the hand-written files that it has not checked yet.
+// check runs opts.Check on hand-written files whose content it has not checked yet.
 func (c *Catalogue) check(ctx context.Context) error {
 	if c.opts.Check == nil {
 		return nil
@@ -216,7 +217,7 @@ func (c *Catalogue) check(ctx context.Context) error {
 	for server, s := range c.servers {
 		for name, f := range s.files {
 			_, known := c.checked[f.sum]
-			if name == IndexFile || f.sealed || f.skipped != "" || known {
+			if name == DefinitionsFile || f.sealed || f.skipped != "" || known {
 				continue
 			}
 			key := path.Join(server, name)
@@ -243,17 +244,18 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 	}
 	var all []Tool
 	var warnings []Finding
-	for dir, s := range c.servers {
-		index := &parsedIndex{}
-		if f := s.files[IndexFile]; f != nil {
-			index = f.index
+	for _, dir := range slices.Sorted(maps.Keys(c.servers)) {
+		files := c.servers[dir].files
+		defs := &parsedDefinitions{}
+		if f := files[DefinitionsFile]; f != nil {
+			defs = f.definitions
 		}
-		if index.err != nil {
-			broken = append(broken, Broken{Path: path.Join(dir, IndexFile), Message: index.err.Error()})
+		if defs.err != nil {
+			broken = append(broken, Broken{Path: path.Join(dir, DefinitionsFile), Message: defs.err.Error()})
 		}
-		warnings = append(warnings, index.lint...)
-		for name, f := range s.files {
-			if name == IndexFile {
+		warnings = append(warnings, defs.lint...)
+		for name, f := range files {
+			if name == DefinitionsFile {
 				continue
 			}
 			t, problem := c.tool(dir, name, f)
@@ -263,8 +265,8 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 			if problem != nil || isHelper(name) {
 				continue
 			}
-			if i, ok := index.byFunc[strings.TrimSuffix(name, ".py")]; ok {
-				applyDefinition(&t, index, i, approvals)
+			if i, ok := defs.byFunc[strings.TrimSuffix(name, ".py")]; ok {
+				applyDefinition(&t, defs, i, approvals)
 			}
 			all = append(all, t)
 		}
@@ -274,8 +276,8 @@ func (c *Catalogue) buildListing(broken []Broken) (*Listing, error) {
 	return listing, nil
 }
 
-// tool returns the tool of one module, or why the file is broken. Where the checker and scanModule
-// disagree, the checker is right: it is Python itself.
+// tool returns the tool of one module, or why the file is broken. If the checker and scanModule
+// disagree, the checker wins, because it is Python itself.
 func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	at := path.Join(dir, file)
 	base := strings.TrimSuffix(file, ".py")
@@ -284,7 +286,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	case f.skipped != "":
 		return Tool{}, &Broken{Path: text.Printable(at), Message: f.skipped}
 	case !isIdentifier(base):
-		const problem = "the name of a tool's file must be a Python identifier and .py"
+		const problem = "a tool's file name must be a Python identifier with the suffix .py"
 		return Tool{}, &Broken{Path: text.Printable(at), Message: problem}
 	case checked && problem.Message != "":
 		return Tool{}, &Broken{Path: at, Line: problem.Line, Message: problem.Message}
@@ -302,26 +304,20 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 }
 
 // applyDefinition completes the tool of a generated module with the MCP tool's definition.
-func applyDefinition(t *Tool, index *parsedIndex, i int, approvals Approvals) {
-	d := index.Tools[i]
-	t.Server, t.Name, t.About = index.Server, d.Name, index.About
+func applyDefinition(t *Tool, defs *parsedDefinitions, i int, approvals Approvals) {
+	d := defs.Tools[i]
+	t.Server, t.Name, t.About = defs.Server, d.Name, defs.About
 	t.Title, t.Description, t.Doc = text.Printable(d.Title), text.Printable(d.Description), ""
 	t.InputSchema, t.OutputSchema, t.Annotations = d.InputSchema, d.OutputSchema, d.Annotations
-	t.Hash, t.def = index.hashes[i], d
+	t.Hash, t.def = defs.hashes[i], d
 	t.State = approvals.State(t.ID(), t.Hash)
 }
 
-var keywords = func() map[string]bool {
-	m := map[string]bool{}
-	for w := range strings.FieldsSeq(`False None True and as assert async await break class continue def del elif else
-except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`) {
-		m[w] = true
-	}
-	return m
-}()
+var keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else
+except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`)
 
-// isIdentifier reports whether s looks like a Python identifier. It accepts any visible character
-// beyond ASCII; Python rejects those that it does not know at import.
+// isIdentifier reports whether s looks like a Python identifier. It accepts every visible non-ASCII
+// character; Python rejects invalid ones when it imports the module.
 func isIdentifier(s string) bool {
 	for i, r := range s {
 		letter := r == '_' || (r|0x20 >= 'a' && r|0x20 <= 'z') || r >= 0x80

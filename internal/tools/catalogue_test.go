@@ -49,7 +49,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "servers")
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	if got := read(t, c); len(got.Tools) != 0 {
-		t.Errorf("a directory that does not exist has %v", ids(got))
+		t.Errorf("Read of a missing directory returned %v", ids(got))
 	}
 	write(t, dir, "mine/hello.py",
 		"def hello(name: str) -> str:\n    \"\"\"Greets.\n\n    Warmly.\n    \"\"\"\n    return name\n")
@@ -76,7 +76,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second", "other/third"}) {
 		t.Errorf("after two new files: %v", got)
 	}
-	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // of the same size, and perhaps time
+	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // the same size, and perhaps the same modification time
 	if got := read(t, c).Tools[1].Doc; got != "Too." {
 		t.Errorf("a file of the same size was not read again: %q", got)
 	}
@@ -87,7 +87,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 		t.Errorf("after a server was removed: %v", got)
 	}
 	if len(first.Tools) != 1 {
-		t.Error("a listing changed")
+		t.Error("a later Read changed an earlier listing")
 	}
 }
 
@@ -144,12 +144,12 @@ func TestBrokenFiles(t *testing.T) {
 			t.Errorf("%d broken, want %d: %v", len(listing.Broken), len(lines), listing.Broken)
 		}
 		if _, err := listing.Lookup("s", "good"); err != nil {
-			t.Errorf("the good file: %v", err)
+			t.Errorf("Lookup of the valid tool s/good: %v", err)
 		}
 	}
 }
 
-// A new file that is misplaced is listed at once, not only when a server changes as well.
+// A new misplaced file is listed at once, even if no server changes.
 func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "s/good.py", "def good(): pass\n")
@@ -158,7 +158,7 @@ func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 		t.Fatalf("broken: %v", listing.Broken)
 	}
 	write(t, dir, "misplaced.py", "def misplaced(): pass\n")
-	want := "a tool's file belongs into the directory of a server, for example servers/mine/misplaced.py"
+	want := "a tool's file must be in a server's directory, for example servers/mine/misplaced.py"
 	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != want {
 		t.Errorf("broken: %v", listing.Broken)
 	}
@@ -225,24 +225,24 @@ func definition(name string) tools.Definition {
 // generated writes the files of a generated server.
 func generated(tb testing.TB, dir, server string, defs ...tools.Definition) {
 	tb.Helper()
-	index := tools.Index{Server: server, Generator: tools.Generator, Names: map[string]string{}, Tools: defs}
+	file := tools.Definitions{Server: server, Generator: tools.Generator, Names: map[string]string{}, Tools: defs}
 	pkg := strings.ReplaceAll(server, "-", "_")
 	for _, d := range defs {
 		function := strings.ReplaceAll(d.Name, "-", "_")
-		index.Names[d.Name] = function
+		file.Names[d.Name] = function
 		h := tools.Header{
 			Generator: tools.Generator, Server: server, Tool: d.Name, Function: function, Hash: d.Hash(),
 			Signature: function + "()",
 		}
 		body := fmt.Sprintf("\"\"\"%s\"\"\"\n\ndef %s():\n    pass\n%s", d.Description, function,
-			strings.Repeat("# as many bytes as a real one\n", 60))
+			strings.Repeat("# as long as a real module\n", 60))
 		write(tb, dir, pkg+"/"+function+".py", string(tools.Seal(h, []byte(body))))
 	}
-	data, err := json.Marshal(index)
+	data, err := json.Marshal(file)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	write(tb, dir, pkg+"/"+tools.IndexFile, string(data))
+	write(tb, dir, pkg+"/"+tools.DefinitionsFile, string(data))
 }
 
 func TestApprovals(t *testing.T) {
@@ -262,7 +262,7 @@ func TestApprovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tool.Definition().Hash() != tool.Hash {
-		t.Error("the tool's definition is not the one of its hash")
+		t.Error("the tool's hash is not the hash of its definition")
 	}
 	approvals.Approve("up-stream", tool.Definition(), "alice", time.Now())
 	if err := approvals.Save(dir); err != nil {
@@ -294,7 +294,7 @@ func TestApprovals(t *testing.T) {
 	if diff := cmp.Diff(want, approvals.Difference("up-stream", next)); diff != "" {
 		t.Errorf("Difference (-want +got):\n%s", diff)
 	}
-	if len(listing.Warnings) != 1 || listing.Warnings[0].Message != "hidden character U+200B, 1 times" {
+	if len(listing.Warnings) != 1 || listing.Warnings[0].Message != "hidden character U+200B (×1)" {
 		t.Errorf("warnings = %+v", listing.Warnings)
 	}
 	if got := approvals.Difference("up-stream", d); got != nil {
@@ -303,6 +303,25 @@ func TestApprovals(t *testing.T) {
 	write(t, dir, tools.ApprovalsFile, "{")
 	if _, err := c.Read(t.Context()); err == nil {
 		t.Error("Read of broken approvals returned no error")
+	}
+}
+
+func TestWarningsAreInOrder(t *testing.T) {
+	dir := t.TempDir()
+	var want []string
+	for i := range 20 {
+		d := definition("get")
+		d.Description = "Hidden\u200b."
+		server := fmt.Sprintf("server%02d", i)
+		generated(t, dir, server, d)
+		want = append(want, server+"/get")
+	}
+	var got []string
+	for _, f := range read(t, tools.OpenCatalogue(dir, tools.Options{})).Warnings {
+		got = append(got, f.Tool)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tools with a warning (-want +got):\n%s", diff)
 	}
 }
 
@@ -371,7 +390,8 @@ func TestLookupSuggestsTheNearest(t *testing.T) {
 	}
 }
 
-func thousand(tb testing.TB) string {
+// thousandTools writes a catalogue of 1,000 tools and returns its directory.
+func thousandTools(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
 	for s := range 20 {
@@ -393,7 +413,7 @@ func thousand(tb testing.TB) string {
 func BenchmarkCold(b *testing.B) {
 	for name, check := range map[string]tools.Checker{"reader": nil, "python": tools.PythonChecker("")} {
 		b.Run(name, func(b *testing.B) {
-			dir := thousand(b)
+			dir := thousandTools(b)
 			for b.Loop() {
 				s, err := tools.OpenCatalogue(dir, tools.Options{Check: check}).Read(b.Context())
 				if err != nil || len(s.Tools) != 1000 || len(s.Broken) != 0 {
@@ -405,7 +425,7 @@ func BenchmarkCold(b *testing.B) {
 }
 
 func BenchmarkWarm(b *testing.B) {
-	c := tools.OpenCatalogue(thousand(b), tools.Options{})
+	c := tools.OpenCatalogue(thousandTools(b), tools.Options{})
 	read(b, c)
 	for b.Loop() {
 		if s, err := c.Read(b.Context()); err != nil || len(s.Tools) != 1000 {
@@ -415,7 +435,7 @@ func BenchmarkWarm(b *testing.B) {
 }
 
 func BenchmarkOneNewFile(b *testing.B) {
-	dir := thousand(b)
+	dir := thousandTools(b)
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	read(b, c)
 	for i := 0; b.Loop(); i++ {

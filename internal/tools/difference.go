@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -13,8 +12,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// difference lists the changes between two definitions: JSON paths with the old and the new value, in a
-// stable order. Strings are quoted, so that no text can pass for a line of the list.
+// difference lists the changes between two definitions: each JSON path with its old and new value, in a
+// stable order. Strings are quoted, so that none can look like a line of the list.
 func difference(before, after Definition) []string {
 	var out []string
 	compareValues(&out, "", asTree(before), asTree(after))
@@ -26,10 +25,8 @@ func asTree(d Definition) any {
 	if err != nil { // a schema is not valid JSON
 		return text.Printable(fmt.Sprintf("%+v", d))
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
+	v, err := DecodeJSON(data)
+	if err != nil {
 		return text.Printable(string(data))
 	}
 	return v
@@ -44,14 +41,9 @@ func compareValues(out *[]string, at string, before, after any) {
 		}
 		return
 	}
-	keys := slices.Collect(maps.Keys(a))
-	for k := range b {
-		if _, ok := a[k]; !ok {
-			keys = append(keys, k)
-		}
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+	union := maps.Clone(a)
+	maps.Copy(union, b)
+	for _, k := range slices.Sorted(maps.Keys(union)) {
 		x, inOld := a[k]
 		y, inNew := b[k]
 		path := strings.TrimPrefix(at+"."+text.Printable(k), ".")
@@ -70,11 +62,9 @@ func formatValue(v any) string {
 	if s, ok := v.(string); ok {
 		return strconv.QuoteToGraphic(text.Printable(s))
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(v) != nil {
+	data, err := EncodeJSON(v)
+	if err != nil {
 		return "?"
 	}
-	return text.Printable(strings.TrimSpace(b.String()))
+	return text.Printable(strings.TrimSpace(string(data)))
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,23 +17,22 @@ import (
 type serverFiles struct{ files map[string]*cachedFile }
 
 type cachedFile struct {
-	stat    fileStat
-	data    []byte
-	sum     [32]byte
-	header  Header
-	sealed  bool
-	fn      function
-	err     error  // of scanModule
-	skipped string // why the file was not read
-	index   *parsedIndex
+	stat        fileStat
+	data        []byte
+	sum         [32]byte
+	sealed      bool // generated, and not edited since
+	fn          function
+	err         error              // from scanModule
+	skipped     string             // why the file was not read
+	definitions *parsedDefinitions // of DefinitionsFile
 }
 
-// parsedIndex caches what is derived from an Index.
-type parsedIndex struct {
-	Index
+// parsedDefinitions is the parsed DefinitionsFile of a server, with what is derived from it.
+type parsedDefinitions struct {
+	Definitions
 	err    error
-	byFunc map[string]int // into Tools
-	hashes []string
+	byFunc map[string]int // function → index in Tools
+	hashes []string       // by index in Tools
 	lint   []Finding
 }
 
@@ -44,8 +42,8 @@ type fileStat struct {
 	read  time.Time
 }
 
-// racyWindow is the resolution of modification times: a file read so soon after its last write may
-// change without a new modification time.
+// racyWindow is the resolution of modification times. A file that is read so soon after its last write
+// may change again without a new modification time.
 const racyWindow = 20 * time.Millisecond
 
 func (s fileStat) unchanged(info fs.FileInfo) bool {
@@ -53,8 +51,8 @@ func (s fileStat) unchanged(info fs.FileInfo) bool {
 }
 
 const (
-	maxModule = 1 << 20
-	maxIndex  = 64 << 20
+	maxModule      = 1 << 20
+	maxDefinitions = 64 << 20
 )
 
 // refresh updates the cached files of one server. Only one goroutine of readServers refreshes a server.
@@ -76,12 +74,12 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	present := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		name := e.Name()
-		if name != IndexFile && (!strings.HasSuffix(name, ".py") || strings.HasPrefix(name, ".")) {
+		if name != DefinitionsFile && (!strings.HasSuffix(name, ".py") || strings.HasPrefix(name, ".")) {
 			continue
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since
+			continue // removed in the meantime
 		}
 		if err != nil {
 			return false, err
@@ -100,7 +98,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	return changed, nil
 }
 
-// refreshFile reads one file if it may have changed, and reports whether it did.
+// refreshFile reads one file again if it may have changed, and reports whether it did.
 func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) (changed bool) {
 	old := s.files[name]
 	if old != nil && old.stat.unchanged(info) {
@@ -116,24 +114,24 @@ func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) 
 	return true
 }
 
-// interpret parses the content of a file with this name.
+// interpret parses the content of the file, which has this name.
 func (f *cachedFile) interpret(name string) {
 	switch {
-	case name == IndexFile:
-		f.index = parseIndex(f)
+	case name == DefinitionsFile:
+		f.definitions = parseDefinitions(f)
 	case f.skipped == "" && !isHelper(name):
 		f.parseModule(strings.TrimSuffix(name, ".py"))
 	}
 }
 
-// isHelper reports whether a module begins with an underscore. Such modules are not tools, but part of
-// the catalogue: changing one makes a new version.
+// isHelper reports whether a module's name begins with an underscore. Such a module is not a tool, but
+// it is part of the catalogue: changing it makes a new version.
 func isHelper(name string) bool { return strings.HasPrefix(name, "_") }
 
 func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 	limit := int64(maxModule)
-	if path.Base(name) == IndexFile || path.Base(name) == ApprovalsFile {
-		limit = maxIndex
+	if name == DefinitionsFile || name == ApprovalsFile {
+		limit = maxDefinitions
 	}
 	f := &cachedFile{stat: fileStat{size: info.Size(), mtime: info.ModTime(), read: time.Now()}}
 	switch {
@@ -152,7 +150,7 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 	defer file.Close()
 	data := make([]byte, info.Size()+1)
 	n, err := io.ReadFull(file, data)
-	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // unreadable, or it grew: read it next time
+	if !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) { // unreadable or grown: read it again next time
 		f.skipped, f.stat.read = "cannot be read", time.Time{}
 		return f
 	}
@@ -164,20 +162,21 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 }
 
 func (f *cachedFile) parseModule(name string) {
-	if f.header, f.sealed = readHeader(f.data); f.sealed {
-		f.fn = function{name: f.header.Function, signature: f.header.Signature}
+	header, sealed := readHeader(f.data)
+	if f.sealed = sealed; sealed {
+		f.fn = function{name: header.Function, signature: header.Signature}
 		return
 	}
 	f.fn, f.err = scanModule(f.data, name)
 }
 
-func parseIndex(f *cachedFile) *parsedIndex {
-	p := &parsedIndex{byFunc: map[string]int{}}
+func parseDefinitions(f *cachedFile) *parsedDefinitions {
+	p := &parsedDefinitions{byFunc: map[string]int{}}
 	if f.skipped != "" {
 		p.err = errors.New(f.skipped)
 		return p
 	}
-	if p.err = json.Unmarshal(f.data, &p.Index); p.err != nil {
+	if p.err = json.Unmarshal(f.data, &p.Definitions); p.err != nil {
 		return p
 	}
 	p.About = p.Sanitize() // the file may have been edited

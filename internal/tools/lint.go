@@ -9,16 +9,16 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Finding is a part of a tool's texts that an operator should see before approving the tool.
+// Finding is something in a tool's texts that an operator should see before approving the tool.
 type Finding struct {
 	Tool    string `json:"tool"`  // server/tool
 	Field   string `json:"field"` // name | title | description | schema
 	Message string `json:"message"`
 }
 
-// Lint finds text that a model reads differently than a person: hidden characters, and phrases that
-// instruct the model instead of describing the tool. It warns the operator who approves the tool and
-// rejects nothing: such phrases are easily varied.
+// Lint finds text that a model reads differently than a person does: hidden characters, and phrases that
+// instruct the model instead of describing the tool. Findings warn the operator who approves the tool.
+// They are not a reason to reject it, because an attacker can easily rephrase.
 func Lint(server string, d Definition) []Finding {
 	var out []Finding
 	for _, f := range [...]struct{ name, text string }{
@@ -36,8 +36,8 @@ func Lint(server string, d Definition) []Finding {
 	return out
 }
 
-// schemaTexts returns all strings in a JSON value, decoded, one per line, keys included: JSON can hide
-// a character behind an escape.
+// schemaTexts returns all keys and strings of a JSON value, one per line. They are decoded, because JSON
+// can hide a character behind an escape.
 func schemaTexts(raw json.RawMessage) string {
 	var b strings.Builder
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -66,10 +66,10 @@ func lintString(s string) []string {
 	}
 	for i, r := range order {
 		if i == 5 {
-			out = append(out, fmt.Sprintf("and %d other kinds of hidden character", len(order)-i))
+			out = append(out, fmt.Sprintf("and %d other hidden characters", len(order)-i))
 			break
 		}
-		out = append(out, fmt.Sprintf("hidden character U+%04X, %d times", r, counts[r]))
+		out = append(out, fmt.Sprintf("hidden character U+%04X (×%d)", r, counts[r]))
 	}
 	lower := strings.ToLower(s)
 	for _, phrase := range suspicious {
@@ -80,7 +80,7 @@ func lintString(s string) []string {
 	return out
 }
 
-// suspicious holds phrases that the description of an honest tool rarely needs.
+// suspicious lists phrases that an honest tool's description rarely needs.
 var suspicious = []string{
 	"ignore previous", "ignore all previous", "ignore the above", "disregard previous", "system prompt",
 	"do not tell the user", "don't tell the user", "do not mention", "without telling", "<important>",

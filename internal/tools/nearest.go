@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// UnknownError reports a tool, server or argument that does not exist, and similar names that do.
+// UnknownError reports that a tool, server or argument does not exist, with similar names that do.
 type UnknownError struct {
 	What    string // tool | server | argument
 	Name    string
@@ -18,15 +18,15 @@ type UnknownError struct {
 }
 
 func (e *UnknownError) Error() string {
-	msg := fmt.Sprintf("no %s %q", e.What, e.Name)
+	msg := fmt.Sprintf("unknown %s %q", e.What, e.Name)
 	if len(e.Nearest) > 0 {
-		msg += "; the nearest: " + strings.Join(e.Nearest, ", ")
+		msg += "; did you mean " + strings.Join(e.Nearest, " or ") + "?"
 	}
 	return msg
 }
 
-// Nearest returns at most n of names, the most similar to name first. Of ten names or fewer it returns
-// the best even if none is similar: the reader learns which names exist.
+// Nearest returns up to n of the names, the most similar to name first. If there are at most ten names, it
+// returns the closest even if they are not similar, so that the reader learns which names exist.
 func Nearest(name string, names []string, n int) []string {
 	type scored struct {
 		name string
@@ -56,8 +56,8 @@ func Nearest(name string, names []string, n int) []string {
 	return out
 }
 
-// maxName bounds the work on names of untrusted origin, in bytes: Distance takes quadratic time.
+// maxName is how many bytes of an untrusted name are considered, because Distance takes quadratic time.
 const maxName = 128
 
-// printableName prepares a name of untrusted origin for an error.
+// printableName returns an untrusted name in a form that is safe in an error.
 func printableName(s string) string { return text.Printable(text.Truncate(s, maxName)) }

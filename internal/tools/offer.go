@@ -14,27 +14,27 @@ type (
 	Offer struct {
 		Server string `json:"server"`
 		About
-		Started time.Time     `json:"started"` // when definitions differ, those of the later process win
+		Started time.Time     `json:"started"` // if definitions differ, the process that started last wins
 		Tools   []OfferedTool `json:"tools"`
 	}
 	// OfferedTool is a registered tool.
 	OfferedTool struct {
 		Definition
-		TimeoutS float64 `json:"timeout_s,omitempty"` // of a call, in seconds; 0: 60
-		Expose   bool    `json:"expose,omitempty"`    // also as a tool of the MCP bridge
+		TimeoutS float64 `json:"timeout_s,omitempty"` // for one call, in seconds; 0 means 60
+		Expose   bool    `json:"expose,omitempty"`    // also offer it as a tool of the MCP bridge
 	}
 	// OfferRequest is a call of a registered tool.
 	OfferRequest struct {
 		Tenant  string          `json:"tenant"`
 		Session string          `json:"session,omitempty"`
-		Hash    string          `json:"hash,omitempty"` // of the definition that the caller relies on; empty: any
+		Hash    string          `json:"hash,omitempty"` // the definition that the caller expects; empty means any
 		Args    json.RawMessage `json:"args"`
 	}
 	// OfferResponse has a Value or an Error.
 	OfferResponse struct {
 		Value json.RawMessage `json:"value,omitempty"`
 		Error string          `json:"error,omitempty"`
-		Code  OfferCode       `json:"code,omitempty"` // of an Error
+		Code  OfferCode       `json:"code,omitempty"` // why Error is set
 	}
 	// OfferCode classifies the error of an OfferResponse.
 	OfferCode string
@@ -61,8 +61,8 @@ var (
 // CheckOfferedServer returns an error if processes cannot serve a server of this name.
 func CheckOfferedServer(server string) error {
 	if !offeredServer.MatchString(server) {
-		return fmt.Errorf("server %q: its name must be a lower-case letter and up to 62 lower-case letters, "+
-			"digits and _", printableName(server))
+		return fmt.Errorf("server %q: its name must be a lower-case letter followed by up to 62 lower-case letters, "+
+			"digits or underscores", printableName(server))
 	}
 	return nil
 }
@@ -74,10 +74,10 @@ func (t OfferedTool) Check() error {
 	}
 	switch {
 	case !offeredTool.MatchString(t.Name):
-		return fmt.Errorf("tool %q: its name must be a letter and up to 63 letters, digits, - and _",
+		return fmt.Errorf("tool %q: its name must be a letter followed by up to 63 letters, digits, hyphens or underscores",
 			printableName(t.Name))
 	case json.Unmarshal(t.InputSchema, &schema) != nil || schema.Type != "object":
-		return fmt.Errorf("tool %q: the type of its input schema must be object", t.Name)
+		return fmt.Errorf("tool %q: its input schema must have the type object", t.Name)
 	case len(t.OutputSchema) > 0 && !json.Valid(t.OutputSchema):
 		return fmt.Errorf("tool %q: its output schema is not valid JSON", t.Name)
 	case t.TimeoutS < 0 || t.TimeoutS > maxOfferedTimeout.Seconds():

@@ -10,19 +10,19 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Overlay holds the modules of the tools that one tenant's processes serve, which extend the fleet's
+// Overlay holds the modules of the tools that one tenant's processes serve. They extend the fleet's
 // catalogue for that tenant. It is immutable.
 type Overlay struct {
-	Files  map[string][]byte // below servers/, as <server>/<tool>.py
-	Expose map[string]bool   // by server/tool: also a tool of the MCP bridge
+	Files  map[string][]byte // by path relative to servers/: <server>/<tool>.py
+	Expose map[string]bool   // by tool ID; the MCP bridge offers these tools, too
 	Broken []Broken          // rejected registrations
 }
 
-// Extend returns the catalogue of a tenant: the fleet's tools and those of the overlay. The overlay
-// cannot replace a server of the fleet: its server of that name is listed as broken, and its files are
-// missing in used, the files that the overlay adds.
+// Extend returns a tenant's catalogue, which has the tools of the fleet and of the overlay, and the files
+// that the overlay adds. An overlay cannot replace a server of the fleet: a server with the same name is
+// listed as broken, and used lacks its files.
 func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte, err error) {
-	fleetServers := map[string]string{} // server by name and by directory
+	fleetServers := map[string]string{} // directory or server name → server name
 	for _, t := range base.Tools {
 		fleetServers[t.Package()] = t.Server
 		fleetServers[t.Server] = t.Server
@@ -52,12 +52,12 @@ func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte
 	return listing, used, nil
 }
 
-// ServerTaken is the reason to reject a registration under the name of one of the fleet's servers.
+// ServerTaken returns the reason for rejecting a registration under the name of a server of the fleet.
 func ServerTaken(server string) string {
 	return fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)
 }
 
-// readFiles reads a catalogue from files in memory, by their paths below servers/.
+// readFiles returns the listing of a catalogue whose files are in memory, keyed by path relative to servers/.
 func readFiles(files map[string][]byte) (*Listing, error) {
 	c := OpenCatalogue("", Options{})
 	var broken []Broken
@@ -69,7 +69,7 @@ func readFiles(files map[string][]byte) (*Listing, error) {
 			c.approvals = cachedFile{data: data}
 			continue
 		case dir == "", strings.HasPrefix(dir, "_"), strings.HasPrefix(file, "."),
-			file != IndexFile && !strings.HasSuffix(file, ".py"):
+			file != DefinitionsFile && !strings.HasSuffix(file, ".py"):
 			continue
 		case !isIdentifier(dir):
 			broken = append(broken, Broken{Path: text.Printable(dir), Message: errServerName})
@@ -84,7 +84,7 @@ func readFiles(files map[string][]byte) (*Listing, error) {
 	}
 	listing, err := c.buildListing(broken)
 	if err != nil {
-		return nil, fmt.Errorf("read the files of a catalogue: %w", err)
+		return nil, fmt.Errorf("read catalogue files: %w", err)
 	}
 	return listing, nil
 }

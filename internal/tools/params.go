@@ -17,8 +17,8 @@ type Param struct {
 	Required    bool     `json:"required,omitempty"`
 }
 
-// Params returns the parameters of the signature, in its order, with the descriptions and enums that
-// the input schema has for properties of the same names. It omits *args and **kwargs.
+// Params returns the signature's parameters in order, with the description and enum of the input
+// schema's property of the same name. It omits *args and **kwargs.
 func (t Tool) Params() []Param {
 	_, inner, ok := strings.Cut(t.Signature, "(")
 	if !ok {
@@ -40,12 +40,12 @@ func (t Tool) Params() []Param {
 		}
 		name = strings.TrimSpace(name)
 		if !isIdentifier(name) {
-			continue // * and /
+			continue // *, /, *args or **kwargs
 		}
 		p := Param{Name: name, Type: strings.TrimSpace(typ), Required: !optional}
-		about := schema.Properties[name]
-		p.Description = text.Printable(about.Description)
-		for _, e := range about.Enum {
+		property := schema.Properties[name]
+		p.Description = text.Printable(property.Description)
+		for _, e := range property.Enum {
 			p.Enum = append(p.Enum, text.Printable(fmt.Sprint(e)))
 		}
 		out = append(out, p)

@@ -8,18 +8,16 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// PrintableSchema returns a JSON Schema whose texts for people and models (title, description,
-// $comment, and keywords that JSON Schema does not define) have every hidden character spelled out.
-// It keeps what calls contain or are checked against (enum, const, default, pattern, names of
-// properties): the server would not recognise it otherwise.
+// PrintableSchema returns the schema with hidden characters spelled out in the texts for people and
+// models: title, description, $comment, and keywords that JSON Schema does not define. It does not
+// change what a call contains or is validated against (enum, const, default, pattern, property names),
+// because the server would not recognise it.
 func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	if !strings.ContainsFunc(string(schema), text.Hidden) && !bytes.Contains(schema, []byte(`\u`)) {
 		return schema
 	}
-	d := json.NewDecoder(bytes.NewReader(schema))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
+	v, err := DecodeJSON(schema)
+	if err != nil {
 		return schema // invalid JSON was rejected before
 	}
 	printableTexts(v)
@@ -30,7 +28,7 @@ func PrintableSchema(schema json.RawMessage) json.RawMessage {
 	return out
 }
 
-// printableTexts changes the texts below v in place and returns v, or the new text if v is one.
+// printableTexts replaces the texts inside v and returns v. If v itself is a text, it returns the new one.
 func printableTexts(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -46,7 +44,7 @@ func printableTexts(v any) any {
 				"dependencies", "$ref", "$id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor":
 			case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 				named, _ := e.(map[string]any)
-				for name, schema := range named { // the names are not keywords
+				for name, schema := range named { // these names are not keywords
 					named[name] = printableTexts(schema)
 				}
 			default:

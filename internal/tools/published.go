@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Publish uploads a version and makes it the current one. It is idempotent. Of two concurrent
-// publishers the later wins; both versions stay in the bucket.
+// Publish uploads a version and makes it the current one. It is idempotent. If two processes publish
+// concurrently, the last write wins; both versions stay in the bucket.
 func Publish(ctx context.Context, bucket objects.Objects, v Version) error {
 	if err := bucket.Put(ctx, versionKey(v.ID), v.Archive, objects.Sum(v.Archive)); err != nil {
 		return fmt.Errorf("publish catalogue %s: %w", v.ID, err)
@@ -50,16 +50,16 @@ func publishCurrent(ctx context.Context, bucket objects.Objects, id string) erro
 func Current(ctx context.Context, bucket objects.Objects) (string, error) {
 	current, err := bucket.Get(ctx, keyCurrent, objects.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("current catalogue: %w", err)
+		return "", fmt.Errorf("read current catalogue version: %w", err)
 	}
 	id := strings.TrimSpace(string(current.Data))
 	if !versionID.MatchString(id) {
-		return "", fmt.Errorf("current catalogue: invalid version %q", printableName(id))
+		return "", fmt.Errorf("read current catalogue version: invalid version %q", printableName(id))
 	}
 	return id, nil
 }
 
-// fetchVersion returns a version from the bucket and its verified files by their paths below servers/.
+// fetchVersion returns a version from the bucket and its verified files, keyed by path relative to servers/.
 // The error is fs.ErrNotExist if the bucket does not have the version.
 func fetchVersion(ctx context.Context, bucket objects.Objects, id string) (Version, map[string][]byte, error) {
 	if !versionID.MatchString(id) {
@@ -78,7 +78,7 @@ func fetchVersion(ctx context.Context, bucket objects.Objects, id string) (Versi
 	return v, files, nil
 }
 
-// fetchTo writes a version of the bucket to dir/<id>/servers, atomically, unless dir/<id> exists.
+// fetchTo writes a version from the bucket to dir/<id>/servers, atomically, unless dir/<id> exists.
 func fetchTo(ctx context.Context, bucket objects.Objects, id, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, id)); err == nil && versionID.MatchString(id) {
 		return nil
@@ -108,8 +108,8 @@ const pollInterval = 2 * time.Second
 // OpenPublished returns the catalogue in the bucket without reading it.
 func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket: bucket} }
 
-// Read returns the published tools as of pollInterval ago or later. The error is fs.ErrNotExist if no
-// version was ever published.
+// Read returns the published tools; its view of the bucket is at most pollInterval old. The error is
+// fs.ErrNotExist if no version was ever published.
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

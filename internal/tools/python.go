@@ -15,11 +15,12 @@ var Support = servers.Support
 // Export is one function of a server's package.
 type Export struct{ Module, Function string }
 
-// packageMark starts every __init__.py that PackageInit generated; Pack generates those again.
+// packageMark is the first line of every __init__.py that PackageInit returns. Pack regenerates a file
+// that has it.
 const packageMark = "# codefleet: package\n"
 
-// PackageInit returns the content of servers/<server>/__init__.py. It imports a module on first use,
-// and a type checker sees every function. Names must be Python identifiers.
+// PackageInit returns the content of servers/<server>/__init__.py. The package imports a module on first
+// use of its function, and type checkers see every function. Names must be Python identifiers.
 func PackageInit(doc string, exports []Export) []byte {
 	byModule := func(a, b Export) int { return strings.Compare(a.Module, b.Module) }
 	exports = slices.SortedFunc(slices.Values(exports), byModule)
@@ -48,8 +49,8 @@ package(__name__, {
 `, PyDoc(doc, ""), imports.String(), all.String(), names.String())
 }
 
-// PyDoc returns doc as an indented Python docstring. Quotes and backslashes are escaped, and hidden
-// characters are spelled out.
+// PyDoc returns doc as an indented Python docstring, with quotes and backslashes escaped and hidden
+// characters spelled out.
 func PyDoc(doc, indent string) string {
 	doc = strings.ReplaceAll(text.Printable(strings.ToValidUTF8(doc, "\ufffd")), "\r", "")
 	doc = strings.ReplaceAll(doc, `\`, `\\`)

@@ -10,13 +10,13 @@ type Request struct {
 	Server, Tool    string
 	Tenant, Session string // which connection to use, if the server's scope is not shared
 	Args            json.RawMessage
-	Hash            string // of the definition that the caller relies on; empty: any
+	Hash            string // the definition that the caller expects; empty means any
 	Repeatable      bool   // may be sent again if the connection is lost during the call
 	// Progress receives the server's progress notifications until the call returns. It must not block.
 	Progress func(message string, done, total float64)
 }
 
-// Result is what a tool returned.
+// Result is a tool's result.
 type Result struct {
 	Structured json.RawMessage // nil if the server sent none
 	Content    []Content
@@ -25,14 +25,14 @@ type Result struct {
 
 // Content is one block of a result.
 type Content struct {
-	Type      string // text | image | audio | resource | link
+	Type      string // text | image | audio | resource | resource_link
 	Text      string
-	Data      []byte // of images, audio and binary resources
+	Data      []byte // for images, audio and binary resources
 	MediaType string
-	URI       string // of resources and links
+	URI       string // for resources and resource links
 }
 
-// Reason classifies why a call ended without a result of the tool.
+// Reason classifies why a call ended without a tool result.
 type Reason string
 
 // The reasons of an UpstreamError.
@@ -41,18 +41,18 @@ const (
 	Lost     Reason = "lost"     // the connection ended during the call, which may have taken effect
 	Timeout  Reason = "timeout"  // no response and no progress in time; the call may have taken effect
 	TooLarge Reason = "large"    // the response exceeds the limit
-	Drifted  Reason = "changed"  // the server's definition differs from the one that the caller relies on
-	Refused  Reason = "refused"  // the server responded with a protocol error, as for an unknown tool
+	Drifted  Reason = "changed"  // the server's definition is not the one that the caller expects
+	Refused  Reason = "refused"  // the server responded with a protocol error, such as for an unknown tool
 	Protocol Reason = "protocol" // the response is invalid
 )
 
-// UpstreamError reports that a call ended without a result of the tool.
+// UpstreamError reports that a call ended without a tool result.
 type UpstreamError struct {
 	Server, Tool string
 	Reason       Reason
 	Sent         bool // the call may have taken effect
 	Err          error
-	Current      *Definition // of Drifted: the server's definition now; nil if it no longer has the tool
+	Current      *Definition // for Drifted: the server's current definition, or nil if the tool is gone
 }
 
 func (e *UpstreamError) Error() string {

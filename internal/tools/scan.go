@@ -12,17 +12,17 @@ type function struct {
 	doc       string // its docstring, or the module's
 }
 
-// syntaxError is the first error of a file that is certainly not Python.
+// syntaxError is the reason why a file cannot be a tool.
 type syntaxError struct {
-	line    int
+	line    int // 0 if the error has no line
 	message string
 }
 
 func (e *syntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.message) }
 
-// scanModule finds the function called want, or else the first public one, in a hand-written module
-// without running Python. It parses strings, comments, brackets and the def lines of the top level,
-// and nothing else: it accepts all that Python accepts, and reports errors in those four.
+// scanModule finds the function named want in a hand-written module, or else the first public one,
+// without running Python. It parses only strings, comments, brackets and top-level def lines, and reports
+// no other syntax errors.
 func scanModule(src []byte, want string) (function, error) {
 	s := &scanner{src: strings.ReplaceAll(strings.TrimPrefix(string(src), "\ufeff"), "\r\n", "\n"), line: 1}
 	lines, err := s.logicalLines()
@@ -39,11 +39,11 @@ func findFunction(lines []logicalLine, want string) (function, error) {
 		if i == 0 {
 			moduleDoc = docstring(l.text)
 		}
-		head, isDef := defHead(l)
+		def, isDef := cutDef(l)
 		if !isDef {
 			continue
 		}
-		name, signature, rest, ok := splitDef(head)
+		name, signature, rest, ok := splitDef(def)
 		if !ok {
 			return function{}, &syntaxError{l.line, "a def line must be def name(parameters):"}
 		}
@@ -68,19 +68,18 @@ func findFunction(lines []logicalLine, want string) (function, error) {
 	return *found, nil
 }
 
-func defHead(l logicalLine) (string, bool) {
+// cutDef returns what follows the word def in a top-level function definition.
+func cutDef(l logicalLine) (string, bool) {
 	if l.indent > 0 {
 		return "", false
 	}
-	if head, ok := strings.CutPrefix(strings.TrimPrefix(l.text, "async "), "def "); ok {
-		return strings.TrimSpace(head), true
-	}
-	return "", false
+	def, ok := strings.CutPrefix(strings.TrimPrefix(l.text, "async "), "def ")
+	return strings.TrimSpace(def), ok
 }
 
-// splitDef splits "f(a, b) -> c: rest".
-func splitDef(head string) (name, signature, rest string, ok bool) {
-	name, after, ok := strings.Cut(head, "(")
+// splitDef splits "f(a, b) -> c: rest" into the name, the signature and the rest.
+func splitDef(def string) (name, signature, rest string, ok bool) {
+	name, after, ok := strings.Cut(def, "(")
 	name = strings.TrimSpace(name)
 	if !ok || name == "" || strings.ContainsAny(name, " :)") {
 		return "", "", "", false
@@ -95,7 +94,7 @@ func splitDef(head string) (name, signature, rest string, ok bool) {
 	return name, strings.ReplaceAll(signature, " )", ")"), strings.TrimSpace(after[end:]), true
 }
 
-// docstring returns the dedented text of a statement that is a string literal, otherwise "".
+// docstring returns the dedented text of a statement that is a string literal, or "" for another one.
 func docstring(stmt string) string {
 	t := strings.TrimLeft(stmt, "rRuU")
 	for _, q := range []string{`"""`, `'''`, `"`, `'`} {
@@ -131,7 +130,7 @@ func dedent(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// logicalLine is a statement without its comments.
+// logicalLine is a line of Python, joined with its continuation lines, without comments.
 type logicalLine struct {
 	line, indent int
 	text         string
@@ -150,7 +149,7 @@ type bracket struct {
 
 var closing = map[byte]byte{')': '(', ']': '[', '}': '{'}
 
-// logicalLines splits the source into statements: a line continues inside brackets and strings, and
+// logicalLines splits the source into logical lines: a line continues inside brackets and strings, and
 // after a backslash.
 func (s *scanner) logicalLines() ([]logicalLine, error) {
 	var out []logicalLine
@@ -190,7 +189,7 @@ func (s *scanner) logicalLines() ([]logicalLine, error) {
 				return nil, &syntaxError{s.line, fmt.Sprintf("unmatched '%c'", c)}
 			}
 			if last := open[len(open)-1]; last.open != closing[c] {
-				message := fmt.Sprintf("'%c' does not match '%c' of line %d", c, last.open, last.line)
+				message := fmt.Sprintf("'%c' does not match '%c' on line %d", c, last.open, last.line)
 				return nil, &syntaxError{s.line, message}
 			}
 			open = open[:len(open)-1]
@@ -218,9 +217,9 @@ func (s *scanner) skipComment() {
 	}
 }
 
-// skipString skips one literal. A backslash escapes the next character, in raw strings too. It does
-// not parse the braces of an f-string: since Python 3.12 they may contain the same quote, and such a
-// file is left to the interpreter.
+// skipString skips one string literal. A backslash escapes the next character, in raw strings too. It
+// does not parse the braces of an f-string, which may contain the same quote since Python 3.12; the
+// interpreter decides about such a file.
 func (s *scanner) skipString() error {
 	quote := s.src[s.pos : s.pos+1]
 	first := s.line
@@ -241,16 +240,16 @@ func (s *scanner) skipString() error {
 			return nil
 		case s.src[s.pos] == '\n':
 			if len(quote) == 1 {
-				return &syntaxError{first, "a string does not end on its line"}
+				return &syntaxError{first, "unterminated string"}
 			}
 			s.line++
 		}
 		s.pos++
 	}
-	return &syntaxError{first, "a string never ends"}
+	return &syntaxError{first, "unterminated string"}
 }
 
-// topLevelColon returns the position after the first colon outside of brackets and strings, or -1.
+// topLevelColon returns the position of the first colon outside brackets and strings, or -1.
 func (s *scanner) topLevelColon() (int, error) {
 	depth := 0
 	for s.pos < len(s.src) {

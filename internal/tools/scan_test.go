@@ -14,7 +14,7 @@ func TestScanModule(t *testing.T) {
 			"def f(\n    a: int,  # first (\n    b: str = \"x:)\",\n) -> dict[str, int]:\n    'Doc.'\n",
 			`f(a: int, b: str = "x:)") -> dict[str, int]`, "Doc.",
 		},
-		{"wanted of many", "def g(): 'g'\ndef f(): 'f'\n", "f()", "f"},
+		{"named function before the first", "def g(): 'g'\ndef f(): 'f'\n", "f()", "f"},
 		{"first public", "def _x(): pass\ndef g(): 'g'\ndef h(): 'h'\n", "g()", "g"},
 		{
 			"decorated, in a class, nested",
@@ -41,16 +41,16 @@ func FuzzScanModule(f *testing.F) {
 		fn, err := scanModule(src, "f")
 		se := &syntaxError{}
 		if err != nil && !errors.As(err, &se) {
-			t.Errorf("error of another kind: %v", err)
+			t.Errorf("error is not a *syntaxError: %v", err)
 		}
 		if err != nil && (se.line < 0 || se.line > strings.Count(string(src), "\n")+1) {
-			t.Errorf("line %d of %d", se.line, strings.Count(string(src), "\n")+1)
+			t.Errorf("error on line %d of %d", se.line, strings.Count(string(src), "\n")+1)
 		}
 		if err != nil {
 			return
 		}
 		if fn.name == "" || strings.Contains(fn.signature, "\n") || !strings.HasPrefix(fn.signature, fn.name+"(") {
-			t.Errorf("function %+v", fn)
+			t.Errorf("scanModule returned the invalid function %+v", fn)
 		}
 	})
 }
@@ -60,12 +60,12 @@ func FuzzHeader(f *testing.F) {
 	f.Add(Seal(h, []byte("def f(): pass\n")))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		if h, ok := readHeader(src); ok && h.Generator != Generator {
-			t.Errorf("header %+v", h)
+			t.Errorf("readHeader accepted another generator's header %+v", h)
 		}
 	})
 }
 
-func TestSealShowsEdits(t *testing.T) {
+func TestSealDetectsEdits(t *testing.T) {
 	sealed := Header{Generator: Generator, Server: "s\n\"", Tool: "<t>", Function: "f", Signature: "f() -> int"}
 	src := Seal(sealed, []byte("def f(): pass\n"))
 	h, ok := readHeader(src)
@@ -73,7 +73,7 @@ func TestSealShowsEdits(t *testing.T) {
 		t.Errorf("readHeader = %+v, %t of %q", h, ok, src)
 	}
 	if _, ok := readHeader(append(src, '#')); ok {
-		t.Error("an edited module passes for a generated one")
+		t.Error("readHeader accepted an edited module")
 	}
 }
 
@@ -87,9 +87,9 @@ func TestLint(t *testing.T) {
 		got = append(got, f.Tool+" "+f.Field+": "+f.Message)
 	}
 	want := []string{
-		"s/x description: hidden character U+200B, 1 times", "s/x description: hidden character U+202E, 1 times",
-		"s/x description: hidden character U+E0041, 1 times", `s/x description: addresses the model: "ignore previous"`,
-		`s/x schema: hidden character U+00AD, 1 times`, `s/x schema: addresses the model: "<important>"`,
+		"s/x description: hidden character U+200B (×1)", "s/x description: hidden character U+202E (×1)",
+		"s/x description: hidden character U+E0041 (×1)", `s/x description: addresses the model: "ignore previous"`,
+		`s/x schema: hidden character U+00AD (×1)`, `s/x schema: addresses the model: "<important>"`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("Lint =\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -12,15 +12,15 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// A Checker returns those of the sources that are not valid Python, by the keys of sources.
+// A Checker returns the syntax errors of the sources that are not valid Python, by their keys in sources.
 type Checker func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error)
 
-// PythonChecker returns a Checker that compiles sources with the interpreter, without running them:
-// all in one process, isolated (-I), without site packages (-S), within 2 s of processor time and
-// 512 MiB. A file that exhausts these limits is broken and does not affect the others. Sources come
-// from the operator's servers directory, never from a tenant. interpreter is an absolute path, or
-// empty for /usr/bin/python3 or else the first python3 in PATH. Without an interpreter PythonChecker
-// returns nil.
+// PythonChecker returns a Checker that compiles sources with the interpreter, without running them. It
+// starts one isolated process (-I) without site packages (-S), limited to 2 s of processor time and
+// 512 MiB. A file that exceeds these limits is broken and does not affect the others. Sources come from
+// the operator's servers directory, never from a tenant. interpreter is an absolute path. If it is
+// empty, PythonChecker uses /usr/bin/python3 or else the first python3 in PATH, and returns nil if there
+// is none.
 func PythonChecker(interpreter string) Checker {
 	if interpreter == "" {
 		interpreter = "/usr/bin/python3"
@@ -37,12 +37,12 @@ func PythonChecker(interpreter string) Checker {
 		if err == nil || len(sources) == 1 || ctx.Err() != nil {
 			return found, err
 		}
-		return oneByOne(ctx, interpreter, sources)
+		return compileEach(ctx, interpreter, sources)
 	}
 }
 
-// oneByOne finds the file that crashed the interpreter.
-func oneByOne(ctx context.Context, interpreter string, sources map[string][]byte) (map[string]Broken, error) {
+// compileEach compiles each source in its own process, to find the one that crashes the interpreter.
+func compileEach(ctx context.Context, interpreter string, sources map[string][]byte) (map[string]Broken, error) {
 	out := map[string]Broken{}
 	for name, src := range sources {
 		found, err := compileAll(ctx, interpreter, map[string][]byte{name: src})

@@ -13,9 +13,9 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// tenantVersions holds the versions of one tenant with registered tools.
+// tenantVersions holds the catalogue versions of one tenant that has registered tools.
 type tenantVersions struct {
-	storedVersion // the current one
+	storedVersion // the current version
 	base          *Listing
 	overlay       *Overlay
 	older         []storedVersion // the newest last
@@ -50,13 +50,13 @@ func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*
 				"tenant", tenant, "tool", b.Path, "reason", b.Message)
 		}
 	}
-	s.opts.Log.InfoContext(ctx, "catalogue of a tenant loaded",
+	s.opts.Log.InfoContext(ctx, "tenant catalogue loaded",
 		"tenant", tenant, "version", t.id, "tools", len(listing.Tools))
 	s.setCurrent(ctx, tenant, t)
 	return t, nil
 }
 
-// setCurrent makes t the tenant's current version and removes the oldest ones beyond maxOldVersions.
+// setCurrent makes t the tenant's current version and removes old versions beyond maxOldVersions.
 func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantVersions) {
 	if old := s.tenants[tenant]; old != nil {
 		t.older = slices.DeleteFunc(old.all(), func(v storedVersion) bool { return v.id == t.id })
@@ -70,7 +70,7 @@ func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantV
 			continue
 		}
 		if err := errors.Join(os.RemoveAll(s.path(oldest)), s.removeOverlay(overlay)); err != nil {
-			s.opts.Log.WarnContext(ctx, "removal of a tenant's old catalogue failed", "version", oldest, "error", err)
+			s.opts.Log.WarnContext(ctx, "removal of old tenant catalogue failed", "version", oldest, "error", err)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (s *VersionStore) removeOverlay(id string) error {
 	return os.RemoveAll(s.path(id))
 }
 
-// inUse reports whether the id of any tenant's version has the suffix.
+// inUse reports whether any tenant has a version whose ID ends in suffix.
 func (s *VersionStore) inUse(suffix string) bool {
 	for _, t := range s.tenants {
 		if slices.ContainsFunc(t.all(), func(v storedVersion) bool { return strings.HasSuffix(v.id, suffix) }) {
@@ -92,11 +92,11 @@ func (s *VersionStore) inUse(suffix string) bool {
 	return false
 }
 
-// symlinkOverlay writes the overlay's files to dir/<overlay>, and creates dir/<base>.<overlay> with symbolic
-// links to the overlay and to the base. listing lists the tools of the base.
+// symlinkOverlay writes the overlay's files to Dir/<overlay>, and creates Dir/<base>.<overlay> with symbolic
+// links to the overlay and to the base. listing lists the base's tools.
 func (s *VersionStore) symlinkOverlay(base, overlay string, files map[string][]byte, listing *Listing) error {
-	target := s.path(base + "." + overlay)
-	if _, err := os.Stat(target); err == nil {
+	name := base + "." + overlay
+	if _, err := os.Stat(s.path(name)); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(s.path(overlay)); err != nil {
@@ -104,38 +104,32 @@ func (s *VersionStore) symlinkOverlay(base, overlay string, files map[string][]b
 			return err
 		}
 	}
-	links := map[string]string{"__init__.py": base}
+	symlinks := map[string]string{"__init__.py": base} // to the version ID
 	for _, t := range listing.Tools {
-		links[t.Package()] = base
+		symlinks[t.Package()] = base
 	}
-	for name := range files {
-		dir, _, _ := strings.Cut(name, "/")
-		links[dir] = overlay
+	for file := range files {
+		dir, _, _ := strings.Cut(file, "/")
+		symlinks[dir] = overlay
 	}
-	tmp, err := os.MkdirTemp(s.opts.Dir, ".new-*")
-	if err != nil {
+	return createDir(s.opts.Dir, name, func(tmp string) error {
+		err := os.Mkdir(filepath.Join(tmp, "servers"), 0o755)
+		for name, id := range symlinks {
+			target := filepath.Join("..", "..", id, "servers", name)
+			err = errors.Join(err, os.Symlink(target, filepath.Join(tmp, "servers", name)))
+		}
 		return err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }() // after the rename there is nothing to remove
-	err = errors.Join(os.Chmod(tmp, 0o755), os.Mkdir(filepath.Join(tmp, "servers"), 0o755))
-	for name, id := range links {
-		source := filepath.Join("..", "..", id, "servers", name)
-		err = errors.Join(err, os.Symlink(source, filepath.Join(tmp, "servers", name)))
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp, target)
+	})
 }
 
-// fetchOverlay returns the files of one of the tenant's overlays.
+// fetchOverlay returns the files of an overlay that a worker uploaded for the tenant.
 func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (map[string][]byte, error) {
 	if s.opts.Objects == nil || !versionID.MatchString(id) {
-		return nil, fmt.Errorf("registered tools %s of tenant %s: %w", printableName(id), tenant, fs.ErrNotExist)
+		return nil, fmt.Errorf("fetch registered tools %s of tenant %s: %w", printableName(id), tenant, fs.ErrNotExist)
 	}
 	archive, err := s.opts.Objects.Get(ctx, overlayKey(tenant, id), objects.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("fetch the registered tools of tenant %s: %w", tenant, err)
+		return nil, fmt.Errorf("fetch registered tools %s of tenant %s: %w", id, tenant, err)
 	}
 	return Version{ID: id, Archive: archive.Data}.files()
 }

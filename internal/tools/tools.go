@@ -1,7 +1,7 @@
-// Package tools defines tools and their catalogue: the Python modules below a directory servers/,
-// read, linted, approved, and published as immutable versions that tasks pin. It does not call tools
+// Package tools defines tools and their catalogue. The catalogue is a directory servers/ of Python
+// modules, which this package reads, lints and publishes as immutable versions. It does not call tools
 // (package broker), connect to MCP servers (package mcp) or write modules (package pygen). The key
-// type is Tool; Catalogue reads them.
+// types are Tool and Catalogue.
 //
 // A server is a directory, a tool is a file in it:
 //
@@ -11,7 +11,6 @@
 package tools
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,8 +20,8 @@ import (
 	"strings"
 )
 
-// Definition describes one tool, as its MCP server lists it. It is untrusted: check or quote whatever
-// goes into a file name, a Python program or a log.
+// Definition describes one tool, as its MCP server lists it. It is untrusted: check or quote every part
+// of it that goes into a file name, Python code or a log.
 type Definition struct {
 	Name         string          `json:"name"`
 	Title        string          `json:"title,omitempty"`
@@ -38,19 +37,20 @@ type Annotations struct {
 	Title       string `json:"title,omitempty"`
 	ReadOnly    bool   `json:"readOnlyHint,omitempty"`
 	Idempotent  bool   `json:"idempotentHint,omitempty"`
-	Destructive *bool  `json:"destructiveHint,omitempty"` // nil counts as true
-	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil counts as true
+	Destructive *bool  `json:"destructiveHint,omitempty"` // nil means true
+	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil means true
 }
 
-// Mutates reports whether a call may change something: it may unless the tool is read-only.
+// Mutates reports whether a call may change something. Only read-only tools change nothing.
 func (a Annotations) Mutates() bool { return !a.ReadOnly }
 
-// Destroys reports whether a call may delete or overwrite: a mutating tool may unless it denies it.
+// Destroys reports whether a call may delete or overwrite something. A mutating tool may, unless its
+// annotations deny it.
 func (a Annotations) Destroys() bool {
 	return !a.ReadOnly && (a.Destructive == nil || *a.Destructive)
 }
 
-// Repeatable reports whether two equal calls have the effect of one.
+// Repeatable reports whether repeating a call has no further effect.
 func (a Annotations) Repeatable() bool { return a.ReadOnly || a.Idempotent }
 
 // Effects describes the claims in English.
@@ -73,18 +73,16 @@ func (a Annotations) Effects() string {
 	return strings.Join(out, "; ")
 }
 
-// Hash identifies the definition: "sha256:" and the digest of its canonical JSON (keys sorted, numbers
-// as written). It covers all fields.
+// Hash returns "sha256:" and the hex digest of the definition's canonical JSON: keys are sorted, and
+// numbers keep their text. It covers all fields.
 func (d Definition) Hash() string {
 	canon := func(raw json.RawMessage) any {
 		if len(raw) == 0 {
 			return nil
 		}
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.UseNumber()
-		var v any
-		if err := dec.Decode(&v); err != nil {
-			return string(raw) // invalid JSON has a stable identity, too
+		v, err := DecodeJSON(raw)
+		if err != nil {
+			return string(raw) // invalid JSON is hashed as it is
 		}
 		return v
 	}
@@ -102,15 +100,15 @@ func (d Definition) Hash() string {
 // Tool is one tool of the catalogue: a Python function, and the definition of the MCP tool that it
 // calls, if any. A hand-written tool has neither Hash nor schemas.
 type Tool struct {
-	Server string `json:"server"` // as calls name it
-	Name   string `json:"name"`   // as calls name it: the MCP tool's name, or the function's
+	Server string `json:"server"` // the server's name in calls
+	Name   string `json:"name"`   // the name in calls: the MCP tool's, or else the function's
 	State  State  `json:"state"`
 
 	Module    string `json:"module"`    // servers.calculator.add
 	Function  string `json:"function"`  // add
 	Signature string `json:"signature"` // add(a: float, b: float) -> float
 	Doc       string `json:"doc,omitempty"`
-	Path      string `json:"path"` // below servers/, slashes
+	Path      string `json:"path"` // relative to servers/, with slashes
 
 	Title        string          `json:"title,omitempty"`
 	Description  string          `json:"description,omitempty"`
@@ -120,12 +118,12 @@ type Tool struct {
 	Hash         string          `json:"hash,omitempty"`
 	Exposed      bool            `json:"exposed,omitempty"` // also a tool of the MCP bridge
 
-	About About `json:"-"` // of its server
+	About About `json:"-"` // the server's description of itself
 	def   Definition
 }
 
-// Definition returns the tool's definition exactly as its MCP server listed it, which is what
-// Approvals.Approve expects; the zero value for a hand-written tool.
+// Definition returns the tool's definition exactly as its MCP server listed it, for Approvals.Approve.
+// The definition of a hand-written tool is the zero value.
 func (t Tool) Definition() Definition { return t.def }
 
 // State decides whether programs may call a tool.
@@ -165,8 +163,8 @@ func (t Tool) Summary() string {
 
 // Broken is a file of the catalogue that cannot be a tool, with the reason.
 type Broken struct {
-	Path    string `json:"path"` // below servers/, slashes
-	Line    int    `json:"line"` // from 1; 0 for the whole file
+	Path    string `json:"path"` // relative to servers/, with slashes
+	Line    int    `json:"line"` // from 1, or 0 if the problem has no line
 	Message string `json:"message"`
 }
 
@@ -174,9 +172,9 @@ func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.Path, b.Line
 
 // Listing holds the tools of one version of the catalogue. It is immutable.
 type Listing struct {
-	Tools    []Tool    // by server, then name
-	Broken   []Broken  // by path
-	Warnings []Finding // of Lint, by tool
+	Tools    []Tool    // sorted by server and name
+	Broken   []Broken  // sorted by path
+	Warnings []Finding // from Lint, by server
 	byID     map[string]int
 }
 
@@ -208,7 +206,7 @@ func (l *Listing) Filter(keep func(server, tool string) bool) *Listing {
 	return out
 }
 
-// Lookup returns the tool, or an *UnknownError that suggests similar ones.
+// Lookup returns the tool, or an *UnknownError that suggests similar names.
 func (l *Listing) Lookup(server, name string) (Tool, error) {
 	if i, ok := l.byID[server+"/"+name]; ok {
 		return l.Tools[i], nil

@@ -21,11 +21,11 @@ import (
 	"time"
 )
 
-// Version is an immutable version of the catalogue: modules, definitions and approvals. Equal files have
-// an equal ID on every machine.
+// Version is an immutable version of the catalogue: modules, definitions and approvals. The same files
+// have the same ID on every machine.
 type Version struct {
-	ID      string // 26 characters of base32, the digest of the archive before compression
-	Archive []byte // tar, gzip
+	ID      string // 26 characters of the uncompressed archive's digest, in base32
+	Archive []byte // gzipped tar
 }
 
 const (
@@ -43,7 +43,7 @@ func overlayKey(tenant, id string) string { return keyTenants + tenant + "/" + i
 
 var versionID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// Pack returns the version of the catalogue as it is now. It leaves out broken files and generates a
+// Pack returns the catalogue's current content as a version. It leaves out broken files and generates a
 // missing __init__.py, so that `from servers.mine import f` imports the function.
 func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 	listing, err := c.Read(ctx)
@@ -89,7 +89,6 @@ func (c *Catalogue) filesToPack(listing *Listing) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files["servers/__init__.py"] = Support
 	addInits(files, listing)
 	return files, nil
 }
@@ -135,7 +134,7 @@ func pack(files map[string][]byte) (Version, error) {
 		return Version{}, err
 	}
 	if tarball.Len() > maxArchive {
-		return Version{}, fmt.Errorf("pack catalogue: its %d bytes exceed the limit of %d", tarball.Len(), maxArchive)
+		return Version{}, fmt.Errorf("pack catalogue: the archive is %d bytes; the limit is %d", tarball.Len(), maxArchive)
 	}
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out)
@@ -153,8 +152,8 @@ func versionIDOf(tarball []byte) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
 }
 
-// unpackOnce writes dir/<id>/servers from the archive, atomically, unless dir/<id> exists. It verifies the
-// archive against the ID.
+// unpackOnce verifies the archive against the ID and writes its files to dir/<id>/servers, atomically. It
+// does nothing if dir/<id> exists.
 func (v Version) unpackOnce(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, v.ID)); err == nil {
 		return nil
@@ -169,8 +168,7 @@ func (v Version) unpackOnce(dir string) error {
 	return nil
 }
 
-// files returns the files of the archive by their paths below servers/, after it verified the archive
-// against the ID.
+// files verifies the archive against the ID and returns its files, keyed by path relative to servers/.
 func (v Version) files() (map[string][]byte, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(v.Archive))
 	if err != nil {
@@ -203,7 +201,7 @@ func (v Version) files() (map[string][]byte, error) {
 	}
 }
 
-// packOverlay returns a version of files, which are named by their paths below servers/.
+// packOverlay packs files that are keyed by path relative to servers/.
 func packOverlay(files map[string][]byte) (Version, error) {
 	full := make(map[string][]byte, len(files))
 	for name, data := range files {
@@ -217,21 +215,23 @@ func writeTree(dir, id string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	return createDir(dir, id, func(tmp string) error { return writeFiles(tmp, files) })
+}
+
+// createDir creates dir/<name> atomically, with the content that fill writes to a temporary directory.
+func createDir(dir, name string, fill func(tmp string) error) error {
 	tmp, err := os.MkdirTemp(dir, ".new-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // after a rename there is nothing to remove
-	if err := writeFiles(tmp, files); err != nil {
+	defer func() { _ = os.RemoveAll(tmp) }() // after the rename there is nothing to remove
+	if err := errors.Join(fill(tmp), os.Chmod(tmp, 0o755)); err != nil {
 		return err
 	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return err
-	}
-	target := filepath.Join(dir, id)
+	target := filepath.Join(dir, name)
 	err = os.Rename(tmp, target)
-	if _, there := os.Stat(target); err != nil && there == nil {
-		return nil // another writer was faster, with the same content
+	if _, statErr := os.Stat(target); err != nil && statErr == nil {
+		return nil // another process created it first, with the same content
 	}
 	return err
 }
@@ -242,14 +242,14 @@ func writeFiles(dir string, files map[string][]byte) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	made := map[string]bool{}
+	created := map[string]bool{}
 	for name, data := range files {
 		name = "servers/" + name
-		if parent := path.Dir(name); !made[parent] {
+		if parent := path.Dir(name); !created[parent] {
 			if err := root.MkdirAll(parent, 0o755); err != nil {
 				return err
 			}
-			made[parent] = true
+			created[parent] = true
 		}
 		if err := root.WriteFile(name, data, 0o644); err != nil {
 			return err

@@ -42,11 +42,11 @@ func TestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := pack(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
-		t.Errorf("the same files are version %s and %s", v.ID, again.ID)
+		t.Errorf("equal files have the versions %s and %s", v.ID, again.ID)
 	}
 	bucket := mem.New()
 	if _, err := tools.Current(t.Context(), bucket); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Current of an empty store: %v", err)
+		t.Errorf("Current of an empty bucket: %v", err)
 	}
 	if err := tools.Publish(t.Context(), bucket, v); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestVersions(t *testing.T) {
 	if got := strings.Join(files, " "); err != nil || got != want {
 		t.Errorf("files = %s, %v", got, err)
 	}
-	// The unpacked version has the same tools and, packed again, the same id.
+	// The unpacked version has the same tools. Packed again, it has the same ID.
 	listing := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
 	if len(listing.Tools) != 2 || pack(t, filepath.Join(at, "servers")).ID != id {
 		t.Errorf("unpacked: %v", ids(listing))
@@ -90,14 +90,14 @@ func TestVersions(t *testing.T) {
 	}
 	write(t, dir, "mine/g.py", "def g(): pass\n")
 	if next := pack(t, dir); next.ID == v.ID {
-		t.Error("a new tool did not change the version")
+		t.Error("the version with a new tool has the same ID")
 	}
 }
 
 func TestHostileArchives(t *testing.T) {
 	archive := func(files map[string]string, kind byte) []byte {
-		var plain bytes.Buffer
-		tw := tar.NewWriter(&plain)
+		var tarball bytes.Buffer
+		tw := tar.NewWriter(&tarball)
 		for name, text := range maps.All(files) {
 			h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: kind, Linkname: "/etc/passwd"}
 			if kind != tar.TypeReg {
@@ -117,7 +117,7 @@ func TestHostileArchives(t *testing.T) {
 		}
 		var out bytes.Buffer
 		zw := gzip.NewWriter(&out)
-		if _, err := zw.Write(plain.Bytes()); err != nil {
+		if _, err := zw.Write(tarball.Bytes()); err != nil {
 			t.Fatal(err)
 		}
 		if err := zw.Close(); err != nil {
@@ -127,25 +127,25 @@ func TestHostileArchives(t *testing.T) {
 	}
 	good := pack(t, t.TempDir())
 	for name, v := range map[string]tools.Version{
-		"another content":  {ID: good.ID, Archive: archive(map[string]string{"servers/x.py": "x"}, tar.TypeReg)},
-		"no archive":       {ID: good.ID, Archive: []byte("hello")},
+		"other content":    {ID: good.ID, Archive: archive(map[string]string{"servers/x.py": "x"}, tar.TypeReg)},
+		"not gzip":         {ID: good.ID, Archive: []byte("hello")},
 		"half an archive":  {ID: good.ID, Archive: good.Archive[:len(good.Archive)/2]},
 		"path upwards":     tools.Resign(archive(map[string]string{"servers/../../x.py": "x"}, tar.TypeReg)),
 		"absolute path":    tools.Resign(archive(map[string]string{"/tmp/x.py": "x"}, tar.TypeReg)),
-		"another place":    tools.Resign(archive(map[string]string{"client/x.py": "x"}, tar.TypeReg)),
+		"not in servers/":  tools.Resign(archive(map[string]string{"client/x.py": "x"}, tar.TypeReg)),
 		"a symbolic link":  tools.Resign(archive(map[string]string{"servers/x.py": "x"}, tar.TypeSymlink)),
 		"a directory only": tools.Resign(archive(map[string]string{"servers/x": ""}, tar.TypeDir)),
 	} {
 		dir := filepath.Join(t.TempDir(), "d")
 		if err := tools.UnpackOnce(v, dir); err == nil {
-			t.Errorf("%s was unpacked", name)
+			t.Errorf("%s: UnpackOnce succeeded", name)
 		}
 		left, err := os.ReadDir(dir)
 		if err != nil && !os.IsNotExist(err) || len(left) > 0 {
-			t.Errorf("%s left %v", name, left)
+			t.Errorf("%s: UnpackOnce left %v", name, left)
 		}
 	}
 	if err := tools.FetchTo(t.Context(), mem.New(), "../../etc", t.TempDir()); err == nil {
-		t.Error("an id with a path was fetched")
+		t.Error("FetchTo accepted an ID that is a path")
 	}
 }

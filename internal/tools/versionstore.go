@@ -15,39 +15,39 @@ import (
 
 // Source provides the fleet's catalogue: from a directory (Catalogue) or from the bucket (Published).
 type Source interface {
-	// Read returns the tools as they are now: the same *Listing until something changes.
+	// Read returns the current tools. It returns the same *Listing until something changes.
 	Read(ctx context.Context) (*Listing, error)
-	// Unpack returns the current version and its tools, and writes its files to dir/<id>. A version from
-	// the bucket has no Archive.
+	// Unpack writes the files of the current version to dir/<id>, and returns the version and its tools. A
+	// version from the bucket has no Archive.
 	Unpack(ctx context.Context, dir string) (Version, *Listing, error)
 }
 
 // VersionStoreOptions configures a VersionStore. Source, Dir and Log are required.
 type VersionStoreOptions struct {
 	Source Source
-	// Dir is emptied first. It belongs to this store alone, and no running box may still use it.
+	// Dir is emptied by OpenVersionStore. It must belong to this store alone, and no box may still use it.
 	Dir string
-	// Overlay returns the tools that a tenant registered; nil: tenants cannot register tools.
+	// Overlay returns the tools that a tenant registered. If it is nil, tenants cannot register tools.
 	Overlay func(tenant string) *Overlay
-	// Objects receives every version that a task may keep, so that another host can run the task again
-	// with it; nil: versions stay on this host.
+	// Objects stores every version that a task may keep, so that another host can run the task again with
+	// it. If it is nil, versions stay on this host.
 	Objects objects.Objects
 	Log     *slog.Logger
 }
 
-// VersionStore keeps the catalogue's versions on a worker, below a directory that its boxes mount: a
-// task keeps the version with which it began. It is safe for concurrent use.
+// VersionStore keeps the catalogue's versions on a worker, in a directory that the boxes mount. Each task
+// keeps the version with which it began. It is safe for concurrent use.
 //
-// The name of a version is the digest of its content. The version of a tenant with registered tools is
-// <base>.<overlay>: a directory of symbolic links to both. Boxes cannot list the mounted directory, so a
-// program finds only its own version, and never another tenant's tools.
+// A version is named by the digest of its content. The version of a tenant with registered tools is named
+// <base>.<overlay> and is a directory of symbolic links to both. Boxes cannot list the mounted directory,
+// so a program finds only its own version, and never another tenant's tools.
 type VersionStore struct {
 	opts VersionStoreOptions
 
 	mu           sync.Mutex
 	base         storedVersion       // the fleet's version that new tasks begin with
-	lastRead     *Listing            // of Source, when base was unpacked
-	baseListings map[string]*Listing // by id
+	lastRead     *Listing            // what Source listed when base was unpacked
+	baseListings map[string]*Listing // by version ID
 	tenants      map[string]*tenantVersions
 }
 
@@ -59,14 +59,14 @@ type storedVersion struct {
 // OpenVersionStore empties the directory and opens a store there.
 func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	if err := os.RemoveAll(o.Dir); err != nil {
-		return nil, fmt.Errorf("empty the directory of catalogue versions: %w", err)
+		return nil, fmt.Errorf("empty catalogue directory: %w", err)
 	}
 	err := os.MkdirAll(o.Dir, 0o711)
 	if err == nil {
 		err = os.Chmod(o.Dir, 0o711) // despite the umask: boxes can enter the directory, but not list it
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the directory of catalogue versions: %w", err)
+		return nil, fmt.Errorf("create catalogue directory: %w", err)
 	}
 	return &VersionStore{opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{}}, nil
 }
@@ -74,12 +74,12 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 // Dir returns the directory of the versions.
 func (s *VersionStore) Dir() string { return s.opts.Dir }
 
-// Current returns the tenant's current version, which is the name of a complete and immutable directory
-// below Dir, and its tools: the same *Listing until something changes. If the source cannot be read,
-// Current logs that and returns the last version it has.
+// Current returns the tenant's current version and its tools. The version is the name of a complete and
+// immutable directory below Dir; the *Listing is the same until something changes. If the source cannot
+// be read, Current logs the error and returns the last version.
 func (s *VersionStore) Current(ctx context.Context, tenant string) (version string, listing *Listing, err error) {
 	var overlay *Overlay
-	if s.opts.Overlay != nil { // before the lock: it may take long, and other tenants must not wait
+	if s.opts.Overlay != nil { // without the lock: it may be slow, and other tenants must not wait for it
 		overlay = s.opts.Overlay(tenant)
 	}
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (version stri
 		if s.base.listing == nil || ctx.Err() != nil {
 			return "", nil, err
 		}
-		s.opts.Log.WarnContext(ctx, "catalogue not read, keeping the last version", "version", s.base.id, "error", err)
+		s.opts.Log.WarnContext(ctx, "read of catalogue failed; last version kept", "version", s.base.id, "error", err)
 	}
 	if overlay == nil {
 		return s.base.id, s.base.listing, nil
@@ -102,8 +102,8 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (version stri
 	return t.id, t.listing, nil
 }
 
-// Kept returns the tools of a version that Current returned earlier, here or on another host, and makes
-// sure that its directory exists. The error is fs.ErrNotExist if the version no longer exists.
+// Kept returns the tools of a version that Current returned earlier, on this or another host, and ensures
+// that its directory exists. The error is fs.ErrNotExist if the version no longer exists.
 func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (*Listing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *VersionStore) refresh(ctx context.Context) error {
 		return err
 	}
 	for _, b := range listing.Broken {
-		s.opts.Log.WarnContext(ctx, "file is not a tool", "path", b.Path, "line", b.Line, "reason", b.Message)
+		s.opts.Log.WarnContext(ctx, "skipped file that is not a tool", "path", b.Path, "line", b.Line, "reason", b.Message)
 	}
 	s.opts.Log.InfoContext(ctx, "catalogue loaded",
 		"version", v.ID, "tools", len(listing.Tools), "broken", len(listing.Broken))
@@ -153,7 +153,7 @@ func (s *VersionStore) refresh(ctx context.Context) error {
 	return nil
 }
 
-// upload stores a version for other hosts. If it fails, a task that another host runs again gets the
+// upload stores a version for other hosts. If it fails, a task that is retried on another host gets the
 // current version there.
 func (s *VersionStore) upload(ctx context.Context, key string, v Version) {
 	if s.opts.Objects == nil || v.Archive == nil {
@@ -164,8 +164,7 @@ func (s *VersionStore) upload(ctx context.Context, key string, v Version) {
 	}
 }
 
-// fetchBase returns the tools of a version of the fleet's catalogue, and makes sure that its directory
-// exists.
+// fetchBase returns the tools of a version of the fleet's catalogue, and ensures that its directory exists.
 func (s *VersionStore) fetchBase(ctx context.Context, id string) (*Listing, error) {
 	if listing := s.baseListings[id]; listing != nil {
 		return listing, nil

@@ -61,7 +61,7 @@ func TestVersionStoreFollowsTheFiles(t *testing.T) {
 	write("mine/g.py", "def g():\n    return 2\n")
 	v2, listing := current(t, store)
 	if v2 == v1 || len(listing.Tools) != 2 {
-		t.Errorf("a new file: version %s, then %s with %d tools", v1, v2, len(listing.Tools))
+		t.Errorf("after a new file, version %s became %s with %d tools", v1, v2, len(listing.Tools))
 	}
 	write("mine/_help.py", "def one():\n    return 1000\n")
 	v3, _ := current(t, store)
@@ -88,11 +88,12 @@ func TestVersionStoreWithBrokenFiles(t *testing.T) {
 		t.Errorf("broken = %v, want line 1 of mine/_help.py", listing.Broken)
 	}
 	if _, err := os.Stat(filepath.Join(store.Dir(), v2, "servers/mine/_help.py")); err == nil {
-		t.Error("a broken file is in the version")
+		t.Error("the version has a broken file")
 	}
 }
 
-// Each tenant has the fleet's tools and those that it registered. Another host restores a pinned version.
+// Each tenant has the fleet's tools and those that it registered. Another host fetches a version that a task
+// kept.
 func TestVersionsOfTenants(t *testing.T) {
 	dir, bucket := t.TempDir(), mem.New()
 	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
@@ -135,7 +136,7 @@ func TestVersionsOfTenants(t *testing.T) {
 		t.Errorf("another tenant has %s with %+v, %v", base, others, err)
 	}
 	if info, err := os.Stat(here.Dir()); err != nil || info.Mode().Perm() != 0o711 {
-		t.Errorf("the versions can be listed: %v, %v", info.Mode(), err)
+		t.Errorf("mode of the versions directory = %v, %v, want 0711", info.Mode(), err)
 	}
 	// Another host, with other files and without registered tools.
 	elsewhere := open(tools.OpenCatalogue(t.TempDir(), tools.Options{}), nil)
@@ -151,9 +152,9 @@ func TestVersionsOfTenants(t *testing.T) {
 		}
 	}
 	if _, err := elsewhere.Kept(t.Context(), "other", version); err == nil {
-		t.Error("a tenant pinned another tenant's tools")
+		t.Error("Kept returned another tenant's tools")
 	}
-	// Only the newest versions of a tenant stay.
+	// Old versions of a tenant are removed.
 	var last string
 	for i := range 40 {
 		module := fmt.Appendf(nil, "def find():\n    return %d\n", i)
@@ -165,17 +166,18 @@ func TestVersionsOfTenants(t *testing.T) {
 	entries, err := os.ReadDir(here.Dir())
 	if err != nil || len(entries) != 2*33+1 ||
 		read(here, last, "crm/find.py") == "none" || read(here, version, "crm/find.py") != "none" {
-		t.Errorf("%d directories after 41 versions, want those of 33 and the base: %v", len(entries), err)
+		t.Errorf("%d directories after 41 versions, want two for each of the last 33, and the base: %v",
+			len(entries), err)
 	}
 }
 
-// A published version arrives soon and without local files. Without the bucket, the last version stays.
+// A published version arrives within seconds, without local files. If the bucket fails, the last version stays.
 func TestPublishedSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		p := tools.OpenPublished(bucket)
 		if _, err := p.Read(t.Context()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("before a version is published: %v, want %v", err, fs.ErrNotExist)
+			t.Errorf("Read before a version is published: %v, want %v", err, fs.ErrNotExist)
 		}
 		dir := t.TempDir()
 		publish := func(name string) string {
@@ -200,16 +202,16 @@ func TestPublishedSource(t *testing.T) {
 		}
 		second := publish("g")
 		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != first {
-			t.Errorf("at once = %s, %v", v, err)
+			t.Errorf("Current before the next poll = %s, %v, want %s", v, err, first)
 		}
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
 		if v, listing, err := store.Current(t.Context(), "acme"); err != nil || v != second || len(listing.Tools) != 2 {
-			t.Errorf("three seconds later = %s, %v, want %s", v, err, second)
+			t.Errorf("Current three seconds later = %s, %v, want %s", v, err, second)
 		}
 		bucket.SetFault(broken)
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
 		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != second {
-			t.Errorf("without the bucket = %s, %v, want %s", v, err, second)
+			t.Errorf("Current without the bucket = %s, %v, want %s", v, err, second)
 		}
 	})
 }

@@ -192,7 +192,7 @@ func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, er
 			if _, err := pygen.Write(dir, p); err != nil {
 				return nil, err
 			}
-			for _, d := range p.Index.Tools {
+			for _, d := range p.Definitions.Tools {
 				approvals.Approve(s.Server, d, "bench", time.Now())
 				written++
 			}

@@ -282,14 +282,14 @@ func TestRefusals(t *testing.T) {
 		code               string
 		text               string
 	}{
-		{"s", "gett", `{}`, errcode.Unknown, `no tool "s/gett"; the nearest: s/get`},
-		{"z", "get", `{}`, errcode.Unknown, `the nearest: s/get`},
-		{"s", "get", `{"locaton":"x"}`, errcode.Unknown, `no argument "locaton"; the nearest: location`},
-		{"s", "get", `{"location":"x","unit":1}`, errcode.Unknown, `no argument "unit"`},
+		{"s", "gett", `{}`, errcode.Unknown, `unknown tool "s/gett"; did you mean s/get`},
+		{"z", "get", `{}`, errcode.Unknown, `did you mean s/get`},
+		{"s", "get", `{"locaton":"x"}`, errcode.Unknown, `unknown argument "locaton"; did you mean location`},
+		{"s", "get", `{"location":"x","unit":1}`, errcode.Unknown, `unknown argument "unit"`},
 		{"s", "get", `{"location":1}`, errcode.BadArguments, "/location: "},
 		{"s", "get", `{"location":"x","count":6}`, errcode.BadArguments, "/count: "},
 		{"s", "get", `{}`, errcode.BadArguments, "location"},
-		{"s", "free", `{"A":1}`, errcode.Unknown, `no argument "A"; the nearest: a`},
+		{"s", "free", `{"A":1}`, errcode.Unknown, `unknown argument "A"; did you mean a`},
 		{
 			"s", "free", `{"a":"x","more":1}`, errcode.BadArguments, "/a: got string, want integer",
 		}, // "more" is no problem

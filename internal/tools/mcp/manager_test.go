@@ -208,7 +208,7 @@ func TestDefinitionsAndDrift(t *testing.T) {
 		t.Errorf("a tool that went: %v", err)
 	}
 	r.Server = "hostil"
-	if _, err := m.Call(t.Context(), r); err == nil || !strings.Contains(err.Error(), "the nearest: hostile") {
+	if _, err := m.Call(t.Context(), r); err == nil || !strings.Contains(err.Error(), "did you mean hostile") {
 		t.Errorf("an unknown server: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
-// Short schemas, each of which describes more types than fit into memory.
+// Each of these short schemas describes more types than fit into memory.
 func TestSchemaBombs(t *testing.T) {
 	refs := func(n int, to string) string { return strings.TrimSuffix(strings.Repeat(`{"$ref":"`+to+`"},`, n), ",") }
 	arrays := `{"type":"string"}`
@@ -47,7 +47,7 @@ func TestSchemaBombs(t *testing.T) {
 				size += len(f)
 			}
 			if size > 4<<20 {
-				t.Errorf("a schema of %d bytes became files of %d", len(schema), size)
+				t.Errorf("a schema of %d bytes generated %d bytes of files", len(schema), size)
 			}
 		})
 	}

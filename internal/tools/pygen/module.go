@@ -18,11 +18,10 @@ type module struct {
 	function  string
 	def       tools.Definition
 	params    []parameter
-	types     map[string]string // by the parameter's name in JSON
-	extra     string            // type of additional arguments; "" for none
+	types     map[string]string // by the parameter's JSON name
+	extra     string            // the type of additional arguments; empty if there are none
 	result    string
-	wrapped   bool
-	output    any
+	output    any // the schema of the value that the program gets
 	typer     *typer
 	signature string
 }
@@ -50,36 +49,35 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	}
 	m.result = "Any"
 	if len(d.OutputSchema) > 0 {
-		m.output, m.wrapped = unwrap(decode(d.OutputSchema))
+		m.output = unwrap(decode(d.OutputSchema))
 		out := m.typer.view(decode(d.OutputSchema), false)
 		m.result = out.typeOf(m.output, class+"Result", 0)
 	}
-	m.signature = m.oneLineSignature()
+	m.signature = fmt.Sprintf("%s(%s) -> %s", function, strings.Join(m.declarations(), ", "), m.result)
 	return m
 }
 
-// unwrap returns the schema of the value that a program gets: that of the property "result" if the schema
-// has "x-fastmcp-wrap-result", which servers use because their results must be objects.
-func unwrap(output any) (schema any, wrapped bool) {
+// unwrap returns the schema of the value that a program gets. Because results must be objects, servers
+// wrap other values in a property "result" and mark the schema with "x-fastmcp-wrap-result".
+func unwrap(output any) any {
 	s, _ := output.(object)
 	properties, _ := s["properties"].(object)
 	if s["x-fastmcp-wrap-result"] == true && len(properties) == 1 && properties["result"] != nil {
-		return properties["result"], true
+		return properties["result"]
 	}
-	return output, false
+	return output
 }
 
+// declarations returns the parameters as the signature declares them.
 func (m *module) declarations() []string {
 	var out []string
-	star := false
-	for _, p := range m.params {
+	for i, p := range m.params {
 		if p.required {
 			out = append(out, fmt.Sprintf("%s: %s", p.pythonName, m.types[p.jsonName]))
 			continue
 		}
-		if !star {
+		if i == 0 || m.params[i-1].required { // required parameters come first
 			out = append(out, "*")
-			star = true
 		}
 		out = append(out, fmt.Sprintf("%s: %s = UNSET", p.pythonName, m.types[p.jsonName]))
 	}
@@ -87,10 +85,6 @@ func (m *module) declarations() []string {
 		out = append(out, "**extra: "+m.extra)
 	}
 	return out
-}
-
-func (m *module) oneLineSignature() string {
-	return fmt.Sprintf("%s(%s) -> %s", m.function, strings.Join(m.declarations(), ", "), m.result)
 }
 
 func (m *module) render() []byte {
@@ -164,11 +158,11 @@ func (m *module) doc() string {
 	if returns := m.returns(); returns != "" {
 		fmt.Fprintf(&b, "\nReturns:\n    %s\n", returns)
 	}
-	b.WriteString("\nRaises:\n    ToolError: the tool refused, failed, or could not be called.\n")
+	b.WriteString("\nRaises:\n    ToolError: the call was rejected, or the tool failed.\n")
 	return b.String()
 }
 
-// describeParam returns a parameter's line of the docstring: its description and main constraints.
+// describeParam returns a parameter's docstring line, with its description and main constraints.
 func describeParam(p parameter) string {
 	s, _ := p.schema.(object)
 	var parts []string
@@ -221,14 +215,14 @@ func (m *module) returns() string {
 		return "an object with " + oneLine(strings.Join(keys, ", "), 200)
 	}
 	if m.def.OutputSchema == nil {
-		return "what the tool answers: JSON where its text is an object or a list, else the text."
+		return "the tool's text, decoded if it is a JSON object or list."
 	}
 	return ""
 }
 
 func readme(server string, defs []tools.Definition, names map[string]string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n\nGenerated; the texts are the MCP server's own.\n", oneLine(server, 80))
+	fmt.Fprintf(&b, "# %s\n\nGenerated. The descriptions come from the MCP server.\n", oneLine(server, 80))
 	for _, d := range defs {
 		fmt.Fprintf(&b, "\n- `%s`: %s", names[d.Name], oneLine(cmp.Or(d.Description, d.Title), 160))
 	}

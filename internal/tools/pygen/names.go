@@ -1,10 +1,12 @@
 package pygen
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,14 +16,13 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// scripts are the scripts whose letters names may have. letter accepts only those of their letters that Python 3.9
-// accepts.
+// scripts lists the scripts whose letters names may contain.
 var scripts = []*unicode.RangeTable{
 	unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hebrew, unicode.Arabic, unicode.Devanagari,
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 }
 
-// letter reports whether Python 3.9 and later accept a letter in names.
+// letter reports whether r is a letter of scripts that Python 3.9 and later accept in names.
 func letter(r rune) bool {
 	if r < 0x80 {
 		return r|0x20 >= 'a' && r|0x20 <= 'z'
@@ -31,10 +32,10 @@ func letter(r rune) bool {
 	return inPython39 && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
 }
 
-// Identifier derives a Python name from any text. It normalises compatible forms (NFKC), replaces all characters but
-// letters and digits with underscores, removes leading underscores, and shortens long names. It puts an n before a
-// leading digit, and an underscore after a word that Python or a generated module uses. It returns "" if no letter
-// or digit is left.
+// Identifier derives a Python name from any text. It normalises compatible forms (NFKC), replaces every
+// character that is not a letter or digit with an underscore, removes leading underscores, and shortens
+// long names. It puts an n before a leading digit, and an underscore after a word that Python or generated
+// modules use. It returns "" if no letter or digit is left.
 func Identifier(s string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(strings.ToValidUTF8(s, "_")) {
@@ -60,7 +61,7 @@ func Identifier(s string) string {
 	return id
 }
 
-// maxIdentifier is the maximum length of a name in characters, without an added n or underscore.
+// maxIdentifier is the maximum length of a name in characters, not counting an added n or underscore.
 const maxIdentifier = 60
 
 // truncateID shortens a name so that "_" and a short hash can follow.
@@ -74,31 +75,31 @@ func short(s string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// assign gives every tool a function name. A name that was assigned before stays with its tool forever. Of
-// new tools, those whose name is a valid function name come first, then the others in order; a tool whose
-// name is taken gets a short hash as a suffix. Names that differ only in case clash, because some file
-// systems ignore case.
+// assign returns a function name for every tool, by the tool's name. A name that was assigned before stays
+// with its tool forever. New tools whose name is a valid function name come first, then the others in
+// order; a tool whose name is taken gets a short hash as a suffix. Names that differ only in case clash,
+// because some file systems ignore case.
 func assign(before map[string]string, defs []tools.Definition) map[string]string {
 	names := map[string]string{}
 	taken := map[string]bool{}
-	for _, wire := range slices.Sorted(maps.Keys(before)) {
-		id := before[wire]
+	set := func(tool, id string) {
+		names[tool] = id
+		taken[strings.ToLower(id)] = true
+	}
+	for _, tool := range slices.Sorted(maps.Keys(before)) {
+		id := before[tool]
 		if id != "" && id == Identifier(id) && !taken[strings.ToLower(id)] { // the file may have been edited
-			names[wire] = id
-			taken[strings.ToLower(id)] = true
+			set(tool, id)
 		}
 	}
-	give := func(wire, id string) {
-		if id == "" {
-			id = "tool_" + short(wire)
-		}
-		base, salt := truncateID(id), wire
+	setNew := func(tool, id string) {
+		id = cmp.Or(id, "tool_"+short(tool))
+		base, salt := truncateID(id), tool
 		for taken[strings.ToLower(id)] {
 			id = base + "_" + short(salt)
-			salt += "\x00" // another tool may have this very name
+			salt += "\x00" // in case another tool has this name, too
 		}
-		names[wire] = id
-		taken[strings.ToLower(id)] = true
+		set(tool, id)
 	}
 	defs = slices.SortedFunc(slices.Values(defs),
 		func(a, b tools.Definition) int { return strings.Compare(a.Name, b.Name) })
@@ -106,7 +107,7 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		for _, d := range defs {
 			id := Identifier(d.Name)
 			if _, has := names[d.Name]; !has && (id == d.Name) == exact {
-				give(d.Name, id)
+				setNew(d.Name, id)
 			}
 		}
 	}
@@ -117,14 +118,14 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 func unique(id string, taken map[string]bool) string {
 	name := id
 	for n := 2; taken[name] || reserved[name]; n++ {
-		name = id + "_" + itoa(n)
+		name = id + "_" + strconv.Itoa(n)
 	}
 	taken[name] = true
 	return name
 }
 
-// reserved holds names that no function or parameter gets: Python's keywords and builtins, and the names
-// that a generated module uses.
+// reserved holds the names that no function or parameter gets: Python's keywords and builtins, and the
+// names that a generated module uses.
 var reserved = func() map[string]bool {
 	m := map[string]bool{}
 	for w := range strings.FieldsSeq(`

@@ -151,8 +151,8 @@ var nodeSchema = object{
 	"required": []any{"v"},
 }
 
-// For any schema: valid arguments can be passed to the function, required ones by position and others by
-// name, and arrive unchanged.
+// Whatever the schema, valid arguments can be passed to the function, required ones by position and others
+// by name, and are sent unchanged.
 func TestValidInstancesPass(t *testing.T) {
 	p := startPython(t)
 	count := 0
@@ -178,8 +178,8 @@ func TestValidInstancesPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(filepath.Join(p.dir, "servers", server))
-		q := ask{Server: server, Function: pkg.Index.Names[name], Kwargs: map[string]any{}}
-		for _, param := range newModule(Source{Server: server}, pkg.Index.Names[name], d).params {
+		q := request{Server: server, Function: pkg.Definitions.Names[name], Kwargs: map[string]any{}}
+		for _, param := range newModule(Source{Server: server}, pkg.Definitions.Names[name], d).params {
 			v, given := instance[param.jsonName]
 			switch {
 			case param.required:
@@ -192,11 +192,11 @@ func TestValidInstancesPass(t *testing.T) {
 		if got.Error != "" {
 			t.Fatalf("call: %s\n%s\n%s", got.Error, got.Trace, pkg.Files[q.Function+".py"])
 		}
-		checkWire(t, in, instance, got)
+		checkSent(t, in, instance, got)
 	})
 }
 
-func checkWire(t *rapid.T, schema []byte, instance map[string]any, got told) {
+func checkSent(t *rapid.T, schema []byte, instance map[string]any, got response) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
@@ -210,14 +210,14 @@ func checkWire(t *rapid.T, schema []byte, instance map[string]any, got told) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.Value.Arguments))
+	arguments, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.Value.Arguments))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := compiled.Validate(wire); err != nil {
-		t.Fatalf("what was sent does not validate: %v\n%s", err, got.Value.Arguments)
+	if err := compiled.Validate(arguments); err != nil {
+		t.Fatalf("the sent arguments do not match the schema: %v\n%s", err, got.Value.Arguments)
 	}
-	sent := slices.Sorted(maps.Keys(wire.(map[string]any)))
+	sent := slices.Sorted(maps.Keys(arguments.(map[string]any)))
 	if want := slices.Sorted(maps.Keys(instance)); !slices.Equal(sent, want) {
 		t.Fatalf("sent %q, want %q", sent, want)
 	}

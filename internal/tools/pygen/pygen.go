@@ -1,14 +1,16 @@
-// Package pygen generates Python: from the definitions of an MCP server one module with one typed function
-// per tool, below servers/<server>/. Definitions are untrusted: for any input the output parses, imports,
-// type-checks and stays in its directory. The key function is Generate.
+// Package pygen generates Python from the definitions of an MCP server. Each tool becomes a module in
+// servers/<server>/ with one typed function. Definitions are untrusted: whatever they contain, the output
+// parses, imports, type-checks and stays in its directory. The key function is Generate.
 //
-// How JSON Schema becomes Python:
-//   - required parameters are positional or by name, in the order of the schema's "required" (decoding
-//     loses the order of "properties"); optional ones are by name only and, if omitted, not sent;
-//   - an object with properties is a TypedDict, other objects are Dict[str, T], arrays List or Tuple, enum
-//     and const Literal, anyOf, oneOf and lists of types Union; allOf is merged; a local $ref is resolved,
-//     a remote one is not; what Python's types cannot express is Any, never a narrower type;
-//   - the type of the result comes from the output schema; {"result": T} with "x-fastmcp-wrap-result" is T.
+// JSON Schema becomes Python as follows:
+//   - Required parameters are positional or named. They have the order of the schema's "required", because
+//     decoding loses the order of "properties".
+//   - Optional parameters are keyword-only. An omitted one is not sent.
+//   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
+//   - Enum and const are a Literal. AnyOf, oneOf and lists of types are a Union.
+//   - AllOf is merged. A local $ref is resolved, a remote one is not.
+//   - Where Python's types cannot express a schema, the type is Any, never a narrower type.
+//   - The result type comes from the output schema; {"result": T} with "x-fastmcp-wrap-result" becomes T.
 package pygen
 
 import (
@@ -17,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -29,18 +30,18 @@ import (
 
 // Source is the input of Generate.
 type Source struct {
-	Server   string // the configured name, as in calls
+	Server   string // the configured name, which calls use
 	About    tools.About
 	Tools    []tools.Definition
-	Previous tools.Index // of the last generation, so that names keep their meaning
+	Previous tools.Definitions // from the previous Generate, so that tools keep their names
 }
 
-// Package is one generated server. Files maps names below servers/<Dir> to contents.
+// Package is one generated server.
 type Package struct {
-	Dir      string
-	Files    map[string][]byte
-	Index    tools.Index
-	Rejected []Rejection // tools without a module
+	Dir         string            // below servers/
+	Files       map[string][]byte // content by name in Dir
+	Definitions tools.Definitions
+	Rejected    []Rejection // tools without a module
 }
 
 // Rejection is a tool for which no module is generated, with the reason.
@@ -51,19 +52,21 @@ const (
 	maxTools  = 5000
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
+
+	maxIndentFactor = 4 // indented definitions may be this many times as long
 )
 
-// Generate returns the package of a server. It fails only if no Python name can be derived from the
-// server's; a tool that has no valid definition is Rejected, without affecting the others.
+// Generate returns a server's package. It fails only if the server's name yields no Python name. A tool
+// without a valid definition is Rejected, and the others are not affected.
 func Generate(s Source) (Package, error) {
 	dir := Identifier(s.Server)
 	if dir == "" || len(s.Server) > maxName {
-		return Package{}, fmt.Errorf("generate server %q: no Python name can be derived", text.Printable(s.Server))
+		return Package{}, fmt.Errorf("generate server %q: its name yields no Python name", text.Printable(s.Server))
 	}
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
 	names := assign(s.Previous.Names, accepted)
-	p.Index = tools.Index{
+	p.Definitions = tools.Definitions{
 		Server: s.Server, About: s.About.Sanitize(), Generator: tools.Generator, Names: names, Tools: accepted,
 	}
 	var exports []tools.Export
@@ -74,8 +77,8 @@ func Generate(s Source) (Package, error) {
 	}
 	p.Files["__init__.py"] = tools.PackageInit("Tools of the MCP server "+s.Server+".", exports)
 	p.Files["README.md"] = readme(s.Server, accepted, names)
-	index, err := marshal(p.Index)
-	p.Files[tools.IndexFile] = index
+	data, err := tools.EncodeJSON(p.Definitions)
+	p.Files[tools.DefinitionsFile] = text.IndentJSON(data, " ", maxIndentFactor*len(data))
 	return p, err
 }
 
@@ -88,7 +91,7 @@ func (p *Package) accept(s Source) []tools.Definition {
 		case d.Name == "" || len(d.Name) > maxName:
 			reason = "its name is empty or too long"
 		case text.Printable(d.Name) != d.Name || strings.ContainsAny(d.Name, "\t\r\n"):
-			reason = "its name has hidden characters"
+			reason = "its name contains hidden characters"
 		case listed[d.Name]:
 			reason = "the server lists the name twice"
 		case len(d.InputSchema)+len(d.OutputSchema) > maxSchema:
@@ -113,21 +116,10 @@ func (p *Package) accept(s Source) []tools.Definition {
 	return out
 }
 
-// maxIndentFactor is how many times as long indentation may make the definitions.
-const maxIndentFactor = 4
-
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return text.IndentJSON(b.Bytes(), " ", maxIndentFactor*b.Len()), err
-}
-
-// Write updates servers/<Dir> to the package: it replaces changed files one by one, removes generated
-// modules of tools that no longer exist, and keeps hand-written files. It returns the changed files. If
-// the directory belongs to another server, or a hand-written file has the name of a module, it returns an
-// error and writes nothing.
+// Write updates servers/<Dir>. It replaces changed files one by one, removes generated modules of tools
+// that no longer exist, keeps hand-written files, and returns the changed files. If the directory belongs
+// to another server, or a hand-written file has the name of a module, it returns an error and writes
+// nothing.
 func Write(servers string, p Package) (changed []string, err error) {
 	if err := os.MkdirAll(servers, 0o755); err != nil {
 		return nil, err
@@ -137,11 +129,11 @@ func Write(servers string, p Package) (changed []string, err error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	old, err := Previous(servers, p.Index.Server)
+	old, err := Previous(servers, p.Definitions.Server)
 	if err != nil {
 		return nil, err
 	}
-	stale, err := plan(root, p, old)
+	stale, err := staleModules(root, p, old)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +146,7 @@ func Write(servers string, p Package) (changed []string, err error) {
 		}
 		changed = append(changed, name)
 	}
-	files := maps.Clone(p.Files)
-	for name, data := range files {
+	for name, data := range p.Files {
 		at := path.Join(p.Dir, name)
 		if was, err := root.ReadFile(at); err == nil && bytes.Equal(was, data) {
 			continue
@@ -174,42 +165,43 @@ func Write(servers string, p Package) (changed []string, err error) {
 	return changed, nil
 }
 
-// Previous returns the index of the last generation for the server; an empty Index if there is none.
-func Previous(servers, server string) (tools.Index, error) {
-	at := path.Join(Identifier(server), tools.IndexFile)
+// Previous returns the definitions that the previous Write wrote for the server, or the zero value if
+// there are none.
+func Previous(servers, server string) (tools.Definitions, error) {
+	at := path.Join(Identifier(server), tools.DefinitionsFile)
 	data, err := fs.ReadFile(os.DirFS(servers), at)
 	if errors.Is(err, fs.ErrNotExist) {
-		return tools.Index{}, nil
+		return tools.Definitions{}, nil
 	}
 	if err != nil {
-		return tools.Index{}, err
+		return tools.Definitions{}, err
 	}
-	var old tools.Index
+	var old tools.Definitions
 	if err := json.Unmarshal(data, &old); err != nil {
-		return tools.Index{}, fmt.Errorf("%s: %w", at, err)
+		return tools.Definitions{}, fmt.Errorf("%s: %w", at, err)
 	}
 	if old.Server != server {
-		return tools.Index{}, fmt.Errorf("servers/%s belongs to server %q: give %q another name", path.Dir(at),
+		return tools.Definitions{}, fmt.Errorf("servers/%s belongs to server %q: rename server %q", path.Dir(at),
 			old.Server, server)
 	}
 	return old, nil
 }
 
-// plan returns the modules to remove, or an error if a hand-written file has the name of a module.
-func plan(root *os.Root, p Package, old tools.Index) (stale []string, err error) {
-	ours := map[string]bool{}
+// staleModules returns the modules to remove, or an error if a hand-written file has the name of a module.
+func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []string, err error) {
+	generated := map[string]bool{}
 	for _, function := range old.Names {
-		ours[function+".py"] = true
+		generated[function+".py"] = true
 	}
 	for name := range p.Files {
 		at := path.Join(p.Dir, name)
 		if _, err := root.Lstat(at); err == nil && strings.HasSuffix(name, ".py") && name != "__init__.py" &&
-			!ours[name] {
-			return nil, fmt.Errorf("servers/%s was not generated, and server %q has a tool of that name: "+
-				"give the server another name, or move the file away", at, p.Index.Server)
+			!generated[name] {
+			return nil, fmt.Errorf("servers/%s was not generated, but server %q has a tool of that name: "+
+				"rename the server, or move the file", at, p.Definitions.Server)
 		}
 	}
-	for name := range ours {
+	for name := range generated {
 		at := path.Join(p.Dir, name)
 		if _, err := root.Lstat(at); err == nil && p.Files[name] == nil {
 			stale = append(stale, at)

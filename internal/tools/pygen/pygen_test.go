@@ -30,46 +30,42 @@ func TestIdentifier(t *testing.T) {
 	}
 	long := Identifier(strings.Repeat("x", 500))
 	if len(long) != 60 || long == Identifier(strings.Repeat("x", 501)) {
-		t.Errorf("Identifier of a long name = %q: want 60 characters, unlike those of a longer name", long)
+		t.Errorf("Identifier of a long name = %q, want 60 characters that differ from a longer name's", long)
 	}
 }
 
 func TestNamesAreKeptAndDistinct(t *testing.T) {
-	names := func(before map[string]string, wire ...string) map[string]string { return assign(before, called(wire)) }
+	names := func(before map[string]string, tool ...string) map[string]string {
+		return assign(before, definitions(tool))
+	}
 	first := names(nil, "get-item", "get.item", "get_item", "GET ITEM")
 	if first["get_item"] != "get_item" {
 		t.Errorf("the function of tool get_item is %q", first["get_item"])
 	}
-	seen := map[string]bool{}
-	for wire, id := range first {
-		if seen[strings.ToLower(id)] || Identifier(id) != id {
-			t.Errorf("%q is %q: taken, or no name", wire, id)
-		}
-		seen[strings.ToLower(id)] = true
-	}
+	checkDistinct(t, first)
 	// Order does not matter, and a tool keeps its name when a new tool has exactly that name.
 	if diff := cmp.Diff(first, names(nil, "GET ITEM", "get_item", "get.item", "get-item")); diff != "" {
-		t.Errorf("another order gives other names (-first +second):\n%s", diff)
+		t.Errorf("names depend on the order of the tools (-first +second):\n%s", diff)
 	}
 	old := names(nil, "get-item")
 	later := names(old, "get-item", "get_item")
 	if later["get-item"] != "get_item" || later["get_item"] == "get_item" {
-		t.Errorf("names after a new tool = %v: want get-item to keep get_item", later)
+		t.Errorf("names after a new tool = %v, want get-item to keep get_item", later)
 	}
 	// The name of a removed tool is not given to another tool.
 	if again := names(later, "get_item"); again["get_item"] != later["get_item"] {
-		t.Errorf("get_item became %q, was %q", again["get_item"], later["get_item"])
+		t.Errorf("the function of get_item changed from %q to %q", later["get_item"], again["get_item"])
 	}
 }
 
-// For any sequence of lists, including tools whose names equal hashed names of others: no two tools ever
-// have the same function, and no tool's function changes.
-func TestNamesOverVersions(t *testing.T) {
+// Whatever tools a server lists over time, including tools named like the hashed name of another tool, no
+// two tools have the same function, and no tool's function changes.
+func TestNamesOverTime(t *testing.T) {
 	long := strings.Repeat("x", maxIdentifier-1)
-	for _, wire := range [][]string{
+	for _, names := range [][]string{
 		{"a-b", "a_b", "a_b_" + short("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + short("a")},
 	} {
-		distinct(t, assign(nil, called(wire)))
+		checkDistinct(t, assign(nil, definitions(names)))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]string{
@@ -85,33 +81,37 @@ func TestNamesOverVersions(t *testing.T) {
 		})
 		names, ever := map[string]string(nil), map[string]string{}
 		for range 4 {
-			names = assign(names, called(rapid.SliceOf(name).Draw(t, "listed")))
-			distinct(t, names)
-			for wire, id := range names {
-				if was, known := ever[wire]; known && was != id {
-					t.Fatalf("%q was %q and is %q", wire, was, id)
+			names = assign(names, definitions(rapid.SliceOf(name).Draw(t, "listed")))
+			checkDistinct(t, names)
+			for tool, id := range names {
+				if was, known := ever[tool]; known && was != id {
+					t.Fatalf("the function of tool %q changed from %q to %q", tool, was, id)
 				}
-				ever[wire] = id
+				ever[tool] = id
 			}
 		}
 	})
 }
 
-func called(wire []string) []tools.Definition {
+// definitions returns a definition for each tool name.
+func definitions(names []string) []tools.Definition {
 	var defs []tools.Definition
-	for _, w := range wire {
-		defs = append(defs, tools.Definition{Name: w})
+	for _, name := range names {
+		defs = append(defs, tools.Definition{Name: name})
 	}
 	return defs
 }
 
-func distinct(t interface{ Errorf(string, ...any) }, names map[string]string) {
+func checkDistinct(t interface{ Errorf(string, ...any) }, names map[string]string) {
 	seen := map[string]string{}
-	for wire, id := range names {
-		if other, twice := seen[strings.ToLower(id)]; twice || Identifier(id) != id {
-			t.Errorf("%q is %q, which is %q, or no name", wire, id, other)
+	for tool, id := range names {
+		if other, twice := seen[strings.ToLower(id)]; twice {
+			t.Errorf("tools %q and %q have the function %q", tool, other, id)
 		}
-		seen[strings.ToLower(id)] = wire
+		if Identifier(id) != id {
+			t.Errorf("the function of tool %q is %q, which is not an identifier", tool, id)
+		}
+		seen[strings.ToLower(id)] = tool
 	}
 }
 
@@ -198,8 +198,8 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// Hostile names and texts: nothing is written outside of the directory, all modules import, and all calls
-// have the server's names.
+// With hostile names and texts, nothing is written outside the directory, all modules import, and calls have
+// the server's names.
 func TestHostileDefinitions(t *testing.T) {
 	text := `"""` + "\nimport os\nos.system('false')\n" +
 		"\"\"\"\\\" \u202e\u200b\x00 \\N{BULLET} \\x {x} ' % \r\n\U000e0041"
@@ -242,35 +242,35 @@ func TestHostileDefinitions(t *testing.T) {
 	if pkg.Dir != "evil_server__" {
 		t.Errorf("directory = %q, want evil_server__", pkg.Dir)
 	}
-	var refused []string
+	var rejected []string
 	for _, r := range pkg.Rejected {
-		refused = append(refused, r.Tool)
+		rejected = append(rejected, r.Tool)
 	}
-	if want := []string{"a\nb", "a<U+202E>b", "<U+001B>[2Ja", "bad", "", "texts"}; !slices.Equal(refused, want) {
-		t.Errorf("rejected = %q, want %q", refused, want)
+	if want := []string{"a\nb", "a<U+202E>b", "<U+001B>[2Ja", "bad", "", "texts"}; !slices.Equal(rejected, want) {
+		t.Errorf("rejected = %q, want %q", rejected, want)
 	}
 	p := startPython(t)
 	p.write(pkg)
 	outside, err := filepath.Glob(filepath.Join(p.dir, "*"))
 	if err != nil || len(outside) != 1 {
-		t.Errorf("files beside servers/: %v %v", outside, err)
+		t.Errorf("files outside servers/: %v %v", outside, err)
 	}
-	for wire, function := range pkg.Index.Names {
+	for tool, function := range pkg.Definitions.Names {
 		var args []any
-		switch wire {
+		switch tool {
 		case "class", "twice":
 			args = []any{"a", "b"}
 		case "texts", "deep", "tree":
 			args = []any{"a"}
 		}
-		got := p.call(t, ask{Server: pkg.Dir, Function: function, Args: args})
-		if got.Error != "" || got.Value.Tool != wire || got.Value.Server != "../evil-server\"\n" {
-			t.Errorf("%q as %s: tool %q, server %q, error %s\n%s", wire, function, got.Value.Tool, got.Value.Server,
+		got := p.call(t, request{Server: pkg.Dir, Function: function, Args: args})
+		if got.Error != "" || got.Value.Tool != tool || got.Value.Server != "../evil-server\"\n" {
+			t.Errorf("%q as %s: tool %q, server %q, error %s\n%s", tool, function, got.Value.Tool, got.Value.Server,
 				got.Error, got.Trace)
 		}
 		if i := strings.IndexFunc(got.Doc,
 			func(r rune) bool { return r == '\u202e' || r == '\u200b' || r == 0 }); i >= 0 {
-			t.Errorf("%q: a hidden character in the docstring %q", wire, got.Doc)
+			t.Errorf("%q: the docstring %q has a hidden character", tool, got.Doc)
 		}
 	}
 	if _, err := Generate(Source{Server: "💥"}); err == nil {
@@ -300,32 +300,32 @@ func TestErrorsNameTheNearest(t *testing.T) {
 	p := startPython(t)
 	p.write(pkg)
 	for _, test := range []struct {
-		ask  ask
-		want string
+		request request
+		want    string
 	}{
 		{
-			ask{Server: "weather", Function: "get_wether"},
+			request{Server: "weather", Function: "get_wether"},
 			"ImportError: servers.weather has no tool 'get_wether'; did you mean get_weather?",
 		},
 		{
-			ask{Server: "weather", Function: "get_weather", Args: []any{"x"}, Kwargs: map[string]any{"unit": "c"}},
+			request{Server: "weather", Function: "get_weather", Args: []any{"x"}, Kwargs: map[string]any{"unit": "c"}},
 			"did you mean units?",
 		},
 		{
-			ask{Server: "weather", Function: "get_weather"},
+			request{Server: "weather", Function: "get_weather"},
 			"missing 1 required positional argument: 'location'; the tool is " +
 				"get_weather(location: str, *, units: str = UNSET) -> Any",
 		},
 		{
-			ask{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}},
+			request{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}},
 			"takes 1 positional argument but 2 were given",
 		},
 	} {
-		if got := p.call(t, test.ask).Error; !strings.Contains(got, test.want) {
-			t.Errorf("%+v: error = %q, want %q in it", test.ask, got, test.want)
+		if got := p.call(t, test.request).Error; !strings.Contains(got, test.want) {
+			t.Errorf("%+v: error = %q, want it to contain %q", test.request, got, test.want)
 		}
 	}
-	// A name is the function, no matter how its module was imported before.
+	// A name refers to the function, no matter how its module was imported before.
 	probe := `from servers.weather.get_weather import get_weather as a
 import servers.weather.get_weather
 from servers.weather import get_weather as b
@@ -336,9 +336,9 @@ print(a is b, b is servers.weather.get_weather, a("x")["arguments"])`
 	}
 }
 
-func TestWriteKeepsWhatIsNotOurs(t *testing.T) {
+func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "servers")
-	gen := func(previous tools.Index, names ...string) Package {
+	gen := func(previous tools.Definitions, names ...string) Package {
 		var defs []tools.Definition
 		for _, n := range names {
 			defs = append(defs, def(n, `{}`))
@@ -349,15 +349,15 @@ func TestWriteKeepsWhatIsNotOurs(t *testing.T) {
 		}
 		return p
 	}
-	first := gen(tools.Index{}, "a", "b")
+	first := gen(tools.Definitions{}, "a", "b")
 	if changed, err := Write(dir, first); err != nil || len(changed) != 5 {
 		t.Fatalf("Write = %v, %v, want 5 files", changed, err)
 	}
 	if changed, err := Write(dir, first); err != nil || changed != nil {
-		t.Errorf("Write again = %v, %v, want nothing", changed, err)
+		t.Errorf("second Write = %v, %v, want no changes", changed, err)
 	}
-	own := filepath.Join(dir, "s", "mine.py")
-	if err := os.WriteFile(own, []byte("def mine(): pass\n"), 0o644); err != nil {
+	handWritten := filepath.Join(dir, "s", "mine.py")
+	if err := os.WriteFile(handWritten, []byte("def mine(): pass\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	old, err := Previous(dir, "s")
@@ -366,19 +366,19 @@ func TestWriteKeepsWhatIsNotOurs(t *testing.T) {
 	}
 	changed, err := Write(dir, gen(old, "a", "c"))
 	if err != nil || !slices.Contains(changed, "s/b.py") || !slices.Contains(changed, "s/c.py") {
-		t.Errorf("Write = %v, %v, want b gone and c there", changed, err)
+		t.Errorf("Write = %v, %v, want b.py removed and c.py added", changed, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "s", "b.py")); !os.IsNotExist(err) {
-		t.Errorf("b.py: %v, want it gone", err)
+		t.Errorf("Stat of b.py = %v, want it removed", err)
 	}
 	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "was not generated") {
 		t.Errorf("Write over a hand-written file: %v", err)
 	}
-	if data, err := os.ReadFile(own); err != nil || string(data) != "def mine(): pass\n" {
+	if data, err := os.ReadFile(handWritten); err != nil || string(data) != "def mine(): pass\n" {
 		t.Errorf("the hand-written file: %q, %v", data, err)
 	}
 	if _, err := Previous(dir, "S"); err != nil {
-		t.Errorf("Previous of another directory: %v", err)
+		t.Errorf("Previous of a server without a directory: %v", err)
 	}
 	if _, err := Previous(dir, "s!"); err != nil {
 		t.Errorf("Previous of s_: %v", err)

@@ -20,19 +20,21 @@ type python struct {
 	out *bufio.Reader
 }
 
-type ask struct {
+// request is a call of a generated function, for testdata/harness.py.
+type request struct {
 	Server   string         `json:"server"`
 	Function string         `json:"function"`
 	Args     []any          `json:"args"`
 	Kwargs   map[string]any `json:"kwargs"`
 }
 
-type told struct {
+// response is what the client of testdata/client would send, or the Python error.
+type response struct {
 	Value struct {
 		Server, Tool, Hash string
 		Arguments          json.RawMessage
 	}
-	Doc, Signature, Error, Trace string
+	Doc, Error, Trace string
 }
 
 func startPython(tb testing.TB) *python {
@@ -69,7 +71,7 @@ func startPython(tb testing.TB) *python {
 	return &python{t: tb, dir: dir, in: in, out: bufio.NewReaderSize(out, 1<<20)}
 }
 
-// skip skips a test, unless CODEFLEET_TEST_NO_SKIP forbids that.
+// skip skips the test, or fails it if CODEFLEET_TEST_NO_SKIP is set.
 func skip(tb testing.TB, why string) {
 	tb.Helper()
 	if os.Getenv("CODEFLEET_TEST_NO_SKIP") != "" {
@@ -90,28 +92,28 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-func (p *python) call(t failer, a ask) told {
+func (p *python) call(t failer, r request) response {
 	t.Helper()
-	if a.Args == nil {
-		a.Args = []any{}
+	if r.Args == nil {
+		r.Args = []any{}
 	}
-	if a.Kwargs == nil {
-		a.Kwargs = map[string]any{}
+	if r.Kwargs == nil {
+		r.Kwargs = map[string]any{}
 	}
-	line, err := json.Marshal(a)
+	line, err := json.Marshal(r)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
 	if _, err := p.in.Write(append(line, '\n')); err != nil {
 		t.Fatalf("%v", err)
 	}
-	answer, err := p.out.ReadBytes('\n')
+	line, err = p.out.ReadBytes('\n')
 	if err != nil {
-		t.Fatalf("python ended: %v", err)
+		t.Fatalf("read the response of python: %v", err)
 	}
-	var out told
-	if err := json.Unmarshal(answer, &out); err != nil {
-		t.Fatalf("%v in %s", err, answer)
+	var out response
+	if err := json.Unmarshal(line, &out); err != nil {
+		t.Fatalf("%v in %s", err, line)
 	}
 	return out
 }

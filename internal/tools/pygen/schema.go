@@ -1,47 +1,45 @@
 package pygen
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
 type object = map[string]any
 
-// maxDepth is how deep a schema is converted; what lies deeper is Any.
+// maxDepth bounds the nesting of a schema; deeper types are Any.
 const maxDepth = 20
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
 func decode(raw json.RawMessage) any {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) != nil {
+	v, err := tools.DecodeJSON(raw)
+	if err != nil {
 		return true // the schema that accepts everything
 	}
 	return v
 }
 
-// maxSteps is how many keys of schemas are visited per document; the rest is Any. With references and
-// alternatives, a few lines can describe a type of practically unlimited size.
+// maxSteps bounds the schema keys that are visited per document; further types are Any. With references
+// and alternatives, a few lines can describe a type of practically unlimited size.
 const maxSteps = 100_000
 
-// document is a schema, into which its local references point.
+// document is a whole JSON Schema, in which local references are resolved.
 type document struct {
-	root any
-	left *int // steps
+	root      any
+	stepsLeft *int
 }
 
-// step reports whether one more schema may be visited.
+// step reports whether the schema may still be visited.
 func (d document) step(s object) bool {
 	properties, _ := s["properties"].(object)
-	*d.left -= 1 + len(s) + len(properties)
-	return *d.left >= 0
+	*d.stepsLeft -= 1 + len(s) + len(properties)
+	return *d.stepsLeft >= 0
 }
 
 // lookup resolves a local reference, "#" or "#/…".
@@ -80,8 +78,8 @@ func (d document) lookup(ref string) (any, bool) {
 	return at, true
 }
 
-// resolve returns the schema with its reference resolved and its allOf merged; nil for a schema without
-// constraints, and at the end of a chain that is longer than maxDepth.
+// resolve returns the schema with its reference resolved and its allOf merged. It returns nil for a schema
+// without constraints, and if a reference cannot be resolved or is nested deeper than maxDepth.
 func (d document) resolve(schema any, depth int) object {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !d.step(s) {
@@ -92,8 +90,7 @@ func (d document) resolve(schema any, depth int) object {
 		if !found {
 			return nil
 		}
-		merged := merge(d.resolve(target, depth+1), without(s, "$ref"))
-		if s = merged; s == nil {
+		if s = merge(d.resolve(target, depth+1), without(s, "$ref")); s == nil {
 			return nil
 		}
 	}
@@ -116,8 +113,8 @@ func without(s object, keys ...string) object {
 	return out
 }
 
-// merge returns a schema that accepts at least what both schemas accept: it joins properties and required,
-// and of two values of another keyword keeps one or drops both.
+// merge returns a schema that accepts at least what both schemas accept. It joins properties and required;
+// of the two values of another keyword, it keeps one or drops both.
 func merge(a, b object) object {
 	if len(a) == 0 {
 		return b
@@ -150,10 +147,8 @@ func merge(a, b object) object {
 func joinProperties(a, b any) any {
 	x, _ := a.(object)
 	y, _ := b.(object)
-	out := maps.Clone(x)
-	if out == nil {
-		out = object{}
-	}
+	out := object{}
+	maps.Copy(out, x)
 	for k, v := range y {
 		if was, both := out[k]; both {
 			v = object{"allOf": []any{was, v}}
@@ -168,8 +163,8 @@ func asList(v any) []any {
 	return l
 }
 
-// branches returns the alternatives of a schema, each merged with the keywords beside them; nil if it has
-// none.
+// branches returns the anyOf or oneOf alternatives of a schema, each merged with the schema's other
+// keywords. It returns nil if there are none.
 func (d document) branches(s object, depth int) []object {
 	for _, key := range []string{"anyOf", "oneOf"} {
 		alternatives := asList(s[key])
@@ -204,14 +199,14 @@ type parameter struct {
 	required             bool
 }
 
-// parameters returns the properties of an input schema and of its alternatives; a property is required if all
-// alternatives require it. extra is the schema of additional arguments (true: any); nil if the schema allows none.
+// parameters returns the properties of an input schema and of its alternatives. A property is required if
+// all alternatives require it. extra is the schema of additional arguments, or nil if none are allowed.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
 		return nil, true
 	}
-	properties, required := d.top(root, 0)
+	properties, required := d.topProperties(root, 0)
 	for _, name := range required {
 		schema, ok := properties[name]
 		if !ok {
@@ -238,24 +233,22 @@ func (d document) parameters() (params []parameter, extra any) {
 	return params, extra
 }
 
-func (d document) top(s object, depth int) (properties object, required []string) {
+func (d document) topProperties(s object, depth int) (properties object, required []string) {
 	p, _ := s["properties"].(object)
-	properties = maps.Clone(p)
-	if properties == nil {
-		properties = object{}
-	}
+	properties = object{}
+	maps.Copy(properties, p)
 	required = stringList(s["required"])
 	if depth > 4 {
 		return properties, required
 	}
 	var common []string
 	for i, branch := range d.branches(s, 0) {
-		more, needed := d.top(branch, depth+1)
+		more, needed := d.topProperties(branch, depth+1)
 		for name, schema := range more {
-			if was, both := p[name]; both && equal(was, schema) {
+			if was, both := p[name]; both && reflect.DeepEqual(was, schema) {
 				continue
 			}
-			if was, both := properties[name]; both && !equal(was, schema) {
+			if was, both := properties[name]; both && !reflect.DeepEqual(was, schema) {
 				schema = object{"anyOf": []any{was, schema}}
 			}
 			properties[name] = schema
@@ -283,10 +276,4 @@ func stringList(v any) []string {
 		}
 	}
 	return out
-}
-
-func equal(a, b any) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }

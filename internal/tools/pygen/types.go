@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -16,19 +17,19 @@ import (
 // maxClasses is the maximum number of TypedDicts in a module.
 const maxClasses = 100
 
-// typer converts the schemas of one module to type expressions, and collects the classes they need.
+// typer converts the schemas of one module to type expressions, and collects the classes that they need.
 type typer struct {
 	taken   map[string]bool // module-level names
 	classes []string
-	used    map[string]bool // names of typing
+	used    map[string]bool // names to import from typing
 }
 
-// view is a typer for one document, of arguments or of the result.
+// view is a typer for one document: the arguments or the result.
 type view struct {
 	*typer
 	document
 	input bool
-	refs  map[string]string // reference → class, also while the class is being declared
+	refs  map[string]string // reference → class, set before the class is declared
 	open  map[string]bool   // references that are being resolved
 }
 
@@ -47,7 +48,7 @@ func (v *view) typing(name string) string {
 // maxType is the maximum length of a type expression, in bytes.
 const maxType = 8 << 10
 
-// typeOf returns the Python type of a schema. name is the name of a class for it.
+// typeOf returns the Python type of a schema. If the type needs a class, it is called name.
 func (v *view) typeOf(schema any, name string, depth int) string {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !v.step(s) {
@@ -75,7 +76,7 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 	if branches := v.branches(s, depth); branches != nil {
 		var parts []string
 		for i, b := range branches {
-			parts = append(parts, v.typeOf(b, name+itoa(i+1), depth+1))
+			parts = append(parts, v.typeOf(b, name+strconv.Itoa(i+1), depth+1))
 		}
 		return v.union(parts)
 	}
@@ -105,7 +106,6 @@ func (v *view) reference(ref, name string, depth int) string {
 		if last := ref[strings.LastIndexByte(ref, '/')+1:]; Identifier(last) != "" && last != "#" {
 			name = pascal(last)
 		}
-		v.refs[ref] = "" // record sets it before it visits the properties
 		return v.record(flat, name, depth, ref)
 	}
 	return v.typeOf(target, name, depth+1)
@@ -152,7 +152,7 @@ func (v *view) array(s object, name string, depth int) string {
 	if len(prefix) > 0 && len(prefix) <= 16 && !more && rest != true {
 		var parts []string
 		for i, item := range prefix {
-			parts = append(parts, v.typeOf(item, name+itoa(i+1), depth+1))
+			parts = append(parts, v.typeOf(item, name+strconv.Itoa(i+1), depth+1))
 		}
 		return v.typing("Tuple") + "[" + strings.Join(parts, ", ") + "]"
 	}
@@ -185,8 +185,8 @@ func (v *view) object(s object, name string, depth int) string {
 // attributeKey matches keys that can be attributes of a class under their own name.
 var attributeKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
-// record declares a TypedDict and returns its name. Optional keys go into a second class: Python 3.9 does
-// not have NotRequired.
+// record declares a TypedDict and returns its name. Optional keys are in a second class, because Python 3.9
+// does not have NotRequired.
 func (v *view) record(s object, name string, depth int, ref string) string {
 	class := unique(name, v.taken)
 	if ref != "" {
@@ -251,7 +251,7 @@ func (v *view) declare(class, base string, fields []field, total, byName bool) {
 	v.classes = append(v.classes, b.String())
 }
 
-// comment returns a property's description as a comment at the end of its line.
+// comment returns a property's description as a trailing comment.
 func comment(schema any) string {
 	s, _ := schema.(object)
 	text, _ := s["description"].(string)
@@ -261,7 +261,8 @@ func comment(schema any) string {
 	return "  # " + text
 }
 
-// literal returns the type of a set of values. Values that Literal cannot hold widen it.
+// literal returns a type for the given values. A value that Literal does not support is replaced by its
+// type.
 func (v *view) literal(values []any) string {
 	var fixed, wide []string
 	if len(values) > maxType/4 {
@@ -320,7 +321,7 @@ func (v *view) union(parts []string) string {
 	return v.typing("Union") + "[" + strings.Join(distinct, ", ") + "]"
 }
 
-// pascal converts any text to a part of a class name, in ASCII.
+// pascal converts any text to an ASCII part of a class name.
 func pascal(s string) string {
 	var b strings.Builder
 	up := true

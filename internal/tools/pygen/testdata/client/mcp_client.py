@@ -1,4 +1,4 @@
-"""Stands for the client of the box in tests: a call answers with what was sent."""
+"""Replaces the box's client in tests: a call returns what it would send."""
 
 from __future__ import annotations
 
