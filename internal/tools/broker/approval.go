@@ -7,18 +7,18 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Approver asks people to approve a call, and blocks until they answer or the request expires; the wait
-// counts as time of the call. If it returns an error, the call is not made. It may be called concurrently,
-// and again for the same call in a later run of the task: then an earlier answer still holds.
+// Approver requests approval of a call and blocks until a person answers or the request expires. The wait
+// counts towards the call's time. If Approver returns an error, the call is not made. It may be called
+// concurrently, and again for the same call in a later run of the task, when an earlier answer still holds.
 type Approver func(ctx context.Context, r ApprovalRequest) (Approval, error)
 
 // ApprovalRequest is a call that needs approval.
 type ApprovalRequest struct {
 	Task         Task
-	Call         string // the name of the call within its task, the same in every run
+	Call         string // the call's name within its task, the same in every run
 	Server, Tool string
-	Signature    string          // of the tool, in Python
-	Args         json.RawMessage // as the program gave them, with privacy tokens; use Preview to display them
+	Signature    string          // the tool's, in Python
+	Args         json.RawMessage // as the program passed them, with privacy tokens; use Preview to display them
 	ArgsHash     string
 }
 
@@ -32,7 +32,7 @@ type Approval struct {
 // ApprovalState is the outcome of an approval request.
 type ApprovalState string
 
-// The outcomes.
+// The outcomes of an approval request.
 const (
 	Granted ApprovalState = "approved"
 	Denied  ApprovalState = "denied"
@@ -43,8 +43,8 @@ const (
 func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 	const required = "approval_required: this call needs approval"
 	if cfg.Hooks.Approve == nil {
-		return fail(c, errcode.ApprovalRequired, required+", and the fleet does not ask for it").
-			hint("an operator can set tools.policy of %s to allow, or tools.approval_timeout", c.ID())
+		return fail(c, errcode.ApprovalRequired, required+", but the fleet requests no approvals").
+			hint("an operator can set tools.policy for %s to allow, or set tools.approval_timeout", c.ID())
 	}
 	r := ApprovalRequest{
 		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature,
@@ -55,12 +55,12 @@ func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return fail(c, errcode.ApprovalRequired, required+", and the request for it failed: %v", err)
+		return fail(c, errcode.ApprovalRequired, required+", but the request failed: %v", err)
 	}
 	if c.record != nil {
 		c.record.Call, c.record.Approval, c.record.ApprovedBy = r.Call, a.State, a.By
 		if err := cfg.Audit.Decided(ctx, *c.record); err != nil {
-			return fail(c, errcode.Internal, "the call was not made: its approval could not be audited")
+			return fail(c, errcode.Internal, "the call was not made, because its approval could not be audited")
 		}
 	}
 	switch a.State {
@@ -74,6 +74,6 @@ func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 		return fail(c, errcode.Forbidden, "%s", message)
 	case Expired:
 	}
-	return fail(c, errcode.ApprovalRequired, required+" and timed out waiting for it").
-		hint("run the task again when it can be approved")
+	return fail(c, errcode.ApprovalRequired, required+", but the request expired").
+		hint("run the task again when a person can approve it")
 }

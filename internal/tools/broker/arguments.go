@@ -25,17 +25,17 @@ import (
 // Schemas caches compiled schemas for all executions of a process. It is safe for concurrent use.
 type Schemas struct {
 	mu       sync.Mutex
-	compiled map[string]*compiled // by hash of the definition
-	bytes    int                  // of the source of all compiled schemas
+	compiled map[string]*compiled // by definition hash
+	bytes    int                  // source size of all compiled schemas
 }
 
 type compiled struct {
-	input, output *boundedSchema // nil: anything
-	properties    []string       // of the input's top level
+	input, output *boundedSchema // nil accepts any value
+	properties    []string       // names at the input's top level
 	open          bool           // additional properties are allowed
 }
 
-// Limits of Schemas. It drops all schemas when it reaches one.
+// Limits of Schemas. When a limit is reached, all schemas are dropped.
 const (
 	maxCompiled      = 10_000
 	maxCompiledBytes = 32 << 20
@@ -44,7 +44,7 @@ const (
 // NewSchemas returns an empty Schemas.
 func NewSchemas() *Schemas { return &Schemas{compiled: map[string]*compiled{}} }
 
-func (s *Schemas) of(t tools.Tool) *compiled {
+func (s *Schemas) get(t tools.Tool) *compiled {
 	s.mu.Lock()
 	c := s.compiled[t.Hash]
 	s.mu.Unlock()
@@ -71,10 +71,10 @@ func (s *Schemas) of(t tools.Tool) *compiled {
 	return c
 }
 
-// maxProblem bounds the description of one problem, in bytes.
+// maxProblem is the maximum size of the description of one problem, in bytes.
 const maxProblem = 300 + len("…")
 
-// strictJSON refuses what servers read in different ways: a name that an object has twice, and invalid Unicode.
+// strictJSON rejects JSON that servers parse differently: objects with duplicate names, and invalid Unicode.
 var strictJSON = []jsontext.Options{
 	jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false), jsontext.PreserveRawStrings(false),
 }
@@ -84,7 +84,7 @@ type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) { return nil, errors.New("remote schemas are not loaded") }
 
-// compile returns nil for a schema that cannot be compiled: it is left to the server to validate.
+// compile returns nil for a schema that cannot be compiled. Validation is then left to the server.
 func compile(raw json.RawMessage) *boundedSchema {
 	if len(raw) == 0 {
 		return nil
@@ -105,8 +105,8 @@ func compile(raw json.RawMessage) *boundedSchema {
 	return newBoundedSchema(s)
 }
 
-// arguments rejects arguments that do not match the schema, and suggests the names of parameters. What it lets pass
-// means the same to every server: it has no name twice, nor in another case than the schema's.
+// arguments rejects arguments that do not match the schema, and suggests parameter names. Arguments that pass
+// mean the same to every server: no name occurs twice or differs from a parameter only in case.
 func arguments(schemas *Schemas) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
@@ -121,7 +121,7 @@ func arguments(schemas *Schemas) layer {
 			if err != nil || !isObject {
 				return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object")
 			}
-			s := schemas.of(c.def)
+			s := schemas.get(c.def)
 			for name := range given {
 				if declared := s.otherCase(name); declared != "" {
 					unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: []string{declared}}
@@ -143,8 +143,8 @@ func arguments(schemas *Schemas) layer {
 	}
 }
 
-// otherCase returns the declared property whose name differs from an undeclared one in case only: some servers would
-// take one for the other.
+// otherCase returns the declared property whose name differs from an undeclared name only in case, or "" if
+// there is none. Some servers treat the two names as equal.
 func (c *compiled) otherCase(name string) string {
 	if slices.Contains(c.properties, name) {
 		return ""
@@ -156,8 +156,8 @@ func (c *compiled) otherCase(name string) string {
 	return c.properties[i]
 }
 
-// unknownArgument returns an error if an unknown name may explain the problem: a surplus argument, or one
-// in place of a missing argument.
+// unknownArgument returns an error if the name of an unknown argument may explain the problem: because no
+// further arguments are allowed, or because a required one is missing.
 func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *Error {
 	if s.open || !slices.ContainsFunc(leaves(problem), func(e *jsonschema.ValidationError) bool {
 		switch e.ErrorKind.(type) {
@@ -179,7 +179,7 @@ func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *
 	return nil
 }
 
-// leaves returns the errors without further causes.
+// leaves returns the validation errors that have no causes of their own.
 func leaves(err error) []*jsonschema.ValidationError {
 	var out []*jsonschema.ValidationError
 	var walk func(*jsonschema.ValidationError)
@@ -197,7 +197,7 @@ func leaves(err error) []*jsonschema.ValidationError {
 	return out
 }
 
-// explain lists the leaves of a validation error without the strings of the value, which the program may
+// explain lists the leaves of a validation error. It omits the strings of the value, which the program may
 // not be allowed to read.
 func explain(err error) string {
 	const limit, width = 5, maxProblem
@@ -207,7 +207,7 @@ func explain(err error) string {
 		out = append(out, text.Truncate(at, width)+": "+text.Truncate(problem(e.ErrorKind), width))
 	}
 	if out == nil {
-		return "they do not fit the schema"
+		return "the mismatch cannot be described"
 	}
 	slices.Sort(out)
 	out = slices.Compact(out)
@@ -222,7 +222,7 @@ func problem(k jsonschema.ErrorKind) string {
 	case *kind.Pattern:
 		return "does not match the pattern " + k.Want
 	case *kind.Format:
-		return "is no valid " + k.Want
+		return "is not a valid " + k.Want
 	}
 	return k.LocalizedString(message.NewPrinter(language.English))
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // Audit stores audit records durably. If Begin fails, the call is not made. End may retry until its
-// context ends; if it fails, the program does not get the result of the call or, if it already has it,
-// of any further call.
+// context ends. If it fails, the program does not get the call's result or, if it already has that, makes
+// no further calls.
 type Audit interface {
 	Begin(ctx context.Context, r AuditRecord) error
 	// Decided stores who approved or denied a call. If it fails, the call is not made.
@@ -20,42 +20,42 @@ type Audit interface {
 	End(ctx context.Context, r AuditRecord) error
 }
 
-// AuditRecord describes one call. It does not contain arguments or result, only their sizes and the
-// digest of the arguments as the program gave them, with privacy tokens.
+// AuditRecord describes one call. It contains neither arguments nor result, only their sizes, and a
+// digest of the arguments as the program passed them, with privacy tokens.
 type AuditRecord struct {
 	Task, Tenant, Session string
 	Run                   int
 	Server, Tool          string
-	Mutates               bool // the call may change something, as far as is known
+	Mutates               bool // the call may change something; false for local and unknown tools
 	ArgsHash              string
 	ArgsBytes             int
 	Started               time.Time
 
 	MS          float64
 	OK          bool
-	Code        string // of the error; empty when OK
+	Code        string // the error code; empty if OK
 	Replayed    bool
 	Local       bool // made in the box and reported by the program (untrusted); in Calls only
 	ResultBytes int
 
-	// The beginnings of arguments and result of a successful mutating call, with privacy tokens; in Calls only.
+	// The start of the arguments and result of a successful mutating call, with privacy tokens; in Calls only.
 	ArgsExcerpt, ResultExcerpt string
 
-	// Of a call that needed approval.
-	Call       string // the name of the call within its task
+	// Set if the call needed approval.
+	Call       string // the call's name within its task
 	Approval   ApprovalState
 	ApprovedBy string // who approved or denied it
 }
 
-// auditGrace is the time for Audit.End once the task is cancelled.
-const auditGrace = 10 * time.Second
+// auditTimeout bounds Audit.End, which continues when the task is cancelled.
+const auditTimeout = 10 * time.Second
 
-// maxExcerpt bounds what Calls keeps of a call's arguments and of its result, in bytes each.
+// maxExcerpt is the maximum size of an excerpt in Calls, in bytes.
 const maxExcerpt = 500
 
 // audit writes the audit records of calls. The end of a mutating call is stored before the program gets
-// its result; the end of another call before the next mutating call, and before Close returns. Once a
-// budget is exhausted, only the first call that it rejects is audited, however many a program tries.
+// the result. The end of another call is stored before the next mutating call is made and before Close
+// returns. Once a budget is exhausted, only the first rejected call is audited, however many follow.
 func audit(cfg Config, e *Execution) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
@@ -71,10 +71,10 @@ func audit(cfg Config, e *Execution) layer {
 				if ctx.Err() != nil {
 					return Result{}, err
 				}
-				return Result{}, fail(c, errcode.Internal, "the call was not made: the audit of an earlier one failed")
+				return Result{}, fail(c, errcode.Internal, "the call was not made, because an earlier call could not be audited")
 			}
 			if err := cfg.Audit.Begin(ctx, record); err != nil {
-				return Result{}, fail(c, errcode.Internal, "the call was not made: it could not be audited")
+				return Result{}, fail(c, errcode.Internal, "the call was not made, because it could not be audited")
 			}
 			c.record = &record
 			r, err := next(ctx, c)
@@ -91,9 +91,7 @@ func audit(cfg Config, e *Execution) layer {
 				return r, err
 			}
 			if auditErr := end(); auditErr != nil && err == nil {
-				failed := fail(c, errcode.Internal, "the call was made, but could not be audited")
-				failed.Sent = true
-				return Result{}, failed
+				return Result{}, markSent(fail(c, errcode.Internal, "the call was made, but could not be audited"))
 			}
 			return r, err
 		}
@@ -124,11 +122,11 @@ func (e *Execution) addCall(record AuditRecord, c Call, r Result) {
 }
 
 func auditEnd(ctx context.Context, cfg Config, record AuditRecord) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	err := cfg.Audit.End(ctx, record)
 	if err != nil {
-		cfg.Log.ErrorContext(ctx, "audit of a tool call failed",
+		cfg.Log.ErrorContext(ctx, "audit of tool call failed",
 			"task_id", cfg.Task.ID, "tool", record.Server+"/"+record.Tool, "error", err)
 	}
 	return err

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// auditQueue writes audit records while the program goes on.
+// auditQueue writes audit records in the background.
 type auditQueue struct {
-	slots chan struct{} // one for each pending write
+	slots chan struct{} // holds one value per pending write
 	mu    sync.Mutex
-	last  chan struct{} // closed when all writes so far are done; nil: there was none
+	last  chan struct{} // closed when all writes so far are done; nil before the first
 	err   error
 }
 
@@ -26,7 +26,7 @@ func (q *auditQueue) enqueue(write func() error) {
 	before, done := q.last, make(chan struct{})
 	q.last = done
 	q.mu.Unlock()
-	go func() { // ends within auditGrace; Execution.Close waits
+	go func() { // ends within auditTimeout; Execution.Close waits
 		err := write()
 		if before != nil {
 			<-before

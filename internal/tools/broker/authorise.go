@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// authorise rejects calls of tools that the task may not use. Its suggestions name only tools that the task
-// may use, so that a program cannot discover others.
+// authorise rejects calls of tools that the task may not use. It suggests only tools that the task may use,
+// so that a program cannot discover others.
 func authorise(cfg Config) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
@@ -34,16 +34,16 @@ func authorise(cfg Config) layer {
 				return Result{}, fail(c, errcode.Unknown, "%v", unknown)
 			}
 			return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").
-				hint("its tools.allow, or its tenant's, does not include it")
+				hint("tools.allow of the task or its tenant does not include it")
 		}
 	}
 }
 
-// Narrow returns the list of what both lists allow.
-func Narrow(list, by []string) []string {
+// Narrow returns a list that allows the tools that both lists allow.
+func Narrow(list, other []string) []string {
 	both := []string{}
 	for _, a := range list {
-		for _, b := range by {
+		for _, b := range other {
 			switch {
 			case covers(b, a):
 				both = append(both, a)
@@ -56,7 +56,7 @@ func Narrow(list, by []string) []string {
 	return slices.Compact(both)
 }
 
-// covers reports whether the pattern a allows all that b allows.
+// covers reports whether pattern a allows every tool that pattern b allows.
 func covers(a, b string) bool {
 	server, all := strings.CutSuffix(a, "/*")
 	return a == "*" || a == b || all && strings.HasPrefix(b, server+"/")

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// A schema is untrusted: one that takes practically unlimited time to validate is left to the server and
-// costs the worker little.
+// Schemas are untrusted. If validation takes practically unlimited time, it costs the worker little and is
+// left to the server.
 func TestSchemaThatNeverEnds(t *testing.T) {
 	var defs []string
 	for i := range 60 {

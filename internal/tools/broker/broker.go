@@ -1,29 +1,30 @@
-// Package broker passes the tool calls of a program on to the tools: every call goes through the same
-// layers in the same order. It knows no protocol and starts no process; it receives an upstream, a
-// journal, an audit and hooks. The key type is Execution.
+// Package broker passes a program's tool calls to the tools. Every call goes through the same layers in
+// the same order. The package knows no protocol and starts no process; its user provides the upstream, the
+// journal, the audit and the hooks. The key type is Execution.
 //
-// The layers, from the program to the tool and back, one file each:
+// These are the layers, from the program to the tool, one file each:
 //
-//	span       a span in the task's trace
-//	audit      audit records before and after the call; without them no call is made
-//	budget     limits of calls, bytes, concurrency and time
-//	authorise  the allow-lists of the task and its tenant
-//	definition the module's definition is that of the catalogue, and approved
+//	span       records a span in the task's trace
+//	audit      writes audit records before and after the call, or rejects it
+//	budget     limits calls, bytes, concurrency and time
+//	authorise  checks the allow-lists of the task and its tenant
+//	definition checks that the definition is approved, and that the module was generated from it
 //	replay     returns the result that an earlier run of the task recorded
 //	record     records the result, as the program gets it, in the journal
-//	restore    replaces privacy tokens in the arguments by their values (hook)
+//	restore    replaces privacy tokens in the arguments with their values (hook)
 //	arguments  validates the arguments against the tool's schema
-//	policy     destructive tools: allow, deny, or require approval (hook)
+//	policy     allows or denies the call, or requires approval (hook)
 //	intent     records a mutating call in the journal before it is made
-//	answer     validates the result, spills its files and large values, tokenises it (hook)
+//	convert    validates the result, spills its files and large values, tokenises it (hook)
 //	upstream   makes the call
 //
-// Where future layers would go: taint tracking (which server a value came from, and whether it may leave
-// through an open-world tool) between restore and policy, fed by answer; a circuit breaker between intent
-// and upstream, so that the calls it rejects are known not to have been made.
+// Two future layers have a place here. Taint tracking (which server a value came from, and whether it may
+// leave through an open-world tool) belongs between restore and policy, with input from convert. A circuit
+// breaker belongs between intent and upstream, so that a call that it rejects is recorded as not made.
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,10 +44,10 @@ import (
 // Call is one tool call of a program.
 type Call struct {
 	Server, Tool string
-	Hash         string          // of the definition from which the program's module was generated; empty: unknown
+	Hash         string          // the definition from which the module was generated; empty if unknown
 	Args         json.RawMessage // a JSON object
 	Progress     func(message string, done, total float64)
-	Refused      *Error // why a plugin refused the call; nil: it did not
+	Refused      *Error // why a plugin refused the call; nil if it did not
 
 	def          tools.Tool      // set by definition
 	key          Key             // set by replay
@@ -62,8 +63,8 @@ type Result struct {
 	Value    json.RawMessage // any JSON value
 	Replayed bool            // from the journal
 
-	raw   *tools.Result // set by upstream, for answer
-	files []File        // spilled by answer, for record
+	raw   *tools.Result // set by upstream, for convert
+	files []File        // spilled by convert, for record
 }
 
 // handler makes a call.
@@ -72,7 +73,7 @@ type handler func(ctx context.Context, c Call) (Result, error)
 // layer wraps a handler.
 type layer func(next handler) handler
 
-// Upstream calls a tool; mcp.Manager.Call is one.
+// Upstream calls a tool. An example is mcp.Manager.Call.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 
 // Hooks let other parts of the fleet act on a call. Nil hooks do nothing.
@@ -81,36 +82,36 @@ type Hooks struct {
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
 	// Tokenise returns a result with privacy tokens in place of values.
 	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error)
-	Approve  Approver // for RequireApproval
-	Spill    Spill    // for results that are too large, or not JSON
+	Approve  Approver // decides about calls for RequireApproval
+	Spill    Spill    // stores results that are too large, or not JSON
 }
 
-// Spill writes a file that the program can read, and returns its path in the box. The path depends on the
-// name alone: a later run spills the files of a replayed result again.
+// Spill writes a file that the program can read, and returns its path in the box. The path depends only
+// on the name, because a later run spills the files of a replayed result again.
 type Spill func(ctx context.Context, name, mediaType string, data []byte) (path string, err error)
 
 // Task identifies the run of a task that makes the calls.
 type Task struct {
 	ID, Tenant, Session string
-	Run                 int      // from 1; from the second on, the journal is read
-	Allow               []string // "server/tool", "server/*" or "*"; nil: nothing. See Narrow
+	Run                 int      // from 1; later runs read the journal
+	Allow               []string // "server/tool", "server/*" or "*"; nil allows nothing. See Narrow
 	RepeatInDoubt       bool     // mutating calls in doubt may be made again
 }
 
 // Config configures an Execution. Task, Catalogue, Upstream, Journal and Audit are required.
 type Config struct {
 	Task      Task
-	Catalogue *tools.Listing // of the version that the task keeps
+	Catalogue *tools.Listing // the version that the task keeps
 	Upstream  Upstream
 	Journal   Journal
 	Audit     Audit
 	Hooks     Hooks
 	Budget    Budget
 	Policy    Policy
-	Schemas   *Schemas // shared by executions; nil: a new cache
-	SpillAt   int      // results with more bytes become files; 0: 256 KiB
-	Log       *slog.Logger
-	Tracer    trace.Tracer // nil: no spans
+	Schemas   *Schemas     // shared by executions; the default is a new cache
+	SpillAt   int          // results over this many bytes become files; the default is 256 KiB
+	Log       *slog.Logger // the default is slog.Default
+	Tracer    trace.Tracer // the default records no spans
 }
 
 // Execution passes on the calls of one run of a task. It is safe for concurrent use. Close it when the
@@ -127,10 +128,10 @@ type Execution struct {
 	calls []AuditRecord
 }
 
-// New opens an execution. From the second run on it reads the journal.
+// New opens an execution. From the task's second run on, it reads the journal.
 func New(ctx context.Context, cfg Config) (*Execution, error) {
 	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
+		return nil, fmt.Errorf("open broker of task %s: %w", cfg.Task.ID, err)
 	}
 	e := &Execution{
 		cfg: cfg, opened: time.Now(), audits: newAuditQueue(),
@@ -138,12 +139,12 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	}
 	past, err := openReplayLog(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("broker of task %s: %w", cfg.Task.ID, err)
+		return nil, fmt.Errorf("open broker of task %s: %w", cfg.Task.ID, err)
 	}
 	e.handle = chain(upstream(cfg),
 		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past),
 		record(cfg, e.journal), restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg),
-		intent(cfg, e.journal), answer(cfg))
+		intent(cfg, e.journal), convert(cfg))
 	return e, nil
 }
 
@@ -158,15 +159,9 @@ func (cfg *Config) check() error {
 		return err
 	}
 	cfg.Budget = cfg.Budget.withDefaults()
-	if cfg.Schemas == nil {
-		cfg.Schemas = NewSchemas()
-	}
-	if cfg.SpillAt == 0 {
-		cfg.SpillAt = 256 << 10
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Schemas = cmp.Or(cfg.Schemas, NewSchemas())
+	cfg.SpillAt = cmp.Or(cfg.SpillAt, 256<<10)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -194,8 +189,8 @@ func (e *Execution) Call(ctx context.Context, c Call) (Result, error) {
 	return Result{}, asError(ctx, c, err)
 }
 
-// AddLocal adds a call of a local tool to Calls, as the program reports it (untrusted). The call ran in
-// the box and passed no layer. AddLocal ignores a call that does not name a local tool.
+// AddLocal adds a call of a local tool to Calls, as the program reported it (untrusted). The call ran in
+// the box and passed no layer. AddLocal ignores calls of other tools.
 func (e *Execution) AddLocal(server, tool string, ms float64, ok bool) {
 	t, err := e.cfg.Catalogue.Lookup(server, tool)
 	if err != nil || t.State != tools.Local {
@@ -212,16 +207,16 @@ func (e *Execution) AddLocal(server, tool string, ms float64, ok bool) {
 	})
 }
 
-// Calls returns the audit records of the calls that ended, in the order in which they ended.
+// Calls returns the audit records of the completed calls, in order of completion.
 func (e *Execution) Calls() []AuditRecord {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]AuditRecord(nil), e.calls...)
+	return slices.Clone(e.calls)
 }
 
-// Close waits until the journal has every result and the audit every call, or ctx ends. An error means
-// that an audit record may be missing. (Another run repeats calls whose results the journal lacks.) Close
-// may be called again.
+// Close waits until all results are in the journal and all calls are audited, or until ctx ends. An error
+// means that an audit record may be missing. If only a result is missing, Close logs that: another run
+// repeats the call. Close may be called again.
 func (e *Execution) Close(ctx context.Context) error {
 	if err := e.journal.wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -235,5 +230,4 @@ func (e *Execution) Close(ctx context.Context) error {
 	return nil
 }
 
-// since returns the milliseconds since t.
 func millisecondsSince(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }

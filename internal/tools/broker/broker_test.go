@@ -19,14 +19,14 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// world is the environment of an execution: a catalogue, tools that count their calls, and a journal and an
+// world is the environment of an execution: a catalogue, tools that record their calls, and a journal and an
 // audit that can fail.
 type world struct {
 	t   testing.TB
 	mu  sync.Mutex
 	cfg broker.Config
 
-	made    []string // calls that reached a tool
+	made    []string // tool name and arguments of the calls that reached a tool
 	journal map[broker.Key]broker.JournalEntry
 	order   []broker.Key
 	log     []string // the order of effects
@@ -132,7 +132,7 @@ func (j *journal) Lookup(context.Context, string, string) ([]broker.JournalEntry
 }
 
 func (j *journal) put(r broker.JournalEntry) {
-	if _, there := j.journal[r.Key]; !there {
+	if _, known := j.journal[r.Key]; !known {
 		j.order = append(j.order, r.Key)
 	}
 	j.journal[r.Key] = r
@@ -201,7 +201,7 @@ func (w *world) open() *broker.Execution {
 // next returns the next run of the task, after a crash.
 func (w *world) next() *broker.Execution {
 	w.cfg.Task.Run++
-	w.mu.Lock() // the audit of read-only calls may still be under way
+	w.mu.Lock() // the audit of read-only calls may still be in progress
 	w.made, w.log = nil, nil
 	w.mu.Unlock()
 	return w.open()
@@ -248,14 +248,14 @@ func TestOrderOfEffects(t *testing.T) {
 			t.Errorf("the journal holds %s", r.Value)
 		}
 	}
-	entry := w.ended[0]
-	if entry.Tenant != "acme" || entry.Server != "s" || entry.Tool != "put" || !entry.OK || entry.ArgsBytes != 18 ||
-		entry.ResultBytes != len(got) || len(e.Calls()) != 1 {
-		t.Errorf("audit = %+v", entry)
+	record := w.ended[0]
+	if record.Tenant != "acme" || record.Server != "s" || record.Tool != "put" || !record.OK ||
+		record.ArgsBytes != 18 || record.ResultBytes != len(got) || len(e.Calls()) != 1 {
+		t.Errorf("audit = %+v", record)
 	}
 }
 
-// Calls that a program reports must name a local tool, and cannot take longer than the program has run.
+// A call that a program reports must name a local tool, and cannot take longer than the program has run.
 func TestLocalCalls(t *testing.T) {
 	w := newWorld(t)
 	e := w.open()
@@ -265,14 +265,14 @@ func TestLocalCalls(t *testing.T) {
 	e.AddLocal("s", "local", 0, false)
 	got := e.Calls()
 	if len(got) != 2 || got[0].Tool != "local" || !got[0].OK || !got[0].Local || got[0].MS > 60_000 || got[1].OK {
-		t.Errorf("Calls() = %+v, want the two of s/local, none longer than the test", got)
+		t.Errorf("Calls() = %+v, want two calls of s/local, none longer than the test", got)
 	}
 	if len(w.begun) != 0 {
-		t.Errorf("audited: %+v, want none", w.begun)
+		t.Errorf("audit = %+v, want no records", w.begun)
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRejectedCalls(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Task.Allow = []string{"s/*"}
 	w.cfg.Policy.Tools = map[string]broker.Decision{"s/set": broker.Deny}
@@ -292,7 +292,7 @@ func TestRefusals(t *testing.T) {
 		{"s", "free", `{"A":1}`, errcode.Unknown, `unknown argument "A"; did you mean a`},
 		{
 			"s", "free", `{"a":"x","more":1}`, errcode.BadArguments, "/a: got string, want integer",
-		}, // "more" is no problem
+		}, // the extra argument "more" is allowed
 		{"s", "open", `{"more":1}`, errcode.BadArguments, "missing property 'a'"},
 		{"s", "free", `{"a":1,"b":"s3cr3t"}`, errcode.BadArguments, "/b: does not match the pattern ^x (the tool"},
 		{"s", "free", `{"a":1,"c":"s3cr3t"}`, errcode.BadArguments, "longlo… (the tool"},
@@ -302,7 +302,7 @@ func TestRefusals(t *testing.T) {
 		{"s", "get", `{"location":"x","loc\u0061tion":"y"}`, errcode.BadArguments, "duplicate object member name"},
 		{"s", "put", `{"a":[{"b":{"c":1,"c":2}}]}`, errcode.BadArguments, `duplicate object member name "c"`},
 		{"s", "get", "{\"location\":\"\xff\"}", errcode.BadArguments, "invalid UTF-8"},
-		{"s", "open", `{"a":1,"A":2}`, errcode.Unknown, `no argument "A"; the nearest: a`},
+		{"s", "open", `{"a":1,"A":2}`, errcode.Unknown, `unknown argument "A"; did you mean a`},
 		{"s", "new", `{}`, errcode.Forbidden, "codefleet tools approve s/new"},
 		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
 		{"s", "local", `{}`, errcode.Unknown, "from servers.s import local"},
@@ -316,21 +316,21 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if len(w.made) != 0 || len(w.journal) != 0 {
-		t.Errorf("calls %v, journal %v: want none", w.made, w.journal)
+		t.Errorf("calls %v, journal %v, want both empty", w.made, w.journal)
 	}
 	if len(w.begun) != 23 || len(w.ended) != 23 {
-		t.Errorf("%d audited, %d ended, want all 23", len(w.begun), len(w.ended))
+		t.Errorf("the audit has %d beginnings and %d ends, want 23 of each", len(w.begun), len(w.ended))
 	}
-	// A schema that does not compile is left to the server, and its references are not loaded.
+	// If a schema does not compile, validation is left to the server. Its references are not loaded.
 	if _, err := w.call(e, "remote", `{"x":1}`); err != nil {
 		t.Error(err)
 	}
-	// A program written for another definition.
+	// The program was written for another definition.
 	_, err := e.Call(t.Context(),
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
 	if code(err) != errcode.ToolChanged ||
 		!strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
-		t.Errorf("an old hash: %v", err)
+		t.Errorf("get with an old hash: %v", err)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestAllowLists(t *testing.T) {
 	}
 	w.cfg.Task.Allow = nil
 	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Forbidden {
-		t.Errorf("without a list: %v", err)
+		t.Errorf("get without an allow-list: %v", err)
 	}
 }
 
@@ -365,24 +365,24 @@ func orForbidden(c string) string {
 func TestPolicies(t *testing.T) {
 	for _, test := range []struct {
 		policy            broker.Policy
-		said              broker.ApprovalState
+		outcome           broker.ApprovalState
 		drop, silent, put bool   // whether the tool is called
-		code              string // of the others; empty: forbidden
+		code              string // for the tools that are not called; the default is forbidden
 	}{
 		{policy: broker.Policy{Destructive: broker.Allow}, drop: true, silent: true, put: true},
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
 		{policy: broker.Policy{Destructive: broker.RequireApproval}, put: true, code: errcode.ApprovalRequired},
 		{
-			policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Granted, drop: true, silent: true,
+			policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: broker.Granted, drop: true, silent: true,
 			put: true,
 		},
-		{policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Denied, put: true},
+		{policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: broker.Denied, put: true},
 		{
-			policy: broker.Policy{Destructive: broker.RequireApproval}, said: broker.Expired, put: true,
+			policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: broker.Expired, put: true,
 			code: errcode.ApprovalRequired,
 		},
 		{
-			policy: broker.Policy{Destructive: broker.RequireApproval}, said: "nonsense", put: true,
+			policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: "nonsense", put: true,
 			code: errcode.ApprovalRequired,
 		},
 		{
@@ -394,12 +394,12 @@ func TestPolicies(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.cfg.Policy = test.policy
-		if test.said != "" {
+		if test.outcome != "" {
 			w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 				if q.Task.ID != "t1" || q.Server != "s" || q.Signature != q.Tool+"(...)" || string(q.Args) != `{}` {
 					t.Errorf("approval request %+v with %s", q, q.Args)
 				}
-				return broker.Approval{State: test.said, By: "alice"}, nil
+				return broker.Approval{State: test.outcome, By: "alice"}, nil
 			}
 		}
 		e := w.open()
@@ -414,33 +414,34 @@ func TestPolicies(t *testing.T) {
 	w.cfg.Policy = broker.Policy{Destructive: "maybe"}
 	if _, err := broker.New(t.Context(), w.cfg); err == nil ||
 		!strings.Contains(err.Error(), `["allow" "deny" "approve"]`) {
-		t.Errorf("an invalid policy: %v", err)
+		t.Errorf("New with an invalid policy: %v", err)
 	}
 }
 
-// A call is made only after the audit has its approval. Denials are audited, too.
+// A call is made only after its approval is audited. Denials are audited, too.
 func TestApprovalIsAudited(t *testing.T) {
-	for _, said := range []broker.ApprovalState{broker.Granted, broker.Denied, broker.Expired} {
+	for _, outcome := range []broker.ApprovalState{broker.Granted, broker.Denied, broker.Expired} {
 		w := newWorld(t)
 		w.cfg.Policy = broker.Policy{Destructive: broker.RequireApproval}
 		var names []string
 		w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 			names = append(names, q.Call)
-			return broker.Approval{State: said, By: "alice", Reason: "not today"}, nil
+			return broker.Approval{State: outcome, By: "alice", Reason: "not today"}, nil
 		}
 		e := w.open()
 		_, err := w.call(e, "drop", `{}`)
-		if said == broker.Denied && (err == nil || err.Error() != "the call was denied by alice: not today") {
-			t.Errorf("denied: %v", err)
+		if outcome == broker.Denied && (err == nil || err.Error() != "the call was denied by alice: not today") {
+			t.Errorf("drop, which is denied: %v", err)
 		}
-		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != said ||
+		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != outcome ||
 			w.decided[0].Call != names[0] {
-			t.Fatalf("%s: audited: %+v", said, w.decided)
+			t.Fatalf("%s: audited decisions = %+v", outcome, w.decided)
 		}
-		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != said || end.OK != (said == broker.Granted) {
-			t.Errorf("%s: at the end %+v", said, end)
+		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != outcome ||
+			end.OK != (outcome == broker.Granted) {
+			t.Errorf("%s: audited end = %+v", outcome, end)
 		}
-		if said != broker.Granted {
+		if outcome != broker.Granted {
 			continue
 		}
 		if diff := cmp.Diff([]string{
@@ -451,11 +452,11 @@ func TestApprovalIsAudited(t *testing.T) {
 		if _, err := w.call(e, "drop", `{}`); err != nil || names[1] == names[0] {
 			t.Errorf("an equal call has the same name %q, %v", names[1], err)
 		}
-		// The next run requests no approval of a recorded call; of others it does, under the same name.
+		// The next run requests no approval of a recorded call.
 		e = w.next()
 		for range 2 {
 			if _, err := w.call(e, "drop", `{}`); err != nil || len(w.made) != 0 {
-				t.Errorf("in the next run: made %v, %v", w.made, err)
+				t.Errorf("drop in the next run: made %v, %v", w.made, err)
 			}
 		}
 		if len(names) != 2 {
@@ -463,26 +464,26 @@ func TestApprovalIsAudited(t *testing.T) {
 		}
 		w.failAudit = errors.New("disk full")
 		if _, err := w.call(w.open(), "drop", `{"n":2}`); code(err) != errcode.Internal || len(w.made) != 0 {
-			t.Errorf("without an audited approval: %v, made %v", err, w.made)
+			t.Errorf("drop without an audited approval: %v, made %v", err, w.made)
 		}
 	}
 }
 
-// An approval request has the arguments with privacy tokens, not with their values.
-func TestApprovalSeesTokens(t *testing.T) {
+// An approval request has the privacy tokens in the arguments, not their values.
+func TestApprovalRequestHasTokens(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Policy = broker.Policy{Destructive: broker.RequireApproval}
 	w.cfg.Hooks.Restore = func(context.Context, broker.Call) (json.RawMessage, error) {
 		return object(`{"to":"a@b.c"}`), nil
 	}
-	var asked string
+	var requestArgs string
 	w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
-		asked = string(q.Args)
+		requestArgs = string(q.Args)
 		return broker.Approval{State: broker.Granted}, nil
 	}
-	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil || asked != `{"to":"[EMAIL_1]"}` ||
-		w.made[0] != `drop{"to":"a@b.c"}` {
-		t.Errorf("approval request with %s, made %v, %v", asked, w.made, err)
+	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil ||
+		requestArgs != `{"to":"[EMAIL_1]"}` || w.made[0] != `drop{"to":"a@b.c"}` {
+		t.Errorf("approval request with %s, made %v, %v", requestArgs, w.made, err)
 	}
 }
 
@@ -505,23 +506,23 @@ func TestNarrow(t *testing.T) {
 
 // Narrow allows a tool if and only if both lists do.
 func TestNarrowAllowsWhatBothAllow(t *testing.T) {
-	entry := rapid.SampledFrom([]string{"*", "a/*", "b/*", "a/x", "a/y", "b/x", "ab/*", "ab/x", "nonsense", "a/", "/x"})
+	pattern := rapid.SampledFrom([]string{"*", "a/*", "b/*", "a/x", "a/y", "b/x", "ab/*", "ab/x", "nonsense", "a/", "/x"})
 	rapid.Check(t, func(t *rapid.T) {
-		one, two := rapid.SliceOfN(entry, 0, 4).Draw(t, "one"), rapid.SliceOfN(entry, 0, 4).Draw(t, "two")
+		one, two := rapid.SliceOfN(pattern, 0, 4).Draw(t, "one"), rapid.SliceOfN(pattern, 0, 4).Draw(t, "two")
 		both := broker.Narrow(one, two)
 		for _, server := range []string{"a", "b", "ab", "c"} {
 			for _, tool := range []string{"x", "y"} {
 				want := broker.Allowed(one, server, tool) && broker.Allowed(two, server, tool)
 				if got := broker.Allowed(both, server, tool); got != want {
-					t.Fatalf("%q and %q make %q, which allows %s/%s: %t, want %t", one, two, both, server, tool, got,
-						want)
+					t.Fatalf("Narrow(%q, %q) = %q, which allows %s/%s: %t, want %t", one, two, both, server, tool,
+						got, want)
 				}
 			}
 		}
 	})
 }
 
-func TestAnswers(t *testing.T) {
+func TestResults(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.SpillAt = 100
 	e := w.open()
@@ -575,21 +576,21 @@ func TestAnswers(t *testing.T) {
 				Bytes           int
 			}
 			if err != nil || json.Unmarshal([]byte(got), &f) != nil || !strings.HasSuffix(f.Path, test.want) {
-				t.Errorf("%d: %s, %v, want a file", n, got, err)
+				t.Errorf("call %d = %s, %v, want a file", n, got, err)
 				continue
 			}
 			if data := w.files[strings.TrimPrefix(f.Path, "artifacts/")]; len(data) != f.Bytes ||
 				(test.want == "json" && string(data) != big) {
-				t.Errorf("%d: file %s holds %q", n, f.Path, data)
+				t.Errorf("call %d: the file %s contains %q", n, f.Path, data)
 			}
 			continue
 		}
 		if got != test.want || code(err) != test.code {
-			t.Errorf("%d: %s, %v, want %s, %s", n, got, err, test.want, test.code)
+			t.Errorf("call %d = %s, %v, want %s, %s", n, got, err, test.want, test.code)
 		}
 	}
-	if msg := w.ended[11]; msg.Code != errcode.ToolFailed {
-		t.Errorf("audit of a failure: %+v", msg)
+	if record := w.ended[11]; record.Code != errcode.ToolFailed {
+		t.Errorf("audited end of a failed call = %+v", record)
 	}
 	w.cfg.Hooks.Spill = nil
 	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != errcode.ResultTooLarge {
@@ -624,7 +625,7 @@ func TestUpstreamErrors(t *testing.T) {
 	for _, r := range w.journal {
 		states[r.State]++
 	}
-	// Lost, Timeout and the bug stay in doubt; Refused is a result; the others were not made.
+	// Lost, Timeout and the bug leave the call in doubt. Refused is a result. The others were not made.
 	if diff := cmp.Diff(map[broker.CallState]int{broker.Intended: 3, broker.Answered: 1, broker.NotMade: 4},
 		states); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
@@ -635,10 +636,10 @@ func TestBudgets(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		budget broker.Budget
-		calls  int // that are made before one is rejected
+		calls  int // how many are made before one is rejected
 	}{
 		{"calls", broker.Budget{Calls: 3}, 3},
-		{"bytes", broker.Budget{Bytes: 100}, 4}, // 20 of arguments, then 4 of the answer
+		{"bytes", broker.Budget{Bytes: 100}, 4}, // 20 for the arguments and 4 for the result
 	} {
 		w := newWorld(t)
 		w.cfg.Budget = test.budget
@@ -650,8 +651,8 @@ func TestBudgets(t *testing.T) {
 			}
 		}
 		if len(e.Calls()) != test.calls+1 || len(w.ended) != test.calls+1 {
-			t.Errorf("%s: %d calls listed, %d audited, want those made and the first rejected", test.name,
-				len(e.Calls()), len(w.ended))
+			t.Errorf("%s: %d calls listed, %d audited, want %d made and the first rejected one", test.name,
+				len(e.Calls()), len(w.ended), test.calls)
 		}
 	}
 }
@@ -675,7 +676,7 @@ func TestTimeBudgets(t *testing.T) {
 		w.blockReply = make(chan struct{}) // never responds
 		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != errcode.Timeout ||
 			!strings.Contains(err.Error(), "3s") {
-			t.Errorf("a call that takes too long: %v", err)
+			t.Errorf("put, which takes too long: %v", err)
 		}
 	})
 }
@@ -696,7 +697,7 @@ func TestConcurrencyBudget(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(w.made) != 2 {
-			t.Errorf("%d calls at once, want 2", len(w.made))
+			t.Errorf("%d concurrent calls, want 2", len(w.made))
 		}
 		close(w.blockReply)
 		wg.Wait()
@@ -706,7 +707,7 @@ func TestConcurrencyBudget(t *testing.T) {
 	})
 }
 
-func TestCallsTellWhatWasChanged(t *testing.T) {
+func TestExcerptsOfMutatingCalls(t *testing.T) {
 	w := newWorld(t)
 	long := strings.Repeat("x", 2000)
 	w.reply["put"] = func(tools.Request) (tools.Result, error) {
@@ -721,37 +722,37 @@ func TestCallsTellWhatWasChanged(t *testing.T) {
 	if err := e.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	read, changed := e.Calls()[0], e.Calls()[1]
-	if read.ArgsExcerpt+read.ResultExcerpt != "" || changed.ArgsExcerpt != `{"location":"Oslo"}` ||
-		len(changed.ResultExcerpt) > 510 || !strings.HasPrefix(changed.ResultExcerpt, `"xxx`) {
+	get, put := e.Calls()[0], e.Calls()[1]
+	if get.ArgsExcerpt+get.ResultExcerpt != "" || put.ArgsExcerpt != `{"location":"Oslo"}` ||
+		len(put.ResultExcerpt) > 510 || !strings.HasPrefix(put.ResultExcerpt, `"xxx`) {
 		t.Errorf("calls = %+v, want excerpts of the arguments and result of put", e.Calls())
 	}
-	for _, entry := range append(w.begun, w.ended...) {
-		if entry.ArgsExcerpt+entry.ResultExcerpt != "" {
-			t.Errorf("audited: %+v, want neither arguments nor results", entry)
+	for _, record := range append(w.begun, w.ended...) {
+		if record.ArgsExcerpt+record.ResultExcerpt != "" {
+			t.Errorf("audit record %+v has arguments or a result", record)
 		}
 	}
 }
 
-func TestAuditIsNeverDropped(t *testing.T) {
+func TestCallsNeedAnAudit(t *testing.T) {
 	w := newWorld(t)
 	w.failAudit = errors.New("disk full")
 	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Internal || len(w.made) != 0 {
-		t.Errorf("without an audit: %v, calls %v", err, w.made)
+		t.Errorf("get without an audit: %v, calls %v", err, w.made)
 	}
 	w.failAudit, w.failAuditEnd = nil, errors.New("disk full")
 	e := w.open()
 	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Internal || len(w.made) != 1 {
-		t.Errorf("a mutating call whose end is not audited: %v, calls %v", err, w.made)
+		t.Errorf("put, a mutating call, without an audited end: %v, calls %v", err, w.made)
 	}
 	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
-		t.Errorf("a read-only call whose end is not audited: %v", err)
+		t.Errorf("get, a read-only call, without an audited end: %v", err)
 	}
 	if _, err := w.call(e, "put", `{"x":1}`); code(err) != errcode.Internal || len(w.made) != 2 {
-		t.Errorf("the next call: %v, calls %v", err, w.made)
+		t.Errorf("put after an unaudited end: %v, calls %v", err, w.made)
 	}
 	if err := e.Close(t.Context()); err == nil {
-		t.Error("Close() = nil, but a call is not audited")
+		t.Error("Close() = nil after an unaudited call")
 	}
 	w.failAuditEnd, w.begun, w.ended = nil, nil, nil
 	ctx, cancel := context.WithCancel(t.Context())
@@ -759,17 +760,17 @@ func TestAuditIsNeverDropped(t *testing.T) {
 	e = w.open()
 	if _, err := e.Call(ctx,
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("get, which is cancelled: %v", err)
 	}
 	if err := e.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if len(w.begun) != 1 || len(w.ended) != 1 || w.ended[0].OK {
-		t.Errorf("audit: %d begun, %+v", len(w.begun), w.ended)
+		t.Errorf("the audit has %d beginnings, and the ends %+v", len(w.begun), w.ended)
 	}
 }
 
-func TestRecordsOfReadOnlyCallsAreNotWaitedFor(t *testing.T) {
+func TestReadOnlyCallsAreRecordedInBackground(t *testing.T) {
 	w := newWorld(t)
 	w.blockRecord = make(chan struct{})
 	e := w.open()
@@ -777,11 +778,11 @@ func TestRecordsOfReadOnlyCallsAreNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(w.journal) != 0 {
-		t.Fatal("the record did not wait")
+		t.Fatal("the journal has an entry before blockRecord is closed")
 	}
-	short, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.Close(short); err == nil {
+	if err := e.Close(cancelled); err == nil {
 		t.Error("Close did not wait for the record")
 	}
 	close(w.blockRecord)
@@ -792,16 +793,16 @@ func TestRecordsOfReadOnlyCallsAreNotWaitedFor(t *testing.T) {
 
 func TestFailingJournal(t *testing.T) {
 	w := newWorld(t)
-	w.failIntent = errors.New("away")
+	w.failIntent = errors.New("journal down")
 	if _, err := w.call(w.open(), "put", `{}`); code(err) != errcode.Internal || len(w.made) != 0 {
-		t.Errorf("without an intent: %v, calls %v", err, w.made)
+		t.Errorf("put without a recorded intent: %v, calls %v", err, w.made)
 	}
-	w.failIntent, w.failRecord = nil, errors.New("away")
+	w.failIntent, w.failRecord = nil, errors.New("journal down")
 	_, err := w.call(w.open(), "put", `{}`)
 	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != errcode.Internal || !e.Sent {
-		t.Errorf("without a record: %v", err)
+		t.Errorf("put without a recorded result: %v", err)
 	}
-	w.failLookup, w.cfg.Task.Run = errors.New("away"), 2
+	w.failLookup, w.cfg.Task.Run = errors.New("journal down"), 2
 	if _, err := broker.New(t.Context(), w.cfg); err == nil {
 		t.Error("New without the journal of an earlier run returned no error")
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -9,37 +10,28 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Budget limits the tool calls of one execution.
+// Budget limits the tool calls of one execution. A zero field means the default.
 type Budget struct {
-	Calls      int           // 0: 1,000
-	Bytes      int64         // of all arguments and results; 0: 256 MiB
-	Concurrent int           // calls at a time, further ones wait; 0: 16
-	PerCall    time.Duration // 0: 5 min
-	Total      time.Duration // of all calls; 0: 1 h
+	Calls      int           // default 1,000
+	Bytes      int64         // arguments and results of all calls, default 256 MiB
+	Concurrent int           // calls at a time, default 16; further calls wait
+	PerCall    time.Duration // default 5 min
+	Total      time.Duration // time of all calls together, default 1 h
 }
 
 func (b Budget) withDefaults() Budget {
-	if b.Calls == 0 {
-		b.Calls = 1000
+	return Budget{
+		Calls:      cmp.Or(b.Calls, 1000),
+		Bytes:      cmp.Or(b.Bytes, 256<<20),
+		Concurrent: cmp.Or(b.Concurrent, 16),
+		PerCall:    cmp.Or(b.PerCall, 5*time.Minute),
+		Total:      cmp.Or(b.Total, time.Hour),
 	}
-	if b.Bytes == 0 {
-		b.Bytes = 256 << 20
-	}
-	if b.Concurrent == 0 {
-		b.Concurrent = 16
-	}
-	if b.PerCall == 0 {
-		b.PerCall = 5 * time.Minute
-	}
-	if b.Total == 0 {
-		b.Total = time.Hour
-	}
-	return b
 }
 
 var errCallTime = errors.New("the call timed out")
 
-// meter counts what an execution has used.
+// usage counts what an execution has used of its budget.
 type usage struct {
 	Budget
 	mu    sync.Mutex
@@ -48,37 +40,39 @@ type usage struct {
 	spent time.Duration
 }
 
-func (m *usage) admit(c Call) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.calls++
-	m.bytes += int64(len(c.Args))
+// admit counts a call and returns an error if it exceeds the budget.
+func (u *usage) admit(c Call) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.calls++
+	u.bytes += int64(len(c.Args))
 	switch {
-	case m.calls > m.Calls:
-		return fail(c, errcode.OverBudget, "the task may make %d tool calls", m.Calls)
-	case m.bytes > m.Bytes:
-		return fail(c, errcode.OverBudget, "the task may exchange %d bytes with tools", m.Bytes)
-	case m.spent > m.Total:
-		return fail(c, errcode.OverBudget, "the task may spend %s in tool calls", m.Total)
+	case u.calls > u.Calls:
+		return fail(c, errcode.OverBudget, "the task may make at most %d tool calls", u.Calls)
+	case u.bytes > u.Bytes:
+		return fail(c, errcode.OverBudget, "the task may exchange at most %d bytes with tools", u.Bytes)
+	case u.spent > u.Total:
+		return fail(c, errcode.OverBudget, "the task may spend at most %s in tool calls", u.Total)
 	}
 	return nil
 }
 
-func (m *usage) used(d time.Duration, answer int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.spent += d
-	m.bytes += int64(answer)
+// add counts what a call used until it ended.
+func (u *usage) add(d time.Duration, resultBytes int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.spent += d
+	u.bytes += int64(resultBytes)
 }
 
-// budget checks the budget before each call. A call that begins within the budget may exceed it, by at
-// most its size and time.
+// budget checks the budget before each call. A call that begins within the budget may exceed it, but only
+// by its own result and time.
 func budget(b Budget) layer {
-	m := &usage{Budget: b}
+	u := &usage{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
-			if err := m.admit(c); err != nil {
+			if err := u.admit(c); err != nil {
 				return Result{}, err
 			}
 			select {
@@ -91,12 +85,10 @@ func budget(b Budget) layer {
 			defer cancel()
 			started := time.Now()
 			r, err := next(limited, c)
-			m.used(time.Since(started), len(r.Value))
+			u.add(time.Since(started), len(r.Value))
 			_, known := errors.AsType[*Error](err)
 			if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
-				late := fail(c, errcode.Timeout, "the call took more than %s", b.PerCall)
-				late.Sent = true
-				err = late
+				err = markSent(fail(c, errcode.Timeout, "the call took more than %s", b.PerCall))
 			}
 			return r, err
 		}

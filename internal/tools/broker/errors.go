@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Error is why a program did not get a result. It becomes a ToolError in Python.
+// Error is the reason why a program got no result. In Python it becomes a ToolError.
 type Error struct {
 	Server  string `json:"server"`
 	Tool    string `json:"tool"`
@@ -36,7 +36,15 @@ func (e *Error) hint(format string, args ...any) *Error {
 	return e
 }
 
-// asError converts an error of a layer to an *Error or the cause of ctx.
+// markSent marks an *Error as one that occurred after the call was made.
+func markSent(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Sent = true
+	}
+	return err
+}
+
+// asError converts a layer's error to an *Error or the cause of ctx.
 func asError(ctx context.Context, c Call, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -12,18 +11,20 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Journal stores the calls of a task across its runs. Intent and Record are durable when they return, and
-// may be retried. An entry replaces an earlier one with the same key.
+// Journal stores a task's calls across its runs. When Intent or Record returns nil, the entry is durable;
+// both may be retried. An entry replaces an earlier one with the same key.
 type Journal interface {
-	// Lookup returns the latest entry of every key of the task, in the order of the calls.
+	// Lookup returns the latest entry for every key of the task, in the order of the calls.
 	Lookup(ctx context.Context, tenant, task string) ([]JournalEntry, error)
 	Intent(ctx context.Context, r JournalEntry) error
 	Record(ctx context.Context, r JournalEntry) error
 }
 
-// Key identifies a call: the n-th call of the tool with these arguments in a run of the task.
+// Key identifies a call: it is the N-th call of the tool with these arguments in a run of the task.
 type Key struct {
 	Tenant   string `json:"tenant"`
 	Task     string `json:"task"`
@@ -33,7 +34,7 @@ type Key struct {
 	N        int    `json:"n"` // from 1
 }
 
-// name returns a short name of the call within its task, for people to type.
+// name returns a short name for the call that is unique within its task and that people can type.
 func (k Key) name() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", k.Server, k.Tool, k.ArgsHash, k.N))
 	return nameEncoding.EncodeToString(sum[:])[:10]
@@ -47,9 +48,9 @@ type JournalEntry struct {
 	State CallState       `json:"state"`
 	Run   int             `json:"attempt"`
 	At    time.Time       `json:"at"`
-	Value json.RawMessage `json:"value,omitempty"` // of Answered
-	Error *Error          `json:"error,omitempty"` // of Answered: the tool failed
-	Files []File          `json:"files,omitempty"` // that Value points to; as large as answers may be
+	Value json.RawMessage `json:"value,omitempty"` // the result of an Answered call
+	Error *Error          `json:"error,omitempty"` // the tool's error, if an Answered call failed
+	Files []File          `json:"files,omitempty"` // the files that Value refers to; as large as results may be
 }
 
 // File is a part of a result that the program gets as a file.
@@ -64,18 +65,15 @@ type CallState string
 
 // The states of a call in the journal.
 const (
-	Intended CallState = "intended" // it was about to be made; whether it was is not known
+	Intended CallState = "intended" // it was about to be made, and may have been
 	Answered CallState = "answered"
-	NotMade  CallState = "not_made" // it was certainly not made
+	NotMade  CallState = "not_made" // it certainly was not made
 )
 
 // argsHash returns the digest of the arguments in canonical form.
 func argsHash(args json.RawMessage) string {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.UseNumber()
 	canon := []byte(args)
-	var v any
-	if dec.Decode(&v) == nil {
+	if v, err := tools.DecodeJSON(args); err == nil {
 		if data, err := json.Marshal(v); err == nil {
 			canon = data
 		}
@@ -94,19 +92,19 @@ type journalWriter struct {
 	err error
 }
 
-// recordGrace is the time to write an entry once the task is cancelled.
-const recordGrace = 10 * time.Second
+// writeTimeout bounds the write of an entry. The write continues when the task is cancelled.
+const writeTimeout = 10 * time.Second
 
 func (r *journalWriter) write(
 	ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry,
 ) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	entry.At = time.Now().UTC()
 	return put(ctx, entry)
 }
 
-// recordAsync writes in the background; wait returns the errors.
+// recordAsync records an entry in the background; wait returns the errors.
 func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	r.pending.Go(func() {
 		if err := r.write(ctx, r.journal.Record, entry); err != nil {
@@ -119,7 +117,7 @@ func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 
 func (r *journalWriter) wait(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { // ends within recordGrace
+	go func() { // ends within writeTimeout
 		r.pending.Wait()
 		close(done)
 	}()

@@ -9,24 +9,24 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Decision is what a Policy does with a call.
+// Decision is what a Policy decides about a call.
 type Decision string
 
 // The decisions.
 const (
 	Allow           Decision = "allow"
 	Deny            Decision = "deny"
-	RequireApproval Decision = "approve" // by an Approver; without one, the call is rejected
+	RequireApproval Decision = "approve" // an Approver decides; without one, the call is rejected
 )
 
 // Decisions lists all decisions.
 var Decisions = []Decision{Allow, Deny, RequireApproval}
 
-// Policy decides what happens to a call. Destructive applies to tools that declare, or do not rule out, that they
-// delete or overwrite.
+// Policy decides whether a call may be made. Destructive applies to tools that declare, or do not rule out,
+// that they delete or overwrite something.
 type Policy struct {
 	Destructive Decision
-	Tools       map[string]Decision // by "server/tool" or "server/*"; overrides Destructive, for any tool
+	Tools       map[string]Decision // by "server/tool" or "server/*"; takes precedence over Destructive
 }
 
 func (p Policy) check() error {
@@ -39,7 +39,7 @@ func (p Policy) check() error {
 
 func checkDecision(what string, d Decision) error {
 	if !slices.Contains(Decisions, d) {
-		return fmt.Errorf("policy of %s: %q is not one of %q", what, d, Decisions)
+		return fmt.Errorf("policy for %s is %q; want one of %q", what, d, Decisions)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func policy(cfg Config) layer {
 			switch cfg.Policy.decide(c) {
 			case Deny:
 				return Result{}, fail(c, errcode.Forbidden, "the fleet's policy denies this call").
-					hint("see tools.destructive and tools.policy in the settings")
+					hint("see the settings tools.destructive and tools.policy")
 			case RequireApproval:
 				if err := awaitApproval(ctx, cfg, c); err != nil {
 					return Result{}, err

@@ -9,37 +9,33 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/internal/tools"
 )
 
 // Limits of Preview.
 const (
-	previewBytes  = 4 << 10        // in all
-	previewString = 400 + len("…") // bytes of one string
-	previewItems  = 20             // of one list or object
+	previewBytes  = 4 << 10        // of the whole preview
+	previewString = 400 + len("…") // bytes per string
+	previewItems  = 20             // per list or object
 	previewDepth  = 6
 )
 
-// secretName matches the names of fields whose values are redacted.
+// secretName matches names of fields whose values are redacted.
 var secretName = regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|` +
 	`credential|authorization|cookie)s?$`)
 
-// Preview returns arguments for the person who decides about a call, as JSON of at most 4 KiB: it redacts
-// fields with the name of a secret, spells out hidden characters, and truncates what is long.
+// Preview returns arguments for the person who decides about a call, as JSON of at most 4 KiB. It redacts
+// fields that are named like secrets, spells out hidden characters, and truncates long values.
 func Preview(args json.RawMessage) json.RawMessage {
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
+	v, err := tools.DecodeJSON(args)
+	if err != nil {
 		v = fmt.Sprintf("(%d bytes of invalid JSON)", len(args))
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(previewValue(v, previewDepth))
-	if out := bytes.TrimSpace(b.Bytes()); err == nil && len(out) <= previewBytes {
+	out, err := tools.EncodeJSON(previewValue(v, previewDepth))
+	if out = bytes.TrimSpace(out); err == nil && len(out) <= previewBytes {
 		return out
 	}
-	return json.RawMessage(fmt.Sprintf(`"(%d bytes, too many to preview)"`, len(args)))
+	return fmt.Appendf(nil, `"(%d bytes, too long to preview)"`, len(args))
 }
 
 func previewValue(v any, depth int) any {
@@ -50,7 +46,7 @@ func previewValue(v any, depth int) any {
 		return json.RawMessage(truncateNumber(v.String()))
 	case []any:
 		if depth == 0 {
-			return fmt.Sprintf("(a list of %d)", len(v))
+			return fmt.Sprintf("(list with %d items)", len(v))
 		}
 		out := make([]any, 0, min(len(v), previewItems+1))
 		for _, item := range v[:min(len(v), previewItems)] {
@@ -62,7 +58,7 @@ func previewValue(v any, depth int) any {
 		return out
 	case map[string]any:
 		if depth == 0 {
-			return fmt.Sprintf("(an object of %d)", len(v))
+			return fmt.Sprintf("(object with %d fields)", len(v))
 		}
 		out := make(map[string]any, min(len(v), previewItems+1))
 		for i, name := range slices.Sorted(maps.Keys(v)) {
@@ -89,7 +85,7 @@ func previewText(s string) string {
 	return text.Printable(short)
 }
 
-// truncateNumber bounds a number of very many digits.
+// truncateNumber returns the number as JSON, as a truncated string if it has very many digits.
 func truncateNumber(s string) string {
 	if len(s) > 40 {
 		return fmt.Sprintf(`"%s… (%d digits)"`, s[:40], len(s))

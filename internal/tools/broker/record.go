@@ -7,8 +7,8 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// record writes the result, as the program gets it, to the journal: for a mutating call before it returns,
-// for other calls in the background.
+// record writes the result, as the program gets it, to the journal. For a mutating call it does so before
+// the program gets the result, for other calls in the background.
 func record(cfg Config, rec *journalWriter) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
@@ -25,12 +25,11 @@ func record(cfg Config, rec *journalWriter) layer {
 				rec.recordAsync(ctx, entry)
 				return r, err
 			}
-			if failed := rec.write(ctx, rec.journal.Record, entry); failed != nil {
-				cfg.Log.ErrorContext(ctx, "recording of a tool result failed",
-					"task_id", cfg.Task.ID, "tool", c.ID(), "error", failed)
-				lost := fail(c, errcode.Internal, "the call was made, but its result could not be recorded")
-				lost.Sent = true
-				return Result{}, lost
+			if recordErr := rec.write(ctx, rec.journal.Record, entry); recordErr != nil {
+				cfg.Log.ErrorContext(ctx, "recording of tool result failed",
+					"task_id", cfg.Task.ID, "tool", c.ID(), "error", recordErr)
+				return Result{}, markSent(
+					fail(c, errcode.Internal, "the call was made, but its result could not be recorded"))
 			}
 			return r, err
 		}

@@ -9,14 +9,14 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// replayLog holds the calls that earlier runs of the task recorded, and which of them this run has made.
+// replayLog holds the calls that earlier runs of the task recorded, and counts those of this run.
 type replayLog struct {
 	mu         sync.Mutex
-	counts     map[Key]int // calls of this run so far, by key without N
+	counts     map[Key]int // this run's calls so far, by key without N
 	entries    map[Key]JournalEntry
 	unmatched  int           // entries that this run has not reached yet
 	allMatched chan struct{} // closed when unmatched is 0
-	diverged   bool          // this run makes other calls than were recorded
+	diverged   bool          // this run makes different calls than the earlier ones
 }
 
 func openReplayLog(ctx context.Context, cfg Config) (*replayLog, error) {
@@ -39,7 +39,7 @@ func openReplayLog(ctx context.Context, cfg Config) (*replayLog, error) {
 	return l, nil
 }
 
-// next numbers the call among equal ones and returns its full key, with its entry if there is one.
+// next numbers the call among its equals. It returns the full key, and the entry if there is one.
 func (l *replayLog) next(k Key) (Key, JournalEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,8 +54,8 @@ func (l *replayLog) next(k Key) (Key, JournalEntry, bool) {
 	return k, r, ok
 }
 
-// reorderGrace is how long a new mutating call waits until the run has reached all entries: of parallel
-// calls, a new one may arrive shortly before a recorded one.
+// reorderGrace is how long a new mutating call waits for this run to reach all entries. It is needed
+// because, of parallel calls, a new one may arrive shortly before a recorded one.
 const reorderGrace = 250 * time.Millisecond
 
 // caughtUp reports whether this run has reached all entries, so that a call without an entry is new.
@@ -71,12 +71,10 @@ func (l *replayLog) caughtUp(ctx context.Context) bool {
 		return true
 	default:
 	}
-	timer := time.NewTimer(reorderGrace)
-	defer timer.Stop()
 	select {
 	case <-l.allMatched:
 		return true
-	case <-timer.C:
+	case <-time.After(reorderGrace):
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
@@ -106,7 +104,7 @@ func replay(cfg Config, log *replayLog) layer {
 					hint("check its effects, or let the task repeat calls in doubt")
 			case !log.caughtUp(ctx):
 				return Result{}, fail(c, errcode.InDoubt,
-					"this run makes other calls than the one before, so this call may be made twice").
+					"this run makes different calls than the one before, so this call may be a repetition").
 					hint("make the program's calls the same in every run, or let the task repeat calls in doubt")
 			}
 			return next(ctx, c)
@@ -114,8 +112,8 @@ func replay(cfg Config, log *replayLog) layer {
 	}
 }
 
-// recordedResult returns the result of an entry. It spills the files again: the earlier run may have been
-// on another host.
+// recordedResult returns the result in an entry. It spills the files again, because the earlier run may
+// have been on another host.
 func recordedResult(ctx context.Context, cfg Config, c Call, recorded JournalEntry) (Result, error) {
 	if recorded.Error != nil {
 		return Result{Replayed: true}, recorded.Error

@@ -19,23 +19,24 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// The worker dies after three of five calls. The next run replays three and makes two: the tool gets five.
-func TestThreeOfFive(t *testing.T) {
+// The worker dies after three of five calls. The next run replays three and makes two, so that the tool gets
+// five in all.
+func TestReplayAfterCrash(t *testing.T) {
 	w := newWorld(t)
 	n := 0
-	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(fmt.Sprint("answer ", n)), nil }
+	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(fmt.Sprint("result ", n)), nil }
 	first := w.open()
 	for i := range 3 {
 		if got, err := w.call(first, "put", fmt.Sprintf(`{"i":%d}`, i)); err != nil ||
-			got != fmt.Sprintf(`"answer %d"`, i+1) {
+			got != fmt.Sprintf(`"result %d"`, i+1) {
 			t.Fatalf("call %d = %s, %v", i, got, err)
 		}
 	}
 	second := w.next()
 	for i := range 5 {
 		if got, err := w.call(second, "put", fmt.Sprintf(`{ "i": %d }`, i)); err != nil ||
-			got != fmt.Sprintf(`"answer %d"`, i+1) {
-			t.Errorf("again, call %d = %s, %v", i, got, err)
+			got != fmt.Sprintf(`"result %d"`, i+1) {
+			t.Errorf("call %d of the second run = %s, %v", i, got, err)
 		}
 	}
 	if n != 5 || len(w.made) != 2 {
@@ -50,7 +51,7 @@ func TestThreeOfFive(t *testing.T) {
 	}
 }
 
-func TestEqualCallsAreToldApart(t *testing.T) {
+func TestEqualCallsAreNumbered(t *testing.T) {
 	w := newWorld(t)
 	n := 0
 	w.reply["put"] = func(tools.Request) (tools.Result, error) { n++; return text(strconv.Itoa(n)), nil }
@@ -63,7 +64,7 @@ func TestEqualCallsAreToldApart(t *testing.T) {
 	second := w.next()
 	for _, want := range []string{`"1"`, `"2"`, `"3"`} {
 		if got, err := w.call(second, "put", `{}`); err != nil || got != want {
-			t.Errorf("= %s, %v, want %s", got, err, want)
+			t.Errorf("put = %s, %v, want %s", got, err, want)
 		}
 	}
 }
@@ -76,11 +77,11 @@ func TestFailuresAreReplayed(t *testing.T) {
 	_, before := w.call(w.open(), "put", `{}`)
 	_, after := w.call(w.next(), "put", `{}`)
 	if code(after) != errcode.ToolFailed || before.Error() != after.Error() || len(w.made) != 0 {
-		t.Errorf("%v, then %v, calls %v", before, after, w.made)
+		t.Errorf("put failed with %v, then with %v, calls %v", before, after, w.made)
 	}
 }
 
-// A replayed result restores its files: the first run may have been on another host.
+// Replaying a result writes its files again, because the first run may have been on another host.
 func TestFilesAreReplayed(t *testing.T) {
 	w := newWorld(t)
 	w.reply["put"] = func(tools.Request) (tools.Result, error) {
@@ -93,11 +94,11 @@ func TestFilesAreReplayed(t *testing.T) {
 	clear(w.files)
 	after, err := w.call(w.next(), "put", `{}`)
 	if err != nil || after != before || len(w.made) != 0 || len(w.files) != 1 {
-		t.Errorf("replayed: %s, %v, files %v, want %s", after, err, w.files, before)
+		t.Errorf("replayed result = %s, %v, files %v, want %s", after, err, w.files, before)
 	}
 	for _, data := range w.files {
 		if string(data) != "png" {
-			t.Errorf("the file holds %q", data)
+			t.Errorf("the file contains %q, want png", data)
 		}
 	}
 }
@@ -132,7 +133,7 @@ func TestInDoubt(t *testing.T) {
 	}
 }
 
-func TestCallsThatWereNotMadeAreMade(t *testing.T) {
+func TestUnmadeCallsAreMadeLater(t *testing.T) {
 	w := newWorld(t)
 	w.reply["put"] = func(tools.Request) (tools.Result, error) {
 		return tools.Result{}, &tools.UpstreamError{Reason: tools.Down, Err: errors.New("refused")}
@@ -142,12 +143,12 @@ func TestCallsThatWereNotMadeAreMade(t *testing.T) {
 	}
 	w.reply["put"] = nil
 	if got, err := w.call(w.next(), "put", `{}`); err != nil || got != `"ok"` {
-		t.Errorf("the next run: %s, %v", got, err)
+		t.Errorf("put in the next run = %s, %v", got, err)
 	}
 }
 
-// A run that makes other calls than were recorded must not repeat a mutating call.
-func TestDivergedRetry(t *testing.T) {
+// A run that makes different calls than the recorded ones must not repeat a mutating call.
+func TestDivergedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		first := w.open()
@@ -158,26 +159,26 @@ func TestDivergedRetry(t *testing.T) {
 		}
 		second := w.next()
 		if _, err := w.call(second, "put", `{"file":"12:01"}`); code(err) != errcode.InDoubt ||
-			!strings.Contains(err.Error(), "other calls than the one before") {
-			t.Errorf("another call: %v", err)
+			!strings.Contains(err.Error(), "different calls than the one before") {
+			t.Errorf("put of another file: %v", err)
 		}
 		if got, err := w.call(second, "get", `{"location":"x"}`); err != nil || got != `"ok"` {
-			t.Errorf("a read-only call: %s, %v", got, err)
+			t.Errorf("get, a read-only call = %s, %v", got, err)
 		}
 		synctest.Wait() // for entries that are recorded in the background
 		if got, err := w.call(second, "put", `{"file":"b"}`); err != nil || got != `"ok"` || len(w.made) != 1 {
-			t.Errorf("a recorded call: %s, %v, calls %v", got, err, w.made)
+			t.Errorf("put, a recorded call = %s, %v, calls %v", got, err, w.made)
 		}
 		synctest.Wait()
 		w.cfg.Task.RepeatInDoubt = true
 		if _, err := w.call(w.next(), "put", `{"file":"12:02"}`); err != nil {
-			t.Errorf("where the task allows it: %v", err)
+			t.Errorf("put with RepeatInDoubt: %v", err)
 		}
 	})
 }
 
-// Parallel calls arrive in any order: a new one that arrives before recorded ones waits for them.
-func TestParallelRetry(t *testing.T) {
+// Parallel calls arrive in any order. A new one that arrives before recorded ones waits for them.
+func TestParallelReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		first := w.open()
@@ -203,9 +204,9 @@ func TestParallelRetry(t *testing.T) {
 	})
 }
 
-// No matter when and how often the worker dies: a mutating call is never made twice, and if the program
-// ends without a call in doubt, each call was made once.
-func TestNeverTwice(t *testing.T) {
+// No matter when and how often the worker dies, a mutating call is never made twice. If the program ends
+// without a call in doubt, each mutating call was made once.
+func TestMutatingCallsAreMadeOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
 		made := map[string]int{}

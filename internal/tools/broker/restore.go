@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// restore replaces privacy tokens by their values, for tools that may receive them.
+// restore replaces privacy tokens with their values, for tools that may receive them.
 func restore(h Hooks) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {

@@ -11,9 +11,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// boundedSchema validates values against an untrusted schema, in at most maxSteps steps: with references
-// a short schema, and with nested lists a short value, can take practically unlimited time, and the
-// library does not take a context.
+// boundedSchema validates values against an untrusted schema in at most maxSteps steps. Without that limit,
+// a short schema with references or a short value of nested lists can take practically unlimited time. The
+// library does not accept a context.
 type boundedSchema struct {
 	schema *jsonschema.Schema
 
@@ -25,8 +25,8 @@ const maxSteps = 300_000
 
 var errSteps = errors.New("too many steps")
 
-// newBoundedSchema adds a step counter to each schema that s reaches. It hooks into format validation,
-// which the library does before it follows any reference.
+// newBoundedSchema adds a step counter to s and each schema that it refers to. It uses the format
+// validation, which the library does before it follows any reference.
 func newBoundedSchema(s *jsonschema.Schema) *boundedSchema {
 	c := &boundedSchema{schema: s}
 	seen := map[*jsonschema.Schema]bool{}
@@ -73,7 +73,7 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	format.Validate = func(v any) error {
 		c.stepsLeft--
 		if list, ok := v.([]any); ok && s.UniqueItems {
-			c.stepsLeft -= len(list) * len(list) / 100 // all pairs are compared
+			c.stepsLeft -= len(list) * len(list) / 100 // the library compares all pairs
 		}
 		if c.stepsLeft < 0 {
 			return errSteps
@@ -86,8 +86,8 @@ func (c *boundedSchema) addCounter(s *jsonschema.Schema) {
 	s.Format = format
 }
 
-// validate returns the validation error of a value. A nil schema, and one that takes more than maxSteps,
-// accept any value.
+// validate returns the validation error of a value. A nil schema accepts every value, as does one that takes
+// more than maxSteps.
 func (c *boundedSchema) validate(v any) error {
 	if c == nil {
 		return nil

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -18,17 +19,17 @@ func upstream(cfg Config) handler {
 		if err == nil {
 			return Result{raw: &res}, nil
 		}
-		return Result{}, translate(ctx, c, err)
+		return Result{}, upstreamError(ctx, c, err)
 	}
 }
 
-var codes = map[tools.Reason]string{
+var reasonCodes = map[tools.Reason]string{
 	tools.Down: errcode.Unavailable, tools.Lost: errcode.Unavailable, tools.Timeout: errcode.Timeout,
 	tools.TooLarge: errcode.ResultTooLarge,
 	tools.Drifted:  errcode.ToolChanged, tools.Refused: errcode.ToolFailed, tools.Protocol: errcode.Unavailable,
 }
 
-func translate(ctx context.Context, c Call, err error) error {
+func upstreamError(ctx context.Context, c Call, err error) error {
 	u, ok := errors.AsType[*tools.UpstreamError](err)
 	if !ok {
 		if ctx.Err() != nil {
@@ -36,14 +37,11 @@ func translate(ctx context.Context, c Call, err error) error {
 		}
 		return err
 	}
-	e := fail(c, codes[u.Reason], "%v", u.Err)
+	e := fail(c, cmp.Or(reasonCodes[u.Reason], errcode.Unavailable), "%v", u.Err)
 	e.Sent = u.Sent
-	if e.Code == "" {
-		e.Code = errcode.Unavailable
-	}
 	switch u.Reason {
 	case tools.Drifted:
-		e.Hint = "generate and approve the server's tools again"
+		e.Hint = "run codefleet tools generate, then codefleet tools approve"
 	case tools.Lost, tools.Timeout:
 		if c.def.Annotations.Mutates() {
 			e.Hint = "the call may have taken effect"

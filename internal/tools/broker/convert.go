@@ -16,9 +16,9 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// answer converts a tool's result for the program: to its validated structured value, or to its text,
-// decoded if that is a JSON object or list. Images, sounds and large values become files.
-func answer(cfg Config) layer {
+// convert converts a tool's result for the program: to its validated structured value, or else to its
+// text, which is decoded if it is a JSON object or list. Images, audio and large values become files.
+func convert(cfg Config) layer {
 	return func(next handler) handler {
 		return func(ctx context.Context, c Call) (Result, error) {
 			r, err := next(ctx, c)
@@ -44,18 +44,10 @@ func answer(cfg Config) layer {
 	}
 }
 
-// markSent marks an error as one that occurred after the call was made.
-func markSent(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		e.Sent = true
-	}
-	return err
-}
-
 // maxErrorText bounds a tool's error message, in bytes.
 const maxErrorText = 4000
 
-// toolError returns the error that the tool returned. Its message may contain secrets, like any result.
+// toolError converts a tool's error result. Like any result, its message may contain private values.
 func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 	var parts []string
 	for _, b := range res.Content {
@@ -70,9 +62,7 @@ func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error 
 			message = "the tool failed; its message could not be tokenised"
 		}
 	}
-	e := fail(c, errcode.ToolFailed, "%s", text.Printable(message))
-	e.Sent = true
-	return e
+	return markSent(fail(c, errcode.ToolFailed, "%s", text.Printable(message)))
 }
 
 func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
@@ -108,7 +98,7 @@ func value(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, 
 }
 
 func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
-	if s := cfg.Schemas.of(c.def).output; s != nil {
+	if s := cfg.Schemas.get(c.def).output; s != nil {
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
 		if err == nil {
 			err = s.validate(doc)
@@ -132,13 +122,13 @@ func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) 
 	return v, nil
 }
 
-// content converts one block. A text stays a string unless it is a JSON object or list: one that looks
-// like a number stays a string, so that the type of a tool's result does not depend on its value.
+// content converts one block. Text stays a string unless it is a JSON object or list. In particular, text
+// that looks like a number stays a string, so that the type of a tool's result does not depend on its value.
 func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:
 		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, b.Data)
-	case b.Type == "link":
+	case b.Type == "resource_link":
 		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
 	}
 	trimmed := strings.TrimSpace(b.Text)
@@ -159,7 +149,7 @@ type spiller struct {
 func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []byte) (json.RawMessage, error) {
 	c := s.call
 	if s.cfg.Hooks.Spill == nil {
-		return nil, fail(c, errcode.ResultTooLarge, "the result has %d bytes of %s, and this task cannot store files",
+		return nil, fail(c, errcode.ResultTooLarge, "the result is %d bytes of %s, and this task cannot store files",
 			len(data), mediaType)
 	}
 	name := fmt.Sprintf("%s-%s-%s-%d-%s",
@@ -172,7 +162,7 @@ func (s *spiller) spill(ctx context.Context, suffix, mediaType string, data []by
 	return json.Marshal(map[string]any{"path": path, "media_type": mediaType, "bytes": len(data)})
 }
 
-// fileNamePart returns a part of a file name for an untrusted name.
+// fileNamePart returns an untrusted name in a form that is safe in a file name.
 func fileNamePart(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9' {
