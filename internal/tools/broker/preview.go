@@ -46,7 +46,7 @@ func previewValue(v any, depth int) any {
 		return json.RawMessage(truncateNumber(v.String()))
 	case []any:
 		if depth == 0 {
-			return fmt.Sprintf("(list with %d items)", len(v))
+			return fmt.Sprintf("(list of length %d)", len(v))
 		}
 		out := make([]any, 0, min(len(v), previewItems+1))
 		for _, item := range v[:min(len(v), previewItems)] {
@@ -58,7 +58,7 @@ func previewValue(v any, depth int) any {
 		return out
 	case map[string]any:
 		if depth == 0 {
-			return fmt.Sprintf("(object with %d fields)", len(v))
+			return fmt.Sprintf("(object of size %d)", len(v))
 		}
 		out := make(map[string]any, min(len(v), previewItems+1))
 		for i, name := range slices.Sorted(maps.Keys(v)) {

@@ -20,7 +20,7 @@ func TestPreview(t *testing.T) {
 		fmt.Sprintf(`{"text":%q}`, long): fmt.Sprintf(`{"text":"%s… (2000 bytes)"}`,
 			strings.Repeat("ä", 200)),
 		`[` + strings.Repeat(`1,`, 29) + `1]`:         `[` + strings.Repeat(`1,`, 20) + `"(10 more)"]`,
-		`{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}`: `{"a":{"a":{"a":{"a":{"a":{"a":"(object with 1 fields)"}}}}}}`,
+		`{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}`: `{"a":{"a":{"a":{"a":{"a":{"a":"(object of size 1)"}}}}}}`,
 		`{"n":` + strings.Repeat("1", 1000) + `}`:     `{"n":"` + strings.Repeat("1", 40) + `… (1000 digits)"}`,
 		`nonsense`: `"(8 bytes of invalid JSON)"`,
 		`{"` + strings.Repeat("k", 1000) + `":"` + `"}`: `{"` + strings.Repeat("k", 400) + `… (1000 bytes)":""}`,

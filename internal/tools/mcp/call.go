@@ -24,7 +24,7 @@ type mcpSession struct {
 	proc   *process // nil unless the server is a command
 	cancel context.CancelFunc
 	once   sync.Once
-	used   atomic.Bool // it has responded to a call
+	used   atomic.Bool // the server has responded to a call
 
 	token    atomic.Int64
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
@@ -35,7 +35,7 @@ type mcpSession struct {
 	listedAt time.Time
 }
 
-// listTTL is how long a list of tools is used if the server does not announce a change.
+// listTTL is how long a list of tools stays valid if the server does not announce a change.
 const listTTL = 5 * time.Minute
 
 var errIdle = errors.New("no response and no progress")
@@ -74,8 +74,8 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	return convert(r, res)
 }
 
-// watchProgress passes the progress notifications of a token to report until stop is called. No call of
-// report outlasts stop.
+// watchProgress passes a token's progress notifications to report until stop is called. When stop returns,
+// report is not running.
 func (s *mcpSession) watchProgress(token int64, report func(*sdk.ProgressNotificationParams)) (stop func()) {
 	var mu sync.Mutex
 	stopped := false
@@ -106,8 +106,8 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection if it was lost or a response exceeded the limit; a
-// time-out, a cancelled context or a refusal keeps it.
+// classify converts an error of the SDK. It drops the connection if that was lost or if a response exceeded
+// the limit. It keeps the connection after a time-out, a cancelled context or an error response.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools.Request, err error) error {
 	out := &tools.UpstreamError{Server: u.Name, Tool: r.Tool, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
@@ -126,7 +126,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools
 			maxMessage)))
 		c.markUsed(s)
 	case errors.Is(err, errTooLarge):
-		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response is over %d bytes", u.Limits.MaxResultBytes)
+		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response exceeds %d bytes", u.Limits.MaxResultBytes)
 		c.drop(s)
 	default:
 		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s",
@@ -137,20 +137,18 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools
 }
 
 // transportCode reports whether a code means that the SDK's connection, not the server, rejected the
-// request: because it is closing, for example.
+// request, for example because it is closing.
 func transportCode(code int64) bool { return code <= -32001 && code >= -32006 }
 
-// maxMessage bounds a message of a server, in bytes.
+// maxMessage is the maximum size of an error or progress message, in bytes.
 const maxMessage = 2000
 
-// endReason returns why the connection ended. The exit of a process explains more than its stream.
+// endReason returns why the connection ended. A process's exit explains more than the end of its stream.
 func (s *mcpSession) endReason(err error) string {
 	if s.proc != nil {
-		timer := time.NewTimer(200 * time.Millisecond) // the stream ends shortly before the process
-		defer timer.Stop()
 		select {
 		case <-s.proc.done:
-		case <-timer.C:
+		case <-time.After(200 * time.Millisecond): // the stream ends shortly before the process
 		}
 		if exit := s.proc.exit(); exit != nil {
 			return exit.Error()
@@ -172,7 +170,7 @@ func (s *mcpSession) close() {
 	})
 }
 
-// verifyDefinition checks that the server lists the definition that the caller relies on.
+// verifyDefinition checks that the server lists the definition that the caller expects.
 func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) error {
 	if r.Hash == "" {
 		return nil
@@ -181,14 +179,14 @@ func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) erro
 		return withTool(err, r.Tool)
 	}
 	s.mu.Lock()
-	now, there := s.listed[r.Tool]
+	current, listed := s.listed[r.Tool]
 	s.mu.Unlock()
-	if there && now.Hash() == r.Hash {
+	if listed && current.Hash() == r.Hash {
 		return nil
 	}
 	out := &tools.UpstreamError{Server: s.up.Name, Tool: r.Tool, Reason: tools.Drifted}
-	if there {
-		out.Current, out.Err = &now, errors.New("the server has changed the tool's definition")
+	if listed {
+		out.Current, out.Err = &current, errors.New("the server has changed the tool's definition")
 	} else {
 		out.Err = errors.New("the server no longer has this tool")
 	}
@@ -266,19 +264,19 @@ func definition(t *sdk.Tool) (tools.Definition, error) {
 }
 
 func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
-	bad := func(err error) (tools.Result, error) {
+	invalid := func(err error) (tools.Result, error) {
 		return tools.Result{}, &tools.UpstreamError{
 			Server: r.Server, Tool: r.Tool, Reason: tools.Protocol, Sent: true, Err: err,
 		}
 	}
 	if res.NeedsInput() {
-		return bad(errors.New("the tool asks for user input, which a program cannot provide"))
+		return invalid(errors.New("the tool asks for user input, which a program cannot provide"))
 	}
 	out := tools.Result{IsError: res.IsError}
 	if res.StructuredContent != nil {
 		data, err := json.Marshal(res.StructuredContent)
 		if err != nil {
-			return bad(err)
+			return invalid(err)
 		}
 		out.Structured = data
 	}
@@ -297,7 +295,7 @@ func block(c sdk.Content) tools.Content {
 	case *sdk.AudioContent:
 		return tools.Content{Type: "audio", Data: c.Data, MediaType: c.MIMEType}
 	case *sdk.ResourceLink:
-		return tools.Content{Type: "link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}
+		return tools.Content{Type: "resource_link", URI: c.URI, Text: c.Name, MediaType: c.MIMEType}
 	case *sdk.EmbeddedResource:
 		if c.Resource != nil {
 			return tools.Content{

@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// A server that cannot start is down, with the reason and the time of the next attempt, which comes later
-// each time. Once it starts it is up, without failures.
+// A server that cannot start is down. Its health has the reason and the time of the next attempt, and the
+// pauses between attempts grow. Once the server starts, it is up, without failures.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	server := hostileServer(t, "not-yet")
@@ -32,13 +32,13 @@ func TestHealth(t *testing.T) {
 	}
 	for failures := 1; failures <= 2; failures++ {
 		began := time.Now()
-		if _, err := ask(t, m, "echo", `{}`); reason(t, err) != tools.Down {
+		if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Down {
 			t.Fatalf("call %d: %v", failures, err)
 		}
 		h := m.Health()[0]
 		wait := pause << (failures - 1)
 		if h.RetryAt.Before(began.Add(wait)) || h.RetryAt.After(time.Now().Add(wait)) {
-			t.Errorf("after %d failures the next attempt is %s after the last one began, want %s after its end",
+			t.Errorf("after %d failures, the next attempt is %s after the last one began, want %s after it ended",
 				failures, h.RetryAt.Sub(began), wait)
 		}
 		if !strings.Contains(h.LastError, "exit status 3") {
@@ -52,15 +52,15 @@ func TestHealth(t *testing.T) {
 	if err := os.WriteFile(server.Env["HOSTILE_MARK"], nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(t, m, "echo", `{}`); err != nil { // waits for the next attempt
-		t.Fatalf("a call of the mended server: %v", err)
+	if _, err := callHostile(t, m, "echo", `{}`); err != nil { // waits for the next attempt
+		t.Fatalf("call of the repaired server: %v", err)
 	}
 	up := m.Health()[0]
 	if up.Version == "" {
-		t.Error("the version is not known")
+		t.Error("Health has no version")
 	}
 	up.Version = ""
 	if diff := cmp.Diff(mcp.Health{Server: "hostile", State: "up", Connections: 1}, up); diff != "" {
-		t.Errorf("Health() once it is mended (-want +got):\n%s", diff)
+		t.Errorf("Health() of the repaired server (-want +got):\n%s", diff)
 	}
 }

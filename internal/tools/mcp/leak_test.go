@@ -17,12 +17,12 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// An HTTP server restarts and no longer knows the session: the error says that the call may have taken
-// effect, without the secret id of the session. The next call uses the new server.
+// An HTTP server restarts and no longer knows the session. The error says that the call may have taken
+// effect, without the session's secret ID. The next call uses the new server.
 func TestForgottenSession(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int64
-	begin := func() http.Handler {
+	newHandler := func() http.Handler {
 		server := sdk.NewServer(&sdk.Implementation{Name: "web"}, nil)
 		sdk.AddTool(server, &sdk.Tool{Name: "hello"}, func(
 			context.Context, *sdk.CallToolRequest, struct{},
@@ -32,14 +32,14 @@ func TestForgottenSession(t *testing.T) {
 		})
 		return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
 	}
-	var now atomic.Pointer[http.Handler]
+	var current atomic.Pointer[http.Handler]
 	restart := func() {
-		h := begin()
-		now.Store(&h)
+		h := newHandler()
+		current.Store(&h)
 	}
 	restart()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		(*now.Load()).ServeHTTP(w, r)
+		(*current.Load()).ServeHTTP(w, r)
 	}))
 	defer web.Close()
 	m, out := manager(t, mcp.Server{Name: "web", URL: web.URL})
@@ -69,8 +69,9 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
-// No error, log line or health status contains a secret of the server's settings, whoever wrote it.
-func TestSecretsOfTheSettingsStayInside(t *testing.T) {
+// No error, log line or health status contains a secret from the server's settings, even if the server wrote
+// the text.
+func TestSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -82,27 +83,27 @@ func TestSecretsOfTheSettingsStayInside(t *testing.T) {
 	}))
 	defer echo.Close()
 	headers := map[string]string{"Authorization": "Bearer s3cr3t-header", "X-Team": "s3cr3t-team"}
-	said := hostileServer(t, "secret")
-	said.Env["API_TOKEN"] = "s3cr3t-env"
-	said.Args = []string{"--key", "s3cr3t-arg"}
+	process := hostileServer(t, "secret")
+	process.Env["API_TOKEN"] = "s3cr3t-env"
+	process.Args = []string{"--key", "s3cr3t-arg"}
 	for name, s := range map[string]mcp.Server{
-		"nobody there": {URL: "http://u:s3cr3t-password@127.0.0.1:1/mcp?api_key=s3cr3t-query", Headers: headers},
+		"unreachable": {URL: "http://u:s3cr3t-password@127.0.0.1:1/mcp?api_key=s3cr3t-query", Headers: headers},
 		"not resolved": {
 			URL:     "http://s3cr3t-user@no-such-host.invalid/s3cr3t-path?s3cr3t-name=1#s3cr3t-fragment",
 			Headers: headers,
 		},
 		"refused":        {URL: echo.URL + "/refuses?api_key=s3cr3t-query", Headers: headers},
-		"standard error": said,
+		"standard error": process,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Name = "hostile"
 			m, out := manager(t, s)
-			_, err := ask(t, m, "echo", `{}`)
+			_, err := callHostile(t, m, "echo", `{}`)
 			if err == nil {
-				_, err = ask(t, m, "betray", `{}`)
+				_, err = callHostile(t, m, "betray", `{}`)
 			}
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("both calls succeeded, want an error")
 			}
 			t.Log(err)
 			health := fmt.Sprintf("%+v", m.Health())
@@ -111,7 +112,7 @@ func TestSecretsOfTheSettingsStayInside(t *testing.T) {
 				"the error": err.Error(), "the log": out.String(), "the health": health,
 			} {
 				if strings.Contains(text, "s3cr3t") {
-					t.Errorf("%s has a secret: %s", where, text)
+					t.Errorf("%s contains a secret: %s", where, text)
 				}
 			}
 		})

@@ -1,7 +1,7 @@
 // Package mcp manages the connections to upstream MCP servers: processes (on standard input and output),
 // streamable HTTP, and servers in this process. It connects when a call needs it, reconnects with
-// back-off, and limits concurrency, time and size. All that a server sends is untrusted. Which calls are
-// allowed and how results reach the program is decided in package broker. The key type is Manager.
+// back-off, and limits concurrency, time and size. Everything that a server sends is untrusted. Package
+// broker decides which calls are allowed and how results reach the program. The key type is Manager.
 //
 // The SDK decodes numbers in structured results as 64-bit floats: integers beyond 2^53 lose their last
 // digits, as in JavaScript.
@@ -25,13 +25,13 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Scope is who shares a connection to a server.
+// Scope says which callers share a connection to a server.
 type Scope string
 
-// The scopes. Many servers keep state of their callers in the connection: a browser's page, a database's
-// transaction, a memory. Of a Shared one, each tenant sees what the others did.
+// The scopes. Many servers keep state for their callers in the connection: a browser page, a database
+// transaction, a memory. In a Shared connection, each tenant sees what the others did.
 const (
-	Shared     Scope = "shared" // one connection for the fleet's tenants
+	Shared     Scope = "shared" // one connection for all tenants of the fleet
 	PerTenant  Scope = "tenant" // the default
 	PerSession Scope = "session"
 )
@@ -43,25 +43,25 @@ type Server struct {
 	Command string
 	Args    []string
 	Env     map[string]string // besides PATH, HOME and LANG; nothing else is inherited
-	Dir     string            // working directory; empty: that of this process
-	User    string            // to run the process as, which only root can; empty: the current user
+	Dir     string            // working directory; the default is this process's
+	User    string            // the process runs as this user, which requires root; the default is the current user
 
 	URL     string
 	Headers map[string]string
 
 	InProcess *sdk.Server
 
-	Scope  Scope // empty: PerTenant
+	Scope  Scope // the default is PerTenant
 	Limits Limits
 }
 
-// Limits bounds the use of one server.
+// Limits bounds the use of one server. A zero field means the default.
 type Limits struct {
-	Concurrency    int           // calls at a time, over all connections; 0: 8
-	ConnectTimeout time.Duration // 0: 30 s
-	CallTimeout    time.Duration // without a response or progress; 0: 60 s
-	MaxResultBytes int           // of one message; 0: 8 MiB
-	IdleTimeout    time.Duration // until an idle connection that is not Shared is closed; 0: 10 min
+	Concurrency    int           // calls at a time over all connections, default 8
+	ConnectTimeout time.Duration // default 30 s
+	CallTimeout    time.Duration // time without a response or progress, default 60 s
+	MaxResultBytes int           // size of one message, default 8 MiB
+	IdleTimeout    time.Duration // when to close an idle connection that is not Shared, default 10 min
 }
 
 func (l Limits) withDefaults() Limits {
@@ -76,15 +76,15 @@ func (l Limits) withDefaults() Limits {
 
 // Options configures a Manager.
 type Options struct {
-	Log     *slog.Logger // nil: slog.Default
+	Log     *slog.Logger // the default is slog.Default
 	Backoff Backoff
 	// OnOutput receives the lines that a server writes to standard error, and those on standard output
-	// that are not messages; nil: they are logged.
+	// that are not messages. If it is nil, they are logged.
 	OnOutput func(server, line string)
 }
 
 // Backoff is the pause after a failed attempt to connect: Min, doubled each time, up to Max.
-type Backoff struct{ Min, Max time.Duration } // 0: 200 ms, 30 s
+type Backoff struct{ Min, Max time.Duration } // the defaults are 200 ms and 30 s
 
 // Manager holds the connections. It is safe for concurrent use.
 type Manager struct {
@@ -100,12 +100,9 @@ type Manager struct {
 
 // NewManager checks the configuration, without connecting, and returns all problems at once.
 func NewManager(servers []Server, opts Options) (*Manager, error) {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
-	m := &Manager{log: opts.Log, backoff: opts.Backoff, onOutput: opts.OnOutput, servers: map[string]*upstream{}}
-	m.backoff.Min = cmp.Or(m.backoff.Min, 200*time.Millisecond)
-	m.backoff.Max = cmp.Or(m.backoff.Max, 30*time.Second)
+	m := &Manager{log: cmp.Or(opts.Log, slog.Default()), onOutput: opts.OnOutput, servers: map[string]*upstream{}}
+	m.backoff.Min = cmp.Or(opts.Backoff.Min, 200*time.Millisecond)
+	m.backoff.Max = cmp.Or(opts.Backoff.Max, 30*time.Second)
 	var problems []error
 	var asRoot []string
 	for _, s := range servers {
@@ -132,22 +129,22 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 }
 
 func (s Server) check() error {
-	ways := 0
+	transports := 0
 	for _, has := range []bool{s.Command != "", s.URL != "", s.InProcess != nil} {
 		if has {
-			ways++
+			transports++
 		}
 	}
 	switch {
 	case s.Name == "":
 		return errors.New("the name is missing")
-	case ways != 1:
-		return errors.New("either a command or a url is required")
+	case transports != 1:
+		return errors.New("exactly one of command and url is required")
 	case s.Scope != Shared && s.Scope != PerTenant && s.Scope != PerSession:
-		return fmt.Errorf("scope %q is not one of shared, tenant and session", s.Scope)
+		return fmt.Errorf("unknown scope %q; want shared, tenant or session", s.Scope)
 	case s.Limits.Concurrency < 0 || s.Limits.MaxResultBytes < 0 ||
 		s.Limits.CallTimeout < 0 || s.Limits.ConnectTimeout < 0:
-		return errors.New("a limit is negative")
+		return errors.New("limits must not be negative")
 	}
 	if s.URL != "" {
 		if u, err := url.Parse(s.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -160,9 +157,9 @@ func (s Server) check() error {
 // Servers returns the sorted names of the configured servers.
 func (m *Manager) Servers() []string { return slices.Sorted(maps.Keys(m.servers)) }
 
-// Call makes one call and returns the tool's result, which may be an error of the tool. Any other error is
-// the cause of ctx or an *tools.UpstreamError. Cancelling ctx cancels the call on the server. Call repeats
-// the call once if it is Repeatable and the connection was lost.
+// Call makes one call and returns the tool's result, which may be an error of the tool. The returned error is
+// a *tools.UnknownError for an unknown server, a *tools.UpstreamError, or the cause of ctx. Cancelling ctx
+// cancels the call on the server. Call repeats the call once if it is Repeatable and the connection was lost.
 func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	u, err := m.upstream(r.Server)
 	if err != nil {
@@ -183,7 +180,7 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 	return res, u.redactor.redactUpstream(err)
 }
 
-// Definitions asks the server for its tools, and returns their definitions and its description of itself.
+// Definitions fetches the definitions of the server's tools and the server's description of itself.
 func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition,
 	about tools.About, err error,
 ) {
@@ -216,7 +213,7 @@ type Health struct {
 	Connections int       `json:"connections"`
 	InFlight    int       `json:"in_flight"`
 	Version     string    `json:"version,omitempty"`
-	Failures    int       `json:"failures"` // failed attempts in a row; the maximum of all connections
+	Failures    int       `json:"failures"` // consecutive failed attempts; the maximum over all connections
 	LastError   string    `json:"last_error,omitempty"`
 	RetryAt     time.Time `json:"retry_at,omitzero"`
 }
@@ -241,7 +238,7 @@ func (m *Manager) Close() {
 	m.goroutines.Wait()
 }
 
-// start runs f in a goroutine that Close waits for. It returns false after Close.
+// start runs f in a goroutine that Close waits for. After Close it returns false and does not run f.
 func (m *Manager) start(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

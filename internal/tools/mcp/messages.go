@@ -18,16 +18,16 @@ const (
 	codeNotJSON  = -32098 // the response is not valid JSON
 )
 
-// messageReader reads the messages of a server, one per line, and filters what would end the connection.
-// A line that is not JSON goes to onInvalid: many servers print to the wrong stream. A response that is
-// too large or not valid JSON (it may contain NaN) is replaced by an error response to the same request,
-// so that only one call fails, at once and without using memory.
+// messageReader reads a server's messages, one per line, and filters those that would end the connection. A
+// line that is not JSON goes to onInvalid, because many servers print to the wrong stream. A response that
+// is too large or not valid JSON (it may contain NaN) is replaced with an error response to the same
+// request, so that only one call fails, at once and without using memory.
 type messageReader struct {
 	source    io.ReadCloser
 	in        *bufio.Reader
-	limit     int
+	limit     int // bytes per message
 	onInvalid func(line string)
-	unread    []byte // not yet read
+	unread    []byte // the rest of the current message
 }
 
 func newMessageReader(source io.ReadCloser, limit int, onInvalid func(string)) *messageReader {
@@ -67,13 +67,13 @@ func (l *messageReader) nextMessage() ([]byte, error) {
 	}
 	l.onInvalid(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
 	if id := responseID(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
-		return errorResponse(id, codeNotJSON, "the answer is not valid JSON: "+notJSON(trimmed)), nil
+		return errorResponse(id, codeNotJSON, "the response is not valid JSON: "+syntaxError(trimmed)), nil
 	}
 	return nil, nil
 }
 
-// notJSON describes the syntax error of a line, with its surroundings.
-func notJSON(line []byte) string {
+// syntaxError describes the JSON syntax error in a line, with the text around it.
+func syntaxError(line []byte) string {
 	var v json.RawMessage
 	err := json.Unmarshal(line, &v)
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -86,7 +86,8 @@ func notJSON(line []byte) string {
 
 const tailBytes = 256
 
-// readLine reads one line. Of a line over the limit it returns the beginning, and the last bytes as tail.
+// readLine reads one line. If the line exceeds the limit, it returns only its beginning, and its last bytes
+// as tail. size is the size of the whole line.
 func (l *messageReader) readLine() (line, tail []byte, size int, err error) {
 	for {
 		part, err := l.in.ReadSlice('\n')
@@ -115,14 +116,14 @@ func (l *messageReader) readLine() (line, tail []byte, size int, err error) {
 	}
 }
 
-// The id of a response stands before the result or at the end.
+// A response has its id before the result or at the end.
 var (
 	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?` +
 		`"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*,\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?:result|error)"`)
 	idLast = regexp.MustCompile(`,\s*"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 )
 
-// responseID finds the id of a response in its first or last bytes. It returns nil if there is none.
+// responseID finds a response's id in its first or last bytes. It returns nil if there is none.
 func responseID(line, tail []byte) []byte {
 	id := idFirst.FindSubmatch(line[:min(len(line), 1024)])
 	if id == nil {
@@ -134,17 +135,15 @@ func responseID(line, tail []byte) []byte {
 	return id[1]
 }
 
-// errorResponse returns an error response.
 func errorResponse(id []byte, code int, message string) []byte {
-	text, _ := json.Marshal(message) // a string has a JSON form
+	text, _ := json.Marshal(message) // never fails for a string
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
 }
 
 func (l *messageReader) replaceOversized(line, tail []byte, size int) ([]byte, error) {
 	id := responseID(line, tail)
 	if id == nil {
-		return nil, fmt.Errorf("a message of %d bytes exceeds the limit of %d and has no id of a response", size,
-			l.limit)
+		return nil, fmt.Errorf("a message without a response id is %d bytes; the limit is %d", size, l.limit)
 	}
-	return errorResponse(id, codeTooLarge, fmt.Sprintf("the answer has %d bytes; the limit is %d", size, l.limit)), nil
+	return errorResponse(id, codeTooLarge, fmt.Sprintf("the response is %d bytes; the limit is %d", size, l.limit)), nil
 }

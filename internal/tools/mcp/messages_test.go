@@ -10,27 +10,27 @@ import (
 )
 
 func TestLines(t *testing.T) {
-	const most = 100
+	const limit = 100
 	long := strings.Repeat("x", 200000)
-	for _, test := range []struct{ in, want, odd string }{
+	for _, test := range []struct{ in, want, invalid string }{
 		{`{"a":1}` + "\n" + `{"b":2}`, `{"a":1}` + "\n" + `{"b":2}` + "\n", ""},
 		{"\n\nhello\n{\"a\":1}\n{oops\n", "{\"a\":1}\n", "hello,{oops"},
 		{
 			`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n{}\n",
 			`{"jsonrpc":"2.0","id":5,"error":{"code":-32099,` +
-				`"message":"the answer has 200043 bytes; the limit is 100"}}` + "\n{}\n",
+				`"message":"the response is 200043 bytes; the limit is 100"}}` + "\n{}\n",
 			"",
 		},
 		{
 			`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n{}\n",
 			`{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,` +
-				`"message":"the answer has 200047 bytes; the limit is 100"}}` + "\n{}\n",
+				`"message":"the response is 200047 bytes; the limit is 100"}}` + "\n{}\n",
 			"",
 		},
 		{
 			`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}` + "\n",
 			`{"jsonrpc":"2.0","id":6,"error":{"code":-32098,` +
-				`"message":"the answer is not valid JSON: invalid character 'N'` +
+				`"message":"the response is not valid JSON: invalid character 'N'` +
 				` looking for beginning of value, near id\":6,\"result\":{\"x\":NaN}}"}}` + "\n",
 			`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}`,
 		},
@@ -40,21 +40,21 @@ func TestLines(t *testing.T) {
 		},
 		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n{}\n", "{}\n", `{"result":NaN,"id":"00<U+0001>"}`},
 	} {
-		var odd []string
-		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), most,
-			func(line string) { odd = append(odd, line) })
+		var invalid []string
+		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), limit,
+			func(line string) { invalid = append(invalid, line) })
 		got, err := io.ReadAll(l)
-		if err != nil || string(got) != test.want || strings.Join(odd, ",") != test.odd {
-			t.Errorf("%.40q: %.200q, %v, odd %q, want %q", test.in, got, err, odd, test.want)
+		if err != nil || string(got) != test.want || strings.Join(invalid, ",") != test.invalid {
+			t.Errorf("%.40q: %.200q, %v, invalid %q, want %q", test.in, got, err, invalid, test.want)
 		}
 	}
-	l := newMessageReader(io.NopCloser(strings.NewReader(`{"x":"`+long+`","id":"}`+"\n")), most, func(string) {})
+	l := newMessageReader(io.NopCloser(strings.NewReader(`{"x":"`+long+`","id":"}`+"\n")), limit, func(string) {})
 	if got, err := io.ReadAll(l); err == nil {
-		t.Errorf("a long line that answers nothing: %.100q and no error", got)
+		t.Errorf("Read of a long line without an id = %.100q, want an error", got)
 	}
 }
 
-// Of any input, messageReader returns only lines of valid JSON within the limit.
+// Whatever the input, messageReader returns only lines of valid JSON within the limit.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":1}` + "\nx\n"))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":NaN}` + "\n"))
@@ -67,7 +67,7 @@ func FuzzLines(f *testing.F) {
 		lines := bufio.NewScanner(bytes.NewReader(out))
 		for lines.Scan() {
 			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 501 || !json.Valid(line) {
-				t.Errorf("passed on %q", line)
+				t.Errorf("Read returned the line %q", line)
 			}
 		}
 	})

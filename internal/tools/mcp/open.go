@@ -14,8 +14,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// open starts the process or reaches the server, and does the handshake. base is the context of the
-// connection, not of a call: it ends when the connection is closed.
+// open starts the process or connects to the server, and performs the handshake. base is the connection's
+// context, not a call's: it ends when the connection is closed.
 func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, error) {
 	ctx, cancel := context.WithCancel(base)
 	s := &mcpSession{up: u, cancel: cancel}
@@ -35,7 +35,7 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 		err = errors.Join(fmt.Errorf("no handshake within %s", u.Limits.ConnectTimeout), err)
 	}
 	if s.client != nil {
-		_ = s.client.Close() // err is the error that counts
+		_ = s.client.Close() // err says more
 	}
 	if s.proc != nil {
 		s.proc.stop()
@@ -75,7 +75,7 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 	}
 	s.proc = proc
 	in := newMessageReader(proc.stdout, u.Limits.MaxResultBytes, output(func(line string) {
-		log.WarnContext(ctx, "discarded output of a tool server that is not a message", "line", line)
+		log.WarnContext(ctx, "discarded non-message output of tool server", "line", line)
 	}))
 	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.Limits.MaxResultBytes + 1024}, nil
 }
@@ -108,7 +108,7 @@ func (u *upstream) client(s *mcpSession) *sdk.Client {
 func httpClient(s Server) *http.Client {
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		panic("mcp: a checked url does not parse") // check has parsed it
+		panic("mcp: a checked URL does not parse: " + err.Error()) // check has parsed it
 	}
 	base := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: s.Limits.Concurrency,
@@ -120,8 +120,8 @@ func httpClient(s Server) *http.Client {
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
-			case r.URL.Host != u.Host || r.URL.Scheme != u.Scheme: // from https to http, too
-				return errors.New("redirected to another host: if that is intended, configure its address")
+			case r.URL.Host != u.Host || r.URL.Scheme != u.Scheme:
+				return errors.New("redirected to another host or scheme: if that is intended, configure its address")
 			case len(via) > 3:
 				return errors.New("too many redirects")
 			}
@@ -146,13 +146,13 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(r)
 	if err == nil &&
-		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // its events are limited one by one
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // each event has its own limit
 		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}
 	}
 	return resp, err
 }
 
-var errTooLarge = errors.New("the answer is too large")
+var errTooLarge = errors.New("the response is too large")
 
 type limitedBody struct {
 	io.ReadCloser

@@ -22,13 +22,13 @@ func TestRedirects(t *testing.T) {
 			URL: "https://wiki.example/mcp", Headers: map[string]string{"Authorization": "Bearer k"},
 			Limits: Limits{MaxResultBytes: 100},
 		})
-		var asked []string
+		var requests []string
 		c.Transport.(*roundTripper).base = transportFunc(func(r *http.Request) *http.Response {
-			asked = append(asked, r.URL.String()+" "+r.Header.Get("Authorization"))
+			requests = append(requests, r.URL.String()+" "+r.Header.Get("Authorization"))
 			resp := &http.Response{
 				StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r,
 			}
-			if len(asked) == 1 {
+			if len(requests) == 1 {
 				resp.StatusCode = http.StatusTemporaryRedirect
 				resp.Header.Set("Location", to)
 			}
@@ -38,8 +38,8 @@ func TestRedirects(t *testing.T) {
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
-		if (err == nil) != followed || (len(asked) == 2) != followed {
-			t.Errorf("redirected to %s: %v, asked %q", to, err, asked)
+		if (err == nil) != followed || (len(requests) == 2) != followed {
+			t.Errorf("redirect to %s: %v, requests %q", to, err, requests)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// process is a started server, with its descendants in one process group.
+// process is a started server. It and its descendants form one process group.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -31,7 +31,7 @@ type process struct {
 // grace is how long a server may take to exit when its input ends, and again after SIGTERM.
 const grace = 2 * time.Second
 
-// startProcess starts the process; onStderr receives the lines of its standard error.
+// startProcess starts the server's process. onStderr receives the lines of its standard error.
 func startProcess(s Server, onStderr func(line string)) (*process, error) {
 	cmd := exec.Command(s.Command, s.Args...) //nolint:noctx // stop ends it gracefully
 	cmd.Dir = s.Dir
@@ -48,7 +48,7 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	stdout, write, err := os.Pipe() // ours, so that Wait does not close it under the reader
+	stdout, write, err := os.Pipe() // not StdoutPipe, which Wait closes while the reader may still use it
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 	if err != nil {
 		_ = stdout.Close()
 		if strings.Contains(s.Command, " ") && errors.Is(err, exec.ErrNotFound) {
-			err = fmt.Errorf("%w (command is the name of a program only: put its arguments into args)", err)
+			err = fmt.Errorf("%w (command must not contain arguments: put them in args)", err)
 		}
 		return nil, fmt.Errorf("start %s: %w", s.Command, err)
 	}
@@ -66,8 +66,8 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 	go func() { // ends with the process
 		defer close(p.done)
 		p.err = cmd.Wait()
-		stderr.flush()            // a last line without a line end
-		p.signal(syscall.SIGKILL) // descendants that are left, which may hold the pipe
+		stderr.flush()            // the last line may lack a newline
+		p.signal(syscall.SIGKILL) // remaining descendants may hold the pipe open
 	}()
 	return p, nil
 }
@@ -75,29 +75,29 @@ func startProcess(s Server, onStderr func(line string)) (*process, error) {
 // runAs sets the user of the process and returns the user's home directory.
 func runAs(cmd *exec.Cmd, name string) (home string, err error) {
 	if name == "" {
-		if me, err := user.Current(); err == nil {
-			return me.HomeDir, nil
+		if current, err := user.Current(); err == nil {
+			return current.HomeDir, nil
 		}
 		return "/", nil
 	}
 	if os.Geteuid() != 0 {
 		return "", fmt.Errorf("run as %s: requires root", name)
 	}
-	who, err := user.Lookup(name)
+	account, err := user.Lookup(name)
 	if err != nil {
 		return "", err
 	}
-	uid, errUID := strconv.ParseUint(who.Uid, 10, 32)
-	gid, errGID := strconv.ParseUint(who.Gid, 10, 32)
+	uid, errUID := strconv.ParseUint(account.Uid, 10, 32)
+	gid, errGID := strconv.ParseUint(account.Gid, 10, 32)
 	if err := errors.Join(errUID, errGID); err != nil {
 		return "", err
 	}
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: []uint32{}}
-	return who.HomeDir, nil
+	return account.HomeDir, nil
 }
 
-// environment returns the environment of the process: the minimum and what is configured. It inherits
-// nothing, because the environment of this process may contain the fleet's secrets.
+// environment returns the process's environment: PATH, HOME, LANG and the configured variables. It inherits
+// nothing, because this process's environment may contain the fleet's secrets.
 func environment(s Server, home string) []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
 	for k, v := range s.Env {
@@ -116,20 +116,18 @@ func (p *process) stop() {
 	p.once.Do(func() {
 		_ = p.stdin.Close()
 		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			timer := time.NewTimer(grace)
 			select {
 			case <-p.done:
-			case <-timer.C:
+			case <-time.After(grace):
 				p.signal(s)
 			}
-			timer.Stop()
 		}
 		<-p.done
 		_ = p.stdout.Close()
 	})
 }
 
-// exit returns how the process failed; nil while it runs and if it succeeded.
+// exit returns the error of a process that failed, or nil if it still runs or succeeded.
 func (p *process) exit() error {
 	select {
 	case <-p.done:
@@ -141,17 +139,17 @@ func (p *process) exit() error {
 	return nil
 }
 
-// lineLog emits the lines that a server writes to standard error, limited in length and rate.
+// lineLog emits the lines that a server writes to standard error. It limits their length and rate.
 type lineLog struct {
 	emit    func(line string)
 	buf     []byte
-	window  time.Time
-	written int
+	window  time.Time // start of the current minute
+	written int       // lines in that minute
 }
 
 const (
 	maxLine  = 2000 // bytes
-	maxLines = 600  // a minute
+	maxLines = 600  // per minute
 )
 
 func (w *lineLog) Write(p []byte) (int, error) {

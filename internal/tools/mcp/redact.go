@@ -15,28 +15,28 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// A redactor removes the secrets in a server's settings from texts: errors are passed to programs, and the
-// server's output is logged. It does not apply to results of tools.
+// A redactor removes the secrets in a server's settings from texts that leave this package: errors, which
+// reach programs, and the server's output, which is logged. It is not used for tool results.
 type redactor struct{ secrets *strings.Replacer }
 
-// sessionID matches the secret id of an HTTP session in errors of the SDK.
+// sessionID matches the ID of an HTTP session, which is secret, in errors of the SDK.
 var sessionID = regexp.MustCompile(` \(session ID: [^)]*\)`)
 
 // redact returns the text without secrets.
-func (v redactor) redact(text string) string {
-	return sessionID.ReplaceAllString(v.secrets.Replace(text), "")
+func (r redactor) redact(text string) string {
+	return sessionID.ReplaceAllString(r.secrets.Replace(text), "")
 }
 
 const (
 	redacted  = "(hidden)"
-	minSecret = 8 // bytes; a shorter text occurs in too many words
+	minSecret = 8 // bytes; a shorter text occurs in too many other texts
 )
 
 func newRedactor(s Server) redactor {
-	hide := map[string]string{}
+	replacements := map[string]string{}
 	secret := func(text string) {
 		if len(text) >= minSecret {
-			hide[text] = redacted
+			replacements[text] = redacted
 		}
 	}
 	for _, text := range s.Headers {
@@ -54,27 +54,26 @@ func newRedactor(s Server) redactor {
 		if err != nil || u.Host == "" {
 			continue
 		}
-		place := u.Scheme + "://" + u.Host
 		for _, form := range []string{text, u.String(), u.Redacted(), withStars(u)} {
-			hide[form] = place
+			replacements[form] = u.Scheme + "://" + u.Host
 		}
 		for _, part := range secretsOf(u) {
 			secret(part)
 		}
 	}
 	var pairs []string
-	// The longest first: the replacer uses the first pair that matches.
+	// The longest text comes first, because the replacer uses the first pair that matches.
 	longestFirst := func(a, b string) int { return cmp.Or(len(b)-len(a), cmp.Compare(a, b)) }
-	for _, text := range slices.SortedFunc(maps.Keys(hide), longestFirst) {
-		pairs = append(pairs, text, hide[text])
+	for _, text := range slices.SortedFunc(maps.Keys(replacements), longestFirst) {
+		pairs = append(pairs, text, replacements[text])
 	}
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// withStars returns the address in the form of net/http's errors.
+// withStars returns the URL as net/http prints it in errors.
 func withStars(u *url.URL) string {
-	password, has := u.User.Password()
-	if !has {
+	password, ok := u.User.Password()
+	if !ok {
 		return u.String()
 	}
 	name := u.User.Username()
@@ -82,13 +81,13 @@ func withStars(u *url.URL) string {
 		1)
 }
 
-// secretsOf returns the parts of an address that may be secrets.
+// secretsOf returns the parts of a URL that may be secrets.
 func secretsOf(u *url.URL) []string {
 	parts := []string{u.RawQuery, u.RequestURI()}
 	if u.RequestURI() == u.Path {
-		parts = parts[:1] // a mere path occurs in many texts
+		parts = parts[:1] // a path without a query occurs in many texts
 	}
-	if password, has := u.User.Password(); has {
+	if password, ok := u.User.Password(); ok {
 		parts = append(parts, password, url.QueryEscape(password))
 	} else {
 		parts = append(parts, u.User.Username())
@@ -102,33 +101,33 @@ func secretsOf(u *url.URL) []string {
 }
 
 // redactUpstream redacts a *tools.UpstreamError in place.
-func (v redactor) redactUpstream(err error) error {
+func (r redactor) redactUpstream(err error) error {
 	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok && ue.Err != nil {
-		ue.Err = v.redactError(ue.Err)
+		ue.Err = r.redactError(ue.Err)
 	}
 	return err
 }
 
 // redactError returns err itself if it contains no secret.
-func (v redactor) redactError(err error) error {
+func (r redactor) redactError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if text := v.redact(err.Error()); text != err.Error() {
+	if text := r.redact(err.Error()); text != err.Error() {
 		return errors.New(text)
 	}
 	return err
 }
 
-// aboutOf returns the server's description of itself, from its response to initialize. It is redacted, as
-// the server knows secrets of its settings.
-func (v redactor) aboutOf(response *sdk.InitializeResult) tools.About {
+// aboutOf returns the server's description of itself, from its response to initialize. It is redacted,
+// because the server knows the secrets in its settings.
+func (r redactor) aboutOf(response *sdk.InitializeResult) tools.About {
 	if response == nil || response.ServerInfo == nil {
 		return tools.About{}
 	}
-	info, hide := response.ServerInfo, v.redact
+	info := response.ServerInfo
 	return tools.About{
-		Version: hide(info.Name + " " + info.Version), Title: hide(cmp.Or(info.Title, info.Name)),
-		Description: hide(info.Description), Instructions: hide(response.Instructions),
+		Version: r.redact(info.Name + " " + info.Version), Title: r.redact(cmp.Or(info.Title, info.Name)),
+		Description: r.redact(info.Description), Instructions: r.redact(response.Instructions),
 	}.Sanitize()
 }

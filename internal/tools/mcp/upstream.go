@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// upstream is one configured server with its connections, by scope key.
+// upstream is one configured server with its connections.
 type upstream struct {
 	Server
 	redactor redactor
@@ -20,19 +20,19 @@ type upstream struct {
 	slots    chan struct{}
 
 	mu    sync.Mutex
-	conns map[string]*conn
+	conns map[string]*conn // by scope key
 }
 
-// conn is a connection that is established again whenever a call needs it.
+// conn is a connection that is established, or re-established, when a call needs it.
 type conn struct {
 	up  *upstream
 	key string
 
 	// Guarded by up.mu.
 	session    *mcpSession   // nil while not connected
-	dialing    chan struct{} // closed when the current attempt ends; nil: there is none
-	cancelDial func()        // ends that attempt
-	err        error         // of the last attempt, or why the last connection ended
+	dialing    chan struct{} // closed when the current attempt ends; nil if there is none
+	cancelDial func()        // cancels the current attempt
+	err        error         // why the last attempt failed or the last connection ended
 	failures   int
 	retryAt    time.Time
 	inFlight   int
@@ -52,7 +52,7 @@ func (u *upstream) scopeKey(tenant, session string) string {
 	return ""
 }
 
-// connection returns the connection for the scope, established. The caller must release it.
+// connection returns the established connection for the scope, and its session. The caller must release it.
 func (u *upstream) connection(ctx context.Context, tenant, session string) (*conn, *mcpSession, error) {
 	key := u.scopeKey(tenant, session)
 	u.mu.Lock()
@@ -116,8 +116,9 @@ func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 	}
 }
 
-// startDial starts an attempt and returns the channel that is closed when it ends; nil after the manager
-// is closed. The attempt does not end with ctx: other calls may wait for it. up.mu is held.
+// startDial starts an attempt and returns a channel that is closed when the attempt ends, or nil if the
+// manager is closed. The attempt does not end with ctx, because other calls may wait for it. The caller
+// holds up.mu.
 func (c *conn) startDial(ctx context.Context) chan struct{} {
 	attempt := make(chan struct{})
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -132,7 +133,7 @@ func (c *conn) startDial(ctx context.Context) chan struct{} {
 	return attempt
 }
 
-// maxRetryWait is how long a call waits for the next attempt. If that is later, the call fails at once.
+// maxRetryWait is how long a call waits for the next attempt. If the attempt is later, the call fails at once.
 const maxRetryWait = time.Second
 
 func (c *conn) waitForRetry(ctx context.Context, d time.Duration, last error) error {
@@ -146,7 +147,7 @@ func (c *conn) down(err error) error {
 	return &tools.UpstreamError{Server: c.up.Name, Reason: tools.Down, Err: err}
 }
 
-// dial makes one attempt, and then waits until the session ends.
+// dial makes one attempt. If it succeeds, dial waits until the session ends.
 func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	log := c.up.manager.log.With("server", c.up.Name)
 	s, err := c.up.open(ctx, log)
@@ -156,15 +157,15 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	if err != nil {
 		c.scheduleRetry()
 	}
-	gone := c.up.conns[c.key] != c // closed meanwhile
+	closed := c.up.conns[c.key] != c // during the attempt
 	c.up.mu.Unlock()
 	close(attempt)
 	if err != nil {
-		log.WarnContext(ctx, "tool server not reachable", "error", err)
+		log.WarnContext(ctx, "connection to tool server failed", "error", err)
 		return
 	}
 	log.InfoContext(ctx, "tool server connected", "version", s.about.Version)
-	if gone {
+	if closed {
 		s.close()
 	}
 	ended := c.up.redactor.redactError(s.client.Wait())
@@ -183,7 +184,7 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 	log.InfoContext(ctx, "tool server disconnected", "reason", s.endReason(ended))
 }
 
-// scheduleRetry counts a failure and sets the time of the next attempt. up.mu is held.
+// scheduleRetry counts a failure and sets the time of the next attempt. The caller holds up.mu.
 func (c *conn) scheduleRetry() {
 	pause := c.up.manager.backoff.Min << min(c.failures, 20)
 	if pause > c.up.manager.backoff.Max || pause <= 0 {
@@ -196,7 +197,7 @@ func (c *conn) scheduleRetry() {
 	}
 }
 
-// drop closes the session; the next call makes a new one.
+// drop closes the session; the next call opens a new one.
 func (c *conn) drop(s *mcpSession) {
 	c.up.mu.Lock()
 	if c.session == s {
@@ -208,6 +209,7 @@ func (c *conn) drop(s *mcpSession) {
 	}
 }
 
+// markUsed records that the server responded to a call, which resets the failures.
 func (c *conn) markUsed(s *mcpSession) {
 	if s.used.Swap(true) {
 		return
@@ -248,7 +250,7 @@ func (c *conn) closeIdle() {
 
 func (u *upstream) closeAll() {
 	u.mu.Lock()
-	var out []*mcpSession
+	var sessions []*mcpSession
 	for _, c := range u.conns {
 		if c.cancelDial != nil {
 			c.cancelDial()
@@ -257,12 +259,12 @@ func (u *upstream) closeAll() {
 			c.idleTimer.Stop()
 		}
 		if c.session != nil {
-			out = append(out, c.session)
+			sessions = append(sessions, c.session)
 		}
 	}
 	clear(u.conns)
 	u.mu.Unlock()
-	for _, s := range out {
+	for _, s := range sessions {
 		s.close()
 	}
 }
