@@ -1,5 +1,5 @@
-// Package arith parses arithmetic with the precedence of Python, and evaluates it for the calculator tool. Its key type
-// is Grammar: how a user of the package spells operators and which names it knows.
+// Package arith parses arithmetic expressions with Python's operator precedence, and evaluates them for the
+// calculator tool. The key type is Grammar, which defines how operators are spelled and which names exist.
 package arith
 
 import (
@@ -18,7 +18,7 @@ type Kind int
 const (
 	Number Kind = iota
 	Name        // a constant
-	Call        // of a function; Args are its arguments
+	Call        // a function call with the arguments Args
 	Sign        // a sign before Args[0]
 	Binary      // an operator between Args[0] and Args[1]
 	Group       // Args[0] in parentheses
@@ -32,19 +32,19 @@ type Node struct {
 	Args []*Node
 }
 
-// Grammar is a dialect. Power is right-associative and binds tighter than a sign before it, then come Product and Sum.
-// An operator is a symbol or a word.
+// Grammar defines a dialect. Power is right-associative and binds tighter than a preceding sign; Product and
+// Sum bind less tightly, in this order. An operator is a symbol or a word.
 type Grammar struct {
 	Sum, Product, Power, Sign []string
 
 	Names      []string // constants and functions, in the order in which an error lists them
 	IsFunction func(name string) bool
 
-	Thousands  bool // numbers may have separators, as in 1,000
-	MaxNesting int  // of parentheses, powers and signs
+	Thousands  bool // numbers may have thousands separators, such as 1,000
+	MaxNesting int  // the maximum depth of parentheses, powers and signs
 }
 
-// Parse reads an expression. An error names the character, from 1, where the expression stops making sense.
+// Parse parses an expression. An error names the first unexpected character, counted from 1.
 func (g *Grammar) Parse(text string) (*Node, error) {
 	p := &parser{grammar: g, text: text}
 	n, err := p.sum()
@@ -69,7 +69,7 @@ func (p *parser) character() int { return utf8.RuneCountInString(p.text[:p.pos])
 
 var thousands = regexp.MustCompile(`^\d{1,3}(?:,\d{3})+(?:\.\d+)?`)
 
-// peek returns the next token without consuming it; "" at the end.
+// peek returns the next token without consuming it, or "" at the end.
 func (p *parser) peek() string {
 	rest := strings.TrimLeftFunc(p.text[p.pos:], unicode.IsSpace)
 	p.pos = len(p.text) - len(rest)
@@ -105,7 +105,8 @@ func (p *parser) peek() string {
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_' }
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
-// numberLength is the length of digits with at most one point, and an exponent with digits.
+// numberLength returns the length of the number at the start of s: digits with at most one point, and an
+// optional exponent.
 func numberLength(s string) int {
 	digits := func(i int) int {
 		for i < len(s) && isDigit(s[i]) {
@@ -129,7 +130,7 @@ func numberLength(s string) int {
 	return end
 }
 
-// accept consumes the next token if it is one of those given, and returns it; else "".
+// accept consumes and returns the next token if it is one of tokens. Otherwise it returns "".
 func (p *parser) accept(tokens ...string) string {
 	if t := p.peek(); t != "" && slices.Contains(tokens, t) {
 		p.pos += len(t)
@@ -149,7 +150,7 @@ func (p *parser) unexpected(wanted string) error {
 func (p *parser) sum() (*Node, error)     { return p.chain(p.product, p.grammar.Sum) }
 func (p *parser) product() (*Node, error) { return p.chain(p.sign, p.grammar.Product) }
 
-// chain reads operands of one precedence, grouped from the left.
+// chain parses left-associative operators of one precedence.
 func (p *parser) chain(operand func() (*Node, error), operators []string) (*Node, error) {
 	left, err := operand()
 	for err == nil {
@@ -213,8 +214,8 @@ func (p *parser) atom() (*Node, error) {
 func (p *parser) name(name string) (*Node, error) {
 	n := &Node{Kind: Name, Text: name, At: p.character() + 1}
 	if !slices.Contains(p.grammar.Names, name) {
-		known := strings.Join(p.grammar.Names, ", ")
-		return nil, fmt.Errorf("unknown name %q at character %d; want one of %s", name, n.At, known)
+		return nil, fmt.Errorf("unknown name %q at character %d; want one of %s", name, n.At,
+			strings.Join(p.grammar.Names, ", "))
 	}
 	p.pos += len(name)
 	if p.grammar.IsFunction == nil || !p.grammar.IsFunction(name) {
@@ -224,7 +225,7 @@ func (p *parser) name(name string) (*Node, error) {
 	return n, p.arguments(n)
 }
 
-// arguments reads "(a, b, …)", at least one.
+// arguments parses "(a, b, …)" with at least one argument.
 func (p *parser) arguments(call *Node) error {
 	if p.accept("(") == "" {
 		return p.unexpected(`"("`)

@@ -1,4 +1,4 @@
-# codefleet: {"generator":1,"server":"calculator","tool":"calculate","function":"calculate","hash":"sha256:cd752494cec36e282221406ad32db5808df0562af9b24d99f71b815c9dc2daa0","server_version":"calculator 1.0.0","signature":"calculate(expression: str) -> float","body":"c4fc06e5e2be12117aa36fc6a0637a64"}
+# codefleet: {"generator":1,"server":"calculator","tool":"calculate","function":"calculate","hash":"sha256:cd752494cec36e282221406ad32db5808df0562af9b24d99f71b815c9dc2daa0","server_version":"calculator 1.0.0","signature":"calculate(expression: str) -> float","body":"56230eaf1fb8271002c02968764ed862"}
 """calculator/calculate: Evaluate a mathematical expression."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def calculate(expression: str) -> float:
         expression: Arithmetic such as 2*3+4: numbers, + - * / // % ** (or ^), parentheses, pi, e, and abs, ceil, cos, exp, floor, log, log10, max, min, round, sin, sqrt, tan; length 1000 or less.
 
     Raises:
-        ToolError: the call was rejected, or the tool failed.
+        ToolError: the call was rejected or could not be made, or the tool failed.
     """
     arguments: Dict[str, Any] = {"expression": expression}
     return call_mcp_tool("calculator", "calculate", arguments, DEFINITION)

@@ -14,7 +14,7 @@ def path() -> str:
 
 
 def connect(write: bool) -> sqlite3.Connection:
-    """Opens the database. To read, a missing database is empty and is not created."""
+    """Opens the database. If it does not exist, reading does not create it, but opens an empty one."""
     if not write and not os.path.exists(path()):
         return sqlite3.connect(":memory:")
     connection = sqlite3.connect(path(), timeout=30)
@@ -35,7 +35,8 @@ def explained(error: sqlite3.Error, connection: sqlite3.Connection) -> sqlite3.E
     """Returns the error, with the names of the tables if the statement uses a missing one."""
     text = str(error)
     if text.startswith("no such table"):
-        text += "; there are: " + (", ".join(tables(connection)) or "none yet")
+        names = ", ".join(tables(connection))
+        text += "; tables: " + names if names else "; the database has no tables"
     elif "attempt to write a readonly database" in text or "query_only" in text:
         text = "query only reads; use execute to change data"
     return type(error)(text)

@@ -1,4 +1,4 @@
-# codefleet: {"generator":1,"server":"weather","tool":"get_forecast","function":"get_forecast","hash":"sha256:a97aa7e4ace0e8b2fb28504d8ecd6762a14180027f1fb91173a287dc3ec796ce","server_version":"weather 1.0.0","signature":"get_forecast(location: str, *, days: int = UNSET, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetForecastResult","body":"a0b812eb8bf192d901bd3ff3e2c68959"}
+# codefleet: {"generator":1,"server":"weather","tool":"get_forecast","function":"get_forecast","hash":"sha256:a97aa7e4ace0e8b2fb28504d8ecd6762a14180027f1fb91173a287dc3ec796ce","server_version":"weather 1.0.0","signature":"get_forecast(location: str, *, days: int = UNSET, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetForecastResult","body":"15ccc4668fbb13dda983e0d0b94d28ac"}
 """weather/get_forecast: Get weather forecast for a location."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def get_forecast(
         an object with forecast, location, source, unit
 
     Raises:
-        ToolError: the call was rejected, or the tool failed.
+        ToolError: the call was rejected or could not be made, or the tool failed.
     """
     arguments: Dict[str, Any] = {"location": location}
     if days is not UNSET:

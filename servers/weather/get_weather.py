@@ -1,4 +1,4 @@
-# codefleet: {"generator":1,"server":"weather","tool":"get_weather","function":"get_weather","hash":"sha256:03ede4421fb412e7fabcb340c30375b070b153761ddc66d0b6118a37552083ee","server_version":"weather 1.0.0","signature":"get_weather(location: str, *, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetWeatherResult","body":"1b0fca5453e4383d1bda0f69ee67009b"}
+# codefleet: {"generator":1,"server":"weather","tool":"get_weather","function":"get_weather","hash":"sha256:03ede4421fb412e7fabcb340c30375b070b153761ddc66d0b6118a37552083ee","server_version":"weather 1.0.0","signature":"get_weather(location: str, *, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetWeatherResult","body":"77fb0825d4071cab9513eda5455ae102"}
 """weather/get_weather: Get current weather information for a location."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def get_weather(location: str, *, units: Literal["celsius", "fahrenheit"] = UNSE
         an object with condition, humidity, location, source, temperature, timestamp, unit, wind_speed
 
     Raises:
-        ToolError: the call was rejected, or the tool failed.
+        ToolError: the call was rejected or could not be made, or the tool failed.
     """
     arguments: Dict[str, Any] = {"location": location}
     if units is not UNSET:

@@ -1,7 +1,7 @@
-// Package builtin contains the MCP servers that come with the program: calculator and weather. They run in
-// the process or, as `codefleet tool-server NAME`, on standard input and output. Like those of any other
+// Package builtin contains the MCP servers that ship with codefleet: calculator and weather. They run in the
+// worker's process or, as `codefleet tool-server NAME`, on standard input and output. As for any other
 // server, their modules are generated and their calls pass through the broker. (Tools that act on a task's
-// workspace are Python modules that run in its box: see the servers directory.)
+// workspace are Python modules that run in the box: see the servers directory.)
 package builtin
 
 import (
@@ -22,8 +22,8 @@ const version = "1.0.0"
 
 // Options configures the built-in servers.
 type Options struct {
-	Now  func() time.Time // for weather; nil: time.Now
-	Live Live             // the source of weather; nil: generated samples, marked as such
+	Now  func() time.Time // for weather; the default is time.Now
+	Live Live             // the source of weather; the default generates samples, which are marked as such
 }
 
 var all = map[string]func(Options) *mcp.Server{
@@ -38,7 +38,7 @@ func Names() []string { return slices.Sorted(maps.Keys(all)) }
 func New(name string, opts Options) (*mcp.Server, error) {
 	build, ok := all[name]
 	if !ok {
-		return nil, fmt.Errorf("unknown tool server %q; the known servers are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown tool server %q; valid servers: %s", name, strings.Join(Names(), ", "))
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now

@@ -16,15 +16,15 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
 
-// answer is the result of a tool, as it is on the wire.
-type answer struct {
+// result is a tool's result as the client receives it.
+type result struct {
 	Structured json.RawMessage
 	Text       string
 	IsError    bool
 }
 
-// call calls a tool of a new server, on the first of July 2026.
-func call(t *testing.T, server, tool, args string) answer {
+// call calls a tool of a new server, for which it is 1 July 2026.
+func call(t *testing.T, server, tool, args string) result {
 	t.Helper()
 	s, err := builtin.New(server,
 		builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
@@ -48,7 +48,7 @@ func call(t *testing.T, server, tool, args string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{Structured: structured, Text: r.Content[0].(*sdk.TextContent).Text, IsError: r.IsError}
+	return result{Structured: structured, Text: r.Content[0].(*sdk.TextContent).Text, IsError: r.IsError}
 }
 
 func TestCalculator(t *testing.T) {
@@ -79,15 +79,15 @@ func TestWeatherSamples(t *testing.T) {
 		Temperature, Humidity                        int
 		WindSpeed                                    float64 `json:"wind_speed"`
 	}
-	ask := func(args string) (r report) {
+	getWeather := func(args string) (r report) {
 		t.Helper()
 		if err := json.Unmarshal(call(t, "weather", "get_weather", args).Structured, &r); err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	celsius := ask(`{"location":"San Francisco, CA"}`)
-	if celsius != ask(`{"location":"San Francisco, CA","units":"celsius"}`) {
+	celsius := getWeather(`{"location":"San Francisco, CA"}`)
+	if celsius != getWeather(`{"location":"San Francisco, CA","units":"celsius"}`) {
 		t.Error("equal calls have different results")
 	}
 	if celsius.Source != "sample" || celsius.Unit != "celsius" || celsius.Timestamp != "2026-07-01T12:00:00Z" {
@@ -95,11 +95,11 @@ func TestWeatherSamples(t *testing.T) {
 	}
 	if celsius.Temperature < 15 || celsius.Temperature > 30 || celsius.Humidity < 40 || celsius.Humidity > 80 ||
 		celsius.WindSpeed < 5 || celsius.WindSpeed > 25 {
-		t.Errorf("get_weather = %+v: out of the ranges of the seed", celsius)
+		t.Errorf("get_weather = %+v, which is outside the ranges of samples", celsius)
 	}
-	f := ask(`{"location":"San Francisco, CA","units":"fahrenheit"}`)
+	f := getWeather(`{"location":"San Francisco, CA","units":"fahrenheit"}`)
 	if want := int(math.Round(float64(celsius.Temperature)*9/5 + 32)); f.Temperature != want || f.Unit != "fahrenheit" {
-		t.Errorf("in fahrenheit %d %s, want %d", f.Temperature, f.Unit, want)
+		t.Errorf("get_weather in fahrenheit = %d %s, want %d", f.Temperature, f.Unit, want)
 	}
 	var fc struct {
 		Forecast []struct {
@@ -128,7 +128,7 @@ func TestWeatherSamples(t *testing.T) {
 }
 
 func TestWeatherLive(t *testing.T) {
-	ask := func(live builtin.Live) *sdk.CallToolResult {
+	getWeather := func(live builtin.Live) *sdk.CallToolResult {
 		t.Helper()
 		s, err := builtin.New("weather", builtin.Options{Live: live})
 		if err != nil {
@@ -153,9 +153,9 @@ func TestWeatherLive(t *testing.T) {
 	day := builtin.Day{
 		Date: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Now: -3.4, Condition: "snow", Humidity: 90, WindSpeed: 12.5,
 	}
-	got := ask(func(_ context.Context, location string, days int) ([]builtin.Day, error) {
+	got := getWeather(func(_ context.Context, location string, days int) ([]builtin.Day, error) {
 		if location != "Oslo" || days != 1 {
-			t.Errorf("Live(%s, %d)", location, days)
+			t.Errorf("Live was called with %s, %d, want Oslo, 1", location, days)
 		}
 		return []builtin.Day{day}, nil
 	})
@@ -166,11 +166,11 @@ func TestWeatherLive(t *testing.T) {
 	if diff := cmp.Diff(want, got.StructuredContent); diff != "" {
 		t.Errorf("get_weather (-want +got):\n%s", diff)
 	}
-	down := ask(func(context.Context, string, int) ([]builtin.Day, error) {
+	down := getWeather(func(context.Context, string, int) ([]builtin.Day, error) {
 		return nil, errors.New("the service is down")
 	})
 	if !down.IsError || down.Content[0].(*sdk.TextContent).Text != "the service is down" {
-		t.Errorf("get_weather of a dead service = %+v", down)
+		t.Errorf("get_weather with a failing service = %+v", down)
 	}
 }
 

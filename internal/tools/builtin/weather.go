@@ -13,15 +13,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Live returns the weather at a location for days days, starting today. days is at least 1. The program
-// that calls the tool gets its errors.
-type Live func(ctx context.Context, location string, days int) ([]Day, error)
+// Live returns the weather at a location for n days, starting today. n is at least 1. Errors reach the program
+// that calls the tool.
+type Live func(ctx context.Context, location string, n int) ([]Day, error)
 
 // Day is the weather of one day at one place.
 type Day struct {
 	Date          time.Time // UTC, midnight
 	High, Low     float64   // °C
-	Now           float64   // °C, for today
+	Now           float64   // °C, only for today
 	Condition     string
 	Humidity      int     // %
 	WindSpeed     float64 // km/h
@@ -157,7 +157,7 @@ func (w *forecaster) days(ctx context.Context, location string, n int) ([]Day, s
 	}
 	days, err := w.live(ctx, location, n)
 	if err == nil && len(days) < n {
-		err = fmt.Errorf("the weather service knows %d of %d days", len(days), n)
+		err = fmt.Errorf("the weather service returned %d of %d days", len(days), n)
 	}
 	if err != nil {
 		return nil, "", err
@@ -181,7 +181,7 @@ func degrees(celsius float64, unit string) int {
 
 var conditions = []string{"sunny", "cloudy", "partly cloudy", "rainy", "windy"}
 
-// sample generates weather from the location and the date: the same on every host, all day.
+// sample derives weather from the location and the date, so that it is the same on every host all day.
 func sample(location string, from time.Time, n int) []Day {
 	days := make([]Day, n)
 	for i := range days {

@@ -158,7 +158,7 @@ func (m *module) doc() string {
 	if returns := m.returns(); returns != "" {
 		fmt.Fprintf(&b, "\nReturns:\n    %s\n", returns)
 	}
-	b.WriteString("\nRaises:\n    ToolError: the call was rejected, or the tool failed.\n")
+	b.WriteString("\nRaises:\n    ToolError: the call was rejected or could not be made, or the tool failed.\n")
 	return b.String()
 }
 

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	defaultTimeout = time.Minute // of a call, unless the tool requests another
-	maxTries       = 8           // of a call that a process rejected; another process may accept it
+	defaultTimeout = time.Minute // per call, unless the tool requests another
+	maxTries       = 8           // per call: if a process rejects it, another one may accept it
 )
 
-// Call calls a tool that a process of the tenant serves. It is a broker.Upstream for all servers that are
-// not the fleet's.
+// Call calls a tool that one of the tenant's processes serves. It is a broker.Upstream for all servers that
+// do not belong to the fleet.
 func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
-	now, known := r.tool(q.Tenant, q.Server, q.Tool)
+	current, known := r.tool(q.Tenant, q.Server, q.Tool)
 	wait := defaultTimeout
-	if now.TimeoutS > 0 {
-		wait = time.Duration(now.TimeoutS * float64(time.Second))
+	if current.TimeoutS > 0 {
+		wait = time.Duration(current.TimeoutS * float64(time.Second))
 	}
 	data, err := json.Marshal(tools.OfferRequest{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
 	if err != nil {
@@ -31,25 +31,25 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	defer stop()
 	problem := &tools.UpstreamError{Server: q.Server, Tool: q.Tool}
 	for try := 1; ; try++ {
-		answer, err := r.send(calling, q.Tenant, q.Server, q.Tool, data)
+		reply, err := r.send(calling, q.Tenant, q.Server, q.Tool, data)
 		switch {
 		case err == nil:
-			var a tools.OfferResponse
-			if json.Unmarshal(answer, &a) != nil {
+			var response tools.OfferResponse
+			if json.Unmarshal(reply, &response) != nil {
 				problem.Reason, problem.Sent = tools.Protocol, true
-				problem.Err = errors.New("the process that serves it sent an invalid response")
+				problem.Err = errors.New("the process that serves the tool sent an invalid response")
 				return tools.Result{}, problem
 			}
-			if a.Code == tools.OfferChanged && try < maxTries {
+			if response.Code == tools.OfferChanged && try < maxTries {
 				continue // during an update, another process may serve the expected definition
 			}
-			return toResult(a, problem, now, known)
+			return toResult(response, problem, current, known)
 		case errors.Is(err, ErrRetry) && try < maxTries:
 			continue
 		case errors.Is(err, ErrNotServed), errors.Is(err, ErrRetry):
 			problem.Reason, problem.Err = tools.Down, fmt.Errorf("%w now", err)
 		case errors.Is(context.Cause(calling), errNoResponse) && ctx.Err() == nil:
-			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no answer in %s", wait)
+			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no response within %s", wait)
 		case ctx.Err() != nil:
 			return tools.Result{}, context.Cause(ctx)
 		default:
@@ -59,28 +59,28 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	}
 }
 
-var errNoResponse = errors.New("no answer")
+var errNoResponse = errors.New("no response")
 
-// toResult converts the response of a process. now is the tool's current definition, if known.
+// toResult converts a process's response. current is the tool's current definition, if known.
 func toResult(
-	a tools.OfferResponse, problem *tools.UpstreamError, now tools.OfferedTool, known bool,
+	response tools.OfferResponse, problem *tools.UpstreamError, current tools.OfferedTool, known bool,
 ) (tools.Result, error) {
 	switch {
-	case a.Code == tools.OfferChanged:
+	case response.Code == tools.OfferChanged:
 		problem.Reason = tools.Drifted
-		problem.Err = errors.New("the process that serves it now has another definition of it")
+		problem.Err = errors.New("the process that serves the tool has another definition of it")
 		if known {
-			problem.Current = &now.Definition
+			problem.Current = &current.Definition
 		}
-	case a.Code == tools.OfferLarge:
+	case response.Code == tools.OfferLarge:
 		problem.Reason, problem.Sent = tools.TooLarge, true
-		problem.Err = errors.New("the answer is larger than one message")
-	case a.Error != "" || a.Code != "":
-		return tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: a.Error}}}, nil
-	case a.Value == nil:
+		problem.Err = errors.New("the result is larger than one message")
+	case response.Error != "" || response.Code != "":
+		return tools.Result{IsError: true, Content: []tools.Content{{Type: "text", Text: response.Error}}}, nil
+	case response.Value == nil:
 		return tools.Result{}, nil
 	default:
-		return tools.Result{Structured: a.Value}, nil
+		return tools.Result{Structured: response.Value}, nil
 	}
 	return tools.Result{}, problem
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Tool is one tool that processes of a tenant serve.
+// Tool is one tool that a tenant's processes serve.
 type Tool struct {
 	Server     string
 	Definition tools.Definition
 }
 
-// List returns the tools that the tenant's processes serve now, by server and name.
+// List returns the tools that the tenant's processes serve, sorted by server and name.
 func (r *Registry) List(name string) []Tool {
 	t, unlock := r.current(name)
 	defer unlock()

@@ -1,7 +1,7 @@
-// Package registered tracks the tools that the processes of each tenant serve, which they announce every
-// few seconds, generates Python modules for them, and calls them. What a process announces is untrusted,
-// and affects its own tenant only. The package does not know the queue: it receives announcements through
-// Update, and sends calls with a Send. The key type is Registry.
+// Package registered tracks the tools that each tenant's processes serve and announce every few seconds. It
+// generates Python modules for them, and calls them. Announcements are untrusted, and affect only their own
+// tenant. The package does not know the queue: it receives announcements through Update, and sends calls
+// with a Send. The key type is Registry.
 package registered
 
 import (
@@ -36,28 +36,30 @@ var (
 const (
 	// instanceTTL is how long a process counts as alive after its last announcement.
 	instanceTTL  = 10 * time.Second
-	maxInstances = 64 // of a tenant
+	maxInstances = 64 // per tenant
 	maxTenants   = 10_000
 )
 
-// Registry is safe for concurrent use.
+// Registry holds the announcements of all tenants. It is safe for concurrent use.
 type Registry struct {
 	send     Send
 	log      *slog.Logger
-	reserved map[string]bool // directories
+	reserved map[string]bool // directory names of the fleet's servers
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
 }
 
 type tenant struct {
-	instances map[string]*instance // held by Registry.mu
+	instances map[string]*instance // by process; guarded by Registry.mu
 
-	mu      sync.Mutex     // held while rebuilding: one tenant's many tools must not delay others
-	overlay *tools.Overlay // of the announcements with the digest key
-	key     [32]byte
-	defs    map[string]tools.OfferedTool // by server/tool, of the overlay
+	mu      sync.Mutex // held while rebuilding, so that one tenant's many tools do not delay the others
+	key     [32]byte   // digest of the announcements from which overlay and defs were built
+	overlay *tools.Overlay
+	defs    map[string]tools.OfferedTool // by server/tool
 }
+
+// instance is one announcement.
 
 type instance struct {
 	data    []byte
@@ -65,8 +67,8 @@ type instance struct {
 	updated time.Time
 }
 
-// New returns an empty registry. Tenants cannot register tools under the names in reserved: those of the
-// fleet's servers, with or without tools in the catalogue, because calls of them go to the fleet's server.
+// New returns an empty registry. reserved lists the fleet's servers, with or without tools in the catalogue.
+// Tenants cannot register tools under these names, because their calls go to the fleet's server.
 func New(send Send, log *slog.Logger, reserved ...string) *Registry {
 	r := &Registry{send: send, log: log, reserved: map[string]bool{}, tenants: map[string]*tenant{}}
 	for _, server := range reserved {
@@ -75,8 +77,8 @@ func New(send Send, log *slog.Logger, reserved ...string) *Registry {
 	return r
 }
 
-// Update stores an announcement of a process; empty data means that the process is gone. It is parsed when
-// the tenant's tools are next requested.
+// Update stores an announcement of a process. Empty data means that the process has ended. The announcement
+// is parsed when the tenant's tools are next requested.
 func (r *Registry) Update(name, process string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +103,7 @@ func (r *Registry) Update(name, process string, data []byte) {
 	case known != nil && bytes.Equal(known.data, data):
 		known.updated = now
 	case known == nil && len(t.instances) >= maxInstances && !t.expire(now):
-		r.log.Warn("rejected registration of a process: too many processes", "tenant", name, "limit", maxInstances)
+		r.log.Warn("rejected process registration: too many processes", "tenant", name, "limit", maxInstances)
 	default:
 		t.instances[process] = &instance{data: bytes.Clone(data), sum: sha256.Sum256(data), updated: now}
 	}
@@ -120,8 +122,8 @@ func (r *Registry) deleteIfEmpty(name string, t *tenant) {
 	}
 }
 
-// Overlay returns the tools that the tenant's processes serve now: the same value until that changes, nil
-// if they serve none.
+// Overlay returns the tools that the tenant's processes serve, or nil if they serve none. It returns the same
+// value until the tools change.
 func (r *Registry) Overlay(name string) *tools.Overlay {
 	t, unlock := r.current(name)
 	defer unlock()
@@ -141,8 +143,8 @@ func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
 	return d, ok
 }
 
-// current returns the tenant with an up-to-date overlay, locked until unlock is called; nil if it serves
-// nothing.
+// current returns the tenant with an up-to-date overlay, locked until unlock is called. It returns nil if the
+// tenant serves no tools.
 func (r *Registry) current(name string) (t *tenant, unlock func()) {
 	t, instances := r.instances(name)
 	if t == nil {
@@ -160,7 +162,7 @@ func (r *Registry) current(name string) (t *tenant, unlock func()) {
 	return t, t.mu.Unlock
 }
 
-// instances returns the tenant's processes by name.
+// instances returns the tenant's processes, sorted by name.
 func (r *Registry) instances(name string) (t *tenant, out []*instance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,8 +180,8 @@ func (r *Registry) instances(name string) (t *tenant, out []*instance) {
 	return t, out
 }
 
-// rebuild makes the overlay of the processes' announcements. It keeps an equal overlay: processes come and
-// go without a change of the tools.
+// rebuild builds the overlay from the processes' announcements. It keeps the old overlay if that is equal,
+// because processes often come and go without a change of the tools.
 func (t *tenant) rebuild(instances []*instance, reserved map[string]bool) {
 	servers, about, broken := mergeOffers(instances, reserved)
 	o := &tools.Overlay{Files: map[string][]byte{}, Expose: map[string]bool{}, Broken: broken}
@@ -215,8 +217,8 @@ func equalOverlays(a, b *tools.Overlay) bool {
 		maps.Equal(a.Expose, b.Expose) && slices.Equal(a.Broken, b.Broken)
 }
 
-// mergeOffers returns the tools that all processes serve, by server and tool, and the descriptions of their
-// servers. When definitions or descriptions differ, those of the process that started last win.
+// mergeOffers returns the tools that the processes serve, by server and tool, and the descriptions of their
+// servers. If definitions or descriptions differ, the process that started last wins.
 func mergeOffers(instances []*instance, reserved map[string]bool) (
 	servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken,
 ) {
@@ -227,7 +229,7 @@ func mergeOffers(instances []*instance, reserved map[string]bool) (
 	for _, i := range instances {
 		var o tools.Offer
 		if err := json.Unmarshal(i.data, &o); err != nil {
-			reject(unnamed, "its process sent an invalid announcement: "+text.Printable(err.Error()))
+			reject(unnamed, "a process sent an invalid announcement: "+text.Printable(err.Error()))
 		} else if err := tools.CheckOfferedServer(o.Server); err != nil {
 			reject(unnamed, err.Error())
 		} else if reserved[o.Server] {
@@ -249,7 +251,7 @@ func mergeOffers(instances []*instance, reserved map[string]bool) (
 			}
 			err := d.Check()
 			if err == nil && n > tools.MaxOffered {
-				err = fmt.Errorf("tool %q: the tenant's processes serve more than %d", d.Name, tools.MaxOffered)
+				err = fmt.Errorf("tool %q: the tenant's processes serve more than %d tools", d.Name, tools.MaxOffered)
 			}
 			if err != nil {
 				reject(o.Server, err.Error())
@@ -267,5 +269,5 @@ func mergeOffers(instances []*instance, reserved map[string]bool) (
 	return servers, about, slices.Compact(broken)
 }
 
-// unnamed is the path of a server without a valid name.
+// unnamed is the Broken.Path of a server without a valid name.
 const unnamed = "(a registered server)"

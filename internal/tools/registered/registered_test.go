@@ -45,11 +45,11 @@ func ids(r *registered.Registry, tenant string) (out []string) {
 	return out
 }
 
-func TestListedWhileItLives(t *testing.T) {
+func TestToolsAreListedWhileAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
 		if r.Overlay("acme") != nil {
-			t.Error("an overlay without announcements")
+			t.Error("Overlay without announcements is not nil")
 		}
 		r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		first := r.Overlay("acme")
@@ -57,30 +57,30 @@ func TestListedWhileItLives(t *testing.T) {
 			first.Files["crm/find.py"] == nil {
 			t.Fatalf("tools = %v, files %d", got, len(first.Files))
 		}
-		// Another process with the same tools changes nothing; nor does its end.
+		// Neither the start nor the end of another process with the same tools changes anything.
 		r.Update("acme", "two", offer(t, "crm", 1, "find", "count"))
 		if r.Overlay("acme") != first {
-			t.Error("a second process with the same tools made another overlay")
+			t.Error("a second process with the same tools changed the overlay")
 		}
 		r.Update("acme", "two", nil)
 		if r.Overlay("acme") != first || r.Overlay("other") != nil {
-			t.Error("the end of the second process made another overlay")
+			t.Error("the end of the second process changed an overlay")
 		}
-		for range 5 { // as long as it says so, it is there
+		for range 5 { // the tools stay while the process announces them
 			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
 			r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		}
 		if r.Overlay("acme") != first {
-			t.Error("the process lives, and its tools changed")
+			t.Error("an unchanged announcement changed the overlay")
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
 		if r.Overlay("acme") != nil || ids(r, "acme") != nil {
-			t.Error("a silent process still serves tools")
+			t.Error("tools of a process that stopped announcing are still listed")
 		}
 	})
 }
 
-// The definition of the process that started last wins.
+// If definitions differ, the process that started last wins.
 func TestTwoDefinitions(t *testing.T) {
 	r := newRegistry(nil)
 	r.Update("acme", "a-new", offer(t, "crm", 2, "find"))
@@ -92,7 +92,7 @@ func TestTwoDefinitions(t *testing.T) {
 	}
 }
 
-// The description of a server is in the catalogue, sanitised. Of several, that of the process that started
+// The catalogue has a sanitised description of the server. If descriptions differ, the process that started
 // last wins.
 func TestAbout(t *testing.T) {
 	r := newRegistry(nil)
@@ -103,7 +103,7 @@ func TestAbout(t *testing.T) {
 		}
 		return listing.Tools[0].About
 	}
-	says := func(second int, title, description string) []byte {
+	describe := func(second int, title, description string) []byte {
 		o := tools.Offer{Server: "crm", About: tools.About{Title: title, Description: description}}
 		if err := json.Unmarshal(offer(t, "crm", second, "find"), &o); err != nil {
 			t.Fatal(err)
@@ -116,10 +116,10 @@ func TestAbout(t *testing.T) {
 	}
 	r.Update("acme", "silent", offer(t, "crm", 9, "find"))
 	if got := about(); got != (tools.About{}) {
-		t.Errorf("About = %+v of a process without a description", got)
+		t.Errorf("About without a description = %+v", got)
 	}
-	r.Update("acme", "second", says(2, "Customers\u202e", strings.Repeat("x", 3000)))
-	r.Update("acme", "first", says(1, "Old", "old"))
+	r.Update("acme", "second", describe(2, "Customers\u202e", strings.Repeat("x", 3000)))
+	r.Update("acme", "first", describe(1, "Old", "old"))
 	want := tools.About{Title: "Customers<U+202E>", Description: strings.Repeat("x", 1997) + "…"}
 	if got := about(); got != want {
 		t.Errorf("About = %+v, want %+v", got, want)
@@ -129,20 +129,21 @@ func TestAbout(t *testing.T) {
 	}
 	r.Update("acme", "second", nil)
 	if got := about(); got != (tools.About{Title: "Old", Description: "old"}) {
-		t.Errorf("About = %+v, want that of the other process", got)
+		t.Errorf("About = %+v, want the other process's description", got)
 	}
 }
 
-func hashOf(t *testing.T, said []byte) string {
+// hashOf returns the definition hash of the first tool in an announcement.
+func hashOf(t *testing.T, announcement []byte) string {
 	t.Helper()
 	var o tools.Offer
-	if err := json.Unmarshal(said, &o); err != nil {
+	if err := json.Unmarshal(announcement, &o); err != nil {
 		t.Fatal(err)
 	}
 	return o.Tools[0].Hash()
 }
 
-// For any announcement, each tool is a module below its server's directory, or broken.
+// Whatever is announced, each tool becomes a module in its server's directory, or is broken.
 func TestHostileOffers(t *testing.T) {
 	r := newRegistry(nil)
 	for i, o := range []string{
@@ -166,7 +167,7 @@ func TestHostileOffers(t *testing.T) {
 	o := r.Overlay("acme")
 	for name := range o.Files {
 		if !strings.HasPrefix(name, "crm/") || strings.Count(name, "/") != 1 {
-			t.Errorf("file %q", name)
+			t.Errorf("overlay has the file %q", name)
 		}
 	}
 	if len(o.Broken) < 8 {
@@ -187,9 +188,9 @@ func TestHostileOffers(t *testing.T) {
 	}
 }
 
-// A server of the fleet without approved tools is not in the catalogue, but still reserved: calls of it go to
-// the fleet's server.
-func TestServersOfTheFleet(t *testing.T) {
+// A fleet's server without approved tools is not in the catalogue. Its name is still reserved, because calls go
+// to the fleet's server.
+func TestReservedServers(t *testing.T) {
 	r := registered.New(nil, slog.New(slog.DiscardHandler), "github", "My-Server")
 	for i, server := range []string{"github", "crm"} {
 		r.Update("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
@@ -197,7 +198,7 @@ func TestServersOfTheFleet(t *testing.T) {
 	o := r.Overlay("acme")
 	if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/delete_repository"}) ||
 		o.Files["github/delete_repository.py"] != nil {
-		t.Errorf("tools = %v, want none of the fleet's server", got)
+		t.Errorf("tools = %v, want only crm/delete_repository", got)
 	}
 	if len(o.Broken) != 1 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) {
 		t.Errorf("broken = %v", o.Broken)
@@ -212,12 +213,12 @@ func TestTooManyProcesses(t *testing.T) {
 		}
 		r.Update("other", "p", offer(t, "mine", 1, "f"))
 		if n := len(r.List("acme")); n != 64 || len(r.List("other")) != 1 {
-			t.Errorf("%d tools of 100 processes, want 64, and 1 of another tenant: %v", n, r.List("other"))
+			t.Errorf("%d tools of 100 processes, want 64; tools of another tenant = %v, want 1", n, r.List("other"))
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
 		r.Update("acme", "new", offer(t, "fresh", 1, "f"))
 		if got := ids(r, "acme"); !slices.Equal(got, []string{"fresh/f"}) {
-			t.Errorf("after the others fell silent = %v", got)
+			t.Errorf("tools after the other processes expired = %v, want fresh/f", got)
 		}
 		var many []string
 		for i := range tools.MaxOffered + 10 {
@@ -231,51 +232,51 @@ func TestTooManyProcesses(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	var answers []any
+	var replies []any // a string or an error
 	r := newRegistry(func(context.Context, string, string, string, []byte) ([]byte, error) {
-		a := answers[0]
-		answers = answers[1:]
-		if err, ok := a.(error); ok {
+		reply := replies[0]
+		replies = replies[1:]
+		if err, ok := reply.(error); ok {
 			return nil, err
 		}
-		return []byte(a.(string)), nil
+		return []byte(reply.(string)), nil
 	})
 	r.Update("acme", "one", offer(t, "crm", 1, "find"))
 	call := func(list ...any) (tools.Result, *tools.UpstreamError) {
 		t.Helper()
-		answers = list
+		replies = list
 		res, err := r.Call(t.Context(),
 			tools.Request{Tenant: "acme", Server: "crm", Tool: "find", Args: json.RawMessage(`{}`)})
 		u, _ := errors.AsType[*tools.UpstreamError](err)
-		if err != nil && u == nil || len(answers) > 0 {
-			t.Fatalf("Call = %v, %d answers left", err, len(answers))
+		if err != nil && u == nil || len(replies) > 0 {
+			t.Fatalf("Call = %v, %d replies left", err, len(replies))
 		}
 		return res, u
 	}
 	if res, err := call(`{"value":{"a":1}}`); err != nil || string(res.Structured) != `{"a":1}` {
-		t.Errorf("a value = %s, %v", res.Structured, err)
+		t.Errorf("Call with a value = %s, %v", res.Structured, err)
 	}
 	if res, err := call(`{"code":"failed","error":"no"}`); err != nil || !res.IsError || res.Content[0].Text != "no" {
-		t.Errorf("an error of the tool = %+v, %v", res, err)
+		t.Errorf("Call with a tool error = %+v, %v", res, err)
 	}
 	if _, err := call(registered.ErrRetry, `{"code":"changed"}`, `{"value":1}`); err != nil {
-		t.Errorf("with the definition in another process = %v", err)
+		t.Errorf("Call with the definition in another process = %v", err)
 	}
 	changed := slices.Repeat([]any{`{"code":"changed"}`}, 8)
 	if _, err := call(changed...); err == nil || err.Reason != tools.Drifted || err.Sent || err.Current == nil {
-		t.Errorf("without the definition in any process = %+v", err)
+		t.Errorf("Call without the definition in any process = %+v", err)
 	}
-	for answer, want := range map[any]tools.Reason{
+	for reply, want := range map[any]tools.Reason{
 		registered.ErrNotServed: tools.Down, "": tools.Protocol, "[]": tools.Protocol, `{"value":`: tools.Protocol,
 		`{"code":"large"}`: tools.TooLarge, errors.New("cut"): tools.Lost,
 	} {
-		if _, err := call(answer); err == nil || err.Reason != want || err.Sent == (want == tools.Down) {
-			t.Errorf("answer %v = %+v, want %s", answer, err, want)
+		if _, err := call(reply); err == nil || err.Reason != want || err.Sent == (want == tools.Down) {
+			t.Errorf("Call with the reply %v = %+v, want %s", reply, err, want)
 		}
 	}
 }
 
-func TestNoAnswer(t *testing.T) {
+func TestCallWithoutResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(func(ctx context.Context, _, _, _ string, _ []byte) ([]byte, error) {
 			<-ctx.Done()
@@ -285,13 +286,13 @@ func TestNoAnswer(t *testing.T) {
 		_, err := r.Call(t.Context(), tools.Request{Tenant: "acme", Server: "crm", Tool: "find"})
 		u, ok := errors.AsType[*tools.UpstreamError](err)
 		if !ok || u.Reason != tools.Timeout || !u.Sent || time.Since(start) != time.Minute {
-			t.Errorf("after %s: %v", time.Since(start), err)
+			t.Errorf("Call returned %v after %s, want a timeout after a minute", err, time.Since(start))
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("the task ended")
 		cancel(gone)
 		if _, err := r.Call(ctx, tools.Request{Tenant: "acme", Server: "crm", Tool: "find"}); !errors.Is(err, gone) {
-			t.Errorf("of a task that ended = %v", err)
+			t.Errorf("Call for a task that ended = %v, want %v", err, gone)
 		}
 	})
 }

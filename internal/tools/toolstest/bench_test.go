@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// The time that the manager and the broker add to a call of a read-only tool on stdio, without journal and
-// audit, which the queue's benchmarks measure.
+// BenchmarkCall measures what the manager and the broker add to the time of a call of a read-only tool on
+// standard input and output. The queue's benchmarks measure the journal and the audit.
 func BenchmarkCall(b *testing.B) {
 	self, err := os.Executable()
 	if err != nil {
@@ -47,8 +47,8 @@ func BenchmarkCall(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer m.Close()
-	snap := generate(b, m, filepath.Join(b.TempDir(), "servers"))
-	tool, err := snap.Lookup("calculator", "add")
+	listing := generate(b, m, filepath.Join(b.TempDir(), "servers"))
+	tool, err := listing.Lookup("calculator", "add")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -64,11 +64,11 @@ func BenchmarkCall(b *testing.B) {
 	})
 	b.Run("broker", func(b *testing.B) {
 		var files sync.Map
-		e := execution(b, m, snap, &files)
+		e := execution(b, m, listing, &files)
 		n := 0
 		for b.Loop() {
 			if n++; n == 1000 { // the budget of an execution
-				e, n = execution(b, m, snap, &files), 0
+				e, n = execution(b, m, listing, &files), 0
 			}
 			if r, err := e.Call(b.Context(),
 				broker.Call{

@@ -21,19 +21,19 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 )
 
-// npm returns the directory of the real servers, CODEFLEET_TEST_NPM. If CODEFLEET_TEST_NO_SKIP is set, too,
-// it runs npm/install.sh first.
+// npm installs the real servers in the directory CODEFLEET_TEST_NPM, and returns the directory. If that is
+// impossible, npm skips the test, or fails it if CODEFLEET_TEST_NO_SKIP is set.
 func npm(tb testing.TB) string {
 	tb.Helper()
-	dir, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
+	dir, noSkip := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
 	if dir == "" {
-		if must {
+		if noSkip {
 			tb.Fatal("CODEFLEET_TEST_NPM does not name a directory for the npm servers")
 		}
 		tb.Skip("CODEFLEET_TEST_NPM is not set")
 	}
 	if out, err := exec.Command("npm/install.sh", dir).CombinedOutput(); err != nil {
-		if must {
+		if noSkip {
 			tb.Fatalf("install the npm servers: %v\n%s", err, out)
 		}
 		tb.Skipf("install the npm servers: %v", err)
@@ -45,7 +45,7 @@ func npm(tb testing.TB) string {
 	return abs
 }
 
-// realServers returns the six servers, each with a directory below work.
+// realServers returns the six servers, which work in the directory work.
 func realServers(tb testing.TB, dir, work string) []mcp.Server {
 	tb.Helper()
 	node := filepath.Join(dir, "node_modules/.bin/node")
@@ -80,9 +80,9 @@ func realServers(tb testing.TB, dir, work string) []mcp.Server {
 	return list
 }
 
-// listed is the number of tools of each server at its pinned version. (everything has one more for clients
-// that declare roots.)
-var listed = map[string]int{
+// toolCounts holds the number of tools of each server at its installed version. (The server everything has
+// one more for clients that declare roots.)
+var toolCounts = map[string]int{
 	"everything": 13, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "git": 28, "sqlite": 5,
 }
 
@@ -97,9 +97,9 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 		}
 		p, err := pygen.Generate(pygen.Source{Server: server, About: about, Tools: defs})
 		if err != nil || len(p.Rejected) > 0 {
-			tb.Fatalf("%s: %v, refused %v", server, err, p.Rejected)
+			tb.Fatalf("%s: %v, rejected %v", server, err, p.Rejected)
 		}
-		if want, known := listed[server]; known && len(defs) != want {
+		if want, known := toolCounts[server]; known && len(defs) != want {
 			tb.Errorf("%s has %d tools, want %d", server, len(defs), want)
 		}
 		if _, err := pygen.Write(dir, p); err != nil {
@@ -119,25 +119,26 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 	return listing
 }
 
-type nothing struct{}
+// noRecords is a journal and an audit that store nothing.
+type noRecords struct{}
 
-func (nothing) Begin(context.Context, broker.AuditRecord) error { return nil }
+func (noRecords) Begin(context.Context, broker.AuditRecord) error { return nil }
 
-func (nothing) Decided(context.Context, broker.AuditRecord) error { return nil }
+func (noRecords) Decided(context.Context, broker.AuditRecord) error { return nil }
 
-func (nothing) End(context.Context, broker.AuditRecord) error { return nil }
+func (noRecords) End(context.Context, broker.AuditRecord) error { return nil }
 
-func (nothing) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
+func (noRecords) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
 	return nil, nil
 }
-func (nothing) Intent(context.Context, broker.JournalEntry) error { return nil }
-func (nothing) Record(context.Context, broker.JournalEntry) error { return nil }
+func (noRecords) Intent(context.Context, broker.JournalEntry) error { return nil }
+func (noRecords) Record(context.Context, broker.JournalEntry) error { return nil }
 
 func execution(tb testing.TB, m *mcp.Manager, listing *tools.Listing, files *sync.Map) *broker.Execution {
 	tb.Helper()
 	e, err := broker.New(tb.Context(), broker.Config{
 		Task: broker.Task{ID: "t", Tenant: "a", Run: 1, Allow: []string{"*"}}, Catalogue: listing, Upstream: m.Call,
-		Journal: nothing{}, Audit: nothing{},
+		Journal: noRecords{}, Audit: noRecords{},
 		Policy: broker.Policy{Destructive: broker.Allow},
 		Hooks: broker.Hooks{Spill: func(_ context.Context, name, _ string, data []byte) (string, error) {
 			files.Store(name, data)
@@ -150,7 +151,7 @@ func execution(tb testing.TB, m *mcp.Manager, listing *tools.Listing, files *syn
 	return e
 }
 
-// Programs in Python call the generated modules of all six servers, through the broker.
+// A Python program calls the generated modules of all six servers, through the broker.
 func TestRealServers(t *testing.T) {
 	dir, work := npm(t), t.TempDir()
 	m, out := manager(t, realServers(t, dir, work)...)
@@ -200,11 +201,11 @@ True
 	n := 0
 	files.Range(func(any, any) bool { n++; return true })
 	if n != 1 {
-		t.Errorf("%d files, want the image", n)
+		t.Errorf("%d files were stored, want only the image", n)
 	}
 }
 
-// program runs a Python program with the modules below dir; its calls go to the execution.
+// program runs a Python program with the modules in dir and returns its output. Its calls go to e.
 func program(tb testing.TB, dir string, e *broker.Execution, code string) string {
 	tb.Helper()
 	client, err := filepath.Abs("testdata")
@@ -212,23 +213,23 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 		tb.Fatal(err)
 	}
 	cmd := exec.CommandContext(tb.Context(), "/usr/bin/python3", "-S", "-B", "-c", code)
-	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + client, "LANG=C.UTF-8", "CALLS=3", "ANSWERS=4"}
+	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + client, "LANG=C.UTF-8", "CALLS=3", "RESPONSES=4"}
 	callsRead, callsWrite, err := os.Pipe()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	answersRead, answersWrite, err := os.Pipe()
+	responsesRead, responsesWrite, err := os.Pipe()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd.ExtraFiles = []*os.File{callsWrite, answersRead}
+	cmd.ExtraFiles = []*os.File{callsWrite, responsesRead}
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
 	_ = callsWrite.Close()
-	_ = answersRead.Close()
+	_ = responsesRead.Close()
 	in := bufio.NewScanner(callsRead)
 	in.Buffer(nil, 16<<20)
 	for in.Scan() {
@@ -240,11 +241,11 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 			tb.Fatal(err)
 		}
 		r, err := e.Call(tb.Context(), broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Arguments})
-		answer := map[string]any{"value": r.Value}
+		response := map[string]any{"value": r.Value}
 		if err != nil {
-			answer = map[string]any{"error": err.Error()}
+			response = map[string]any{"error": err.Error()}
 		}
-		if err := json.NewEncoder(answersWrite).Encode(answer); err != nil {
+		if err := json.NewEncoder(responsesWrite).Encode(response); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -289,11 +290,11 @@ func TestRealServerOverHTTP(t *testing.T) {
 		Progress: func(string, float64, float64) { steps++ },
 	})
 	if err != nil || steps < 3 {
-		t.Errorf("a long call = %+v, %v, %d steps", r, err, steps)
+		t.Errorf("long-running operation = %+v, %v, %d steps", r, err, steps)
 	}
 }
 
-// kill -9 of a real server during a call.
+// A real server is killed during a call. The next call starts it again.
 func TestRealServerKilled(t *testing.T) {
 	dir, work := npm(t), t.TempDir()
 	m, _ := manager(t, realServers(t, dir, work)[0])
@@ -304,18 +305,18 @@ func TestRealServerKilled(t *testing.T) {
 	if err := call("echo", `{"message":"hi"}`); err != nil {
 		t.Fatal(err)
 	}
-	under := make(chan struct{})
+	inFlight := make(chan struct{})
 	var once sync.Once
 	done := make(chan error, 1)
 	go func() {
 		_, err := m.Call(t.Context(), tools.Request{
 			Server: "everything", Tool: "trigger-long-running-operation",
 			Args:     json.RawMessage(`{"duration":60,"steps":600}`),
-			Progress: func(string, float64, float64) { once.Do(func() { close(under) }) },
+			Progress: func(string, float64, float64) { once.Do(func() { close(inFlight) }) },
 		})
 		done <- err
 	}()
-	<-under
+	<-inFlight
 	killChildren(t, syscall.SIGKILL)
 	if err := <-done; reason(t, err) != tools.Lost {
 		t.Errorf("the interrupted call: %v", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/servers"
 )
 
-// Tests of the hand-written modules in Python, without a fleet.
+// TestPythonModules runs the Python tests of the hand-written modules, without a fleet.
 func TestPythonModules(t *testing.T) {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
@@ -40,9 +40,9 @@ func TestPythonModules(t *testing.T) {
 	}
 }
 
-func TestTheElevenTools(t *testing.T) {
+func TestShippedTools(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "servers")
-	for range 2 { // again changes nothing
+	for range 2 { // the second Install changes nothing
 		if err := servers.Install(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestTheElevenTools(t *testing.T) {
 	}
 }
 
-func TestInstallKeepsWhatIsNotShipped(t *testing.T) {
+func TestInstallKeepsOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"approvals.json": "{}", "mine/f.py": "def f(): pass\n", "calculator/add.py": "old",

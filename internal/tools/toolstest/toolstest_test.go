@@ -1,4 +1,4 @@
-// Package toolstest tests the tools' packages together: the shipped tools, real servers from npm, Python
+// Package toolstest tests the tools packages together: the shipped tools, real servers from npm, Python
 // programs that call them through generated modules and the broker, and the cost of a call. It contains
 // only tests.
 package toolstest
@@ -48,12 +48,12 @@ func reason(t *testing.T, err error) tools.Reason {
 	t.Helper()
 	ue, ok := errors.AsType[*tools.UpstreamError](err)
 	if !ok {
-		t.Fatalf("error %v is no UpstreamError", err)
+		t.Fatalf("error %v is not an UpstreamError", err)
 	}
 	return ue.Reason
 }
 
-// waitUntil polls: nothing announces the state of another process.
+// waitUntil polls, because nothing announces the state of another process.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -64,7 +64,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/codefleet/codefleet/servers"
 )
 
-var update = flag.Bool("update", false, "write the shipped servers tree anew")
+var update = flag.Bool("update", false, "write the shipped servers tree")
 
-// The shipped tree is what the generator makes of the built-in servers, with approvals.
+// The shipped tree must be what the generator produces from the built-in servers, with approvals.
 func TestShippedTreeIsCurrent(t *testing.T) {
 	want := shippedTree(t)
 	if *update {
@@ -41,7 +41,7 @@ func TestShippedTreeIsCurrent(t *testing.T) {
 		if err != nil {
 			t.Errorf("servers/%s: %v (run with -update)", name, err)
 		} else if diff := cmp.Diff(data, string(got)); diff != "" {
-			t.Errorf("servers/%s is not current (run with -update) (-want +got):\n%s", name, diff)
+			t.Errorf("servers/%s is out of date (run with -update) (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func shippedTree(t *testing.T) map[string]string {
 	return files
 }
 
-// inProcess returns a manager of the built-in servers, on a fixed day.
+// inProcess returns a manager of the built-in servers, which run in this process on a fixed day.
 func inProcess(t *testing.T) *mcp.Manager {
 	t.Helper()
 	var list []mcp.Server

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the MCP servers, clients and conformance suite of the integration tests, each at a pinned version, into a
-# cache directory. Run again it does nothing. usage: install.sh DIR
+# Installs the MCP servers, clients and conformance suite of the integration tests into a cache directory, each at a
+# fixed version. Does nothing if they are installed. Usage: install.sh DIR
 set -eu
 dir=${1:?usage: install.sh DIR}
 pins='node@22.23.3
@@ -20,6 +20,6 @@ cd "$dir"
 if [ -f installed ] && [ "$(cat installed)" = "$pins" ]; then exit 0; fi
 rm -f installed
 [ -f package.json ] || echo '{"private": true}' > package.json
-# shellcheck disable=SC2086 # one word a package
+# shellcheck disable=SC2086 # one word per package
 npm install --no-audit --no-fund --no-save --loglevel=error $pins
 printf '%s' "$pins" > installed

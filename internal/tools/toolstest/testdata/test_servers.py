@@ -24,7 +24,7 @@ class Filesystem(unittest.TestCase):
         self.assertEqual([i["name"] for i in deep], ["link", "sub", "sub/y.txt", "x.txt"])
         self.assertEqual(list_directory(".")["path"], ".")
 
-    def test_refusals(self):
+    def test_rejected_paths(self):
         os.symlink("/etc", os.path.join(WORKSPACE, "out"))
         for path in ("/etc/passwd", "../../etc/x", "a/../../../x", "out/passwd", "/tmpx/y"):
             with self.assertRaises(PermissionError, msg=path):
@@ -40,7 +40,7 @@ class Filesystem(unittest.TestCase):
             with self.assertRaises(error):
                 call()
 
-    def test_what_cannot_be_encoded_changes_nothing(self):
+    def test_failed_encoding_changes_nothing(self):
         write_file("e", "before")
         for text, encoding in (("\udcff", None), ("€", "latin-1")):
             with self.assertRaises(UnicodeEncodeError):
@@ -54,9 +54,9 @@ class Database(unittest.TestCase):
         if os.path.exists(path):
             os.remove(path)
 
-    def test_nothing_is_made_by_looking(self):
+    def test_reading_creates_no_database(self):
         self.assertEqual(list_tables(), [])
-        with self.assertRaisesRegex(sqlite3.OperationalError, "no such table: users; there are: none yet"):
+        with self.assertRaisesRegex(sqlite3.OperationalError, "no such table: users; the database has no tables"):
             query("SELECT * FROM users")
         self.assertFalse(os.path.exists(os.path.join(WORKSPACE, "database.sqlite")))
 
@@ -69,10 +69,10 @@ class Database(unittest.TestCase):
         self.assertEqual(execute("DELETE FROM users WHERE name = ?", ["Bob"])["rows_affected"], 1)
         self.assertEqual(query("SELECT count(*) AS n FROM users"), [{"n": 1}])
         self.assertEqual(list_tables(), ["users"])
-        with self.assertRaisesRegex(sqlite3.OperationalError, "no such table: user; there are: users"):
+        with self.assertRaisesRegex(sqlite3.OperationalError, "no such table: user; tables: users"):
             query("SELECT * FROM user")
 
-    def test_query_only_reads(self):
+    def test_query_cannot_write(self):
         execute("CREATE TABLE t (a)")
         with self.assertRaisesRegex(sqlite3.OperationalError, "query only reads"):
             query("INSERT INTO t VALUES (1)")
