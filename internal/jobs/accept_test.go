@@ -7,7 +7,7 @@ import (
 )
 
 // A worker leaves the tasks of tenants that it does not accept to another worker.
-func TestServes(t *testing.T) {
+func TestAccept(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{
 		Name: "weak", Handler: succeed,
@@ -15,12 +15,12 @@ func TestServes(t *testing.T) {
 	})
 	f.publish(t, "tasks.default.normal.strict", ceHeader("first"), `{"code":"1"}`)
 	f.publish(t, "tasks.default.normal.acme", ceHeader("second"), `{"code":"2"}`)
-	if rec := f.arrive(t, "/foreign", "second"); rec.Worker != "weak" {
+	if rec := f.awaitForeign(t, "/foreign", "second"); rec.Worker != "weak" {
 		t.Errorf("worker = %s, want weak", rec.Worker)
 	}
 	id := TaskID("strict", "/foreign", "first")
 	if rec, err := f.Record(t.Context(), "strict", id); err == nil {
-		t.Errorf("the weak worker took it: %+v", rec)
+		t.Errorf("the weak worker claimed a task that it does not accept: %+v", rec)
 	}
 	f.work(t, WorkerOptions{Name: "strong", Handler: succeed})
 	eventually(t, "the task of strict", func() error { _, err := f.Record(t.Context(), "strict", id); return err })

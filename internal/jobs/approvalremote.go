@@ -10,21 +10,21 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The NATS user of a tenant may not read or change records. It sends requests on approvals.<tenant>, and any
-// worker responds. The tenant is that of the subject, which the user's permissions guard.
+// The NATS user of a tenant may not change records. It sends requests on approvals.<tenant>, and any worker
+// responds. The server's permissions ensure that a user can send only on its own tenant's subject.
 
 const approvalSubject = "approvals."
 
 type approvalRequest struct {
-	TaskID string          `json:"task_id,omitempty"` // empty: list pending calls
-	By     string          `json:"by,omitempty"`      // as the user calls itself
-	Answer *schemas.Answer `json:"answer,omitempty"`
+	TaskID string          `json:"task_id,omitempty"`
+	By     string          `json:"by,omitempty"`     // a name of the user's choice
+	Answer *schemas.Answer `json:"answer,omitempty"` // nil to list pending calls
 }
 
 type approvalResponse struct {
 	Pending []schemas.PendingApproval `json:"waiting,omitempty"`
 	Record  *schemas.Record           `json:"record,omitempty"`
-	Code    string                    `json:"code,omitempty"` // of answerCodes, or unavailable
+	Code    string                    `json:"code,omitempty"` // a key of answerCodes, or unavailable
 	Message string                    `json:"message,omitempty"`
 }
 

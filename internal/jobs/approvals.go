@@ -17,7 +17,7 @@ import (
 
 const maxListed = 500 // tasks whose records PendingApprovals reads
 
-// indexApproval lists a task in the stream ASKED for d: PendingApprovals reads its record.
+// indexApproval lists a task in the stream ASKED for the time d, so that PendingApprovals reads its record.
 func (c *Client) indexApproval(ctx context.Context, tenant, id string, d time.Duration) error {
 	msg := nats.NewMsg(approvalIndex(tenant) + id)
 	msg.Header.Set(jetstream.MsgTTLHeader, ttl(d+time.Second))
@@ -36,7 +36,7 @@ func (c *Client) PendingApprovals(ctx context.Context, tenant string) ([]schemas
 		return c.remotePendingApprovals(ctx, tenant)
 	}
 	var ids []string
-	err := c.from(ctx, streamAsked, approvalIndex(tenant)+"*", 1, func(m *nats.Msg) error {
+	err := c.readFrom(ctx, streamAsked, approvalIndex(tenant)+"*", 1, func(m *nats.Msg) error {
 		if _, id, _ := cutLast(m.Header.Get(jetstream.SubjectHeader)); names.IsTaskID(id) {
 			ids = append(ids, id)
 		}
@@ -75,8 +75,8 @@ func cutLast(subject string) (before, last string, found bool) {
 }
 
 // AnswerApproval approves or denies one pending call of a task, or all of them, in the name of by. It returns
-// the task's record after the change. The first answer counts; the same answer by the same person may be
-// repeated. Errors: ErrUnknownTask, *AnswerError.
+// the task's record after the change. The first answer counts; the same person may repeat the same answer. The
+// error is ErrUnknownTask or an *AnswerError.
 func (c *Client) AnswerApproval(
 	ctx context.Context, tenant, id, by string, a schemas.Answer,
 ) (schemas.Record, error) {

@@ -32,7 +32,7 @@ func (c *Client) serveApprovals() (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve approvals: %w", err)
 	}
-	return func() { _ = sub.Drain() }, nil // fails on a closed connection, which has ended it already
+	return func() { _ = sub.Drain() }, nil // fails only on a closed connection
 }
 
 func (c *Client) handleApprovalRequest(tenant string, q approvalRequest) (response approvalResponse) {
@@ -61,7 +61,7 @@ func (c *Client) handleApprovalRequest(tenant string, q approvalRequest) (respon
 	return response
 }
 
-// natsUser returns how a record names a tenant's user: by what the user calls itself, which nothing proves.
+// natsUser returns how a record names a user of a tenant: by an unverified name of the user's choice.
 func natsUser(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {

@@ -10,17 +10,17 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Approvals of tool calls are part of their task's record, and change by compare-and-swap like the rest of it:
-// the first answer counts, and none is lost. The functions of this file are these changes.
+// Approvals of tool calls are part of the task's record, which changes by compare-and-swap: the first answer
+// counts, and none is lost. The functions in this file make these changes.
 
-// Errors of AnswerApproval, beside ErrUnknownTask. AnswerError wraps one of them.
+// Errors of AnswerApproval, besides ErrUnknownTask. AnswerError wraps one of them.
 var (
 	ErrApprovalNotFound = errors.New("no such call waits for approval")
 	ErrAlreadyAnswered  = errors.New("the call is answered already")
 	ErrNotPending       = errors.New("the call no longer waits for an answer")
 )
 
-// AnswerError says why an answer was refused, in text for the person who gave it.
+// AnswerError is why an answer was refused, in text for the person who gave it.
 type AnswerError struct {
 	Message string
 	Err     error // ErrApprovalNotFound, ErrAlreadyAnswered or ErrNotPending
@@ -30,8 +30,8 @@ func (e *AnswerError) Error() string { return e.Message }
 func (e *AnswerError) Unwrap() error { return e.Err }
 
 const (
-	maxPending   = 32  // calls of a task that wait at once; further ones are refused
-	maxApprovals = 200 // calls of a task that its record keeps
+	maxPending   = 32  // calls of a task that wait at once; more are refused
+	maxApprovals = 200 // calls that a record keeps
 )
 
 func isPending(a schemas.Approval) bool { return a.State == schemas.ApprovalPending }
@@ -40,9 +40,9 @@ func findApproval(r *schemas.Record, call string) int {
 	return slices.IndexFunc(r.Approvals, func(a schemas.Approval) bool { return a.Call == call })
 }
 
-// addApproval adds a pending call, unless it or all calls of its tool are answered: then it returns that
-// answer. full reports that too many calls of the task are pending.
-func addApproval(r *schemas.Record, q schemas.Approval) (now schemas.Approval, full bool) {
+// addApproval adds a pending call and returns it. If the call, or every call of its tool, was answered earlier,
+// it returns that approval instead. full reports that too many calls of the task are pending.
+func addApproval(r *schemas.Record, q schemas.Approval) (current schemas.Approval, full bool) {
 	r.Approvals = slices.Clone(r.Approvals) // the record that was read must not change
 	for _, a := range r.Approvals {
 		if a.State == schemas.ApprovalApproved && a.AllOfTool && a.Server == q.Server && a.Tool == q.Tool {
@@ -52,7 +52,7 @@ func addApproval(r *schemas.Record, q schemas.Approval) (now schemas.Approval, f
 	if i := findApproval(r, q.Call); i >= 0 {
 		switch r.Approvals[i].State {
 		case schemas.ApprovalApproved, schemas.ApprovalDenied:
-		case schemas.ApprovalPending: // of a run that was lost
+		case schemas.ApprovalPending: // added by a run that was lost
 			r.Approvals[i].ExpiresAt = q.ExpiresAt
 		default:
 			r.Approvals[i] = q
@@ -77,7 +77,7 @@ func addApproval(r *schemas.Record, q schemas.Approval) (now schemas.Approval, f
 	return q, false
 }
 
-// expireApproval ends the wait for an answer, unless one came, and returns the call as it is then.
+// expireApproval expires a pending call. It returns the call, which may have been answered just before.
 func expireApproval(r *schemas.Record, call string) schemas.Approval {
 	r.Approvals = slices.Clone(r.Approvals)
 	i := findApproval(r, call)
@@ -90,7 +90,7 @@ func expireApproval(r *schemas.Record, call string) schemas.Approval {
 	return r.Approvals[i]
 }
 
-// withdrawApprovals ends the wait of all calls: the task has ended.
+// withdrawApprovals withdraws all pending calls when the task has ended.
 func withdrawApprovals(r *schemas.Record) {
 	if !slices.ContainsFunc(r.Approvals, isPending) {
 		return
@@ -103,13 +103,13 @@ func withdrawApprovals(r *schemas.Record) {
 	}
 }
 
-// closeApproval sets the final state of a call. What helped a person to decide is dropped; the digest stays.
+// closeApproval sets a call's final state. It drops what a person needed to decide, and keeps the digest.
 func closeApproval(a *schemas.Approval, state string) {
 	a.State, a.Arguments, a.Signature = state, nil, ""
 }
 
-// answerApproval records an answer, by a person, and reports whether that changed anything: the same answer
-// may be given twice. Without a call, it answers all that are pending. The error is an *AnswerError.
+// answerApproval records an answer by a person, and reports whether that changed anything: the same answer may
+// be given twice. An answer without a call is for all pending calls. The error is an *AnswerError.
 func answerApproval(r *schemas.Record, a schemas.Answer, by string, now time.Time) (changed bool, err error) {
 	r.Approvals = slices.Clone(r.Approvals)
 	if a.Call == "" {
@@ -156,5 +156,5 @@ func decide(q *schemas.Approval, a schemas.Answer, by string, now time.Time) {
 	q.AnsweredAt, q.By, q.Reason = now, by, validPrefix(a.Reason, schemas.MaxReason)
 }
 
-// validPrefix returns the first n bytes of s as valid UTF-8, without a mark: it is stored, not shown.
+// validPrefix returns the first n bytes of s as valid UTF-8. It does not mark the cut.
 func validPrefix(s string, n int) string { return strings.ToValidUTF8(s[:min(n, len(s))], "") }

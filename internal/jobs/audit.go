@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// AppendAudit stores an audit record, for 90 days. It is durable when AppendAudit returns; one that is
-// repeated after an error may be stored twice.
+// AppendAudit stores an audit record for 90 days. The record is durable when AppendAudit returns. Repeating the
+// call after an error may store the record twice.
 func (c *Client) AppendAudit(ctx context.Context, e schemas.AuditRecord) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *Client) AppendAudit(ctx context.Context, e schemas.AuditRecord) error {
 
 // AuditOptions narrow AuditTrail.
 type AuditOptions struct {
-	Task  string // empty: all tasks
+	Task  string // empty for all tasks
 	Limit int    // default 100
 }
 

@@ -43,6 +43,6 @@ func TestAudit(t *testing.T) {
 	}
 	if _, err := f.AuditTrail(t.Context(), "acme.>", AuditOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "tenant") {
-		t.Errorf("AuditTrail of a tenant that is none: %v", err)
+		t.Errorf("AuditTrail with an invalid tenant = %v, want an error", err)
 	}
 }

@@ -55,7 +55,7 @@ func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 		}
 		m, err := stream.GetMsg(ctx, delivered[l]+1, jetstream.WithGetMsgSubject(l.subject()))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // delivered meanwhile, or delivered before and requeued
+			continue // just delivered, or requeued after an earlier delivery
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read backlog: %w", err)
@@ -69,7 +69,7 @@ func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 	return all, nil
 }
 
-// taskSubjects returns how many messages TASKS holds on each subject, those of running tasks included.
+// taskSubjects returns how many messages TASKS holds on each subject, including those of running tasks.
 func (c *Client) taskSubjects(ctx context.Context) (map[string]int, error) {
 	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, []byte(`{"subjects_filter": "tasks.>"}`))
 	if err != nil {

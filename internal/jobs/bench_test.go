@@ -14,8 +14,8 @@ func noop(context.Context, *Job) (*schemas.Result, error) {
 	return &schemas.Result{Status: schemas.Succeeded}, nil
 }
 
-// BenchmarkTask runs one task at a time, from Submit to its result, on a server that syncs every write. Beside ns/op it
-// reports the medians of the steps.
+// BenchmarkTask runs one task at a time, from Submit to its result, on a server that syncs every write. Besides ns/op
+// it reports the median and the 99th percentile of the steps.
 func BenchmarkTask(b *testing.B) {
 	for _, tcp := range []bool{false, true} {
 		b.Run(map[bool]string{false: "inprocess", true: "tcp"}[tcp], func(b *testing.B) {
@@ -28,7 +28,7 @@ func BenchmarkTask(b *testing.B) {
 				worker = &fleet{srv: f.srv, opts: opts, Client: connect(b, opts)}
 			}
 			worker.work(b, WorkerOptions{Handler: noop, Slots: 2})
-			var write, submit, queued, total []time.Duration // write: the yardstick, one durable write
+			var write, submit, queued, total []time.Duration // write is the yardstick: one durable write
 			n := 0
 			for b.Loop() {
 				n++
@@ -40,7 +40,7 @@ func BenchmarkTask(b *testing.B) {
 				began = time.Now()
 				rec := f.submit(b, strconv.Itoa(n), `{"code":"x"}`)
 				submit = append(submit, time.Since(began))
-				rec = f.end(b, rec.TaskID)
+				rec = f.await(b, rec.TaskID)
 				total = append(total, time.Since(began))
 				queued = append(queued, rec.StartedAt.Sub(began))
 			}
@@ -52,14 +52,14 @@ func BenchmarkTask(b *testing.B) {
 	}
 }
 
-func report(b *testing.B, what string, d []time.Duration) {
+func report(b *testing.B, step string, d []time.Duration) {
 	b.Helper()
 	slices.Sort(d)
-	b.ReportMetric(float64(d[len(d)/2].Microseconds()), what+"-p50-µs")
-	b.ReportMetric(float64(d[len(d)*99/100].Microseconds()), what+"-p99-µs")
+	b.ReportMetric(float64(d[len(d)/2].Microseconds()), step+"-p50-µs")
+	b.ReportMetric(float64(d[len(d)*99/100].Microseconds()), step+"-p99-µs")
 }
 
-// BenchmarkThroughput works off a backlog.
+// BenchmarkThroughput measures how fast a worker clears a backlog.
 func BenchmarkThroughput(b *testing.B) {
 	f := newFleet(b)
 	n := 0
@@ -70,7 +70,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 	began := time.Now()
 	f.work(b, WorkerOptions{Handler: noop, Slots: 8})
-	f.end(b, last.TaskID)
-	f.empty(b)
+	f.await(b, last.TaskID)
+	f.awaitEmpty(b)
 	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "tasks/s")
 }

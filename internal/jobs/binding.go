@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The CloudEvents NATS binding (1.0.3-wip): binary mode is attributes in ce- headers, percent-encoded,
-// and raw data; structured mode is one JSON document with a content type that says so. Header names
-// are case-insensitive. There is no batch mode.
+// This file implements the CloudEvents NATS binding (1.0.3-wip). In binary mode, attributes are percent-encoded
+// ce- headers and the message body is the data. In structured mode, the body is one JSON document, marked by its
+// content type. Header names are case-insensitive. There is no batch mode.
 
 const (
 	cePrefix     = "ce-"
@@ -23,8 +23,8 @@ const (
 	maxAttribute = 8 << 10 // bytes of one attribute's value
 )
 
-// decodeNATS reads a CloudEvent from a NATS message in binary or structured mode and validates it.
-// The event refers to data.
+// decodeNATS reads and validates a CloudEvent from a NATS message in binary or structured mode. The event's data
+// may share memory with data.
 func decodeNATS(header nats.Header, data []byte) (event.Event, error) {
 	attrs, contentType, err := ceHeaders(header)
 	if err != nil {
@@ -142,7 +142,7 @@ func extension(ev event.Event, name string) string {
 	return s
 }
 
-// checkEvent is the SDK's validation, with its text on one line, and the limits of this binding.
+// checkEvent validates an event with the SDK, whose error it returns on one line, and checks all texts.
 func checkEvent(ev event.Event) error {
 	if err := ev.Validate(); err != nil {
 		return errors.New(strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n", "; ")))
@@ -165,7 +165,7 @@ func checkEvent(ev event.Event) error {
 	return nil
 }
 
-// checkText returns an error for a string that a CloudEvent must not contain, or that is too long.
+// checkText returns an error for a string that is not allowed in a CloudEvent, or that is too long.
 func checkText(s string) error {
 	if !utf8.ValidString(s) {
 		return errors.New("not UTF-8")
@@ -211,7 +211,7 @@ func encodeNATS(ev event.Event) (nats.Header, []byte, error) {
 	return h, ev.Data(), nil
 }
 
-// percentEncode encodes space, ", % and all bytes of UTF-8 outside of printable ASCII.
+// percentEncode encodes space, ", % and all bytes outside of printable ASCII.
 func percentEncode(s string) string {
 	var b []byte
 	for i := range len(s) {
@@ -233,7 +233,7 @@ func percentEncode(s string) string {
 
 func unencoded(c byte) bool { return c > 0x20 && c < 0x7f && c != '"' && c != '%' }
 
-// percentDecode decodes once. A % that no pair of hex digits follows stays, since some producers do not
+// percentDecode decodes once. It keeps a % that is not followed by two hex digits, since some producers do not
 // encode.
 func percentDecode(s string) string {
 	if !strings.Contains(s, "%") {

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The specification of the binding, line by line.
+// The cases follow the specification of the binding.
 func TestDecodeNATS(t *testing.T) {
 	base := func(more ...string) nats.Header {
 		h := nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"1"}, "ce-source": {"/s"}, "ce-type": {"t"}}
@@ -172,7 +172,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// Any message is an error, or an event that survives a round trip.
+// decodeNATS returns an error, or an event that survives a round trip.
 func FuzzDecodeNATS(f *testing.F) {
 	f.Add("ce-specversion: 1.0\nce-id: 1\nce-source: /s\nce-type: t\nce-tenant: a%20b", []byte(`{}`))
 	f.Add("Content-Type: application/cloudevents+json",

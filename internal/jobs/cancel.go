@@ -33,7 +33,7 @@ func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record,
 	}
 }
 
-// requestCancel cancels a task that does not run, and notes the request for the worker of one that does.
+// requestCancel cancels a task that is not running, and records the request for the worker of a running one.
 func requestCancel(r *storedRecord) {
 	if r.Status == schemas.Running {
 		r.CancelRequested = true
@@ -44,15 +44,15 @@ func requestCancel(r *storedRecord) {
 	r.Result = &schemas.Result{
 		TaskID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Status: schemas.Cancelled, Attempt: r.Run,
 		Source: r.Source, EventID: r.EventID, TraceID: r.TraceID, Error: errorCancelled(),
+		Workspace:   schemas.WorkspaceChange{Name: r.Workspace},
 		SubmittedAt: r.SubmittedAt, StartedAt: r.StartedAt, EndedAt: now,
 	}
 	r.Result.TimingMS.Total = milliseconds(now.Sub(r.SubmittedAt))
 	r.Result.TimingMS.Queued = r.Result.TimingMS.Total
-	fillEmpty(r.Result, r.Workspace)
 }
 
-// removeQueued sends the result of a task that was cancelled before it ran, and removes its message. It may
-// fail: a worker that gets the message does the same.
+// removeQueued sends the result of a task that was cancelled before it ran, and removes its message. If that
+// fails, the worker that gets the message does it.
 func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	msg, remove, err := c.queued(ctx, before)
 	if err == nil {
@@ -68,7 +68,7 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	}
 }
 
-// queued returns the message of a task that waits, and a function that removes it.
+// queued returns the message of a queued task, and a function that removes it.
 func (c *Client) queued(ctx context.Context, r storedRecord) (*jetstream.RawStreamMsg, func() error, error) {
 	name := streamTasks
 	if r.QueueSeq == 0 {

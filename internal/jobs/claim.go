@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +14,13 @@ import (
 )
 
 const (
-	requeueDelay = time.Second // of a message whose record or data could not be read
+	requeueDelay = time.Second // after an error that prevented a claim
 	maxRuns      = 150         // runs that a record keeps
 )
 
-// process handles a message: the task runs here, is completed without a run, or is delayed; or the message is
-// acknowledged as a duplicate, or left for redelivery.
-// wakeAfter makes the lane look for messages again after a delay, for one that was requeued with this delay.
+// process handles a message. The task runs here, is completed without a run, or is delayed; or the message is
+// acknowledged as a duplicate, or left for redelivery. wakeAfter makes the dispatcher look for messages of a
+// lane again after the delay with which one was requeued.
 func (w *Worker) process(work context.Context, m *message, wakeAfter func(lane, time.Duration)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), w.opts.AckWait)
 	defer cancel()
@@ -27,7 +28,7 @@ func (w *Worker) process(work context.Context, m *message, wakeAfter func(lane, 
 	switch {
 	case err != nil:
 		w.log.WarnContext(ctx, "task not claimed", "subject", m.subject(), "seq", m.seq, "error", err)
-		if time.Since(m.fetched) < w.opts.AckWait/2 { // the server has not delivered it again
+		if time.Since(m.fetched) < w.opts.AckWait/2 { // the server has not redelivered it yet
 			w.logError(ctx, "message not requeued", m.requeue(w.c, requeueDelay))
 			wakeAfter(m.lane, requeueDelay)
 		}
@@ -71,23 +72,20 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 			return r, nil
 		}
 	}
-	return nil, fmt.Errorf("claim task %s: its record was changed by others first, %d times", r.id, swapTries)
+	return nil, fmt.Errorf("claim task %s: another process changed its record first, %d times", r.id, swapTries)
 }
 
-// check fetches the data of an event, and checks the event and its data. refused is for the task's record; err means
-// that the data could not be fetched.
+// check fetches the event's data and checks both. refused goes into the task's record; err means that the data
+// could not be fetched.
 func (w *Worker) check(ctx context.Context, s *submission) (refused *RefusedError, err error) {
 	err = w.fetchData(ctx, s)
-	refused, isRefused := errors.AsType[*RefusedError](err)
-	if err != nil && !isRefused {
-		return nil, err
+	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
+		err = cmp.Or(err, s.check(w.c.opts.AnyInbox, w.opts.Policy)) // derives the record's fields in any case
 	}
-	if err := s.check(w.c.opts.AnyInbox, w.opts.Policy); err != nil && !isRefused {
-		if refused, isRefused = errors.AsType[*RefusedError](err); !isRefused {
-			return nil, err
-		}
+	if refused, isRefused := errors.AsType[*RefusedError](err); isRefused {
+		return refused, nil
 	}
-	return refused, nil
+	return nil, err
 }
 
 // fetchData fetches the data of an event that refers to the object store.
@@ -102,7 +100,7 @@ func (w *Worker) fetchData(ctx context.Context, s *submission) error {
 	}
 	s.data, err = w.c.getObject(ctx, name)
 	if objectMissing(err) {
-		return refuse(errcode.BadData, "dataref", "the data are no longer in the store")
+		return refuse(errcode.BadData, "dataref", "the data is no longer in the store")
 	}
 	return err
 }
@@ -124,7 +122,7 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 	}
 	r.rec = rec
 	switch {
-	case r.w.leases.holds(r.tenant, r.id): // the server delivered again what runs here
+	case r.w.leases.holds(r.tenant, r.id): // the server redelivered a task that runs here
 		return false, nil
 	case rec.Status.Terminal():
 		r.announce(ctx) // the event was submitted again, perhaps with another replyto
@@ -135,8 +133,8 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 	return true, nil
 }
 
-// owns reports whether this message may run the task of the record: it is the message that the record names, or
-// the one that came from DELAYED for the next run.
+// owns reports whether this message may run the record's task: the record names the message, or the message came
+// from DELAYED for the next run.
 func (r *run) owns(rec storedRecord) bool {
 	if rec.Status.Terminal() {
 		return false
@@ -169,7 +167,7 @@ func (r *run) skip(ctx context.Context, refused *RefusedError) (done bool, err e
 	return false, nil
 }
 
-// begin changes the record to running. errStale: the record was changed since it was read.
+// begin changes the record to running. It returns errStale if the record was changed since it was read.
 func (r *run) begin(ctx context.Context) error {
 	now := time.Now().UTC()
 	rec := r.rec
@@ -207,8 +205,7 @@ func (r *run) begin(ctx context.Context) error {
 	return err
 }
 
-// refuseMessage dead-letters a message that is not an event: it has no id for a record and no subject for a
-// reply.
+// refuseMessage dead-letters a message that is not an event, so it has no task id and no replyto.
 func (w *Worker) refuseMessage(ctx context.Context, m *message, refused *RefusedError) error {
 	w.c.tel.refused.Add(ctx, 1)
 	key := strconv.FormatUint(m.seq, 10)

@@ -28,13 +28,13 @@ type Client struct {
 }
 
 const (
-	requestTimeout   = 10 * time.Second // of one request: a cluster elects a leader within it
+	requestTimeout   = 10 * time.Second // enough for a cluster to elect a leader
 	reconnectWait    = 100 * time.Millisecond
 	reconnectWaitMax = 2 * time.Second
 )
 
-// Connect connects to the server and checks its version (ErrServerTooOld). It does not create streams: see
-// Provision. The client reconnects by itself until Close.
+// Connect connects to the server. It returns ErrServerTooOld for a server older than MinServer. It does not
+// create streams: see Provision. The client reconnects by itself until Close.
 func Connect(ctx context.Context, opts Options) (*Client, error) {
 	opts = opts.withDefaults()
 	c := &Client{opts: opts}
@@ -47,7 +47,7 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 	}
 	if v := c.nc.ConnectedServerVersion(); semver.Compare("v"+v, "v"+MinServer) < 0 && !opts.Server.AnyVersion {
 		c.nc.Close()
-		return nil, fmt.Errorf("%w: %s runs %s, at least %s is needed", ErrServerTooOld, opts.Server.URL, v, MinServer)
+		return nil, fmt.Errorf("%w: %s runs %s; the minimum is %s", ErrServerTooOld, opts.Server.URL, v, MinServer)
 	}
 	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(requestTimeout)); err != nil {
 		c.nc.Close()
@@ -126,7 +126,7 @@ func reconnectDelay(attempts int) time.Duration {
 	return min(reconnectWait<<min(attempts, 10), reconnectWaitMax)
 }
 
-// Close flushes what was published and closes the connection.
+// Close flushes published messages and closes the connection.
 func (c *Client) Close() {
 	if err := c.nc.FlushTimeout(time.Second); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		c.opts.Log.WarnContext(context.Background(), "flush of the NATS connection failed", "error", err)
@@ -141,5 +141,5 @@ func (c *Client) request(ctx context.Context, subject string, data []byte) (*nat
 	return c.nc.RequestWithContext(ctx, subject, data)
 }
 
-// unsubscribe ends a subscription. It fails on a closed connection only, which has ended it already.
+// unsubscribe ends a subscription. Unsubscribe fails only on a closed connection, which has no subscriptions.
 func unsubscribe(sub *nats.Subscription) { _ = sub.Unsubscribe() }

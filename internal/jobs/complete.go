@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// completeUnrun completes a task without running it (again): it is refused, cancelled, expired, or out of attempts.
+// completeUnrun completes a task that is not run (again): it is refused, cancelled, expired, or out of attempts.
 func (r *run) completeUnrun(ctx context.Context, result *schemas.Result, dead bool) error {
 	r.fill(result)
 	return r.complete(ctx, result, dead, func() {})
@@ -57,7 +57,7 @@ func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 	last.EndedAt, last.Outcome, last.Error = now, outcome, text.Truncate(errorText, maxText)
 }
 
-// announce publishes the result of a completed task again: its worker may have crashed before it did.
+// announce publishes the result of a completed task again, because its worker may have crashed before it did.
 func (r *run) announce(ctx context.Context) {
 	if r.replyTo == "" || r.rec.Result == nil {
 		return
@@ -79,16 +79,12 @@ func (r *run) fill(res *schemas.Result) {
 	res.Worker = cmp.Or(res.Worker, r.w.opts.Name)
 	res.Code, res.GeneratedBy = cmp.Or(res.Code, rec.Code), cmp.Or(res.GeneratedBy, rec.GeneratedBy)
 	res.SubmittedAt, res.StartedAt, res.EndedAt = rec.SubmittedAt, rec.StartedAt, now
-	began := now
-	if !rec.StartedAt.IsZero() {
-		began = rec.StartedAt
-	}
-	res.TimingMS.Queued = milliseconds(began.Sub(rec.SubmittedAt))
+	res.TimingMS.Queued = milliseconds(cmp.Or(rec.StartedAt, now).Sub(rec.SubmittedAt))
 	res.TimingMS.Total = milliseconds(now.Sub(rec.SubmittedAt))
-	fillEmpty(res, rec.Workspace)
+	res.Workspace.Name = cmp.Or(res.Workspace.Name, rec.Workspace)
 }
 
-// mergeLabels returns the labels of the task and those of plugins, which win.
+// mergeLabels returns the task's labels, overridden by those of plugins.
 func mergeLabels(task, plugins map[string]string) map[string]string {
 	if len(plugins) == 0 {
 		return task
@@ -99,7 +95,7 @@ func mergeLabels(task, plugins map[string]string) map[string]string {
 	return all
 }
 
-// resultWith returns the result of a task whose program did not determine it.
+// resultWith returns a result that the program did not determine.
 func resultWith(status schemas.Status, e *schemas.Error) *schemas.Result {
 	return &schemas.Result{Status: status, Error: e}
 }

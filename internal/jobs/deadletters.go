@@ -18,12 +18,12 @@ import (
 // Headers of a dead letter.
 const (
 	deadError  = "Codefleet-Error"  // JSON of a schemas.Error, percent-encoded
-	deadTask   = "Codefleet-Task"   // id of its task, if it has one
-	deadOrigin = "Codefleet-Origin" // subject on which its event came
+	deadTask   = "Codefleet-Task"   // task id, if it has one
+	deadOrigin = "Codefleet-Origin" // subject on which the event arrived
 )
 
-// deadLetter stores a message in the dead-letter queue of its tenant, under key, with the reason. task is the
-// id of its task, or empty.
+// deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task
+// id, or empty.
 func (c *Client) deadLetter(ctx context.Context, l lane, key, task string, m *nats.Msg, reason *schemas.Error) error {
 	text, err := json.Marshal(reason)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Client) deadLetter(ctx context.Context, l lane, key, task string, m *na
 	return nil
 }
 
-// DeadLetters returns the tenant's dead letters, newest first. limit 0 means 100.
+// DeadLetters returns the tenant's dead letters, newest first. The default limit is 100.
 func (c *Client) DeadLetters(ctx context.Context, tenant string, limit int) ([]schemas.DeadTask, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err

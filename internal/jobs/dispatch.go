@@ -13,12 +13,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Run claims and runs tasks until accept ends, then finishes those that run. When work ends too (after a grace
-// time), handlers are cancelled with ErrDraining and their tasks are requeued. Run returns when all that is
-// done.
+// Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a
+// grace time), handlers are cancelled with ErrDraining and their tasks are requeued. Run returns after all
+// handlers have returned.
 func (w *Worker) Run(accept, work context.Context) error {
 	if w.opts.Handler == nil {
-		return errors.New("worker without a handler")
+		return errors.New("start worker: WorkerOptions.Handler is required")
 	}
 	for _, pool := range w.opts.Pools {
 		if err := schemas.CheckName("pool", pool); err != nil {
@@ -48,8 +48,8 @@ func (w *Worker) Run(accept, work context.Context) error {
 }
 
 // dispatcher assigns lanes with messages to free slots. It learns of messages from three sources: wake-ups,
-// which the server sends for every stored task (fast, but they may be lost); the number of messages behind each
-// one delivered; and scans of TASKS, which also find what lost workers left.
+// which the server sends for every stored task (fast, but they may be lost); the pending count of each delivered
+// message; and scans of TASKS, which also find the tasks of lost workers.
 type dispatcher struct {
 	w      *Worker
 	subs   []*nats.Subscription
@@ -58,7 +58,7 @@ type dispatcher struct {
 	events chan slotEvent // never dropped
 }
 
-// slotEvent is what happened in a slot.
+// slotEvent reports a slot's progress to the dispatcher.
 type slotEvent struct {
 	lane
 	kind    slotEventKind
@@ -68,7 +68,7 @@ type slotEvent struct {
 type slotEventKind int
 
 const (
-	slotStarted slotEventKind = iota // a message was delivered, the slot processes it
+	slotStarted slotEventKind = iota // the slot processes a message
 	slotDone                         // the slot has processed its message and is free
 	slotEmpty                        // the slot got no message and is free
 )
@@ -85,7 +85,7 @@ func newDispatcher(w *Worker) (*dispatcher, error) {
 	return d, d.subscribe("cancel.>", func(m *nats.Msg) { w.leases.recheck(m.Subject[len("cancel."):]) })
 }
 
-// subscribe adds a subscription. If that fails it ends all others.
+// subscribe adds a subscription. If that fails, it ends all others.
 func (d *dispatcher) subscribe(subject string, fn nats.MsgHandler) error {
 	sub, err := d.w.c.nc.Subscribe(subject, fn)
 	if err != nil {
@@ -102,7 +102,7 @@ func (d *dispatcher) close() {
 	}
 }
 
-// wake passes a wake-up on, or drops it when too many wait: the next scan finds its task.
+// wake passes a wake-up on, or drops it if too many are queued: the next scan finds its task.
 func (d *dispatcher) wake(subject string) {
 	if l, ok := laneOf(subject); ok && d.w.accepts(l) {
 		select {

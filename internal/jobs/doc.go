@@ -6,19 +6,19 @@
 // compare-and-swap, so a worker that has lost its lease cannot complete the task:
 //
 //	submit       publish the event to TASKS, then create the record (queued)
-//	claim        swap the record to running, run + 1; then call the handler
+//	claim        swap the record to running with the next run number, then call the handler
 //	complete     swap the record to a terminal status, with the result
 //	acknowledge  send the result event to the caller's replyto, then remove the message from TASKS
 //
-// A crash between two steps leaves a message that is delivered again. The worker that gets it reads the
-// record first: it announces a terminal record again and acknowledges, and it claims the next run of a task
-// whose worker was lost. A task runs at least once and completes exactly once.
+// A crash between two steps leaves a message that is delivered again. The worker that gets it reads the record
+// first. If the record is terminal, the worker publishes the result again and acknowledges; if the task's worker
+// was lost, it claims the next run. A task runs at least once and completes exactly once.
 //
-// On its way a task has four forms: a submission (a checked event), a message (one delivery of the queue),
-// a run (a worker's handling of one message), and a Job (a run as its Handler sees it).
+// A task takes four forms in turn: a submission (a checked event), a message (one delivery of the queue), a run
+// (a worker's handling of one message), and a Job (a run as its Handler sees it).
 //
-// The key types are Client (submit, read, wait, watch, cancel) and Worker (claim and run). Files build on
-// each other downward:
+// The key types are Client (submit, read, wait, watch, cancel) and Worker (claim and run). Each group of files
+// builds on those below it:
 //
 //	worker     dispatch, schedule, claim, execute, complete, requeue, job, run, worker, heartbeat, lanes
 //	client     submit, cancel, wait, watch, approvals, deadletters, backlog, presence, journal, audit, …

@@ -7,22 +7,22 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A worker with a free slot claims a task so soon after its message is published that it creates the record
-// itself; the record that Submit would create is then one of four writes on the way to the result, and not
-// needed. So Submit waits for a claim for a moment, and creates the record only if none came. On a busy fleet,
-// where claims take longer, it stops waiting after a few misses and waits again now and then.
+// A worker with a free slot claims a task as soon as its message is published, and then creates the record. So
+// Submit waits briefly for a claim, and creates the record only if none comes: that saves one of the four writes
+// on the way to the result. On a busy fleet, where claims take longer, Submit stops waiting after a few misses
+// and tries again at intervals.
 
 const (
 	claimGrace = 3 * time.Millisecond
-	maxMisses  = 2  // in a row, after which Submit does not wait
-	retryEvery = 16 // submissions
+	maxMisses  = 2  // misses in a row after which Submit does not wait
+	retryEvery = 16 // after that, one submission in this many waits again
 )
 
-// earlyClaim waits for the record of one task. The zero value does not wait.
+// earlyClaim waits for the claim of one task. The zero value does not wait.
 type earlyClaim struct {
 	c   *Client
 	id  string
-	sub *nats.Subscription // nil: it does not wait
+	sub *nats.Subscription // nil if it does not wait
 }
 
 func (c *Client) watchForClaim(r *storedRecord) (earlyClaim, error) {

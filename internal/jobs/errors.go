@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Errors of Connect, Submit and whatever reads a record.
+// Errors of Connect, Submit and the methods that read a record.
 var (
 	ErrUnknownTask  = errors.New("unknown task")
 	ErrBacklogFull  = errors.New("backlog of the tenant is full") // try again later
@@ -17,9 +17,9 @@ var (
 	ErrServerTooOld = errors.New("NATS server is older than supported") // see MinServer
 )
 
-// Causes with which the context of a Handler ends. After ErrLeaseLost the task may already run elsewhere:
-// commit nothing. After the others the handler may still return the result of what it has; if it returns an
-// error, jobs writes a result that fits the cause.
+// Causes with which a Handler's context ends. After ErrLeaseLost the task may already run elsewhere: commit
+// nothing. After the others the handler may still return a result. If it returns an error, the result follows
+// from the cause.
 var (
 	ErrCancelled = errors.New("cancelled by its owner")
 	ErrLeaseLost = errors.New("lease lost")
@@ -27,7 +27,7 @@ var (
 	ErrDraining  = errors.New("worker is shutting down") // the task is requeued; the run is not an attempt
 )
 
-// Permanent marks an error of the fleet that every further attempt would meet too: the task ends dead.
+// Permanent marks an error of the fleet that every further attempt would encounter too: the task ends dead.
 func Permanent(err error) error { return &permanentError{err} }
 
 type permanentError struct{ err error }
@@ -35,8 +35,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Unavailable marks an error that occurred before anything of the task began and that another worker, or
-// this one later, may not meet. The task is requeued until a run can begin; such runs are not attempts.
+// Unavailable marks an error that occurred before the task began to execute and that another worker, or this one
+// later, may not encounter. The task is requeued until it can begin; such runs are not attempts.
 func Unavailable(err error) error { return &unavailableError{err} }
 
 type unavailableError struct{ err error }
@@ -49,8 +49,8 @@ func isUnavailable(err error) bool {
 	return ok
 }
 
-// WithDetails adds to an error of the fleet what the task's result says when no attempt is left: what is
-// wrong and what to do about it. The task is retried as after any other error.
+// WithDetails attaches to an error of the fleet the error that the task's result reports once no attempt is left.
+// Until then the task is retried as after any other error.
 func WithDetails(err error, details schemas.Error) error { return &detailedError{err, details} }
 
 type detailedError struct {
@@ -61,8 +61,8 @@ type detailedError struct {
 func (e *detailedError) Error() string { return e.err.Error() }
 func (e *detailedError) Unwrap() error { return e.err }
 
-// RefusedError says why an event cannot become a task. Nothing was queued. Code is stable: bad_event,
-// bad_data, bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed, expired.
+// RefusedError is why an event cannot become a task. Nothing was queued. Code is one of bad_event, bad_data,
+// bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed and expired.
 type RefusedError struct {
 	Code    string
 	Message string
@@ -76,7 +76,7 @@ func refuse(code, path, format string, args ...any) *RefusedError {
 
 func (e *RefusedError) Error() string { return e.Code + ": " + e.text() }
 
-// text is the message after its path, unless the message begins with it.
+// text returns the message, prefixed with the path unless it begins with it already.
 func (e *RefusedError) text() string {
 	if e.Path == "" || strings.HasPrefix(e.Message, e.Path) {
 		return e.Message

@@ -13,8 +13,8 @@ import (
 
 const eventSource = "/codefleet" // of the events that the fleet publishes
 
-// reply publishes the result event of a task to the subject that its event requested, if any. A large result
-// stays in the object store: dataref and result_ref say where.
+// reply publishes a task's result event to the subject that the submitted event requested, if any. A large
+// result stays in the object store, where dataref and result_ref point.
 func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result *schemas.Result) error {
 	if to == "" {
 		return nil

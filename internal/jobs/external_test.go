@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// An external server: TLS with a private authority, users by JWT and by nkey.
+// The client works with an external server that has TLS with a private authority, and users by JWT.
 func TestExternalNATS(t *testing.T) {
 	cert, authority := certificate(t)
 	creds, accounts := operator(t)
@@ -38,7 +38,7 @@ func TestExternalNATS(t *testing.T) {
 	options := func(credentials jobs.Credentials, conf *tls.Config) jobs.Options {
 		return jobs.Options{Server: jobs.Server{URL: url, TLS: conf}, Credentials: credentials}
 	}
-	use(t, options(jobs.Credentials{CredsFile: creds}, trusting))
+	submitsTask(t, options(jobs.Credentials{CredsFile: creds}, trusting))
 	refused(t, options(jobs.Credentials{CredsFile: creds}, nil), "certificate")
 	refused(t, options(jobs.Credentials{}, trusting), "Authorization Violation")
 	refused(t, options(jobs.Credentials{CredsFile: filepath.Join(t.TempDir(), "none.creds")}, trusting), "none.creds")
@@ -51,7 +51,7 @@ func TestExternalNATSWithNKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := jobs.Server{URL: startExternal(t, &server.Options{Nkeys: []*server.NkeyUser{{Nkey: user}}})}
-	use(t, jobs.Options{Server: at, Credentials: jobs.Credentials{NKeyFile: file}})
+	submitsTask(t, jobs.Options{Server: at, Credentials: jobs.Credentials{NKeyFile: file}})
 	refused(t, jobs.Options{Server: at, Credentials: jobs.Credentials{User: "unknown", Password: "wrong"}},
 		"Authorization Violation")
 }
@@ -75,8 +75,8 @@ func startExternal(t *testing.T, o *server.Options) (url string) {
 	return srv.ClientURL()
 }
 
-// use creates the streams and submits a task.
-func use(t *testing.T, o jobs.Options) {
+// submitsTask checks that a client with these options can create the streams and submit a task.
+func submitsTask(t *testing.T, o jobs.Options) {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
 	c, err := jobs.Connect(t.Context(), o)
@@ -100,6 +100,7 @@ func use(t *testing.T, o jobs.Options) {
 	}
 }
 
+// refused checks that Connect returns an error that contains want.
 func refused(t *testing.T, o jobs.Options, want string) {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
@@ -108,7 +109,7 @@ func refused(t *testing.T, o jobs.Options, want string) {
 		c.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("Connect = %v, want %q", err, want)
+		t.Errorf("Connect = %v, want an error with %q", err, want)
 	}
 }
 
@@ -134,15 +135,16 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-type trust struct {
+// accounts is how a server knows the accounts of an operator.
+type accounts struct {
 	operators []*jwt.OperatorClaims
 	resolver  server.AccountResolver
 	system    string
 }
 
-// operator creates an operator with a system account and an account with JetStream, and credentials of a user of the
-// latter.
-func operator(t *testing.T) (creds string, out trust) {
+// operator creates an operator with a system account and a JetStream account, and the credentials of a user of the
+// JetStream account.
+func operator(t *testing.T) (creds string, out accounts) {
 	t.Helper()
 	operatorKey, operatorSeed := nkey(t, nkeys.CreateOperator)
 	systemKey, _ := nkey(t, nkeys.CreateAccount)
@@ -179,7 +181,7 @@ func operator(t *testing.T) (creds string, out trust) {
 	if err := os.WriteFile(creds, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return creds, trust{[]*jwt.OperatorClaims{claims}, resolver, systemKey}
+	return creds, accounts{[]*jwt.OperatorClaims{claims}, resolver, systemKey}
 }
 
 func nkey(t *testing.T, create func() (nkeys.KeyPair, error)) (public string, seed []byte) {

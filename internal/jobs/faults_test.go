@@ -26,19 +26,19 @@ import (
 )
 
 var (
-	faultSeed  = flag.Uint64("faults.seed", 0, "seed of the fault tests; 0: a new one")
-	faultTasks = flag.Int("faults.tasks", 300, "tasks of the fault test, about 20 a second")
+	faultSeed  = flag.Uint64("faults.seed", 0, "seed of the fault tests; 0 chooses one at random")
+	faultTasks = flag.Int("faults.tasks", 300, "number of tasks in the fault test, which runs about 20 per second")
 )
 
 const (
 	faultAckWait = 1500 * time.Millisecond
 	faultWorkers = 4
-	counters     = 8 // workspaces, so to say: each effect is a compare-and-swap on one of them
+	counters     = 8 // they stand for workspaces: each effect is a compare-and-swap on one of them
 )
 
 func natsRole(ctx context.Context, ready func()) error {
 	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
-		Dir: os.Getenv("DIR"), Addr: os.Getenv("ADDR"), Log: quiet,
+		Dir: os.Getenv("DIR"), Addr: os.Getenv("ADDR"), Log: noLog,
 		Fleet: embedded.NATSUser{User: "fleet", Password: "f"},
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func faultClient(ctx context.Context, addr string) (*Client, error) {
 		Server:      Server{URL: "nats://" + addr, Wait: true},
 		Credentials: Credentials{User: "fleet", Password: "f"},
 		Storage:     Storage{Revisions: 1000},
-		AckWait:     faultAckWait, Log: quiet,
+		AckWait:     faultAckWait, Log: noLog,
 	})
 }
 
@@ -85,13 +85,13 @@ func succeedWith(ctx context.Context, j *Job, err error) (*schemas.Result, error
 	return succeed(ctx, j)
 }
 
-// counter is what tasks change, in place of a workspace's HEAD: how many were applied, and which.
+// counter stands for a workspace's HEAD: it counts and names the tasks whose effect was applied.
 type counter struct {
 	N     int
 	Tasks []string
 }
 
-// applyEffect counts the task in its counter once, by compare-and-swap: a later run finds it there.
+// applyEffect adds the task to its counter by compare-and-swap, unless an earlier run has added it.
 func (c *Client) applyEffect(ctx context.Context, id string) error {
 	h := fnv.New32a()
 	h.Write([]byte(id))
@@ -153,7 +153,7 @@ func newFaultFleet(t *testing.T, env ...string) *faultFleet {
 	for f.seed == 0 {
 		f.seed = rand.Uint64() >> 32
 	}
-	t.Logf("seed %d (again: -faults.seed %d)", f.seed, f.seed)
+	t.Logf("repeat with -faults.seed %d", f.seed)
 	env = append(env, "ADDR="+addr, "DIR="+t.TempDir())
 	f.nats = faulttest.Start(t, "nats", env...)
 	c, err := faultClient(t.Context(), addr)
@@ -174,8 +174,9 @@ func newFaultFleet(t *testing.T, env ...string) *faultFleet {
 	return f
 }
 
-// submitAll submits n tasks, numbered from first, over some time, each until it is accepted, and returns their ids.
-func (f *faultFleet) submitAll(t *testing.T, first, n int, every time.Duration) []string {
+// submitAll submits n tasks, numbered from first, with a pause after each, and returns their ids. It retries each
+// submission until it succeeds.
+func (f *faultFleet) submitAll(t *testing.T, first, n int, pause time.Duration) []string {
 	t.Helper()
 	ids := make([]string, n)
 	for i := range ids {
@@ -186,16 +187,17 @@ func (f *faultFleet) submitAll(t *testing.T, first, n int, every time.Duration) 
 			ids[i] = rec.TaskID
 			return err
 		})
-		_ = clock.Sleep(t.Context(), every)
+		_ = clock.Sleep(t.Context(), pause)
 	}
 	return ids
 }
 
-// audit returns what is wrong in the histories of the records and in the counters.
+// audit compares all revisions of the records, and the counters, with the submitted tasks. twice is the number of
+// completions and effects too many.
 func (f *faultFleet) audit(t *testing.T, ids []string) (problems []string, twice, runs int) {
 	t.Helper()
 	ends := map[string]int{}
-	err := f.from(t.Context(), streamRecords, recordPrefix+">", 1, func(m *nats.Msg) error {
+	err := f.readFrom(t.Context(), streamRecords, recordPrefix+">", 1, func(m *nats.Msg) error {
 		var e storedRecord
 		if err := json.Unmarshal(m.Data, &e); err != nil {
 			return err
@@ -236,7 +238,7 @@ func (f *faultFleet) audit(t *testing.T, ids []string) (problems []string, twice
 		}
 	}
 	if total != len(ids) {
-		problems = append(problems, fmt.Sprintf("counters say %d, want %d", total, len(ids)))
+		problems = append(problems, fmt.Sprintf("sum of the counters = %d, want %d", total, len(ids)))
 	}
 	return problems, twice, runs
 }
@@ -253,7 +255,7 @@ func (f *faultFleet) waitAll(t *testing.T, ids []string) {
 	}
 }
 
-// Every task completes once and has its effect once, whatever is killed, stopped or restarted.
+// Every task completes once and its effect is applied once, whatever is killed, stopped or restarted.
 func TestFaults(t *testing.T) {
 	f := newFaultFleet(t)
 	storm, calm := context.WithCancel(t.Context())
@@ -278,11 +280,10 @@ func TestFaults(t *testing.T) {
 	for _, p := range problems {
 		t.Error(p)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
-// Without compare-and-swap and leases the same test finds tasks that completed twice, as soon as a worker that runs
-// some is stopped.
+// Without leases and compare-and-swap, the same audit finds tasks that completed twice after a worker was stopped.
 func TestFaultsMutant(t *testing.T) {
 	f := newFaultFleet(t, "UNFENCED=1")
 	rng := rand.New(rand.NewPCG(f.seed, 0))
@@ -297,5 +298,5 @@ func TestFaultsMutant(t *testing.T) {
 			return
 		}
 	}
-	t.Error("each task ended at most once without compare-and-swap")
+	t.Error("no task completed twice without leases and compare-and-swap")
 }

@@ -19,9 +19,9 @@ var (
 	ErrHeadConflict = errors.New("head has another revision")
 )
 
-// HeadBucket is a bucket of small values that are changed by compare-and-swap: the heads of workspaces
-// whose object store has no conditional writes. Keys are parts of letters, digits, - and _, joined by /.
-// Methods may be called at the same time.
+// HeadBucket is a bucket of small values that are changed by compare-and-swap: the HEADs of workspaces whose
+// object store has no conditional writes. Keys are parts of letters, digits, - and _, joined by /. It is safe
+// for concurrent use.
 type HeadBucket struct{ kv jetstream.KeyValue }
 
 // Head is one value of a HeadBucket.
@@ -44,7 +44,7 @@ func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 	return &HeadBucket{kv}, nil
 }
 
-// headToken replaces slashes by dots, which separate the parts that the server's wildcards match.
+// headToken replaces slashes by dots, so that the server's wildcards match parts of a key.
 func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
 
 // Get returns the head of a key, or ErrHeadNotFound.
@@ -59,8 +59,8 @@ func (h *HeadBucket) Get(ctx context.Context, key string) (Head, error) {
 	return Head{key, e.Value(), e.Revision(), e.Created()}, nil
 }
 
-// Swap writes a head if its revision is the given one (0: it does not exist), and returns the new revision.
-// ErrHeadConflict: nothing was written. After any other error the head may be written.
+// Swap writes a head if it still has the given revision, and returns the new one. Revision 0 means that the head
+// does not exist. After ErrHeadConflict nothing was written; after any other error the head may be written.
 func (h *HeadBucket) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
 	var next uint64
 	var err error

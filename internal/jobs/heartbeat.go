@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// leases are those of the runs of one worker.
+// leases are the leases of one worker.
 type leases struct {
 	c       *Client
 	worker  string
 	ackWait time.Duration
 	log     *slog.Logger
 
-	// unfenced makes a worker claim and complete tasks whatever their records say. Only the tests of this
-	// package set it, to prove that they can fail.
+	// unfenced makes a worker continue and complete its tasks whatever their records say. Only tests set it,
+	// to prove that they detect two runs at once.
 	unfenced bool
 
 	mu   sync.Mutex
@@ -25,14 +25,14 @@ type leases struct {
 
 // lease extends the right to a run by heartbeats, and ends the run's context when the lease is lost. It does
 // not rely on the server for that: a worker that was stopped or cut off finds that its last acknowledged
-// heartbeat is too old and gives up before the server delivers the task to another.
+// heartbeat is too old, and ends the run before the server delivers the task to another worker.
 type lease struct {
 	leases *leases
 	m      *message
 	id     string
 	run    int
 	cancel context.CancelCauseFunc
-	check  chan struct{}   // read the record now
+	check  chan struct{}   // a request to read the record now
 	done   context.Context //nolint:containedctx // the life of the lease, not of a call
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
@@ -89,8 +89,8 @@ func (ls *leases) recheck(key string) {
 	}
 }
 
-// limit is how old the last heartbeat may become: less than the ack wait, so that the sandbox is gone when the
-// next worker starts.
+// limit is how old the last heartbeat may become. It is less than the ack wait, so that the box is gone before
+// the next run begins.
 func (ls *leases) limit() time.Duration { return ls.ackWait * 9 / 10 }
 
 func (l *lease) overdue() bool {

@@ -9,30 +9,31 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// HistoryEntry is one entry of a tenant's history. Seq grows with every entry of any tenant.
-type HistoryEntry struct {
+// HistoryItem is one item of a tenant's tool history. Seq grows with every item of any tenant.
+type HistoryItem struct {
 	Seq  uint64
 	Data []byte
 }
 
-// MaxHistoryEntry is the largest entry that AppendHistory accepts, in bytes.
-const MaxHistoryEntry = 32 << 10
+// MaxHistoryItem is the largest item that AppendHistory accepts, in bytes.
+const MaxHistoryItem = 32 << 10
 
-// AppendHistory publishes an entry of the tenant's history, of which the last 500 are kept for 90 days. It
-// does not wait for the server, so the entry may be lost.
+// AppendHistory adds an item to the tenant's history, which keeps the last 500 for 90 days. It does not wait for
+// the server, so the item may be lost.
 func (c *Client) AppendHistory(tenant string, data []byte) error {
-	if len(data) > MaxHistoryEntry {
-		return fmt.Errorf("append to the history of %s: %d bytes are more than %d", tenant, len(data), MaxHistoryEntry)
+	if len(data) > MaxHistoryItem {
+		return fmt.Errorf("append to the history of %s: the item is %d bytes; the limit is %d",
+			tenant, len(data), MaxHistoryItem)
 	}
 	return c.nc.Publish(historySubject(tenant), data)
 }
 
-// History returns the tenant's history from a sequence on, oldest first.
-func (c *Client) History(ctx context.Context, tenant string, from uint64) ([]HistoryEntry, error) {
-	var out []HistoryEntry
-	err := c.from(ctx, streamHistory, historySubject(tenant), from, func(m *nats.Msg) error {
+// History returns the tenant's history from sequence from on, oldest first.
+func (c *Client) History(ctx context.Context, tenant string, from uint64) ([]HistoryItem, error) {
+	var out []HistoryItem
+	err := c.readFrom(ctx, streamHistory, historySubject(tenant), from, func(m *nats.Msg) error {
 		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-		out = append(out, HistoryEntry{seq, m.Data})
+		out = append(out, HistoryItem{seq, m.Data})
 		return err
 	})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestRememberIsBoundedAndByTenant(t *testing.T) {
+func TestHistoryIsBoundedAndByTenant(t *testing.T) {
 	f := newFleet(t)
 	for i := range historyPerTenant + 3 {
 		if err := f.AppendHistory("acme", fmt.Appendf(nil, "%d", i)); err != nil {
@@ -17,10 +17,10 @@ func TestRememberIsBoundedAndByTenant(t *testing.T) {
 	if err := f.AppendHistory("other", []byte("secret")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.AppendHistory("acme", make([]byte, MaxHistoryEntry+1)); err == nil {
-		t.Error("a memory above the limit was taken")
+	if err := f.AppendHistory("acme", make([]byte, MaxHistoryItem+1)); err == nil {
+		t.Error("AppendHistory accepted an item over the limit")
 	}
-	all := awaitHistory(t, f, "acme", func(all []HistoryEntry) bool {
+	all := awaitHistory(t, f, "acme", func(all []HistoryItem) bool {
 		return len(all) == historyPerTenant && string(all[0].Data) == "3"
 	})
 	last := all[len(all)-1]
@@ -28,14 +28,14 @@ func TestRememberIsBoundedAndByTenant(t *testing.T) {
 	if err != nil || len(rest) != 1 || string(rest[0].Data) != strconv.Itoa(historyPerTenant+2) {
 		t.Errorf("from the last one on: %v, %v, want it alone", rest, err)
 	}
-	awaitHistory(t, f, "other", func(all []HistoryEntry) bool {
+	awaitHistory(t, f, "other", func(all []HistoryItem) bool {
 		return len(all) == 1 &&
 			string(all[0].Data) == "secret"
 	})
 }
 
-// awaitHistory reads the history of a tenant until good is true: entries are stored in the background.
-func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryEntry) bool) []HistoryEntry {
+// awaitHistory reads a tenant's history until good is true, because items are stored in the background.
+func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryItem) bool) []HistoryItem {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		all, err := f.History(t.Context(), tenant, 1)
@@ -46,7 +46,7 @@ func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryEntr
 			return all
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %d memories are not as wanted", tenant, len(all))
+			t.Fatalf("history of %s = %d items, not as wanted", tenant, len(all))
 		}
 	}
 }

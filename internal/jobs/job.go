@@ -10,12 +10,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// SaveProgram writes the program (by: caller, llm, rules or skill) into the record before its first execution,
-// so that every run of the task executes the same. It must fit the record: at most 256 KiB. ErrLeaseLost when
-// the run is no longer this worker's.
+// SaveProgram writes the program, and who wrote it (see Result.GeneratedBy), into the record before the first
+// execution, so that every run of the task executes the same program. The limit is 256 KiB. The error is
+// ErrLeaseLost if the run no longer belongs to this worker.
 func (j *Job) SaveProgram(ctx context.Context, code, by string) error {
 	if len(code) > inlineMax {
-		return Permanent(fmt.Errorf("save program: %d bytes are more than %d", len(code), inlineMax))
+		return Permanent(fmt.Errorf("save program: it is %d bytes; the limit is %d", len(code), inlineMax))
 	}
 	if err := j.r.update(ctx, func(rec *storedRecord) { rec.Code, rec.GeneratedBy = code, by }); err != nil {
 		return fmt.Errorf("save program: %w", err)
@@ -23,10 +23,10 @@ func (j *Job) SaveProgram(ctx context.Context, code, by string) error {
 	return nil
 }
 
-// SetWaitsFor writes into the record what the task waits for; empty: nothing. The end of the task clears it.
-// ErrLeaseLost when the run is no longer this worker's.
-func (j *Job) SetWaitsFor(ctx context.Context, what string) error {
-	if err := j.r.update(ctx, func(rec *storedRecord) { rec.WaitsFor = what }); err != nil {
+// SetWaitsFor writes into the record which resource the task waits for, or that it no longer waits ("").
+// The end of the run clears it. The error is ErrLeaseLost if the run no longer belongs to this worker.
+func (j *Job) SetWaitsFor(ctx context.Context, resource string) error {
+	if err := j.r.update(ctx, func(rec *storedRecord) { rec.WaitsFor = resource }); err != nil {
 		return fmt.Errorf("record what the task waits for: %w", err)
 	}
 	return nil
@@ -51,10 +51,10 @@ func (j *Job) Emit(ctx context.Context, p schemas.Progress) {
 var ErrTooManyPending = fmt.Errorf("%d calls of the task wait for approval already", maxPending)
 
 // RequestApproval asks for approval of a tool call and returns it approved, denied, or expired if no answer
-// came before q.ExpiresAt. A call that is answered already, in an earlier run of the task or for all calls of
-// its tool, is not asked again. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
-// the call stays pending for the next run of the task. Errors: ErrTooManyPending, and ErrLeaseLost when the run
-// is no longer this worker's.
+// came before q.ExpiresAt. It does not ask again if an earlier run of the task, or an answer for all calls of
+// the tool, has settled the call. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
+// the call stays pending for the next run of the task. The error is ErrTooManyPending, or ErrLeaseLost if the
+// run no longer belongs to this worker.
 func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {
 	r := j.r
 	c, notified := r.w.c, make(chan *nats.Msg, 64)
@@ -63,29 +63,29 @@ func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.
 		return q, fmt.Errorf("request approval: %w", err)
 	}
 	defer unsubscribe(sub)
-	// Before the record, so that no pending call is missing in the list.
+	// The index is written before the record, so that no pending call is missing from the list.
 	if err := c.indexApproval(ctx, r.tenant, r.id, time.Until(q.ExpiresAt)); err != nil {
 		r.w.log.WarnContext(ctx, "pending approval not listed", "task", r.id, "error", err)
 	}
 	q.State, q.AskedAt = schemas.ApprovalPending, time.Now().UTC()
-	var now schemas.Approval
+	var current schemas.Approval
 	var full bool
-	if err := r.update(ctx, func(rec *storedRecord) { now, full = addApproval(&rec.Record, q) }); err != nil {
+	if err := r.update(ctx, func(rec *storedRecord) { current, full = addApproval(&rec.Record, q) }); err != nil {
 		return q, fmt.Errorf("request approval: %w", err)
 	}
 	if full {
 		return q, ErrTooManyPending
 	}
-	if !isPending(now) {
-		return now, nil
+	if !isPending(current) {
+		return current, nil
 	}
 	j.Emit(ctx, schemas.Progress{Stage: "approval", Text: fmt.Sprintf(
 		"%s/%s waits for approval: codefleet approve %s %s", q.Server, q.Tool, r.id, q.Call)})
-	return r.waitForAnswer(ctx, notified, now)
+	return r.waitForAnswer(ctx, notified, current)
 }
 
-// waitForAnswer returns the approval once it is not pending. It reads the record at every notification, and now
-// and then without one.
+// waitForAnswer returns the approval once it is no longer pending. It rereads the record on every notification,
+// and regularly because notifications may be lost.
 func (r *run) waitForAnswer(
 	ctx context.Context, notified <-chan *nats.Msg, a schemas.Approval,
 ) (schemas.Approval, error) {

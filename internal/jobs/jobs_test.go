@@ -26,12 +26,12 @@ type fleet struct {
 	opts Options
 }
 
-var quiet = slog.New(slog.DiscardHandler)
+var noLog = slog.New(slog.DiscardHandler)
 
 func newFleet(t testing.TB, change ...func(*Options)) *fleet {
 	t.Helper()
 	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
-		Dir: t.TempDir(), Log: quiet, Tenants: map[string]embedded.NATSUser{"acme": {User: "acme", Password: "a"}},
+		Dir: t.TempDir(), Log: noLog, Tenants: map[string]embedded.NATSUser{"acme": {User: "acme", Password: "a"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func newFleet(t testing.TB, change ...func(*Options)) *fleet {
 	opts := Options{
 		Server:      Server{InProcess: srv.InProcess()},
 		Credentials: Credentials{User: srv.Fleet().User, Password: srv.Fleet().Password},
-		AckWait:     10 * time.Second, Log: quiet,
+		AckWait:     10 * time.Second, Log: noLog,
 	}
 	for _, f := range change {
 		f(&opts)
@@ -62,14 +62,14 @@ func connect(t testing.TB, opts Options) *Client {
 	return c
 }
 
-// work runs a worker until the test ends or stop is called. stop waits for its end.
+// work runs a worker until the test ends or stop is called. stop waits for the worker.
 func (f *fleet) work(t testing.TB, opts WorkerOptions) (stop func()) {
 	t.Helper()
 	w := NewWorker(f.Client, opts)
-	take, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	accept, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := w.Run(take, context.WithoutCancel(t.Context())); err != nil {
+		if err := w.Run(accept, context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("Run = %v", err)
 		}
 	})
@@ -106,7 +106,8 @@ func (f *fleet) submit(t testing.TB, id, data string, attrs ...string) schemas.R
 	return rec
 }
 
-func (f *fleet) end(t testing.TB, id string) schemas.Record {
+// await waits for the task's terminal record and checks it against its schema.
+func (f *fleet) await(t testing.TB, id string) schemas.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -134,7 +135,7 @@ func (f *fleet) publish(t testing.TB, subject string, h nats.Header, data string
 
 func (f *fleet) inbox(t testing.TB) (string, *nats.Subscription) {
 	t.Helper()
-	to := "_INBOX.acme." + strings.ToLower(rand6())
+	to := "_INBOX.acme." + strings.ToLower(randomToken())
 	sub, err := f.nc.SubscribeSync(to)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +152,7 @@ func TestTask(t *testing.T) {
 		rec.Workspace != "main" {
 		t.Errorf("Submit = %+v", rec)
 	}
-	rec = f.end(t, rec.TaskID)
+	rec = f.await(t, rec.TaskID)
 	res := rec.Result
 	if rec.Status != schemas.Succeeded || rec.Run != 1 || len(rec.Attempts) != 1 ||
 		rec.Attempts[0].Outcome != "succeeded" {
@@ -167,7 +168,7 @@ func TestTask(t *testing.T) {
 		ev.Type() != schemas.TypeResult {
 		t.Errorf("reply = %v, %v", ev, err)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
 func reply(t testing.TB, sub *nats.Subscription) event.Event {
@@ -183,8 +184,8 @@ func reply(t testing.TB, sub *nats.Subscription) event.Event {
 	return ev
 }
 
-// empty waits until TASKS is empty: every message was acknowledged.
-func (f *fleet) empty(t testing.TB) {
+// awaitEmpty waits until TASKS is empty because every message was acknowledged.
+func (f *fleet) awaitEmpty(t testing.TB) {
 	t.Helper()
 	eventually(t, "TASKS is empty", func() error {
 		counts, err := f.taskSubjects(t.Context())
@@ -195,7 +196,7 @@ func (f *fleet) empty(t testing.TB) {
 	})
 }
 
-func eventually(t testing.TB, what string, check func() error) {
+func eventually(t testing.TB, name string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
@@ -205,7 +206,7 @@ func eventually(t testing.TB, what string, check func() error) {
 			return
 		}
 		if clock.Sleep(ctx, 10*time.Millisecond) != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", name, err)
 		}
 	}
 }
@@ -219,21 +220,22 @@ func TestSubmitAgain(t *testing.T) {
 	}
 	other, err := f.Submit(t.Context(), "acme", taskEvent("1", `{"code":"y"}`))
 	if !errors.Is(err, ErrKeyReused) || other.TaskID != first.TaskID {
-		t.Errorf("Submit other data = %+v, %v, want the first and %v", other, err, ErrKeyReused)
+		t.Errorf("Submit with other data = %+v, %v, want the first record and %v", other, err, ErrKeyReused)
 	}
 	key := f.submit(t, "2", `{"code":"x"}`, "idempotencykey", "1")
 	if key.TaskID != first.TaskID {
 		t.Errorf("Submit with the key = %s, want %s", key.TaskID, first.TaskID)
 	}
 	f.work(t, WorkerOptions{Handler: succeed})
-	f.end(t, first.TaskID)
+	f.await(t, first.TaskID)
 	if ended := f.submit(t, "1", `{"code":"x"}`); ended.Status != schemas.Succeeded || ended.Result == nil {
 		t.Errorf("Submit after the end = %+v, want the result", ended)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
-// A producer that uses the message id of another tenant's task does not make the server drop that task as a duplicate.
+// A producer that uses the message id of another tenant's task cannot make the server drop that task as a
+// duplicate.
 func TestTakenMessageID(t *testing.T) {
 	for name, producer := range map[string]bool{"ingest": false, "producer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -248,14 +250,14 @@ func TestTakenMessageID(t *testing.T) {
 				t.Fatalf("Submit = %+v, %v, want task %s", rec, err, id)
 			}
 			f.work(t, WorkerOptions{Handler: succeed})
-			eventually(t, "record", func() error { // a producer does not write it
+			eventually(t, "record", func() error { // written by the worker if Submit did not
 				_, err := f.Record(t.Context(), "acme", id)
 				return err
 			})
-			if ended := f.end(t, id); ended.Status != schemas.Succeeded {
+			if ended := f.await(t, id); ended.Status != schemas.Succeeded {
 				t.Errorf("task = %+v, want it to run", ended)
 			}
-			f.empty(t)
+			f.awaitEmpty(t)
 		})
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// journalRef is the header that names the object of an entry which is too large for a message.
+// journalRef is the header that refers to a journal entry too large for a message.
 const journalRef = "Codefleet-Ref"
 
-// PutJournal stores an entry of a task's journal under key, where it replaces an earlier one, for seven days.
-// It is durable when PutJournal returns, and may be repeated.
+// PutJournal stores a journal entry of a task for seven days. It replaces an earlier entry with the same key.
+// The entry is durable when PutJournal returns. After an error, PutJournal may be repeated.
 func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data []byte) error {
 	msg := nats.NewMsg(journalSubject(tenant, task) + digest(key))
 	msg.Data = data
@@ -30,10 +30,10 @@ func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data 
 	return nil
 }
 
-// Journal returns the entries of a task's journal in the order in which they were written.
+// Journal returns a task's journal entries in the order in which they were written.
 func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, error) {
 	var all []*nats.Msg
-	err := c.from(ctx, streamJournal, journalSubject(tenant, task)+"*", 1, func(m *nats.Msg) error {
+	err := c.readFrom(ctx, streamJournal, journalSubject(tenant, task)+"*", 1, func(m *nats.Msg) error {
 		all = append(all, m)
 		return nil
 	})

@@ -22,18 +22,18 @@ func TestJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	notes, err := f.Journal(t.Context(), "acme", "t1")
+	entries, err := f.Journal(t.Context(), "acme", "t1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, n := range notes {
+	for _, n := range entries {
 		got = append(got, string(n))
 	}
 	if d := cmp.Diff([]string{large, "answered"}, got); d != "" {
-		t.Errorf("notes (-want +got):\n%s", d)
+		t.Errorf("Journal (-want +got):\n%s", d)
 	}
 	if none, err := f.Journal(t.Context(), "acme", "t3"); err != nil || len(none) != 0 {
-		t.Errorf("notes of a task without any = %q, %v", none, err)
+		t.Errorf("Journal of a task without calls = %q, %v", none, err)
 	}
 }

@@ -32,7 +32,7 @@ func laneOf(subject string) (lane, bool) {
 	return l, ok && slices.Contains(priorities, l.priority)
 }
 
-// byLane sorts counts of messages by lane. invalid are the subjects that name no lane, sorted.
+// byLane returns the message counts of subjects by lane, and the subjects that do not name a lane, sorted.
 func byLane(subjects map[string]int) (counts map[lane]int, invalid []string) {
 	counts = make(map[lane]int, len(subjects))
 	for subject, n := range subjects {
@@ -48,11 +48,11 @@ func byLane(subjects map[string]int) (counts map[lane]int, invalid []string) {
 
 var subjectEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// TaskID returns the id of an event's task: the same tenant, source and key (the event's idempotencykey, or
-// else its id) always have the same 26 characters.
+// TaskID returns the id of an event's task, 26 characters that are a hash of the tenant, the source and the key
+// (the event's idempotencykey, or else its id).
 func TaskID(tenant, source, key string) string {
 	h := sha256.New()
-	for _, s := range []string{tenant, source, key} { // each after its length, so that no two triples collide
+	for _, s := range []string{tenant, source, key} { // prefixed with its length, so that no two triples collide
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
 		h.Write([]byte(s))
 	}

@@ -13,9 +13,9 @@ import (
 
 const (
 	defaultMaxRunning = 1024      // tasks of one lane running at once in the whole fleet
-	laneIdle          = time.Hour // the server removes a consumer that was not used for this long
+	laneIdle          = time.Hour // after which the server removes an unused consumer
 	fetchWait         = 20 * time.Millisecond
-	fetchAllowance    = time.Second // for the response, which comes after fetchWait
+	fetchTimeout      = time.Second // for the whole request; the server responds within fetchWait
 )
 
 // message is one delivery of TASKS to this worker.
@@ -25,18 +25,18 @@ type message struct {
 	seq     uint64    // in TASKS
 	stored  time.Time // when it was published
 	pending int       // messages behind it
-	fetched time.Time // when it was requested: the server's ack wait began later
+	fetched time.Time // when it was requested; the server's ack wait began later
 }
 
-// lanes fetches messages and creates the consumers for it.
+// lanes fetches messages, and creates the consumers that this requires.
 type lanes struct {
 	c          *Client
 	ackWait    time.Duration
 	maxRunning func(tenant string) int
 
 	mu        sync.Mutex
-	consumers map[lane]bool        // that exist
-	inboxes   []*nats.Subscription // that no fetch uses now
+	consumers map[lane]bool        // known to exist
+	inboxes   []*nats.Subscription // idle
 }
 
 // fetch returns the next message of a lane, or nil when none is available now.
@@ -46,7 +46,7 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*message, error) {
 	}
 	began := time.Now()
 	msg, err := ls.pull(ctx, l)
-	if errors.Is(err, nats.ErrNoResponders) { // the consumer was idle for too long and removed
+	if errors.Is(err, nats.ErrNoResponders) { // the server has removed the idle consumer
 		ls.forget(l)
 		if err = ls.ensureConsumer(ctx, l); err == nil {
 			msg, err = ls.pull(ctx, l)
@@ -69,19 +69,19 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*message, error) {
 	}, nil
 }
 
-// pull requests one message: the server responds with it, or with a status after fetchWait. A stopping worker
-// does not cancel the request, since the server may have sent a message that no other worker gets before the
-// ack wait ends.
+// pull requests one message. The server responds with it, or with a status after fetchWait. A stopping worker
+// does not cancel the request: the server may already have sent a message, which no other worker would get
+// before the ack wait ends.
 //
-// Each concurrent pull has its own inbox. The connection's shared one cannot be used: it tells responses apart
-// by their subject, and that of a pulled message is the one it was published on.
+// Each concurrent pull has its own inbox. The connection's shared inbox finds the request of a response by the
+// response's subject, but a pulled message keeps the subject on which it was published.
 func (ls *lanes) pull(ctx context.Context, l lane) (*nats.Msg, error) {
 	inbox, err := ls.inbox()
 	if err != nil {
 		return nil, err
 	}
 	request := fmt.Appendf(nil, `{"batch":1,"expires":%d}`, fetchWait.Nanoseconds())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchAllowance)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 	defer cancel()
 	err = ls.c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamTasks+"."+l.consumer(), inbox.Subject, request)
 	var msg *nats.Msg
@@ -150,8 +150,8 @@ func (m *message) acknowledge(ctx context.Context, c *Client) error {
 // inProgress restarts the server's ack wait.
 func (m *message) inProgress(c *Client) error { return c.nc.Publish(m.msg.Reply, []byte("+WPI")) }
 
-// requeue returns the message for delivery after delay. Its record must say that the task does not run: if
-// another worker has taken the message over, a requeue starts one more run.
+// requeue makes the server deliver the message again after delay. Change the record first, so that it does not
+// say running: if another worker has already got the message, a requeue starts one more run.
 func (m *message) requeue(c *Client, delay time.Duration) error {
 	return c.nc.Publish(m.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
 }

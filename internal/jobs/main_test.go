@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	faulttest.Main(leakChecked{m}, map[string]faulttest.Role{"nats": natsRole, "worker": workerRole})
 }
 
-// leakChecked fails if tests that passed leave goroutines behind.
+// leakChecked fails if passing tests leave goroutines behind.
 type leakChecked struct{ m *testing.M }
 
 func (l leakChecked) Run() int {
@@ -27,4 +27,4 @@ func (l leakChecked) Run() int {
 	return code
 }
 
-func rand6() string { return rand.Text()[:6] }
+func randomToken() string { return rand.Text()[:6] }

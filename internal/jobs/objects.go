@@ -11,22 +11,22 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Data that are too large for a message are kept in the object store of NATS under <tenant>/<task>/<name>.
-// The message holds a URI instead.
+// Data that is too large for a message is kept in NATS's object store under <tenant>/<task>/<name>. The message
+// holds a URI instead.
 
 const (
 	objectScheme = "nats-object:" + bucketObjects + "/"
-	maxObject    = 64 << 20 // a result may be larger than task data; a larger object is not from the fleet
+	maxObject    = 64 << 20 // bytes; the fleet stores no larger objects
 )
 
 func objectRef(name string) string { return objectScheme + name }
 
-// objectName returns the name in a reference, which must belong to the tenant: an event from outside could
-// name an object of another.
+// objectName returns the object name of a reference. The object must belong to the tenant, since a foreign
+// event could name another tenant's.
 func objectName(tenant, ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, objectScheme)
 	if !ok || !strings.HasPrefix(name, tenant+"/") {
-		return "", fmt.Errorf("reference %q: not to data of tenant %s in this fleet's store",
+		return "", fmt.Errorf("reference %q does not point to data of tenant %s in this fleet's store",
 			text.Truncate(ref, maxText), tenant)
 	}
 	return name, nil
@@ -50,7 +50,7 @@ func (c *Client) getObject(ctx context.Context, name string) (data []byte, err e
 		info, err = store.GetInfo(ctx, name)
 	}
 	if err == nil && info.Size > maxObject {
-		err = fmt.Errorf("%d bytes are more than %d", info.Size, maxObject)
+		err = fmt.Errorf("it is %d bytes; the limit is %d", info.Size, maxObject)
 	}
 	if err == nil {
 		data, err = store.GetBytes(ctx, name)

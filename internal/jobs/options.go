@@ -16,27 +16,27 @@ type Options struct {
 	Server      Server
 	Credentials Credentials
 	Storage     Storage
-	Name        string        // of the connection, for the server's logs; default "codefleet"
+	Name        string        // connection name in the server's logs; default "codefleet"
 	AckWait     time.Duration // a worker loses its task after this long without a heartbeat; default 30 s
-	AnyInbox    bool          // accept any subject below _INBOX as replyto: authentication is off
+	AnyInbox    bool          // accept any replyto below _INBOX; for servers without authentication
 
 	// Producer is for the NATS user of a tenant, which may only publish the tenant's tasks and read its
 	// records. Submit then leaves the record to the worker that claims the task and limits the data to one
-	// message; Record and Wait take a missing record for a task that is not claimed yet.
+	// message; Wait treats a task without a record as not claimed yet.
 	Producer bool
 
-	Policy Policy       // what Submit refuses before it queues; nil: nothing but bad events
+	Policy Policy       // what tenants may submit; nil allows every valid event
 	Log    *slog.Logger // default slog.Default()
-	Tracer trace.Tracer // nil: none
-	Meter  metric.Meter // nil: none
+	Tracer trace.Tracer // nil disables tracing
+	Meter  metric.Meter // nil disables metrics
 }
 
-// Server says how to reach the NATS server. URL or InProcess is required.
+// Server is how to reach the NATS server. URL or InProcess is required.
 type Server struct {
-	URL        string                     // nats://host:port, tls://…, ws://…; several with commas
+	URL        string                     // nats://host:port, tls://…, ws://…; separate several by commas
 	InProcess  nats.InProcessConnProvider // an embedded server, instead of URL
 	TLS        *tls.Config
-	Wait       bool // Connect tries until its context ends instead of once: for a worker that starts first
+	Wait       bool // Connect retries until its context ends, for a worker that starts before the server
 	AnyVersion bool // accept servers older than MinServer
 }
 
@@ -51,10 +51,10 @@ type Credentials struct {
 
 // Storage configures the streams that Provision creates.
 type Storage struct {
-	Retention  time.Duration // of a terminal record; default DefaultRetention
-	MaxBacklog int64         // queued tasks per pool, priority and tenant, then ErrBacklogFull; default 100,000
+	Retention  time.Duration // how long a terminal record is kept; default DefaultRetention
+	MaxBacklog int64         // queued tasks per lane, above which Submit returns ErrBacklogFull; default 100,000
 	Replicas   int           // of each stream; default 1
-	Revisions  int64         // of each record that are kept, for audits; default 1
+	Revisions  int64         // how many revisions of each record are kept, for audits; default 1
 }
 
 const (

@@ -16,15 +16,17 @@ type Policy func(tenant string) (TenantPolicy, bool)
 
 // TenantPolicy bounds a tenant. The zero value allows everything but the network.
 type TenantPolicy struct {
-	Pools      []string // that it may use; empty: all
-	Priorities []string // that it may use; empty: all
-	MaxRunning int      // tasks at once per pool and priority, in the whole fleet; 0: 1,024
+	Pools      []string // task pools that it may use; empty allows all
+	Priorities []string // priorities that it may use; empty allows all
+	MaxRunning int      // tasks running at once per pool and priority, in the whole fleet; default 1,024
+
+	// Limits of one task; 0 means no limit.
 	MaxTimeout time.Duration
-	MaxMemory  int     // MiB
-	MaxCPUs    float64 // 0: no limit, as for MaxTimeout and MaxMemory
+	MaxMemory  int // MiB
+	MaxCPUs    float64
 
 	Network []allowlist.Pattern // hosts that its tasks may request
-	AnyHost bool                // its tasks may request every host
+	AnyHost bool                // whether its tasks may request every host
 }
 
 // check returns a *RefusedError for a task that the policy does not allow.
@@ -39,30 +41,30 @@ func (p TenantPolicy) check(l lane, t *schemas.Task) error {
 	switch {
 	case limits == nil:
 	case p.MaxTimeout > 0 && limits.TimeoutS > p.MaxTimeout.Seconds():
-		return refuse(errcode.NotAllowed, "/limits/timeout_s", "more than the tenant's %v", p.MaxTimeout)
+		return refuse(errcode.NotAllowed, "/limits/timeout_s", "exceeds the tenant's limit of %v", p.MaxTimeout)
 	case p.MaxMemory > 0 && limits.MemoryMB > p.MaxMemory:
-		return refuse(errcode.NotAllowed, "/limits/memory_mb", "more than the tenant's %d MiB", p.MaxMemory)
+		return refuse(errcode.NotAllowed, "/limits/memory_mb", "exceeds the tenant's limit of %d MiB", p.MaxMemory)
 	case p.MaxCPUs > 0 && limits.CPUs > p.MaxCPUs:
-		return refuse(errcode.NotAllowed, "/limits/cpus", "more than the tenant's %g", p.MaxCPUs)
+		return refuse(errcode.NotAllowed, "/limits/cpus", "exceeds the tenant's limit of %g", p.MaxCPUs)
 	}
 	return p.checkNetwork(l.tenant, t.Network)
 }
 
-// checkNetwork refuses a task that requests a host which no pattern of its tenant covers. A task that
-// passes may reach exactly what it requests.
+// checkNetwork refuses a task that requests a host outside its tenant's allow-list. A task that passes may reach
+// exactly the hosts that it requests.
 func (p TenantPolicy) checkNetwork(tenant string, network *schemas.Network) error {
 	if network == nil {
 		return nil
 	}
 	for i, s := range network.Allow {
-		at := fmt.Sprintf("/network/allow/%d", i)
+		path := fmt.Sprintf("/network/allow/%d", i)
 		requested, err := allowlist.Parse(s)
 		if err != nil {
-			return refuse(errcode.BadData, at, "%s", err)
+			return refuse(errcode.BadData, path, "%s", err)
 		}
 		covers := func(allowed allowlist.Pattern) bool { return allowed.Covers(requested) }
 		if !p.AnyHost && !slices.ContainsFunc(p.Network, covers) {
-			r := refuse(errcode.NotAllowed, at, "tenant %s may not reach %s", tenant, requested)
+			r := refuse(errcode.NotAllowed, path, "tenant %s may not reach %s", tenant, requested)
 			r.Hint = fmt.Sprintf("an operator opens hosts to a tenant in tenants.%s.network", tenant)
 			return r
 		}

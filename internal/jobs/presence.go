@@ -32,7 +32,7 @@ func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	all := make([]schemas.Worker, 0, len(keys))
 	for _, key := range keys {
 		e, err := kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) { // it has just ended
+		if errors.Is(err, jetstream.ErrKeyNotFound) { // the worker has just stopped
 			continue
 		}
 		var info schemas.Worker

@@ -10,7 +10,7 @@ import (
 
 const presenceEvery = presenceTTL / 3
 
-// Info returns what the worker's presence says now.
+// Info returns the worker's presence.
 func (w *Worker) Info() schemas.Worker {
 	var info schemas.Worker
 	if w.opts.Info != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	promoteWait     = 20 * time.Second // of one request for due messages
-	fullBacklogWait = 5 * time.Second
+	promoteWait     = 20 * time.Second // how long one request waits for a due message
+	fullBacklogWait = 5 * time.Second  // until a due message is tried again if its lane is full
 )
 
 // promote moves due messages from DELAYED to TASKS until ctx ends. Every worker does so, for all pools.
@@ -25,8 +25,8 @@ func (w *Worker) promote(ctx context.Context) {
 	}
 }
 
-// promoteNext waits for one due message. The request has an inbox of its own: when that ends, the server sends
-// nothing more.
+// promoteNext waits for one due message. Each request has its own inbox; once that is closed, the server
+// delivers nothing for the request.
 func (w *Worker) promoteNext(ctx context.Context) error {
 	nc := w.c.nc
 	sub, err := nc.SubscribeSync(nc.NewInbox())
@@ -49,7 +49,7 @@ func (w *Worker) promoteNext(ctx context.Context) error {
 		return err
 	case msg.Reply == "": // a status: nothing was due
 		if status := msg.Header.Get("Status"); status != "408" {
-			return fmt.Errorf("server says %s %s", status, msg.Header.Get("Description"))
+			return fmt.Errorf("request a due message: status %s %s", status, msg.Header.Get("Description"))
 		}
 		return nil
 	}
@@ -65,7 +65,7 @@ func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
 		return w.c.nc.Publish(msg.Reply, []byte("+TERM not a task of the fleet"))
 	}
 	out := &nats.Msg{Subject: l.subject(), Header: withoutServerHeaders(msg.Header), Data: msg.Data}
-	// Not the id of the run's first message: the server may remember that as a duplicate.
+	// The id differs from that of the run's first message, which the server may still remember.
 	_, err := w.c.publishOnce(ctx, out, id+"."+msg.Header.Get(runHeader)+".due")
 	if isSubjectFull(err) {
 		return w.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, fullBacklogWait.Nanoseconds()))

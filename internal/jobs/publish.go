@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -13,31 +11,19 @@ import (
 )
 
 const (
-	runHeader       = "Codefleet-Run" // runs before this message of TASKS was published; absent: 0
+	runHeader       = "Codefleet-Run" // number of runs before the message was published; 0 if absent
 	codeSubjectFull = 10077           // the server's code for a stream or subject at its limit
 )
-
-// publishTask stores a message in TASKS and returns its sequence. Within the deduplication window, a second
-// message for the same run of a task is not stored.
-func (c *Client) publishTask(ctx context.Context, msg *nats.Msg, id string, run int) (uint64, error) {
-	seq, err := c.publishOnce(ctx, msg, id+"."+strconv.Itoa(run))
-	if isSubjectFull(err) {
-		return 0, ErrBacklogFull
-	}
-	if err != nil {
-		return 0, fmt.Errorf("publish task %s: %w", id, err)
-	}
-	return seq, nil
-}
 
 func isSubjectFull(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.ErrorCode == codeSubjectFull
 }
 
-// publishOnce stores msg in TASKS unless a message with the same id is there. All tenants share the server's
-// set of ids, and a foreign producer may choose any: so a duplicate counts only on the same subject. A message
-// too many does no harm, since the record decides which one runs.
+// publishOnce stores msg in TASKS and returns its sequence, unless a message with the same id was stored within
+// the deduplication window. All tenants share the server's set of ids and foreign producers choose theirs, so a
+// duplicate counts only on the same subject. An extra message does no harm, since the record decides which one
+// runs.
 func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uint64, error) {
 	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
 	if err == nil && ack.Duplicate && !c.isStoredOn(ctx, msg.Subject, ack.Sequence) {
@@ -49,9 +35,9 @@ func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uin
 	return ack.Sequence, nil
 }
 
-// isStoredOn reports whether TASKS holds message seq, on this subject.
+// isStoredOn reports whether TASKS holds message seq on subject.
 func (c *Client) isStoredOn(ctx context.Context, subject string, seq uint64) bool {
-	if c.opts.Producer { // it may not read the stream
+	if c.opts.Producer { // may not read the stream
 		return false
 	}
 	tasks, err := c.js.Stream(ctx, streamTasks)
@@ -62,7 +48,7 @@ func (c *Client) isStoredOn(ctx context.Context, subject string, seq uint64) boo
 	return err == nil && m.Subject == subject
 }
 
-// withoutServerHeaders copies the headers, except those that have a meaning to the server.
+// withoutServerHeaders copies all headers except the server's.
 func withoutServerHeaders(h nats.Header) nats.Header {
 	out := make(nats.Header, len(h)+3)
 	for key, values := range h {

@@ -15,13 +15,13 @@ import (
 
 const (
 	defaultList = 100
-	listWindow  = 1024 // sequences that are read first, from the end
+	listWindow  = 1024 // sequences at the end of a stream that are read first
 	readBatch   = 256  // messages per request
 )
 
 // ListOptions narrow List.
 type ListOptions struct {
-	Status []schemas.Status // empty: all
+	Status []schemas.Status // empty for all
 	Limit  int              // default 100
 }
 
@@ -45,8 +45,8 @@ func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]s
 	return all, nil
 }
 
-// latest returns the last messages of a stream for which parse reports ok, newest first; limit 0 means 100.
-// It reads a window at the stream's end, and a larger one when that holds too few.
+// latest returns a stream's last messages for which parse reports ok, newest first. The default limit is 100.
+// It reads a window at the end of the stream, and a larger one if that holds too few.
 func latest[T any](
 	ctx context.Context, c *Client, stream, subject string, limit int, parse func(*nats.Msg) (T, bool, error),
 ) ([]T, error) {
@@ -62,7 +62,7 @@ func latest[T any](
 			first = state.LastSeq - window
 		}
 		var all []T
-		err := c.from(ctx, stream, subject, first, func(m *nats.Msg) error {
+		err := c.readFrom(ctx, stream, subject, first, func(m *nats.Msg) error {
 			v, ok, err := parse(m)
 			if ok && err == nil {
 				all = append(all, v)
@@ -80,8 +80,8 @@ func latest[T any](
 	}
 }
 
-// from calls fn with the messages of a stream on subject, from a sequence to the stream's end.
-func (c *Client) from(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) error {
+// readFrom calls fn with a stream's messages on subject, from sequence seq to the end.
+func (c *Client) readFrom(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) error {
 	seq = max(1, seq)
 	for {
 		next, more, err := c.batch(ctx, stream, subject, seq, fn)
@@ -92,7 +92,7 @@ func (c *Client) from(ctx context.Context, stream, subject string, seq uint64, f
 	}
 }
 
-// batch is one batched direct get: the server sends up to readBatch messages and then a status.
+// batch performs one batched direct get: the server sends up to readBatch messages and then a status.
 func (c *Client) batch(
 	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
 ) (next uint64, more bool, err error) {
@@ -120,7 +120,7 @@ func (c *Client) batch(
 		case "204", "404":
 			return next, n == readBatch, nil
 		default:
-			return 0, false, fmt.Errorf("read %s: server says %s %s", stream, status, m.Header.Get("Description"))
+			return 0, false, fmt.Errorf("read %s: status %s %s", stream, status, m.Header.Get("Description"))
 		}
 		var at uint64
 		if _, err := fmt.Sscan(m.Header.Get(jetstream.SequenceHeader), &at); err != nil {

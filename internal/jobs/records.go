@@ -15,13 +15,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// storedRecord is a record as it is stored, with its revision: the stream sequence that the next write must
-// name.
+// storedRecord is a record as it is stored, with its revision, which the next write must name.
 type storedRecord struct {
 	schemas.Record
 	DataHash string `json:"data_hash,omitempty"` // SHA-256 of the event's data, to recognise a reused key
 
-	rev uint64
+	rev uint64 // sequence in the stream
 }
 
 var (
@@ -30,11 +29,11 @@ var (
 )
 
 const (
-	inlineMax = 256 << 10 // bytes of event data or of a record above which they go to the object store
-	swapTries = 10        // of a change; each but the first follows a change by another process
+	inlineMax = 256 << 10 // bytes; larger event data and the results of larger records go to the object store
+	swapTries = 10        // tries of a change; each retry follows a change by another process
 )
 
-// load reads a record from any replica: fast, but a cluster may return one that was replaced just now.
+// load reads a record from any replica, which is fast but may return a record that has just been replaced.
 func (c *Client) load(ctx context.Context, tenant, id string) (storedRecord, error) {
 	subject := recordSubject(tenant, id)
 	msg, err := c.request(ctx, "$JS.API.DIRECT.GET."+streamRecords+"."+subject, nil)
@@ -44,8 +43,7 @@ func (c *Client) load(ctx context.Context, tenant, id string) (storedRecord, err
 	if status := msg.Header.Get("Status"); status == "404" || status == "408" {
 		return storedRecord{}, ErrUnknownTask
 	} else if status != "" {
-		return storedRecord{}, fmt.Errorf("read record %s: server says %s %s", id, status,
-			msg.Header.Get("Description"))
+		return storedRecord{}, fmt.Errorf("read record %s: status %s %s", id, status, msg.Header.Get("Description"))
 	}
 	rev, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
@@ -54,8 +52,8 @@ func (c *Client) load(ctx context.Context, tenant, id string) (storedRecord, err
 	return decodeRecord(id, rev, msg.Data)
 }
 
-// loadLeader reads a record from the stream's leader: it sees every write that was acknowledged before.
-// Use it wherever acting on an old record would lose a task.
+// loadLeader reads a record from the stream's leader, which knows every acknowledged write. Use it wherever
+// acting on an outdated record would lose a task.
 func (c *Client) loadLeader(ctx context.Context, tenant, id string) (storedRecord, error) {
 	query, err := json.Marshal(map[string]string{"last_by_subj": recordSubject(tenant, id)})
 	if err != nil {
@@ -92,9 +90,10 @@ func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {
 	return r, nil
 }
 
-// swap writes r if the stored record still has the revision r.rev (0: there is none yet), and sets r.rev to the new
-// revision. It returns errStale if the record was changed since, and errAmbiguous if the write may have happened: read
-// the record to find out. A result that makes the record too large is moved to the object store first.
+// swap writes r if the stored record still has the revision r.rev, and sets r.rev to the new revision. Revision 0
+// means that no record exists yet. swap returns errStale if the record was changed since it was read, and
+// errAmbiguous if it may or may not be written: read it to find out. A result that makes the record too large is
+// moved to the object store first.
 func (c *Client) swap(ctx context.Context, r *storedRecord) error {
 	if r.Status.Terminal() {
 		withdrawApprovals(&r.Record)
@@ -128,16 +127,15 @@ func (c *Client) swap(ctx context.Context, r *storedRecord) error {
 // ttl formats d for the server, which counts whole seconds.
 func ttl(d time.Duration) string { return strconv.FormatInt(max(1, int64(d/time.Second)), 10) + "s" }
 
-// isWrongRevision reports whether the server refused a write because of the revision that it names.
+// isWrongRevision reports whether the server refused a write because it names an outdated revision.
 func isWrongRevision(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// change reads a record, applies fn, and writes it. If the record was changed in between, it starts again, up to
-// swapTries times. It returns the record before and after. fn reports whether it changed anything; if not, nothing is
-// written.
+// change reads a record, applies fn, and writes it if fn reports a change. If another process changed the record
+// in between, change starts again, up to swapTries times. It returns the record before and after.
 func (c *Client) change(
 	ctx context.Context, tenant, id string, fn func(*storedRecord) (changed bool, err error),
 ) (before, after storedRecord, err error) {
@@ -151,11 +149,11 @@ func (c *Client) change(
 			err = c.swap(ctx, &after)
 		}
 		if errors.Is(err, errStale) || errors.Is(err, errAmbiguous) && ctx.Err() == nil {
-			continue // read the record again, and see
+			continue // read the record again
 		}
 		return before, after, err
 	}
-	return before, after, fmt.Errorf("change record %s: it was changed by others first, %d times", id, swapTries)
+	return before, after, fmt.Errorf("change record %s: another process changed it first, %d times", id, swapTries)
 }
 
 func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {
@@ -216,7 +214,7 @@ func (c *Client) Record(ctx context.Context, tenant, id string) (schemas.Record,
 	return c.whole(ctx, r)
 }
 
-// find is load that asks the leader before it returns ErrUnknownTask. tenant and id may be any strings.
+// find is like load, but tries the leader too before it returns ErrUnknownTask. tenant and id are unchecked.
 func (c *Client) find(ctx context.Context, tenant, id string) (storedRecord, error) {
 	if schemas.CheckName("tenant", tenant) != nil || !names.IsTaskID(id) { // they become part of a subject
 		return storedRecord{}, ErrUnknownTask

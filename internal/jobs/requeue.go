@@ -18,10 +18,10 @@ const (
 	defaultBackoff      = time.Second
 	maxBackoff          = 10 * time.Minute
 	maxUnavailableDelay = 30 * time.Second
-	maxShortDelay       = time.Second // up to which a task keeps its place below the tenant's cap
+	maxShortDelay       = time.Second // longer delays are spent in DELAYED
 )
 
-// requeue returns a task to the queue: after a shutdown at once, after an error of the fleet with a delay.
+// requeue returns a task to the queue: at once after a shutdown, with a delay after an error of the fleet.
 func (r *run) requeue(ctx context.Context, l *lease, cause, err error) error {
 	switch {
 	case errors.Is(cause, ErrDraining):
@@ -44,7 +44,7 @@ func (r *run) requeueNow(ctx context.Context, l *lease) error {
 	return r.w.c.nc.Publish(wakePrefix+r.pool+"."+r.priority+"."+r.tenant, nil)
 }
 
-// retry requeues a task with a delay. During a short one, its message stays in TASKS and counts against the
+// retry requeues a task with a delay. During a short delay, its message stays in TASKS and counts against the
 // tenant's cap.
 func (r *run) retry(ctx context.Context, l *lease, delay time.Duration, outcome, text string) error {
 	r.w.c.tel.retried.Add(ctx, 1, attrPool(r.pool))
@@ -61,7 +61,7 @@ func (r *run) retry(ctx context.Context, l *lease, delay time.Duration, outcome,
 	return r.m.requeue(r.w.c, delay)
 }
 
-// toRetryWait returns the change of the record at the end of a run that another follows.
+// toRetryWait returns the change that ends a run and puts the record into retry_wait.
 func toRetryWait(outcome, text string) func(*storedRecord) {
 	now := time.Now().UTC()
 	return func(rec *storedRecord) {
@@ -73,14 +73,15 @@ func toRetryWait(outcome, text string) func(*storedRecord) {
 // delayUntil stores the message in DELAYED, changes the record, and acknowledges. A crash in between leaves an
 // extra timer, whose message will not own the record.
 //
-// Tasks that run later wait in DELAYED, since in TASKS they would count against the tenant's cap. When the time
-// has come, the server republishes the message on due.…, and a worker moves it to TASKS (promote).
+// Tasks that run later wait in DELAYED, since in TASKS they would count against the tenant's cap. When a task is
+// due, the server publishes its message on due.…, and a worker moves it to TASKS (promote).
 func (r *run) delayUntil(ctx context.Context, at time.Time, change func(*storedRecord)) error {
 	msg := &nats.Msg{
 		Subject: delayedSubject(r.tenant, r.id), Header: withoutServerHeaders(r.m.msg.Header), Data: r.m.msg.Data,
 	}
 	msg.Header.Set(runHeader, strconv.Itoa(r.rec.Run))
-	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano)) // nats.go's option drops fractions
+	// nats.go has an option for this header, but it drops fractions of a second.
+	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano))
 	msg.Header.Set("Nats-Schedule-Target", "due."+r.pool+"."+r.priority+"."+r.tenant+"."+r.id)
 	if _, err := r.w.c.js.PublishMsg(ctx, msg); err != nil {
 		return fmt.Errorf("delay task %s: %w", r.id, err)
@@ -108,7 +109,7 @@ func (r *run) backoff() time.Duration {
 func (r *run) unavailableDelay() time.Duration {
 	n := 0
 	for _, a := range slices.Backward(r.rec.Attempts) {
-		if a.Outcome != outcomeUnavailable && a.Outcome != "" { // the latest has none yet
+		if a.Outcome != outcomeUnavailable && a.Outcome != "" { // the latest run has no outcome yet
 			break
 		}
 		n++
@@ -118,14 +119,14 @@ func (r *run) unavailableDelay() time.Duration {
 
 // jittered returns a random delay from d/2 to d, so that tasks that failed together do not return together.
 func jittered(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads retries, hides nothing
+	return d/2 + rand.N(d/2+1) //nolint:gosec // not a secret
 }
 
-// doubled returns base doubled n times, up to maxBackoff or a longer base.
+// doubled returns base doubled n times, but at most maxBackoff, or base if that is longer.
 func doubled(base time.Duration, n int) time.Duration {
 	limit := max(maxBackoff, base)
 	for range n {
-		if base > limit/2 { // doubling on could overflow
+		if base > limit/2 { // further doubling could overflow
 			return limit
 		}
 		base *= 2

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -11,22 +10,21 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// What a slim result keeps of lists and maps that are small as a rule, but have no bound.
+// Bounds of what a slim result keeps of lists and maps that are usually small.
 const (
 	slimTools      = 100      // selected tools
-	slimLabelBytes = 64 << 10 // of labels; a larger map is left out
+	slimLabelBytes = 64 << 10 // size of the labels; a larger map is left out
 )
 
-// slim returns a copy of r that fits a record, whatever r holds; the whole is at ref. It leaves out what is
-// large as a rule and bounds the rest.
+// slim returns a copy of r that always fits a record. The whole result is at ref. slim leaves out the fields
+// that are usually large and bounds the others.
 func slim(r *schemas.Result, ref string) *schemas.Result {
 	s := *r
 	s.ResultRef = ref
 	s.Result, s.Output, s.Stderr, s.Code = nil, "", "", ""
-	s.Guardrails, s.Egress, s.Artifacts = nil, nil, []schemas.Artifact{}
-	s.Tools.Calls = []schemas.ToolCall{}
+	s.Guardrails, s.Egress, s.Artifacts, s.Tools.Calls = nil, nil, nil, nil
 	s.Tools.Selected = s.Tools.Selected[:min(slimTools, len(s.Tools.Selected))]
-	s.Workspace.Changed, s.Workspace.Conflicts = []string{}, []string{}
+	s.Workspace.Changed, s.Workspace.Conflicts = nil, nil
 	if labelBytes(s.Labels) > slimLabelBytes {
 		s.Labels = nil
 	}
@@ -45,22 +43,6 @@ func labelBytes(labels map[string]string) (n int) {
 		n += len(k) + len(v)
 	}
 	return n
-}
-
-// fillEmpty sets what the schema requires and a result may lack.
-func fillEmpty(res *schemas.Result, workspace string) {
-	res.Workspace.Name = cmp.Or(res.Workspace.Name, workspace)
-	if res.Artifacts == nil {
-		res.Artifacts = []schemas.Artifact{}
-	}
-	for _, list := range []*[]string{&res.Tools.Selected, &res.Workspace.Changed, &res.Workspace.Conflicts} {
-		if *list == nil {
-			*list = []string{}
-		}
-	}
-	if res.Tools.Calls == nil {
-		res.Tools.Calls = []schemas.ToolCall{}
-	}
 }
 
 func validResult(res *schemas.Result) error {

@@ -21,40 +21,40 @@ type run struct {
 
 	mu      sync.Mutex // Job's methods may be called on any goroutine
 	rec     storedRecord
-	claimed bool    // the record says that this worker runs it
-	handler Handler // of Prepare; nil: the worker's
-	stop    func()  // ends what Prepare began; nil: nothing was begun
+	claimed bool    // whether this worker has changed the record to running
+	handler Handler // returned by Prepare; nil means the worker's
+	stop    func()  // returned by Prepare; nil if it was not called
 }
 
 // Job is one run of one task, as its Handler sees it.
 type Job struct {
 	Task       schemas.Task
 	Record     schemas.Record // as it was claimed
-	Event      event.Event    // as it was received; large data are in Task only
-	FirstClaim time.Time      // of the first run: no effect of this task is older
+	Event      event.Event    // as it was received; large data is only in Task
+	FirstClaim time.Time      // when the first run was claimed; no effect of the task is older
 
 	r       *run
 	emitted bool
 	emit    sync.Mutex
 }
 
-// prepare calls Prepare before the first claim of a task, once however often the claim is tried.
+// prepare calls Prepare before a task's first claim, and only once if the claim is tried several times.
 func (r *run) prepare(ctx context.Context) {
 	if r.w.opts.Prepare != nil && r.stop == nil && r.rec.Run == 0 {
 		r.handler, r.stop = r.w.opts.Prepare(ctx, r.rec.Record)
 	}
 }
 
-// release ends what Prepare began.
+// release ends the reads that Prepare started.
 func (r *run) release() {
 	if r.stop != nil {
 		r.stop()
 	}
 }
 
-// update changes the record of this run and writes it, however often others change it meanwhile, as long as
-// the run is this one. Otherwise nothing is written, and the error is ErrLeaseLost, or errStale before the
-// claim.
+// update changes the run's record and writes it. If another process changed the record first, update tries
+// again, provided that the record still names this run. If not, nothing is written and the error is
+// ErrLeaseLost, or errStale before the claim.
 func (r *run) update(ctx context.Context, change func(*storedRecord)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,7 @@ func sameRun(a, b storedRecord) bool {
 		a.Attempts[n-1].StartedAt.Equal(b.Attempts[m-1].StartedAt)
 }
 
-// attempts counts the runs that are attempts: all but those that a shutdown ended or that could not begin.
+// attempts counts the runs that are attempts. Runs that a shutdown ended or that could not begin are not.
 func (r *run) attempts() int {
 	n := 0
 	for _, a := range r.rec.Attempts {
@@ -129,7 +129,7 @@ func (r *run) maxAttempts() int {
 	return r.w.opts.Attempts
 }
 
-// Outcomes of a run beside the terminal statuses.
+// Outcomes of a run besides the terminal statuses.
 const (
 	outcomeLost        = "lost"
 	outcomeError       = "error"

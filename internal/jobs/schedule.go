@@ -19,16 +19,16 @@ type schedule struct {
 type laneState struct {
 	lane
 	want    int  // messages worth fetching
-	queued  bool // it is in its queue
+	queued  bool // whether it is in schedule.queues
 	pending int  // messages behind the latest one delivered, as the server counted
 	running int  // messages that this worker processes
 
-	overtaken time.Time // when another lane first overtook it; zero: none has
+	overtaken time.Time // when another lane first overtook it; zero if none has
 }
 
 const (
-	maxOvertaken = 250 * time.Millisecond // for how long others may overtake a lane
-	warmWait     = 5 * time.Millisecond   // after a run, for the next task of its tenant to arrive
+	maxOvertaken = 250 * time.Millisecond // how long others may overtake a lane
+	warmWait     = 5 * time.Millisecond   // how long a slot waits after a run for the tenant's next task
 )
 
 func newSchedule() *schedule { return &schedule{lanes: map[lane]*laneState{}} }
@@ -66,8 +66,8 @@ func (s *schedule) enqueue(st *laneState) {
 	}
 }
 
-// next removes and returns the lane to fetch from. warm are the tenants that may overtake others; nil: turns
-// only. Without a lane, wait may say when to call next again, although nothing changed.
+// next removes and returns the lane to fetch from. Tenants in warm may overtake others. If ok is false, a
+// positive wait is how long to wait before calling next again; otherwise call it after the next change.
 func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, wait time.Duration) {
 	for _, priority := range orderOf(s.picks + 1) {
 		queue := s.queues[priority]
@@ -89,7 +89,7 @@ func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, w
 	return lane{}, false, 0
 }
 
-// choose returns the index of the next lane of a queue, or how long to wait for a task of a warm tenant.
+// choose returns the index of a queue's next lane, or how long to wait for a task of a warm tenant.
 func (s *schedule) choose(queue []*laneState, now time.Time, warm map[string]bool) (i int, wait time.Duration) {
 	first := queue[0]
 	if len(warm) == 0 || warm[first.tenant] {
@@ -120,7 +120,7 @@ func orderOf(pick uint) [3]int {
 	return [3]int{0, 1, 2}
 }
 
-// started notes a delivered message, with pending ones behind it.
+// started notes that a message was delivered, with pending ones behind it.
 func (s *schedule) started(l lane, pending int) {
 	st := s.state(l)
 	st.running++
@@ -132,7 +132,7 @@ func (s *schedule) started(l lane, pending int) {
 // empty notes that a fetch returned nothing: the lane is empty, or at the tenant's cap.
 func (s *schedule) empty(l lane) { s.state(l).want = 0 }
 
-// done notes the end of a run, which made room below the tenant's cap.
+// done notes that a run ended, which makes room below the tenant's cap.
 func (s *schedule) done(l lane, now time.Time) {
 	s.lastDone = now
 	st := s.state(l)
@@ -145,7 +145,7 @@ func (s *schedule) done(l lane, now time.Time) {
 	}
 }
 
-// counted notes that TASKS holds n messages of the lane, those of running tasks included.
+// counted notes that TASKS holds n messages of the lane, including those of running tasks.
 func (s *schedule) counted(l lane, n int) {
 	st := s.state(l)
 	if n > st.running {

@@ -19,7 +19,7 @@ func TestScheduleTurns(t *testing.T) {
 	for range 32 {
 		l, ok, _ := r.next(time.Time{}, nil)
 		if !ok {
-			t.Fatal("next = nothing")
+			t.Fatal("next returned no lane")
 		}
 		turns = append(turns, l.tenant)
 	}
@@ -28,7 +28,7 @@ func TestScheduleTurns(t *testing.T) {
 	}
 }
 
-// Every lane with messages gets its turn, whatever happens.
+// Every lane with messages gets its turn, whatever the outcome of fetches.
 func TestScheduleDoesNotStarve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newSchedule()
@@ -45,7 +45,7 @@ func TestScheduleDoesNotStarve(t *testing.T) {
 			}
 			l, ok, _ := r.next(time.Time{}, nil)
 			if !ok {
-				t.Fatal("next = nothing")
+				t.Fatal("next returned no lane")
 			}
 			picked[l] = true
 			switch rapid.IntRange(0, 2).Draw(t, "outcome") {
@@ -62,8 +62,8 @@ func TestScheduleDoesNotStarve(t *testing.T) {
 	})
 }
 
-// Tenants with a warm box overtake others for 250 ms, and the schedule waits a moment for the next task of a tenant
-// whose task has just ended.
+// Tenants with a warm box overtake others for 250 ms. After a run, the schedule waits 5 ms for the tenant's next
+// task.
 func TestScheduleWarmTenants(t *testing.T) {
 	r := newSchedule()
 	start := time.Now()
@@ -75,12 +75,12 @@ func TestScheduleWarmTenants(t *testing.T) {
 		}
 		return wait.String()
 	}
-	ask := func(tenants ...string) {
+	expect := func(tenants ...string) {
 		for _, tenant := range tenants {
 			r.expect(lane{"p", "normal", tenant}, 2)
 		}
 	}
-	ask("a", "b", "c")
+	expect("a", "b", "c")
 	c := map[string]bool{"c": true}
 	for _, step := range []struct {
 		ms   int
@@ -89,7 +89,7 @@ func TestScheduleWarmTenants(t *testing.T) {
 	}{
 		{0, c, "c"},
 		{100, c, "c"},
-		{101, map[string]bool{"a": true, "b": true}, "a"}, // its own turn
+		{101, map[string]bool{"a": true, "b": true}, "a"}, // it is a's turn
 		{102, c, "b"}, // c has no message, and no run has ended
 	} {
 		if got := at(step.ms, step.warm); got != step.want {
@@ -97,7 +97,7 @@ func TestScheduleWarmTenants(t *testing.T) {
 		}
 	}
 	r = newSchedule()
-	ask("a", "b")
+	expect("a", "b")
 	l := lane{"p", "normal", "c"}
 	r.started(l, 0)
 	r.done(l, start)
@@ -106,13 +106,13 @@ func TestScheduleWarmTenants(t *testing.T) {
 	}
 	var turns []string
 	for ms := 3; ms < 600; ms += 50 {
-		ask("c")
+		expect("c")
 		turns = append(turns, at(ms, c))
 	}
 	if got, want := strings.Join(turns, ""), "cccccacccccb"; got != want {
 		t.Errorf("turns = %s, want %s", got, want)
 	}
 	if got := at(600, nil); got != "a" {
-		t.Errorf("with room for all: next = %s, want a, whose turn it is", got)
+		t.Errorf("without warm tenants, next = %s, want a", got)
 	}
 }

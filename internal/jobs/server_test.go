@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Properties of the server that the protocol relies on or works around. If one of these tests fails with a new server,
-// review that part of the protocol.
+// These tests check properties of the server that the protocol relies on or works around. If one fails with a new
+// server, review that part of the protocol.
 
 // deliver submits a task and fetches its message, as a worker does.
 func (f *fleet) deliver(t *testing.T, id string) (*lanes, *message) {
@@ -30,40 +30,40 @@ func (f *fleet) fetch(t *testing.T, ls *lanes) (d *message) {
 	t.Helper()
 	eventually(t, "delivery", func() (err error) {
 		if d, err = ls.fetch(t.Context(), lane{"default", "normal", "acme"}); err == nil && d == nil {
-			err = errors.New("nothing")
+			err = errors.New("the lane is empty")
 		}
 		return err
 	})
 	return d
 }
 
-// A late acknowledgement of a lost worker removes the message of its new owner: only the record protects the task.
-func TestServerTakesLateAck(t *testing.T) {
+// A lost worker's late acknowledgement removes the message from its new owner: only the record protects the task.
+func TestServerAcceptsLateAck(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 300 * time.Millisecond })
 	ls, first := f.deliver(t, "1")
 	second := f.fetch(t, ls)
 	if second.seq != first.seq || second.msg.Reply == first.msg.Reply {
-		t.Fatalf("delivered %d then %d", first.seq, second.seq)
+		t.Fatalf("delivered message %d, then %d, want a redelivery", first.seq, second.seq)
 	}
 	if err := first.acknowledge(t.Context(), f.Client); err != nil {
 		t.Errorf("late ack = %v", err)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
-// Deduplication forgets acknowledged messages on restart: idempotency must rely on the record.
+// A restarted server has forgotten the ids of acknowledged messages: idempotency must rely on the record.
 func TestServerForgetsDuplicates(t *testing.T) {
 	dir := t.TempDir()
 	user := embedded.NATSUser{User: "fleet", Password: "p"}
 	publish := func() (dup, dupAcked bool) {
-		srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: dir, Fleet: user, Log: quiet})
+		srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: dir, Fleet: user, Log: noLog})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer srv.Close()
 		c, err := Connect(t.Context(), Options{
 			Server:      Server{InProcess: srv.InProcess()},
-			Credentials: Credentials{User: user.User, Password: user.Password}, Log: quiet,
+			Credentials: Credentials{User: user.User, Password: user.Password}, Log: noLog,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -91,12 +91,12 @@ func TestServerForgetsDuplicates(t *testing.T) {
 	}
 	publish()
 	if dup, dupAcked := publish(); !dup || dupAcked {
-		t.Errorf("after restart: duplicate of a stored message %v, of a removed one %v, want true, false",
+		t.Errorf("after a restart, a stored message is a duplicate: %v, want true; a removed one: %v, want false",
 			dup, dupAcked)
 	}
 }
 
-// Notifications are sent for stored messages, not for published ones: a write that fails sends none.
+// The server republishes stored messages only: a write that fails causes no notification.
 func TestServerRepublishesWhatIsStored(t *testing.T) {
 	f := newFleet(t)
 	rec := f.submit(t, "1", `{"code":"x"}`)
@@ -116,12 +116,11 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := decodeRecord(rec.TaskID, 0, msg.Data); err != nil || e.Worker != "1" {
-		t.Errorf("first notification is of write %q, %v, want 1", e.Worker, err)
+		t.Errorf("first notification = write %q, %v, want 1", e.Worker, err)
 	}
 }
 
-// A cap holds in the whole fleet, a message requeued with a delay counts against it, and a fetch at the cap returns
-// quickly.
+// A message requeued with a delay counts against the tenant's cap, and a fetch at the cap returns quickly.
 func TestServerCap(t *testing.T) {
 	f := newFleet(t, func(o *Options) {
 		o.Policy = func(string) (TenantPolicy, bool) { return TenantPolicy{MaxRunning: 1}, true }
@@ -140,25 +139,25 @@ func TestServerCap(t *testing.T) {
 	}
 }
 
-// A consumer that the server removed because it was idle is created again, and nothing is lost.
+// A consumer that the server has removed as idle is created again, and no message is lost.
 func TestServerDropsConsumer(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed})
-	f.end(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
-	f.empty(t)
+	f.await(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
+	f.awaitEmpty(t)
 	if err := f.js.DeleteConsumer(t.Context(), streamTasks, "default_normal_acme"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if rec := f.end(t, f.submit(t, "2", `{"code":"x"}`).TaskID); rec.Status != schemas.Succeeded {
+	if rec := f.await(t, f.submit(t, "2", `{"code":"x"}`).TaskID); rec.Status != schemas.Succeeded {
 		t.Errorf("record = %+v", rec)
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("a task for a removed consumer took %v", took)
+		t.Errorf("a task of a removed consumer took %v, want at most 5s", took)
 	}
 }
 
-// A free slot gets a message at once. (The iterators of nats.go stall now and then, for 5 s or 30 s.)
+// A free slot gets a message at once. (nats.go's iterators sometimes stall for 5 s or 30 s.)
 func TestNoStall(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed, Slots: 2})

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Spend adds tokens to what the tenant spent on a day of UTC, in the whole fleet, and returns the sum. After
-// an error they may be counted or not.
+// Spend adds tokens to what the tenant has spent on a UTC day, in the whole fleet, and returns the sum. After an
+// error the tokens may or may not be counted.
 func (c *Client) Spend(ctx context.Context, tenant string, day time.Time, tokens int) (total int, err error) {
 	msg := nats.NewMsg(spentSubject(tenant, day))
 	msg.Header.Set("Nats-Incr", strconv.Itoa(tokens))
@@ -26,7 +26,7 @@ func (c *Client) Spend(ctx context.Context, tenant string, day time.Time, tokens
 	return parseCounter(response.Data)
 }
 
-// Spent returns the tokens that the tenant spent on a day of UTC.
+// Spent returns the tokens that the tenant has spent on a UTC day.
 func (c *Client) Spent(ctx context.Context, tenant string, day time.Time) (total int, err error) {
 	s, err := c.js.Stream(ctx, streamSpent)
 	if err != nil {

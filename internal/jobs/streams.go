@@ -26,8 +26,8 @@ const (
 
 	recordPrefix = "$KV.TASKSTATE."
 	auditPrefix  = "audit."
-	notifyPrefix = "notify." // then <tenant>.<task>: the server republishes every record there
-	wakePrefix   = "wake."   // then a lane: the server republishes the headers of every task there
+	notifyPrefix = "notify." // notify.<tenant>.<task>: the server republishes every record there
+	wakePrefix   = "wake."   // wake.<lane>: the server republishes the headers of every task there
 )
 
 const (
@@ -53,9 +53,9 @@ func notifySubject(tenant, id string) string  { return notifyPrefix + tenant + "
 func logSubject(tenant, id string) string     { return "log." + tenant + "." + id }
 func delayedSubject(tenant, id string) string { return "delayed." + tenant + "." + id }
 
-// Provision creates the streams and buckets, or updates their settings to those of this version. Stored
-// data stay. Several processes may call it at once and at any time. The server must run with
-// sync_interval: always, or a power failure can lose acknowledged tasks.
+// Provision creates the streams and buckets, or updates their settings to those of this version. It keeps stored
+// messages. Several processes may call it at once and at any time. The server must run with sync_interval:
+// always, or a power failure can lose acknowledged tasks.
 func (c *Client) Provision(ctx context.Context) error {
 	for _, s := range c.streams() {
 		if _, err := c.js.CreateOrUpdateStream(ctx, s); err != nil {
@@ -79,15 +79,15 @@ func (c *Client) Provision(ctx context.Context) error {
 	return c.provisionDelayed(ctx)
 }
 
-// streams configures all streams; they are kept on disk. LOGS and HISTORY acknowledge messages before they
-// are on disk, the others after (the server's sync_interval).
+// streams returns the configuration of all streams, which are kept on disk. LOGS and HISTORY acknowledge a
+// message before it is on disk, the others after (see sync_interval at Provision).
 func (c *Client) streams() []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
 		Name: streamTasks, Description: "tasks to run, removed when completed",
 		Subjects: []string{"tasks.*.*.*"}, Retention: jetstream.WorkQueuePolicy,
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: c.opts.Storage.MaxBacklog,
 		MaxConsumers: maxConsumers, Duplicates: dedupeWindow, AllowDirect: true,
-		// Wakes the workers, once the task is stored.
+		// A republished message wakes the workers once the task is stored.
 		RePublish: &jetstream.RePublish{Source: "tasks.>", Destination: wakePrefix + ">", HeadersOnly: true},
 	}, {
 		Name: streamRecords, Description: "one record per task",
@@ -115,7 +115,7 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	}, {
 		Name: streamHistory, Description: "tools that the tasks of a tenant used, not synced",
 		Subjects: []string{"history.*"}, MaxAge: historyRetention, MaxMsgsPerSubject: historyPerTenant,
-		MaxMsgSize: MaxHistoryEntry + 1024, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+		MaxMsgSize: MaxHistoryItem + 1024, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
 	}, {
 		Name: streamSpent, Description: "tokens of language models by tenant and day",
 		Subjects: []string{"spent.*.*"}, MaxAge: spentRetention, AllowMsgCounter: true, AllowDirect: true,
@@ -131,7 +131,7 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	return all
 }
 
-// provisionDelayed creates the consumer with which all workers move due tasks to their lane.
+// provisionDelayed creates the consumer with which all workers move due tasks to their lanes.
 func (c *Client) provisionDelayed(ctx context.Context) error {
 	_, err := c.js.CreateOrUpdateConsumer(ctx, streamDelayed, jetstream.ConsumerConfig{
 		Durable: promoter, FilterSubject: "due.>", AckPolicy: jetstream.AckExplicitPolicy,

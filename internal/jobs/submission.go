@@ -21,8 +21,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// submission is a task event that was checked: what Submit queues and a worker runs. Both check it with the
-// same code, since events also reach workers straight from foreign producers.
+// submission is a checked task event. Submit and the worker check events with the same code, because foreign
+// producers publish events directly to TASKS.
 type submission struct {
 	lane
 	id        string
@@ -32,7 +32,7 @@ type submission struct {
 	expires   time.Time
 	task      schemas.Task
 	event     event.Event
-	data      []byte // of the event, fetched if it was elsewhere
+	data      []byte // the event's data, or what its dataref refers to
 }
 
 const (
@@ -60,18 +60,18 @@ func (c *Client) newSubmission(tenant string, ev event.Event) (submission, error
 	s := submission{lane: lane{tenant: tenant}, event: ev, data: ev.Data()}
 	if len(s.data) > MaxData {
 		return submission{}, refuse(errcode.TooLarge, "",
-			"data of %d bytes, at most %d are accepted", len(s.data), MaxData)
+			"the data is %d bytes; the limit is %d", len(s.data), MaxData)
 	}
 	if _, ok := ev.Extensions()["dataref"]; ok {
 		return submission{}, refuse(errcode.BadEvent, "dataref",
-			"send the data itself: the fleet moves large data to its store by itself")
+			"only the fleet sets dataref: send the data itself")
 	}
 	return s, s.check(c.opts.AnyInbox, c.opts.Policy)
 }
 
-// check checks s.event and s.data and derives the rest. What is wrong gets its default, so that a refused
-// event has a record and a reply too. A pool and priority that are set, those of the message's subject, must
-// agree with the event's. It returns the first error.
+// check checks s.event and s.data, derives the other fields, and returns the first error, a *RefusedError. A
+// wrong value is replaced by its default, so that a refused event has a record and a reply too. If pool and
+// priority are set, from the message's subject, the event's must be the same.
 func (s *submission) check(anyInbox bool, policy Policy) error {
 	s.id = eventTaskID(s.tenant, s.event)
 	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy))
@@ -102,7 +102,7 @@ func (s *submission) checkAttributes() error {
 		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s",
 			text.Truncate(s.event.Type(), maxText), schemas.TypeTask)
 	case t != "" && t != s.tenant:
-		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than its sender's")
+		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than the sender's")
 	case len(extension(s.event, "idempotencykey")) > maxKey:
 		return refuse(errcode.BadEvent, "idempotencykey", "longer than %d bytes", maxKey)
 	case badName != nil:
@@ -111,9 +111,9 @@ func (s *submission) checkAttributes() error {
 		return refuse(errcode.BadEvent, "priority", "%q is not one of high, normal, low",
 			text.Truncate(priority, maxText))
 	case priority != "" && inQueue != "" && priority != inQueue:
-		return refuse(errcode.BadEvent, "priority", "the event says %s, its subject %s", priority, inQueue)
+		return refuse(errcode.BadEvent, "priority", "the event has priority %s, its subject %s", priority, inQueue)
 	case badTime != nil:
-		return refuse(errcode.BadEvent, "expirytime", "not a time as in RFC 3339")
+		return refuse(errcode.BadEvent, "expirytime", "not an RFC 3339 time")
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (s *submission) decode() error {
 		return refuse(errcode.BadData, "", "%s", err)
 	}
 	if s.pool != "" && s.task.Pool != "" && s.pool != s.task.Pool {
-		return refuse(errcode.BadData, "/pool", "the data say %s, the subject %s", s.task.Pool, s.pool)
+		return refuse(errcode.BadData, "/pool", "the task names pool %s, its subject %s", s.task.Pool, s.pool)
 	}
 	for i, pattern := range s.task.Artifacts {
 		if _, err := path.Match(pattern, ""); err != nil {

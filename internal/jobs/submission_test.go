@@ -15,7 +15,7 @@ func TestRecordDescription(t *testing.T) {
 		return s.record(t.Context(), 1, time.Now()).Description
 	}
 	if got := describe("Calculate 5 + 3"); got != "Calculate 5 + 3" {
-		t.Errorf("description of a short sentence = %q, want it whole", got)
+		t.Errorf("description of a short sentence = %q, want all of it", got)
 	}
 	got := describe("x" + strings.Repeat("ü", 1000))
 	if len(got) > maxSummary || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {

@@ -19,17 +19,16 @@ import (
 // Submit queues the task of event ev for tenant and returns its record. The pool defaults to "default", the
 // priority to "normal".
 //
-// It is idempotent while the record is kept: the same tenant, source and key (idempotencykey, or else id) is
-// the same task, whatever its status. If the data differ, Submit returns the record of the first event with
-// ErrKeyReused. Other errors: *RefusedError, ErrBacklogFull, or that of the connection; after the latter the
-// task may be queued, and Submit may be called again. Data above 256 KiB travel through the object store, up
-// to MaxData.
+// It is idempotent while the record is kept: events with the same tenant, source and key (idempotencykey, or
+// else id) are the same task, whatever its status. If their data differs, Submit returns the first event's
+// record with ErrKeyReused. Other errors are *RefusedError, ErrBacklogFull and connection errors; after a
+// connection error the task may be queued, and Submit may be called again. Data above 256 KiB goes through the
+// object store, up to MaxData.
 func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
 	return c.submitTraced(ctx, tenant, ev, false)
 }
 
-// SubmitNew is Submit for the first submission of an event with a fresh key: it saves the request that looks
-// for an existing task.
+// SubmitNew is Submit for an event whose key is new: it saves the request that looks for an existing task.
 func (c *Client) SubmitNew(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
 	return c.submitTraced(ctx, tenant, ev, true)
 }
@@ -88,7 +87,7 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	switch err := c.swap(ctx, &r); {
 	case err == nil:
 		return r.Record, nil
-	case errors.Is(err, errStale), errors.Is(err, errAmbiguous): // by a worker's claim, or by this call
+	case errors.Is(err, errStale), errors.Is(err, errAmbiguous): // a worker or this call has created the record
 		return c.existing(ctx, r)
 	default:
 		return schemas.Record{}, err
@@ -121,8 +120,8 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 		ev.SetExtension("dataref", objectRef(name))
 	}
 	if limit := c.nc.MaxPayload(); int64(len(ev.DataEncoded)) > limit-64<<10 {
-		return 0, refuse(errcode.TooLarge, "", "data of %d bytes do not fit a message of at most %d: submit over HTTP",
-			len(ev.DataEncoded), limit)
+		return 0, refuse(errcode.TooLarge, "", "data of %d bytes does not fit into a message; the limit is %d: "+
+			"submit the task over HTTP", len(ev.DataEncoded), limit-64<<10)
 	}
 	header, data, err := encodeNATS(ev)
 	if err != nil {
@@ -132,5 +131,12 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 	if origin := header.Get("traceparent"); origin != "" && header.Get("ce-traceparent") == "" {
 		header.Set("ce-traceparent", origin)
 	}
-	return c.publishTask(ctx, &nats.Msg{Subject: s.subject(), Header: header, Data: data}, s.id, 0)
+	seq, err := c.publishOnce(ctx, &nats.Msg{Subject: s.subject(), Header: header, Data: data}, s.id+".0")
+	if isSubjectFull(err) {
+		return 0, ErrBacklogFull
+	}
+	if err != nil {
+		return 0, fmt.Errorf("publish task %s: %w", s.id, err)
+	}
+	return seq, nil
 }

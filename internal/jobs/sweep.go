@@ -15,7 +15,7 @@ import (
 const maxSwept = 100 // messages that one scan removes from TASKS
 
 // sweep dead-letters messages on subjects that name no lane: no consumer would ever get them. Several workers
-// may do so at once.
+// may sweep at once.
 func (w *Worker) sweep(ctx context.Context, subjects []string) {
 	for _, subject := range subjects[:min(maxSwept, len(subjects))] {
 		if ctx.Err() != nil {

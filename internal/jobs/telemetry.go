@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
@@ -46,8 +48,8 @@ func attrPool(pool string) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.String("pool", pool))
 }
 
-// Trace context travels from hop to hop in the NATS headers traceparent and tracestate. The event's attributes
-// of these names keep the span in which the event was created, and never change.
+// Trace context travels from hop to hop in the NATS headers traceparent and tracestate. The event attributes
+// with these names keep the span in which the event was created, and never change.
 var propagator = propagation.TraceContext{}
 
 // carrier adapts nats.Header; both are case-sensitive.
@@ -55,13 +57,7 @@ type carrier nats.Header
 
 func (c carrier) Get(key string) string { return nats.Header(c).Get(key) }
 func (c carrier) Set(key, value string) { nats.Header(c).Set(key, value) }
-func (c carrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for k := range c {
-		keys = append(keys, k)
-	}
-	return keys
-}
+func (c carrier) Keys() []string        { return slices.Collect(maps.Keys(c)) }
 
 // inject writes the span of ctx, if any, into the headers.
 func inject(ctx context.Context, h nats.Header) { propagator.Inject(ctx, carrier(h)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// One trace leads from any publisher to the handler.
+// The handler's trace is the publisher's, which comes from the context, the headers or the event.
 func TestTraceContext(t *testing.T) {
 	f := newFleet(t)
 	seen := make(chan string, 3)
@@ -28,7 +28,7 @@ func TestTraceContext(t *testing.T) {
 	parent := func(id string) string { return "00-" + id + "-b7ad6b7169203331-01" }
 	check := func(rec schemas.Record, want string) {
 		t.Helper()
-		if rec = f.end(t, rec.TaskID); rec.TraceID != want || rec.Result.TraceID != want {
+		if rec = f.await(t, rec.TaskID); rec.TraceID != want || rec.Result.TraceID != want {
 			t.Errorf("trace of the record = %s, of the result = %s, want %s", rec.TraceID, rec.Result.TraceID, want)
 		}
 		if got := <-seen; got != want {
@@ -50,7 +50,7 @@ func TestTraceContext(t *testing.T) {
 	check(f.submit(t, "2", `{"code":"x"}`, "traceparent", parent(byEvent)), byEvent)
 	f.publish(t, "tasks.default.normal.acme", ceHeader("3", "traceparent", parent(byHeader),
 		"ce-traceparent", parent(byEvent)), `{"code":"x"}`)
-	check(f.arrive(t, "/foreign", "3"), byHeader)
+	check(f.awaitForeign(t, "/foreign", "3"), byHeader)
 }
 
 func TestConnectErrors(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Tools that other processes of a tenant serve. Nothing is stored: each process publishes an offer every few
-// seconds, and those who need the offers subscribe.
+// Registered tools are served by other processes of a tenant. Nothing is stored: each process publishes an offer
+// every few seconds.
 //
 //	offer.<tenant>.<instance>       an offer: the tools of one process; empty when the process stops
-//	offers, offers.<tenant>         a request to publish offers now: to all processes, or those of a tenant
+//	offers, offers.<tenant>         a request to publish offers now, to all processes or those of a tenant
 //	tool.<tenant>.<server>.<tool>   a call, to one of the processes that serve the tool
 
 const (
@@ -28,14 +28,14 @@ const (
 
 	offerEvery     = 3 * time.Second
 	toolQueue      = "tools"             // the queue group of all processes
-	timeoutHeader  = "Codefleet-Timeout" // of a call: how long its caller waits, in milliseconds
-	drainingHeader = "Codefleet-Leaving" // of a response: the process drains, the call was not begun
+	timeoutHeader  = "Codefleet-Timeout" // in a call: how long the caller waits, in milliseconds
+	drainingHeader = "Codefleet-Leaving" // in a response: the process drains and has not begun the call
 )
 
 // Errors of CallTool. The call was not made.
 var (
 	ErrNoResponders = errors.New("no process serves the tool")
-	ErrToolDraining = errors.New("the process that serves the tool is shutting down") // another may: call again
+	ErrToolDraining = errors.New("the process that serves the tool is shutting down") // another may serve a retry
 )
 
 // ToolName names a registered tool. Server and Tool consist of letters, digits, - and _.
@@ -56,9 +56,9 @@ func (n ToolName) check() error {
 	return nil
 }
 
-// WatchOffers calls fn with every offer of every tenant's processes, until stop is called. data is empty when a
-// process stops, and must not be changed. Only the tenant is authenticated; instance and data are untrusted. fn
-// must be quick. It needs the credentials of the fleet.
+// WatchOffers calls fn with every offer of every tenant's processes, until stop is called. fn must be quick.
+// data is empty when a process stops, and must not be changed. Only tenant is authenticated; instance and data
+// are untrusted. WatchOffers needs the credentials of the fleet.
 func (c *Client) WatchOffers(fn func(tenant, instance string, data []byte)) (stop func(), err error) {
 	sub, err := c.nc.Subscribe("offer.*.*", func(m *nats.Msg) {
 		t := strings.Split(m.Subject, ".")
@@ -76,7 +76,7 @@ func (c *Client) WatchOffers(fn func(tenant, instance string, data []byte)) (sto
 }
 
 // CallTool calls a tool of a tenant's process and returns the response, unchecked. It waits until ctx ends.
-// After any other error than ErrNoResponders and ErrToolDraining the call may have been made.
+// After errors other than ErrNoResponders and ErrToolDraining the call may have been made.
 func (c *Client) CallTool(ctx context.Context, tenant string, name ToolName, data []byte) ([]byte, error) {
 	if err := name.check(); err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrNoResponders, err)

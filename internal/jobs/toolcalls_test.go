@@ -15,16 +15,16 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 )
 
-// two is a server with the tenants acme and other, and a client of each and of the fleet.
-type two struct{ fleet, acme, other *Client }
+// tenantClients are clients of one server: the fleet's and those of the tenants acme and other.
+type tenantClients struct{ fleet, acme, other *Client }
 
-func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
+func newTenants(t *testing.T) (f tenantClients, dial func(user string) *Client) {
 	t.Helper()
 	users := map[string]embedded.NATSUser{
 		"acme":  {User: "acme", Password: "a"},
 		"other": {User: "other", Password: "o"},
 	}
-	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Tenants: users, Log: quiet})
+	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Tenants: users, Log: noLog})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
 		t.Helper()
 		u := users[user]
 		c, err := Connect(t.Context(), Options{
-			Server: Server{URL: srv.URL()}, Credentials: Credentials{User: u.User, Password: u.Password}, Log: quiet,
+			Server: Server{URL: srv.URL()}, Credentials: Credentials{User: u.User, Password: u.Password}, Log: noLog,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -42,10 +42,10 @@ func newTwo(t *testing.T) (f two, dial func(user string) *Client) {
 		t.Cleanup(c.Close)
 		return c
 	}
-	return two{dial("fleet"), dial("acme"), dial("other")}, dial
+	return tenantClients{dial("fleet"), dial("acme"), dial("other")}, dial
 }
 
-// serve serves fn as the tool crm.find of the tenant.
+// serve serves fn as the tenant's tool crm.find.
 func serve(
 	t *testing.T, c *Client, tenant, instance string, fn func(ctx context.Context, data []byte) []byte,
 ) (stop func()) {
@@ -64,7 +64,7 @@ func serve(
 var find = ToolName{"crm", "find"}
 
 func TestToolCalls(t *testing.T) {
-	f, dial := newTwo(t)
+	f, dial := newTenants(t)
 	if _, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("x")); !errors.Is(err, ErrNoResponders) {
 		t.Errorf("call of a tool without a server = %v, want %v", err, ErrNoResponders)
 	}
@@ -72,7 +72,7 @@ func TestToolCalls(t *testing.T) {
 	count := func(n *atomic.Int32) func(context.Context, []byte) []byte {
 		return func(_ context.Context, data []byte) []byte {
 			n.Add(1)
-			return []byte("answer to " + string(data))
+			return []byte("response to " + string(data))
 		}
 	}
 	stop := serve(t, f.acme, "acme", "one", count(&first))
@@ -81,16 +81,16 @@ func TestToolCalls(t *testing.T) {
 	for i := range 100 {
 		calls.Go(func() {
 			got, err := f.fleet.CallTool(t.Context(), "acme", find, fmt.Append(nil, i))
-			if want := fmt.Sprint("answer to ", i); err != nil || string(got) != want {
+			if want := fmt.Sprint("response to ", i); err != nil || string(got) != want {
 				t.Errorf("CallTool = %q, %v, want %q", got, err, want)
 			}
 		})
 	}
 	calls.Wait()
 	if a, b := first.Load(), second.Load(); a+b != 100 || a == 0 || b == 0 {
-		t.Errorf("two processes answered %d and %d calls, want a share of 100 each", a, b)
+		t.Errorf("the processes handled %d and %d calls, want both to share 100", a, b)
 	}
-	// One process stops: no call is lost, and all reach the other.
+	// When one process stops, no call is lost, and all reach the other.
 	stop()
 	for range 20 {
 		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrToolDraining) {
@@ -103,9 +103,8 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
-// Limits of calls and responses.
 func TestToolCallLimits(t *testing.T) {
-	f, _ := newTwo(t)
+	f, _ := newTenants(t)
 	late, release := make(chan struct{}), make(chan struct{})
 	ended := make(chan error, 1)
 	serve(t, f.acme, "acme", "slow", func(ctx context.Context, data []byte) []byte {
@@ -113,7 +112,7 @@ func TestToolCallLimits(t *testing.T) {
 		case "wait":
 			<-ctx.Done()
 			ended <- ctx.Err()
-			<-late // the caller has given up by then
+			<-late // until the caller no longer waits
 			return nil
 		case "release":
 			<-release
@@ -125,19 +124,19 @@ func TestToolCallLimits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := f.fleet.CallTool(ctx, "acme", find, []byte("wait")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a tool that gives no answer = %v, want %v", err, context.DeadlineExceeded)
+		t.Errorf("call of a tool that does not respond = %v, want %v", err, context.DeadlineExceeded)
 	}
 	close(late)
 	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("its context = %v, want %v", err, context.DeadlineExceeded)
+		t.Errorf("the tool's context ended with %v, want %v", err, context.DeadlineExceeded)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if got, err := f.fleet.CallTool(ctx, "acme", find, []byte("large")); err == nil {
-		t.Errorf("an answer over the limit = %d bytes, want an error", len(got))
+		t.Errorf("response over the limit = %d bytes, want an error", len(got))
 	}
 	if _, err := f.fleet.CallTool(t.Context(), "acme", find, make([]byte, 2<<20)); !errors.Is(err, ErrNoResponders) {
-		t.Errorf("arguments over the limit = %v, want %v: it was not sent", err, ErrNoResponders)
+		t.Errorf("arguments over the limit = %v, want %v because the call was not sent", err, ErrNoResponders)
 	}
 	for _, bad := range []ToolName{
 		{"crm", "a.b"},
@@ -162,17 +161,17 @@ func TestToolCallLimits(t *testing.T) {
 		Tenant: "acme", Instance: "x",
 		Offer: make([]byte, MaxToolOffer+1),
 	}); err == nil {
-		t.Error("an offer over the limit was taken")
+		t.Error("ServeTools accepted an offer over the limit")
 	}
 	close(release)
 	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("release")); err != nil || string(got) != "done" {
-		t.Errorf("after all that = %q, %v", got, err)
+		t.Errorf("CallTool after the errors = %q, %v, want done", got, err)
 	}
 }
 
-// An offer is published at once, on request, periodically, and empty at the end.
+// An offer is published at the start, at intervals and on request; at the end, an empty one is published.
 func TestToolOffers(t *testing.T) {
-	f, dial := newTwo(t)
+	f, dial := newTenants(t)
 	type offer struct{ tenant, instance, data string }
 	offers := make(chan offer, 100)
 	watch := func(c *Client) {
@@ -198,14 +197,14 @@ func TestToolOffers(t *testing.T) {
 	watch(f.fleet)
 	stop := serve(t, f.acme, "acme", "one", nil)
 	want := offer{"acme", "one", "offer of one"}
-	for range 2 { // at once, and some seconds later
+	for range 2 { // at the start, and some seconds later
 		if got := next(); got != want {
 			t.Errorf("offers = %v, want %v", got, want)
 		}
 	}
-	watch(dial("fleet")) // which asks
+	watch(dial("fleet")) // requests offers
 	if got := next(); got != want {
-		t.Errorf("a new listener: %v, want %v", got, want)
+		t.Errorf("offer to a new watcher = %v, want %v", got, want)
 	}
 	stop()
 	for got := next(); got != (offer{"acme", "one", ""}); got = next() {
@@ -217,7 +216,7 @@ func TestToolOffers(t *testing.T) {
 
 // A tenant can neither serve, offer nor call tools of another tenant, nor receive its calls.
 func TestToolsOfAnotherTenant(t *testing.T) {
-	f, _ := newTwo(t)
+	f, _ := newTenants(t)
 	offers := make(chan string, 10)
 	stop, err := f.fleet.WatchOffers(func(tenant, instance string, _ []byte) { offers <- tenant + " " + instance })
 	if err != nil {
@@ -237,21 +236,21 @@ func TestToolsOfAnotherTenant(t *testing.T) {
 		t.Errorf("CallTool = %q, %v", got, err)
 	}
 	if m, err := sub.NextMsg(100 * time.Millisecond); !errors.Is(err, nats.ErrPermissionViolation) {
-		t.Errorf("another tenant listens to calls: %v, %v", m, err)
+		t.Errorf("another tenant receives %v, %v, want %v", m, err, nats.ErrPermissionViolation)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := f.other.CallTool(ctx, "acme", find, nil); err == nil {
-		t.Error("another tenant's call was answered")
+		t.Error("another tenant's call got a response")
 	}
 	if got := <-offers; got != "acme mine" {
-		t.Errorf("first offer is of %q, want that of acme's process", got)
+		t.Errorf("first offer = %q, want acme mine", got)
 	}
 }
 
-// The second response to a call is dropped: the next call does not get it.
-func TestToolAnswersTwice(t *testing.T) {
-	f, _ := newTwo(t)
+// A second response to a call is dropped: the next call does not get it.
+func TestToolRespondsTwice(t *testing.T) {
+	f, _ := newTenants(t)
 	sub, err := f.acme.nc.Subscribe(find.subject("acme"), func(m *nats.Msg) {
 		_ = m.Respond([]byte("first"))
 		_ = m.Respond([]byte("second"))

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,26 +17,24 @@ const (
 	toolDrainTime      = 10 * time.Second // for running calls when a process stops
 )
 
-// ToolService is the tools that a process serves.
+// ToolService describes the tools that a process serves.
 type ToolService struct {
 	Tenant, Instance string // Instance is one token of a subject, unique to the process
 	Tools            []ToolName
-	Offer            []byte // published about them; at most MaxToolOffer
-	Concurrency      int    // calls at once; 0: 16
-	// Handle responds to a call. ctx ends when the caller no longer waits.
+	Offer            []byte // what is published about the tools; at most MaxToolOffer
+	Concurrency      int    // calls at once; default 16
+	// Handle returns the response to a call. ctx ends when the caller no longer waits.
 	Handle func(ctx context.Context, name ToolName, data []byte) []byte
 }
 
-// ServeTools serves tools until stop is called. stop returns when all running calls are answered, or cancelled
-// after ten seconds. Processes that serve the same tool share its calls.
+// ServeTools serves tools until stop is called. stop waits for running calls, and cancels them after ten
+// seconds. Processes that serve the same tool share its calls.
 func (c *Client) ServeTools(s ToolService) (stop func(), err error) {
 	if len(s.Offer) > MaxToolOffer {
-		return nil, fmt.Errorf("serve tools: the offer has %d bytes, more than %d: register them in smaller groups",
+		return nil, fmt.Errorf("serve tools: the offer is %d bytes; the limit is %d: register them in smaller groups",
 			len(s.Offer), MaxToolOffer)
 	}
-	if s.Concurrency == 0 {
-		s.Concurrency = defaultConcurrency
-	}
+	s.Concurrency = cmp.Or(s.Concurrency, defaultConcurrency)
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &toolServer{
 		ToolService: s, c: c, ctx: ctx,
@@ -53,7 +52,7 @@ func (c *Client) ServeTools(s ToolService) (stop func(), err error) {
 type toolServer struct {
 	ToolService
 	c         *Client
-	ctx       context.Context //nolint:containedctx // of the service, not of a call
+	ctx       context.Context //nolint:containedctx // the life of the service, not of a call
 	semaphore chan struct{}   // one element per running call
 	offerNow  chan struct{}   // a request to publish the offer
 	subs      []*nats.Subscription
@@ -112,7 +111,7 @@ func (t *toolServer) publishOffers() {
 	}
 }
 
-// serve begins a call once fewer than Concurrency run.
+// serve starts a call as soon as fewer than Concurrency calls run.
 func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 	ms, err := strconv.ParseInt(m.Header.Get(timeoutHeader), 10, 64)
 	wait := time.Duration(ms) * time.Millisecond
@@ -144,15 +143,15 @@ func (t *toolServer) serve(name ToolName, m *nats.Msg) {
 	})
 }
 
-// respondDraining tells the caller that the call was not begun. If that fails, the call times out.
+// respondDraining responds that the call was not begun. If that fails, the call times out.
 func respondDraining(m *nats.Msg) {
 	_ = m.RespondMsg(&nats.Msg{Header: nats.Header{drainingHeader: {"true"}}})
 }
 
-// drainSubscriptions handles the calls that have arrived, and receives no more.
+// drainSubscriptions stops receiving calls; those that have arrived are still handled.
 func (t *toolServer) drainSubscriptions() {
 	for _, sub := range t.subs {
-		_ = sub.Drain() // fails on a closed connection, which has ended it already
+		_ = sub.Drain() // fails only on a closed connection
 	}
 }
 

@@ -12,16 +12,16 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-const rereadEvery = 2 * time.Second // notifications may be lost, so that a waiter also reads the record
+const rereadEvery = 2 * time.Second // how often waiters read the record, because notifications may be lost
 
-// Wait returns the record once it is terminal. When ctx ends first it returns the latest record it read, and
-// the cause.
+// Wait returns the record once it is terminal. If ctx ends first, it returns the latest record that it has read,
+// and the cause.
 func (c *Client) Wait(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	return c.WaitUntil(ctx, tenant, id, func(schemas.Record) bool { return false })
 }
 
-// WaitUntil is Wait that also returns a record for which done is true. done must be quick; it is called with
-// records in the order in which they were written.
+// WaitUntil is like Wait, but returns on a record for which done is true as well. done must be quick; it is
+// called with records in the order in which they were written.
 func (c *Client) WaitUntil(
 	ctx context.Context, tenant, id string, done func(schemas.Record) bool,
 ) (schemas.Record, error) {
@@ -44,7 +44,7 @@ func (c *Client) wait(
 		return last, fmt.Errorf("wait for task %s: %w", id, err)
 	}
 	defer unsubscribe(sub)
-	over := func(r storedRecord) bool { return r.Status.Terminal() || r.TaskID != "" && done(r.Record) }
+	finished := func(r storedRecord) bool { return r.Status.Terminal() || r.TaskID != "" && done(r.Record) }
 	for {
 		r, err := c.find(ctx, tenant, id)
 		switch {
@@ -57,19 +57,19 @@ func (c *Client) wait(
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return last, err
 		}
-		if over(last) {
+		if finished(last) {
 			return last, nil
 		}
-		if last, err = nextRecord(ctx, sub, id, last, over); err != nil || over(last) {
+		if last, err = nextRecord(ctx, sub, id, last, finished); err != nil || finished(last) {
 			return last, err
 		}
 	}
 }
 
-// nextRecord reads notifications until a record is over or it is time to read the record itself. It returns
+// nextRecord reads notifications until a record is finished or it is time to read the record itself. It returns
 // the latest record.
 func nextRecord(
-	ctx context.Context, sub *nats.Subscription, id string, last storedRecord, over func(storedRecord) bool,
+	ctx context.Context, sub *nats.Subscription, id string, last storedRecord, finished func(storedRecord) bool,
 ) (storedRecord, error) {
 	until, cancel := context.WithTimeout(ctx, rereadEvery)
 	defer cancel()
@@ -87,7 +87,7 @@ func nextRecord(
 		if err != nil {
 			return last, nil // a delete marker
 		}
-		if last = r; over(last) {
+		if last = r; finished(last) {
 			return last, nil
 		}
 	}

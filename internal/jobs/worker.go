@@ -17,7 +17,7 @@ import (
 // Handler runs one task. A result completes the task with the result's Status; jobs fills in the fields that it
 // knows (ids, attempt, worker, times, timing_ms.queued and total). An error means that the fleet could not run
 // the task: it is requeued with back-off while attempts are left, and ends dead after that. The result is
-// recorded, published and acknowledged after Handler returns; a later run may repeat what Handler has committed.
+// recorded after Handler returns, so if the worker is lost in between, a later run repeats the work.
 type Handler func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 // WorkerOptions configure a Worker. Handler is required.
@@ -25,34 +25,33 @@ type WorkerOptions struct {
 	Name     string        // unique in the fleet; default: host name and a random suffix
 	Pools    []string      // default: "default"
 	Slots    int           // tasks at once; default 1
-	AckWait  time.Duration // default: the client's. The same in the whole fleet
-	Attempts int           // of a task that sets no limit; default 3
+	AckWait  time.Duration // must be the same in the whole fleet; default: the client's
+	Attempts int           // limit for tasks that set none; default 3
 	Policy   Policy        // default: the client's
 	Tenants  Tenants
 	Handler  Handler
 	Info     func() schemas.Worker // added to the worker's presence; may be nil
 	Log      *slog.Logger          // default: the client's
 
-	// Prepare is called before the claim of a task's first run is written and returns that run's handler
-	// (nil: Handler), which may use what Prepare began to read meanwhile. It must return at once, and what
-	// it begins must have no effect: the claim may fail. stop ends it and waits for its end; jobs calls it
-	// once, after the handler or instead of it. Prepare may be nil.
+	// Prepare is called before the claim of a task's first run is written. It may start to read what the
+	// run needs, without side effects because the claim may fail, and must return at once. It returns the
+	// run's handler, or nil for Handler. stop ends the reads and waits for them; jobs calls it once, after
+	// the handler or instead of it. Prepare may be nil.
 	Prepare func(ctx context.Context, rec schemas.Record) (handler Handler, stop func())
 
-	// Catalogue returns the version of the catalogue for a tenant's task that is claimed now. The record
-	// keeps it for all runs of the task. nil, or an empty version: nothing is recorded.
+	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps
+	// it for all runs of the task. If Catalogue is nil or returns "", no version is recorded.
 	Catalogue func(ctx context.Context, tenant string) string
 }
 
 // Tenants selects whose tasks a Worker claims, and which first.
 type Tenants struct {
-	// Accept reports whether the worker claims the tenant's tasks; others are left to other workers.
-	// nil: all.
+	// Accept reports whether the worker claims the tenant's tasks. Nil accepts all tenants.
 	Accept func(tenant string) bool
 
 	// Warm returns the tenants that have an idle box while a task of any other tenant would have to wait
 	// for a new one. Their tasks may overtake the tenant whose turn it is for 250 ms at most; with many
-	// tenants, these delays add up. nil, or an empty map: tenants take turns.
+	// tenants, these delays add up. If Warm is nil or returns an empty map, tenants take turns.
 	Warm func() map[string]bool
 }
 
@@ -116,8 +115,8 @@ func (w *Worker) maxRunning(tenant string) int {
 	return defaultMaxRunning
 }
 
-// accepts reports whether this worker claims messages of a lane: one of its pools, of a tenant that it accepts;
-// or a pool that is closed to the tenant, since any worker can refuse a task and no worker may serve that pool.
+// accepts reports whether this worker claims messages of a lane. Besides its own pools and tenants it accepts
+// pools that are closed to the tenant: any worker can refuse such a task, and perhaps none serves the pool.
 func (w *Worker) accepts(l lane) bool {
 	if slices.Contains(w.opts.Pools, l.pool) {
 		return w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant)
@@ -141,9 +140,9 @@ func (w *Worker) setDraining() {
 	w.draining = true
 }
 
-// logError logs what failed, if err is not nil.
-func (w *Worker) logError(ctx context.Context, what string, err error) {
+// logError logs err, if it is not nil, with msg.
+func (w *Worker) logError(ctx context.Context, msg string, err error) {
 	if err != nil {
-		w.log.WarnContext(ctx, what, "error", err) //nolint:sloglint // what is a constant of the caller
+		w.log.WarnContext(ctx, msg, "error", err) //nolint:sloglint // msg is a constant of the caller
 	}
 }

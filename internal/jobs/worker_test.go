@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	gocmp "cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,32 +29,32 @@ func ceHeader(id string, more ...string) nats.Header {
 	return h
 }
 
-// Events of producers that use NATS and CloudEvents only.
+// A foreign producer needs only NATS and CloudEvents to submit tasks.
 func TestForeignProducer(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed, Pools: []string{"default", "gpu"}})
 	f.publish(t, "tasks.gpu.high.acme", ceHeader("binary"), `{"code":"b"}`)
 	f.publish(t, "tasks.default.low.acme", nats.Header{"Content-Type": {"application/cloudevents+json"}},
 		`{"specversion":"1.0","id":"structured","source":"/foreign","type":"codefleet.task.v1","data":{"code":"s"}}`)
-	f.publish(t, "tasks.default.normal.acme", ceHeader("binary"), `{"code":"b"}`) // again, elsewhere
+	f.publish(t, "tasks.default.normal.acme", ceHeader("binary"), `{"code":"b"}`) // the same event on another subject
 	for id, want := range map[string]string{"binary": "gpu high b", "structured": "default low s"} {
-		rec := f.arrive(t, "/foreign", id)
+		rec := f.awaitForeign(t, "/foreign", id)
 		if got := rec.Pool + " " + rec.Priority + " " + rec.Result.Output; got != want || rec.Run != 1 {
 			t.Errorf("task %s = %q run %d, want %q run 1", id, got, rec.Run, want)
 		}
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
-// arrive waits for a task that was not submitted through this client.
-func (f *fleet) arrive(t testing.TB, source, key string) schemas.Record {
+// awaitForeign waits for a task that was not submitted through this client.
+func (f *fleet) awaitForeign(t testing.TB, source, key string) schemas.Record {
 	t.Helper()
 	id := TaskID("acme", source, key)
 	eventually(t, "record of "+key, func() error { _, err := f.Record(t.Context(), "acme", id); return err })
-	return f.end(t, id)
+	return f.await(t, id)
 }
 
-// A refused event is dead-lettered with the reason, and its producer gets a result if it can.
+// A refused event is dead-lettered with the reason, and its producer gets a result if replyto is valid.
 func TestRefused(t *testing.T) {
 	policy := func(tenant string) (TenantPolicy, bool) {
 		return TenantPolicy{Pools: []string{"default"}, MaxMemory: 100}, tenant == "acme"
@@ -106,8 +107,8 @@ func TestRefused(t *testing.T) {
 			"bad_data: datacontenttype: ",
 		},
 	} {
-		f.publish(t, cmpOr(c.subject, "tasks.default.normal.acme"), c.header, c.data)
-		rec := f.arrive(t, "/foreign", id)
+		f.publish(t, gocmp.Or(c.subject, "tasks.default.normal.acme"), c.header, c.data)
+		rec := f.awaitForeign(t, "/foreign", id)
 		if rec.Status != schemas.Blocked || rec.Run != 0 || !strings.HasPrefix(rec.Result.Error.Error(), c.want) {
 			t.Errorf("task %s = %s, %v, want blocked, %q…", id, rec.Status, rec.Result.Error, c.want)
 		}
@@ -118,24 +119,24 @@ func TestRefused(t *testing.T) {
 		}
 	}
 
-	// No result to a subject of another tenant; no record for a message that is not an event.
+	// A result is not sent to another tenant's subject. A message that is not an event gets no record.
 	stolen, err := f.nc.SubscribeSync("_INBOX.other.x")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.publish(t, "tasks.default.normal.acme", ceHeader("steal", "ce-replyto", "_INBOX.other.x"), `{"code":"x"}`)
-	if rec := f.arrive(t, "/foreign", "steal"); rec.Status != schemas.Blocked ||
+	if rec := f.awaitForeign(t, "/foreign", "steal"); rec.Status != schemas.Blocked ||
 		rec.Result.Error.Code != "bad_replyto" {
 		t.Errorf("task steal = %+v", rec)
 	}
 	f.publish(t, "tasks.default.normal.acme", nil, "garbage")
-	f.empty(t)
+	f.awaitEmpty(t)
 	if msg, err := stolen.NextMsg(time.Millisecond); err == nil {
-		t.Errorf("reply to a foreign inbox: %s", msg.Data)
+		t.Errorf("reply to another tenant's inbox = %s, want none", msg.Data)
 	}
 	dead, err := f.DeadLetters(t.Context(), "acme", 0)
 	if err != nil || len(dead) != 16 {
-		t.Fatalf("Dead = %d letters, %v, want 16", len(dead), err)
+		t.Fatalf("DeadLetters = %d, %v, want 16", len(dead), err)
 	}
 	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
 		t.Errorf("dead letter of garbage = %+v", d)
@@ -156,15 +157,15 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.Policy = policy })
 	f.work(t, WorkerOptions{Handler: succeed})
 	f.publish(t, "tasks.gpu.normal.acme", ceHeader("gpu"), `{"code":"x"}`)
-	rec := f.arrive(t, "/foreign", "gpu")
+	rec := f.awaitForeign(t, "/foreign", "gpu")
 	if rec.Status != schemas.Blocked || rec.Result.Error.Code != "not_allowed" {
-		t.Errorf("task of a pool that is closed to the tenant = %s, %v, want blocked, not_allowed",
+		t.Errorf("task of a closed pool = %s, %v, want blocked, not_allowed",
 			rec.Status, rec.Result.Error)
 	}
 	for _, subject := range []string{"tasks.default.urgent.acme", "tasks.GPU.normal.acme"} {
 		f.publish(t, subject, ceHeader(subject), `{"code":"x"}`)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 	dead, err := f.DeadLetters(t.Context(), "acme", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -180,13 +181,6 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("dead letters (-want +got):\n%s", d)
 	}
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 func refusal(err error) string {
@@ -222,10 +216,10 @@ func TestSubmitRefuses(t *testing.T) {
 			t.Errorf("Submit(%s %s=%s) = %v, want %s", text.Truncate(c.data, 100), c.attr, c.value, err, c.want)
 		}
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
-func TestRefusedErrorNamesThePlaceOnce(t *testing.T) {
+func TestRefusedErrorHasPathOnce(t *testing.T) {
 	for _, c := range []struct {
 		e    RefusedError
 		want string
@@ -255,7 +249,7 @@ func TestDoubled(t *testing.T) {
 		{time.Second, 9, 512 * time.Second},
 		{time.Second, 10, maxBackoff},
 		{time.Second, maxRuns, maxBackoff},
-		{24 * time.Hour, maxRuns, 24 * time.Hour}, // the longest that a task may ask for
+		{24 * time.Hour, maxRuns, 24 * time.Hour}, // the longest that a task may request
 		{0, maxRuns, 0},
 	} {
 		if got := doubled(c.base, c.n); got != c.want {
@@ -276,15 +270,15 @@ func TestBacklogFull(t *testing.T) {
 	}
 }
 
-// Data and results above the limit of a message travel through the object store.
+// Data and results that are too large for a message go through the object store.
 func TestLarge(t *testing.T) {
 	f := newFleet(t)
 	to, replies := f.inbox(t)
 	f.work(t, WorkerOptions{Handler: succeed})
 	code := strings.Repeat("x", 3<<20)
-	rec := f.end(t, f.submit(t, "1", `{"code":"`+code+`"}`, "replyto", to).TaskID)
+	rec := f.await(t, f.submit(t, "1", `{"code":"`+code+`"}`, "replyto", to).TaskID)
 	if rec.Status != schemas.Succeeded || rec.Result.Output != code || rec.Result.ResultRef == "" {
-		t.Errorf("result = %s with %d bytes at %q", rec.Status, len(rec.Result.Output), rec.Result.ResultRef)
+		t.Errorf("result = %s, %d bytes of output, ref %q", rec.Status, len(rec.Result.Output), rec.Result.ResultRef)
 	}
 	ev := reply(t, replies)
 	if extension(ev, "dataref") != rec.Result.ResultRef || len(ev.Data()) > inlineMax {
@@ -346,7 +340,7 @@ func TestRetries(t *testing.T) {
 	} {
 		t.Run(c.code+string(c.status), func(t *testing.T) {
 			t.Parallel()
-			rec := f.end(t, f.submit(t, t.Name(), `{"code":"`+c.code+`",`+c.more+`}`, "replyto", to).TaskID)
+			rec := f.await(t, f.submit(t, t.Name(), `{"code":"`+c.code+`",`+c.more+`}`, "replyto", to).TaskID)
 			var outcomes []string
 			for _, a := range rec.Attempts {
 				outcomes = append(outcomes, a.Outcome)
@@ -357,8 +351,8 @@ func TestRetries(t *testing.T) {
 			}
 			if rec.Status != c.status || rec.Run != c.run || code != c.err ||
 				strings.Join(outcomes, " ") != c.outcomes {
-				t.Errorf("ended %s after run %d with %q, %v; want %s %d %q %s", rec.Status, rec.Run, code, outcomes,
-					c.status, c.run, c.err, c.outcomes)
+				t.Errorf("record = %s, run %d, error %q, outcomes %v; want %s, %d, %q, %s", rec.Status, rec.Run, code,
+					outcomes, c.status, c.run, c.err, c.outcomes)
 			}
 			reply(t, replies)
 		})
@@ -366,7 +360,7 @@ func TestRetries(t *testing.T) {
 	t.Cleanup(func() {
 		dead, err := f.DeadLetters(context.WithoutCancel(t.Context()), "acme", 0)
 		if err != nil || len(dead) != 6 {
-			t.Errorf("Dead = %+v, %v, want 6", dead, err)
+			t.Errorf("DeadLetters = %+v, %v, want 6", dead, err)
 		}
 	})
 }
@@ -407,12 +401,12 @@ func TestCancel(t *testing.T) {
 		rec.Status != schemas.Running {
 		t.Errorf("Cancel running = %+v, %v", rec, err)
 	}
-	rec = f.end(t, running.TaskID)
+	rec = f.await(t, running.TaskID)
 	if rec.Status != schemas.Cancelled || rec.Result.Error.Code != "cancelled" {
-		t.Errorf("cancelled = %+v", rec)
+		t.Errorf("record = %+v, want cancelled", rec)
 	}
 	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("cancelling took %v: the notification was lost", took)
+		t.Errorf("cancellation took %v, want at most 2s: the notification was lost", took)
 	}
 	reply(t, replies)
 	if rec, err := f.Cancel(t.Context(), "acme", running.TaskID); err != nil || rec.Status != schemas.Cancelled {
@@ -421,7 +415,7 @@ func TestCancel(t *testing.T) {
 	if _, err := f.Cancel(t.Context(), "acme", TaskID("acme", "x", "y")); !errors.Is(err, ErrUnknownTask) {
 		t.Errorf("Cancel unknown = %v", err)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
 func TestDeadlines(t *testing.T) {
@@ -443,19 +437,19 @@ func TestDeadlines(t *testing.T) {
 	}})
 	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(500*time.Millisecond))
 	for id, run := range map[string]int{queued.TaskID: 0, running.TaskID: 1} {
-		if rec := f.end(t, id); rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
+		if rec := f.await(t, id); rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
 			t.Errorf("record = %+v, want expired in run %d", rec, run)
 		}
 	}
 	at := time.Now().Add(700 * time.Millisecond)
-	rec := f.end(t, f.submit(t, "later", `{"code":"x","not_before":"`+at.UTC().Format(time.RFC3339Nano)+`"}`).TaskID)
+	rec := f.await(t, f.submit(t, "later", `{"code":"x","not_before":"`+at.UTC().Format(time.RFC3339Nano)+`"}`).TaskID)
 	if rec.Status != schemas.Succeeded || rec.Run != 1 || rec.StartedAt.Before(at) {
-		t.Errorf("task for %v began at %v: %+v", at, rec.StartedAt, rec)
+		t.Errorf("task with not_before %v = %+v", at, rec)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
-// A worker that shuts down requeues its tasks, and their runs are not attempts.
+// A worker that shuts down requeues its tasks, and their runs do not count as attempts.
 func TestDrain(t *testing.T) {
 	f := newFleet(t)
 	started := make(chan struct{}, 2)
@@ -465,10 +459,10 @@ func TestDrain(t *testing.T) {
 		return nil, context.Cause(ctx)
 	}
 	w := NewWorker(f.Client, WorkerOptions{Handler: hang, Name: "first"})
-	take, stop := context.WithCancel(t.Context())
+	accept, stop := context.WithCancel(t.Context())
 	work, cut := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- w.Run(take, work) }()
+	go func() { done <- w.Run(accept, work) }()
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`)
 	<-started
 	stop()
@@ -487,17 +481,17 @@ func TestDrain(t *testing.T) {
 		t.Errorf("record = %+v, %v", waiting, err)
 	}
 	f.work(t, WorkerOptions{Handler: succeed, Name: "second"})
-	if rec := f.end(t, rec.TaskID); rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Worker != "second" {
+	if rec := f.await(t, rec.TaskID); rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Worker != "second" {
 		t.Errorf("record = %+v", rec)
 	}
 }
 
-// A task that crashes its workers ends dead after its attempts.
+// A task that crashes its workers ends dead when it has no attempts left.
 func TestPoison(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	var runs atomic.Int32
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":2}}`)
-	for range 2 { // claims as a worker does, and disappears
+	for range 2 { // a worker that claims the task and disappears
 		w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
 		eventually(t, "claim", func() error {
 			d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
@@ -518,13 +512,13 @@ func TestPoison(t *testing.T) {
 		runs.Add(1)
 		return succeed(ctx, j)
 	}})
-	rec = f.end(t, rec.TaskID)
+	rec = f.await(t, rec.TaskID)
 	if rec.Status != schemas.Dead || rec.Result.Error.Code != "worker_lost" || runs.Load() != 0 {
-		t.Errorf("record = %+v after %d more runs", rec, runs.Load())
+		t.Errorf("record = %+v after %d more runs, want dead after none", rec, runs.Load())
 	}
 	dead, err := f.DeadLetters(t.Context(), "acme", 1)
 	if err != nil || len(dead) != 1 || dead[0].TaskID != rec.TaskID || dead[0].Error.Code != "worker_lost" {
-		t.Errorf("Dead = %+v, %v", dead, err)
+		t.Errorf("DeadLetters = %+v, %v, want worker_lost", dead, err)
 	}
 }
 
@@ -545,8 +539,7 @@ func TestReplyAgain(t *testing.T) {
 	res := &schemas.Result{Status: schemas.Succeeded}
 	r.fill(res)
 	if err := r.update(t.Context(), func(e *storedRecord) {
-		e.Status, e.EndedAt,
-			e.Result = res.Status, res.EndedAt, res
+		e.Status, e.EndedAt, e.Result = res.Status, res.EndedAt, res
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -554,13 +547,13 @@ func TestReplyAgain(t *testing.T) {
 		t.Error(err)
 	}
 	f.work(t, WorkerOptions{Handler: func(context.Context, *Job) (*schemas.Result, error) {
-		t.Error("ran again")
+		t.Error("the task ran again")
 		return nil, nil
 	}})
 	if ev := reply(t, replies); ev.Subject() != rec.TaskID {
 		t.Errorf("reply = %v", ev)
 	}
-	f.empty(t)
+	f.awaitEmpty(t)
 }
 
 func TestWatch(t *testing.T) {
@@ -655,11 +648,11 @@ func TestListsAndNumbers(t *testing.T) {
 	}
 	close(release)
 	for _, id := range want {
-		f.end(t, id)
+		f.await(t, id)
 	}
 	stop()
 	if workers, err := f.Workers(t.Context()); err != nil || len(workers) != 0 {
-		t.Errorf("Workers after the end = %+v, %v", workers, err)
+		t.Errorf("Workers after the worker stopped = %+v, %v", workers, err)
 	}
 }
 
@@ -667,29 +660,29 @@ func TestListsAndNumbers(t *testing.T) {
 func TestWaitsFor(t *testing.T) {
 	f := newFleet(t)
 	type step struct{ WaitsFor, Status string }
-	var seen []step
-	look := func(ctx context.Context, id string) error {
+	var steps []step
+	recordStep := func(ctx context.Context, id string) error {
 		r, err := f.Record(ctx, "acme", id)
-		seen = append(seen, step{r.WaitsFor, string(r.Status)})
+		steps = append(steps, step{r.WaitsFor, string(r.Status)})
 		return err
 	}
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		id := j.Record.TaskID
 		return nil, errors.Join(
-			j.SetWaitsFor(ctx, "memory"), look(ctx, id), j.SetWaitsFor(ctx, ""), look(ctx, id),
-			j.SetWaitsFor(ctx, "sandbox"), look(ctx, id),
+			j.SetWaitsFor(ctx, "memory"), recordStep(ctx, id), j.SetWaitsFor(ctx, ""), recordStep(ctx, id),
+			j.SetWaitsFor(ctx, "sandbox"), recordStep(ctx, id),
 			Permanent(errors.New("gone")))
 	}})
-	rec := f.end(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
-	if d := cmp.Diff([]step{{"memory", "running"}, {"", "running"}, {"sandbox", "running"}}, seen); d != "" {
-		t.Errorf("while it ran (-want +got):\n%s", d)
+	rec := f.await(t, f.submit(t, "1", `{"code":"x"}`).TaskID)
+	if d := cmp.Diff([]step{{"memory", "running"}, {"", "running"}, {"sandbox", "running"}}, steps); d != "" {
+		t.Errorf("records of the running task (-want +got):\n%s", d)
 	}
 	if rec.WaitsFor != "" || !rec.Status.Terminal() {
-		t.Errorf("the record at the end = %s, waits for %q", rec.Status, rec.WaitsFor)
+		t.Errorf("terminal record = %s, waits for %q, want nothing", rec.Status, rec.WaitsFor)
 	}
 }
 
-// A saved program is there in the next run.
+// The next run of a task gets the saved program.
 func TestSaveProgram(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
@@ -698,7 +691,7 @@ func TestSaveProgram(t *testing.T) {
 		}
 		return succeed(ctx, j)
 	}})
-	rec := f.end(t, f.submit(t, "1", `{"description":"d","retry":{"backoff_s":0.01}}`).TaskID)
+	rec := f.await(t, f.submit(t, "1", `{"description":"d","retry":{"backoff_s":0.01}}`).TaskID)
 	if rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Code != "print(2)" || rec.Result.GeneratedBy != "llm" {
 		t.Errorf("record = %+v", rec)
 	}
@@ -720,7 +713,7 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// The NATS user of a tenant can submit and wait with its few permissions.
+// The NATS user of a tenant has enough permissions to submit and wait.
 func TestProducer(t *testing.T) {
 	f := newFleet(t)
 	opts := f.opts
@@ -746,7 +739,7 @@ func TestProducer(t *testing.T) {
 	}
 }
 
-// The first run uses the handler that Prepare returned, each further run the worker's.
+// The first run uses the handler that Prepare returned, later runs the worker's.
 func TestPrepare(t *testing.T) {
 	f := newFleet(t)
 	var prepared, stopped atomic.Int32
@@ -762,14 +755,13 @@ func TestPrepare(t *testing.T) {
 		got <- fmt.Sprint("stopped ", stopped.Load())
 		return succeed(ctx, j)
 	}})
-	rec := f.end(t, f.submit(t, "1", `{"code":"x","retry":{"backoff_s":0.01}}`).TaskID)
+	rec := f.await(t, f.submit(t, "1", `{"code":"x","retry":{"backoff_s":0.01}}`).TaskID)
 	if first, second := <-got, <-got; first != rec.TaskID+"1" || second != "stopped 1" || rec.Run != 2 {
-		t.Errorf("handlers report %q and %q in %d runs, want %s1 and stopped 1 in 2", first,
-			second, rec.Run, rec.TaskID)
+		t.Errorf("handlers = %q and %q in %d runs, want %s1 and stopped 1 in 2", first, second, rec.Run, rec.TaskID)
 	}
 }
 
-func TestPrepareOfALostClaim(t *testing.T) {
+func TestPrepareOnceDespiteSecondClaim(t *testing.T) {
 	var prepared, stopped int
 	w := &Worker{opts: WorkerOptions{Prepare: func(context.Context, schemas.Record) (Handler, func()) {
 		prepared++
@@ -777,7 +769,7 @@ func TestPrepareOfALostClaim(t *testing.T) {
 	}}}
 	r := &run{w: w}
 	r.prepare(t.Context())
-	r.prepare(t.Context()) // of the same task after others changed its record
+	r.prepare(t.Context()) // for a second claim, after another process changed the record
 	r.release()
 	if prepared != 1 || stopped != 1 {
 		t.Errorf("prepared %d times and stopped %d times, want once each", prepared, stopped)
