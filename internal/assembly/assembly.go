@@ -1,6 +1,6 @@
-// Package assembly constructs the parts of a fleet from settings: config in, parts out. Its subpackages
-// construct the queue's client, storage, sandboxes, models and tools; this package puts together what the
-// binaries run: the HTTP interface, the MCP bridge and the worker. It starts no server and no task.
+// Package assembly constructs the parts of a fleet from settings. Its subpackages construct the queue's client,
+// storage, sandboxes, models and tools; this package combines them into the HTTP interface, the MCP bridge and
+// the worker. It starts no server and no task.
 package assembly
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// Telemetry returns the options for the logs, traces and metrics of a process. binary is its name: worker, ingest, ….
+// Telemetry returns the options for a process's logs, traces and metrics. binary is its name, such as worker.
 func Telemetry(c *config.Config, binary, version string, stderr io.Writer) telemetry.Options {
 	return telemetry.Options{
 		Service: cmp.Or(c.Telemetry.ServiceName, "codefleet-"+binary), Instance: c.Worker.Name, Version: version,

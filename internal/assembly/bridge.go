@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// Bridge says what an MCP bridge to the fleet at f needs.
+// Bridge returns the options of an MCP bridge to the fleet f.
 func Bridge(c *config.Config, t *telemetry.Telemetry, version string, f client.Options) bridge.Options {
 	return bridge.Options{
 		Fleet: f, Version: version, Profile: c.MCP.Profile,

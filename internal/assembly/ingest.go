@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// Ingest returns the options of the HTTP interface without Jobs, Tools and MCP. With a fleet file, its token
-// is accepted too.
+// Ingest returns the options of the HTTP interface without Jobs, Tools and MCP. The interface also accepts the
+// token of the fleet file, if there is one.
 func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (ingest.Options, error) {
 	var extra []ingest.Token
 	if fleet.Token != "" {
@@ -52,9 +52,9 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	return o, nil
 }
 
-// Tokens returns the bearer tokens of tenants and operators, and the extra ones. The result is empty when
-// authentication is off. If authentication is on and there is no token, it returns an error, because no request
-// would be accepted.
+// Tokens returns the bearer tokens of tenants and operators, and the extra ones. It returns none if
+// authentication is off, and an error if authentication is on without any token, because every request would be
+// refused.
 func Tokens(c *config.Config, extra ...ingest.Token) ([]ingest.Token, error) {
 	if !c.Auth.Enabled {
 		return nil, nil
@@ -78,13 +78,13 @@ func Tokens(c *config.Config, extra ...ingest.Token) ([]ingest.Token, error) {
 		err = cmp.Or(err, add(name, c.Tenants[name].Tokens, ingest.ScopeSubmit, ingest.ScopeRead))
 	}
 	if err == nil && len(tokens) == 0 {
-		err = errors.New("authentication is on and there is no token: " +
+		err = errors.New("authentication is on but no token is set: " +
 			"set tenants.NAME.tokens, or set auth.enabled: false on a loopback address")
 	}
 	return tokens, err
 }
 
-// ServerTLS returns the configuration with the certificate of the HTTP interface; nil without one.
+// ServerTLS returns the TLS configuration of the HTTP interface, or nil if no certificate is set.
 func ServerTLS(c *config.Config) (*tls.Config, error) {
 	if c.HTTP.TLSCert == "" {
 		return nil, nil

@@ -38,10 +38,10 @@ func TestTokens(t *testing.T) {
 
 	c = settings(map[string]config.Tenant{"default": {}})
 	if _, err := assembly.Tokens(c); err == nil {
-		t.Error("authentication without a token: no error")
+		t.Error("Tokens with authentication but without tokens: no error")
 	}
 	c.Auth.Enabled = false
 	if got, err := assembly.Tokens(c); got != nil || err != nil {
-		t.Errorf("authentication off: %v, %v", got, err)
+		t.Errorf("Tokens without authentication = %v, %v, want none", got, err)
 	}
 }

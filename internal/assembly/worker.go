@@ -29,22 +29,22 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// WorkerOptions are what the process around a worker gives it. All fields but Plugins are required.
+// WorkerOptions configure Worker. All fields but Plugins are required.
 type WorkerOptions struct {
 	Config    *config.Config
 	Version   string // of codefleet, shown in lists of workers
 	Telemetry *telemetry.Telemetry
-	Plugins   *pluginhost.Set // nil: none
+	Plugins   *pluginhost.Set
 
-	// Join is called once, while the first boxes are created, and returns the connected queue. nats.* and
-	// s3.* of Config must be set when it returns.
+	// Join is called once, while the first boxes are created, and returns the connected queue. When it
+	// returns, the settings nats and s3 of Config must be complete.
 	Join func(context.Context) (*jobs.Client, error)
 	// Ready is called once, as soon as the worker can start a task without delay.
 	Ready func()
 }
 
-// Worker constructs a worker. The caller calls release when the worker has ended. ctx bounds the probe of
-// the sandboxes.
+// Worker constructs a worker. The caller calls release when the worker has stopped. ctx bounds the choice of
+// the sandbox.
 func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func() error, err error) {
 	var opened closers
 	defer func() {
@@ -136,28 +136,29 @@ func poolOptions(
 	return o
 }
 
-// checkTenants returns an error if the settings name several tenants but boxes on this host share files with the
-// host, so that they may serve one tenant only; shared are the task pools with such boxes. It logs the tenants whose
-// tasks need a stronger sandbox than this host's.
+// checkTenants returns an error if there are several tenants but the boxes of some task pools, shared, use the
+// host's files and may therefore serve one tenant only. It logs the tenants whose tasks need a stronger sandbox
+// than this host's.
 func checkTenants(ctx context.Context, o WorkerOptions, info executor.Info, shared []string) error {
 	c := o.Config
 	if len(shared) > 0 && len(c.Tenants) > 1 {
-		return fmt.Errorf("the settings name %d tenants, and sandboxes on this host (%s, %s; pools %s) "+
-			"may serve one only: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
+		return fmt.Errorf("the settings name %d tenants, but sandboxes on this host (%s, %s; pools %s) "+
+			"may serve only one: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(shared, ", "))
 	}
 	if left := unserved(c, info.Tier); len(left) > 0 {
-		o.Telemetry.Logger.WarnContext(ctx, "tenants left to other workers: they demand a stronger sandbox",
+		o.Telemetry.Logger.WarnContext(ctx, "tenants left to other workers because they require a stronger sandbox",
 			"tenants", left, "tier", info.Tier)
 	}
 	return nil
 }
 
-// closers release what was opened, in reverse order.
+// closers are the functions that close what was opened.
 type closers []func() error
 
 func (l *closers) add(f func() error) { *l = append(*l, f) }
 
+// close calls the functions in reverse order.
 func (l *closers) close() error {
 	var errs []error
 	for _, f := range slices.Backward(*l) {
@@ -166,8 +167,8 @@ func (l *closers) close() error {
 	return errors.Join(errs...)
 }
 
-// Join returns the worker's Join: it connects, and then opens the workspace store with the worker's cache
-// directory. Until connect returns, the settings may lack the address of the object store.
+// Join returns a worker.Join that connects, and then opens the workspace store with the given cache directory.
+// Until connect returns, the settings may lack the address of the object store.
 func Join(
 	c *config.Config, cache string, t *telemetry.Telemetry, connect func(context.Context) (*jobs.Client, error),
 ) worker.Join {
@@ -186,7 +187,7 @@ func Join(
 	}
 }
 
-// live returns the directory that is kept in sync with the workspace main; nil: none.
+// live returns the directory that is kept in sync with the workspace main, or nil if there is none.
 func live(c *config.Config) *worker.Live {
 	if c.Execution.WorkspaceDir == "" {
 		return nil
@@ -201,17 +202,17 @@ func live(c *config.Config) *worker.Live {
 	}
 }
 
-// serves returns a function that reports whether a tenant's tasks may run in sandboxes of a tier.
+// serves returns a function that reports whether a tenant's tasks may run in sandboxes of the tier.
 func serves(c *config.Config, tier string) func(tenant string) bool {
 	return func(tenant string) bool { return drivers.TierSatisfies(tier, c.Tenants[tenant].MinTier) }
 }
 
-// unserved returns the tenants whose tasks may not run in sandboxes of a tier.
+// unserved returns the tenants whose tasks may not run in sandboxes of the tier.
 func unserved(c *config.Config, tier string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Tenants)), serves(c, tier))
 }
 
-// limits returns the limits of a tenant's tasks that set none: the fleet's, reduced to the tenant's.
+// limits returns the limits for a tenant's tasks that set none: the lower of the fleet's and the tenant's.
 func limits(c *config.Config, tenant string) executor.Limits {
 	t, l := c.Tenants[tenant].Limits, c.Limits
 	return executor.Limits{
@@ -222,7 +223,7 @@ func limits(c *config.Config, tenant string) executor.Limits {
 	}
 }
 
-// atMost returns v, or the limit when it is set and lower.
+// atMost returns v, or limit if it is set and lower.
 func atMost[T int | int64 | float64 | time.Duration](v, limit T) T {
 	if limit > 0 && limit < v {
 		return limit

@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// Tasks of a tenant that demands a stronger sandbox are left to other workers.
+// Tasks of a tenant that requires a stronger sandbox are left to other workers.
 func TestMinTier(t *testing.T) {
 	c := config.Default()
 	c.Tenants = map[string]config.Tenant{"any": {}, "some": {MinTier: "gvisor"}, "strict": {MinTier: "microsandbox"}}

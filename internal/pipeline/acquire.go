@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// box is an acquired box. The caller releases it.
+// box is an acquired box. The caller of acquire releases it.
 type box struct {
 	*executor.AcquiredBox
 	sandbox schemas.Sandbox
@@ -32,11 +32,11 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 		executor.Key{Tenant: s.task.ref.Tenant, Network: networkKey(s.network), Environment: pool}, s.task.limits,
 		func(w executor.Wait) {
 			waited = true
-			what := schemas.WaitsForSandbox
+			resource := schemas.WaitsForSandbox
 			if w == executor.WaitMemory {
-				what = schemas.WaitsForMemory
+				resource = schemas.WaitsForMemory
 			}
-			p.reportWait(ctx, s.task, what)
+			p.reportWait(ctx, s.task, resource)
 		})
 	if waited {
 		p.reportWait(ctx, s.task, "")
@@ -49,7 +49,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool",
 			"task_id", s.task.id(), "pool", pool, "reason", reason, "error", err) // the error is for operators
 		return b, jobs.Unavailable(fmt.Errorf(
-			"the pool %s has no sandboxes on this worker (%s): codefleet pool says why", pool, reason))
+			"the pool %s has no sandboxes on this worker (%s): `codefleet pool` shows the reason", pool, reason))
 	}
 	if err != nil {
 		return b, p.explainFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))
@@ -58,7 +58,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	if want := s.task.job.Task.MinTier; !drivers.TierSatisfies(info.Tier, want) {
 		b.Release()
 		return b, &schemas.Error{
-			Code: errcode.TierUnavailable, Message: "the task asks for " + want + ", and this worker has " + info.Tier,
+			Code: errcode.TierUnavailable, Message: "the task requires " + want + ", but this worker has " + info.Tier,
 			Hint: "send it to a pool whose workers have " + want + ", or leave min_tier out",
 		}
 	}
@@ -78,13 +78,13 @@ func networkKey(network []allowlist.Pattern) string {
 	return strings.Join(names, " ")
 }
 
-// reportWait emits what the task waits for and writes it to the record; empty: it no longer waits. A
-// failure does not stop the task.
-func (p *Pipeline) reportWait(ctx context.Context, t task, what string) {
-	if what != "" {
-		t.job.Emit(ctx, schemas.Progress{Stage: "waiting", Text: "waits for " + what})
+// reportWait emits which resource the task waits for and writes it to the record. With "", the record says
+// that the task no longer waits. A failure does not stop the task.
+func (p *Pipeline) reportWait(ctx context.Context, t task, resource string) {
+	if resource != "" {
+		t.job.Emit(ctx, schemas.Progress{Stage: "waiting", Text: "waits for " + resource})
 	}
-	if err := t.job.SetWaitsFor(ctx, what); err != nil && ctx.Err() == nil {
+	if err := t.job.SetWaitsFor(ctx, resource); err != nil && ctx.Err() == nil {
 		p.Log.WarnContext(ctx, "wait not recorded", "task_id", t.id(), "error", err)
 	}
 }

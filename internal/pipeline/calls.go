@@ -15,12 +15,11 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// toolResults is the directory of the workspace for what tools return as files: images, audio and large
-// results.
+// toolResults is the workspace's directory for files that tools return: images, audio and large results.
 const toolResults = "tool-results"
 
-// openCalls returns the broker of one execution's tool calls; nil when the fleet has no tools. deadline
-// is that of the program, once it runs.
+// openCalls returns the broker for one execution's tool calls, or nil if the fleet has no tools. deadline
+// returns the program's deadline, which is known once the program runs.
 func (p *Pipeline) openCalls(
 	ctx context.Context, s steps, tree *state.Tree, deadline func() time.Time,
 ) (*broker.Execution, error) {
@@ -42,7 +41,8 @@ func (p *Pipeline) openCalls(
 	})
 }
 
-// approver requests approvals through the task's record; nil when the fleet asks for none.
+// approver returns a function that requests approvals through the task's record. It is nil if the fleet does
+// not wait for approvals.
 func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 	if p.Tools.Approval <= 0 {
 		return nil
@@ -60,8 +60,8 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 	}
 }
 
-// approvalMargin is how long before the deadline of its call, and of the program, an approval expires:
-// the program still learns that it did.
+// approvalMargin is how long before the deadlines of the call and the program an approval expires, so that the
+// program learns of it.
 const approvalMargin = 500 * time.Millisecond
 
 func earlier(a, b time.Time) time.Time {
@@ -71,7 +71,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// spill writes parts of tools' results into the workspace.
+// spill returns a function that writes large parts of tools' results into the workspace.
 func spill(tree *state.Tree) broker.Spill {
 	var mu sync.Mutex
 	return func(_ context.Context, name, _ string, data []byte) (string, error) {
@@ -82,7 +82,7 @@ func spill(tree *state.Tree) broker.Spill {
 	}
 }
 
-// callHook is the executor's hook for tool calls.
+// callHook returns the executor's hook for tool calls.
 func (p *Pipeline) callHook(
 	t task, calls *broker.Execution,
 ) func(context.Context, executor.Call) (json.RawMessage, error) {
@@ -101,7 +101,7 @@ func (p *Pipeline) callHook(
 // progressInterval is the shortest time between two progress events of one call.
 const progressInterval = 500 * time.Millisecond
 
-// emitProgress emits how far a long call is, as its server reports it.
+// emitProgress returns a function that emits the progress of a long call, as its server reports it.
 func (t task) emitProgress(ctx context.Context, c executor.Call) func(string, float64, float64) {
 	var last time.Time
 	return func(message string, done, total float64) {
@@ -120,8 +120,7 @@ func (t task) emitProgress(ctx context.Context, c executor.Call) func(string, fl
 	}
 }
 
-// closeCalls waits until the journal and the audit have stored the calls, so that the next run finds
-// them.
+// closeCalls waits until the calls are journalled and audited, so that the next run finds them.
 func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	if calls == nil {
 		return nil
@@ -131,7 +130,7 @@ func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	return calls.Close(ctx)
 }
 
-// busy is the time in which at least one call was running, in milliseconds.
+// busy returns for how long at least one call was running, in milliseconds.
 func busy(entries []broker.AuditRecord) (ms float64) {
 	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.AuditRecord) int {
 		return a.Started.Compare(b.Started)

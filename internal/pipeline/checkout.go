@@ -12,14 +12,14 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// checkout is a workspace in a box.
+// checkout is a workspace that was checked out into a box.
 type checkout struct {
 	tree       *state.Tree
 	generation int64
 	ms         float64
 }
 
-// checkout brings the newest version of the workspace and the task's files into the box.
+// checkout writes the newest version of the workspace, and then the task's files, into the box.
 func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, err error) {
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.checkout")
@@ -29,7 +29,7 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 		return c, err
 	}
 	var head *state.Prefetched
-	if len(s.attempts) == 0 { // later: the prefetched HEAD may be outdated by now
+	if len(s.attempts) == 0 { // in later attempts, the prefetched HEAD may be outdated
 		head = s.task.head()
 	}
 	version, err := p.Store.Checkout(ctx, c.tree, head)
@@ -56,7 +56,7 @@ func writeFiles(files []schemas.File, tree *state.Tree) error {
 		if err != nil {
 			return &schemas.Error{
 				Code: errcode.BadFile, Message: fmt.Sprintf("/files/%d: %v", i, err),
-				Hint: "a name is a relative path within the workspace, as data/in.csv",
+				Hint: "a name is a relative path within the workspace, such as data/in.csv",
 			}
 		}
 	}
@@ -70,11 +70,11 @@ func content(f schemas.File) ([]byte, error) {
 	return []byte(*f.Text), nil
 }
 
-// trees keeps the open tree of each box, by box id, so that the next task in the box checks out only the
-// differences. The pool closes a tree when it destroys the box. The zero value is empty.
+// trees keeps each box's open tree, so that the next task in the box checks out only the differences. The
+// pool closes a tree when it destroys the box. The zero value is empty.
 type trees struct {
 	mu    sync.Mutex
-	byBox map[string]boxTree
+	byBox map[string]boxTree // by box id
 }
 
 type boxTree struct {
@@ -82,8 +82,8 @@ type boxTree struct {
 	tree *state.Tree
 }
 
-// open returns the tree of ref in the box's directory. It reuses the open tree, or replaces that of
-// another workspace.
+// open returns the tree of ref in the box's directory. It reuses the box's open tree, or replaces it if it
+// belongs to another workspace.
 func (s *trees) open(store *state.Store, box *executor.AcquiredBox, ref state.Ref) (*state.Tree, error) {
 	id := box.BoxID()
 	s.mu.Lock()

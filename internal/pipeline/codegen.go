@@ -9,18 +9,18 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Codegen is what writes programs for descriptions. The zero value writes by rules alone.
+// Codegen configures who writes programs for descriptions. The zero value uses the rules alone.
 type Codegen struct {
-	Writer     *codegen.Writer            // the fleet's own model; nil: the rules write
+	Writer     *codegen.Writer            // the fleet's own model; may be nil
 	Profiles   map[string]*codegen.Writer // models that a task may name
-	Repairs    int                        // of a model's failed program, for a task that sets no number
-	TaskTokens int                        // limit of model tokens for one task; 0: none
-	Ledger     Ledger                     // nil: no limit for tenants
+	Repairs    int                        // how often a failed program is repaired, unless the task sets it
+	TaskTokens int                        // limit of model tokens for one task; 0 means no limit
+	Ledger     Ledger                     // nil means no limit for tenants
 }
 
 // Ledger counts the model tokens that tenants spend in the whole fleet.
 type Ledger interface {
-	// Left returns how many tokens the tenant may still spend today. unlimited: it has no limit.
+	// Left returns how many tokens the tenant may still spend today, or that it has no limit.
 	Left(ctx context.Context, tenant string) (left int, unlimited bool, err error)
 	Spend(ctx context.Context, tenant string, tokens int) error
 }
@@ -28,8 +28,8 @@ type Ledger interface {
 // ledgerTime bounds a request to the ledger.
 const ledgerTime = 5 * time.Second
 
-// budgets returns what models may spend on the task now: the task's budget, and what is left of its
-// tenant's day. When the ledger cannot be read, the task is retried.
+// budgets returns what models may spend on the task now: the task's budget, and the rest of its tenant's daily
+// budget. If the ledger cannot be read, the task is retried.
 func (c Codegen) budgets(ctx context.Context, tenant string, d draft) ([]*codegen.Budget, error) {
 	if d.writer == nil {
 		return nil, nil
@@ -50,7 +50,7 @@ func (c Codegen) budgets(ctx context.Context, tenant string, d draft) ([]*codege
 	return out, nil
 }
 
-// charge returns usage with a model's tokens added, and adds them to the tenant's day.
+// charge returns usage with a model's tokens added, and counts them in the ledger.
 func (p *Pipeline) charge(ctx context.Context, t task, usage *schemas.Usage, u codegen.Usage) *schemas.Usage {
 	sum := *usage
 	if u.Model != "" {

@@ -19,22 +19,22 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// commit is what became of the changes in a workspace. Without stored they are reverted.
+// commit is what became of an attempt's changes. Unless they are stored, they are reverted.
 type commit struct {
 	stored    bool
-	conflict  bool            // other commits changed the same paths: the task runs again
+	conflict  bool            // other commits changed the same paths, so the task executes again
 	refused   *schemas.Error  // the workspace would exceed its quota
-	earlier   *schemas.Result // an earlier run had committed: its result counts
+	earlier   *schemas.Result // the result of an earlier run that had committed; it counts
 	change    schemas.WorkspaceChange
 	artifacts []schemas.Artifact
 	ms        float64
 }
 
-// cleanupTime bounds what is done for a task whose context has ended.
+// cleanupTime bounds the work after a task's context has ended.
 const cleanupTime = 10 * time.Second
 
-// applied returns the result of an earlier run that committed and ended before it could report it; nil
-// when there is none.
+// applied returns the result of an earlier run that committed and was lost before it completed the task. It
+// returns nil if there is none.
 func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error) {
 	if t.job.Record.Run <= 1 {
 		return nil, nil
@@ -46,8 +46,7 @@ func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error)
 	return p.earlierResult(ctx, t, *c)
 }
 
-// commit stores what the attempt changed in the workspace, with the result. A lost lease stops it,
-// nothing else.
+// commit stores the attempt's changes to the workspace, with the result. Only a lost lease interrupts it.
 func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool) (c commit, err error) {
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.commit")
@@ -95,8 +94,8 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	return c, err
 }
 
-// revert brings the tree back to what was checked out, and returns how long that took. A box whose tree
-// cannot be reverted is discarded.
+// revert brings the tree back to what was checked out, and returns how long that took. If it fails, it
+// discards the box.
 func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 	defer measure(&ms)()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
@@ -108,7 +107,7 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 	return ms
 }
 
-// earlierResult is the result that an earlier run committed, with what only the commit could know.
+// earlierResult returns the result that an earlier run committed, and adds what the commit determined.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
 	var res schemas.Result
 	if err := json.Unmarshal(c.Result, &res); err != nil {
@@ -121,8 +120,8 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 	return &res, err
 }
 
-// artifactsKept is how long artifacts are retained: as long as records, and a day for a task that another
-// worker has yet to complete.
+// artifactsKept is how long artifacts are retained: as long as records, and one day more, because another
+// worker may have to complete the task.
 const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
 // artifacts returns the files below artifacts/ that the task changed, and all files of the version that

@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// cancellable returns ctx for the executor: when the caller cancels the task, the execution ends with a
-// verdict.
+// cancellable returns ctx for the executor. When the task is cancelled, the context's cause is
+// executor.ErrCancelled, so that the execution ends with a verdict.
 func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -23,7 +23,7 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	return running, func() { stop(); cancel(nil) }
 }
 
-// untilLeaseLost returns ctx for what is finished once begun: only a lost lease ends it.
+// untilLeaseLost returns ctx for work that must not be interrupted: only a lost lease ends it.
 func untilLeaseLost(ctx context.Context) (context.Context, context.CancelFunc) {
 	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -34,7 +34,7 @@ func untilLeaseLost(ctx context.Context) (context.Context, context.CancelFunc) {
 	return finishing, func() { stop(); cancel(nil) }
 }
 
-// orCause adds the reason why ctx ended to err.
+// orCause adds to err the cause of ctx's end, if it has ended.
 func orCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("%w (%w)", cause, err)

@@ -14,12 +14,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// execution is what one run of the program in its box left.
+// execution is the outcome of running the program in its box once.
 type execution struct {
 	verdict executor.Verdict
-	failure *schemas.Error       // why it did not succeed, with a hint
-	calls   []broker.AuditRecord // of tools
-	egress  []egress.Attempt     // connections that it tried to make
+	failure *schemas.Error       // why the program did not succeed
+	calls   []broker.AuditRecord // its tool calls
+	egress  []egress.Attempt     // the connections that it tried to make
 	ms      float64
 }
 
@@ -66,7 +66,7 @@ func (p *Pipeline) runProgram(ctx context.Context, s steps, b box, hooks executo
 	t := s.task
 	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
 	out := newOutput(func(stream, text string) {
-		if !p.Plugins.Results() { // else review emits what plugins leave of it
+		if !p.Plugins.Results() { // otherwise review emits the output after the plugins
 			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
 		}
 	})

@@ -18,9 +18,9 @@ func isDiskFull(err error) bool {
 		errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// explainFullDisk explains the error of a full disk and returns others unchanged. The task is retried
-// when the host's disk is full, perhaps on a worker with more space. It ends blocked when its files do not
-// fit on the box's own disk, which has the same size everywhere. box is nil before one is acquired.
+// explainFullDisk explains the error of a full disk and returns other errors unchanged. If the host's disk is
+// full, the task is retried, perhaps on a worker with more space. If its files do not fit on the box's own
+// disk, which has the same size everywhere, it ends blocked. box is nil if none was acquired.
 func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBox, err error) error {
 	if !isDiskFull(err) {
 		return err
@@ -38,14 +38,14 @@ func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBo
 	}
 	return jobs.WithDetails(err, schemas.Error{
 		Code:    errcode.DiskFull,
-		Message: "the disk of the worker has no space left for the task's workspace",
+		Message: "the worker's disk has no space left for the task's workspace",
 		Hint: "free space on the disk of the worker's data directory, or give it a larger one; " +
 			"then submit the task again",
 	})
 }
 
-// explainMissingKey explains that the worker does not have the key of a workspace, and returns other errors
-// unchanged. The task is retried, perhaps on a worker that has it.
+// explainMissingKey explains that the worker lacks a workspace's encryption key, and returns other errors
+// unchanged. The task is retried, perhaps on a worker that has the key.
 func explainMissingKey(err error) error {
 	if !errors.Is(err, state.ErrKey) {
 		return err
@@ -53,6 +53,6 @@ func explainMissingKey(err error) error {
 	return jobs.WithDetails(err, schemas.Error{
 		Code:    errcode.NoKey,
 		Message: "the workspace is encrypted with a key that the worker does not have",
-		Hint:    "give its secret in workspaces.encryption, or in the tenant's encryption; then submit the task again",
+		Hint:    "set the secret in workspaces.encryption, or in the tenant's encryption; then submit the task again",
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// explainFailure returns why a program did not succeed, with a hint when the fleet can help:
-// with a missing module, or network access. It is nil for a program that succeeded.
+// explainFailure returns why a program did not succeed, with a hint if a module or network access is missing.
+// It returns nil for a program that succeeded.
 func (p *Pipeline) explainFailure(s steps, b box, f *executor.Failure) *schemas.Error {
 	if f == nil {
 		return nil
@@ -26,11 +26,11 @@ func (p *Pipeline) explainFailure(s steps, b box, f *executor.Failure) *schemas.
 	return e
 }
 
-// noRoute matches Python's messages for a missing network. A proxy that refuses a host says so itself.
+// noRoute matches Python's messages for a missing network. The egress proxy explains refused hosts itself.
 var noRoute = regexp.MustCompile(
 	`Temporary failure in name resolution|Name or service not known|Network is unreachable`)
 
-// networkHint says how a task asks for network access.
+// networkHint explains how a task requests network access.
 func networkHint(message string) string {
 	if !noRoute.MatchString(message) {
 		return ""
@@ -41,7 +41,7 @@ func networkHint(message string) string {
 
 var noModule = regexp.MustCompile(`^ModuleNotFoundError: No module named '([A-Za-z0-9_.-]{1,100})'`)
 
-// moduleHint says which modules the box has, and how an operator adds the missing one.
+// moduleHint explains which modules the box has, and how an operator adds the missing one.
 func (p *Pipeline) moduleHint(message string, b box) string {
 	m := noModule.FindStringSubmatch(message)
 	if m == nil {
@@ -57,16 +57,16 @@ func (p *Pipeline) moduleHint(message string, b box) string {
 // reservedModules are the packages that come from the workspace or the catalogue.
 var reservedModules = map[string]string{
 	"skills":  "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME",
-	"servers": "there is no such tool: `codefleet tools` lists them; one of your own is a file servers/SERVER/TOOL.py",
+	"servers": "unknown tool: `codefleet tools` lists the tools; you add one as a file servers/SERVER/TOOL.py",
 }
 
-// missingModule says what the environment of that name and description has, which other pool of the
-// worker has the module, and how to add it.
+// missingModule explains which modules the environment has, which other pools of the worker have the missing
+// module, and how to add it. name and description are the environment's.
 func missingModule(module, name, description string, all []executor.EnvironmentStats) string {
 	const limit = 30
 	have, image := "Python's own modules", strings.HasPrefix(description, "image ")
 	if image {
-		have = "what the image has"
+		have = "the modules of the image"
 	}
 	var elsewhere []string
 	for _, e := range all {
@@ -90,13 +90,13 @@ func missingModule(module, name, description string, all []executor.EnvironmentS
 		hint += "; send the task to " + strings.Join(elsewhere, ", or ")
 	}
 	if image {
-		return hint + fmt.Sprintf("; an operator adds it to the image: pip install %s, when it is built", module)
+		return hint + fmt.Sprintf("; an operator adds it to the image with `pip install %s`", module)
 	}
-	return hint + fmt.Sprintf("; an operator adds it with `echo %s >> FILE`, for the FILE of pools.%s.requirements "+
-		"or execution.requirements, and starts the worker again", module, name)
+	return hint + fmt.Sprintf("; an operator adds %s to the file of pools.%s.requirements or "+
+		"execution.requirements, and restarts the worker", module, name)
 }
 
-// provides reports whether a distribution ("name version") has the name of a module.
+// provides reports whether a distribution ("name version") has the same name as a module.
 func provides(distribution, module string) bool {
 	name, _, _ := strings.Cut(distribution, " ")
 	normalize := strings.NewReplacer("-", "_", ".", "_")

@@ -9,10 +9,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// Skills and tools have hints of their own; other errors have none.
+// Missing skills and tools get their own hints; other errors get none.
 func TestHintModules(t *testing.T) {
 	const skill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
-	const tool = "there is no such tool: `codefleet tools` lists them; one of your own is a file servers/SERVER/TOOL.py"
+	const tool = "unknown tool: `codefleet tools` lists the tools; you add one as a file servers/SERVER/TOOL.py"
 	for message, want := range map[string]string{
 		"ModuleNotFoundError: No module named 'skills.x'":    skill,
 		"ModuleNotFoundError: No module named 'skills'":      skill,
@@ -26,7 +26,7 @@ func TestHintModules(t *testing.T) {
 		}
 	}
 	if e := new(Pipeline).explainFailure(steps{}, box{}, nil); e != nil {
-		t.Errorf("error %+v of a program that succeeded", e)
+		t.Errorf("explainFailure(nil) = %+v, want nil", e)
 	}
 }
 
@@ -35,26 +35,26 @@ func TestMissingModule(t *testing.T) {
 		{Name: "default"},
 		{Name: "science", Modules: []string{"numpy 2.1.0", "scikit_learn 1.5.0"}},
 	}
-	for _, c := range []struct{ module, name, what, want string }{
+	for _, c := range []struct{ module, name, description, want string }{
 		{
 			"scipy", "science", "host /usr + requirements 0c4b",
 			"sandboxes of the pool science (host /usr + requirements 0c4b) have Python's own modules and " +
-				"numpy 2.1.0, scikit_learn 1.5.0; an operator adds it with `echo scipy >> FILE`, for the FILE of " +
-				"pools.science.requirements or execution.requirements, and starts the worker again",
+				"numpy 2.1.0, scikit_learn 1.5.0; an operator adds scipy to the file of pools.science.requirements " +
+				"or execution.requirements, and restarts the worker",
 		},
 		{
 			"numpy", "default", "host /usr",
 			"sandboxes of the pool default (host /usr) have Python's own modules; send the task to the pool science, " +
-				"which has numpy 2.1.0 (--pool science); an operator adds it with `echo numpy >> FILE`, for the FILE " +
-				"of pools.default.requirements or execution.requirements, and starts the worker again",
+				"which has numpy 2.1.0 (--pool science); an operator adds numpy to the file of " +
+				"pools.default.requirements or execution.requirements, and restarts the worker",
 		},
 		{
 			"scipy", "images", "image x.tar sha256:12",
-			"sandboxes of the pool images (image x.tar sha256:12) have what the image has; an operator adds it " +
-				"to the image: pip install scipy, when it is built",
+			"sandboxes of the pool images (image x.tar sha256:12) have the modules of the image; an operator adds " +
+				"it to the image with `pip install scipy`",
 		},
 	} {
-		if d := cmp.Diff(c.want, missingModule(c.module, c.name, c.what, all)); d != "" {
+		if d := cmp.Diff(c.want, missingModule(c.module, c.name, c.description, all)); d != "" {
 			t.Errorf("missingModule(%s, %s) (-want +got):\n%s", c.module, c.name, d)
 		}
 	}
@@ -73,7 +73,7 @@ func TestHintNetwork(t *testing.T) {
 	}{
 		{message: noName, want: true},
 		{message: "OSError: [Errno 101] Network is unreachable", want: true},
-		{message: noName, network: allowed}, // the task has network access: something else is wrong
+		{message: noName, network: allowed}, // the task has network access already
 		{message: "ValueError: x"},
 	} {
 		e := new(Pipeline).explainFailure(steps{network: c.network}, box{}, &executor.Failure{Message: c.message})

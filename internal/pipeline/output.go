@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// output turns the program's bytes into text, piece by piece. It holds back the first bytes of a character
-// that the pipe has split, and replaces invalid UTF-8.
+// output converts the program's output to text, piece by piece. It holds back the first bytes of a split
+// character, and replaces invalid UTF-8.
 type output struct {
 	emit func(stream, text string)
-	rest map[string][]byte
+	rest map[string][]byte // bytes held back, by stream
 }
 
 func newOutput(emit func(stream, text string)) *output {
@@ -34,7 +34,7 @@ func (o *output) flush() {
 	}
 }
 
-// unfinished is the number of bytes at the end that may be the beginning of a character.
+// unfinished returns the number of bytes at the end that are an incomplete character.
 func unfinished(data []byte) int {
 	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
 		if tail := data[len(data)-n:]; utf8.RuneStart(tail[0]) {

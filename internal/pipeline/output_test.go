@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestOutputIsWholeHoweverItIsCut(t *testing.T) {
+func TestOutputIsIndependentOfPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
 		var got strings.Builder
@@ -29,7 +29,7 @@ func TestOutputIsWholeHoweverItIsCut(t *testing.T) {
 	})
 }
 
-func TestOutputReplacesWhatIsNotText(t *testing.T) {
+func TestOutputReplacesInvalidUTF8(t *testing.T) {
 	var got strings.Builder
 	o := newOutput(func(_, s string) { got.WriteString(s) })
 	o.write("stdout", []byte("a\xff"))

@@ -1,9 +1,10 @@
-// Package pipeline is the life of one task, in order: was it applied already, what it may reach, its
-// tools, its program, a box, its workspace, the execution, the review by plugins, the commit, the
-// result. It is the only package that knows all of these parts; the parts do not know each other.
+// Package pipeline runs one task, stage by stage: look for the commit of an earlier run, admit the network
+// access, discover the tools, write the program, acquire a box, check out the workspace, execute, review by
+// plugins, commit, and return the result. It is the only package that knows all of these parts; the parts do
+// not know each other.
 //
-// Each stage takes values and returns a value. What the stages of a task have returned is kept in steps,
-// and the result is made of it; no stage changes what another returned. Start at Pipeline.run.
+// Each stage takes values and returns a value, which steps keeps for the result. No stage changes a value
+// that another has returned. Start reading at Pipeline.run.
 package pipeline
 
 import (
@@ -30,12 +31,12 @@ type Parts struct {
 	Store   *state.Store
 	Tools   Tools
 	Codegen Codegen
-	History *toolsearch.History                 // records and reads which tools tasks use; nil: neither
-	Plugins *pluginhost.Set                     // nil: none
-	Limits  func(tenant string) executor.Limits // of a task that sets none; nil: the executor's defaults
-	Network egress.Options                      // of executions with network access; Allow comes from the task
-	Log     *slog.Logger                        // nil: none
-	Tracer  trace.Tracer                        // nil: none
+	History *toolsearch.History                 // records which tools tasks use; may be nil
+	Plugins *pluginhost.Set                     // may be nil
+	Limits  func(tenant string) executor.Limits // for tasks that set none; nil means the executor's defaults
+	Network egress.Options                      // for executions with network access; Allow comes from the task
+	Log     *slog.Logger                        // nil disables the log
+	Tracer  trace.Tracer                        // nil disables tracing
 }
 
 // Pipeline runs tasks. It is safe for concurrent use.
@@ -62,19 +63,19 @@ func New(p Parts) *Pipeline {
 	return &Pipeline{Parts: p, schemas: broker.NewSchemas()}
 }
 
-// Handle runs one task to its result; it is a jobs.Handler. An error means that the fleet could not run
-// the task: nothing was committed, and jobs decides whether to retry.
+// Handle runs one task and returns its result; it is a jobs.Handler. An error means that the fleet could not
+// run the task, and jobs decides whether to retry.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	return p.handle(ctx, j, func() *state.Prefetched { return nil })
 }
 
-// Prepare begins to read the workspace's HEAD and returns Handle for the run that uses it. The caller
-// calls stop when the run has ended.
+// Prepare starts to prefetch the workspace's HEAD. It returns a handler like Handle that uses the prefetched
+// HEAD. The caller calls stop when the run has ended.
 func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler jobs.Handler, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	var head *state.Prefetched
-	go func() { // stop waits for it
+	go func() { // stop waits for this goroutine
 		defer close(done)
 		head = p.Store.Prefetch(ctx, refOf(rec))
 	}()
@@ -88,11 +89,11 @@ func (p *Pipeline) handle(ctx context.Context, j *jobs.Job, head func() *state.P
 	return res, explainMissingKey(err)
 }
 
-// maxConflicts is how often a task runs again because other commits changed the same paths. The next
-// conflict commits both versions.
+// maxConflicts is how often a task executes again because other commits changed the same paths. On the next
+// conflict, both versions are committed.
 const maxConflicts = 3
 
-// run is the life of a task. A stage that refuses the task returns a *schemas.Error: the task ends
+// run runs the stages of a task. A stage refuses the task by returning a *schemas.Error, and the task ends
 // blocked.
 func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
@@ -132,8 +133,8 @@ func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	}
 }
 
-// attempt executes the program once, in a box, on the newest version of the workspace, and commits what
-// it changed. After an error the box is not used again.
+// attempt executes the program once, in a box, on the newest version of the workspace, and commits the
+// changes. After an error the box is discarded.
 func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attempt, err error) {
 	if a.box, err = p.acquire(ctx, s); err != nil {
 		return a, err
@@ -162,8 +163,8 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 	return a, err
 }
 
-// end is how a task ends before its program has: with a result when a stage refused it, else with the
-// error.
+// end returns the outcome of a task whose stage failed: a blocked result if the stage refused the task, or
+// else the error.
 func (s steps) end(err error) (*schemas.Result, error) {
 	refusal, ok := errors.AsType[*schemas.Error](err)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// repairable reports whether the program failed, is the model's and may be corrected by it. After a
-// mutating call whose effect is in doubt it may not: the corrected program could make the call twice.
+// repairable reports whether the program failed and its model may correct it. After a mutating call that is
+// in doubt it may not, because the corrected program could make the call twice.
 func (s steps) repairable(a attempt) bool {
 	failed := a.outcome.Status == schemas.Failed || a.commit.refused != nil
 	if !failed || a.commit.earlier != nil || s.draft.repairsLeft <= 0 {
@@ -25,7 +25,7 @@ func (s steps) repairable(a attempt) bool {
 	return true
 }
 
-// inDoubt reports whether a call that ended with the error code may have had an effect.
+// inDoubt reports whether a call that ended with this error code may have taken effect.
 func inDoubt(code string) bool {
 	switch code {
 	case errcode.InDoubt, errcode.Timeout, errcode.Unavailable,
@@ -35,9 +35,8 @@ func inDoubt(code string) bool {
 	return false
 }
 
-// repair returns the draft for the next attempt, or the same draft and false when there is none. What the
-// calls of failed attempts changed is not changed again: equal calls are answered from the journal, and
-// the model learns of them.
+// repair returns the draft for the next attempt, or the same draft and false if there is none. The calls of
+// failed attempts are not made again: the model learns of them, and equal calls are replayed from the journal.
 func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool, err error) {
 	d = s.draft
 	if !s.repairable(s.attempts[len(s.attempts)-1]) {
@@ -73,7 +72,8 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 	return d, true, nil
 }
 
-// failure is what the model learns about its failed program, and about what all attempts changed.
+// failure returns what the model learns about its failed program, and about the calls of all attempts that
+// changed something.
 func (s steps) failure() codegen.Failure {
 	f := codegen.Failure{Program: s.draft.code}
 	if e := s.attempts[len(s.attempts)-1].failed(); e != nil {
@@ -84,7 +84,7 @@ func (s steps) failure() codegen.Failure {
 			if !e.OK || e.Local || !s.tools.mutates(e) {
 				continue
 			}
-			done := fmt.Sprintf("%s/%s with %s answered %s", e.Server, e.Tool, e.ArgsExcerpt, e.ResultExcerpt)
+			done := fmt.Sprintf("%s/%s with %s returned %s", e.Server, e.Tool, e.ArgsExcerpt, e.ResultExcerpt)
 			if !slices.Contains(f.Done, done) {
 				f.Done = append(f.Done, done)
 			}
@@ -93,7 +93,7 @@ func (s steps) failure() codegen.Failure {
 	return f
 }
 
-// failed is why the attempt did not succeed; nil when it did.
+// failed returns why the attempt did not succeed, or nil if it did.
 func (a attempt) failed() *schemas.Error {
 	if a.commit.refused != nil {
 		return a.commit.refused

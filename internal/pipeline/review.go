@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// rewrite lets plugins change the program, or write the one that neither model nor rules could. by is
-// empty when they did not.
+// rewrite lets plugins change the program, or write it if neither the model nor the rules could. by is empty if
+// they did neither.
 func (p *Pipeline) rewrite(ctx context.Context, t task, d draft) (code, by string) {
 	if !p.Plugins.Generates() {
 		return "", ""
@@ -31,8 +31,8 @@ func (p *Pipeline) rewrite(ctx context.Context, t task, d draft) (code, by strin
 	return "", ""
 }
 
-// validator is the executor's hook that asks plugins whether the program may run; nil without such
-// plugins. It sets undecided when they fail to decide.
+// validator returns the executor's hook in which plugins decide whether the program may run. It is nil without
+// such plugins. The hook sets undecided if a plugin fails to decide.
 func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) func(executor.Facts) error {
 	if !p.Plugins.Validates() {
 		return nil
@@ -60,7 +60,7 @@ func (p *Pipeline) validator(ctx context.Context, s steps, undecided *error) fun
 	}
 }
 
-// reviewCall returns a call as plugins leave it. A call that they refuse goes to the broker as well, which
+// reviewCall returns a call with the plugins' changes. A call that they refuse goes to the broker too, which
 // records it and does not make it.
 func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker.Call {
 	if !p.Plugins.Calls() {
@@ -83,8 +83,8 @@ func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker
 	return c
 }
 
-// review returns what the execution left, as plugins redact and annotate it. It precedes the commit,
-// which stores the result.
+// review returns the execution's outcome after plugins have redacted and annotated it. It precedes the commit,
+// which stores the outcome in the result.
 func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Result, error) {
 	v := e.verdict
 	out := plugin.Result{
@@ -103,7 +103,7 @@ func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Resu
 	return out, nil
 }
 
-// outputPiece is how much output is emitted at a time after a review, in bytes.
+// outputPiece is the size of the pieces in which reviewed output is emitted, in bytes.
 const outputPiece = 64 << 10
 
 // emitOutput emits the output that was held back for the review.

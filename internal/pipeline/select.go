@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// selectTools returns the draft with the request for a program and the few tools that the description
-// needs.
+// selectTools returns the draft with the request for a program, and selects the few tools that fit the
+// description.
 func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from draft) (d draft, err error) {
 	d = from
 	defer measure(&d.selectMS)()
@@ -46,7 +46,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 	return d, nil
 }
 
-// reselect lets plugins change the selection, within what the task may use.
+// reselect lets plugins change the selection, within the tools that the task may use.
 func (p *Pipeline) reselect(ctx context.Context, t task, tools toolset, ids []string) []string {
 	if !p.Plugins.Selects() {
 		return ids
@@ -61,11 +61,11 @@ func (p *Pipeline) reselect(ctx context.Context, t task, tools toolset, ids []st
 	return ids[:min(len(ids), t.maxTools())]
 }
 
-// listTime bounds the listing of a workspace for a prompt, which is written without it if need be.
+// listTime bounds the listing of a workspace for a prompt. If it fails, the prompt lacks the listing.
 const listTime = 2 * time.Second
 
-// listFiles returns the names of the task's files, and with workspace those of its workspace, the least
-// deep first.
+// listFiles returns the names of the task's files. With workspace, the paths of the workspace's files follow,
+// sorted by depth.
 func (p *Pipeline) listFiles(ctx context.Context, t task, workspace bool) (names []string) {
 	for _, f := range t.job.Task.Files {
 		names = append(names, f.Name)
@@ -90,7 +90,8 @@ func (p *Pipeline) listFiles(ctx context.Context, t task, workspace bool) (names
 	return names
 }
 
-// recordTools adds the tools that a described task used to the tenant's history, once it has succeeded.
+// recordTools adds the tools that a task used to the tenant's tool history, if the task has a description and
+// has succeeded.
 func (p *Pipeline) recordTools(ctx context.Context, t task, res *schemas.Result) {
 	if p.History == nil || res.Status != schemas.Succeeded || t.job.Task.Description == "" {
 		return

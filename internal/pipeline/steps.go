@@ -11,7 +11,7 @@ import (
 )
 
 // steps are the values that the stages of a task have returned so far. Each field has one stage that
-// returns it; a repair replaces the draft by another one.
+// returns it, except that a repair replaces the draft.
 type steps struct {
 	task     task
 	network  []allowlist.Pattern // from admit
@@ -20,13 +20,13 @@ type steps struct {
 	attempts []attempt           // the latest last
 }
 
-// attempt is one execution of the program with what surrounds it. Each field has one stage that returns
-// it; those of stages that were not reached are zero.
+// attempt is one execution of the program with the stages around it. Each field has one stage that returns
+// it; the fields of stages that were not reached are zero.
 type attempt struct {
 	box       box
 	checkout  checkout
 	execution execution
-	outcome   plugin.Result // from review: what the execution left, as plugins left it
+	outcome   plugin.Result // from review: the execution's outcome, perhaps changed by plugins
 	commit    commit
 	revertMS  float64
 }
@@ -37,7 +37,7 @@ func (s steps) with(a attempt) steps {
 	return s
 }
 
-// commits reports whether what the program changed is committed.
+// commits reports whether the attempt's changes are to be committed.
 func (s steps) commits(a attempt) bool {
 	switch a.outcome.Status {
 	case schemas.Succeeded:
@@ -49,7 +49,7 @@ func (s steps) commits(a attempt) bool {
 	}
 }
 
-// result is the result of the steps so far. Verdict, output and calls are those of the latest attempt.
+// result returns the result of the steps so far. Status, output and calls are the latest attempt's.
 func (s steps) result() *schemas.Result {
 	r := &schemas.Result{
 		Workspace:  schemas.WorkspaceChange{Name: s.task.ref.Workspace},
@@ -73,7 +73,7 @@ func (s steps) result() *schemas.Result {
 	return r
 }
 
-// describe adds the attempt to a result.
+// describe returns r with the attempt's outcome, or the result that an earlier run has committed.
 func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	if a.commit.earlier != nil {
 		earlier := *a.commit.earlier
@@ -100,7 +100,7 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	return r
 }
 
-// timing is where the milliseconds of all attempts went. Those of tools are of the latest attempt.
+// timing sums up the durations of all attempts. The time in tools is the latest attempt's only.
 func (s steps) timing() schemas.Timing {
 	t := schemas.Timing{Select: s.draft.selectMS, Generate: s.draft.generateMS}
 	for _, a := range s.attempts {
@@ -113,13 +113,13 @@ func (s steps) timing() schemas.Timing {
 	return t
 }
 
-// measure adds the time until its result is called to ms.
+// measure starts a timer. The returned function adds the elapsed milliseconds to ms.
 func measure(ms *float64) func() {
 	start := time.Now()
 	return func() { *ms += float64(time.Since(start).Microseconds()) / 1000 }
 }
 
-// addEgress adds what an execution tried to reach to what earlier ones did.
+// addEgress adds an execution's connection attempts to those of earlier executions.
 func addEgress(all []schemas.EgressAttempt, attempts []egress.Attempt) []schemas.EgressAttempt {
 	for _, a := range attempts {
 		i := slices.IndexFunc(all, func(e schemas.EgressAttempt) bool {

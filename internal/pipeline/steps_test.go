@@ -29,8 +29,8 @@ func TestBusy(t *testing.T) {
 	}{
 		{nil, 0},
 		{[]broker.AuditRecord{at(0, 5)}, 5},
-		{[]broker.AuditRecord{at(10, 5), at(0, 5)}, 10},                       // one after the other
-		{[]broker.AuditRecord{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some at once
+		{[]broker.AuditRecord{at(10, 5), at(0, 5)}, 10},                       // in sequence
+		{[]broker.AuditRecord{at(0, 10), at(2, 3), at(5, 10), at(20, 1)}, 16}, // some concurrent
 	} {
 		if got := busy(c.entries); got != c.want {
 			t.Errorf("busy(%v) = %v, want %v", c.entries, got, c.want)
@@ -54,13 +54,13 @@ func TestRepairable(t *testing.T) {
 		want    bool
 	}{
 		{"failed", schemas.Failed, 1, nil, true},
-		{"none left", schemas.Failed, 0, nil, false},
+		{"no repair left", schemas.Failed, 0, nil, false},
 		{"succeeded", schemas.Succeeded, 1, nil, false},
-		{"too slow", schemas.Timeout, 1, nil, false},
+		{"timed out", schemas.Timeout, 1, nil, false},
 		{"a mutating call was refused", schemas.Failed, 1, call("send", errcode.ToolFailed), true},
 		{"a mutating call is in doubt", schemas.Failed, 1, call("send", errcode.Timeout), false},
 		{"a read timed out", schemas.Failed, 1, call("read", errcode.Timeout), true},
-		{"no such tool", schemas.Failed, 1, call("sent", errcode.Unavailable), true},
+		{"unknown tool", schemas.Failed, 1, call("sent", errcode.Unavailable), true},
 	} {
 		a := attempt{execution: execution{calls: c.entries}, outcome: plugin.Result{Status: c.status}}
 		s := steps{tools: toolset{index: toolsearch.New(nil).Index(mutating)}, draft: draft{repairsLeft: c.repairs}}
@@ -70,14 +70,14 @@ func TestRepairable(t *testing.T) {
 	}
 }
 
-// The model that repairs learns of every call that changed something, also in earlier attempts.
-func TestFailureTellsWhatWasDone(t *testing.T) {
+// The model that repairs a program learns of every call that changed something, including earlier attempts.
+func TestFailureListsMutatingCalls(t *testing.T) {
 	list := tools.NewListing([]tools.Tool{
 		{Server: "mail", Name: "send", State: tools.Approved},
 		{Server: "mail", Name: "read", State: tools.Approved, Annotations: tools.Annotations{ReadOnly: true}},
 	})
-	entry := func(tool, asked string, ok bool) broker.AuditRecord {
-		return broker.AuditRecord{Server: "mail", Tool: tool, ArgsExcerpt: asked, ResultExcerpt: "7", OK: ok}
+	call := func(tool, args string, ok bool) broker.AuditRecord {
+		return broker.AuditRecord{Server: "mail", Tool: tool, ArgsExcerpt: args, ResultExcerpt: "7", OK: ok}
 	}
 	s := steps{tools: toolset{index: toolsearch.New(nil).Index(list)}, draft: draft{code: "x"}}
 	for _, run := range []struct {
@@ -85,18 +85,18 @@ func TestFailureTellsWhatWasDone(t *testing.T) {
 		want    []string
 	}{
 		{[]broker.AuditRecord{
-			entry("send", `{"to":"a"}`, true), entry("read", "", true),
-			entry("send", `{"to":"b"}`, false),
-		}, []string{`mail/send with {"to":"a"} answered 7`}},
+			call("send", `{"to":"a"}`, true), call("read", "", true),
+			call("send", `{"to":"b"}`, false),
+		}, []string{`mail/send with {"to":"a"} returned 7`}},
 		{
-			[]broker.AuditRecord{entry("send", `{"to":"c"}`, true)},
-			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`},
+			[]broker.AuditRecord{call("send", `{"to":"c"}`, true)},
+			[]string{`mail/send with {"to":"a"} returned 7`, `mail/send with {"to":"c"} returned 7`},
 		},
 		{
-			[]broker.AuditRecord{entry("send", `{"to":"a"}`, true)},
-			[]string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`},
+			[]broker.AuditRecord{call("send", `{"to":"a"}`, true)},
+			[]string{`mail/send with {"to":"a"} returned 7`, `mail/send with {"to":"c"} returned 7`},
 		},
-		{nil, []string{`mail/send with {"to":"a"} answered 7`, `mail/send with {"to":"c"} answered 7`}},
+		{nil, []string{`mail/send with {"to":"a"} returned 7`, `mail/send with {"to":"c"} returned 7`}},
 	} {
 		s = s.with(attempt{execution: execution{calls: run.entries}})
 		if d := cmp.Diff(run.want, s.failure().Done); d != "" {
@@ -114,11 +114,11 @@ func TestCodeRequired(t *testing.T) {
 	_, err = rules.Write(codegen.Request{Task: "Calculate 5 + 3 and email it to bob", Tools: calculate})
 	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok {
-		t.Fatalf("error = %v", err)
+		t.Fatalf("Write = %v, want a *CodeRequiredError", err)
 	}
 	got := describeCodeRequired(required, "model_timeout: no whole answer")
 	if got.Code != "code_required" || got.Message != `no rule understands a part of the task: "email it to bob"` {
-		t.Errorf("%s: %s", got.Code, got.Message)
+		t.Errorf("describeCodeRequired = %s: %s", got.Code, got.Message)
 	}
 	want := "understood:\n  calculate: Calculate 5 + 3\nnot understood:\n  email it to bob\n" +
 		"tools:\n  from servers.calculator import calculate  # calculate(expression: str) -> float\nthe model:\n  " +

@@ -14,12 +14,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// task is what is known of a task before the first stage.
+// task is what the stages know about a task from the start.
 type task struct {
 	job    *jobs.Job
 	ref    state.Ref
 	limits executor.Limits
-	head   func() *state.Prefetched // waits for the prefetched HEAD; its result is nil without one
+	head   func() *state.Prefetched // waits for the prefetched HEAD; returns nil if there is none
 }
 
 func newTask(j *jobs.Job, defaults executor.Limits, head func() *state.Prefetched) task {
@@ -30,7 +30,7 @@ func refOf(rec schemas.Record) state.Ref {
 	return state.Ref{Tenant: rec.Tenant, Workspace: rec.Workspace}
 }
 
-// limits are those that the task sets, and the defaults for the rest.
+// limits returns the limits that the task sets, and the defaults for the others.
 func limits(set *schemas.Limits, l executor.Limits) executor.Limits {
 	if set != nil {
 		l.Timeout = cmp.Or(time.Duration(set.TimeoutS*float64(time.Second)), l.Timeout)
@@ -43,8 +43,8 @@ func limits(set *schemas.Limits, l executor.Limits) executor.Limits {
 
 func (t task) id() string { return t.job.Record.TaskID }
 
-// admit reads the hosts that the task may reach. Submission has already refused those that its tenant
-// may not.
+// admit returns the hosts that the task may reach. Submission has already refused a task whose tenant may not
+// reach them.
 func admit(t task) ([]allowlist.Pattern, error) {
 	if t.job.Task.Network == nil {
 		return nil, nil
@@ -59,7 +59,7 @@ func admit(t task) ([]allowlist.Pattern, error) {
 	return hosts, nil
 }
 
-// maxTools is how many tools may be selected for the task.
+// maxTools returns how many tools may be selected for the task.
 func (t task) maxTools() int {
 	if choice := t.job.Task.Tools; choice != nil && choice.Max > 0 {
 		return min(choice.Max, selection.MaxTools)
@@ -67,7 +67,7 @@ func (t task) maxTools() int {
 	return selection.MaxTools
 }
 
-// forPlugins is what plugins learn of the task.
+// forPlugins returns what plugins learn about the task.
 func (t task) forPlugins() plugin.Task {
 	r := t.job.Record
 	return plugin.Task{ID: r.TaskID, Tenant: r.Tenant, Workspace: r.Workspace, Session: r.Session, Data: t.job.Task}

@@ -12,36 +12,36 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Catalogue is where tasks get their tools; *tools.VersionStore is one.
+// Catalogue is where tasks get their tools. *tools.VersionStore implements it.
 type Catalogue interface {
-	// Current returns the catalogue version for a task of the tenant that begins now, and its tools: the
-	// same Listing while nothing changes.
+	// Current returns the catalogue version for a tenant's task that begins now, and its tools. It returns
+	// the same Listing while nothing changes.
 	Current(ctx context.Context, tenant string) (version string, list *tools.Listing, err error)
 	// Kept returns the tools of a version that an earlier run of the task used, perhaps on another
-	// host. The error is fs.ErrNotExist when the version is gone.
+	// host. The error is fs.ErrNotExist if the version no longer exists.
 	Kept(ctx context.Context, tenant, version string) (*tools.Listing, error)
 }
 
-// Tools are the catalogue and what handles calls. Without a Catalogue tasks have no tools; with one,
+// Tools are the catalogue and what handles calls. Without a Catalogue, tasks have no tools. With one,
 // Upstream, Journal and Audit are required.
 type Tools struct {
 	Catalogue Catalogue
-	Index     func(*tools.Listing) *toolsearch.Index // nil: searches by words
+	Index     func(*tools.Listing) *toolsearch.Index // the default searches by words
 	Upstream  broker.Upstream
 	Journal   broker.Journal
 	Audit     broker.Audit
 	Policy    broker.Policy
 	Budget    broker.Budget                // of one execution
-	Allow     func(tenant string) []string // what a tenant may use, as broker.Task.Allow; nil: everything
-	Approval  time.Duration                // wait for a person under the policy approve; 0: such calls are refused
+	Allow     func(tenant string) []string // a tenant's allow-list for broker.Task.Allow; nil allows every tool
+	Approval  time.Duration                // how long a call waits for approval; 0 refuses calls that need it
 }
 
 // toolset is the tools of one task. The zero value has none.
 type toolset struct {
 	version   string // of the catalogue
 	index     *toolsearch.Index
-	allow     []string // as broker.Task.Allow
-	available int      // tools that allow permits
+	allow     []string // for broker.Task.Allow
+	available int      // number of tools that allow permits
 	findings  []schemas.Finding
 }
 
@@ -55,7 +55,7 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 	if s.version = t.job.Record.Catalogue; s.version != "" {
 		list, err = p.Tools.Catalogue.Kept(ctx, tenant, s.version)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // it was made from files of a host that is gone
+	if errors.Is(err, fs.ErrNotExist) { // the version existed only on a host that is lost
 		s.findings = []schemas.Finding{warning("catalogue",
 			"the task uses the current tools: catalogue version "+s.version+", with which it began, no longer exists")}
 		s.version = ""

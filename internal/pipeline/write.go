@@ -14,19 +14,19 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// draft is the program of a task, and what writing it took.
+// draft is the program of a task, with the material and the cost of writing it.
 type draft struct {
 	code string
 	by   string // caller | llm | rules | plugin
 
-	request  codegen.Request // of a description; else zero
-	selected []string        // tools of the request, by id
+	request  codegen.Request // zero unless the task has a description
+	selected []string        // ids of the request's tools
 	degraded string          // why embeddings did not take part in the selection
 
-	writer      *codegen.Writer // nil: only the rules write
-	budget      *codegen.Budget // of the task's model tokens; nil: no limit
-	repairs     int             // that were made
-	repairsLeft int             // that may still be made
+	writer      *codegen.Writer // nil if only the rules write
+	budget      *codegen.Budget // for the task's model tokens; nil means no limit
+	repairs     int             // repairs made
+	repairsLeft int             // repairs that may still be made
 
 	usage      *schemas.Usage // of models; nil without a description
 	findings   []schemas.Finding
@@ -34,8 +34,8 @@ type draft struct {
 	generateMS float64
 }
 
-// write returns the program: that of an earlier run, the caller's, or one written now for the task's
-// description, which it saves for later runs.
+// write returns the program: the one of an earlier run, the caller's, or a new one for the task's description,
+// which it saves for later runs.
 func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, err error) {
 	if d.writer, err = p.Codegen.writer(t.job.Task.Model); err != nil {
 		return d, err
@@ -63,7 +63,7 @@ func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, e
 		}
 	default:
 		return d, &schemas.Error{
-			Code: errcode.NotSupported, Message: "this fleet runs no skills and no workflows yet",
+			Code: errcode.NotSupported, Message: "this fleet does not run skills or workflows yet",
 			Hint: "send the task with `code` or `description`",
 		}
 	}
@@ -76,7 +76,7 @@ func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, e
 	return d, nil
 }
 
-// writer returns the model profile that a task names, or the fleet's own model.
+// writer returns the model profile that a task names, or the fleet's own model if it names none.
 func (c Codegen) writer(name string) (*codegen.Writer, error) {
 	if name == "" {
 		return c.Writer, nil
@@ -86,14 +86,14 @@ func (c Codegen) writer(name string) (*codegen.Writer, error) {
 	}
 	hint := "leave `model` out: the fleet's own model, or its rules, write the program"
 	if len(c.Profiles) > 0 {
-		hint = "its profiles are " + strings.Join(slices.Sorted(maps.Keys(c.Profiles)), ", ") + "; or " + hint
+		hint = "valid profiles: " + strings.Join(slices.Sorted(maps.Keys(c.Profiles)), ", ") + "; or " + hint
 	}
 	return nil, &schemas.Error{
-		Code: errcode.UnknownModel, Message: fmt.Sprintf("the fleet has no model profile %q", name), Hint: hint,
+		Code: errcode.UnknownModel, Message: fmt.Sprintf("unknown model profile %q", name), Hint: hint,
 	}
 }
 
-// generate returns d with a program by the model, the rules or a plugin.
+// generate returns d with a program that the model, the rules or a plugin wrote.
 func (p *Pipeline) generate(ctx context.Context, t task, d draft) (draft, error) {
 	d, err := p.callWriter(ctx, t, d)
 	refusal, refused := errors.AsType[*schemas.Error](err)
@@ -109,8 +109,8 @@ func (p *Pipeline) generate(ctx context.Context, t task, d draft) (draft, error)
 	return d, nil
 }
 
-// callWriter returns the draft with the program of the model or the rules, or the reason why neither wrote
-// one.
+// callWriter returns the draft with a program that the model or the rules wrote. If neither could, the error is
+// a *schemas.Error with the reason.
 func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft, err error) {
 	d = from
 	defer measure(&d.generateMS)()
@@ -131,10 +131,10 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 	required, codeRequired := errors.AsType[*codegen.CodeRequiredError](err)
 	switch {
 	case program.Fallback != "" && codeRequired:
-		d.findings = append(d.findings, warning("model", "the model gave no program: "+program.Fallback))
+		d.findings = append(d.findings, warning("model", "the model did not write a program: "+program.Fallback))
 	case program.Fallback != "":
 		d.findings = append(d.findings,
-			warning("model", "the model gave no program, the rules wrote it: "+program.Fallback))
+			warning("model", "the model did not write a program, the rules did: "+program.Fallback))
 	}
 	if codeRequired {
 		return d, describeCodeRequired(required, program.Fallback)
@@ -146,7 +146,8 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 	return d, nil
 }
 
-// emitModel emits a model's answer as it arrives, a line at a time; nil without a model.
+// emitModel returns a function that emits a model's response as it arrives, line by line. It is nil without a
+// model.
 func (t task) emitModel(ctx context.Context, d draft) func(string) {
 	if d.writer == nil {
 		return nil
@@ -161,9 +162,9 @@ func (t task) emitModel(ctx context.Context, d draft) func(string) {
 	}
 }
 
-// describeCodeRequired tells the caller's own model what it needs to finish the program. model is why the
-// fleet's model did not write it, if it has one.
-func describeCodeRequired(e *codegen.CodeRequiredError, model string) *schemas.Error {
+// describeCodeRequired returns an error with what the caller's own model needs to finish the program.
+// modelFailure is why the fleet's model, if any, did not write it.
+func describeCodeRequired(e *codegen.CodeRequiredError, modelFailure string) *schemas.Error {
 	out := &schemas.Error{Code: errcode.CodeRequired, Message: e.Reason}
 	if len(e.Unknown) > 0 {
 		out.Message += fmt.Sprintf(": %q", e.Unknown[0])
@@ -177,8 +178,8 @@ func describeCodeRequired(e *codegen.CodeRequiredError, model string) *schemas.E
 	add("understood:", e.Understood)
 	add("not understood:", e.Unknown)
 	add("tools:", e.Signatures)
-	if model != "" {
-		add("the model:", []string{model})
+	if modelFailure != "" {
+		add("the model:", []string{modelFailure})
 	}
 	out.Cause = strings.Join(cause, "\n")
 	out.Hint = "finish this program and send it as `code` (codefleet run --file FILE):\n" + e.Skeleton

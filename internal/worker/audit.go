@@ -10,9 +10,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// audit writes who called what, how large it was and how it ended to the stream AUDIT and to the log. The
-// program gets its result only after that is on disk. A mutating call is also written before it is made,
-// so that no crash can hide it.
+// audit writes an audit record of each tool call to the queue, and a line to the log. The program gets the
+// call's result only after the record is on disk. A mutating call is also recorded before it is made, so that
+// no crash can hide it.
 type audit struct {
 	queue *jobs.Client
 	log   *slog.Logger

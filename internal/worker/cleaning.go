@@ -14,14 +14,15 @@ import (
 // without a leader: for each tenant and interval, one of them collects.
 type Cleaning struct {
 	Tenants []string
-	Every   time.Duration // interval; 0: never
+	Every   time.Duration // interval; 0 disables collection
 	Collect maintenance.GCOptions
 }
 
-// firstClean is the longest time before a new worker tries for the first time.
+// firstClean bounds the time until a new worker first tries to collect.
 const firstClean = time.Minute
 
-// run collects when it is due, until ctx ends. Workers try at different times.
+// run collects garbage when it is due, until ctx ends. The delays are random, so that workers try at
+// different times.
 func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger) {
 	if c.Every <= 0 || len(c.Tenants) == 0 {
 		return
@@ -45,14 +46,14 @@ func spread(d time.Duration) time.Duration {
 	return rand.N(max(1, d)) //nolint:gosec // no secret
 }
 
-// clean logs errors: the next collection does what this one did not.
+// clean collects a tenant's garbage if it is due. It only logs errors: the next collection does the rest.
 func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, log *slog.Logger) {
-	out, ours, err := maintenance.CollectIfDue(ctx, store.Repo(), tenant, c.Every, c.Collect)
+	out, collected, err := maintenance.CollectIfDue(ctx, store.Repo(), tenant, c.Every, c.Collect)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		log.WarnContext(ctx, "garbage collection failed", "tenant", tenant, "error", err)
-	case ours:
+	case collected:
 		log.InfoContext(ctx, "workspaces cleaned", "tenant", tenant, "workspaces", out.Workspaces,
 			"inactive", out.Inactive, "purged", out.Purged,
 			"marked", out.Marked, "removed", out.Removed, "bytes", out.Bytes, "compacted", out.Compacted)

@@ -16,8 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// TestCleaning: workers without coordination delete unneeded objects and an inactive workspace, and keep the
-// rest.
+// Several workers delete unneeded objects and an inactive workspace, and keep the rest.
 func TestCleaning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := mem.New()
@@ -41,18 +40,18 @@ func TestCleaning(t *testing.T) {
 		workers.Wait()
 		ref := state.Ref{Tenant: "acme", Workspace: "main"}
 		if log, err := history.Log(t.Context(), store.Repo(), ref, 0); err != nil || len(log) == 0 || len(log) > 20 {
-			t.Errorf("%d of 40 versions are left, %v", len(log), err)
+			t.Errorf("Log(main) = %d versions, %v, want 1 to 20 of 40", len(log), err)
 		}
 		if files, err := store.List(t.Context(), ref, 0, ""); err != nil || len(files) != 1 {
-			t.Errorf("main has %v, %v, want its file", files, err)
+			t.Errorf("List(main) = %v, %v, want one file", files, err)
 		}
 		for info, err := range objects.List(t.Context(), "acme/w/old/", "") {
 			if err != nil || !strings.HasSuffix(info.Key, "/HEAD") {
-				t.Errorf("left of a workspace that was unused for 15 days: %s, %v", info.Key, err)
+				t.Errorf("object of the inactive workspace = %s, %v, want only HEAD", info.Key, err)
 			}
 		}
 		for range objects.List(t.Context(), "other/w/", "") {
-			t.Error("a tenant without workspaces has one")
+			t.Error("a tenant without workspaces has an object")
 		}
 		if err := objects.Violations(); err != nil {
 			t.Error(err)

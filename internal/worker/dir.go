@@ -10,18 +10,18 @@ import (
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// Dir is a directory of one worker of this host. No other running worker uses it. Its name and those in
-// it are short, because paths of sockets are limited.
+// Dir is a directory that one worker of this host uses exclusively. Its paths are short, because the
+// length of a socket's path is limited.
 type Dir struct {
 	path string
 	lock *hostdir.Lock
 }
 
-// maxWorkers bounds the workers of one data directory.
+// maxWorkers bounds how many workers share a data directory.
 const maxWorkers = 64
 
-// OpenDir returns the first directory below data that no running worker uses. A worker that starts after a
-// crash thus finds, and removes, what the crashed one left. Close it.
+// OpenDir returns the first directory below data that no running worker uses, so a worker that starts after a
+// crash finds, and removes, what the crashed one left. The caller closes it.
 func OpenDir(data string) (*Dir, error) {
 	data, err := filepath.Abs(data) // boxes have another working directory
 	if err != nil {
@@ -38,18 +38,19 @@ func OpenDir(data string) (*Dir, error) {
 		}
 		return &Dir{path, lock}, nil
 	}
-	return nil, fmt.Errorf("%d workers use the data directory %s already", maxWorkers, data)
+	return nil, fmt.Errorf("open a directory below %s: %d workers use it already; set another data directory",
+		data, maxWorkers)
 }
 
 func dirPath(data string, i int) string { return filepath.Join(data, "w"+strconv.Itoa(i)) }
 
-// FirstDir is the directory of the first worker of a data directory, without its lock: for reading.
+// FirstDir returns the first worker's directory without locking it. Use it only to read.
 func FirstDir(data string) *Dir { return &Dir{path: dirPath(data, 0)} }
 
-// Microsandbox is the directory of that driver; its images are there.
+// Microsandbox is the directory of the driver microsandbox, with its images.
 func (d *Dir) Microsandbox() string { return filepath.Join(d.path, "m") }
 
-// GVisor is the directory of that driver.
+// GVisor is the directory of the driver gvisor.
 func (d *Dir) GVisor() string { return filepath.Join(d.path, "g") }
 
 // Catalogue is the directory of catalogue versions.

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// journal is a broker.Journal in the server of the queue.
+// journal is a broker.Journal that is stored in the queue.
 type journal struct{ queue *jobs.Client }
 
 func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.JournalEntry, error) {

@@ -7,13 +7,13 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// ledger is a pipeline.Ledger: it counts tokens by tenant and day of UTC, in the queue's server.
+// ledger is a pipeline.Ledger that counts tokens in the queue, by tenant and UTC day.
 type ledger struct {
 	queue *jobs.Client
 	limit func(tenant string) int
 }
 
-// Left returns what the tenant has not spent today.
+// Left returns how many tokens the tenant may still spend today.
 func (l ledger) Left(ctx context.Context, tenant string) (left int, unlimited bool, err error) {
 	limit := l.limit(tenant)
 	if limit <= 0 {
@@ -23,7 +23,7 @@ func (l ledger) Left(ctx context.Context, tenant string) (left int, unlimited bo
 	return max(0, limit-spent), false, err
 }
 
-// Spend adds tokens. Those of a tenant without a limit count too, for a limit that is set later.
+// Spend adds tokens, also for a tenant without a limit, because one may be set later in the day.
 func (l ledger) Spend(ctx context.Context, tenant string, tokens int) error {
 	_, err := l.queue.Spend(ctx, tenant, time.Now(), tokens)
 	return err

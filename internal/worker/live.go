@@ -21,16 +21,16 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Live is a directory of this host that is kept in sync with a workspace. Its changes are imported before
-// a task of the workspace runs on this worker; changes of the workspace are exported after each task, and
+// Live is a directory on this host that is kept in sync with a workspace. Its changes are imported before
+// a task of the workspace runs on this worker. The workspace's changes are exported after each such task, and
 // soon after any other commit.
 type Live struct {
 	Dir       string
-	StatePath string // file with the state of both sides at the last synchronisation
+	StatePath string // file that records both sides as of the last synchronisation
 	Ref       state.Ref
 }
 
-// liveInterval is how often the worker looks for commits of others.
+// liveInterval is how often the worker looks for commits that it has not made.
 const liveInterval = 2 * time.Second
 
 // live is an open Live.
@@ -55,7 +55,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 		}
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, dirsync.ErrOther) { // the memory is of another directory
+	if errors.Is(err, dirsync.ErrOther) { // StatePath belongs to another directory
 		if err = os.Remove(o.StatePath); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
@@ -87,8 +87,8 @@ func (l *live) around(next jobs.Handler) jobs.Handler {
 	}
 }
 
-// refusedImport ends a task whose folder cannot be imported until the user changes it: the task would run
-// on other files than the user sees.
+// refusedImport blocks a task if the folder cannot be imported until the user changes it: the task would run
+// on other files than the user sees. After any other error the task is retried.
 func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {
@@ -99,12 +99,12 @@ func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 		Error: &schemas.Error{
 			Code:    errcode.FolderNotImported,
 			Message: "the folder of `up --workspace` cannot be imported: " + err.Error(),
-			Hint:    "correct or remove what it names, or list it in .workspaceignore",
+			Hint:    "correct or remove the named file, or list it in .workspaceignore",
 		},
 	}, nil
 }
 
-// before imports the changes of the directory. Without a change it sends no request.
+// before imports the directory's changes, if there are any.
 func (l *live) before(ctx context.Context) error {
 	l.mu.Lock()
 	dirty, err := l.folder.Dirty()
@@ -123,7 +123,7 @@ func (l *live) sync(ctx context.Context) error {
 	return err
 }
 
-// follow exports the changes of the workspace.
+// follow exports the workspace's changes.
 func (l *live) follow(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *live) report(ctx context.Context, r dirsync.Report) {
 	}
 }
 
-// run exports the commits of others until ctx ends.
+// run exports commits that this worker has not made, until ctx ends.
 func (l *live) run(ctx context.Context) {
 	tick := time.NewTicker(liveInterval)
 	defer tick.Stop()
@@ -163,7 +163,7 @@ func (l *live) run(ctx context.Context) {
 
 func (l *live) close() error { return l.folder.Close() }
 
-// remote is a workspace as dirsync needs it.
+// remote adapts a workspace to dirsync.
 type remote struct {
 	store *state.Store
 	ref   state.Ref

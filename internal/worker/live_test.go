@@ -20,13 +20,13 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// watched calls put before each write.
-type watched struct {
+// putHook calls put before each write.
+type putHook struct {
 	objects.Objects
 	put func()
 }
 
-func (w watched) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
+func (w putHook) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	w.put()
 	return w.Objects.Put(ctx, key, data, sum)
 }
@@ -57,13 +57,13 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	}
 	ready := make(chan struct{})
 	box := make(chan struct{})
-	var boxed, imported sync.Once
-	bucket := watched{mem.New(), func() {
-		imported.Do(func() {
-			<-box // a box exists, and the import is running
+	var boxOnce, importOnce sync.Once
+	bucket := putHook{mem.New(), func() {
+		importOnce.Do(func() {
+			<-box // a box exists while the import is running
 			select {
 			case <-ready:
-				t.Error("ready before the folder is imported")
+				t.Error("the worker is ready before the folder is imported")
 			case <-time.After(100 * time.Millisecond): // enough for a bug to show
 			}
 		})
@@ -74,7 +74,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 		MinReady: 1, Max: 2, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1, Log: quiet,
 		Trace: func(e executor.PoolEvent) {
 			if e.What == "created" {
-				boxed.Do(func() { close(box) })
+				boxOnce.Do(func() { close(box) })
 			}
 		},
 	})
@@ -101,6 +101,6 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	<-ready
 	if info, err := history.ReadInfo(t.Context(), store.Repo(), ref); err != nil || info.Generation != 1 ||
 		info.Files != 1 {
-		t.Errorf("the workspace when the worker is ready: %+v, %v; want the file", info, err)
+		t.Errorf("workspace of a ready worker = %+v, %v, want the file", info, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/metrics"
 )
 
-// observe registers the metrics of the pool: its boxes by state, and the events of boxes.
+// observe registers the pool's metrics.
 func observe(meter metric.Meter, pool *executor.Pool) (unregister func(), err error) {
 	m := metrics.New(meter)
 	boxes, waiting := m.Gauge(metrics.PoolBoxes), m.Gauge(metrics.PoolWaiting)

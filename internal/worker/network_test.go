@@ -34,13 +34,13 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// fleet is a queue and one worker. Its programs are processes of this host, and network replaces the
-// internet.
+// fleet is a queue and one worker, whose programs are processes on this host.
 type fleet struct {
 	*jobs.Client
 	events chan executor.PoolEvent
 }
 
+// newFleet starts a fleet; network replaces the internet.
 func newFleet(t *testing.T, network egress.Options) *fleet {
 	t.Helper()
 	user := embedded.NATSUser{User: "fleet", Password: "p"}
@@ -116,8 +116,8 @@ func (f *fleet) run(t *testing.T, id, code string, allow ...string) *schemas.Res
 	return rec.Result
 }
 
-// TestNetwork: a program reaches the hosts that its task names, with Python's own modules, and the result
-// lists the attempts. The host resolves every name and opens every connection.
+// A program reaches the hosts that its task names with Python's standard library, and the result lists its
+// attempts. The worker resolves every name and opens every connection.
 func TestNetwork(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/away" {
@@ -176,7 +176,7 @@ def get(url):
 		"HTTP Error 502: nowhere.example.com has no address",
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("what the program saw (-want +got):\n%s", d)
+		t.Errorf("responses (-want +got):\n%s", d)
 	}
 	verdicts := map[string]bool{}
 	for _, e := range res.Egress {
@@ -193,7 +193,7 @@ def get(url):
 
 	res = f.run(t, "2", "import os\n[k for k in os.environ if 'proxy' in k.lower()]")
 	if string(res.Result) != "[]" || res.Egress != nil {
-		t.Errorf("a task that asks for nothing: %s, %+v", res.Result, res.Egress)
+		t.Errorf("task without network = %s, %+v, want no proxy and no attempts", res.Result, res.Egress)
 	}
 	f.run(t, "3", "1", "example.com")
 	f.run(t, "4", "1", "*.example.com", "example.com")
@@ -203,16 +203,16 @@ def get(url):
 			boxes[e.Task] = e.BoxID
 		}
 	}
-	reach := map[string]int{}
+	distinct := map[string]bool{}
 	for _, box := range boxes {
-		reach[box]++
+		distinct[box] = true
 	}
-	if len(boxes) != 4 || len(reach) != 3 {
-		t.Errorf("4 tasks of 3 policies ran in these boxes: %v", boxes)
+	if len(boxes) != 4 || len(distinct) != 3 {
+		t.Errorf("4 tasks with 3 different allow-lists ran in boxes %v, want 3 boxes", boxes)
 	}
 }
 
-func TestNetworkIsTheTenants(t *testing.T) {
+func TestTenantAllowListBoundsTasks(t *testing.T) {
 	f := newFleet(t, egress.Options{})
 	for _, c := range []struct{ allow, code, text string }{
 		{"example.org", "not_allowed", "/network/allow/0: tenant acme may not reach example.org"},

@@ -5,7 +5,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// presence is what the worker publishes about its sandboxes.
+// presence returns what the worker publishes about its pool.
 func presence(version string, pool *executor.Pool) schemas.Worker {
 	box, s := pool.Info(), pool.Stats()
 	out := schemas.Worker{

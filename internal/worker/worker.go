@@ -1,6 +1,6 @@
-// Package worker is one worker: a pool of warm boxes, the pipeline that runs a task in one of them, and
-// the loop that claims tasks from the queue. It keeps no state that matters: a worker may be killed at
-// any moment, and its tasks run elsewhere. The key function is Run.
+// Package worker runs one worker: a pool of warm boxes, the pipeline that runs a task in one of them, and
+// the loop that claims tasks from the queue. It keeps no state that matters: a worker may be killed at any
+// moment, and its tasks run elsewhere. The key function is Run.
 package worker
 
 import (
@@ -24,42 +24,41 @@ import (
 
 // Parts are what a worker is made of. Pipeline.Pool and Join are required.
 type Parts struct {
-	Version string // of the program, for lists
+	Version string // of codefleet, shown in lists of workers
 
-	// Queue says which tasks the worker claims. Run sets Handler, Prepare, Catalogue, Info and
+	// Queue configures which tasks the worker claims. Run sets Handler, Prepare, Catalogue, Info and
 	// Tenants.Warm.
 	Queue jobs.WorkerOptions
 
-	// Pipeline runs the tasks. Run sets what needs the fleet: Store, History and Codegen.Ledger, and
-	// Tools.Journal and Tools.Audit where they are nil.
+	// Pipeline runs the tasks. Run sets what needs the fleet: Store, History and Codegen.Ledger, and, if
+	// they are nil, Tools.Journal and Tools.Audit.
 	Pipeline pipeline.Parts
 
-	DailyTokens func(tenant string) int // limit of model tokens in a day of UTC; nil, and 0: none
+	DailyTokens func(tenant string) int // limit of model tokens per UTC day; nil or 0 means no limit
 	Join        Join
-	Live        *Live    // a live folder; nil: none
-	Cleaning    Cleaning // the worker's part in garbage collection; zero: none
+	Live        *Live    // a live folder; may be nil
+	Cleaning    Cleaning // the worker's part in garbage collection; the zero value takes no part
 	Meter       metric.MeterProvider
-	Ready       func() // called once, when a task would run at once; may be nil
+	Ready       func() // called once, as soon as a task would start without delay; may be nil
 }
 
 // Join connects to the fleet. Run calls it once, while the first boxes are created.
 type Join func(context.Context) (Fleet, error)
 
-// Fleet is what a worker shares with others.
+// Fleet is what the workers of a fleet share.
 type Fleet struct {
 	Queue  *jobs.Client
 	Store  *state.Store
-	Mirror *mirror.Mirror // of Store; nil: none
+	Mirror *mirror.Mirror // of Store; may be nil
 }
 
-// mirrorTime bounds how long a worker that stops waits for the mirror of its last commits. The next commit
-// completes the mirror.
+// mirrorTime bounds how long a stopping worker waits until its last commits are mirrored. The next commit
+// mirrors the rest.
 const mirrorTime = 10 * time.Second
 
 // Run claims and runs tasks until accept ends, then waits for running tasks. When work ends too, they are
-// interrupted and requeued, and the interrupted runs do not count as attempts. At last Run destroys the
-// boxes. It returns an error when boxes cannot be created on this host or the connection to the queue is
-// closed.
+// interrupted and requeued, and the interrupted runs do not count as attempts. Finally Run destroys the
+// boxes. It returns an error if boxes cannot be created on this host or the worker cannot join the fleet.
 func Run(accept, work context.Context, p Parts) error {
 	if p.Meter == nil {
 		p.Meter = noopmetric.NewMeterProvider()
@@ -89,7 +88,7 @@ func Run(accept, work context.Context, p Parts) error {
 	})
 	fleet, err := p.Join(accept)
 	if err == nil {
-		claiming := make(chan struct{}) // closed once tasks are claimed; a live folder is imported by then
+		claiming := make(chan struct{}) // closed when claiming starts, after a live folder was imported
 		running.Go(func() {
 			for _, part := range []<-chan struct{}{pool.Ready(), claiming} {
 				select {
@@ -112,13 +111,14 @@ func Run(accept, work context.Context, p Parts) error {
 	return cmp.Or(poolErr, err)
 }
 
-// claim runs tasks until accept ends and waits for those that run. It calls claiming when it begins.
+// claim claims and runs tasks until accept ends, then waits for running tasks. It calls claiming just before
+// it claims the first.
 func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func()) error {
-	story := pipeline.New(p.joined(fleet))
+	tasks := pipeline.New(p.joined(fleet))
 	live := state.Ref{}
-	handle := story.Handle
+	handle := tasks.Handle
 	if p.Live != nil {
-		dir, err := openLive(accept, *p.Live, fleet.Store, story.Log)
+		dir, err := openLive(accept, *p.Live, fleet.Store, tasks.Log)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		live, handle = p.Live.Ref, dir.around(handle)
 	}
 	o := p.Queue
-	o.Handler, o.Prepare, o.Catalogue = handle, prefetchExcept(live, story), p.catalogueVersion
+	o.Handler, o.Prepare, o.Catalogue = handle, prefetchExcept(live, tasks), p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
 	w := jobs.NewWorker(fleet.Queue, o)
@@ -143,7 +143,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 	return nil
 }
 
-// joined are the parts of the pipeline with those that need the fleet.
+// joined returns the pipeline's parts, including those that need the fleet.
 func (p Parts) joined(fleet Fleet) pipeline.Parts {
 	out, queue := p.Pipeline, fleet.Queue
 	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
@@ -159,8 +159,8 @@ func (p Parts) joined(fleet Fleet) pipeline.Parts {
 	return out
 }
 
-// prefetchExcept returns the pipeline's Prepare for all workspaces but live: the live folder is
-// imported into that one after the claim, so a prefetched HEAD would be outdated.
+// prefetchExcept returns the pipeline's Prepare for all workspaces except live. The live folder is imported
+// into live after the claim, so a prefetched HEAD would be outdated.
 func prefetchExcept(
 	live state.Ref, p *pipeline.Pipeline,
 ) func(context.Context, schemas.Record) (jobs.Handler, func()) {
@@ -172,8 +172,8 @@ func prefetchExcept(
 	}
 }
 
-// catalogueVersion returns the version for a task that is claimed now. When it cannot be read, the task
-// gets its version when it runs.
+// catalogueVersion returns the catalogue version for a task that is being claimed. If it cannot be read, the
+// task gets its version when it runs.
 func (p Parts) catalogueVersion(ctx context.Context, tenant string) string {
 	if p.Pipeline.Tools.Catalogue == nil {
 		return ""

@@ -1,4 +1,4 @@
-// Package models constructs the models of the settings: writers of programs, and embeddings.
+// Package models constructs the models that write programs, and the embeddings, from settings.
 package models
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// Writers returns the models that write programs: the fleet's own (nil: there is none, and the rules write),
-// and the profiles by name.
+// Writers returns the models that write programs: the fleet's own, which is nil if there is none, and the
+// profiles by name.
 func Writers(c *config.Config) (fleet *codegen.Writer, profiles map[string]*codegen.Writer, err error) {
 	if c.LLM.Enabled {
 		if fleet, err = writer(c, modelOf(c)); err != nil {
@@ -56,7 +56,7 @@ func modelOf(c *config.Config) chatModel {
 	return chatModel{o, l.MaxTokens}
 }
 
-// profileOf returns the model of a profile. llm.api_key is sent to the address of llm only.
+// profileOf returns the model of a profile. A key of section llm is sent only to an address of that section.
 func profileOf(c *config.Config, p config.LLMProfile) chatModel {
 	l := c.LLM
 	provider := cmp.Or(p.Provider, l.Provider)
@@ -75,7 +75,7 @@ func profileOf(c *config.Config, p config.LLMProfile) chatModel {
 	return chatModel{o, cmp.Or(p.MaxTokens, l.MaxTokens)}
 }
 
-// endpoint returns the address and key of a provider in the section llm. llm.api_key belongs to llm.provider.
+// endpoint returns a provider's address and key in section llm. llm.api_key is the key of llm.provider.
 func endpoint(l config.LLM, provider string) (address, key string) {
 	generic := ""
 	if provider == l.Provider {
@@ -87,7 +87,7 @@ func endpoint(l config.LLM, provider string) (address, key string) {
 	return l.BaseURL, cmp.Or(generic, string(l.OpenAIAPIKey))
 }
 
-// Embeddings returns the embeddings of the settings; nil when they name no model.
+// Embeddings returns the configured embeddings, or nil if the settings name no model for them.
 func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, error) {
 	e, l := c.Embeddings, c.LLM
 	deployment := ""
@@ -112,12 +112,13 @@ func Embeddings(c *config.Config, log *slog.Logger) (*toolsearch.Embeddings, err
 		o.Deployment, o.APIVersion = o.Model, cmp.Or(l.AzureEmbedderVersion, l.AzureAPIVersion)
 	}
 	if o.Deployment != "" && o.BaseURL == "" {
-		return nil, errors.New("embeddings: an Azure deployment is named, and llm.azure_endpoint is empty")
+		return nil, errors.New("embeddings: an Azure deployment is set, but llm.azure_endpoint is empty")
 	}
 	return toolsearch.OpenEmbeddings(o, c.Data, e.Deadline, log)
 }
 
-// DailyTokens returns how many tokens of models a tenant may spend in a day; nil when no tenant has a limit.
+// DailyTokens returns a function that returns how many model tokens a tenant may spend per day, or 0 for no
+// limit. It is nil if no tenant has a limit.
 func DailyTokens(c *config.Config) func(tenant string) int {
 	limited := c.LLM.DailyTokens > 0
 	for _, t := range c.Tenants {

@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// A key goes to the address that it was given for, and to no other.
+// A key is sent only to the address for which it is configured.
 func TestProfilesKeepKeysApart(t *testing.T) {
 	zero := 0.0
 	c := config.Default()
@@ -44,16 +44,16 @@ func TestProfilesKeepKeysApart(t *testing.T) {
 	} {
 		got := profileOf(c, p.profile)
 		if got.BaseURL != p.url || got.APIKey != p.key || got.Model != p.model || got.Deployment != p.depl {
-			t.Errorf("%s: %s with key %q, model %s, deployment %q", p.name, got.BaseURL, got.APIKey, got.Model,
-				got.Deployment)
+			t.Errorf("%s: profileOf = %s, key %q, model %s, deployment %q; want %s, %q, %s, %q", p.name,
+				got.BaseURL, got.APIKey, got.Model, got.Deployment, p.url, p.key, p.model, p.depl)
 		}
 		if want := c.LLM.Temperature; p.profile.Temperature == nil && *got.Temperature != want {
-			t.Errorf("%s: temperature %v, want that of llm", p.name, got.Temperature)
+			t.Errorf("%s: temperature = %v, want %v from llm", p.name, *got.Temperature, want)
 		}
 	}
 }
 
-func TestEmbeddingsAreOnWhenNamed(t *testing.T) {
+func TestEmbeddingsNeedAModel(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for _, c := range []struct {
 		name   string
@@ -73,7 +73,7 @@ func TestEmbeddingsAreOnWhenNamed(t *testing.T) {
 		c.change(settings)
 		got, err := Embeddings(settings, log)
 		if (err == nil) != c.ok || (got != nil) != c.on {
-			t.Errorf("%s: %v, %v, want on %v, ok %v", c.name, got != nil, err, c.on, c.ok)
+			t.Errorf("%s: embeddings on = %v, error %v; want on %v, ok %v", c.name, got != nil, err, c.on, c.ok)
 		}
 		if err == nil {
 			if err := got.Close(); err != nil {
@@ -87,13 +87,13 @@ func TestDailyTokens(t *testing.T) {
 	c := config.Default()
 	c.Tenants = map[string]config.Tenant{"a": {DailyTokens: 7}, "b": {}}
 	if limit := DailyTokens(c); limit("a") != 7 || limit("b") != 0 {
-		t.Errorf("limits %d and %d, want 7 and none", limit("a"), limit("b"))
+		t.Errorf("limits = %d and %d, want 7 and none", limit("a"), limit("b"))
 	}
 	c.LLM.DailyTokens = 100
 	if limit := DailyTokens(c); limit("a") != 7 || limit("b") != 100 {
-		t.Errorf("limits %d and %d, want 7 and the fleet's", limit("a"), limit("b"))
+		t.Errorf("limits = %d and %d, want 7 and the fleet's 100", limit("a"), limit("b"))
 	}
 	if DailyTokens(config.Default()) != nil {
-		t.Error("a counter without a limit")
+		t.Error("DailyTokens without a limit is not nil")
 	}
 }

@@ -1,4 +1,4 @@
-// Package queue turns settings into the options of the queue's client.
+// Package queue constructs the options of the queue's client from settings.
 package queue
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// Options returns how to connect to the queue. name is the process's, for the server's logs.
+// Options returns the options of a client. name identifies the connection in the server's logs.
 func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Options, error) {
 	conf, err := clientTLS(c.NATS.TLSCA, c.NATS.TLSCert, c.NATS.TLSKey)
 	if err != nil {
@@ -31,7 +31,7 @@ func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Option
 	}, nil
 }
 
-// clientTLS returns nil when nothing is configured: the scheme of the address decides then.
+// clientTLS returns nil if nothing is configured. Then the scheme of the address decides whether to use TLS.
 func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" {
 		return nil, nil
@@ -44,7 +44,7 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 		}
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("certificate authorities: %s holds no certificate", ca)
+			return nil, fmt.Errorf("certificate authorities: %s contains no certificate", ca)
 		}
 	}
 	if cert != "" {
@@ -57,8 +57,7 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// Policy returns what each tenant may do. In a fleet whose settings name no tenant, its one tenant may do
-// everything.
+// Policy returns what each tenant may do. If the settings name no tenant, the only tenant may do everything.
 func Policy(c *config.Config) jobs.Policy {
 	if c.SingleTenant() {
 		return func(tenant string) (jobs.TenantPolicy, bool) {

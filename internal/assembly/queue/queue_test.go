@@ -22,10 +22,10 @@ func settings(tenants map[string]config.Tenant) *config.Config {
 func TestPolicy(t *testing.T) {
 	single := queue.Policy(settings(map[string]config.Tenant{"default": {}}))
 	if p, ok := single("default"); !ok || cmp.Diff(jobs.TenantPolicy{AnyHost: true}, p) != "" {
-		t.Errorf("the only tenant = %+v, %v; want no bounds", p, ok)
+		t.Errorf("policy(default) of a single-tenant fleet = %+v, %v; want no bounds", p, ok)
 	}
 	if _, ok := single("acme"); ok {
-		t.Error("acme is known to a fleet that names no tenant")
+		t.Error("policy(acme) of a single-tenant fleet: known, want unknown")
 	}
 
 	policy := queue.Policy(settings(map[string]config.Tenant{
@@ -51,6 +51,6 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 	if _, ok := policy("other"); ok {
-		t.Error("policy(other): known")
+		t.Error("policy(other): known, want unknown")
 	}
 }

@@ -2,7 +2,7 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// memoryMB returns the memory of this host; 0: unknown.
+// memoryMB returns this host's memory in MiB, or 0 if it is unknown.
 func memoryMB() int {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

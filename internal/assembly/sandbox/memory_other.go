@@ -2,5 +2,5 @@
 
 package sandbox
 
-// memoryMB returns 0, unknown: sandboxes run on Linux.
+// memoryMB returns 0 for unknown, since sandboxes run only on Linux.
 func memoryMB() int { return 0 }

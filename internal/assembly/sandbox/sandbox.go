@@ -1,4 +1,4 @@
-// Package sandbox constructs the driver of the settings, or the strongest one that works on this host.
+// Package sandbox constructs the configured driver, or the strongest one that works on this host.
 package sandbox
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// Driver is a driver with what a worker and doctor need of it.
+// Driver is a driver with the interfaces that a worker and codefleet doctor need.
 type Driver interface {
 	executor.Driver
 	executor.Prober
@@ -30,13 +30,15 @@ type Driver interface {
 type Choice struct {
 	Driver
 	Info executor.Info
-	// Rejected is why microsandbox was not chosen. It is nil if it was, or if msb is neither installed nor configured.
+	// Rejected is why microsandbox was not chosen. It is nil if microsandbox was chosen or ruled out by
+	// execution.sandbox_type, or if msb is neither installed nor configured.
 	Rejected error
 }
 
 // Choose returns the strongest driver that the settings permit and this host supports: microsandbox if a box
-// boots, else gVisor. gVisor is inspected only: its first box proves that it works. The drivers keep their
-// state below msbDir and gvisorDir, whose paths must be short because sockets are created there.
+// boots, or else gVisor. It does not boot a gVisor box: the worker's first one shows whether gVisor works. The
+// drivers keep their state below msbDir and gvisorDir, whose paths must be short because sockets are created
+// there.
 func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log *slog.Logger) (Choice, error) {
 	kind, rejected := c.Execution.SandboxType, error(nil)
 	if kind != drivers.GVisor {
@@ -46,7 +48,7 @@ func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log
 		}
 		if executor.ReasonOf(err) != executor.ReasonEngineMissing || c.Execution.Msb != "" {
 			rejected = err
-			log.WarnContext(ctx, "microsandbox does not work on this host, gVisor chosen",
+			log.WarnContext(ctx, "gVisor chosen, because microsandbox does not work on this host",
 				"reason", executor.ReasonOf(err), "error", err)
 		}
 	}
@@ -61,7 +63,7 @@ func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log
 	return Choice{Driver: driver, Info: info, Rejected: rejected}, nil
 }
 
-// chooseMicrosandbox boots a box: only that proves that microsandbox works.
+// chooseMicrosandbox boots a box, because only that proves that microsandbox works.
 func chooseMicrosandbox(ctx context.Context, c *config.Config, dir string, log *slog.Logger) (Choice, error) {
 	driver, err := Microsandbox(c, dir, log)
 	if err != nil {
@@ -81,7 +83,7 @@ func Microsandbox(c *config.Config, dir string, log *slog.Logger) (*microsandbox
 		return nil, err
 	}
 	memory := c.Guardrails.MaxMemoryMB
-	for _, t := range c.Tenants { // boxes have one size, which is enough for every tenant
+	for _, t := range c.Tenants { // all boxes have the same size, so it must be enough for every tenant
 		memory = max(memory, t.Limits.MemoryMB)
 	}
 	return microsandbox.New(microsandbox.Options{
@@ -96,7 +98,7 @@ func Msb(c *config.Config) (string, error) {
 	if err != nil {
 		return "", &executor.HostError{
 			Reason: executor.ReasonEngineMissing,
-			Err:    fmt.Errorf("no executable %s: %w", cmp.Or(c.Execution.Msb, "msb"), err),
+			Err:    fmt.Errorf("find the executable %s: %w", cmp.Or(c.Execution.Msb, "msb"), err),
 			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + microsandbox.Version +
 				", then set execution.msb to its bin/msb",
 		}
@@ -126,7 +128,7 @@ func Runsc(c *config.Config) (string, error) {
 	return path, nil
 }
 
-// binaryPath returns the path of an executable: as configured, else beside this binary, else on PATH.
+// binaryPath returns the path of an executable: the configured one, or else one beside this binary or on PATH.
 func binaryPath(name, configured string) (string, error) {
 	if configured != "" {
 		return exec.LookPath(configured)
@@ -139,8 +141,8 @@ func binaryPath(name, configured string) (string, error) {
 	return exec.LookPath(name)
 }
 
-// MemoryMBTotal returns how much memory the tasks of a worker may use together: execution.memory_mb_total,
-// or three quarters of the host's memory. 0: no limit.
+// MemoryMBTotal returns how much memory a worker's tasks may use together: execution.memory_mb_total, or three
+// quarters of the host's memory. 0 means no limit.
 func MemoryMBTotal(c *config.Config) int {
 	return cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4)
 }

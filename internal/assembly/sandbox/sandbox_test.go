@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// Choose falls back to gVisor where msb does not work, says why, and respects execution.sandbox_type.
+// Choose falls back to gVisor if msb does not work, returns the reason, and respects execution.sandbox_type.
 func TestChoose(t *testing.T) {
 	script := func(text string) string {
 		path := filepath.Join(t.TempDir(), "msb")
@@ -26,25 +26,25 @@ func TestChoose(t *testing.T) {
 		return path
 	}
 	old, crashing := script("echo msb 0.3.1"), script("kill -SEGV $$")
-	useless := script(`[ "$1" = --version ] && echo msb ` + microsandbox.Version +
+	noKVM := script(`[ "$1" = --version ] && echo msb ` + microsandbox.Version +
 		` || { echo "error: CPU virtualization is not available" >&2; exit 1; }`)
 	runsc := script("echo runsc version release-20990101.0")
 	for name, test := range map[string]struct {
 		kind, msb string
-		tier      string          // empty: an error
-		reason    executor.Reason // why not microsandbox, or of the error
+		tier      string          // "" if an error is wanted
+		reason    executor.Reason // why microsandbox was rejected, or the reason of the error
 	}{
-		"no msb":                 {"auto", "", "gvisor", ""},
-		"the one that is named":  {"auto", "/no/such/msb", "gvisor", executor.ReasonEngineMissing},
-		"an old one":             {"auto", old, "gvisor", executor.ReasonEngineOld},
-		"one that crashes":       {"auto", crashing, "gvisor", executor.ReasonEngineCrashed},
-		"a host that cannot":     {"auto", useless, "gvisor", executor.ReasonNoVirtual},
-		"gvisor is wanted":       {"gvisor", useless, "gvisor", ""},
-		"microsandbox is wanted": {"microsandbox", crashing, "", executor.ReasonEngineCrashed},
-		"and msb is not there":   {"microsandbox", "", "", executor.ReasonEngineMissing},
+		"no msb":                    {"auto", "", "gvisor", ""},
+		"configured msb is missing": {"auto", "/no/such/msb", "gvisor", executor.ReasonEngineMissing},
+		"msb is too old":            {"auto", old, "gvisor", executor.ReasonEngineOld},
+		"msb crashes":               {"auto", crashing, "gvisor", executor.ReasonEngineCrashed},
+		"no virtualisation":         {"auto", noKVM, "gvisor", executor.ReasonNoVirtual},
+		"gvisor is required":        {"gvisor", noKVM, "gvisor", ""},
+		"required msb crashes":      {"microsandbox", crashing, "", executor.ReasonEngineCrashed},
+		"required msb is missing":   {"microsandbox", "", "", executor.ReasonEngineMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("PATH", "/usr/bin:/bin") // where no msb is
+			t.Setenv("PATH", "/usr/bin:/bin") // without msb
 			c := config.Default()
 			c.Execution.SandboxType, c.Execution.Msb, c.Execution.Runsc = test.kind, test.msb, runsc
 			got, err := Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
@@ -65,7 +65,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestChooseNothing(t *testing.T) {
+func TestChooseWithoutEngines(t *testing.T) {
 	c := config.Default()
 	c.Execution.Msb, c.Execution.Runsc = "/no/such/msb", "/no/such/runsc"
 	_, err := Choose(t.Context(), c, t.TempDir(), t.TempDir(), slog.New(slog.DiscardHandler))
@@ -75,7 +75,7 @@ func TestChooseNothing(t *testing.T) {
 	}
 }
 
-// The schema of tasks, which is JSON, repeats the table of drivers.
+// The JSON schema of tasks repeats the table of drivers.
 func TestSchemaListsTiers(t *testing.T) {
 	schema, err := os.ReadFile("../../../schemas/task.v1.json")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Artifacts returns the reader of tasks' artifacts. It reads them from the version that the task committed.
+// Artifacts returns a reader of artifacts, which it reads from the version that the task committed.
 func Artifacts(store *state.Store) interface {
 	Artifact(ctx context.Context, rec schemas.Record, path string) (io.ReadCloser, error)
 } {

@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// withHeads returns the bucket with the head mode of s3.heads.
+// withHeads returns the bucket with the head mode that s3.heads selects.
 func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error) {
 	switch c.S3.Heads {
 	case config.HeadsCreate:
@@ -39,8 +39,8 @@ func withHeads(c *config.Config, bucket objects.Objects) (objects.Objects, error
 	}
 }
 
-// Check probes what workspaces need of the object store, and returns an error for a store on which the
-// configured head mode is not safe. The embedded store needs no probe.
+// Check probes the object store, and returns an error if the configured head mode is not safe on it or differs
+// from the mode in use. The embedded store needs no probe.
 func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	if c.S3.Embedded && c.S3.Heads == config.HeadsCAS {
 		return nil
@@ -55,17 +55,17 @@ func Check(ctx context.Context, c *config.Config, store *state.Store) error {
 	return heads.RequireMode(ctx, store.Repo().Bucket, c.S3.Heads)
 }
 
-// SafeModes lists, for a message, the values of s3.heads that are safe on a store that does not support all
+// SafeModes returns text for an error message: the values of s3.heads that are safe on a store without all
 // conditional writes.
 func SafeModes(caps heads.Capabilities) string {
-	out := config.HeadsNATS + ", or " + config.HeadsSingleWriter + " when one host writes"
+	out := config.HeadsNATS + ", or " + config.HeadsSingleWriter + " if only one host writes"
 	if caps.CanCreate() {
 		out = config.HeadsCreate + ", " + out
 	}
 	return out
 }
 
-// openHeads opens a connection to the queue that lives as long as the process.
+// openHeads opens a bucket for HEADs over a connection to the queue that stays open until the process ends.
 func openHeads(c *config.Config) (*jobs.HeadBucket, error) {
 	ctx := context.Background() // of the process; each request has its own
 	t, err := telemetry.Setup(ctx, telemetry.Options{Log: telemetry.LogOptions{Output: io.Discard}})

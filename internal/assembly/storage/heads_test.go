@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// lackingStore is a real gateway that answers conditions of PUT with 501, as some stores do: If-Match
-// always, and If-None-Match unless create is set. The settings point at it, and at a real queue.
+// lackingStore starts an S3 server that, like some stores, responds with 501 to a conditional PUT: to If-Match
+// always, and to If-None-Match unless create is set. It returns settings with this server and a queue.
 func lackingStore(t *testing.T, create bool) *config.Config {
 	t.Helper()
 	s3, err := embedded.StartS3(t.Context(), embedded.S3Options{
@@ -38,7 +38,7 @@ func lackingStore(t *testing.T, create bool) *config.Config {
 	t.Cleanup(func() { s3.Close() })
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: s3.Endpoint()})
-		r.Out.Host = r.In.Host // is signed
+		r.Out.Host = r.In.Host // the signature covers it
 	}}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conditional := r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "" && !create
@@ -61,13 +61,13 @@ func lackingStore(t *testing.T, create bool) *config.Config {
 	return c
 }
 
-// TestHeads: on a store without conditional writes the settings' ways out keep every promise, and
-// what a fleet would start with is refused where it is not safe.
+// On a store without conditional writes, Check refuses the default head mode and suggests safe ones, and the
+// safe modes lose no commit.
 func TestHeads(t *testing.T) {
 	for _, m := range []struct {
 		heads  string
 		create bool
-		advice string // for who leaves s3.heads as it is
+		advice string // in the error for the default mode
 	}{
 		{config.HeadsCreate, true, "s3.heads: s3-create, nats, or unsafe-single-writer"},
 		{config.HeadsNATS, false, "s3.heads: nats, or unsafe-single-writer"},
@@ -85,15 +85,14 @@ func TestHeads(t *testing.T) {
 			}
 			check := func() error { return storage.Check(t.Context(), c, state.New(open(t), state.Options{})) }
 			if err := check(); !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(err.Error(), m.advice) {
-				t.Errorf("Check with s3.heads %s = %v, want %v that says %q", c.S3.Heads, err, objects.ErrUnsafe,
-					m.advice)
+				t.Errorf("Check with s3.heads %s = %v, want %v with %q", c.S3.Heads, err, objects.ErrUnsafe, m.advice)
 			}
 			c.S3.Heads = m.heads
 			if err := check(); err != nil {
 				t.Fatal(err)
 			}
 			twoWorkers(t, open)
-			if os.Getenv("CODEFLEET_LONG_TESTS") == "1" { // make test-integration; state has them on stores in memory
+			if os.Getenv("CODEFLEET_LONG_TESTS") == "1" { // package state runs these tests on stores in memory
 				statetest.TestObjects(t, open)
 				t.Run("store", func(t *testing.T) { statetest.TestStore(t, open) })
 			}
@@ -110,7 +109,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// twoWorkers commit at once, again and again, and neither loses a file.
+// twoWorkers checks that two workers can commit concurrently without losing a file.
 func twoWorkers(t *testing.T, open func(*testing.T) objects.Objects) {
 	t.Helper()
 	ref := state.Ref{Tenant: "acme", Workspace: "two"}
@@ -138,6 +137,6 @@ func TestHeadsNeedQueue(t *testing.T) {
 	c := config.Default()
 	c.S3.Endpoint, c.S3.Heads = "http://127.0.0.1:1", config.HeadsNATS
 	if _, err := storage.Objects(c); err == nil || !strings.Contains(err.Error(), "nats.url is empty") {
-		t.Errorf("Objects with heads in a queue that is not named = %v, want it to say so", err)
+		t.Errorf("Objects with s3.heads nats and without nats.url = %v, want an error", err)
 	}
 }

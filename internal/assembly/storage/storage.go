@@ -23,7 +23,7 @@ func openBucket(c *config.Config, bucket, prefix string) (*s3.Objects, error) {
 	})
 }
 
-// Objects opens the fleet's bucket, with the head mode of the settings.
+// Objects opens the fleet's bucket, with the head mode that s3.heads selects.
 func Objects(c *config.Config) (objects.Objects, error) {
 	bucket, err := openBucket(c, c.S3.Bucket, c.S3.Prefix)
 	if err != nil {
@@ -32,7 +32,7 @@ func Objects(c *config.Config) (objects.Objects, error) {
 	return withHeads(c, bucket)
 }
 
-// Open opens the workspace store. cache is a directory of this process; empty: no cache.
+// Open opens the workspace store. cache is a directory that only this process uses, or "" for no cache.
 func Open(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
 	bucket, err := Objects(c)
 	if err != nil {
@@ -46,7 +46,7 @@ func Open(c *config.Config, cache string, log *slog.Logger) (*state.Store, error
 	return state.New(bucket, o), nil
 }
 
-// Mirror returns the mirror of the settings, which follows the commits to store; nil: none is configured.
+// Mirror returns the configured mirror, which follows the commits to store, or nil if there is none.
 func Mirror(c *config.Config, store *state.Store) (*mirror.Mirror, error) {
 	if c.Workspaces.Mirror == "" {
 		return nil, nil
@@ -72,7 +72,7 @@ func secrets(c *config.Config, tenant string) state.Secrets {
 	return s
 }
 
-// CollectOptions returns what garbage collection keeps.
+// CollectOptions returns the options of garbage collection.
 func CollectOptions(c *config.Config) maintenance.GCOptions {
 	w := c.Workspaces
 	retention := maintenance.Retention{Newest: w.KeepNewest, All: max(w.KeepAll, 1), Daily: w.KeepDays}

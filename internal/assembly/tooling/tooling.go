@@ -1,4 +1,4 @@
-// Package tooling constructs what tools and their calls need, from settings.
+// Package tooling constructs the toolbox, the upstreams and the limits of tool calls from settings.
 package tooling
 
 import (
@@ -19,9 +19,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// Toolbox returns the tools of the settings. A directory that the settings name (or a fleet in one
-// process) is the catalogue; otherwise the published catalogue is, and until one is published, the
-// built-in tools. bucket is where it is published.
+// Toolbox returns the toolbox. If the settings name a directory of tools, or no object store, the catalogue is
+// local. Otherwise it is the one published in bucket, and until one is published, the built-in tools.
 func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolbox.Toolbox, error) {
 	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {
@@ -40,7 +39,7 @@ func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolb
 	return toolbox.New(o), nil
 }
 
-// Worker is what a worker needs for tools. Close it.
+// Worker is what a worker needs for tools. The caller closes it.
 type Worker struct {
 	Toolbox   *toolbox.Toolbox
 	Parts     pipeline.Tools
@@ -49,8 +48,8 @@ type Worker struct {
 	unobserve func()
 }
 
-// ForWorker opens the tools of a worker. dir is where it keeps versions of the catalogue, bucket where
-// catalogues are published.
+// ForWorker opens a worker's tools. The worker keeps catalogue versions in dir; catalogues are published in
+// bucket.
 func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetry.Telemetry) (w *Worker, err error) {
 	w = &Worker{unobserve: func() {}}
 	defer func() {
@@ -93,7 +92,7 @@ func (w *Worker) Close() {
 	}
 }
 
-// policy is what happens to calls that may delete or overwrite.
+// policy returns the tool policy.
 func policy(c *config.Config) broker.Policy {
 	p := broker.Policy{Destructive: broker.Decision(c.Tools.Destructive), Tools: map[string]broker.Decision{}}
 	for id, d := range c.Tools.Policy {
@@ -102,7 +101,7 @@ func policy(c *config.Config) broker.Policy {
 	return p
 }
 
-// budget limits the calls of one execution.
+// budget returns the limits of one execution's calls.
 func budget(c *config.Config) broker.Budget {
 	t := c.Tools
 	return broker.Budget{
@@ -111,9 +110,9 @@ func budget(c *config.Config) broker.Budget {
 	}
 }
 
-// Upstreams returns the MCP servers behind the tools: those of the settings and the builtin ones, which run
-// in this process. A server of the settings replaces the builtin one of its name. A server is started by its
-// first call.
+// Upstreams returns the MCP servers behind the tools: the configured ones, and the built-in ones, which run in
+// this process. A configured server replaces the built-in one with the same name. The first call of a server
+// starts it.
 func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 	var list []mcp.Server
 	for _, s := range c.MCPServers {
@@ -146,7 +145,7 @@ func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 	return mcp.NewManager(list, o)
 }
 
-// reveal returns secrets as strings, to be sent.
+// reveal returns the plain text of secrets.
 func reveal(secrets map[string]config.Secret) map[string]string {
 	out := make(map[string]string, len(secrets))
 	for name, value := range secrets {
@@ -166,10 +165,10 @@ func upstreamNames(c *config.Config) []string {
 	return names
 }
 
-// builtinConcurrency is how many calls of a builtin server run at once.
+// builtinConcurrency is how many calls of a built-in server run at once.
 const builtinConcurrency = 64
 
-// allowOf returns the allow-lists of tenants. A tenant that the settings do not name may use no tool.
+// allowOf returns a function that returns a tenant's allow-list. An unknown tenant may use no tool.
 func allowOf(c *config.Config) func(tenant string) []string {
 	return func(tenant string) []string {
 		t, ok := c.Tenants[tenant]

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/mcp"
 )
 
-// The metrics tell servers that cannot be started, that answer, and that are not used yet.
+// The metrics distinguish servers that fail to start, that are connected, and that are not needed yet.
 func TestUpstreamsInMetrics(t *testing.T) {
 	c := config.Default()
 	c.MCPServers = []config.MCPServer{{Name: "gone", Command: "/nonexistent/server"}}
@@ -33,7 +33,7 @@ func TestUpstreamsInMetrics(t *testing.T) {
 	}
 	defer unregister()
 	if _, err := servers.Call(t.Context(), tools.Request{Server: "gone", Tool: "x"}); err == nil {
-		t.Error("a server that is not there answered")
+		t.Error("call of a server that cannot start: no error")
 	}
 	if _, err := servers.Call(t.Context(), tools.Request{
 		Server: "calculator", Tool: "add",
