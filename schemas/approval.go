@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Approval is a tool call that needs a person's approval, with the answer once there is one. It is part of the
+// Approval is a tool call that needs a person's approval, and the answer, if there is one. It is part of the
 // task's record, so that a later run of the task finds the answer.
 type Approval struct {
 	Call       string          `json:"call"` // identifies the call within its task, the same in every run
 	Server     string          `json:"server"`
 	Tool       string          `json:"tool"`
-	Signature  string          `json:"signature,omitempty"` // of the tool, in Python
-	Arguments  json.RawMessage `json:"arguments,omitempty"` // while pending; redacted and truncated
+	Signature  string          `json:"signature,omitempty"` // the tool's Python signature, only while pending
+	Arguments  json.RawMessage `json:"arguments,omitempty"` // redacted and truncated, only while pending
 	ArgsHash   string          `json:"args_hash"`           // SHA-256 of the arguments, as the program passed them
 	ArgsBytes  int             `json:"args_bytes"`
 	State      string          `json:"state"` // one of the constants below
@@ -21,7 +21,7 @@ type Approval struct {
 	AnsweredAt time.Time       `json:"answered_at,omitzero"`
 	By         string          `json:"by,omitempty"` // the name of the token that answered, or nats/NAME
 	Reason     string          `json:"reason,omitempty"`
-	AllOfTool  bool            `json:"all_of_tool,omitempty"` // also for later calls of the tool in this task
+	AllOfTool  bool            `json:"all_of_tool,omitempty"` // whether it approves later calls of the tool too
 }
 
 // The states of an approval. An approval that is not pending cannot be answered. If a later run makes an
@@ -57,11 +57,11 @@ type PendingApproval struct {
 
 // Answer approves or denies pending calls of a task.
 type Answer struct {
-	Call      string `json:"call,omitempty"`        // empty: every pending call of the task
-	Approve   bool   `json:"approve"`               // false: the program gets an error instead of the tool's result
-	AllOfTool bool   `json:"all_of_tool,omitempty"` // with Approve: also later calls of the tool in this task
-	Reason    string `json:"reason,omitempty"`      // for the program and the record; at most 500 bytes
+	Call      string `json:"call,omitempty"`        // empty for all pending calls of the task
+	Approve   bool   `json:"approve"`               // if false, the program gets an error instead of a result
+	AllOfTool bool   `json:"all_of_tool,omitempty"` // approve later calls of the tool in this task too
+	Reason    string `json:"reason,omitempty"`      // for the program and the record; at most MaxReason bytes
 }
 
-// MaxReason is the limit of an Answer's reason in bytes.
+// MaxReason is the largest size of an Answer's reason, in bytes.
 const MaxReason = 500

@@ -5,7 +5,7 @@ import "time"
 // AuditRecord is an audit record of a tool call. It contains neither arguments nor results, only their sizes and
 // the hash of the arguments.
 type AuditRecord struct {
-	Time        time.Time `json:"time"`  // of the event, not of its writing
+	Time        time.Time `json:"time"`  // when the event occurred, not when it was written
 	Event       string    `json:"event"` // one of the constants below
 	TaskID      string    `json:"task_id"`
 	Run         int       `json:"run"` // of the task, from 1
@@ -18,18 +18,17 @@ type AuditRecord struct {
 	ResultBytes int       `json:"result_bytes"`
 	MS          float64   `json:"ms"` // duration of the call in milliseconds
 	OK          bool      `json:"ok"`
-	Code        string    `json:"code,omitempty"` // of the error
-	Replayed    bool      `json:"replayed"`       // the result came from the journal of an earlier run
+	Code        string    `json:"code,omitempty"` // error code
+	Replayed    bool      `json:"replayed"`       // whether the result came from the journal of an earlier run
 
-	Call       string `json:"call,omitempty"`     // of a call that needed approval: its id within the task
+	Call       string `json:"call,omitempty"`     // id within the task, if the call needed approval
 	Approval   string `json:"approval,omitempty"` // approved, denied or expired
 	ApprovedBy string `json:"approved_by,omitempty"`
 }
 
-// The events of a call, in order: begin, before a call that may change something; decided, of a call that needed
-// approval; end, of every call.
+// The events of a call, in order.
 const (
-	AuditBegin   = "begin"
-	AuditDecided = "decided"
-	AuditEnd     = "end"
+	AuditBegin   = "begin"   // recorded before a call that may change something
+	AuditDecided = "decided" // recorded if the call needed approval
+	AuditEnd     = "end"     // recorded for every call
 )

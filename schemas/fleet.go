@@ -2,13 +2,13 @@ package schemas
 
 import "time"
 
-// Fleet is the workers and the backlog of each pool, for operators and autoscalers.
+// Fleet lists the workers and the backlogs of all task pools, for operators and autoscalers.
 type Fleet struct {
 	Workers []Worker  `json:"workers"`
 	Backlog []Backlog `json:"backlog"`
 }
 
-// Worker is the presence of a worker, which it publishes every few seconds.
+// Worker is the presence that a worker publishes every few seconds.
 type Worker struct {
 	Name    string         `json:"name"`
 	Host    string         `json:"host"`
@@ -26,25 +26,25 @@ type Worker struct {
 	Environments []Environment `json:"environments,omitempty"`
 }
 
-// Environment is what programs of a worker's pools can import. A pool uses the environment of its name, or else
-// the worker's first one.
+// Environment is an environment of a worker. A task pool uses the environment with its name, or else the worker's
+// first one.
 type Environment struct {
 	Name     string         `json:"name"`
-	What     string         `json:"what,omitempty"`     // empty until it is prepared
+	What     string         `json:"what,omitempty"`     // a description; empty until the environment is prepared
 	Packages []string       `json:"packages,omitempty"` // with versions; Python's own modules are not listed
 	Boxes    map[string]int `json:"boxes,omitempty"`    // by state; waiting_memory is a part of waiting
-	MadeMS   float64        `json:"made_ms,omitempty"`  // creation of the last box, in milliseconds
-	Restored bool           `json:"restored,omitempty"` // that box was restored from a snapshot
-	Error    string         `json:"error,omitempty"`    // why it has no boxes
-	Reason   string         `json:"reason,omitempty"`   // the same as a code
+	MadeMS   float64        `json:"made_ms,omitempty"`  // time to create the newest box, in milliseconds
+	Restored bool           `json:"restored,omitempty"` // whether that box was restored from a snapshot
+	Error    string         `json:"error,omitempty"`    // why boxes cannot be created
+	Reason   string         `json:"reason,omitempty"`   // the code for Error
 }
 
-// Backlog is the load of one pool.
+// Backlog is the load of one task pool.
 type Backlog struct {
 	Pool       string  `json:"pool"`
 	Queued     int     `json:"queued"`       // waiting for a slot, without delayed tasks
 	Running    int     `json:"running"`      // delivered to a worker, including those in a short retry
-	OldestAgeS float64 `json:"oldest_age_s"` // age in seconds of the oldest queued task; 0 without one
+	OldestAgeS float64 `json:"oldest_age_s"` // age of the oldest queued task in seconds; 0 if there is none
 }
 
 // DeadTask is a dead-lettered task, or an event that could not be accepted, with the reason.
@@ -53,7 +53,7 @@ type DeadTask struct {
 	Time    time.Time         `json:"time"`
 	Tenant  string            `json:"tenant"`
 	TaskID  string            `json:"task_id,omitempty"` // empty if the event had none
-	Subject string            `json:"subject"`           // on which it arrived
+	Subject string            `json:"subject"`           // subject on which the event arrived
 	Error   Error             `json:"error"`
 	Event   map[string]string `json:"event,omitempty"` // attributes of the event, without its data
 }

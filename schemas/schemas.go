@@ -1,6 +1,6 @@
-// Package schemas is the public contract of a fleet: the JSON Schemas of its events, records and results, the Go
-// types for them, and Validate, which the fleet applies to all that it receives and sends. The version is part of
-// a schema's name. A schema may gain optional fields; the meaning of a field never changes.
+// Package schemas is the public contract of a fleet: the JSON Schemas of its events, records and results, and Go
+// types for them. The fleet checks the tasks that it receives and the results that it sends with Validate. The
+// version is part of a schema's name. A schema may gain optional fields; the meaning of a field never changes.
 package schemas
 
 import (
@@ -30,8 +30,8 @@ const (
 //go:embed *.json
 var files embed.FS
 
-// CheckName returns an error unless s may name a tenant, workspace, session or pool. kind is the word
-// for it in the error, as in "tenant".
+// CheckName returns an error unless s may name a tenant, workspace, session or task pool. kind is the kind of name,
+// such as "tenant", for the error.
 func CheckName(kind, s string) error {
 	if names.IsSlug(s) {
 		return nil
@@ -42,7 +42,7 @@ func CheckName(kind, s string) error {
 // Status is where a task stands.
 type Status string
 
-// The states of a task. The last seven are terminal, and only they have a result.
+// The statuses of a task. The last seven are terminal, and only they have a result.
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"
@@ -59,10 +59,10 @@ const (
 // Values of Record.WaitsFor.
 const (
 	WaitsForSandbox = "sandbox" // all boxes are in use, or a new one is being created
-	WaitsForMemory  = "memory"  // other tasks use all memory that tasks may use
+	WaitsForMemory  = "memory"  // other tasks use all memory available to tasks
 )
 
-// Terminal reports whether a task in this state has ended.
+// Terminal reports whether a task with this status has ended.
 func (s Status) Terminal() bool {
 	switch s {
 	case Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead:
@@ -72,30 +72,29 @@ func (s Status) Terminal() bool {
 	return false
 }
 
-// Task is the data of a codefleet.task.v1 event: exactly one of Description, Code, Skill and Workflow, and its
-// settings.
+// Task is the data of a codefleet.task.v1 event. Exactly one of Description, Code, Skill and Workflow is set.
 type Task struct {
 	Description    string            `json:"description,omitempty"`
 	Code           string            `json:"code,omitempty"`
 	Skill          string            `json:"skill,omitempty"`
 	Workflow       json.RawMessage   `json:"workflow,omitempty"`
-	Inputs         json.RawMessage   `json:"inputs,omitempty"` // any JSON value, the program's variable `inputs`
+	Inputs         json.RawMessage   `json:"inputs,omitempty"` // any JSON value; the program's variable `inputs`
 	Files          []File            `json:"files,omitempty"`
 	Tools          *ToolChoice       `json:"tools,omitempty"`
 	Pool           string            `json:"pool,omitempty"`
 	MinTier        string            `json:"min_tier,omitempty"` // gvisor | microsandbox
-	Model          string            `json:"model,omitempty"`    // a model profile of the fleet, by name
+	Model          string            `json:"model,omitempty"`    // name of a model profile of the fleet
 	Limits         *Limits           `json:"limits,omitempty"`
 	Network        *Network          `json:"network,omitempty"`
 	Retry          *Retry            `json:"retry,omitempty"`
 	NotBefore      *time.Time        `json:"not_before,omitempty"`
-	Artifacts      []string          `json:"artifacts,omitempty"` // glob patterns under the workspace
+	Artifacts      []string          `json:"artifacts,omitempty"` // glob patterns of paths in the workspace
 	RepairAttempts *int              `json:"repair_attempts,omitempty"`
 	Commit         string            `json:"commit,omitempty"` // on_success (default) | always
 	Labels         map[string]string `json:"labels,omitempty"`
 }
 
-// File is one file placed in the workspace before the program runs: text, or base64.
+// File is a file that is written into the workspace before the program runs. Either Text or Base64 is set.
 type File struct {
 	Name   string  `json:"name"`
 	Text   *string `json:"text,omitempty"`
@@ -108,7 +107,7 @@ type ToolChoice struct {
 	Max   int      `json:"max,omitempty"`
 }
 
-// Limits bound one execution of a program. Zero is the fleet's default.
+// Limits bound one execution of a program. Zero means the fleet's default.
 type Limits struct {
 	TimeoutS    float64 `json:"timeout_s,omitempty"`
 	MemoryMB    int     `json:"memory_mb,omitempty"`
@@ -121,9 +120,9 @@ type Network struct {
 	Allow []string `json:"allow,omitempty"`
 }
 
-// Retry says how often, after which outcomes, and with which delay a task is retried. Attempts includes the first.
-// Lost workers and errors of the fleet are always retried, outcomes of the program only if On names them
-// ("failed", "timeout").
+// Retry controls how often, after which outcomes, and with which delay a task is retried. Attempts includes the first
+// attempt. A task is always retried after a lost worker or an error of the fleet, but after an outcome of the program
+// only if On contains it ("failed", "timeout").
 type Retry struct {
 	Attempts int      `json:"attempts,omitempty"`
 	BackoffS float64  `json:"backoff_s,omitempty"`
@@ -136,11 +135,11 @@ type Attempt struct {
 	Worker    string    `json:"worker"`
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
-	Outcome   string    `json:"outcome,omitempty"` // a terminal status, or: lost, error, drained
+	Outcome   string    `json:"outcome,omitempty"` // a terminal status, lost, error, drained or unavailable
 	Error     string    `json:"error,omitempty"`
 }
 
-// Record says where a task stands. Every transition replaces it by compare-and-swap.
+// Record is the current state of a task. Every transition replaces it by compare-and-swap.
 type Record struct {
 	TaskID          string     `json:"task_id"`
 	Tenant          string     `json:"tenant"`
@@ -160,9 +159,9 @@ type Record struct {
 	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
 	EndedAt         time.Time  `json:"ended_at,omitzero"`
 	Description     string     `json:"description,omitempty"` // the beginning of the task's description
-	Code            string     `json:"code,omitempty"`        // the program, once generated; a retry runs the same
+	Code            string     `json:"code,omitempty"`        // the program, once known; later runs execute the same
 	GeneratedBy     string     `json:"generated_by,omitempty"`
-	Catalogue       string     `json:"catalogue,omitempty"` // the catalogue version; a retry uses the same
+	Catalogue       string     `json:"catalogue,omitempty"` // the catalogue version; later runs use the same
 	Source          string     `json:"source"`
 	EventID         string     `json:"event_id"`
 	TraceID         string     `json:"trace_id,omitempty"`
@@ -171,8 +170,8 @@ type Record struct {
 	Result          *Result    `json:"result,omitempty"`
 }
 
-// Result is the outcome of a task, the same at HTTP, NATS, the clients and `-o json`. Status is the outcome of the
-// program; an error of the fleet is never reported as one of the program.
+// Result is the outcome of a task, the same at every interface. The statuses failed and timeout mean that the program
+// did not succeed; an error of the fleet is never reported as one of the program.
 type Result struct {
 	TaskID    string            `json:"task_id"`
 	Tenant    string            `json:"tenant"`
@@ -189,7 +188,7 @@ type Result struct {
 	Truncated bool              `json:"output_truncated"`
 	Error     *Error            `json:"error"` // null on success
 	Artifacts []Artifact        `json:"artifacts"`
-	ResultRef string            `json:"result_ref,omitempty"` // of a result that is too large for the record
+	ResultRef string            `json:"result_ref,omitempty"` // where the whole result is, if it is too large for the record
 
 	Code        string          `json:"code,omitempty"`
 	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill | plugin
@@ -208,7 +207,7 @@ type Result struct {
 	EndedAt     time.Time       `json:"ended_at"`
 }
 
-// MarshalJSON writes nil lists as empty ones, so that no list is null.
+// MarshalJSON writes required lists that are nil as empty lists, because the schema does not allow null.
 func (r Result) MarshalJSON() ([]byte, error) {
 	type fields Result
 	orEmpty(&r.Artifacts)
@@ -225,8 +224,8 @@ func orEmpty[T any](s *[]T) {
 	}
 }
 
-// Error says what happened, why, and what to do next. Code is stable, for programs (docs/errors.md). Line is the
-// line of the program, counted from 1; 0 if unknown.
+// Error describes what happened, why, and what to do next. Code is stable (docs/errors.md). Line is a line of the
+// program, from 1, or 0 if it is unknown.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -253,13 +252,13 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// ToolsUsed is the tools that were selected for the task, and its tool calls.
+// ToolsUsed lists the tools that were selected for the task, and its tool calls.
 type ToolsUsed struct {
 	Available int        `json:"available"`
 	Selected  []string   `json:"selected"` // "server/tool"
 	Share     float64    `json:"share"`    // selected ÷ available; 0 without tools
 	Calls     []ToolCall `json:"calls"`
-	Degraded  string     `json:"degraded,omitempty"` // why the selection did without the configured embeddings
+	Degraded  string     `json:"degraded,omitempty"` // why the selection could not use the configured embeddings
 }
 
 // ToolCall is one call of a tool.
@@ -271,7 +270,8 @@ type ToolCall struct {
 	Replayed bool    `json:"replayed"`
 }
 
-// Usage counts model tokens: those of the task, and those that a prompt with every tool would have had.
+// Usage counts the task's model tokens. DirectToolTokens is how many tokens the definitions of all available tools
+// would add to a prompt.
 type Usage struct {
 	Model            string `json:"model,omitempty"`
 	PromptTokens     int    `json:"prompt_tokens"`
@@ -279,7 +279,7 @@ type Usage struct {
 	DirectToolTokens int    `json:"direct_tool_tokens"`
 }
 
-// WorkspaceChange is the task's commit. Generation is 0 if the workspace has no commits.
+// WorkspaceChange describes the task's commit. Generation is 0 if the workspace has no commits.
 type WorkspaceChange struct {
 	Name       string   `json:"name"`
 	Generation int64    `json:"generation"`
@@ -297,13 +297,13 @@ type Sandbox struct {
 	Environment   string `json:"environment,omitempty"`
 }
 
-// Resources is what the program used.
+// Resources are the resources that the program used.
 type Resources struct {
 	CPUMS        float64 `json:"cpu_ms"`
 	PeakMemoryMB float64 `json:"peak_memory_mb"`
 }
 
-// EgressAttempt is a connection that the program attempted.
+// EgressAttempt counts the program's attempts to connect to a host and port, by verdict.
 type EgressAttempt struct {
 	Host    string `json:"host"`
 	Port    int    `json:"port"`
@@ -311,7 +311,7 @@ type EgressAttempt struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// Timing is the duration of each stage in milliseconds. Total is from submission to the end.
+// Timing contains the duration of each stage in milliseconds. Total is the time from the submission to the end.
 type Timing struct {
 	Queued      float64 `json:"queued"`
 	Select      float64 `json:"select"`
@@ -324,12 +324,12 @@ type Timing struct {
 	Total       float64 `json:"total"`
 }
 
-// Progress is a stage or a piece of output of a running task.
+// Progress reports a stage of a running task, or a piece of its output if Stream is set.
 type Progress struct {
 	TaskID string    `json:"task_id"`
 	Run    int       `json:"run"`
 	Time   time.Time `json:"time"`
-	Stage  string    `json:"stage,omitempty"`  // queued, checkout, sandbox, run, commit, …; or
-	Stream string    `json:"stream,omitempty"` // stdout | stderr, with
-	Text   string    `json:"text,omitempty"`   // what was written (invalid UTF-8 replaced)
+	Stage  string    `json:"stage,omitempty"`  // select, generate, waiting, run, tool, …, or the terminal status
+	Stream string    `json:"stream,omitempty"` // stdout | stderr
+	Text   string    `json:"text,omitempty"`   // details of the stage, or output with invalid UTF-8 replaced
 }

@@ -14,17 +14,17 @@ func TestValidateTask(t *testing.T) {
 		want       []string // paths
 	}{
 		{"code", `{"code":"print(1)"}`, nil},
-		{"all", `{"description":"x","inputs":[1],"files":[{"name":"a","text":""}],"retry":{"on":["failed"]},"labels":{"a":"b"}}`, nil},
-		{"nothing", `{}`, []string{""}},
-		{"two", `{"code":"x","description":"y"}`, []string{""}},
+		{"many fields", `{"description":"x","inputs":[1],"files":[{"name":"a","text":""}],"retry":{"on":["failed"]},"labels":{"a":"b"}}`, nil},
+		{"no kind", `{}`, []string{""}},
+		{"two kinds", `{"code":"x","description":"y"}`, []string{""}},
 		{"unknown", `{"code":"x","cod":1}`, []string{""}},
 		{"type", `{"code":1}`, []string{"/code"}},
 		{
 			"deep", `{"code":"x","limits":{"timeout_s":-1},"files":[{"name":"a"}]}`,
 			[]string{"/files/0", "/limits/timeout_s"},
 		},
-		{"endless", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
-		{"at once", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
+		{"timeout too long", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
+		{"timeout too short", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},
 		{"file up", `{"code":"x","files":[{"name":"a/../../b","text":""}]}`, []string{"/files/0/name"}},
 		{"file absolute", `{"code":"x","files":[{"name":"/etc/x","text":""}]}`, []string{"/files/0/name"}},
@@ -57,10 +57,10 @@ func TestValidateTask(t *testing.T) {
 	}
 }
 
-func TestValidateWantsUTF8(t *testing.T) {
+func TestValidateRequiresUTF8(t *testing.T) {
 	var task Task
 	err := Decode(TaskV1, []byte("{\"code\": \"print('\xff')\"}"), &task)
 	if err == nil || err.Error() != "not valid JSON: it is not UTF-8" || task.Code != "" {
-		t.Errorf("Decode = %v and the code %q, want a refusal", err, task.Code)
+		t.Errorf("Decode = %v, code %q, want an error and no code", err, task.Code)
 	}
 }

@@ -2,13 +2,13 @@ package schemas
 
 import "encoding/json"
 
-// Tool is a tool of the catalogue of a tenant. The level of detail determines the fields: name has the first
-// block, description also the second, full all.
+// Tool is a tool of a tenant's catalogue. The level of detail determines which fields are set: at name those of the
+// first block, at description those of the second too, at full all.
 type Tool struct {
-	ID     string `json:"id"` // server/name, as allow-lists and results write it
+	ID     string `json:"id"` // server/name, as in allow-lists and results
 	Server string `json:"server"`
 	Name   string `json:"name"`
-	State  string `json:"state"` // local | registered | approved, which programs may call; pending | changed
+	State  string `json:"state"` // local | registered | approved; programs may not call pending | changed
 
 	Import      string `json:"import,omitempty"`      // from servers.calculator import add
 	Signature   string `json:"signature,omitempty"`   // add(a: float, b: float) -> float
@@ -21,11 +21,11 @@ type Tool struct {
 	InputSchema  json.RawMessage  `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
 	Annotations  *ToolAnnotations `json:"annotations,omitempty"`
-	Exposed      bool             `json:"exposed,omitempty"` // a registered tool that the MCP bridge offers as its own
+	Exposed      bool             `json:"exposed,omitempty"` // whether the MCP bridge offers the registered tool directly
 	Hash         string           `json:"hash,omitempty"`    // of the definition; empty for a hand-written module
 }
 
-// ToolAnnotations are a tool's claims about its effects, with the names of MCP.
+// ToolAnnotations are a tool's claims about its effects, named as in MCP.
 type ToolAnnotations struct {
 	Title       string `json:"title,omitempty"`
 	ReadOnly    bool   `json:"readOnlyHint,omitempty"`
@@ -38,15 +38,15 @@ type ToolAnnotations struct {
 type ToolList struct {
 	Tools    []Tool        `json:"tools"`             // by server, then name
 	Broken   []BrokenTool  `json:"broken"`            // files and registered tools that are invalid
-	Warnings []ToolWarning `json:"warnings"`          // for a person to read before approving
-	Servers  []ToolServer  `json:"servers,omitempty"` // at the level full: MCP servers that describe themselves
+	Warnings []ToolWarning `json:"warnings"`          // what a person should read before approving
+	Servers  []ToolServer  `json:"servers,omitempty"` // descriptions of MCP servers, at the level full
 }
 
-// ToolServer is the description of an MCP server by itself. It is not approved: selection searches it and people
-// read it, but models do not get it.
+// ToolServer is an MCP server's description of itself. It is not approved: selection searches it and people read it,
+// but models do not get it.
 type ToolServer struct {
 	Server       string `json:"server"`
-	Version      string `json:"version,omitempty"` // name and version of its program
+	Version      string `json:"version,omitempty"` // name and version of its implementation
 	Title        string `json:"title,omitempty"`
 	Description  string `json:"description,omitempty"`
 	Instructions string `json:"instructions,omitempty"`
@@ -55,7 +55,7 @@ type ToolServer struct {
 // BrokenTool is an invalid tool of the catalogue, with the reason.
 type BrokenTool struct {
 	Path    string `json:"path"` // below servers/
-	Line    int    `json:"line"` // from 1; 0 for the whole file
+	Line    int    `json:"line"` // from 1, or 0 for the whole file
 	Message string `json:"message"`
 }
 
@@ -69,16 +69,16 @@ type ToolWarning struct {
 // ToolSearch is the response to GET /v1/tools/search.
 type ToolSearch struct {
 	Servers   []ToolGroup `json:"servers"`   // ordered by their best tool
-	Available int         `json:"available"` // number of tools that were searched
+	Available int         `json:"available"` // number of tools searched
 	Share     float64     `json:"share"`     // matches ÷ available
 	Queries   []ToolQuery `json:"queries"`
-	Degraded  string      `json:"degraded,omitempty"` // why the search did without the configured embeddings
+	Degraded  string      `json:"degraded,omitempty"` // why the search could not use the configured embeddings
 }
 
-// MaxToolQueryBytes is the limit of all queries of a search together, in bytes.
+// MaxToolQueryBytes is the largest total size of a search's queries, in bytes.
 const MaxToolQueryBytes = 20_000
 
-// ToolGroup is the matching tools of one server, best first.
+// ToolGroup contains the matching tools of one server, best first.
 type ToolGroup struct {
 	Server string      `json:"server"`
 	Tools  []ToolMatch `json:"tools"`
@@ -89,11 +89,11 @@ type ToolGroup struct {
 type ToolMatch struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
-	Score       float64      `json:"score"` // relative to the best tool of its query, which has 1
+	Score       float64      `json:"score"` // relative to the query's best tool, which has 1
 	Signature   string       `json:"signature,omitempty"`
 	Description string       `json:"description,omitempty"`
 	Params      []ToolParam  `json:"params,omitempty"` // at the level full
-	Why         *ToolReasons `json:"why,omitempty"`    // with explain
+	Why         *ToolReasons `json:"why,omitempty"`    // if the request has explain
 }
 
 // ToolParam is one parameter of a tool, under its Python name.
@@ -105,7 +105,7 @@ type ToolParam struct {
 	Required    bool     `json:"required,omitempty"`
 }
 
-// ToolReasons is what the rank of a tool is made of.
+// ToolReasons are the parts of a tool's score.
 type ToolReasons struct {
 	Terms   []string `json:"terms"` // matched words, by weight
 	Lexical float64  `json:"lexical"`
@@ -120,6 +120,6 @@ type ToolReasons struct {
 type ToolQuery struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
-	Confidence     float64  `json:"confidence"`      // 0 to 1; low: perhaps no tool fits
+	Confidence     float64  `json:"confidence"`      // 0 to 1; if it is low, perhaps no tool fits
 	UnmatchedTerms []string `json:"unmatched_terms"` // stems that occur in no tool
 }

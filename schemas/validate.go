@@ -24,8 +24,7 @@ type Invalid struct {
 	Message string
 }
 
-// InvalidError lists all places where a document violates its schema, by path. The messages do not quote the
-// document, which may contain secrets.
+// InvalidError lists all places where a document violates its schema, sorted by path.
 type InvalidError struct {
 	Schema string
 	At     []Invalid
@@ -71,11 +70,11 @@ func compile() (map[string]*jsonschema.Schema, error) {
 	return all, nil
 }
 
-// Text returns the JSON Schema with the given name, as it is shipped.
+// Text returns the JSON Schema with the given name.
 func Text(schema string) ([]byte, error) { return files.ReadFile(schema) }
 
-// Validate checks a JSON document against the named schema. It returns an *InvalidError that names
-// every place, or another error when data is not JSON at all.
+// Validate checks a JSON document against the named schema. It returns an *InvalidError that lists every violation,
+// or another error if data is not JSON.
 func Validate(schema string, data []byte) error {
 	all, err := compiled()
 	if err != nil {
@@ -131,7 +130,7 @@ func asInvalid(schema string, err error) error {
 	return out
 }
 
-// exactlyOne returns the message for the rule about a task's kind, clearer than a list of missing properties.
+// exactlyOne returns the message for the rule about a task's kind. It is clearer than a list of missing properties.
 func exactlyOne(k *kind.OneOf) string {
 	const rule = "a task has exactly one of description, code, skill and workflow"
 	if len(k.Subschemas) == 0 {
@@ -140,6 +139,7 @@ func exactlyOne(k *kind.OneOf) string {
 	return fmt.Sprintf("%s; this one has %d", rule, len(k.Subschemas))
 }
 
+// pointer returns a JSON Pointer (RFC 6901).
 func pointer(tokens []string) string {
 	var b strings.Builder
 	for _, t := range tokens {

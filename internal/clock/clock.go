@@ -1,4 +1,4 @@
-// Package clock waits, once or repeatedly.
+// Package clock has functions that wait until a time has passed or a context ends.
 package clock
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Repeat calls fn every d, in a goroutine, until ctx ends or stop is called. stop returns when fn does.
+// Repeat calls fn every d, in a goroutine, until ctx ends or stop is called. stop waits for a running fn.
 func Repeat(ctx context.Context, d time.Duration, fn func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -26,7 +26,7 @@ func Repeat(ctx context.Context, d time.Duration, fn func()) (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// Sleep waits for d. It returns the cause of ctx's end if that comes first, and nil otherwise.
+// Sleep waits for d. If ctx ends first, it returns the cause of ctx's end.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

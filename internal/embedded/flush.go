@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// flusher flushes objects to the disk.
+// flusher flushes objects to disk.
 type flusher struct {
-	root  *os.Root
-	whole bool // objects have files beside the data: flush the file system
+	root *os.Root
+	// oneFile is whether an object is one file. If not, its attributes are in files outside of root, and Sync
+	// flushes the whole file system.
+	oneFile bool
 }
 
 func openFlusher(dir string, oneFile bool) (*flusher, error) {
@@ -19,17 +21,17 @@ func openFlusher(dir string, oneFile bool) (*flusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &flusher{root, !oneFile}, nil
+	return &flusher{root, oneFile}, nil
 }
 
-// Sync flushes the object of a request's path, and the directories above it, which may be new.
+// Sync flushes the object at a request's path, and the directories above it, which may be new.
 func (f *flusher) Sync(urlPath string) error {
 	name, err := url.PathUnescape(urlPath)
 	if err != nil {
 		return err
 	}
 	name = strings.Trim(name, "/")
-	if f.whole {
+	if !f.oneFile {
 		return f.flush(".", syncAll)
 	}
 	for {

@@ -23,12 +23,12 @@ import (
 // NATSOptions configure StartNATS. Dir is required.
 type NATSOptions struct {
 	Dir  string // of the stored streams; created if necessary, private to this user
-	Addr string // host:port to listen on; default 127.0.0.1:0; "-": none, in-process connections only
+	Addr string // host:port to listen on, default 127.0.0.1:0; "-" for in-process connections only
 
-	Fleet   NATSUser            // of workers and ingest; empty: generated
-	Tenants map[string]NATSUser // tenant → its user, see NATSAccounts
+	Fleet   NATSUser            // for workers and ingest; generated if empty
+	Tenants map[string]NATSUser // by tenant; see NATSAccounts
 
-	MaxStoreBytes int64 // of all streams; 0: no limit but the disk
+	MaxStoreBytes int64 // limit of all streams together; 0 means the size of the disk
 	Log           *slog.Logger
 }
 
@@ -47,8 +47,7 @@ const FleetUser = "fleet"
 const maxPayload = 1<<20 + 64<<10 // bytes of a message: 1 MiB of task data, and headers
 
 // StartNATS starts a JetStream server and returns when it is ready. Acknowledged writes are on disk (sync always), and
-// every connection needs a password. The error says what to do if the address is in use (errors.Is
-// syscall.EADDRINUSE) or the directory cannot be written.
+// every connection needs a password. If the address is in use, the error is syscall.EADDRINUSE.
 func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -107,8 +106,8 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 	return conf, nil
 }
 
-// listenAddr parses addr and tries to listen on it, so that an address in use is an error and not a fatal log line of
-// the server.
+// listenAddr parses addr and tries to listen on it, so that an address in use becomes an error instead of a fatal
+// message in the server's log.
 func listenAddr(ctx context.Context, addr string) (string, int, error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
@@ -128,8 +127,8 @@ func listenAddr(ctx context.Context, addr string) (string, int, error) {
 	l, err := lc.Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "", 0, fmt.Errorf("address %s is in use: stop what listens there or choose another port (0 takes "+
-			"any): %w", addr, err)
+		return "", 0, fmt.Errorf("address %s is in use: stop the process that listens there, or choose another port "+
+			"(0 for any free one): %w", addr, err)
 	case err != nil:
 		return "", 0, err
 	}
@@ -139,7 +138,7 @@ func listenAddr(ctx context.Context, addr string) (string, int, error) {
 // privateDir creates dir, and checks that this process can write into it.
 func privateDir(dir string) error {
 	if dir == "" {
-		return errors.New("no data directory")
+		return errors.New("the data directory is not set")
 	}
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -149,7 +148,7 @@ func privateDir(dir string) error {
 		}
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("data directory %s cannot be written: choose another or change its owner: %w", dir, err)
+		return fmt.Errorf("data directory %s is not writable: choose another, or change its owner: %w", dir, err)
 	}
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", dir, err)
@@ -157,7 +156,7 @@ func privateDir(dir string) error {
 	return nil
 }
 
-// ready waits until JetStream is ready. The server reports errors only in its log.
+// ready waits until JetStream is ready. The server reports start errors only in its log.
 func (n *NATS) ready(ctx context.Context, log *natsLog) error {
 	const startLimit = 60 * time.Second // large stores take seconds to recover
 	deadline, cancel := context.WithTimeout(ctx, startLimit)
@@ -190,8 +189,8 @@ func (n *NATS) Fleet() NATSUser { return n.fleet }
 // InProcess returns a provider of connections without sockets.
 func (n *NATS) InProcess() nats.InProcessConnProvider { return n.srv }
 
-// Close stops the server and returns when its files are closed, about 11 ms per consumer later (one per pool, priority
-// and tenant with recent tasks). Killing the process instead loses nothing that was acknowledged.
+// Close stops the server and returns when its files are closed. That takes about 11 ms for each consumer, one per
+// lane with recent tasks. Killing the process instead loses nothing that was acknowledged.
 func (n *NATS) Close() {
 	n.srv.Shutdown()
 	n.srv.WaitForShutdown()

@@ -42,7 +42,7 @@ func dial(t *testing.T, n *embedded.NATS, u embedded.NATSUser, inbox string, opt
 	return nc
 }
 
-func TestNobodyWithoutPassword(t *testing.T) {
+func TestPasswordRequired(t *testing.T) {
 	n := start(t, embedded.NATSOptions{})
 	for _, opt := range []nats.Option{
 		nats.UserInfo("", ""), nats.UserInfo(embedded.FleetUser, ""),
@@ -63,7 +63,7 @@ func TestListenErrors(t *testing.T) {
 	defer l.Close()
 	_, err = embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Addr: l.Addr().String()})
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(fmt.Sprint(err), l.Addr().String()) {
-		t.Errorf("StartNATS on a taken port = %v", err)
+		t.Errorf("StartNATS on a used port = %v, want %v with the address", err, syscall.EADDRINUSE)
 	}
 	for _, addr := range []string{"127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"} {
 		if n, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{Dir: t.TempDir(), Addr: addr}); err == nil {
@@ -101,7 +101,7 @@ func TestTenantPermissions(t *testing.T) {
 		if err := errors.Join(nc.Publish(subject, nil), nc.Flush()); err != nil {
 			t.Fatal(err)
 		}
-		return nc.LastError() == before //nolint:errorlint // the same error, or a new one
+		return nc.LastError() == before //nolint:errorlint // whether it is the same error value
 	}
 	for subject, want := range map[string]bool{
 		"tasks.default.normal.acme":       true,
@@ -160,8 +160,8 @@ func TestTenantPermissions(t *testing.T) {
 	}
 }
 
-// A tenant must not make the server write to a subject that the tenant may not use, by naming it as the reply subject
-// of a permitted request.
+// A tenant cannot make the server write to a forbidden subject by naming it as the reply subject of a permitted
+// request.
 func TestTenantReplySubject(t *testing.T) {
 	alice := embedded.NATSUser{User: "alice", Password: "a"}
 	n := start(t, embedded.NATSOptions{Tenants: map[string]embedded.NATSUser{"acme": alice}})
@@ -190,14 +190,14 @@ func TestTenantReplySubject(t *testing.T) {
 			}
 		}
 	}
-	// Permitted: publish with an acknowledgement, read, subscribe, get a reply.
-	answer, err := nc.Request("tasks.default.normal.acme", nil, 2*time.Second)
-	if err != nil || !strings.Contains(string(answer.Data), `"stream":"TASKS"`) {
-		t.Errorf("publish a task = %v, %v", answer, err)
+	// The tenant may publish with an acknowledgement, read, subscribe, and receive a reply.
+	response, err := nc.Request("tasks.default.normal.acme", nil, 2*time.Second)
+	if err != nil || !strings.Contains(string(response.Data), `"stream":"TASKS"`) {
+		t.Errorf("publish a task = %v, %v", response, err)
 	}
-	answer, err = nc.Request("$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine", nil, 2*time.Second)
-	if err != nil || string(answer.Data) != `{"forged":true}` {
-		t.Errorf("read a record = %v, %v", answer, err)
+	response, err = nc.Request("$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine", nil, 2*time.Second)
+	if err != nil || string(response.Data) != `{"forged":true}` {
+		t.Errorf("read a record = %v, %v", response, err)
 	}
 	for _, subject := range []string{"notify.acme.reply.x", "_INBOX.acme.x"} {
 		sub, err := nc.SubscribeSync(subject)
@@ -215,7 +215,7 @@ func TestTenantReplySubject(t *testing.T) {
 	}
 	if msg, err := stream.GetLastMsgForSubject(t.Context(), "$KV.TASKSTATE.other.victim"); !errors.Is(err,
 		jetstream.ErrMsgNotFound) {
-		t.Errorf("record of another tenant, written through a reply subject: %s, %v", msg.Data, err)
+		t.Errorf("another tenant's record was written through a reply subject: %s, %v", msg.Data, err)
 	}
 	stream, err = js.Stream(t.Context(), "TASKS")
 	if err != nil {
@@ -223,7 +223,7 @@ func TestTenantReplySubject(t *testing.T) {
 	}
 	if msg, err := stream.GetLastMsgForSubject(t.Context(), "tasks.default.normal.other"); !errors.Is(err,
 		jetstream.ErrMsgNotFound) {
-		t.Errorf("task of another tenant, written through a reply subject: %s, %v", msg.Data, err)
+		t.Errorf("another tenant's task was written through a reply subject: %s, %v", msg.Data, err)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestRestartKeepsData(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := int(s.CachedInfo().State.Msgs); got != i {
-			t.Errorf("start %d: %d messages, want %d", i, got, i)
+			t.Errorf("messages after start %d = %d, want %d", i, got, i)
 		}
 		if _, err := js.Publish(t.Context(), "tasks.x", nil); err != nil {
 			t.Fatal(err)

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// NATSAccounts returns the accounts and permissions of a NATS server's configuration, as JSON, which the server's
-// configuration language includes. Installations with separate servers use it too.
+// NATSAccounts returns the accounts and permissions in a NATS server's configuration, as JSON, which is valid in the
+// server's configuration language. Installations with separate servers use it too.
 //
 // Workers and ingest share the account FLEET, which has the streams. Each tenant has a separate account that can
 // publish the tenant's tasks, read its records, subscribe to their transitions, receive its results, answer its pending
-// approvals, and serve tools. One account with permissions on subjects is not enough: JetStream responds on any reply
-// subject that a request names, with the rights of the server, and could be made to write into the record of another
-// tenant. Between accounts the response stays in the account of the requester.
+// approvals, and serve tools. A single account with permissions on subjects would not be enough: JetStream responds on
+// any reply subject that a request names, with the server's permissions, so a tenant could make it write into another
+// tenant's record. With separate accounts, the response stays in the requester's account.
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
 		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>",
@@ -96,8 +96,10 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 // toolTimeout bounds a call of a registered tool.
 const toolTimeout = "15m"
 
-// toolSubject is that of calls to the tenant's registered tools, offerSubject that of the offers of their processes.
-func toolSubject(tenant string) string  { return "tool." + tenant + ".*.*" }
+// toolSubject matches the calls of a tenant's registered tools.
+func toolSubject(tenant string) string { return "tool." + tenant + ".*.*" }
+
+// offerSubject matches the offers of a tenant's processes.
 func offerSubject(tenant string) string { return "offer." + tenant + ".*" }
 
 func from(account, subject string) map[string]string {
@@ -109,7 +111,7 @@ func readRecord(tenant string) string {
 }
 
 func user(u NATSUser, publish, subscribe []string) (any, error) {
-	// The minimum cost: the passwords are random, and a connection must not take 100 ms.
+	// The minimum cost is enough for random passwords; the default would delay each connection by 100 ms.
 	hash, err := bcrypt.GenerateFromPassword([]byte(u.Password), bcrypt.MinCost)
 	if err != nil {
 		return nil, fmt.Errorf("password of user %s: %w", u.User, err)
@@ -120,7 +122,7 @@ func user(u NATSUser, publish, subscribe []string) (any, error) {
 		"permissions": map[string]any{
 			"publish":   map[string]any{"allow": publish},
 			"subscribe": map[string]any{"allow": subscribe},
-			// One response to a request on a subscribed subject, within the account.
+			// Allows one response to each request that the user receives, within the account.
 			"allow_responses": map[string]any{"max": 1, "expires": toolTimeout},
 		},
 	}, nil

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// natsLog passes the server's log to slog, notices as debug messages. It keeps the last fatal message, the only place
-// where the server says why it did not start.
+// natsLog writes the server's log to slog, notices at level debug. It keeps the last fatal message, which is the only
+// place where the server reports why it did not start.
 type natsLog struct {
 	log *slog.Logger
 

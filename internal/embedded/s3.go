@@ -17,25 +17,25 @@ import (
 	"time"
 )
 
-// S3Options configures the embedded S3 server; all fields but Log are required.
+// S3Options configures the embedded S3 server. Dir, Addr, Bucket and the keys are required.
 type S3Options struct {
-	Dir       string // data; created with mode 0700, one server at a time
-	Addr      string // host:port; port 0: any free one
+	Dir       string // data directory, created with mode 0700; only one server may use it
+	Addr      string // host:port; port 0 chooses a free one
 	AccessKey string
 	SecretKey string
-	Bucket    string // created when missing
-	NoSync    bool   // do not flush the file system at each commit: for tests and scratch fleets only
+	Bucket    string // created if it does not exist
+	NoSync    bool   // do not flush objects to disk; for tests and scratch fleets only
 	Log       *slog.Logger
 }
 
-// S3 is a running server: a child process that executes this binary, because the gateway changes the working directory
-// and allows one instance per process. The child ends with this process, however that ends.
+// S3 is a running server. It is a child process that executes this binary, because the gateway changes the working
+// directory and allows one instance per process. The child ends with this process, even if this one is killed.
 type S3 struct {
 	addr     string
 	cmd      *exec.Cmd
 	lifeline io.Closer     // the child's standard input
 	exited   chan struct{} // closed after Wait
-	err      error         // of Wait; read after exited
+	err      error         // from Wait; read it only after exited is closed
 	stop     sync.Once
 }
 
@@ -46,8 +46,7 @@ const (
 	s3PortTries  = 8
 )
 
-// StartS3 starts the server and returns when it accepts requests. main, or TestMain, must call S3Main before
-// anything else.
+// StartS3 starts the server and returns when it accepts requests. main, or TestMain, must call S3Main first.
 func StartS3(ctx context.Context, opts S3Options) (*S3, error) {
 	if opts.Dir == "" || opts.AccessKey == "" || opts.SecretKey == "" || opts.Bucket == "" {
 		return nil, errors.New("start s3: directory, keys and bucket are required")
@@ -65,8 +64,8 @@ func StartS3(ctx context.Context, opts S3Options) (*S3, error) {
 	if port != "0" {
 		return startS3(ctx, opts)
 	}
-	// The gateway cannot report a port that the kernel chose. So reserve one, release it, and try another if a
-	// different process was faster.
+	// The gateway cannot report a port that the kernel has chosen. So find a free one, and try again if another
+	// process takes it first.
 	for range s3PortTries {
 		if opts.Addr, err = freePort(ctx, host); err != nil {
 			return nil, fmt.Errorf("start s3: %w", err)
@@ -161,7 +160,7 @@ func (s *S3) awaitReady(ctx context.Context, ready *os.File) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("not ready: %w", ctx.Err())
 	default:
-		return errors.New("the server ended before it was ready")
+		return errors.New("the server exited before it was ready")
 	}
 }
 
@@ -171,10 +170,10 @@ func (s *S3) Endpoint() string { return s.addr }
 // Pid returns the process id of the server.
 func (s *S3) Pid() int { return s.cmd.Process.Pid }
 
-// Exited is closed when the server has ended, by Close or by itself.
+// Exited returns a channel that is closed when the server has exited, by Close or by itself.
 func (s *S3) Exited() <-chan struct{} { return s.exited }
 
-// Close stops the server and waits for its end. Requests in progress may fail.
+// Close stops the server and waits until it has exited. Requests in progress may fail.
 func (s *S3) Close() error {
 	s.stop.Do(func() { s.lifeline.Close() })
 	timeout := time.NewTimer(s3StopLimit)
@@ -182,7 +181,7 @@ func (s *S3) Close() error {
 	select {
 	case <-s.exited:
 	case <-timeout.C:
-		_ = s.cmd.Process.Kill() // it may have ended just now
+		_ = s.cmd.Process.Kill() // fails if the process has just exited
 		<-s.exited
 	}
 	return s.err

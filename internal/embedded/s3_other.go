@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent: the lifeline on standard input does it where the kernel does not.
+// dieWithParent does nothing, because only Linux has a parent-death signal. The child ends when standard input does.
 func dieWithParent(*exec.Cmd) {}
 
 // syncAll flushes all file systems.

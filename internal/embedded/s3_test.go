@@ -56,7 +56,7 @@ func TestStartS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := info.Mode().Perm(); got != 0o700 {
-		t.Errorf("data directory has mode %v, want 0700", got)
+		t.Errorf("mode of the data directory = %v, want 0700", got)
 	}
 }
 
@@ -69,6 +69,6 @@ func TestStartS3PortInUse(t *testing.T) {
 	o := options(t, t.TempDir())
 	o.Addr = s.Endpoint()
 	if _, err := StartS3(t.Context(), o); err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("StartS3 on a used port = %v, want it to say so", err)
+		t.Errorf("StartS3 on a used port = %v, want address already in use", err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/versity/versitygw/s3api"
 )
 
-// s3Config is sent by the parent as one line of JSON on standard input. The parent keeps that open: its end tells the
-// child to stop.
+// s3Config is what the parent sends as one line of JSON on standard input. The parent keeps standard input open; when
+// it is closed, the child stops.
 type s3Config struct {
 	Dir       string `json:"dir"`
 	Addr      string `json:"addr"`
@@ -41,8 +41,8 @@ const (
 	s3CopyLimit   = 5 << 30
 )
 
-// S3Main returns at once, unless StartS3 started this process: then it runs the S3 server and exits. Call it first in
-// main, and in TestMain of packages that use StartS3.
+// S3Main runs the S3 server and exits if StartS3 started this process, and otherwise returns at once. Call it first
+// in main, and in TestMain of packages that use StartS3.
 func S3Main() {
 	if os.Getenv(s3Marker) != "s3" {
 		return
@@ -105,7 +105,7 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 		return fmt.Errorf("open %s: %w", data, err)
 	}
 	s3opts := []s3api.Option{s3api.WithOnListen(func() {
-		_, _ = io.WriteString(ready, "ready\n") // fails if the parent has ended, and so will this process
+		_, _ = io.WriteString(ready, "ready\n") // fails if the parent has ended; then this process ends too
 		ready.Close()
 	})}
 	if !cfg.NoSync {
@@ -131,8 +131,8 @@ func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
 	return err
 }
 
-// metadata stores object attributes in extended attributes if the file system has them, or else in files beside the
-// data.
+// metadata stores object attributes in extended attributes if the file system supports them, or else in files below
+// sidecar.
 func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer, error) {
 	if err := (meta.XattrMeta{}).Test(data); err == nil {
 		return meta.XattrMeta{}, nil
@@ -144,7 +144,7 @@ func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer,
 	return meta.NewSideCar(sidecar)
 }
 
-// durable flushes each object to the disk before its PUT is acknowledged; the gateway itself never syncs. A
+// durable flushes each object to disk before its PUT is acknowledged, because the gateway itself never syncs. A
 // workspace's HEAD is written after everything that it refers to was acknowledged, so a power failure cannot leave a
 // HEAD without its objects. Objects of the start-up probe are not flushed.
 func durable(flush *flusher) fiber.Handler {

@@ -1,11 +1,11 @@
-// Package metrics is the one table of the fleet's metrics, and the only place that creates instruments.
+// Package metrics declares the fleet's metrics in one table, and is the only package that creates instruments.
 //
-// A new metric is a row of Table; a package that records it creates the instrument with an Instruments.
-// docs/metrics.md is rendered from the table by
+// A new metric is a row of Table; the package that records it creates the instrument with an Instruments.
+// The table is rendered as docs/metrics.md by
 //
 //	go test ./internal/metrics -update
 //
-// The package imports the API of OpenTelemetry only.
+// The package imports only OpenTelemetry's API.
 package metrics
 
 import (
@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// Kind is the instrument of a metric.
+// Kind is the kind of a metric's instrument.
 type Kind string
 
 // The kinds of metrics.
@@ -33,22 +33,21 @@ const Seconds = "s"
 
 // Metric describes one metric.
 type Metric struct {
-	Name string // with dots, as OpenTelemetry has it
-	Kind Kind
-	Unit string // as UCUM writes it: Seconds, or what is counted, in braces
-	Help string // what is counted or measured
-	// Attributes are what the metric is divided by.
+	Name       string // OpenTelemetry's name, with dots
+	Kind       Kind
+	Unit       string // in UCUM: Seconds, or the counted thing in braces
+	Help       string // what is counted or measured
 	Attributes []Attribute
 }
 
 // Attribute is a dimension of a metric.
 type Attribute struct {
 	Name    string
-	Values  []string // all that occur; nil: an open set
+	Values  []string // all possible values, or nil if the set is open
 	Meaning string
 }
 
-// Prometheus returns the name of the metric at /metrics.
+// Prometheus returns the metric's name at /metrics.
 func (m Metric) Prometheus() string {
 	name := strings.ReplaceAll(m.Name, ".", "_")
 	if m.Unit == Seconds {
@@ -60,13 +59,13 @@ func (m Metric) Prometheus() string {
 	return name
 }
 
-// Instruments creates instruments of one meter. Errors are kept for Err, so that a caller checks once.
+// Instruments creates a meter's instruments. It keeps errors for Err, so that a caller checks only once.
 type Instruments struct {
 	meter metric.Meter
 	errs  []error
 }
 
-// New returns the instruments of a meter; those of a nil meter record nothing.
+// New returns the Instruments of a meter. The instruments of a nil meter record nothing.
 func New(meter metric.Meter) *Instruments {
 	if meter == nil {
 		meter = noop.NewMeterProvider().Meter("")
@@ -74,19 +73,19 @@ func New(meter metric.Meter) *Instruments {
 	return &Instruments{meter: meter}
 }
 
-// Counter creates a counter that its user adds to.
+// Counter creates a counter that the caller adds to.
 func (i *Instruments) Counter(m Metric) metric.Int64Counter {
 	c, err := i.meter.Int64Counter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 	return check(i, m, Counter, c, err)
 }
 
-// UpDown creates an up-down counter that its user adds to.
+// UpDown creates an up-down counter that the caller adds to.
 func (i *Instruments) UpDown(m Metric) metric.Int64UpDownCounter {
 	c, err := i.meter.Int64UpDownCounter(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 	return check(i, m, UpDown, c, err)
 }
 
-// Histogram creates a histogram of times.
+// Histogram creates a histogram of durations.
 func (i *Instruments) Histogram(m Metric) metric.Float64Histogram {
 	h, err := i.meter.Float64Histogram(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 	return check(i, m, Histogram, h, err)
@@ -98,23 +97,23 @@ func (i *Instruments) ObservedCounter(m Metric) metric.Int64ObservableCounter {
 	return check(i, m, Counter, c, err)
 }
 
-// Gauge creates a gauge of a count, whose value a callback reads.
+// Gauge creates a gauge of a number of things, whose value a callback reads.
 func (i *Instruments) Gauge(m Metric) metric.Int64ObservableGauge {
 	g, err := i.meter.Int64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 	return check(i, m, Gauge, g, err)
 }
 
-// TimeGauge creates a gauge of a time in seconds, whose value a callback reads.
+// TimeGauge creates a gauge of a duration in seconds, whose value a callback reads.
 func (i *Instruments) TimeGauge(m Metric) metric.Float64ObservableGauge {
 	g, err := i.meter.Float64ObservableGauge(m.Name, metric.WithUnit(m.Unit), metric.WithDescription(m.Help))
 	return check(i, m, Gauge, g, err)
 }
 
-// Err returns what went wrong so far.
+// Err returns the errors so far.
 func (i *Instruments) Err() error { return errors.Join(i.errs...) }
 
-// Observe registers a callback that reads the values of observed instruments, all at one moment.
-// It returns Err if an instrument could not be created.
+// Observe registers a callback that reads the values of all observed instruments at once. It returns Err if an
+// instrument could not be created.
 func (i *Instruments) Observe(read metric.Callback, observed ...metric.Observable) (unregister func(), err error) {
 	if err := i.Err(); err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func (i *Instruments) Observe(read metric.Callback, observed ...metric.Observabl
 
 func check[T any](i *Instruments, m Metric, want Kind, instrument T, err error) T {
 	if err == nil && m.Kind != want {
-		err = fmt.Errorf("it is a %s in the table, not a %s", m.Kind, want)
+		err = fmt.Errorf("the table declares a %s, not a %s", m.Kind, want)
 	}
 	if err != nil {
 		i.errs = append(i.errs, fmt.Errorf("create metric %s: %w", m.Name, err))

@@ -40,7 +40,7 @@ func TestTable(t *testing.T) {
 	for _, m := range metrics.Table {
 		if names[m.Name] || !strings.HasSuffix(m.Help, ".") || m.Kind == "" ||
 			m.Unit != metrics.Seconds && !regexp.MustCompile(`^\{[a-z]+\}$`).MatchString(m.Unit) {
-			t.Errorf("a row is incomplete, or there twice: %+v", m)
+			t.Errorf("row is incomplete or a duplicate: %+v", m)
 		}
 		names[m.Name] = true
 	}
@@ -54,11 +54,11 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if declared != len(metrics.Table) {
-		t.Errorf("%d metrics are declared, Table has %d", declared, len(metrics.Table))
+		t.Errorf("%d metrics are declared, but Table has %d", declared, len(metrics.Table))
 	}
 }
 
-// TestWrongKind checks that an instrument of another kind than the table's is an error.
+// TestWrongKind checks that creating an instrument of another kind than the table's is an error.
 func TestWrongKind(t *testing.T) {
 	i := metrics.New(nil)
 	i.Counter(metrics.TasksSubmitted)
@@ -66,7 +66,7 @@ func TestWrongKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.Counter(metrics.TaskRun)
-	const want = "create metric codefleet.task.run: it is a histogram in the table, not a counter"
+	const want = "create metric codefleet.task.run: the table declares a histogram, not a counter"
 	if err := i.Err(); err == nil || err.Error() != want {
 		t.Errorf("Err() = %v, want %s", err, want)
 	}
@@ -92,7 +92,7 @@ func TestInstrumentsAreCreatedHere(t *testing.T) {
 	}
 }
 
-// groups are the sections of docs/metrics.md, each with the prefix of its metrics.
+// groups are the sections of docs/metrics.md, with the prefix of their metrics' names.
 var groups = []struct{ prefix, title string }{
 	{"codefleet.task", "Tasks"}, {"codefleet.pool", "Boxes"}, {"codefleet.tools", "Tools"},
 }
@@ -104,8 +104,8 @@ func document(t *testing.T) string {
 
 <!-- Written by go test ./internal/metrics -update. Change internal/metrics/table.go instead. -->
 
-Processes with ` + "`telemetry.metrics`" + ` serve these at ` + "`/metrics`" + `, in the format of Prometheus,
-with those of the Go runtime and of the process, and ` + "`codefleet_build_info`" + `.
+Processes with ` + "`telemetry.metrics`" + ` serve these metrics at ` + "`/metrics`" + ` in Prometheus's format, together
+with metrics of the Go runtime and the process, and with ` + "`codefleet_build_info`" + `.
 `)
 	documented := map[string]bool{}
 	for _, group := range groups {
@@ -121,7 +121,7 @@ with those of the Go runtime and of the process, and ` + "`codefleet_build_info`
 	}
 	for _, m := range metrics.Table {
 		if !documented[m.Name] {
-			t.Errorf("%s has the prefix of no group of this test", m.Name)
+			t.Errorf("%s is in no group: add its prefix to groups", m.Name)
 		}
 	}
 	return b.String()

@@ -2,11 +2,11 @@ package metrics
 
 var pool = Attribute{Name: "pool", Meaning: "the task pool"}
 
-// Tasks: recorded by the client of the queue, in workers and in the processes that accept tasks.
+// The metrics of tasks. The queue's client records them, in workers and in the processes that accept tasks.
 var (
 	TasksSubmitted = Metric{
 		Name: "codefleet.tasks.submitted", Kind: Counter, Unit: "{task}",
-		Help: "Tasks that were queued.", Attributes: []Attribute{pool},
+		Help: "Tasks queued.", Attributes: []Attribute{pool},
 	}
 	TasksEnded = Metric{
 		Name: "codefleet.tasks.ended", Kind: Counter, Unit: "{task}",
@@ -22,15 +22,15 @@ var (
 	}
 	TasksLost = Metric{
 		Name: "codefleet.tasks.lost", Kind: Counter, Unit: "{run}",
-		Help: "Runs that were given up because their lease was lost.", Attributes: []Attribute{pool},
+		Help: "Runs abandoned because their lease was lost.", Attributes: []Attribute{pool},
 	}
 	TasksRefused = Metric{
 		Name: "codefleet.tasks.refused", Kind: Counter, Unit: "{event}",
-		Help: "Events that were refused as tasks.",
+		Help: "Events refused as tasks.",
 	}
 	TasksRunning = Metric{
 		Name: "codefleet.tasks.running", Kind: UpDown, Unit: "{task}",
-		Help: "Tasks that this worker runs.", Attributes: []Attribute{pool},
+		Help: "Tasks running on this worker.", Attributes: []Attribute{pool},
 	}
 	TaskQueued = Metric{
 		Name: "codefleet.task.queued", Kind: Histogram, Unit: Seconds,
@@ -38,24 +38,24 @@ var (
 	}
 	TaskRun = Metric{
 		Name: "codefleet.task.run", Kind: Histogram, Unit: Seconds,
-		Help: "Time of one run of a task.", Attributes: []Attribute{pool},
+		Help: "Duration of one run of a task.", Attributes: []Attribute{pool},
 	}
 )
 
 var environment = Attribute{Name: "environment", Meaning: "the environment of the boxes"}
 
-// The pool of boxes of a worker.
+// The metrics of a worker's pool.
 var (
 	PoolBoxes = Metric{
 		Name: "codefleet.pool.boxes", Kind: Gauge, Unit: "{box}",
 		Help: "Boxes in each state.",
 		Attributes: []Attribute{environment, {
-			Name: "state", Meaning: "what the box is doing", Values: []string{"warming", "ready", "bound", "acquired"},
+			Name: "state", Meaning: "the state of the box", Values: []string{"warming", "ready", "bound", "acquired"},
 		}},
 	}
 	PoolWaiting = Metric{
 		Name: "codefleet.pool.waiting", Kind: Gauge, Unit: "{task}",
-		Help: "Tasks that wait for a box.",
+		Help: "Tasks waiting for a box.",
 		Attributes: []Attribute{environment, {
 			Name: "for", Meaning: "what is missing: a box, or the memory for one",
 			Values: []string{"sandbox", "memory"},
@@ -68,15 +68,14 @@ var (
 			Name: "reason", Meaning: "why ([reasons](troubleshooting.md))",
 			Values: []string{
 				"engine_missing", "engine_old", "engine_crashed", "no_virtualisation", "image_missing",
-				"image_too_large",
-				"image_without_python", "image_broken", "disk_full", "requirements_failed", "preload_failed",
-				"boot_failed",
+				"image_too_large", "image_without_python", "image_broken", "disk_full", "requirements_failed",
+				"preload_failed", "boot_failed",
 			},
 		}},
 	}
 	PoolMade = Metric{
 		Name: "codefleet.pool.made", Kind: Gauge, Unit: Seconds,
-		Help: "Time that the newest box of the environment took to create.",
+		Help: "Time to create the environment's newest box.",
 		Attributes: []Attribute{environment, {
 			Name: "how", Meaning: "booted, or restored from a snapshot", Values: []string{"booted", "restored"},
 		}},
@@ -85,8 +84,8 @@ var (
 		Name: "codefleet.pool.events", Kind: Counter, Unit: "{event}",
 		Help: "Events in the lives of boxes.",
 		Attributes: []Attribute{{
-			Name: "event", Meaning: "what happened to a box; `acquired_cold`: acquired after it had to be " +
-				"created first",
+			Name: "event", Meaning: "what happened to a box; `acquired_cold`: acquired by a task that had to wait " +
+				"until it was created",
 			Values: []string{
 				"created", "restored", "create_error", "acquired", "acquired_cold", "discarded", "evicted", "died",
 			},
@@ -96,22 +95,22 @@ var (
 
 var server = Attribute{Name: "server", Meaning: "the MCP server"}
 
-// The MCP servers behind the tools of a worker.
+// The metrics of the MCP servers behind a worker's tools.
 var (
 	ToolsUpstream = Metric{
 		Name: "codefleet.tools.upstream", Kind: Gauge, Unit: "{connection}",
-		Help: "1 for the state in which the connection to an MCP server is.",
+		Help: "1 for the current state of the connection to an MCP server.",
 		Attributes: []Attribute{server, {
-			Name: "state", Meaning: "idle: not needed yet", Values: []string{"idle", "up", "down"},
+			Name: "state", Meaning: "`idle`: not needed yet", Values: []string{"idle", "up", "down"},
 		}},
 	}
 	ToolsUpstreamFailures = Metric{
 		Name: "codefleet.tools.upstream_failures", Kind: Gauge, Unit: "{attempt}",
-		Help: "Attempts to connect to an MCP server that failed in a row.", Attributes: []Attribute{server},
+		Help: "Consecutive failed attempts to connect to an MCP server.", Attributes: []Attribute{server},
 	}
 )
 
-// Table is every metric, once.
+// Table lists every metric once.
 var Table = []Metric{
 	TasksSubmitted, TasksEnded, TasksRetried, TasksLost, TasksRefused, TasksRunning, TaskQueued, TaskRun,
 	PoolBoxes, PoolWaiting, PoolFailing, PoolMade, PoolEvents,

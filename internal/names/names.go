@@ -1,4 +1,4 @@
-// Package names holds the grammars of names that travel through the whole fleet, each once.
+// Package names defines the grammars of names that are used throughout the fleet.
 package names
 
 import (
@@ -6,7 +6,7 @@ import (
 	"regexp"
 )
 
-// SlugPattern is the grammar of tenants, workspaces, sessions and pools.
+// SlugPattern is the grammar for names of tenants, workspaces, sessions and task pools.
 const SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
 
 var (
@@ -14,7 +14,7 @@ var (
 	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
-// IsSlug reports whether s may name a tenant, workspace, session or pool.
+// IsSlug reports whether s may name a tenant, workspace, session or task pool.
 func IsSlug(s string) bool { return slug.MatchString(s) }
 
 // CheckSlug returns an error that quotes s and SlugPattern unless s is a slug.

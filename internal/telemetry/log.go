@@ -15,13 +15,13 @@ import (
 
 // LogOptions configure the log.
 type LogOptions struct {
-	Level  string    // DEBUG, INFO (also empty), WARNING, ERROR, in either case
-	Format string    // text, json; auto or empty: text on a terminal, else json
-	Output io.Writer // nil: the log is discarded
-	File   string    // to append to, instead of Output; created with its directory, mode 0600
+	Level  string    // DEBUG, INFO, WARNING or ERROR, in any case; default INFO
+	Format string    // text, json or auto: text on a terminal, or else json; default auto
+	Output io.Writer // nil discards the log
+	File   string    // appended to instead of Output; created with mode 0600, and its directory
 }
 
-// handler returns the handler, and the file to close at the end; nil without one.
+// handler returns the handler, and the file to close at shutdown, which is nil if the log is not a file.
 func (o LogOptions) handler() (slog.Handler, *os.File, error) {
 	level, err := parseLevel(o.Level)
 	if err != nil {
@@ -66,7 +66,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Traced wraps a handler: records that are logged with the context of a span get its trace_id and span_id.
+// Traced wraps a handler: records that are logged with a span's context get its trace_id and span_id.
 func Traced(h slog.Handler) slog.Handler { return traced{h} }
 
 type traced struct{ next slog.Handler }

@@ -1,6 +1,6 @@
 // Package telemetry sets up the logger, the trace exporter and the metrics of one process. Only this package
 // imports the OpenTelemetry SDK; others take a *slog.Logger and the API's TracerProvider and MeterProvider.
-// Nothing is registered globally, except the SDK's handler of errors. The key type is Telemetry.
+// Nothing is registered globally except the SDK's error handler. The key type is Telemetry.
 package telemetry
 
 import (
@@ -28,33 +28,32 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 )
 
-// Options configure what a process logs, traces and measures. The zero value discards logs and has neither
-// traces nor metrics.
+// Options configure what a process logs, traces and measures. The zero value discards logs and disables traces
+// and metrics.
 type Options struct {
-	Service  string // name of the program, in traces and metrics
-	Instance string // name of this process, as a worker's name
+	Service  string // name of the binary, in traces and metrics
+	Instance string // name of this process, such as a worker's name
 	Version  string
 
 	Log LogOptions
 
-	Endpoint string  // OTLP over HTTP, as http://host:4318; empty: no traces
-	Sample   float64 // share of traces to record when the caller has not decided, 0 to 1
+	Endpoint string  // for traces in OTLP over HTTP, such as http://host:4318; "" disables traces
+	Sample   float64 // share of traces to record unless the caller has decided, 0 to 1
 	Metrics  bool    // collect metrics for MetricsHandler
 }
 
-// Telemetry is the logger and the providers of a process. Providers are never nil; disabled ones cost
-// nothing.
+// Telemetry is a process's logger and providers. Providers are never nil; disabled ones cost nothing.
 type Telemetry struct {
 	Logger         *slog.Logger
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	MetricsHandler http.Handler // the text format of Prometheus; 404 when metrics are disabled
+	MetricsHandler http.Handler // serves Prometheus's text format, or 404 if metrics are disabled
 
 	closers []func(context.Context) error
 }
 
-// Setup sets up the telemetry of a process. Without a call of Shutdown at the end, the last spans are lost.
-// An endpoint that cannot be reached is logged when spans are sent, and blocks nothing.
+// Setup sets up a process's telemetry. Without a call of Shutdown before the process ends, the last spans are
+// lost. An unreachable endpoint is logged when spans are sent, and blocks nothing.
 func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 	t := &Telemetry{
 		TracerProvider: nooptrace.NewTracerProvider(),
@@ -95,15 +94,15 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resource) error {
 	endpoint, err := url.JoinPath(o.Endpoint, "v1/traces")
 	if err != nil {
-		return fmt.Errorf("parse the endpoint of traces: %w", err)
+		return fmt.Errorf("parse the trace endpoint: %w", err)
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
 	if err != nil {
-		return fmt.Errorf("create the exporter of traces: %w", err)
+		return fmt.Errorf("create the trace exporter: %w", err)
 	}
 	// The SDK has one error handler per process.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		t.Logger.Warn("telemetry failed", "error", err) //nolint:sloglint // the SDK gives no context
+		t.Logger.Warn("telemetry failed", "error", err) //nolint:sloglint // the SDK passes no context
 	}))
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
@@ -126,7 +125,7 @@ func (t *Telemetry) metrics(o Options, res *resource.Resource) error {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo())
 	if err != nil {
-		return fmt.Errorf("create the exporter of metrics: %w", err)
+		return fmt.Errorf("create the metric exporter: %w", err)
 	}
 	p := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter), sdkmetric.WithResource(res))
 	t.MeterProvider = p
@@ -137,8 +136,8 @@ func (t *Telemetry) metrics(o Options, res *resource.Resource) error {
 
 func (t *Telemetry) onShutdown(f func(context.Context) error) { t.closers = append(t.closers, f) }
 
-// Shutdown sends pending spans and closes everything, the log file last. Call it once, with a context that
-// has not ended and has a timeout.
+// Shutdown sends pending spans and closes everything, the log file last. Call it once, with a live context that
+// has a timeout.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
 	var errs []error
 	for _, closer := range slices.Backward(t.closers) {

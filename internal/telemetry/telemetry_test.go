@@ -29,7 +29,7 @@ func setup(t *testing.T, o telemetry.Options) *telemetry.Telemetry {
 	return tel
 }
 
-// TestTraced: trace ids are in every record, also of loggers made by With and WithGroup.
+// Every log record has the trace ids, also those of loggers from With and WithGroup.
 func TestTraced(t *testing.T) {
 	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
 	ctx := trace.ContextWithSpanContext(t.Context(), sc)
@@ -43,12 +43,12 @@ func TestTraced(t *testing.T) {
 		log.InfoContext(ctx, "hello")
 		ids := `"trace_id":"01000000000000000000000000000000","span_id":"0200000000000000"`
 		if !strings.Contains(out.String(), ids) {
-			t.Errorf("%s: no ids in %s", name, out.String())
+			t.Errorf("%s: %s lacks trace ids", name, out.String())
 		}
 		out.Reset()
 		log.InfoContext(t.Context(), "hello")
 		if strings.Contains(out.String(), "trace_id") {
-			t.Errorf("%s: ids without a span in %s", name, out.String())
+			t.Errorf("%s: %s has trace ids although there is no span", name, out.String())
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestLogOptions(t *testing.T) {
 	log.InfoContext(t.Context(), "quiet")
 	log.WarnContext(t.Context(), "loud")
 	if got := out.String(); strings.Contains(got, "quiet") || !strings.Contains(got, "level=WARN msg=loud") {
-		t.Errorf("log = %q", got)
+		t.Errorf("log = %q, want only the warning", got)
 	}
 
 	file := filepath.Join(t.TempDir(), "logs", "fleet.log")
@@ -75,15 +75,15 @@ func TestLogOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(data), `"msg":"line"`); n != 2 {
-		t.Errorf("%d lines in the file, want 2: %s", n, data)
+		t.Errorf("log file has %d lines, want 2: %s", n, data)
 	}
 	if _, err := telemetry.Setup(t.Context(), telemetry.Options{Log: telemetry.LogOptions{Level: "loud"}}); err == nil {
-		t.Error("level loud: no error")
+		t.Error("Setup with level loud: no error")
 	}
 }
 
-// TestOff: what is off allocates nothing.
-func TestOff(t *testing.T) {
+// Disabled telemetry allocates nothing.
+func TestDisabled(t *testing.T) {
 	tel := setup(t, telemetry.Options{})
 	tracer, ctx := tel.TracerProvider.Tracer("x"), t.Context()
 	counter, err := tel.MeterProvider.Meter("x").Int64Counter("n")
@@ -91,10 +91,10 @@ func TestOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := testing.AllocsPerRun(100, func() { counter.Add(ctx, 1) }); n > 0 {
-		t.Errorf("a counter that is off allocates %v times", n)
+		t.Errorf("a disabled counter allocates %v times", n)
 	}
 	if _, span := tracer.Start(ctx, "s"); span.IsRecording() {
-		t.Error("a span records")
+		t.Error("a disabled span records")
 	}
 	w := httptest.NewRecorder()
 	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -124,7 +124,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestTraces sends a span to a real OTLP receiver and sees it arrive at Shutdown.
+// TestTraces checks that a span reaches an OTLP receiver by the time Shutdown returns.
 func TestTraces(t *testing.T) {
 	got := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,18 +148,18 @@ func TestTraces(t *testing.T) {
 	}
 	if sent := <-got; !strings.HasPrefix(sent, "/v1/traces ") || !strings.Contains(sent, "a task") ||
 		!strings.Contains(sent, "worker") {
-		t.Errorf("sent %q", sent)
+		t.Errorf("request = %q, want the span of the worker at /v1/traces", sent)
 	}
 	var line struct {
 		TraceID string `json:"trace_id"`
 	}
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.TraceID != span.SpanContext().TraceID().String() {
-		t.Errorf("log %s (%v), want trace id %s", out.Bytes(), err, span.SpanContext().TraceID())
+		t.Errorf("log = %s, %v, want trace id %s", out.Bytes(), err, span.SpanContext().TraceID())
 	}
 }
 
-// BenchmarkTask records what a task records on its way: ten spans and ten values. Sent spans go to a
-// receiver that answers at once.
+// BenchmarkTask records as much as one task does: ten spans and ten values. Spans are sent to a receiver that
+// responds at once.
 func BenchmarkTask(b *testing.B) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer receiver.Close()

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// IndentJSON returns valid JSON with each value on a line of its own. It returns data unchanged when the
-// indented form would exceed limit bytes: deeply nested values make indented JSON thousands of times as long.
+// IndentJSON returns valid JSON with each value on a separate line. It returns data unchanged if the indented
+// form could exceed limit bytes, because indenting deeply nested values makes JSON thousands of times as long.
 func IndentJSON(data []byte, indent string, limit int) []byte {
 	var out bytes.Buffer
 	if IndentedSize(data, len(indent)) > limit || json.Indent(&out, data, "", indent) != nil {
@@ -15,7 +15,8 @@ func IndentJSON(data []byte, indent string, limit int) []byte {
 	return out.Bytes()
 }
 
-// IndentedSize returns an upper bound, in bytes, of valid JSON indented by n bytes a level.
+// IndentedSize returns an upper bound for the size of valid JSON, in bytes, when it is indented by n bytes per
+// level.
 func IndentedSize(data []byte, n int) int {
 	size, depth, inString := len(data), 0, false
 	for i := 0; i < len(data); i++ {

@@ -12,11 +12,11 @@ import (
 func TestIndentJSON(t *testing.T) {
 	if got := string(text.IndentJSON([]byte(`{"a":[1,{"b":"x,[\""}],"c":{}}`), " ",
 		1000)); got != "{\n \"a\": [\n  1,\n  {\n   \"b\": \"x,[\\\"\"\n  }\n ],\n \"c\": {}\n}" {
-		t.Errorf("JSON() = %s", got)
+		t.Errorf("IndentJSON() = %s", got)
 	}
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", 9000) + "1" + strings.Repeat("]", 5000)
 	if got := string(text.IndentJSON([]byte(deep), "  ", 1<<20)); got != deep {
-		t.Errorf("JSON() of %d bytes has %d", len(deep), len(got))
+		t.Errorf("IndentJSON() of %d deeply nested bytes = %d bytes, want them unchanged", len(deep), len(got))
 	}
 }
 
@@ -30,7 +30,7 @@ func FuzzIndentedSize(f *testing.F) {
 			return
 		}
 		if n := text.IndentedSize(data, 2); n < out.Len() {
-			t.Errorf("Size(%q) = %d, it has %d", data, n, out.Len())
+			t.Errorf("IndentedSize(%q) = %d, want at least %d", data, n, out.Len())
 		}
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate with the smallest Distance to name, letter case apart, if that is at most
-// limit; otherwise an empty string. Among equals it returns the first in alphabetical order.
+// Nearest returns the candidate with the smallest Distance to name, ignoring case, or "" if every Distance
+// exceeds limit. Among equally near candidates it returns the first in alphabetical order.
 func Nearest(name string, candidates []string, limit int) string {
 	best := ""
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
@@ -17,7 +17,7 @@ func Nearest(name string, candidates []string, limit int) string {
 	return best
 }
 
-// Distance returns the number of characters to insert, delete, replace or swap with their neighbour to turn
+// Distance returns how many characters must be inserted, deleted, replaced or swapped with a neighbour to turn
 // a into b (optimal string alignment, the restricted Damerau-Levenshtein distance).
 func Distance(a, b string) int {
 	ra, rb := []rune(a), []rune(b)

@@ -1,5 +1,5 @@
-// Package text prepares strings for people: it truncates them, makes strings of untrusted origin
-// printable, suggests the nearest known name, and indents JSON within a bound. All functions are pure.
+// Package text prepares strings for people: it truncates them, makes untrusted strings printable, suggests
+// the nearest known name, and indents JSON within a bound. All functions are pure.
 package text
 
 import (
@@ -11,8 +11,8 @@ import (
 
 const ellipsis = "…"
 
-// Truncate returns s in at most limit bytes. A longer s is cut between two characters and ends in "…".
-// A limit below the three bytes of "…" yields an empty string.
+// Truncate returns s if it has at most limit bytes, or else a beginning of s and "…", in at most limit bytes.
+// It cuts between two characters. If limit is less than the three bytes of "…", it returns "".
 func Truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -24,7 +24,7 @@ func Truncate(s string, limit int) string {
 }
 
 // Prefix returns the longest beginning of s that has at most limit bytes and ends between two characters.
-// Unlike Truncate it does not mark the cut, so that s[len(Prefix(s, limit)):] is the rest.
+// Unlike Truncate, it does not mark the cut, so that s[len(Prefix(s, limit)):] is the rest.
 func Prefix(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -36,7 +36,7 @@ func Prefix(s string, limit int) string {
 	return s[:end]
 }
 
-// TruncateStart is Truncate that keeps the end of s: a longer s begins with "…".
+// TruncateStart is like Truncate, but keeps the end of s and puts "…" at the start.
 func TruncateStart(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -51,11 +51,11 @@ func TruncateStart(s string, limit int) string {
 	return ellipsis + s[start:]
 }
 
-// OneLine returns s with every run of white space replaced by one space, and none at its ends.
+// OneLine returns s with each run of white space replaced by one space, and without white space at its ends.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Printable returns s with every character that a reader cannot see spelled out, as in <U+200B>. Tabs and
-// line ends stay. Use it before text of others reaches a terminal, a prompt or a page.
+// Printable returns s with every Hidden character written as its code point, such as <U+200B>. Use it before
+// untrusted text reaches a terminal, a prompt or a page.
 func Printable(s string) string {
 	if !strings.ContainsFunc(s, Hidden) {
 		return s
@@ -71,7 +71,7 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// Hidden reports whether a reader cannot see r: control characters other than tab and line ends, format
+// Hidden reports whether r is invisible to a reader: control characters other than tabs and line ends, format
 // characters (zero width, bidirectional, tags), variation selectors, fillers and private use.
 func Hidden(r rune) bool {
 	switch r {
