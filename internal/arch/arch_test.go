@@ -13,13 +13,13 @@ import (
 
 const module = "github.com/codefleet/codefleet"
 
-// imports says which packages of ours each package may import. A pattern that ends in /... stands
-// for everything below. A package that is not here may not exist. Programs (cmd) may import all.
+// imports lists which packages of this module each package may import. A pattern that ends in /... matches
+// everything below. Every package must be in this table, except those that free reports.
 var imports = map[string][]string{
 	"schemas": nil,
 	"servers": nil,
 
-	// The leaves know no other leaf.
+	// The leaves import no other leaf.
 	"internal/executor":              {"internal/executor/runner", "internal/executor/hostdir"},
 	"internal/executor/drivers":      nil,
 	"internal/executor/gvisor":       {"internal/executor", "internal/executor/drivers", "internal/executor/hostdir"},
@@ -99,7 +99,7 @@ var imports = map[string][]string{
 
 	"internal/statedoc": nil,
 	"internal/dirsync":  {"internal/state/ignore"},
-	"internal/config":   {"internal/allowlist", "internal/executor/drivers"}, // for cmd, and what wires a whole process
+	"internal/config":   {"internal/allowlist", "internal/executor/drivers"},
 	"internal/jobs":     {"schemas", "internal/allowlist"},
 	"internal/apierror": {"schemas", "internal/jobs"},
 	"internal/pipeline": {
@@ -130,7 +130,7 @@ var imports = map[string][]string{
 
 	"internal/sourcetest": nil, // for tests that read the source
 
-	// The edges, which turn settings and requests into values.
+	// The edges, which convert settings and requests into values.
 	"internal/ingest/ingesttest": {
 		"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest",
 		"internal/embedded", "internal/state", "internal/state/mem",
@@ -184,13 +184,13 @@ var imports = map[string][]string{
 	"plugin":            {"schemas"},
 	"plugin/workermain": {"schemas", "client", "plugin", "internal/..."},
 
-	// Programs that only this project runs. No binary of the product contains them.
+	// Programs that only developers run. No released binary contains them.
 	"test/selectioneval": {"internal/selection", "internal/selection/terms"},
 	"test/glossgen":      {"internal/selection/gloss", "internal/selection/terms"},
 }
 
-// homes are the heavy modules, each with the only packages that may import it. A pattern that ends
-// in /... matches the module and what is below. The API of OpenTelemetry is free to all.
+// homes lists the packages that may import each heavy module. A pattern that ends in /... matches the module and
+// everything below. Every package may import OpenTelemetry's API.
 var homes = map[string][]string{
 	"github.com/nats-io/nats.go/...":     {"internal/jobs", "internal/embedded"},
 	"github.com/nats-io/nats-server/...": {"internal/embedded"},
@@ -225,13 +225,13 @@ var homes = map[string][]string{
 	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/...": {},
 }
 
-// base are small packages without state that every package may import.
+// base lists small packages without state that every package may import.
 var base = []string{
 	"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode",
 	"internal/metrics",
 }
 
-// testOnly may be imported by all tests, and by no program.
+// testOnly lists packages that all tests may import, but no released binary.
 var testOnly = []string{
 	"internal/executor/executortest", "internal/state/statetest", "internal/ingest/ingesttest",
 	"internal/up/uptest", "internal/faulttest", "internal/logtest", "internal/sourcetest", "testing",
@@ -255,12 +255,12 @@ func TestImports(t *testing.T) {
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(seen)) {
 		if _, ok := imports[pkg]; !ok && !free(pkg) {
-			t.Errorf("%s is not in the table of internal/arch: say there what it may import", pkg)
+			t.Errorf("%s is not in the table of internal/arch: add it, with the packages that it may import", pkg)
 		}
 	}
 }
 
-// TestRules: the check itself can fail.
+// TestRules tests check itself.
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		pkg, imported string
@@ -286,11 +286,12 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// free are packages outside of the table: programs, what a user of the project would write, and tools of ours.
+// free reports whether a package needs no row in the table: commands, examples, and programs of developers.
 func free(pkg string) bool {
 	return pkg == "." || under(pkg, "cmd/...") || under(pkg, "examples/...") || under(pkg, "test/...")
 }
 
+// check returns why pkg may not import a package, or "" if it may. test is whether the import is in a test file.
 func check(pkg, imported string, test bool) string {
 	ours, isOurs := strings.CutPrefix(imported, module+"/")
 	if !isOurs {
@@ -298,20 +299,20 @@ func check(pkg, imported string, test bool) string {
 	}
 	contractSuite := slices.Contains(testOnly, pkg)
 	if slices.Contains(testOnly, ours) && !test && !contractSuite {
-		return "only tests may"
+		return "only tests may import it"
 	}
 	switch {
 	case !isOurs && (test || under(pkg, "examples/...")):
-		return "" // tests drive the real thing
+		return "" // tests use real servers and clients
 	case !isOurs:
 		return home(pkg, imported)
 	case under(pkg, "examples/..."):
 		if under(ours, "internal/...") {
-			return "an example uses what a user of the project can"
+			return "an example may import only what a user of the project can"
 		}
 	case slices.Contains(base, ours):
 	case under(ours, "test/...") && !under(pkg, "test/..."):
-		return "it does not ship"
+		return "it is only for developers"
 	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
 	case test && (ours == "internal/logtest" || ours == "internal/sourcetest" || under(ours, pkg+"/...") ||
 		testFixture(pkg, ours)):
@@ -321,9 +322,9 @@ func check(pkg, imported string, test bool) string {
 	return ""
 }
 
-// testFixture: tests of what sits on the queue or the store start real ones.
+// testFixture reports whether tests of pkg may import the package, in order to start a real queue or store.
 func testFixture(pkg, ours string) bool {
-	sits := []string{
+	users := []string{
 		"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs",
 		"internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest",
 		"internal/bridge", "client", "internal/executor/...",
@@ -341,22 +342,23 @@ func testFixture(pkg, ours string) bool {
 			return ours == "internal/embedded" || under(ours, leaf) || ours == "internal/objects"
 		}
 	}
-	return match(pkg, sits) && match(ours, fixtures)
+	return match(pkg, users) && match(ours, fixtures)
 }
 
+// home returns why pkg may not import a package of another module, or "" if it may.
 func home(pkg, imported string) string {
 	for m, allowed := range homes {
 		if under(imported, m) && !slices.Contains(allowed, pkg) {
 			if len(allowed) == 0 {
-				return "no package may"
+				return "no package may import it"
 			}
-			return "only " + strings.Join(allowed, ", ") + " may"
+			return "only " + strings.Join(allowed, ", ") + " may import it"
 		}
 	}
 	return ""
 }
 
-// under reports whether name is pattern, or below it when that ends in /... .
+// under reports whether name is pattern, or is below it if pattern ends in /... .
 func under(name, pattern string) bool {
 	base, wild := strings.CutSuffix(pattern, "/...")
 	return name == base || wild && strings.HasPrefix(name, base+"/")

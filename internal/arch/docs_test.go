@@ -20,13 +20,13 @@ type document struct {
 	lines []string
 }
 
-// documents are those that people read: the manual, and how to contribute.
+// documents returns the manual, README.md and CONTRIBUTING.md.
 func documents(t *testing.T) (list []document) {
 	t.Helper()
 	root := sourcetest.Root(t)
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(files) < 10 {
-		t.Fatalf("found %d documents: %v", len(files), err)
+		t.Fatalf("found %d documents, %v, want at least 10", len(files), err)
 	}
 	for _, file := range append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")) {
 		text, err := os.ReadFile(file)
@@ -42,7 +42,7 @@ func documents(t *testing.T) (list []document) {
 	return list
 }
 
-// each calls fn for every match of a pattern in the documents.
+// each calls fn for every match of a pattern in the documents, and fails without any match.
 func each(t *testing.T, pattern *regexp.Regexp, fn func(d document, line int, groups []string)) {
 	t.Helper()
 	found := 0
@@ -55,12 +55,12 @@ func each(t *testing.T, pattern *regexp.Regexp, fn func(d document, line int, gr
 		}
 	}
 	if found == 0 {
-		t.Errorf("no document has anything like %s", pattern)
+		t.Errorf("no document matches %s", pattern)
 	}
 }
 
-// TestNamesOfTestsInDocuments: `state.TestNoEscape` names a test of a package called state, or below
-// it; `TestNoEscape` one of any package.
+// The tests that documents name exist. `TestNoEscape` may be in any package, `state.TestNoEscape` only in a package
+// whose path contains state.
 func TestNamesOfTestsInDocuments(t *testing.T) {
 	tests := testFunctions(t)
 	mention := regexp.MustCompile(`(?:\b([a-z0-9]+)\.)?\b((?:Test|Fuzz|Benchmark)[A-Z]\w*)\b`)
@@ -68,12 +68,12 @@ func TestNamesOfTestsInDocuments(t *testing.T) {
 		pkg, name := groups[1], groups[2]
 		if !slices.ContainsFunc(tests[name],
 			func(dir string) bool { return pkg == "" || slices.Contains(strings.Split(dir, "/"), pkg) }) {
-			t.Errorf("%s:%d: there is no test %s (%s in %q)", d.path, line, groups[0], name, tests[name])
+			t.Errorf("%s:%d: unknown test %s (%s is in %q)", d.path, line, groups[0], name, tests[name])
 		}
 	})
 }
 
-// TestGoTestCommandsInDocuments: the packages of `go test …` exist, and its patterns match tests of them.
+// The packages in `go test …` exist, and its patterns match tests in these packages.
 func TestGoTestCommandsInDocuments(t *testing.T) {
 	tests := testFunctions(t)
 	command := regexp.MustCompile("go test ([^`#]*)")
@@ -101,13 +101,13 @@ func TestGoTestCommandsInDocuments(t *testing.T) {
 	})
 }
 
-// covers reports whether a directory is one of those that a go command names.
+// covers reports whether package patterns of a go command match a directory.
 func covers(patterns []string, dir string) bool {
 	return len(patterns) == 0 ||
 		slices.ContainsFunc(patterns, func(p string) bool { return under(dir, strings.TrimPrefix(p, "./")) })
 }
 
-// TestMakeTargetsInDocuments: `make x` is a target of the Makefile.
+// The targets in `make …` exist.
 func TestMakeTargetsInDocuments(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(sourcetest.Root(t), "Makefile"))
 	if err != nil {
@@ -117,31 +117,30 @@ func TestMakeTargetsInDocuments(t *testing.T) {
 	each(t, targets, func(d document, line int, groups []string) {
 		for target := range strings.FieldsSeq(groups[1]) {
 			if !regexp.MustCompile(`(?m)^` + target + `:`).Match(makefile) {
-				t.Errorf("%s:%d: make has no target %s", d.path, line, target)
+				t.Errorf("%s:%d: unknown target %s of make", d.path, line, target)
 			}
 		}
 	})
 }
 
-// TestScriptsInDocuments: the script `x` of `cmd/codefleet` is a testscript there.
+// The testscripts that documents name, as in "the script `x` of `cmd/codefleet`", exist.
 func TestScriptsInDocuments(t *testing.T) {
 	each(t, regexp.MustCompile("scripts? (`[a-z]+`(?:(?:,| and) `[a-z]+`)*) of `(cmd/[a-z-]+)`"),
 		func(d document, line int, groups []string) {
-			for _, name := range regexp.MustCompile("[a-z]{2,}").FindAllString(strings.ReplaceAll(groups[1], " and ",
-				" "),
-				-1) {
+			names := strings.ReplaceAll(groups[1], " and ", " ")
+			for _, name := range regexp.MustCompile("[a-z]{2,}").FindAllString(names, -1) {
 				mustExist(t, d, line, groups[2]+"/testdata/script/"+name+".txtar")
 			}
 		})
 }
 
-// notOurs are paths in documents that are not of the repository.
+// notOurs are paths in documents that are not in the repository.
 var notOurs = []string{
 	"tools/list", // a method of MCP
 	"servers/mine/f.py",
 }
 
-// TestPathsInDocuments: files of the repository in backquotes exist. A capital word stands for any name.
+// Paths in backquotes exist, except those with a word in capitals, which stands for any name.
 func TestPathsInDocuments(t *testing.T) {
 	const top = "clients?|cmd|docs|examples|internal|plugin|schemas|servers|test|tools"
 	root := regexp.MustCompile("`((?:" + top + `)/[\w./*-]*)`)
@@ -152,7 +151,7 @@ func TestPathsInDocuments(t *testing.T) {
 	})
 }
 
-// TestLinksInDocuments: links lead to files, and to headings, that exist.
+// The files and headings to which links refer exist.
 func TestLinksInDocuments(t *testing.T) {
 	headings := map[string][]string{}
 	for _, d := range documents(t) {
@@ -178,7 +177,7 @@ func TestLinksInDocuments(t *testing.T) {
 	})
 }
 
-// anchor returns the name that a heading has in links.
+// anchor returns a heading's name in links.
 func anchor(title string) string {
 	title = regexp.MustCompile(`[^\w\s-]`).ReplaceAllString(strings.ToLower(title), "")
 	return strings.ReplaceAll(strings.TrimSpace(title), " ", "-")
@@ -188,11 +187,11 @@ func mustExist(t *testing.T, d document, line int, name string) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(sourcetest.Root(t), filepath.FromSlash(name)))
 	if err != nil || len(found) == 0 {
-		t.Errorf("%s:%d: there is no %s", d.path, line, name)
+		t.Errorf("%s:%d: %s does not exist", d.path, line, name)
 	}
 }
 
-// testFunctions returns the directories of tests by their names, contract suites included.
+// testFunctions returns the packages of each test function, including those of contract suites, by its name.
 func testFunctions(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}

@@ -20,14 +20,14 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The files in which programs count, by workspace: see counting.
+// The files in which programs count; see counting.
 const (
 	counterFile = "counter.txt"
 	counterKeys = "state.json"
 )
 
-// counting is the program of the fault tests. It creates a file that only this task creates and that must not exist
-// yet, and increments a counter: in counter.txt, or in state.json, beside a key of the task.
+// counting is the program of the fault tests. It creates the task's file, which must not exist yet, and increments a
+// counter: in counter.txt, or in state.json, to which it also adds a key for the task.
 const counting = `
 import json, os, time
 name = inputs["name"]
@@ -59,9 +59,9 @@ else:
 // verdict is the result of an audit.
 type verdict struct {
 	problems []string
-	lost     int // tasks without an end or an effect
-	twice    int // ends and effects too many
-	runs     int // of all tasks together
+	lost     int // missing completions and effects
+	twice    int // completions and effects too many
+	runs     int // runs of all tasks together
 	kept     int // commits that kept both versions of a counter
 	ended    map[schemas.Status]int
 }
@@ -71,19 +71,19 @@ func (v *verdict) problem(format string, args ...any) {
 }
 
 func (v *verdict) String() string {
-	return fmt.Sprintf("%d runs, ended %v, %d lost, %d twice, %d counters kept twice, %d problems", v.runs, v.ended,
+	return fmt.Sprintf("%d runs, statuses %v, %d lost, %d twice, %d conflicts kept, %d problems", v.runs, v.ended,
 		v.lost, v.twice, v.kept, len(v.problems))
 }
 
-// audit compares the history of every record, the history of every workspace and its final files with the tasks that
-// were submitted. paths says where each workspace counts.
+// audit compares the revisions of all records, and the commits and files of all workspaces, with the submitted tasks.
+// paths has the counter's path in each workspace.
 func (f *fleet) audit(t *testing.T, tasks []submitted, paths map[state.Ref]string) *verdict {
 	t.Helper()
 	v := &verdict{ended: map[schemas.Status]int{}}
 	f.auditRecords(t, v, tasks)
 	for ref, path := range paths {
-		of := slices.DeleteFunc(slices.Clone(tasks), func(s submitted) bool { return s.ref != ref })
-		f.auditWorkspace(t, v, ref, of, path)
+		own := slices.DeleteFunc(slices.Clone(tasks), func(s submitted) bool { return s.ref != ref })
+		f.auditWorkspace(t, v, ref, own, path)
 	}
 	return v
 }
@@ -111,13 +111,13 @@ func (f *fleet) auditRecords(t *testing.T, v *verdict, tasks []submitted) {
 	}
 }
 
-// count counts a number that should be 1.
+// count adds a number that should be 1 to lost or twice if it is not.
 func (v *verdict) count(n int) {
 	v.twice += max(0, n-1)
 	v.lost += max(0, 1-n)
 }
 
-// everyRecord returns all versions of all records, in the order in which they were written.
+// everyRecord returns all revisions of all records, in the order in which they were written.
 func (f *fleet) everyRecord(t *testing.T) []schemas.Record {
 	t.Helper()
 	nc, err := nats.Connect("nats://"+strings.TrimPrefix(f.env[0], "NATS_ADDR="),
@@ -169,11 +169,11 @@ func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []
 	for _, task := range tasks {
 		if n := commits[task.id]; n != 1 {
 			v.count(n)
-			v.problem("task %s (%s) is %d times in the history of %s, want 1", task.name, task.id, n, ref)
+			v.problem("task %s (%s) has %d commits in %s, want 1", task.name, task.id, n, ref)
 		}
 		if got := files[task.name]; got != task.name {
 			v.lost++
-			v.problem("file %s of %s holds %q, want its name", task.name, ref, got)
+			v.problem("file %s of %s contains %q, want its name", task.name, ref, got)
 		}
 		delete(files, task.name)
 	}
@@ -181,7 +181,7 @@ func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []
 	delete(files, path)
 	for name := range files {
 		if !strings.HasPrefix(name, path+".conflict-") {
-			v.problem("file %s of %s is of no task", name, ref)
+			v.problem("no task created file %s of %s", name, ref)
 		}
 	}
 }
@@ -207,11 +207,11 @@ func (f *fleet) auditCounter(v *verdict, ref state.Ref, tasks []submitted, path,
 	if count != counted {
 		v.lost += max(0, counted-count)
 		v.twice += max(0, count-counted)
-		v.problem("%s of %s counts %d, want %d of %d tasks", path, ref, count, counted, len(tasks))
+		v.problem("counter %s of %s = %d, want %d of %d tasks", path, ref, count, counted, len(tasks))
 	}
 }
 
-// files returns the files of a workspace's newest version, by path.
+// files returns the contents of a workspace's files, by path.
 func (f *fleet) files(t *testing.T, ref state.Ref) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-// mutantNoIfMatch marks a worker whose object store ignores the condition of a swap.
+// mutantNoIfMatch is the MUTANT of a worker whose object store ignores the condition of a swap.
 const mutantNoIfMatch = "no-if-match"
 
 // blindSwap swaps without a condition.
@@ -20,18 +20,18 @@ type blindSwap struct{ objects.Objects }
 
 func (b blindSwap) CompareAndSwap(ctx context.Context, key, _ string, data []byte) (string, error) {
 	for {
-		now, err := b.Get(ctx, key, objects.GetOptions{})
+		current, err := b.Get(ctx, key, objects.GetOptions{})
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
 			return "", err
 		}
-		etag, err := b.Objects.CompareAndSwap(ctx, key, now.ETag, data)
+		etag, err := b.Objects.CompareAndSwap(ctx, key, current.ETag, data)
 		if !errors.Is(err, state.ErrConflict) {
 			return etag, err
 		}
 	}
 }
 
-// crashAfterCommit kills its process, as kill -9 does, when HEAD first names a task.
+// crashAfterCommit kills its process with SIGKILL right after the commit of a task.
 type crashAfterCommit struct {
 	objects.Objects
 	task string
@@ -48,7 +48,7 @@ func (c crashAfterCommit) CompareAndSwap(ctx context.Context, key, old string, d
 	return etag, err
 }
 
-// stopBeforeCommit stops its process, as SIGSTOP does, before HEAD first names a task, and creates a file then.
+// stopBeforeCommit creates a file and stops its process with SIGSTOP right before the commit of a task.
 type stopBeforeCommit struct {
 	objects.Objects
 	task, file string
@@ -63,7 +63,7 @@ func (s stopBeforeCommit) CompareAndSwap(ctx context.Context, key, old string, d
 	return s.Objects.CompareAndSwap(ctx, key, old, data)
 }
 
-// commits reports whether a swap is of a HEAD that names the task.
+// commits reports whether a swap writes a HEAD that names the task.
 func commits(key string, data []byte, task string) bool {
 	return strings.HasSuffix(key, "/HEAD") && bytes.Contains(data, []byte(`"`+task+`"`))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// reading is a program that adds up the sizes of its workspace's files, and writes a line.
+// reading is a program that adds up the sizes of its workspace's files, and writes the sum to a file.
 const reading = `
 import os
 total = 0
@@ -28,8 +28,8 @@ with open("seen-" + inputs["name"], "w") as f:
 result = total
 `
 
-// A worker with a full disk ends tasks that do not fit with that reason, evicts its cache when a task needs the space,
-// and runs the next task.
+// A worker with a small disk completes tasks that do not fit with disk_full, evicts its cache if a task needs the
+// space, and runs the next task.
 func TestDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a small file system")
@@ -55,7 +55,7 @@ func testDiskFull(t *testing.T, diskMB string) {
 		if workspace != "large" {
 			if got := string(rec.Result.Result); rec.Status != schemas.Succeeded ||
 				got != strconv.Itoa(sizes[workspace]<<20) {
-				t.Errorf("task %d on %s ended %s, %+v, and read %s bytes; want %d MiB", i, workspace, rec.Status,
+				t.Errorf("task %d on %s = %s, %+v, read %s bytes; want %d MiB", i, workspace, rec.Status,
 					rec.Result.Error, got, sizes[workspace])
 			}
 			continue
@@ -63,16 +63,16 @@ func testDiskFull(t *testing.T, diskMB string) {
 		e := rec.Result.Error
 		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "disk_full" ||
 			!strings.Contains(e.Hint, "free space on the disk") {
-			t.Errorf("task %d on %s ended %s after run %d, %+v; want it dead after run 2: disk_full, and what "+
-				"to free", i, workspace, rec.Status, rec.Run, e)
+			t.Errorf("task %d on %s = %s after run %d, %+v; want dead after run 2, disk_full and a hint",
+				i, workspace, rec.Status, rec.Run, e)
 		}
 		if left := sizeOf(t, filepath.Join(dir, "cache")); left > 0 {
-			t.Errorf("the cache keeps %d bytes of a full disk", left)
+			t.Errorf("the cache has %d bytes although the disk is full", left)
 		}
 	}
 }
 
-// smallDisk mounts a file system of a given size in MiB until the worker on it has ended.
+// smallDisk mounts a file system of the given size in MiB. It is unmounted after the worker has stopped.
 func smallDisk(t *testing.T, dir string, mib int) {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o711); err != nil {
@@ -104,7 +104,7 @@ func sizeOf(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// fill commits incompressible files of 1 MiB.
+// fill commits mib incompressible files of 1 MiB.
 func (f *fleet) fill(t *testing.T, ref state.Ref, mib int) {
 	t.Helper()
 	w := statetest.NewWorker(t, f.bucket, ref, state.Options{})

@@ -1,10 +1,10 @@
-// Package faulttest runs the parts of a fleet as separate processes and injects faults into them at random, by a seed:
-// kill -9, SIGSTOP, restart. The processes are the test binary itself, which is executed again in a role.
+// Package faulttest runs the parts of a fleet as separate processes and injects faults into them: kill -9, SIGSTOP,
+// restart. A seed determines the order of the faults. Each process executes the test binary again, in a role.
 //
 //	func TestMain(m *testing.M) { faulttest.Main(m, map[string]faulttest.Role{"worker": worker}) }
 //
 //	p := faulttest.Start(t, "worker", "NAME=w1")
-//	faulttest.Storm(ctx, t, rng, every, faulttest.Fault{Weight: 3, Do: p.KillAndRestart}, …)
+//	faulttest.Storm(ctx, t, seed, every, faulttest.Fault{Weight: 3, Do: p.KillAndRestart}, …)
 package faulttest
 
 import (
@@ -17,6 +17,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,19 +28,19 @@ import (
 
 const roleVariable = "FAULTTEST_ROLE"
 
-// Role is the main function of a process. It calls ready when it is ready, and returns when ctx ends, which happens
-// when the test ends.
+// Role is the main function of a process. It calls ready when it is ready, and returns when ctx ends, at the end of
+// the test.
 type Role func(ctx context.Context, ready func()) error
 
-// Main runs the role in which this process was started, or else the tests of m, a *testing.M or a wrapper of one. It
-// does not return.
+// Main runs the role in which Start started this process, or else m, a *testing.M or a wrapper of one. It does not
+// return.
 func Main(m interface{ Run() int }, roles map[string]Role) {
 	name, started := os.LookupEnv(roleVariable)
 	if !started {
 		os.Exit(m.Run())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // ends with the parent, which holds the other end
+	go func() { // ends when the parent closes the other end, or exits
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -50,7 +51,7 @@ func Main(m interface{ Run() int }, roles map[string]Role) {
 	os.Exit(0)
 }
 
-// Getenv returns an environment variable: of Start, or of the tests.
+// Getenv returns an environment variable that was passed to Start, or that the tests have.
 func Getenv(name string) string { return os.Getenv(name) }
 
 // Process is a process that runs a role. It is safe for concurrent use.
@@ -65,7 +66,8 @@ type Process struct {
 	closed bool
 }
 
-// Start runs a role until the test ends, with environment variables as for os/exec. It returns when the role is ready.
+// Start runs a role until the test ends, with additional environment variables (NAME=value). It returns when the role
+// is ready.
 func Start(tb testing.TB, role string, env ...string) *Process {
 	tb.Helper()
 	p := &Process{tb: tb, role: role, env: env}
@@ -83,7 +85,7 @@ func (p *Process) start() error {
 	if err != nil {
 		return err
 	}
-	p.cmd = exec.Command(exe, "-test.run=^$") //nolint:noctx // it outlives contexts, close kills it
+	p.cmd = exec.Command(exe, "-test.run=^$") //nolint:noctx // close kills it
 	p.cmd.Env = append(append(os.Environ(), roleVariable+"="+p.role), p.env...)
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -104,7 +106,7 @@ func (p *Process) start() error {
 	return nil
 }
 
-// kill kills the process, stopped or not, and reaps it.
+// kill kills the process, even if it is stopped, and reaps it.
 func (p *Process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return err
@@ -116,8 +118,8 @@ func (p *Process) kill() error {
 	return nil
 }
 
-// Stop tells the process to end and waits for that; after the timeout it kills the process. The error says how the
-// process failed. Faults after Stop have no effect.
+// Stop ends the context of the role and waits until the process exits; after the timeout it kills the process. It
+// returns an error unless the process has exited successfully. Later faults have no effect.
 func (p *Process) Stop(timeout time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,13 +138,13 @@ func (p *Process) Stop(timeout time.Duration) error {
 	return nil
 }
 
-// PID returns the process id, which a restart changes.
+// PID returns the process id, which changes with each restart.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Continue ends a SIGSTOP that the process has sent to itself.
+// Continue continues a process that has sent SIGSTOP to itself.
 func (p *Process) Continue() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// Killed waits until SIGKILL from outside of the test has ended the process. Faults after that have no effect.
+// Killed waits until the process has ended, and returns an error unless SIGKILL ended it. Later faults have no effect.
 func (p *Process) Killed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +155,7 @@ func (p *Process) Killed() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s ended, but not by SIGKILL: %w", p.role, cmp.Or(err, errors.New("exit code 0")))
+	return fmt.Errorf("%s was not killed: %w", p.role, cmp.Or(err, errors.New("exit code 0")))
 }
 
 func (p *Process) close() {
@@ -178,7 +180,7 @@ func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
 	return p.start()
 }
 
-// Freeze returns a fault that stops the process for a time from shortest to longest, and then continues it.
+// Freeze returns a fault that stops the process for a random time between shortest and longest, and then continues it.
 func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		p.mu.Lock()
@@ -194,7 +196,7 @@ func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, 
 	}
 }
 
-// Fault is a fault to inject. A Storm chooses faults in proportion to their weights.
+// Fault is a fault to inject. Storm chooses faults in proportion to their weights.
 type Fault struct {
 	Name   string
 	Weight int
@@ -206,20 +208,18 @@ type Fault struct {
 func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(seed, seed))
-	var lots []Fault
+	var weighted []Fault
 	for _, f := range faults {
-		for range f.Weight {
-			lots = append(lots, f)
-		}
+		weighted = append(weighted, slices.Repeat([]Fault{f}, f.Weight)...)
 	}
 	counts := map[string]int{}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for clock.Sleep(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) == nil {
-		f, own := lots[rng.IntN(len(lots))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
+		f, faultRNG := weighted[rng.IntN(len(weighted))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 		counts[f.Name]++
 		wg.Go(func() {
-			if err := f.Do(ctx, own); err != nil {
+			if err := f.Do(ctx, faultRNG); err != nil {
 				tb.Errorf("%s: %v", f.Name, err)
 			}
 		})

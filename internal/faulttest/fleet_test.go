@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,19 +30,19 @@ import (
 )
 
 var (
-	faultSeed  = flag.Uint64("faults.seed", 0, "seed of the fault tests; 0: a new one")
-	faultTasks = flag.Int("faults.tasks", 300, "tasks of the fault test, about 10 a second")
+	faultSeed  = flag.Uint64("faults.seed", 0, "seed of the fault tests; 0 chooses one at random")
+	faultTasks = flag.Int("faults.tasks", 300, "number of tasks in the fault test, which runs about 10 per second")
 )
 
 // source is the CloudEvents source of all tasks.
 const source = "/faulttest"
 
-// fleet is two stores and workers, each in a separate process.
+// fleet is a queue, an object store and workers, each in a separate process.
 type fleet struct {
 	dir       string
 	seed      uint64
-	sandboxed bool     // boxes are gVisor's
-	env       []string // of every role
+	sandboxed bool     // whether boxes are gVisor's
+	env       []string // environment variables of every role
 	nats, s3  *faulttest.Process
 	workers   []*faulttest.Process
 	queue     *jobs.Client
@@ -49,7 +50,8 @@ type fleet struct {
 	store     *state.Store
 }
 
-// newFleet starts the stores. The test fails if anything of the fleet is left at its end.
+// newFleet starts a queue and an object store. The test fails if a process, mount or control group of the fleet is
+// left at the end.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{dir: t.TempDir(), seed: *faultSeed}
@@ -62,9 +64,9 @@ func newFleet(t *testing.T) *fleet {
 	}
 	runsc, boxes := engine(), "gVisor"
 	if f.sandboxed = runsc != ""; !f.sandboxed {
-		boxes = "plain processes: no runsc, or not root"
+		boxes = "processes without a sandbox, because runsc or root is missing"
 	}
-	t.Logf("seed %d (again: -args -faults.seed %d), boxes: %s", f.seed, f.seed, boxes)
+	t.Logf("repeat with -args -faults.seed %d; boxes: %s", f.seed, boxes)
 	queueAddr, storeAddr := freeAddr(t), freeAddr(t)
 	f.env = []string{
 		"NATS_ADDR=" + queueAddr, "NATS_DIR=" + filepath.Join(f.dir, "nats"),
@@ -114,14 +116,14 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// work starts a worker, which drains and cleans up at the end of the test.
+// work starts a worker, which is drained at the end of the test.
 func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process {
 	t.Helper()
 	name := "w" + strconv.Itoa(len(f.workers))
-	env = append(append([]string{
-		"WORKER=" + name, "WORKER_DIR=" + filepath.Join(f.dir, name), "OWNER=" + f.owner(name), "SLOTS=" +
-			strconv.Itoa(slots),
-	}, f.env...), env...)
+	env = slices.Concat([]string{
+		"WORKER=" + name, "WORKER_DIR=" + filepath.Join(f.dir, name), "OWNER=" + f.owner(name),
+		"SLOTS=" + strconv.Itoa(slots),
+	}, f.env, env)
 	w := faulttest.Start(t, "worker", env...)
 	f.workers = append(f.workers, w)
 	t.Cleanup(func() {
@@ -132,7 +134,7 @@ func (f *fleet) work(t *testing.T, slots int, env ...string) *faulttest.Process 
 	return w
 }
 
-// owner returns the owner of a worker's boxes, unique on this machine.
+// owner returns the name under which a worker's boxes are unique on this machine.
 func (f *fleet) owner(name string) string { return fmt.Sprintf("ft%d%s", os.Getpid(), name) }
 
 // checkClean fails the test if the fleet has left processes or mounts on this machine, and removes them.
@@ -150,24 +152,24 @@ func (f *fleet) checkClean(t *testing.T) {
 	if err != nil || len(groups) > 0 {
 		t.Errorf("control groups left: %v, %v", groups, err)
 	}
-	eventually(t, "the end of all processes", func(context.Context) error {
+	eventually(t, "exit of all processes", func(context.Context) error {
 		left := processesIn(f.dir)
 		if len(left) == 0 {
 			return nil
 		}
-		if !f.sandboxed { // a plain process that was stopped to be killed when its worker was killed stays so
+		if !f.sandboxed { // without a sandbox, programs of a killed worker may survive
 			for pid := range left {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // or it has ended
+				_ = syscall.Kill(pid, syscall.SIGKILL) // fails if the process has exited
 			}
 		}
-		return fmt.Errorf("still there: %v", left)
+		return fmt.Errorf("still running: %v", left)
 	})
 }
 
 // submitted is a task that a test submits.
 type submitted struct {
 	ref  state.Ref
-	name string // of its file, and its event's id
+	name string // name of its file, and id of its event
 	id   string
 }
 
@@ -176,13 +178,13 @@ func newTask(ref state.Ref, number int) submitted {
 	return submitted{ref: ref, name: name, id: jobs.TaskID(ref.Tenant, source, name)}
 }
 
-// submit sends a task until it is accepted.
+// submit submits a task that pauses for pauseS seconds. It retries until the task is accepted.
 func (f *fleet) submit(t *testing.T, task submitted, code string, pauseS float64) {
 	t.Helper()
 	f.submitTimes(t, task, code, pauseS, 100)
 }
 
-// submitTimes sends a task with a number of attempts until it is accepted.
+// submitTimes is like submit, with a limit of attempts.
 func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS float64, attempts int) {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -209,7 +211,7 @@ func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS fl
 	})
 }
 
-// wait returns the record of a task once it has ended.
+// wait returns a task's record once it is terminal.
 func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 	t.Helper()
 	var rec schemas.Record
@@ -220,11 +222,11 @@ func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 	return rec
 }
 
-// eventually calls try until it succeeds, a few seconds each time, for two minutes.
-func eventually(t *testing.T, what string, try func(context.Context) error) {
+// eventually calls try, with a context of five seconds, until it succeeds. It fails the test after two minutes.
+func eventually(t *testing.T, name string, try func(context.Context) error) {
 	t.Helper()
-	const patience, each, every = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
-	deadline := time.Now().Add(patience)
+	const total, each, pause = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
+	deadline := time.Now().Add(total)
 	for {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), each)
 		err := try(ctx)
@@ -233,16 +235,16 @@ func eventually(t *testing.T, what string, try func(context.Context) error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		<-time.After(every)
+		<-time.After(pause)
 	}
 }
 
-// processesIn returns the command lines of other processes that name dir or work below it.
+// processesIn returns the command lines of other processes that mention dir or whose working directory is below it.
 func processesIn(dir string) map[int]string {
 	left := map[int]string{}
-	names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	names, _ := filepath.Glob("/proc/[0-9]*") // fails only for an invalid pattern
 	for _, name := range names {
 		pid, err := strconv.Atoi(filepath.Base(name))
 		if err != nil || pid == os.Getpid() {
@@ -250,7 +252,7 @@ func processesIn(dir string) map[int]string {
 		}
 		line, err := os.ReadFile(filepath.Join(name, "cmdline"))
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		cwd, err := os.Readlink(filepath.Join(name, "cwd"))
 		if bytes.Contains(line, []byte(dir)) || err == nil && strings.HasPrefix(cwd, dir) {

@@ -21,10 +21,10 @@ import (
 )
 
 var leakTasks = flag.Int("leaks.tasks", 0,
-	"tasks of the leak tests; 0: 2,000 with reuse tenant and 300 with reuse never")
+	"number of tasks in the leak tests; 0 means 2,000 with reuse tenant and 300 with reuse never")
 
-// nosy is a program that looks for traces of other programs, and leaves some.
-const nosy = `
+// snooping is a program that looks for traces of other programs, and leaves some.
+const snooping = `
 import os, subprocess
 name = inputs["name"].split("-")[0]
 seen = [f for d in ("/tmp", "/dev/shm") for f in os.listdir(d)]
@@ -37,27 +37,27 @@ subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
 print(seen, mine, len(others))
 `
 
-// Tasks of many tenants run in few boxes: no box serves two tenants, no program finds a trace of another, and all
+// Tasks of many tenants run in few boxes. No box serves two tenants, no program finds a trace of another one, and all
 // resources are released.
 func TestLeaksReuseTenant(t *testing.T) {
-	long(t)
+	skipUnlessLong(t)
 	checkLeaks(t, executor.ReuseTenant, 2000, 50)
 }
 
-// The same with a new box for each task.
+// TestLeaksReuseNever is like TestLeaksReuseTenant, but each task gets a new box.
 func TestLeaksReuseNever(t *testing.T) {
-	long(t)
+	skipUnlessLong(t)
 	checkLeaks(t, executor.ReuseNever, 300, 50)
 }
 
-// A few of both run in every test.
+// TestLeaksShort is a short form of the other leak tests, which are skipped by default.
 func TestLeaksShort(t *testing.T) {
 	for _, reuse := range []string{executor.ReuseTenant, executor.ReuseNever} {
 		t.Run(reuse, func(t *testing.T) { checkLeaks(t, reuse, 12, 6) })
 	}
 }
 
-func long(t *testing.T) {
+func skipUnlessLong(t *testing.T) {
 	t.Helper()
 	if os.Getenv("CODEFLEET_LONG_TESTS") != "1" {
 		t.Skip("takes minutes: set CODEFLEET_LONG_TESTS=1")
@@ -76,31 +76,31 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 	trace := filepath.Join(f.dir, "boxes.trace")
 	const slots = 3
 	w := f.work(t, slots, "REUSE="+reuse, "TRACE="+trace)
-	boxes := slots + 2 // all bound to a tenant
+	boxes := slots + 2 // all boxes of the pool, bound to a tenant
 	if reuse == executor.ReuseNever {
-		boxes = 1 // that is ready
+		boxes = 1 // the ready one
 	}
-	first := max(6, min(count/4, 3*tenants)) // what is made once is there after these
-	f.runNosy(t, 0, first, tenants)
-	atRest(t, trace, boxes)
-	before := f.inUse(t, w)
-	f.runNosy(t, first, count, tenants)
-	atRest(t, trace, boxes)
-	var after use
-	eventually(t, "rest", func(context.Context) error {
-		if after = f.inUse(t, w); after.exceeds(before) {
-			return fmt.Errorf("in use: %+v, and %+v before most tasks", after, before)
+	first := max(6, min(count/4, 3*tenants)) // after these tasks, everything that is created once exists
+	f.runSnooping(t, 0, first, tenants)
+	awaitIdle(t, trace, boxes)
+	before := f.resources(t, w)
+	f.runSnooping(t, first, count, tenants)
+	awaitIdle(t, trace, boxes)
+	var after resources
+	eventually(t, "release of resources", func(context.Context) error {
+		if after = f.resources(t, w); after.exceeds(before) {
+			return fmt.Errorf("resources = %+v, but %+v before most tasks", after, before)
 		}
 		return nil
 	})
-	t.Logf("in use after %d tasks %+v, after all %+v", first, before, after)
+	t.Logf("resources after %d tasks: %+v, after all: %+v", first, before, after)
 	checkAcquires(t, trace, reuse, count)
 }
 
-// atRest waits until the given number of boxes exists, by the trace, and all discarded ones are gone.
-func atRest(t *testing.T, trace string, boxes int) {
+// awaitIdle waits until, according to the trace, the given number of boxes exists and none of them is discarded.
+func awaitIdle(t *testing.T, trace string, boxes int) {
 	t.Helper()
-	eventually(t, "rest", func(context.Context) error {
+	eventually(t, "idle pool", func(context.Context) error {
 		live, discarded := 0, 0
 		for _, e := range events(t, trace) {
 			switch e.What {
@@ -114,7 +114,7 @@ func atRest(t *testing.T, trace string, boxes int) {
 			}
 		}
 		if live != boxes || discarded != 0 {
-			return fmt.Errorf("%d boxes, %d of them discarded, want %d", live, discarded, boxes)
+			return fmt.Errorf("%d boxes, %d of them discarded, want %d and none", live, discarded, boxes)
 		}
 		return nil
 	})
@@ -131,58 +131,60 @@ func events(t *testing.T, path string) []executor.PoolEvent {
 	for line := range bytes.Lines(text) {
 		var e executor.PoolEvent
 		if err := json.Unmarshal(line, &e); err != nil {
-			break // it is being written
+			break // the line is being written
 		}
 		all = append(all, e)
 	}
 	return all
 }
 
-// runNosy runs tasks first to last, a hundred at a time, and checks that none finds traces of another tenant.
-func (f *fleet) runNosy(t *testing.T, first, last, tenants int) {
+// runSnooping runs the tasks from first to last, about a hundred at a time, and checks that none finds a trace of
+// another program.
+func (f *fleet) runSnooping(t *testing.T, first, last, tenants int) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(f.seed, uint64(first)))
-	const together = 100
-	var under []submitted
-	settle := func(left int) {
-		for len(under) > left {
-			rec := f.wait(t, under[0])
+	const maxPending = 100
+	var pending []submitted
+	waitUntil := func(n int) {
+		for len(pending) > n {
+			rec := f.wait(t, pending[0])
 			if rec.Status != schemas.Succeeded || rec.Result.Output != "[] [] 0\n" {
-				t.Errorf("task %s of %s: %s, %q, %v", under[0].name, under[0].ref.Tenant, rec.Status,
+				t.Errorf("task %s of %s: %s, %q, %v", pending[0].name, pending[0].ref.Tenant, rec.Status,
 					rec.Result.Output, rec.Result.Error)
 			}
-			under = under[1:]
+			pending = pending[1:]
 		}
 	}
 	for i := first; i < last; i++ {
-		task := newTask(state.Ref{Tenant: "t" + strconv.Itoa(whose(i, tenants, rng)), Workspace: "main"}, i)
-		f.submit(t, task, nosy, 0)
-		under = append(under, task)
-		settle(together)
+		task := newTask(state.Ref{Tenant: "t" + strconv.Itoa(tenantOf(i, tenants, rng)), Workspace: "main"}, i)
+		f.submit(t, task, snooping, 0)
+		pending = append(pending, task)
+		waitUntil(maxPending)
 	}
-	settle(0)
+	waitUntil(0)
 }
 
-// whose returns the tenant of a task: each has one of the first, to fill the boxes; after that they are random.
-func whose(i, tenants int, rng *rand.Rand) int {
+// tenantOf returns the tenant of task i. Each tenant has one of the first tasks, to fill the boxes; the tenants of
+// later tasks are random.
+func tenantOf(i, tenants int, rng *rand.Rand) int {
 	if i < tenants {
 		return i
 	}
 	return rng.IntN(tenants)
 }
 
-// use counts the resources of a worker.
-type use struct{ Descriptors, Processes, Mounts, Directories int }
+// resources counts the resources of a worker.
+type resources struct{ Descriptors, Processes, Mounts, Directories int }
 
-// exceeds tolerates a few descriptors of temporary connections.
-func (u use) exceeds(before use) bool {
+// exceeds tolerates a few more descriptors and processes, because some are temporary.
+func (r resources) exceeds(before resources) bool {
 	const slack = 8
-	return u.Descriptors > before.Descriptors+slack || u.Processes > before.Processes+slack ||
-		u.Mounts > before.Mounts || u.Directories > before.Directories
+	return r.Descriptors > before.Descriptors+slack || r.Processes > before.Processes+slack ||
+		r.Mounts > before.Mounts || r.Directories > before.Directories
 }
 
-// inUse counts when the pool is at rest, so that as many boxes exist before the tasks as after them.
-func (f *fleet) inUse(t *testing.T, w *faulttest.Process) (u use) {
+// resources counts the worker's resources. Call it while the pool is idle, so that counts are comparable.
+func (f *fleet) resources(t *testing.T, w *faulttest.Process) (r resources) {
 	t.Helper()
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.PID()))
 	if err != nil {
@@ -192,14 +194,14 @@ func (f *fleet) inUse(t *testing.T, w *faulttest.Process) (u use) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u = use{Descriptors: len(fds), Processes: len(processesIn(f.dir)), Mounts: len(mounts)}
+	r = resources{Descriptors: len(fds), Processes: len(processesIn(f.dir)), Mounts: len(mounts)}
 	for _, below := range []string{"w0/boxes", "w0/g"} {
-		u.Directories += directories(filepath.Join(f.dir, below), 4)
+		r.Directories += directories(filepath.Join(f.dir, below), 4)
 	}
-	return u
+	return r
 }
 
-// directories counts the directories below dir to a depth: those inside of a box do not count.
+// directories counts the directories below dir down to a depth, which excludes those inside a box.
 func directories(dir string, depth int) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil || depth == 0 {
@@ -214,7 +216,7 @@ func directories(dir string, depth int) int {
 	return n
 }
 
-// checkAcquires reads the worker's trace of its pool.
+// checkAcquires checks in the trace that no box served two tenants, or two tasks if boxes are not reused.
 func checkAcquires(t *testing.T, path, reuse string, tasks int) {
 	t.Helper()
 	served, acquires, ran := map[string]string{}, map[string]int{}, 0
@@ -238,7 +240,7 @@ func checkAcquires(t *testing.T, path, reuse string, tasks int) {
 		}
 	}
 	if ran < tasks {
-		t.Errorf("%d runs on record for %d tasks", ran, tasks)
+		t.Errorf("the trace has %d executions of %d tasks", ran, tasks)
 	}
-	t.Logf("%d runs in %d boxes, %d in one at most", ran, len(served), most)
+	t.Logf("%d executions in %d boxes, at most %d in one", ran, len(served), most)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// ackWait is how long a worker of these fleets keeps a task without a heartbeat.
+// ackWait is after how long without a heartbeat a worker of these fleets loses its task.
 const ackWait = 2 * time.Second
 
 const (
@@ -36,7 +36,7 @@ const (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	if path := faulttest.Getenv(ledger); path != "" {
+	if path := faulttest.Getenv(ledgerVariable); path != "" {
 		if err := upstream(context.Background(), path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	faulttest.Main(m, map[string]faulttest.Role{"nats": natsRole, "s3": s3Role, "worker": workerRole})
 }
 
-// quiet returns the log of a role, which FAULTTEST_LOG=1 prints.
-func quiet() *slog.Logger {
+// roleLog returns the log of a role. It is printed only with FAULTTEST_LOG=1.
+func roleLog() *slog.Logger {
 	if faulttest.Getenv("FAULTTEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
@@ -55,7 +55,7 @@ func quiet() *slog.Logger {
 
 func natsRole(ctx context.Context, ready func()) error {
 	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
-		Dir: faulttest.Getenv("NATS_DIR"), Addr: faulttest.Getenv("NATS_ADDR"), Log: quiet(),
+		Dir: faulttest.Getenv("NATS_DIR"), Addr: faulttest.Getenv("NATS_ADDR"), Log: roleLog(),
 		Fleet: embedded.NATSUser{User: embedded.FleetUser, Password: password},
 	})
 	if err != nil {
@@ -67,16 +67,17 @@ func natsRole(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// s3Role retries until the server of its predecessor, which ends a moment after its parent, is gone.
+// s3Role runs the S3 server. It tries again until its killed predecessor's server, which outlives its parent briefly,
+// has released the directory.
 func s3Role(ctx context.Context, ready func()) error {
 	opts := embedded.S3Options{
 		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password,
 		Bucket: bucket,
-		NoSync: true, // what a killed process has written is in the page cache
-		Log:    quiet(),
+		NoSync: true, // writes of a killed process survive in the page cache
+		Log:    roleLog(),
 	}
 	srv, err := embedded.StartS3(ctx, opts)
-	for give := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(give); {
+	for deadline := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(deadline); {
 		srv, err = embedded.StartS3(ctx, opts)
 	}
 	if err != nil {
@@ -87,17 +88,17 @@ func s3Role(ctx context.Context, ready func()) error {
 	case <-ctx.Done():
 		return srv.Close()
 	case <-srv.Exited():
-		return fmt.Errorf("the S3 server ended by itself: %w", srv.Close())
+		return fmt.Errorf("the S3 server exited by itself: %w", srv.Close())
 	}
 }
 
-// connect connects to the queue that the environment variables of this process name.
+// connect connects to the queue at addr.
 func connect(ctx context.Context, addr string) (*jobs.Client, error) {
 	return jobs.Connect(ctx, jobs.Options{
 		Server:      jobs.Server{URL: "nats://" + addr, Wait: true},
 		Credentials: jobs.Credentials{User: embedded.FleetUser, Password: password},
 		Storage:     jobs.Storage{Revisions: 1000},
-		AckWait:     ackWait, Log: quiet(),
+		AckWait:     ackWait, Log: roleLog(),
 	})
 }
 
@@ -105,7 +106,7 @@ func openObjects(addr string) (objects.Objects, error) {
 	return s3.Open(s3.Options{Endpoint: "http://" + addr, Bucket: bucket, AccessKey: bucket, SecretKey: password})
 }
 
-// workerRole is a worker like any other. A test that breaks something breaks the objects below its store.
+// workerRole runs a worker. Environment variables make its object store crash, stop or lose updates.
 func workerRole(ctx context.Context, ready func()) error {
 	queue, err := connect(ctx, faulttest.Getenv("NATS_ADDR"))
 	if err != nil {
@@ -151,17 +152,17 @@ func workerRole(ctx context.Context, ready func()) error {
 	}
 	pool, err := executor.NewPool(driver, executor.PoolOptions{
 		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(faulttest.Getenv("OWNER"), name),
-		DiskMB: diskMB, Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace, Log: quiet(),
+		DiskMB: diskMB, Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace, Log: roleLog(),
 	})
 	if err != nil {
 		return err
 	}
 	err = worker.Run(ctx, ctx, worker.Parts{
-		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWait, Log: quiet()},
-		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: quiet()},
+		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWait, Log: roleLog()},
+		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
-				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: quiet(),
+				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: roleLog(),
 				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
 			})}, nil
 		},
@@ -172,7 +173,8 @@ func workerRole(ctx context.Context, ready func()) error {
 	return closeDriver()
 }
 
-// traceBoxes writes the events of boxes to a file, one JSON object per line; without a name it writes nothing.
+// traceBoxes returns a function that writes events of boxes to a file, one JSON object per line. Without a path it
+// returns nil.
 func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err error) {
 	if path == "" {
 		return nil, func() {}, nil
@@ -182,17 +184,17 @@ func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err e
 		return nil, nil, err
 	}
 	lines := json.NewEncoder(file)
-	// a lost line fails the test
+	// An error is ignored, because a missing line fails the test.
 	return func(e executor.PoolEvent) { _ = lines.Encode(e) }, func() { _ = file.Close() }, nil
 }
 
-// openDriver returns the driver of gVisor if the test has found it, or else one of processes without a sandbox.
+// openDriver returns the driver gvisor if the test has found runsc, or else a driver without a sandbox.
 func openDriver(dir string) (executor.Driver, *state.Owner, func() error, error) {
 	runsc := faulttest.Getenv("RUNSC")
 	if runsc == "" {
 		return executortest.Host{}, nil, func() error { return nil }, nil
 	}
-	d, err := gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Log: quiet()})
+	d, err := gvisor.New(gvisor.Options{Runsc: runsc, Dir: dir, Log: roleLog()})
 	if err != nil {
 		return nil, nil, nil, err
 	}

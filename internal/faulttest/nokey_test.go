@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// A worker without the key of a workspace ends its tasks with that reason when no attempt is left, changes nothing
-// there, and runs other tasks.
+// A worker without a workspace's key completes the workspace's tasks with no_key when no attempt is left, does not
+// change the workspace, and runs other tasks.
 func TestNoKey(t *testing.T) {
 	f := newFleet(t)
 	locked, open := state.Ref{Tenant: "acme", Workspace: "locked"}, state.Ref{Tenant: "acme", Workspace: "open"}
@@ -27,18 +27,18 @@ func TestNoKey(t *testing.T) {
 		rec := f.wait(t, task)
 		if ref == open {
 			if rec.Status != schemas.Succeeded {
-				t.Errorf("the task of another workspace ended %s, %+v", rec.Status, rec.Result.Error)
+				t.Errorf("task of the other workspace = %s, %+v, want succeeded", rec.Status, rec.Result.Error)
 			}
 			continue
 		}
 		e := rec.Result.Error
 		if rec.Status != schemas.Dead || rec.Run != 2 || e == nil || e.Code != "no_key" ||
 			!strings.Contains(e.Hint, "workspaces.encryption") {
-			t.Errorf("the task ended %s after run %d, %+v; want it dead after run 2: no_key, and the setting",
+			t.Errorf("task = %s after run %d, %+v; want dead after run 2, no_key and a hint at the setting",
 				rec.Status, rec.Run, e)
 		}
 	}
 	if info, err := history.ReadInfo(t.Context(), w.Store.Repo(), locked); err != nil || info.Generation != before {
-		t.Errorf("the workspace is at generation %d, %v, want %d", info.Generation, err, before)
+		t.Errorf("generation of the workspace = %d, %v, want %d", info.Generation, err, before)
 	}
 }

@@ -1,5 +1,5 @@
-// The whole fleet with faults: embedded NATS, embedded S3 and workers with real sandboxes, each a separate process,
-// killed and stopped at random, by a seed.
+// These tests run a whole fleet with faults: embedded NATS, embedded S3 and workers with real sandboxes are separate
+// processes, which are killed and stopped at random. A seed determines the order of the faults.
 //
 //	go test ./internal/faulttest                                  # about a minute
 //	go test ./internal/faulttest -run Faults -args -faults.tasks 1500
@@ -25,10 +25,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// stormPerTask makes the storm last about as long as the tasks would without it.
+// stormPerTask is how long faults are injected per task: in all, about as long as the tasks take without faults.
 const stormPerTask = 80 * time.Millisecond
 
-// Every task completes once and changes its workspace once, whatever is killed, stopped or restarted.
+// Every task completes once and its effect is applied once, whatever is killed, stopped or restarted.
 func TestFaults(t *testing.T) {
 	f := newFleet(t)
 	for range 3 {
@@ -76,7 +76,7 @@ func TestFaults(t *testing.T) {
 	for _, task := range tasks {
 		f.wait(t, task)
 	}
-	t.Logf("the last tenth of the tasks ended within %.1f s of the others", time.Since(began).Seconds())
+	t.Logf("the last tasks ended %.1f s after the end of the faults", time.Since(began).Seconds())
 	v := f.audit(t, tasks, paths)
 	t.Logf("%d tasks, %v", len(tasks), v)
 	for _, p := range v.problems {
@@ -102,15 +102,15 @@ func TestFaultsMutant(t *testing.T) {
 	v := f.audit(t, tasks, map[state.Ref]string{ref: counterFile})
 	t.Logf("%d tasks, %v", len(tasks), v)
 	if v.lost == 0 {
-		t.Error("nothing is lost without If-Match")
+		t.Error("no commit was lost without If-Match")
 	}
 }
 
-// later is how many commits follow a task's in the directed tests: more than HEAD lists.
-const later = 150
+// laterCommits is how many commits follow a task's commit in the next tests: more than HEAD lists.
+const laterCommits = 150
 
-// A worker dies between the commit and the record, and more commits follow than HEAD lists. The next worker finds the
-// commit: the task completes, and does not run again.
+// A worker is killed between the commit and the completion, and more commits follow than HEAD lists. The next worker
+// finds the commit and completes the task without executing it again.
 func TestTakeoverBehindManyCommits(t *testing.T) {
 	f := newFleet(t)
 	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
@@ -120,35 +120,35 @@ func TestTakeoverBehindManyCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.commitUntilForgotten(t, task)
-	f.workers = nil // the successor has the name and the directory of the dead, and cleans up
+	f.workers = nil // the successor gets the name and the directory of the killed worker, and cleans up
 	f.work(t, 1)
 	rec := f.wait(t, task)
 	if rec.Run != 2 || rec.Result.Workspace.Generation != 1 {
-		t.Errorf("ended by run %d with generation %d, want run 2 and generation 1: %+v", rec.Run,
+		t.Errorf("completed by run %d with generation %d, want run 2 and generation 1: %+v", rec.Run,
 			rec.Result.Workspace.Generation, rec.Result)
 	}
 	f.checkOnce(t, task)
 }
 
-// A worker is stopped before its commit for longer than its lease. Another one runs the task, many commits follow, and
-// the first continues: its commit finds that of the other.
+// A worker is stopped before its commit for longer than its lease. Another worker runs the task, many commits follow,
+// and the first worker continues: its commit finds the other's.
 func TestZombieBehindManyCommits(t *testing.T) {
 	f := newFleet(t)
 	task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
 	stopped := filepath.Join(t.TempDir(), "stopped")
 	zombie := f.work(t, 1, "STOP_BEFORE_COMMIT_OF="+task.id, "STOPPED="+stopped)
 	f.submit(t, task, fmt.Sprintf(counting, counterFile), 0)
-	eventually(t, "the worker stops", func(context.Context) error {
+	eventually(t, "stop of the worker", func(context.Context) error {
 		_, err := os.Stat(stopped)
 		return err
 	})
 	f.work(t, 1)
 	rec := f.wait(t, task)
 	if rec.Run != 2 || rec.Worker != "w1" {
-		t.Errorf("ended by run %d of %s, want run 2 of w1", rec.Run, rec.Worker)
+		t.Errorf("completed by run %d of %s, want run 2 of w1", rec.Run, rec.Worker)
 	}
 	f.commitUntilForgotten(t, task)
-	if err := errors.Join(zombie.Continue(), zombie.Stop(30*time.Second)); err != nil { // it ends what it does
+	if err := errors.Join(zombie.Continue(), zombie.Stop(30*time.Second)); err != nil { // it finishes its run first
 		t.Fatal(err)
 	}
 	f.checkOnce(t, task)
@@ -157,14 +157,14 @@ func TestZombieBehindManyCommits(t *testing.T) {
 // commitUntilForgotten commits to the workspace of a task until its HEAD no longer names the task.
 func (f *fleet) commitUntilForgotten(t *testing.T, task submitted) {
 	t.Helper()
-	f.commitMore(t, task.ref, later)
+	f.commitMore(t, task.ref, laterCommits)
 	head, err := f.bucket.Get(t.Context(), "acme/w/files/HEAD", objects.GetOptions{})
 	if err != nil || strings.Contains(string(head.Data), task.id) {
-		t.Fatalf("HEAD lists the task after %d commits: %s, %v", later, head.Data, err)
+		t.Fatalf("HEAD after %d commits = %s, %v, want it not to list the task", laterCommits, head.Data, err)
 	}
 }
 
-// checkOnce checks that a task of the directed tests has ended and counted once.
+// checkOnce checks that a task was completed and applied once.
 func (f *fleet) checkOnce(t *testing.T, task submitted) {
 	t.Helper()
 	v := &verdict{ended: map[schemas.Status]int{}}
@@ -177,12 +177,12 @@ func (f *fleet) checkOnce(t *testing.T, task submitted) {
 		t.Errorf("task's file %q, counter %q; want its name and 1", files[task.name], files[counterFile])
 	}
 	log, err := history.Log(t.Context(), f.store.Repo(), task.ref, 0)
-	if err != nil || len(log) != later+1 || log[later].TaskID != task.id {
-		t.Errorf("Log() = %d commits, %v, want %d and the task's first", len(log), err, later+1)
+	if err != nil || len(log) != laterCommits+1 || log[laterCommits].TaskID != task.id {
+		t.Errorf("Log() = %d commits, %v, want %d, of which the task's is the first", len(log), err, laterCommits+1)
 	}
 }
 
-// commitMore commits n times to a workspace, as tasks do.
+// commitMore makes n commits to a workspace, as other tasks would.
 func (f *fleet) commitMore(t *testing.T, ref state.Ref, n int) {
 	t.Helper()
 	tree, err := f.store.Tree(t.TempDir(), ref)

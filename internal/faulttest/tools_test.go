@@ -26,17 +26,18 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// ledger names the file into which the upstream of these tests writes a line for each call.
-const ledger = "UPSTREAM_LEDGER"
+// ledgerVariable is the environment variable that turns a process into the upstream of these tests. It names the file
+// into which the upstream writes a line for each call.
+const ledgerVariable = "UPSTREAM_LEDGER"
 
-// upstream is an MCP server on standard input and output, whose tool changes something at each call.
+// upstream serves MCP on standard input and output. Each call of its tool has an effect.
 func upstream(ctx context.Context, path string) error {
-	type entry struct {
+	type booking struct {
 		N int `json:"n"`
 	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "ledger", Version: "1"}, nil)
 	sdk.AddTool(s, &sdk.Tool{Name: "book", Description: "Book a number."},
-		func(_ context.Context, _ *sdk.CallToolRequest, in entry) (*sdk.CallToolResult, entry, error) {
+		func(_ context.Context, _ *sdk.CallToolRequest, in booking) (*sdk.CallToolResult, booking, error) {
 			f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err == nil {
 				_, err = fmt.Fprintln(f, in.N)
@@ -44,7 +45,7 @@ func upstream(ctx context.Context, path string) error {
 			if err == nil {
 				err = f.Close()
 			}
-			return nil, entry{in.N * in.N}, err
+			return nil, booking{in.N * in.N}, err
 		})
 	return s.Run(ctx, &sdk.StdioTransport{})
 }
@@ -54,19 +55,19 @@ func upstreams(path string) (*mcp.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mcp.NewManager([]mcp.Server{{Name: "ledger", Command: self, Env: map[string]string{ledger: path}}},
-		mcp.Options{Log: quiet()})
+	server := mcp.Server{Name: "ledger", Command: self, Env: map[string]string{ledgerVariable: path}}
+	return mcp.NewManager([]mcp.Server{server}, mcp.Options{Log: roleLog()})
 }
 
-// withTools returns the tools of a worker, which is killed at a point that the test chooses.
+// withTools returns a worker's tools. A call may kill the worker, as environment variables specify.
 func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func(), err error) {
 	servers, path := faulttest.Getenv("SERVERS"), faulttest.Getenv("LEDGER")
 	if servers == "" {
 		return t, nil, func() {}, nil
 	}
-	shelf, err := tools.OpenVersionStore(tools.VersionStoreOptions{
+	versions, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 		Source: tools.OpenCatalogue(servers, tools.Options{Check: tools.PythonChecker("")}),
-		Dir:    filepath.Join(dir, "catalogue"), Log: quiet(),
+		Dir:    filepath.Join(dir, "catalogue"), Log: roleLog(),
 	})
 	if err != nil {
 		return t, nil, nil, err
@@ -75,18 +76,18 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 	if err != nil {
 		return t, nil, nil, err
 	}
-	t = pipeline.Tools{Catalogue: shelf, Upstream: m.Call, Policy: broker.Policy{Destructive: broker.Allow}}
+	t = pipeline.Tools{Catalogue: versions, Upstream: m.Call, Policy: broker.Policy{Destructive: broker.Allow}}
 	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_AFTER_CALL")); err == nil {
-		t.Audit = &crashAfterCall{left: n, log: quiet()}
+		t.Audit = &crashAfterCall{left: n, log: roleLog()}
 	}
 	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_IN_CALL")); err == nil {
 		t.Upstream = crashInCall(m.Call, n)
 	}
-	mounts = []executor.Mount{{Source: shelf.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}}
+	mounts = []executor.Mount{{Source: versions.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}}
 	return t, mounts, m.Close, nil
 }
 
-// crashAfterCall kills its process when a call has ended: its response is in the journal, but the program does not have
+// crashAfterCall kills its process when a call has ended: the result is in the journal, but the program does not have
 // it yet.
 type crashAfterCall struct {
 	left int
@@ -107,7 +108,7 @@ func (c *crashAfterCall) End(ctx context.Context, _ broker.AuditRecord) error {
 	return ctx.Err()
 }
 
-// crashInCall kills its process when the server has responded to a call, before the response is in the journal.
+// crashInCall kills its process when the server has responded to a call, before the result is in the journal.
 func crashInCall(next broker.Upstream, n int) broker.Upstream {
 	var calls atomic.Int64
 	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
@@ -122,8 +123,8 @@ func crashInCall(next broker.Upstream, n int) broker.Upstream {
 	}
 }
 
-// five is a program that books five numbers and returns the responses.
-const five = `
+// bookFive is a program that books five numbers and returns the results.
+const bookFive = `
 from client.mcp_client import ToolError
 from servers.ledger import book
 result = []
@@ -136,19 +137,19 @@ with open(inputs["name"], "w") as f:
     f.write(inputs["name"])
 `
 
-const doubt = "ledger.book: an earlier run may have made this call"
+const inDoubt = "ledger.book: an earlier run may have made this call"
 
-// A worker is killed after three of a task's five calls, each of which changes something. The next run replays those
-// three and makes the other two.
+// A worker is killed after, or during, the third of a task's five mutating calls. The next run replays the calls whose
+// results are in the journal, reports a call in doubt as an error, and makes the others.
 func TestCallsOfAKilledWorker(t *testing.T) {
 	for _, test := range []struct {
 		name, crash string
 		result      string
-		booked      string // in the upstream's ledger
+		booked      string // numbers in the upstream's ledger
 		replayed    int
 	}{
 		{"after its third call", "CRASH_AFTER_CALL=3", `[1,4,9,16,25]`, "1 2 3 4 5", 3},
-		{"in its third call", "CRASH_IN_CALL=3", `[1,4,"` + doubt + `",16,25]`, "1 2 3 4 5", 2},
+		{"during its third call", "CRASH_IN_CALL=3", `[1,4,"` + inDoubt + `",16,25]`, "1 2 3 4 5", 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFleet(t)
@@ -156,11 +157,11 @@ func TestCallsOfAKilledWorker(t *testing.T) {
 			f.generate(t)
 			task := newTask(state.Ref{Tenant: "acme", Workspace: "files"}, 0)
 			crasher := f.work(t, 1, append(env, test.crash)...)
-			f.submit(t, task, five, 0)
+			f.submit(t, task, bookFive, 0)
 			if err := crasher.Killed(); err != nil {
 				t.Fatal(err)
 			}
-			f.workers = nil // the successor has the name and the directory of the dead, and cleans up
+			f.workers = nil // the successor gets the name and the directory of the killed worker, and cleans up
 			f.work(t, 1, env...)
 			rec := f.wait(t, task)
 			if rec.Run != 2 || rec.Status != schemas.Succeeded || string(rec.Result.Result) != test.result {
@@ -169,7 +170,7 @@ func TestCallsOfAKilledWorker(t *testing.T) {
 			}
 			booked, err := os.ReadFile(filepath.Join(f.dir, "ledger"))
 			if got := strings.Join(strings.Fields(string(booked)), " "); got != test.booked || err != nil {
-				t.Errorf("the upstream saw the calls %s, %v, want %s", got, err, test.booked)
+				t.Errorf("the upstream's ledger = %s, %v, want %s", got, err, test.booked)
 			}
 			replayed := 0
 			for _, c := range rec.Result.Tools.Calls {
@@ -178,14 +179,14 @@ func TestCallsOfAKilledWorker(t *testing.T) {
 				}
 			}
 			if len(rec.Result.Tools.Calls) != 5 || replayed != test.replayed {
-				t.Errorf("the result tells of %d calls, %d of them replayed, want 5 and %d",
+				t.Errorf("the result has %d calls, %d of them replayed, want 5 and %d",
 					len(rec.Result.Tools.Calls), replayed, test.replayed)
 			}
 		})
 	}
 }
 
-// generate writes the modules of the upstream, approved.
+// generate writes the upstream's modules, and approves its tools.
 func (f *fleet) generate(t *testing.T) {
 	t.Helper()
 	m, err := upstreams(filepath.Join(f.dir, "ledger"))
