@@ -179,7 +179,7 @@ func TestApprovalsOutliveARun(t *testing.T) {
 	f.answer(t, rec.TaskID, "a", true)
 	if end := f.await(t, rec.TaskID); end.Run != 3 || len(end.Approvals) != 1 ||
 		end.Result.Output != "approved alice because" {
-		t.Errorf("record = run %d, %+v, approvals %+v, want run 3 with one approval", end.Run, end.Result, end.Approvals)
+		t.Errorf("record = run %d, %+v, approvals %+v; want run 3, one approval", end.Run, end.Result, end.Approvals)
 	}
 }
 

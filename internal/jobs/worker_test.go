@@ -437,7 +437,8 @@ func TestDeadlines(t *testing.T) {
 	}})
 	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(500*time.Millisecond))
 	for id, run := range map[string]int{queued.TaskID: 0, running.TaskID: 1} {
-		if rec := f.await(t, id); rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
+		rec := f.await(t, id)
+		if rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
 			t.Errorf("record = %+v, want expired in run %d", rec, run)
 		}
 	}
