@@ -9,9 +9,9 @@ import (
 // Tool describes a tool to a writer. Programs import it as `from servers.<Module> import <Function>`.
 type Tool struct {
 	Server, Name     string
-	Module, Function string // Python names; default Server and Name
-	Signature        string // one line
-	Doc              string // docstring; untrusted
+	Module, Function string // the Python names; Server and Name by default
+	Signature        string // in one line of Python; empty if only Params is known
+	Doc              string // the docstring; untrusted
 	Params           []Param
 }
 
@@ -22,13 +22,13 @@ type Param struct {
 	Enum       []string
 }
 
-// ModuleName is the Python module below servers that holds the tool.
+// ModuleName returns the Python module below servers that contains the tool.
 func (t *Tool) ModuleName() string { return cmp.Or(t.Module, t.Server) }
 
-// FunctionName is the Python function of the tool.
+// FunctionName returns the name of the tool's Python function.
 func (t *Tool) FunctionName() string { return cmp.Or(t.Function, t.Name) }
 
-// Stub is the signature in one line of Python: "..." is the default of an optional parameter.
+// Stub returns the signature in one line of Python, with "..." for the default of an optional parameter.
 func (t *Tool) Stub() string {
 	if t.Signature != "" {
 		return strings.ReplaceAll(t.Signature, " = UNSET", " = ...")
@@ -47,20 +47,12 @@ func (t *Tool) Stub() string {
 	return t.FunctionName() + "(" + strings.Join(params, ", ") + ")"
 }
 
-// Skill is a saved function. Programs import it as `from skills.<Name> import <Entry>`.
-type Skill struct {
-	Name, Signature, Description string
-	Entry                        string // the function; default run
-}
-
 // Request is a task and what its program may use.
 type Request struct {
-	Task        string
-	Tools       []Tool   // best match first
-	Skills      []Skill  // nil: unknown; empty: none
-	Files       []string // paths in the workspace, for the prompt
-	Inputs      string   // JSON of the variable `inputs`; empty without inputs
-	Checkpoints []string // notes of the session's earlier tasks, for the prompt
+	Task   string
+	Tools  []Tool   // the best match first
+	Files  []string // paths in the workspace, for the prompt
+	Inputs string   // the JSON value of the variable `inputs`; empty for a task without inputs
 }
 
 // The values of generated_by in a result.
@@ -73,18 +65,18 @@ const (
 type Program struct {
 	Code       string
 	By         string
-	Tools      []string // ids of the imported tools, as far as the writer knows
-	Understood []string // how the rules read the task, one line a clause
+	Tools      []string // ids of the selected tools that it imports
+	Understood []string // how the rules read the task: one line for each clause
 	Usage      Usage
-	Fallback   string // why the model did not write it; empty when it did or there is none
+	Fallback   string // why the rules wrote it although there is a model; otherwise empty
 }
 
-// CodeRequiredError reports that the rules did not understand a task: status blocked, code code_required. A model of
-// the caller can complete Skeleton in one more call.
+// CodeRequiredError reports that the rules did not understand a task. The task then ends with the status blocked and
+// the error code code_required. The caller's model can complete Skeleton in one more call.
 type CodeRequiredError struct {
 	Reason     string
-	Understood []string
-	Unknown    []string // clauses that match no rule
+	Understood []string // as in Program
+	Unknown    []string // the clauses that match no rule
 	Signatures []string // of the selected tools
 	Skeleton   string   // the unfinished program, with a TODO for each unknown clause
 }

@@ -1,7 +1,6 @@
 package codegen
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,40 +8,40 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Extract returns the program in a model's answer: the longest block fenced as Python, else the longest fenced block
-// without a language, else the whole answer if it looks like Python. It ignores the thoughts of a reasoning model.
-// The error is a *ModelError of kind NoProgram.
-func Extract(answer string) (string, error) {
-	answer = strings.ReplaceAll(strings.ToValidUTF8(answer, "\uFFFD"), "\r\n", "\n")
-	answer = thoughts.ReplaceAllString(answer, "")
-	if strings.TrimSpace(answer) == "" {
-		return "", &ModelError{Kind: NoProgram, Message: "the answer is empty"}
+// Extract returns the program in a model's response: the longest block fenced as Python, else the longest fenced block
+// without a language if it looks like Python, else the whole response if it has no fenced block and looks like Python.
+// It ignores the thoughts of a reasoning model. The error is a *ModelError of kind NoProgram.
+func Extract(response string) (string, error) {
+	response = strings.ReplaceAll(strings.ToValidUTF8(response, "\uFFFD"), "\r\n", "\n")
+	response = thoughts.ReplaceAllString(response, "")
+	if strings.TrimSpace(response) == "" {
+		return "", &ModelError{Kind: NoProgram, Message: "the response is empty"}
 	}
-	best, other := "", ""
-	bestNamed := false
-	blocks := fences(answer)
+	best, otherLanguage := "", ""
+	bestIsPython := false
+	blocks := fencedBlocks(response)
 	for _, b := range blocks {
-		named := slices.Contains(pythonNames, b.language)
+		isPython := slices.Contains(pythonNames, b.language)
 		switch {
-		case !named && b.language != "":
-			other = b.language
-		case named && !bestNamed, named == bestNamed && len(b.text) > len(best):
-			best, bestNamed = b.text, named
+		case !isPython && b.language != "":
+			otherLanguage = b.language
+		case isPython && !bestIsPython, isPython == bestIsPython && len(b.text) > len(best):
+			best, bestIsPython = b.text, isPython
 		}
 	}
 	switch {
-	case strings.TrimSpace(best) != "" && (bestNamed || looksLikePython(best)):
+	case strings.TrimSpace(best) != "" && (bestIsPython || looksLikePython(best)):
 		return strings.TrimSpace(best) + "\n", nil
-	case len(blocks) == 0 && looksLikePython(answer):
-		return strings.TrimSpace(answer) + "\n", nil
-	case other != "":
-		return "", &ModelError{Kind: NoProgram, Message: fmt.Sprintf("the answer is in %s, not in Python", other)}
+	case len(blocks) == 0 && looksLikePython(response):
+		return strings.TrimSpace(response) + "\n", nil
+	case otherLanguage != "":
+		return "", &ModelError{Kind: NoProgram, Message: "the program is in " + otherLanguage + ", not in Python"}
 	}
-	return "", &ModelError{Kind: NoProgram, Message: "the answer contains no program: " + excerpt(answer)}
+	return "", &ModelError{Kind: NoProgram, Message: "the response contains no program: " + excerpt(response)}
 }
 
-// thoughts match the thoughts of a reasoning model, which some servers leave in the answer. The opening tag may be
-// missing: the server's part of the prompt then contains it.
+// thoughts matches the thoughts of a reasoning model, which some servers leave in the response. The opening tag may be
+// missing, because some servers put it into the prompt.
 var thoughts = regexp.MustCompile(`(?s)\A\s*<think>.*?(?:</think>|\z)|\A.*?\n</think>\n`)
 
 var pythonNames = []string{"python", "py", "python3", "python3.9", "python3.11", "python3.12"}
@@ -51,11 +50,11 @@ type block struct{ language, text string }
 
 var fence = regexp.MustCompile("^\\s{0,3}(`{3,}|~{3,})\\s*([\\w.+#-]*).*$")
 
-// fences returns the fenced blocks; an open one ends with the answer.
-func fences(answer string) []block {
+// fencedBlocks returns the fenced blocks. A block without a closing fence ends with the response.
+func fencedBlocks(response string) []block {
 	var out []block
 	open := ""
-	for line := range strings.Lines(answer) {
+	for line := range strings.Lines(response) {
 		m := fence.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		switch {
 		case open == "" && m != nil:
@@ -77,31 +76,32 @@ var (
 	foreignLine = regexp.MustCompile(`^(?:const|let|var|function|#include|package|public|using|fn|SELECT|<\w+)\b`)
 )
 
-// looksLikePython judges the lines without indentation: more than half of them must be statements.
+// looksLikePython reports whether more than half of the lines without indentation look like statements. A line of
+// another language counts twice against it.
 func looksLikePython(s string) bool {
-	code, rest := 0, 0
+	code, other := 0, 0
 	for line := range strings.Lines(s) {
 		line = strings.TrimRight(line, " \n\t")
 		switch {
 		case line == "" || strings.ContainsAny(line[:1], "# \t)]}'\""):
 		case foreignLine.MatchString(line):
-			rest += 2
+			other += 2
 		case codeLine.MatchString(line):
 			code++
 		default:
-			rest++
+			other++
 		}
 	}
-	return code > rest
+	return code > other
 }
 
-// excerpt returns the beginning of an untrusted text, in one line, for an error.
+// excerpt returns the beginning of an untrusted text in one line, for an error message.
 func excerpt(s string) string { return text.Truncate(text.Printable(text.OneLine(s)), 120) }
 
 var serverImport = regexp.MustCompile(`(?m)^\s*from servers\.(\w+) import \(?([\w, ]+)`)
 
-// imported returns the ids of the selected tools that a program imports.
-func imported(code string, tools []Tool) []string {
+// importedTools returns the ids of the selected tools that a program imports.
+func importedTools(code string, tools []Tool) []string {
 	var ids []string
 	for _, m := range serverImport.FindAllStringSubmatch(code, -1) {
 		for name := range strings.SplitSeq(m[2], ",") {

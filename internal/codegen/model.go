@@ -10,27 +10,27 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Model is a language model behind some protocol. *OpenAI implements it.
+// Model is a language model. *OpenAI implements it.
 type Model interface {
-	// Complete answers a conversation with at most limit tokens. progress, which may be nil, receives the text as it
-	// arrives. The error is a *ModelError unless ctx ended. Complete makes one attempt: the caller retries.
-	Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error)
+	// Complete continues a conversation by at most limit tokens. progress, which may be nil, receives the text as it
+	// arrives. The error is a *ModelError unless ctx ended. Complete does not retry.
+	Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Completion, error)
 	Name() string
 }
 
-// Answer is the answer of a model.
-type Answer struct {
-	Text  string
-	Cut   bool // the answer reached the limit
-	Usage Usage
+// Completion is a model's response.
+type Completion struct {
+	Text      string
+	Truncated bool // the response reached its limit
+	Usage     Usage
 }
 
-// Usage counts the model tokens of a task, over all its calls.
+// Usage counts the model tokens of one or several requests.
 type Usage struct {
 	Model            string
 	PromptTokens     int
 	CompletionTokens int
-	Estimated        bool // counted by Tokens: the endpoint did not report them
+	Estimated        bool // some of the tokens were counted by Tokens, because the endpoint did not report them
 }
 
 func (u *Usage) add(o Usage) {
@@ -45,25 +45,25 @@ type Kind string
 
 // The kinds of a ModelError; the strings are error codes.
 const (
-	Unauthorised Kind = errcode.ModelUnauthorised // 401, 403: the key
-	UnknownModel Kind = errcode.ModelUnknown      // 404: model, deployment or URL
+	Unauthorised Kind = errcode.ModelUnauthorised // 401, 403: the key is wrong
+	UnknownModel Kind = errcode.ModelUnknown      // 404: the model, the deployment or the URL is wrong
 	RateLimited  Kind = errcode.ModelRateLimited  // 429
-	Unavailable  Kind = errcode.ModelUnavailable  // 5xx, no connection
-	BadRequest   Kind = errcode.ModelBadRequest   // other 4xx
-	TimedOut     Kind = errcode.ModelTimeout      // no complete answer in time
-	BadAnswer    Kind = errcode.ModelBadAnswer    // not an answer of the protocol
-	Refused      Kind = errcode.ModelRefused      // a refusal or a content filter
-	NoProgram    Kind = errcode.ModelNoProgram    // empty, prose, another language
-	TooLong      Kind = errcode.ModelTooLong      // the answer was cut
-	OverBudget   Kind = errcode.ModelOverBudget   // the tokens of the task or tenant are spent
+	Unavailable  Kind = errcode.ModelUnavailable  // 5xx, 408, or no connection
+	BadRequest   Kind = errcode.ModelBadRequest   // another 4xx
+	TimedOut     Kind = errcode.ModelTimeout      // no complete response in time
+	BadResponse  Kind = errcode.ModelBadAnswer    // a response that is incomplete or violates the protocol
+	Refused      Kind = errcode.ModelRefused      // the model or a content filter refused
+	NoProgram    Kind = errcode.ModelNoProgram    // an empty response, prose, or another language
+	TooLong      Kind = errcode.ModelTooLong      // the response was truncated, or the prompt is too long
+	OverBudget   Kind = errcode.ModelOverBudget   // the budget of the task, the tenant or the account is spent
 )
 
 // ModelError reports why a model wrote no program. It contains no key and no URL.
 type ModelError struct {
 	Kind       Kind
-	Status     int // of HTTP; 0 without an answer
+	Status     int // the HTTP status; 0 without a response
 	Message    string
-	RetryAfter time.Duration // as the endpoint requested; 0 when it did not
+	RetryAfter time.Duration // the delay that the endpoint requested; 0 if it requested none
 }
 
 func (e *ModelError) Error() string {
@@ -73,9 +73,9 @@ func (e *ModelError) Error() string {
 	return fmt.Sprintf("%s: %s", e.Kind, e.Message)
 }
 
-// remedies name the setting to check, for errors that no retry mends.
+// remedies name the setting to check, for errors that a retry does not fix.
 var remedies = map[Kind]string{
-	Unauthorised: " (check the key of the model: codefleet config show says where it comes from)",
+	Unauthorised: " (check the model's key: codefleet config show says where it comes from)",
 	UnknownModel: " (check the name of the model or deployment, and the address: codefleet config show)",
 }
 
@@ -89,10 +89,10 @@ func explain(err error) string {
 
 // retryable reports whether another attempt may succeed.
 func (e *ModelError) retryable() bool {
-	return e.Kind == RateLimited || e.Kind == Unavailable || e.Kind == BadAnswer
+	return e.Kind == RateLimited || e.Kind == Unavailable || e.Kind == BadResponse
 }
 
-// Budget bounds the tokens of a task or a tenant. It is safe for concurrent use; a nil Budget has no bound.
+// Budget limits the tokens of a task or a tenant. It is safe for concurrent use. A nil Budget has no limit.
 type Budget struct {
 	mu    sync.Mutex
 	limit int
@@ -102,14 +102,14 @@ type Budget struct {
 // NewBudget returns a budget of limit tokens.
 func NewBudget(limit int) *Budget { return &Budget{limit: limit} }
 
-// Left returns the tokens that are not spent or reserved.
+// Left returns the tokens that are neither spent nor reserved. b must not be nil.
 func (b *Budget) Left() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.limit - b.used
 }
 
-// reserve sets tokens aside for a call; false when fewer are left.
+// reserve sets tokens aside for a call. It returns false if fewer tokens are left.
 func (b *Budget) reserve(tokens int) bool {
 	if b == nil {
 		return true

@@ -14,20 +14,20 @@ import (
 	"github.com/codefleet/codefleet/internal/openai"
 )
 
-// OpenAIOptions name a chat endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or any server
-// that implements its protocol. The environment is not read.
+// OpenAIOptions describe a chat endpoint. With a Deployment it is an Azure OpenAI resource, otherwise OpenAI itself or
+// any server that implements its protocol. The environment is not read.
 type OpenAIOptions struct {
-	BaseURL     string // default OpenAI's; for Azure the resource's endpoint
+	BaseURL     string // the default is OpenAI's; for Azure the resource's endpoint
 	APIKey      string
-	Model       string // for Azure only a label
-	Deployment  string // Azure
-	APIVersion  string // Azure; default 2024-10-21
-	Temperature *float64
+	Model       string   // for Azure only a label; the default is Deployment
+	Deployment  string   // only for Azure
+	APIVersion  string   // only for Azure; the default is 2024-10-21
+	Temperature *float64 // nil means the model's default
 	Client      *http.Client
 }
 
-// OpenAI is a Model behind the streamed chat completions protocol. It learns from refused requests which parameters
-// the endpoint accepts.
+// OpenAI is a Model that is reached by streamed chat completions. It learns from refused requests which parameters the
+// endpoint accepts.
 type OpenAI struct {
 	client *openai.Client
 	opts   OpenAIOptions
@@ -36,20 +36,20 @@ type OpenAI struct {
 	params parameters
 }
 
-// parameters are those that an endpoint accepts.
+// parameters says which request parameters an endpoint accepts.
 type parameters struct {
-	oldLimit      bool // max_tokens instead of max_completion_tokens
+	oldLimit      bool // it accepts max_tokens instead of max_completion_tokens
 	noTemperature bool
-	noUsage       bool // no stream_options
+	noUsage       bool // it does not accept stream_options
 }
 
-const maxAnswer = 256 << 10 // bytes; a longer answer is cut
+const maxResponse = 256 << 10 // bytes; a longer response is truncated
 
-// NewOpenAI checks the options; it does not call.
+// NewOpenAI checks the options. It sends no request.
 func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 	o.Model = cmp.Or(o.Model, o.Deployment)
 	if o.Model == "" {
-		return nil, errors.New("no model is named")
+		return nil, errors.New("the model has no name")
 	}
 	client, err := openai.New(openai.Endpoint{
 		BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client,
@@ -58,37 +58,39 @@ func NewOpenAI(o OpenAIOptions) (*OpenAI, error) {
 		return nil, err
 	}
 	m := &OpenAI{client: client, opts: o}
-	m.params.oldLimit = o.Deployment == "" && o.BaseURL != "" // other servers know the old name
+	m.params.oldLimit = o.Deployment == "" && o.BaseURL != "" // most other servers only know the old name
 	return m, nil
 }
 
 // Name implements Model.
 func (m *OpenAI) Name() string { return m.opts.Model }
 
-// Complete implements Model. A parameter that the endpoint refuses costs one more request, once: parameters that led to
-// an answer are remembered.
-func (m *OpenAI) Complete(ctx context.Context, messages []Message, limit int, progress func(string)) (Answer, error) {
+// Complete implements Model. A parameter that the endpoint refuses costs one more request, and only once: the
+// parameters of a successful request are remembered.
+func (m *OpenAI) Complete(
+	ctx context.Context, messages []Message, limit int, progress func(string),
+) (Completion, error) {
 	m.mu.Lock()
 	params := m.params
 	m.mu.Unlock()
 	for tries := 0; ; tries++ {
-		answer, err := m.stream(ctx, m.request(messages, limit, params), progress)
+		completion, err := m.stream(ctx, m.request(messages, limit, params), progress)
 		if err == nil {
 			m.mu.Lock()
 			m.params = params
 			m.mu.Unlock()
-			return answer, nil
+			return completion, nil
 		}
 		next, ok := adapt(params, err)
 		if !ok || tries == 3 {
-			return Answer{}, modelError(ctx, err)
+			return Completion{}, modelError(ctx, err)
 		}
 		params = next
 	}
 }
 
 func (m *OpenAI) request(messages []Message, limit int, params parameters) openai.ChatRequest {
-	r := openai.ChatRequest{Model: m.opts.Model}
+	r := openai.ChatRequest{Model: m.opts.Model, IncludeUsage: !params.noUsage}
 	for _, message := range messages {
 		r.Messages = append(r.Messages, openai.Message{Role: message.Role, Content: message.Text})
 	}
@@ -100,43 +102,43 @@ func (m *OpenAI) request(messages []Message, limit int, params parameters) opena
 	if !params.noTemperature {
 		r.Temperature = m.opts.Temperature
 	}
-	r.IncludeUsage = !params.noUsage
 	return r
 }
 
-func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progress func(string)) (Answer, error) {
+func (m *OpenAI) stream(ctx context.Context, request openai.ChatRequest, progress func(string)) (Completion, error) {
 	var text, refusal strings.Builder
-	answer := Answer{Usage: Usage{Model: m.opts.Model}}
+	completion := Completion{Usage: Usage{Model: m.opts.Model}}
 	for chunk, err := range m.client.Chat(ctx, request) {
 		if err != nil {
-			return Answer{}, err
+			return Completion{}, err
 		}
 		if chunk.PromptTokens > 0 {
-			answer.Usage.PromptTokens, answer.Usage.CompletionTokens = chunk.PromptTokens, chunk.CompletionTokens
+			completion.Usage.PromptTokens = chunk.PromptTokens
+			completion.Usage.CompletionTokens = chunk.CompletionTokens
 		}
 		text.WriteString(chunk.Content)
 		refusal.WriteString(chunk.Refusal)
 		if progress != nil && chunk.Content != "" {
 			progress(chunk.Content)
 		}
-		answer.Cut = answer.Cut || chunk.FinishReason == "length"
+		completion.Truncated = completion.Truncated || chunk.FinishReason == "length"
 		if chunk.FinishReason == "content_filter" {
-			refusal.WriteString("the endpoint's content filter stopped the answer")
+			refusal.WriteString("the endpoint's content filter stopped the response")
 		}
-		if text.Len()+refusal.Len() > maxAnswer {
-			answer.Cut = true
+		if text.Len()+refusal.Len() > maxResponse {
+			completion.Truncated = true
 			break
 		}
 	}
 	if refusal.Len() > 0 {
-		return Answer{}, &ModelError{Kind: Refused, Message: excerpt(refusal.String())}
+		return Completion{}, &ModelError{Kind: Refused, Message: excerpt(refusal.String())}
 	}
-	answer.Text = text.String()
-	return answer, nil
+	completion.Text = text.String()
+	return completion, nil
 }
 
-// adapt returns the parameters for the next request after one was refused. When the error names no parameter, the next
-// request has the other name of the limit and no stream_options, once.
+// adapt returns the parameters for the next request after one was refused, and false if other parameters cannot help.
+// If the error names no parameter, the next request uses the limit's other name and omits stream_options, once.
 func adapt(params parameters, err error) (parameters, bool) {
 	api, ok := errors.AsType[*openai.StatusError](err)
 	if !ok || api.Status != http.StatusBadRequest && api.Status != http.StatusUnprocessableEntity {
@@ -159,7 +161,7 @@ func adapt(params parameters, err error) (parameters, bool) {
 	return next, next != params
 }
 
-// refusedParam returns the parameter that an error names: in its field, or else first in its message.
+// refusedParam returns the parameter that an error names: in its field, or otherwise first in its message.
 func refusedParam(api *openai.StatusError) (param string) {
 	if api.Param != "" {
 		return api.Param
@@ -173,16 +175,16 @@ func refusedParam(api *openai.StatusError) (param string) {
 	return param
 }
 
-// modelError maps an error to its kind. An endpoint's message may repeat the key: only safe parts are kept.
+// modelError converts an error to a *ModelError. An endpoint's message may repeat the key, so only safe parts are kept.
 func modelError(ctx context.Context, err error) error {
-	if known, ok := errors.AsType[*ModelError](err); ok {
-		return known
+	if failed, ok := errors.AsType[*ModelError](err); ok {
+		return failed
 	}
 	if api, ok := errors.AsType[*openai.StatusError](err); ok {
 		return statusError(api)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &ModelError{Kind: TimedOut, Message: "no complete answer in time"}
+		return &ModelError{Kind: TimedOut, Message: "no complete response in time"}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -191,9 +193,9 @@ func modelError(ctx context.Context, err error) error {
 		return &ModelError{Kind: Unavailable, Message: lost.Error()}
 	}
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return &ModelError{Kind: BadAnswer, Message: "the endpoint answered with invalid JSON"}
+		return &ModelError{Kind: BadResponse, Message: "the response is not valid JSON"}
 	}
-	return &ModelError{Kind: BadAnswer, Message: "the answer is incomplete or not of the protocol: " +
+	return &ModelError{Kind: BadResponse, Message: "the response is incomplete or violates the protocol: " +
 		excerpt(redact(err.Error()))}
 }
 
@@ -204,7 +206,8 @@ func statusError(api *openai.StatusError) *ModelError {
 	}
 	switch code := api.Status; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		e.Kind, e.Message = Unauthorised, "the endpoint does not accept the key" // its message repeats part of the key
+		// The endpoint's message repeats a part of the key.
+		e.Kind, e.Message = Unauthorised, "the endpoint does not accept the key"
 	case code == http.StatusNotFound:
 		e.Kind = UnknownModel
 	case code == http.StatusTooManyRequests && api.Code == "insufficient_quota":
@@ -223,7 +226,7 @@ func statusError(api *openai.StatusError) *ModelError {
 	return e
 }
 
-// redact replaces words of a message that look like a key or a URL.
+// redact replaces the words of a message that look like a key or a URL.
 func redact(s string) string {
 	words := strings.Fields(s)
 	for i, w := range words {
@@ -234,7 +237,8 @@ func redact(s string) string {
 	return strings.Join(words, " ")
 }
 
-// retryAfter returns the delay that an endpoint requests, in milliseconds, in seconds or as a date; 0 without one.
+// retryAfter returns the delay that an endpoint requests in milliseconds, in seconds or as a date. It returns 0 if the
+// endpoint requests none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 && ms < 1e9 {
 		return time.Duration(ms * float64(time.Millisecond))

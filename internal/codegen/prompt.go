@@ -1,7 +1,6 @@
 package codegen
 
 import (
-	"cmp"
 	"embed"
 	"fmt"
 	"strings"
@@ -23,38 +22,37 @@ type Message struct {
 // Failure describes a failed program to the model that repairs it.
 type Failure struct {
 	Program string
-	Error   string   // code, message, line
-	Done    []string // calls that changed something, with their arguments and answers
+	Error   string   // the error code, the message and the line
+	Done    []string // the calls that changed something, with their arguments and results
 }
 
-// Limits of texts in a prompt, in characters.
+// Limits of the texts in a prompt, in characters.
 const (
 	maxPromptTask  = 40_000
 	maxDoc         = 1_200
 	maxLine        = 300
 	maxSignature   = 1_000
-	maxDone        = 1_200 // a call and its answer
+	maxDone        = 1_200 // of a call and its result
 	maxInputs      = 2_000
-	maxPromptFiles = 200 // lines
 	maxPromptError = 6_000
 	maxProgram     = 60_000
 )
 
-// fullDocs is the number of tools with their whole docstring in the prompt; later ones have its first sentence.
+// maxPromptLines is the maximum number of files, or of calls, that a prompt lists.
+const maxPromptLines = 200
+
+// fullDocs is the number of tools whose whole docstring is in the prompt. Of later tools it has the first sentence.
 const fullDocs = 3
 
 type promptTool struct{ Module, Function, Signature, Doc string }
-
-type promptSkill struct{ Name, Entry, Signature, Description string }
 
 // Messages renders the conversation that asks for a program.
 func Messages(r Request) ([]Message, error) {
 	data := struct {
 		Task, Inputs string
 		Tools        []promptTool
-		Skills       []promptSkill
-		Files, Notes []string
-	}{Task: taskText(r.Task), Inputs: untrusted(r.Inputs, maxInputs, false)}
+		Files        []string
+	}{taskText(r.Task), untrusted(r.Inputs, maxInputs, false), nil, lines(r.Files, maxLine)}
 	for i := range r.Tools {
 		t := &r.Tools[i]
 		doc := t.Doc
@@ -66,13 +64,6 @@ func Messages(r Request) ([]Message, error) {
 			untrusted(t.Stub(), maxSignature, false), docstring(doc),
 		})
 	}
-	for _, s := range r.Skills {
-		data.Skills = append(data.Skills, promptSkill{
-			untrusted(s.Name, maxLine, false), cmp.Or(untrusted(s.Entry, maxLine, false), "run"),
-			untrusted(s.Signature, maxLine, false), untrusted(s.Description, maxLine, false),
-		})
-	}
-	data.Files, data.Notes = lines(r.Files, maxLine), lines(r.Checkpoints, maxLine)
 	system, err := render("system.tmpl", nil)
 	if err != nil {
 		return nil, err
@@ -102,9 +93,10 @@ func render(name string, data any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
+// lines escapes each text as one line of at most limit characters, and counts the texts above maxPromptLines.
 func lines(texts []string, limit int) []string {
 	var out []string
-	for _, t := range texts[:min(len(texts), maxPromptFiles)] {
+	for _, t := range texts[:min(len(texts), maxPromptLines)] {
 		out = append(out, untrusted(t, limit, false))
 	}
 	if more := len(texts) - len(out); more > 0 {
@@ -113,10 +105,11 @@ func lines(texts []string, limit int) []string {
 	return out
 }
 
-var elements = strings.NewReplacer("</", "‹/", "<tools", "‹tools", "<task", "‹task", "<skills", "‹skills",
-	"<notes", "‹notes", "<files", "‹files", "<error", "‹error", "<program", "‹program", "```", "'''", "~~~", "---")
+var elements = strings.NewReplacer("</", "‹/", "<tools", "‹tools", "<task", "‹task", "<notes", "‹notes",
+	"<files", "‹files", "<error", "‹error", "<program", "‹program", "```", "'''", "~~~", "---")
 
-// untrusted escapes text of others for a prompt: it cannot close its element, open a code block, or hide text.
+// untrusted escapes untrusted text for a prompt, so that it cannot close its element, open a code block, or contain
+// invisible characters.
 func untrusted(s string, limit int, multiline bool) string {
 	return elements.Replace(clean(s, limit, multiline))
 }
@@ -134,8 +127,8 @@ func firstSentence(doc string) string {
 	return strings.TrimSpace(line)
 }
 
-// clean drops invalid, control and invisible characters (bidirectional marks, zero widths, tags) and truncates to limit
-// characters; without multiline it returns one line.
+// clean drops invalid, control and invisible characters (bidirectional marks, zero-width characters, tags) and truncates
+// the text to limit characters. If multiline is false, it returns one line.
 func clean(s string, limit int, multiline bool) string {
 	var b strings.Builder
 	n := 0
@@ -157,7 +150,7 @@ func clean(s string, limit int, multiline bool) string {
 	return b.String()
 }
 
-// taskText is the task with the tags of its element escaped: pasted text cannot close it.
+// taskText returns the task with its element's tags escaped, so that pasted text cannot close the element.
 func taskText(s string) string {
 	return strings.NewReplacer("</task", "‹/task", "<task", "‹task").Replace(clean(s, maxPromptTask, true))
 }

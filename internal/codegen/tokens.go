@@ -7,10 +7,10 @@ import (
 	"github.com/tiktoken-go/tokenizer"
 )
 
-// maxCounted is the number of bytes that are counted; the count of a longer text is extrapolated.
+// maxCounted is the number of bytes whose tokens are counted. The count of a longer text is extrapolated.
 const maxCounted = 256 << 10
 
-// vocabulary is that of the GPT-4o family and its successors. Decoding it takes about 50 ms, at its first use.
+// vocabulary is the one of the GPT-4o family and its successors. It is decoded at its first use, in about 50 ms.
 var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 	codec, err := tokenizer.Get(tokenizer.O200kBase)
 	if err != nil {
@@ -19,19 +19,16 @@ var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 	return codec
 })
 
-// Tokens counts the tokens of a text with the vocabulary o200k_base; for models with another vocabulary this is an
-// approximation. It stands in where an endpoint reports no count, and for texts that are not sent.
+// Tokens counts the tokens of a text with the vocabulary o200k_base, which is an approximation for models with another
+// vocabulary. It is used if an endpoint reports no count, and for texts that are not sent.
 func Tokens(s string) int {
-	whole := len(s)
-	if whole > maxCounted {
-		s = s[:maxCounted]
+	counted := s[:min(len(s), maxCounted)]
+	n, err := vocabulary().Count(strings.ToValidUTF8(counted, "\uFFFD"))
+	if err != nil { // the tokenizer's pattern gave up; a token has four bytes on average
+		n = len(counted) / 4
 	}
-	n, err := vocabulary().Count(strings.ToValidUTF8(s, "\uFFFD"))
-	if err != nil { // the tokenizer's pattern gave up: four bytes a token is the mean
-		n = len(s) / 4
-	}
-	if whole > len(s) {
-		n = int(float64(n) * float64(whole) / float64(len(s)))
+	if len(s) > maxCounted {
+		n = int(float64(n) * float64(len(s)) / maxCounted)
 	}
 	return n
 }

@@ -2,7 +2,8 @@ package codegen
 
 import "strings"
 
-func sample(server, name string, params ...string) Tool {
+// sampleTool returns a tool with string parameters; a parameter that ends with "?" is optional.
+func sampleTool(server, name string, params ...string) Tool {
 	t := Tool{Server: server, Name: name}
 	for _, p := range params {
 		optional := strings.HasSuffix(p, "?")
@@ -11,17 +12,17 @@ func sample(server, name string, params ...string) Tool {
 	return t
 }
 
-// Eleven are the tools of the shipped servers.
-func Eleven() []Tool {
+// ShippedTools returns the eleven tools of the servers that codefleet ships.
+func ShippedTools() []Tool {
 	return []Tool{
-		sample("calculator", "add", "a", "b"), sample("calculator", "multiply", "a", "b"),
-		sample("calculator", "calculate", "expression"),
-		sample("weather", "get_weather", "location", "units?"),
-		sample("weather", "get_forecast", "location", "days?", "units?"),
-		sample("filesystem", "read_file", "path", "encoding?"),
-		sample("filesystem", "write_file", "path", "content", "encoding?"),
-		sample("filesystem", "list_directory", "path", "recursive?"),
-		sample("database", "query", "sql", "parameters?"), sample("database", "execute", "sql", "parameters?"),
-		sample("database", "list_tables"),
+		sampleTool("calculator", "add", "a", "b"), sampleTool("calculator", "multiply", "a", "b"),
+		sampleTool("calculator", "calculate", "expression"),
+		sampleTool("weather", "get_weather", "location", "units?"),
+		sampleTool("weather", "get_forecast", "location", "days?", "units?"),
+		sampleTool("filesystem", "read_file", "path", "encoding?"),
+		sampleTool("filesystem", "write_file", "path", "content", "encoding?"),
+		sampleTool("filesystem", "list_directory", "path", "recursive?"),
+		sampleTool("database", "query", "sql", "parameters?"), sampleTool("database", "execute", "sql", "parameters?"),
+		sampleTool("database", "list_tables"),
 	}
 }

@@ -1,6 +1,7 @@
 package codegen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,15 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// WriterOptions are the settings of a Writer; zero values mean the defaults.
+// WriterOptions are the settings of a Writer. Zero values mean the defaults.
 type WriterOptions struct {
-	MaxTokens int           // of an answer; 4,000
-	Timeout   time.Duration // of one program, retries included; 60 s
-	Attempts  int           // while the endpoint is busy or down; 3
-	Backoff   time.Duration // before the second attempt, then doubled, unless Retry-After is longer; 500 ms
+	MaxTokens int           // limit of one response; the default is 4,000
+	Timeout   time.Duration // for one program with all retries; the default is 60 s
+	Attempts  int           // for one program, if the endpoint is busy or down; the default is 3
+
+	// Backoff is the delay before the second attempt. It doubles with every attempt. A longer Retry-After of the
+	// endpoint takes precedence. The default is 500 ms.
+	Backoff time.Duration
 }
 
 // Writer writes programs with a model. It is safe for concurrent use.
@@ -25,28 +29,20 @@ type Writer struct {
 
 // NewWriter returns a writer that asks m.
 func NewWriter(m Model, o WriterOptions) *Writer {
-	if o.MaxTokens <= 0 {
-		o.MaxTokens = 4000
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = time.Minute
-	}
-	if o.Attempts <= 0 {
-		o.Attempts = 3
-	}
-	if o.Backoff <= 0 {
-		o.Backoff = 500 * time.Millisecond
-	}
+	o.MaxTokens = cmp.Or(o.MaxTokens, 4000)
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
+	o.Attempts = cmp.Or(o.Attempts, 3)
+	o.Backoff = cmp.Or(o.Backoff, 500*time.Millisecond)
 	return &Writer{model: m, opts: o}
 }
 
-// Call holds what differs between two calls of a writer for the same request.
+// Call holds the parameters of one Write or Repair besides the request.
 type Call struct {
-	Progress func(string) // receives the answer as it arrives; may be nil
-	Budgets  []*Budget    // of the task and of the tenant
+	Progress func(string) // receives the response as it arrives; may be nil
+	Budgets  []*Budget    // the task's and the tenant's
 }
 
-// Write asks for a program. The error is a *ModelError or that of ctx; the Program then holds the usage so far.
+// Write asks for a program. The error is a *ModelError or the error of ctx; the Program then holds the usage so far.
 func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) {
 	messages, err := Messages(r)
 	if err != nil {
@@ -55,7 +51,7 @@ func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) 
 	return w.ask(ctx, r, messages, c)
 }
 
-// Repair asks for a corrected program after one failed. The caller bounds the number of repairs. Errors are as in
+// Repair asks for a corrected program after one failed. The caller limits the number of repairs. Errors are as in
 // Write.
 func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Program, error) {
 	messages, err := RepairMessages(r, f)
@@ -65,12 +61,12 @@ func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Prog
 	return w.ask(ctx, r, messages, c)
 }
 
-// Rules write a program without a model; package rules has them.
+// Rules writes a program without a model. rules.Write implements it.
 type Rules func(Request) (Program, error)
 
-// Generate asks the writer for a program, and the rules when the writer has none: no writer, key, budget or program.
-// Program.Fallback then says why. When the rules fail too, the error is their *CodeRequiredError joined with the
-// writer's *ModelError.
+// Generate asks the writer for a program. If w is nil or fails, it asks the rules; after a failure Program.Fallback
+// says why. If the rules fail too, the error is their *CodeRequiredError, joined with the writer's error. If ctx ends,
+// Generate returns without asking the rules.
 func Generate(ctx context.Context, w *Writer, rules Rules, r Request, c Call) (Program, error) {
 	if w == nil {
 		return rules(r)
@@ -79,10 +75,10 @@ func Generate(ctx context.Context, w *Writer, rules Rules, r Request, c Call) (P
 	if err == nil || ctx.Err() != nil {
 		return program, err
 	}
-	fallback, refusal := rules(r)
+	fallback, rulesErr := rules(r)
 	fallback.Usage, fallback.Fallback = program.Usage, explain(err)
-	if refusal != nil {
-		return fallback, errors.Join(refusal, err)
+	if rulesErr != nil {
+		return fallback, errors.Join(rulesErr, err)
 	}
 	return fallback, nil
 }
@@ -91,65 +87,59 @@ func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call)
 	bounded, cancel := context.WithTimeout(ctx, w.opts.Timeout)
 	defer cancel()
 	program := Program{By: ByModel, Usage: Usage{Model: w.model.Name()}}
-	answer, err := w.complete(bounded, messages, c, &program.Usage)
+	completion, err := w.complete(bounded, messages, c, &program.Usage)
 	if err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
 			err = w.timeout(err)
 		}
 		return program, err
 	}
-	code, err := Extract(answer.Text)
-	if answer.Cut {
-		message := fmt.Sprintf("the answer was cut after %d tokens", answer.Usage.CompletionTokens)
+	if completion.Truncated {
+		message := fmt.Sprintf("the response was truncated after %d tokens", completion.Usage.CompletionTokens)
 		return program, &ModelError{Kind: TooLong, Message: message}
 	}
-	if err != nil {
-		return program, err
-	}
-	program.Code, program.Tools = code, imported(code, r.Tools)
-	return program, nil
+	program.Code, err = Extract(completion.Text)
+	program.Tools = importedTools(program.Code, r.Tools)
+	return program, err
 }
 
-// timeout is the error of a program that was not written in time; last is that of the last attempt.
+// timeout returns the error for a program that was not written in time. last is the error of the last attempt.
 func (w *Writer) timeout(last error) *ModelError {
 	message := fmt.Sprintf("no program within %s", w.opts.Timeout)
 	if failed, ok := errors.AsType[*ModelError](last); ok && failed.Kind != TimedOut {
-		message += "; last: " + last.Error()
+		message += "; last attempt: " + last.Error()
 	}
 	return &ModelError{Kind: TimedOut, Message: message}
 }
 
 // complete repeats attempts until one succeeds, the error is final, or the time or a budget is spent. It adds the
 // tokens of all attempts to usage.
-func (w *Writer) complete(ctx context.Context, messages []Message, c Call, usage *Usage) (Answer, error) {
+func (w *Writer) complete(ctx context.Context, messages []Message, c Call, usage *Usage) (Completion, error) {
 	prompt := 0
 	for _, m := range messages {
 		prompt += Tokens(m.Text) + 4
 	}
 	wait := w.opts.Backoff
 	for attempt := 1; ; attempt++ {
-		answer, err := w.attempt(ctx, messages, prompt, c)
-		usage.add(answer.Usage)
-		if err == nil {
-			return answer, nil
-		}
+		completion, err := w.attempt(ctx, messages, prompt, c)
+		usage.add(completion.Usage)
 		failed, ok := errors.AsType[*ModelError](err)
 		if !ok || !failed.retryable() || attempt == w.opts.Attempts {
-			return answer, err
+			return completion, err
 		}
 		delay := max(wait, failed.RetryAfter)
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < delay {
-			return answer, err // the deadline is before the retry: report the cause now
+			return completion, err // a retry would miss the deadline: report the cause now
 		}
 		if clock.Sleep(ctx, delay) != nil {
-			return answer, err
+			return completion, err
 		}
 		wait *= 2
 	}
 }
 
 // attempt calls the model once, within the budgets. prompt is the size of the messages in tokens.
-func (w *Writer) attempt(ctx context.Context, messages []Message, prompt int, c Call) (Answer, error) {
+func (w *Writer) attempt(ctx context.Context, messages []Message, prompt int, c Call) (Completion, error) {
 	reserved := prompt + w.opts.MaxTokens
 	for i, b := range c.Budgets {
 		if b.reserve(reserved) {
@@ -158,23 +148,23 @@ func (w *Writer) attempt(ctx context.Context, messages []Message, prompt int, c 
 		for _, earlier := range c.Budgets[:i] {
 			earlier.charge(reserved, 0)
 		}
-		message := fmt.Sprintf("the call may need %d tokens, the budget has %d left", reserved, b.Left())
-		return Answer{Usage: Usage{Model: w.model.Name()}}, &ModelError{Kind: OverBudget, Message: message}
+		message := fmt.Sprintf("the call may need %d tokens; the budget has %d left", reserved, b.Left())
+		return Completion{Usage: Usage{Model: w.model.Name()}}, &ModelError{Kind: OverBudget, Message: message}
 	}
-	answer, err := w.model.Complete(ctx, messages, w.opts.MaxTokens, c.Progress)
-	u := &answer.Usage
+	completion, err := w.model.Complete(ctx, messages, w.opts.MaxTokens, c.Progress)
+	u := &completion.Usage
 	u.Model = w.model.Name()
 	if u.PromptTokens == 0 && billed(err) {
-		u.PromptTokens, u.CompletionTokens, u.Estimated = prompt, Tokens(answer.Text), true
+		u.PromptTokens, u.CompletionTokens, u.Estimated = prompt, Tokens(completion.Text), true
 	}
 	for _, b := range c.Budgets {
 		b.charge(reserved, u.PromptTokens+u.CompletionTokens)
 	}
-	return answer, err
+	return completion, err
 }
 
-// billed reports whether the model began to answer: the provider then bills the prompt, whatever the outcome.
+// billed reports whether the model began to respond: the provider then bills the prompt, whatever the outcome.
 func billed(err error) bool {
 	failed, ok := errors.AsType[*ModelError](err)
-	return err == nil || ok && (failed.Kind == TimedOut || failed.Kind == BadAnswer || failed.Kind == Refused)
+	return err == nil || ok && (failed.Kind == TimedOut || failed.Kind == BadResponse || failed.Kind == Refused)
 }

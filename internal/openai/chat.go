@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	maxStream = 64 << 20 // bytes of a streamed answer
-	maxEvent  = 1 << 20  // bytes of one event in it
+	maxStream = 64 << 20 // bytes of a streamed response
+	maxEvent  = 1 << 20  // bytes of one event
 )
 
 // ChatRequest asks for one streamed chat completion. Fields that are zero or nil are not sent.
 type ChatRequest struct {
 	Model               string
 	Messages            []Message
-	MaxTokens           int // the name of the limit that older servers know
-	MaxCompletionTokens int // the name that newer models require
+	MaxTokens           int // the limit, for older servers
+	MaxCompletionTokens int // the limit, for newer models
 	Temperature         *float64
-	IncludeUsage        bool // ask for a last chunk with the usage
+	IncludeUsage        bool // requests a last chunk with the usage
 }
 
 // Message is one turn of a conversation. Role is system, user or assistant.
@@ -35,19 +35,20 @@ type Message struct {
 	Role, Content string
 }
 
-// Chunk is one event of the answer.
+// Chunk is one event of a response.
 type Chunk struct {
 	Content, Refusal string
-	FinishReason     string // stop, length, content_filter; empty before the end
+	FinishReason     string // such as stop, length or content_filter; empty before the end
 
 	PromptTokens, CompletionTokens int // of the whole request; zero except in the last chunk
 }
 
-// ErrBrokenOff is the error of an answer without an end: a server whose model was killed ends the stream in order.
-var ErrBrokenOff = errors.New("the answer broke off: it has no finish_reason")
+// ErrIncomplete means that a stream ended without a finish_reason. A server whose model was killed may still end the
+// stream properly.
+var ErrIncomplete = errors.New("the response is incomplete: it has no finish_reason")
 
-// Chat yields the chunks of the answer as they arrive; an error ends it. Errors are a *StatusError, a *ConnectionError,
-// a *json.SyntaxError, ErrTooLarge, ErrBrokenOff, or describe what is wrong with the answer.
+// Chat yields the chunks of the response as they arrive. An error ends the sequence. It is a *StatusError, a
+// *ConnectionError, a *json.SyntaxError, ErrTooLarge, ErrIncomplete, or another description of a wrong response.
 func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		response, err := c.stream(ctx, r)
@@ -64,7 +65,7 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 			switch {
 			case done: // read to the end, so that the connection can be reused
 			case len(data) > maxEvent:
-				yield(Chunk{}, fmt.Errorf("read the answer: %w", errLongEvent))
+				yield(Chunk{}, fmt.Errorf("read the response: %w", errLongEvent))
 				return
 			case len(data) > 0: // an empty event keeps the connection alive
 				chunk, err := parseChunk(data)
@@ -77,21 +78,21 @@ func (c *Client) Chat(ctx context.Context, r ChatRequest) iter.Seq2[Chunk, error
 		switch err := events.Err(); {
 		case done:
 		case err != nil:
-			yield(Chunk{}, fmt.Errorf("read the answer: %w", err))
+			yield(Chunk{}, fmt.Errorf("read the response: %w", err))
 		case !finished:
-			yield(Chunk{}, ErrBrokenOff)
+			yield(Chunk{}, ErrIncomplete)
 		}
 	}
 }
 
-// stream returns the answer unread. The SDK's own stream takes `"error": null` and empty events for errors and closes
-// the connection at [DONE].
+// stream returns the response with an unread body. It does not use the SDK's stream, which treats `"error": null` and
+// empty events as errors and closes the connection at [DONE].
 func (c *Client) stream(ctx context.Context, r ChatRequest) (*http.Response, error) {
 	var response *http.Response
 	bounds := guard("text/event-stream", limits{maxStream, maxEvent})
 	stream := c.chat.NewStreaming(ctx, r.params(), bounds, option.WithResponseInto(&response))
 	if err := stream.Err(); err != nil {
-		return nil, failure(ctx, err, "encode the request")
+		return nil, requestError(ctx, err, "encode the request")
 	}
 	return response, nil
 }
@@ -126,11 +127,11 @@ func (r ChatRequest) params() sdk.ChatCompletionNewParams {
 func parseChunk(data []byte) (Chunk, error) {
 	var c sdk.ChatCompletionChunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		return Chunk{}, fmt.Errorf("read the answer: %w", err)
+		return Chunk{}, fmt.Errorf("read the response: %w", err)
 	}
 	if raw := c.JSON.ExtraFields["error"].Raw(); raw != "" && raw != "null" {
-		fault := parseFault(json.RawMessage(raw))
-		return Chunk{}, fmt.Errorf("the endpoint broke off: %s", stringOf(fault.Message))
+		body := parseErrorBody(json.RawMessage(raw))
+		return Chunk{}, fmt.Errorf("the endpoint ended the response with an error: %s", stringOf(body.Message))
 	}
 	chunk := Chunk{PromptTokens: int(c.Usage.PromptTokens), CompletionTokens: int(c.Usage.CompletionTokens)}
 	if len(c.Choices) > 0 {

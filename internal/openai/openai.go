@@ -1,14 +1,15 @@
-// Package openai makes the two calls of OpenAI's HTTP protocol that the fleet needs, a streamed chat completion and
-// embeddings, to OpenAI itself, an Azure OpenAI resource, or any server that implements the protocol
-// (https://platform.openai.com/docs/api-reference). Its key type is Client. It does not retry, has no list of models,
-// and reads nothing from the environment except the proxy, as net/http does.
+// Package openai makes the two calls of OpenAI's HTTP protocol that the fleet needs: streamed chat completions and
+// embeddings. The server is OpenAI, an Azure OpenAI resource, or any other one that implements the protocol
+// (https://platform.openai.com/docs/api-reference). The key type is Client. It does not retry, has no list of models,
+// and reads only the proxy from the environment, as net/http does.
 //
-// Requests and streams go through OpenAI's SDK. What the SDK leaves open is added here: bounds on the size of an
-// answer, errors that keep the headers and accept the error formats of other servers, no redirects, and no headers that
-// describe this machine.
+// Requests and streams go through OpenAI's SDK. This package adds what the SDK lacks: limits on the size of a response,
+// and errors that keep the headers and accept the error formats of other servers. It follows no redirects, and drops the
+// headers that describe this machine.
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,22 +26,22 @@ const (
 	defaultAPIVersion = "2024-10-21" // Azure's
 )
 
-// Endpoint is the address and the key of a server. With Deployment it is an Azure OpenAI resource.
+// Endpoint describes a server. With a Deployment it is an Azure OpenAI resource.
 type Endpoint struct {
-	BaseURL    string // default OpenAI's; for Azure the resource's endpoint
+	BaseURL    string // the default is OpenAI's; for Azure the resource's endpoint
 	APIKey     string // empty for a server without keys
-	Deployment string // Azure
-	APIVersion string // Azure; default 2024-10-21
+	Deployment string // only for Azure
+	APIVersion string // only for Azure; the default is 2024-10-21
 	Client     *http.Client
 }
 
-// Client is safe for concurrent use.
+// Client sends requests to an endpoint. It is safe for concurrent use.
 type Client struct {
 	chat       sdk.ChatCompletionService
 	embeddings sdk.EmbeddingService
 }
 
-// New checks the endpoint; it does not call. Its errors do not repeat the base URL, which may hold a password.
+// New checks the endpoint. It sends no request. Its errors do not repeat the base URL, which may contain a password.
 func New(e Endpoint) (*Client, error) {
 	address := e.BaseURL
 	if address == "" && e.Deployment == "" {
@@ -58,14 +59,11 @@ func New(e Endpoint) (*Client, error) {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	options := []option.RequestOption{option.WithMaxRetries(0), option.WithHTTPClient(&client)}
 
-	query := base.Query() // the SDK drops the query of a base URL
+	query := base.Query() // the SDK drops the base URL's query
 	switch {
 	case e.Deployment != "":
 		base = base.JoinPath("openai", "deployments", url.PathEscape(e.Deployment))
-		query.Set("api-version", defaultAPIVersion)
-		if e.APIVersion != "" {
-			query.Set("api-version", e.APIVersion)
-		}
+		query.Set("api-version", cmp.Or(e.APIVersion, defaultAPIVersion))
 		options = append(options, option.WithHeader("Api-Key", e.APIKey))
 	case e.APIKey != "":
 		options = append(options, option.WithAPIKey(e.APIKey))
@@ -79,20 +77,21 @@ func New(e Endpoint) (*Client, error) {
 	return &Client{sdk.NewChatCompletionService(options...), sdk.NewEmbeddingService(options...)}, nil
 }
 
-// StatusError is an answer other than 2xx. Its texts are those of the endpoint: they may repeat the key.
+// StatusError is a response with a status other than 2xx. The endpoint wrote Message, which may repeat the key.
 type StatusError struct {
 	Status  int
 	Header  http.Header
 	Message string
 	Code    string // such as content_filter; may be empty
-	Param   string // the parameter that is wrong; may be empty
+	Param   string // the wrong parameter; may be empty
 }
 
+// Error returns the status without the endpoint's message.
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("endpoint answered %d %s", e.Status, http.StatusText(e.Status))
+	return fmt.Sprintf("the endpoint responded with status %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// ConnectionError is the lack of an answer: no connection, a broken one, or a context that ended. It names no URL.
+// ConnectionError means that there was no response: the connection failed, or the context ended. It contains no URL.
 type ConnectionError struct{ Err error }
 
 func (e *ConnectionError) Error() string { return "no connection: " + e.Err.Error() }
@@ -100,12 +99,13 @@ func (e *ConnectionError) Error() string { return "no connection: " + e.Err.Erro
 // Unwrap returns the cause.
 func (e *ConnectionError) Unwrap() error { return e.Err }
 
-// guard applies to one request what the SDK leaves open: its headers, the errors of its answer, and the answer's size.
+// guard adds what the SDK lacks to one request: it replaces the headers, converts the errors, and limits the size of the
+// response.
 func guard(accept string, bounds limits) option.RequestOption {
 	return option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		for name := range r.Header {
 			if strings.HasPrefix(name, "X-Stainless-") {
-				r.Header.Del(name) // the SDK's description of this machine
+				r.Header.Del(name) // these describe this machine
 			}
 		}
 		r.Header.Set("User-Agent", "codefleet")
@@ -126,8 +126,9 @@ func guard(accept string, bounds limits) option.RequestOption {
 	})
 }
 
-// failure is the error of a request. A context that ended is a *ConnectionError, which the SDK reports bare.
-func failure(ctx context.Context, err error, reading string) error {
+// requestError converts an error of the SDK. If the context ended, it returns a *ConnectionError. Errors other than
+// *StatusError and *ConnectionError are prefixed with what was attempted.
+func requestError(ctx context.Context, err error, attempt string) error {
 	if _, ok := errors.AsType[*StatusError](err); ok {
 		return err
 	}
@@ -137,5 +138,5 @@ func failure(ctx context.Context, err error, reading string) error {
 	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
 		return &ConnectionError{err}
 	}
-	return fmt.Errorf("%s: %w", reading, err)
+	return fmt.Errorf("%s: %w", attempt, err)
 }

@@ -13,31 +13,31 @@ import (
 
 const key = "key-of-the-test"
 
-// serve starts an endpoint behind a real connection; asked is its last request.
-func serve(t *testing.T, handler http.HandlerFunc) (e Endpoint, asked *http.Request) {
+// serve starts an endpoint on a real connection. last is the last request that it received.
+func serve(t *testing.T, handler http.HandlerFunc) (e Endpoint, last *http.Request) {
 	t.Helper()
-	asked = new(http.Request)
+	last = new(http.Request)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		*asked = *r.Clone(t.Context())
-		asked.Body = io.NopCloser(strings.NewReader(string(body)))
+		*last = *r.Clone(t.Context())
+		last.Body = io.NopCloser(strings.NewReader(string(body)))
 		handler(w, r)
 	}))
 	t.Cleanup(server.Close)
-	return Endpoint{BaseURL: server.URL + "/v1", APIKey: key}, asked
+	return Endpoint{BaseURL: server.URL + "/v1", APIKey: key}, last
 }
 
-func answer(text string) http.HandlerFunc {
+func respond(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, text)
 	}
 }
 
-// chat returns the whole text of an answer.
+// chat returns the whole text of a response.
 func chat(t *testing.T, e Endpoint, r ChatRequest) (string, error) {
 	t.Helper()
 	c, err := New(e)
@@ -61,9 +61,9 @@ const hello = ": waiting\n\nevent: ping\n\ndata:\n\ndata: " +
 	"{\"error\":null,\"choices\":[{\"delta\":{\"content\":\"hel\"}}]}\n\ndata: {\"choices\":[{\"delta\":\n" +
 	"data: {\"content\":\"lo\"}}]}\r\n\r\ndata: [DONE]\n\ndata: no JSON\n\n"
 
-// The request does not depend on the model's name and contains no field that is not set.
+// The request does not depend on the model's name and omits fields that are not set.
 func TestChatSendsTheRequest(t *testing.T) {
-	e, asked := serve(t, answer(hello))
+	e, last := serve(t, respond(hello))
 	zero := 0.0
 	for _, model := range []string{"gpt-5", "o3-mini", "gpt-6-sol", "llama3.1:8b"} {
 		request := ChatRequest{Model: model, Messages: []Message{{"user", "<&>"}}, MaxTokens: 7, Temperature: &zero}
@@ -71,16 +71,16 @@ func TestChatSendsTheRequest(t *testing.T) {
 		if err != nil || got != "hello" {
 			t.Errorf("%s: %q, %v, want hello", model, got, err)
 		}
-		body, _ := io.ReadAll(asked.Body)
+		body, _ := io.ReadAll(last.Body)
 		want := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"\u003c\u0026\u003e"}],`+
 			`"max_tokens":7,"temperature":0,"stream":true}`, model)
-		if got := string(inOrder(body)); got != want || asked.URL.Path != "/v1/chat/completions" {
-			t.Errorf("%s: %s got %s, want %s", model, asked.URL.Path, got, want)
+		if got := string(orderFields(body)); got != want || last.URL.Path != "/v1/chat/completions" {
+			t.Errorf("%s: request to %s = %s, want %s to /v1/chat/completions", model, last.URL.Path, got, want)
 		}
 	}
 }
 
-// roundTrip is a transport in a function.
+// roundTrip is a function that implements http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -95,16 +95,16 @@ func TestEnvironmentIsNotRead(t *testing.T) {
 	_, err := chat(t, Endpoint{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.URL.String() != "https://api.openai.com/v1/chat/completions" ||
 			strings.Contains(fmt.Sprint(r.Header), key) {
-			t.Errorf("request to %s with %v, want OpenAI, without a key", r.URL, r.Header)
+			t.Errorf("request to %s with %v, want OpenAI's URL and no key", r.URL, r.Header)
 		}
-		return nil, errors.New("cut")
+		return nil, errors.New("connection reset")
 	})}}, ChatRequest{Model: "m"})
 	if _, ok := errors.AsType[*ConnectionError](err); !ok || strings.Contains(err.Error(), "openai.com") {
 		t.Errorf("error = %v, want a *ConnectionError without the URL", err)
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesInvalidEndpoints(t *testing.T) {
 	for _, e := range []Endpoint{
 		{BaseURL: "not a url"},
 		{BaseURL: "ftp://h/v1"},
@@ -112,7 +112,7 @@ func TestNewRefuses(t *testing.T) {
 		{Deployment: "d"},
 	} {
 		if _, err := New(e); err == nil || strings.Contains(err.Error(), key) {
-			t.Errorf("New(%+v) error = %v, want one that does not repeat the endpoint", e, err)
+			t.Errorf("New(%+v) error = %v, want an error that does not repeat the base URL", e, err)
 		}
 	}
 }
@@ -142,20 +142,20 @@ func TestStatusErrors(t *testing.T) {
 	}
 }
 
-// A redirect would send the key elsewhere.
+// A redirect would send the key to another server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
-	other, asked := serve(t, answer(hello))
+	other, last := serve(t, respond(hello))
 	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.BaseURL+"/x", http.StatusTemporaryRedirect)
 	})
 	e.Deployment = "d"
 	_, err := chat(t, e, ChatRequest{})
-	if got, ok := errors.AsType[*StatusError](err); !ok || got.Status != 307 || asked.URL != nil {
-		t.Errorf("error = %v, request to the other server %v, want 307 and no request", err, asked.URL)
+	if got, ok := errors.AsType[*StatusError](err); !ok || got.Status != 307 || last.URL != nil {
+		t.Errorf("error = %v, request to the other server %v, want 307 and no request", err, last.URL)
 	}
 }
 
-func TestAnswersAreBounded(t *testing.T) {
+func TestResponsesAreLimited(t *testing.T) {
 	endless := func(piece string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
@@ -187,23 +187,23 @@ func TestEmbed(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"data":[{"index":1,"embedding":[2,3]},{"index":0,"embedding":[0.5,-1e-3]}]}`: "",
 		`{"data":[{"index":0,"embedding":[1]}]}`:                                       "1 vectors for 2 texts",
-		`{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`:           "a vector for text 0 of 2",
-		`{"data":[{"index":7,"embedding":[1]},{"index":-1,"embedding":[1]}]}`:          "a vector for text 7 of 2",
+		`{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`:           "vector with index 0 for 2 texts",
+		`{"data":[{"index":7,"embedding":[1]},{"index":-1,"embedding":[1]}]}`:          "vector with index 7 for 2 texts",
 		`{"data":[{"index":0,"embedding":[1e99]}]}`:                                    "float32",
 		`{"data":[{"index":0,"embedding":"AAAA"}]}`:                                    "cannot unmarshal",
 		`<html>`: "invalid character",
 	} {
-		e, asked := serve(t, answer(body))
+		e, last := serve(t, respond(body))
 		c, err := New(e)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := c.Embed(t.Context(), EmbeddingRequest{Model: "m", Input: []string{"a", "b"}, Dimensions: 2})
 		if want == "" {
-			sent, _ := io.ReadAll(asked.Body)
+			sent, _ := io.ReadAll(last.Body)
 			if err != nil || fmt.Sprint(got) != "[[0.5 -0.001] [2 3]]" ||
-				string(inOrder(sent)) != `{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
-				t.Errorf("Embed = %v, %v after %s, want the vectors in the order of the texts", got, err, sent)
+				string(orderFields(sent)) != `{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
+				t.Errorf("Embed = %v, %v for the request %s, want the vectors in the order of the texts", got, err, sent)
 			}
 			continue
 		}
@@ -223,7 +223,7 @@ func FuzzParseChunk(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		chunk, err := parseChunk([]byte(data))
 		if err == nil && !json.Valid([]byte(data)) || err != nil && chunk != (Chunk{}) {
-			t.Errorf("parseChunk(%q) = %+v, %v", data, chunk, err)
+			t.Errorf("parseChunk(%q) = %+v, %v, want either a chunk of valid JSON or an error", data, chunk, err)
 		}
 	})
 }

@@ -26,39 +26,40 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// subject is the endpoint of a recording, as named to make record-wire.
-type subject struct {
+// target is the endpoint that make record-wire records.
+type target struct {
 	endpoint Endpoint
 	server   string // name and version
 	model    string
-	embedder string
-	kill     string // a shell command that kills the server or its model
+	embedder string // the embedding model; may be empty
+	kill     string // a shell command that kills the server or its model; may be empty
 }
 
-// A scenario is one exchange. ask returns what the client read, which is the same in a recording and in its replay.
+// A scenario is one exchange. send returns a description of what the client read, which must be the same when the
+// exchange is recorded and when it is replayed.
 type scenario struct {
 	name string
-	ask  func(t *testing.T, c *Client, s subject) string
-	key  string // instead of the endpoint's
-	busy bool   // many requests at once, until one is refused
+	send func(t *testing.T, c *Client, s target) string
+	key  string // replaces the endpoint's key if it is not empty
+	busy bool   // sends 100 requests at once and records one that was refused
 }
 
 var scenarios = []scenario{
-	{name: "chat", ask: chatting(ChatRequest{MaxTokens: 100, IncludeUsage: true}, "Calculate 5 + 3")},
-	{name: "no_usage", ask: chatting(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3")},
-	{name: "length", ask: chatting(ChatRequest{MaxTokens: 3, IncludeUsage: true}, "Calculate 5 + 3")},
-	{name: "length_by_new_name", ask: chatting(ChatRequest{MaxCompletionTokens: 3, IncludeUsage: true},
+	{name: "chat", send: chatScenario(ChatRequest{MaxTokens: 100, IncludeUsage: true}, "Calculate 5 + 3")},
+	{name: "no_usage", send: chatScenario(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3")},
+	{name: "length", send: chatScenario(ChatRequest{MaxTokens: 3, IncludeUsage: true}, "Calculate 5 + 3")},
+	{name: "length_by_new_name", send: chatScenario(ChatRequest{MaxCompletionTokens: 3, IncludeUsage: true},
 		"Calculate 5 + 3")},
-	{name: "too_long", ask: chatting(ChatRequest{MaxTokens: 3, IncludeUsage: true},
+	{name: "too_long", send: chatScenario(ChatRequest{MaxTokens: 3, IncludeUsage: true},
 		strings.Repeat("words and more words, ", 1000))},
-	{name: "unknown_model", ask: chatting(ChatRequest{Model: "no-such-model", MaxTokens: 3}, "Calculate 5 + 3")},
-	{name: "invalid_request", ask: chatting(ChatRequest{Messages: []Message{}, MaxTokens: 3})},
-	{name: "wrong_key", ask: chatting(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3"), key: "wrong-key"},
-	{name: "busy", ask: chatting(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3"), busy: true},
-	{name: "killed", ask: func(t *testing.T, c *Client, s subject) string {
+	{name: "unknown_model", send: chatScenario(ChatRequest{Model: "no-such-model", MaxTokens: 3}, "Calculate 5 + 3")},
+	{name: "invalid_request", send: chatScenario(ChatRequest{Messages: []Message{}, MaxTokens: 3})},
+	{name: "wrong_key", send: chatScenario(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3"), key: "wrong-key"},
+	{name: "busy", send: chatScenario(ChatRequest{MaxTokens: 3}, "Calculate 5 + 3"), busy: true},
+	{name: "killed", send: func(t *testing.T, c *Client, s target) string {
 		t.Helper()
 		if s.kill == "" {
-			t.Skip("no KILL")
+			t.Skip("KILL is not set")
 		}
 		return read(t, c, ChatRequest{
 			Model: s.model, Messages: []Message{{"user", "Calculate 5 + 3"}},
@@ -69,22 +70,22 @@ var scenarios = []scenario{
 			}
 		})
 	}},
-	{name: "embeddings", ask: embedding(EmbeddingRequest{Input: []string{
+	{name: "embeddings", send: embedScenario(EmbeddingRequest{Input: []string{
 		"the weather of a city", "add two numbers",
 		" ",
 	}})},
-	{name: "embeddings_dimensions", ask: embedding(EmbeddingRequest{
+	{name: "embeddings_dimensions", send: embedScenario(EmbeddingRequest{
 		Input:      []string{"the weather of a city"},
 		Dimensions: 8,
 	})},
-	{name: "embeddings_unknown_model", ask: embedding(EmbeddingRequest{Model: "no-such-model", Input: []string{"a"}})},
-	{name: "embeddings_too_long", ask: embedding(EmbeddingRequest{
+	{name: "embeddings_unknown_model", send: embedScenario(EmbeddingRequest{Model: "no-such-model", Input: []string{"a"}})},
+	{name: "embeddings_too_long", send: embedScenario(EmbeddingRequest{
 		Input: []string{strings.Repeat("words and more words, ", 1000)},
 	})},
 }
 
-func chatting(r ChatRequest, texts ...string) func(*testing.T, *Client, subject) string {
-	return func(t *testing.T, c *Client, s subject) string {
+func chatScenario(r ChatRequest, texts ...string) func(*testing.T, *Client, target) string {
+	return func(t *testing.T, c *Client, s target) string {
 		t.Helper()
 		r := r
 		r.Model = cmp.Or(r.Model, s.model)
@@ -95,8 +96,8 @@ func chatting(r ChatRequest, texts ...string) func(*testing.T, *Client, subject)
 	}
 }
 
-// read describes an answer as the client reads it; begun is called once, after the first chunk.
-func read(t *testing.T, c *Client, r ChatRequest, begun func()) string {
+// read sends a request and describes the response as the client reads it. It calls onFirstChunk once.
+func read(t *testing.T, c *Client, r ChatRequest, onFirstChunk func()) string {
 	t.Helper()
 	var text, finish strings.Builder
 	var prompt, completion, chunks int
@@ -108,18 +109,18 @@ func read(t *testing.T, c *Client, r ChatRequest, begun func()) string {
 		finish.WriteString(chunk.FinishReason)
 		prompt, completion = prompt+chunk.PromptTokens, completion+chunk.CompletionTokens
 		if chunks++; chunks == 1 {
-			begun()
+			onFirstChunk()
 		}
 	}
 	return fmt.Sprintf("%d chunks of %q\nfinish_reason: %s\nusage: %d + %d tokens\n", chunks, text.String(),
 		finish.String(), prompt, completion)
 }
 
-func embedding(r EmbeddingRequest) func(*testing.T, *Client, subject) string {
-	return func(t *testing.T, c *Client, s subject) string {
+func embedScenario(r EmbeddingRequest) func(*testing.T, *Client, target) string {
+	return func(t *testing.T, c *Client, s target) string {
 		t.Helper()
 		if s.embedder == "" {
-			t.Skip("no EMBEDDER")
+			t.Skip("EMBEDDER is not set")
 		}
 		r := r
 		r.Model = cmp.Or(r.Model, s.embedder)
@@ -135,7 +136,7 @@ func embedding(r EmbeddingRequest) func(*testing.T, *Client, subject) string {
 	}
 }
 
-// errorText is an error as the recordings have it.
+// errorText returns an error as it is recorded.
 func errorText(err error) string {
 	if failed, ok := errors.AsType[*StatusError](err); ok {
 		return fmt.Sprintf("error: status %d, message %q, code %q, param %q, Retry-After %q\n", failed.Status,
@@ -147,9 +148,9 @@ func errorText(err error) string {
 // TestRecordWire writes testdata/recorded/SERVER/*.txt; see testdata/README.md.
 func TestRecordWire(t *testing.T) {
 	if os.Getenv("CODEFLEET_RECORD_WIRE") == "" {
-		t.Skip("make record-wire")
+		t.Skip("run make record-wire")
 	}
-	s := subject{
+	s := target{
 		endpoint: Endpoint{
 			BaseURL: os.Getenv("BASE_URL"), APIKey: cmp.Or(os.Getenv("KEY"), "key-of-the-recording"),
 			Deployment: os.Getenv("DEPLOYMENT"), APIVersion: os.Getenv("API_VERSION"),
@@ -168,15 +169,15 @@ func TestRecordWire(t *testing.T) {
 			data := txtar.Format(&txtar.Archive{
 				Comment: fmt.Appendf(nil, "server: %s\nmodel: %s\nembedder: %s\nrecorded: %s, first byte after %s\n",
 					s.server, s.model, s.embedder, time.Now().UTC().Format(time.DateOnly),
-					x.first.Sub(x.sent).Round(time.Millisecond)),
+					x.firstByte.Sub(x.sent).Round(time.Millisecond)),
 				Files: []txtar.File{
-					{Name: "request", Data: []byte(x.asked)},
-					{Name: "response", Data: s.redact(x.answer())},
+					{Name: "request", Data: []byte(x.request)},
+					{Name: "response", Data: s.redact(x.response())},
 					{Name: "read", Data: s.redact([]byte(outcome))},
 				},
 			})
-			if leak := leakIn(data); leak != "" || len(data) > maxRecording {
-				t.Fatalf("not written: %d bytes of at most %d; possible secret or name of this machine: %q",
+			if leak := findLeak(data); leak != "" || len(data) > maxRecording {
+				t.Fatalf("recording not written: it is %d bytes; the limit is %d; possible secret or host name: %q",
 					len(data), maxRecording, leak)
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -189,10 +190,10 @@ func TestRecordWire(t *testing.T) {
 	}
 }
 
-const maxRecording = 20 << 10
+const maxRecording = 20 << 10 // bytes
 
-// record plays a scenario against the endpoint.
-func (s subject) record(t *testing.T, sc scenario) (*exchange, string) {
+// record runs a scenario against the endpoint.
+func (s target) record(t *testing.T, sc scenario) (*exchange, string) {
 	t.Helper()
 	once := func() (*exchange, string) {
 		x := new(exchange)
@@ -203,7 +204,7 @@ func (s subject) record(t *testing.T, sc scenario) (*exchange, string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return x, sc.ask(t, c, s)
+		return x, sc.send(t, c, s)
 	}
 	if !sc.busy {
 		return once()
@@ -231,10 +232,10 @@ func (s subject) record(t *testing.T, sc scenario) (*exchange, string) {
 	return nil, ""
 }
 
-// exchange is a transport for one request that records the bytes on the wire.
+// exchange is a transport for one request that records the bytes of the response.
 type exchange struct {
-	asked       string
-	sent, first time.Time
+	request         string
+	sent, firstByte time.Time
 
 	mu       sync.Mutex
 	received bytes.Buffer
@@ -247,7 +248,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	r = r.Clone(r.Context())
-	r.Body, x.asked, x.sent = io.NopCloser(bytes.NewReader(body)), described(r, body), time.Now()
+	r.Body, x.request, x.sent = io.NopCloser(bytes.NewReader(body)), describeRequest(r, body), time.Now()
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return &tee{conn, x}, err
@@ -263,12 +264,13 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	}).RoundTrip(r)
 }
 
-func (x *exchange) answer() []byte {
+func (x *exchange) response() []byte {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return bytes.Clone(x.received.Bytes())
 }
 
+// tee is a connection that copies what is read from it to an exchange.
 type tee struct {
 	net.Conn
 	x *exchange
@@ -279,14 +281,14 @@ func (c *tee) Read(p []byte) (int, error) {
 	c.x.mu.Lock()
 	defer c.x.mu.Unlock()
 	if n > 0 && c.x.received.Len() == 0 {
-		c.x.first = time.Now()
+		c.x.firstByte = time.Now()
 	}
 	c.x.received.Write(p[:n])
 	return n, err
 }
 
-// described is a request without its secrets and host.
-func described(r *http.Request, body []byte) string {
+// describeRequest returns a request without its secrets and host.
+func describeRequest(r *http.Request, body []byte) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\nHost: endpoint\n", r.Method, r.URL.RequestURI())
 	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
@@ -299,11 +301,11 @@ func described(r *http.Request, body []byte) string {
 		}
 		fmt.Fprintf(&b, "%s: %s\n", name, value)
 	}
-	return b.String() + "\n" + shortened(inOrder(body))
+	return b.String() + "\n" + truncateBody(orderFields(body))
 }
 
-// inOrder writes a request's JSON with its fields in the order of the recordings; the protocol does not define one.
-func inOrder(body []byte) []byte {
+// orderFields returns a request's JSON with its fields in a fixed order, since the SDK may send them in any order.
+func orderFields(body []byte) []byte {
 	var request struct {
 		Model    string `json:"model"`
 		Messages []struct {
@@ -331,8 +333,8 @@ func inOrder(body []byte) []byte {
 	return ordered
 }
 
-// shortened truncates a long body.
-func shortened(body []byte) string {
+// truncateBody truncates a body of more than 4 KiB, and ends it with a newline.
+func truncateBody(body []byte) string {
 	if len(body) > 4<<10 {
 		return fmt.Sprintf("%s … (%d bytes)\n", body[:1<<10], len(body))
 	}
@@ -344,8 +346,9 @@ var (
 	keyShaped = regexp.MustCompile(`sk-[\w*.-]{6,}`) // endpoints repeat a part of a wrong key
 )
 
-// redact masks secrets without a change of length: chunks declare theirs.
-func (s subject) redact(data []byte) []byte {
+// redact masks secrets and removes private headers. The length of the body stays, because the chunks contain their
+// lengths.
+func (s target) redact(data []byte) []byte {
 	mask := func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) }
 	secrets := []string{s.endpoint.APIKey, "wrong-key"}
 	if u, err := url.Parse(s.endpoint.BaseURL); err == nil && u.Host != "" {

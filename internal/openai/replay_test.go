@@ -14,17 +14,17 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// The client sends the request of every recording, and reads what a person checked when it was made.
+// For each recording, the client sends the recorded request, and reads the response as recorded under "read".
 func TestReplayWire(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "recorded", "*", "*.txt"))
 	if err != nil || len(files) < 15 {
-		t.Fatalf("%d recordings, %v", len(files), err)
+		t.Fatalf("found %d recordings, %v, want at least 15", len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimPrefix(filepath.ToSlash(file), "testdata/recorded/"), func(t *testing.T) {
 			t.Parallel()
-			r := open(t, file)
-			var asked string
+			r := openRecording(t, file)
+			var sent string
 			e, _ := serve(t, func(w http.ResponseWriter, request *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
@@ -40,7 +40,7 @@ func TestReplayWire(t *testing.T) {
 					return nil, err
 				}
 				data, err := io.ReadAll(body)
-				asked = described(request, data)
+				sent = describeRequest(request, data)
 				if err != nil {
 					return nil, err
 				}
@@ -55,14 +55,12 @@ func TestReplayWire(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := sc.ask(t, c, subject{
-				model: r.comment["model"], embedder: r.comment["embedder"],
-				kill: ":",
-			}); got != r.read {
-				t.Errorf("read\n%swant\n%s", got, r.read)
+			got := sc.send(t, c, target{model: r.comment["model"], embedder: r.comment["embedder"], kill: ":"})
+			if got != r.read {
+				t.Errorf("the client read\n%swant\n%s", got, r.read)
 			}
-			if _, was, _ := strings.Cut(r.request, "\nHost"); !strings.HasSuffix(asked, was) {
-				t.Errorf("asked\n%swant\n%s", asked, r.request)
+			if _, want, _ := strings.Cut(r.request, "\nHost"); !strings.HasSuffix(sent, want) {
+				t.Errorf("the client sent\n%swant\n%s", sent, r.request)
 			}
 		})
 	}
@@ -75,7 +73,7 @@ type recording struct {
 	request, response, read string
 }
 
-func open(t *testing.T, file string) recording {
+func openRecording(t *testing.T, file string) recording {
 	t.Helper()
 	archive, err := txtar.ParseFile(file)
 	if err != nil || len(archive.Files) != 3 {
@@ -91,7 +89,7 @@ func open(t *testing.T, file string) recording {
 		r.comment[key] = strings.TrimSpace(value)
 	}
 	if r.comment["server"] == "" || r.comment["recorded"] == "" {
-		t.Errorf("%s names no server or no date", file)
+		t.Errorf("%s lacks the server or the date", file)
 	}
 	return r
 }
@@ -103,15 +101,15 @@ func (r recording) scenario(t *testing.T) scenario {
 			return s
 		}
 	}
-	t.Fatalf("no scenario %s", r.name)
+	t.Fatalf("unknown scenario %q", r.name)
 	return scenario{}
 }
 
-// credential matches a key in its usual places; leaks match what may be a key or the name of a machine anywhere.
+// credential matches a key where one is expected. leaks matches what may be a key, a host name or a path anywhere.
 var (
 	credential = regexp.MustCompile(`(?i)(?:(?:authorization|api[-_]?key)["']?\s*[:=]\s*["']?(?:bearer |basic )?` +
 		`|\bbearer )([^\s"',]+)`)
-	challenge = regexp.MustCompile(`^(?:realm|authorization_uri|error)=$`) // of the header WWW-Authenticate
+	challenge = regexp.MustCompile(`^(?:realm|authorization_uri|error)=$`) // a parameter of the header WWW-Authenticate
 	leaks     = regexp.MustCompile(`sk-[A-Za-z0-9_-]{6,}` +
 		`|\beyJ[\w-]{10,}` + // a JSON web token
 		`|\b[0-9a-fA-F]{32}\b|\b[A-Za-z0-9]{40,}\b` +
@@ -120,8 +118,8 @@ var (
 		`|(?i:set-cookie|openai-organization|openai-project):`)
 )
 
-// leakIn returns a possible secret or name of a machine in a recording; "" for none.
-func leakIn(data []byte) string {
+// findLeak returns a possible secret or host name in a recording, or "" if there is none.
+func findLeak(data []byte) string {
 	for _, found := range credential.FindAllSubmatch(data, -1) {
 		if string(found[1]) != "KEY" && !challenge.Match(found[1]) {
 			return string(found[0])
@@ -136,7 +134,7 @@ func leakIn(data []byte) string {
 	return ""
 }
 
-// No recorded or documented exchange contains a key or the name of a machine.
+// No recorded or documented exchange contains a key or a host name.
 func TestNoSecretInRecordings(t *testing.T) {
 	checked, total := 0, int64(0)
 	for _, root := range []string{"testdata", filepath.Join("..", "codegen", "testdata")} {
@@ -145,11 +143,11 @@ func TestNoSecretInRecordings(t *testing.T) {
 				return err
 			}
 			data, err := os.ReadFile(file)
-			if leak := leakIn(data); leak != "" {
-				t.Errorf("%s contains a possible secret or name of a machine: %.16s…", file, leak)
+			if leak := findLeak(data); leak != "" {
+				t.Errorf("%s contains a possible secret or host name: %.16s…", file, leak)
 			}
 			if len(data) > maxRecording {
-				t.Errorf("%s has %d bytes, want at most %d", file, len(data), maxRecording)
+				t.Errorf("%s is %d bytes, want at most %d", file, len(data), maxRecording)
 			}
 			checked, total = checked+1, total+int64(len(data))
 			return err
@@ -159,7 +157,7 @@ func TestNoSecretInRecordings(t *testing.T) {
 		}
 	}
 	if checked < 40 || total > 250<<10 {
-		t.Errorf("checked %d files with %d bytes, want 40 or more, with at most 250 KiB", checked, total)
+		t.Errorf("checked %d files of %d bytes in all, want at least 40 files and at most 250 KiB", checked, total)
 	}
 	for _, secret := range []string{
 		"sk-" + "abcdefgh1234", "Authorization: Bearer key-of-another", "Authorization: Basic x", "Api-Key: 1",
@@ -167,8 +165,8 @@ func TestNoSecretInRecordings(t *testing.T) {
 		"0123456789abcdef0123456789abcdef", strings.Repeat("A1", 42), "eyJ" + "hbGciOiJIUzI1NiJ9.e30",
 		"/root/.ollama/models", "10.0.0.7", "Set-Cookie: a=b",
 	} {
-		if leakIn([]byte("x "+secret+"\n")) == "" {
-			t.Errorf("the check misses %q", secret)
+		if findLeak([]byte("x "+secret+"\n")) == "" {
+			t.Errorf("findLeak does not find %q", secret)
 		}
 	}
 	for _, harmless := range []string{
@@ -177,15 +175,15 @@ func TestNoSecretInRecordings(t *testing.T) {
 		`Www-Authenticate: Bearer realm="https://example.org"`, "x-request-id: req_0123456789abcdef0123456789abcdef",
 		"apim-request-id: 1b4e28ba-2fa1-11d2-883f-0016d3cca427", `"code": "invalid_api_key"`,
 	} {
-		if leak := leakIn([]byte(harmless + "\n")); leak != "" {
-			t.Errorf("the check reports %q of %q", leak, harmless)
+		if leak := findLeak([]byte(harmless + "\n")); leak != "" {
+			t.Errorf("findLeak(%q) = %q, want none", harmless, leak)
 		}
 	}
 }
 
-// Masked text keeps its length: chunks declare theirs.
+// Masked text keeps its length, because the chunks contain their lengths.
 func TestRedact(t *testing.T) {
-	s := subject{endpoint: Endpoint{BaseURL: "https://my-resource.openai.azure.com/", APIKey: "0a1b2c"}}
+	s := target{endpoint: Endpoint{BaseURL: "https://my-resource.openai.azure.com/", APIKey: "0a1b2c"}}
 	got := string(s.redact([]byte("HTTP/1.1 401 Unauthorized\r\nSet-Cookie: id=1\r\nOpenai-Organization: " +
 		"us\r\nX: 1\r\n\r\nkey 0a1b2c, sk-ab****yz; of my-resource.openai.azure.com")))
 	want := "HTTP/1.1 401 Unauthorized\r\nX: 1\r\n\r\nkey xxxxxx, xxxxxxxxxxx; of xxxxxxxxxxxxxxxxxxxxxxxxxxxx"

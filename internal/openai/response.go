@@ -8,20 +8,20 @@ import (
 	"net/http"
 )
 
-const maxError = 64 << 10 // bytes of an error's body that are read
+const maxError = 64 << 10 // bytes that are read of an error response
 
-// ErrTooLarge is the error of an answer that is longer than any valid one.
-var ErrTooLarge = errors.New("the endpoint's answer is too large")
+// ErrTooLarge means that a response is larger than any valid one.
+var ErrTooLarge = errors.New("the endpoint's response is too large")
 
 var errLongEvent = errors.New("an event of the stream is too long")
 
-// limits bound an answer, in bytes.
+// limits are the maximum sizes of a response, in bytes.
 type limits struct {
 	body int64
-	line int // 0: no limit
+	line int // 0 means no limit
 }
 
-// bounded is a body that ends with an error when it exceeds its limits.
+// bounded is a body whose Read fails when it exceeds the limits.
 type bounded struct {
 	io.ReadCloser
 	limits
@@ -57,41 +57,39 @@ func statusError(r *http.Response) *StatusError {
 		return e // the status is enough
 	}
 	var body struct {
-		fault
+		errorBody
 		Error json.RawMessage `json:"error"`
 	}
 	if json.Unmarshal(data, &body) != nil {
-		return e // a proxy's page
+		return e // an HTML page of a proxy
 	}
-	f := body.fault
+	f := body.errorBody
 	if len(body.Error) > 0 && string(body.Error) != "null" {
-		f = parseFault(body.Error)
+		f = parseErrorBody(body.Error)
 	}
 	e.Message, e.Code, e.Param = stringOf(f.Message), stringOf(f.Code), stringOf(f.Param)
 	return e
 }
 
-// fault is an error in JSON; every field may have another type or be missing.
-type fault struct {
+// errorBody is an error in JSON. Each field may be missing or have another type than string.
+type errorBody struct {
 	Message json.RawMessage `json:"message"`
 	Code    json.RawMessage `json:"code"`
 	Param   json.RawMessage `json:"param"`
 }
 
-// parseFault reads an object, or a string that is the message.
-func parseFault(raw json.RawMessage) fault {
-	var f fault
-	if json.Unmarshal(raw, &f) != nil {
-		return fault{Message: raw}
+// parseErrorBody reads an object, or a string that is the message.
+func parseErrorBody(raw json.RawMessage) errorBody {
+	var e errorBody
+	if json.Unmarshal(raw, &e) != nil {
+		return errorBody{Message: raw}
 	}
-	return f
+	return e
 }
 
-// stringOf returns a JSON string's text; "" for any other type: some servers send numbers and null.
+// stringOf returns the text of a JSON string. For other types it returns "", since some servers send numbers and null.
 func stringOf(raw json.RawMessage) string {
 	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
+	_ = json.Unmarshal(raw, &s) // leaves s empty if raw is not a string
 	return s
 }

@@ -122,7 +122,7 @@ func TestHybridDegrades(t *testing.T) {
 		if got := ask("read file a"); !strings.Contains(got, "deadline") || time.Since(begin) != 300*time.Millisecond {
 			t.Errorf("hanging endpoint: degraded %q after %v, want the deadline after 300ms", got, time.Since(begin))
 		}
-		e.hang, e.err = false, errors.New("endpoint answered 500")
+		e.hang, e.err = false, errors.New("the endpoint responded with status 500")
 		if got := ask("read file b"); !strings.Contains(got, "500") {
 			t.Errorf("failing endpoint: degraded %q, want its status", got)
 		}

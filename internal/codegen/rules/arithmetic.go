@@ -12,9 +12,9 @@ import (
 // expression is an arithmetic expression in Python.
 type expression struct {
 	python string
-	refers bool // to the previous number, which python names result_so_far
-	simple bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
-	single bool // one number and nothing else
+	refers bool // it refers to the previous number, which python calls result_so_far
+	simple bool // it has short numbers, + - * / and parentheses, so a calculator that uses floats is exact
+	single bool // it is one number, without an operator
 }
 
 const (
@@ -22,7 +22,8 @@ const (
 	percentOf = "percent_of"
 )
 
-// operatorWords replace words by operators, longest first. The last pattern matches references to the previous number.
+// operatorWords are the words that are replaced by operators, longer ones first. The last pattern matches references to
+// the previous number.
 var operatorWords = []struct {
 	pattern *regexp.Regexp
 	symbol  string
@@ -42,27 +43,27 @@ var operatorWords = []struct {
 }
 
 var (
-	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is no product
+	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is not a product
 	dateLike   = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
 
-	// -5 mod 3 is 1 for some and -2 for others.
+	// -5 mod 3 may mean 1 or -2.
 	negativeModulo = regexp.MustCompile(`(?:^|[-+*/(%×÷−])\s*[-−]\s*[\d.,]+\s*%|%\s*[-−]`)
 
-	// "-2 squared" is 4 for some and -4 for others.
+	// "-2 squared" may mean 4 or -4.
 	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)` +
 		`\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
 
-	// arithNumber has no exponent and no point at its end.
+	// arithNumber matches a number without an exponent and without a trailing point.
 	arithNumber = regexp.MustCompile(`^(?:[\d,]*\.?\d+)$`)
 )
 
 const (
 	maxDepth    = 50 // of parentheses and signs
 	maxPower    = 1000.0
-	floatDigits = 15 // a float holds every whole number of so many digits
+	floatDigits = 15 // a float represents every whole number with this many digits exactly
 )
 
-// arithGrammar is the arithmetic of tasks, after operatorWords.
+// arithGrammar is the grammar of a task's arithmetic, in which operatorWords are replaced.
 var arithGrammar = arith.Grammar{
 	Sum: []string{"+", "-", "−"}, Product: []string{"*", "×", "/", "÷", "%", percentOf}, Power: []string{"**", "^"},
 	Sign: []string{"-", "−"}, Names: []string{previous}, Thousands: true, MaxNesting: 3 * maxDepth,
@@ -100,7 +101,7 @@ var (
 		strings.Join(smallNumbers[1:10], "|") + `))?|(` + strings.Join(smallNumbers, "|") + `))\b`)
 )
 
-// digits replaces numbers in words up to ninety-nine by digits. Larger ones stay, and are not understood.
+// digits replaces numbers in words by digits, up to ninety-nine. Larger ones stay words, so they are not understood.
 func digits(s string) string {
 	return numberInWord.ReplaceAllStringFunc(s, func(word string) string {
 		m := numberInWord.FindStringSubmatch(strings.ToLower(word))
@@ -112,10 +113,11 @@ func digits(s string) string {
 // arithWriter writes an expression as Python.
 type arithWriter struct {
 	simple, refers bool
-	digits         int // of all numbers together: their product has no more
+	digits         int // the digits of all numbers together, which bound the digits of their product
 }
 
-// write returns the Python text of an expression; false if readers may group it in two ways.
+// write returns an expression as Python. It returns false if the expression can be grouped in two ways, is too deep, or
+// contains a number that is not plain.
 func (w *arithWriter) write(n *arith.Node, depth int) (string, bool) {
 	switch {
 	case depth > maxDepth:
@@ -136,7 +138,7 @@ func (w *arithWriter) write(n *arith.Node, depth int) (string, bool) {
 			return text, ok
 		}
 		return "(" + text + ")", ok
-	case n.Kind == arith.Binary && readOneWay(n):
+	case n.Kind == arith.Binary && unambiguous(n):
 		return w.binary(n, depth)
 	}
 	return "", false
@@ -162,9 +164,9 @@ func (w *arithWriter) binary(n *arith.Node, depth int) (string, bool) {
 	return left + " " + symbol + " " + right, ok
 }
 
-// readOneWay reports whether all readers group an operator alike. They do not for 2 ** 3 ** 2, for "200 / 10% of 50",
-// and for % as modulo beside % as percent.
-func readOneWay(n *arith.Node) bool {
+// unambiguous reports whether an operator can be grouped in only one way. Ambiguous are 2 ** 3 ** 2, "200 / 10% of 50",
+// and % as modulo in one product with % as percent.
+func unambiguous(n *arith.Node) bool {
 	isPower := func(n *arith.Node) bool { return n.Kind == arith.Binary && slices.Contains(arithGrammar.Power, n.Text) }
 	if isPower(n) {
 		return !isPower(n.Args[1])
@@ -181,7 +183,7 @@ func readOneWay(n *arith.Node) bool {
 	return !percent || !modulo
 }
 
-// number writes a numeral for Python: no separators, no leading zeros.
+// number returns a numeral as Python, without thousands separators and leading zeros.
 func number(s string) string {
 	s = strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "0")
 	if s == "" || s[0] == '.' {

@@ -24,7 +24,7 @@ var operators = map[string]string{
 
 func readIf(p *planner, m []string, c clause) bool {
 	subject, operator, limit := strings.ToLower(m[1]), cmp.Or(operators[strings.ToLower(m[2])], m[2]), m[3]
-	if !numeral.MatchString(limit) || m[4] != "" { // a unit would have to be compared too
+	if !numeral.MatchString(limit) || m[4] != "" { // the unit of the value is unknown
 		return false
 	}
 	var value string
@@ -41,7 +41,7 @@ func readIf(p *planner, m []string, c clause) bool {
 	}
 	then, otherwise := p.branches(c, m[5])
 	if len(then) == 0 || joinedByThen(then) || joinedByThen(otherwise) {
-		return false // "if …, do this, then that": is "that" conditional?
+		return false // in "if …, do this, then that", it is unclear whether "that" is conditional
 	}
 	outcome := p.fresh("condition")
 	text := subject + " " + strings.ToLower(m[2]) + " " + limit
@@ -61,7 +61,7 @@ func readIf(p *planner, m []string, c clause) bool {
 			p.outputs[i].elsewhere = false
 		}
 	}
-	var none []string // the outputs of the branch that does not run
+	var none []string // assigns None to the outputs of both branches; the branch that runs replaces its own
 	for _, o := range p.outputs[outputs:] {
 		none = append(none, strings.Repeat("    ", p.depth)+o.variable+" = None")
 	}
@@ -94,17 +94,18 @@ func (p *planner) branches(c clause, first string) (then, otherwise []clause) {
 	return then, otherwise
 }
 
-// joinedByThen reports whether "then" joins clauses of a branch.
+// joinedByThen reports whether "then" joins two clauses of a branch.
 func joinedByThen(branch []clause) bool {
 	return len(branch) > 1 && slices.ContainsFunc(branch[1:], func(c clause) bool { return c.then })
 }
 
 var elseWord = regexp.MustCompile(`(?i)^(?:otherwise|else|if not)\b[, ]*`)
 
-// branch reads clauses into an indented block. Variables of the block are unknown after it.
-func (p *planner) branch(head string, clauses []clause) {
+// branch emits a statement such as "else:" and reads clauses into its block. Later clauses cannot refer to the block's
+// variables.
+func (p *planner) branch(statement string, clauses []clause) {
 	before := *p
-	p.emit("%s", head)
+	p.emit("%s", statement)
 	p.depth++
 	start := len(p.body)
 	p.clauses, p.at = clauses, 0

@@ -116,7 +116,7 @@ var databaseForms = []form{
 	},
 }
 
-// notTables are words after "database for" that do not name a table.
+// notTables are words that may follow "database for" and do not name a table.
 var notTables = wordSet(`all the any some active inactive new old that this it them data information records rows
 everything me changes`)
 
@@ -138,7 +138,7 @@ func (p *planner) queryTool() *tool {
 	return p.tool(func(t *tool) bool { return t.requires("sql") && t.named("query", "select", "read") })
 }
 
-// sql runs a statement of the task unchanged: with the query tool if it reads, else with the execute tool.
+// sql runs a statement of the task unchanged, with the query tool if it only reads and otherwise with the execute tool.
 func (p *planner) sql(m string) bool {
 	_, statement, ok := p.lits.text(m)
 	if !ok {
@@ -179,7 +179,7 @@ func readMarked(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-// keep replaces the rows, also in the result, by the value of an expression over them.
+// keep replaces the rows, also in the result, by the value of an expression. %s in the expression stands for the rows.
 func (p *planner) keep(expression string) {
 	old := p.rows
 	p.rows = p.fresh("kept")

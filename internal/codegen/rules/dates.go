@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// dateRe matches dates that have one reading; 03/04/2026 has two.
+// dateRe matches unambiguous dates. 03/04/2026 is ambiguous.
 const (
 	dateRe = `(today|\d{4}-\d{2}-\d{2}|[a-z]+ \d{1,2}(?:st|nd|rd|th)?,? \d{4}|\d{1,2}(?:st|nd|rd|th)?(?: of)?` +
 		` [a-z]+,? \d{4})`
@@ -38,16 +38,15 @@ var dateForms = []form{
 		` (?:and|to|until) ` + dateRe), readDaysBetween},
 }
 
-// firstYear is the first in which all English-speaking countries used the Gregorian calendar.
+// firstYear is the first year in which all English-speaking countries used the Gregorian calendar.
 const firstYear = 1753
 
-// date reads an existing date. today is true for "today", which only the running program knows.
+// date parses a date that exists. today is true for "today", whose date only the running program knows.
 func date(s string) (day time.Time, today, ok bool) {
 	if strings.EqualFold(s, "today") {
 		return time.Time{}, true, true
 	}
-	cardinal := ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 ")
-	cardinal = text.OneLine(cardinal)
+	cardinal := text.OneLine(ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 "))
 	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
 		if day, err := time.Parse(layout, cardinal); err == nil && day.Year() >= firstYear {
 			return day, false, true
@@ -58,8 +57,8 @@ func date(s string) (day time.Time, today, ok bool) {
 
 var ordinal = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
 
-// python returns the date as a Python expression.
-func (p *planner) python(day time.Time, today bool) string {
+// pythonDate returns the date as a Python expression.
+func (p *planner) pythonDate(day time.Time, today bool) string {
 	p.modules["datetime"] = true
 	if today {
 		return "datetime.date.today()"
@@ -69,7 +68,7 @@ func (p *planner) python(day time.Time, today bool) string {
 
 const maxDays = 3_652_058 // from the first day of Python's calendar to its last
 
-// moveDate emits the date that is a number of days or weeks after or before another one.
+// moveDate emits the date that is a number of days or weeks after another one, or before it if back is true.
 func (p *planner) moveDate(from, count, unit string, back bool) bool {
 	day, today, ok := date(from)
 	n, err := strconv.Atoi(digits(count))
@@ -90,7 +89,7 @@ func (p *planner) moveDate(from, count, unit string, back bool) bool {
 		return false
 	}
 	variable := p.fresh("date")
-	p.emit("%s = (%s %s datetime.timedelta(days=%d)).isoformat()", variable, p.python(day, today), sign, n)
+	p.emit("%s = (%s %s datetime.timedelta(days=%d)).isoformat()", variable, p.pythonDate(day, today), sign, n)
 	p.emit("print(%s, %s)", quote(from+" "+sign+" "+strconv.Itoa(n)+" days:"), variable)
 	p.number = "" // "it" may now mean the date
 	p.output("date", variable)
@@ -103,14 +102,14 @@ func readWeekday(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	variable := p.fresh("weekday")
-	p.emit("%s = %s.strftime(\"%%A\")", variable, p.python(day, today))
+	p.emit("%s = %s.strftime(\"%%A\")", variable, p.pythonDate(day, today))
 	p.emit("print(%s, %s)", quote("Weekday of "+m[1]+":"), variable)
 	p.number = "" // "it" may now mean the date
 	p.output("weekday", variable)
 	return true
 }
 
-// readDaysBetween emits the days from one date to another; of the two dates themselves it counts one.
+// readDaysBetween emits the days from one date to another. It counts one of the two dates.
 func readDaysBetween(p *planner, m []string, _ clause) bool {
 	first, now, ok := date(m[2])
 	last, then, known := date(m[3])
@@ -118,7 +117,7 @@ func readDaysBetween(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	variable := p.fresh("days")
-	p.emit("%s = (%s - %s).days", variable, p.python(last, then), p.python(first, now))
+	p.emit("%s = (%s - %s).days", variable, p.pythonDate(last, then), p.pythonDate(first, now))
 	if now || then {
 		p.emit("if %s < 0:", variable)
 		p.emit("    raise ValueError(%s)", quote(m[2]+" is after "+m[3]))

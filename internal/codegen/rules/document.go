@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// documentForms are about one JSON file: create, read, change, save, verify.
+// documentForms create, read, change, save and verify one JSON file.
 var documentForms = []form{
 	{"heading", re(`(?:initiali[sz]e|start|begin|continue|resume|complete|finish|run) (?:an?|the|this|our|my)?` +
 		`\s*(?:[a-z]+ )?(?:workflow|session|pipeline)(?: from (?:the|a) (?:previous|last|earlier)` +
@@ -42,7 +42,7 @@ var documentForms = []form{
 		"append", re(`(?:add|append|push) (?:the |that |this )?(?:result|value|number|answer|it)` +
 			`(?: of (?:the|this|that) calculation)? (?:to|onto|into) (?:the |its )?` + nameRe + ` (?:array|list)`),
 		func(p *planner, m []string, _ clause) bool {
-			if p.doc == "" || p.number == "" || p.foundSince() {
+			if p.doc == "" || p.number == "" || p.hasLaterOutput() {
 				return false
 			}
 			p.emit("%s[%s].append(%s)", p.doc, p.key(m[1]), p.number)
@@ -132,7 +132,7 @@ const (
 	valueRe = `(⟦[qjp]\d+⟧|-?\d+(?:\.\d+)?|true|false|null|none|[A-Za-z_][\w-]*)`
 )
 
-// key writes a field's name as a Python string.
+// key returns a field's name as a Python string literal.
 func (p *planner) key(name string) string {
 	if _, text, ok := p.lits.text(name); ok {
 		name = text
@@ -140,7 +140,7 @@ func (p *planner) key(name string) string {
 	return quote(name)
 }
 
-// value writes a value of the task as Python.
+// value returns a value of the task as Python. It returns false if it is unclear whether the value is a number or text.
 func (p *planner) value(text string) (string, bool) {
 	text = strings.TrimSpace(text)
 	if kind, literal, ok := p.lits.text(text); ok {
@@ -158,7 +158,7 @@ func (p *planner) value(text string) (string, bool) {
 		return "None", true
 	}
 	if numberWords[strings.ToLower(text)] || strings.Contains(text, ",") && separated.MatchString(text) {
-		return "", false // "five", "1,500": number or text?
+		return "", false // "five" and "1,500" may be numbers or text
 	}
 	if _, err := strconv.ParseFloat(text, 64); err == nil && numeral.MatchString(text) {
 		return strings.TrimPrefix(strings.Replace("+"+text, "+-", "-", 1), "+"), true
@@ -208,10 +208,10 @@ func readSaveTo(p *planner, m []string, c clause) bool {
 		return true
 	}
 	if next := p.at; next < len(p.clauses) && (len(p.clauses[next].fields) > 0 || p.clauses[next].data != "") {
-		return true // the next clause has the contents
+		return true // the next clause contains the document
 	}
 	if !p.onlyNumber(m[0]) {
-		return false // which of several results?
+		return false // it is unclear which result to save
 	}
 	p.doc = p.fresh("state")
 	p.emit("%s = {\"result\": %s}", p.doc, p.number)
@@ -219,7 +219,7 @@ func readSaveTo(p *planner, m []string, c clause) bool {
 	return true
 }
 
-// createDocument emits a new document from the clause's bullets or JSON block, and saves it.
+// createDocument emits a document that the clause's bullet list or JSON block contains, and saves it.
 func (p *planner) createDocument(path string, c clause) bool {
 	literal, ok := "", false
 	switch {

@@ -13,7 +13,7 @@ const (
 	listRe = `(⟦j\d+⟧|\d+ (?:to|through) \d+|-?[\d.]+(?:(?:,? and |, )-?[\d.]+)+)`
 )
 
-// eachForms repeat one calculation for each number of a list, or the weather for each place.
+// eachForms repeat a calculation for each number of a list, or get the weather of each place.
 var eachForms = []form{
 	{"for each", re(`for ` + eachRe + ` ` + listRe + `(?:[,:]? (.+))?`), func(p *planner, m []string, c clause) bool {
 		if m[2] != "" {
@@ -53,7 +53,7 @@ const eachWeather = `((?:get|check|fetch|show|find)(?: the)?(?: current)? (?:wea
 
 var onlyWeather = regexp.MustCompile(`(?i)^` + eachWeather + `$`)
 
-// lastClause returns the clause after c if it is the last of the same sentence.
+// lastClause returns the clause after c if both are in one sentence and it is the last one there.
 func (p *planner) lastClause(c clause) (text string, ok bool) {
 	if p.at >= len(p.clauses) || p.clauses[p.at].sentence != c.sentence || !p.endsSentence(p.at, c) {
 		return "", false
@@ -61,7 +61,8 @@ func (p *planner) lastClause(c clause) (text string, ok bool) {
 	return p.clauses[p.at].text, true
 }
 
-// endsSentence reports whether a clause is the last of its sentence: a following one might be meant for each, or once.
+// endsSentence reports whether the clause at an index is the last one of c's sentence. If another one follows, it is
+// unclear whether that one is meant for each item or once.
 func (p *planner) endsSentence(at int, c clause) bool {
 	return at+1 >= len(p.clauses) || p.clauses[at+1].sentence != c.sentence
 }
@@ -69,11 +70,11 @@ func (p *planner) endsSentence(at int, c clause) bool {
 var (
 	ofEach   = regexp.MustCompile(`(?i)\b(?:the|each|that) (?:number|value|element|item)\b`)
 	ofBefore = regexp.MustCompile(`(?i)\b(?:the|that) (?:previous |last )?` +
-		`(?:result|sum|product|total|answer|value|number)\b`) // each one's, or that of before?
+		`(?:result|sum|product|total|answer|value|number)\b`) // of each item, or of an earlier clause
 	itsPower = regexp.MustCompile(`(?i)\bits (square|cube)\b`)
 )
 
-// each emits a loop over a list with the calculation of body, in which "it" is the number.
+// each emits a loop over a list that does the calculation in body, where "it" is the item.
 func (p *planner) each(list, body string) bool {
 	numbers, ok := p.numbersOf(list)
 	body = ofEach.ReplaceAllString(body, "it")
@@ -109,12 +110,12 @@ func (p *planner) each(list, body string) bool {
 	p.body = append(p.body[:start], kept...)
 	p.emit("    %s.append(%s)", results, found[0].variable)
 	p.emit("print(%s, %s)", quote(strings.Join(numbers, ", ")+":"), results)
-	p.number = "" // there are several now
+	p.number = "" // "it" is ambiguous after several results
 	p.output("results", results)
 	return true
 }
 
-// read reads a text with the first form that fits.
+// read reads a text with the first form that matches.
 func (p *planner) read(forms []form, text string) bool {
 	before := len(p.body)
 	for _, f := range forms {
@@ -128,7 +129,7 @@ func (p *planner) read(forms []form, text string) bool {
 
 var fromTo = regexp.MustCompile(`(?i)^(\d{1,6}) (?:to|through) (\d{1,6})$`)
 
-// maxEach bounds a list.
+// maxEach is the maximum length of a list.
 const maxEach = 1000
 
 func (p *planner) numbersOf(list string) (numbers []string, ok bool) {

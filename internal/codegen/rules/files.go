@@ -1,8 +1,6 @@
 package rules
 
-import (
-	"strings"
-)
+import "strings"
 
 var fileForms = []form{
 	{"write file", re(`(?:write|create|save|make)(?: (?:a|an|the|new|test|text|file|to|in|called|named|at))*(?: ` +
@@ -45,7 +43,7 @@ func (p *planner) writeFile(path, content, whole string) bool {
 	case path != "":
 		p.path = p.pathOf(path)
 	case strings.Contains(strings.ToLower(whole), "test file"):
-		p.path = quote("/workspace/test.txt") // the task does not name it
+		p.path = quote("/workspace/test.txt") // the task does not name the file
 	default:
 		return false
 	}

@@ -6,15 +6,16 @@ import (
 	"sync"
 )
 
-// form is one kind of clause. read emits the Python of a clause that matches pattern. It returns false if the clause
-// does not fit after all, and must use every value of the clause.
+// form is one kind of clause. read emits the Python of a clause that matches pattern. It must use every value in the
+// clause, and returns false if it cannot.
 type form struct {
 	name    string
 	pattern func() *regexp.Regexp
 	read    func(p *planner, m []string, c clause) bool
 }
 
-// re returns a pattern of a whole clause that is compiled at its first use: all patterns together take 5 ms.
+// re returns a pattern that matches a whole clause. It is compiled at its first use, since compiling all of them takes
+// 5 ms.
 func re(s string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^` + s + `$`) })
 }
@@ -31,7 +32,7 @@ const (
 	calcVerb = `(?:calculate|compute|evaluate|what is|what's|how much is|work out|solve|do)`
 )
 
-// allForms returns the forms in the order in which they are tried; the first that reads a clause wins.
+// allForms returns the forms in the order in which they are tried. The first one that reads a clause wins.
 func allForms() []form {
 	return slices.Concat(stateForms, documentForms, fileForms, skillForms, weatherForms, databaseForms,
 		conditionForms, dateForms, eachForms, numberForms, printForms, schemaForms)

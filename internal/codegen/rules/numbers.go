@@ -18,7 +18,7 @@ var numberForms = []form{
 		readListOf,
 	},
 	{"subtract", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
-		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2": 17 or 14?
+		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2" may mean 17 or 14
 	}},
 	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool {
 		return isOperand(m[2]) && p.calculate("("+m[2]+") + "+m[1])
@@ -28,7 +28,7 @@ var numberForms = []form{
 	{"change by", re(changeVerb + ` (-?[\d.,]+|` + referRe + `) by ([\d.,]+)( ?(?:%|percent))?`), readChangeBy},
 	{"combine", re(`(multiply|divide) (.+) (?:by|with|and) (.+)`), func(p *planner, m []string, _ clause) bool {
 		if !isOperand(m[3]) {
-			return false // "multiply 3 by 2 plus 1": 9 or 7?
+			return false // "multiply 3 by 2 plus 1" may mean 9 or 7
 		}
 		operator := map[string]string{"multiply": " * ", "divide": " / "}[strings.ToLower(m[1])]
 		return p.calculate("(" + m[2] + ")" + operator + "(" + m[3] + ")")
@@ -42,7 +42,7 @@ var numberForms = []form{
 	},
 }
 
-// scales are the operations on one number, in Python.
+// scales are the Python operations on one number.
 var scales = map[string]string{
 	"double": " * 2", "triple": " * 3", "negate": " * (-1)", "square": " ** 2", "cube": " ** 3",
 	"halve": " / 2", "half": " / 2", "third": " / 3", "quarter": " / 4",
@@ -50,7 +50,7 @@ var scales = map[string]string{
 
 func readScale(p *planner, m []string, _ clause) bool {
 	if !isOperand(m[2]) {
-		return false // "double 8 plus 1": 17 or 18?
+		return false // "double 8 plus 1" may mean 17 or 18
 	}
 	operand := "(" + m[2] + ")"
 	if scale := scales[strings.ToLower(m[1])]; scale != "" {
@@ -58,7 +58,7 @@ func readScale(p *planner, m []string, _ clause) bool {
 	}
 	e, ok := p.arithmetic(operand)
 	if !ok || strings.Contains(e.python, "-") {
-		return false // a negative number has no root
+		return false // the number may be negative, which has no root
 	}
 	p.helper("square_root")
 	p.calculated("square root of "+e.python, "square_root("+e.python+")")
@@ -82,10 +82,10 @@ func readCalculate(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-// arithmetic reads an expression. If it refers to a previous number, that must be the last one without doubt.
+// arithmetic reads an expression with an operator. If it refers to a previous number, it must be clear which one.
 func (p *planner) arithmetic(text string) (expression, bool) {
 	e, ok := parseArithmetic(text)
-	if !ok || e.single || e.refers && (p.number == "" || pronoun.MatchString(text) && p.foundSince()) {
+	if !ok || e.single || e.refers && (p.number == "" || pronoun.MatchString(text) && p.hasLaterOutput()) {
 		return expression{}, false
 	}
 	e.python = strings.ReplaceAll(e.python, previous, p.number)
@@ -100,8 +100,7 @@ func (p *planner) calculate(text string) bool {
 	}
 	value := e.python
 	calculator := p.tool(func(t *tool) bool {
-		return t.requires("expression") &&
-			t.named("calc", "eval", "math", "compute")
+		return t.requires("expression") && t.named("calc", "eval", "math", "compute")
 	})
 	if e.simple && calculator != nil {
 		value = p.call(calculator, quote(value))
@@ -114,26 +113,26 @@ func (p *planner) calculate(text string) bool {
 	return true
 }
 
-// calculated emits a Python expression as the last number, and prints it after the text that it is the value of.
-func (p *planner) calculated(of, python string) {
+// calculated emits a Python expression, prints its value after "label =", and makes it the last number.
+func (p *planner) calculated(label, python string) {
 	variable := p.fresh("value")
 	p.emit("%s = %s", variable, python)
 	p.number = variable
-	p.emit("print(%s, %s)", quote(of+" ="), variable)
+	p.emit("print(%s, %s)", quote(label+" ="), variable)
 	p.output("calculation", variable)
 }
 
 var pronoun = regexp.MustCompile(`(?i)\b(?:it|this|that)\b`)
 
-// foundSince reports whether there is a later output than the last number, which "it" may mean as well.
-func (p *planner) foundSince() bool {
+// hasLaterOutput reports whether there is an output after the last number: then "it" is ambiguous.
+func (p *planner) hasLaterOutput() bool {
 	at := slices.IndexFunc(p.outputs, func(o output) bool { return o.variable == p.number })
 	return slices.ContainsFunc(p.outputs[at+1:], func(o output) bool { return !o.condition && !o.elsewhere })
 }
 
 var (
 	listBreak = regexp.MustCompile(`(?i),? and |,? by | with |, `)
-	// a numeral, with separators of thousands
+	// separated matches a numeral, with or without thousands separators.
 	separated = regexp.MustCompile(`^(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)$`)
 )
 
@@ -141,7 +140,7 @@ func readListOf(p *planner, m []string, _ clause) bool {
 	var numbers []string
 	for _, n := range listBreak.Split(strings.TrimRight(m[2], "."), -1) {
 		if !separated.MatchString(n) {
-			return false // "1,5" and "1.000,5": one number or two?
+			return false // "1,5" and "1.000,5" may be one number or two
 		}
 		numbers = append(numbers, number(n))
 	}
@@ -149,7 +148,7 @@ func readListOf(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	if strings.Contains(strings.ToLower(m[2]), " by ") && len(numbers) > 2 {
-		return false // "multiply 3 by 4 and 5": two products, or one?
+		return false // "multiply 3 by 4 and 5" may mean one product or two
 	}
 	joined := strings.Join(numbers, ", ")
 	switch op := strings.ToLower(m[1]); op {
@@ -201,7 +200,7 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 		month, day := slices.Index(months, d[1]+d[4])+1, d[2]+d[3]
 		if n, _ := strconv.Atoi(day); n == 0 ||
 			time.Date(2001, time.Month(month), n, 0, 0, 0, 0, time.UTC).Month() != time.Month(month) {
-			return false // no such day, or not in every year
+			return false // the day does not exist in every year
 		}
 		p.helper("days_until")
 		p.emit("%s = days_until(%d, %s)", variable, month, number(day))
@@ -212,20 +211,21 @@ func readDaysUntil(p *planner, m []string, _ clause) bool {
 	return true
 }
 
-// referring matches words for the last number.
+// referring matches a text that refers to the last number.
 var referring = regexp.MustCompile(`(?i)^` + referRe + `$`)
 
 const referRe = `(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)` +
 	`|that(?: number| result)?|it|this)`
 
-// isOperand reports whether a text is one operand beside any operator.
+// isOperand reports whether a text is one operand, whatever operator stands beside it.
 func isOperand(s string) bool {
 	s = digits(strings.TrimSpace(s))
 	return s != "" && !strings.ContainsAny(s[1:], " +-−*×/÷%^") || referring.MatchString(s) || s[0] == '(' &&
 		strings.IndexByte(s, ')') == len(s)-1
 }
 
-// readDifference subtracts the smaller number from the larger: a difference between two numbers is not negative.
+// readDifference subtracts the smaller number from the larger one, because a difference between two numbers is not
+// negative.
 func readDifference(p *planner, m []string, _ clause) bool {
 	a, b := m[1], m[2]
 	var values [2]*big.Rat
@@ -247,7 +247,7 @@ func readChangeBy(p *planner, m []string, _ clause) bool {
 	return p.calculate("(" + m[2] + ") " + changeSign(m[1]) + " " + by)
 }
 
-// changeSign is the operator of a changeVerb.
+// changeSign returns the operator for a changeVerb.
 func changeSign(verb string) string {
 	if strings.HasPrefix(strings.ToLower(verb), "in") {
 		return "+"

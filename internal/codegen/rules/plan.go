@@ -1,13 +1,14 @@
 // Package rules writes programs without a model. It reads quantities, places, paths, queries and JSON fields out of a
-// task, and writes a program only if it understands every clause; otherwise its error says what it understood. It never
-// guesses a value: a clause that two readers may read in two ways is not understood.
+// task, and writes a program only if it understands every clause. Otherwise its error lists what it understood. It never
+// guesses a value, and does not understand an ambiguous clause.
 //
-// Files: split.go (clauses and literals), plan.go (the planner), forms.go (the table of clauses, one file a group),
-// arithmetic.go, python.go (Python text and helper functions), tool.go.
+// Files: split.go (clauses and literals), plan.go (the planner), forms.go (the kinds of clauses, each group of which has
+// its file), arithmetic.go, python.go (Python literals and helper functions), tool.go.
 package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,13 +28,13 @@ func Write(r codegen.Request) (codegen.Program, error) {
 		return codegen.Program{}, p.codeRequired("the task is empty")
 	}
 	if len(r.Task) > maxTask {
-		reason := fmt.Sprintf("the task has %d bytes, the rules read at most %d", len(r.Task), maxTask)
+		reason := fmt.Sprintf("the task is %d bytes; the limit of the rules is %d", len(r.Task), maxTask)
 		return codegen.Program{}, p.codeRequired(reason)
 	}
 	clauses, lits := split(r.Task)
 	p.lits = lits
 	if len(clauses) > maxClauses {
-		reason := fmt.Sprintf("the task has %d steps, the rules read at most %d", len(clauses), maxClauses)
+		reason := fmt.Sprintf("the task has %d clauses; the limit of the rules is %d", len(clauses), maxClauses)
 		return codegen.Program{}, p.codeRequired(reason)
 	}
 	p.clauses = clauses
@@ -42,41 +43,40 @@ func Write(r codegen.Request) (codegen.Program, error) {
 		return codegen.Program{}, p.codeRequired("no rule understands a part of the task")
 	}
 	if len(p.body) == 0 {
-		return codegen.Program{}, p.codeRequired("the task contains no request that the rules know")
+		return codegen.Program{}, p.codeRequired("the task contains no request")
 	}
 	return codegen.Program{
 		Code: p.program(), By: codegen.ByRules, Tools: p.used.sorted(), Understood: p.understood,
 	}, nil
 }
 
-// planner is the state after the clauses read so far. Fields from number to doc name Python variables.
+// planner holds the program and what later clauses may refer to. Of the latter, number, record, rows, text and doc are
+// names of Python variables.
 type planner struct {
-	request codegen.Request
 	tools   []*tool
 	forms   []form
 	lits    *literals
 	clauses []clause
-	at      int // the index after the clause being read
+	at      int // the index of the clause after the one that is being read
 
-	imports map[string]set // module → functions
-	used    set            // tool ids
-	modules set            // of the standard library
-	helpers set
-	names   map[string]int
-	body    []string
-	depth   int // of indentation
+	imports map[string]set // the imported tool functions of each module
+	used    set            // ids of the imported tools
+	modules set            // imported modules of the standard library
+	helpers set            // names of the helper functions
+	names   map[string]int // how many variables begin with a base name
+	body    []string       // lines
+	depth   int            // levels of indentation
 
 	number  string // the last number
-	record  string // the last record of a tool
-	several bool   // record is one of several
-	place   string // the last place, as written
-	rows    string // the last rows of a query
+	record  string // a tool's last result
+	several bool   // record is one of several results of a clause
+	rows    string // a query's last rows
 	text    string // the last text
-	path    string // the last file, a Python expression
+	path    string // the last file's path, a Python expression
 	doc     string // the open JSON document
-	file    string // its path, a Python expression
+	file    string // the document's path, a Python expression
 	dirty   bool   // the document has changes that are not saved
-	skill   string // the imported skill
+	skill   string // the imported skill's name
 
 	outputs    []output
 	understood []string
@@ -86,13 +86,13 @@ type planner struct {
 // output is one part of the result.
 type output struct {
 	key, variable string
-	condition     bool // the outcome of a condition
-	elsewhere     bool // found in the branch that is not being read
+	condition     bool // it is the outcome of a condition
+	elsewhere     bool // it belongs to the other branch of the condition that is being read
 }
 
 func newPlanner(r codegen.Request) *planner {
 	p := &planner{
-		request: r, forms: allForms(), lits: &literals{},
+		forms: allForms(), lits: &literals{},
 		imports: map[string]set{}, used: set{}, modules: set{}, helpers: set{}, names: map[string]int{},
 	}
 	for i := range r.Tools {
@@ -110,7 +110,7 @@ func (p *planner) plan() {
 	}
 }
 
-// step reads one clause; with a condition also the clauses of its branches.
+// step reads one clause and, if it is a condition, the clauses of its branches.
 func (p *planner) step() {
 	c := p.clauses[p.at]
 	p.at++
@@ -141,7 +141,7 @@ func (p *planner) emit(format string, args ...any) {
 	p.body = append(p.body, strings.Repeat("    ", p.depth)+fmt.Sprintf(format, args...))
 }
 
-// fresh returns a variable name that is not in use: base, base_2, …
+// fresh returns an unused variable name: base, base_2, …
 func (p *planner) fresh(base string) string {
 	p.names[base]++
 	if n := p.names[base]; n > 1 {
@@ -156,7 +156,7 @@ func (p *planner) helper(names ...string) {
 	}
 }
 
-// output adds a variable to the result.
+// output adds a variable to the result. If the key is taken, a number is appended to it.
 func (p *planner) output(key, variable string) {
 	for i := 2; slices.ContainsFunc(p.outputs, func(o output) bool { return o.key == key }); i++ {
 		key = fmt.Sprintf("%s %d", strings.TrimSuffix(key, fmt.Sprintf(" %d", i-1)), i)
@@ -164,15 +164,15 @@ func (p *planner) output(key, variable string) {
 	p.outputs = append(p.outputs, output{key: key, variable: variable})
 }
 
-// tool returns the first selected tool that fits; nil when none does.
-func (p *planner) tool(fits func(*tool) bool) *tool {
-	if i := slices.IndexFunc(p.tools, fits); i >= 0 {
+// tool returns the first selected tool that matches, or nil.
+func (p *planner) tool(matches func(*tool) bool) *tool {
+	if i := slices.IndexFunc(p.tools, matches); i >= 0 {
 		return p.tools[i]
 	}
 	return nil
 }
 
-// call returns the Python text of a call and imports the function. Arguments go by name.
+// call imports a tool's function and returns a Python call of it. The arguments are Python text such as name=value.
 func (p *planner) call(t *tool, arguments ...string) string {
 	if p.imports[t.ModuleName()] == nil {
 		p.imports[t.ModuleName()] = set{}
@@ -185,7 +185,7 @@ func (p *planner) call(t *tool, arguments ...string) string {
 // program returns the whole program.
 func (p *planner) program() string {
 	var b strings.Builder
-	b.WriteString("# Written by rules. Every value below stands in the task or comes from a tool.\n")
+	b.WriteString("# Written by rules. Every value below is in the task or comes from a tool.\n")
 	b.WriteString(p.header())
 	b.WriteString(strings.Join(p.body, "\n") + "\n\n")
 	b.WriteString("result = " + p.result() + "\n")
@@ -206,14 +206,10 @@ func (p *planner) header() string {
 	for _, m := range p.modules.sorted() {
 		b.WriteString("import " + m + "\n")
 	}
-	modules := set{}
-	for m := range p.imports {
-		modules[m] = true
-	}
-	if len(p.modules) > 0 && len(modules) > 0 {
+	if len(p.modules) > 0 && len(p.imports) > 0 {
 		b.WriteByte('\n')
 	}
-	for _, m := range modules.sorted() {
+	for _, m := range slices.Sorted(maps.Keys(p.imports)) {
 		b.WriteString("from servers." + m + " import " + strings.Join(p.imports[m].sorted(), ", ") + "\n")
 	}
 	b.WriteString(functions.String())
@@ -221,7 +217,8 @@ func (p *planner) header() string {
 	return b.String()
 }
 
-// result is the document of a task about a document, else the only output, else all outputs by name.
+// result returns the program's result as Python: the document if nothing but calculations was output, else the only
+// output, else all outputs by key.
 func (p *planner) result() string {
 	otherThanNumbers := func(o output) bool {
 		return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum")
@@ -250,7 +247,7 @@ func (p *planner) codeRequired(reason string) *codegen.CodeRequiredError {
 	e := &codegen.CodeRequiredError{Reason: reason, Understood: p.understood, Unknown: p.unknown}
 	for _, t := range p.tools {
 		e.Signatures = append(e.Signatures, "from servers."+t.ModuleName()+" import "+t.FunctionName()+"  # "+t.Stub())
-		if len(p.understood) == 0 { // the skeleton begins with the tools
+		if len(p.understood) == 0 { // the skeleton imports all tools
 			p.call(t)
 		}
 	}

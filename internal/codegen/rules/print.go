@@ -57,9 +57,8 @@ var (
 	smallWords  = wordSet(`a an the of for to in on at with and my me all please current it is`)
 )
 
-// readSchema reads "verb noun [parameter value]…" for any tool of that name: every word of the clause must belong to
-// the
-// name, to a parameter or to a value, and every required parameter must have a value.
+// readSchema reads "verb noun [parameter value]…" for any tool with that name. Every word of the clause must belong to
+// the name, to a parameter or to a value, and every required parameter must have a value.
 func readSchema(p *planner, _ []string, c clause) bool {
 	for _, t := range p.tools {
 		arguments, rest, ok := p.arguments(t, c.text)
@@ -77,30 +76,31 @@ func readSchema(p *planner, _ []string, c clause) bool {
 	return false
 }
 
-// arguments returns the "parameter value" pairs of a clause as Python arguments, and the rest of the clause.
+// arguments returns a clause's "parameter value" pairs as Python arguments, and the rest of the clause. It returns false
+// if a required parameter is missing, a value is not understood, or a value is left over.
 func (p *planner) arguments(t *tool, text string) (arguments []string, rest string, ok bool) {
 	rest = text
-	for _, q := range t.Params {
-		pattern := regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(q.Name), "_", "[_ ]") +
+	for _, param := range t.Params {
+		pattern := regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(param.Name), "_", "[_ ]") +
 			`\s*(?:[:=]|is|as)?\s*(⟦[qjp]\d+⟧|-?\d+(?:\.\d+)?)`)
 		m := pattern.FindStringSubmatchIndex(rest)
 		if m == nil {
-			if q.Required {
+			if param.Required {
 				return nil, "", false
 			}
 			continue
 		}
 		value, understood := p.value(rest[m[2]:m[3]])
-		if !understood || len(q.Enum) > 0 && !slices.Contains(q.Enum, strings.Trim(value, `"`)) {
+		if !understood || len(param.Enum) > 0 && !slices.Contains(param.Enum, strings.Trim(value, `"`)) {
 			return nil, "", false
 		}
-		arguments = append(arguments, q.Name+"="+value)
+		arguments = append(arguments, param.Name+"="+value)
 		rest = rest[:m[0]] + rest[m[1]:]
 	}
 	return arguments, rest, !strings.ContainsAny(rest, "⟦0123456789")
 }
 
-// sameWords reports whether a clause has the words of the tool's name, except small words.
+// sameWords reports whether a clause consists of the words in the tool's name, not counting small words.
 func sameWords(clause string, t *tool) bool {
 	words := func(s string) []string {
 		var out []string

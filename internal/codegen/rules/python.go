@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ func pythonLiteral(raw string) (string, bool) {
 	return b.String(), true
 }
 
-// writeValue writes one value from the tokens, so that the order of keys is kept.
+// writeValue writes one value token by token, which keeps the order of keys.
 func writeValue(b *strings.Builder, d *json.Decoder) bool {
 	token, err := d.Token()
 	if err != nil {
@@ -60,11 +61,11 @@ func writeContainer(b *strings.Builder, d *json.Decoder, open json.Delim) bool {
 	if _, err := d.Token(); err != nil {
 		return false
 	}
-	b.WriteRune(rune(open) + 2) // ASCII: } is { + 2, ] is [ + 2
+	b.WriteRune(rune(open) + 2) // in ASCII, } is { + 2 and ] is [ + 2
 	return true
 }
 
-// quote writes a Python string.
+// quote returns a text as a Python string literal.
 func quote(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -75,7 +76,7 @@ func quote(s string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// comment returns any text as one line of comment.
+// comment returns a text as a Python comment of one line and at most 160 characters of text.
 func comment(s string) string {
 	s = text.OneLine(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 {
@@ -89,12 +90,12 @@ func comment(s string) string {
 	return "# " + s
 }
 
-// helpers are functions that a program contains only if it uses them. Each may use earlier ones.
+// helpers are Python functions. A program contains those that it uses. A function may call earlier ones.
 var helpers = []struct {
 	name, imports, code string
 }{
 	{"number", "", `def number(value):
-    """The number in a tool's answer; whole numbers without a fraction."""
+    """The number in a tool's result; an int if it is a whole number."""
     if isinstance(value, dict):
         value = value["result"] if "result" in value else value["value"]
     if isinstance(value, int):
@@ -103,7 +104,7 @@ var helpers = []struct {
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 `},
 	{"square_root", "math", `def square_root(value):
-    """The root of a number; a whole number if it is one."""
+    """The square root of a number; an int if it is a whole number."""
     root = math.sqrt(value)
     return int(root) if root.is_integer() and int(root) ** 2 == value else root
 `},
@@ -111,24 +112,24 @@ var helpers = []struct {
     print(label + ":", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 `},
 	{"text_of", "", `def text_of(value):
-    """The text in a tool's answer."""
+    """The text in a tool's result."""
     return value["content"] if isinstance(value, dict) else value
 `},
 	{"field", "", `def field(record, name):
-    """A field of a tool's answer by its name, in any spelling of upper and lower case."""
+    """The field of a tool's result with a name, ignoring case."""
     for key, value in record.items():
         if key.lower() == name:
             return value
-    raise KeyError("no field %s, there are: %s" % (name, ", ".join(record)))
+    raise KeyError("no field %s; valid fields: %s" % (name, ", ".join(record)))
 `},
 	{"rows_of", "", `def rows_of(value):
-    """The rows in a query's answer."""
+    """The rows in a query's result."""
     rows = value["rows"] if isinstance(value, dict) else value
     return [dict(row) for row in rows]
 `},
 	{"marked", "", `def marked(rows, word):
-    """The rows that are so: by a column of that name (active, is_active), a status or state that says it,
-    or the only column that ever says it."""
+    """The rows that a word describes: by a column of that name (active, is_active), by the columns status or state,
+    or by the only column with that value."""
     if not rows:
         return []
     names = {str(key).lower(): key for row in rows for key in row}
@@ -142,12 +143,11 @@ var helpers = []struct {
     says = [key for key in names.values() if any(str(row.get(key)).lower() == word for row in rows)]
     columns = [names[name] for name in ("status", "state") if name in names] or says
     if len(columns) != 1:
-        known = ", ".join(map(str, names.values()))
-        raise ValueError("cannot tell which rows are %s from the columns %s" % (word, known))
+        raise ValueError("the columns %s do not show which rows are %s" % (", ".join(map(str, names.values())), word))
     return [row for row in rows if str(row.get(columns[0])).lower() == word]
 `},
 	{"statistics_of", "statistics", `def statistics_of(rows):
-    """The number of rows, and for each column of quantities its least, greatest, mean, median and sum."""
+    """The number of rows, and the minimum, maximum, mean, median and sum of each numeric column."""
     found = {"count": len(rows)}
     for key in dict.fromkeys(key for row in rows for key in row):
         name = str(key).lower()
@@ -160,7 +160,7 @@ var helpers = []struct {
     return found
 `},
 	{"days_until", "datetime", `def days_until(month, day):
-    """Days from today to the next such day; 0 today."""
+    """The days from today to the next day with this month and day; 0 if that is today."""
     today = datetime.date.today()
     target = datetime.date(today.year, month, day)
     if target < today:
@@ -168,7 +168,7 @@ var helpers = []struct {
     return (target - today).days
 `},
 	{"days_until_season", "datetime", `def days_until_season(season):
-    """Days to the season's first day on the northern hemisphere; 0 while it lasts."""
+    """The days until the season begins in the northern hemisphere; 0 during the season."""
     first_days = {"spring": (3, 20), "summer": (6, 21), "autumn": (9, 22), "winter": (12, 21)}
     today = datetime.date.today()
     now = [name for name, day in first_days.items() if (today.month, today.day) >= day]
@@ -191,14 +191,7 @@ var helpers = []struct {
 `},
 }
 
-// set is a set of strings with a sorted listing.
+// set is a set of strings.
 type set map[string]bool
 
-func (s set) sorted() []string {
-	var out []string
-	for k := range s {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
-}
+func (s set) sorted() []string { return slices.Sorted(maps.Keys(s)) }

@@ -1,12 +1,9 @@
 package rules
 
 import (
-	"cmp"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/codefleet/codefleet/internal/codegen"
 )
 
 var skillForms = []form{
@@ -21,34 +18,23 @@ var skillForms = []form{
 		if name := strings.ToLower(m[1]); name != "it" && name != "that" && !p.importSkill(m[1]) {
 			return false
 		}
-		does := strings.Split(strings.ToLower(p.skill), "_") // "use double_number to triple 5": another skill
-		if does = append(does, "", "number", "numbers"); !slices.Contains(does, strings.ToLower(m[2])) {
-			return false
+		verbs := strings.Split(strings.ToLower(p.skill), "_")
+		if verbs = append(verbs, "", "number", "numbers"); !slices.Contains(verbs, strings.ToLower(m[2])) {
+			return false // "use double_number to triple 5" means another skill
 		}
 		return p.callSkill(regexp.MustCompile(`-?\d+(?:\.\d+)?`).FindAllString(m[3], -1))
 	}},
 }
 
-// importSkill imports a skill's entry under the name of the skill, which must be known if any skills are.
+// importSkill imports the function "run" of a skill, or the function with the skill's name, under the skill's name.
 func (p *planner) importSkill(name string) bool {
 	if p.skill == name {
 		return true
 	}
-	entry := ""
-	if p.request.Skills != nil {
-		i := slices.IndexFunc(p.request.Skills, func(s codegen.Skill) bool { return s.Name == name })
-		if i < 0 {
-			return false
-		}
-		entry = cmp.Or(p.request.Skills[i].Entry, "run")
-	} else if !strings.Contains(name, "_") {
-		return false // "import pandas": perhaps no skill
+	if !strings.Contains(name, "_") {
+		return false // "import pandas" may mean a package
 	}
 	p.skill = name
-	if entry != "" {
-		p.emit("from skills.%s import %s as %s", name, entry, name)
-		return true
-	}
 	p.modules["importlib"] = true
 	p.emit("module = importlib.import_module(%s)", quote("skills."+name))
 	p.emit("%s = getattr(module, \"run\", None) or getattr(module, %s)", name, quote(name))

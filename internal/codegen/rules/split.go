@@ -10,15 +10,14 @@ import (
 )
 
 // The kinds of literals. Before a task is split into clauses, its quotations, paths and JSON blocks are replaced by
-// marks
-// like ⟦q3⟧: no form ever matches inside a value.
+// marks like ⟦q3⟧, so that no form matches inside a value.
 const (
 	quoted   = 'q'
 	jsonText = 'j'
 	pathText = 'p'
 )
 
-// literals are the values behind the marks.
+// literals holds the values of the marks.
 type literals struct{ texts []string }
 
 func (l *literals) mark(kind rune, text string) string {
@@ -28,7 +27,7 @@ func (l *literals) mark(kind rune, text string) string {
 
 var mark = regexp.MustCompile(`⟦([qjp])(\d+)⟧`)
 
-// text returns the value behind a mark.
+// text returns the kind and the value of a mark. It returns false if m is not a mark.
 func (l *literals) text(m string) (kind rune, text string, ok bool) {
 	found := mark.FindStringSubmatch(m)
 	if found == nil || found[0] != strings.TrimSpace(m) {
@@ -41,7 +40,7 @@ func (l *literals) text(m string) (kind rune, text string, ok bool) {
 	return rune(found[1][0]), l.texts[n], true
 }
 
-// restore replaces marks by their values, for readers.
+// restore replaces the marks in a text by their values. Quotations get single quotes.
 func (l *literals) restore(s string) string {
 	return mark.ReplaceAllStringFunc(s, func(m string) string {
 		kind, text, ok := l.text(m)
@@ -58,7 +57,7 @@ type clause struct {
 	sentence int
 	then     bool         // "then" precedes it
 	fields   []fieldValue // of the bullet list that follows it
-	data     string       // mark of the JSON block that follows it
+	data     string       // the mark of the JSON block that follows it
 }
 
 type fieldValue struct{ name, value string }
@@ -130,7 +129,7 @@ func split(task string) ([]clause, *literals) {
 	return out, lits
 }
 
-// splitSentence divides at "then", and at "and" or a comma before a verb, never inside parentheses.
+// splitSentence splits at "then", and at "and" or a comma before a verb, but not inside parentheses.
 func splitSentence(s string) []clause {
 	var out []clause
 	from, then := 0, false
@@ -144,7 +143,7 @@ func splitSentence(s string) []clause {
 			from, then = at[1], joined
 		}
 	}
-	kept := []clause{}
+	var kept []clause
 	for _, c := range append(out, clause{text: s[from:], then: then}) {
 		if c.text = tidy(c.text); c.text != "" {
 			kept = append(kept, c)
@@ -159,7 +158,7 @@ var politeness = regexp.MustCompile(`(?i)^(?:please|kindly|also|now|finally|firs
 
 var thanks = regexp.MustCompile(`(?i)[\s,]+(?:please|thanks|thank you)$`)
 
-// tidy drops spaces, politeness and punctuation at the ends of a clause.
+// tidy normalises spaces, and drops polite words and punctuation at the ends of a clause.
 func tidy(c string) string {
 	c = strings.Join(strings.Fields(c), " ")
 	for {
@@ -207,7 +206,7 @@ func markQuotes(task string, lits *literals) string {
 	})
 }
 
-// markPaths replaces paths and names of files.
+// markPaths replaces paths and file names.
 func markPaths(task string, lits *literals) string {
 	return pathPattern.ReplaceAllStringFunc(task, func(m string) string {
 		p := pathPattern.FindStringSubmatch(m)[1]
@@ -223,8 +222,8 @@ func markPaths(task string, lits *literals) string {
 	})
 }
 
-// Clauses returns the requests in a task, as written, at most 100. A search for its tools finds more with one query for
-// each request than with the whole task.
+// Clauses returns the first 100 clauses of a task, as written. A search with one query for each clause finds more tools
+// than a search with the whole task.
 func Clauses(task string) []string {
 	clauses, lits := split(task[:min(len(task), maxTask)])
 	var out []string

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The state is a JSON file. Each clause reads or writes one field of it; other fields stay unchanged.
+// The state is a JSON file. Most clauses read or write one of its fields and leave the others unchanged.
 
 const (
 	stateRe = `(?:(?:the |my |our |this )?(?:workflow |session |shared |saved |current )?state(?: file)?` +
@@ -53,7 +53,7 @@ var stateForms = []form{
 	{
 		"set field", re(putVerb + ` (?:the )?` + nameRe + ` ` + literalRe + ` (?:in|into|to) ` + stateRe),
 		func(p *planner, m []string, _ clause) bool {
-			// "save number 5": under which name?
+			// "save number 5" has no name
 			return !kindWords[strings.ToLower(m[1])] && p.setField(m[3], m[1], m[2])
 		},
 	},
@@ -109,7 +109,7 @@ var stateForms = []form{
 	},
 }
 
-// kindWords are kinds of values, stateNouns contents of files: neither is the name of a field.
+// kindWords name kinds of values, and stateNouns name contents of files. They are not names of fields.
 var (
 	kindWords  = wordSet("number value text string result results word message words field key")
 	stateNouns = wordSet("content contents data text file state it all everything json document fields keys " +
@@ -124,7 +124,8 @@ func (p *planner) onlyNumber(clause string) bool {
 	return p.number != "" && p.record == "" && p.rows == "" && p.text == "" && !several
 }
 
-// stateFile returns the JSON file behind a mark, or the workspace's state document for "".
+// stateFile returns the path of the JSON file that a mark names, or of the workspace's state document if path is empty.
+// It returns false for other files.
 func (p *planner) stateFile(path string) (file string, ok bool) {
 	if path == "" {
 		return quote("/workspace/state.json"), true
@@ -133,7 +134,7 @@ func (p *planner) stateFile(path string) (file string, ok bool) {
 	return p.pathOf(path), strings.HasSuffix(name, ".json")
 }
 
-// openState opens a JSON file; a missing one is empty.
+// openState opens a JSON file. A missing file counts as an empty object.
 func (p *planner) openState(path string) bool {
 	file, ok := p.stateFile(path)
 	if !ok {
@@ -166,7 +167,8 @@ func (p *planner) assignField(path, name, change string) bool {
 	return true
 }
 
-// changeField adds to a field or subtracts from it: by 1 for increment and decrement without a number.
+// changeField adds a number to a field or subtracts it. The verbs increment and decrement need no number: the default is
+// 1.
 func (p *planner) changeField(path, name, verb, by string) bool {
 	verb = strings.ToLower(verb)
 	if by == "" && strings.HasSuffix(verb, "crement") {
@@ -175,7 +177,7 @@ func (p *planner) changeField(path, name, verb, by string) bool {
 	return numeral.MatchString(by) && p.assignField(path, name, " "+changeSign(verb)+"= "+by)
 }
 
-// readField prints one field and adds it to the result. The program fails if the field is missing.
+// readField prints one field and adds it to the result. If the field is missing, the program fails.
 func (p *planner) readField(path, name string) bool {
 	file, ok := p.stateFile(path)
 	if stateNouns[strings.ToLower(name)] || !ok {

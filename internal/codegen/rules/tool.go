@@ -7,10 +7,10 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// tool answers the questions of the forms about a selected tool.
+// tool is a selected tool.
 type tool struct{ *codegen.Tool }
 
-// requires reports whether the tool's required parameters are among these, and all of these are required.
+// requires reports whether these are exactly the tool's required parameters.
 func (t *tool) requires(names ...string) bool {
 	n := 0
 	for _, p := range t.Params {
@@ -35,7 +35,7 @@ func (t *tool) has(param string) bool {
 	return slices.ContainsFunc(t.Params, func(p codegen.Param) bool { return p.Name == param })
 }
 
-// requiredParam returns the first required parameter; "" when there is none.
+// requiredParam returns the name of the first required parameter, or "" if there is none.
 func (t *tool) requiredParam() string {
 	for _, p := range t.Params {
 		if p.Required {

@@ -40,7 +40,7 @@ var (
 	placePattern = regexp.MustCompile(`^[\p{L}][\p{L}\p{M} .'’-]*(?:, ?[\p{L}][\p{L} .]*)?$`)
 	particle     = wordSet(`am an at auf da de del della der des di do dos du e el en i in la las le les los of on
 san sul sur the und under upon van von y`)
-	// after the "and" of one name
+	// joined are words that follow the "and" in a country's name.
 	joined = wordSet(`herzegovina tobago barbuda nevis príncipe principe grenadines caicos futuna`)
 	vague  = wordSet(`please thanks old plus well compared here there me my our your their his her its it that this
 those these each every all any many some several the a an where home work monday tuesday wednesday thursday friday
@@ -66,7 +66,7 @@ func places(s string) ([]string, bool) {
 	}
 	if len(parts) == 1 {
 		if city, region, ok := strings.Cut(s, ", "); ok && city != region && cities[city] && cities[region] {
-			return nil, false // two cities, or a city and its region?
+			return nil, false // it is unclear whether these are two cities or a city and its region
 		}
 	}
 	for i, part := range parts {
@@ -82,8 +82,8 @@ func places(s string) ([]string, bool) {
 	return parts, true
 }
 
-// spelledAlike reports whether all words of a name except particles begin with a capital, or none: "asap" is not a part
-// of the name in "Paris asap".
+// spelledAlike reports whether all words of a name except particles begin with a capital letter, or none of them. In
+// "Paris asap", the second word is not a part of the name.
 func spelledAlike(name string) bool {
 	capital, small := false, false
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == ',' }) {
@@ -111,7 +111,7 @@ func readWeather(p *planner, m []string, _ clause) bool {
 	p.helper("show")
 	conditional := p.at < len(p.clauses) && strings.HasPrefix(strings.ToLower(p.clauses[p.at].text), "if ")
 	for _, place := range where {
-		p.record, p.several, p.place = p.fresh("weather"), len(where) > 1, place
+		p.record, p.several = p.fresh("weather"), len(where) > 1
 		p.emit("%s = %s", p.record, p.call(now,
 			append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
 		p.emit("show(%s, %s)", quote("Weather in "+place), p.record)
@@ -146,7 +146,6 @@ func readForecast(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	for _, place := range where {
-		p.place = place
 		p.forecast(t, place, days, m[4], named("forecast", place, len(where)))
 	}
 	return true
@@ -175,8 +174,8 @@ var cities = func() map[string]bool {
 	return set
 }()
 
-// readWeatherMany loops over a number of cities. The task names the first; the others come from a fixed list, and the
-// program prints that.
+// readWeatherMany loops over a number of cities. The task names the first one. The others come from a fixed list, as the
+// program's output says.
 func readWeatherMany(p *planner, m []string, _ clause) bool {
 	first, ok := places(m[2])
 	t := p.tool(currentWeather)
