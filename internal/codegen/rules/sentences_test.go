@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// The results of sentences, each in a workspace of its own.
+// Each sentence runs in an empty workspace.
 func TestSentences(t *testing.T) {
 	for task, want := range map[string]string{
 		"What is the difference between 10 and 3?":                `7`,
@@ -103,7 +103,7 @@ func TestSentences(t *testing.T) {
 		"square twenty-one":                         `441`,
 		"Calculate 2 + 3, divide 100 by the result": `{"calculation":5,"calculation 2":20}`,
 	} {
-		got, output, err := newWorld(t, "18").try(task)
+		got, output, err := newHarness(t, "18").try(task)
 		text, _ := json.Marshal(got)
 		if err != nil || string(text) != want {
 			t.Errorf("%q = %s, %v, want %s\n%s", task, text, err, want, output)
@@ -111,26 +111,26 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// Large integers are exact, although a calculator may compute in floats.
+// Large integers are exact, because they are not passed to a calculator, which may use floats.
 func TestLargeNumbers(t *testing.T) {
 	for task, want := range map[string]string{
 		"Calculate 9007199254740993 + 2":         "9007199254740993 + 2 = 9007199254740995\n",
 		"Calculate 12345678901234567 * 3":        "12345678901234567 * 3 = 37037036703703701\n",
 		"Calculate 123456789 * 987654321 * 1000": "123456789 * 987654321 * 1000 = 121932631112635269000\n",
 		"Calculate 99999999 * 99999999":          "99999999 * 99999999 = 9999999800000001\n",
-		// not an integer: it is rounded
+		// A division yields a rounded float.
 		"Calculate 12345678901234567 * 3 / 3": "12345678901234567 * 3 / 3 = 1.2345678901234568e+16\n",
 		"square of 123456789":                 "123456789 ** 2 = 15241578750190521\n",
 		"square root of 15241578750190521":    "square root of 15241578750190521 = 123456789\n",
 		"Calculate 99999999 + 1":              "99999999 + 1 = 100000000\n",
 	} {
-		if _, output, err := newWorld(t, "18").try(task); err != nil || output != want {
+		if _, output, err := newHarness(t, "18").try(task); err != nil || output != want {
 			t.Errorf("%q printed %q, %v, want %q", task, output, err, want)
 		}
 	}
 }
 
-// The rules refuse sentences with two readings.
+// The rules refuse ambiguous sentences.
 func TestAmbiguousSentences(t *testing.T) {
 	for _, task := range []string{
 		"Calculate 4 + 4. For each of 2 and 3 multiply it by the result",
@@ -171,9 +171,9 @@ func TestAmbiguousSentences(t *testing.T) {
 		"How many days between 2026-01-01 and 2026-03-01 inclusive?",
 		"How many business days between 2026-01-01 and 2026-03-01?", "How many days from 0000-01-01 to 2026-01-01",
 	} {
-		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		p, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		if _, required := errors.AsType[*codegen.CodeRequiredError](err); !required {
-			t.Errorf("%q: %v, want code_required, not\n%s", task, err, p.Code)
+			t.Errorf("%q: %v, want code_required; the program is\n%s", task, err, p.Code)
 		}
 	}
 }
@@ -184,15 +184,15 @@ func TestWeatherOfEach(t *testing.T) {
 		"For each of Paris, London and Rome, get the weather",
 		"For each city in Paris, London and Rome check the weather for it",
 	} {
-		w := newWorld(t, "18")
-		got, _ := w.run(task).(map[string]any)
+		h := newHarness(t, "18")
+		got, _ := h.run(task).(map[string]any)
 		for _, city := range []string{"Paris", "London", "Rome"} {
 			if report, _ := got["weather "+city].(map[string]any); report["location"] != city {
-				t.Errorf("%q: weather of %s = %v", task, city, report)
+				t.Errorf("%q: weather of %s = %v, want its location", task, city, report)
 			}
 		}
-		if n := w.calls("get_weather"); n != 3 {
-			t.Errorf("%q: %d calls, want 3", task, n)
+		if n := h.calls("get_weather"); n != 3 {
+			t.Errorf("%q: %d calls of get_weather, want 3", task, n)
 		}
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// Short sentences about the state, all in one workspace.
+// All sentences run in one workspace, in this order.
 func TestStateSentences(t *testing.T) {
-	w := newWorld(t, "18")
+	h := newHarness(t, "18")
 	for _, c := range []struct {
 		task  string
-		state map[string]any // after it
-		want  any            // its result; nil: the state
+		state map[string]any // the state after the task
+		want  any            // the task's result; nil means the state
 	}{
 		{"Save 5 as count in state", map[string]any{"count": 5.0}, nil},
 		{"save greeting = \"hello\" to state.json", map[string]any{"count": 5.0, "greeting": "hello"}, nil},
@@ -59,9 +59,9 @@ func TestStateSentences(t *testing.T) {
 		},
 		{"Calculate 5 + 3 and save it to /workspace/state.json", map[string]any{"result": 8.0}, nil}, // the whole file
 	} {
-		got := w.run(c.task)
-		if d := cmp.Diff(any(c.state), w.readJSON("workspace/state.json")); d != "" {
-			t.Fatalf("%s: the state (-want +got):\n%s", c.task, d)
+		got := h.run(c.task)
+		if d := cmp.Diff(any(c.state), h.readJSON("workspace/state.json")); d != "" {
+			t.Fatalf("%s: state (-want +got):\n%s", c.task, d)
 		}
 		if c.want == nil {
 			c.want = any(c.state)
@@ -72,13 +72,13 @@ func TestStateSentences(t *testing.T) {
 			}
 		}
 	}
-	if _, output, err := w.try("Increment nothing_there in the state"); err == nil {
-		t.Errorf("a field that is not there: no error\n%s", output)
+	if _, output, err := h.try("Increment nothing_there in the state"); err == nil {
+		t.Errorf("increment of a missing field: no error\n%s", output)
 	}
 }
 
-// The rules refuse sentences with several readings.
-func TestStateSentencesThatMayMeanMore(t *testing.T) {
+// The rules refuse ambiguous sentences.
+func TestAmbiguousStateSentences(t *testing.T) {
 	for _, task := range []string{
 		"Save 5 to state.json", "Save the number 5 to the state", "Store Alice in the state", "Save 5 as count",
 		"Save 5,7 as count in state",
@@ -88,9 +88,9 @@ func TestStateSentencesThatMayMeanMore(t *testing.T) {
 		"Calculate 5 + 3, get weather for Paris and save the result to state.json",
 		"Calculate 5 + 3, get weather for Paris and save it as x in the state", "Save the weather as x in the state",
 	} {
-		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		p, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		if _, ok := errors.AsType[*codegen.CodeRequiredError](err); !ok {
-			t.Errorf("%s: %v, want code_required, not\n%s", task, err, p.Code)
+			t.Errorf("%q: %v, want code_required; the program is\n%s", task, err, p.Code)
 		}
 	}
 }
