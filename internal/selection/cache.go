@@ -2,7 +2,6 @@ package selection
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -12,12 +11,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// MemoryCache keeps a bounded number of vectors in memory and evicts the oldest. It is safe for concurrent use.
+// MemoryCache keeps a limited number of vectors in memory and evicts the oldest. It is safe for concurrent use.
 type MemoryCache struct {
 	limit int
 
@@ -39,7 +39,7 @@ func (c *MemoryCache) Get(key [sha256.Size]byte) ([]float32, bool) {
 	return v, ok
 }
 
-// Put keeps a vector.
+// Put adds a vector.
 func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,11 +54,10 @@ func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return nil
 }
 
-// FileCache is a MemoryCache in a file that the processes of a host share. A record is key, u32 length, the numbers,
-// u32
-// CRC, little endian. Records are appended under a lock; a torn or corrupt record ends the file and is overwritten by
-// the
-// next. A file that exceeds twice the limit is emptied.
+// FileCache is a MemoryCache backed by a file that the processes of a host share. A record of the file is the key, a u32
+// number of dimensions, the float32 dimensions and a u32 CRC, all little-endian. Records are appended under a lock. A
+// torn or corrupt record counts as the end of the file, and the next record overwrites it. The file is emptied when it
+// exceeds twice the limit.
 type FileCache struct {
 	memory *MemoryCache
 	limit  int64
@@ -70,35 +69,33 @@ type FileCache struct {
 
 const maxDimensions = 1 << 14
 
-// OpenFileCache opens or creates the file at path; at most limit vectors are kept in memory.
+// OpenFileCache opens or creates the file at path. At most limit vectors are kept in memory.
 func OpenFileCache(path string, limit int) (*FileCache, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open vector cache: %w", err)
 	}
 	c := &FileCache{memory: NewMemoryCache(limit), limit: int64(limit), file: file}
-	if err := c.locked(func() error { return nil }); err != nil {
+	if err := c.refresh(); err != nil {
 		return nil, errors.Join(fmt.Errorf("read vector cache %s: %w", path, err), file.Close())
 	}
 	return c, nil
 }
 
-// Get returns a vector; callers must not change it. It finds nothing in a file that cannot be read.
+// Get returns a vector; callers must not change it. If the file cannot be read, only the vectors in memory are found.
 func (c *FileCache) Get(key [sha256.Size]byte) ([]float32, bool) {
 	if v, ok := c.memory.Get(key); ok {
 		return v, true
 	}
-	if c.locked(func() error { return nil }) != nil {
+	if c.refresh() != nil {
 		return nil, false
 	}
 	return c.memory.Get(key)
 }
 
-// Put keeps a vector and appends it to the file without syncing: a lost record costs one more request.
+// Put adds a vector and appends it to the file. It does not sync the file, since a lost record only costs a request.
 func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
-	var b bytes.Buffer
-	b.Write(key[:])
-	record := binary.LittleEndian.AppendUint32(b.Bytes(), uint32(len(vector)))
+	record := binary.LittleEndian.AppendUint32(slices.Clone(key[:]), uint32(len(vector)))
 	for _, x := range vector {
 		record = binary.LittleEndian.AppendUint32(record, math.Float32bits(x))
 	}
@@ -122,7 +119,10 @@ func (c *FileCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return c.memory.Put(key, vector)
 }
 
-// locked reads the file's new records and calls fn, under the lock of the file, which is held for milliseconds.
+// refresh reads the file's new records.
+func (c *FileCache) refresh() error { return c.locked(func() error { return nil }) }
+
+// locked reads the file's new records and calls fn, while it holds the file's lock.
 func (c *FileCache) locked(fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,13 +158,13 @@ func (c *FileCache) catchUp() error {
 	}
 }
 
-// readRecord returns one record and its size in the file; size 0 if there is no complete one.
+// readRecord returns one record and its size in the file. If the record is incomplete or corrupt, size is 0.
 func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int64, err error) {
-	head := make([]byte, sha256.Size+4)
-	if _, err := io.ReadFull(r, head); err != nil {
+	header := make([]byte, sha256.Size+4)
+	if _, err := io.ReadFull(r, header); err != nil {
 		return key, nil, 0, unlessEOF(err)
 	}
-	n := int(binary.LittleEndian.Uint32(head[sha256.Size:]))
+	n := int(binary.LittleEndian.Uint32(header[sha256.Size:]))
 	if n > maxDimensions {
 		return key, nil, 0, nil
 	}
@@ -172,7 +172,7 @@ func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int6
 	if _, err := io.ReadFull(r, body); err != nil {
 		return key, nil, 0, unlessEOF(err)
 	}
-	sum := crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, body[:4*n])
+	sum := crc32.Update(crc32.ChecksumIEEE(header), crc32.IEEETable, body[:4*n])
 	if sum != binary.LittleEndian.Uint32(body[4*n:]) {
 		return key, nil, 0, nil
 	}
@@ -180,10 +180,10 @@ func readRecord(r io.Reader) (key [sha256.Size]byte, vector []float32, size int6
 	for i := range vector {
 		vector[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[4*i:]))
 	}
-	return [sha256.Size]byte(head), vector, int64(len(head) + len(body)), nil
+	return [sha256.Size]byte(header), vector, int64(len(header) + len(body)), nil
 }
 
-// unlessEOF returns nil at the end of a file, complete or not, else err.
+// unlessEOF returns nil for io.EOF and io.ErrUnexpectedEOF, and err otherwise.
 func unlessEOF(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

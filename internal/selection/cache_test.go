@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two processes share a file: each finds the vectors of the other, even after one of them dies during a write.
+// If two processes share a file, each finds the other's vectors, even after one of them dies during a write.
 func TestFileCacheIsShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vectors")
 	open := func() *FileCache {
@@ -47,9 +47,9 @@ func TestFileCacheIsShared(t *testing.T) {
 	put(a, 3)
 	want(b, 3)
 	if _, ok := b.Get(key(9)); ok {
-		t.Error("Get of an unknown key: ok")
+		t.Error("Get of an unknown key found a vector")
 	}
-	for i := 4; i < 11; i++ { // more than twice the limit: the file begins anew
+	for i := 4; i < 11; i++ { // exceeds twice the limit, so the file is emptied
 		put(a, i)
 	}
 	put(b, 20)
@@ -57,6 +57,6 @@ func TestFileCacheIsShared(t *testing.T) {
 	want(b, 21)
 	want(open(), 20)
 	if info, err := os.Stat(path); err != nil || info.Size() > 10*int64(len(whole)/2) {
-		t.Errorf("the file has %d bytes, %v, want at most 10 records of %d", info.Size(), err, len(whole)/2)
+		t.Errorf("the file is %d bytes, %v, want at most 10 records of %d bytes", info.Size(), err, len(whole)/2)
 	}
 }

@@ -1,7 +1,9 @@
 package selection
 
 import (
+	"cmp"
 	_ "embed"
+	"slices"
 	"strings"
 	"sync"
 
@@ -11,7 +13,7 @@ import (
 //go:embed synonyms.txt
 var synonymText string
 
-// synonyms maps the stem of a task's word to stems of tools' words. It is parsed at its first use.
+// synonyms maps the stem of a word in a task to stems of words in tools. It is parsed at its first use.
 var synonyms = sync.OnceValue(func() map[string][]string { return parseSynonyms(synonymText) })
 
 // parseSynonyms reads lines "left words: right words".
@@ -34,18 +36,18 @@ func parseSynonyms(s string) map[string][]string {
 	return table
 }
 
-// spelling finds the words of a vocabulary that share most of their trigrams with a word: typing errors, compounds
-// ("wordcloud"), and forms that the stemmer does not join.
+// spelling finds the words of a vocabulary that share most of their trigrams with a word. It helps with typing errors,
+// compounds ("wordcloud"), and forms that have different stems.
 type spelling struct {
 	words   []string
-	grams   map[string][]int32
-	lengths []uint8
+	grams   map[string][]int32 // the words that contain a trigram, as positions in words
+	lengths []uint8            // the number of trigrams of each word
 }
 
 const (
-	minSpelling  = 4    // characters; shorter words have too many neighbours
-	maxNeighbour = 4    // neighbours of a word
-	minLikeness  = 0.55 // Dice coefficient of the trigrams
+	minSpelling   = 4    // characters; shorter words have too many neighbours
+	maxNeighbours = 4    // of a word
+	minSimilarity = 0.55 // the Dice coefficient of the trigrams
 )
 
 func newSpelling(words []string) *spelling {
@@ -64,16 +66,9 @@ func newSpelling(words []string) *spelling {
 	return s
 }
 
+// spellable reports whether a word has neighbours: it is long enough, and ASCII.
 func spellable(w string) bool {
-	if len(w) < minSpelling {
-		return false
-	}
-	for i := range len(w) {
-		if w[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
+	return len(w) >= minSpelling && strings.IndexFunc(w, func(r rune) bool { return r >= 0x80 }) < 0
 }
 
 func trigrams(w string) []string {
@@ -85,14 +80,14 @@ func trigrams(w string) []string {
 	return out
 }
 
-// neighbour is a similar word and how similar it is, 0 … 1.
+// neighbour is a similar word. The similarity is between 0 and 1.
 type neighbour struct {
-	word     string
-	likeness float32
+	word       string
+	similarity float32
 }
 
-// near returns the most similar other words, best first.
-func (s *spelling) near(word string) []neighbour {
+// neighbours returns the most similar other words, best first.
+func (s *spelling) neighbours(word string) []neighbour {
 	if !spellable(word) {
 		return nil
 	}
@@ -105,13 +100,13 @@ func (s *spelling) near(word string) []neighbour {
 	}
 	var out []neighbour
 	for id, n := range shared {
-		likeness := 2 * float32(n) / float32(len(grams)+int(s.lengths[id]))
-		if likeness >= minLikeness && s.words[id] != word {
-			out = append(out, neighbour{s.words[id], likeness})
+		similarity := 2 * float32(n) / float32(len(grams)+int(s.lengths[id]))
+		if similarity >= minSimilarity && s.words[id] != word {
+			out = append(out, neighbour{s.words[id], similarity})
 		}
 	}
-	sortBy(out, func(a, b neighbour) bool {
-		return a.likeness > b.likeness || a.likeness == b.likeness && a.word < b.word
+	slices.SortFunc(out, func(a, b neighbour) int {
+		return cmp.Or(cmp.Compare(b.similarity, a.similarity), cmp.Compare(a.word, b.word))
 	})
-	return out[:min(len(out), maxNeighbour)]
+	return out[:min(len(out), maxNeighbours)]
 }

@@ -1,14 +1,14 @@
 package selection
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"slices"
 )
 
 // Explanation holds the parts of a tool's score.
 type Explanation struct {
-	Terms   []string `json:"terms"` // matched words by weight: "stem" or "stem (for word)"
+	Terms   []string `json:"terms"` // the matched stems by weight: "stem", or "stem (for stem of the query)"
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
@@ -18,10 +18,9 @@ type Explanation struct {
 }
 
 func (s *Index) explain(c candidate, r Request) *Explanation {
-	round := func(v float32) float64 { return math.Round(float64(v)*1000) / 1000 }
 	e := &Explanation{
-		Terms: []string{}, Lexical: round(c.lexical), Clause: round(c.clause), Server: round(c.server),
-		Vectors: round(c.gloss), History: round(c.history), Dense: round(c.fusion),
+		Terms: []string{}, Lexical: round3(c.lexical), Clause: round3(c.clause), Server: round3(c.server),
+		Vectors: round3(c.gloss), History: round3(c.history), Dense: round3(c.fusion),
 	}
 	names := make(map[int32]string, len(s.lexical.ids))
 	for w, id := range s.lexical.ids {
@@ -47,7 +46,9 @@ func (s *Index) explain(c candidate, r Request) *Explanation {
 			matches = append(matches, match{text, t.weight * s.lexical.impact[int(from)+i]})
 		}
 	}
-	sortBy(matches, func(a, b match) bool { return a.weight > b.weight || a.weight == b.weight && a.text < b.text })
+	slices.SortFunc(matches, func(a, b match) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.text, b.text))
+	})
 	for _, m := range matches {
 		if !slices.Contains(e.Terms, m.text) && len(e.Terms) < 8 {
 			e.Terms = append(e.Terms, m.text)
@@ -56,7 +57,7 @@ func (s *Index) explain(c candidate, r Request) *Explanation {
 	return e
 }
 
-// reason returns the word of the query whose synonym or spelling neighbour the term is.
+// reason returns the query's term that has the given term as a synonym or spelling neighbour.
 func (s *Index) reason(term string, q query) string {
 	for _, own := range q.own {
 		if slices.Contains(synonyms()[own], term) {
@@ -64,7 +65,7 @@ func (s *Index) reason(term string, q query) string {
 		}
 	}
 	for _, own := range q.own {
-		if slices.ContainsFunc(s.spelling.near(own), func(n neighbour) bool { return n.word == term }) {
+		if slices.ContainsFunc(s.spelling.neighbours(own), func(n neighbour) bool { return n.word == term }) {
 			return own
 		}
 	}

@@ -5,20 +5,15 @@ import (
 	"slices"
 )
 
-// scored is one tool of a dense list.
-type scored struct {
-	tool  int32
-	score float32
-}
-
-// denseList is the tools nearest to a query, best first. background is the average score of all tools: the cosines of
-// one embedding model lie between .1 and .5, those of another between .7 and .9.
+// denseList holds the tools nearest to a query, best first. A score is a cosine. Scores are compared with background,
+// the average score of all tools, because one embedding model yields cosines between .1 and .5, another one between .7
+// and .9.
 type denseList struct {
-	tools      []scored
+	tools      []candidate
 	background float32
 }
 
-// confidence is the distance of the best tool from the background, 0 … 1.
+// confidence returns the distance of the best tool from the background, 0 … 1.
 func (l denseList) confidence() float64 {
 	if len(l.tools) == 0 || l.background >= 1 {
 		return 0
@@ -26,26 +21,26 @@ func (l denseList) confidence() float64 {
 	return round2(max(0, float64((l.tools[0].score-l.background)/(1-l.background))))
 }
 
-// passes applies the relative cut-off to a score, measured from the background.
+// passes reports whether a score is within the relative cut-off, measured from the background.
 func (l denseList) passes(score float32) bool {
 	return score-l.background >= CutOff*(l.tools[0].score-l.background)
 }
 
-// fusionRank is the k of reciprocal rank fusion.
+// fusionRank is the parameter k of reciprocal rank fusion.
 const fusionRank = 20
 
-// fuse merges the local list with the dense one by reciprocal ranks. Since ranks do not say how much better one tool is
-// than the next, each list has its cut-off on its own scale.
+// fuse merges the local list with the dense list by reciprocal ranks. Since ranks do not tell how much better one tool
+// is than the next, the cut-off is applied to the scores of each list before.
 func fuse(local []candidate, dense denseList) []candidate {
-	at := make(map[int32]int, len(local))
+	position := make(map[int32]int, len(local))
 	out := slices.Clone(local)
 	for i := range out {
-		at[out[i].tool] = i
+		position[out[i].tool] = i
 		out[i].kept = out[i].score >= CutOff*local[0].score
 		out[i].score = 1 / float32(fusionRank+i+1)
 	}
 	for rank, d := range dense.tools {
-		i, ok := at[d.tool]
+		i, ok := position[d.tool]
 		if !ok {
 			i = len(out)
 			out = append(out, candidate{tool: d.tool})
@@ -54,11 +49,12 @@ func fuse(local []candidate, dense denseList) []candidate {
 		out[i].fusion = 1 / float32(fusionRank+rank+1)
 		out[i].score += out[i].fusion
 	}
-	sortBy(out, better)
+	slices.SortFunc(out, compareCandidates)
 	return out
 }
 
-// cutFused returns the candidates within the cut-off of either list, and others up to floor, at most MaxTools in all.
+// cutFused returns the candidates within the cut-off of either list. It adds others up to floor. It returns at most
+// MaxTools.
 func cutFused(fused []candidate, floor int) []candidate {
 	kept, rest := make([]candidate, 0, MaxTools), []candidate{}
 	for _, c := range fused {
@@ -69,25 +65,25 @@ func cutFused(fused []candidate, floor int) []candidate {
 		}
 	}
 	kept = append(kept, rest[:min(len(rest), max(0, floor-len(kept)))]...)
-	sortBy(kept, better)
+	slices.SortFunc(kept, compareCandidates)
 	return kept[:min(len(kept), MaxTools)]
 }
 
-// dense holds the vectors of a catalogue's tools, all of unit length; those not known yet are nil. It is immutable.
+// dense holds the unit vectors of a catalogue's tools. It is immutable.
 //
-// Each vector has a sketch: one bit a number, set if the number is above the mean of all vectors. In a large catalogue
-// only the tools whose sketches are nearest to the query's are compared in full.
+// Each vector of a large catalogue has a sketch of one bit per number, which is set if the number is above the mean of
+// all vectors. A search compares the sketches first, and then the vectors of the tools with the nearest sketches.
 type dense struct {
-	vectors [][]float32
-	missing int
-	mean    []float32
-	sketch  []uint64 // of all tools, words a tool
-	words   int
+	vectors  [][]float32 // by tool; nil if the vector is missing
+	missing  int         // number of missing vectors
+	mean     []float32
+	sketches []uint64 // words numbers for each tool; nil in a small catalogue
+	words    int
 }
 
 const (
-	exactUpTo  = 2000 // tools in a catalogue without sketches
-	oversample = 1000 // tools that are compared in full after a search of sketches
+	exactUpTo  = 2000 // maximum number of tools in a catalogue without sketches
+	oversample = 1000 // minimum number of vectors that are compared after the sketches
 )
 
 func newDense(vectors [][]float32) *dense {
@@ -98,7 +94,7 @@ func newDense(vectors [][]float32) *dense {
 			d.missing++
 		case d.mean == nil:
 			d.mean = slices.Clone(v)
-		case len(v) != len(d.mean): // vectors of different lengths cannot be compared
+		case len(v) != len(d.mean): // vectors of different lengths are useless together
 			return &dense{vectors: make([][]float32, len(vectors)), missing: len(vectors)}
 		default:
 			for i, x := range v {
@@ -113,14 +109,15 @@ func newDense(vectors [][]float32) *dense {
 		return d
 	}
 	d.words = (len(d.mean) + 63) / 64
-	d.sketch = make([]uint64, d.words*len(vectors))
+	d.sketches = make([]uint64, d.words*len(vectors))
 	for i, v := range vectors {
-		d.sketchOf(v, d.sketch[i*d.words:])
+		d.setSketch(v, d.sketches[i*d.words:])
 	}
 	return d
 }
 
-func (d *dense) sketchOf(v []float32, out []uint64) {
+// setSketch sets the bits of a vector's sketch in out.
+func (d *dense) setSketch(v []float32, out []uint64) {
 	for i, x := range v {
 		if x > d.mean[i] {
 			out[i/64] |= 1 << (i % 64)
@@ -128,9 +125,9 @@ func (d *dense) sketchOf(v []float32, out []uint64) {
 	}
 }
 
-// nearest returns the allowed tools (nil: all) whose vectors are nearest to the query, best first. Tools without a
-// vector are never found, and a query of another length finds nothing.
-func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) bool) []scored {
+// nearest returns the allowed tools whose vectors are nearest to the query, best first. If allowed is nil, all tools
+// are allowed. It does not find tools without a vector or with a vector of another length than the query.
+func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) bool) []candidate {
 	best := newTop(limit)
 	compare := func(tool int32) {
 		if v := d.vectors[tool]; v != nil && len(v) == len(query) && (allowed == nil || allowed(tool)) {
@@ -139,7 +136,7 @@ func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) boo
 			}
 		}
 	}
-	if d.sketch == nil || len(query) != len(d.mean) {
+	if d.sketches == nil || len(query) != len(d.mean) {
 		for i := range d.vectors {
 			compare(int32(i))
 		}
@@ -148,14 +145,10 @@ func (d *dense) nearest(query []float32, limit int, allowed func(tool int32) boo
 			compare(i)
 		}
 	}
-	out := make([]scored, 0, limit)
-	for _, c := range best.sorted() {
-		out = append(out, scored{c.tool, c.score})
-	}
-	return out
+	return best.sorted()
 }
 
-// list returns the nearest tools with the background of their scores.
+// list returns the nearest tools, with the background of their scores.
 func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) denseList {
 	l := denseList{tools: d.nearest(query, limit, allowed)}
 	if len(query) == len(d.mean) {
@@ -164,16 +157,16 @@ func (d *dense) list(query []float32, limit int, allowed func(tool int32) bool) 
 	return l
 }
 
-// bySketch returns the tools whose sketches differ least from the query's, at least oversample of them. Distances are
-// small integers: one pass counts them, a second one selects the smallest.
+// bySketch returns at least oversample tools whose sketches differ least from the query's sketch. Distances are small
+// integers: the first pass counts the tools at each distance, and the second pass selects the nearest.
 func (d *dense) bySketch(query []float32) []int32 {
-	asked := make([]uint64, d.words)
-	d.sketchOf(query, asked)
+	sketch := make([]uint64, d.words)
+	d.setSketch(query, sketch)
 	distance, count := make([]uint16, len(d.vectors)), make([]int, 64*d.words+1)
 	for i := range d.vectors {
-		n, row := 0, d.sketch[i*d.words:][:d.words]
+		n, row := 0, d.sketches[i*d.words:][:d.words]
 		for w, x := range row {
-			n += bits.OnesCount64(x ^ asked[w])
+			n += bits.OnesCount64(x ^ sketch[w])
 		}
 		distance[i] = uint16(n)
 		count[n]++
@@ -191,6 +184,7 @@ func (d *dense) bySketch(query []float32) []int32 {
 	return out
 }
 
+// dot returns the dot product. Four sums run in parallel, which is faster than one.
 func dot(a, b []float32) float32 {
 	b = b[:len(a)]
 	var s0, s1, s2, s3 float32

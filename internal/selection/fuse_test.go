@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// clustered returns unit vectors around a few topics, like those of an embedding model.
+// clustered returns unit vectors around 40 topics, like the vectors of an embedding model.
 func clustered(n, dimensions int) [][]float32 {
 	r := rand.New(rand.NewPCG(1, 2))
 	topics := make([][]float32, 40)
@@ -20,23 +20,23 @@ func clustered(n, dimensions int) [][]float32 {
 	for i := range out {
 		out[i] = slices.Clone(topics[i%len(topics)])
 		for j := range out[i] {
-			out[i][j] += 0.8*float32(r.NormFloat64()) + 0.5 // and what all have in common
+			out[i][j] += 0.8*float32(r.NormFloat64()) + 0.5 // 0.5 is a component that all vectors share
 		}
 		normalise(out[i])
 	}
 	return out
 }
 
-// TestSketchesFindWhatAllComparisonsFind compares the search by sketches with the comparison of all vectors.
-func TestSketchesFindWhatAllComparisonsFind(t *testing.T) {
+// TestSketchesFindTheNearest compares the search by sketches with an exact search.
+func TestSketchesFindTheNearest(t *testing.T) {
 	vectors := clustered(6000, 256)
 	vectors[77] = nil
 	fast := newDense(vectors)
-	if fast.sketch == nil || fast.missing != 1 {
-		t.Fatalf("%d missing, sketches %v: the test proves nothing", fast.missing, fast.sketch != nil)
+	if fast.sketches == nil || fast.missing != 1 {
+		t.Fatalf("%d vectors missing, sketches %v, want 1 and true", fast.missing, fast.sketches != nil)
 	}
 	exact := &dense{vectors: vectors}
-	found, of := 0, 0
+	found, total := 0, 0
 	for q := 0; q < 6000; q += 300 {
 		want := exact.nearest(vectors[q+1], 20, nil)
 		got := fast.nearest(vectors[q+1], 20, nil)
@@ -44,19 +44,19 @@ func TestSketchesFindWhatAllComparisonsFind(t *testing.T) {
 			t.Errorf("nearest to %d = %v, want %v", q+1, got[0], want[0])
 		}
 		for _, w := range want {
-			of++
+			total++
 			if slices.Contains(got, w) {
 				found++
 			}
 		}
 	}
-	if found*100 < of*97 {
-		t.Errorf("found %d of the %d nearest, want at least 97 %%", found, of)
+	if found*100 < total*97 {
+		t.Errorf("found %d of the %d nearest tools, want at least 97 %%", found, total)
 	}
 	if got := fast.nearest(make([]float32, 3), 20, nil); len(got) != 0 {
 		t.Errorf("a query of another length found %d tools, want none", len(got))
 	}
 	if got := newDense([][]float32{{1, 0}, {1}}); got.missing != 2 {
-		t.Errorf("vectors of unlike lengths: %d missing, want both of no use", got.missing)
+		t.Errorf("vectors of different lengths: %d count as missing, want both", got.missing)
 	}
 }

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,44 +14,43 @@ import (
 
 // Embedder turns texts into vectors. *OpenAIEmbedder implements it for all servers with OpenAI's protocol.
 type Embedder interface {
-	// Embed returns one vector a text, all of the same length. It is safe for concurrent use.
+	// Embed returns one vector for each text, all of the same length. It is safe for concurrent use.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
-	// Model returns what the vectors depend on: the model and the requested length (0: the model's default).
+	// Model returns the model and the requested length of the vectors. The length 0 means the model's default.
 	Model() (name string, dimensions int)
 }
 
-// Cache keeps vectors by the hash of text, model and length. *MemoryCache and *FileCache implement it.
+// Cache keeps vectors by the hash of the model, the length and the text. *MemoryCache and *FileCache implement it.
 type Cache interface {
 	Get(key [sha256.Size]byte) ([]float32, bool)
 	Put(key [sha256.Size]byte, vector []float32) error
 }
 
-// HybridOptions are the settings of a Hybrid; zero values mean the defaults.
+// HybridOptions are the settings of a Hybrid. Zero values mean the defaults.
 type HybridOptions struct {
-	Deadline time.Duration // for the embedding of one Select's queries; 300 ms
-	Batch    int           // texts a request; 256
-	Trip     int           // failures in a row that open the breaker; 3
-	Pause    time.Duration // how long the breaker stays open; 30 s
-	Cache    Cache         // a new MemoryCache
+	Deadline time.Duration // for embedding the queries of one Select; the default is 300 ms
+	Cache    Cache         // the default is a new MemoryCache
 
-	// OnTimeout, if not nil, receives the queries whose vectors missed the deadline; the caller may fetch them later
-	// with FillCache. It must not block.
+	// OnTimeout, if not nil, receives the queries whose vectors missed the deadline. The caller may fetch them later
+	// with FillCache. OnTimeout must not block.
 	OnTimeout func(queries []string)
 }
 
-// backgroundTimeout bounds a request in the background: a local server without a GPU may need minutes for a batch.
-const backgroundTimeout = 5 * time.Minute
+const (
+	embedBatch = 256 // texts of one request of Load
+
+	// backgroundTimeout limits one request of Load or FillCache: a local server without a GPU may take minutes.
+	backgroundTimeout = 5 * time.Minute
+)
 
 // FillCache embeds the texts that are not in the cache. It may take minutes.
 func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
 	return embed(ctx, e, c, texts, make([][]float32, len(texts)), backgroundTimeout)
 }
 
-// Hybrid ranks with an Index and with the vectors of an Embedder. It answers within the time of the local ranking
-// plus
-// the deadline. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is
-// safe
-// for concurrent use.
+// Hybrid ranks with an Index and with an Embedder's vectors. It takes no longer than the local ranking and the deadline
+// together. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe for
+// concurrent use.
 type Hybrid struct {
 	embedder Embedder
 	opts     HybridOptions
@@ -63,56 +63,39 @@ type Hybrid struct {
 
 // NewHybrid returns a Hybrid without vectors; Load adds them.
 func NewHybrid(s *Index, e Embedder, opts HybridOptions) *Hybrid {
-	if opts.Deadline <= 0 {
-		opts.Deadline = 300 * time.Millisecond
-	}
-	if opts.Batch <= 0 {
-		opts.Batch = 256
-	}
-	if opts.Trip <= 0 {
-		opts.Trip = 3
-	}
-	if opts.Pause <= 0 {
-		opts.Pause = 30 * time.Second
-	}
+	opts.Deadline = cmp.Or(opts.Deadline, 300*time.Millisecond)
 	if opts.Cache == nil {
 		opts.Cache = NewMemoryCache(100_000)
 	}
-	return &Hybrid{
-		embedder: e, opts: opts, breaker: breaker{trip: opts.Trip, pause: opts.Pause}, index: s,
-		tools: newDense(make([][]float32, s.Len())),
-	}
+	return &Hybrid{embedder: e, opts: opts, index: s, tools: newDense(make([][]float32, s.Len()))}
 }
 
-// Load embeds the tools of an index that are not in the cache, and then makes it the current index. Until then,
-// and
-// after an error, Select uses the previous one. A retry continues: finished batches are in the cache. Load may take
-// minutes; run it in the background.
+// Load embeds the tools of an index that are not in the cache, and then makes it the current index. Until then, and
+// after an error, Select uses the previous index. A retry continues where the last Load failed, because finished batches
+// are in the cache. Load may take minutes: run it in the background.
 func (h *Hybrid) Load(ctx context.Context, s *Index) error {
 	texts := make([]string, s.Len())
 	for i := range s.tools {
 		texts[i] = s.tools[i].content()
 	}
 	vectors := make([][]float32, len(texts))
-	for from := 0; from < len(texts); from += h.opts.Batch {
-		to := min(from+h.opts.Batch, len(texts))
-		if err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to],
-			backgroundTimeout); err != nil {
-			return fmt.Errorf("embed tools %d to %d of %d: %w", from, to, len(texts), err)
+	for from := 0; from < len(texts); from += embedBatch {
+		to := min(from+embedBatch, len(texts))
+		err := embed(ctx, h.embedder, h.opts.Cache, texts[from:to], vectors[from:to], backgroundTimeout)
+		if err != nil {
+			return fmt.Errorf("embed tools %d to %d of %d: %w", from+1, to, len(texts), err)
 		}
 	}
 	h.swap(s, newDense(vectors))
 	return nil
 }
 
-// Swap replaces the index at once, with the vectors that are in the cache; Load adds the others.
+// Swap replaces the index at once and uses the vectors that are in the cache. Load adds the others.
 func (h *Hybrid) Swap(s *Index) {
 	model, dimensions := h.embedder.Model()
 	vectors := make([][]float32, s.Len())
 	for i := range s.tools {
-		if v, ok := h.opts.Cache.Get(contentKey(model, dimensions, s.tools[i].content())); ok {
-			vectors[i] = v
-		}
+		vectors[i], _ = h.opts.Cache.Get(contentKey(model, dimensions, s.tools[i].content()))
 	}
 	h.swap(s, newDense(vectors))
 }
@@ -123,7 +106,7 @@ func (h *Hybrid) swap(s *Index, tools *dense) {
 	h.index, h.tools = s, tools
 }
 
-// Select is Index.Select with the lists by embeddings fused in.
+// Select is like Index.Select, but also uses embeddings.
 func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	h.mu.RLock()
 	index, tools := h.index, h.tools
@@ -138,7 +121,7 @@ func (h *Hybrid) Select(ctx context.Context, r Request) (Response, error) {
 	return response, err
 }
 
-// dense returns one list a query, or the reason why there are none.
+// dense returns one list for each query, or the reason why lists or vectors are missing.
 func (h *Hybrid) dense(
 	ctx context.Context, queries []string, tools *dense, allowed func(tool int32) bool,
 ) ([]denseList, string) {
@@ -146,25 +129,25 @@ func (h *Hybrid) dense(
 		return nil, "the tools have no embeddings yet"
 	}
 	if !h.breaker.closed() {
-		return nil, "the embedding endpoint failed several times; the next try is soon"
+		return nil, "the embedding endpoint failed several times in a row and is not used for half a minute"
 	}
-	asked := make([]string, len(queries))
+	texts := make([]string, len(queries))
 	for i, q := range queries {
-		asked[i] = text.OneLine(q)
+		texts[i] = text.OneLine(q)
 	}
-	found := make([][]float32, len(queries))
-	if err := embed(ctx, h.embedder, h.opts.Cache, asked, found, h.opts.Deadline); err != nil {
-		if ctx.Err() == nil { // else the caller went away, and the endpoint may be fine
+	vectors := make([][]float32, len(queries))
+	if err := embed(ctx, h.embedder, h.opts.Cache, texts, vectors, h.opts.Deadline); err != nil {
+		if ctx.Err() == nil { // otherwise the caller went away, which does not count against the endpoint
 			h.breaker.failed()
 			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
-				h.opts.OnTimeout(asked)
+				h.opts.OnTimeout(texts)
 			}
 		}
 		return nil, "embed the query: " + reason(err)
 	}
 	h.breaker.succeeded()
 	lists := make([]denseList, len(queries))
-	for i, v := range found {
+	for i, v := range vectors {
 		lists[i] = tools.list(v, rankDepth, allowed)
 	}
 	if tools.missing > 0 {
@@ -175,68 +158,71 @@ func (h *Hybrid) dense(
 
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer within the deadline"
+		return "no response within the deadline"
 	}
 	return err.Error()
 }
 
-// embed sets out to unit vectors, from the cache or from the embedder, which has until timeout.
+// embed sets out to the texts' unit vectors. It requests those that are not in the cache from the embedder.
 func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][]float32, timeout time.Duration) error {
 	model, dimensions := e.Model()
-	var wanted []string
-	var places []int
+	var missing []string
+	var positions []int // of the missing texts
 	for i, t := range texts {
 		if v, ok := cache.Get(contentKey(model, dimensions, t)); ok {
 			out[i] = v
 			continue
 		}
-		wanted, places = append(wanted, t), append(places, i)
+		missing, positions = append(missing, t), append(positions, i)
 	}
-	if len(wanted) == 0 {
+	if len(missing) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	vectors, err := e.Embed(ctx, wanted)
+	vectors, err := e.Embed(ctx, missing)
 	if err != nil {
 		return err
 	}
-	if len(vectors) != len(wanted) {
-		return fmt.Errorf("%s returned %d vectors for %d texts", model, len(vectors), len(wanted))
+	if len(vectors) != len(missing) {
+		return fmt.Errorf("%s returned %d vectors for %d texts", model, len(vectors), len(missing))
 	}
 	for i, v := range vectors {
 		if len(v) != len(vectors[0]) || !normalise(v) {
 			return fmt.Errorf("%s returned an unusable vector of %d numbers", model, len(v))
 		}
-		out[places[i]] = v
-		if err := cache.Put(contentKey(model, dimensions, wanted[i]), v); err != nil {
+		out[positions[i]] = v
+		if err := cache.Put(contentKey(model, dimensions, missing[i]), v); err != nil {
 			return fmt.Errorf("cache a vector: %w", err)
 		}
 	}
 	return nil
 }
 
-// breaker is a circuit breaker for an endpoint that keeps failing.
-type breaker struct {
-	trip  int
-	pause time.Duration
+const (
+	breakerFailures = 3                // failures in a row that open the breaker
+	breakerPause    = 30 * time.Second // after which an open breaker admits requests again
+)
 
-	mu       sync.Mutex
-	failures int
-	until    time.Time
+// breaker is a circuit breaker for the embedding endpoint.
+type breaker struct {
+	mu        sync.Mutex
+	failures  int // in a row
+	openUntil time.Time
 }
 
+// closed reports whether a request may be sent.
 func (b *breaker) closed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.failures < b.trip || !time.Now().Before(b.until)
+	return b.failures < breakerFailures || !time.Now().Before(b.openUntil)
 }
 
 func (b *breaker) failed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures++
-	b.until = time.Now().Add(b.pause)
+	b.openUntil = time.Now().Add(breakerPause)
 }
 
 func (b *breaker) succeeded() {

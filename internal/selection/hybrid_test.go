@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// topics is a fake embedder with one number for each topic, set when one of its words occurs.
+// topics is a fake embedder. Its vectors have one number for each topic, which is 1 if the text has a word of the topic.
 type topics struct {
 	words [][]string
 	err   error
@@ -70,11 +70,11 @@ func TestHybridFusesAndKeepsTheLocalList(t *testing.T) {
 	}
 	if got := after.Queries[0].Tools[:3]; !slices.Contains(got, "weather/get_weather") ||
 		!slices.Contains(got, "filesystem/read_file") {
-		t.Errorf("first tools = %v, want the embedder's get_weather and the local read_file", got)
+		t.Errorf("first tools = %v, want the embedder's get_weather and the local list's read_file", got)
 	}
 }
 
-// Each list has its own cut-off: by ranks alone a small catalogue would be kept whole.
+// Each list has its own cut-off. By ranks alone, all tools of a small catalogue would be selected.
 func TestHybridKeepsFewTools(t *testing.T) {
 	s := Build(catalogue())
 	h := NewHybrid(s, newTopics(), HybridOptions{Deadline: time.Minute})
@@ -89,16 +89,16 @@ func TestHybridKeepsFewTools(t *testing.T) {
 		}
 		return r.Queries[0].Tools, r.Queries[0].Confidence
 	}
-	got, confidence := ask("umbrella", 1, nil) // no tool has the word
+	got, confidence := ask("umbrella", 1, nil) // no tool contains the word
 	if want := []string{"weather/get_forecast", "weather/get_weather"}; !slices.Equal(got, want) || confidence < 0.5 {
-		t.Errorf("umbrella: %v with confidence %v, want %v and confidence", got, confidence, want)
+		t.Errorf("umbrella: %v with confidence %v, want %v with at least 0.5", got, confidence, want)
 	}
 	if got, _ := ask("umbrella", 4, nil); len(got) != 4 || !strings.HasPrefix(got[0], "weather/") {
-		t.Errorf("umbrella, four at least: %v, want two more after the weather's", got)
+		t.Errorf("umbrella with floor 4: %v, want four tools, the weather's first", got)
 	}
-	if got, _ := ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" }); slices.ContainsFunc(got,
-		func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
-		t.Errorf("umbrella among files: %v, want no tool that is not allowed", got)
+	got, _ = ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" })
+	if slices.ContainsFunc(got, func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
+		t.Errorf("umbrella, only filesystem allowed: %v, want no other tools", got)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestHybridDegrades(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Build(catalogue())
 		e := newTopics()
-		h := NewHybrid(s, e, HybridOptions{Trip: 2, Pause: time.Minute})
+		h := NewHybrid(s, e, HybridOptions{})
 		if err := h.Load(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -123,15 +123,17 @@ func TestHybridDegrades(t *testing.T) {
 			t.Errorf("hanging endpoint: degraded %q after %v, want the deadline after 300ms", got, time.Since(begin))
 		}
 		e.hang, e.err = false, errors.New("the endpoint responded with status 500")
-		if got := ask("read file b"); !strings.Contains(got, "500") {
-			t.Errorf("failing endpoint: degraded %q, want its status", got)
+		for _, query := range []string{"read file b", "read file again"} {
+			if got := ask(query); !strings.Contains(got, "500") {
+				t.Errorf("failing endpoint: degraded %q, want its status", got)
+			}
 		}
 		calls := e.calls.Load()
 		if got := ask("read file c"); !strings.Contains(got, "several times") || e.calls.Load() != calls {
 			t.Errorf("open breaker: degraded %q, %d more calls, want no call", got, e.calls.Load()-calls)
 		}
 		e.err = nil
-		<-time.After(time.Minute) // the bubble's clock
+		<-time.After(breakerPause)
 		if got := ask("read file d"); got != "" {
 			t.Errorf("after the pause: degraded %q, want none", got)
 		}
@@ -195,7 +197,7 @@ func TestOpenAIEmbedder(t *testing.T) {
 			Embedding []float32 `json:"embedding"`
 		}
 		var data []item
-		for i := range body.Input { // answered in reverse: the index counts
+		for i := range body.Input { // in reverse order, because the client must use the index
 			at := len(body.Input) - 1 - i
 			data = append(data, item{at, []float32{float32(at), float32(body.Dimensions)}})
 		}
@@ -223,16 +225,17 @@ func TestOpenAIEmbedder(t *testing.T) {
 	}
 	if _, err := azure.Embed(t.Context(), []string{"a"}); err != nil ||
 		path != "/openai/deployments/emb/embeddings" || key != "k2" || version != "v" {
-		t.Errorf("Azure: %v at %s?api-version=%s with %q", err, path, version, key)
+		t.Errorf("Azure: %v, request to %s?api-version=%s with the key %q, want the deployment's path and its key", err,
+			path, version, key)
 	}
 	if _, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: "not a url"}); err == nil {
-		t.Error("NewOpenAIEmbedder(bad URL) error = nil")
+		t.Error("NewOpenAIEmbedder with an invalid URL: no error")
 	}
 }
 
-// A model of 512 tokens and a server of four texts a request; internal/openai/testdata/recorded has Ollama's answer to
-// the first.
-func TestOpenAIEmbedderCutsWhatIsTooLong(t *testing.T) {
+// The server accepts four texts in a request, and the model 2,500 bytes in a text. The error message is Ollama's, as in
+// internal/openai/testdata/recorded.
+func TestOpenAIEmbedderTruncatesLongTexts(t *testing.T) {
 	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests++
@@ -274,6 +277,6 @@ func TestOpenAIEmbedderCutsWhatIsTooLong(t *testing.T) {
 	}
 	requests = 0
 	if _, err := e.Embed(t.Context(), slices.Repeat([]string{"wrong"}, 256)); err == nil || requests != 9 {
-		t.Errorf("a request that is wrong: %v after %d requests, want its error after 9", err, requests)
+		t.Errorf("a request with a wrong text: %v after %d requests, want an error after 9", err, requests)
 	}
 }

@@ -2,6 +2,7 @@ package selection
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -9,33 +10,29 @@ import (
 	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// Index is an analysed catalogue. It is immutable and safe for any number of readers; a changed catalogue is a
-// new Index, swapped in by the caller.
+// Index is an analysed catalogue. It is immutable and safe for concurrent use. A changed catalogue needs a new Index.
 type Index struct {
-	tools    []Tool // by id
-	position map[string]int32
-	lexical  *postings // one document per tool
-	servers  *postings // one document per server: all its tools
-	serverOf []int32
+	tools    []Tool           // sorted by server and name
+	position map[string]int32 // the position in tools, by id
+	lexical  *postings        // one document per tool
+	servers  *postings        // one document per server, with all its tools
+	serverOf []int32          // the server of each tool
 	spelling *spelling
-	vectors  []int8    // gloss.Dimensions per tool
-	common   []float32 // the direction that all tools share, removed from every vector
+	vectors  []int8    // gloss.Dimensions numbers per tool
+	common   []float32 // the direction that all tools share, which is removed from every vector
 	table    *gloss.Table
 	scratch  sync.Pool // *scratch
 }
 
-// Build analyses a catalogue. The last of several tools with the same id counts; otherwise their order does not matter.
-// It needs about 50 µs per tool.
+// Build analyses a catalogue. If several tools have the same id, the last one counts. Otherwise their order does not
+// matter. It takes about 50 µs per tool.
 func Build(tools []Tool) *Index {
 	s := &Index{table: gloss.Load(), position: make(map[string]int32, len(tools))}
 	byID := make(map[string]Tool, len(tools))
 	for _, t := range tools {
 		byID[t.ID()] = t
 	}
-	for _, t := range byID {
-		s.tools = append(s.tools, t)
-	}
-	slices.SortFunc(s.tools, func(a, b Tool) int {
+	s.tools = slices.SortedFunc(maps.Values(byID), func(a, b Tool) int {
 		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Name, b.Name))
 	})
 	for i := range s.tools {
@@ -75,12 +72,7 @@ func (s *Index) buildIndexes() {
 		about := append(slices.Clone(analyse(first.Server)), analyse(first.ServerTitle)...)
 		return []field{{3, about}, {1, analyse(first.ServerDescription)}, {1, names}, {0.5, described}}
 	})
-	words := make([]string, 0, len(s.lexical.ids))
-	for w := range s.lexical.ids {
-		words = append(words, w)
-	}
-	slices.Sort(words)
-	s.spelling = newSpelling(words)
+	s.spelling = newSpelling(slices.Sorted(maps.Keys(s.lexical.ids)))
 }
 
 // Len returns the number of tools.
@@ -93,16 +85,4 @@ func (s *Index) Tool(id string) (Tool, bool) {
 		return Tool{}, false
 	}
 	return s.tools[i], true
-}
-
-func sortBy[T any](s []T, less func(a, b T) bool) {
-	slices.SortFunc(s, func(a, b T) int {
-		switch {
-		case less(a, b):
-			return -1
-		case less(b, a):
-			return 1
-		}
-		return 0
-	})
 }

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -11,39 +12,34 @@ import (
 	"github.com/codefleet/codefleet/internal/openai"
 )
 
-// OpenAIOptions name an embedding endpoint. With Deployment it is an Azure OpenAI resource, else OpenAI itself or any
-// server that implements its protocol. The environment is not read.
+// OpenAIOptions describe an embedding endpoint. With a Deployment it is an Azure OpenAI resource, otherwise OpenAI
+// itself or any server that implements its protocol. The environment is not read.
 type OpenAIOptions struct {
-	BaseURL    string // default OpenAI's; for Azure the resource's endpoint
+	BaseURL    string // the default is OpenAI's; for Azure the resource's endpoint
 	APIKey     string
-	Model      string // default text-embedding-3-small
-	Dimensions int    // 0: the model's default; 512 is enough
-	Deployment string // Azure
-	APIVersion string // Azure; default 2024-10-21
+	Model      string // the default is text-embedding-3-small
+	Dimensions int    // 0 means the model's default; 512 is enough
+	Deployment string // only for Azure
+	APIVersion string // only for Azure; the default is 2024-10-21
 	Client     *http.Client
 }
 
-// OpenAIEmbedder is an Embedder over HTTP. It does not retry: the caller's deadline is too short.
+// OpenAIEmbedder is an Embedder over HTTP. It does not retry, because the caller's deadline is too short for that.
 type OpenAIEmbedder struct {
 	client *openai.Client
 	opts   OpenAIOptions
-	limit  atomic.Int64 // bytes of a text that the model is known to accept
+	limit  atomic.Int64 // maximum size of a text, in bytes; it decreases when the model refuses a text
 }
 
-// maxInputs is the protocol's limit of texts a request; maxInputBytes keeps a text below its limit of 8,192 tokens.
-// Other
-// servers and models accept less, but no useful model less than minInputBytes.
 const (
-	maxInputs     = 2048
-	maxInputBytes = 16 << 10
-	minInputBytes = 256
+	maxInputs     = 2048     // the protocol's limit of texts in one request
+	maxInputBytes = 16 << 10 // keeps a text below the protocol's limit of 8,192 tokens
+	minInputBytes = 256      // a model that refuses so short a text is useless
 )
 
-// NewOpenAIEmbedder checks the options; it does not call.
+// NewOpenAIEmbedder checks the options. It sends no request.
 func NewOpenAIEmbedder(o OpenAIOptions) (*OpenAIEmbedder, error) {
-	if o.Model == "" {
-		o.Model = "text-embedding-3-small"
-	}
+	o.Model = cmp.Or(o.Model, "text-embedding-3-small")
 	client, err := openai.New(openai.Endpoint{
 		BaseURL: o.BaseURL, APIKey: o.APIKey, Deployment: o.Deployment, APIVersion: o.APIVersion, Client: o.Client,
 	})
@@ -55,12 +51,13 @@ func NewOpenAIEmbedder(o OpenAIOptions) (*OpenAIEmbedder, error) {
 	return e, nil
 }
 
-// Model implements Embedder. The endpoint is a part of the name: another one may call another model the same.
+// Model implements Embedder. The name contains the endpoint, because different endpoints may use the same name for
+// different models.
 func (e *OpenAIEmbedder) Model() (string, int) {
 	return strings.Join([]string{e.opts.BaseURL, e.opts.Deployment, e.opts.Model}, "|"), e.opts.Dimensions
 }
 
-// Embed implements Embedder. Its errors contain no URL and no text of the endpoint, which may repeat the key.
+// Embed implements Embedder. Its errors contain neither a URL nor the endpoint's message, which may repeat the key.
 func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for batch := range slices.Chunk(texts, maxInputs) {
@@ -73,9 +70,9 @@ func (e *OpenAIEmbedder) Embed(ctx context.Context, texts []string) ([][]float32
 	return out, nil
 }
 
-// embed shortens texts that the endpoint refuses. One text that is too long for the model makes it refuse the whole
-// request without naming the text, so embed bisects. A request that is wrong for another reason fails after some twenty
-// tries.
+// embed truncates texts that the endpoint refuses. An endpoint refuses the whole request if one text is too long, and
+// does not name the text, so embed bisects the texts. A request that is wrong for another reason fails after about
+// twenty attempts.
 func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64) ([][]float32, error) {
 	vectors, err := e.client.Embed(ctx, openai.EmbeddingRequest{
 		Model: e.opts.Model, Input: inputs(texts, int(limit)), Dimensions: e.opts.Dimensions,
@@ -102,14 +99,14 @@ func (e *OpenAIEmbedder) embed(ctx context.Context, texts []string, limit int64)
 	return vectors, err
 }
 
-// mayBeTooLong reports whether an error may be about the length of a text or the number of texts.
+// mayBeTooLong reports whether the cause of an error may be the length of a text or the number of texts.
 func mayBeTooLong(err error) bool {
 	failed, ok := errors.AsType[*openai.StatusError](err)
 	refusals := []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 	return ok && slices.Contains(refusals, failed.Status)
 }
 
-// inputs returns valid texts of the protocol, each of at most limit bytes.
+// inputs truncates the texts to limit bytes and makes them valid for the protocol.
 func inputs(texts []string, limit int) []string {
 	out := make([]string, len(texts))
 	for i, t := range texts {

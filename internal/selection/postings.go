@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// BM25F: term frequencies of all fields are weighted and summed before they saturate.
+// The parameters of BM25F, which weights and adds the term frequencies of all fields before they saturate.
 const (
 	saturation = 3.0  // k1
 	lengthNorm = 0.65 // b
@@ -17,25 +17,25 @@ type field struct {
 	terms  []string
 }
 
-// postings is an immutable inverted index: the documents of every term, and the impact of the term in each.
+// postings is an immutable inverted index. It holds the documents of each term, and the term's impact in each document.
 type postings struct {
 	docs   int
-	prior  int // imaginary documents, so that words of a small index do not count as common
-	ids    map[string]int32
-	idf    []float32
-	start  []uint32 // postings of term t are [start[t], start[t+1])
-	doc    []int32
-	impact []float32 // saturated frequency times idf
+	prior  int              // imaginary documents without terms, so that words of a small index do not count as common
+	ids    map[string]int32 // by term
+	idf    []float32        // by term
+	start  []uint32         // the postings of term t are [start[t], start[t+1])
+	doc    []int32          // by posting
+	impact []float32        // by posting; the saturated frequency times idf
 }
 
-// posting is a term in a document, before averages are known.
+// posting is a term in a field of a document, before the averages are known.
 type posting struct {
 	term, doc int32
 	field     uint8
 	count     uint16
 }
 
-// newPostings indexes documents 0 … docs-1; fields returns the parts of one, always in the same order.
+// newPostings indexes the documents 0 … docs-1. fields returns a document's fields, always in the same order.
 func newPostings(docs, prior int, fields func(doc int) []field) *postings {
 	x := &postings{docs: docs, prior: prior, ids: map[string]int32{}}
 	var (
@@ -69,7 +69,7 @@ func newPostings(docs, prior int, fields func(doc int) []field) *postings {
 	return x
 }
 
-// count appends one posting for each distinct term of a field.
+// count appends postings for the terms of a field. Repeated terms of a short field share a posting.
 func (x *postings) count(raw []posting, doc int32, f uint8, terms []string) []posting {
 	from := len(raw)
 next:
@@ -79,7 +79,7 @@ next:
 			id = int32(len(x.ids))
 			x.ids[t] = id
 		}
-		if len(raw)-from < 64 { // short fields: look back; long ones merge in invert
+		if len(raw)-from < 64 { // in a longer field, invert merges the postings
 			for i := from; i < len(raw); i++ {
 				if raw[i].term == id {
 					raw[i].count++
@@ -92,7 +92,7 @@ next:
 	return raw
 }
 
-// invert sorts the postings by term (a counting sort keeps documents in order) and folds fields together.
+// invert sorts the postings by term, with a counting sort that keeps the order of documents, and adds up the fields.
 func (x *postings) invert(raw []posting, frequency func(posting) float32) {
 	terms := len(x.ids)
 	at := make([]uint32, terms+1)
@@ -145,7 +145,7 @@ type weighted struct {
 	weight float32
 }
 
-// score overwrites scores with the sum over the terms.
+// score sets the documents' scores to the sum over the terms.
 func (x *postings) score(scores []float32, terms []weighted) {
 	clear(scores)
 	for _, t := range terms {
@@ -153,7 +153,7 @@ func (x *postings) score(scores []float32, terms []weighted) {
 	}
 }
 
-// toolFields are the searched parts of a tool, the server's name included: it is how "slack" finds its tools.
+// toolFields returns the searched fields of a tool. They include the server's name, so that "slack" finds its tools.
 func toolFields(t *Tool, analyse func(string) []string) []field {
 	var names, described []string
 	for _, p := range t.Params {

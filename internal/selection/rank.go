@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -11,22 +12,22 @@ import (
 // The weights of the signals, relative to the best lexical score of the query.
 const (
 	synonymWeight  = 0.5
-	spellingWeight = 0.15 // times the likeness
+	spellingWeight = 0.15 // times the similarity
 	serverWeight   = 0.05
 	clauseWeight   = 0.3
 	glossWeight    = 0.4
-	historyWeight  = 0.8 // up to 1.3 where the past task is nearly the same
+	historyWeight  = 0.8 // up to 1.3 if the past task is nearly the same
 
-	repeatWeight   = 0.5 // of the logarithm of how often the query says a word
-	everydayWeight = 0.3 // less for words that are frequent in English
-	rareIdf        = 8.0 // gloss idf above which a word is not an everyday word
+	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
+	everydayWeight = 0.3 // what the most frequent words of English lose
+	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
 
-	minCosine  = 0.35 // of a tool that matches by vectors alone
-	maxTerms   = 256  // of a query; later ones do not count
-	maxClauses = 30
+	minCosine  = 0.35 // of a tool that matches only by its vector
+	maxTerms   = 256  // of a query; later terms are ignored
+	maxClauses = 30   // of a query; later clauses are ignored
 )
 
-// scratch is the working memory of one ranking.
+// scratch is the working memory of one ranking: scores of tools and servers.
 type scratch struct {
 	lexical, clause, bestClause, server, total []float32
 }
@@ -38,10 +39,10 @@ func newScratch(tools, servers int) *scratch {
 
 // query is an analysed query.
 type query struct {
-	own       []string // distinct terms of the text, in order
-	terms     []weighted
-	unmatched []string // own terms that match no word of the catalogue, not even by synonym or spelling
-	mass      float32  // the score of a tool that matches every own term once
+	own       []string   // the distinct terms of the text, in order
+	terms     []weighted // the terms to search for, with synonyms and spelling neighbours
+	unmatched []string   // own terms that match no word of the catalogue, not even by synonym or spelling
+	mass      float32    // the score of a tool that matches each own term once
 }
 
 func (s *Index) analyse(sentence string) query {
@@ -66,7 +67,7 @@ func (s *Index) analyse(sentence string) query {
 	for t, w := range weights {
 		q.terms = append(q.terms, weighted{s.lexical.ids[t], w})
 	}
-	// sums of floats depend on the order
+	// The sum of floats depends on their order.
 	slices.SortFunc(q.terms, func(a, b weighted) int { return int(a.id) - int(b.id) })
 	return q
 }
@@ -79,7 +80,7 @@ func largest(scores []float32) float32 {
 	return m
 }
 
-// ownWeight is the weight of a word of the query: higher for a repeated word, lower for an everyday word.
+// ownWeight returns the weight of a term of the query. A repeated term weighs more, an everyday word less.
 func (s *Index) ownWeight(term string, times int) float32 {
 	weight := 1 + repeatWeight*float32(math.Log(float64(times)))
 	if w, ok := s.table.Lookup(term); ok {
@@ -88,7 +89,7 @@ func (s *Index) ownWeight(term string, times int) float32 {
 	return weight
 }
 
-// expand adds a term, its synonyms and its spelling neighbours to the weights; false when the catalogue has none.
+// expand adds a term, its synonyms and its spelling neighbours to the weights, and reports whether it added any.
 func (s *Index) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
 	found := false
 	put := func(word string, share float32) {
@@ -104,35 +105,37 @@ func (s *Index) expand(term string, weight float32, weights map[string]float32, 
 			put(other, synonymWeight)
 		}
 	}
-	known := found
-	for _, n := range s.spelling.near(term) {
-		if own[n.word] > 0 {
-			continue
+	weightOfSpelling := float32(spellingWeight)
+	if !found { // the term may be misspelt
+		weightOfSpelling = synonymWeight
+	}
+	for _, n := range s.spelling.neighbours(term) {
+		if own[n.word] == 0 {
+			put(n.word, weightOfSpelling*n.similarity)
 		}
-		share := spellingWeight * n.likeness
-		if !known {
-			share = synonymWeight * n.likeness
-		}
-		put(n.word, share)
 	}
 	return found
 }
 
-// candidate is one tool in a ranking with the parts of its score.
+// candidate is one tool in a ranking, with the parts of its score.
 type candidate struct {
 	tool                                            int32
 	score                                           float32
 	lexical, clause, server, gloss, history, fusion float32
 
-	kept bool // in a fused list: within the cut-off of one of the two lists
+	kept bool // in a fused list, whether the tool is within the cut-off of one of the two lists
 }
 
-// rank returns the best candidates for a sentence, best first, ties by id.
+// compareCandidates sorts the best candidate first, and candidates with the same score by id.
+func compareCandidates(a, b candidate) int {
+	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.tool, b.tool))
+}
+
+func better(a, b candidate) bool { return compareCandidates(a, b) < 0 }
+
+// rank returns the best candidates for a sentence, best first.
 func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
-	w, ok := s.scratch.Get().(*scratch)
-	if !ok {
-		panic("selection: scratch pool of another type")
-	}
+	w := s.scratch.Get().(*scratch) //nolint:forcetypeassert // the pool contains nothing else
 	defer s.scratch.Put(w)
 	q := s.analyse(sentence)
 	s.lexical.score(w.lexical, q.terms)
@@ -144,24 +147,27 @@ func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool
 	}
 	s.scoreClauses(w, sentence)
 	s.scoreServers(w, q)
-	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * s.shrink(top, q)}, allowed,
+	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * shrink(top, q)}, allowed,
 		limit), q
 }
 
-// shrink reduces the weight of the vectors where the best lexical hit already covers the query.
-func (s *Index) shrink(top float32, q query) float32 {
+// shrink returns the factor for the vectors' weight, which is lower if the best lexical hit already covers the query.
+func shrink(top float32, q query) float32 {
 	if q.mass == 0 {
 		return 1
 	}
 	return 1 - min(1, top/(q.mass*(saturation+1)))*0.5
 }
 
+// signals are the inputs of sum besides the scores in the scratch memory.
 type signals struct {
-	top, gloss float32
-	vector     []int8
-	votes      map[int32]float32
+	top    float32 // the best lexical score
+	gloss  float32 // the vectors' weight
+	vector []int8  // the query's vector, or nil
+	votes  map[int32]float32
 }
 
+// sum adds up the signals of each tool and returns the best candidates.
 func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
 	unit, floor := g.top, float32(0)
 	if unit == 0 {
@@ -189,7 +195,7 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 	return best.sorted()
 }
 
-// scoreClauses sets bestClause to each tool's share of the best score in any single clause of the sentence.
+// scoreClauses sets bestClause to each tool's score relative to the best tool's, in the clause where it is highest.
 func (s *Index) scoreClauses(w *scratch, sentence string) {
 	clear(w.bestClause)
 	parts := clauses(sentence)
@@ -216,7 +222,7 @@ func (s *Index) scoreServers(w *scratch, q query) {
 	}
 }
 
-// clauses divides a sentence into its requests.
+// clauses splits a sentence into its requests.
 func clauses(sentence string) []string {
 	sentence = terms.Literals(sentence)
 	var out []string
@@ -231,7 +237,7 @@ func clauses(sentence string) []string {
 	return out
 }
 
-// top keeps the best limit candidates in a heap whose root is the worst of them.
+// top keeps the best candidates, up to limit, in a heap whose root is the worst one.
 type top struct {
 	limit int
 	heap  []candidate
@@ -239,10 +245,10 @@ type top struct {
 
 func newTop(limit int) *top { return &top{limit: limit, heap: make([]candidate, 0, min(limit, 256))} }
 
-func better(a, b candidate) bool { return a.score > b.score || a.score == b.score && a.tool < b.tool }
-
+// wants reports whether put would keep a candidate.
 func (t *top) wants(c candidate) bool { return len(t.heap) < t.limit || better(c, t.heap[0]) }
 
+// put adds a candidate that the heap wants.
 func (t *top) put(c candidate) {
 	if len(t.heap) < t.limit {
 		t.heap = append(t.heap, c)
@@ -268,6 +274,6 @@ func (t *top) put(c candidate) {
 }
 
 func (t *top) sorted() []candidate {
-	sortBy(t.heap, better)
+	slices.SortFunc(t.heap, compareCandidates)
 	return t.heap
 }

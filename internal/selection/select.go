@@ -1,66 +1,70 @@
 package selection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Detail says how much of each tool a response contains.
+// Detail determines how much of each tool a response contains.
 type Detail string
 
 // The levels of detail.
 const (
 	DetailName        Detail = "name"        // ids only
-	DetailDescription Detail = "description" // one line: signature and first sentence
+	DetailDescription Detail = "description" // the signature and the description's first sentence
 	DetailFull        Detail = "full"        // the whole definition
 )
 
-// ErrDetail is returned for a detail level that does not exist.
-var ErrDetail = errors.New("unknown detail level, want name, description or full")
+// ErrDetail is returned for an unknown detail level.
+var ErrDetail = errors.New("unknown detail level; want one of name, description, full")
 
-// The relative cut-off: a query gets every tool that scores at least CutOff of the best one, but no fewer than MinTools
-// and no more than MaxTools.
+// The relative cut-off: a query selects all tools with at least CutOff times the best tool's score, but at least
+// MinTools and at most MaxTools.
 const (
 	CutOff   = 0.5
 	MinTools = 5 // the default of Request.Floor
 	MaxTools = 20
 )
 
-// Request asks for the tools of one or several queries. The zero value of every other field is a sensible default.
+// Request asks for the tools of one or several queries. The zero values of all fields but Queries are the defaults.
 type Request struct {
-	Queries []string         // one for each step finds more than one for all
-	Detail  Detail           // default description
-	Limit   int              // of tools in all; default MaxTools for each query
-	Floor   int              // tools that a query gets whatever their score; default MinTools
-	History *History         // of the tenant; may be nil
-	Allow   func(*Tool) bool // nil allows all; must depend on the tool alone
-	Explain bool
+	Queries []string         // one query for each step finds more than one query for the whole task
+	Detail  Detail           // the default is description
+	Limit   int              // maximum number of tools in all; the default is MaxTools for each query
+	Floor   int              // number of tools that a query selects whatever their score; the default is MinTools
+	History *History         // the tenant's; may be nil
+	Allow   func(*Tool) bool // nil allows all tools; the result must depend on the tool alone
+	Explain bool             // adds Hit.Why
 }
 
 // Response holds the selected tools.
 type Response struct {
 	Servers   []ServerGroup `json:"servers"`   // in the order of their best tools
-	Available int           `json:"available"` // tools that were searched
-	Share     float64       `json:"share"`     // selected / available
+	Available int           `json:"available"` // number of tools that were searched
+	Share     float64       `json:"share"`     // selected tools / available tools
 	Queries   []QueryReport `json:"queries"`
-	Degraded  string        `json:"degraded,omitempty"` // why embeddings are missing, if configured
+	Degraded  string        `json:"degraded,omitempty"` // why configured embeddings were not used
 }
 
-// ServerGroup is the selected tools of one server, best first.
+// ServerGroup holds the selected tools of one server, best first.
 type ServerGroup struct {
 	Server string `json:"server"`
 	Tools  []Hit  `json:"tools"`
-	More   int    `json:"more"` // other tools of this server
+	More   int    `json:"more"` // number of the server's other tools
 }
 
 // Hit is one selected tool.
 type Hit struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
-	Score       float64      `json:"score"` // relative to the best tool of its query, which has 1
+	Score       float64      `json:"score"` // the query's best tool has 1
 	Signature   string       `json:"signature,omitempty"`
 	Description string       `json:"description,omitempty"`
 	Definition  *Tool        `json:"definition,omitempty"`
@@ -71,19 +75,19 @@ type Hit struct {
 type QueryReport struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
-	Confidence     float64  `json:"confidence"`      // 0 … 1; low: perhaps no tool fits
-	UnmatchedTerms []string `json:"unmatched_terms"` // stems that occur in no tool
+	Confidence     float64  `json:"confidence"`      // 0 … 1; a low one means that perhaps no tool fits
+	UnmatchedTerms []string `json:"unmatched_terms"` // stems that match no word of a tool
 }
 
-// Select ranks the catalogue for each query and returns the union, grouped by server. The order depends on the
-// request and the index alone: by score, then by id. A query without a word of any tool finds nothing.
+// Select ranks the catalogue for each query and returns the union, grouped by server. The order is by score, then by id,
+// and depends only on the request and the index. A query that matches no tool selects none.
 func (s *Index) Select(r Request) (Response, error) {
 	return s.selectWith(r, nil)
 }
 
-// selectWith fuses each query's local list with a dense one; dense may be nil or have empty entries.
+// selectWith fuses each query's local list with its dense list, if dense has one.
 func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
-	if err := r.complete(); err != nil {
+	if err := r.setDefaults(); err != nil {
 		return Response{}, err
 	}
 	response := Response{Available: s.Len()}
@@ -94,7 +98,7 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 			Query: sentence, Tools: []string{},
 			UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q),
 		}
-		kept := cut(found, r.Floor)
+		kept := cutOff(found, r.Floor)
 		if i < len(dense) && len(dense[i].tools) > 0 {
 			kept = cutFused(fuse(found, dense[i]), r.Floor)
 			report.Confidence = max(report.Confidence, dense[i].confidence())
@@ -112,12 +116,12 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 	return response, nil
 }
 
+// rankDepth is the number of candidates for each query before the cut-off.
 const rankDepth = 60
 
-func (r *Request) complete() error {
-	if r.Detail == "" {
-		r.Detail = DetailDescription
-	}
+// setDefaults sets the defaults of the fields that are zero or negative.
+func (r *Request) setDefaults() error {
+	r.Detail = cmp.Or(r.Detail, DetailDescription)
 	if r.Detail != DetailName && r.Detail != DetailDescription && r.Detail != DetailFull {
 		return fmt.Errorf("%q: %w", r.Detail, ErrDetail)
 	}
@@ -130,8 +134,8 @@ func (r *Request) complete() error {
 	return nil
 }
 
-// cut applies the relative cut-off.
-func cut(found []candidate, floor int) []candidate {
+// cutOff applies the relative cut-off.
+func cutOff(found []candidate, floor int) []candidate {
 	n := 0
 	for n < len(found) && n < MaxTools && (n < floor || found[n].score >= CutOff*found[0].score) {
 		n++
@@ -139,7 +143,7 @@ func cut(found []candidate, floor int) []candidate {
 	return found[:n]
 }
 
-// confidence compares the best score with the score of a tool that matches every word.
+// confidence compares the best score with the score of a tool that matches all terms.
 func confidence(found []candidate, q query) float64 {
 	if len(found) == 0 || q.mass == 0 {
 		return 0
@@ -151,12 +155,11 @@ func confidence(found []candidate, q query) float64 {
 
 func round2(x float64) float64 { return math.Round(100*x) / 100 }
 
+func round3(x float32) float64 { return math.Round(float64(x)*1000) / 1000 }
+
+// group adds the best candidates to the response, by server.
 func (s *Index) group(response *Response, best map[int32]candidate, r Request) {
-	chosen := make([]candidate, 0, len(best))
-	for _, c := range best {
-		chosen = append(chosen, c)
-	}
-	sortBy(chosen, better)
+	chosen := slices.SortedFunc(maps.Values(best), compareCandidates)
 	chosen = chosen[:min(len(chosen), r.Limit)]
 	if s.Len() > 0 {
 		response.Share = float64(len(chosen)) / float64(s.Len())
@@ -175,7 +178,7 @@ func (s *Index) group(response *Response, best map[int32]candidate, r Request) {
 	}
 }
 
-// serverRange returns the positions [first, last) of the tools of a tool's server.
+// serverRange returns the positions [first, last) of all tools that have the same server as a tool.
 func (s *Index) serverRange(tool int32) (first, last int) {
 	server := s.serverOf[tool]
 	first, _ = slices.BinarySearch(s.serverOf, server)
@@ -185,7 +188,7 @@ func (s *Index) serverRange(tool int32) (first, last int) {
 
 func (s *Index) hit(c candidate, r Request) Hit {
 	t := &s.tools[c.tool]
-	h := Hit{ID: t.ID(), Tool: t.Name, Score: math.Round(float64(c.score)*1000) / 1000}
+	h := Hit{ID: t.ID(), Tool: t.Name, Score: round3(c.score)}
 	switch r.Detail {
 	case DetailName:
 	case DetailDescription:
@@ -200,9 +203,9 @@ func (s *Index) hit(c candidate, r Request) Hit {
 	return h
 }
 
-// firstSentence returns the first sentence of a description, at most 120 characters.
+// firstSentence returns a description's first sentence, truncated to 120 characters.
 func firstSentence(d string) string {
-	d = strings.Join(strings.Fields(d), " ")
+	d = text.OneLine(d)
 	if i := strings.Index(d, ". "); i > 0 {
 		d = d[:i+1]
 	}
@@ -212,7 +215,7 @@ func firstSentence(d string) string {
 	return d
 }
 
-// Ranked returns the ids of the best tools for one sentence, best first, at most limit: the ranking without a cut-off.
+// Ranked returns the ids of the best tools for a sentence, best first, without a cut-off.
 func (s *Index) Ranked(sentence string, history *History, limit int) []string {
 	found, _ := s.rank(sentence, history, nil, limit)
 	ids := make([]string, len(found))

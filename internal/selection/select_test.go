@@ -64,7 +64,7 @@ func TestSelectFinds(t *testing.T) {
 		slices.Sort(got)
 		slices.Sort(c.first)
 		if d := cmp.Diff(c.first, got); d != "" {
-			t.Errorf("Ranked(%q): %s", c.query, d)
+			t.Errorf("Ranked(%q) (-want +got):\n%s", c.query, d)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestSelectSeveralQueries(t *testing.T) {
 	}
 	if len(r.Queries) != 3 || r.Queries[0].Tools[0] != "calculator/add" ||
 		r.Queries[1].Tools[0] != "weather/get_forecast" {
-		t.Errorf("Select(three queries).Queries = %+v, want add and get_forecast first", r.Queries)
+		t.Errorf("reports of three queries = %+v, want add and get_forecast first", r.Queries)
 	}
 	last := r.Queries[2]
 	if len(last.Tools) != 0 || last.Confidence != 0 || !slices.Equal(last.UnmatchedTerms, []string{"zzyzx", "qwrtp"}) {
@@ -115,7 +115,7 @@ func TestSelectDetail(t *testing.T) {
 	}
 	if _, err := s.Select(Request{Queries: []string{"x"}, Detail: "all"}); err == nil ||
 		!strings.Contains(err.Error(), `"all"`) {
-		t.Errorf("Select(detail all) error = %v, want it to name the level", err)
+		t.Errorf("Select with detail all: error %v, want it to name the level", err)
 	}
 }
 
@@ -131,13 +131,13 @@ func TestCutOff(t *testing.T) {
 		{5, 3, 3},
 		{5, 0, 0},
 	} {
-		if got := len(cut(found[:c.n], c.floor)); got != c.want {
-			t.Errorf("cut(%d candidates, floor %d) kept %d, want %d", c.n, c.floor, got, c.want)
+		if got := len(cutOff(found[:c.n], c.floor)); got != c.want {
+			t.Errorf("cutOff(%d candidates, floor %d) kept %d, want %d", c.n, c.floor, got, c.want)
 		}
 	}
 }
 
-func TestSelectAllows(t *testing.T) {
+func TestSelectReturnsAllowedToolsOnly(t *testing.T) {
 	r, err := Build(catalogue()).Select(Request{
 		Queries: []string{"get weather"},
 		Allow:   func(t *Tool) bool { return t.Name != "get_weather" },
@@ -146,7 +146,7 @@ func TestSelectAllows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.Contains(idsOf(r), "weather/get_weather") || !slices.Contains(idsOf(r), "weather/get_forecast") {
-		t.Errorf("IDs = %v, want get_forecast and not get_weather", idsOf(r))
+		t.Errorf("selected %v, want get_forecast and not get_weather", idsOf(r))
 	}
 }
 
@@ -163,15 +163,15 @@ func TestSelectIsDeterministic(t *testing.T) {
 	for range 5 {
 		random.Shuffle(len(tools), func(i, j int) { tools[i], tools[j] = tools[j], tools[i] })
 		if d := cmp.Diff(want, Build(tools).Ranked("read the file and get weather for the folder", nil, 30)); d != "" {
-			t.Fatalf("another order of the catalogue changed the ranking: %s", d)
+			t.Fatalf("another order of the catalogue changed the ranking (-want +got):\n%s", d)
 		}
 	}
 }
 
-func TestSelectOnNothing(t *testing.T) {
+func TestSelectWithoutToolsOrWords(t *testing.T) {
 	r, err := Build(nil).Select(Request{Queries: []string{"read a file"}})
 	if err != nil || r.Available != 0 || len(idsOf(r)) != 0 {
-		t.Errorf("Select on no tools = %+v, %v, want nothing and no error", r, err)
+		t.Errorf("Select without tools = %+v, %v, want an empty response and no error", r, err)
 	}
 	for _, sentence := range []string{"", "   ", "the of and", strings.Repeat("read ", 100_000), "\xff\xfe"} {
 		if _, err := Build(catalogue()).Select(Request{Queries: []string{sentence}}); err != nil {
@@ -189,18 +189,18 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 	})
 	task := "prepare the friday numbers for the board"
 	if got := s.Ranked(task, nil, 1); got[0] == "database/list_tables" {
-		t.Fatalf("Ranked(%q) without history = %v: the test proves nothing", task, got)
+		t.Fatalf("Ranked(%q) without history = %v, want another tool than with it", task, got)
 	}
 	if got := s.Ranked(task, history, 2); !slices.Contains(got, "database/list_tables") {
 		t.Errorf("Ranked(%q) with history = %v, want database/list_tables in it", task, got)
 	}
 	other := "get weather for Paris"
 	if d := cmp.Diff(s.Ranked(other, nil, 5), s.Ranked(other, history, 5)); d != "" {
-		t.Errorf("history changed an unlike task's ranking: %s", d)
+		t.Errorf("history changed the ranking for a different task (-want +got):\n%s", d)
 	}
 	if got := NewPast("mail bob@example.org about /root/plan.txt for $5", nil).Terms; !slices.Equal(got,
 		[]string{"mail", "email", "file", "text", "amount", "currenc"}) {
-		t.Errorf("NewPast keeps %q, want no values", got)
+		t.Errorf("NewPast keeps %q, want no literal values", got)
 	}
 	if NewHistory(nil) != nil {
 		t.Error("NewHistory(nil) is not nil")
@@ -222,7 +222,7 @@ func TestLint(t *testing.T) {
 	}
 	want := []string{"many/zqfq", "many/zqgq", "many/zqhq", "x/!!", "x/do"}
 	if d := cmp.Diff(want, ids); d != "" {
-		t.Errorf("Lint: %s", d)
+		t.Errorf("Lint (-want +got):\n%s", d)
 	}
 }
 

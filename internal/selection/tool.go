@@ -14,7 +14,7 @@ type Tool struct {
 	Params            []Param `json:"params,omitempty"`
 	ServerTitle       string  `json:"server_title,omitempty"` // the server's name for people; may be empty
 	ServerDescription string  `json:"server_description,omitempty"`
-	Signature         string  `json:"signature,omitempty"` // one line of Python; returned, not searched
+	Signature         string  `json:"signature,omitempty"` // one line of Python; it is returned but not searched
 }
 
 // Param is one parameter of a tool.
@@ -29,7 +29,7 @@ type Param struct {
 // ID returns "server/name".
 func (t *Tool) ID() string { return t.Server + "/" + t.Name }
 
-// content is the text that an embedding model receives for the tool.
+// content returns the text that an embedding model receives for the tool.
 func (t *Tool) content() string {
 	var b strings.Builder
 	b.WriteString(t.Server + "/" + t.Name + ": " + strings.TrimSpace(t.Description))
@@ -39,7 +39,7 @@ func (t *Tool) content() string {
 	return b.String()
 }
 
-// contentKey identifies a text, a model and a vector length; equal keys have equal vectors.
+// contentKey returns a cache key. Texts with equal keys have equal vectors.
 func contentKey(model string, dimensions int, content string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(model + "\x00" + strconv.Itoa(dimensions) + "\x00" + content))
 }

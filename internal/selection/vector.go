@@ -8,8 +8,8 @@ import (
 
 const dims = gloss.Dimensions
 
-// vectorizer makes one vector a tool: the mean of its words' vectors by field weight and rarity, without the direction
-// that all tools share, which only means "this is a tool".
+// vectorizer computes one vector for each tool: the mean of its words' vectors, weighted by field and rarity. The
+// direction that all tools share is removed, because it only means "this is a tool".
 type vectorizer struct {
 	table *gloss.Table
 	sums  []float32
@@ -43,7 +43,7 @@ func addTerms(table *gloss.Table, sum []float32, terms []string) {
 	}
 }
 
-// finish removes the common direction and packs the vectors into bytes.
+// finish returns the packed vectors without the common direction, and the common direction.
 func (v *vectorizer) finish() (packed []int8, common []float32) {
 	common = make([]float32, dims)
 	for i, x := range v.sums {
@@ -53,30 +53,34 @@ func (v *vectorizer) finish() (packed []int8, common []float32) {
 	packed = make([]int8, len(v.sums))
 	for at := 0; at < len(v.sums); at += dims {
 		row := v.sums[at : at+dims]
-		without(row, common)
-		for i, x := range row {
-			packed[at+i] = int8(math.Round(float64(x) * 127))
-		}
+		removeDirection(row, common)
+		pack(packed[at:], row)
 	}
 	return packed, common
 }
 
-// queryVector returns the packed vector of a query's terms; nil if none of them has a vector.
+// queryVector returns the packed vector of a query's terms, or nil if none of them has a vector.
 func (s *Index) queryVector(terms []string) []int8 {
 	sum := make([]float32, dims)
 	addTerms(s.table, sum, terms)
 	if !normalise(sum) {
 		return nil
 	}
-	without(sum, s.common)
+	removeDirection(sum, s.common)
 	packed := make([]int8, dims)
-	for i, x := range sum {
-		packed[i] = int8(math.Round(float64(x) * 127))
-	}
+	pack(packed, sum)
 	return packed
 }
 
-func without(row, direction []float32) {
+// pack converts a unit vector to bytes.
+func pack(packed []int8, row []float32) {
+	for i, x := range row {
+		packed[i] = int8(math.Round(float64(x) * 127))
+	}
+}
+
+// removeDirection subtracts the projection of a vector on a direction, and normalises the vector.
+func removeDirection(row, direction []float32) {
 	d := float32(0)
 	for i := range row {
 		d += row[i] * direction[i]
@@ -87,6 +91,7 @@ func without(row, direction []float32) {
 	normalise(row)
 }
 
+// normalise scales a vector to unit length. It returns false if the vector is zero.
 func normalise(row []float32) bool {
 	n := float32(0)
 	for _, x := range row {

@@ -14,8 +14,8 @@ func TestLoadKnowsRelatedWords(t *testing.T) {
 	} {
 		near, far := similarity(t, table, c.word, c.near), similarity(t, table, c.word, c.far)
 		if near < 0.3 || near < far+0.2 {
-			t.Errorf("similarity(%s, %s) = %.2f and to %s %.2f, want a clear difference", c.word, c.near, near, c.far,
-				far)
+			t.Errorf("similarity(%s, %s) = %.2f, similarity(%s, %s) = %.2f, want a clear difference", c.word, c.near,
+				near, c.word, c.far, far)
 		}
 	}
 }
@@ -26,7 +26,7 @@ func similarity(t *testing.T, table *Table, a, b string) float64 {
 	for i, w := range []string{a, b} {
 		word, ok := table.Lookup(w)
 		if !ok {
-			t.Fatalf("Lookup(%q): not in the table", w)
+			t.Fatalf("Lookup(%q): not found", w)
 		}
 		word.Add(sums[i][:], 1)
 	}
@@ -52,7 +52,7 @@ func TestEncodeDecode(t *testing.T) {
 	var sum [Dimensions]float32
 	word.Add(sum[:], 1)
 	if math.Abs(float64(sum[0])-0.6) > 0.01 || math.Abs(float64(sum[1])+0.8) > 0.01 {
-		t.Errorf("decoded vector begins %v, want 0.6 -0.8", sum[:2])
+		t.Errorf("decoded vector begins with %v, want 0.6 -0.8", sum[:2])
 	}
 }
 

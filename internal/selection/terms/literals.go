@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A literal is a value inside a sentence. Its kind hints at the tool, its characters do not: the "root" of /root/a.xlsx
-// must not find a music tool. So words for the kind replace it.
+// A literal is a kind of value in a sentence. The kind helps to find a tool, but the characters do not: the "root" of
+// /root/a.xlsx must not find a music tool. So a value is replaced by words for its kind.
 type literal struct {
 	pattern *regexp.Regexp
 	words   string
@@ -17,7 +17,7 @@ var literals = []literal{
 	{regexp.MustCompile(`https?://(?:www\.)?github\.com/\S*`), " github repository url "},
 	{regexp.MustCompile(`(?:https?|ftp)://[^\s"'<>]+`), " url website "},
 	{regexp.MustCompile(`[\w.+-]+@[\w-]+(?:\.[\w-]+)+`), " email "},
-	// A bare host name is about a domain. Its name stays: services have the names of their domains.
+	// The name of a domain stays, because it is often the name of a service.
 	{regexp.MustCompile(`(?i)\b((?:[a-z0-9][a-z0-9-]*\.)+)` +
 		`(?:com|org|net|edu|gov|info|io|dev|app|co|ai)(?:\.[a-z]{2})?\b`), " $1 domain "},
 	{regexp.MustCompile(`(?i)\barxiv:?\s*\d{4}\.\d{4,5}(?:v\d+)?|\b\d{4}\.\d{5}(?:v\d+)?\b`), " arxiv paper "},
@@ -29,14 +29,14 @@ var literals = []literal{
 	{regexp.MustCompile(`(?i)\b\d[\d,.]*\s?(?:usd|eur|gbp|jpy|cny|dollars?|euros?)\b`), " amount currency "},
 }
 
-// path matches /a/b.c, ./a, ~/a, C:\a; file matches a bare name with a known ending.
+// path matches /a/b.c, ./a, ~/a and C:\a. file matches a name with an extension.
 var (
 	path = regexp.MustCompile(`(?:[A-Za-z]:\\|~/|\.{1,2}/|/)[\w.\-]+(?:[/\\][\w.\-]+)*/?`)
 	file = regexp.MustCompile(`\b[\w\-]+\.[A-Za-z][A-Za-z0-9]{0,4}\b`)
 )
 
-// endings are the kinds of files by the ending of their names.
-var endings = map[string]string{
+// fileKinds are words for the kinds of files, by the extension of the name.
+var fileKinds = map[string]string{
 	"xlsx": "excel spreadsheet", "xls": "excel spreadsheet", "ods": "spreadsheet", "csv": "csv table",
 	"tsv": "csv table", "docx": "word document", "doc": "word document", "odt": "document", "rtf": "document",
 	"pptx": "powerpoint presentation", "ppt": "powerpoint presentation", "pdf": "pdf document", "txt": "text",
@@ -49,7 +49,7 @@ var endings = map[string]string{
 	"sqlite": "sqlite database", "log": "log", "ipynb": "notebook", "parquet": "table",
 }
 
-// Literals replaces the literals of a sentence by words for their kind.
+// Literals replaces the literal values in a sentence by words for their kind.
 func Literals(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]
@@ -58,8 +58,8 @@ func Literals(s string) string {
 		s = l.pattern.ReplaceAllString(s, l.words)
 	}
 	s = path.ReplaceAllStringFunc(s, func(p string) string {
-		if end, ok := ending(p); ok {
-			return " file " + endings[end] + " "
+		if ext, ok := extension(p); ok {
+			return " file " + fileKinds[ext] + " "
 		}
 		if strings.Count(p, "/")+strings.Count(p, `\`) < 2 && !strings.HasPrefix(p, "/") {
 			return p
@@ -70,16 +70,16 @@ func Literals(s string) string {
 		return " directory path "
 	})
 	return file.ReplaceAllStringFunc(s, func(p string) string {
-		end, _ := ending(p)
-		if kind, ok := endings[end]; ok && len(end) > 1 {
+		ext, _ := extension(p)
+		if kind, ok := fileKinds[ext]; ok && len(ext) > 1 {
 			return " file " + kind + " "
 		}
 		return p
 	})
 }
 
-// ending returns what follows the last dot.
-func ending(s string) (string, bool) {
+// extension returns the text after the last dot, in lower case.
+func extension(s string) (string, bool) {
 	i := strings.LastIndexByte(s, '.')
 	return strings.ToLower(s[i+1:]), i >= 0
 }

@@ -10,10 +10,10 @@ import (
 //go:embed stopwords.txt
 var stopText string
 
-// stopWords do not help to find a tool. The map is read-only.
+// stopWords are words that do not help to find a tool.
 var stopWords = wordSet(stopText)
 
-// Stem returns the Snowball stem of a lower-case English word; other words stay unchanged.
+// Stem returns the Snowball stem of a lower-case English word. It does not change other words.
 func Stem(word string) string {
 	for i := range len(word) {
 		if c := word[i]; c < 'a' || c > 'z' {
@@ -26,7 +26,7 @@ func Stem(word string) string {
 	return english.Stem(word, false)
 }
 
-// wordSet reads words separated by spaces; # starts a comment to the end of the line.
+// wordSet reads words separated by white space. A comment begins with # and ends with the line.
 func wordSet(s string) map[string]bool {
 	set := map[string]bool{}
 	for line := range strings.Lines(s) {

@@ -1,6 +1,6 @@
-// Package terms turns names and sentences into index terms: identifiers are split, words lower-cased and
-// stemmed, filler words dropped, literals (paths, addresses, amounts) replaced by words for their kind. Catalogue,
-// queries, past tasks and word vectors all use these terms.
+// Package terms turns names and sentences into index terms. It splits identifiers, converts words to lower-case stems,
+// drops stop words, and replaces literal values (paths, addresses, amounts) by words for their kind. The catalogue, the
+// queries, the past tasks and the word vectors all use these terms.
 package terms
 
 import (
@@ -13,7 +13,7 @@ import (
 
 const (
 	maxText = 64 << 10 // bytes of a text that are read; the rest is ignored
-	maxWord = 48       // bytes; longer ones, such as hashes and keys, are no words
+	maxWord = 48       // bytes of a word; longer ones, such as hashes and keys, are dropped
 )
 
 // Document returns the terms of a name, a description or any other text of the catalogue, in order.
@@ -33,10 +33,10 @@ func terms(s string, stem func(string) string) []string {
 	return out
 }
 
-// Documents returns Document with a cache: texts of a catalogue repeat, and their words even more. The function is not
-// safe for concurrent use; callers must not change its results.
+// Documents returns a function like Document with a cache, because the texts of a catalogue repeat, and their words even
+// more. The function is not safe for concurrent use, and callers must not change its results.
 func Documents() func(string) []string {
-	known, stems := map[string][]string{}, map[string]string{}
+	cache, stems := map[string][]string{}, map[string]string{}
 	stem := func(word string) string {
 		s, ok := stems[word]
 		if !ok {
@@ -46,17 +46,18 @@ func Documents() func(string) []string {
 		return s
 	}
 	return func(s string) []string {
-		found, ok := known[s]
+		found, ok := cache[s]
 		if !ok {
 			found = terms(s, stem)
-			known[s] = found
+			cache[s] = found
 		}
 		return found
 	}
 }
 
-// Words splits a text into lower-case words. It divides camelCase and snake_case, and also keeps the joined form of two
-// parts, so that "GitHub" matches "github". Runs of Chinese, Japanese or Korean become bigrams. Numbers are dropped.
+// Words splits a text into lower-case words. It splits camelCase and snake_case. If an identifier has two camelCase
+// parts, it also returns them joined, so that "GitHub" matches "github". Chinese, Japanese and Korean text becomes
+// bigrams. Numbers are dropped.
 func Words(s string) []string {
 	if len(s) > maxText {
 		s = s[:maxText]
@@ -90,14 +91,7 @@ func isWordRune(r rune) bool {
 }
 
 // span returns the length in bytes of the prefix of s whose characters ok accepts.
-func span(s string, ok func(rune) bool) int {
-	for i, r := range s {
-		if !ok(r) {
-			return i
-		}
-	}
-	return len(s)
-}
+func span(s string, ok func(rune) bool) int { return len(s) - len(strings.TrimLeftFunc(s, ok)) }
 
 func appendBigrams(out []string, run string) []string {
 	runes := []rune(run)
@@ -126,7 +120,7 @@ func appendIdentifier(out []string, word string) []string {
 	return out
 }
 
-// boundary reports whether a camelCase part begins at i: aB, ABc (before B), 5B.
+// boundary reports whether a camelCase part begins at i: before the B of aB, ABc and 5B.
 func boundary(r []rune, i int) bool {
 	if !unicode.IsUpper(r[i]) {
 		return false

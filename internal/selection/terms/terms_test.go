@@ -28,7 +28,7 @@ func TestWords(t *testing.T) {
 			got = nil
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
-			t.Errorf("Words(%q): %s", c.in, d)
+			t.Errorf("Words(%q) (-want +got):\n%s", c.in, d)
 		}
 	}
 }
@@ -51,24 +51,24 @@ func TestQueryReplacesLiterals(t *testing.T) {
 	}
 }
 
-func TestDocumentsRemembersWhatDocumentReturns(t *testing.T) {
+func TestDocumentsReturnsTheSameAsDocument(t *testing.T) {
 	analyse := Documents()
 	for _, text := range []string{
 		"Reads the files of readers", "", "reading files", "Reads the files of readers",
 		"listHTTPServers",
 	} {
 		if d := cmp.Diff(Document(text), analyse(text)); d != "" {
-			t.Errorf("Documents()(%q) differs from Document: %s", text, d)
+			t.Errorf("Documents()(%q) differs from Document (-want +got):\n%s", text, d)
 		}
 	}
 }
 
-func TestWordsBoundsItsInput(t *testing.T) {
+func TestWordsLimitsItsInput(t *testing.T) {
 	if got := len(Words(strings.Repeat("word ", maxText))); got > maxText/5+1 {
 		t.Errorf("Words of a text over the limit returned %d words, want at most %d", got, maxText/5+1)
 	}
 	if got := Words(strings.Repeat("x", maxWord+1)); len(got) != 0 {
-		t.Errorf("Words of a blob = %q, want none", got)
+		t.Errorf("Words of a word over the limit = %q, want none", got)
 	}
 }
 
@@ -79,7 +79,7 @@ func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, w := range Query(s) {
 			if w == "" || !utf8.ValidString(w) {
-				t.Errorf("Query(%q) has the term %q", s, w)
+				t.Errorf("Query(%q) returned the term %q, want only valid terms", s, w)
 			}
 		}
 	})
