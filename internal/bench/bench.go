@@ -1,10 +1,10 @@
-// Package bench measures what the fleet promises, on the machine it runs on, beside yardsticks that
-// are taken in the same run: the samples of a number and of its yardstick alternate, so that a machine
-// whose speed drifts drifts for both. It reports numbers and never fails because of one.
+// Package bench measures what the fleet promises, on the machine on which it runs. Each number has a yardstick that is
+// measured in the same run. Their samples alternate, so that a machine whose speed changes affects both. A missed target
+// is reported; it is not an error.
 //
-// Each scenario is a file. It adds series of samples to a [Report] and draws its numbers from them.
-// To add one that users run on their hosts: write the file, name it in Scenarios, describe it in
-// docs/benchmarks.md. Comparisons that only we run are scenarios of test/bench, which uses this package.
+// Each scenario has its file. It adds series of samples to a [Report] and computes its numbers from them. To add a
+// scenario that users can run on their hosts, write the file, name it in Scenarios, and describe it in
+// docs/benchmarks.md. Comparisons that only this project runs are scenarios of test/bench, which uses this package.
 package bench
 
 import (
@@ -20,30 +20,30 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// Options of Run. Settings and Program are required.
+// Options are the options of Run. Settings and Program are required.
 type Options struct {
-	Scenario string // empty: all
-	Runs     int    // samples of each series; 0: by scenario
+	Scenario string // empty means all scenarios
+	Runs     int    // samples of each series; 0 means the scenario's default
 
-	// Settings returns the user's settings, for a fleet whose data is in the given directory. It is
-	// called for each fleet, which then changes them.
+	// Settings returns a copy of the user's settings for a fleet whose data is in the given directory. The fleet may
+	// change it.
 	Settings func(data string) (*config.Config, error)
 	Program  string   // path of codefleet, for fleets in separate processes
-	Args     []string // of `codefleet up`, beside its addresses and its data
-	Version  string   // of codefleet, for builds that do not know their commit
+	Args     []string // additional arguments of `codefleet up`
+	Version  string   // codefleet's version, for builds that do not know their commit
 
-	Progress func(what string) // is called with what is being measured; may be nil
+	Progress func(what string) // receives what is being measured; may be nil
 }
 
-// A Scenario measures some of the numbers.
+// A Scenario measures some numbers.
 type Scenario struct {
 	Name      string
-	Samples   int // of each series, unless Options say otherwise
-	NoSandbox bool
+	Samples   int  // default number of samples of each series
+	NoSandbox bool // the scenario does not need the sandbox engine
 	Measure   func(*Bench, context.Context) error
 }
 
-// Scenarios are those that a user measures on his host.
+// Scenarios returns the scenarios that users run on their hosts.
 func Scenarios() []Scenario {
 	return []Scenario{
 		{Name: "cold", Samples: 10, Measure: (*Bench).cold},
@@ -55,7 +55,7 @@ func Scenarios() []Scenario {
 	}
 }
 
-// Names returns the names of scenarios, in their order.
+// Names returns the names of scenarios.
 func Names(list []Scenario) []string {
 	names := make([]string, len(list))
 	for i, s := range list {
@@ -64,12 +64,9 @@ func Names(list []Scenario) []string {
 	return names
 }
 
-// Run measures one scenario of a list, or all. Whatever it starts has ended, and what it wrote is
-// removed, when it returns, also when ctx ends early.
+// Run measures one scenario of a list, or all of them. When it returns, all processes that it started have ended and all
+// files that it wrote are removed, even if ctx ended early.
 func Run(ctx context.Context, o Options, list []Scenario) ([]*Report, error) {
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
 	var reports []*Report
 	for _, s := range list {
 		if o.Scenario != "" && o.Scenario != s.Name {
@@ -77,27 +74,35 @@ func Run(ctx context.Context, o Options, list []Scenario) ([]*Report, error) {
 		}
 		r, err := o.run(ctx, s)
 		if err != nil {
-			return reports, fmt.Errorf("measure %s: %w", s.Name, cmp.Or(context.Cause(ctx), err))
+			return reports, err
 		}
 		reports = append(reports, r)
 	}
 	if len(reports) == 0 {
-		return nil, fmt.Errorf("no scenario %q: want one of %q", o.Scenario, Names(list))
+		return nil, fmt.Errorf("unknown scenario %q: want one of %q", o.Scenario, Names(list))
 	}
 	return reports, nil
 }
 
-// Bench is one scenario being measured.
+// Bench measures one scenario.
 type Bench struct {
 	Options
 	*Report
 	N     int    // samples of each series
-	dir   string // of everything on disk; its path is short, because sockets lie below
-	runsc string // the engine
-	dirs  int    // directories in dir
+	dir   string // contains all files; its path is short, because it contains sockets
+	runsc string // path of the sandbox engine
+	dirs  int    // number of directories in dir
 }
 
-func (o Options) run(ctx context.Context, s Scenario) (*Report, error) {
+func (o Options) run(ctx context.Context, s Scenario) (_ *Report, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("measure %s: %w", s.Name, cmp.Or(context.Cause(ctx), err))
+		}
+	}()
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
 	dir, err := os.MkdirTemp("", "cfb")
 	if err != nil {
 		return nil, err
@@ -125,7 +130,7 @@ func (b *Bench) findEngine() error {
 	return err
 }
 
-// NewDir returns the path of a new directory of the scenario, which it does not create.
+// NewDir returns an unused path for a directory. It does not create the directory.
 func (b *Bench) NewDir() string {
 	b.dirs++
 	return filepath.Join(b.dir, strconv.Itoa(b.dirs))
@@ -134,27 +139,27 @@ func (b *Bench) NewDir() string {
 // A Series is one thing to measure.
 type Series struct {
 	Name, Unit string
-	Measure    func(context.Context) (Sample, error) // once
+	Measure    func(context.Context) (Sample, error) // takes one sample
 }
 
-// A Sample is one measurement. Its parts are series, too, by their names.
+// A Sample is one measurement. Each of its parts is a series, too.
 type Sample struct {
 	Value float64
-	Parts map[string]float64
+	Parts map[string]float64 // by name
 }
 
-// A Plan says how series are measured side by side: InRow times the first, then the second, and so on,
-// and again. The first turn of each does not count.
+// A Plan determines how series are measured side by side. In each turn, InRow samples are taken of the first series,
+// then of the second one, and so on. The samples of the first turn are dropped.
 type Plan struct {
 	Samples int           // of each series
 	InRow   int           // at least 1
-	Every   time.Duration // from one arrival to the next; 0: back to back
+	Every   time.Duration // interval between two samples; 0 means back to back
 }
 
-// Spaced is the arrival of single tasks, so far apart that one has ended before the next one arrives.
+// Spaced returns a plan for n tasks, so far apart that a task has ended when the next one arrives.
 func Spaced(n int) Plan { return Plan{Samples: n, InRow: 10, Every: 30 * time.Millisecond} }
 
-// SideBySide measures the series as planned and adds them to the report.
+// SideBySide measures the series by a plan and adds them to the report.
 func (b *Bench) SideBySide(ctx context.Context, p Plan, all ...Series) error {
 	p.InRow = min(p.InRow, p.Samples)
 	var arrive <-chan time.Time
@@ -163,7 +168,7 @@ func (b *Bench) SideBySide(ctx context.Context, p Plan, all ...Series) error {
 		defer ticker.Stop()
 		arrive = ticker.C
 	}
-	for done := -p.InRow; done < p.Samples; done += p.InRow {
+	for done := -p.InRow; done < p.Samples; done += p.InRow { // done is negative in the first turn
 		b.Progress(fmt.Sprintf("%s: %d of %d", b.Report.Scenario, max(done, 0), p.Samples))
 		for _, s := range all {
 			for range min(p.InRow, p.Samples-max(done, 0)) {
@@ -175,7 +180,7 @@ func (b *Bench) SideBySide(ctx context.Context, p Plan, all ...Series) error {
 					return fmt.Errorf("%s: %w", s.Name, err)
 				}
 				if done >= 0 {
-					b.count(s, got)
+					b.addSample(s, got)
 				}
 			}
 		}
@@ -184,15 +189,15 @@ func (b *Bench) SideBySide(ctx context.Context, p Plan, all ...Series) error {
 	return nil
 }
 
-// count adds a sample and its parts to their series.
-func (b *Bench) count(s Series, got Sample) {
+// addSample adds a sample and its parts to their series.
+func (b *Bench) addSample(s Series, got Sample) {
 	b.Add(s.Name, s.Unit, got.Value)
 	for part, value := range got.Parts {
 		b.Add(s.Name+" · "+part, s.Unit, value)
 	}
 }
 
-// Timed is a series of the time, in milliseconds, that a call takes.
+// Timed returns a series of the times, in milliseconds, that a call takes.
 func Timed(name string, call func(context.Context) error) Series {
 	return Series{name, "ms", func(ctx context.Context) (Sample, error) {
 		began := time.Now()

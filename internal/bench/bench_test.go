@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// options returns options of a run that writes into a directory of the test.
+// options returns options for a run that writes its files to temp.
 func options(t *testing.T) (o Options, temp string) {
 	t.Helper()
 	runsc := executortest.Runsc(t)
-	temp, err := os.MkdirTemp("", "cf") //nolint:usetesting // short: sockets lie below
+	temp, err := os.MkdirTemp("", "cf") //nolint:usetesting // a short path, because it contains sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +48,8 @@ func options(t *testing.T) (o Options, temp string) {
 
 func checkEmpty(t *testing.T, dir string) {
 	t.Helper()
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+		t.Errorf("files in the temporary directory: %v, %v, want none", files, err)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestOverhead(t *testing.T) {
 	}
 	checkEmpty(t, temp)
 	if len(reports) != 1 || reports[0].Scenario != "overhead" {
-		t.Fatalf("reports: %+v", reports)
+		t.Fatalf("reports = %+v, want one of the scenario overhead", reports)
 	}
 	r := reports[0]
 	for _, name := range []string{"task", "direct", "task · 4 run", "task · 1 queued"} {
@@ -74,12 +74,12 @@ func TestOverhead(t *testing.T) {
 	if want := r.Median("task") - r.Median("direct"); !ok || n.Value != want || n.Met != (want <= 3) || n.Unit != "ms" {
 		t.Errorf("N2 = %+v, want %v ms", n, want)
 	}
-	if r.Median("direct") <= 0 || r.Median("task") <= 0 { // which is the smaller one depends on the machine's load
-		t.Errorf("a task takes %v ms, its program alone %v ms", r.Median("task"), r.Median("direct"))
+	if r.Median("direct") <= 0 || r.Median("task") <= 0 { // which is smaller depends on the machine's load
+		t.Errorf("task %v ms, program alone %v ms, want both above 0", r.Median("task"), r.Median("direct"))
 	}
 }
 
-// TestInterrupted checks that a cancelled run ends everything and leaves no files.
+// TestInterrupted checks that a cancelled run leaves no files.
 func TestInterrupted(t *testing.T) {
 	o, temp := options(t)
 	o.Scenario = "warm"
@@ -99,7 +99,7 @@ func TestInterrupted(t *testing.T) {
 func TestUnknownScenario(t *testing.T) {
 	_, err := Run(t.Context(), Options{Scenario: "lukewarm"}, Scenarios())
 	if err == nil || !strings.Contains(err.Error(), `"lukewarm"`) || !strings.Contains(err.Error(), `"warm"`) {
-		t.Errorf("Run = %v, want the name and the known ones", err)
+		t.Errorf("Run = %v, want an error with the name and the valid ones", err)
 	}
 }
 
@@ -121,19 +121,19 @@ func TestSideBySide(t *testing.T) {
 		t.Errorf("measured in the order %s, want %s", got, want)
 	}
 	want := map[string][]float64{
-		"a": {3, 4, 5}, "b": {3, 4, 5}, // the first two do not count
+		"a": {3, 4, 5}, "b": {3, 4, 5}, // the first two samples are dropped
 		"a · half": {1.5, 2, 2.5}, "b · half": {1.5, 2, 2.5},
 	}
 	if d := cmp.Diff(want, b.Samples); d != "" {
 		t.Errorf("samples (-want +got):\n%s", d)
 	}
 	if q := b.Yardsticks["a"]; q != (Quantiles{P50: 4, P99: 5, Mean: 4, Unit: "ms"}) {
-		t.Errorf("quantiles of a: %+v", q)
+		t.Errorf("quantiles of a = %+v, want p50 4, p99 5, mean 4 ms", q)
 	}
 	broken := Series{"c", "ms", func(context.Context) (Sample, error) { return Sample{}, errors.ErrUnsupported }}
 	if err := b.SideBySide(t.Context(), Plan{Samples: 1, InRow: 1}, broken); !errors.Is(err, errors.ErrUnsupported) ||
 		!strings.HasPrefix(err.Error(), "c: ") {
-		t.Errorf("a broken series: %v", err)
+		t.Errorf("a series that fails: %v, want its error after its name", err)
 	}
 }
 
@@ -146,11 +146,11 @@ func TestRate(t *testing.T) {
 	})
 	v, err := s.Measure(t.Context())
 	if err != nil || v.Value <= 0 || len(got) != 100 {
-		t.Fatalf("%d calls, %v a second, %v; want 100 calls", len(got), v.Value, err)
+		t.Fatalf("%d calls, %v per second, %v; want 100 calls", len(got), v.Value, err)
 	}
 	s = Rate("r", 2, 10, func(context.Context, int) error { return errors.ErrUnsupported })
 	if _, err := s.Measure(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("callers that fail: %v", err)
+		t.Errorf("callers that fail: %v, want their error", err)
 	}
 }
 
@@ -162,15 +162,15 @@ func TestRunnerImports(t *testing.T) {
 	list, ok := strings.CutPrefix(code, "import ")
 	modules := strings.Split(list, ", ")
 	if !ok || !slices.IsSorted(modules) {
-		t.Errorf("runnerImports() = %q", code)
+		t.Errorf("runnerImports() = %q, want one import of sorted modules", code)
 	}
 	for _, name := range []string{"ast", "json", "resource", "socket", "traceback"} {
 		if !slices.Contains(modules, name) {
-			t.Errorf("runnerImports() = %q, without %s", code, name)
+			t.Errorf("runnerImports() = %q, want %s in it", code, name)
 		}
 	}
 	if slices.Contains(modules, "codefleet") {
-		t.Errorf("runnerImports() = %q, with a module that is the runner's own", code)
+		t.Errorf("runnerImports() = %q, want only modules of the standard library", code)
 	}
 	if out, err := exec.CommandContext(t.Context(), Python(), "-c", code).CombinedOutput(); err != nil {
 		t.Errorf("%s: %v: %s", code, err, out)

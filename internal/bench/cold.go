@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// cold measures the first result of a fleet on empty data, and the creation of a box, each beside the
+// cold measures the time to the first result of a fleet on empty data, and the time to create a box, each beside the
 // engine alone.
 func (b *Bench) cold(ctx context.Context) (err error) {
 	imports, err := runnerImports()
@@ -56,7 +56,7 @@ func (b *Bench) cold(ctx context.Context) (err error) {
 	return err
 }
 
-// firstResult starts `up` on empty data and runs one task. Stopping it is not measured.
+// firstResult measures the start of `codefleet up` on empty data and one task. It does not measure the stop.
 func (b *Bench) firstResult(ctx context.Context) (s Sample, err error) {
 	data := b.NewDir()
 	defer os.RemoveAll(data)
@@ -80,7 +80,7 @@ func (b *Bench) firstResult(ctx context.Context) (s Sample, err error) {
 	return Sample{Since(began), map[string]float64{"ready": ready}}, err
 }
 
-// makeBox creates a box with its runner ready, as a pool does after its first. Stopping it is not measured.
+// makeBox measures the creation of a box with a ready runner, as a pool does it after its first box.
 func makeBox(ctx context.Context, first *executor.Single, dir string) (Sample, error) {
 	workspace, err := os.MkdirTemp(dir, "ws")
 	if err != nil {

@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,17 +14,17 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// An Example is a piece of work as an agent submits it, in one or several tasks.
+// An Example is work that an agent submits in one or several tasks.
 type Example struct {
 	Number, Title string
 
-	setup string   // a program that prepares the workspace; not measured
-	tasks []string // descriptions
-	check string   // a program that prints what to check; empty: the output of the last task is checked
-	want  string   // must be in that output
+	setup string   // a program that prepares the workspace, and is not measured
+	tasks []string // the tasks' descriptions
+	check string   // a program whose output is checked; if empty, the last task's output is checked
+	want  string   // must be in the output that is checked
 }
 
-// Examples are those of the first version's documents; people know their numbers.
+// Examples returns the examples. Their numbers are those of the first version's documents.
 func Examples() []Example {
 	return []Example{
 		{Number: "01", Title: "basic tool call", tasks: []string{
@@ -84,45 +82,34 @@ with open("skills/double_number.py", "w") as file:
     file.write("def run(x):\n    return 2 * x\n")
 `
 
-// Sequence finds examples by number, "1" or "01".
+// Sequence returns the examples with the given numbers, such as "1" or "01".
 func Sequence(numbers []string) ([]Example, error) {
 	all := Examples()
 	var chosen []Example
 	for _, n := range numbers {
 		n = strings.TrimSpace(n)
 		i := slices.IndexFunc(all, func(e Example) bool {
-			return e.Number == n ||
-				strings.TrimLeft(e.Number, "0") == n
+			return e.Number == n || strings.TrimLeft(e.Number, "0") == n
 		})
 		if i < 0 {
-			var have []string
+			var valid []string
 			for _, e := range all {
-				have = append(have, e.Number)
+				valid = append(valid, e.Number)
 			}
-			return nil, fmt.Errorf("no example %q: want one of %s", n, strings.Join(have, ", "))
+			return nil, fmt.Errorf("unknown example %q: want one of %s", n, strings.Join(valid, ", "))
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
 
-// RunExamples runs a sequence of examples one after the other in a fleet that it starts for them, and
-// compares the first execution, with the start of the fleet, with the next ones, which find warm boxes.
-// Verbose adds the stages and the output of each task.
+// RunExamples starts a fleet and runs a sequence of examples in it, one after the other. It compares the first
+// execution, including the start of the fleet, with the next ones, which find warm boxes. If verbose is true, the report
+// contains the stages and the output of each task.
 func RunExamples(ctx context.Context, o Options, sequence []Example, verbose bool) (*Report, error) {
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
-	dir, err := os.MkdirTemp("", "cfb")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	b := &Bench{Options: o, Report: newReport("examples", o.Version), N: len(sequence), dir: dir}
-	if err := b.examples(ctx, sequence, verbose); err != nil {
-		return nil, fmt.Errorf("run the examples: %w", cmp.Or(context.Cause(ctx), err))
-	}
-	return b.Report, nil
+	return o.run(ctx, Scenario{Name: "examples", NoSandbox: true, Measure: func(b *Bench, ctx context.Context) error {
+		return b.examples(ctx, sequence, verbose)
+	}})
 }
 
 func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) (err error) {
@@ -176,7 +163,7 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 		if _, err := succeed(ctx, c, client.Submission{
 			Task: client.Task{Code: e.setup}, Workspace: workspace,
 		}); err != nil {
-			return 0, nil, fmt.Errorf("prepare it: %w", err)
+			return 0, nil, fmt.Errorf("prepare the workspace: %w", err)
 		}
 	}
 	began := time.Now()
@@ -193,16 +180,16 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 		if last, err = succeed(ctx, c, client.Submission{
 			Task: client.Task{Code: e.check}, Workspace: workspace,
 		}); err != nil {
-			return 0, nil, fmt.Errorf("check it: %w", err)
+			return 0, nil, fmt.Errorf("check the result: %w", err)
 		}
 	}
 	if !strings.Contains(last.Output, e.want) {
-		return 0, nil, fmt.Errorf("it printed %.300q, without %q", last.Output, e.want)
+		return 0, nil, fmt.Errorf("output %.300q does not contain %q", last.Output, e.want)
 	}
 	return took, results, nil
 }
 
-// succeed runs a task, and returns an error unless it succeeds.
+// succeed runs a task. It returns an error unless the task succeeds.
 func succeed(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
 	switch {
@@ -226,14 +213,14 @@ func stageRow(execution string, task int, res client.Result) []string {
 	return append(row, string(output[:min(len(output), 60)]))
 }
 
-// compareFirst adds what the first version's benchmark reported: mean, minimum, maximum and deviation of the
-// next executions, and how many times as fast as the first one they are.
+// compareFirst adds the figures of the first version's benchmark: the ratio of the first execution to the mean of the
+// next ones, and the mean, minimum, maximum and standard deviation of the next ones.
 func (b *Bench) compareFirst(started float64) {
 	b.Summarise()
 	first, next := b.Samples["first execution"], b.Samples["next executions"]
 	b.Note("the first execution includes the start of the fleet, %.0f ms: queue, object store, first sandbox", started)
 	if len(next) == 0 {
-		b.Note("one execution only: use -n 5, or a sequence, to measure the next ones")
+		b.Note("only one execution was measured: use -n 5 or --sequence to measure the next ones")
 		return
 	}
 	b.Numbers["speedup"] = Number{

@@ -19,7 +19,7 @@ func TestSequence(t *testing.T) {
 	}
 	if _, err := Sequence([]string{"01", "99"}); err == nil || !strings.Contains(err.Error(),
 		`"99": want one of 01, 02`) {
-		t.Errorf("Sequence of an unknown one: %v", err)
+		t.Errorf("Sequence with an unknown number: %v, want an error with the valid ones", err)
 	}
 }
 
@@ -53,6 +53,6 @@ func TestRunExamples(t *testing.T) {
 		t.Errorf("executions: %q, want %q", rows, want)
 	}
 	if len(r.Tables) != 2 || len(r.Tables[1].Rows) != 5 {
-		t.Errorf("tables: %+v, want one of 5 tasks too", r.Tables)
+		t.Errorf("tables = %+v, want a second one with 5 tasks", r.Tables)
 	}
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// SmallestProgram is the smallest that proves that it ran, by printing SmallestOutput.
+// SmallestProgram is a short program that proves that it ran by printing SmallestOutput.
 const (
 	SmallestProgram = "print(6*7)"
 	SmallestOutput  = "42\n"
 )
 
-// StartFleet starts a whole fleet in this process, with its data on disk. change modifies the user's settings.
+// StartFleet starts a fleet in this process, with its data on disk. change modifies the user's settings.
 func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run up.Worker) (f *up.Fleet,
 	stop func() error, err error,
 ) {
@@ -38,8 +38,7 @@ func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run
 		return nil, nil, err
 	}
 	change(c)
-	o := assembly.Telemetry(c, "bench", "", io.Discard)
-	t, err := telemetry.Setup(ctx, o)
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "bench", "", io.Discard))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +53,7 @@ func (b *Bench) StartFleet(ctx context.Context, change func(*config.Config), run
 	return f, func() error { return errors.Join(f.Close(), flush()) }, nil
 }
 
-// StartClient starts a fleet and a client of its first tenant; stop ends both.
+// StartClient starts a fleet and a client of its first tenant. stop stops both.
 func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c *client.Client, stop func() error,
 	err error,
 ) {
@@ -62,14 +61,14 @@ func (b *Bench) StartClient(ctx context.Context, change func(*config.Config)) (c
 	if err != nil {
 		return nil, nil, err
 	}
-	if c, err = producer(ctx, f, f.File.Tenant); err != nil {
+	if c, err = tenantClient(ctx, f, f.File.Tenant); err != nil {
 		return nil, nil, errors.Join(err, end())
 	}
 	return c, func() error { return errors.Join(c.Close(), end()) }, nil
 }
 
-// producer returns a client over NATS with the credentials of a tenant.
-func producer(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, error) {
+// tenantClient returns a client over NATS with a tenant's credentials.
+func tenantClient(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, error) {
 	user, ok := f.File.NATS.Tenants[tenant]
 	if !ok {
 		return nil, fmt.Errorf("the fleet has no tenant %q", tenant)
@@ -80,7 +79,7 @@ func producer(ctx context.Context, f *up.Fleet, tenant string) (*client.Client, 
 	})
 }
 
-// RunTask runs a task, and returns an error unless it succeeds with the given output.
+// RunTask runs a task. It returns an error unless the task succeeds with the given output.
 func RunTask(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
 	if err != nil {
@@ -92,10 +91,10 @@ func RunTask(ctx context.Context, c *client.Client, s client.Submission, output 
 	if rec.Result != nil && rec.Result.Error != nil {
 		return client.Result{}, fmt.Errorf("task %s ended %s: %w", rec.TaskID, rec.Status, rec.Result.Error)
 	}
-	return client.Result{}, fmt.Errorf("task %s ended %s, with another output than %q", rec.TaskID, rec.Status, output)
+	return client.Result{}, fmt.Errorf("task %s ended %s without the output %q", rec.TaskID, rec.Status, output)
 }
 
-// startPool starts a pool without a queue and workspaces. Its boxes are like those of a fleet.
+// startPool starts a pool without a queue and without workspaces. Its boxes are like a fleet's.
 func (b *Bench) startPool(ctx context.Context, minReady, maxBoxes int) (p *executor.Pool, stop func() error,
 	err error,
 ) {
@@ -133,21 +132,21 @@ func (b *Bench) startPool(ctx context.Context, minReady, maxBoxes int) (p *execu
 	}
 }
 
-// runDirect runs the smallest program in a box of a pool.
+// runDirect runs the smallest program in an acquired box.
 func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
 	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: SmallestProgram}, executor.Hooks{})
 	if err != nil {
 		return err
 	}
-	if v.Output != "42\n" {
+	if v.Output != SmallestOutput {
 		return fmt.Errorf("the program ended %s: %w", v.Status, v.Error)
 	}
 	return nil
 }
 
-// severalTenants is process.RunWorker without its refusal to let tenants share a host whose /usr they
-// all see: here they are one person.
-func severalTenants(accept, work context.Context, p assembly.WorkerOptions) (err error) {
+// runSharedWorker is process.RunWorker without its refusal to run several tenants on a host whose /usr they all see.
+// Here, all tenants are the same user.
+func runSharedWorker(accept, work context.Context, p assembly.WorkerOptions) (err error) {
 	c, t := p.Config, p.Telemetry
 	driver, err := sandbox.GVisor(c, filepath.Join(c.Data, "g"), t.Logger)
 	if err != nil {

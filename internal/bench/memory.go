@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// readyBoxes is how many boxes a worker keeps ready by default.
+// readyBoxes is the number of boxes that a worker keeps ready by default.
 const readyBoxes = 3
 
 // memory measures the memory of an idle fleet.
@@ -41,13 +41,13 @@ func (b *Bench) memory(ctx context.Context) error {
 	if hasWorker {
 		b.AtMost("N6w", "worker process, resident", b.Median("worker"), 120, "MB")
 	} else {
-		b.Note("N6w is not measured: there is no program `worker` beside this one (make build)")
+		b.Note("N6w was not measured: the program `worker` is not beside codefleet (run make build)")
 	}
 	b.AtMost("N6u", "up and 3 sandboxes", b.Median("up, whole"), 350, "MB")
 	return nil
 }
 
-// boxMemory creates idle boxes and adds the memory of each.
+// boxMemory creates idle boxes and adds the memory of each of them.
 func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	const boxes = 5
 	dir := b.NewDir()
@@ -60,8 +60,8 @@ func (b *Bench) boxMemory(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
-	kept := &keeper{Driver: driver}
-	first, err := executor.NewSingle(ctx, kept, executor.Spec{Name: "first", Owner: "bench", Workspace: dir})
+	recorder := &boxRecorder{Driver: driver}
+	first, err := executor.NewSingle(ctx, recorder, executor.Spec{Name: "first", Owner: "bench", Workspace: dir})
 	if err != nil {
 		return err
 	}
@@ -79,12 +79,12 @@ func (b *Bench) boxMemory(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, s.Close(context.WithoutCancel(ctx))) }()
 	}
 	b.Add("box, by MemAvailable", "MB", (before-memoryField("MemAvailable"))/boxes)
-	for _, box := range kept.boxes[1:] {
-		stater, ok := box.(executor.StatsReporter)
+	for _, box := range recorder.boxes[1:] {
+		reporter, ok := box.(executor.StatsReporter)
 		if !ok {
 			return fmt.Errorf("boxes of %T do not report their memory", driver)
 		}
-		stats, err := stater.Stats(ctx)
+		stats, err := reporter.Stats(ctx)
 		if err != nil {
 			return err
 		}
@@ -93,22 +93,22 @@ func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	return nil
 }
 
-// keeper is a driver that keeps a list of its boxes.
-type keeper struct {
+// boxRecorder is a driver that records the boxes that it creates.
+type boxRecorder struct {
 	executor.Driver
 	boxes []executor.Box
 }
 
 // Create implements executor.Driver.
-func (k *keeper) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
-	box, err := k.Driver.Create(ctx, spec)
+func (r *boxRecorder) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	box, err := r.Driver.Create(ctx, spec)
 	if err == nil {
-		k.boxes = append(k.boxes, box)
+		r.boxes = append(r.boxes, box)
 	}
 	return box, err
 }
 
-// upMemory measures `up` with its first sandboxes, and a worker process that joins it.
+// upMemory measures `codefleet up` with its first boxes, and a worker process that joins it.
 func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool) (err error) {
 	data := b.NewDir()
 	u, err := b.startUp(ctx, data)
@@ -137,7 +137,7 @@ func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool)
 	return nil
 }
 
-// awaitWorkers waits until a number of workers of a fleet have their boxes ready.
+// awaitWorkers waits at most a minute until a number of workers have their boxes ready.
 func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
 	o, err := client.ReadFleetFile(fleetFile)
 	if err != nil {
@@ -148,11 +148,10 @@ func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
 		return err
 	}
 	defer c.Close()
-	const patience, every = time.Minute, 200 * time.Millisecond
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	look := time.NewTicker(every)
-	defer look.Stop()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
 	for {
 		f, err := c.Fleet(ctx)
 		if err != nil {
@@ -168,20 +167,20 @@ func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
 			return nil
 		}
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %d workers: %w", want, context.Cause(ctx))
 		}
 	}
 }
 
-// Resident returns the resident memory of a process, in MB; 0 when it has ended.
+// Resident returns the resident memory of a process in MB, or 0 if it has ended.
 func Resident(pid int) float64 {
 	return Kilobytes(filepath.Join("/proc", strconv.Itoa(pid), "status"), "VmRSS") / 1024
 }
 
-// treeMemory returns the memory of a process and its descendants, in MB: the charge of the control groups of
-// sandboxes, and the proportional share of each other process, so that shared pages count once.
+// treeMemory returns the memory of a process and its descendants in MB. For a sandbox it counts the charge of the
+// control group, and for any other process the proportional share, so that shared pages count once.
 func treeMemory(root int) (float64, error) {
 	pids, err := tree(root)
 	if err != nil {
@@ -212,14 +211,14 @@ func treeMemory(root int) (float64, error) {
 	return total, nil
 }
 
-// sandboxUsage returns the file with the memory charge of the sandbox that a process is in, or an empty string.
+// sandboxUsage returns the path of the file with a sandbox's memory charge, or "" if the process is not in a sandbox.
 func sandboxUsage(proc string) string {
 	text, err := os.ReadFile(filepath.Join(proc, "cgroup"))
 	if err != nil {
 		return ""
 	}
 	for line := range bytes.Lines(text) {
-		f := strings.SplitN(strings.TrimSpace(string(line)), ":", 3) // number:controllers:path
+		f := strings.SplitN(strings.TrimSpace(string(line)), ":", 3) // hierarchy:controllers:path
 		if len(f) < 3 || !strings.HasPrefix(f[2], "/codefleet/") {
 			continue
 		}

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Child is a running process of a program of the fleet. It has its own process group, so that a Ctrl-C
-// at the terminal reaches it through its context only, as one signal: at a second one it would leave
-// its sandboxes behind.
+// Child is a process of one of the fleet's programs. It has its own process group, so that a Ctrl-C at the terminal
+// reaches it only as the signal that follows the end of its context. At a second signal it would end without destroying
+// its sandboxes.
 type Child struct {
 	Stdout io.Reader
 	cmd    *exec.Cmd
@@ -24,10 +24,11 @@ type Child struct {
 	end    context.CancelFunc
 }
 
-// stopTime is how long a program may take to end after a signal before it is killed.
+// stopTime is the time after a signal after which a program is killed.
 const stopTime = 40 * time.Second
 
-// StartChild starts a program that keeps its data in the given directory. It ends with ctx, or by Stop.
+// StartChild starts a program that keeps its data in the given directory. The program runs until ctx ends or Stop is
+// called.
 func StartChild(ctx context.Context, data, path string, args ...string) (*Child, error) {
 	ctx, end := context.WithCancel(ctx)
 	c := &Child{cmd: exec.CommandContext(ctx, path, args...), end: end}
@@ -50,7 +51,7 @@ func StartChild(ctx context.Context, data, path string, args ...string) (*Child,
 // PID returns the process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Stop ends the program and waits until it has ended. It is called once.
+// Stop ends the program and waits for it. It must be called once.
 func (c *Child) Stop() error {
 	c.end()
 	err := c.cmd.Wait()
@@ -63,10 +64,10 @@ func (c *Child) Stop() error {
 // upChild is a process of `codefleet up`.
 type upChild struct {
 	*Child `json:"-"`
-	Fleet  string `json:"fleet"` // path of its fleet.json
+	Fleet  string `json:"fleet"` // path of fleet.json
 }
 
-// startUp starts `codefleet up` on free ports and returns when it is ready.
+// startUp starts `codefleet up` on free ports and waits until it is ready.
 func (b *Bench) startUp(ctx context.Context, data string) (*upChild, error) {
 	const free = "127.0.0.1:0"
 	args := append([]string{
@@ -83,13 +84,13 @@ func (b *Bench) startUp(ctx context.Context, data string) (*upChild, error) {
 	return u, nil
 }
 
-// beside returns the path of another program of the fleet, in the directory of codefleet.
+// beside returns the path of another of the fleet's programs, in codefleet's directory.
 func (b *Bench) beside(name string) (string, bool) {
 	path, err := exec.LookPath(filepath.Join(filepath.Dir(b.Program), name))
 	return path, err == nil
 }
 
-// tree returns the ids of a process and of all that descend from it.
+// tree returns the ids of a process and all of its descendants.
 func tree(root int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -103,9 +104,9 @@ func tree(root int) ([]int, error) {
 		}
 		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		after := stat[bytes.LastIndexByte(stat, ')')+1:] // the name may hold anything
+		after := stat[bytes.LastIndexByte(stat, ')')+1:] // the name in parentheses may contain any character
 		var state string
 		if _, err := fmt.Sscan(string(after), &state, &parent); err == nil {
 			children[parent] = append(children[parent], pid)

@@ -18,19 +18,19 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
 
-// Report is the result of one scenario: the shape of `codefleet bench -o json`.
+// Report is the result of one scenario. `codefleet bench -o json` prints it.
 type Report struct {
 	Scenario   string               `json:"scenario"`
 	Commit     string               `json:"commit"`
 	Machine    Machine              `json:"machine"`
 	Numbers    map[string]Number    `json:"numbers"`
-	Yardsticks map[string]Quantiles `json:"yardsticks"` // every series, those of the fleet too
+	Yardsticks map[string]Quantiles `json:"yardsticks"` // of all series, including the fleet's
 	Samples    map[string][]float64 `json:"samples"`
 	Tables     []Table              `json:"tables,omitempty"`
-	Notes      []string             `json:"notes,omitempty"` // what was not measured, and remarks
+	Notes      []string             `json:"notes,omitempty"` // remarks, and what was not measured
 }
 
-// Table has figures that are not series. The first column names the row.
+// Table contains figures that are not series. The first column names the row.
 type Table struct {
 	Title   string     `json:"title"`
 	Columns []string   `json:"columns"`
@@ -42,7 +42,7 @@ type Machine struct {
 	Cores    int    `json:"cores"`
 	MemoryMB int    `json:"memory_mb"`
 	Kernel   string `json:"kernel"`
-	// HugePages is the kernel's setting for pages of 64 KiB in shared memory, "" where it has none.
+	// HugePages is the kernel's setting for 64 KiB pages in shared memory, or "" if the kernel has no such setting.
 	HugePages string `json:"huge_pages"`
 }
 
@@ -55,7 +55,7 @@ type Number struct {
 	What   string  `json:"what"`
 }
 
-// Quantiles sum up the samples of one series.
+// Quantiles summarise the samples of one series.
 type Quantiles struct {
 	P50  float64 `json:"p50"`
 	P99  float64 `json:"p99"`
@@ -80,8 +80,8 @@ func (r *Report) Add(name, unit string, samples ...float64) {
 func (r *Report) Summarise() {
 	for name, samples := range r.Samples {
 		r.Yardsticks[name] = Quantiles{
-			P50: Quantile(samples, 0.5), P99: Quantile(samples,
-				0.99), Mean: mean(samples), Unit: r.Yardsticks[name].Unit,
+			P50: Quantile(samples, 0.5), P99: Quantile(samples, 0.99), Mean: mean(samples),
+			Unit: r.Yardsticks[name].Unit,
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (r *Report) AtMost(id, what string, value, target float64, unit string) {
 	r.Numbers[id] = Number{Value: value, Target: target, Unit: unit, Met: value <= target, What: what}
 }
 
-// AtLeast records a share that should not fall below its target, in percent.
+// AtLeast records a percentage that should not fall below its target.
 func (r *Report) AtLeast(id, what string, value, target float64) {
 	r.Numbers[id] = Number{Value: value, Target: target, Unit: "%", Met: value >= target, What: what}
 }
@@ -104,11 +104,10 @@ func (r *Report) Note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Text writes the report for a person: numbers, then series, each with a bar of its spread.
+// Text writes the report for people: the numbers, the tables, and then the series, each with a bar of its spread.
 func (r *Report) Text(w io.Writer) error {
-	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s, huge pages %s\n\n",
-		r.Scenario, r.Commit, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel, cmp.Or(r.Machine.HugePages,
-			"none"))
+	fmt.Fprintf(w, "%s · commit %s · %d cores, %d MB, Linux %s, huge pages %s\n\n", r.Scenario, r.Commit,
+		r.Machine.Cores, r.Machine.MemoryMB, r.Machine.Kernel, cmp.Or(r.Machine.HugePages, "none"))
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, id := range slices.Sorted(maps.Keys(r.Numbers)) {
 		n := r.Numbers[id]
@@ -132,7 +131,7 @@ func (r *Report) Text(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(w)
-	top := map[string]float64{} // by unit
+	top := map[string]float64{} // the longest bar, by unit
 	for _, q := range r.Yardsticks {
 		top[q.Unit] = max(top[q.Unit], q.P99)
 	}
@@ -160,7 +159,7 @@ func bar(q Quantiles, top float64) string {
 	return strings.Repeat("█", solid) + strings.Repeat("·", max(0, int(math.Round(q.P99/top*width))-solid))
 }
 
-// Quantile returns the value below which the share p of the samples lies (nearest rank).
+// Quantile returns the p-quantile of the samples, by the nearest-rank method.
 func Quantile(samples []float64, p float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -169,15 +168,9 @@ func Quantile(samples []float64, p float64) float64 {
 	return s[max(0, int(math.Ceil(p*float64(len(s))))-1)]
 }
 
-func mean(samples []float64) float64 {
-	var sum float64
-	for _, s := range samples {
-		sum += s
-	}
-	return sum / float64(max(1, len(samples)))
-}
+func mean(samples []float64) float64 { return sum(samples) / float64(max(1, len(samples))) }
 
-// commit returns the commit that this program was built from, or an empty string.
+// commit returns the commit from which this program was built, or "" if it is unknown.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -208,10 +201,10 @@ func loadAverage() string {
 	return "unknown"
 }
 
-// memoryField returns a line of /proc/meminfo, in MB; 0 without one.
+// memoryField returns the value of a line of /proc/meminfo in MB, or 0 if there is no such line.
 func memoryField(name string) float64 { return Kilobytes("/proc/meminfo", name) / 1024 }
 
-// Kilobytes returns the value of a line "name: 123 kB" of a file; 0 without one.
+// Kilobytes returns the value of a line "name: 123 kB" in a file, or 0 if there is no such line.
 func Kilobytes(file, name string) float64 {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -219,26 +212,26 @@ func Kilobytes(file, name string) float64 {
 	}
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name+":" {
-			kb, _ := strconv.ParseFloat(f[1], 64) // 0 when it is no number
+			kb, _ := strconv.ParseFloat(f[1], 64) // 0 if it is not a number
 			return kb
 		}
 	}
 	return 0
 }
 
-// WriteJSON writes one object for one report, and an array for several.
+// WriteJSON writes the reports as an array, or the only one as an object if one is true.
 func WriteJSON(w io.Writer, reports []*Report, one bool) error {
-	var shape any = reports
+	var v any = reports
 	if one {
-		shape = reports[0]
+		v = reports[0]
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	return e.Encode(shape)
+	return e.Encode(v)
 }
 
-// WriteText writes the reports for a person.
+// WriteText writes the reports for people.
 func WriteText(w io.Writer, reports []*Report) error {
 	for i, r := range reports {
 		if i > 0 {

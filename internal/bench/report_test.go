@@ -32,7 +32,7 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if hundred[0] != 100 {
-		t.Error("quantile sorted its argument")
+		t.Error("Quantile changed its argument")
 	}
 }
 
@@ -41,7 +41,7 @@ func TestMean(t *testing.T) {
 		t.Errorf("mean = %v, want 3", got)
 	}
 	if got := mean(nil); got != 0 {
-		t.Errorf("mean of nothing = %v, want 0", got)
+		t.Errorf("mean of no samples = %v, want 0", got)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestKilobytes(t *testing.T) {
 		}
 	}
 	if got := Kilobytes(file+"x", "VmRSS"); got != 0 {
-		t.Errorf("kilobytes of no file = %v, want 0", got)
+		t.Errorf("Kilobytes of a missing file = %v, want 0", got)
 	}
 }
 
@@ -128,14 +128,14 @@ func TestTree(t *testing.T) {
 	}
 	pids, err := tree(os.Getpid())
 	if err != nil || pids[0] != os.Getpid() || !slices.Contains(pids, cmd.Process.Pid) {
-		t.Errorf("tree of this process: %v, %v; want %d among them", pids, err, cmd.Process.Pid)
+		t.Errorf("tree of this process: %v, %v; want %d in it", pids, err, cmd.Process.Pid)
 	}
 	if slices.Contains(pids, os.Getppid()) {
-		t.Errorf("tree of this process: %v, with its parent", pids)
+		t.Errorf("tree of this process: %v, want it without its parent", pids)
 	}
 	whole, err := treeMemory(os.Getpid())
 	if own := Resident(os.Getpid()); err != nil || own <= 1 || whole <= 1 {
-		t.Errorf("this process uses %v MB, with its children %v MB: %v", own, whole, err)
+		t.Errorf("this process uses %v MB, with its children %v MB, %v; want both above 1", own, whole, err)
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)

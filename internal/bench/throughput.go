@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	burst   = 100 // tasks of one sample of throughput
+	burst   = 100 // tasks of one sample
 	tenants = 50
-	boxes   = 3 // for all of them
+	boxes   = 3 // for all tenants together
 )
 
-// throughput measures tasks per second when each caller submits the next task as soon as it has a result.
+// throughput measures tasks per second. Each caller submits the next task as soon as it has a result.
 func (b *Bench) throughput(ctx context.Context) error {
 	if err := b.oneTenant(ctx); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (b *Bench) throughput(ctx context.Context) error {
 	return b.manyTenants(ctx)
 }
 
-// oneTenant compares a fleet with a pool of the same size alone, which runs as many tasks at a time.
+// oneTenant compares a fleet with a pool of the same size, which runs as many programs at once.
 func (b *Bench) oneTenant(ctx context.Context) (err error) {
 	var slots, maxBoxes int
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
@@ -47,7 +47,7 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopPool()) }()
-	c, err := producer(ctx, f, f.File.Tenant)
+	c, err := tenantClient(ctx, f, f.File.Tenant)
 	if err != nil {
 		return err
 	}
@@ -66,11 +66,11 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 		return err
 	}
 	b.AtLeast("N3", "fleet ÷ pool alone", 100*b.Median("fleet")/b.Median("pool alone"), 80)
-	b.Note("N3: %d tasks a sample, %d slots, %d callers", burst, slots, 2*slots)
+	b.Note("N3: %d tasks per sample, %d slots, %d callers", burst, slots, 2*slots)
 	return nil
 }
 
-// manyTenants compares many tenants on few boxes with one tenant on as many boxes.
+// manyTenants compares many tenants on few boxes with one tenant on the same number of boxes.
 func (b *Bench) manyTenants(ctx context.Context) (err error) {
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		c.Worker.Slots, c.Execution.MaxBoxes, c.Optimizations.SandboxPoolSize = boxes, boxes, boxes
@@ -78,36 +78,36 @@ func (b *Bench) manyTenants(ctx context.Context) (err error) {
 		for i := range tenants + 1 {
 			c.Tenants[tenantName(i)] = config.Tenant{MaxRunning: boxes}
 		}
-	}, severalTenants)
+	}, runSharedWorker)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	clients, err := producers(ctx, f)
+	clients, err := tenantClients(ctx, f)
 	for _, c := range clients {
 		defer c.Close()
 	}
 	if err != nil {
 		return err
 	}
-	lone := clients[tenants]
-	one := Rate("one tenant", tenants, burst, func(ctx context.Context, _ int) error { return submit(ctx, lone) })
+	one := Rate("one tenant", tenants, burst,
+		func(ctx context.Context, _ int) error { return submit(ctx, clients[tenants]) })
 	many := Rate("50 tenants", tenants, burst,
 		func(ctx context.Context, caller int) error { return submit(ctx, clients[caller]) })
 	if err := b.SideBySide(ctx, Plan{Samples: max(1, b.N/2), InRow: 1}, one, many); err != nil {
 		return err
 	}
 	b.AtLeast("N3m", "50 tenants ÷ one tenant, on 3 boxes", 100*b.Median("50 tenants")/b.Median("one tenant"), 50)
-	b.Note("N3m: %d tasks a sample, %d callers, each of another tenant or all of one", burst, tenants)
+	b.Note("N3m: %d tasks per sample, %d callers, each of another tenant or all of one tenant", burst, tenants)
 	return nil
 }
 
 func tenantName(i int) string { return fmt.Sprintf("t%02d", i) }
 
-// producers returns clients of all tenants; after an error, those that were created.
-func producers(ctx context.Context, f *up.Fleet) (list []*client.Client, err error) {
+// tenantClients returns a client of each tenant. After an error, it returns the clients that it created before.
+func tenantClients(ctx context.Context, f *up.Fleet) (list []*client.Client, err error) {
 	for i := range tenants + 1 {
-		c, err := producer(ctx, f, tenantName(i))
+		c, err := tenantClient(ctx, f, tenantName(i))
 		if err != nil {
 			return list, err
 		}
@@ -121,15 +121,15 @@ func submit(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// Rate is a series of calls per second, made by some callers in bursts of a number of calls together.
+// Rate returns a series of calls per second. For a sample, concurrent callers make a number of calls together.
 func Rate(name string, callers, calls int, call func(ctx context.Context, caller int) error) Series {
 	return Series{name, "tasks/s", func(ctx context.Context) (Sample, error) {
-		var made atomic.Int64
+		var started atomic.Int64
 		g, ctx := errgroup.WithContext(ctx)
 		began := time.Now()
 		for caller := range callers {
 			g.Go(func() error {
-				for made.Add(1) <= int64(calls) {
+				for started.Add(1) <= int64(calls) {
 					if err := call(ctx, caller); err != nil {
 						return err
 					}

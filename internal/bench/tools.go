@@ -26,10 +26,10 @@ import (
 
 const (
 	loop = 100    // calls of one task
-	rows = 10_000 // of the table that a program makes five of
+	rows = 10_000 // of the table that a program reduces to five rows
 	slow = 10 * time.Millisecond
 
-	// loopOf times calls of a tool, each by itself, inside the sandbox.
+	// loopOf measures each of 100 calls of a tool, inside the box.
 	loopOf = `
 import time
 from servers.%s import %s as call
@@ -40,7 +40,7 @@ for n in range(100):
     result.append((time.perf_counter() - began) * 1000)
 print(42)
 `
-	// fiveOf makes five rows of ten thousand.
+	// fiveOf reduces ten thousand rows to five.
 	fiveOf = `
 import json
 from servers.slow import orders
@@ -52,49 +52,49 @@ print(42)
 `
 )
 
-// brokered measures tool calls of programs beside the same calls by a bare MCP client.
+// brokered measures tool calls by programs beside the same calls by a bare MCP client.
 func (b *Bench) brokered(ctx context.Context) (err error) {
 	url, stopServer, err := slowServer(ctx)
 	if err != nil {
 		return err
 	}
 	defer stopServer()
-	var prepared error
+	var approveErr error
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		c.MCPServers = []config.MCPServer{
 			{Name: "sums", Command: b.Program, Args: []string{"tool-server", "calculator"}},
 			{Name: "slow", URL: url},
 		}
-		prepared = approveAll(ctx, c)
+		approveErr = approveAll(ctx, c)
 	}, process.RunWorker)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if prepared != nil {
-		return prepared
+	if approveErr != nil {
+		return approveErr
 	}
-	c, err := producer(ctx, f, f.File.Tenant)
+	c, err := tenantClient(ctx, f, f.File.Tenant)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	sums, closeSums, err := bare(ctx, &sdk.CommandTransport{
+	callSums, closeSums, err := connectBare(ctx, &sdk.CommandTransport{
 		Command: exec.CommandContext(ctx, b.Program, "tool-server", "calculator"),
 	})
 	if err != nil {
 		return err
 	}
 	defer closeSums()
-	slowly, closeSlow, err := bare(ctx, &sdk.StreamableClientTransport{Endpoint: url})
+	callSlow, closeSlow, err := connectBare(ctx, &sdk.StreamableClientTransport{Endpoint: url})
 	if err != nil {
 		return err
 	}
 	defer closeSlow()
-	if err := b.loops(ctx, c, "sums", "add", sums); err != nil {
+	if err := b.loops(ctx, c, "sums", "add", callSums); err != nil {
 		return err
 	}
-	if err := b.loops(ctx, c, "slow", "wait", slowly); err != nil {
+	if err := b.loops(ctx, c, "slow", "wait", callSlow); err != nil {
 		return err
 	}
 	b.Summarise()
@@ -104,10 +104,10 @@ func (b *Bench) brokered(ctx context.Context) (err error) {
 		b.Median("100 × slow.wait in a sandbox")/b.Median("100 × slow.wait bare"), 1.2, "×")
 	b.AtMost("T2n", "100 calls of a tool that takes no time ÷ bare",
 		b.Median("100 × sums.add in a sandbox")/b.Median("100 × sums.add bare"), 1.2, "×")
-	return b.table(ctx, c, slowly)
+	return b.table(ctx, c, callSlow)
 }
 
-// loops measures 100 calls by a program in a box, then by the bare client, in turns.
+// loops measures 100 calls by a program in a box and 100 calls by the bare client, in turns.
 func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string, call bareCall) error {
 	name := server + "." + tool
 	for i := -1; i < b.N; i++ {
@@ -121,7 +121,8 @@ func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string
 		var inside, outside []float64
 		if err := json.Unmarshal(res.Result, &inside); err != nil || len(inside) != loop ||
 			len(res.Tools.Calls) != loop {
-			return fmt.Errorf("%s: %d times of %d calls: %w", name, len(inside), len(res.Tools.Calls), err)
+			return fmt.Errorf("%s: measured %d of %d calls, want %d: %w", name, len(inside), len(res.Tools.Calls), loop,
+				err)
 		}
 		for n := range loop {
 			began := time.Now()
@@ -143,9 +144,9 @@ func (b *Bench) loops(ctx context.Context, c *client.Client, server, tool string
 	return nil
 }
 
-// table compares the tokens of a table of 10,000 rows with those of a program that reduces it to five.
+// table compares the tokens of a table of 10,000 rows with the tokens of a program that reduces it to five rows.
 func (b *Bench) table(ctx context.Context, c *client.Client, call bareCall) error {
-	answer, err := call(ctx, "orders", map[string]any{"rows": rows})
+	direct, err := call(ctx, "orders", map[string]any{"rows": rows})
 	if err != nil {
 		return err
 	}
@@ -156,22 +157,23 @@ func (b *Bench) table(ctx context.Context, c *client.Client, call bareCall) erro
 	}
 	var five []json.RawMessage
 	if err := json.Unmarshal(res.Result, &five); err != nil || len(five) != 5 {
-		return fmt.Errorf("the program made %d rows, not 5: %w", len(five), err)
+		return fmt.Errorf("the program returned %d rows, want 5: %w", len(five), err)
 	}
-	read, direct := fiveOf+string(res.Result), answer
-	b.Note("10,000 rows in, 5 to the model: %d bytes, about %d tokens by direct calls; %d bytes, about %d "+
-		"tokens by code (program %d, result %d); the task took %.0f ms",
+	read := fiveOf + string(res.Result)
+	b.Note("10,000 rows from the tool, 5 to the model: %d bytes, about %d tokens by a direct call; %d bytes, about "+
+		"%d tokens by code (program %d, result %d); the task took %.0f ms",
 		len(direct), codegen.Tokens(direct), len(read), codegen.Tokens(read), codegen.Tokens(fiveOf),
 		codegen.Tokens(string(res.Result)), res.TimingMS.Total)
-	b.AtLeast("T3", "tokens saved by code, 10,000 rows in and 5 to the model",
+	b.AtLeast("T3", "tokens saved by code, 10,000 rows from the tool and 5 to the model",
 		100*(1-float64(codegen.Tokens(read))/float64(codegen.Tokens(direct))), 98.7)
 	return nil
 }
 
-// bareCall calls a tool and returns its result as a model would get it.
+// bareCall calls a tool and returns the text that a model would get.
 type bareCall func(ctx context.Context, tool string, args map[string]any) (string, error)
 
-func bare(ctx context.Context, transport sdk.Transport) (call bareCall, stop func(), err error) {
+// connectBare connects an MCP client without a fleet.
+func connectBare(ctx context.Context, transport sdk.Transport) (call bareCall, stop func(), err error) {
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, transport, nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect the bare client: %w", err)
@@ -179,18 +181,18 @@ func bare(ctx context.Context, transport sdk.Transport) (call bareCall, stop fun
 	call = func(ctx context.Context, tool string, args map[string]any) (string, error) {
 		res, err := session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: args})
 		if err != nil || res.IsError || len(res.Content) == 0 {
-			return "", fmt.Errorf("the bare call of %s: %+v, %w", tool, res, err)
+			return "", fmt.Errorf("call %s by the bare client: %+v, %w", tool, res, err)
 		}
 		text, ok := res.Content[0].(*sdk.TextContent)
 		if !ok {
-			return "", fmt.Errorf("%s answers with a %T", tool, res.Content[0])
+			return "", fmt.Errorf("%s returned a %T, want text", tool, res.Content[0])
 		}
 		return text.Text, nil
 	}
-	return call, func() { _ = session.Close() }, nil // the server ends with it
+	return call, func() { _ = session.Close() }, nil // the server ends with the session
 }
 
-// slowServer starts an MCP server on a free port, with a slow tool and one with a large result.
+// slowServer starts an MCP server on a free port. It has a tool that takes 10 ms, and a tool with a large result.
 func slowServer(ctx context.Context) (url string, stop func(), err error) {
 	type pair struct {
 		A int `json:"a"`
@@ -241,12 +243,12 @@ func slowServer(ctx context.Context) (url string, stop func(), err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(l) // it ends with Close
+		_ = server.Serve(l) // returns after Close
 	}()
 	return "http://" + l.Addr().String(), func() { _ = server.Close(); <-ended }, nil
 }
 
-// approveAll writes the modules of the settings' MCP servers and approves them.
+// approveAll writes the Python modules of all configured MCP servers and approves their tools.
 func approveAll(ctx context.Context, c *config.Config) error {
 	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/builtin"
 )
 
-// serveTools makes the test binary a tool server if it was started as one.
+// serveTools makes the test binary a tool server if it is started with the arguments of one.
 func serveTools() {
 	if len(os.Args) == 3 && os.Args[1] == "tool-server" {
 		if err := builtin.Serve(context.Background(), os.Args[2], builtin.Options{}, os.Stdin, os.Stdout); err != nil {
@@ -19,7 +19,7 @@ func serveTools() {
 	}
 }
 
-// TestTools checks that the numbers are of 100 calls of each tool, inside a box and bare.
+// TestTools checks that the scenario measures 100 calls of each tool, in a box and by the bare client.
 func TestTools(t *testing.T) {
 	o, temp := options(t)
 	self, err := os.Executable()
@@ -42,10 +42,10 @@ func TestTools(t *testing.T) {
 		}
 	}
 	if got := r.Median("slow.wait bare"); got < 10 {
-		t.Errorf("a tool that takes 10 ms took %v", got)
+		t.Errorf("a tool that takes 10 ms took %v ms", got)
 	}
 	if n := r.Numbers["T1"]; n.Value != r.Median("sums.add in a sandbox")-r.Median("sums.add bare") || n.Unit != "ms" {
-		t.Errorf("T1 = %+v", n)
+		t.Errorf("T1 = %+v, want the difference of the medians in ms", n)
 	}
 	if n := r.Numbers["T3"]; n.Value < 90 || n.Value >= 100 {
 		t.Errorf("T3 = %+v, want most of the tokens saved", n)

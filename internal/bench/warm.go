@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// seed creates 1,000 files in a directory; oneFile changes one of them.
-	seeded = 1000 + 1
-	seed   = "import os\nos.makedirs('data')\nfor n in range(1000):\n" +
+	// seed creates 1,000 files in a directory, and oneFile changes one of them.
+	seededPaths = 1000 + 1
+	seed        = "import os\nos.makedirs('data')\nfor n in range(1000):\n" +
 		"    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"
 	oneCall = "from servers.calculator import add\nprint(int(add(40, 2)))"
 	oneFile = "n = inputs['n']\nwith open(f'data/{n % 1000:04}.txt', 'w') as f:\n    f.write(f'changed by {n}\\n" +
 		"')\nprint(6*7)"
 )
 
-// warm measures single tasks of a fleet whose sandboxes are ready, as a caller sees them.
+// warm measures single tasks as a caller sees them, in a fleet whose boxes are ready.
 func (b *Bench) warm(ctx context.Context) (err error) {
 	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
@@ -40,9 +40,7 @@ func (b *Bench) warm(ctx context.Context) (err error) {
 }
 
 func (b *Bench) warmTask(ctx context.Context, c *client.Client) error {
-	task := ThroughFleet("task", c, func() client.Submission {
-		return client.Submission{Task: client.Task{Code: SmallestProgram}}
-	}, func(client.Result) error { return nil })
+	task := Repeated("task", c, client.Task{Code: SmallestProgram})
 	if err := b.SideBySide(ctx, Spaced(b.N), task, Timed("python -c", runPython)); err != nil {
 		return err
 	}
@@ -50,23 +48,21 @@ func (b *Bench) warmTask(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// callingTask measures a task with one call of a tool in the worker beside a task without one.
+// callingTask measures a task with one call of a tool in the worker beside a task without a call.
 func (b *Bench) callingTask(ctx context.Context, c *client.Client) error {
 	calls := 0
-	of := func(name, code string) Series {
-		return ThroughFleet(name, c, func() client.Submission {
-			return client.Submission{Task: client.Task{Code: code}}
-		}, func(res client.Result) error {
-			calls += len(res.Tools.Calls)
-			return nil
-		})
-	}
-	err := b.SideBySide(ctx, Spaced(b.N), of("task with a tool call", oneCall), of("task without one", SmallestProgram))
-	if err != nil {
+	calling := ThroughFleet("task with a tool call", c, func() client.Submission {
+		return client.Submission{Task: client.Task{Code: oneCall}}
+	}, func(res client.Result) error {
+		calls += len(res.Tools.Calls)
+		return nil
+	})
+	silent := Repeated("task without one", c, client.Task{Code: SmallestProgram})
+	if err := b.SideBySide(ctx, Spaced(b.N), calling, silent); err != nil {
 		return err
 	}
 	if calls < b.N {
-		return fmt.Errorf("%d tool calls were made, not %d", calls, b.N)
+		return fmt.Errorf("%d tool calls were made, want at least %d", calls, b.N)
 	}
 	b.AtMost("N1t", "task with a tool call − task without one",
 		b.Median("task with a tool call")-b.Median("task without one"), 2, "ms")
@@ -79,8 +75,8 @@ func (b *Bench) writingTask(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if got := len(res.Workspace.Changed); got != seeded {
-		return fmt.Errorf("%d paths were committed, not %d", got, seeded)
+	if got := len(res.Workspace.Changed); got != seededPaths {
+		return fmt.Errorf("%d paths were committed, want %d", got, seededPaths)
 	}
 	n := 0
 	task := ThroughFleet("writing task", c, func() client.Submission {
@@ -89,7 +85,7 @@ func (b *Bench) writingTask(ctx context.Context, c *client.Client) error {
 		return client.Submission{Task: client.Task{Code: oneFile, Inputs: inputs}, Workspace: workspace}
 	}, func(res client.Result) error {
 		if len(res.Workspace.Changed) != 1 {
-			return fmt.Errorf("it changed %d files, not 1", len(res.Workspace.Changed))
+			return fmt.Errorf("the task changed %d files, want 1", len(res.Workspace.Changed))
 		}
 		return nil
 	})
@@ -100,8 +96,14 @@ func (b *Bench) writingTask(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// ThroughFleet is a series of tasks, from submission to result. Its parts are the stages in the result, and the
-// rest: the way from and to the caller.
+// Repeated returns a series that runs the same task again and again.
+func Repeated(name string, c *client.Client, task client.Task) Series {
+	return ThroughFleet(name, c, func() client.Submission { return client.Submission{Task: task} },
+		func(client.Result) error { return nil })
+}
+
+// ThroughFleet returns a series of tasks, from submission to result. The parts of a sample are the stages in the result,
+// and the time outside of them.
 func ThroughFleet(name string, c *client.Client, next func() client.Submission,
 	check func(client.Result) error,
 ) Series {
@@ -145,9 +147,7 @@ func (b *Bench) overhead(ctx context.Context) (err error) {
 	}
 	defer box.Release()
 
-	task := ThroughFleet("task", c, func() client.Submission {
-		return client.Submission{Task: client.Task{Code: SmallestProgram}}
-	}, func(client.Result) error { return nil })
+	task := Repeated("task", c, client.Task{Code: SmallestProgram})
 	direct := Timed("direct", func(ctx context.Context) error { return runDirect(ctx, box) })
 	if err := b.SideBySide(ctx, Spaced(b.N), task, direct); err != nil {
 		return err

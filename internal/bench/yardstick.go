@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// Python returns the absolute path of the interpreter that boxes use: the python3 on PATH may be a
-// wrapper that takes ten times as long.
+// Python returns the absolute path of the interpreter that boxes use. The python3 on PATH may be a wrapper that takes
+// ten times as long.
 func Python() string { return executor.DefaultGuest().Python }
 
 // runPython runs the smallest program in the host's interpreter, without a sandbox.
@@ -23,7 +23,7 @@ func runPython(ctx context.Context) error {
 	return Expect(exec.CommandContext(ctx, Python(), "-c", SmallestProgram), SmallestOutput)
 }
 
-// RunEngine runs Python code once, in a sandbox that the engine creates for it, and checks its output.
+// RunEngine runs Python code in a sandbox that the engine creates for it, and checks the output.
 func (b *Bench) RunEngine(ctx context.Context, code, output string) error {
 	args := []string{"--network=none", "--ignore-cgroups"}
 	if os.Geteuid() != 0 {
@@ -39,24 +39,24 @@ func Expect(cmd *exec.Cmd, output string) error {
 		return fmt.Errorf("%s: %w: %s", cmd.Args[0], err, out)
 	}
 	if string(out) != output {
-		return fmt.Errorf("%s printed %q, not %q", cmd.Args[0], out, output)
+		return fmt.Errorf("%s printed %q, want %q", cmd.Args[0], out, output)
 	}
 	return nil
 }
 
 var importLine = regexp.MustCompile(`(?m)^(?:import|from) (\w+)`)
 
-// runnerImports returns a program that imports what the runner in a box imports, and does nothing else.
+// runnerImports returns a program that imports the same modules as the runner in a box, and does nothing else.
 func runnerImports() (string, error) {
-	var sent struct {
-		Sources [][2]string `json:"sources"`
+	var frame struct {
+		Sources [][2]string `json:"sources"` // name and text
 	}
-	const length = 4
-	if err := json.Unmarshal(runner.Source(runner.Boot{})[length:], &sent); err != nil {
+	const prefix = 4 // bytes of the frame's length
+	if err := json.Unmarshal(runner.Source(runner.Boot{})[prefix:], &frame); err != nil {
 		return "", fmt.Errorf("read the runner: %w", err)
 	}
 	texts := runner.Argv(Python())
-	for _, s := range sent.Sources {
+	for _, s := range frame.Sources {
 		texts = append(texts, s[1])
 	}
 	var modules []string

@@ -12,15 +12,15 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// delayed returns the bucket behind a proxy that delays each request, as a distant store does. Requests wait
-// concurrently.
-func delayed(ctx context.Context, remote bucket, delay time.Duration) (bucket, func() error, error) {
+// startDelay starts a proxy that delays each request to a bucket, like a distant store. Requests wait concurrently. It
+// returns the bucket behind the proxy.
+func startDelay(ctx context.Context, remote bucket, delay time.Duration) (bucket, func() error, error) {
 	target, err := url.Parse(remote.Endpoint)
 	if err != nil {
 		return remote, nil, err
 	}
 	proxy := &httputil.ReverseProxy{
-		// The Host header stays as it came: it is part of what the client has signed.
+		// The Host header does not change, because the client's signature covers it.
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, r.In.Host
 		},

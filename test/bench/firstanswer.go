@@ -17,29 +17,30 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// answerProgram is that of published comparisons of hosted sandboxes.
-const answerProgram = `import json, sys; print(json.dumps({"x": 6 * 7}))`
-
-const answer = `{"x": 42}` + "\n"
+// answerProgram is the program that published comparisons of hosted sandboxes use. It prints answerOutput.
+const (
+	answerProgram = `import json, sys; print(json.dumps({"x": 6 * 7}))`
+	answerOutput  = `{"x": 42}` + "\n"
+)
 
 // bursts are numbers of simultaneous callers.
 var bursts = []int{4, 8, 16, 24, 50}
 
 const (
-	sustainOther = time.Minute // maximum for each of the other ways, which keep nothing between programs
+	sustainOther = time.Minute // maximum for each of the other contenders, which keep no state between programs
 	sustainShare = 0.8         // of the rate at which boxes are created
-	refillTasks  = 24          // to measure that rate
-	greenMS      = 500         // an answer within this time feels immediate
+	refillTasks  = 24          // number of tasks with which that rate is measured
+	fastMS       = 500         // a response within this time feels immediate
 )
 
-// contender is a way to run a program for one answer.
+// contender is a way to run a program.
 type contender struct {
 	name string
 	run  func(context.Context) error
 }
 
-// firstAnswer measures how long an agent waits from its request to the program's output: one caller at a
-// time, many at once, and a steady stream, each beside other ways to run a program.
+// firstAnswer measures how long an agent waits from its request to the program's output: with one caller at a time,
+// with many at once, and with tasks at a steady rate. Each is measured beside other ways to run a program.
 func (b *run) firstAnswer(ctx context.Context) (err error) {
 	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
 	if err != nil {
@@ -47,8 +48,8 @@ func (b *run) firstAnswer(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	all := append([]contender{
-		{"codefleet", func(ctx context.Context) error { return b.answered(ctx, c) }},
-	}, b.otherWays()...)
+		{"codefleet", func(ctx context.Context) error { return runAnswerTask(ctx, c) }},
+	}, b.otherContenders()...)
 	if err := b.oneAfterTheOther(ctx, all); err != nil {
 		return err
 	}
@@ -58,24 +59,24 @@ func (b *run) firstAnswer(ctx context.Context) (err error) {
 	if err := b.sustained(ctx, all[1:]); err != nil {
 		return err
 	}
-	b.answersTable(all)
-	return b.plotAnswers(all)
+	b.addLatencyTable(all)
+	return b.plotLatencies(all)
 }
 
-// otherWays returns ways that start a sandbox, or an interpreter, for each program.
-func (b *run) otherWays() []contender {
-	ways := []contender{
-		{"runsc do", func(ctx context.Context) error { return b.RunEngine(ctx, answerProgram, answer) }},
+// otherContenders returns contenders that start a sandbox or an interpreter for each program.
+func (b *run) otherContenders() []contender {
+	contenders := []contender{
+		{"runsc do", func(ctx context.Context) error { return b.RunEngine(ctx, answerProgram, answerOutput) }},
 		{"python -c", func(ctx context.Context) error {
-			return bench.Expect(exec.CommandContext(ctx, bench.Python(), "-c", answerProgram), answer)
+			return bench.Expect(exec.CommandContext(ctx, bench.Python(), "-c", answerProgram), answerOutput)
 		}},
 	}
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
-		b.Note("bubblewrap is not installed (apt-get install bubblewrap): not measured")
-		return ways
+		b.Note("bubblewrap was not measured: it is not installed (run apt-get install bubblewrap)")
+		return contenders
 	}
-	return append(ways, contender{"bubblewrap", func(ctx context.Context) error {
+	return append(contenders, contender{"bubblewrap", func(ctx context.Context) error {
 		args := []string{"--unshare-all", "--die-with-parent", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
 		for _, dir := range []string{"/usr", "/lib", "/lib64", "/bin"} {
 			if _, err := os.Stat(dir); err == nil {
@@ -83,20 +84,20 @@ func (b *run) otherWays() []contender {
 			}
 		}
 		return bench.Expect(exec.CommandContext(ctx, bwrap, append(args, bench.Python(), "-c", answerProgram)...),
-			answer)
+			answerOutput)
 	}})
 }
 
-// answered runs the program in the fleet.
-func (b *run) answered(ctx context.Context, c *client.Client) error {
-	_, err := bench.RunTask(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answer)
+// runAnswerTask runs the program in the fleet.
+func runAnswerTask(ctx context.Context, c *client.Client) error {
+	_, err := bench.RunTask(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answerOutput)
 	return err
 }
 
 func (b *run) oneAfterTheOther(ctx context.Context, all []contender) error {
 	var list []bench.Series
-	for _, w := range all {
-		list = append(list, bench.Timed("sequential · "+w.name, w.run))
+	for _, c := range all {
+		list = append(list, bench.Timed("sequential · "+c.name, c.run))
 	}
 	if err := b.SideBySide(ctx, bench.Plan{Samples: b.N, InRow: min(5, b.N)}, list...); err != nil {
 		return err
@@ -110,14 +111,14 @@ func (b *run) oneAfterTheOther(ctx context.Context, all []contender) error {
 func (b *run) manyAtOnce(ctx context.Context, all []contender) error {
 	for _, size := range bursts {
 		for range 2 {
-			for _, w := range all {
-				b.Progress(fmt.Sprintf("first-answer: %d at once, %s", size, w.name))
+			for _, c := range all {
+				b.Progress(fmt.Sprintf("first-answer: %d at once, %s", size, c.name))
 				arrivals := make(chan time.Time, size)
 				for range size {
 					arrivals <- time.Now()
 				}
 				close(arrivals)
-				if err := b.answers(ctx, fmt.Sprintf("burst %02d · %s", size, w.name), w, arrivals); err != nil {
+				if err := b.runArrivals(ctx, fmt.Sprintf("burst %02d · %s", size, c.name), c, arrivals); err != nil {
 					return err
 				}
 			}
@@ -130,15 +131,15 @@ func (b *run) manyAtOnce(ctx context.Context, all []contender) error {
 	return nil
 }
 
-// answers runs a program for each arrival, and adds the times from arrival to answer.
-func (b *run) answers(ctx context.Context, name string, w contender, arrivals <-chan time.Time) error {
+// runArrivals runs a program for each arrival, and adds the times from arrival to output.
+func (b *run) runArrivals(ctx context.Context, name string, c contender, arrivals <-chan time.Time) error {
 	var mu sync.Mutex
 	var failed error
 	var running sync.WaitGroup
 	for range arrivals {
 		arrived := time.Now()
 		running.Go(func() {
-			err := w.run(ctx)
+			err := c.run(ctx)
 			took := bench.Since(arrived)
 			mu.Lock()
 			defer mu.Unlock()
@@ -154,57 +155,57 @@ func (b *run) answers(ctx context.Context, name string, w contender, arrivals <-
 	return ctx.Err()
 }
 
-// sustained submits tasks at a steady rate to a fleet whose boxes serve one task each, so that it must create
-// boxes fast enough. The other ways get the same rate, for a minute at most.
+// sustained submits tasks at a steady rate to a fleet whose boxes serve one task each, so that it must create boxes fast
+// enough. The other contenders get the same rate for at most a minute.
 func (b *run) sustained(ctx context.Context, others []contender) (err error) {
 	c, stop, err := b.StartClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	fleet := contender{"codefleet, a new box each", func(ctx context.Context) error { return b.answered(ctx, c) }}
+	fleet := contender{"codefleet, a new box each", func(ctx context.Context) error { return runAnswerTask(ctx, c) }}
 	refill, err := b.refillRate(ctx, fleet)
 	if err != nil {
 		return err
 	}
-	lasting, rounds := b.sustain, 2
+	const rounds = 2
 	every := time.Duration(float64(time.Second) / (refill * sustainShare))
 	for range rounds {
-		for i, w := range append([]contender{fleet}, others...) {
-			turn := lasting / time.Duration(rounds)
+		for i, c := range append([]contender{fleet}, others...) {
+			turn := b.sustain / rounds
 			if i > 0 {
-				turn = min(turn, sustainOther/time.Duration(rounds))
+				turn = min(turn, sustainOther/rounds)
 			}
-			b.Progress(fmt.Sprintf("first-answer: %.1f a second for %s, %s", refill*sustainShare, turn, w.name))
-			if err := b.answers(ctx, "sustained · "+w.name, w, pace(ctx, every, turn)); err != nil {
+			b.Progress(fmt.Sprintf("first-answer: %.1f tasks per second for %s, %s", refill*sustainShare, turn, c.name))
+			if err := b.runArrivals(ctx, "sustained · "+c.name, c, pace(ctx, every, turn)); err != nil {
 				return err
 			}
 		}
 	}
 	b.Summarise()
-	green := 0
+	fast := 0
 	times := b.Samples["sustained · "+fleet.name]
 	for _, ms := range times {
-		if ms <= greenMS {
-			green++
+		if ms <= fastMS {
+			fast++
 		}
 	}
-	b.AtLeast("F3", fmt.Sprintf("sustained: answers within %d ms", greenMS),
-		100*float64(green)/float64(max(1, len(times))), 99)
-	b.Note("sustained: a box each, %.1f boxes a second can be made and used, tasks came at %.0f %% of that for %s",
-		refill, 100*sustainShare, lasting)
+	b.AtLeast("F3", fmt.Sprintf("sustained: responses within %d ms", fastMS),
+		100*float64(fast)/float64(max(1, len(times))), 99)
+	b.Note("sustained: a new box for each task; the fleet creates and uses %.1f boxes per second; tasks arrived at "+
+		"%.0f %% of that rate for %s", refill, 100*sustainShare, b.sustain)
 	return nil
 }
 
 // refillRate returns the tasks per second of a fleet that needs a new box for each task.
 func (b *run) refillRate(ctx context.Context, fleet contender) (float64, error) {
-	b.Progress("first-answer: how fast boxes are made")
+	b.Progress("first-answer: rate at which boxes are created")
 	got, err := bench.Rate("", 4, refillTasks,
 		func(ctx context.Context, _ int) error { return fleet.run(ctx) }).Measure(ctx)
 	return got.Value, err
 }
 
-// pace sends arrivals at an interval, for a time, whether or not they are received.
+// pace sends arrivals at a fixed interval for a time. It does not wait until they are received.
 func pace(ctx context.Context, every, lasting time.Duration) <-chan time.Time {
 	out := make(chan time.Time, lasting/every+1)
 	go func() {
@@ -223,18 +224,21 @@ func pace(ctx context.Context, every, lasting time.Duration) <-chan time.Time {
 	return out
 }
 
-// answersTable is the report's bench.Series in the shape in which such figures are published.
-func (b *run) answersTable(all []contender) {
-	t := bench.Table{Title: "First answer, ms", Columns: []string{"arrivals", "way", "answers", "p50", "p95", "p99"}}
+// addLatencyTable adds the series as a table, in the shape in which such figures are published.
+func (b *run) addLatencyTable(all []contender) {
+	t := bench.Table{Title: "First answer, ms", Columns: []string{
+		"arrivals", "contender", "responses", "p50", "p95", "p99",
+	}}
 	row := func(mode, name string) {
 		s := b.Samples[mode+" · "+name]
 		if len(s) == 0 {
 			return
 		}
-		t.Rows = append(t.Rows, []string{
-			mode, name, strconv.Itoa(len(s)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.5)), fmt.Sprintf("%.0f",
-				bench.Quantile(s, 0.95)), fmt.Sprintf("%.0f", bench.Quantile(s, 0.99)),
-		})
+		cells := []string{mode, name, strconv.Itoa(len(s))}
+		for _, p := range []float64{0.5, 0.95, 0.99} {
+			cells = append(cells, fmt.Sprintf("%.0f", bench.Quantile(s, p)))
+		}
+		t.Rows = append(t.Rows, cells)
 	}
 	modes := []string{"sequential"}
 	for _, size := range bursts {
@@ -242,15 +246,15 @@ func (b *run) answersTable(all []contender) {
 	}
 	for _, mode := range append(modes, "sustained") {
 		row(mode, "codefleet, a new box each")
-		for _, w := range all {
-			row(mode, w.name)
+		for _, c := range all {
+			row(mode, c.name)
 		}
 	}
 	b.Tables = append(b.Tables, t)
 }
 
-// plotAnswers draws the medians and 99th percentiles of the bursts.
-func (b *run) plotAnswers(all []contender) error {
+// plotLatencies draws the medians and 99th percentiles of the bursts.
+func (b *run) plotLatencies(all []contender) error {
 	if b.plots == "" {
 		return nil
 	}
@@ -258,12 +262,12 @@ func (b *run) plotAnswers(all []contender) error {
 	for _, size := range append([]int{1}, bursts...) {
 		p.X = append(p.X, strconv.Itoa(size))
 	}
-	for _, w := range all {
-		l := line{Name: w.name}
+	for _, c := range all {
+		l := line{Name: c.name}
 		for _, size := range append([]int{1}, bursts...) {
-			name := fmt.Sprintf("burst %02d · %s", size, w.name)
+			name := fmt.Sprintf("burst %02d · %s", size, c.name)
 			if size == 1 {
-				name = "sequential · " + w.name
+				name = "sequential · " + c.name
 			}
 			q := b.Yardsticks[name]
 			l.Points = append(l.Points, q.P50)

@@ -14,7 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// standardModules are modules of Python's library that cost as much as a large package: about 300 modules.
+// standardModules are modules of Python's library that take as long to import as a large package. With their imports,
+// they are about 300 modules.
 var standardModules = []string{
 	"asyncio", "concurrent.futures", "csv", "ctypes", "dataclasses", "decimal", "difflib", "email.mime.multipart",
 	"fractions", "ftplib", "gzip",
@@ -27,10 +28,10 @@ var standardModules = []string{
 	"xmlrpc.client", "xmlrpc.server", "zipapp", "zoneinfo",
 }
 
-// used are programs that use a large package; other modules are only imported.
-var used = map[string]string{"pandas": "print(int(pandas.DataFrame({'x': [6, 7]}).x.prod()))"}
+// usage contains programs that use a large package. Other modules are only imported.
+var usage = map[string]string{"pandas": "print(int(pandas.DataFrame({'x': [6, 7]}).x.prod()))"}
 
-// importsPool returns a pool whose boxes import modules ahead: the first of the settings, or else a new one.
+// importsPool returns a task pool whose boxes preload modules: the first one in the settings, or else a new one.
 func importsPool(c *config.Config) (name string, modules []string) {
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
 		if p := c.Pools[name]; len(p.Preload) > 0 && name != config.DefaultPool {
@@ -46,8 +47,7 @@ func importsPool(c *config.Config) (name string, modules []string) {
 	return "imports", standardModules
 }
 
-// imports measures a task whose modules were imported ahead beside a task that imports nothing, in a fleet
-// with boxes of both kinds.
+// imports measures a task with preloaded modules beside a task that imports nothing, in a fleet with boxes for both.
 func (b *run) imports(ctx context.Context) (err error) {
 	var pool string
 	var modules []string
@@ -56,12 +56,8 @@ func (b *run) imports(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	of := func(name string, task client.Task) bench.Series {
-		return bench.ThroughFleet(name, c, func() client.Submission { return client.Submission{Task: task} },
-			func(client.Result) error { return nil })
-	}
-	with, without := of("task with imports", client.Task{Code: importer(modules), Pool: pool}), of("task with none",
-		client.Task{Code: bench.SmallestProgram})
+	with := bench.Repeated("task with imports", c, client.Task{Code: importProgram(modules), Pool: pool})
+	without := bench.Repeated("task with none", c, client.Task{Code: bench.SmallestProgram})
 	if err := b.SideBySide(ctx, bench.Spaced(b.N), with, without); err != nil {
 		return err
 	}
@@ -70,24 +66,24 @@ func (b *run) imports(ctx context.Context) (err error) {
 	return nil
 }
 
-// importer returns a program that imports modules, uses a known one, and prints 42.
-func importer(modules []string) string {
+// importProgram returns a program that imports modules and prints 42, if possible by the use of one of them.
+func importProgram(modules []string) string {
 	code := "import " + strings.Join(modules, ", ") + "\n"
 	for _, m := range modules {
-		if use := used[m]; use != "" {
+		if use := usage[m]; use != "" {
 			return code + use
 		}
 	}
 	return code + bench.SmallestProgram
 }
 
-// importTime describes how long the host's Python takes for the imports, if it has the modules.
+// importTime describes how long the host's Python takes to import the modules, if it has them.
 func (b *run) importTime(ctx context.Context, modules []string) string {
 	host := bench.Timed("python -c with the imports", func(ctx context.Context) error {
 		return exec.CommandContext(ctx, bench.Python(), "-c", "import "+strings.Join(modules, ", ")).Run()
 	})
 	if err := b.SideBySide(ctx, bench.Plan{Samples: 10, InRow: 1}, host); err != nil {
-		return "the host's Python does not have them"
+		return "the host's Python cannot import them"
 	}
 	return fmt.Sprintf("the host's Python takes %.0f ms to start and import them", b.Median(host.Name))
 }

@@ -1,6 +1,6 @@
-// Command bench measures what only we measure: the fleet beside other programs, by data sets, or in
-// numbers of clients that a user's host does not have. `codefleet bench` measures what it promises on
-// any host; the reports of both have the same shape. docs/benchmarks.md explains the numbers.
+// Command bench runs the measurements that only this project makes: the fleet beside other programs, the selection on
+// data sets, and many clients. `codefleet bench` measures on any host what the fleet promises. The reports of both
+// programs have the same shape. docs/benchmarks.md explains the numbers.
 //
 //	make build yardsticks
 //	go run ./test/bench --scenario workspace -n 3
@@ -30,14 +30,14 @@ type flags struct {
 	output string // text or json
 }
 
-// options are those of the scenarios of this program.
+// options are the options of this program's scenarios.
 type options struct {
-	data    string        // directory of the selection's data sets; empty: what needs them is not measured
-	plots   string        // directory that plots are written to; empty: none are
-	sustain time.Duration // of the arrivals of first-answer
+	data    string        // directory of the selection's data sets; if empty, they are not measured
+	plots   string        // directory to which plots are written; if empty, none are written
+	sustain time.Duration // how long first-answer submits tasks at a steady rate
 }
 
-// run is a scenario being measured.
+// run measures one scenario.
 type run struct {
 	*bench.Bench
 	options
@@ -51,7 +51,7 @@ func (o options) scenarios() []bench.Scenario {
 		return bench.Scenario{
 			Name: name, Samples: samples, NoSandbox: noSandbox,
 			Measure: func(b *bench.Bench, ctx context.Context) error {
-				return measure(&run{Bench: b, options: o, sizes: sizes{smallFiles, largeSize, veryMany}}, ctx)
+				return measure(&run{Bench: b, options: o, sizes: sizes{smallFiles, largeSize, manyFiles}}, ctx)
 			},
 		}
 	}
@@ -65,8 +65,8 @@ func (o options) scenarios() []bench.Scenario {
 }
 
 func main() {
-	embedded.S3Main() // never returns in the process that serves S3 for a fleet
-	engineMain()      // nor in the process that the scenario workspace measures
+	embedded.S3Main() // does not return in the process that serves S3 for a fleet
+	engineMain()      // does not return in the process that the scenario workspace measures
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := measure(ctx, os.Args[1:]); err != nil {
@@ -96,7 +96,7 @@ func measure(ctx context.Context, args []string) error {
 	return bench.WriteText(os.Stdout, reports)
 }
 
-// settings returns the user's settings; the engine is by default the one beside codefleet.
+// settings returns the user's settings. The default sandbox engine is the one beside codefleet.
 func (o flags) settings(data string) (*config.Config, error) {
 	c, err := config.Load(config.Source{File: o.config, Env: os.Environ(), Flags: []config.Flag{
 		{Key: "data", Value: data, Name: "data"}, {Key: "logging.level", Value: "ERROR", Name: "bench"},
@@ -115,7 +115,7 @@ func parse(args []string) (flags, error) {
 	f.StringVar(&o.output, "o", "text", "output: text or json")
 	f.StringVar(&o.config, "config", "", "configuration file")
 	f.StringVar(&o.Program, "codefleet", filepath.Join("bin", "codefleet"), "the program to measure")
-	f.StringVar(&o.data, "data", "", "directory of data sets for selection, each {catalogue,queries}.jsonl")
+	f.StringVar(&o.data, "data", "", "directory of data sets for selection, each with {catalogue,queries}.jsonl")
 	f.StringVar(&o.plots, "plots", "", "directory for the plots (SVG) of first-answer")
 	f.DurationVar(&o.sustain, "sustain", 10*time.Second,
 		"how long first-answer submits tasks at 80 % of the rate at which boxes are created")
@@ -127,7 +127,7 @@ func parse(args []string) (flags, error) {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		return o, fmt.Errorf("find codefleet (make build): %w", err)
+		return o, fmt.Errorf("find codefleet (run make build): %w", err)
 	}
 	return o, nil
 }

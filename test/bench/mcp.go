@@ -25,13 +25,13 @@ import (
 const (
 	idleClients   = 1000
 	activeClients = 200
-	// Clients of this version keep a session and a stream at the bridge; newer ones keep nothing.
+	// sessionVersion is the last protocol version whose clients keep a session and a stream open.
 	sessionVersion = "2025-11-25"
-	// connectEvery keeps the clients below the tenant's rate limit.
+	// connectEvery is the interval between new clients, which keeps them below the tenant's rate limit.
 	connectEvery = 10 * time.Millisecond
 )
 
-// mcp measures what the MCP bridge adds to a task, and the memory of its clients.
+// mcp measures what the MCP bridge adds to a task, and how much memory a client takes.
 func (b *run) mcp(ctx context.Context) (err error) {
 	f, stop, err := b.StartFleet(ctx, func(*config.Config) {}, process.RunWorker)
 	if err != nil {
@@ -52,8 +52,8 @@ func (b *run) mcp(ctx context.Context) (err error) {
 	return b.manyClients(ctx, file, f.File.Token)
 }
 
-// stdioTask measures a task through `codefleet mcp` beside the same task through the Go client, both over
-// the HTTP interface.
+// stdioTask measures a task through `codefleet mcp` beside the same task through the Go client. Both use the HTTP
+// interface.
 func (b *run) stdioTask(ctx context.Context, file string) error {
 	o, err := client.ReadFleetFile(file)
 	if err != nil {
@@ -69,18 +69,10 @@ func (b *run) stdioTask(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = session.Close() }() // it is no longer needed
-	direct := bench.ThroughFleet("Go client", c, func() client.Submission {
-		return client.Submission{Task: client.Task{Code: bench.SmallestProgram}}
-	}, func(client.Result) error { return nil })
-	bridged := bench.Series{
-		Name: "execute_task over stdio", Unit: "ms",
-		Measure: func(ctx context.Context) (bench.Sample, error) {
-			began := time.Now()
-			err := execute(ctx, session)
-			return bench.Sample{Value: bench.Since(began)}, err
-		},
-	}
+	defer func() { _ = session.Close() }() // the measurement is done
+	direct := bench.Repeated("Go client", c, client.Task{Code: bench.SmallestProgram})
+	bridged := bench.Timed("execute_task over stdio",
+		func(ctx context.Context) error { return execute(ctx, session) })
 	if err := b.SideBySide(ctx, bench.Spaced(b.N), direct, bridged); err != nil {
 		return err
 	}
@@ -103,12 +95,12 @@ func execute(ctx context.Context, s *sdk.ClientSession) error {
 		return err
 	}
 	if got, _ := r.StructuredContent.(map[string]any); got["output"] != bench.SmallestOutput {
-		return fmt.Errorf("execute_task answered %v", got)
+		return fmt.Errorf("execute_task returned %v, want the output %q", got, bench.SmallestOutput)
 	}
 	return nil
 }
 
-// manyClients measures the memory of a bridge with idle clients, and the rate of many calls at once.
+// manyClients measures a bridge's memory with idle clients, and the rate of many simultaneous calls.
 func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 	bridge, err := bench.StartChild(ctx, b.NewDir(), b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0",
 		"--fleet", file)
@@ -144,11 +136,11 @@ func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 	var mu sync.Mutex
 	for _, s := range sessions[:activeClients] {
 		g.Go(func() error {
-			begun := time.Now()
+			callBegan := time.Now()
 			err := execute(ctx, s)
 			mu.Lock()
 			defer mu.Unlock()
-			b.Add("a call, with 200 at once", "ms", bench.Since(begun))
+			b.Add("a call, with 200 at once", "ms", bench.Since(callBegan))
 			return err
 		})
 	}
@@ -157,7 +149,7 @@ func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
 	}
 	b.Add("200 calls at once", "tasks/s", activeClients/time.Since(began).Seconds())
 	b.Summarise()
-	b.AtMost("M2", fmt.Sprintf("memory of the bridge for each of %d idle clients over HTTP", idleClients),
+	b.AtMost("M2", fmt.Sprintf("the bridge's memory for each of %d idle clients over HTTP", idleClients),
 		b.Median("a client over HTTP, idle"), 100, "KB")
 	return nil
 }

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// plot is a chart of lines over the same places, with a logarithmic vertical axis.
+// plot is a line chart with a logarithmic vertical axis.
 type plot struct {
 	Title string
-	X     []string // names of the places, from left to right
+	X     []string // labels of the horizontal axis
 	Lines []line
 }
 
-// line has a value for each place, and the upper end of its spread.
+// line has a value for each label of the horizontal axis, and the upper end of the value's spread.
 type line struct {
 	Name         string
 	Points, High []float64
 }
 
-// Sizes of a plot.
+// The dimensions of a plot in pixels.
 const (
 	plotWidth, plotHeight        = 760, 420
 	plotLeft, plotTop, plotBelow = 60, 40, 50
@@ -30,11 +30,12 @@ const (
 
 var plotColours = []string{"#0b6e4f", "#c8553d", "#3d5a80", "#8d6a9f", "#b08900"}
 
-type drawn struct{ Name, Colour, Line, Band, LabelY string }
+// svgLine is a line of a plot as the template needs it.
+type svgLine struct{ Name, Colour, Line, Band, LabelY string }
 
-type mark struct{ At, Text string }
+// tick is a label of an axis.
+type tick struct{ At, Text string }
 
-// The template escapes its input.
 var plotTemplate = template.Must(template.New("plot").Parse(`<svg xmlns="http://www.w3.org/2000/svg"
  viewBox="0 0 {{.Width}} {{.Height}}" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="white"/>
@@ -42,7 +43,7 @@ var plotTemplate = template.Must(template.New("plot").Parse(`<svg xmlns="http://
 {{range .Ys}}<line x1="{{$.Left}}" x2="{{$.End}}" y1="{{.At}}" y2="{{.At}}" stroke="#ddd"/>
 <text x="52" y="{{.At}}" text-anchor="end" dominant-baseline="middle">{{.Text}}</text>
 {{end}}{{range .Xs}}<text x="{{.At}}" y="{{$.Bottom}}" text-anchor="middle">{{.Text}}</text>
-{{end}}{{range .Drawn}}<polygon points="{{.Band}}" fill="{{.Colour}}" fill-opacity="0.12"/>
+{{end}}{{range .Lines}}<polygon points="{{.Band}}" fill="{{.Colour}}" fill-opacity="0.12"/>
 <polyline points="{{.Line}}" fill="none" stroke="{{.Colour}}" stroke-width="2"/>
 <text x="{{$.Label}}" y="{{.LabelY}}" fill="{{.Colour}}" dominant-baseline="middle">{{.Name}}</text>
 {{end}}</svg>
@@ -62,19 +63,19 @@ func (p plot) write(w io.Writer) error {
 		Title                            string
 		Width, Height, Left, End, Bottom int
 		Label                            int
-		Xs, Ys                           []mark
-		Drawn                            []drawn
+		Xs, Ys                           []tick
+		Lines                            []svgLine
 	}{
 		Title: p.Title, Width: plotWidth, Height: plotHeight, Left: plotLeft, End: plotWidth - plotRight,
 		Bottom: plotHeight - plotBelow + 22, Label: plotWidth - plotRight + 10,
 	}
 	for i, name := range p.X {
-		view.Xs = append(view.Xs, mark{number(x(i)), name})
+		view.Xs = append(view.Xs, tick{number(x(i)), name})
 	}
 	for v := low; v <= high*1.001; v *= 10 {
-		view.Ys = append(view.Ys, mark{number(y(v)), fmt.Sprintf("%g", v)})
+		view.Ys = append(view.Ys, tick{number(y(v)), fmt.Sprintf("%g", v)})
 	}
-	used := map[int]bool{}
+	usedRows := map[int]bool{} // of the lines' names
 	for i, l := range p.Lines {
 		var points, back []string
 		for j, v := range l.Points {
@@ -82,13 +83,13 @@ func (p plot) write(w io.Writer) error {
 			back = append([]string{number(x(j)) + "," + number(y(l.High[j]))}, back...)
 		}
 		row := int(y(l.Points[len(l.Points)-1])) / 16
-		for used[row] {
+		for usedRows[row] {
 			row++
 		}
-		used[row] = true
-		view.Drawn = append(view.Drawn, drawn{
-			l.Name, plotColours[i%len(plotColours)], strings.Join(points, " "), strings.Join(append(points, back...),
-				" "), number(float64(row*16 + 8)),
+		usedRows[row] = true
+		view.Lines = append(view.Lines, svgLine{
+			l.Name, plotColours[i%len(plotColours)], strings.Join(points, " "),
+			strings.Join(append(points, back...), " "), number(float64(row*16 + 8)),
 		})
 	}
 	return plotTemplate.Execute(w, view)

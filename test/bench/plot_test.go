@@ -18,7 +18,7 @@ func TestPlot(t *testing.T) {
 	}
 	for _, want := range []string{"a &lt; b", "&lt;two&gt;", `points="60.0,370.0 590.0,205.0"`, `>100</text>`} {
 		if !strings.Contains(svg.String(), want) {
-			t.Errorf("no %q in %s", want, svg.String())
+			t.Errorf("the SVG lacks %q:\n%s", want, svg.String())
 		}
 	}
 }
@@ -29,8 +29,8 @@ func TestPace(t *testing.T) {
 		for range pace(t.Context(), 10*time.Millisecond, 105*time.Millisecond) {
 			n++
 		}
-		if n != 11 { // it looks at the clock after each
-			t.Errorf("%d arrivals in 105 ms, one in 10 ms", n)
+		if n != 11 { // the last one is sent after the end
+			t.Errorf("%d arrivals in 105 ms at an interval of 10 ms, want 11", n)
 		}
 	})
 }

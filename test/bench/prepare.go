@@ -19,14 +19,14 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// npmTools are the recorded results of tools/list of six MCP servers from npm: everything, filesystem, git, memory,
-// sequential-thinking and sqlite, at the versions that internal/tools/toolstest/npm/install.sh pins (MIT
-// and Apache-2.0).
+// npmTools contains the recorded results of tools/list of six MCP servers from npm: everything, filesystem, git, memory,
+// sequential-thinking and sqlite. internal/tools/toolstest/npm/install.sh pins their versions. Their licences are MIT
+// and Apache-2.0.
 //
 //go:embed npm_tools.json
 var npmTools []byte
 
-// contextTasks are the tasks whose share of the context is measured.
+// contextTasks are the tasks for which the size of the prompt is measured.
 var contextTasks = []string{
 	"Commit all staged changes with the message 'fix the parser'",
 	"Show the diff between the branches main and release",
@@ -42,7 +42,7 @@ var contextTasks = []string{
 	"Think step by step about how to split the work",
 }
 
-// prepare measures the time before the model is called, and the size of its prompt.
+// prepare measures the time that a program's generation takes besides the model, and the size of the prompt.
 func (b *run) prepare(ctx context.Context) error {
 	six, err := b.npmCatalogue(ctx, 1)
 	if err != nil {
@@ -79,18 +79,20 @@ func (b *run) prepare(ctx context.Context) error {
 			if _, err := writer.Write(ctx, request, codegen.Call{}); err != nil {
 				return bench.Sample{}, err
 			}
-			own := float64(model.took.Load()) / float64(time.Millisecond)
-			return bench.Sample{Value: bench.Since(began) - own, Parts: map[string]float64{"select": selected}}, nil
+			modelTime := float64(model.took.Load()) / float64(time.Millisecond)
+			return bench.Sample{
+				Value: bench.Since(began) - modelTime, Parts: map[string]float64{"select": selected},
+			}, nil
 		}})
 	if err != nil {
 		return err
 	}
-	b.AtMost("prepare", name+": select, render, ask over HTTP, read the program; without the model's own time",
+	b.AtMost("prepare", name+": select, render, request over HTTP, extract the program; without the model's time",
 		b.Median(name), 5, "ms")
 	return nil
 }
 
-// preparer returns a function that selects the tools for a description and makes the request for its program.
+// preparer returns a function that selects the tools for a description and returns the request for a program.
 func preparer(listing *tools.Listing) func(description string) (codegen.Request, error) {
 	index := toolsearch.New(nil).Index(listing)
 	return func(description string) (codegen.Request, error) {
@@ -101,7 +103,7 @@ func preparer(listing *tools.Listing) func(description string) (codegen.Request,
 	}
 }
 
-// context compares the tools in the prompt with the whole of tools/list.
+// context compares the tokens of the tools in the prompt with the tokens of the whole tools/list.
 func (b *run) context(six *tools.Listing) error {
 	list, err := json.Marshal(definitions(six))
 	if err != nil {
@@ -132,14 +134,14 @@ func (b *run) context(six *tools.Listing) error {
 	}
 	b.Summarise()
 	b.Tables = append(b.Tables, table)
-	b.AtMost("context", "tokens of the tools in the prompt ÷ those of tools/list, median",
+	b.AtMost("context", "tokens of the tools in the prompt ÷ tokens of tools/list, median",
 		b.Median("context of tools"), 2, "%")
-	b.AtMost("context prompt", "the same for the whole prompt: rules, tools and task",
+	b.AtMost("context prompt", "tokens of the whole prompt (rules, tools, task) ÷ tokens of tools/list, median",
 		b.Median("context, whole prompt"), 4, "%")
 	return nil
 }
 
-// promptTokens returns the tokens that the tools add to a prompt, and those of the whole prompt.
+// promptTokens returns the tokens that the tools add to a prompt, and the tokens of the whole prompt.
 func promptTokens(r codegen.Request) (tools, whole int, err error) {
 	bare := r
 	bare.Tools = nil
@@ -159,15 +161,15 @@ func tokens(r codegen.Request) (n int, err error) {
 	return n, err
 }
 
-func definitions(s *tools.Listing) (out []tools.Definition) {
-	for _, t := range s.Tools {
+func definitions(listing *tools.Listing) (out []tools.Definition) {
+	for _, t := range listing.Tools {
 		out = append(out, t.Definition())
 	}
 	return out
 }
 
-// npmCatalogue writes the approved modules of the six servers, repeated under other names until there are at
-// least as many tools as wanted, and reads them.
+// npmCatalogue writes the approved modules of the six servers and reads them. It repeats the servers under other names
+// until there are at least as many tools as requested.
 func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, error) {
 	var servers []struct {
 		Server  string             `json:"server"`
@@ -204,17 +206,17 @@ func (b *run) npmCatalogue(ctx context.Context, atLeast int) (*tools.Listing, er
 	return tools.OpenCatalogue(dir, tools.Options{}).Read(ctx)
 }
 
-// stub is a model over HTTP: it answers each request at once with the same program.
+// stub is a model over HTTP. It responds to each request at once with the same program.
 type stub struct {
 	server *http.Server
 	base   string
-	took   atomic.Int64 // nanoseconds of the last answer
+	took   atomic.Int64 // nanoseconds that the last response took
 }
 
-// stubProgram is in a JSON string.
+// stubProgram is the program as the content of a JSON string.
 const stubProgram = "```python\\nresult = 1\\n```"
 
-const stubAnswer = `data: {"choices":[{"index":0,"delta":{"content":"` + stubProgram + `"},"finish_reason":"stop"}]}
+const stubResponse = `data: {"choices":[{"index":0,"delta":{"content":"` + stubProgram + `"},"finish_reason":"stop"}]}
 
 data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":10,"total_tokens":110}}
 
@@ -236,10 +238,10 @@ func startStub(ctx context.Context) (*stub, error) {
 		}
 		began := time.Now()
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, stubAnswer)
+		_, _ = io.WriteString(w, stubResponse)
 		s.took.Store(int64(time.Since(began)))
 	})}
-	go func() { _ = s.server.Serve(listener) }() // until close
+	go func() { _ = s.server.Serve(listener) }() // returns after close
 	return s, nil
 }
 

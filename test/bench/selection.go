@@ -14,18 +14,20 @@ import (
 	"github.com/codefleet/codefleet/test/selectioneval"
 )
 
-// goal is the target of a data set's local ranking, and of the ranking with history. Zero: no target.
+// goal is the target of a metric for a data set, as a percentage: for the local ranking, and for the ranking with
+// history.
 type goal struct {
-	metric         string
-	of             func(selectioneval.Metrics) float64
-	local, history float64
+	metric  string
+	value   func(selectioneval.Metrics) float64
+	local   float64
+	history float64 // 0 means no target
 }
 
 func recall5(m selectioneval.Metrics) float64  { return m.Recall5 }
 func recall10(m selectioneval.Metrics) float64 { return m.Recall10 }
 
-// goals by the name of the data set. They are for the whole set; of a part with 20 questions, each question is
-// 5 points.
+// goals contains the goals of each data set. They apply to the whole set. In a part with 20 questions, each question
+// counts 5 points.
 var goals = map[string][]goal{
 	"livemcpbench":       {{"R@5", recall5, 41, 43}, {"R@10", recall10, 49, 54}},
 	"livemcpbench-steps": {{"R@5", recall5, 71, 0}},
@@ -39,17 +41,18 @@ var goals = map[string][]goal{
 	"ultratool":          {{"R@10", recall10, 85, 90}},
 }
 
-// The first sub-query of a task should find one of its tools among the first three.
+// The data set and the goal for the first sub-query of a task, which should find one of the task's tools among the first
+// three.
 const (
 	firstSet  = "livemcpbench-route"
 	firstGoal = 72
 )
 
-// selection measures the quality of selection, and the time that it and the preparation of prompts take. It
-// starts no fleet.
+// selection measures the quality of the selection, and how long it and the preparation of prompts take. It starts no
+// fleet.
 func (b *run) selection(ctx context.Context) error {
 	if b.data == "" {
-		b.Note("the data sets and N11 are not measured: --data names no directory of data sets")
+		b.Note("the data sets and N11 were not measured: --data is not set")
 	} else if err := b.dataSets(ctx); err != nil {
 		return err
 	}
@@ -67,7 +70,7 @@ func (b *run) dataSets(ctx context.Context) error {
 		return err
 	}
 	table := bench.Table{
-		Title: "Found, in percent: recall of the right tools among the first 5 and 10",
+		Title: "Recall of the relevant tools among the first 5 and 10, in percent",
 		Columns: []string{
 			"data set", "tools", "questions", "local @5", "@10", "with history @5", "@10",
 			"hybrid (stand-in) @5", "@10",
@@ -83,18 +86,19 @@ func (b *run) dataSets(ctx context.Context) error {
 		b.Note("%s", n)
 	}
 	b.scales(report.Scale)
-	return b.prompted()
+	return b.promptTools()
 }
 
-// prompted measures which tools are in the prompt for each question, clause by clause and truncated, as for a task.
-func (b *run) prompted() error {
+// promptTools measures which tools are in the prompt for each question. As for a task, they are selected for each clause
+// and their number is limited.
+func (b *run) promptTools() error {
 	sets, err := selectioneval.LoadAll(b.data)
 	if err != nil {
 		return err
 	}
 	table := bench.Table{
-		Title:   "In the prompt: percent of the tools that the question needs, and how many tools",
-		Columns: []string{"data set", "of the needed", "tools"},
+		Title:   "In the prompt: the share of the tools that the question needs, in percent, and the number of tools",
+		Columns: []string{"data set", "share %", "tools"},
 	}
 	for _, set := range sets {
 		prepare := preparer(catalogueOf(set))
@@ -125,16 +129,13 @@ func catalogueOf(set selectioneval.Set) *tools.Listing {
 	for _, t := range set.Tools {
 		properties, names := map[string]any{}, []string{}
 		for _, p := range t.Params {
-			about := map[string]any{"description": p.Description}
+			property := map[string]any{"description": p.Description}
 			if len(p.Enum) > 0 {
-				about["enum"] = p.Enum
+				property["enum"] = p.Enum
 			}
-			properties[p.Name], names = about, append(names, p.Name+": str")
+			properties[p.Name], names = property, append(names, p.Name+": str")
 		}
-		schema, err := json.Marshal(map[string]any{"type": "object", "properties": properties})
-		if err != nil {
-			schema = nil // a name or text that is not UTF-8
-		}
+		schema, _ := json.Marshal(map[string]any{"type": "object", "properties": properties}) // strings only
 		list = append(list, tools.Tool{
 			Server: t.Server, Name: t.Name, State: tools.Local, Description: t.Description, InputSchema: schema,
 			Signature: t.Name + "(" + strings.Join(names, ", ") + ")",
@@ -152,12 +153,13 @@ func row(name, tools, questions string, c selectioneval.Columns) []string {
 	return out
 }
 
-// compare adds the figures of a set beside its goals.
+// compare adds a set's figures and their goals.
 func (b *run) compare(s selectioneval.SetReport) {
 	for _, g := range goals[s.Name] {
-		b.AtLeast(s.Name+" "+g.metric, "local", percent(g.of(s.Local)), g.local)
+		b.AtLeast(s.Name+" "+g.metric, "local", percent(g.value(s.Local)), g.local)
 		if g.history > 0 {
-			b.AtLeast(s.Name+" "+g.metric+" history", "with the tenant's history", percent(g.of(s.History)), g.history)
+			b.AtLeast(s.Name+" "+g.metric+" history", "with the tenant's history", percent(g.value(s.History)),
+				g.history)
 		}
 	}
 	if s.Name == firstSet {
@@ -169,7 +171,7 @@ func (b *run) compare(s selectioneval.SetReport) {
 // percent rounds to a tenth, which is finer than any goal.
 func percent(share float64) float64 { return math.Round(1000*share) / 10 }
 
-// scales are N11: everything on, at 10,000 and 50,000 tools.
+// scales adds N11: the time of a selection with all signals among 10,000 and 50,000 tools.
 func (b *run) scales(all []selectioneval.Scale) {
 	targets := []float64{5, 20}
 	for i, s := range all {
@@ -178,7 +180,7 @@ func (b *run) scales(all []selectioneval.Scale) {
 		b.Add(name+", no embeddings", "ms", s.Local...)
 		b.Add(fmt.Sprintf("index %d tools", s.Tools), "ms", s.BuildMS)
 		b.Summarise()
-		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+", words, vectors, history and embeddings (512 numbers)",
+		b.AtMost(fmt.Sprintf("N11 %dk", s.Tools/1000), name+" by words, vectors, history and embeddings (512 numbers)",
 			b.Median(name), targets[i], "ms")
 		if i == len(all)-1 {
 			b.AtMost("N11 index", fmt.Sprintf("index of %d tools", s.Tools),

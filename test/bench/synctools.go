@@ -13,20 +13,19 @@ import (
 	"github.com/codefleet/codefleet/internal/bench"
 )
 
-// A syncTool keeps a directory in a bucket. Its methods return how many milliseconds they took, without
-// preparations.
+// A syncTool keeps a directory in a bucket. push and pull return how many milliseconds they took, without preparations.
 type syncTool interface {
 	name() string
-	// begin creates an empty place in a bucket, for the following pushes and pulls.
-	begin(ctx context.Context, remote bucket, place string) error
+	// begin creates an empty destination in a bucket, for the following pushes and pulls.
+	begin(ctx context.Context, remote bucket, destination string) error
 	push(ctx context.Context, dir string) (float64, error)
-	// pull makes dir, which may be empty, equal to the last push. Cold: with empty caches.
+	// pull makes dir, which may be empty, equal to the last push. If cold is true, the caches are empty.
 	pull(ctx context.Context, dir string, cold bool) (float64, error)
-	// end releases the place and returns the peak memory, in MB.
+	// end returns the peak memory in MB since begin.
 	end() (peak float64, err error)
 }
 
-// yardstick finds another program: in .cache/yardsticks, beside codefleet, or on PATH.
+// yardstick finds another program in .cache/yardsticks, beside codefleet, or on PATH.
 func (b *run) yardstick(ctx context.Context, name string, versionArg string) (path string, ok bool) {
 	dir := filepath.Dir(b.Program)
 	for _, candidate := range []string{
@@ -44,51 +43,51 @@ func (b *run) yardstick(ctx context.Context, name string, versionArg string) (pa
 		b.Note("yardstick: %s", first)
 		return found, true
 	}
-	b.Note("%s is not measured: it is not installed (make yardsticks)", name)
+	b.Note("%s was not measured: it is not installed (run make yardsticks)", name)
 	return "", false
 }
 
-// outside is another program, run as a process for each push and pull.
-type outside struct {
+// command is another program, which runs as a process for each push and pull.
+type command struct {
 	path string
 	env  []string
-	peak float64 // MB resident, at most, of any run
+	peak float64 // the largest resident memory of its processes, in MB
 }
 
-// run returns the milliseconds from the start of the process in dir to its end.
-func (o *outside) run(ctx context.Context, dir string, args ...string) (float64, error) {
-	cmd := exec.CommandContext(ctx, o.path, args...)
+// run runs a process in dir and returns the milliseconds from its start to its end.
+func (c *command) run(ctx context.Context, dir string, args ...string) (float64, error) {
+	cmd := exec.CommandContext(ctx, c.path, args...)
 	cmd.Dir = dir
-	cmd.Env = append(cmd.Environ(), o.env...)
+	cmd.Env = append(cmd.Environ(), c.env...)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	took := bench.Since(began)
 	if err != nil {
 		const tail = 500
-		return 0, fmt.Errorf("%s %s: %w: %s", filepath.Base(o.path), args[0], err, out[max(0, len(out)-tail):])
+		return 0, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.path), args[0], err, out[max(0, len(out)-tail):])
 	}
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		o.peak = max(o.peak, float64(u.Maxrss)/1024)
+		c.peak = max(c.peak, float64(u.Maxrss)/1024)
 	}
 	return took, nil
 }
 
-func (o *outside) end() (float64, error) { //nolint:unparam // its processes have ended
-	peak := o.peak
-	o.peak = 0
+func (c *command) end() (float64, error) { //nolint:unparam // the error is for the interface
+	peak := c.peak
+	c.peak = 0
 	return peak, nil
 }
 
-// rclone mirrors each file to an object, in its fastest correct mode: it compares contents by checksum.
+// rclone mirrors each file to an object. It runs in its fastest correct mode, which compares checksums.
 type rclone struct {
-	outside
-	place string
+	command
+	destination string
 }
 
 func (*rclone) name() string { return "rclone sync" }
 
-func (r *rclone) begin(_ context.Context, remote bucket, place string) error {
-	r.place = "b:" + remote.Name + "/rclone/" + place
+func (r *rclone) begin(_ context.Context, remote bucket, destination string) error {
+	r.destination = "b:" + remote.Name + "/rclone/" + destination
 	r.env = []string{
 		"RCLONE_CONFIG_B_TYPE=s3", "RCLONE_CONFIG_B_PROVIDER=Other", "RCLONE_CONFIG_B_ENDPOINT=" + remote.Endpoint,
 		"RCLONE_CONFIG_B_ACCESS_KEY_ID=" + remote.AccessKey, "RCLONE_CONFIG_B_SECRET_ACCESS_KEY=" + remote.SecretKey,
@@ -104,26 +103,26 @@ func (r *rclone) sync(ctx context.Context, from, to string) (float64, error) {
 }
 
 func (r *rclone) push(ctx context.Context, dir string) (float64, error) {
-	return r.sync(ctx, dir, r.place)
+	return r.sync(ctx, dir, r.destination)
 }
 
 func (r *rclone) pull(ctx context.Context, dir string, _ bool) (float64, error) {
-	return r.sync(ctx, r.place, dir)
+	return r.sync(ctx, r.destination, dir)
 }
 
 // restic keeps encrypted packs and snapshots.
 type restic struct {
-	outside
-	NewDir func() string
+	command
+	newDir func() string
 }
 
 func (*restic) name() string { return "restic" }
 
-func (r *restic) begin(ctx context.Context, remote bucket, place string) error {
+func (r *restic) begin(ctx context.Context, remote bucket, destination string) error {
 	r.env = []string{
-		"RESTIC_REPOSITORY=s3:" + remote.Endpoint + "/" + remote.Name + "/restic/" + place, "RESTIC_PASSWORD=bench",
-		"AWS_ACCESS_KEY_ID=" + remote.AccessKey, "AWS_SECRET_ACCESS_KEY=" + remote.SecretKey,
-		"RESTIC_CACHE_DIR=" + r.NewDir(), "RESTIC_PROGRESS_FPS=0",
+		"RESTIC_REPOSITORY=s3:" + remote.Endpoint + "/" + remote.Name + "/restic/" + destination,
+		"RESTIC_PASSWORD=bench", "AWS_ACCESS_KEY_ID=" + remote.AccessKey,
+		"AWS_SECRET_ACCESS_KEY=" + remote.SecretKey, "RESTIC_CACHE_DIR=" + r.newDir(), "RESTIC_PROGRESS_FPS=0",
 	}
 	_, err := r.run(ctx, "", "init", "--quiet", "-o", "s3.bucket-lookup=path")
 	return err
@@ -136,76 +135,76 @@ func (r *restic) push(ctx context.Context, dir string) (float64, error) {
 func (r *restic) pull(ctx context.Context, dir string, cold bool) (float64, error) {
 	args := []string{"restore", "latest", "--quiet", "-o", "s3.bucket-lookup=path", "--delete", "--target", dir}
 	if cold {
-		args = append(args, "--cache-dir", r.NewDir())
+		args = append(args, "--cache-dir", r.newDir())
 	}
 	return r.run(ctx, "", args...)
 }
 
-// ours is the workspace engine, in a process that is already running, like a worker.
-type ours struct {
-	b      *run
-	remote bucket
-	place  string
+// engine is the workspace engine in processes that stay, like a worker.
+type engine struct {
+	b         *run
+	remote    bucket
+	workspace string
 
 	pusher, puller *engineProcess
-	starts         []float64 // ms, of its processes
-	peak           float64   // MB
-	engine         float64   // MB, of peak, without the program's file
+	starts         []float64 // ms that each process took to start
+	peak           float64   // the largest resident memory, in MB
+	withoutProgram float64   // the same without the pages of the program's file
 }
 
-func (*ours) name() string { return "codefleet" }
+func (*engine) name() string { return "codefleet" }
 
-func (o *ours) begin(ctx context.Context, remote bucket, place string) (err error) {
-	o.place, o.remote, o.peak, o.engine = place, remote, 0, 0
-	if o.pusher, err = o.b.startEngine(ctx, o.remote); err != nil {
+func (e *engine) begin(ctx context.Context, remote bucket, destination string) (err error) {
+	e.workspace, e.remote, e.peak, e.withoutProgram = destination, remote, 0, 0
+	if e.pusher, err = e.b.startEngine(ctx, e.remote); err != nil {
 		return err
 	}
-	o.puller, err = o.b.startEngine(ctx, o.remote)
+	e.puller, err = e.b.startEngine(ctx, e.remote)
 	return err
 }
 
-func (o *ours) push(_ context.Context, dir string) (float64, error) {
-	return o.pusher.call("push", o.place, dir)
+func (e *engine) push(_ context.Context, dir string) (float64, error) {
+	return e.pusher.call("push", e.workspace, dir)
 }
 
-func (o *ours) pull(ctx context.Context, dir string, cold bool) (float64, error) {
+func (e *engine) pull(ctx context.Context, dir string, cold bool) (float64, error) {
 	if cold {
-		if err := o.release(&o.puller); err != nil {
+		if err := e.stop(&e.puller); err != nil {
 			return 0, err
 		}
 		var err error
-		if o.puller, err = o.b.startEngine(ctx, o.remote); err != nil {
+		if e.puller, err = e.b.startEngine(ctx, e.remote); err != nil {
 			return 0, err
 		}
 	}
-	return o.puller.call("pull", o.place, dir)
+	return e.puller.call("pull", e.workspace, dir)
 }
 
-func (o *ours) release(p **engineProcess) error {
+func (e *engine) stop(p **engineProcess) error {
 	if *p == nil {
 		return nil
 	}
-	o.peak = max(o.peak, (*p).last.Peak)
-	o.engine = max(o.engine, (*p).last.Peak-(*p).last.Program)
-	o.starts = append(o.starts, (*p).started)
+	e.peak = max(e.peak, (*p).last.Peak)
+	e.withoutProgram = max(e.withoutProgram, (*p).last.Peak-(*p).last.Program)
+	e.starts = append(e.starts, (*p).started)
 	err := (*p).stop()
 	*p = nil
 	return err
 }
 
-func (o *ours) end() (float64, error) {
-	err := errors.Join(o.release(&o.pusher), o.release(&o.puller))
-	return o.peak, err
+func (e *engine) end() (float64, error) {
+	err := errors.Join(e.stop(&e.pusher), e.stop(&e.puller))
+	return e.peak, err
 }
 
 // yardsticks returns the other programs that are installed.
 func (b *run) yardsticks(ctx context.Context) []syncTool {
 	var tools []syncTool
 	if path, ok := b.yardstick(ctx, "rclone", "version"); ok {
-		tools = append(tools, &rclone{outside: outside{path: path}})
+		tools = append(tools, &rclone{command: command{path: path}})
 	}
 	if path, ok := b.yardstick(ctx, "restic", "version"); ok {
-		tools = append(tools, &restic{outside: outside{path: path}, NewDir: b.NewDir})
+		tools = append(tools, &restic{command: command{path: path}, newDir: b.NewDir})
 	}
 	return tools
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/codefleet/codefleet/internal/embedded"
 )
 
-// Sizes of what is pushed and pulled.
+// The sizes of the trees, and other parameters.
 const (
 	smallFiles = 10_000
-	smallSize  = 1 << 10
-	largeSize  = 256 << 20
-	veryMany   = 100_000
-	idleTasks  = 30
+	smallSize  = 1 << 10   // bytes
+	largeSize  = 256 << 20 // bytes
+	manyFiles  = 100_000
+	idleTasks  = 30 // tasks that change nothing
 	addedDelay = 20 * time.Millisecond
 	slowly     = ", 20 ms a request"
 )
 
-// The steps of a round. Each is the name of a series for each tool.
+// The steps of a round, and other parts of the names of series.
 const (
 	firstPush  = "first push"
 	samePush   = "no-change push"
@@ -38,26 +38,26 @@ const (
 	engineOnly = "codefleet, without its program's file"
 )
 
-// workspace measures pushes and pulls of a directory beside two other programs made for that: with the same
-// tree and the same server, in turns.
+// workspace measures pushes and pulls of a directory beside rclone and restic, with the same tree and the same server,
+// in turns.
 func (b *run) workspace(ctx context.Context) (err error) {
 	server, err := embedded.StartS3(ctx, embedded.S3Options{
 		Dir: b.NewDir(), Addr: "127.0.0.1:0", AccessKey: "bench", SecretKey: "bench-secret", Bucket: "bench",
-		NoSync: true, // a flush for each object would slow the tool down most that has an object for each file
+		NoSync: true, // a flush for each object would slow down rclone most, which has an object for each file
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
 	remote := bucket{"http://" + server.Endpoint(), "bench", "bench", "bench-secret"}
-	slow, closeSlow, err := delayed(ctx, remote, addedDelay)
+	slow, closeSlow, err := startDelay(ctx, remote, addedDelay)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeSlow()) }()
 
-	engine := &ours{b: b}
-	tools := append([]syncTool{engine}, b.yardsticks(ctx)...)
+	e := &engine{b: b}
+	tools := append([]syncTool{e}, b.yardsticks(ctx)...)
 	if err := b.turns(ctx, "", remote, tools, b.small); err != nil {
 		return err
 	}
@@ -71,27 +71,27 @@ func (b *run) workspace(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.Add("codefleet: start of its process", "ms", engine.starts...)
+	b.Add("codefleet: start of its process", "ms", e.starts...)
 	b.Summarise()
-	b.judge(tools, uploaded)
+	b.addNumbers(tools, uploaded)
 	return nil
 }
 
-// sizes are those of the trees; tests use smaller ones.
+// sizes are the sizes of the trees. Tests use smaller ones.
 type sizes struct {
-	small int   // files
-	large int64 // bytes
-	many  int   // files
+	small int   // files in the tree of small files
+	large int64 // bytes of the large file
+	many  int   // files in the tree of which one file changes
 }
 
-// step is one thing that each tool does in its turn.
+// step is a measured operation.
 type step struct {
-	what string
-	do   func(context.Context, syncTool) (float64, error)
-	then func() error // before the next step, not measured; may be nil
+	name  string
+	run   func(context.Context, syncTool) (float64, error)
+	after func() error // prepares the next step; it is not measured and may be nil
 }
 
-// turns measures each step with each tool in turn; each round begins with another tool.
+// turns measures each step with each tool in turn. Each round begins with another tool.
 func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []syncTool,
 	steps func(dir string) ([]step, error),
 ) error {
@@ -109,15 +109,15 @@ func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []s
 		for _, s := range all {
 			for i := range tools {
 				t := tools[(i+round)%len(tools)]
-				b.Progress(fmt.Sprintf("workspace: %s%s, round %d of %d, %s", s.what, suffix, round+1, b.N, t.name()))
-				took, err := s.do(ctx, t)
+				b.Progress(fmt.Sprintf("workspace: %s%s, round %d of %d, %s", s.name, suffix, round+1, b.N, t.name()))
+				took, err := s.run(ctx, t)
 				if err != nil {
-					return fmt.Errorf("%s%s: %s: %w", s.what, suffix, t.name(), err)
+					return fmt.Errorf("%s%s: %s: %w", s.name, suffix, t.name(), err)
 				}
-				b.Add(s.what+suffix+": "+t.name(), "ms", took)
+				b.Add(s.name+suffix+": "+t.name(), "ms", took)
 			}
-			if s.then != nil {
-				if err := s.then(); err != nil {
+			if s.after != nil {
+				if err := s.after(); err != nil {
 					return err
 				}
 			}
@@ -127,10 +127,10 @@ func (b *run) turns(ctx context.Context, suffix string, remote bucket, tools []s
 			if err != nil {
 				return fmt.Errorf("%s: %w", t.name(), err)
 			}
-			about := fmt.Sprintf("peak memory of %s and after%s: ", all[0].what, suffix)
-			b.Add(about+t.name(), "MB", peak)
-			if o, ok := t.(*ours); ok {
-				b.Add(about+engineOnly, "MB", o.engine)
+			series := fmt.Sprintf("peak memory of %s and after%s: ", all[0].name, suffix)
+			b.Add(series+t.name(), "MB", peak)
+			if e, ok := t.(*engine); ok {
+				b.Add(series+engineOnly, "MB", e.withoutProgram)
 			}
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -144,16 +144,14 @@ func push(dir string) func(context.Context, syncTool) (float64, error) {
 	return func(ctx context.Context, t syncTool) (float64, error) { return t.push(ctx, dir) }
 }
 
-// pull fills a directory for each tool below dir.
+// pull pulls into a directory below dir, a different one for each tool.
 func pull(dir string, cold bool) func(context.Context, syncTool) (float64, error) {
 	return func(ctx context.Context, t syncTool) (float64, error) {
-		own := filepath.Join(dir, "pulled by "+t.name())
-		if cold {
-			if err := os.MkdirAll(own, 0o755); err != nil {
-				return 0, err
-			}
+		target := filepath.Join(dir, "pulled by "+t.name())
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return 0, err
 		}
-		return t.pull(ctx, own, cold)
+		return t.pull(ctx, target, cold)
 	}
 }
 
@@ -164,11 +162,11 @@ func (b *run) small(dir string) ([]step, error) {
 		return os.WriteFile(filepath.Join(tree, "d07", "f00007"), []byte("changed in "+dir), 0o600)
 	}
 	return []step{
-		{what: firstPush, do: push(tree)},
-		{what: samePush, do: push(tree), then: edit},
-		{what: onePush, do: push(tree)},
-		{what: coldPull, do: pull(dir, true)},
-		{what: samePull, do: pull(dir, false)},
+		{name: firstPush, run: push(tree)},
+		{name: samePush, run: push(tree), after: edit},
+		{name: onePush, run: push(tree)},
+		{name: coldPull, run: pull(dir, true)},
+		{name: samePull, run: pull(dir, false)},
 	}, fillSmall(tree, b.sizes.small, smallSize)
 }
 
@@ -176,14 +174,13 @@ func (b *run) small(dir string) ([]step, error) {
 func (b *run) large(dir string) ([]step, error) {
 	tree := filepath.Join(dir, "tree")
 	return []step{
-		{what: largePush, do: push(tree), then: func() error { return edit8(filepath.Join(tree, "large")) }},
-		{what: largeEdit, do: push(tree)},
-		{what: largePull, do: pull(dir, true)},
+		{name: largePush, run: push(tree), after: func() error { return edit8(filepath.Join(tree, "large")) }},
+		{name: largeEdit, run: push(tree)},
+		{name: largePull, run: pull(dir, true)},
 	}, fillLarge(tree, b.sizes.large)
 }
 
-// alone measures what has no yardstick: a task that changes nothing, and the upload of one changed file of
-// 100,000.
+// alone measures what has no yardstick: a task that changes nothing, and the upload of one changed file of 100,000.
 func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err error) {
 	dir := b.NewDir()
 	defer os.RemoveAll(dir)
@@ -221,8 +218,8 @@ func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err e
 	return float64(e.last.Up) / 1024, err
 }
 
-// judge computes the numbers: each step divided by the faster yardstick.
-func (b *run) judge(tools []syncTool, uploaded float64) {
+// addNumbers adds the numbers. For each step the number is the time divided by the faster yardstick's.
+func (b *run) addNumbers(tools []syncTool, uploaded float64) {
 	steps := []string{firstPush, samePush, onePush, coldPull, samePull}
 	for _, s := range steps {
 		steps = append(steps, s+slowly)
@@ -242,15 +239,15 @@ func (b *run) judge(tools []syncTool, uploaded float64) {
 	if yardstick := b.Median(firstPush + ": rclone sync"); yardstick > 0 {
 		b.AtMost("N9r", firstPush+" ÷ rclone sync", b.Median(firstPush+": codefleet")/yardstick, 0.05, "×")
 	}
-	b.AtMost("N9s", "peak memory of the engine, 10,000 files",
+	b.AtMost("N9s", "the engine's peak memory, 10,000 files",
 		b.Median("peak memory of "+firstPush+" and after: "+engineOnly), 64, "MB")
-	b.AtMost("N9t", "peak memory of the engine, 256 MiB",
+	b.AtMost("N9t", "the engine's peak memory, 256 MiB",
 		b.Median("peak memory of "+largePush+" and after: "+engineOnly), 64, "MB")
 	b.AtMost("N9u", "upload of 1 changed file of 100,000", uploaded, 64, "KiB")
 	b.AtMost("N9v", "no-change task: conditional GET and scan of 10,000 files", b.Median(idleSeries), 30, "ms")
 }
 
-// fillSmall writes n files of random content into a hundred directories.
+// fillSmall writes n files with random content to a hundred directories.
 func fillSmall(dir string, n, size int) error {
 	const dirs = 100
 	random := rand.NewChaCha8([32]byte{1})

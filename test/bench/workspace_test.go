@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestWorkspace runs the scenario with small trees, without yardsticks.
+// TestWorkspace runs the scenario with small trees and without yardsticks.
 func TestWorkspace(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -34,8 +34,8 @@ func TestWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := reports[0]
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+	if files, err := os.ReadDir(temp); err != nil || len(files) > 0 {
+		t.Errorf("files in the temporary directory: %v, %v, want none", files, err)
 	}
 	for _, what := range []string{
 		firstPush, samePush, onePush, coldPull, samePull, largePush, largeEdit, largePull, firstPush + slowly,
@@ -45,16 +45,17 @@ func TestWorkspace(t *testing.T) {
 			t.Errorf("%d samples of %q, want 2", n, what)
 		}
 	}
-	// GET HEAD, PUT pack and manifest side by side, PUT HEAD.
+	// A push gets HEAD, then puts the pack and the manifest concurrently, then puts HEAD.
 	if got, least := b.Median(onePush+slowly+": codefleet"), 3*float64(addedDelay.Milliseconds()); got < least {
-		t.Errorf("a push of three requests one after the other took %v ms, with %v added to each", got, addedDelay)
+		t.Errorf("a push of three sequential requests with %v added to each took %v ms, want at least %v", addedDelay,
+			got, least)
 	}
 	for _, id := range []string{"N9s", "N9t", "N9u", "N9v"} {
 		if b.Numbers[id].Value <= 0 {
-			t.Errorf("%s = %+v, want a number", id, b.Numbers[id])
+			t.Errorf("%s = %+v, want a positive value", id, b.Numbers[id])
 		}
 	}
 	if _, ok := b.Numbers["N9a"]; ok || len(b.Notes) < 2 {
-		t.Errorf("without yardsticks: N9a is there: %v; notes %q, want two that say what is missing", ok, b.Notes)
+		t.Errorf("without yardsticks: N9a exists: %v, notes %q, want false and two notes on what is missing", ok, b.Notes)
 	}
 }

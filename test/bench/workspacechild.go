@@ -22,13 +22,13 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// The workspace engine is measured in a separate process that does nothing else, so that its resident memory
+// The workspace engine is measured in a separate process that does nothing else, so that the process's resident memory
 // is the engine's.
 
-// engineMarker is the environment variable that makes a process the engine.
+// engineMarker is the environment variable that makes a process an engine.
 const engineMarker = "CODEFLEET_BENCH_ENGINE"
 
-// bucket is the destination of pushes.
+// bucket is the bucket to which directories are pushed.
 type bucket struct {
 	Endpoint  string `json:"endpoint"`
 	Name      string `json:"name"`
@@ -42,24 +42,25 @@ type engineSetup struct {
 	Cache  string `json:"cache"`
 }
 
-// engineCall is each further line, and engineAnswer the line of output for it.
+// engineCall is each further line of input.
 type engineCall struct {
-	Op        string `json:"op"` // push, pull, or task: one that changes nothing
+	Op        string `json:"op"` // push, pull, or task, which changes nothing
 	Workspace string `json:"workspace"`
 	Dir       string `json:"dir"`
 }
 
-type engineAnswer struct {
+// engineResponse is the line of output for a call.
+type engineResponse struct {
 	Micros   int64   `json:"micros"`
 	Requests int64   `json:"requests"`
-	Up       int64   `json:"up"`      // bytes of bodies sent
-	Peak     float64 `json:"peak"`    // peak of resident memory so far, in MB
-	Program  float64 `json:"program"` // part of Peak that are pages of the program's file, which the kernel may drop
+	Up       int64   `json:"up"`      // uploaded bytes
+	Peak     float64 `json:"peak"`    // the peak resident memory so far, in MB
+	Program  float64 `json:"program"` // the pages of the program's file in Peak, which the kernel may drop, in MB
 	Error    string  `json:"error,omitempty"`
 }
 
-// engineMain is the main function of the engine's process; in others it returns at once. A program that runs
-// the scenario `workspace` calls it first.
+// engineMain is the main function of the engine's process. In other processes it returns at once. A program that runs
+// the scenario workspace must call it first.
 func engineMain() {
 	if os.Getenv(engineMarker) == "" {
 		return
@@ -88,12 +89,12 @@ func serveEngine(in io.Reader, out io.Writer) error {
 	opts := state.Options{
 		CacheDir: setup.Cache, Quota: state.Quota{Bytes: 10 << 30, Files: 1_000_000, Largest: 1 << 30},
 	}
-	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // as workers do
+	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // as in a worker
 		opts.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
 	e := &pushEngine{store: state.New(objects, opts), trees: map[string]*state.Tree{}}
-	answers := json.NewEncoder(out)
-	if err := answers.Encode(engineAnswer{}); err != nil { // ready
+	responses := json.NewEncoder(out)
+	if err := responses.Encode(engineResponse{}); err != nil { // the engine is ready
 		return err
 	}
 	for {
@@ -107,16 +108,16 @@ func serveEngine(in io.Reader, out io.Writer) error {
 		requests, up := counted.requests.Load(), counted.up.Load()
 		began := time.Now()
 		err := e.run(context.Background(), call)
-		a := engineAnswer{
+		r := engineResponse{
 			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests,
-			Up:   counted.up.Load() - up,
-			Peak: bench.Kilobytes("/proc/self/status", "VmHWM") / 1024, Program: bench.Kilobytes("/proc/self/status",
-				"RssFile") / 1024,
+			Up:      counted.up.Load() - up,
+			Peak:    bench.Kilobytes("/proc/self/status", "VmHWM") / 1024,
+			Program: bench.Kilobytes("/proc/self/status", "RssFile") / 1024,
 		}
 		if err != nil {
-			a.Error = err.Error()
+			r.Error = err.Error()
 		}
-		if err := answers.Encode(a); err != nil {
+		if err := responses.Encode(r); err != nil {
 			return err
 		}
 	}
@@ -129,7 +130,7 @@ type pushEngine struct {
 	tasks int
 }
 
-// run pulls or pushes a directory. Both ask the store for the newest version.
+// run pushes or pulls a directory, or runs a task that changes nothing. Each begins with a request for HEAD.
 func (e *pushEngine) run(ctx context.Context, c engineCall) error {
 	t := e.trees[c.Dir]
 	if t == nil {
@@ -168,16 +169,16 @@ func (t *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // engineProcess is a running engine.
 type engineProcess struct {
-	cmd     *exec.Cmd
-	stdin   io.Closer
-	stderr  bytes.Buffer
-	calls   *json.Encoder
-	answers *json.Decoder
-	started float64 // ms until it ran
-	last    engineAnswer
+	cmd       *exec.Cmd
+	stdin     io.Closer
+	stderr    bytes.Buffer
+	calls     *json.Encoder
+	responses *json.Decoder
+	started   float64 // ms until it was ready
+	last      engineResponse
 }
 
-// startEngine starts an engine with an empty cache. It ends with ctx, or by stop.
+// startEngine starts an engine with an empty cache. It runs until ctx ends or stop is called.
 func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, error) {
 	began := time.Now()
 	self, err := os.Executable()
@@ -187,7 +188,7 @@ func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, e
 	p := &engineProcess{cmd: exec.CommandContext(ctx, self)}
 	p.cmd.Env = append(p.cmd.Environ(), engineMarker+"=1")
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C reaches it through ctx
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C must only end ctx
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -199,10 +200,10 @@ func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, e
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	p.stdin, p.calls, p.answers = in, json.NewEncoder(in), json.NewDecoder(out)
+	p.stdin, p.calls, p.responses = in, json.NewEncoder(in), json.NewDecoder(out)
 	err = p.calls.Encode(engineSetup{remote, b.NewDir()})
 	if err == nil {
-		err = p.answers.Decode(&p.last)
+		err = p.responses.Decode(&p.last)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), p.stop())
@@ -216,8 +217,8 @@ func (p *engineProcess) call(op, workspace, dir string) (float64, error) {
 	if err := p.calls.Encode(engineCall{op, workspace, dir}); err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
-	p.last = engineAnswer{}
-	if err := p.answers.Decode(&p.last); err != nil {
+	p.last = engineResponse{}
+	if err := p.responses.Decode(&p.last); err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
 	if p.last.Error != "" {
