@@ -1,6 +1,6 @@
 // Package bench measures what the fleet promises, on the machine on which it runs. Each number has a yardstick that is
-// measured in the same run. Their samples alternate, so that a machine whose speed changes affects both. A missed target
-// is reported; it is not an error.
+// measured in the same run. Their samples alternate, so that a machine whose speed changes affects both. A missed
+// target is reported; it is not an error.
 //
 // Each scenario has its file. It adds series of samples to a [Report] and computes its numbers from them. To add a
 // scenario that users can run on their hosts, write the file, name it in Scenarios, and describe it in
@@ -64,8 +64,8 @@ func Names(list []Scenario) []string {
 	return names
 }
 
-// Run measures one scenario of a list, or all of them. When it returns, all processes that it started have ended and all
-// files that it wrote are removed, even if ctx ended early.
+// Run measures one scenario of a list, or all of them. When it returns, all processes that it started have ended and
+// all files that it wrote are removed, even if ctx ended early.
 func Run(ctx context.Context, o Options, list []Scenario) ([]*Report, error) {
 	var reports []*Report
 	for _, s := range list {

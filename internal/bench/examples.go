@@ -104,8 +104,8 @@ func Sequence(numbers []string) ([]Example, error) {
 }
 
 // RunExamples starts a fleet and runs a sequence of examples in it, one after the other. It compares the first
-// execution, including the start of the fleet, with the next ones, which find warm boxes. If verbose is true, the report
-// contains the stages and the output of each task.
+// execution, including the start of the fleet, with the next ones, which find warm boxes. If verbose is true, the
+// report contains the stages and the output of each task.
 func RunExamples(ctx context.Context, o Options, sequence []Example, verbose bool) (*Report, error) {
 	return o.run(ctx, Scenario{Name: "examples", NoSandbox: true, Measure: func(b *Bench, ctx context.Context) error {
 		return b.examples(ctx, sequence, verbose)

@@ -102,8 +102,8 @@ func Repeated(name string, c *client.Client, task client.Task) Series {
 		func(client.Result) error { return nil })
 }
 
-// ThroughFleet returns a series of tasks, from submission to result. The parts of a sample are the stages in the result,
-// and the time outside of them.
+// ThroughFleet returns a series of tasks, from submission to result. The parts of a sample are the stages in the
+// result, and the time outside of them.
 func ThroughFleet(name string, c *client.Client, next func() client.Submission,
 	check func(client.Result) error,
 ) Series {

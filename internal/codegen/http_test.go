@@ -105,8 +105,8 @@ func TestFailuresOverHTTP(t *testing.T) {
 	}
 }
 
-// disconnected returns a channel that is closed when the client disconnects. It reads the body first, because the server
-// does not notice a disconnect before that.
+// disconnected returns a channel that is closed when the client disconnects. It reads the body first, because the
+// server does not notice a disconnect before that.
 func disconnected(r *http.Request) <-chan struct{} {
 	_, _ = io.Copy(io.Discard, r.Body)
 	return r.Context().Done()

@@ -226,8 +226,8 @@ func TestWriteLearnsTheEndpointsParameters(t *testing.T) {
 	}
 }
 
-// If a request also fails with other parameters, the parameters were not the cause, and the next program starts with the
-// first ones again.
+// If a request also fails with other parameters, the parameters were not the cause, and the next program starts with
+// the first ones again.
 func TestWriteRemembersOnlyParametersThatHelped(t *testing.T) {
 	e := newEndpoint(t, "extra_fields_refused", "extra_fields_refused", "program")
 	writer := e.writer(codegen.OpenAIOptions{BaseURL: "http://127.0.0.1:1/v1"}, codegen.WriterOptions{})

@@ -127,8 +127,8 @@ func firstSentence(doc string) string {
 	return strings.TrimSpace(line)
 }
 
-// clean drops invalid, control and invisible characters (bidirectional marks, zero-width characters, tags) and truncates
-// the text to limit characters. If multiline is false, it returns one line.
+// clean drops invalid, control and invisible characters (bidirectional marks, zero-width characters, tags) and
+// truncates the text to limit characters. If multiline is false, it returns one line.
 func clean(s string, limit int, multiline bool) string {
 	var b strings.Builder
 	n := 0

@@ -4,8 +4,8 @@
 // and reads only the proxy from the environment, as net/http does.
 //
 // Requests and streams go through OpenAI's SDK. This package adds what the SDK lacks: limits on the size of a response,
-// and errors that keep the headers and accept the error formats of other servers. It follows no redirects, and drops the
-// headers that describe this machine.
+// and errors that keep the headers and accept the error formats of other servers. It follows no redirects, and drops
+// the headers that describe this machine.
 package openai
 
 import (
@@ -99,8 +99,8 @@ func (e *ConnectionError) Error() string { return "no connection: " + e.Err.Erro
 // Unwrap returns the cause.
 func (e *ConnectionError) Unwrap() error { return e.Err }
 
-// guard adds what the SDK lacks to one request: it replaces the headers, converts the errors, and limits the size of the
-// response.
+// guard adds what the SDK lacks to one request: it replaces the headers, converts the errors, and limits the size of
+// the response.
 func guard(accept string, bounds limits) option.RequestOption {
 	return option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 		for name := range r.Header {

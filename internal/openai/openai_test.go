@@ -187,8 +187,8 @@ func TestEmbed(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"data":[{"index":1,"embedding":[2,3]},{"index":0,"embedding":[0.5,-1e-3]}]}`: "",
 		`{"data":[{"index":0,"embedding":[1]}]}`:                                       "1 vectors for 2 texts",
-		`{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`:           "vector with index 0 for 2 texts",
-		`{"data":[{"index":7,"embedding":[1]},{"index":-1,"embedding":[1]}]}`:          "vector with index 7 for 2 texts",
+		`{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`:           "with index 0 for 2 texts",
+		`{"data":[{"index":7,"embedding":[1]},{"index":-1,"embedding":[1]}]}`:          "with index 7 for 2 texts",
 		`{"data":[{"index":0,"embedding":[1e99]}]}`:                                    "float32",
 		`{"data":[{"index":0,"embedding":"AAAA"}]}`:                                    "cannot unmarshal",
 		`<html>`: "invalid character",
@@ -202,8 +202,9 @@ func TestEmbed(t *testing.T) {
 		if want == "" {
 			sent, _ := io.ReadAll(last.Body)
 			if err != nil || fmt.Sprint(got) != "[[0.5 -0.001] [2 3]]" ||
-				string(orderFields(sent)) != `{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
-				t.Errorf("Embed = %v, %v for the request %s, want the vectors in the order of the texts", got, err, sent)
+				string(orderFields(sent)) !=
+					`{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}` {
+				t.Errorf("Embed = %v, %v for %s, want the vectors in the order of the texts", got, err, sent)
 			}
 			continue
 		}

@@ -78,7 +78,9 @@ var scenarios = []scenario{
 		Input:      []string{"the weather of a city"},
 		Dimensions: 8,
 	})},
-	{name: "embeddings_unknown_model", send: embedScenario(EmbeddingRequest{Model: "no-such-model", Input: []string{"a"}})},
+	{name: "embeddings_unknown_model", send: embedScenario(EmbeddingRequest{
+		Model: "no-such-model", Input: []string{"a"},
+	})},
 	{name: "embeddings_too_long", send: embedScenario(EmbeddingRequest{
 		Input: []string{strings.Repeat("words and more words, ", 1000)},
 	})},

@@ -54,10 +54,10 @@ func (c *MemoryCache) Put(key [sha256.Size]byte, vector []float32) error {
 	return nil
 }
 
-// FileCache is a MemoryCache backed by a file that the processes of a host share. A record of the file is the key, a u32
-// number of dimensions, the float32 dimensions and a u32 CRC, all little-endian. Records are appended under a lock. A
-// torn or corrupt record counts as the end of the file, and the next record overwrites it. The file is emptied when it
-// exceeds twice the limit.
+// FileCache is a MemoryCache backed by a file that the processes of a host share. A record of the file is the key, a
+// u32 number of dimensions, the float32 dimensions and a u32 CRC, all little-endian. Records are appended under a lock.
+// A torn or corrupt record counts as the end of the file, and the next record overwrites it. The file is emptied when
+// it exceeds twice the limit.
 type FileCache struct {
 	memory *MemoryCache
 	limit  int64

@@ -49,8 +49,8 @@ func FillCache(ctx context.Context, e Embedder, c Cache, texts []string) error {
 }
 
 // Hybrid ranks with an Index and with an Embedder's vectors. It takes no longer than the local ranking and the deadline
-// together. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe for
-// concurrent use.
+// together. It does not fail because of the network: Response.Degraded then says why vectors are missing. It is safe
+// for concurrent use.
 type Hybrid struct {
 	embedder Embedder
 	opts     HybridOptions
@@ -71,8 +71,8 @@ func NewHybrid(s *Index, e Embedder, opts HybridOptions) *Hybrid {
 }
 
 // Load embeds the tools of an index that are not in the cache, and then makes it the current index. Until then, and
-// after an error, Select uses the previous index. A retry continues where the last Load failed, because finished batches
-// are in the cache. Load may take minutes: run it in the background.
+// after an error, Select uses the previous index. A retry continues where the last Load failed, because finished
+// batches are in the cache. Load may take minutes: run it in the background.
 func (h *Hybrid) Load(ctx context.Context, s *Index) error {
 	texts := make([]string, s.Len())
 	for i := range s.tools {

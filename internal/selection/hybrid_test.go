@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// topics is a fake embedder. Its vectors have one number for each topic, which is 1 if the text has a word of the topic.
+// topics is a fake embedder. Its vectors have one number for each topic, which is 1 if the text has a word of the
+// topic.
 type topics struct {
 	words [][]string
 	err   error

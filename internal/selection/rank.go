@@ -135,7 +135,7 @@ func better(a, b candidate) bool { return compareCandidates(a, b) < 0 }
 
 // rank returns the best candidates for a sentence, best first.
 func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool, limit int) ([]candidate, query) {
-	w := s.scratch.Get().(*scratch) //nolint:forcetypeassert // the pool contains nothing else
+	w := s.scratch.Get().(*scratch) //nolint:errcheck,forcetypeassert // the pool contains nothing else
 	defer s.scratch.Put(w)
 	q := s.analyse(sentence)
 	s.lexical.score(w.lexical, q.terms)

@@ -79,8 +79,8 @@ type QueryReport struct {
 	UnmatchedTerms []string `json:"unmatched_terms"` // stems that match no word of a tool
 }
 
-// Select ranks the catalogue for each query and returns the union, grouped by server. The order is by score, then by id,
-// and depends only on the request and the index. A query that matches no tool selects none.
+// Select ranks the catalogue for each query and returns the union, grouped by server. The order is by score, then by
+// id, and depends only on the request and the index. A query that matches no tool selects none.
 func (s *Index) Select(r Request) (Response, error) {
 	return s.selectWith(r, nil)
 }

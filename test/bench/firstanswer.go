@@ -155,8 +155,8 @@ func (b *run) runArrivals(ctx context.Context, name string, c contender, arrival
 	return ctx.Err()
 }
 
-// sustained submits tasks at a steady rate to a fleet whose boxes serve one task each, so that it must create boxes fast
-// enough. The other contenders get the same rate for at most a minute.
+// sustained submits tasks at a steady rate to a fleet whose boxes serve one task each, so that it must create boxes
+// fast enough. The other contenders get the same rate for at most a minute.
 func (b *run) sustained(ctx context.Context, others []contender) (err error) {
 	c, stop, err := b.StartClient(ctx, func(c *config.Config) { c.Execution.Reuse = "never" })
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// npmTools contains the recorded results of tools/list of six MCP servers from npm: everything, filesystem, git, memory,
-// sequential-thinking and sqlite. internal/tools/toolstest/npm/install.sh pins their versions. Their licences are MIT
-// and Apache-2.0.
+// npmTools contains the recorded results of tools/list of six MCP servers from npm: everything, filesystem, git,
+// memory, sequential-thinking and sqlite. internal/tools/toolstest/npm/install.sh pins their versions. Their licences
+// are MIT and Apache-2.0.
 //
 //go:embed npm_tools.json
 var npmTools []byte

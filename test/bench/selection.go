@@ -41,8 +41,8 @@ var goals = map[string][]goal{
 	"ultratool":          {{"R@10", recall10, 85, 90}},
 }
 
-// The data set and the goal for the first sub-query of a task, which should find one of the task's tools among the first
-// three.
+// The data set and the goal for the first sub-query of a task, which should find one of the task's tools among the
+// first three.
 const (
 	firstSet  = "livemcpbench-route"
 	firstGoal = 72
@@ -89,8 +89,8 @@ func (b *run) dataSets(ctx context.Context) error {
 	return b.promptTools()
 }
 
-// promptTools measures which tools are in the prompt for each question. As for a task, they are selected for each clause
-// and their number is limited.
+// promptTools measures which tools are in the prompt for each question. As for a task, they are selected for each
+// clause and their number is limited.
 func (b *run) promptTools() error {
 	sets, err := selectioneval.LoadAll(b.data)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/codefleet/codefleet/internal/bench"
 )
 
-// TestSelectionWithoutDataSets checks that the tools in a prompt have at most 2 % of the tokens of tools/list, which does
-// not depend on the machine.
+// TestSelectionWithoutDataSets checks that the tools in a prompt have at most 2 % of the tokens of tools/list, which
+// does not depend on the machine.
 func TestSelectionWithoutDataSets(t *testing.T) {
 	reports, err := bench.Run(t.Context(), bench.Options{Scenario: "selection", Runs: 2}, options{}.scenarios())
 	if err != nil {

@@ -56,6 +56,7 @@ func TestWorkspace(t *testing.T) {
 		}
 	}
 	if _, ok := b.Numbers["N9a"]; ok || len(b.Notes) < 2 {
-		t.Errorf("without yardsticks: N9a exists: %v, notes %q, want false and two notes on what is missing", ok, b.Notes)
+		t.Errorf("without yardsticks: N9a exists: %v, notes %q, want false and two notes on missing tools", ok,
+			b.Notes)
 	}
 }

@@ -18,7 +18,8 @@ var numberForms = []form{
 		readListOf,
 	},
 	{"subtract", re(`subtract (\S+) from (.+)`), func(p *planner, m []string, _ clause) bool {
-		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")") // "subtract 3 from 10 times 2" may mean 17 or 14
+		// "subtract 3 from 10 times 2" may mean 17 or 14.
+		return isOperand(m[2]) && p.calculate("("+m[2]+") - ("+m[1]+")")
 	}},
 	{"add to", re(`add (-?[\d.,]+) to (.+)`), func(p *planner, m []string, _ clause) bool {
 		return isOperand(m[2]) && p.calculate("("+m[2]+") + "+m[1])

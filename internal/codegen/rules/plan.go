@@ -1,9 +1,9 @@
 // Package rules writes programs without a model. It reads quantities, places, paths, queries and JSON fields out of a
-// task, and writes a program only if it understands every clause. Otherwise its error lists what it understood. It never
-// guesses a value, and does not understand an ambiguous clause.
+// task, and writes a program only if it understands every clause. Otherwise its error lists what it understood. It
+// never guesses a value, and does not understand an ambiguous clause.
 //
-// Files: split.go (clauses and literals), plan.go (the planner), forms.go (the kinds of clauses, each group of which has
-// its file), arithmetic.go, python.go (Python literals and helper functions), tool.go.
+// Files: split.go (clauses and literals), plan.go (the planner), forms.go (the kinds of clauses, each group of which
+// has its file), arithmetic.go, python.go (Python literals and helper functions), tool.go.
 package rules
 
 import (

@@ -76,8 +76,8 @@ func readSchema(p *planner, _ []string, c clause) bool {
 	return false
 }
 
-// arguments returns a clause's "parameter value" pairs as Python arguments, and the rest of the clause. It returns false
-// if a required parameter is missing, a value is not understood, or a value is left over.
+// arguments returns a clause's "parameter value" pairs as Python arguments, and the rest of the clause. It returns
+// false if a required parameter is missing, a value is not understood, or a value is left over.
 func (p *planner) arguments(t *tool, text string) (arguments []string, rest string, ok bool) {
 	rest = text
 	for _, param := range t.Params {

@@ -167,8 +167,8 @@ func (p *planner) assignField(path, name, change string) bool {
 	return true
 }
 
-// changeField adds a number to a field or subtracts it. The verbs increment and decrement need no number: the default is
-// 1.
+// changeField adds a number to a field or subtracts it. The verbs increment and decrement need no number: the default
+// is 1.
 func (p *planner) changeField(path, name, verb, by string) bool {
 	verb = strings.ToLower(verb)
 	if by == "" && strings.HasSuffix(verb, "crement") {

@@ -174,8 +174,8 @@ var cities = func() map[string]bool {
 	return set
 }()
 
-// readWeatherMany loops over a number of cities. The task names the first one. The others come from a fixed list, as the
-// program's output says.
+// readWeatherMany loops over a number of cities. The task names the first one. The others come from a fixed list, as
+// the program's output says.
 func readWeatherMany(p *planner, m []string, _ clause) bool {
 	first, ok := places(m[2])
 	t := p.tool(currentWeather)

@@ -33,8 +33,8 @@ func terms(s string, stem func(string) string) []string {
 	return out
 }
 
-// Documents returns a function like Document with a cache, because the texts of a catalogue repeat, and their words even
-// more. The function is not safe for concurrent use, and callers must not change its results.
+// Documents returns a function like Document with a cache, because the texts of a catalogue repeat, and their words
+// even more. The function is not safe for concurrent use, and callers must not change its results.
 func Documents() func(string) []string {
 	cache, stems := map[string][]string{}, map[string]string{}
 	stem := func(word string) string {
