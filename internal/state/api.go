@@ -50,6 +50,7 @@ var (
 	ErrNotFound = objects.ErrNotFound
 	ErrConflict = objects.ErrConflict // another task changed it first
 	ErrDeleted  = repo.ErrDeleted
+	ErrFenced   = repo.ErrFenced
 	ErrKey      = format.ErrKey
 	ErrQuota    = format.ErrQuota
 	ErrDiskFull = content.ErrDiskFull

@@ -23,7 +23,7 @@ const (
 //
 // A path that both sides changed is a *ConflictError, unless it is state.json or
 // a JSON file below state/ and the changes are to different top-level keys.
-// ErrQuota, ErrDeleted: nothing was written. After any other error the commit
+// ErrQuota, ErrDeleted, ErrFenced: nothing was written. After any other error the commit
 // may have happened; ask Applied, or call Commit again.
 // Every Commit needs a Checkout before it. After NoChange, or a commit that
 // needed no merge, the next Checkout costs one conditional GET.
@@ -45,6 +45,9 @@ func (s *Store) Commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 }
 
 func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, error) {
+	if t.base.Head.Fences(c.TaskID) {
+		return Commit{}, ErrFenced
+	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
 		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, repo.UntilTime(c.Since))
 		if done != nil || err != nil {
@@ -92,6 +95,9 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 		v, err := s.repo.Current(ctx, t.ref, t.base)
 		if err != nil {
 			return Commit{}, err
+		}
+		if v.Head.Fences(c.TaskID) {
+			return Commit{}, ErrFenced
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, v.Head, c.TaskID, repo.UntilGeneration(t.base.Head.Generation))
 		if done != nil || err != nil {

@@ -75,6 +75,13 @@ func (s *Store) Applied(ctx context.Context, ref Ref, taskID string, since time.
 	return s.repo.Applied(ctx, ref, taskID, since)
 }
 
+// Fence returns the commit of a task, as Applied does. If there is none, the task can no longer commit when Fence
+// returns: a run of it that is still alive somewhere gets ErrFenced. It may be repeated; after an error the task may be
+// fenced or not. The fence lasts for an hour, unless 16 other tasks are fenced in the workspace before.
+func (s *Store) Fence(ctx context.Context, ref Ref, taskID string, since time.Time) (*Commit, error) {
+	return s.repo.Fence(ctx, ref, taskID, since)
+}
+
 // List returns the paths of a version (0: the newest) below the directory dir, or all paths if dir is empty.
 func (s *Store) List(ctx context.Context, ref Ref, generation int64, dir string) ([]FileInfo, error) {
 	return s.repo.List(ctx, ref, generation, dir)

@@ -19,6 +19,8 @@ const (
 	recentWindow = 10 * time.Minute
 	MaxTaskID    = 56               // bytes, so that headRecent of the longest fit
 	purgeWindow  = 10 * time.Minute // from the announcement of a purge until HEAD may be written again
+	maxFenced    = 16               // tasks
+	fenceWindow  = time.Hour        // for which a task stays fenced, unless maxFenced others follow
 
 	// ClockSkew is by how much the clocks of workers may differ.
 	ClockSkew = 2 * time.Minute
@@ -43,6 +45,10 @@ type Head struct {
 	Floor     int64        `json:"floor,omitempty"`
 	FloorTime time.Time    `json:"floor_time,omitzero"`
 
+	// Fenced are tasks that must not commit, oldest first: they have ended without a commit, and a run of theirs may
+	// still be alive. A workspace that no task has committed to gets a tombstone of the generation Born to hold them.
+	Fenced []FencedTask `json:"fenced,omitempty"`
+
 	Key string `json:"-"` // id of the key that encrypts it; empty: unencrypted
 }
 
@@ -52,6 +58,12 @@ type RecentTask struct {
 	Generation int64  `json:"g"`
 	Name       string `json:"m"` // digits of the manifest's name after the generation
 	Unix       int64  `json:"u"` // time of the commit
+}
+
+// FencedTask is a task that must not commit.
+type FencedTask struct {
+	Task string `json:"t"`
+	Unix int64  `json:"u"` // since when
 }
 
 // Manifest returns the name of the commit's manifest.
@@ -126,9 +138,9 @@ func (h *Head) dropOldest() {
 func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	next := &Head{
 		Generation: m.Generation, Commit: m.Commit, Manifest: &ref, Time: m.Time, Born: h.Born,
-		Recent: slices.Clone(h.Recent), Floor: h.Floor, FloorTime: h.FloorTime,
+		Recent: slices.Clone(h.Recent), Floor: h.Floor, FloorTime: h.FloorTime, Fenced: h.fencedAt(m.Time),
 	}
-	if h.Deleted {
+	if h.Deleted && !h.NeverLived() {
 		next.Born = m.Generation
 	}
 	if m.TaskID != "" {
@@ -136,6 +148,29 @@ func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	}
 	return next
 }
+
+// Fence returns the HEAD that follows h when a task is fenced. It names the same version.
+func (h *Head) Fence(task string, now time.Time) *Head {
+	next := *h
+	next.Fenced = append(h.fencedAt(now), FencedTask{task, now.Unix()})
+	next.Fenced = next.Fenced[max(0, len(next.Fenced)-maxFenced):]
+	return &next
+}
+
+// Fences reports whether a task must not commit.
+func (h *Head) Fences(task string) bool {
+	return slices.ContainsFunc(h.Fenced, func(f FencedTask) bool { return f.Task == task })
+}
+
+// fencedAt returns the tasks that are still fenced.
+func (h *Head) fencedAt(now time.Time) []FencedTask {
+	return slices.DeleteFunc(slices.Clone(h.Fenced), func(f FencedTask) bool {
+		return time.Unix(f.Unix, 0).Before(now.Add(-fenceWindow))
+	})
+}
+
+// NeverLived reports whether a tombstone is not of a deleted workspace, but only holds Fenced.
+func (h *Head) NeverLived() bool { return h.Deleted && h.Generation == h.Born }
 
 // Purging reports whether HEAD may be deleted at any moment, so that it must not be written.
 func (h *Head) Purging() bool { return !h.Purge.IsZero() && time.Since(h.Purge) < purgeWindow }

@@ -110,7 +110,7 @@ func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 		}
 		next := &format.Head{
 			Generation: h.Generation + 1, Commit: id, Time: time.Now().UTC(), Deleted: true, Born: h.Born,
-			Recent: h.Recent, Floor: h.Floor, FloorTime: h.FloorTime,
+			Recent: h.Recent, Floor: h.Floor, FloorTime: h.FloorTime, Fenced: h.Fenced,
 		}
 		if _, err = r.SwapHead(ctx, ref, etag, next); err == nil {
 			r.Notify(ref)

@@ -65,7 +65,7 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 		if err == nil {
 			return p.committed(ctx, next, etag, man, data)
 		}
-		out, v, confirmErr := p.confirm(ctx, next, man, data, err)
+		out, v, confirmErr := p.confirm(ctx, man, data, err)
 		if out != nil || confirmErr != nil {
 			return deref(out), v, confirmErr
 		}
@@ -78,6 +78,9 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 // prepare waits until a HEAD that is being purged may be written. Without HEAD, a workspace begins above the floor of
 // its tenant (see format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
+	if p.On.Head.Fences(p.Options.TaskID) {
+		return ErrFenced
+	}
 	for p.On.Head.Purging() {
 		purging := fmt.Errorf("swap %s: the deleted workspace is being purged", p.Ref.HeadKey())
 		if err := backoff.Wait(ctx, purging); err != nil {
@@ -119,6 +122,9 @@ func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err 
 // it is purged and afterwards: it and the purged workspace are both empty.
 func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	base := &p.Base.Head
+	if p.Base.ETag == "" && h.NeverLived() {
+		return false
+	}
 	if base.Deleted && (etag == "" || h.Deleted && h.Generation == base.Generation) {
 		return false
 	}
@@ -177,7 +183,7 @@ func (p *Proposal) commit(h *format.Head) Commit {
 // confirm finds out whether a swap that returned an error was applied, by reading HEAD back. It returns neither a
 // commit nor an error if Run should try again.
 func (p *Proposal) confirm(
-	ctx context.Context, next *format.Head, man *format.Manifest, data []byte, cause error,
+	ctx context.Context, man *format.Manifest, data []byte, cause error,
 ) (*Commit, *Version, error) {
 	if !errors.Is(cause, objects.ErrConflict) && !objects.Temporary(ctx, cause) {
 		return nil, nil, cause
@@ -187,11 +193,17 @@ func (p *Proposal) confirm(
 		return nil, nil, errors.Join(cause, err)
 	}
 	if h.Commit == p.id { // applied, and the answer was lost
-		out, v, err := p.committed(ctx, next, etag, man, data)
+		out, v, err := p.committed(ctx, &h, etag, man, data)
 		return &out, v, err
 	}
-	if h.Commit == p.On.Head.Commit {
-		return nil, nil, nil // not applied
+	if h.Fences(p.Options.TaskID) {
+		return nil, nil, ErrFenced
+	}
+	if h.Commit == p.On.Head.Commit { // not applied
+		on := *p.On
+		on.Head, on.ETag = h, etag // another task may have been fenced
+		p.On = &on
+		return nil, nil, nil
 	}
 	if p.baseDeleted(h, etag) {
 		return nil, nil, ErrDeleted

@@ -57,3 +57,6 @@ func (r *Repo) Notify(ref format.Ref) {
 
 // ErrDeleted is returned when the version that a commit builds on was deleted with its workspace.
 var ErrDeleted = errors.New("workspace was deleted")
+
+// ErrFenced is returned when a task that has ended tries to commit: see Repo.Fence.
+var ErrFenced = errors.New("the task has ended without this run")

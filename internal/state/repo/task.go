@@ -26,6 +26,55 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
+// Fence returns the commit of a task, as Applied does. If there is none it makes sure that there never will be: a run
+// of the task that is still alive somewhere gets ErrFenced from its commit. It may be repeated; after an error the task
+// may be fenced or not.
+func (r *Repo) Fence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (*Commit, error) {
+	if err := ref.Check(); err != nil {
+		return nil, err
+	}
+	for backoff := r.Options.Retry.NewBackoff(); ; {
+		c, done, err := r.tryFence(ctx, ref, taskID, since)
+		if done {
+			return c, nil
+		}
+		if errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err) {
+			err = backoff.Wait(ctx, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fence task %s in %s: %w", taskID, ref, err)
+		}
+	}
+}
+
+// tryFence makes one attempt. An attempt whose swap was applied and whose response was lost is found by the next one.
+func (r *Repo) tryFence(
+	ctx context.Context, ref format.Ref, taskID string, since time.Time,
+) (c *Commit, done bool, err error) {
+	h, etag, err := r.ReadHead(ctx, ref, "")
+	if err != nil {
+		return nil, false, err
+	}
+	if c, err = r.FindTask(ctx, ref, h, taskID, UntilTime(since)); err != nil || c != nil || h.Fences(taskID) {
+		return c, err == nil, err
+	}
+	if h.Purging() {
+		return nil, false, fmt.Errorf("the deleted workspace is being purged: %w", objects.ErrTemporary)
+	}
+	now := time.Now().UTC()
+	if etag == "" {
+		f, _, err := r.ReadFloor(ctx, ref.Tenant)
+		if err != nil {
+			return nil, false, err
+		}
+		h = format.Head{
+			Generation: f.Generation + 1, Born: f.Generation + 1, Commit: format.NewCommitID(), Time: now, Deleted: true,
+		}
+	}
+	_, err = r.SwapHead(ctx, ref, etag, h.Fence(taskID, now))
+	return nil, err == nil, err
+}
+
 // Until reports whether a search of the history may end at a commit.
 type Until func(generation int64, at time.Time) bool
 

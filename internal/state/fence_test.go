@@ -1,0 +1,156 @@
+package state_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// fence fences a task of ref, and fails the test unless it had not committed.
+func fence(t *testing.T, bucket objects.Objects, task string) {
+	t.Helper()
+	c, err := state.New(bucket, state.Options{}).Fence(t.Context(), ref, task, time.Time{})
+	if c != nil || err != nil {
+		t.Fatalf("Fence(%s) = %+v, %v, want no commit", task, c, err)
+	}
+}
+
+func TestFence(t *testing.T) {
+	for name, existing := range map[string]bool{"in a workspace": true, "in a new workspace": false} {
+		t.Run(name, func(t *testing.T) {
+			bucket := mem.New()
+			if existing {
+				w := statetest.OpenWorker(t, bucket)
+				w.Checkout()
+				w.Write("a", "1")
+				w.Commit("earlier")
+			}
+			stopped, other := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
+			stopped.Checkout()
+			other.Checkout()
+			stopped.Write("stopped", "1")
+			other.Write("other", "1")
+
+			fence(t, bucket, "task-1")
+			fence(t, bucket, "task-1") // may be repeated
+			opts := state.CommitOptions{TaskID: "task-1", Attempt: 1, Since: time.Now()}
+			if _, err := stopped.Store.Commit(t.Context(), stopped.Tree, opts); !errors.Is(err, state.ErrFenced) {
+				t.Errorf("commit of the fenced task: %v, want %v", err, state.ErrFenced)
+			}
+			// A checkout after the fence does not help.
+			late := statetest.OpenWorker(t, bucket)
+			late.Checkout()
+			late.Write("late", "1")
+			if _, err := late.Store.Commit(t.Context(), late.Tree, opts); !errors.Is(err, state.ErrFenced) {
+				t.Errorf("late commit of the fenced task: %v, want %v", err, state.ErrFenced)
+			}
+
+			c := other.Commit("task-2") // without the knowledge of the fence
+			if c.Already || c.NoChange || len(c.Changed) != 1 {
+				t.Errorf("commit of another task = %+v", c)
+			}
+			late.Checkout()
+			late.Write("late", "1")
+			if _, err := late.Store.Commit(t.Context(), late.Tree, opts); !errors.Is(err, state.ErrFenced) {
+				t.Errorf("commit of the fenced task after others: %v, want %v", err, state.ErrFenced)
+			}
+			fresh := statetest.OpenWorker(t, bucket)
+			fresh.Checkout()
+			files := fresh.Files()
+			if files["stopped"] != "" || files["late"] != "" || files["other"] == "" {
+				t.Errorf("files = %v, want none of the fenced task", files)
+			}
+			done, err := fresh.Store.Fence(t.Context(), ref, "task-2", time.Time{})
+			if err != nil || done == nil || done.Generation != c.Generation {
+				t.Errorf("Fence(task-2) = %+v, %v, want its commit of generation %d", done, err, c.Generation)
+			}
+		})
+	}
+}
+
+// A fence and a commit of the same task exclude each other, whichever comes first and whatever the store says.
+func TestFenceOrCommit(t *testing.T) {
+	for name, fault := range map[string]func(mem.Call) mem.Fault{
+		"no fault":          nil,
+		"swap not applied":  statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
+		"answer lost":       statetest.OnNth(1, "swap", "HEAD", mem.LostAnswer),
+		"second lost":       statetest.OnNth(2, "swap", "HEAD", mem.LostAnswer),
+		"every third call":  statetest.EveryThird(),
+		"second not there":  statetest.OnNth(2, "swap", "HEAD", mem.NotApplied),
+		"manifest put lost": statetest.OnNth(2, "put", "", mem.LostAnswer),
+	} {
+		for _, generations := range []int{0, 1} {
+			t.Run(fmt.Sprint(name, " ", generations), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					bucket := &meanwhile{Objects: mem.New(), key: ref.HeadKey()}
+					for range generations {
+						w := statetest.OpenWorker(t, bucket)
+						w.Checkout()
+						w.Write("a", "1")
+						w.Commit("earlier")
+					}
+					w := statetest.OpenWorker(t, bucket)
+					w.Checkout()
+					w.Write("file", "1")
+					var found *state.Commit
+					var fenceErr error
+					bucket.what = func() { // between the commit's preparation and its swap
+						found, fenceErr = state.New(bucket, state.Options{}).Fence(t.Context(), ref, "task-1", time.Time{})
+					}
+					bucket.SetFault(fault)
+					_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 1})
+					bucket.SetFault(nil)
+					if fenceErr != nil || found != nil || !errors.Is(err, state.ErrFenced) {
+						t.Errorf("Fence() = %+v, %v; Commit() = %v, want only the fence", found, fenceErr, err)
+					}
+					if err := bucket.Violations(); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestFencesAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		w := statetest.OpenWorker(t, bucket)
+		commit := func(task, path string) error {
+			w.Checkout()
+			w.Write(path, task)
+			_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: task, Attempt: 1})
+			return err
+		}
+		fence(t, bucket, "task-1")
+		for i := range 100 { // more than HEAD keeps recent tasks
+			if err := commit(fmt.Sprint("other-", i), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(59 * time.Minute)
+		if err := commit("task-1", "b"); !errors.Is(err, state.ErrFenced) {
+			t.Errorf("commit after 59 minutes and 100 commits: %v, want %v", err, state.ErrFenced)
+		}
+		for i := range 16 {
+			fence(t, bucket, fmt.Sprint("fenced-", i))
+		}
+		if err := commit("task-1", "b"); err != nil {
+			t.Errorf("commit after 16 more fences: %v, want success: the oldest is forgotten", err)
+		}
+		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
+			t.Fatal(err)
+		}
+		if err := commit("fenced-15", "c"); !errors.Is(err, state.ErrFenced) {
+			t.Errorf("commit after the deletion of the workspace: %v, want %v", err, state.ErrFenced)
+		}
+	})
+}
