@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,8 +11,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Cancel cancels a task and returns its record. A queued task is cancelled when Cancel returns; a running one
-// ends when its worker has read the request; a terminal one does not change.
+// Cancel cancels a task and returns its record. A task that never ran is cancelled when Cancel returns; one that runs,
+// or waits for another run, ends when a worker has read the request: a run of it may have committed. A terminal task
+// does not change.
 func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	before, after, err := c.change(ctx, tenant, id, func(r *storedRecord) (bool, error) {
 		if r.Status.Terminal() {
@@ -28,14 +30,19 @@ func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record,
 	case after.Status == schemas.Cancelled:
 		c.removeQueued(ctx, before, after)
 		return after.Record, nil
+	case after.Status == schemas.RetryWait:
+		if err := c.promoteNow(ctx, after); err != nil {
+			c.opts.Log.DebugContext(ctx, "delayed task not promoted", "task", id, "error", err)
+		}
+		return after.Record, nil
 	default:
 		return after.Record, c.nc.Publish("cancel."+tenant+"."+id, nil)
 	}
 }
 
-// requestCancel cancels a task that is not running, and records the request for the worker of a running one.
+// requestCancel cancels a task that never ran, and notes the request for the worker that runs or claims any other.
 func requestCancel(r *storedRecord) {
-	if r.Status == schemas.Running {
+	if r.Run > 0 {
 		r.CancelRequested = true
 		return
 	}
@@ -49,6 +56,27 @@ func requestCancel(r *storedRecord) {
 	}
 	r.Result.TimingMS.Total = milliseconds(now.Sub(r.SubmittedAt))
 	r.Result.TimingMS.Queued = r.Result.TimingMS.Total
+}
+
+// promoteNow moves the message of a task that waits in DELAYED to TASKS. It may fail: the message is moved when it is
+// due.
+func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
+	if r.QueueSeq != 0 {
+		return nil // it is in TASKS, for maxShortDelay at most
+	}
+	msg, remove, err := c.queued(ctx, r)
+	if err != nil {
+		return err
+	}
+	subject, _, _ := cutLast(msg.Header.Get("Nats-Schedule-Target"))
+	l, ok := laneOf(subject)
+	if !ok {
+		return fmt.Errorf("the delayed message has no target: %q", subject)
+	}
+	if err := c.publishDue(ctx, l, r.TaskID, msg.Header, msg.Data); err != nil {
+		return err
+	}
+	return remove()
 }
 
 // removeQueued sends the result of a task that was cancelled before it ran, and removes its message. If that

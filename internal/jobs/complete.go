@@ -13,10 +13,26 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// completeUnrun completes a task that is not run (again): it is refused, cancelled, expired, or out of attempts.
+// completeUnrun completes a task that is not run (again): it is refused, cancelled, expired, or out of attempts. If an
+// earlier run has committed, the task has succeeded.
 func (r *run) completeUnrun(ctx context.Context, result *schemas.Result, dead bool) error {
+	committed, err := r.fence(ctx)
+	if err != nil {
+		return err
+	}
+	if committed != nil {
+		result, dead = committed, false
+	}
 	r.fill(result)
 	return r.complete(ctx, result, dead, func() {})
+}
+
+// fence returns the result that a run of the task has committed; nil when there is none, and none can come.
+func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
+	if r.w.opts.Fence == nil || r.rec.Run == 0 {
+		return nil, nil
+	}
+	return r.w.opts.Fence(ctx, r.job())
 }
 
 // complete completes the task. The order of effects is: dead letter (if dead), record, result event,

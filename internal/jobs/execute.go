@@ -36,7 +36,7 @@ func (r *run) execute(work context.Context) {
 	defer tel.running.Add(ctx, -1, pool)
 
 	l := r.w.leases.start(r.m, r.id, r.rec.Run, cancel)
-	job := &Job{Task: r.task, Record: r.rec.Record, Event: r.event, FirstClaim: r.rec.StartedAt, r: r}
+	job := r.job()
 	began := time.Now()
 	result, err := r.handle(ctx, job)
 	tel.run.Record(ctx, time.Since(began).Seconds(), pool)
@@ -94,12 +94,22 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 		r.w.c.tel.lost.Add(ctx, 1, attrPool(r.pool))
 		return ErrLeaseLost
 	}
+	unknown := result == nil || r.rec.Run > 1 // this run's commit may have happened, or an earlier run's may still
 	if result == nil {
 		if result = r.finalResult(cause, err); result == nil {
 			return r.requeue(ctx, l, cause, err)
 		}
 	} else if r.retriesOn(result.Status) {
 		return r.retry(ctx, l, r.backoff(), string(result.Status), errorText(result.Error))
+	}
+	if unknown {
+		committed, err := r.fence(ctx)
+		if err != nil {
+			return r.retry(ctx, l, r.backoff(), outcomeError, err.Error())
+		}
+		if committed != nil && !sameCommit(committed, result) {
+			result = committed
+		}
 	}
 	r.fill(result)
 	if err := validResult(result); err != nil {
@@ -116,6 +126,11 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 		job.Emit(ctx, schemas.Progress{Stage: string(result.Status)})
 	}
 	return err
+}
+
+// sameCommit reports whether a result is that of a commit, as the run that made it reports it.
+func sameCommit(committed, result *schemas.Result) bool {
+	return result.Status == committed.Status && result.Workspace.Generation == committed.Workspace.Generation
 }
 
 // finalResult returns the result of a run whose error completes the task, or nil if the task is requeued.

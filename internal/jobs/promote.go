@@ -64,9 +64,7 @@ func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
 	if !ok || !isLane {
 		return w.c.nc.Publish(msg.Reply, []byte("+TERM not a task of the fleet"))
 	}
-	out := &nats.Msg{Subject: l.subject(), Header: withoutServerHeaders(msg.Header), Data: msg.Data}
-	// The id differs from that of the run's first message, which the server may still remember.
-	_, err := w.c.publishOnce(ctx, out, id+"."+msg.Header.Get(runHeader)+".due")
+	err := w.c.publishDue(ctx, l, id, msg.Header, msg.Data)
 	if isSubjectFull(err) {
 		return w.c.nc.Publish(msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, fullBacklogWait.Nanoseconds()))
 	}
@@ -74,5 +72,13 @@ func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
 		return err
 	}
 	_, err = w.c.request(ctx, msg.Reply, []byte("+ACK"))
+	return err
+}
+
+// publishDue publishes a message of DELAYED on its lane, once however often it is called.
+func (c *Client) publishDue(ctx context.Context, l lane, id string, header nats.Header, data []byte) error {
+	msg := &nats.Msg{Subject: l.subject(), Header: withoutServerHeaders(header), Data: data}
+	// The id differs from that of the run's first message, which the server may still remember.
+	_, err := c.publishOnce(ctx, msg, id+"."+header.Get(runHeader)+".due")
 	return err
 }

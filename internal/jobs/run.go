@@ -38,6 +38,11 @@ type Job struct {
 	emit    sync.Mutex
 }
 
+// job returns the run as its handler sees it.
+func (r *run) job() *Job {
+	return &Job{Task: r.task, Record: r.rec.Record, Event: r.event, FirstClaim: r.rec.StartedAt, r: r}
+}
+
 // prepare calls Prepare before a task's first claim, and only once if the claim is tried several times.
 func (r *run) prepare(ctx context.Context) {
 	if r.w.opts.Prepare != nil && r.stop == nil && r.rec.Run == 0 {

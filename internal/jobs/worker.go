@@ -39,6 +39,11 @@ type WorkerOptions struct {
 	// the handler or instead of it. Prepare may be nil.
 	Prepare func(ctx context.Context, rec schemas.Record) (handler Handler, stop func())
 
+	// Fence returns the result that a run of the task has committed, or nil when none has and none ever will: a run
+	// that is still alive somewhere can no longer commit. It is called before a task that was claimed before is
+	// completed in another way, so that its record says what happened. It may be called again. nil: runs commit nothing.
+	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
+
 	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps
 	// it for all runs of the task. If Catalogue is nil or returns "", no version is recorded.
 	Catalogue func(ctx context.Context, tenant string) string

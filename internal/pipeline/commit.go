@@ -46,6 +46,16 @@ func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error)
 	return p.earlierResult(ctx, t, *c)
 }
 
+// Fence returns the result that a run of the task has committed; nil after it has made sure that no run will.
+func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
+	t := newTask(j, p.Limits(j.Record.Tenant), nil)
+	c, err := p.Store.Fence(ctx, t.ref, t.id(), j.FirstClaim)
+	if err != nil || c == nil {
+		return nil, explainMissingKey(err)
+	}
+	return p.earlierResult(ctx, t, *c)
+}
+
 // commit stores the attempt's changes to the workspace, with the result. Only a lost lease interrupts it.
 func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool) (c commit, err error) {
 	defer measure(&c.ms)()
@@ -110,8 +120,11 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 // earlierResult returns the result that an earlier run committed, and adds what the commit determined.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
 	var res schemas.Result
-	if err := json.Unmarshal(c.Result, &res); err != nil {
-		return nil, jobs.Permanent(fmt.Errorf("read the result committed by run %d: %w", c.Attempt, err))
+	if err := json.Unmarshal(c.Result, &res); err != nil { // the version was removed or damaged; its commit counts
+		p.Log.WarnContext(ctx, "result of an earlier run not readable", "task", t.id(), "run", c.Attempt, "error", err)
+		res = schemas.Result{Status: schemas.Succeeded, Guardrails: []schemas.Finding{
+			warning("result", "the task has changed its workspace; its result could not be read"),
+		}}
 	}
 	w := &res.Workspace
 	w.Generation, w.Changed, w.Conflicts = c.Generation, c.Changed, c.Conflicts

@@ -129,7 +129,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		live, handle = p.Live.Ref, dir.around(handle)
 	}
 	o := p.Queue
-	o.Handler, o.Prepare, o.Catalogue = handle, prefetchExcept(live, tasks), p.catalogueVersion
+	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
 	w := jobs.NewWorker(fleet.Queue, o)
