@@ -108,10 +108,11 @@ func TestCommittedIsSucceeded(t *testing.T) {
 					if test.expires {
 						<-time.After(time.Until(rec.ExpiresAt))
 					}
-					f.work(t, WorkerOptions{Fence: ws.fence, Handler: func(context.Context, *Job) (*schemas.Result, error) {
+					again := func(context.Context, *Job) (*schemas.Result, error) {
 						t.Error("the task ran again")
 						return nil, errors.New("ran again")
-					}})
+					}
+					f.work(t, WorkerOptions{Fence: ws.fence, Handler: again})
 					want := test.want
 					if committed {
 						want = schemas.Succeeded
@@ -168,7 +169,8 @@ func TestCancelBetweenRuns(t *testing.T) {
 		return err
 	})
 	began := time.Now()
-	if now, err := f.Cancel(t.Context(), "acme", rec.TaskID); err != nil || now.Status.Terminal() || !now.CancelRequested {
+	now, err := f.Cancel(t.Context(), "acme", rec.TaskID)
+	if err != nil || now.Status.Terminal() || !now.CancelRequested {
 		t.Errorf("Cancel() = %+v, %v, want a request", now, err)
 	}
 	if end := f.await(t, rec.TaskID); end.Status != schemas.Succeeded || time.Since(began) > time.Minute {

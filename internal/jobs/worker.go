@@ -41,7 +41,7 @@ type WorkerOptions struct {
 
 	// Fence returns the result that a run of the task has committed, or nil when none has and none ever will: a run
 	// that is still alive somewhere can no longer commit. It is called before a task that was claimed before is
-	// completed in another way, so that its record says what happened. It may be called again. nil: runs commit nothing.
+	// completed in another way, so that its record says what happened. It may be called again. Nil: runs do not commit.
 	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps

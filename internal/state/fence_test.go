@@ -103,7 +103,8 @@ func TestFenceOrCommit(t *testing.T) {
 					var found *state.Commit
 					var fenceErr error
 					bucket.what = func() { // between the commit's preparation and its swap
-						found, fenceErr = state.New(bucket, state.Options{}).Fence(t.Context(), ref, "task-1", time.Time{})
+						store := state.New(bucket, state.Options{})
+						found, fenceErr = store.Fence(t.Context(), ref, "task-1", time.Time{})
 					}
 					bucket.SetFault(fault)
 					_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 1})
@@ -136,7 +137,7 @@ func TestFencesAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(59 * time.Minute)
+		<-time.After(59 * time.Minute)
 		if err := commit("task-1", "b"); !errors.Is(err, state.ErrFenced) {
 			t.Errorf("commit after 59 minutes and 100 commits: %v, want %v", err, state.ErrFenced)
 		}

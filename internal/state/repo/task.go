@@ -68,7 +68,8 @@ func (r *Repo) tryFence(
 			return nil, false, err
 		}
 		h = format.Head{
-			Generation: f.Generation + 1, Born: f.Generation + 1, Commit: format.NewCommitID(), Time: now, Deleted: true,
+			Generation: f.Generation + 1, Born: f.Generation + 1, Commit: format.NewCommitID(), Time: now,
+			Deleted: true,
 		}
 	}
 	_, err = r.SwapHead(ctx, ref, etag, h.Fence(taskID, now))
