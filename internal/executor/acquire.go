@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ErrTooLarge is returned by Acquire when the request exceeds what the pool has in all.
-var ErrTooLarge = errors.New("more than this pool has")
+// ErrTooLarge is returned by Acquire when a request exceeds the pool's total memory.
+var ErrTooLarge = errors.New("exceeds the pool's total")
 
-// UnavailableError is returned by Acquire while boxes cannot be created. The pool keeps trying; the
+// UnavailableError is returned by Acquire while boxes cannot be created. The pool keeps trying, so the
 // caller may retry later.
 type UnavailableError struct {
 	Attempts int   // consecutive failures
@@ -23,10 +23,10 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Wait is what a request waits for.
+// Wait says what a request waits for.
 type Wait string
 
-// What requests wait for.
+// Values of Wait.
 const (
 	WaitSandbox Wait = "sandbox" // every box is acquired, or the next one is being created
 	WaitMemory  Wait = "memory"  // acquired boxes use up PoolOptions.MemoryMBTotal
@@ -35,19 +35,19 @@ const (
 // longWait is how long a request waits before Acquire reports it.
 const longWait = time.Second
 
-// limitAttempts bounds on how many boxes Acquire tries to set the limits.
+// limitAttempts is the number of boxes on which Acquire tries to set the limits.
 const limitAttempts = 3
 
 // Acquire waits for a box that is bound to the key, or for an unbound one, and sets its outer limits.
 // Requests are served in order of arrival. If onWait is not nil, Acquire calls it after the first second
-// of waiting, and again whenever it waits for something else.
+// of waiting, and again whenever the reason to wait changes.
 //
-// The error is ErrTooLarge, an *UnavailableError, ErrPoolClosed, the driver's error if limits could not
-// be set, or the cause of the context's end.
+// The error is ErrTooLarge, an *UnavailableError, ErrPoolClosed, the driver's error if the limits could not
+// be set, or the context's cause.
 func (p *Pool) Acquire(ctx context.Context, key Key, limits Limits, onWait func(Wait)) (*AcquiredBox, error) {
 	limits = limits.OrDefaults()
 	if total := p.opts.MemoryMBTotal; total > 0 && limits.MemoryMB > total {
-		return nil, fmt.Errorf("acquire box: %d MB of memory is %w: %d MB", limits.MemoryMB, ErrTooLarge, total)
+		return nil, fmt.Errorf("acquire box: %d MB of memory %w of %d MB", limits.MemoryMB, ErrTooLarge, total)
 	}
 	env := p.environment(key.Environment)
 	key.Environment = env.Name
@@ -110,8 +110,8 @@ func (p *Pool) waitOf(r *acquireRequest) Wait {
 	return WaitSandbox
 }
 
-// abandon removes a request whose context has ended, and returns the cause. A box that the scheduler
-// assigned in the same moment is returned to the pool.
+// abandon removes a request whose context has ended, and returns the cause. If the scheduler has just
+// assigned a box to the request, the box is returned to the pool.
 func (p *Pool) abandon(ctx context.Context, r *acquireRequest) error {
 	cause := context.Cause(ctx)
 	p.update(func() {

@@ -13,8 +13,8 @@ import (
 // ErrReleased is returned by Run on a box that was released or discarded.
 var ErrReleased = errors.New("the box was released")
 
-// An AcquiredBox is the use of one box of a pool, from Acquire until Release or Discard. Its methods may
-// be called from several goroutines; Run runs one program at a time.
+// An AcquiredBox is a box of a pool that a caller uses, from Acquire until Release or Discard. Its methods
+// may be called from several goroutines; Run runs one program at a time.
 type AcquiredBox struct {
 	pool   *Pool
 	box    *pooledBox
@@ -23,15 +23,15 @@ type AcquiredBox struct {
 
 	mu       sync.Mutex
 	released bool
-	dirty    bool       // a verdict was Dirty: discard at Release
+	dirty    bool       // a verdict was Dirty, so Release discards the box
 	running  sync.Mutex // held while a program runs
 }
 
-// Dir is the host directory that the box sees as its workspace. It is empty in a new box; in a bound box
-// it is as the previous task left it. Files that programs may write belong to the owner of this directory.
+// Dir returns the host directory that the box sees as its workspace. It is empty in a new box; in a bound
+// box it is as the previous task left it. Files that programs may write must belong to this directory's owner.
 func (a *AcquiredBox) Dir() string { return a.box.dir }
 
-// BoxID is the unique name of the box. It is never reused.
+// BoxID returns the unique name of the box. It is never reused.
 func (a *AcquiredBox) BoxID() string { return a.box.id }
 
 // Info describes the box.
@@ -41,10 +41,10 @@ func (a *AcquiredBox) Info() Info {
 	return a.pool.infoOf(a.box.env)
 }
 
-// Environment is the name of the box's environment.
+// Environment returns the name of the box's environment.
 func (a *AcquiredBox) Environment() string { return a.box.env.Name }
 
-// Boot is "cold" if Acquire waited for this box to be created, else "warm".
+// Boot returns "cold" if Acquire waited for this box to be created, else "warm".
 func (a *AcquiredBox) Boot() string {
 	if a.cold {
 		return "cold"
@@ -52,18 +52,19 @@ func (a *AcquiredBox) Boot() string {
 	return "warm"
 }
 
-// OnDestroy registers a function that the pool calls once, after the box has ended and was released, and
-// before its directory is removed. Callers close what they keep open in Dir there: an open file keeps the
-// disk of the box mounted. The pool logs an error. OnDestroy must not be called after Release or Discard.
+// OnDestroy registers a function that the pool calls once, after the box has been released and has ended,
+// and before its directory is removed. The function closes what the caller keeps open in Dir: an open file
+// keeps the box's disk mounted. The pool logs its error. OnDestroy must not be called after Release or
+// Discard.
 func (a *AcquiredBox) OnDestroy(f func() error) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
 	a.box.onDestroy = append(a.box.onDestroy, f)
 }
 
-// Run runs a program in the box, with the memory, processors and disk that Acquire set. After an error
-// the program did not run to its end and the box is discarded. After a verdict that is Dirty the box is
-// discarded at Release. The error wraps ErrReleased, ErrSandboxDied, or the cause of the context's end.
+// Run runs a program in the box, with the memory, CPU and workspace limits that Acquire set. An error means
+// that the program did not run to its end; the box is then discarded. After a Dirty verdict, Release discards
+// the box. The error wraps ErrReleased, ErrSandboxDied or the context's cause, among others.
 func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Verdict, error) {
 	a.running.Lock()
 	defer a.running.Unlock()
@@ -121,11 +122,11 @@ func (a *AcquiredBox) isReleased() bool {
 	return a.released
 }
 
-// Release returns the box to the pool, bound to its key. A box with a Dirty verdict, or with a program
-// still running, is discarded instead. Further calls, and calls after Discard, do nothing.
+// Release returns the box to the pool, bound to its key. After a Dirty verdict, or while a program still
+// runs, it discards the box instead. Further calls, and calls after Discard, do nothing.
 func (a *AcquiredBox) Release() { a.release(false) }
 
-// Discard gives the box up: the pool destroys it soon. Use it when the workspace directory or the
+// Discard releases the box and makes the pool destroy it. Use it when the workspace directory or the
 // processes in the box may be in an unknown state.
 func (a *AcquiredBox) Discard() { a.release(true) }
 
@@ -139,13 +140,13 @@ func (a *AcquiredBox) release(discard bool) {
 		return
 	}
 	if a.running.TryLock() {
-		a.running.Unlock() // no Run can begin from here on
+		a.running.Unlock() // no Run can begin any more
 	} else {
 		discard = true
 	}
 	a.pool.release(a.box, discard)
 	if err := a.pool.callOnDestroy(a.box); err != nil {
-		a.pool.log.Warn("cleanup of a discarded box failed", "box", a.box.id, "error", err)
+		a.pool.log.Warn("cleanup of discarded box failed", "box", a.box.id, "error", err)
 	}
 }
 
@@ -153,7 +154,7 @@ func (a *AcquiredBox) release(discard bool) {
 func (p *Pool) release(b *pooledBox, discard bool) {
 	p.update(func() {
 		b.inUse = false
-		if b.state != acquired { // the pool was closed meanwhile
+		if b.state != acquired { // the pool has been closed
 			return
 		}
 		p.sched.trace("released", b, "")

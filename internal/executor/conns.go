@@ -14,15 +14,15 @@ import (
 )
 
 // conns are the connections that a program opened to the proxy in its box. They are multiplexed over the
-// frames of its runner. handle never blocks: each connection buffers at most runner.Window bytes, and a
-// runner that sends more violates the protocol.
+// runner's frames. handle never blocks: each connection buffers at most runner.Window bytes, and a runner
+// that sends more violates the protocol.
 type conns struct {
 	send   func(header any, body []byte) error // blocks until the runner reads
 	accept func(net.Conn)                      // must not block
 
 	mu     sync.Mutex
 	open   map[uint64]*conn
-	lastID uint64 // that was opened
+	lastID uint64 // of the last connection that was opened
 }
 
 func newConns(send func(header any, body []byte) error, accept func(net.Conn)) *conns {
@@ -39,7 +39,7 @@ func (s *conns) handle(f runner.Frame) error {
 	c := s.open[f.ID]
 	switch {
 	case f.ID > s.lastID:
-		return fmt.Errorf("%q of connection %d, which is not open", f.Type, f.ID)
+		return fmt.Errorf("%q for connection %d, which is not open", f.Type, f.ID)
 	case c == nil:
 		return nil // sent before the runner read our reset
 	}
@@ -52,7 +52,7 @@ func (s *conns) handle(f runner.Frame) error {
 
 func (s *conns) add(id uint64) error {
 	if id != s.lastID+1 || len(s.open) >= runner.MaxConns {
-		return fmt.Errorf("connection %d after %d, with %d open", id, s.lastID, len(s.open))
+		return fmt.Errorf("open connection %d: the last one was %d, and %d are open", id, s.lastID, len(s.open))
 	}
 	s.lastID = id
 	c := &conn{conns: s, id: id, recvWindow: runner.Window, sendWindow: runner.Window}
@@ -68,7 +68,7 @@ func (s *conns) remove(id uint64) {
 	delete(s.open, id)
 }
 
-// close ends all connections. It sends nothing: the runner closes its side at the end of the program.
+// close ends all connections. It sends nothing, because the runner closes its side when the program ends.
 func (s *conns) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *conns) close() {
 	}
 }
 
-// conn is one connection; it implements net.Conn and CloseWrite. After the program reset the connection
-// every read and write returns errReset.
+// conn is one connection; it implements net.Conn and CloseWrite. After the program has reset the
+// connection, every read and write returns errReset.
 type conn struct {
 	conns   *conns
 	id      uint64
@@ -100,7 +100,7 @@ type conn struct {
 
 var errReset = errors.New("the program reset the connection")
 
-// handle handles a frame. ended means that both directions have ended.
+// handle handles a frame. It reports whether both directions have ended.
 func (c *conn) handle(f runner.Frame) (ended bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,12 +196,12 @@ func (c *conn) reserve(limit int) (int, error) {
 	return n, nil
 }
 
-// notify sends a message without data. If that fails the box is gone.
-func (c *conn) notify(what string, n int) {
-	_ = c.conns.send(runner.ConnMessage{Type: what, ID: c.id, Bytes: n}, nil)
+// notify sends a message without data. It fails only if the box has ended.
+func (c *conn) notify(kind string, n int) {
+	_ = c.conns.send(runner.ConnMessage{Type: kind, ID: c.id, Bytes: n}, nil)
 }
 
-// CloseWrite ends the direction to the program.
+// CloseWrite tells the program that no more data follows.
 func (c *conn) CloseWrite() error {
 	c.mu.Lock()
 	closed, err, peerClosed := c.closedWrite, c.err, c.peerClosed
@@ -220,7 +220,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close implements net.Conn. Bytes that were written before still reach the program.
+// Close implements net.Conn. Bytes that have been written still reach the program.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	ended := c.err != nil || c.closedWrite && c.peerClosed
@@ -247,14 +247,14 @@ func (c *conn) fail(err error) {
 	c.wakeAll()
 }
 
-// wakeAll ends the deadlines and wakes all waiting calls; c.mu is held.
+// wakeAll clears the deadlines and wakes all waiting calls; c.mu is held.
 func (c *conn) wakeAll() {
 	c.readDeadline.set(c, time.Time{})
 	c.writeDeadline.set(c, time.Time{})
 	c.changed.Broadcast()
 }
 
-// A deadline wakes the calls that wait on a connection when its time has come. Its methods need conn.mu.
+// A deadline wakes the calls that wait on a connection when it expires. Its methods need conn.mu.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer

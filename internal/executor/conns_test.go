@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// peer is the runner's end of the connections: it records what is sent to it.
+// peer is the runner's end of the connections. It records what is sent to it.
 type peer struct {
 	conns    *conns
 	accepted chan net.Conn
@@ -41,7 +41,7 @@ func (p *peer) must(t *testing.T, frames ...runner.Frame) {
 	t.Helper()
 	for _, f := range frames {
 		if err := p.conns.handle(f); err != nil {
-			t.Fatalf("take(%+v) = %v", f, err)
+			t.Fatalf("handle(%+v) = %v", f, err)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestConnCarriesBytes(t *testing.T) {
 	if n, err := c.Read(got); n != 3 || err != nil {
 		t.Errorf("Read() = %d, %v, want 3", n, err)
 	}
-	if n, err := c.Write([]byte("answer")); n != 6 || err != nil || string(p.body) != "answer" {
+	if n, err := c.Write([]byte("output")); n != 6 || err != nil || string(p.body) != "output" {
 		t.Errorf("Write() = %d, %v; sent %q", n, err, p.body)
 	}
 	p.must(t, runner.Frame{Type: "eof", ID: 1})
@@ -81,12 +81,12 @@ func TestConnCarriesBytes(t *testing.T) {
 		t.Errorf("received (-want +got):\n%s", d)
 	}
 	if len(p.conns.open) != 0 {
-		t.Error("the connection is still there")
+		t.Error("the connection is still open")
 	}
 	p.must(t, data(1, 1)) // sent before the runner read our eof
 }
 
-// A writer stops after a window; a reader acknowledges what it has read.
+// A writer stops when the window is used up; a reader acknowledges what it has read.
 func TestConnWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer()
@@ -172,7 +172,7 @@ func TestConnEndsWithTheExecution(t *testing.T) {
 		p.received()
 		_ = c.Close()
 		if got := p.received(); len(got) > 0 {
-			t.Errorf("the runner got %+v after its program had ended", got)
+			t.Errorf("the runner got %+v after its program had ended, want nothing", got)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestConnsRejectBadFrames(t *testing.T) {
 	}
 }
 
-// FuzzConns: no sequence of frames blocks, panics, or makes the host buffer more than the windows.
+// FuzzConns checks that no sequence of frames blocks, panics, or makes the host buffer more than the windows.
 func FuzzConns(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 1, 2, 1, 3, 1, 4, 1})
 	f.Add([]byte{0, 1, 0, 2, 1, 255, 1, 255, 4, 2, 1, 2})

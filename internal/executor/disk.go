@@ -8,7 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// ErrDiskFull means that the host's disk with the pool's directory is full. An operator must free space.
+// ErrDiskFull means that the host's disk, on which the pool's directory is, is full. An operator must free
+// space.
 var ErrDiskFull = errors.New("no space left on the disk of the worker's host")
 
 // minHostFree is the free space, in bytes, below which a host's disk counts as full.
@@ -17,9 +18,9 @@ const minHostFree = 8 << 20
 // CheckDisk reports whether what was written to the box's workspace is safely stored. If not, the error
 // is ErrDiskFull and the box must be discarded.
 //
-// A box's disk is a sparse file on the host's disk. If that is full, the kernel accepts writes and loses
-// them later; only a flush returns the error. So CheckDisk flushes if the host has less free space than
-// the box might use. Otherwise it costs a microsecond.
+// A box's disk is a sparse file on the host's disk. If the host's disk is full, the kernel accepts writes and
+// loses them later; only a flush returns the error. CheckDisk therefore flushes if the host has less free
+// space than the box might use. Otherwise it takes a microsecond.
 func (a *AcquiredBox) CheckDisk() error {
 	if !a.box.hasDisk {
 		return nil // a full disk fails the write itself
@@ -27,7 +28,7 @@ func (a *AcquiredBox) CheckDisk() error {
 	p := a.pool
 	free, err := hostdir.Free(p.workspacesDir())
 	if err != nil || free >= p.opts.DiskMB<<20 {
-		return nil //nolint:nilerr // without the number there is no reason for doubt
+		return nil //nolint:nilerr // nothing suggests a full disk
 	}
 	if err := hostdir.Flush(a.box.dir); err != nil {
 		return fmt.Errorf("box %s: %w: %w", a.box.id, ErrDiskFull, err)
@@ -35,7 +36,7 @@ func (a *AcquiredBox) CheckDisk() error {
 	return nil
 }
 
-// DiskMB is the size of the box's disk in MiB, or 0 if its workspace is a directory on the host's disk.
+// DiskMB returns the size of the box's disk in MiB, or 0 if its workspace is a directory on the host's disk.
 func (a *AcquiredBox) DiskMB() int64 {
 	if !a.box.hasDisk {
 		return 0
@@ -43,7 +44,7 @@ func (a *AcquiredBox) DiskMB() int64 {
 	return a.pool.opts.DiskMB
 }
 
-// explainFullDisk adds a full disk of the host as the reason why a box could not be created.
+// explainFullDisk wraps the error of a box's creation in a HostError if the host's disk is full.
 func (p *Pool) explainFullDisk(err error) error {
 	free, failed := hostdir.Free(p.workspacesDir())
 	if failed != nil || free >= minHostFree {

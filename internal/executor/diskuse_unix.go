@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// diskUse returns the bytes that a file uses on the disk: fewer than its size if it is sparse.
+// diskUse returns how many bytes a file uses on the disk, which are fewer than its size if it is sparse.
 func diskUse(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512

@@ -8,19 +8,19 @@ import (
 // A Driver creates boxes. It may also be a [Prober] or an [Inspector], a [Sweeper] and an [Interpreter].
 // Its methods may be called from several goroutines.
 type Driver interface {
-	// Create creates a box in which no process runs yet. After an error nothing of the box is left.
+	// Create creates a box in which no process runs yet. After an error, nothing is left behind.
 	Create(ctx context.Context, spec Spec) (Box, error)
 }
 
 // A Box is one isolated container or machine. It may also be a [Limiter], a [StatsReporter], an
 // [OOMReporter], a [Snapshotter] and a [GuestReporter].
 type Box interface {
-	// Exec starts argv in the box, with the environment of the box's Spec. The context bounds only the
+	// Exec starts argv in the box, with the environment in the box's Spec. The context bounds only the
 	// start; the process lives until it ends or the box is destroyed.
 	Exec(ctx context.Context, argv []string) (Session, error)
 
-	// Destroy kills all processes in the box and removes everything of it except the workspace
-	// directory. It may be called more than once, and while a session is in use.
+	// Destroy kills all processes in the box and removes everything that belongs to it except the
+	// workspace directory. It may be called more than once, and while a session is in use.
 	Destroy(ctx context.Context) error
 }
 
@@ -31,12 +31,12 @@ type Session interface {
 	Stderr() io.Reader
 
 	// Wait returns the exit code, or 128 + the signal that killed the process. It may be called once,
-	// after Stdout and Stderr were read to their ends.
+	// after Stdout and Stderr have been read to their ends.
 	Wait() (code int, err error)
 }
 
-// A Prober is a Driver that can boot a box to find out whether it works on this host. The error says what
-// to install or to change.
+// A Prober is a Driver that can boot a box to find out whether it works on this host. Its error says what to
+// install or change.
 type Prober interface {
 	Probe(ctx context.Context) (Info, error)
 }
@@ -54,17 +54,17 @@ type Sweeper interface {
 	Sweep(ctx context.Context, owner string) error
 }
 
-// An Interpreter is a Driver whose boxes have the Python of their image, not the host's. It fetches the
-// image, which may take long, and returns what package layers must be built for. An empty image is the
-// driver's default.
+// An Interpreter is a Driver whose boxes use their image's Python, not the host's. The method fetches the
+// image, which may take long, and describes the Python for which package layers must be built. An empty image
+// means the driver's default.
 type Interpreter interface {
 	Interpreter(ctx context.Context, image string) (Python, error)
 }
 
-// Python is an interpreter that is not this host's.
+// Python describes the interpreter of an image.
 type Python struct {
 	Version   string   // such as 3.12.1
-	Platforms []string // of wheels that it accepts, best first, such as manylinux_2_28_x86_64
+	Platforms []string // platform tags of the wheels it accepts, best first, such as manylinux_2_28_x86_64
 }
 
 // A Limiter is a Box whose outer limits (memory, CPU share, disk) can be set when it is acquired.
@@ -77,25 +77,25 @@ type StatsReporter interface {
 	Stats(ctx context.Context) (Stats, error)
 }
 
-// An OOMReporter is a Box that knows whether it died because of its outer memory limit. For other boxes,
-// exit code 137 of the runner means that.
+// An OOMReporter is a Box that knows whether it died because of its outer memory limit. For other boxes, the
+// runner's exit code 137 means that they did.
 type OOMReporter interface {
 	OutOfMemory() bool
 }
 
-// A Snapshotter is a Box of which snapshots can be taken, and which can be restored from one.
+// A Snapshotter is a Box that can be saved to a snapshot and restored from one.
 type Snapshotter interface {
 	// Snapshot saves the processes in the box to dir, which it makes, and lets them continue. After an
 	// error the box must be destroyed and dir removed.
 	Snapshot(ctx context.Context, dir string) error
 
-	// Restore replaces the first Exec of the same argv: the session is that of the process that was so
-	// started in the saved box. The Specs of both boxes must be equal except for Name, Workspace and
-	// limits, and so must be the files in both. A damaged snapshot may show only as the end of the session.
+	// Restore takes the place of the first Exec, which had the same argv in the saved box: it returns the
+	// session of the process that this Exec started. Both boxes must have equal Specs, except for Name,
+	// Workspace and limits, and equal files. If a snapshot is damaged, the session may just end.
 	Restore(ctx context.Context, dir string, argv []string) (Session, error)
 }
 
-// A GuestReporter is a Box whose inside differs from [DefaultGuest].
+// A GuestReporter is a Box that differs from [DefaultGuest] inside.
 type GuestReporter interface {
 	Guest() Guest
 }
@@ -109,12 +109,12 @@ type Guest struct {
 	StaleCaches   bool     // the box's kernel may cache files that the host changed; the runner drops its caches
 	OOMEvents     string   // file whose line oom_kill counts kills by the box's kernel; may be empty
 	CountsThreads bool     // sysinfo(2) counts exactly the threads of the runner and of programs
-	HiddenSockets bool     // sockets bound to names in Workspace exist in the box only; the host cannot remove them
-	SeparateUser  bool     // the runner is root and programs run as UID; else both are the runner's user
-	UID           int      // user and group of programs; no other process may have it
+	HiddenSockets bool     // sockets bound to names in Workspace exist only in the box; the host cannot remove them
+	SeparateUser  bool     // the runner is root and programs run as UID; else both run as the same user
+	UID           int      // user and group of programs, and of no other process
 }
 
-// DefaultGuest is the inside of a box that is no [GuestReporter].
+// DefaultGuest describes the inside of a box that is not a [GuestReporter].
 func DefaultGuest() Guest {
 	return Guest{
 		Python:       "/usr/bin/python3",
@@ -126,7 +126,7 @@ func DefaultGuest() Guest {
 	}
 }
 
-// PackagesDir is where a box may have a package layer. It precedes the box's own packages on Python's path.
+// PackagesDir is where a box may have a package layer. On Python's path it precedes the box's other packages.
 const PackagesDir = "/opt/packages"
 
 // Info describes a driver on this host.
@@ -134,11 +134,11 @@ type Info struct {
 	Driver        string // gvisor, microsandbox, host
 	EngineVersion string
 	Tier          string // as in package drivers; compared with a task's min_tier
-	Limits        string // cgroup: memory and CPU have an outer limit; rlimit: they have none
-	Environment   string // the root file system: a digest, or "host /usr"
-	MultiTenant   bool   // false: boxes of two tenants must not run on this host
+	Limits        string // "cgroup" if boxes have outer memory and CPU limits, else "rlimit"
+	Environment   string // describes the root file system, such as "host /usr"
+	MultiTenant   bool   // boxes of several tenants may run on this host
 
-	// ImageMultiTenant is MultiTenant for boxes with a root file system of their own (Spec.Image).
+	// ImageMultiTenant is MultiTenant for boxes with Spec.Image.
 	ImageMultiTenant bool
 }
 
@@ -147,14 +147,14 @@ type Spec struct {
 	Name  string // unique among the boxes of Owner
 	Owner string // as in Sweeper
 
-	// Image is the root file system: a directory, or for microsandbox also an OCI archive or reference.
-	// Empty: the driver's default.
+	// Image is the root file system: a directory, or for microsandbox also an OCI archive or reference. If
+	// it is empty, the driver's default is used.
 	Image     string
 	Workspace string // directory of the host that is /workspace in the box, writable
 	Mounts    []Mount
 	Env       []string // "NAME=value"; the complete environment of processes in the box
-	MemoryMB  int      // outer limit, where the driver has one; 0: the driver's default
-	CPUs      float64
+	MemoryMB  int      // outer limit, if the driver has one; 0 for the driver's default
+	CPUs      float64  // as MemoryMB
 }
 
 // Mount makes a directory of the host visible in a box.
@@ -163,7 +163,7 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// Stats are the resources that a box uses as a whole.
+// Stats are the resources that all processes of a box use together.
 type Stats struct {
 	MemoryMB float64
 	CPUMS    float64

@@ -9,7 +9,7 @@ import (
 )
 
 func TestHost(t *testing.T) {
-	python := os.Getenv("CODEFLEET_TEST_PYTHON") // another interpreter than the system's
+	python := os.Getenv("CODEFLEET_TEST_PYTHON") // an interpreter to use instead of the system's
 	executortest.TestDriver(t, func(*testing.T) executor.Driver { return executortest.Host{Python: python} })
 }
 

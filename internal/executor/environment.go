@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// An Environment is one kind of boxes of a pool: what is in them. The boxes of all environments share
-// the pool's slots and memory.
+// An Environment describes what is in some of a pool's boxes. The boxes of all environments share the pool's
+// slots and memory.
 type Environment struct {
-	Name     string // as in Key; a key without a known name gets the first environment
-	MinReady int    // unbound boxes kept ready; 0: as PoolOptions.MinReady, negative: none
+	Name     string // as in Key; a key with an unknown name gets the first environment
+	MinReady int    // unbound boxes kept ready; default PoolOptions.MinReady, negative for none
 
-	// Prepare returns what the boxes are made from. It may take long: it fetches or installs. The pool
-	// calls it before the first box, one call at a time, and again after an error, at intervals, until
-	// it succeeds once. nil: the driver's default root and nothing more.
+	// Prepare returns what the boxes are created from. It may take long, because it fetches images and
+	// installs packages. The pool calls it before it creates the first box, one call at a time, and retries
+	// at intervals until it succeeds once. If Prepare is nil, boxes have the driver's default root.
 	Prepare func(ctx context.Context) (Root, error)
 
 	// Required ends the pool if Prepare fails. Otherwise only requests for this environment fail.
 	Required bool
 }
 
-// Root is what the boxes of an environment are made from.
+// Root is what the boxes of an environment are created from.
 type Root struct {
-	Image       string   // as Spec.Image; empty: the driver's default
-	Mounts      []Mount  // in addition to those of the pool
+	Image       string   // as Spec.Image
+	Mounts      []Mount  // in addition to PoolOptions.Mounts
 	Preload     []string // Python modules that are imported before programs start
-	Description string   // of Image, for people; empty: the driver's default
-	Added       string   // what Mounts add, for people; may be empty
+	Description string   // describes Image to people; default the driver's
+	Added       string   // describes to people what Mounts add; may be empty
 	Modules     []string // distributions with versions, in addition to the standard library
 }
 
@@ -37,15 +37,15 @@ type Root struct {
 type environment struct {
 	Environment
 	template  template
-	preparing chan struct{} // a lock that a context can abandon: holds one value while Prepare runs
+	preparing chan struct{} // a lock on which callers can wait with a context; full while it is held
 
 	// Guarded by Pool.mu.
-	root     *Root // nil until prepared; written with preparing held, too
+	root     *Root // nil until prepared; written only while preparing is held as well
 	failures bootFailures
 	lastBoot boot
 }
 
-// boot is how a box was started.
+// boot says how a box was started.
 type boot struct {
 	duration time.Duration
 	restored bool // from a snapshot
@@ -61,7 +61,7 @@ func newEnvironments(o PoolOptions) []*environment {
 	return list
 }
 
-// environment returns the environment of that name, or the first one.
+// environment returns the named environment, or the first one if the name is unknown.
 func (p *Pool) environment(name string) *environment {
 	for _, e := range p.envs {
 		if e.Name == name {
@@ -71,7 +71,7 @@ func (p *Pool) environment(name string) *environment {
 	return p.envs[0]
 }
 
-// prepared returns what boxes of an environment are made from. It calls Prepare if that has not succeeded.
+// prepared returns the Root of an environment. It calls Prepare unless that has already succeeded.
 func (p *Pool) prepared(ctx context.Context, e *environment) (Root, error) {
 	select {
 	case e.preparing <- struct{}{}:
@@ -123,10 +123,10 @@ type EnvironmentStats struct {
 	Modules                         []string
 	Warming, Ready, Bound, Acquired int
 	Waiting                         int    // requests
-	WaitingMemory                   int    // of Waiting, those blocked by the memory limit
-	LastError                       string // why no box of it could be created; empty once one was
+	WaitingMemory                   int    // waiting requests that are blocked by the memory limit
+	LastError                       string // why the last box could not be created; empty if it could
 	LastReason                      Reason
-	CreateTime                      time.Duration // of the last box; 0: there was none
+	CreateTime                      time.Duration // of the last box; 0 before the first one
 	Restored                        bool          // the last box was restored from a snapshot
 }
 
@@ -141,7 +141,7 @@ func (p *Pool) Environments() []EnvironmentStats {
 	return list
 }
 
-// environmentStats needs p.mu.
+// environmentStats describes one environment; p.mu is held.
 func (p *Pool) environmentStats(e *environment) EnvironmentStats {
 	s := EnvironmentStats{
 		Name: e.Name, CreateTime: e.lastBoot.duration, Restored: e.lastBoot.restored,
@@ -166,5 +166,5 @@ func (p *Pool) environmentStats(e *environment) EnvironmentStats {
 	return s
 }
 
-// backoff returns how much longer no box of the environment is to be created.
+// backoff returns how long to wait before another box of the environment is created.
 func (e *environment) backoff(now time.Time) time.Duration { return max(0, e.failures.until.Sub(now)) }

@@ -33,7 +33,7 @@ func (tp *testPool) acquireFrom(environment, tenant string) *AcquiredBox {
 }
 
 // Each environment keeps its own boxes ready, a request gets a box of its environment, and a box that is bound
-// to a tenant is bound to the environment, too.
+// to a tenant is also bound to its environment.
 func TestEnvironments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -90,7 +90,7 @@ func TestEnvironmentsShareSlots(t *testing.T) {
 	})
 }
 
-// If an environment cannot be prepared only its own requests fail, and it recovers by itself.
+// If an environment cannot be prepared, only its own requests fail, and it recovers by itself.
 func TestEnvironmentRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var repaired atomic.Bool
@@ -157,20 +157,20 @@ func TestSlowEnvironment(t *testing.T) {
 		began := time.Now()
 		slow := Environment{Name: "slow", MinReady: maxBoots() + 1, Prepare: func(ctx context.Context) (Root, error) {
 			<-time.After(10 * time.Minute)
-			return Root{}, errors.New("the index does not answer")
+			return Root{}, errors.New("the package index does not respond")
 		}}
 		tp := runPool(t, newFakeHost(), PoolOptions{
 			Max: 20, Environments: []Environment{{Name: "default", MinReady: 1}, slow},
 		})
 		<-tp.Ready()
 		for range maxBoots() + 1 {
-			tp.begin(t.Context(), "slow", Limits{})
+			tp.startAcquire(t.Context(), "slow", Limits{})
 		}
 		for _, tenant := range []string{"a", "b", "c"} {
 			tp.acquireFrom("default", tenant)
 		}
-		if took := time.Since(began); took > 2*slowBoot {
-			t.Errorf("three boxes beside a slow environment took %v, want less than %v", took, 2*slowBoot)
+		if elapsed := time.Since(began); elapsed > 2*slowBoot {
+			t.Errorf("three boxes beside a slow environment took %v, want less than %v", elapsed, 2*slowBoot)
 		}
 		wait(10 * time.Minute)
 		tp.finish()
@@ -184,7 +184,7 @@ func TestOneRequestTriesAgain(t *testing.T) {
 		host := newFakeHost()
 		host.bootTime = 2 * createTimeout
 		tp := runPool(t, host, PoolOptions{MinReady: -1, Max: 9})
-		first := tp.begin(t.Context(), "a", Limits{})
+		first := tp.startAcquire(t.Context(), "a", Limits{})
 		wait(createTimeout)
 		var unavailable *UnavailableError
 		if _, err, done := first.result(); !done || !errors.As(err, &unavailable) {
@@ -193,7 +193,7 @@ func TestOneRequestTriesAgain(t *testing.T) {
 		wait(maxBackoff)
 		var again []*pending
 		for _, tenant := range []string{"a", "b", "c"} {
-			again = append(again, tp.begin(t.Context(), tenant, Limits{}))
+			again = append(again, tp.startAcquire(t.Context(), tenant, Limits{}))
 		}
 		if again[0].done() || !again[1].done() || !again[2].done() {
 			t.Errorf("requests that ended: %v, %v, %v, want all but the first",
@@ -221,7 +221,7 @@ func TestRequiredEnvironment(t *testing.T) {
 	})
 }
 
-// Calls of Prepare do not overlap, and there is none after it has succeeded.
+// Calls of Prepare do not overlap, and Prepare is not called again after it has succeeded.
 func TestPrepareOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, peak, calls atomic.Int32
@@ -229,7 +229,7 @@ func TestPrepareOnce(t *testing.T) {
 			peak.Store(max(peak.Load(), now.Add(1)))
 			defer now.Add(-1)
 			calls.Add(1)
-			<-time.After(2 * createTimeout) // longer than the creation of a box may take
+			<-time.After(2 * createTimeout) // Prepare may take longer than the creation of a box
 			return Root{}, nil
 		}
 		tp := runPool(t, newFakeHost(), PoolOptions{

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// MaxResultBytes bounds the structured result of a program, as JSON.
+	// MaxResultBytes bounds a program's structured result, as JSON.
 	MaxResultBytes = 960 << 10
 
-	maxCalls      = 64              // in progress at once; the runner enforces it, too
-	maxLocalCalls = 1000            // reported per program; the runner enforces it, too
+	maxCalls      = 64              // in progress at once; the runner also enforces it
+	maxLocalCalls = 1000            // reported per program; the runner also enforces it
 	maxReplyBytes = 16 << 20        // of a tool's result
 	killGrace     = 5 * time.Second // for the runner to kill its program, before the box is destroyed
 )
 
-// run runs one program. After an error, and after a verdict that is Dirty, the box is destroyed.
+// run runs one program. After an error or a Dirty verdict, the box is destroyed.
 func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	err := r.awaitReady(ctx)
 	if errors.Is(context.Cause(ctx), ErrCancelled) { // nothing was sent to the box
@@ -47,7 +47,7 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 	return verdict, nil
 }
 
-// execution is one run of a program by a runner. Its fields belong to the goroutine of run.
+// execution is one run of a program by a runner. Only run's goroutine uses its fields, unless noted.
 type execution struct {
 	runner  *runnerProcess
 	program Program
@@ -55,13 +55,13 @@ type execution struct {
 	hooks   Hooks
 
 	work  sync.WaitGroup // messages being written, tool calls in progress, open connections
-	conns *conns         // nil: the program has no network
+	conns *conns         // nil if the program has no network access
 	mu    sync.Mutex
 	calls map[uint64]bool // in progress; guarded by mu
 
 	localCalls     int              // reported so far
 	started        bool             // the program may run
-	stopped        string           // the status with which we stopped it; empty: we did not
+	stopped        string           // the status with which run stopped the program; empty if it did not
 	blocked        *Failure         // the reason, if stopped is Blocked
 	grace          <-chan time.Time // when to destroy the box; nil until stopped
 	stdout, stderr strings.Builder
@@ -77,7 +77,7 @@ func (e *execution) run(ctx context.Context) (Verdict, error) {
 			e.work.Go(func() { e.hooks.Network(callCtx, c) })
 		})
 		defer func() {
-			endCalls() // first, so that Network hooks see the end of the run and not of the connection
+			endCalls() // first, so that Network hooks see their context end, not the connection
 			e.conns.close()
 		}()
 	}
@@ -188,7 +188,7 @@ func (e *execution) handle(ctx context.Context, f runner.Frame) error {
 func (e *execution) check(body []byte) error {
 	var facts Facts
 	if err := json.Unmarshal(body, &facts); err != nil {
-		return fmt.Errorf("facts: %w", err)
+		return fmt.Errorf("decode facts: %w", err)
 	}
 	e.started = true
 	err := e.hooks.Check(facts)
@@ -225,7 +225,7 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.calls[f.ID] || len(e.calls) >= maxCalls {
-		return fmt.Errorf("call %d is in progress already, or exceeds the limit of %d", f.ID, maxCalls)
+		return fmt.Errorf("call %d is already in progress, or exceeds the limit of %d calls", f.ID, maxCalls)
 	}
 	e.calls[f.ID] = true
 	e.work.Go(func() {
@@ -238,13 +238,13 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 			}
 		}
 		e.mu.Lock()
-		delete(e.calls, f.ID) // before the reply, upon which the program may make another call
+		delete(e.calls, f.ID) // before the reply, after which the program may make another call
 		e.mu.Unlock()
 		if ctx.Err() != nil {
-			return // the run is ending; this error must not end the program first
+			return // the run is ending; the error must not reach the program before it is stopped
 		}
 		reply := runner.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil, Code: code}
-		_ = e.runner.send(reply, value) // as in send
+		_ = e.runner.send(reply, value) // a failed write shows as the end of the frames
 	})
 	return nil
 }
@@ -254,13 +254,13 @@ func (e *execution) call(ctx context.Context, call Call) (json.RawMessage, error
 	case e.hooks.Call == nil:
 		return nil, &CallError{errcode.Forbidden, errors.New("this task has no tools")}
 	case call.Server == "" || call.Tool == "":
-		return nil, &CallError{errcode.BadArguments, errors.New("a call names a server and a tool")}
+		return nil, &CallError{errcode.BadArguments, errors.New("a call must name a server and a tool")}
 	case !json.Valid(call.Args):
-		return nil, &CallError{errcode.BadArguments, errors.New("arguments are not JSON")}
+		return nil, &CallError{errcode.BadArguments, errors.New("the arguments are not JSON")}
 	}
 	value, err := e.hooks.Call(ctx, call)
 	if err == nil && len(value) > maxReplyBytes {
-		err := fmt.Errorf("the result has %d bytes, more than %d", len(value), maxReplyBytes)
+		err := fmt.Errorf("the result is %d bytes; the limit is %d", len(value), maxReplyBytes)
 		return nil, &CallError{errcode.ResultTooLarge, err}
 	}
 	return value, err

@@ -1,20 +1,20 @@
 // Package executor runs untrusted Python programs in sandboxes.
 //
-// A [Driver] creates boxes and starts processes in them. Everything else is here, once for all drivers:
+// A [Driver] creates boxes and starts processes in them. This package does the rest for all drivers: it has
 // the pool of warm boxes, limits, output caps, tool calls, verdicts, and the host's side of the protocol
-// with the runner, the Python process inside each box (package runner). The package knows no queue, no
-// workspace store and no tool: its caller passes a directory, a program and functions.
+// with the runner, the Python process inside each box (package runner). It does not know the queue, the
+// workspace store or the tools: its caller passes a directory, a program and hooks.
 //
-// An error means that the fleet could not run the program. A [Verdict] means that the program ran, and how
-// it ended.
+// An error means that the fleet could not run the program. A [Verdict] means that the program ran, and says
+// how it ended.
 //
 // # Adding a driver
 //
-// The package of a driver implements Driver, Box and Session, and those of the small interfaces in
-// driver.go that apply. Its tests call executortest.TestDriver, and TestRestored if its boxes are
-// Snapshotters. Besides, a driver has
+// A driver's package implements Driver, Box and Session, and the optional interfaces in driver.go that
+// apply. Its tests call executortest.TestDriver and, if its boxes are Snapshotters,
+// executortest.TestRestored. A driver also needs
 //
-//   - a name in package drivers, from which the settings check sandbox_type and min_tier,
+//   - a name in package drivers, against which the settings check sandbox_type and min_tier,
 //   - its name in the enum of min_tier in schemas/task.v1.json (internal/assembly/sandbox tests that),
 //   - its construction in internal/assembly/sandbox/sandbox.go, which chooses the sandbox, and its state
 //     directory in internal/worker/dir.go,
@@ -33,23 +33,23 @@ import (
 	"time"
 )
 
-// ErrCancelled is the cause with which the context of Run is cancelled when a caller cancels the task. The
-// verdict is then "cancelled"; any other cause makes Run return an error.
+// ErrCancelled is the cause of a cancelled Run context when a caller cancels the task. The verdict's status
+// is then Cancelled. With any other cause, Run returns an error.
 var ErrCancelled = errors.New("cancelled")
 
-// ErrSandboxDied is wrapped by the error of Run if the box ended for a reason outside of it: it was killed
-// from the host, or its engine failed. The program may be run again.
+// ErrSandboxDied is wrapped by Run's error if the box ended for an external reason: it was killed from the
+// host, or its engine failed. The program may be run again.
 var ErrSandboxDied = errors.New("the sandbox died")
 
-// Limits bound one execution. A zero field means its default.
+// Limits bound one execution. A zero field means the default.
 type Limits struct {
-	Timeout     time.Duration // wall time from sending the program; 300 s
-	MemoryMB    int           // address space beyond the interpreter's; 512
-	CPUs        float64       // processors, where the driver can limit them; each process may use Timeout × CPUs; 1
-	OutputBytes int64         // kept of standard output and of standard error, each; 1 MiB
-	WorkspaceMB int64         // of the largest file, and of the workspace where the driver can limit it; 1024
-	Processes   int           // processes and threads of the program together; 64
-	OpenFiles   int           // open descriptors per process; 1024
+	Timeout     time.Duration // wall time, from sending the program; default 300 s
+	MemoryMB    int           // address space in addition to the interpreter's; default 512
+	CPUs        float64       // processors, if the driver can limit them; default 1
+	OutputBytes int64         // output kept of each stream, stdout and stderr; default 1 MiB
+	WorkspaceMB int64         // size of a file and, in a pool's box, of the whole workspace; default 1024
+	Processes   int           // processes and threads of the program, in total; default 64
+	OpenFiles   int           // open descriptors per process; default 1024
 }
 
 // OrDefaults returns the limits with each zero field replaced by its default.
@@ -71,43 +71,43 @@ type Program struct {
 	Code      string // Python source
 	Inputs    json.RawMessage
 	Limits    Limits
-	Catalogue string            // version below the catalogue directory; empty: no catalogue
+	Catalogue string            // catalogue version, a directory in Guest.Catalogue; empty for no tools
 	Env       map[string]string // added to the program's environment
 }
 
 // Hooks are a program's only connections to the outside. Each may be nil. Output, Check and Called are
-// called one at a time. Call may be called concurrently and must return soon after its context ends. Run
-// returns after all of them have.
+// called one at a time. Network and Call may be called concurrently and must return soon after their context
+// ends. Run returns after all hooks have returned.
 type Hooks struct {
-	// Check is called with the facts about the program after it is parsed and before it runs. A program
-	// that cannot be parsed fails without it. An error ends the task with status blocked: with that
-	// error if it is a *Failure, else with its text as the message.
+	// Check is called after the program is parsed and before it runs. It is not called for a program that
+	// cannot be parsed. If it returns an error, the verdict's status is Blocked, and its Error is the
+	// *Failure that Check returned, or one with the error's text as its message.
 	Check func(Facts) error
 
-	// Output is called with what the program prints to the stream "stdout" or "stderr", as it arrives,
-	// truncated at Limits.OutputBytes. It must not keep data.
+	// Output is called with what the program prints, as it arrives, up to Limits.OutputBytes per stream.
+	// stream is "stdout" or "stderr". Output must not retain data.
 	Output func(stream string, data []byte)
 
-	// Network serves one connection that the program opened to its proxy (HTTP_PROXY and so on). ctx
-	// ends with the execution. Several run at once. If it is nil the program has no network.
+	// Network serves one connection that the program opened to its proxy (HTTP_PROXY and so on). ctx ends
+	// with the execution. If Network is nil, the program has no network access.
 	Network func(ctx context.Context, conn net.Conn)
 
-	// Call makes a tool call. Its error becomes a ToolError in the program, with the code of a *CallError.
+	// Call makes a tool call. The program sees an error as a ToolError, with the code of a *CallError.
 	Call func(ctx context.Context, call Call) (json.RawMessage, error)
 
-	// Called is called after each call of a tool that runs in the program's process, for the first 1,000.
-	// Calls are listed in the order in which they completed, as reported by the program (untrusted).
+	// Called is called for each of the first 1,000 calls of tools that run in the program's process, in the
+	// order in which they completed, as reported by the program (untrusted).
 	Called func(LocalCall)
 }
 
-// LocalCall is a tool call inside the program's process, as the program reports it.
+// LocalCall is a tool call inside the program's process, as reported by the program.
 type LocalCall struct {
 	Server, Tool string
 	MS           float64
 	OK           bool
 }
 
-// CallError is an error of a tool call with a code that programs can tell apart.
+// CallError is a tool call's error with a code that programs can handle.
 type CallError struct {
 	Code string
 	Err  error
@@ -120,20 +120,20 @@ func (e *CallError) Unwrap() error { return e.Err }
 type Call struct {
 	ID           uint64 // unique within the execution
 	Server, Tool string
-	Hash         string          // of the definition that the program's module was generated from, or empty
+	Hash         string          // of the definition from which the tool's module was generated; may be empty
 	Args         json.RawMessage // a JSON object
 }
 
-// Facts is what a program imports and uses. Each list is truncated at 1,000 entries.
+// Facts list what a program imports and uses. Each list is truncated to 1,000 elements.
 type Facts struct {
 	Lines      int      `json:"lines"`
 	Imports    []Import `json:"imports"`
-	Calls      []Name   `json:"calls"`      // dotted names called, imports resolved: "os.system", "open"
+	Calls      []Name   `json:"calls"`      // dotted names of callees, with imports resolved, such as "os.system"
 	Attributes []Name   `json:"attributes"` // attributes and names that begin with two underscores
 	Truncated  bool     `json:"truncated,omitempty"`
 }
 
-// Import is one imported module. Names are those that a from-import imports.
+// Import is one imported module. Names lists what a from-import takes from it.
 type Import struct {
 	Module string   `json:"module"`
 	Names  []string `json:"names,omitempty"`
@@ -146,7 +146,7 @@ type Name struct {
 	Line int    `json:"line"`
 }
 
-// How a program ended.
+// Values of Verdict.Status.
 const (
 	Succeeded = "succeeded"
 	Failed    = "failed"
@@ -155,26 +155,26 @@ const (
 	Blocked   = "blocked"
 )
 
-// Verdict says that the program ran, and how it ended.
+// Verdict says how a program ended.
 type Verdict struct {
 	Status       string          // Succeeded | Failed | Timeout | Cancelled | Blocked
 	Result       json.RawMessage // valid JSON, at most MaxResultBytes; null if the program has no result
 	Output       string          // standard output, valid UTF-8
 	Stderr       string
-	Truncated    bool     // more was printed than Output and Stderr hold
-	Error        *Failure // nil exactly if Status is Succeeded
-	CPUMS        float64  // user and system time of all processes of the program
-	PeakMemoryMB float64  // resident, of its largest process
+	Truncated    bool     // the program printed more than Output and Stderr hold
+	Error        *Failure // nil if and only if Status is Succeeded
+	CPUMS        float64  // user and system time of all the program's processes
+	PeakMemoryMB float64  // peak resident set size of the program's largest process
 	Dirty        bool     // the box must be destroyed: it is broken, or keeps something of the program
 }
 
-// Failure is why a program did not succeed. Its codes are those of internal/errcode.
-type Failure struct { //nolint:errname // part of a verdict first, and an error only where Check returns it
+// Failure says why a program did not succeed. Its codes are those of internal/errcode.
+type Failure struct { //nolint:errname // primarily a part of a verdict, not an error
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	Cause   string `json:"cause,omitempty"` // the traceback from the program's first frame on, if there is one
+	Cause   string `json:"cause,omitempty"` // such as the traceback, from the program's first frame on
 	Hint    string `json:"hint,omitempty"`
-	Line    int    `json:"line,omitempty"` // of the program, from 1; 0: unknown
+	Line    int    `json:"line,omitempty"` // of the program, counted from 1; 0 if unknown
 }
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }

@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// fakeHost is a driver whose boxes have only a name, and their runner. It polices its caller: two boxes
-// with the same name, a box that is used after its end or by two programs at once, and a missing workspace
-// are violations that fail the test.
+// fakeHost is a driver of fake boxes, which are also their runners. It checks its caller: two boxes with the
+// same name, a box that is used after its end or by two programs at once, and a missing workspace are
+// violations that fail the test.
 type fakeHost struct {
 	bootTime time.Duration
 
 	mu         sync.Mutex
 	boxes      map[string]*fakeBox // by name
 	created    int
-	failCreate error // of each Create
-	failClose  int   // how many times closing fails
+	failCreate error // returned by Create unless nil
+	failClose  int   // how many more times closing a box fails
 	failLimit  error
 	violations []string
 }
@@ -36,7 +36,7 @@ type fakeBox struct {
 
 	mu     sync.Mutex
 	gone   bool
-	silent bool // not alive, without having ended
+	silent bool // not alive, although end is not closed
 	used   bool
 	limits Limits
 	play   func(ctx context.Context, p Program) (Verdict, error)
@@ -140,7 +140,7 @@ func (b *fakeBox) run(ctx context.Context, p Program, _ Hooks) (Verdict, error) 
 	return play(ctx, p)
 }
 
-// testPool is a pool on a fakeHost that runs in a test's bubble.
+// testPool is a pool on a fakeHost, running in a synctest bubble.
 type testPool struct {
 	*Pool
 	t      *testing.T
@@ -214,7 +214,7 @@ func (tp *testPool) acquire(tenant string) *AcquiredBox {
 	return box
 }
 
-// pending is a call of Acquire.
+// pending is a call of Acquire that may not have returned.
 type pending struct {
 	mu    sync.Mutex
 	box   *AcquiredBox
@@ -234,10 +234,11 @@ func (w *pending) done() bool {
 	return done
 }
 
-func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pending {
+// startAcquire calls Acquire in a goroutine, and waits until it has returned or blocks.
+func (tp *testPool) startAcquire(ctx context.Context, tenant string, limits Limits) *pending {
 	w := &pending{}
 	go func() {
-		// An environment named as the tenant, or the first one.
+		// The environment with the tenant's name, or the first one.
 		box, err := tp.Acquire(ctx, Key{Tenant: tenant, Environment: tenant}, limits, nil)
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -247,8 +248,8 @@ func (tp *testPool) begin(ctx context.Context, tenant string, limits Limits) *pe
 	return w
 }
 
-// story returns the events of the given kinds.
-func (tp *testPool) story(what ...string) string {
+// tracedEvents returns the events of the given kinds, as text.
+func (tp *testPool) tracedEvents(what ...string) string {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	var words []string
@@ -262,7 +263,7 @@ func (tp *testPool) story(what ...string) string {
 
 // wait lets d pass, and then waits until all goroutines are blocked.
 func wait(d time.Duration) {
-	<-time.After(d) // virtual, in a bubble
+	<-time.After(d) // in synctest's virtual time
 	synctest.Wait()
 }
 

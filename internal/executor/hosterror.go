@@ -2,14 +2,14 @@ package executor
 
 import "errors"
 
-// Reason is why a driver cannot create boxes on a host: one of a few words, suitable as a metric label.
+// Reason is a code for why a driver cannot create boxes on a host. It is used as a metric label.
 type Reason string
 
 // Reasons of a [HostError].
 const (
-	ReasonEngineMissing Reason = "engine_missing"       // its program is not installed
-	ReasonEngineOld     Reason = "engine_old"           // its program is older than the driver supports
-	ReasonEngineCrashed Reason = "engine_crashed"       // its program crashes
+	ReasonEngineMissing Reason = "engine_missing"       // the engine is not installed
+	ReasonEngineOld     Reason = "engine_old"           // the engine is older than the driver supports
+	ReasonEngineCrashed Reason = "engine_crashed"       // the engine crashes
 	ReasonNoVirtual     Reason = "no_virtualisation"    // hardware virtualisation is missing or does not work
 	ReasonImageMissing  Reason = "image_missing"        // the image does not exist or cannot be fetched
 	ReasonImageTooLarge Reason = "image_too_large"      // the image exceeds the limit
@@ -21,7 +21,7 @@ const (
 	ReasonBootFailed    Reason = "boot_failed"          // any other reason
 )
 
-// HostError is an error that an operator must correct: in the host, or in the settings.
+// HostError is an error that an operator must correct, on the host or in the settings.
 type HostError struct {
 	Reason Reason
 	Err    error

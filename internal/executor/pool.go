@@ -16,30 +16,29 @@ var ErrPoolClosed = errors.New("the pool is closed")
 
 // A Pool keeps boxes warm for tasks to acquire.
 //
-// A box is warming, then ready and unbound, then acquired. From then on it is bound to the key of that
-// request: after its release it waits for the next request of the same key and serves no other. It is
-// discarded when it breaks, when its workspace is in an unknown state, after idling for long, or to make
-// room for another box.
+// A box is warming, then ready and unbound, then acquired. From then on it is bound to the request's key:
+// after its release it serves only requests with that key. It is discarded when it breaks, when its
+// workspace is in an unknown state, after a long idle time, or to make room for another box.
 //
-// All decisions are made by the scheduler, under one mutex. Only Run creates and destroys boxes, and it
-// waits for all goroutines that it starts.
+// The scheduler makes all decisions, under one mutex. Only Run creates and destroys boxes, and it waits for
+// all goroutines that it starts.
 type Pool struct {
 	driver Driver
 	opts   PoolOptions
 	start  func(ctx context.Context, box Box, preload []string, template *template) (boxRunner, error)
 	envs   []*environment // at least one
 	log    *slog.Logger
-	wake   chan struct{} // tells Run to look again
-	ready  chan struct{} // closed when the first box is ready
-	prefix string        // of the ids of this process's boxes
+	wake   chan struct{} // wakes Run to schedule again
+	ready  chan struct{} // see Ready
+	prefix string        // of this process's box ids
 
 	mu    sync.Mutex
 	sched scheduler
 	info  Info
 	disks diskMode
-	begun int       // boxes
-	probe probeMode // of the driver, after the first box could not be created
-	fatal error     // ends Run: a required environment could not be prepared
+	begun int       // number of boxes whose creation has begun
+	probe probeMode // whether to probe the driver, because its first box could not be created
+	fatal error     // why a required environment could not be prepared; ends Run
 }
 
 // probeMode says whether Run probes the driver again.
@@ -68,23 +67,23 @@ type PoolEvent struct {
 type PoolStats struct {
 	Warming, Ready, Bound, Acquired, Destroying, Max int
 	Waiting                                          int // requests
-	MemoryMB, MemoryMBTotal                          int // of acquired boxes, and its limit
+	MemoryMB, MemoryMBTotal                          int // memory of the acquired boxes, and its limit
 
 	Created, CreateErrors, Discarded, Evicted, Died uint64
-	Restored                                        uint64 // of those created, from a snapshot
+	Restored                                        uint64 // boxes that were created from a snapshot
 	Acquires, ColdAcquires                          uint64
-	WaitTime                                        time.Duration // of all requests together
+	WaitTime                                        time.Duration // sum over all requests
 
-	LastError  string // why no box of some environment could be created; empty once one was
+	LastError  string // of an environment whose last box could not be created; empty if there is none
 	LastReason Reason // of LastError
 }
 
-// boxRunner is what a pool needs of a runner.
+// A boxRunner is the part of runnerProcess that a pool uses.
 type boxRunner interface {
 	run(ctx context.Context, p Program, hooks Hooks) (Verdict, error)
 	alive() bool
-	ended() <-chan struct{}          // closed when the runner has ended, however it ended
-	restored() bool                  // from a snapshot
+	ended() <-chan struct{}          // closed when the runner has ended for any reason
+	restored() bool                  // whether the box was restored from a snapshot
 	close(ctx context.Context) error // destroys the box; may be called again
 }
 
@@ -114,8 +113,7 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 	}, nil
 }
 
-// Ready is closed when the pool can serve a first request without a boot: a box of the first environment
-// is ready, or its MinReady is none.
+// Ready is closed when the first environment has a ready box, or at the start of Run if its MinReady is none.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
 // Info describes the driver and the first environment. It is empty until Run has inspected the driver.
@@ -143,8 +141,8 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// WarmTenants returns the tenants with an idle box, if the pool is full and has no unbound box: a task of
-// another tenant would have to wait for an eviction and a boot. Otherwise it returns nil.
+// WarmTenants returns the tenants with an idle box if the pool is full and has no unbound box, so that a
+// task of another tenant would wait for an eviction and a boot. Otherwise it returns nil.
 func (p *Pool) WarmTenants() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,9 +161,8 @@ func (p *Pool) WarmTenants() map[string]bool {
 	return tenants
 }
 
-// Run removes what a dead process of the same owner left behind, and operates the pool until ctx ends.
-// Then it destroys every box, also those in use, and returns nil. Any other error means that the pool
-// could not work. Run may be called once.
+// Run removes what a dead process of the same owner left behind, and operates the pool until ctx ends. Then
+// it destroys every box, even those in use. Run may be called once.
 func (p *Pool) Run(ctx context.Context) error {
 	if err := p.prepareHost(ctx); err != nil {
 		err = fmt.Errorf("start pool: %w", err)
@@ -198,7 +195,7 @@ func (p *Pool) close(reason error) {
 	p.sched.close(reason)
 }
 
-// prepareHost sweeps and asks the driver to describe itself.
+// prepareHost removes what dead processes left behind, and inspects the driver.
 func (p *Pool) prepareHost(ctx context.Context) error {
 	if s, ok := p.driver.(Sweeper); ok {
 		if err := s.Sweep(ctx, p.opts.Owner); err != nil {
@@ -224,11 +221,12 @@ func (p *Pool) prepareHost(ctx context.Context) error {
 	if p.opts.DiskMB < 0 || os.Geteuid() != 0 {
 		p.disks = disksOff
 	}
+	p.announceReady()
 	return nil
 }
 
-// checkDriver returns the error that ends the pool, if there is one. After the first box could not be
-// created it probes the driver: a probe finds the reason, and can repair some of them.
+// checkDriver returns the error that ends the pool, if there is one. If the first box could not be created,
+// it probes the driver: a probe finds the reason, and some drivers then adapt to the host.
 func (p *Pool) checkDriver(ctx context.Context) error {
 	p.mu.Lock()
 	due, fatal := p.probe == probeDue, p.fatal
@@ -256,7 +254,8 @@ func (p *Pool) checkDriver(ctx context.Context) error {
 	return nil
 }
 
-// dispatch starts what the scheduler decides, and returns a timer for the next time to do so.
+// dispatch carries out the scheduler's decisions. It must be called again after each change, and when the
+// returned channel receives.
 func (p *Pool) dispatch(ctx context.Context, work *sync.WaitGroup) <-chan time.Time {
 	p.mu.Lock()
 	create, next := p.sched.schedule()
@@ -287,6 +286,6 @@ func (p *Pool) update(change func()) {
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
-	default: // Run is about to look
+	default: // Run is about to wake
 	}
 }

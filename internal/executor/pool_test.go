@@ -20,7 +20,7 @@ func counts(s PoolStats) [5]int {
 	return [5]int{s.Warming, s.Ready, s.Bound, s.Acquired, s.Destroying}
 }
 
-// warm waits until all boxes are ready that the pool keeps ready. Time is that of synctest.
+// warm waits, in synctest's time, until the pool has all the boxes that it keeps ready.
 func (tp *testPool) warm() {
 	<-tp.Ready()
 	<-time.After(10 * time.Second)
@@ -33,6 +33,19 @@ func TestPoolWarmsUp(t *testing.T) {
 		synctest.Wait()
 		if got := counts(tp.Stats()); got != [5]int{0, 3, 0, 0, 0} {
 			t.Errorf("counts = %v, want three ready boxes", got)
+		}
+		tp.finish()
+	})
+}
+
+func TestReadyWithoutReadyBoxes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: -1, Max: 1})
+		synctest.Wait()
+		select {
+		case <-tp.Ready():
+		default:
+			t.Error("a pool that keeps no box ready is not ready")
 		}
 		tp.finish()
 	})
@@ -133,7 +146,7 @@ func TestRequestsAreServedInOrder(t *testing.T) {
 		held := tp.acquire("a")
 		var queue []*pending
 		for _, tenant := range []string{"b", "a", "c", "b"} {
-			queue = append(queue, tp.begin(t.Context(), tenant, Limits{}))
+			queue = append(queue, tp.startAcquire(t.Context(), tenant, Limits{}))
 		}
 		if s := tp.Stats(); s.Waiting != 4 || s.Acquired != 1 {
 			t.Errorf("Stats = %+v, want four waiting requests", s)
@@ -164,8 +177,8 @@ func TestOldestIdleBoxIsEvicted(t *testing.T) {
 			box.Release()
 		}
 		box := tp.acquire("other")
-		if got, want := tp.story("evicted"), "evicted "+ids["old"]; got != want {
-			t.Errorf("story = %q, want %q", got, want)
+		if got, want := tp.tracedEvents("evicted"), "evicted "+ids["old"]; got != want {
+			t.Errorf("evicted boxes = %q, want %q", got, want)
 		}
 		if box.Boot() != "cold" {
 			t.Errorf("Boot = %q, want cold", box.Boot())
@@ -196,7 +209,7 @@ func TestWarmTenants(t *testing.T) {
 		a.Release()
 		warm("a free slot")
 		tp.warm()
-		warm("a ready box beside that of a")
+		warm("a idle and a ready box")
 		b := tp.acquire("b")
 		warm("b acquired", "a")
 		b.Release()
@@ -214,11 +227,11 @@ func TestMemoryLimit(t *testing.T) {
 		if !errors.Is(err, ErrTooLarge) {
 			t.Errorf("Acquire of more than the limit = %v, want ErrTooLarge", err)
 		}
-		first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
-		large := tp.begin(t.Context(), "b", Limits{MemoryMB: 700})
-		small := tp.begin(t.Context(), "c", Limits{MemoryMB: 100})
+		first := tp.startAcquire(t.Context(), "a", Limits{MemoryMB: 600})
+		large := tp.startAcquire(t.Context(), "b", Limits{MemoryMB: 700})
+		small := tp.startAcquire(t.Context(), "c", Limits{MemoryMB: 100})
 		if !first.done() || large.done() || small.done() {
-			t.Errorf("served: %v %v %v, want only the first: the small one must not overtake the large one",
+			t.Errorf("served: %v %v %v, want only the first: a small request must not overtake a large one",
 				first.done(), large.done(), small.done())
 		}
 		if got := tp.Stats().MemoryMB; got != 600 {
@@ -253,7 +266,7 @@ func TestOnWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: test.max, MemoryMBTotal: test.memoryMB})
 			tp.warm()
-			first := tp.begin(t.Context(), "a", Limits{MemoryMB: 600})
+			first := tp.startAcquire(t.Context(), "a", Limits{MemoryMB: 600})
 			waits := make(chan Wait, 8)
 			second := make(chan error, 1)
 			go func() {
@@ -290,7 +303,7 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 		broken := &HostError{Reason: ReasonImageMissing, Err: errors.New("no image")}
 		host.failCreate = broken
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
-		early := tp.begin(t.Context(), "a", Limits{})
+		early := tp.startAcquire(t.Context(), "a", Limits{})
 		wait(10 * time.Second)
 		var unavailable *UnavailableError
 		if !early.done() || !errors.As(early.err, &unavailable) || unavailable.Attempts < maxAttempts ||
@@ -510,14 +523,14 @@ func TestRequestThatStopsWaiting(t *testing.T) {
 		held := tp.acquire("a")
 		enough := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		first := tp.begin(ctx, "b", Limits{})
-		second := tp.begin(t.Context(), "a", Limits{})
+		first := tp.startAcquire(ctx, "b", Limits{})
+		second := tp.startAcquire(t.Context(), "a", Limits{})
 		cancel(enough)
 		synctest.Wait()
 		if !first.done() || !errors.Is(first.err, enough) {
 			t.Errorf("Acquire whose context ended = %v, want its cause", first.err)
 		}
-		if again := tp.begin(ctx, "b", Limits{}); !errors.Is(again.err, enough) {
+		if again := tp.startAcquire(ctx, "b", Limits{}); !errors.Is(again.err, enough) {
 			t.Errorf("Acquire with an ended context = %v", again.err)
 		}
 		held.Release()
@@ -558,7 +571,7 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		host.failClose = 2
 		host.mu.Unlock()
 		box.Discard()
-		next := tp.begin(t.Context(), "b", Limits{})
+		next := tp.startAcquire(t.Context(), "b", Limits{})
 		wait(destroyPause)
 		if next.done() || tp.Stats().Destroying != 1 {
 			t.Errorf("served before the box was gone: %v, %+v", next.done(), tp.Stats())
@@ -576,7 +589,7 @@ func TestStopEndsEverything(t *testing.T) {
 		host := newFakeHost()
 		tp := runPool(t, host, PoolOptions{MinReady: 1, Max: 1})
 		box := tp.acquire("a")
-		waiting := tp.begin(t.Context(), "b", Limits{})
+		waiting := tp.startAcquire(t.Context(), "b", Limits{})
 		tp.finish()
 		synctest.Wait()
 		if !waiting.done() || !errors.Is(waiting.err, ErrPoolClosed) {
@@ -584,7 +597,7 @@ func TestStopEndsEverything(t *testing.T) {
 		}
 		box.Release()
 		if _, err := tp.Acquire(t.Context(), Key{}, Limits{}, nil); !errors.Is(err, ErrPoolClosed) {
-			t.Errorf("Lease afterwards = %v, want ErrPoolClosed", err)
+			t.Errorf("Acquire afterwards = %v, want ErrPoolClosed", err)
 		}
 		want := PoolStats{Max: 1, Created: 1, Discarded: 1, Acquires: 1, ColdAcquires: 1}
 		if diff := cmp.Diff(want, tp.Stats(), cmpopts.IgnoreFields(PoolStats{}, "WaitTime")); diff != "" {
@@ -612,7 +625,7 @@ type brokenDriver struct{ Driver }
 
 func (brokenDriver) Probe(context.Context) (Info, error) { return Info{}, errors.New("install runsc") }
 
-// An Inspector is probed after the first box could not be created. The error of the probe ends the pool.
+// An Inspector is probed after its first box could not be created. The probe's error ends the pool.
 func TestFirstBoxIsTheProbe(t *testing.T) {
 	p, err := NewPool(bootlessDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test", DiskMB: -1})
 	if err != nil {
@@ -622,7 +635,7 @@ func TestFirstBoxIsTheProbe(t *testing.T) {
 		t.Errorf("Run = %v, want the driver's advice", err)
 	}
 	if got := p.Info().Driver; got != "bootless" {
-		t.Errorf("Info().Driver = %q, want what Inspect said", got)
+		t.Errorf("Info().Driver = %q, want the one from Inspect", got)
 	}
 }
 

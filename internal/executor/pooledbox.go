@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
 type boxState int
@@ -21,25 +22,25 @@ const (
 	destroying // discarded, and not yet gone
 )
 
-// pooledBox is a box in a pool. Its fields are guarded by Pool.mu, but box, runner, dir, hasDisk and
+// pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner and
 // bootTime, which are written before the box is ready.
 type pooledBox struct {
 	id    string // never reused
 	env   *environment
-	slot  int // names the box to the driver; reused after its end
+	slot  int // names the box to the driver; reused after the box is destroyed
 	state boxState
-	key   Key       // of the requests that it serves
+	key   Key       // of the requests that the box serves
 	used  time.Time // last change of state
-	cold  bool      // its request waited for it to be created
+	cold  bool      // the request waited for the box to be created
 
 	dir      string // host directory of the workspace
-	hasDisk  bool   // dir is a disk of its own
+	hasDisk  bool   // dir is the mount point of the box's disk
 	box      Box
 	runner   boxRunner
 	bootTime time.Duration
 
 	memoryMB  int            // while acquired
-	inUse     bool           // from its assignment until Release or Discard, even if the pool closes meanwhile
+	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
 }
 
@@ -89,7 +90,7 @@ func (p *Pool) createFailed(ctx context.Context, b *pooledBox, err error) {
 	}
 	p.sched.stats.CreateErrors++
 	b.env.failures.add(err, time.Now())
-	p.log.WarnContext(ctx, "creation of a box failed", "box", b.id, "environment", b.env.Name,
+	p.log.WarnContext(ctx, "box creation failed", "box", b.id, "environment", b.env.Name,
 		"attempts", b.env.failures.attempts, "reason", ReasonOf(err), "error", err)
 }
 
@@ -111,7 +112,8 @@ func (p *Pool) created(b *pooledBox) {
 	p.announceReady()
 }
 
-// announceReady closes the ready channel when the first environment is warm; p.mu is held.
+// announceReady closes the ready channel if the first environment has a ready box or keeps none ready; p.mu
+// is held.
 func (p *Pool) announceReady() {
 	select {
 	case <-p.ready:
@@ -123,7 +125,7 @@ func (p *Pool) announceReady() {
 	}
 }
 
-// build makes the workspace, the box and its runner. After an error only the workspace is left.
+// build creates the workspace, the box and its runner. After an error only the workspace is left.
 func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 	root, err := p.prepared(ctx, b.env)
 	if err != nil {
@@ -136,16 +138,16 @@ func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 	}
 	spec := Spec{
 		Name: "w" + strconv.Itoa(b.slot), Owner: p.opts.Owner, Workspace: b.dir, Image: root.Image,
-		Mounts: slices.Concat(p.opts.Mounts, root.Mounts), Env: runnerEnv(),
+		Mounts: slices.Concat(p.opts.Mounts, root.Mounts), Env: runner.Env(),
 	}
 	err = p.boot(ctx, b, spec, root.Preload)
-	if _, ok := errors.AsType[*snapshotError](err); ok { // it is given up now
+	if _, ok := errors.AsType[*snapshotError](err); ok { // the snapshot has been removed
 		err = p.boot(ctx, b, spec, root.Preload)
 	}
 	return err
 }
 
-// boot creates the box and starts its runner. After an error there is neither.
+// boot creates the box and starts its runner. After an error, neither is left.
 func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []string) (err error) {
 	began := time.Now()
 	if b.box, err = p.driver.Create(ctx, spec); err != nil {
@@ -158,7 +160,7 @@ func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []stri
 	return nil
 }
 
-// limit sets the outer limits of the box, where the driver can.
+// limit sets the box's outer limits, if the driver can.
 func (b *pooledBox) limit(ctx context.Context, limits Limits) error {
 	if limiter, ok := b.box.(Limiter); ok {
 		return limiter.Limit(ctx, limits)
@@ -173,23 +175,23 @@ func (p *Pool) watch(b *pooledBox) {
 		if b.state != ready && b.state != bound {
 			return
 		}
-		if b.state == ready && b.runner.restored() { // it has run no program that could have ended it
-			b.env.template.snapshot.giveUp(errors.New("a restored box died before its first program"))
+		if b.state == ready && b.runner.restored() { // no program can have ended it
+			b.env.template.snapshot.fail(errors.New("a restored box died before its first program"))
 		}
 		p.sched.stats.Died++
 		p.sched.discard(b)
 	})
 }
 
-// destroy tries until it succeeds or the pool ends: a box that may still live keeps its slot. A box that
-// is left at the end is removed by the next sweep.
+// destroy retries until it succeeds or the pool ends: a box that may still live keeps its slot. A box that
+// is left when the pool ends is removed by the next sweep.
 func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
 	for {
 		err := p.tryDestroy(ctx, b)
 		if err == nil {
 			break
 		}
-		p.log.ErrorContext(ctx, "destruction of a box failed", "box", b.id, "error", err)
+		p.log.ErrorContext(ctx, "box destruction failed", "box", b.id, "error", err)
 		if clock.Sleep(ctx, destroyPause) != nil && p.tryDestroy(ctx, b) != nil {
 			return
 		}
@@ -209,8 +211,8 @@ func (p *Pool) tryDestroy(ctx context.Context, b *pooledBox) error {
 	return errors.Join(p.callOnDestroy(b), p.removeWorkspace(b))
 }
 
-// callOnDestroy calls the functions registered with OnDestroy, once, if the box is being destroyed and no
-// longer in use. While it is in use, Release does so.
+// callOnDestroy calls the functions registered with OnDestroy, once, if the box is being destroyed and is no
+// longer in use. If it is in use, Release calls callOnDestroy again.
 func (p *Pool) callOnDestroy(b *pooledBox) error {
 	p.mu.Lock()
 	var funcs []func() error

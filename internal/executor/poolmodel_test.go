@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// step is one thing that happens to a pool.
+// step is one event in the life of a pool.
 type step struct {
 	What   string // acquire, release, discard, kill, cancel, fail, wait
 	Tenant string
@@ -19,7 +19,7 @@ type step struct {
 	Which  int // index of a box or request
 }
 
-// In any order of events: no box serves two tenants, boxes and their memory stay within the limits, every
+// In any order of events, no box serves two tenants, boxes and their memory stay within the limits, every
 // request is served or fails, and nothing is left.
 func TestPoolInvariants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -65,7 +65,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 		case "acquire":
 			ctx, cancel := context.WithCancel(t.Context())
 			cancels = append(cancels, cancel)
-			waiting = append(waiting, tp.begin(ctx, s.Tenant, Limits{MemoryMB: s.MB}))
+			waiting = append(waiting, tp.startAcquire(ctx, s.Tenant, Limits{MemoryMB: s.MB}))
 		case "release", "discard":
 			if len(held) == 0 {
 				continue
@@ -101,11 +101,11 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 			}
 		}
 	}
-	return drained(t, tp, waiting)
+	return drainAndStop(t, tp, waiting)
 }
 
-// drained releases boxes until every request has its result, and stops the pool.
-func drained(t *testing.T, tp *testPool, waiting []*pending) error {
+// drainAndStop releases boxes until every request has its result, and stops the pool.
+func drainAndStop(t *testing.T, tp *testPool, waiting []*pending) error {
 	t.Helper()
 	tp.host.mu.Lock()
 	tp.host.failCreate = nil
@@ -123,12 +123,12 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 			return fmt.Errorf("request %d has no result", i)
 		}
 	}
-	all := 0
+	minReady := 0
 	for _, e := range tp.envs {
-		all += e.MinReady
+		minReady += e.MinReady
 	}
-	if s := tp.Stats(); s.Acquired != 0 || s.MemoryMB != 0 || s.Ready < all && s.Ready+s.Bound < s.Max {
-		return fmt.Errorf("a pool at rest has %+v", s)
+	if s := tp.Stats(); s.Acquired != 0 || s.MemoryMB != 0 || s.Ready < minReady && s.Ready+s.Bound < s.Max {
+		return fmt.Errorf("stats of a pool at rest: %+v", s)
 	}
 	tp.finish()
 	return nil
@@ -137,10 +137,10 @@ func drained(t *testing.T, tp *testPool, waiting []*pending) error {
 func checkInvariants(tp *testPool, opts PoolOptions) error {
 	s := tp.Stats()
 	if boxes := s.Warming + s.Ready + s.Bound + s.Acquired + s.Destroying; boxes > opts.Max {
-		return fmt.Errorf("%d boxes, and the limit is %d: %+v", boxes, opts.Max, s)
+		return fmt.Errorf("%d boxes; the limit is %d: %+v", boxes, opts.Max, s)
 	}
 	if opts.MemoryMBTotal > 0 && s.MemoryMB > opts.MemoryMBTotal {
-		return fmt.Errorf("%d MB of memory are acquired, of %d", s.MemoryMB, opts.MemoryMBTotal)
+		return fmt.Errorf("acquired boxes have %d MB of memory; the limit is %d MB", s.MemoryMB, opts.MemoryMBTotal)
 	}
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

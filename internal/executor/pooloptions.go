@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// PoolOptions of NewPool. A zero field means its default.
+// PoolOptions configure NewPool. A zero field means the default.
 type PoolOptions struct {
-	MinReady      int           // unbound boxes kept ready; default 3, negative: none
-	Max           int           // boxes, including those being created and destroyed; MinReady + max(4, processors)
+	MinReady      int           // unbound boxes kept ready; default 3, negative for none
+	Max           int           // boxes, including those being created or destroyed; TotalReady + max(4, processors)
 	Reuse         string        // ReuseTenant (default) or ReuseNever
 	Dir           string        // for workspaces and snapshots; required
-	Owner         string        // whose remains Run sweeps; required, unique among running processes
-	MemoryMBTotal int           // that acquired boxes may use together; 0: no limit
-	DiskMB        int64         // size of each box's disk, if this process is root; default 1024, negative: none
-	IdleTTL       time.Duration // a bound box idle for longer makes room for an unbound one; default 1 min
-	Mounts        []Mount       // in every box: the catalogue
-	Environments  []Environment // kinds of boxes, with different names; empty: one with the driver's default root
+	Owner         string        // owns the boxes, also for later sweeps; required, unique among running processes
+	MemoryMBTotal int           // memory limit of all acquired boxes together; 0 for no limit
+	DiskMB        int64         // size of each box's disk, if this process is root; default 1024, negative for none
+	IdleTTL       time.Duration // idle time after which a bound box makes room for an unbound one; default 1 min
+	Mounts        []Mount       // in every box, such as the catalogue
+	Environments  []Environment // with different names; default one with the driver's default root
 	Log           *slog.Logger
 	Trace         func(PoolEvent) // called for each step of a box, in order; it must not call the pool
 }
 
-// When a box is used again.
+// Values of PoolOptions.Reuse.
 const (
-	ReuseTenant = "tenant" // for tasks of the same key
-	ReuseNever  = "never"
+	ReuseTenant = "tenant" // a box serves requests with the same key
+	ReuseNever  = "never"  // a box serves one request
 )
 
 func (o PoolOptions) orDefaults() (PoolOptions, error) {
@@ -57,7 +57,7 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	}
 	o.Max = cmp.Or(o.Max, all+max(4, runtime.NumCPU()))
 	if o.Max < 1 {
-		return o, fmt.Errorf("a pool of at most %d boxes", o.Max)
+		return o, fmt.Errorf("maximum of %d boxes; want at least 1", o.Max)
 	}
 	o.MinReady = min(o.MinReady, o.Max)
 	names := map[string]bool{}
@@ -75,7 +75,7 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	return o, nil
 }
 
-// TotalReady is how many unbound boxes a pool with these options keeps ready, over all environments.
+// TotalReady returns how many unbound boxes a pool with these options keeps ready, over all environments.
 func (o PoolOptions) TotalReady() int {
 	ready := max(0, cmp.Or(o.MinReady, 3))
 	if len(o.Environments) == 0 {

@@ -13,8 +13,8 @@ type ProbeOnce struct {
 	info *Info
 }
 
-// Do calls probe, one call at a time, until it has succeeded once, and returns its result. A failure is not
-// kept.
+// Do returns the result of the first successful probe. Until one has succeeded, each Do calls probe, one
+// call at a time.
 func (o *ProbeOnce) Do(probe func() (Info, error)) (Info, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -29,9 +29,9 @@ func (o *ProbeOnce) Do(probe func() (Info, error)) (Info, error) {
 	return info, nil
 }
 
-// ProbeOwner returns a new owner name for the box of a probe. It begins with prefix; no other process has it.
+// ProbeOwner returns a new owner name with the prefix, for a probe's box. No other process uses it.
 func ProbeOwner(prefix string) string {
-	unique := strconv.FormatUint(uint64(rand.Uint32()), 36) //nolint:gosec // process ids are reused, not attacked
+	unique := strconv.FormatUint(uint64(rand.Uint32()), 36) //nolint:gosec // process ids may be reused
 	return prefix + strconv.Itoa(os.Getpid()) + "-" + unique
 }
 

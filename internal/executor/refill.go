@@ -5,11 +5,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 )
 
-// refill adds to the boxes that requests need those that environments lack to have MinReady unbound ones.
-// arriving are the boxes being created that no request has reserved, by environment.
+// refill adds to create the boxes that environments lack to have MinReady unbound ones, and limits how many
+// boot at once. arriving counts the boxes being created that no request has reserved, by environment.
 func (s *scheduler) refill(
 	now time.Time, create []*environment, arriving map[*environment]int, free int,
 ) ([]*environment, time.Duration) {
@@ -17,10 +18,9 @@ func (s *scheduler) refill(
 		return nil, 0
 	}
 	lacking, total := s.lacking(arriving)
-	var next time.Duration
 	if total == 0 {
 		s.refills.lackingSince = time.Time{}
-		return s.limitBoots(now, create, next)
+		return s.limitBoots(now, create, 0)
 	}
 	if s.refills.lackingSince.IsZero() {
 		s.refills.lackingSince = now
@@ -52,7 +52,7 @@ func (s *scheduler) lacking(arriving map[*environment]int) (lacking map[*environ
 	return lacking, total
 }
 
-// mostLacking chooses environments for up to n boxes, the one that lacks most first.
+// mostLacking chooses environments for up to n boxes, starting with the one that lacks most.
 func (s *scheduler) mostLacking(now time.Time, lacking map[*environment]int, n int) []*environment {
 	var chosen []*environment
 	for range n {
@@ -71,26 +71,21 @@ func (s *scheduler) mostLacking(now time.Time, lacking map[*environment]int, n i
 	return chosen
 }
 
-// limitBoots drops boxes of environments that back off after a failure, and those for which no processor
+// limitBoots drops the boxes of environments that back off after a failure, and those for which no processor
 // is free. It returns the rest and when to schedule again.
 func (s *scheduler) limitBoots(
 	now time.Time, create []*environment, next time.Duration,
 ) ([]*environment, time.Duration) {
-	var due []*environment
-	for _, e := range create {
-		if e.backoff(now) == 0 {
-			due = append(due, e)
-		}
-	}
+	create = slices.DeleteFunc(create, func(e *environment) bool { return e.backoff(now) > 0 })
 	for _, e := range s.envs {
 		next = earlier(next, e.backoff(now))
 	}
 	booting, left := s.booting(now)
-	return due[:min(len(due), max(0, maxBoots()-booting))], earlier(next, left)
+	return create[:min(len(create), max(0, maxBoots()-booting))], earlier(next, left)
 }
 
-// evictIdle evicts the bound box that is idle for the longest time if that is more than IdleTTL. It
-// returns how long the box has left otherwise.
+// evictIdle evicts the bound box that has been idle the longest, if it has been idle for IdleTTL. Otherwise
+// it returns how long the box may stay.
 func (s *scheduler) evictIdle(now time.Time) time.Duration {
 	b := s.oldest(func(b *pooledBox) bool { return b.state == bound })
 	if b == nil {
@@ -103,11 +98,11 @@ func (s *scheduler) evictIdle(now time.Time) time.Duration {
 	return 0
 }
 
-// slowBoot is how long a box counts as booting. One that takes longer waits for packages, an image or a
-// module that does not end, and must not keep boxes of other environments from being created.
+// slowBoot is how long a box counts as booting. A box that takes longer is waiting for packages, an image or
+// the import of a module, and must not keep boxes of other environments from being created.
 const slowBoot = 5 * time.Second
 
-// booting counts the boxes that boot, and returns when the next one no longer counts (0: there is none).
+// booting counts the boxes that are booting, and returns when the next one no longer counts, or 0.
 func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
 	for _, b := range s.boxes {
 		if left := b.used.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
@@ -117,7 +112,7 @@ func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
 	return n, next
 }
 
-// maxBoots is how many boxes boot at once: each keeps a processor busy.
+// maxBoots returns how many boxes may boot at once: each keeps a processor busy.
 func maxBoots() int { return max(2, runtime.NumCPU()) }
 
 // earlier returns the shorter of two waits; 0 means no limit.
@@ -128,19 +123,19 @@ func earlier(a, b time.Duration) time.Duration {
 	return a
 }
 
-// refillPace keeps refills out of the way of tasks. While boxes are in use, or were a moment ago, one box
-// is created at a time, and only after the pool has lacked boxes for a while.
+// refillPace keeps refills from slowing tasks down. While boxes are in use, or were used very recently, one
+// box is created at a time, and only after the pool has lacked boxes for a while.
 type refillPace struct {
-	active       time.Time // last time that a box was acquired or released
-	lackingSince time.Time // zero: the pool lacks no boxes
+	active       time.Time // when a box was last acquired or released
+	lackingSince time.Time // zero if the pool lacks no boxes
 }
 
 const (
-	idleAfter      = 50 * time.Millisecond // without activity the pool counts as idle
-	maxRefillDelay = time.Second           // for which tasks hold up a refill
+	idleAfter      = 50 * time.Millisecond // after its last activity, the pool counts as idle
+	maxRefillDelay = time.Second           // tasks delay a refill for at most this long
 )
 
-// allowed returns how many more boxes may be created for refills now; if none, also when to ask again.
+// allowed returns how many more boxes may now be created for refills, or 0 and how long to wait.
 func (r *refillPace) allowed(now time.Time, creating, inUse int) (n int, wait time.Duration) {
 	untilIdle := r.active.Add(idleAfter).Sub(now)
 	if inUse == 0 && untilIdle <= 0 {
@@ -156,7 +151,7 @@ func (r *refillPace) allowed(now time.Time, creating, inUse int) (n int, wait ti
 	return 0, untilDue
 }
 
-// bootFailures are the consecutive failures to create a box of an environment, and the back-off after them.
+// bootFailures counts consecutive failures to create a box of an environment, and backs off after them.
 type bootFailures struct {
 	attempts int
 	err      error // the last one
@@ -167,16 +162,16 @@ const (
 	minBackoff = 200 * time.Millisecond
 	maxBackoff = 30 * time.Second
 
-	// maxAttempts is after how many failures in a row requests fail.
+	// maxAttempts is the number of consecutive failures after which requests fail.
 	maxAttempts = 3
 )
 
 func (f *bootFailures) add(err error, now time.Time) {
 	f.attempts++
-	if errors.Is(err, context.DeadlineExceeded) { // requests have waited for long enough
+	if errors.Is(err, context.DeadlineExceeded) { // requests have waited long enough
 		f.attempts = max(f.attempts, maxAttempts)
 	}
 	f.err = err
 	pause := min(maxBackoff, minBackoff<<min(f.attempts-1, 16))
-	f.until = now.Add(pause/2 + rand.N(pause/2)) //nolint:gosec // spreads attempts, hides nothing
+	f.until = now.Add(pause/2 + rand.N(pause/2)) //nolint:gosec // jitter needs no secure randomness
 }

@@ -17,7 +17,7 @@ import (
 const (
 	readyTimeout  = 30 * time.Second // for a runner to clean up after a program
 	destroyWait   = time.Minute      // for a box to be destroyed
-	maxStderrTail = 8 << 10          // bytes kept of what a runner writes to standard error
+	maxStderrTail = 8 << 10          // bytes that are kept of a runner's standard error
 )
 
 // A runnerProcess is the Python process inside one box; it runs one program at a time. Its reader
@@ -32,7 +32,7 @@ type runnerProcess struct {
 	killed  chan struct{}     // closed before the box is destroyed
 	done    chan struct{}     // closed after the process has ended; guards code and err
 	code    int               // exit code
-	err     error             // why frames ended; nil after a regular end of the stream
+	err     error             // why the frames ended; nil after a normal end of the stream
 	stderr  tail
 	writing sync.Mutex   // held for a whole message
 	busy    bool         // has not reported ready since its last program; owned by run
@@ -40,23 +40,20 @@ type runnerProcess struct {
 
 	// Owned by startRunner.
 	preload   []string
-	imported  int    // modules of preload that the runner has begun to import
-	importing string // the last of these, until it is done
+	imported  int    // number of modules of preload whose import has begun
+	importing string // the module being imported; empty if none is
 }
 
-// runnerEnv is the environment that a box must be created with (Spec.Env).
-func runnerEnv() []string { return runner.Env() }
-
-// A template is what the first boxes of an environment give to later ones, taken before they ran any
+// A template is what later boxes of an environment reuse from its first boxes, taken before these ran any
 // program. The zero value is empty.
 type template struct {
 	compiled compiledRunner
 	snapshot snapshot
 }
 
-// startRunner starts the runner in the box, and returns when it has a process forked for a first program.
-// preload names modules that are imported before programs start. After an error the box is destroyed; if
-// it is a *snapshotError, another box may succeed.
+// startRunner starts the runner in the box, and returns when the runner has forked a process for the first
+// program. preload names modules that are imported before programs start. After an error the box is
+// destroyed; if the error is a *snapshotError, another box may succeed.
 func startRunner(ctx context.Context, box Box, preload []string, template *template) (*runnerProcess, error) {
 	mode := template.snapshot.bootMode(box, preload)
 	if mode != restoreSnapshot {
@@ -66,7 +63,7 @@ func startRunner(ctx context.Context, box Box, preload []string, template *templ
 	defer cancel()
 	r, err := bootRunner(limited, box, preload, template, mode)
 	if err != nil {
-		err = template.snapshot.giveUpUnlessCancelled(ctx, err)
+		err = template.snapshot.failUnlessCancelled(ctx, err)
 	}
 	return r, err
 }
@@ -105,7 +102,7 @@ func bootRunner(
 	return r, nil
 }
 
-// explain adds the runner's standard error, and the module that it was importing, to a failed start.
+// explain adds to the error of a failed start the runner's standard error and the module being imported.
 func (r *runnerProcess) explain(err error) error {
 	err = fmt.Errorf("%w%s", err, r.stderr.suffix())
 	if r.importing == "" {
@@ -161,8 +158,8 @@ func (r *runnerProcess) source(template *template) []byte {
 	})
 }
 
-// awaitFrame waits for the frame of that type, before the first program. After an error the box is
-// destroyed, or about to be.
+// awaitFrame waits for a frame of type want from a runner that has not run a program. After an error the box
+// must be destroyed.
 func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *template) (runner.Frame, error) {
 	for {
 		select {
@@ -194,8 +191,8 @@ func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *t
 	}
 }
 
-// compiledRunner keeps the runner as a box compiled it, for later boxes: that saves a tenth of their boot
-// time. It is trusted because the box had run no program yet.
+// compiledRunner keeps the runner that a box compiled, which saves later boxes a tenth of their boot time.
+// It is trusted because the box had not run any program.
 type compiledRunner struct {
 	mu   sync.Mutex
 	last runner.Compiled
@@ -278,7 +275,7 @@ func (r *runnerProcess) readFrames() {
 		}
 		select {
 		case r.frames <- f:
-		case <-r.killed: // frames may have no receiver any more
+		case <-r.killed: // frames may no longer have a receiver
 		}
 	}
 	if errors.Is(r.err, runner.ErrFrame) {
@@ -302,7 +299,7 @@ func (r *runnerProcess) send(header any, body []byte) error {
 // awaitReady waits until the runner has cleaned up after its last program.
 func (r *runnerProcess) awaitReady(ctx context.Context) error {
 	if !r.alive() {
-		return errors.New("the box is gone" + r.stderr.suffix())
+		return errors.New("the box has ended" + r.stderr.suffix())
 	}
 	if !r.busy {
 		return nil
@@ -358,7 +355,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// suffix returns ": " and the text, for the end of an error message, or nothing.
+// suffix returns the text after ": ", for the end of an error message, or an empty string.
 func (t *tail) suffix() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

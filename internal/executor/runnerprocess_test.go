@@ -68,7 +68,7 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// A runner that does not become ready is blamed on the module that it was importing.
+// If a runner does not become ready, the error names the module that it was importing.
 func TestRunnerThatImports(t *testing.T) {
 	const preload = "send({'t': 'preload'})\n"
 	for _, c := range []struct{ name, script, want string }{
@@ -190,7 +190,7 @@ while True: signal.pause()
 	defer cancel()
 	if _, err := single.Run(ctx, p, executor.Hooks{}); err == nil || err.Error() != "run program: enough" ||
 		single.Alive() {
-		t.Errorf("Run() = %v, alive %v, want the cause of the context's end and no box", err, single.Alive())
+		t.Errorf("Run() = %v, alive %v, want the context's cause and a destroyed box", err, single.Alive())
 	}
 	if err := single.Close(t.Context()); err != nil {
 		t.Errorf("Close() = %v", err)

@@ -11,21 +11,21 @@ type scheduler struct {
 	opts      PoolOptions
 	envs      []*environment     // at least one
 	boxes     map[int]*pooledBox // by slot; a box that is being destroyed keeps its slot
-	discarded []*pooledBox       // not yet handed to Pool.Run, which destroys them
+	discarded []*pooledBox       // that Pool.Run has yet to destroy
 	waiting   []*acquireRequest  // in order of arrival
 	memoryMB  int                // of all acquired boxes
-	closed    error              // why requests are refused: ErrPoolClosed, with the reason if there is one
+	closed    error              // wraps ErrPoolClosed; nil while the pool accepts requests
 	stats     PoolStats
 	refills   refillPace
 }
 
-// A acquireRequest waits for a box. It gets exactly one result.
+// An acquireRequest waits for a box. It gets exactly one result.
 type acquireRequest struct {
 	env         *environment
 	key         Key
 	memoryMB    int
 	since       time.Time
-	lacksMemory bool               // as of the last schedule
+	lacksMemory bool               // the memory limit blocked it in the last schedule
 	result      chan acquireResult // buffered
 }
 
@@ -36,13 +36,14 @@ type acquireResult struct {
 
 func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 
-// schedule assigns boxes to waiting requests, in order of arrival. It returns the environments of the
-// boxes to create now, and when to call it again (0: after the next change). It may be called at any time.
+// schedule assigns boxes to waiting requests, in order of arrival. It returns the environments of the boxes
+// to create now, and after what time to call it again; 0 means after the next change. It may be called at
+// any time.
 //
-// Each request takes a ready box or a box bound to its key. Otherwise it reserves, in this order, a box
-// that is being created, a free slot, or a slot that is being freed; failing all, an idle box is evicted.
-// What is reserved is not offered to later requests. A request that does not fit into the memory limit
-// blocks all later ones, or small tasks would starve large ones.
+// Each request takes a ready box or a box bound to its key. Otherwise it reserves, in this order, a box that
+// is being created, a free slot, or a slot that is being freed; if there is none of these, an idle box is
+// evicted. Later requests cannot use what is reserved. A request that does not fit into the memory limit
+// blocks all later ones; otherwise small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
 	arriving, freeing := map[*environment]int{}, s.count(destroying)
@@ -91,15 +92,15 @@ func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 	return s.opts.MemoryMBTotal > 0 && s.memoryMB+r.memoryMB > s.opts.MemoryMBTotal
 }
 
-// unavailable reports whether a request must fail because boxes of its environment cannot be created. It
-// does not fail while another box of the environment may be released to it, or if the next attempt to
-// create one would be on its behalf.
+// unavailable reports whether a request must fail because boxes of its environment cannot be created. A
+// request does not fail while an acquired box of the environment may be released to it, or if the next
+// attempt to create a box would be for this request.
 func (s *scheduler) unavailable(e *environment, create []*environment, now time.Time) bool {
 	anotherTries := e.backoff(now) > 0 || s.countOf(e, warming) > 0 || slices.Contains(create, e)
 	return e.failures.attempts >= maxAttempts && anotherTries && s.countOf(e, acquired) == 0
 }
 
-// removeRequest removes a request from the queue. It returns false if the request has its result.
+// removeRequest removes a request from the queue. It returns false if the request already has its result.
 func (s *scheduler) removeRequest(r *acquireRequest) bool {
 	i := slices.Index(s.waiting, r)
 	if i < 0 {
@@ -109,8 +110,8 @@ func (s *scheduler) removeRequest(r *acquireRequest) bool {
 	return true
 }
 
-// idleBoxFor returns a live idle box for a request: the most recently used one that is bound to its key,
-// else the oldest unbound one. It discards dead boxes that it finds.
+// idleBoxFor returns a live idle box for a request, or nil: the most recently used box that is bound to its
+// key, else the oldest unbound box. It discards dead boxes that it finds.
 func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 	for {
 		var best *pooledBox
@@ -154,7 +155,7 @@ func (s *scheduler) unassign(b *pooledBox) {
 	b.state = bound
 }
 
-// discard takes a box out of use for good. Pool.Run destroys it when it next looks.
+// discard takes a box out of use permanently. Pool.Run then destroys it.
 func (s *scheduler) discard(b *pooledBox) {
 	if b.state == destroying {
 		return
@@ -174,8 +175,8 @@ func (s *scheduler) evict(b *pooledBox) {
 	s.discard(b)
 }
 
-// evictable returns the box to evict for a request of an environment: the bound one that is idle for the
-// longest time, else an unbound one of another environment.
+// evictable returns the box to evict for a request of an environment: the bound box that has been idle the
+// longest, else an unbound box of another environment.
 func (s *scheduler) evictable(e *environment) *pooledBox {
 	if b := s.oldest(func(b *pooledBox) bool { return b.state == bound }); b != nil {
 		return b
@@ -183,7 +184,7 @@ func (s *scheduler) evictable(e *environment) *pooledBox {
 	return s.oldest(func(b *pooledBox) bool { return b.state == ready && b.env != e })
 }
 
-// oldest returns the matching box whose last use is the longest ago, or nil.
+// oldest returns the matching box with the least recent change of state, or nil.
 func (s *scheduler) oldest(match func(*pooledBox) bool) *pooledBox {
 	var oldest *pooledBox
 	for _, b := range s.boxes {
@@ -228,7 +229,7 @@ func (s *scheduler) close(reason error) {
 	}
 	s.waiting = nil
 	for _, b := range s.boxes {
-		if b.state != warming { // Pool.create discards those when they are done
+		if b.state != warming { // Pool.created discards warming boxes
 			s.discard(b)
 		}
 	}

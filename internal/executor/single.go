@@ -3,10 +3,12 @@ package executor
 import (
 	"context"
 	"log/slog"
+
+	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// A Single is one box with its runner, without a pool: for probes, benchmarks and the tests of drivers.
-// It runs one program at a time.
+// A Single is one box with its runner and without a pool, for checks, benchmarks and driver tests. It runs one
+// program at a time.
 type Single struct {
 	runner   *runnerProcess
 	driver   Driver
@@ -14,29 +16,29 @@ type Single struct {
 	template *template
 }
 
-// NewSingle creates a box and starts the runner in it. A Spec without Env gets the runner's.
+// NewSingle creates a box and starts the runner in it. If spec.Env is nil, the runner's default is used.
 func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
 	return newSingle(ctx, driver, spec, nil, &template{})
 }
 
-// NewPreloaded is NewSingle with modules that are imported before programs start. If dir is not empty, and
-// the driver's boxes are Snapshotters, it takes a snapshot in dir, which must not exist. Another then
-// restores it.
+// NewPreloaded is like NewSingle, but imports modules before programs start. If dir is not empty and the
+// driver's boxes are Snapshotters, it also takes a snapshot in dir, which must not exist, and Another
+// restores boxes from it.
 func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
 	t := &template{}
 	t.snapshot.dir, t.snapshot.log = dir, slog.New(slog.DiscardHandler)
 	return newSingle(ctx, driver, spec, preload, t)
 }
 
-// Another creates a box of the same driver as a pool creates all but its first: with the compiled runner,
-// or from the snapshot.
+// Another creates another box with the same driver, the way a pool creates its later boxes: with the
+// compiled runner, or from the snapshot.
 func (s *Single) Another(ctx context.Context, spec Spec) (*Single, error) {
 	return newSingle(ctx, s.driver, spec, s.preload, s.template)
 }
 
 func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, template *template) (*Single, error) {
 	if spec.Env == nil {
-		spec.Env = runnerEnv()
+		spec.Env = runner.Env()
 	}
 	box, err := driver.Create(ctx, spec)
 	if err != nil {
@@ -49,7 +51,7 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	return &Single{runner: r, driver: driver, preload: preload, template: template}, nil
 }
 
-// Run runs a program. After an error, and after a verdict that is Dirty, the box is gone.
+// Run runs a program. After an error or a Dirty verdict, the box is destroyed.
 func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
 	return s.runner.run(ctx, p, hooks)
 }
@@ -60,7 +62,7 @@ func (s *Single) Alive() bool { return s.runner.alive() }
 // Restored reports whether the box was restored from a snapshot.
 func (s *Single) Restored() bool { return s.runner.restored() }
 
-// Python is the version of the interpreter in the box.
+// Python returns the version of the interpreter in the box.
 func (s *Single) Python() string { return s.runner.python }
 
 // Close destroys the box. It may be called again.

@@ -13,16 +13,16 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// A snapshot is the saved state of the first box of an environment that imported its modules ahead, taken
-// before its runner forked for any program. Later boxes are restored from it instead of booted. After any
-// failure boxes are booted again for a while. The zero value disables snapshots.
+// A snapshot is the saved state of an environment's first box with preloaded modules, taken before its runner
+// forked for any program. Later boxes are restored from it instead of booted. After any failure, boxes are
+// booted for a while. The zero value disables snapshots.
 type snapshot struct {
-	dir string // where Snapshotter.Snapshot makes it; its parent exists
+	dir string // where Snapshotter.Snapshot creates it; its parent exists
 	log *slog.Logger
 
 	mu        sync.Mutex
 	state     snapshotState
-	notBefore time.Time // of the next attempt, after a failure
+	notBefore time.Time // when the next attempt may begin, after a failure
 }
 
 type snapshotState int
@@ -34,13 +34,13 @@ const (
 )
 
 const (
-	snapshotPause    = 10 * time.Minute // after a failure: its cause may be gone by then
+	snapshotPause    = 10 * time.Minute // after a failure, whose cause may be gone by then
 	snapshotTimeout  = 20 * time.Second // to take one, or to restore a box
 	maxSnapshotMB    = 1024             // memory of the box
-	maxShareOfFreeMB = 0.25             // of the disk's free space
+	maxShareOfFreeMB = 0.25             // memory of the box, as a share of the disk's free space
 )
 
-// bootMode is how the runner of a box starts.
+// bootMode says how the runner of a box starts.
 type bootMode int
 
 const (
@@ -49,7 +49,7 @@ const (
 	restoreSnapshot
 )
 
-// bootMode decides how a box starts. bootAndSnapshot does not reserve the snapshot: take decides.
+// bootMode decides how a box starts. Several boxes may start with bootAndSnapshot; take chooses one of them.
 func (s *snapshot) bootMode(box Box, preload []string) bootMode {
 	if _, ok := box.(Snapshotter); !ok || len(preload) == 0 || s.dir == "" {
 		return bootOnly
@@ -66,10 +66,10 @@ func (s *snapshot) bootMode(box Box, preload []string) bootMode {
 	}
 }
 
-// due reports whether a snapshot is to be taken; s.mu is held.
+// due reports whether a snapshot should be taken; s.mu is held.
 func (s *snapshot) due() bool { return s.state == noSnapshot && !time.Now().Before(s.notBefore) }
 
-// take takes the snapshot of a box, unless another box was first. After an error the box must be destroyed.
+// take takes a snapshot of a box unless another box was first. After an error the box must be destroyed.
 func (s *snapshot) take(ctx context.Context, box Box) error {
 	snapshotter, ok := box.(Snapshotter)
 	s.mu.Lock()
@@ -82,14 +82,14 @@ func (s *snapshot) take(ctx context.Context, box Box) error {
 		return nil
 	}
 	if err := s.checkSize(ctx, box); err != nil {
-		s.giveUp(err) // the box is untouched
+		s.fail(err) // the box is unchanged and can be used
 		return nil
 	}
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	if err := snapshotter.Snapshot(limited, s.dir); err != nil {
-		return s.giveUpUnlessCancelled(ctx, err)
+		return s.failUnlessCancelled(ctx, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *snapshot) take(ctx context.Context, box Box) error {
 	return nil
 }
 
-// checkSize returns an error if the snapshot of a box is too large for the disk.
+// checkSize returns an error if the snapshot of a box would be too large for the disk.
 func (s *snapshot) checkSize(ctx context.Context, box Box) error {
 	reporter, ok := box.(StatsReporter)
 	if !ok {
@@ -113,13 +113,13 @@ func (s *snapshot) checkSize(ctx context.Context, box Box) error {
 		return err
 	}
 	if limit := min(maxSnapshotMB, maxShareOfFreeMB*float64(free>>20)); stats.MemoryMB > limit {
-		return fmt.Errorf("the box uses %.0f MB of memory; a snapshot may have %.0f MB", stats.MemoryMB, limit)
+		return fmt.Errorf("the box uses %.0f MB of memory; the limit for a snapshot is %.0f MB", stats.MemoryMB, limit)
 	}
 	return nil
 }
 
-// giveUp removes the snapshot after a failure. The next attempt is after snapshotPause.
-func (s *snapshot) giveUp(err error) {
+// fail removes the snapshot after a failure. The next attempt is after snapshotPause.
+func (s *snapshot) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == noSnapshot {
@@ -130,16 +130,16 @@ func (s *snapshot) giveUp(err error) {
 		"pause", snapshotPause, "error", errors.Join(err, os.RemoveAll(s.dir)))
 }
 
-// giveUpUnlessCancelled is giveUp for the error of a box, unless the creation of the box was cancelled.
-func (s *snapshot) giveUpUnlessCancelled(ctx context.Context, err error) error {
+// failUnlessCancelled calls fail with the error of a box's creation, unless the creation was cancelled.
+func (s *snapshot) failUnlessCancelled(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
-	s.giveUp(err)
+	s.fail(err)
 	return &snapshotError{err}
 }
 
-// snapshotError means that a box could not be created because of its snapshot. The next one is booted.
+// snapshotError means that a box could not be created because of its snapshot. The next box is booted.
 type snapshotError struct{ error }
 
 func (e *snapshotError) Unwrap() error { return e.error }

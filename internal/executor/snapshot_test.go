@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// snapshotBox counts the snapshots taken of it.
+// snapshotBox is a fake Snapshotter that counts its snapshots.
 type snapshotBox struct {
 	Box
 	memoryMB float64
@@ -72,7 +72,7 @@ func TestSnapshot(t *testing.T) {
 					t.Errorf("take of a box that was not first = %v", err)
 				}
 				if c.then == restoreSnapshot {
-					snap.giveUp(broken)
+					snap.fail(broken)
 				}
 				if _, err := os.Stat(dir); !c.cancel && !os.IsNotExist(err) {
 					t.Errorf("files after a failure: %v, want none", err)

@@ -16,7 +16,7 @@ const (
 	exitKilled     = 128 + 9 // by SIGKILL
 )
 
-// newVerdict returns what all verdicts share.
+// newVerdict returns a verdict with the fields that all verdicts share.
 func (e *execution) newVerdict() Verdict {
 	return Verdict{
 		Result:    json.RawMessage("null"),
@@ -31,8 +31,8 @@ func (v Verdict) with(status string, f *Failure) Verdict {
 	return v
 }
 
-// verdict translates the runner's "done" frame. Of its fields only how and the resources used are
-// trusted; the program may have forged the others.
+// verdict translates the runner's "done" frame. Only its field how and the resource use are trusted; the
+// program may have forged the other fields.
 func (e *execution) verdict(done runner.Frame) Verdict {
 	v := e.newVerdict()
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
@@ -64,7 +64,7 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	return v.with(Succeeded, nil)
 }
 
-// stoppedVerdict is the verdict on a program that we stopped.
+// stoppedVerdict returns the verdict on a program that run stopped.
 func (e *execution) stoppedVerdict(v Verdict) Verdict {
 	switch e.stopped {
 	case Blocked:
@@ -78,11 +78,11 @@ func (e *execution) stoppedVerdict(v Verdict) Verdict {
 			Hint:    "ask for a longer timeout, or do less in one task",
 		})
 	}
-	v.Dirty = true // the runner reports a cancellation that we did not send
+	v.Dirty = true // the runner reports a cancellation that was not requested
 	return v.with(Failed, channelBroken())
 }
 
-// exitVerdict is the verdict on a program that exited without a report.
+// exitVerdict returns the verdict on a program that exited without a report.
 func exitVerdict(v Verdict, code int, signal string) Verdict {
 	switch {
 	case signal == "SIGXCPU":
@@ -98,7 +98,7 @@ func exitVerdict(v Verdict, code int, signal string) Verdict {
 	return v.with(Succeeded, nil) // os._exit(0)
 }
 
-// boxEnded is the verdict on a program whose box ended, or the error for which we ended the box.
+// boxEnded returns the verdict on a program whose box ended, or the error because of which it was ended.
 func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 	r := e.runner
 	v := e.newVerdict()
@@ -114,7 +114,7 @@ func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 		return v.with(Failed, e.boxOutOfMemory()), nil
 	}
 	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
-	// A program cannot end the box itself if it has another user than the runner.
+	// A program cannot end the box itself if it runs as another user than the runner.
 	if _, ok := r.box.(OOMReporter); r.wasKilled() || ok && r.guest.SeparateUser {
 		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.suffix())
 	}
@@ -126,9 +126,9 @@ func (e *execution) boxOutOfMemory() *Failure {
 	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(e.limits) + "; the whole sandbox was ended"}
 }
 
-// protocolError ends the box, and is the verdict on a program whose runner violates the protocol.
+// protocolError destroys the box, and returns the verdict on a program whose runner violates the protocol.
 func (e *execution) protocolError(err error) Verdict {
-	_ = e.runner.kill() // now: it unblocks pending writes
+	_ = e.runner.kill() // first, because it unblocks pending writes
 	v := e.newVerdict()
 	v.Dirty = true
 	f := channelBroken()

@@ -9,10 +9,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// workspaceMode is the mode of a workspace directory when a program begins.
+// workspaceMode is the mode of a workspace directory when a program starts.
 const workspaceMode = 0o700
 
-// diskMode says whether boxes get disks of their own. The first attempt decides it.
+// diskMode says whether each box gets a disk. The first attempt decides.
 type diskMode int
 
 const (
@@ -21,17 +21,17 @@ const (
 	disksOff
 )
 
-// workspacesDir is where the pool keeps the workspaces of its boxes.
+// workspacesDir returns the directory of the boxes' workspaces.
 func (p *Pool) workspacesDir() string { return filepath.Join(p.opts.Dir, p.opts.Owner, "ws") }
 
-// snapshotsDir is where the pool keeps the snapshots of its boxes.
+// snapshotsDir returns the directory of the boxes' snapshots.
 func (o PoolOptions) snapshotsDir() string { return filepath.Join(o.Dir, o.Owner, "saved") }
 
-// resetFiles removes what a dead predecessor left, and makes the pool's empty directories.
+// resetFiles removes what a dead process of the same owner left behind, and makes the pool's directories.
 func (p *Pool) resetFiles() error {
 	for dir, mode := range map[string]os.FileMode{p.workspacesDir(): 0o711, p.opts.snapshotsDir(): 0o700} {
 		if err := hostdir.Remove(dir); err != nil {
-			return fmt.Errorf("sweep files of boxes: %w", err)
+			return fmt.Errorf("remove files of earlier boxes: %w", err)
 		}
 		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (p *Pool) resetFiles() error {
 	return nil
 }
 
-// removeFiles removes the pool's directories after all boxes are destroyed.
+// removeFiles removes the pool's directories, unless boxes are left.
 func (p *Pool) removeFiles(ctx context.Context) error {
 	p.mu.Lock()
 	left := len(p.sched.boxes)
@@ -58,8 +58,8 @@ func (p *Pool) removeFiles(ctx context.Context) error {
 	return nil
 }
 
-// makeWorkspace makes the box's empty workspace, owned by the user that programs run as: a disk of its
-// own where that works, else a directory.
+// makeWorkspace makes the box's empty workspace, owned by the user that programs run as. It is a disk if
+// possible, else a directory.
 func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 	parent := filepath.Join(p.workspacesDir(), b.id)
 	b.dir = filepath.Join(parent, "workspace")
@@ -71,8 +71,8 @@ func (p *Pool) makeWorkspace(ctx context.Context, b *pooledBox) error {
 		if err == nil || mode == disksOn || ctx.Err() != nil {
 			return err
 		}
-		p.log.WarnContext(ctx, "boxes get no disks of their own; the size of workspaces is watched instead", "error",
-			err)
+		p.log.WarnContext(ctx, "creation of a box's disk failed; workspaces are directories of limited size",
+			"error", err)
 		p.setDiskMode(disksOff)
 		if err := hostdir.Remove(parent); err != nil {
 			return err

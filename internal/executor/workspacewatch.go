@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// watchInterval bounds how far a program can exceed its limit: by what it writes in this time, and while
-// the sizes of its files are added up.
+// watchInterval is the time between two checks. A program can exceed its limit by what it writes in this
+// time and during a check.
 const watchInterval = 200 * time.Millisecond
 
-// watchWorkspace waits until the directory uses more than limit bytes, and returns how many. It returns 0
-// when ctx ends.
+// watchWorkspace waits until the directory uses more than limit bytes, and returns how many it uses. It
+// returns 0 when ctx ends.
 func watchWorkspace(ctx context.Context, dir string, limit int64) int64 {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -28,9 +28,9 @@ func watchWorkspace(ctx context.Context, dir string, limit int64) int64 {
 	}
 }
 
-// workspaceSize adds up the disk use of the files below a directory, at least a block each, until it exceeds
-// limit. It never leaves the directory, even if a program changes it meanwhile. Files that vanish or cannot
-// be read count nothing.
+// workspaceSize adds up the disk use of the files below a directory, plus a block for each, until it exceeds
+// limit. It never leaves the directory, even if a program changes the tree at the same time. It skips files
+// that vanish or cannot be read.
 func workspaceSize(ctx context.Context, dir string, limit int64) int64 {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func workspaceSize(ctx context.Context, dir string, limit int64) int64 {
 	var used int64
 	_ = fs.WalkDir(root.FS(), ".", func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // see above
+			return nil //nolint:nilerr // skip the file
 		}
 		used += block
 		if info, err := entry.Info(); err == nil && info.Mode().IsRegular() {

@@ -41,6 +41,6 @@ func TestWorkspaceSize(t *testing.T) {
 		t.Errorf("workspaceSize beyond its limit = %d, want it to stop early", got)
 	}
 	if got := workspaceSize(t.Context(), filepath.Join(dir, "missing"), 1); got != 0 {
-		t.Errorf("workspaceSize of nothing = %d", got)
+		t.Errorf("workspaceSize of a missing directory = %d, want 0", got)
 	}
 }

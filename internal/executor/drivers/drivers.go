@@ -1,21 +1,21 @@
-// Package drivers is the table of sandbox drivers: their names and how strongly they isolate. It has no
-// code of the drivers, so that the packages of settings can read it.
+// Package drivers lists the sandbox drivers and how strongly they isolate. It does not import the drivers, so
+// that the settings packages can use it.
 package drivers
 
 import "slices"
 
-// Names of drivers, as in execution.sandbox_type, in executor.Info and as tiers in min_tier.
+// Names of drivers in execution.sandbox_type and executor.Info. They are also the tiers in min_tier.
 const (
 	GVisor       = "gvisor"
 	Microsandbox = "microsandbox"
 )
 
-// Tiers returns the names of all drivers, the one that isolates most weakly first. schemas/task.v1.json
-// and schemas.Task list them, too.
+// Tiers returns the names of all drivers, ordered from the weakest isolation to the strongest.
+// schemas/task.v1.json and schemas.Task also list them.
 func Tiers() []string { return []string{GVisor, Microsandbox} }
 
-// TierSatisfies reports whether a host with the tier have may run what requires at least the tier want. An
-// empty want requires nothing. An unknown tier satisfies nothing and is satisfied by none.
+// TierSatisfies reports whether a host of tier have may run tasks that require at least tier want. An empty
+// want requires nothing. An unknown want is never satisfied; an unknown have satisfies only an empty want.
 func TierSatisfies(have, want string) bool {
 	tiers := Tiers()
 	wanted := slices.Index(tiers, want)

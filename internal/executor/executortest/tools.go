@@ -182,7 +182,7 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.Marshal(strings.Repeat("x", 17<<20))
 		},
-		want{status: "failed", code: "exception", message: "more than", line: 2},
+		want{status: "failed", code: "exception", message: "the limit is 16777216", line: 2},
 	},
 	{
 		"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], " +
@@ -228,7 +228,7 @@ while answers.count(b'"reply"') < 2000: answers += os.read(3, 65536)
 'done'`, echo, want{result: `"done"`}},
 	{
 		"calls of nothing", "call_mcp_tool('', '')", echo,
-		want{status: "failed", code: "exception", message: "names a server and a tool", line: 2},
+		want{status: "failed", code: "exception", message: "must name a server and a tool", line: 2},
 	},
 	{"arguments that are not JSON", `
 import os

@@ -27,8 +27,8 @@ func median(samples []time.Duration) float64 {
 	return float64(samples[len(samples)/2].Microseconds()) / 1000
 }
 
-// BenchmarkColdBox creates a box with its runner, and runs Python with the same imports under the engine. N5 is
-// the ratio of both times.
+// BenchmarkColdBox creates a box with its runner, and as a yardstick runs Python with the same imports under the
+// engine. N5 is the ratio of the two times.
 func BenchmarkColdBox(b *testing.B) {
 	d := newDriver(b)
 	runsc, ws := engine(b), workspace(b)
@@ -57,9 +57,9 @@ func BenchmarkColdBox(b *testing.B) {
 	b.ReportMetric(box/yardstick, "N5")
 }
 
-// BenchmarkPreloadedBox creates boxes with modules imported ahead, in turns by a boot, by a boot that takes a
-// snapshot, and from that snapshot, and runs a program that uses the modules in each. CODEFLEET_BENCH_PRELOAD has
-// the names of the modules, CODEFLEET_BENCH_IMAGE a root file system with them.
+// BenchmarkPreloadedBox creates preloaded boxes in turn by a boot, by a boot that takes a snapshot, and from that
+// snapshot, and runs a program that uses the modules in each. CODEFLEET_BENCH_PRELOAD names the modules, and
+// CODEFLEET_BENCH_IMAGE a root file system that has them.
 func BenchmarkPreloadedBox(b *testing.B) {
 	preload := benchPreload()
 	spy := &boxSpy{Driver: newDriver(b)}
@@ -85,23 +85,29 @@ func BenchmarkPreloadedBox(b *testing.B) {
 		}
 	}
 	for name, samples := range map[string][]sample{"boot": boots, "save": saves, "restore": restores} {
-		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.made }), "ms-"+name)
-		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.answered }), "ms-answer-"+name)
-		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.next }), "ms-next-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.created }), "ms-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.first }), "ms-first-"+name)
+		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.second }), "ms-second-"+name)
 		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.idle }), "MB-idle-"+name)
 		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.used }), "MB-used-"+name)
 		b.ReportMetric(medianOf(samples, func(s sample) float64 { return s.cpu }), "ms-cpu-"+name)
 	}
 }
 
-// sample is one box: the time until it was created, until its first and for its next result in ms; its memory in
-// MB before and after them; and the processor time in ms until it was created.
-type sample struct{ made, answered, next, idle, used, cpu float64 }
+// sample is the measurements of one box.
+type sample struct {
+	created float64 // ms until the box was created
+	first   float64 // ms until its first result
+	second  float64 // ms for its second result
+	idle    float64 // MB of memory before its first program
+	used    float64 // MB of memory after its second program
+	cpu     float64 // ms of processor time until the box was created
+}
 
-func medianOf(samples []sample, of func(sample) float64) float64 {
+func medianOf(samples []sample, value func(sample) float64) float64 {
 	var values []float64
 	for _, s := range samples {
-		values = append(values, of(s))
+		values = append(values, value(s))
 	}
 	slices.Sort(values)
 	return values[len(values)/2]
@@ -112,10 +118,10 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 	if err != nil {
 		b.Fatal(err)
 	}
-	m.made = ms(began)
-	stater := spy.boxes[len(spy.boxes)-1].(executor.StatsReporter)
+	m.created = ms(began)
+	reporter := spy.boxes[len(spy.boxes)-1].(executor.StatsReporter)
 	stats := func() executor.Stats {
-		stats, err := stater.Stats(b.Context())
+		stats, err := reporter.Stats(b.Context())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -123,15 +129,15 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 	}
 	before := stats()
 	m.idle, m.cpu = before.MemoryMB, before.CPUMS
-	for _, took := range []*float64{&m.answered, &m.next} {
+	for _, elapsed := range []*float64{&m.first, &m.second} {
 		began := time.Now()
 		if v, err := s.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil ||
 			v.Output != "42\n" {
 			b.Fatalf("%+v, %v", v, err)
 		}
-		*took = ms(began)
+		*elapsed = ms(began)
 	}
-	m.answered += m.made
+	m.first += m.created
 	m.used = stats().MemoryMB
 	if err := s.Close(b.Context()); err != nil {
 		b.Fatal(err)
@@ -141,8 +147,8 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 
 func ms(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }
 
-// BenchmarkChangeOfTenants runs tasks of 12 tenants in 3 boxes with modules imported ahead, so that each task
-// needs a new box, in turns in a pool that boots boxes and in one that restores them.
+// BenchmarkChangeOfTenants runs tasks of 12 tenants in 3 preloaded boxes, so that each task needs a new box. It
+// alternates between a pool that boots boxes and a pool that restores them.
 func BenchmarkChangeOfTenants(b *testing.B) {
 	preload := benchPreload()
 	root := executor.Root{Preload: preload, Image: os.Getenv("CODEFLEET_BENCH_IMAGE")}
@@ -198,7 +204,7 @@ func (d bootOnly) Create(ctx context.Context, spec executor.Spec) (executor.Box,
 	}{box, box.(executor.Limiter), box.(executor.GuestReporter)}, nil
 }
 
-// benchPreload returns the modules of CODEFLEET_BENCH_PRELOAD, or slow ones of the standard library.
+// benchPreload returns the modules in CODEFLEET_BENCH_PRELOAD, or slow modules of the standard library.
 func benchPreload() []string {
 	return strings.Split(cmp.Or(os.Getenv("CODEFLEET_BENCH_PRELOAD"),
 		"asyncio,decimal,email,http.client,logging,sqlite3,ssl,unittest,xml.dom"), ",")
@@ -238,7 +244,8 @@ func BenchmarkWarmRun(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleMemory reports the memory of an idle box (N6): that of its cgroup, and what the host has less.
+// BenchmarkIdleMemory reports the memory of an idle box (N6): the memory charged to its cgroup, and the decrease of
+// the host's available memory.
 func BenchmarkIdleMemory(b *testing.B) {
 	const boxes = 10
 	d := newDriver(b)

@@ -21,16 +21,16 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// containerID is the same for all boxes: each has its own state directory.
+// containerID is the same for all boxes, because each has its own state directory.
 const containerID = "b"
 
 // destroyTimeout bounds how long killed processes may take to end.
 const destroyTimeout = 20 * time.Second
 
-// destroyGrace is for the engine to clean up after its sandbox was killed.
+// destroyGrace is how long the engine may take to clean up after its sandbox was killed.
 const destroyGrace = time.Second
 
-// destroyPause is between two searches for a sandbox process to kill; it may not have started yet.
+// destroyPause is the time between two searches for the sandbox process, which may not have started yet.
 const destroyPause = 50 * time.Millisecond
 
 // box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
@@ -38,9 +38,9 @@ type box struct {
 	driver *Driver
 	owner  *owner
 	spec   executor.Spec
-	dir    string // bundle and runsc's state; in the arguments of each of its processes
-	root   string // its root file system
-	python string // the interpreter there
+	dir    string // bundle and runsc's state; all the box's processes have it in their arguments
+	root   string // directory of the root file system
+	python string // path of the interpreter in root
 	group  group
 
 	mu        sync.Mutex
@@ -64,7 +64,7 @@ func (b *box) prepare(groups cgroups) error {
 	return group.apply(settings(group.v2, boxMemoryMB(b.spec.MemoryMB), b.spec.CPUs))
 }
 
-// boxMemoryMB is the memory limit of a box for a program's limit; 0: none.
+// boxMemoryMB returns the memory limit of a box for its program's limit. 0 means no limit.
 func boxMemoryMB(mb int) int {
 	if mb <= 0 {
 		return 0
@@ -116,7 +116,7 @@ func (b *box) config(argv []string) *specs.Spec {
 	}.config()
 }
 
-// boot starts the sandbox with a command of runsc.
+// boot starts the sandbox with a runsc command.
 func (b *box) boot(config *specs.Spec, command ...string) (*session, error) {
 	if err := writeJSON(filepath.Join(b.dir, "config.json"), config); err != nil {
 		return nil, err
@@ -137,8 +137,8 @@ func (b *box) enter(process *specs.Process) (*session, error) {
 	return launch(b.runsc("exec", "--process="+file, containerID), b.group)
 }
 
-// runsc returns a command of the engine. Its state is in the box's directory; the empty network namespace of
-// its file servers is shared by the owner's boxes.
+// runsc returns an engine command. The engine's state is in the box's directory; the owner's boxes share the
+// empty network namespace of its file servers.
 func (b *box) runsc(args ...string) *exec.Cmd {
 	flags := []string{
 		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, "shared"),
@@ -175,7 +175,7 @@ func (b *box) Limit(_ context.Context, limits executor.Limits) error {
 	return nil
 }
 
-// Stats returns what all processes of the box use, including the engine's.
+// Stats returns the resource use of all processes of the box, including the engine's.
 func (b *box) Stats(context.Context) (executor.Stats, error) {
 	if len(b.group.dirs) > 0 {
 		return b.group.stats(), nil
@@ -191,7 +191,7 @@ func (b *box) OutOfMemory() bool {
 	return b.oom
 }
 
-// Guest describes the box. Without root there is only one user in it.
+// Guest describes the box. If the driver is not root, the box has only one user.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
 	guest.Python, guest.CountsThreads, guest.HiddenSockets = b.python, true, true
@@ -201,8 +201,8 @@ func (b *box) Guest() executor.Guest {
 	return guest
 }
 
-// Destroy kills the processes of the box, waits for their end, and removes its directory and cgroup. It may be
-// called again, also after an error.
+// Destroy kills the box's processes, waits for them to end, and removes its directory and cgroup. It may be
+// called again, even after an error.
 func (b *box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
@@ -217,8 +217,8 @@ func (b *box) Destroy(ctx context.Context) error {
 	return nil
 }
 
-// destroy kills the sandbox process first: its parents, runsc's other processes, then end by themselves and
-// leave no zombies. Those that do not are killed, too.
+// destroy kills the sandbox process first. Its parents, runsc's other processes, then end by themselves and
+// leave no zombies. Processes that do not end are killed as well.
 func (b *box) destroy(ctx context.Context, sessions []*session) error {
 	for tries := 0; !allEnded(sessions) && tries < int(destroyGrace/destroyPause); tries++ {
 		if err := killSandbox(b.dir); err != nil {
@@ -236,7 +236,7 @@ func (b *box) destroy(ctx context.Context, sessions []*session) error {
 		<-s.done
 	}
 	b.OutOfMemory()
-	if err := retry(ctx, b.group.remove); err != nil { // the kernel keeps it busy for a moment
+	if err := retry(ctx, b.group.remove); err != nil { // the group stays busy for a moment
 		return err
 	}
 	return hostdir.Remove(b.dir)
@@ -277,7 +277,7 @@ func writeJSON(path string, value any) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// session is one runsc process. Its standard streams are those of a process in the box.
+// session is one runsc process. Its standard streams belong to a process in the box.
 type session struct {
 	process        *os.Process
 	stdin          *os.File
@@ -287,8 +287,8 @@ type session struct {
 	err            error
 }
 
-// newSession starts cmd on pipes. runsc must not get regular files: it has its own offset in them and
-// overwrites what others have written.
+// newSession starts cmd with pipes as its standard streams. runsc must not get regular files: it keeps its own
+// offset in them and overwrites what others have written.
 func newSession(cmd *exec.Cmd, start func(*exec.Cmd) error) (*session, error) {
 	var ours, theirs [3]*os.File
 	closeAll := func(files [3]*os.File) {

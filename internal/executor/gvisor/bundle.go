@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -8,13 +9,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// Sizes of the box's scratch file systems. They count against the memory of the box.
+// Sizes of the box's scratch file systems. They count against the box's memory.
 const (
 	tmpMB = 64
 	shmMB = 64
 )
 
-// bundle has everything that the OCI configuration depends on.
+// bundle is everything that the OCI configuration depends on.
 type bundle struct {
 	spec     executor.Spec
 	root     string // directory of the root file system
@@ -23,7 +24,7 @@ type bundle struct {
 	args     []string
 }
 
-// config returns the OCI configuration of a box: only /workspace, /tmp and /dev/shm are writable, there is no
+// config returns the OCI configuration of a box. Only /workspace, /tmp and /dev/shm are writable, there is no
 // network, and the first process has the capabilities that the runner needs to become another user and to
 // stop and kill that user's processes.
 func (b bundle) config() *specs.Spec {
@@ -53,7 +54,7 @@ func (b bundle) process() *specs.Process {
 		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
 		Capabilities:    &specs.LinuxCapabilities{},
 	}
-	if !b.rootless { // else the only user in the box needs none
+	if !b.rootless { // the only user of a rootless box needs no capabilities
 		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SYS_PTRACE"}
 		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	}
@@ -98,6 +99,6 @@ func bind(m executor.Mount) specs.Mount {
 func tmpfs(target string, mb int) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "tmpfs", Source: "tmpfs",
-		Options: []string{"nosuid", "nodev", "mode=1777", "size=" + megabytes(mb)},
+		Options: []string{"nosuid", "nodev", "mode=1777", fmt.Sprintf("size=%dm", mb)},
 	}
 }

@@ -216,7 +216,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The hierarchy consists of regular files here: the test checks what is written to them.
+// In this test, the hierarchy consists of regular files.
 func TestCgroupsVersion2(t *testing.T) {
 	mount := t.TempDir()
 	fill(t, mount, map[string]string{"cgroup.controllers": "cpu io memory pids"})

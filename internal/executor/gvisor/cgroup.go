@@ -16,15 +16,15 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// cgroups creates the control groups of boxes: codefleet/<owner>/<box> in each hierarchy that limits something.
+// cgroups creates the control groups of boxes: codefleet/<owner>/<box> in each hierarchy that limits a resource.
 // The zero value is disabled.
 type cgroups struct {
 	v2    bool
-	roots []string // hierarchies; with version 2 there is one
+	roots []string // root directories of the hierarchies; version 2 has one
 }
 
-// boxOverheadMB is added to a program's memory limit for the limit of its box: for the engine, the runner and
-// full scratch file systems.
+// boxOverheadMB is added to a program's memory limit to get its box's limit. It covers the engine, the runner
+// and full scratch file systems.
 const boxOverheadMB = 128 + tmpMB + shmMB
 
 // findCgroups inspects the hierarchies at mount, usually /sys/fs/cgroup. The driver manages groups itself: it
@@ -52,8 +52,8 @@ func findCgroups(mount string) cgroups {
 
 func (c cgroups) enabled() bool { return len(c.roots) > 0 }
 
-// ownerGroup is the name of an owner's group. It depends on the state directory: workers with the same owner
-// name and different directories do not share groups.
+// ownerGroup returns the name of an owner's group. It depends on the state directory, so that workers with the
+// same owner name and different directories do not share groups.
 func ownerGroup(ownerDir string) string {
 	return filepath.Join("codefleet", filepath.Base(ownerDir)+"-"+hostdir.PathHash(ownerDir))
 }
@@ -74,7 +74,7 @@ type group struct {
 	dirs []string
 }
 
-// create makes the group of a box. In version 2 each level must delegate its controllers.
+// create creates the group of a box. In version 2 each level must delegate its controllers.
 func (c cgroups) create(ownerDir, box string) (group, error) {
 	g := group{v2: c.v2}
 	for _, root := range c.roots {
@@ -105,7 +105,7 @@ func delegate(dir string) error {
 	return nil
 }
 
-// removeOwner removes the empty groups of an owner and of its boxes.
+// removeOwner removes the empty groups of an owner and its boxes.
 func (c cgroups) removeOwner(ownerDir string) error {
 	var errs []error
 	for _, root := range c.roots {
@@ -150,7 +150,7 @@ type setting struct {
 	optional    bool // ignore errors
 }
 
-// settings returns the limits of a box. 0 means no limit.
+// settings returns the settings that limit a box. 0 means no limit.
 func settings(v2 bool, memoryMB int, cpus float64) []setting {
 	const period = 100_000
 	quota := int64(cpus * period)

@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// TestMain lets this binary run as a worker with boxes, to be killed.
+// TestMain also lets a test run this binary as a worker with boxes, and kill it.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TEST_OWN_BOXES_IN"); dir != "" {
 		if err := ownBoxes(dir); err != nil {
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownBoxes runs a pool with a bound box, a busy one and ready ones, which are restored if this process is root,
-// except the first. It prints "ready" and continues until it is killed.
+// ownBoxes runs a pool with a bound box, a busy box and ready boxes. If this process is root, all boxes but the
+// first are restored. It prints "ready" and continues until it is killed.
 func ownBoxes(dir string) error {
 	d, err := gvisor.New(gvisor.Options{Runsc: os.Getenv("CODEFLEET_RUNSC"), Dir: filepath.Join(dir, "gv")})
 	if err != nil {
@@ -90,7 +90,7 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 		t.Fatalf("worker printed %q", lines.Text())
 	}
 	if n := len(processesBelow(t, dir)); n < 6 {
-		t.Fatalf("%d processes of boxes before the kill, want 2 boxes at least", n)
+		t.Fatalf("%d processes of boxes before the kill, want those of at least 2 boxes", n)
 	}
 	if err := worker.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as if killed during a probe
+	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as if a worker was killed during a probe
 	if err := os.MkdirAll(probe, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	nothingLeft(t, dir)
 }
 
-// nothingLeft checks processes, mounts, loop devices, cgroups and files.
+// nothingLeft checks that no processes, mounts, loop devices, cgroups or files are left.
 func nothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	if left := processesBelow(t, dir); len(left) > 0 {
@@ -159,7 +159,7 @@ func nothingLeft(t *testing.T, dir string) {
 	}
 }
 
-// processesBelow lists the command lines of processes of boxes below dir.
+// processesBelow returns the command lines of the processes whose boxes are below dir.
 func processesBelow(t testing.TB, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -240,7 +240,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// If a sandbox is killed from the host, Run returns ErrSandboxDied: the fleet runs the program again.
+// If a sandbox is killed from the host, Run returns ErrSandboxDied, so that the fleet runs the program again.
 func TestSandboxKilledFromOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("without root the program could have killed the sandbox itself")

@@ -3,11 +3,11 @@
 //
 // [Driver] is an executor.Driver, Inspector and Sweeper. A box is one directory below Options.Dir/<owner>/b,
 // with its OCI bundle and runsc's state, and one cgroup if this process is root. The sandbox boots with the
-// first Exec, whose process is its init; it ends with that process. Every process on the host that belongs to
-// a box has the box's directory in its arguments, by which Destroy and Sweep find it.
+// first Exec, whose process is its init; the sandbox ends with that process. Every process on the host that
+// belongs to a box has the box's directory in its arguments, by which Destroy and Sweep find it.
 //
 // The processes of a box die with the worker: each is killed when its parent ends. Sweep removes what a killed
-// worker leaves: directories, cgroups, a mount.
+// worker leaves behind: directories, cgroups, a mount.
 package gvisor
 
 import (
@@ -31,8 +31,8 @@ import (
 type Options struct {
 	Runsc  string       // path of the runsc binary
 	Dir    string       // state of boxes on this host; short, because of the length limit of socket paths
-	Rootfs string       // root directory of boxes, read-only; empty: parts of the host's /usr
-	Log    *slog.Logger // default: none
+	Rootfs string       // root directory of boxes, read-only; if empty, they see parts of the host's /usr
+	Log    *slog.Logger // default discards
 }
 
 // Driver creates boxes. Its methods may be called from several goroutines.
@@ -45,21 +45,22 @@ type Driver struct {
 
 	mu      sync.Mutex
 	cgroups cgroups           // disabled if the probe could not use them
-	owners  map[string]*owner // whose lock this process holds
+	owners  map[string]*owner // by name
 
 	images images
 }
 
-// owner is one owner of boxes whose lock this process holds.
+// owner is an owner of boxes whose lock this process holds.
 type owner struct {
 	dir    string
-	root   string // root file system of its boxes without an image
-	python string // path of its interpreter
+	root   string // root file system of boxes without an image; empty until it is prepared
+	python string // path of the interpreter in root
 	lock   *hostdir.Lock
 	boxes  map[string]bool // names of the boxes created by this process
 }
 
-// Paths of sockets end at 107 bytes; runsc's is <box directory>/runsc-b.sock.
+// maxBoxDir is the longest path of a box directory, in bytes. The path of a socket is at most 107 bytes long;
+// runsc's socket is <box directory>/runsc-b.sock.
 const maxBoxDir = 107 - len("/runsc-"+containerID+".sock")
 
 // New returns a driver. Probe tests whether it works.
@@ -82,6 +83,7 @@ func New(opts Options) (*Driver, error) {
 		rootless: os.Geteuid() != 0,
 		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		owners:   map[string]*owner{},
+		images:   images{byDir: map[string]*imageRoot{}},
 	}
 	if !d.rootless {
 		d.cgroups = findCgroups("/sys/fs/cgroup")
@@ -89,7 +91,7 @@ func New(opts Options) (*Driver, error) {
 	return d, nil
 }
 
-// Create makes the directory and cgroup of a box. The sandbox boots with the first Exec.
+// Create creates the directory and cgroup of a box. The sandbox boots with the first Exec.
 func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
 	if !validName(spec.Name) || !validName(spec.Owner) {
 		return nil, fmt.Errorf("create gvisor box: invalid name %q or owner %q", spec.Name, spec.Owner)
@@ -112,7 +114,7 @@ func (d *Driver) Create(ctx context.Context, spec executor.Spec) (executor.Box, 
 	return snapshotBox{b}, nil
 }
 
-// create creates a box from an image, or from the driver's root if image is nil.
+// create creates a box from an image, or from the driver's default root if image is nil.
 func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoot) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -131,13 +133,13 @@ func (d *Driver) create(ctx context.Context, spec executor.Spec, image *imageRoo
 	return b, nil
 }
 
-// validName reports whether s may name a box or an owner. It is part of paths and mount options; names that
-// begin with a dot are reserved for probes.
+// validName reports whether s may name a box or an owner. Names become parts of paths and mount options; those
+// that begin with a dot are reserved for probes.
 func validName(s string) bool {
 	return s != "" && s[0] != '.' && !strings.ContainsAny(s, "/\x00,: \n")
 }
 
-// reserve locks the owner, unless this process has its lock, and reserves the name of a box.
+// reserve locks the owner, unless this process already holds the lock, and reserves a box name.
 func (d *Driver) reserve(ownerName, boxName string, defaultRoot bool) (o *owner, dir string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,7 +153,7 @@ func (d *Driver) reserve(ownerName, boxName string, defaultRoot bool) (o *owner,
 	}
 	dir = filepath.Join(o.dir, "b", boxName)
 	if len(dir) > maxBoxDir {
-		return nil, "", fmt.Errorf("path %s has %d bytes; the limit is %d: choose a shorter state directory",
+		return nil, "", fmt.Errorf("path %s is %d bytes; the limit is %d; choose a shorter state directory",
 			dir, len(dir), maxBoxDir)
 	}
 	if o.boxes[boxName] {
@@ -173,7 +175,7 @@ func (d *Driver) groups() cgroups {
 	return d.cgroups
 }
 
-// lockOwner returns the owner, whose lock this process holds afterwards; d.mu is held.
+// lockOwner returns the owner. It locks the owner unless this process already holds the lock; d.mu is held.
 func (d *Driver) lockOwner(name string) (*owner, error) {
 	if o := d.owners[name]; o != nil {
 		return o, nil
@@ -181,7 +183,7 @@ func (d *Driver) lockOwner(name string) (*owner, error) {
 	dir := filepath.Join(d.opts.Dir, name)
 	lock, err := hostdir.Acquire(dir)
 	if err != nil {
-		return nil, fmt.Errorf("boxes of owner %s: %w", name, err)
+		return nil, fmt.Errorf("lock owner %s: %w", name, err)
 	}
 	o := &owner{dir: dir, lock: lock, boxes: map[string]bool{}}
 	d.owners[name] = o
@@ -197,8 +199,8 @@ func (d *Driver) freeName(spec executor.Spec) {
 	}
 }
 
-// Close unlocks the owners of this driver and removes the files that their boxes shared. Call it after the
-// boxes are destroyed; others keep running until a Sweep.
+// Close unlocks the driver's owners and removes the files that their boxes shared. Call it after the boxes are
+// destroyed; boxes that are left run until a Sweep.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	names := slices.Collect(maps.Keys(d.owners))
@@ -210,7 +212,7 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// unlockOwner unlocks one owner and, if it has no boxes, removes the files that they shared.
+// unlockOwner unlocks one owner and, if it has no boxes left, removes the files that they shared.
 func (d *Driver) unlockOwner(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -113,7 +113,7 @@ print("workspace", can(lambda: write("/workspace/x")))
 
 func TestInsideOfABox(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("describes boxes of root")
+		t.Skip("the test expects a box of a root driver")
 	}
 	d := newDriver(t)
 	catalogue, ws := shortDir(t), workspace(t)
@@ -182,7 +182,7 @@ func TestSecondProcessInABox(t *testing.T) {
 	}
 	if stdout, stderr, exit := python(t, box, "import os; print(os.path.exists('/tmp/f'))"); stdout != "False" ||
 		exit != 0 {
-		t.Errorf("process in the box booted again = %q, %q, %d", stdout, stderr, exit)
+		t.Errorf("process in the rebooted box = %q, %q, %d", stdout, stderr, exit)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestMemoryLimit(t *testing.T) {
 	if err := box.(executor.Limiter).Limit(t.Context(), executor.Limits{MemoryMB: 64}); err != nil {
 		t.Fatal(err)
 	}
-	// The limit of the box is 64 MB and the overhead of 256 MB.
+	// The box's limit is 320 MB: 64 MB and the overhead of 256 MB.
 	_, stderr, exit := python(t, box, "x = bytearray(600 << 20); print('allocated')")
 	if exit != 137 {
 		t.Errorf("exit code = %d, want 137 (%s)", exit, stderr)
@@ -238,7 +238,7 @@ func TestCPULimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if share := stats.CPUMS / float64(elapsed.Milliseconds()); share < 0.1 || share > 0.35 {
-		t.Errorf("a busy loop used %.2f processors, the limit is 0.25", share)
+		t.Errorf("a busy loop used %.2f processors; the limit is 0.25", share)
 	}
 }
 

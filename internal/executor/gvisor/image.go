@@ -10,28 +10,25 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// images are the root file systems of boxes with an image, by directory. A failed inspection is not kept.
+// images are the root file systems of boxes with an image, by directory.
 type images struct {
 	mu    sync.Mutex
-	known map[string]*imageRoot
+	byDir map[string]*imageRoot
 }
 
 type imageRoot struct {
-	mu     sync.Mutex // held while it is inspected
+	mu     sync.Mutex // held while the image is inspected
 	dir    string     // absolute
-	python string     // path of its interpreter; empty until it has run in a box
+	python string     // path of the interpreter; empty until an inspection succeeds
 }
 
-// image prepares a directory to be the root of boxes. The first time it boots one to test its Python.
+// image prepares a directory to be the root of boxes. The first time, it boots a box to test the image's Python.
 func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
 	d.images.mu.Lock()
-	i := d.images.known[dir]
+	i := d.images.byDir[dir]
 	if i == nil {
-		if d.images.known == nil {
-			d.images.known = map[string]*imageRoot{}
-		}
 		i = &imageRoot{}
-		d.images.known[dir] = i
+		d.images.byDir[dir] = i
 	}
 	d.images.mu.Unlock()
 	i.mu.Lock()

@@ -81,7 +81,7 @@ except OSError as e: print(errno.errorcode[e.errno])
 	box.Release()
 }
 
-// If a program removes the permissions of its workspace, the next one has them again.
+// If a program removes the permissions of its workspace, the next program has them again.
 func TestLockedWorkspaceIsUnlocked(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
 	box := acquire(t, p, "a", executor.Limits{})
@@ -124,7 +124,7 @@ func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	}
 }
 
-// A limit below the size of the box's disk is enforced by watching.
+// A limit below the size of the box's disk is enforced by watching the workspace.
 func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
 	box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
@@ -135,7 +135,7 @@ func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	box.Release()
 }
 
-// killBox kills the sandbox process of a slot of the pool.
+// killBox kills the sandbox process of the box in a slot.
 func killBox(t *testing.T, slot string) {
 	t.Helper()
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -161,10 +161,10 @@ func TestBoxDies(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{
 		MinReady: 1, Max: 1, DiskMB: 32, Trace: func(e executor.PoolEvent) { events <- e },
 	})
-	await := func(what string) {
+	await := func(step string) {
 		t.Helper()
 		for e := range events {
-			if e.What == what {
+			if e.What == step {
 				return
 			}
 		}
@@ -257,10 +257,10 @@ func TestNothingLeaks(t *testing.T) {
 		}
 	}
 	if after := usageAtRest(t, p, dir); after != before {
-		t.Errorf("after %d boxes in use %+v, want %+v as after the first", boxes, after, before)
+		t.Errorf("usage after %d boxes = %+v, want %+v, as after two boxes", boxes, after, before)
 	}
 	if s := p.Stats(); s.Discarded != uint64(boxes) || s.Died != 0 {
-		t.Errorf("Stats = %+v, want %d discarded and none died", s, boxes)
+		t.Errorf("Stats = %+v, want %d boxes discarded and none died", s, boxes)
 	}
 }
 
@@ -276,7 +276,7 @@ func usageAtRest(t *testing.T, p *executor.Pool, dir string) usage {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
-			t.Fatal("the pool does not come to rest")
+			t.Fatal("the pool is still creating or destroying boxes")
 		}
 	}
 }

@@ -23,8 +23,8 @@ const probeTimeout = 30 * time.Second
 // probeProgram prints the version of the box's Python.
 const probeProgram = "import sys; print('python', *sys.version_info[:3])"
 
-// Probe boots a box and runs Python in it. A success is kept for the life of the driver. The error says what to
-// install or to change.
+// Probe boots a box and runs Python in it. The driver keeps the first successful result. The error says what to
+// install or change.
 func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	info, err := d.probe.Do(func() (executor.Info, error) { return d.bootProbe(ctx) })
 	if err != nil {
@@ -33,7 +33,7 @@ func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// Inspect returns what Probe returns if it succeeds.
+// Inspect returns, without a boot, what a successful Probe returns.
 func (d *Driver) Inspect(ctx context.Context) (executor.Info, error) {
 	info, err := d.inspect(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Driver) Inspect(ctx context.Context) (executor.Info, error) {
 }
 
 func (d *Driver) bootProbe(ctx context.Context) (executor.Info, error) {
-	if _, err := d.inspect(ctx); err != nil { // first: its error is clearer than that of a boot
+	if _, err := d.inspect(ctx); err != nil { // its error is clearer than a boot's
 		return executor.Info{}, err
 	}
 	output, err := d.bootOnce(ctx)
@@ -77,7 +77,7 @@ func (d *Driver) inspect(ctx context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// bootOnce runs probeProgram in a box. If cgroups are mounted and cannot be used, as in a container, it disables
+// bootOnce runs probeProgram in a box. If cgroups are mounted but cannot be used, as in a container, it disables
 // them and tries again.
 func (d *Driver) bootOnce(ctx context.Context) (output string, err error) {
 	output, err = d.runProbe(ctx, nil)
@@ -92,8 +92,8 @@ func (d *Driver) bootOnce(ctx context.Context) (output string, err error) {
 	return d.runProbe(ctx, nil)
 }
 
-// runProbe boots a box, from an image or from the driver's root if image is nil, and returns what probeProgram
-// prints.
+// runProbe boots a box from an image, or from the driver's default root if image is nil, and returns what
+// probeProgram prints.
 func (d *Driver) runProbe(ctx context.Context, image *imageRoot) (output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -140,7 +140,7 @@ func drain(s executor.Session) (stdout, stderr string) {
 	return out.String(), strings.TrimSpace(errs.String())
 }
 
-// bootError is the error of a sandbox that did not boot, with hints about settings of the host that are a likely
+// bootError returns the error of a sandbox that did not boot, with hints about host settings that are a likely
 // cause.
 func bootError(err error, stderr string, hints []string) error {
 	if stderr != "" {
@@ -152,15 +152,15 @@ func bootError(err error, stderr string, hints []string) error {
 	return fmt.Errorf("boot a sandbox: %w", err)
 }
 
-// userNamespaceSettings restrict user namespaces, which sandboxes need without root.
+// userNamespaceSettings may restrict user namespaces, which rootless sandboxes need.
 var userNamespaceSettings = []struct{ file, restricted, fix string }{
 	{"kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
 	{"kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},
 	{"user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
 }
 
-// hostHints returns the fixes for settings of this host that prevent an ordinary user from creating user
-// namespaces. Root needs none.
+// hostHints returns how to change the settings of this host that keep an ordinary user from creating user
+// namespaces. It returns nothing for root.
 func hostHints(sysctls string) []string {
 	if os.Geteuid() == 0 {
 		return nil
@@ -189,7 +189,7 @@ func checkVersion(output string) error {
 	if executor.SupportedPython(major, minor) {
 		return nil
 	}
-	return fmt.Errorf("the box's Python is %d.%d.%d, at least 3.9 is needed: "+
-		"install a newer one at %s, or configure a root file system that has it",
+	return fmt.Errorf("the box's Python is %d.%d.%d; want at least 3.9; "+
+		"install a newer version at %s, or configure a root file system that has it",
 		major, minor, patch, executor.DefaultGuest().Python)
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// launch starts cmd inside group. cmd dies with this process: to the kernel the parent is the thread that
-// starts it, so no goroutine of this program may end while it is locked to its thread, which would end the
-// thread and the boxes that it started.
+// launch starts cmd in the group. cmd dies with this process. To the kernel, its parent is the thread that
+// started it: a goroutine that ends while it is locked to its thread ends the thread and kills the boxes that
+// the thread has started, so no goroutine may do that.
 func launch(cmd *exec.Cmd, group group) (*session, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return newSession(cmd, func(cmd *exec.Cmd) error {
@@ -32,8 +32,8 @@ func launch(cmd *exec.Cmd, group group) (*session, error) {
 	})
 }
 
-// startInside stops the new process at its first instruction, by tracing it, until it is in the group: so none
-// of its children can start outside.
+// startInside starts cmd traced, so that the kernel stops it at its first instruction, and lets it continue once
+// it is in the group. Thus none of its children can start outside the group.
 func startInside(cmd *exec.Cmd, group group) error {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
@@ -75,7 +75,7 @@ func exitCode(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// processesOf lists the processes of boxes at dir or below it.
+// processesOf lists the processes of the boxes whose directory is dir or below it.
 func processesOf(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -90,8 +90,8 @@ func processesOf(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// belongsTo reports whether a process has the argument --root=DIR with dir or a directory below it. Other
-// arguments do not count: an editor may have a file of a box open.
+// belongsTo reports whether a process has the argument --root with dir or a directory below it. Other arguments
+// do not count: an editor may have a box's file open.
 func belongsTo(pid int, dir string) bool {
 	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
@@ -115,14 +115,13 @@ func killSandbox(dir string) error {
 	for _, pid := range pids {
 		args, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 		if bytes.Contains(args, []byte("\x00boot\x00")) {
-			err = errors.Join(err, signal(pid, dir, nil))
+			err = errors.Join(err, kill(pid, dir, nil))
 		}
 	}
 	return err
 }
 
-// killAll kills the processes of dir until there are none. It opens a pidfd before it checks a process, so that
-// it cannot kill another process with the same number.
+// killAll kills the processes of dir until there are none.
 func killAll(ctx context.Context, dir string) error {
 	for {
 		pids, err := processesOf(dir)
@@ -130,19 +129,16 @@ func killAll(ctx context.Context, dir string) error {
 			return err
 		}
 		for _, pid := range pids {
-			if err := killOne(ctx, pid, dir); err != nil {
+			if err := kill(pid, dir, func(fd int) error { return waitPidfd(ctx, fd, pid) }); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func killOne(ctx context.Context, pid int, dir string) error {
-	return signal(pid, dir, func(fd int) error { return waitPidfd(ctx, fd, pid) })
-}
-
-// signal kills one process if it still belongs to dir, and then calls then, unless nil, with its pidfd.
-func signal(pid int, dir string, then func(fd int) error) error {
+// kill kills one process if it still belongs to dir, and then calls wait, unless it is nil, with the process's
+// pidfd. It opens the pidfd before it checks the process, so that it cannot kill another one with the same id.
+func kill(pid int, dir string, wait func(fd int) error) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -157,10 +153,10 @@ func signal(pid int, dir string, then func(fd int) error) error {
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
-	if then == nil {
+	if wait == nil {
 		return nil
 	}
-	return then(fd)
+	return wait(fd)
 }
 
 // waitPidfd waits until the process has ended. It need not be a child.
@@ -172,10 +168,10 @@ func waitPidfd(ctx context.Context, fd, pid int) error {
 			return nil
 		}
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for the end of process %d: %w", pid, err)
+			return fmt.Errorf("wait for process %d: %w", pid, err)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("wait for the end of process %d: %w", pid, context.Cause(ctx))
+			return fmt.Errorf("wait for process %d: %w", pid, context.Cause(ctx))
 		}
 	}
 }

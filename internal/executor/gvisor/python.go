@@ -13,13 +13,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// pythons are the paths of the interpreter in a root file system, in order of preference: one that was added to
-// an image comes first. Boxes with parts of the host see only the distribution's, which is last.
+// pythons are the possible paths of the interpreter in a root file system, in order of preference: one that was
+// added to an image comes before the distribution's. Boxes with parts of the host's /usr see only the latter.
 var pythons = []string{"/usr/local/bin/python3", executor.DefaultGuest().Python}
 
-// findPython returns the path of the interpreter in a root file system; an empty dir means the host's. The
-// error says what to install. A script in its place does not count: it is a wrapper that may need more than
-// the box has.
+// findPython returns the path of the interpreter in the root file system dir, or in the host's if dir is empty.
+// It does not accept a script, because a wrapper may need files that the box does not have. The error says what
+// to install.
 func findPython(dir string) (string, error) {
 	candidates, fix := pythons, "install python3 in the root file system "+dir
 	if dir == "" {

@@ -4,42 +4,22 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
 )
 
-// engine returns the path of runsc. Without one it skips the test, or fails it if CODEFLEET_REQUIRE_GVISOR=1.
+// engine returns the path of runsc, or skips the test.
 func engine(tb testing.TB) string {
 	tb.Helper()
-	candidates := []string{os.Getenv("CODEFLEET_RUNSC")}
-	if dir, err := os.Getwd(); err == nil {
-		candidates = append(candidates, filepath.Join(dir, "../../../bin/runsc"))
-	}
-	if path, err := exec.LookPath("runsc"); err == nil {
-		candidates = append(candidates, path)
-	}
-	for _, path := range candidates {
-		if path == "" {
-			continue
-		}
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		tb.Fatalf("no runsc at any of %q", candidates)
-	}
-	tb.Skipf("no runsc at any of %q: build bin/runsc", candidates)
-	return ""
+	return executortest.Runsc(tb)
 }
 
-// newDriver returns a driver, and checks at the end of the test that it leaves nothing.
+// newDriver returns a driver, and checks at the end of the test that it leaves nothing behind.
 func newDriver(tb testing.TB) *gvisor.Driver {
 	tb.Helper()
 	dir := shortDir(tb)
@@ -58,7 +38,7 @@ func newDriver(tb testing.TB) *gvisor.Driver {
 	return d
 }
 
-// shortDir returns a temporary directory with a path that is short enough for sockets.
+// shortDir returns a temporary directory whose path is short enough for sockets.
 func shortDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "cf") //nolint:usetesting // the path of TempDir contains the name of the test

@@ -7,23 +7,21 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-func megabytes(n int) string { return strconv.Itoa(n) + "m" }
-
-// hostParts are the directories of the host that a box sees if no root file system is configured: programs and
-// libraries of the distribution, and time zones. Nothing that users or services have installed is in them.
+// hostParts are the directories of the host that a box sees if no root file system is configured: executables
+// and libraries of the distribution, and time zones. They contain nothing that users or services have installed.
 var hostParts = []string{"/usr/bin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/share/zoneinfo"}
 
 // hostLinks are symbolic links to hostParts on systems with a merged /usr, and directories elsewhere.
 var hostLinks = []string{"/bin", "/lib", "/lib32", "/lib64"}
 
-// prepareRoot returns the directory of the root file system and the path of its interpreter. Unless one is
-// configured it builds a directory with mount points and the few files of /etc that Python needs. d.mu is held.
+// prepareRoot returns the directory of the root file system and the path of its interpreter. Unless a root file
+// system is configured, it builds a directory with mount points and the few files of /etc that Python needs. d.mu
+// is held.
 func (d *Driver) prepareRoot(ownerDir string) (root, python string, err error) {
 	if python, err = findPython(d.opts.Rootfs); err != nil {
 		return "", "", err
@@ -41,9 +39,9 @@ func (d *Driver) prepareRoot(ownerDir string) (root, python string, err error) {
 // mountPoints are the directories that a root file system must have.
 var mountPoints = []string{"proc", "sys", "dev", "tmp", "workspace", "opt/codefleet", "opt/packages"}
 
-// makeMountPoints makes the mount points that a configured root file system lacks. The engine would make them,
-// too, with a less clear error. A mount point that is a symbolic link is refused: an image must not reach the
-// host's files.
+// makeMountPoints makes the mount points that a configured root file system lacks. The engine would also make
+// them, but with a less clear error. A mount point that is a symbolic link is refused, because an image must not
+// reach the host's files.
 func makeMountPoints(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -76,7 +74,8 @@ func (d *Driver) hostMounts(spec executor.Spec) []executor.Mount {
 	return partsOf("/")
 }
 
-// partsOf returns the mounts of the parts that the host at the directory has.
+// partsOf returns mounts of the hostParts and hostLinks that are directories of the host. Tests pass another
+// directory as host.
 func partsOf(host string) []executor.Mount {
 	var mounts []executor.Mount
 	for _, part := range slices.Concat(hostParts, hostLinks) {
@@ -87,7 +86,7 @@ func partsOf(host string) []executor.Mount {
 	return mounts
 }
 
-// buildRoot fills root. It keeps what exists.
+// buildRoot makes the directories, links and files of root that are missing or out of date.
 func buildRoot(root, host string) error {
 	dirs := append([]string{"etc", "etc/ssl", "etc/ssl/certs"}, mountPoints...)
 	for _, part := range partsOf(host) {
@@ -106,14 +105,14 @@ func buildRoot(root, host string) error {
 	return buildEtc(root, host)
 }
 
-// caFiles are where distributions keep the certificates of public authorities. Programs with network access use
+// caFiles are the files in which distributions keep the certificates of public authorities. In a box, they are at
 // the first path.
 var caFiles = []string{
 	"etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem", "etc/ssl/cert.pem",
 }
 
-// buildEtc writes the users of a box, and copies the CA certificates and what the dynamic linker needs to find
-// libraries of the distribution: its cache and the links of alternatives.
+// buildEtc writes a box's users, and copies the CA certificates and what the dynamic linker needs to find the
+// distribution's libraries: its cache and the links of alternatives.
 func buildEtc(root, host string) error {
 	files := map[string]string{ //nolint:gosec // users without passwords
 		"etc/passwd": "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
@@ -152,8 +151,8 @@ func buildEtc(root, host string) error {
 	return nil
 }
 
-// visible reports whether boxes see a path of the host. Most alternatives are manual pages, which they do not
-// see; creating their links would take time.
+// visible reports whether boxes see a path of the host. They do not see manual pages, which most alternatives
+// are; creating those links would only take time.
 func visible(path string) bool {
 	return slices.ContainsFunc(slices.Concat(hostParts, hostLinks), func(part string) bool {
 		return strings.HasPrefix(path, part+"/")
@@ -179,13 +178,13 @@ func replaceFile(path, content string) error {
 	return os.Rename(temp, path)
 }
 
-// copyLink copies the symbolic link from to to. It ignores other files.
-func copyLink(from, to string) error {
-	target, err := os.Readlink(from)
+// copyLink copies a symbolic link to path. It ignores other files.
+func copyLink(link, path string) error {
+	target, err := os.Readlink(link)
 	if err != nil {
 		return nil //nolint:nilerr // not a link
 	}
-	if err := os.Symlink(target, to); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

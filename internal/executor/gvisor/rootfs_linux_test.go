@@ -57,6 +57,7 @@ func TestConfiguredRootfs(t *testing.T) {
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil || len(entries) != 10 {
-		t.Errorf("root file system afterwards: %v, %v; want it with six mount points", entries, err)
+		t.Errorf("root file system afterwards: %v, %v; want four entries and six directories of mount points",
+			entries, err)
 	}
 }

@@ -16,7 +16,7 @@ type snapshotBox struct{ *box }
 // Snapshot saves the sandbox to dir, which only this user can read, and lets it continue.
 func (b snapshotBox) Snapshot(ctx context.Context, dir string) error {
 	if err := b.snapshot(ctx, dir); err != nil {
-		return fmt.Errorf("snapshot of gvisor box %s: %w", b.spec.Name, err)
+		return fmt.Errorf("snapshot gvisor box %s: %w", b.spec.Name, err)
 	}
 	return nil
 }
@@ -46,7 +46,8 @@ func (b snapshotBox) snapshot(ctx context.Context, dir string) error {
 	return err
 }
 
-// Restore starts the sandbox with the processes of the snapshot in dir, instead of a first Exec of argv.
+// Restore starts the sandbox with the processes of the snapshot in dir. It takes the place of a first Exec of
+// argv.
 func (b snapshotBox) Restore(ctx context.Context, dir string, argv []string) (executor.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// greeting is a package layer with a module that boxes import ahead.
+// greeting returns the mount of a package layer with a module that boxes preload.
 func greeting(t *testing.T) executor.Mount {
 	t.Helper()
 	dir := shortDir(t)
@@ -29,7 +29,7 @@ func greeting(t *testing.T) executor.Mount {
 	return executor.Mount{Source: dir, Target: executor.PackagesDir, ReadOnly: true}
 }
 
-// startPreloaded runs a pool of one box at a time, with greeting imported ahead.
+// startPreloaded runs a pool of one box at a time, with greeting preloaded.
 func startPreloaded(t *testing.T, d executor.Driver, opts executor.PoolOptions) *executor.Pool {
 	t.Helper()
 	needsRoot(t)
@@ -114,7 +114,7 @@ func savedFiles(t *testing.T, dir string) string {
 	return strings.Join(list, ", ")
 }
 
-// warnings returns the warnings so far.
+// warnings returns the warnings logged so far.
 func warnings(log *logtest.Log) []string {
 	var found []string
 	for line := range strings.Lines(log.String()) {
@@ -125,15 +125,15 @@ func warnings(log *logtest.Log) []string {
 	return found
 }
 
-// If a snapshot is damaged boxes are booted, and the log has one warning.
+// If a snapshot is damaged, boxes are booted, and one warning is logged.
 func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 	for name, damage := range map[string]func(saved, packages string) error{
-		"gone": func(saved, _ string) error { return os.RemoveAll(saved) },
-		"cut":  func(saved, _ string) error { return os.Truncate(filepath.Join(saved, "pages.img"), 1<<20) },
-		"nonsense": func(saved, _ string) error {
+		"removed":   func(saved, _ string) error { return os.RemoveAll(saved) },
+		"truncated": func(saved, _ string) error { return os.Truncate(filepath.Join(saved, "pages.img"), 1<<20) },
+		"corrupted": func(saved, _ string) error {
 			return os.WriteFile(filepath.Join(saved, "checkpoint.img"), []byte("x"), 0o600)
 		},
-		"other box": func(_, packages string) error {
+		"other packages": func(_, packages string) error {
 			return os.WriteFile(filepath.Join(packages, "new.py"), nil, 0o644)
 		},
 	} {
@@ -161,7 +161,7 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 				t.Errorf("Stats = %+v, want 3 boxes created and none restored", s)
 			}
 			if _, err := os.Stat(saved); !os.IsNotExist(err) {
-				t.Errorf("the damaged snapshot is still there: %v", err)
+				t.Errorf("the damaged snapshot still exists: %v", err)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func TestEngineThatCannotSnapshot(t *testing.T) {
 func TestLimitsOfARestoredBox(t *testing.T) {
 	p := startPreloaded(t, newDriver(t), executor.PoolOptions{})
 	if p.Info().Limits != "cgroup" {
-		t.Skip("this host has no cgroups for us")
+		t.Skip("no usable cgroups on this host")
 	}
 	once(t, p, "a", "print(1)")
 	box := acquire(t, p, "b", executor.Limits{MemoryMB: 64})
@@ -246,7 +246,7 @@ func TestRestoredBoxesLeakNothing(t *testing.T) {
 		}
 	}
 	if after := usageAtRest(t, p, dir); after != before {
-		t.Errorf("after ten boxes in use %+v, want %+v as after the second", after, before)
+		t.Errorf("usage after ten boxes = %+v, want %+v, as after two boxes", after, before)
 	}
 	if s := p.Stats(); s.Restored != 10 {
 		t.Errorf("Stats = %+v, want 10 boxes restored", s)

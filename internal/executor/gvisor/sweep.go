@@ -12,12 +12,12 @@ import (
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// probeOwner is the prefix of the owner names of probes. Each belongs to one process; any sweep removes what
-// dead ones left.
+// probeOwner is the prefix of the owner names of probes. Each name belongs to one process; every sweep removes
+// what the probes of dead processes left behind.
 const probeOwner = ".probe-"
 
-// Sweep removes what boxes of an earlier process of this owner left, but no boxes of this driver. If another
-// process with the same owner runs, the error is filelock.ErrLocked and nothing is changed.
+// Sweep removes what boxes of an earlier process of the owner left behind, but no boxes of this driver. If
+// another process of the same owner is running, the error is filelock.ErrLocked and nothing is changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if !validName(ownerName) {
 		return fmt.Errorf("sweep gvisor boxes: invalid owner %q", ownerName)
@@ -56,13 +56,13 @@ func (d *Driver) sweepOwner(ctx context.Context, o *owner) error {
 	}
 	if len(o.boxes) == 0 {
 		errs = append(errs, hostdir.UnmountBelow(o.dir))
-		// Ending processes, whose arguments are gone, keep their groups busy for a moment.
+		// Processes that are ending have no arguments any more, but keep their groups busy for a moment.
 		errs = append(errs, retry(ctx, func() error { return d.cgroups.removeOwner(o.dir) }))
 	}
 	return errors.Join(errs...)
 }
 
-// sweepProbes removes what probes of dead processes left.
+// sweepProbes removes what the probes of dead processes left behind.
 func (d *Driver) sweepProbes(ctx context.Context) error {
 	entries, err := os.ReadDir(d.opts.Dir)
 	if err != nil {

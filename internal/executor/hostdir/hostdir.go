@@ -1,6 +1,6 @@
-// Package hostdir manages directories on the worker's host that survive a crash: their locks (Lock), the
-// mounts below them (Mounts, UnmountBelow) and disks of a fixed size inside them (NewDisk). It knows no
-// boxes and no drivers.
+// Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock), the
+// mounts below them (Mounts, UnmountBelow) and disks of a fixed size inside them (NewDisk). It does not know
+// boxes or drivers.
 //
 // Mounts and disks need Linux and root. On other systems the functions return errors.ErrUnsupported.
 package hostdir
@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// A Lock is held until Release or until the process ends, however it ends.
+// A Lock is held until Release, or until the process ends for any reason.
 type Lock struct{ file *os.File }
 
 // Acquire makes dir with mode 0700 unless it exists, and locks it without waiting. The error is
@@ -32,7 +32,7 @@ func Acquire(dir string) (*Lock, error) {
 		if lock.current() {
 			return lock, nil
 		}
-		lock.Release() // the previous holder has removed the directory meanwhile
+		lock.Release() // the previous holder has removed the directory
 	}
 }
 
@@ -51,7 +51,7 @@ func tryLock(dir string) (*Lock, error) {
 	return &Lock{file}, nil
 }
 
-// current reports whether the locked file still has its name.
+// current reports whether the locked file is still in its directory.
 func (l *Lock) current() bool {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -68,14 +68,14 @@ func (l *Lock) Release() {
 	}
 }
 
-// PathHash returns eight hexadecimal digits of a path's hash, to make names unique.
+// PathHash returns the first eight hexadecimal digits of a path's hash, to make names unique.
 func PathHash(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:4])
 }
 
-// parseMounts returns the mount points of a mountinfo file, in its order: a mount follows the one that it is
-// mounted on.
+// parseMounts returns the mount points in a mountinfo file, in the file's order: a mount follows the mount that
+// contains its mount point.
 func parseMounts(mountinfo string) []string {
 	var points []string
 	for line := range strings.Lines(mountinfo) {
@@ -119,7 +119,7 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// below reports whether path is dir or lies in it. Both are clean and absolute.
+// below reports whether path is dir or is inside it. Both must be clean and absolute.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, dir+string(filepath.Separator))
 }

@@ -27,8 +27,8 @@ func Mounts(dir string) ([]string, error) {
 	return slices.DeleteFunc(parseMounts(string(info)), func(point string) bool { return !below(point, dir) }), nil
 }
 
-// resolve makes a path comparable with those of the kernel: absolute, without symbolic links. A path that
-// does not exist has no mounts and stays as it is.
+// resolve makes a path comparable with the kernel's paths: absolute and without symbolic links. Symbolic links
+// stay in a path that does not exist, which has no mounts.
 func resolve(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -96,7 +96,7 @@ func NewDisk(ctx context.Context, image, dir string, mib int64, uid, gid int) er
 	return nil
 }
 
-// Free returns the bytes that may still be written to the disk that holds dir.
+// Free returns how many bytes may still be written to the disk that holds dir.
 func Free(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -105,8 +105,8 @@ func Free(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Flush writes the cached data of the file system at dir to its disk. The error reports any write that has
-// failed since the last Flush, including those in the background.
+// Flush writes the cached data of the file system at dir to its disk. It returns an error if any write has
+// failed since the last Flush, including writes in the background.
 func Flush(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -123,7 +123,7 @@ func Flush(dir string) error {
 // of blocks before it runs out of inodes.
 const bytesPerFile = 4 << 10
 
-// format makes a file system without journal and reserved blocks: the disk is deleted with its box.
+// format makes a file system without a journal or reserved blocks, because the disk is deleted with its box.
 func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	file, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -158,8 +158,8 @@ func FindMkfs() (string, error) {
 	return "", fmt.Errorf("find mkfs.ext4: %w (apt-get install e2fsprogs)", exec.ErrNotFound)
 }
 
-// attach connects image to a free loop device, which detaches with its last user. If another process is faster
-// to use the device it tries the next one.
+// attach connects image to a free loop device, which is detached when its last user closes it. If another process
+// takes the device first, attach tries the next one.
 func attach(image string) (*os.File, error) {
 	backing, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {

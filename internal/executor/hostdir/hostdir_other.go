@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// Mounts returns none on this system.
+// Mounts returns no mount points on this system.
 func Mounts(string) ([]string, error) { return nil, nil }
 
 // UnmountBelow does nothing on this system.

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// maxLinks is how many symbolic links one path may contain, as in Linux.
+// maxLinks is how many symbolic links a path may contain, as in Linux.
 const maxLinks = 40
 
-// Resolve returns the path of name for a process whose root directory is root: it follows symbolic links,
-// absolute ones from root, and never leaves root. A missing component counts as a directory. The result
-// contains no link, so that os.Root accepts it. It is valid while the tree does not change.
+// Resolve returns the path of name for a process whose root directory is root. It follows symbolic links,
+// resolves absolute ones from root, and never leaves root. A missing component counts as a directory. The result
+// contains no links, so that os.Root accepts it, and is valid while the tree does not change.
 func Resolve(root *os.Root, name string) (string, error) {
 	var at []string
 	left, links := strings.Split(name, "/"), 0

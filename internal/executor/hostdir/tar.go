@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Tar writes the directories, files and symbolic links below dir, in order of their names. change may modify
-// each header. Devices, sockets and pipes are left out. The caller closes w.
+// Tar writes the directories, files and symbolic links below dir, ordered by name. change may modify each header.
+// Devices, sockets and pipes are left out. The caller closes w.
 func Tar(w *tar.Writer, dir string, change func(*tar.Header)) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -37,16 +37,16 @@ func tarEntry(w *tar.Writer, root *os.Root, path string, change func(*tar.Header
 	case !mode.IsDir() && !mode.IsRegular():
 		return nil
 	}
-	head, err := tar.FileInfoHeader(info, link)
+	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {
 		return err
 	}
-	head.Name = path
+	header.Name = path
 	if info.IsDir() {
-		head.Name += "/"
+		header.Name += "/"
 	}
-	change(head)
-	if err := w.WriteHeader(head); err != nil || !info.Mode().IsRegular() {
+	change(header)
+	if err := w.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
 		return err
 	}
 	file, err := root.Open(path)

@@ -19,7 +19,7 @@ import (
 )
 
 // loadDir loads a directory into msb as an image of one layer. (msb can also use a directory directly, but then
-// all boxes share it, writable.) The image is named by the names, sizes and times of its files.
+// all boxes share it, writable.) The image's name is a hash of the names, modes, sizes and times of its files.
 func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error) {
 	sum, bytes := sha256.New(), int64(0)
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

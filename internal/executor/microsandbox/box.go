@@ -1,6 +1,7 @@
 package microsandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,14 +18,14 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// destroyWait bounds how long the end of a sandbox may take.
+// destroyWait bounds how long the destruction of a sandbox may take.
 const destroyWait = time.Minute
 
 // box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
 type box struct {
 	driver *Driver
 	spec   executor.Spec
-	name   string // msb's
+	name   string // of the sandbox in msb
 	image  *image
 
 	mu        sync.Mutex
@@ -32,7 +33,7 @@ type box struct {
 	destroyed bool
 }
 
-// boot creates the sandbox and prepares its inside.
+// boot creates and prepares the sandbox.
 func (b *box) boot(ctx context.Context) (err error) {
 	d := b.driver
 	if b.image, err = d.prepareImage(ctx, b.spec.Image); err != nil {
@@ -72,7 +73,7 @@ func (b *box) start(ctx context.Context, argv []string) (*session, error) {
 	b.sessions = append(b.sessions, s)
 	destroyed := b.destroyed
 	b.mu.Unlock()
-	if destroyed { // meanwhile
+	if destroyed { // while the process was starting
 		s.stop()
 		return nil, fmt.Errorf("the box is destroyed: %w", os.ErrClosed)
 	}
@@ -91,8 +92,8 @@ func (b *box) output(ctx context.Context, argv ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	unhook := context.AfterFunc(ctx, s.stop)
-	defer unhook()
+	detach := context.AfterFunc(ctx, s.stop)
+	defer detach()
 	var out, errs capped
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(&errs, s.Stderr()) })
@@ -105,45 +106,20 @@ func (b *box) output(ctx context.Context, argv ...string) (string, error) {
 	return out.String(), errors.Join(err, context.Cause(ctx))
 }
 
-// Ping checks that the sandbox's agent responds.
-func (b *box) Ping(ctx context.Context) error {
-	a, err := dial(ctx, agentSocket(b.driver.home, b.name))
-	if err != nil {
-		return fmt.Errorf("ping microsandbox box %s: %w", b.spec.Name, err)
-	}
-	defer a.conn.Close()
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(handshakeTimeout)
-	}
-	if err := a.ping(deadline); err != nil {
-		return fmt.Errorf("ping microsandbox box %s: %w", b.spec.Name, err)
-	}
-	return nil
-}
-
 // Limit returns an error if the box, whose size is fixed, has less memory than the limit.
 func (b *box) Limit(_ context.Context, limits executor.Limits) error {
-	limits = limits.OrDefaults()
-	if has := b.memoryMB(); limits.MemoryMB > has {
+	limit, size := limits.OrDefaults().MemoryMB, cmp.Or(b.spec.MemoryMB, b.driver.opts.MemoryMB)
+	if limit > size {
 		return &executor.HostError{
 			Reason: executor.ReasonBootFailed,
-			Err: fmt.Errorf("a box of microsandbox has %d MB for programs, and the task may use %d",
-				has, limits.MemoryMB),
-			Fix: "raise guardrails.max_memory_mb, which determines the size of boxes",
+			Err:    fmt.Errorf("the task may use %d MB of memory; a microsandbox box has %d MB", limit, size),
+			Fix:    "raise guardrails.max_memory_mb, which determines the size of boxes",
 		}
 	}
 	return nil
 }
 
-func (b *box) memoryMB() int {
-	if b.spec.MemoryMB > 0 {
-		return b.spec.MemoryMB
-	}
-	return b.driver.opts.MemoryMB
-}
-
-// Stats returns what the sandbox uses on the host.
+// Stats returns the sandbox's resource use on the host.
 func (b *box) Stats(ctx context.Context) (executor.Stats, error) {
 	out, err := b.driver.msb(ctx, b.driver.opts.Timeout, "metrics", b.name, "--format", "json")
 	if err != nil {
@@ -163,17 +139,17 @@ func parseStats(text []byte) (executor.Stats, error) {
 	return executor.Stats{MemoryMB: m.Resident / (1 << 20), CPUMS: m.VCPUTime / 1e6}, nil
 }
 
-// OutOfMemory returns false: the machine's kernel kills a process, and the machine continues.
+// OutOfMemory returns false: the machine's kernel kills single processes, and the machine continues.
 func (b *box) OutOfMemory() bool { return false }
 
-// Guest describes the box: its interpreter, and a kernel that caches file names and counts kills.
+// Guest describes the box: the image's interpreter, and a kernel that caches file names and counts kills.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
 	guest.Python, guest.StaleCaches, guest.OOMEvents = b.image.python, true, oomEvents
 	return guest
 }
 
-// Destroy ends the sandbox by force and removes its files. It may be called again, also after an error.
+// Destroy kills the sandbox and removes its files. It may be called again, even after an error.
 func (b *box) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyWait+b.driver.opts.Timeout)
 	defer cancel()
@@ -192,7 +168,7 @@ func (b *box) Destroy(ctx context.Context) error {
 	return nil
 }
 
-// remove ends a sandbox in any state and makes sure that it is gone.
+// remove kills and removes a sandbox in any state. If mayBeGone is true, it is no error that msb does not know it.
 func (d *Driver) remove(ctx context.Context, name string, mayBeGone bool) error {
 	_, removing := d.msb(ctx, d.opts.Timeout, "remove", "--force", "--quiet", name)
 	if removing != nil || mayBeGone {
@@ -208,7 +184,7 @@ func (d *Driver) remove(ctx context.Context, name string, mayBeGone bool) error 
 	return hostdir.Remove(filepath.Join(d.boxes, name))
 }
 
-// list returns the names of the sandboxes of an owner, or of all if owner is empty.
+// list returns the names of an owner's sandboxes, or of all sandboxes if owner is empty.
 func (d *Driver) list(ctx context.Context, owner string) ([]string, error) {
 	args := []string{"list", "--quiet"}
 	if owner != "" {

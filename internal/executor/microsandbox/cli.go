@@ -14,10 +14,11 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// maxOutput bounds, in bytes, what is kept of the output of msb.
+// maxOutput is how many bytes of each output stream are kept.
 const maxOutput = 1 << 20
 
-// msb runs one command of msb and returns its output. Few run at a time: all open the same database.
+// msb runs an msb command and returns its output. It limits how many run at once, because all of them open the
+// same database.
 func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string) ([]byte, error) {
 	slots := d.calls
 	if args[0] == "pull" || args[0] == "load" {
@@ -38,7 +39,7 @@ func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string)
 		"NO_COLOR=1", "TERM=dumb",
 	}
 	cmd.Dir = "/"
-	cmd.WaitDelay = time.Second // the process of the sandbox may have inherited the pipes
+	cmd.WaitDelay = time.Second // the sandbox's process may have inherited the pipes
 	var stdout, stderr capped
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -51,7 +52,7 @@ func (d *Driver) msb(ctx context.Context, timeout time.Duration, args ...string)
 	return nil, d.callError(ctx, args[0], err, stderr.String())
 }
 
-// callError tells a missing or crashing msb from one that returns an error.
+// callError distinguishes a missing or crashing msb from one that reports an error.
 func (d *Driver) callError(ctx context.Context, command string, err error, stderr string) error {
 	message := errorLine(stderr)
 	if cause := context.Cause(ctx); cause != nil {
@@ -61,14 +62,14 @@ func (d *Driver) callError(ctx context.Context, command string, err error, stder
 	switch {
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
 		return &executor.HostError{
-			Reason: executor.ReasonEngineMissing, Err: fmt.Errorf("no program msb at %s", d.opts.Msb),
+			Reason: executor.ReasonEngineMissing, Err: fmt.Errorf("msb not found at %s", d.opts.Msb),
 			Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + Version +
 				", then set execution.msb to its bin/msb",
 		}
 	case errors.As(err, &exit) && (crashed(exit) || exit.ExitCode() == rustPanic):
 		return &executor.HostError{
 			Reason: executor.ReasonEngineCrashed, Err: fmt.Errorf("msb %s crashed: %w: %.400s", command, err, message),
-			Fix: "install version " + Version + " of msb again; " +
+			Fix: "reinstall version " + Version + " of msb; " +
 				"it also needs the system's certificates (apt-get install ca-certificates)",
 		}
 	case errors.As(err, &exit):
@@ -76,11 +77,11 @@ func (d *Driver) callError(ctx context.Context, command string, err error, stder
 	}
 	return &executor.HostError{
 		Reason: executor.ReasonEngineCrashed, Err: fmt.Errorf("run msb %s: %w", command, err),
-		Fix: "check that " + d.opts.Msb + " is a program for this machine",
+		Fix: "check that " + d.opts.Msb + " is an executable for this machine",
 	}
 }
 
-// errorLine returns the text of the first line of msb's output that begins with "error: ", else all of it.
+// errorLine returns the text of the first line of msb's output that begins with "error: ", or the whole output.
 func errorLine(stderr string) string {
 	for line := range strings.Lines(stderr) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "error: "); ok {
@@ -90,7 +91,7 @@ func errorLine(stderr string) string {
 	return strings.TrimSpace(stderr)
 }
 
-// rustPanic is the exit code of a Rust program that panicked.
+// rustPanic is the exit code of a Rust process that panicked.
 const rustPanic = 101
 
 func crashed(exit *exec.ExitError) bool {

@@ -1,24 +1,24 @@
 // Package microsandbox creates boxes with msb: a virtual machine with its own kernel for each box, on hosts with
 // hardware virtualisation.
 //
-// [Driver] is an executor.Driver, Prober, Sweeper and Interpreter. It calls the program msb to create and remove
-// sandboxes, a few at a time, and talks to the processes in a sandbox over the socket of its agent. All state of
-// msb is in Options.Dir, which only the driver uses. The logs of sandboxes, with all output of programs, are in
-// memory: below /dev/shm if that has the attributes that msb needs (Linux 6.6). The driver reuses a few names of
-// sandboxes, because msb keeps a lock file for each name.
+// [Driver] is an executor.Driver, Prober, Sweeper and Interpreter. It runs msb to create and remove sandboxes, a few
+// at a time, and talks to the processes in a sandbox over the socket of the sandbox's agent. All state of msb is in
+// Options.Dir, which only the driver uses, except that the logs of sandboxes, with all output of programs, are kept
+// in memory: below /dev/shm, if that supports the file attributes that msb needs (Linux 6.6). msb keeps a lock file
+// for each sandbox name; the names are few because pools reuse the names of boxes.
 //
 // Two features of msb 0.7.2 are not used:
 //
-//   - `msb branch` creates a sandbox from a warm one faster and with less than half the memory (29 to 36 MB
+//   - `msb branch` creates a sandbox from a warm one, faster and with less than half the memory (29 to 36 MB
 //     instead of 75 to 83). But the copy cannot have its own workspace: it shares the directories that the
-//     source has mounted. A directory that is mapped to another one is stale in the copy (ESTALE); one that the
-//     source does not have is refused, and so is a source that has unmounted its own.
-//   - `msb pause` frees no memory, and saves only the twentieth of an emulated processor (60 times slower than a
-//     real one) that an idle machine costs. The next task would wait for msb to resume the sandbox, for longer
-//     than a small task runs.
+//     source has mounted. A directory that is mapped to another one is stale in the copy (ESTALE); msb refuses a
+//     directory that the source does not have, and a source that has unmounted its workspace.
+//   - `msb pause` frees no memory. It saves only the processor time of an idle machine, which is a twentieth of an
+//     emulated processor that is 60 times slower than a real one. The next task would wait until msb has resumed
+//     the sandbox, which takes longer than a small task.
 //
-// A sandbox outlives the worker that created it. Sweep finds it by its label owner. It stops by itself after a
-// while without a connection.
+// A sandbox outlives the worker that created it. Sweep finds it by its label owner. A sandbox without connections
+// stops by itself after a while.
 package microsandbox
 
 import (
@@ -45,17 +45,17 @@ import (
 
 // Options of New.
 type Options struct {
-	Msb        string        // path of the program; empty: msb on PATH
+	Msb        string        // path of msb; default msb on PATH
 	Dir        string        // state on this host; short, because of the length limit of socket paths
-	Image      string        // of boxes whose Spec has none; DefaultImage
-	MaxImageMB int64         // of an unpacked image; 4096
-	MemoryMB   int           // of a box, for its programs together; 768
-	CPUs       float64       // of a box, rounded up; 1
-	Timeout    time.Duration // for one call of msb; 60 s. Fetching an image may take ten times as long
-	Log        *slog.Logger  // default: none
+	Image      string        // of boxes without Spec.Image; default DefaultImage
+	MaxImageMB int64         // unpacked size limit of an image; default 4096
+	MemoryMB   int           // memory of a box for programs; default 768
+	CPUs       float64       // processors of a box, rounded up; default 1
+	Timeout    time.Duration // for one msb command; default 60 s. Fetching an image may take ten times as long
+	Log        *slog.Logger  // default discards
 }
 
-// DefaultImage has Python 3.12. It is fetched from its registry when it is first needed.
+// DefaultImage has Python 3.12. It is fetched from its registry when it is first used.
 const DefaultImage = "docker.io/library/python:3.12-slim"
 
 // Driver creates boxes. Its methods may be called from several goroutines.
@@ -63,17 +63,17 @@ type Driver struct {
 	opts    Options
 	home    string        // MSB_HOME
 	boxes   string        // msb's state of each sandbox, including logs
-	calls   chan struct{} // limits concurrent calls of msb
-	fetches chan struct{} // limits concurrent downloads of images, which take long, to one
+	calls   chan struct{} // limits concurrent msb commands
+	fetches chan struct{} // lets one msb command at a time fetch an image, which takes long
 	log     *slog.Logger
 	images  images
 	probe   executor.ProbeOnce
 
 	mu     sync.Mutex
-	owners map[string]*owner // whose lock this process holds
+	owners map[string]*owner // by name
 }
 
-// owner is one owner of boxes whose lock this process holds.
+// owner is an owner of boxes whose lock this process holds.
 type owner struct {
 	lock  *hostdir.Lock
 	boxes map[string]bool // names of the sandboxes created by this process
@@ -93,8 +93,7 @@ func New(opts Options) (*Driver, error) {
 	opts.CPUs = cmp.Or(opts.CPUs, 1)
 	opts.Timeout = cmp.Or(opts.Timeout, time.Minute)
 	if socket := agentSocket(dir, ""); len(socket) > maxSocket {
-		return nil, fmt.Errorf("microsandbox: the path %s has %d bytes; the limit is %d: choose a shorter state "+
-			"directory",
+		return nil, fmt.Errorf("microsandbox: path %s is %d bytes; the limit is %d; choose a shorter state directory",
 			socket, len(socket), maxSocket)
 	}
 	d := &Driver{
@@ -108,7 +107,7 @@ func New(opts Options) (*Driver, error) {
 	if supportsUserAttributes(memoryDir) {
 		d.boxes = filepath.Join(memoryDir, "codefleet-msb-"+hostdir.PathHash(dir))
 	}
-	d.images.known = map[string]*image{}
+	d.images.byName = map[string]*image{}
 	return d, nil
 }
 
@@ -154,7 +153,7 @@ func validName(s string) bool {
 	return s != "" && len(s) <= 60
 }
 
-// reserve locks the owner, unless this process has its lock, and reserves the name of a sandbox.
+// reserve locks the owner, unless this process already holds the lock, and reserves a sandbox name.
 func (d *Driver) reserve(ownerName, boxName string) (name string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,7 +169,7 @@ func (d *Driver) reserve(ownerName, boxName string) (name string, err error) {
 	return name, nil
 }
 
-// lockOwner returns the owner, whose lock this process holds afterwards; d.mu is held.
+// lockOwner returns the owner. It locks the owner unless this process already holds the lock; d.mu is held.
 func (d *Driver) lockOwner(name string) (*owner, error) {
 	if o := d.owners[name]; o != nil {
 		return o, nil
@@ -180,14 +179,14 @@ func (d *Driver) lockOwner(name string) (*owner, error) {
 	}
 	lock, err := hostdir.Acquire(filepath.Join(d.home, "owners", name))
 	if err != nil {
-		return nil, fmt.Errorf("boxes of owner %s: %w", name, err)
+		return nil, fmt.Errorf("lock owner %s: %w", name, err)
 	}
 	o := &owner{lock: lock, boxes: map[string]bool{}}
 	d.owners[name] = o
 	return o, nil
 }
 
-// prepareHome makes msb's directories, and its settings with the directory of its sandboxes.
+// prepareHome makes msb's directories, and its settings file, which names the directory of sandboxes.
 func (d *Driver) prepareHome() error {
 	if err := errors.Join(os.MkdirAll(d.home, 0o700), os.MkdirAll(d.boxes, 0o700)); err != nil {
 		return err
@@ -212,8 +211,7 @@ func (d *Driver) freeName(ownerName, name string) {
 	}
 }
 
-// Close unlocks the owners of this driver. Call it after the boxes are destroyed; others keep running until a
-// Sweep.
+// Close unlocks the driver's owners. Call it after the boxes are destroyed; boxes that are left run until a Sweep.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,8 +239,8 @@ func (d *Driver) unlockOwner(name string) error {
 	return hostdir.Remove(filepath.Join(d.home, "owners", name))
 }
 
-// createArgs returns the arguments of msb that create a box: no network, nothing of this host writable except the
-// workspace, and a root file system in memory.
+// createArgs returns the msb arguments that create a box. The box has no network, a root file system in memory, and
+// of this host only the workspace and the Spec's mounts.
 func (d *Driver) createArgs(name string, spec executor.Spec, ref string) ([]string, error) {
 	args := []string{
 		"create", "--quiet", "--name", name, "--label", "owner=" + spec.Owner, "--pull", "never",
@@ -279,8 +277,8 @@ func (d *Driver) createArgs(name string, spec executor.Spec, ref string) ([]stri
 	return append(args, ref), nil
 }
 
-// Sizes in MiB. Root and /tmp count against the memory of the box. workspaceMB is only a second bound: the pool
-// enforces the limit of the workspace.
+// Sizes in MiB. The root file system and /tmp count against the box's memory. workspaceMB is only a second bound:
+// the pool enforces the workspace limit.
 const (
 	guestMB     = 192 // kernel, agent, runner
 	rootMB      = 64
@@ -288,7 +286,7 @@ const (
 	workspaceMB = 64 << 10
 )
 
-// mountArg returns SOURCE:TARGET:OPTIONS. That syntax has no escape for a colon or a comma.
+// mountArg returns SOURCE:TARGET:OPTIONS, a syntax in which colons and commas cannot be escaped.
 func mountArg(source, target string, options ...string) (string, error) {
 	if strings.ContainsAny(source+target, ":,;=\n") {
 		return "", fmt.Errorf("msb cannot mount %q at %q: the names must not contain : , ; =", source, target)

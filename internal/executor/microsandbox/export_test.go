@@ -2,14 +2,14 @@ package microsandbox
 
 import "io"
 
-// KillMachine kills a sandbox without the driver noticing.
+// KillMachine kills a sandbox behind the driver's back.
 func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
 var ParsePython = parsePython
 
 func DisplayName(name string) string { return displayName(name) }
 
-func Prepared(out string) (closed string, err error) { return new(image).parsePrepared("/python", out) }
+func Prepared(out string) (protected string, err error) { return new(image).parsePrepared("/python", out) }
 
 func (d *Driver) CallsAtOnce() int { return cap(d.calls) }
 

@@ -24,9 +24,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// TestMain makes this program a fake msb if it is started under that name. A fake sandbox is a process that
-// speaks the agent's protocol and runs processes on this host. It refuses what the real one refuses, and knows
-// the part of the command line that the driver uses.
+// TestMain makes the test binary a fake msb if it is started under that name. A fake sandbox is a process that
+// speaks the agent's protocol and runs processes on this host. The fake refuses what the real msb refuses, and
+// knows the part of the command line that the driver uses.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "msb" {
 		syscall.Exit(fakeMsb(os.Args[1:])) // os.Exit waits a second under the race detector
@@ -76,7 +76,7 @@ func shortDir(tb testing.TB) string {
 	return dir
 }
 
-// fakeBoxDir is where the fake msb keeps the labels and the process id of a sandbox.
+// fakeBoxDir returns the directory in which the fake msb keeps a sandbox's label and process id.
 func fakeBoxDir(home, name string) string { return filepath.Join(home, "fake", name) }
 
 func fakeSocket(home, name string) string {
@@ -134,7 +134,8 @@ func fakeMsb(args []string) int {
 	return 0
 }
 
-// fakeCreate starts the process of a sandbox, which outlives this one. A failed start leaves a record.
+// fakeCreate starts the process of a sandbox, which outlives this one. After a failed start, msb still lists the
+// sandbox.
 func fakeCreate(home string, flags map[string][]string, rest []string) error {
 	name := flags["--name"][0]
 	dir := fakeBoxDir(home, name)
@@ -199,7 +200,7 @@ func fakePID(home, name string) int {
 	return pid
 }
 
-// fakeSandbox is the agent of a sandbox, until SIGTERM.
+// fakeSandbox serves as the agent of a sandbox until SIGTERM.
 func fakeSandbox(home, name string) error {
 	l, err := net.Listen("unix", fakeSocket(home, name))
 	if err != nil {
@@ -216,7 +217,7 @@ func fakeSandbox(home, name string) error {
 		if err != nil {
 			return err
 		}
-		if strings.Contains(name, "vanishes") && !first { // the first one is fakeCreate's
+		if strings.Contains(name, "vanishes") && !first { // the first connection is fakeCreate's
 			return errors.New("the machine crashed")
 		}
 		go fakeAgent(conn)
@@ -248,8 +249,7 @@ func fakeAgent(conn net.Conn) {
 			return
 		}
 		switch kind {
-		case "core.ping":
-			send(id, "core.pong", struct{}{})
+
 		case "core.exec.request":
 			p, err := fakeStart(id, message, send)
 			if err != nil {
@@ -269,8 +269,8 @@ func fakeAgent(conn net.Conn) {
 	}
 }
 
-// fakePython is the interpreter of an image for the driver's programs. It fails if it does not get what the first
-// box of the image has printed.
+// fakePython stands for the interpreter of an image, which runs the driver's scripts. It fails if it is not given
+// what the image's first box printed.
 func fakePython(args []string) *exec.Cmd {
 	last := args[len(args)-1]
 	if strings.Contains(last, "libc_ver") {
@@ -280,7 +280,7 @@ func fakePython(args []string) *exec.Cmd {
 	if last != "search" && last != `["/var/tmp"]` {
 		return exec.Command("/bin/false")
 	}
-	return exec.Command("/bin/echo", `{"python": [3, 12, 1], "closed": ["/var/tmp"]}`)
+	return exec.Command("/bin/echo", `{"python": [3, 12, 1], "protected": ["/var/tmp"]}`)
 }
 
 type fakeProcess struct {
@@ -294,7 +294,7 @@ func fakeStart(id uint32, m microsandbox.Message, send func(uint32, string, any)
 		return nil, err
 	}
 	cmd := exec.Command(request.Cmd, request.Args...)
-	if filepath.Base(request.Cmd) == "python3" { // the driver's programs change a machine: not this host
+	if filepath.Base(request.Cmd) == "python3" { // the driver's scripts must not change this host
 		cmd = fakePython(request.Args)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -1,6 +1,7 @@
 package microsandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,34 +19,32 @@ import (
 
 // images are the images of boxes, by Spec.Image.
 type images struct {
-	mu    sync.Mutex
-	known map[string]*image
+	mu     sync.Mutex
+	byName map[string]*image
 }
 
-// image is the root file system of boxes in msb. A failure to fetch it is not kept.
+// image is an image in msb, from which boxes get their root file system.
 type image struct {
-	mu     sync.Mutex // held while it is fetched or inspected
-	ref    string     // in msb; empty until it is fetched
-	python string     // path of the interpreter; empty until the first box has found it
-	closed string     // files of the image that programs must not write to, as JSON; set with python
+	mu        sync.Mutex // held while the image is fetched or inspected
+	ref       string     // in msb; empty until the image is fetched
+	python    string     // path of the interpreter; empty until the first box has found it
+	protected string     // files of the image that programs must not write to, as JSON; set with python
 
 	describing  sync.Mutex // held while a box describes the interpreter
 	interpreter executor.Python
 }
 
-// fetchFactor is how many times as long as other calls fetching an image may take.
+// fetchFactor multiplies Options.Timeout for msb commands that fetch an image.
 const fetchFactor = 10
 
 // prepareImage makes sure that msb has the image.
 func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) {
-	if name == "" {
-		name = d.opts.Image
-	}
+	name = cmp.Or(name, d.opts.Image)
 	d.images.mu.Lock()
-	img := d.images.known[name]
+	img := d.images.byName[name]
 	if img == nil {
 		img = &image{}
-		d.images.known[name] = img
+		d.images.byName[name] = img
 	}
 	d.images.mu.Unlock()
 	img.mu.Lock()
@@ -61,12 +60,12 @@ func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) 
 	return img, nil
 }
 
-// isPath reports whether an image is a file or directory of this host, not a reference.
+// isPath reports whether an image name is the path of a file or directory, not a reference.
 func isPath(name string) bool {
 	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../")
 }
 
-// displayName is the name of an image in results: without the directory on this host.
+// displayName returns the name of an image in results, without its directory on this host.
 func displayName(name string) string {
 	if isPath(name) {
 		name = filepath.Base(name)
@@ -74,18 +73,18 @@ func displayName(name string) string {
 	return "image " + name
 }
 
-// fetchImage returns msb's reference of an image, after pulling or loading it if necessary.
+// fetchImage pulls or loads an image unless msb has it, and returns its reference.
 func (d *Driver) fetchImage(ctx context.Context, name string) (ref string, err error) {
 	if !isPath(name) {
-		return name, d.pull(ctx, name)
+		return name, d.fetch(ctx, name, executor.ReasonImageMissing, name, "pull", "--quiet", name)
 	}
 	path, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return "", imageError(executor.ReasonImageMissing, "the image %s: %w", name, err)
+		return "", imageError(executor.ReasonImageMissing, "find image %s: %w", name, err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", imageError(executor.ReasonImageMissing, "the image %s: %w", name, err)
+		return "", imageError(executor.ReasonImageMissing, "find image %s: %w", name, err)
 	}
 	if info.IsDir() {
 		return d.loadDir(ctx, path)
@@ -97,43 +96,34 @@ func (d *Driver) fetchImage(ctx context.Context, name string) (ref string, err e
 	return ref, d.load(ctx, ref, path)
 }
 
-// localRef names an image by the path, size and time of its file: a changed file is another image.
+// localRef names an image by its file's path, size and time, so that a changed file is another image.
 func localRef(path string, info fs.FileInfo) string {
 	return localName(fmt.Sprintf("%s\x00%d\x00%d", path, info.Size(), info.ModTime().UnixNano()))
 }
 
-func localName(of string) string {
-	sum := sha256.Sum256([]byte(of))
+func localName(identity string) string {
+	sum := sha256.Sum256([]byte(identity))
 	return "codefleet/local:" + hex.EncodeToString(sum[:16])
 }
 
-func (d *Driver) pull(ctx context.Context, ref string) error {
-	if has, err := d.hasImage(ctx, ref); has || err != nil {
-		return err
-	}
-	d.log.InfoContext(ctx, "pulling image", "image", ref)
-	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, "pull", "--quiet", ref); err != nil {
-		if host := (*executor.HostError)(nil); errors.As(err, &host) {
-			return err
-		}
-		return imageError(executor.ReasonImageMissing, "the image %s: %w", ref, err)
-	}
-	_, err := d.hasImage(ctx, ref) // checks its size, which is known now
-	return err
+func (d *Driver) load(ctx context.Context, ref, archive string) error {
+	return d.fetch(ctx, ref, executor.ReasonImageBroken, archive,
+		"load", "--quiet", "--input", archive, "--tag", ref)
 }
 
-func (d *Driver) load(ctx context.Context, ref, archive string) error {
+// fetch runs an msb command that fetches the image ref, unless msb has it. A failure has the reason and name.
+func (d *Driver) fetch(ctx context.Context, ref string, reason executor.Reason, name string, args ...string) error {
 	if has, err := d.hasImage(ctx, ref); has || err != nil {
 		return err
 	}
-	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, "load", "--quiet", "--input", archive, "--tag",
-		ref); err != nil {
-		if host := (*executor.HostError)(nil); errors.As(err, &host) {
+	d.log.InfoContext(ctx, "image fetch started", "image", name)
+	if _, err := d.msb(ctx, fetchFactor*d.opts.Timeout, args...); err != nil {
+		if _, ok := errors.AsType[*executor.HostError](err); ok {
 			return err
 		}
-		return imageError(executor.ReasonImageBroken, "the image %s: %w", archive, err)
+		return imageError(reason, "fetch image %s: %w", name, err)
 	}
-	_, err := d.hasImage(ctx, ref)
+	_, err := d.hasImage(ctx, ref) // checks the size, which is known now
 	return err
 }
 
@@ -150,7 +140,7 @@ func (d *Driver) hasImage(ctx context.Context, ref string) (bool, error) {
 	return has, err
 }
 
-// listsImage searches for a reference in the output of msb image list, with or without its registry.
+// listsImage searches the output of `msb image list` for a reference, which may lack its registry.
 func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 	var found []struct {
 		Reference string `json:"reference"`
@@ -178,7 +168,7 @@ func imageError(reason executor.Reason, format string, args ...any) error {
 func (d *Driver) tooLarge(name string, mb int64) error {
 	return &executor.HostError{
 		Reason: executor.ReasonImageTooLarge,
-		Err:    fmt.Errorf("the image %s has %d MB; the limit is %d MB", name, mb, d.opts.MaxImageMB),
-		Fix:    "use a smaller one: python:3.12-slim has 150 MB",
+		Err:    fmt.Errorf("image %s is %d MB; the limit is %d MB", name, mb, d.opts.MaxImageMB),
+		Fix:    "use a smaller image; python:3.12-slim is 150 MB",
 	}
 }

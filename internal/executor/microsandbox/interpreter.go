@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// describePython prints what determines the wheels for an interpreter: version, processor and C library.
+// describePython prints what determines an interpreter's wheels: its version, processor and C library.
 const describePython = `
 import json, os, platform, sys
 library, library_version = platform.libc_ver()
@@ -19,8 +19,7 @@ machine = os.uname().machine
 print(json.dumps({"version": version, "machine": machine, "library": library, "library_version": library_version}))
 `
 
-// Interpreter fetches an image and boots a box of it to describe its Python. The result is kept for the life of
-// the driver.
+// Interpreter fetches an image and boots a box from it to describe its Python. The driver keeps the result.
 func (d *Driver) Interpreter(ctx context.Context, name string) (executor.Python, error) {
 	img, err := d.prepareImage(ctx, name)
 	if err != nil {
@@ -62,8 +61,8 @@ func parsePython(output string) (executor.Python, error) {
 	return executor.Python{Version: p.Version, Platforms: platforms(p.Machine, p.Library, p.LibraryVersion)}, nil
 }
 
-// platforms returns the tags of compatible wheels (PEP 600 and 656): those built for this C library or an older
-// one. musl does not report its version; there are tags for 1.1 and 1.2.
+// platforms returns the tags of compatible wheels (PEP 600 and 656), which are built for this version of the C
+// library or an older one. musl does not report its version; its tags are for 1.1 and 1.2.
 func platforms(machine, library, version string) []string {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); library != "glibc" || err != nil || major != 2 {

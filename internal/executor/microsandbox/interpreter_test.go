@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// The Python of an image is described once, and the box of the description is removed.
+// The Python of an image is described once, and the box that describes it is removed.
 func TestInterpreter(t *testing.T) {
 	home := ""
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
@@ -24,7 +24,7 @@ func TestInterpreter(t *testing.T) {
 		if got.Version != "3.12.1" || got.Platforms[0] != "manylinux_2_28_x86_64" {
 			t.Errorf("Interpreter = %+v", got)
 		}
-		if err := os.RemoveAll(filepath.Join(home, "fake")); err != nil { // where no box is made any more
+		if err := os.RemoveAll(filepath.Join(home, "fake")); err != nil { // so that no further box can be created
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(home, "fake"), nil, 0o600); err != nil {
@@ -32,7 +32,7 @@ func TestInterpreter(t *testing.T) {
 		}
 	}
 	if _, err := d.Interpreter(t.Context(), "no/such:image"); executor.ReasonOf(err) != executor.ReasonImageMissing {
-		t.Errorf("Interpreter of no image = %v", err)
+		t.Errorf("Interpreter of a missing image = %v", err)
 	}
 	if _, err := d.Interpreter(t.Context(), "python:large"); executor.ReasonOf(err) != executor.ReasonImageTooLarge {
 		t.Errorf("Interpreter of an image of 10 GB = %v", err)
@@ -68,7 +68,7 @@ func TestParsePython(t *testing.T) {
 
 // The output of the first box of an image is validated.
 func TestPrepared(t *testing.T) {
-	got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "closed": ["/var/tmp", "/run/a b"]}`)
+	got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "protected": ["/var/tmp", "/run/a b"]}`)
 	if got != `["/var/tmp", "/run/a b"]` || err != nil {
 		t.Errorf("Prepared = %s, %v", got, err)
 	}
@@ -76,9 +76,9 @@ func TestPrepared(t *testing.T) {
 		"":                                     executor.ReasonImageNoPython,
 		"Python 3.12":                          executor.ReasonImageNoPython,
 		`{"python": [3, 9]}`:                   executor.ReasonImageNoPython,
-		`{"python": [3, 8, 20], "closed": []}`: executor.ReasonImageNoPython,
-		`{"python": [2, 7, 18], "closed": []}`: executor.ReasonImageNoPython,
-		`{"python": [3, 12, 1], "closed": ["` + strings.Repeat("x", 1<<16) + `"]}`: executor.ReasonImageBroken,
+		`{"python": [3, 8, 20], "protected": []}`: executor.ReasonImageNoPython,
+		`{"python": [2, 7, 18], "protected": []}`: executor.ReasonImageNoPython,
+		`{"python": [3, 12, 1], "protected": ["` + strings.Repeat("x", 1<<16) + `"]}`: executor.ReasonImageBroken,
 	} {
 		if got, err := microsandbox.Prepared(out); executor.ReasonOf(err) != want {
 			t.Errorf("Prepared(%.50q) = %q, %v, want %s", out, got, err, want)
@@ -86,7 +86,7 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
-func TestShown(t *testing.T) {
+func TestDisplayName(t *testing.T) {
 	for name, want := range map[string]string{
 		"/srv/secret/image.tar": "image image.tar", "./dir": "image dir",
 		"docker.io/library/python:3.12-slim": "image docker.io/library/python:3.12-slim",

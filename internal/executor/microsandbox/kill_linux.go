@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// killMachine kills the process of a sandbox without msb, in case that does not respond. The process has the
+// killMachine kills the process of a sandbox without msb, in case msb does not respond. The process has the
 // sandbox's name in its arguments and the driver's directory in its environment.
 func (d *Driver) killMachine(name string) {
 	entries, err := os.ReadDir("/proc")
@@ -25,15 +25,15 @@ func (d *Driver) killMachine(name string) {
 	}
 }
 
-// isMachine reports whether a process is that of a sandbox.
+// isMachine reports whether a process, by its directory in /proc, runs the named sandbox.
 func isMachine(proc, home, name string) bool {
 	text, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 	if err != nil {
 		return false
 	}
 	args := strings.Split(string(text), "\x00")
-	named := slices.Index(args, "--name") // may follow options
-	if len(args) < 2 || args[1] != "machine" || named < 0 || named+1 == len(args) || args[named+1] != name {
+	flag := slices.Index(args, "--name") // may follow other flags
+	if len(args) < 2 || args[1] != "machine" || flag < 0 || flag+1 == len(args) || args[flag+1] != name {
 		return false
 	}
 	env, err := os.ReadFile(filepath.Join(proc, "environ"))

@@ -2,5 +2,5 @@
 
 package microsandbox
 
-// killMachine does nothing: there are no machines on this system.
+// killMachine does nothing: msb runs no machines on this system.
 func (d *Driver) killMachine(string) {}

@@ -2,5 +2,5 @@
 
 package microsandbox
 
-// supportsUserAttributes is for a tmpfs, which other systems do not have.
+// supportsUserAttributes returns false, because other systems have no tmpfs.
 func supportsUserAttributes(string) bool { return false }

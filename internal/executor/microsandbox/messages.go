@@ -9,8 +9,6 @@ import (
 // Types of messages.
 const (
 	kindReady    = "core.ready"
-	kindPing     = "core.ping"
-	kindPong     = "core.pong"
 	kindExec     = "core.exec.request"
 	kindStarted  = "core.exec.started"
 	kindStdin    = "core.exec.stdin"
@@ -28,8 +26,6 @@ type envelope struct {
 	Payload    []byte `cbor:"p"`
 }
 
-// noPayload is the payload of messages without fields.
-type noPayload struct{}
 
 // execRequest starts a process.
 type execRequest struct {
@@ -54,7 +50,7 @@ type streamData struct {
 }
 
 type exited struct {
-	Code *int64 `cbor:"code"` // negative: killed by a signal
+	Code *int64 `cbor:"code"` // negative if a signal killed the process
 }
 
 // startError is the agent's error when it cannot start a process.
@@ -65,10 +61,10 @@ type startError struct {
 
 func (e *startError) Error() string { return fmt.Sprintf("%.40s: %.400s", e.Kind, e.Message) }
 
-// encMode writes struct fields in the order of their declaration, and nil slices as empty ones.
+// encMode writes struct fields in their order of declaration, and nil slices as empty ones.
 var encMode = must(cbor.EncOptions{NilContainers: cbor.NilContainerAsEmpty}.EncMode())
 
-// decMode bounds what a box can make the decoder do. A frame bounds the length of strings.
+// decMode bounds what a box can make the decoder do. The size of a frame bounds the length of strings.
 var decMode = must(cbor.DecOptions{
 	MaxNestedLevels:   16,
 	MaxArrayElements:  1024,

@@ -10,18 +10,19 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// pythons are the paths of the interpreter in an image, in order of preference.
+// pythons are the possible paths of the interpreter in an image, in order of preference.
 var pythons = []string{"/usr/local/bin/python3", "/usr/bin/python3"}
 
-// oomEvents counts the processes that a machine's kernel killed for lack of memory, once prepareBox has enabled
-// the controller: it belongs to the cgroup in which msb starts processes. (/proc/vmstat there has no such count.)
+// oomEvents is the file that counts the processes that a machine's kernel killed for lack of memory, once prepareBox
+// has enabled the memory controller. It belongs to the cgroup in which msb starts processes. (/proc/vmstat has no
+// such count in these machines.)
 const oomEvents = "/sys/fs/cgroup/microsandbox-workload/memory.events"
 
 // prepareBox runs in each new machine, as root. It prints the version of Python, takes down the network device,
-// which msb's machines have even without network access, enables the memory controller, and removes the write
-// permission of programs on files of the image: msb's machines have no read-only root, and one task must not
-// leave files there for the next. The first machine of an image searches for these files and prints them; the
-// others get the list.
+// which msb's machines have even without network access, enables the memory controller, and removes the permission
+// of programs to write to files of the image: the root file system of msb's machines is not read-only, and a task
+// must not leave files there for the next one. The first machine of an image searches for these files and prints
+// them; later machines get the list.
 const prepareBox = `
 import fcntl, json, os, socket, stat, struct, sys
 USER = 65534  # of programs
@@ -32,7 +33,7 @@ def search(path, device, found):
         for e in entries:
             s = e.stat(follow_symlinks=False)
             if stat.S_ISLNK(s.st_mode) or stat.S_ISDIR(s.st_mode) and s.st_dev != device:
-                continue  # other file systems have their own rules
+                continue  # another file system, with its own rules
             if writable(s):
                 found.append(e.path)
             if stat.S_ISDIR(s.st_mode):
@@ -49,18 +50,19 @@ for name in os.listdir("/sys/class/net"):
 with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as control:
     control.write("+memory")
 open("` + oomEvents + `").close()
-print(json.dumps({"python": sys.version_info[:3], "closed": found}))
+print(json.dumps({"python": sys.version_info[:3], "protected": found}))
 `
 
-const maxClosed = 64 << 10 // bytes of JSON, because it becomes an argument
+// maxProtected bounds the list of protected files, in bytes of JSON, because it becomes an argument.
+const maxProtected = 64 << 10
 
 // prepare runs prepareBox in a box. In the first box of an image it also finds the interpreter.
 func (i *image) prepare(ctx context.Context, b *box) error {
 	i.mu.Lock()
-	known, closed := i.python, i.closed
-	if known != "" {
+	python, protected := i.python, i.protected
+	if python != "" {
 		i.mu.Unlock() // boxes are created concurrently
-		_, err := b.output(ctx, known, "-I", "-S", "-c", prepareBox, closed)
+		_, err := b.output(ctx, python, "-I", "-S", "-c", prepareBox, protected)
 		return err
 	}
 	defer i.mu.Unlock()
@@ -70,34 +72,34 @@ func (i *image) prepare(ctx context.Context, b *box) error {
 			continue // no such file
 		}
 		if err != nil {
-			return fmt.Errorf("prepare the first box of the image %s: %w", i.ref, err)
+			return fmt.Errorf("prepare the first box of image %s: %w", i.ref, err)
 		}
-		if i.closed, err = i.parsePrepared(path, out); err != nil {
+		if i.protected, err = i.parsePrepared(path, out); err != nil {
 			return err
 		}
 		i.python = path
 		return nil
 	}
-	return imageError(executor.ReasonImageNoPython, "the image %s has no Python at %s", i.ref,
+	return imageError(executor.ReasonImageNoPython, "image %s has no Python at %s", i.ref,
 		strings.Join(pythons, " or "))
 }
 
-// parsePrepared reads the output of prepareBox in the first box, and returns the list of files.
-func (i *image) parsePrepared(path, out string) (closed string, err error) {
+// parsePrepared parses the output of prepareBox in the first box, and returns the list of protected files.
+func (i *image) parsePrepared(path, out string) (protected string, err error) {
 	var printed struct {
-		Python []int           `json:"python"`
-		Closed json.RawMessage `json:"closed"`
+		Python    []int           `json:"python"`
+		Protected json.RawMessage `json:"protected"`
 	}
 	err = json.Unmarshal([]byte(out), &printed)
 	switch {
 	case err != nil || len(printed.Python) != 3:
-		return "", imageError(executor.ReasonImageNoPython, "%s in the image %s prints %.80q as its version",
+		return "", imageError(executor.ReasonImageNoPython, "%s in image %s printed %.80q instead of its version",
 			path, i.ref, out)
 	case !executor.SupportedPython(printed.Python[0], printed.Python[1]):
-		return "", imageError(executor.ReasonImageNoPython, "the image %s has Python %d.%d.%d",
+		return "", imageError(executor.ReasonImageNoPython, "image %s has Python %d.%d.%d; want at least 3.9",
 			i.ref, printed.Python[0], printed.Python[1], printed.Python[2])
-	case len(printed.Closed) > maxClosed:
-		return "", imageError(executor.ReasonImageBroken, "the image %s has too many world-writable files", i.ref)
+	case len(printed.Protected) > maxProtected:
+		return "", imageError(executor.ReasonImageBroken, "image %s has too many world-writable files", i.ref)
 	}
-	return string(printed.Closed), nil
+	return string(printed.Protected), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,71 +14,58 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/drivers"
 )
 
-// Version is the version of msb that this package is tested with. Older ones are refused; newer ones must pass
-// the probe.
+// Version is the version of msb that this package is tested with. Older versions are refused; newer versions must
+// pass the probe.
 const Version = "0.7.2"
 
-// released are the release dates of versions of msb. The program does not print them.
-var released = map[string]time.Time{
+// releaseDates has the release dates of msb versions, which msb does not print.
+var releaseDates = map[string]time.Time{
 	Version: time.Date(2026, time.September, 23, 0, 0, 0, 0, time.UTC),
 }
 
-// EngineVersion returns the version of msb and the date of its release, or the zero time if that is unknown.
+// EngineVersion returns the version of msb and its release date, or the zero time if the date is unknown.
 func (d *Driver) EngineVersion(ctx context.Context) (version string, release time.Time, err error) {
 	out, err := d.msb(ctx, d.opts.Timeout, "--version")
 	if err != nil {
 		return "", time.Time{}, err
 	}
 	version = strings.TrimSpace(strings.TrimPrefix(string(out), "msb "))
-	return version, released[version], checkVersion(version)
+	return version, releaseDates[version], checkVersion(version)
 }
 
-// checkVersion refuses older versions: they have another command line.
+// checkVersion refuses versions older than Version, which have another command line.
 func checkVersion(version string) error {
 	got, err := parseVersion(version)
-	if err != nil {
-		return &executor.HostError{
-			Reason: executor.ReasonEngineOld, Err: err, Fix: "install version " + Version + " of msb",
-		}
-	}
-	minimum, err := parseVersion(Version)
-	if err != nil {
-		return err
-	}
-	for i := range got {
-		if got[i] > minimum[i] {
+	minimum, minimumErr := parseVersion(Version)
+	if err = errors.Join(err, minimumErr); err == nil {
+		if slices.Compare(got, minimum) >= 0 {
 			return nil
 		}
-		if got[i] < minimum[i] {
-			return &executor.HostError{
-				Reason: executor.ReasonEngineOld,
-				Err:    fmt.Errorf("msb is version %s, at least %s is needed", version, Version),
-				Fix:    "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + Version,
-			}
-		}
+		err = fmt.Errorf("msb is version %s; want at least %s", version, Version)
 	}
-	return nil
+	return &executor.HostError{
+		Reason: executor.ReasonEngineOld, Err: err,
+		Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + Version,
+	}
 }
 
-func parseVersion(s string) (v [3]int, err error) {
+func parseVersion(s string) (v []int, err error) {
 	release, _, _ := strings.Cut(s, "-")
-	parts := strings.Split(release, ".")
-	if len(parts) != len(v) {
-		return v, fmt.Errorf("msb prints %.40q as its version", s)
-	}
-	for i, p := range parts {
-		if v[i], err = strconv.Atoi(p); err != nil || v[i] < 0 {
-			return v, fmt.Errorf("msb prints %.40q as its version", s)
+	for part := range strings.SplitSeq(release, ".") {
+		n, err := strconv.ParseUint(part, 10, 31)
+		if err != nil {
+			return nil, fmt.Errorf("msb printed %.40q instead of its version", s)
 		}
+		v = append(v, int(n))
 	}
 	return v, nil
 }
 
-// probeOwner is the prefix of the owner names of probes. Each belongs to one process.
+// probeOwner is the prefix of the owner names of probes. Each name belongs to one process.
 const probeOwner = "probe-"
 
-// Probe boots a box and runs Python in it: on some hosts /dev/kvm opens and no machine boots. A success is kept
-// for the life of the driver.
+// Probe boots a box and runs Python in it, because on some hosts /dev/kvm opens but no machine boots. The driver
+// keeps the first successful result.
 func (d *Driver) Probe(ctx context.Context) (executor.Info, error) {
 	info, err := d.probe.Do(func() (executor.Info, error) { return d.bootProbe(ctx) })
 	if err != nil {
@@ -106,8 +94,8 @@ func (d *Driver) bootProbe(ctx context.Context) (info executor.Info, err error) 
 	}, nil
 }
 
-// checkHost finds common problems before an image is fetched: no device, no permission for it, or no
-// virtualisation, which msb doctor detects.
+// checkHost finds common problems before an image is fetched: a missing device, no permission to use it, or no
+// virtualisation, which `msb doctor` detects.
 func (d *Driver) checkHost(ctx context.Context, device string) error {
 	file, err := os.OpenFile(device, os.O_RDWR, 0)
 	switch {
@@ -135,7 +123,7 @@ func noVirtualisation(err error) error {
 	}
 }
 
-// bootError marks an error of a boot, unless it has a reason.
+// bootError wraps the error of a boot in a HostError unless it is one.
 func bootError(err error) error {
 	if host := (*executor.HostError)(nil); errors.As(err, &host) {
 		return err

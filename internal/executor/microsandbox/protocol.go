@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// The protocol of a sandbox's agent socket: frames of a big-endian u32 length, a u32 id, a byte of flags, and
-// an envelope in CBOR. It is documented by microsandbox's packages/agent-client, which promises that frames
+// The protocol of a sandbox's agent socket consists of frames: a big-endian u32 length, a u32 id, a byte of flags,
+// and an envelope in CBOR. It is documented in microsandbox's packages/agent-client, which promises that frames
 // never change and that additions are optional. The peer is inside a box, so nothing that it sends is trusted.
 const (
-	generation = 7       // of the messages that we send; newer relays accept older ones
-	maxFrame   = 4 << 20 // bytes that the relay accepts after the length
-	frameHead  = 5       // id and flags
-	stdinChunk = 256 << 10
-	flagStart  = 2 // begins a session
+	generation  = 7       // of the messages that we send; newer relays accept older generations
+	maxFrame    = 4 << 20 // bytes that the relay accepts after the length
+	frameHeader = 5       // bytes of id and flags
+	stdinChunk  = 256 << 10
+	flagStart   = 2 // begins a session
 
 	handshakeTimeout = 10 * time.Second
 )
@@ -37,16 +37,16 @@ type message struct {
 	payload []byte
 }
 
-// agent is one connection to a sandbox's relay. When it is closed the relay kills the processes that were
+// agent is one connection to a sandbox's relay. When it is closed, the relay kills the processes that were
 // started over it; when the sandbox ends, the connection is closed.
 type agent struct {
 	conn net.Conn
-	id   uint32 // of our messages: the lowest that we may use
+	id   uint32 // of our messages; the lowest id that the relay assigned to us
 
 	writing sync.Mutex
 }
 
-// agentSocket is where the relay of a sandbox listens. Releases do not change it.
+// agentSocket returns the path of a sandbox's relay, which is the same in all releases.
 func agentSocket(home, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(home, "run", "sandboxes", hex.EncodeToString(sum[:12]), "agent.sock")
@@ -78,7 +78,7 @@ func (a *agent) handshake() error {
 	}
 	a.id = max(1, binary.BigEndian.Uint32(ids[:4]))
 	if a.id >= binary.BigEndian.Uint32(ids[4:]) {
-		return fmt.Errorf("empty range of ids: %w", errProtocol)
+		return fmt.Errorf("id range is empty: %w", errProtocol)
 	}
 	m, err := readFrame(a.conn)
 	if err != nil {
@@ -90,26 +90,6 @@ func (a *agent) handshake() error {
 	return a.conn.SetDeadline(time.Time{})
 }
 
-// ping waits for the agent's response to a ping.
-func (a *agent) ping(deadline time.Time) error {
-	if err := a.conn.SetDeadline(deadline); err != nil {
-		return err
-	}
-	if err := a.send(0, kindPing, noPayload{}); err != nil {
-		return err
-	}
-	for {
-		m, err := readFrame(a.conn)
-		switch {
-		case err != nil:
-			return err
-		case m.id == a.id && m.kind == kindPong:
-			return nil
-		case m.id == a.id:
-			return fmt.Errorf("%.40q in response to a ping: %w", m.kind, errProtocol)
-		}
-	}
-}
 
 // send writes one message.
 func (a *agent) send(flags byte, kind string, payload any) error {
@@ -132,25 +112,26 @@ func encodeFrame(id uint32, flags byte, kind string, payload any) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", kind, err)
 	}
-	if frameHead+len(body) > maxFrame {
-		return nil, fmt.Errorf("encode %s: %d bytes are too long for a frame", kind, len(body))
+	size := frameHeader + len(body)
+	if size > maxFrame {
+		return nil, fmt.Errorf("encode %s: frame is %d bytes; the limit is %d", kind, size, maxFrame)
 	}
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+frameHead+len(body)), uint32(frameHead+len(body)))
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+size), uint32(size))
 	frame = binary.BigEndian.AppendUint32(frame, id)
 	return append(append(frame, flags), body...), nil
 }
 
 // readFrame reads one frame of at most maxFrame bytes.
 func readFrame(r io.Reader) (message, error) {
-	var head [4 + frameHead]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	var header [4 + frameHeader]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return message{}, err
 	}
-	size := binary.BigEndian.Uint32(head[:4])
-	if size < frameHead || size > maxFrame {
-		return message{}, fmt.Errorf("a frame of %d bytes: %w", size, errProtocol)
+	size := binary.BigEndian.Uint32(header[:4])
+	if size < frameHeader || size > maxFrame {
+		return message{}, fmt.Errorf("frame of %d bytes: %w", size, errProtocol)
 	}
-	body := make([]byte, size-frameHead)
+	body := make([]byte, size-frameHeader)
 	if _, err := io.ReadFull(r, body); err != nil {
 		return message{}, err
 	}
@@ -158,7 +139,7 @@ func readFrame(r io.Reader) (message, error) {
 	if err := decode(body, &e); err != nil {
 		return message{}, err
 	}
-	return message{id: binary.BigEndian.Uint32(head[4:8]), kind: e.Kind, payload: e.Payload}, nil
+	return message{id: binary.BigEndian.Uint32(header[4:8]), kind: e.Kind, payload: e.Payload}, nil
 }
 
 // decode decodes the payload.

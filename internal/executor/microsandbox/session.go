@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// killed is the exit code of a process that was killed by a signal; the agent does not report which one. The
-// end of a box kills its processes, too.
+// killed is the exit code of a process that was killed by a signal, which the agent does not name. It is also the
+// exit code of processes whose box has ended.
 const killed = 128 + int(syscall.SIGKILL)
 
 // session is one process in a box, and the connection that keeps it alive.
@@ -74,7 +74,8 @@ func (s *session) follow() {
 	close(s.done)
 }
 
-// readMessages returns the exit code. If the connection ends first, the box has ended or we closed it.
+// readMessages reads messages until the process ends, and returns its exit code. If the connection ends first, the
+// box has ended or stop was called.
 func (s *session) readMessages(r io.Reader) (code int, err error) {
 	for {
 		m, err := readFrame(r)
@@ -82,10 +83,10 @@ func (s *session) readMessages(r io.Reader) (code int, err error) {
 			return 0, err
 		}
 		if err != nil {
-			return killed, nil //nolint:nilerr // see above
+			return killed, nil //nolint:nilerr // the connection has ended
 		}
 		if m.id != s.agent.id {
-			continue // about the sandbox as a whole
+			continue // concerns the whole sandbox
 		}
 		code, ended, err := s.handle(m)
 		if ended || err != nil {
@@ -94,7 +95,7 @@ func (s *session) readMessages(r io.Reader) (code int, err error) {
 	}
 }
 
-// handle handles one message. ended reports whether the process has ended, with that exit code.
+// handle handles one message. If ended is true, the process has ended with the exit code.
 func (s *session) handle(m message) (code int, ended bool, err error) {
 	switch m.kind {
 	case kindStarted:
@@ -109,7 +110,7 @@ func (s *session) handle(m message) (code int, ended bool, err error) {
 	case kindExited:
 		var e exited
 		if err := m.decode(&e); err != nil || e.Code == nil || *e.Code > 255 {
-			return 0, true, fmt.Errorf("exit code: %w", cmp.Or(err, errProtocol))
+			return 0, true, fmt.Errorf("decode exit code: %w", cmp.Or(err, errProtocol))
 		}
 		if *e.Code < 0 {
 			return killed, true, nil
@@ -150,7 +151,7 @@ func (s *session) Wait() (int, error) {
 	return s.code, nil
 }
 
-// stop closes the connection, upon which the relay kills the process, and waits for the reader.
+// stop closes the connection, which makes the relay kill the process, and waits for follow to return.
 func (s *session) stop() {
 	s.disconnect()
 	<-s.done

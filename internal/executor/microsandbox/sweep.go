@@ -12,9 +12,9 @@ import (
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// Sweep removes what boxes of an earlier process of this owner left, and what probes of dead processes left, but
-// no boxes of this driver. If another process with the same owner runs, the error is filelock.ErrLocked and
-// nothing is changed.
+// Sweep removes what boxes of an earlier process of the owner and probes of dead processes left behind, but no boxes
+// of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and nothing is
+// changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if !validName(ownerName) {
 		return fmt.Errorf("sweep microsandbox boxes: invalid owner %q", ownerName)
@@ -31,7 +31,7 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	return nil
 }
 
-// sweepOwner removes the owner's sandboxes except those of this process.
+// sweepOwner removes the owner's sandboxes, except those of this process.
 func (d *Driver) sweepOwner(ctx context.Context, name string, o *owner) error {
 	names, err := d.list(ctx, name)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d *Driver) sweepOwner(ctx context.Context, name string, o *owner) error {
 	return errors.Join(errs...)
 }
 
-// sweepProbes removes what probes of dead processes left.
+// sweepProbes removes what the probes of dead processes left behind.
 func (d *Driver) sweepProbes(ctx context.Context) error {
 	entries, err := os.ReadDir(filepath.Join(d.home, "owners"))
 	if err != nil {
