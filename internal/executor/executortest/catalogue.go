@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// testCompiled imports modules of two catalogue versions, which the runner compiles for later programs. No
-// program can change the modules of the next one.
+// testCompiled imports modules of two catalogue versions, which the runner compiles for later programs. It checks
+// that no program can change the modules of the next one.
 func testCompiled(t *testing.T, b *box, catalogue string) {
 	for _, version := range []string{"v2", "v3"} {
 		put(t, filepath.Join(catalogue, version, "servers"), map[string]string{
@@ -21,7 +21,7 @@ func testCompiled(t *testing.T, b *box, catalogue string) {
 			"letters/which.py":    fmt.Sprintf("def which():\n    return %q\n", version),
 		})
 	}
-	// The result of the module, whether it was compiled ahead, and whether its source can be read.
+	// Returns the module's result, whether it was compiled ahead, and whether its source can be read.
 	const which = "import inspect\nfrom servers.letters import which\n" +
 		"[which.which(), type(which.__loader__).__module__ == 'codefleet.catalogue', 'def which' in " +
 		"inspect.getsource(which)]"
@@ -36,7 +36,7 @@ func testCompiled(t *testing.T, b *box, catalogue string) {
 	run("v3", which, `["v3",true,true]`)
 	run("v2", which, `["v2",false,true]`)
 
-	// Modules that a program leaves in memory or in files are not used as tools.
+	// Modules that a program leaves in memory or in files do not replace the catalogue's.
 	run("v2", `
 import os, py_compile, sys, types
 from servers.letters import which
@@ -58,13 +58,13 @@ which.which()`, `"changed"`)
 	run("v3", first+which, `["v3",true,true]`)
 	run("", "import servers\nservers.which()", `"evil"`) // without tools, servers is a module of the workspace
 
-	for _, lie := range []string{
+	for _, forged := range []string{
 		"7", "{}", "[7]", "['servers.../evil']", "['os']", "['servers.a.b.c']", "['servers.a\\n']",
 		"['servers'] * 300",
 	} {
 		v := b.must(t, executor.Program{Catalogue: "v2", Code: `
 import json, os, time
-line = json.dumps({"t": "end", "modules": ` + lie + `}).encode() + b"\n"
+line = json.dumps({"t": "end", "modules": ` + forged + `}).encode() + b"\n"
 os.write(3, len(line).to_bytes(4, "big") + line)
 time.sleep(60)`}, executor.Hooks{})
 		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
@@ -73,7 +73,7 @@ time.sleep(60)`}, executor.Hooks{})
 	b.check(t)
 }
 
-// put writes files, by their paths below a directory.
+// put writes files below a directory, by their relative paths.
 func put(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {

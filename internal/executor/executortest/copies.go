@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// stateful is a library with random state from its import, which is the same in all restored boxes. Under the
-// name numpy.random it is seeded again for each program.
+// stateful is a library that draws random values when it is imported, so they are the same in all restored boxes.
+// Under the name numpy.random it is reseeded for each program.
 const stateful = `
 import os, ssl, random, tempfile, time, uuid
 drawn = [ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, random.random(), next(tempfile._get_candidate_names())]
@@ -24,7 +24,7 @@ def seed():
     state = os.urandom(8).hex()
 `
 
-// draws is a program that returns random values, values that it shares with other boxes, and the time.
+// draws is a program that returns fresh random values, the values that all restored boxes share, and the time.
 const draws = `
 import numpy.random as lib, os, random, secrets, ssl, tempfile, time, uuid
 fresh = [os.urandom(8).hex(), ssl.RAND_bytes(8).hex(), uuid.uuid4().hex, str(uuid.uuid1()), secrets.token_hex(8),
@@ -38,7 +38,7 @@ type drawn struct {
 	Now, Since    float64
 }
 
-// testCopies runs two programs in each of two restored boxes, and compares their random values.
+// testCopies runs two programs in each of two restored boxes and compares their random values.
 func testCopies(t *testing.T, newDriver newDriver) {
 	packages := workspace(t)
 	put(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
@@ -76,13 +76,13 @@ func testCopies(t *testing.T, newDriver newDriver) {
 				shared = d.Shared
 			}
 			if !slices.Equal(d.Shared, shared) {
-				t.Errorf("what a module drew at its import: %q in task %s, %q before", d.Shared, task, shared)
+				t.Errorf("values drawn at import = %q in task %s, %q in an earlier task", d.Shared, task, shared)
 			}
 			if off := time.Since(time.UnixMilli(int64(d.Now * 1000))).Abs(); off > time.Minute {
 				t.Errorf("the clock of task %s is %s off", task, off)
 			}
 			if d.Since <= 0 || d.Since > 600 {
-				t.Errorf("task %s: the import was %g s ago", task, d.Since)
+				t.Errorf("task %s: the import was %g s ago, want more than 0 and at most 600", task, d.Since)
 			}
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// TestDriver is the contract of drivers. It calls newDriver once for each test, which may skip it. Tests of what
-// a host or a driver cannot do are skipped, with the reason.
+// TestDriver tests the contract of drivers. It calls newDriver once for each test; newDriver may skip the test.
+// Tests of what the host or the driver cannot do are skipped, with the reason.
 func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, newDriver) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, newDriver) })
@@ -37,8 +37,8 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
 }
 
-// TestRestored is the part of the contract that concerns programs, in boxes that are restored from a snapshot of
-// a box with modules imported ahead.
+// TestRestored tests the part of the contract that concerns programs, in boxes that are restored from the snapshot
+// of a preloaded box.
 func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	restored := func(t *testing.T) executor.Driver { t.Helper(); return restoring{newDriver(t)} }
 	t.Run("programs", func(t *testing.T) { testPrograms(t, restored) })
@@ -57,13 +57,13 @@ type restoring struct{ executor.Driver }
 
 type newDriver = func(t *testing.T) executor.Driver
 
-// box is a box for the programs of one test. It is replaced after it was destroyed.
+// box is a box for the programs of one test. must replaces it after it was destroyed.
 type box struct {
 	driver executor.Driver
 	spec   executor.Spec
 	single *executor.Single
 	info   executor.Info
-	split  bool
+	split  bool // the runner and the programs run as different users
 }
 
 func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
@@ -100,7 +100,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	return b
 }
 
-// template creates and closes a box with modules imported ahead. Its Another restores boxes from the snapshot.
+// template creates and closes a preloaded box. Its Another restores boxes from the snapshot.
 func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
 	t.Helper()
 	spec.Workspace = workspace(t)
@@ -119,7 +119,7 @@ func (b *box) start(t *testing.T) {
 	start := func(ctx context.Context, spec executor.Spec) (*executor.Single, error) {
 		return executor.NewSingle(ctx, b.driver, spec)
 	}
-	if b.single != nil { // as a pool creates its later boxes
+	if b.single != nil { // the way a pool creates its later boxes
 		start = b.single.Another
 	}
 	single, err := start(t.Context(), b.spec)
@@ -136,13 +136,13 @@ func (b *box) start(t *testing.T) {
 func workspace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := errors.Join(os.Chmod(dir, 0o777), letThrough(dir)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o777), makeReachable(dir)); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-// must runs a program in the box, or in a new one if that is gone.
+// must runs a program in the box, or in a new box if the box was destroyed.
 func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
 	t.Helper()
 	p.TaskID = cmp.Or(p.TaskID, "task")
@@ -167,7 +167,7 @@ func (b *box) check(t *testing.T) {
 	}
 }
 
-// slow is a factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
+// slow returns the factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
 func slow(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("CODEFLEET_TEST_SLOW")

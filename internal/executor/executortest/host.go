@@ -20,13 +20,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// Host runs programs as processes of this machine, without isolation, for tests only. As root it gives the
-// programs of each box their own user, so that the runner's privileges are as in a real box.
+// Host runs programs as processes of this machine, without isolation, for tests only. If it runs as root, the
+// programs of each box have their own user, so that the runner's privileges are as in a real box.
 type Host struct {
-	Python string // empty: /usr/bin/python3
+	Python string // default /usr/bin/python3
 }
 
-// users counts the users of boxes. The process id distinguishes those of concurrent test processes.
+// users counts the users of boxes. The process id is part of each user id, to distinguish concurrent test processes.
 var users atomic.Int64
 
 // Probe returns no tier.
@@ -60,7 +60,7 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 		err := errors.Join(
 			os.Chown(scratch, guest.UID, guest.UID),
 			chownTree(spec.Workspace, guest.UID),
-			letThrough(spec.Workspace),
+			makeReachable(spec.Workspace),
 		)
 		if err != nil {
 			os.RemoveAll(scratch)
@@ -82,8 +82,8 @@ func chownTree(dir string, uid int) error {
 	})
 }
 
-// letThrough lets all users reach dir: package testing makes its parent accessible to one user only.
-func letThrough(dir string) error {
+// makeReachable lets all users reach dir: package testing makes dir's parents accessible to one user only.
+func makeReachable(dir string) error {
 	temp := filepath.Clean(os.TempDir())
 	for dir = filepath.Dir(dir); strings.HasPrefix(dir, temp+"/"); dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -161,8 +161,8 @@ func (s *hostSession) Stdout() io.Reader     { return s.stdout }
 func (s *hostSession) Stderr() io.Reader     { return s.stderr }
 
 func (s *hostSession) Wait() (int, error) {
-	// Reaped under the lock, so that kill cannot hit another process with the same id. Both streams have ended
-	// by now, so this does not take long.
+	// The process is reaped under the lock, so that kill cannot hit another process with the same id. Both streams
+	// have ended, so this does not take long.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.cmd.Wait()
@@ -184,7 +184,7 @@ func (s *hostSession) kill() {
 		return
 	}
 	pid := s.cmd.Process.Pid
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // it adopts and starts no more processes
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // it can no longer start processes
 	for {
 		below := descendants(pid)
 		if len(below) == 0 {

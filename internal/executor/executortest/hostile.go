@@ -27,7 +27,7 @@ func testStops(t *testing.T, newDriver newDriver) {
 		}
 		want{status: executor.Cancelled, code: "cancelled", output: "on\n"}.check(t, v)
 		if v.Dirty || !b.single.Alive() {
-			t.Error("the box is gone")
+			t.Error("the box is dirty or has ended")
 		}
 		b.check(t)
 	})
@@ -69,17 +69,17 @@ func testStops(t *testing.T, newDriver newDriver) {
 			t.Errorf("Run() = %s, %v, want the cause", show(v), err)
 		}
 		if err := b.single.Close(t.Context()); err != nil || b.single.Alive() {
-			t.Errorf("the box is not gone: %v", err)
+			t.Errorf("the box has not ended: %v", err)
 		}
 		b.check(t)
 	})
 }
 
-// hostile are programs that attack the runner or the box. After each the next program runs normally.
+// hostile are programs that attack the runner or the box. After each of them, the next program runs normally.
 var hostile = []struct {
 	name, code string
 	limits     executor.Limits
-	split      bool // needs different users for runner and program
+	split      bool // only if the runner and the program run as different users
 	want       want
 	truncated  bool
 }{
@@ -230,7 +230,7 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 		want: want{result: "[1]"},
 	},
 	{
-		name: "has its parent trace it", code: "import ctypes, os\nctypes.CDLL(None).ptrace(0)\n" +
+		name: "lets its parent trace it", code: "import ctypes, os\nctypes.CDLL(None).ptrace(0)\n" +
 			"os.kill(os.getpid(), 10)",
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
@@ -294,7 +294,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	for _, h := range hostile {
 		t.Run(h.name, func(t *testing.T) {
 			if h.split && !b.split {
-				t.Skip("runner and program have the same user on this host")
+				t.Skip("runner and program run as the same user on this host")
 			}
 			v := b.must(t, executor.Program{Code: h.code, Limits: h.limits}, executor.Hooks{})
 			h.want.check(t, v)
@@ -311,7 +311,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	t.Run("writes asynchronously", func(t *testing.T) { testAsynchronous(t, b) })
 	t.Run("kills its runner", func(t *testing.T) {
 		if b.split {
-			t.Skip("it is not permitted to")
+			t.Skip("the program is not permitted to kill its runner")
 		}
 		v := b.must(t, executor.Program{Code: "import os\nos.kill(os.getppid(), 9)\nwhile True: pass"},
 			executor.Hooks{})
@@ -322,8 +322,8 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	})
 }
 
-// testContinues runs programs that report their end and are continued again and again by their timers, to write
-// files. They must not write after the verdict.
+// testContinues runs programs that report their end and write files whenever a timer continues them. They must not
+// write after the verdict.
 func testContinues(t *testing.T, b *box) {
 	const code = `
 import ctypes, os, signal
@@ -352,14 +352,14 @@ check(libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None
 			t.Fatal(err)
 		}
 		if len(later) != len(atOnce) {
-			t.Errorf("every %d µs: %d bytes when the verdict came, %d later", micros, len(atOnce), len(later))
+			t.Errorf("every %d µs: %d bytes at the verdict, %d later", micros, len(atOnce), len(later))
 		}
 		empty(t, b.spec.Workspace)
 	}
 }
 
-// testAsynchronous runs programs that start asynchronous writes of the kernel, if it supports them, and end. No
-// write may reach the workspace after the verdict.
+// testAsynchronous runs programs that start asynchronous writes, if the kernel supports them, and end. No write may
+// reach the workspace after the verdict.
 func testAsynchronous(t *testing.T, b *box) {
 	const code = `
 import ctypes, os, struct
@@ -378,7 +378,7 @@ libc.syscall(submit, context, ctypes.c_long(calls), (ctypes.c_void_p * calls)(*m
 		atOnce := written(t, b.spec.Workspace)
 		b.check(t)
 		if later := written(t, b.spec.Workspace); later != atOnce {
-			t.Errorf("%d bytes when the verdict came, %d later", atOnce, later)
+			t.Errorf("%d bytes at the verdict, %d later", atOnce, later)
 		}
 		empty(t, b.spec.Workspace)
 	}
@@ -401,7 +401,7 @@ func written(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// testDaemons leaves processes in other sessions that hold the output open and write files.
+// testDaemons leaves processes in other sessions that keep the output open and write files.
 func testDaemons(t *testing.T, b *box) {
 	const leave = `
 import os, signal

@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// limited are programs that exceed one limit each, or stay just below.
+// limited are programs that exceed one limit each, or stay just below it.
 var limited = []struct {
 	name, code string
 	limits     executor.Limits
@@ -81,7 +81,7 @@ func testLimits(t *testing.T, newDriver newDriver) {
 	for _, l := range limited {
 		t.Run(l.name, func(t *testing.T) {
 			if l.split && !b.split {
-				t.Skip("the limit is not enforced for the user of the runner")
+				t.Skip("the limit is not enforced for the runner's user")
 			}
 			v := b.must(t, executor.Program{Code: l.code, Limits: l.limits}, executor.Hooks{})
 			l.want.check(t, v)
@@ -166,8 +166,8 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 	})
 }
 
-// placesToWrite finds the directories, up to three levels deep, in which a program can create a file: one that
-// is not emptied after a program would be a channel to the next.
+// placesToWrite finds the directories, up to three levels deep, in which a program can create a file. A directory
+// that is not emptied after a program would be a channel to the next program.
 const placesToWrite = `
 import os
 found = []
@@ -188,7 +188,7 @@ def search(path, depth):
 search("/", 3)
 sorted(found)`
 
-// listener opens a port of the host that no program may reach.
+// listener listens on a port of the host that no program may reach.
 func listener(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -228,7 +228,7 @@ func testLeaks(t *testing.T, newDriver newDriver) {
 			t.Fatal(err)
 		}
 	}
-	cycle("first", 1) // creates what is kept for good
+	cycle("first", 1) // creates what the driver keeps
 	before := usage(t)
 	for i := range 5 {
 		cycle(fmt.Sprint("again", i), 20)
@@ -236,7 +236,7 @@ func testLeaks(t *testing.T, newDriver newDriver) {
 	after := usage(t)
 	if after.descriptors > before.descriptors || after.processes > before.processes ||
 		after.temporary > before.temporary {
-		t.Errorf("after 5 boxes and 100 programs: %+v, before: %+v", after, before)
+		t.Errorf("usage after 5 boxes and 100 programs = %+v, before = %+v", after, before)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// proxy is a fake proxy: it echoes data after CONNECT, and answers other requests with their address.
+// proxy is a fake proxy. After CONNECT it echoes data; it responds to other requests with their address.
 func proxy(_ context.Context, conn net.Conn) {
 	defer conn.Close()
 	in := bufio.NewReader(conn)
@@ -49,8 +49,8 @@ import os, socket
 def tunnel():
     s = socket.create_connection(('127.0.0.1', int(os.environ['HTTPS_PROXY'].rpartition(':')[2])))
     s.sendall(b'CONNECT pypi.org:443 HTTP/1.1\r\n\r\n')
-    answer = b''
-    while not answer.endswith(b'\r\n\r\n'): answer += s.recv(1)
+    response = b''
+    while not response.endswith(b'\r\n\r\n'): response += s.recv(1)
     return s
 `
 
@@ -175,7 +175,7 @@ for i in range(30):
 
 // testNetworkEnds ends a program with open connections.
 func testNetworkEnds(t *testing.T, b *box) {
-	var answered atomic.Int64
+	var ended atomic.Int64
 	v := b.must(t, executor.Program{
 		Code:   tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass",
 		Limits: executor.Limits{Timeout: 500 * time.Millisecond * slow(t)},
@@ -184,10 +184,10 @@ func testNetworkEnds(t *testing.T, b *box) {
 		if ctx.Err() == nil {
 			t.Error("a connection ended before the execution")
 		}
-		answered.Add(1)
+		ended.Add(1)
 	}})
 	want{status: executor.Timeout, code: "timeout"}.check(t, v)
-	if n := answered.Load(); n != 2 {
+	if n := ended.Load(); n != 2 {
 		t.Errorf("%d connections ended with the execution, want 2", n)
 	}
 	b.check(t)
@@ -236,7 +236,7 @@ while True:
 	want{result: "[true," + strconv.Itoa(total) + "]"}.check(t, v)
 }
 
-// stable waits until a count does not change for a moment, and returns it.
+// stable waits until a count has not changed for a moment, and returns it.
 func stable(ctx context.Context, n *atomic.Int64) int64 {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

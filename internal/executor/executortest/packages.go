@@ -24,22 +24,22 @@ func testPackages(t *testing.T, newDriver newDriver) {
 		want       want
 	}{
 		{
-			"one is imported", "import greeting\n[greeting.WORD, greeting.__file__]",
+			"import", "import greeting\n[greeting.WORD, greeting.__file__]",
 			want{result: `["hello","/opt/packages/greeting/__init__.py"]`},
 		},
 		{
-			"a process of the program finds it",
+			"import in a subprocess",
 			"import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import greeting; " +
 				"print(greeting.WORD)'], check=True) and None",
 			want{output: "hello\n"},
 		},
-		{"Python's own come first", "import json\njson.dumps(1)", want{result: `"1"`}},
+		{"the standard library comes first", "import json\njson.dumps(1)", want{result: `"1"`}},
 		{
-			"one is written to", "open('/opt/packages/greeting/__init__.py', 'a')",
+			"write to a package", "open('/opt/packages/greeting/__init__.py', 'a')",
 			want{status: "failed", code: "exception", message: "Error", line: 1},
 		},
 		{
-			"one is added", "open('/opt/packages/new.py', 'w')",
+			"add a package", "open('/opt/packages/new.py', 'w')",
 			want{status: "failed", code: "exception", message: "Error", line: 1},
 		},
 	} {
@@ -50,7 +50,7 @@ func testPackages(t *testing.T, newDriver newDriver) {
 	}
 }
 
-// testPreload creates boxes that import modules ahead, including badly behaved ones.
+// testPreload creates boxes that preload modules, including badly behaved ones.
 func testPreload(t *testing.T, newDriver newDriver) {
 	driver := newDriver(t)
 	if _, ok := driver.(Host); ok {
@@ -103,7 +103,7 @@ func testPreload(t *testing.T, newDriver newDriver) {
 			host, ok := errors.AsType[*executor.HostError](err)
 			if !ok || host.Reason != executor.ReasonPreload || host.Fix == "" ||
 				!strings.Contains(err.Error(), "preload of "+name+": ") || !strings.Contains(err.Error(), text) {
-				t.Errorf("NewPreloaded() = %v, want it to name the module, and %q", err, text)
+				t.Errorf("NewPreloaded() = %v, want the module's name and %q", err, text)
 			}
 		})
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// want is the expected verdict. An empty message or cause matches any.
+// want is the expected verdict.
 type want struct {
-	status         string // empty: succeeded
-	result         string // empty: null
+	status         string // default succeeded
+	result         string // default null
 	output, stderr string
 	code           string
-	message, cause string // parts of those of the failure
+	message, cause string // substrings of the failure's message and cause
 	line           int
 }
 
@@ -77,7 +77,7 @@ Pair = collections.namedtuple('Pair', 'a b')
 			`{"1":null,"null":true},"1.10",[0,1,2],null,["k"],"\u00e9"]`},
 	},
 	{
-		"what has no JSON", "class A:\n  def __repr__(self): return 'an A'\n[A(), A]",
+		"values without a JSON form", "class A:\n  def __repr__(self): return 'an A'\n[A(), A]",
 		want{result: `[{"$type":"__main__.A","$repr":"an A"},` +
 			`{"$type":"builtins.type","$repr":"<class '__main__.A'>"}]`},
 	},
@@ -130,14 +130,14 @@ Pair = collections.namedtuple('Pair', 'a b')
 		want{status: "failed", code: "signal", message: "SIGABRT", output: "x\n"},
 	},
 	{
-		"kill of itself", "import os\nos.kill(os.getpid(), 9)",
+		"killing itself", "import os\nos.kill(os.getpid(), 9)",
 		want{status: "failed", code: "signal", message: "SIGKILL"},
 	},
 	{
 		"streams", "import sys\nprint('a', end='')\nprint('b', file=sys.stderr)\nsys.stdout.write('c')\nNone",
 		want{output: "ac", stderr: "b\n"},
 	},
-	{"bytes that are no text", "import os\nos.write(1, b'a\\xffb')\nNone", want{output: "a\uFFFDb"}},
+	{"bytes that are not text", "import os\nos.write(1, b'a\\xffb')\nNone", want{output: "a\uFFFDb"}},
 	{"surrogates", "print('\\udcff')", want{output: "\\udcff\n"}},
 	{"standard input", "input()", want{status: "failed", code: "exception", message: "EOFError", line: 1}},
 	{
@@ -156,7 +156,7 @@ Pair = collections.namedtuple('Pair', 'a b')
 		want{output: "twice\ntwice\n", result: "true"},
 	},
 	{
-		"a process of its own",
+		"a subprocess",
 		"import subprocess\nsubprocess.run(['/bin/sh', '-c', 'echo out; echo err >&2; exit 3']).returncode",
 		want{result: "3", output: "out\n", stderr: "err\n"},
 	},
@@ -179,7 +179,7 @@ Pair = collections.namedtuple('Pair', 'a b')
 		"environment", "import os\n[os.environ.get('GREETING'), os.environ.get('SECRET_OF_THE_HOST')]",
 		want{result: `["hello",null]`},
 	},
-	{"a session of its own", "import os\nos.getsid(0) == os.getpid() == os.getpgid(0)", want{result: "true"}},
+	{"its own session", "import os\nos.getsid(0) == os.getpid() == os.getpgid(0)", want{result: "true"}},
 	{
 		"privileges", "[l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')][0].split()[1]",
 		want{result: `"1"`},
@@ -198,7 +198,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 			}, executor.Hooks{})
 			p.want.check(t, v)
 			if v.Dirty || !b.single.Alive() {
-				t.Error("the box is gone")
+				t.Error("the box is dirty or has ended")
 			}
 			empty(t, b.spec.Workspace)
 		})
@@ -208,7 +208,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 		v := b.must(t, executor.Program{Code: "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass"},
 			executor.Hooks{})
 		if v.CPUMS < 10 || v.CPUMS > 20_000 || v.PeakMemoryMB < 48 || v.PeakMemoryMB > 500 {
-			t.Errorf("%v ms and %v MB, want a busy program with 50 MB", v.CPUMS, v.PeakMemoryMB)
+			t.Errorf("resources of a busy program with 50 MB: %v ms and %v MB", v.CPUMS, v.PeakMemoryMB)
 		}
 	})
 	t.Run("mapped", func(t *testing.T) {
@@ -217,7 +217,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 		want{result: "1"}.check(t, b.must(t, executor.Program{Code: code}, executor.Hooks{}))
 		got, err := os.ReadFile(filepath.Join(b.spec.Workspace, "mapped"))
 		if err != nil || string(got) != strings.Repeat("x", 4<<20) {
-			t.Errorf("%d of %d bytes written through a mapping are there (%v)",
+			t.Errorf("%d of %d bytes were written through the mapping (%v)",
 				strings.Count(string(got), "x"), len(got), err)
 		}
 		empty(t, b.spec.Workspace)
@@ -253,7 +253,8 @@ func testRandomness(t *testing.T, b *box) {
 	}
 	first, again, other := draw("one"), draw("one"), draw("two")
 	if first != again || first == other {
-		t.Errorf("random numbers of a task: %s and %s, of another: %s", first, again, other)
+		t.Errorf("random numbers of a task = %s and %s, of another task = %s; want only the first two equal",
+			first, again, other)
 	}
 }
 

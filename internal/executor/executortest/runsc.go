@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FindRunsc returns the absolute path of the gVisor engine: CODEFLEET_RUNSC, else bin/runsc of this checkout,
-// else the one on PATH. If there is none it returns an empty string, or fails the test if
-// CODEFLEET_REQUIRE_GVISOR is 1.
+// FindRunsc returns the absolute path of the gVisor engine: CODEFLEET_RUNSC, else bin/runsc of this checkout, else
+// runsc on PATH. If none of them exists, it returns an empty string, or fails the test if CODEFLEET_REQUIRE_GVISOR
+// is 1.
 func FindRunsc(tb testing.TB) string {
 	tb.Helper()
 	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), filepath.Join(checkout(tb), "bin", "runsc"), "runsc"} {
@@ -25,7 +25,7 @@ func FindRunsc(tb testing.TB) string {
 	return ""
 }
 
-// Runsc is FindRunsc, and skips the test if there is no engine.
+// Runsc is like FindRunsc, but skips the test if there is no engine.
 func Runsc(tb testing.TB) string {
 	tb.Helper()
 	path := FindRunsc(tb)
@@ -35,7 +35,7 @@ func Runsc(tb testing.TB) string {
 	return path
 }
 
-// checkout is the nearest directory above with a go.mod, or "/".
+// checkout returns the nearest parent directory with a go.mod, or "/".
 func checkout(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.Getwd()

@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// echo answers a call with its arguments.
+// echo returns the arguments of a call as its result.
 func echo(_ context.Context, c executor.Call) (json.RawMessage, error) { return c.Args, nil }
 
 func testTools(t *testing.T, newDriver newDriver) {
@@ -88,7 +88,7 @@ var toolCalls = []struct {
 		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n" +
 			"  result = [e.server, e.tool, e.message, e.code]",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // the text of a tool
+			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // the text comes from a tool
 		},
 		want{result: `["s","t","out of \"order\"\n","internal"]`},
 	},
@@ -109,7 +109,7 @@ result = codes`,
 	},
 	{"no arguments", "call_mcp_tool('s', 't')", echo, want{result: "{}"}},
 	{
-		"arguments that have no JSON", "call_mcp_tool('s', 't', {'a': object()})", echo,
+		"arguments without a JSON form", "call_mcp_tool('s', 't', {'a': object()})", echo,
 		want{status: "failed", code: "exception", message: "not JSON serializable", line: 2},
 	},
 	{
@@ -121,23 +121,23 @@ result = codes`,
 		"too large arguments", "call_mcp_tool('s', 't', {'a': 'x' * 1_100_000})", echo,
 		want{
 			status: "failed", code: "exception",
-			message: "arguments have 1100008 bytes as JSON; the limit is 1048576: send a part at a time", line: 2,
+			message: "the arguments are 1100008 bytes of JSON; the limit is 1048576: send a part at a time", line: 2,
 		},
 	},
 	{
 		"names that are too long", `
 for names in ("s" * 600, "t"), ("s", "t" * 600), ("s", "t", {}, "h" * 600):
     try: call_mcp_tool(*names)
-    except ToolError as e: assert str(e).endswith("a name has more than 512 characters"), e
+    except ToolError as e: assert str(e).endswith("a name is longer than 512 characters"), e
 call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		want{result: `{"a":1}`},
 	},
 	{
-		"arguments that lead to themselves", "a = []\na.append(a)\ncall_mcp_tool('s', 't', {'a': a})", echo,
+		"arguments that contain themselves", "a = []\na.append(a)\ncall_mcp_tool('s', 't', {'a': a})", echo,
 		want{status: "failed", code: "exception", message: "ToolError: s.t: arguments: Circular reference", line: 4},
 	},
 	{
-		"arguments that are nested deep", "a = []\nfor i in range(5000): a = [a]\n" +
+		"deeply nested arguments", "a = []\nfor i in range(5000): a = [a]\n" +
 			"call_mcp_tool('s', 't', {'a': a})", echo,
 		want{
 			status: "failed", code: "exception", message: "ToolError: s.t: arguments: maximum recursion depth",
@@ -145,7 +145,7 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		},
 	},
 	{
-		"an answer that is nested deep", "call_mcp_tool('s', 't')",
+		"a deeply nested result", "call_mcp_tool('s', 't')",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.RawMessage(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), nil
 		},
@@ -155,7 +155,7 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 		},
 	},
 	{
-		"an answer that is a long number", "len(str(call_mcp_tool('s', 't')))",
+		"a long number as result", "len(str(call_mcp_tool('s', 't')))",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.RawMessage(strings.Repeat("7", 4000)), nil
 		},
@@ -171,14 +171,14 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 		want{result: "19900"},
 	},
 	{
-		"a large answer", "len(call_mcp_tool('s', 't'))",
+		"a large result", "len(call_mcp_tool('s', 't'))",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.Marshal(strings.Repeat("x", 5<<20))
 		},
 		want{result: "5242880"},
 	},
 	{
-		"too large an answer", "call_mcp_tool('s', 't')",
+		"too large a result", "call_mcp_tool('s', 't')",
 		func(context.Context, executor.Call) (json.RawMessage, error) {
 			return json.Marshal(strings.Repeat("x", 17<<20))
 		},
@@ -190,7 +190,7 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 		want{result: "44850"},
 	},
 	{
-		"more at once than there may be threads", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] " +
+		"more calls at once than the thread limit", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] " +
 			"for i in range(2000)], limit=1000))", echo,
 		want{result: "1999000"},
 	},
@@ -223,11 +223,11 @@ import json, os
 for i in range(1, 2001):
     line = json.dumps({"t": "call", "id": i, "server": "s", "tool": "t", "hash": ""}).encode() + b'\n{}'
     os.write(3, len(line).to_bytes(4, "big") + line)
-answers = b''
-while answers.count(b'"reply"') < 2000: answers += os.read(3, 65536)
+replies = b''
+while replies.count(b'"reply"') < 2000: replies += os.read(3, 65536)
 'done'`, echo, want{result: `"done"`}},
 	{
-		"calls of nothing", "call_mcp_tool('', '')", echo,
+		"a call without names", "call_mcp_tool('', '')", echo,
 		want{status: "failed", code: "exception", message: "must name a server and a tool", line: 2},
 	},
 	{"arguments that are not JSON", `
@@ -237,7 +237,7 @@ os.write(3, len(line).to_bytes(4, "big") + line)
 b'are not JSON' in os.read(3, 65536)`, echo, want{result: "true"}},
 }
 
-// testOverlap answers no call before all have been made.
+// testOverlap replies to no call before all have been made.
 func testOverlap(t *testing.T, b *box) {
 	var all sync.WaitGroup
 	all.Add(8)
@@ -255,7 +255,7 @@ func testOverlap(t *testing.T, b *box) {
 	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)
 }
 
-// testLocal reports calls inside the program's process: up to the limit, and malformed ones.
+// testLocal reports calls inside the program's process, more than the limit, and malformed ones.
 func testLocal(t *testing.T, b *box) {
 	const code = "from client.mcp_client import report_call\nimport os\n" +
 		"report_call('s', 't', 1.5, True)\nreport_call('s', 'u', 0, False)\n" +
@@ -282,32 +282,32 @@ func testLocal(t *testing.T, b *box) {
 	if len(got) != 1000 {
 		t.Errorf("%d calls were reported by hand, want the first 1,000", len(got))
 	}
-	for _, lie := range []string{
+	for _, malformed := range []string{
 		"server='s', tool='t', ms=-1, ok=True", "server='s', tool='t', ms=1e300, ok=True", "server='s', tool='t', " +
 			"ms=True, ok=True",
 		"server='s', tool='t', ms=float('nan'), ok=True", "server='s', tool='t', ms=1, ok=1", "server='s', tool='t' " +
 			"* 600, ms=1, ok=True", "server=None, tool='t', ms=1, ok=True",
 	} {
-		v, got = run(byHand + "send(" + lie + ")\nimport time\ntime.sleep(60)")
+		v, got = run(byHand + "send(" + malformed + ")\nimport time\ntime.sleep(60)")
 		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
 		if len(got) != 0 {
-			t.Errorf("send(%s) was accepted: %v", lie, got)
+			t.Errorf("send(%s) was accepted: %v", malformed, got)
 		}
 	}
 	b.check(t)
 }
 
-// testLive answers a call only after the output that precedes it was received.
+// testLive replies to a call only after it has received the output that precedes the call.
 func testLive(t *testing.T, b *box) {
 	printed := make(chan struct{})
-	var seen strings.Builder
+	var received strings.Builder
 	const code = "from client.mcp_client import *\nprint('before')\ncall_mcp_tool('s', 't')\nprint('after')"
 	v := b.must(t, executor.Program{Code: code}, executor.Hooks{
 		Output: func(stream string, data []byte) {
-			if seen.Len() == 0 {
+			if received.Len() == 0 {
 				close(printed)
 			}
-			seen.Write(data)
+			received.Write(data)
 		},
 		Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
 			select {
@@ -318,7 +318,7 @@ func testLive(t *testing.T, b *box) {
 		},
 	})
 	want{output: "before\nafter\n"}.check(t, v)
-	if seen.String() != v.Output {
-		t.Errorf("Output saw %q, the verdict has %q", seen.String(), v.Output)
+	if received.String() != v.Output {
+		t.Errorf("hook Output received %q; the verdict has %q", received.String(), v.Output)
 	}
 }

@@ -1,4 +1,4 @@
-"""The modules of the catalogue that programs of this box have imported, compiled for later programs.
+"""Catalogue modules that earlier programs in this box imported, compiled for later programs.
 
 The runner compiles them from the catalogue's directory, which no program can change; it does not run them.
 A catalogue version is immutable, so compiled modules never become stale.
@@ -11,22 +11,22 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 
 NAME = re.compile(r"servers(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,2}", re.ASCII)
-MAX_MODULES = 256  # compiled ahead
-MAX_SOURCE = 1 << 20  # bytes of all of them
-NEEDED = ("__future__", "importlib", "typing")  # by modules of tools only
+MAX_MODULES = 256
+MAX_SOURCE = 1 << 20  # bytes of source of all modules
+NEEDED = ("__future__", "importlib", "typing")  # imported by generated tool modules
 
-version = None  # of the catalogue with these modules
-modules = {}  # by name: (file, code), or None if it cannot be compiled
-room = MAX_SOURCE
+version = None  # the catalogue version of the modules
+modules = {}  # name -> (file, code), or None if the module cannot be compiled
+source_left = MAX_SOURCE  # bytes of source that may still be compiled
 
 
 def learn(directory, latest, names):
     """Compiles modules that a program has imported. Called between programs, in the runner."""
-    global version, room
+    global version, source_left
     for name in NEEDED:
         __import__(name)
     if latest != version:
-        version, room = latest, MAX_SOURCE
+        version, source_left = latest, MAX_SOURCE
         modules.clear()
     for name in names:
         if name not in modules and len(modules) < MAX_MODULES:
@@ -36,25 +36,25 @@ def learn(directory, latest, names):
 
 def compiled(path):
     """Returns a module's file and code, or None if it is missing, too large, or invalid."""
-    global room
+    global source_left
     for file in (os.path.join(path, "__init__.py"), path + ".py"):
         try:
             with open(file, "rb") as source:
-                text = source.read(room + 1)
+                text = source.read(source_left + 1)
         except OSError:
             continue
-        if len(text) > room:
+        if len(text) > source_left:
             return None
-        room -= len(text)
+        source_left -= len(text)
         try:
             return file, compile(text, file, "exec", dont_inherit=True)
-        except Exception:  # the import will raise it
+        except Exception:  # importing the module will raise it
             return None
     return None
 
 
 def use(directory, wanted):
-    """Makes a program find `servers` in its catalogue version. Called in its process."""
+    """Makes a program find the package `servers` of its catalogue version. Called in the program's process."""
     if wanted != version:
         modules.clear()
     path = os.path.join(directory, wanted)
@@ -63,7 +63,7 @@ def use(directory, wanted):
 
 
 def imported():
-    """Returns the modules of the catalogue that this process imported and learn does not know."""
+    """Returns the catalogue modules that this process imported and that are not compiled yet."""
     found = [name for name in list(sys.modules) if isinstance(name, str) and NAME.fullmatch(name)]
     return [name for name in found if name not in modules][:MAX_MODULES]
 

@@ -21,10 +21,10 @@ from codefleet import catalogue, facts, frames, jsonable, mcp_client
 FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
-LOST = 121  # exit code: the end could not be reported
-MAX_REPORTS = 1000  # of calls in this process
+LOST = 121  # exit code if the end of the program could not be reported
+MAX_REPORTS = 1000  # of calls that are made in this process
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
-SPARE = 32 << 20  # address space for the report that the memory limit was reached
+SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
 def main(boot):
@@ -44,7 +44,7 @@ def main(boot):
 
 
 def prepare(boot):
-    """Does what needs no program. Returns the address space in use, in bytes."""
+    """Prepares the process before it gets a program. Returns the address space in use, in bytes."""
     for directory in boot["scratch"]:
         empty(directory)
     sys.stdout = sys.__stdout__ = text_stream(1)
@@ -65,7 +65,7 @@ def prepare(boot):
 
 
 def rehearse():
-    """Runs once what each program needs, so that this process has its own copies of those pages."""
+    """Runs code that every program needs, so that this process already has its own copies of the pages it writes."""
     random.seed("rehearsal")
     tree = compile("x = [1]\nfor y in x: y + 1\nx", FILENAME, "exec", ast.PyCF_ONLY_AST, True)
     exec(compile(tree, FILENAME, "exec", 0, True), {})
@@ -74,13 +74,13 @@ def rehearse():
 
 
 def reseed(task):
-    """Seeds random numbers. Those of numpy were seeded when it was imported, in the runner."""
+    """Seeds the random number generators. numpy's was seeded by its import in the runner, if it was preloaded."""
     random.seed(task)
     seed = getattr(sys.modules.get("numpy.random"), "seed", None)
     if seed:
         try:
             seed()
-        except TypeError:  # replaced by a module that was imported ahead
+        except TypeError:  # a preloaded module has replaced it
             pass
 
 
@@ -100,7 +100,7 @@ def text_stream(descriptor):
 
 
 def empty(directory):
-    """Removes everything in a directory. An error means that something is left."""
+    """Removes everything in a directory. Raises an error if something is left."""
     with os.scandir(directory) as scan:
         entries = list(scan)
     for entry in entries:
@@ -154,7 +154,7 @@ class Channel:
     def call(self, server, tool, arguments, definition):
         """Makes a tool call and waits for its reply."""
         if max(len(server), len(tool), len(definition)) > frames.MAX_NAME:
-            message = "a name has more than %d characters" % frames.MAX_NAME
+            message = "a name is longer than %d characters" % frames.MAX_NAME
             raise mcp_client.ToolError(server[:40], tool[:40], message, "bad_arguments")
         try:
             body = json.dumps(arguments, allow_nan=False, separators=(",", ":")).encode()
@@ -167,12 +167,13 @@ class Channel:
         try:
             self.send(header, body)
         except frames.Broken:
-            message = "arguments have %d bytes as JSON; the limit is %d: send a part at a time" % (len(body), frames.LIMIT)
+            message = "the arguments are %d bytes of JSON; the limit is %d: send a part at a time"
+            message %= len(body), frames.LIMIT
             raise mcp_client.ToolError(server, tool, message, "bad_arguments") from None
         header, body = self._reply(number)
         try:
             value = json.loads(body) if body else None
-        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists a thousand deep
+        except (ValueError, RecursionError) as error:  # a number has too many digits, or the nesting is too deep
             message = "the result cannot be decoded: %s" % error
             raise mcp_client.ToolError(server, tool, message, "unavailable") from None
         if header.get("ok"):
@@ -188,7 +189,7 @@ class Channel:
         self.send({"t": "called", "server": server, "tool": tool, "ms": ms, "ok": ok})
 
     def _reply(self, number):
-        """Waits for one reply. One of the waiting threads reads for all."""
+        """Waits for one reply. One of the waiting threads reads for all of them."""
         while True:
             with self._changed:
                 while self._reading and number not in self._replies:
@@ -220,8 +221,9 @@ class Program:
         self.process = os.getpid()
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
-        theirs = sys.path[-2 if run.get("catalogue") else -1 :]  # for Python processes that the program starts
-        os.environ["PYTHONPATH"] = os.pathsep.join([path for path in sys.path if path == PACKAGES] + theirs)
+        # Python processes that the program starts find the same packages and modules.
+        last = sys.path[-2 if run.get("catalogue") else -1 :]
+        os.environ["PYTHONPATH"] = os.pathsep.join([path for path in sys.path if path == PACKAGES] + last)
         os.environ.update(run.get("env") or {})
         os.chdir(boot["workspace"])
 
@@ -301,7 +303,7 @@ class Program:
         return {"code": "exit_code", "message": "the program ended with exit code %d" % code}
 
     def result(self, names):
-        """Returns the value of the last expression, else of the variable `result`, as JSON."""
+        """Returns as JSON the value of the last expression or, if that is None, of the variable `result`."""
         value = names.get("__value__")
         if value is None:
             value = names.get("result")
@@ -376,7 +378,7 @@ def uncaught(error, names):
 
 
 def describe(error, failure):
-    """Adds message, line and traceback, without the frames of this package."""
+    """Adds the error's message, line and traceback to failure, without the frames of this package."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != FILENAME:
         trace = trace.tb_next
@@ -387,7 +389,7 @@ def describe(error, failure):
         frame = frame.tb_next
     report = traceback.TracebackException(type(error), error, trace)
     failure["message"] = "".join(report.format_exception_only()).strip()[:2000]
-    program_frames = [entry for entry in report.stack if not entry.filename.startswith("<codefleet/")]
+    program_frames = [frame for frame in report.stack if not frame.filename.startswith("<codefleet/")]
     report.stack = traceback.StackSummary.from_list(program_frames)
     text = "".join(report.format())
     failure["cause"] = text if len(text) <= 8000 else text[:4000] + "\n  ...\n" + text[-4000:]

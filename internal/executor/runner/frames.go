@@ -15,15 +15,15 @@ const (
 	MaxHeader = 128 << 10
 )
 
-// Limits of connections. network.py has the same.
+// Limits of connections. network.py has the same limits.
 const (
-	MaxConns     = 32         // of a program, at once
+	MaxConns     = 32         // of a program, open at once
 	Window       = 256 << 10  // bytes that each side may send without an acknowledgement
 	AckThreshold = Window / 4 // bytes after which a reader acknowledges
 	MaxData      = 64 << 10   // bytes in a data frame
 )
 
-// ErrFrame is wrapped by the errors about frames that violate the protocol.
+// ErrFrame is wrapped by errors about frames that violate the protocol.
 var ErrFrame = errors.New("bad frame")
 
 // Run starts a program. The body is its source, followed by its inputs.
@@ -32,7 +32,7 @@ type Run struct {
 	Size        int               `json:"size"`
 	Task        string            `json:"task"`
 	Code        int               `json:"code"`              // bytes of source
-	Check       bool              `json:"check"`             // send checked and wait for go before running
+	Check       bool              `json:"check"`             // send checked, and wait for go before running
 	Network     bool              `json:"network,omitempty"` // the program may open connections
 	Catalogue   string            `json:"catalogue,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
@@ -42,7 +42,7 @@ type Run struct {
 
 // Limits of a program.
 type Limits struct {
-	Memory    int64 `json:"memory"` // bytes of address space beyond the interpreter's
+	Memory    int64 `json:"memory"` // bytes of address space in addition to the interpreter's
 	CPU       int64 `json:"cpu"`    // seconds of processor time per process
 	File      int64 `json:"file"`   // bytes of one file
 	Files     int   `json:"files"`  // open descriptors
@@ -50,7 +50,7 @@ type Limits struct {
 	Output    int64 `json:"output"` // bytes of each stream that are forwarded
 }
 
-// Reply answers a call. The body is a JSON value: the result, or the text of the error.
+// Reply is the reply to a call. The body is a JSON value: the result, or the text of the error.
 type Reply struct {
 	Type string `json:"t"` // reply
 	Size int    `json:"size"`
@@ -59,16 +59,16 @@ type Reply struct {
 	Code string `json:"code,omitempty"` // of the error
 }
 
-// ConnMessage is a message about one connection of the program: data (the body), ack (that many more
-// bytes may be sent), eof (the sender sends no more), reset (the sender also reads no more; bytes sent
-// before are still delivered).
+// ConnMessage is a message about one of the program's connections: data carries bytes in the body, ack
+// allows the peer to send Bytes more, eof means that the sender sends no more, and reset means that it
+// also reads no more. Bytes that were sent before a reset are still delivered.
 type ConnMessage struct {
 	Type  string `json:"t"`
 	ID    uint64 `json:"id"`
 	Bytes int    `json:"n,omitempty"`
 }
 
-// Signal is a message without a body: go and cancel for a task, next and resume for the runner.
+// Signal is a message without a body: go and cancel concern a task, next and resume the runner.
 type Signal struct {
 	Type string `json:"t"`
 	Task string `json:"task"`
@@ -87,36 +87,38 @@ type Frame struct {
 	// out
 	Stream string `json:"stream,omitempty"` // stdout | stderr
 
-	// open, data, ack, eof, reset have the ID of a connection; ack
+	// call; open, data, ack, eof and reset
+	ID uint64 `json:"id,omitempty"` // of the call or connection
+
+	// ack
 	Bytes int `json:"n,omitempty"`
 
-	// call
-	ID     uint64 `json:"id,omitempty"`
+	// call; called has Server and Tool, too
 	Server string `json:"server,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	Hash   string `json:"hash,omitempty"`
 
-	// called (with server and tool)
+	// called
 	MS float64 `json:"ms,omitempty"`
 	OK bool    `json:"ok,omitempty"`
 
 	// done
 	How     string   `json:"how,omitempty"`    // end | exit | cancelled | channel
-	Code    int      `json:"code,omitempty"`   // exit: the code
-	Signal  string   `json:"signal,omitempty"` // exit: the signal that killed it, instead of a code
+	Code    int      `json:"code,omitempty"`   // exit code, if How is exit
+	Signal  string   `json:"signal,omitempty"` // the signal that killed the program, instead of Code
 	Error   *Failure `json:"error,omitempty"`
 	CPUMS   float64  `json:"cpu_ms,omitempty"`
 	PeakKB  int64    `json:"peak_kb,omitempty"`
-	Dropped int64    `json:"dropped,omitempty"` // bytes of output not forwarded
-	Left    string   `json:"left,omitempty"`    // what the program has left that cannot be removed
-	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed it for lack of memory
+	Dropped int64    `json:"dropped,omitempty"` // bytes of output that were not forwarded
+	Left    string   `json:"left,omitempty"`    // what the program left behind that cannot be removed
+	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed the program for lack of memory
 
-	// Body of warm and hello: the compiled runner; of checked: facts; of out: output; of call: arguments;
-	// of done: the result.
+	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
+	// call, bytes in data, and the result in done.
 	Body []byte `json:"-"`
 }
 
-// Failure is why a program did not succeed, as reported by its process (untrusted).
+// Failure says why a program did not succeed, as reported by its process (untrusted).
 type Failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -125,15 +127,15 @@ type Failure struct {
 	Line    int    `json:"line"`
 }
 
-// Write sends a message in as many frames as it needs. If that is more than one, header must have the size
-// of the body.
+// Write sends a message in as many frames as it needs. If it may need more than one, header must have the
+// body's size.
 func Write(w io.Writer, header any, body []byte) error {
 	line, err := json.Marshal(header)
 	if err != nil {
 		return fmt.Errorf("encode header: %w", err)
 	}
 	if len(line) > MaxHeader {
-		return fmt.Errorf("header of %d bytes: %w", len(line), ErrFrame)
+		return fmt.Errorf("header is %d bytes; the limit is %d: %w", len(line), MaxHeader, ErrFrame)
 	}
 	more := []byte(`{"t":"more"}`)
 	for {
@@ -160,7 +162,7 @@ func Read(r io.Reader) (Frame, error) {
 	}
 	length := binary.BigEndian.Uint32(prefix[:])
 	if length > MaxFrame {
-		return Frame{}, fmt.Errorf("%d bytes: %w", length, ErrFrame)
+		return Frame{}, fmt.Errorf("frame is %d bytes; the limit is %d: %w", length, MaxFrame, ErrFrame)
 	}
 	data := make([]byte, length)
 	if _, err := io.ReadFull(r, data); err != nil {
@@ -175,17 +177,17 @@ func Read(r io.Reader) (Frame, error) {
 func decode(data []byte) (Frame, error) {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 || end > MaxHeader {
-		return Frame{}, fmt.Errorf("header: %w", ErrFrame)
+		return Frame{}, fmt.Errorf("no header of at most %d bytes: %w", MaxHeader, ErrFrame)
 	}
 	var f Frame
 	header := json.NewDecoder(bytes.NewReader(data[:end]))
 	header.DisallowUnknownFields()
 	if err := header.Decode(&f); err != nil {
 		//nolint:errorlint // io.EOF in a header must not look like the end of the frames
-		return Frame{}, fmt.Errorf("header: %v: %w", err, ErrFrame)
+		return Frame{}, fmt.Errorf("decode header: %v: %w", err, ErrFrame)
 	}
 	if _, err := header.Token(); !errors.Is(err, io.EOF) {
-		return Frame{}, fmt.Errorf("header: more than one value: %w", ErrFrame)
+		return Frame{}, fmt.Errorf("header has more than one value: %w", ErrFrame)
 	}
 	f.Body = data[end+1:]
 	if !f.valid() {

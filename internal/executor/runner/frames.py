@@ -1,7 +1,7 @@
-"""Frames: a big-endian u32 length, one line of JSON (the header), raw bytes (the body).
+"""Frames: a big-endian u32 length, one line of JSON (the header), and raw bytes (the body).
 
-A frame has at most LIMIT bytes. Only the host sends longer messages: the header of the first frame has the
-full "size" of the body, and frames of type "more" carry the rest.
+A frame has at most LIMIT bytes. Only the host sends longer messages: the first frame's header has the "size"
+of the whole body, and frames of type "more" carry the rest.
 """
 
 import json

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// frame encodes a frame of the runner.
+// frame encodes a frame from the runner.
 func frame(header, body string) string {
 	data := header + "\n" + body
 	return string(binary.BigEndian.AppendUint32(nil, uint32(len(data)))) + data
@@ -47,7 +47,7 @@ func TestRead(t *testing.T) {
 		{"called without a tool", frame(`{"t":"called","server":"s","ms":1}`, ""), Frame{}, ErrFrame},
 		{"called with a body", frame(`{"t":"called","server":"s","tool":"t"}`, "x"), Frame{}, ErrFrame},
 		{"called with negative time", frame(`{"t":"called","server":"s","tool":"t","ms":-1}`, ""), Frame{}, ErrFrame},
-		{"called in NaN", frame(`{"t":"called","server":"s","tool":"t","ms":NaN}`, ""), Frame{}, ErrFrame},
+		{"called with NaN as time", frame(`{"t":"called","server":"s","tool":"t","ms":NaN}`, ""), Frame{}, ErrFrame},
 		{
 			"done, killed for lack of memory", frame(`{"t":"done","how":"exit","signal":"SIGKILL","oom":true}`,
 				""),
@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 			nil,
 		},
 		{"too large", frame(`{"t":"out","stream":"stdout"}`, strings.Repeat("x", MaxFrame-29)), Frame{}, ErrFrame},
-		{"a length without frame", "\xff\xff\xff\xff", Frame{}, ErrFrame},
+		{"a length without a frame", "\xff\xff\xff\xff", Frame{}, ErrFrame},
 		{
 			"a large header", frame(`{"t":"hello","version":1,"python":"`+strings.Repeat("x", MaxHeader)+`"}`, ""),
 			Frame{},
@@ -77,7 +77,7 @@ func TestRead(t *testing.T) {
 		{"two headers", frame(`{"t":"ready"}{}`, ""), Frame{}, ErrFrame},
 		{"an unknown stream", frame(`{"t":"out","stream":"log"}`, "x"), Frame{}, ErrFrame},
 		{"facts that are not JSON", frame(`{"t":"checked"}`, "{"), Frame{}, ErrFrame},
-		{"a call without id", frame(`{"t":"call","server":"s","tool":"t"}`, "{}"), Frame{}, ErrFrame},
+		{"a call without an id", frame(`{"t":"call","server":"s","tool":"t"}`, "{}"), Frame{}, ErrFrame},
 		{"an unknown end", frame(`{"t":"done","how":"well"}`, ""), Frame{}, ErrFrame},
 		{"negative time", frame(`{"t":"done","how":"end","cpu_ms":-1}`, ""), Frame{}, ErrFrame},
 		{"the end", "", Frame{}, io.EOF},

@@ -1,4 +1,4 @@
-"""A program's result as JSON."""
+"""Converts a program's result to JSON."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ class TooLarge(Exception):
 
 
 def dump(value, limit):
-    """Returns value as JSON in bytes. Raises TooLarge if that is longer than limit.
+    """Returns value as JSON, in bytes. Raises TooLarge if it is longer than limit.
 
     Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
     dataclasses and named tuples become objects, dates ISO 8601, NaN and infinities null, and bytes
@@ -28,7 +28,7 @@ def dump(value, limit):
 
 class Converter:
     def __init__(self, budget):
-        self.budget = budget  # values left: each has at least one byte
+        self.budget = budget  # bytes left, counting at least one for each value
 
     def convert(self, value, depth=0):
         self.budget -= 1

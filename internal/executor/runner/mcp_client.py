@@ -24,11 +24,11 @@ class ToolError(Exception):
 def call_mcp_tool(server, tool, arguments=None, hash=""):
     """Calls a tool and returns its result. Raises ToolError. May be called from several threads.
 
-    arguments is a mapping that can be encoded as JSON. hash is that of the definition that the caller was
-    generated from.
+    arguments is a mapping that can be encoded as JSON. hash identifies the definition from which the calling
+    module was generated.
     """
     if _call is None:
-        message = "only the main process of the program calls tools, in any of its threads; a forked process does not"
+        message = "only the main process of the program can call tools, in any of its threads; forked processes cannot"
         raise ToolError(server, tool, message, "forbidden")
     return _call(str(server), str(tool), arguments or {}, str(hash or ""))
 
@@ -42,8 +42,8 @@ def report_call(server, tool, ms, ok):
 def parallel(calls, limit=16):
     """Calls functions without arguments concurrently, at most limit at a time, in threads.
 
-    Returns their results in the order of the functions. If some raise, it raises the exception of the first
-    of these after all functions have ended.
+    Returns their results in the order of the functions. If functions raise, it raises the exception of the
+    first of them, in that order, after all functions have ended.
     """
     calls = list(calls)
     results, errors = [None] * len(calls), [None] * len(calls)
@@ -66,7 +66,7 @@ def parallel(calls, limit=16):
         helper = threading.Thread(target=work)
         try:
             helper.start()
-        except RuntimeError:  # thread limit reached: the existing ones do the work
+        except RuntimeError:  # the thread limit is reached; the existing threads do the work
             break
         helpers.append(helper)
     work()
@@ -78,4 +78,4 @@ def parallel(calls, limit=16):
     return results
 
 
-_call = _report = None  # set in the process of a program
+_call = _report = None  # set in a program's process

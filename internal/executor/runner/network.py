@@ -1,7 +1,7 @@
-"""The connections of a program: a listener on the box's loopback interface, forwarded to the host.
+"""A program's connections: accepts them on the box's loopback interface and forwards them to the host.
 
-It runs in the runner's only thread and uses its poll. It trusts the host, buffers at most WINDOW bytes of
-a connection in each direction, and reads no more from the program than the host has room for.
+This code runs in the runner's only thread and uses its poll. It trusts the host, buffers at most WINDOW bytes
+per connection and direction, and reads no more from the program than the host can buffer.
 """
 
 import select
@@ -39,7 +39,7 @@ class Network:
         self.accepting = below
 
     def serve(self, descriptor, events):
-        """Handles an event of the poll. The connection may have ended in the meantime."""
+        """Handles an event of the poll. The connection may have ended since."""
         connection = self.by_descriptor.get(descriptor)
         if connection is not None:
             connection.serve()
@@ -49,7 +49,7 @@ class Network:
     def accept(self):
         try:
             accepted, _ = self.listener.accept()
-        except OSError:  # the program has closed it already
+        except OSError:  # the program has already closed it
             return
         accepted.setblocking(False)
         self.last_id += 1
@@ -93,7 +93,7 @@ class Connection:
         self.unacked = 0  # bytes delivered to the program and not yet acknowledged
         self.host_eof = False  # the host sends no more
         self.shut_down = False  # the socket to the program is shut down for writing
-        self.host_reset = False  # the host reads no more either; the backlog is still delivered
+        self.host_reset = False  # the host also reads no more; the backlog is still delivered
         self.events = 0
 
     def update_poll(self):

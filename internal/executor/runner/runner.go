@@ -1,17 +1,17 @@
-// Package runner holds the Python code that runs inside a box, and the protocol that the host speaks
+// Package runner contains the Python code that runs inside a box, and the protocol that the host speaks
 // with it.
 //
-// The runner is Python 3.9 or newer, standard library only. The host sends it to the interpreter over
-// standard input, so nothing of it needs to be in the box. It keeps one process forked ahead, hands it
-// the next program, and after each program kills all processes that are left. Its files, in the order in
-// which they are loaded:
+// The runner needs Python 3.9 or newer, and only the standard library. The host sends its code to the
+// interpreter over standard input, so it need not be installed in the box. The runner keeps one process
+// forked ahead, hands it the next program, and after each program kills all processes that are left. Its
+// files, in the order in which they are loaded:
 //
 //	boot.py        the interpreter's argument; loads the other files
 //	frames.py      the protocol
 //	facts.py       what a program imports and calls, for guardrails
 //	jsonable.py    a program's result as JSON
 //	mcp_client.py  the module that programs import as client.mcp_client
-//	catalogue.py   modules of tools, compiled ahead
+//	catalogue.py   tool modules, compiled ahead
 //	child.py       the process of a program
 //	confine.py     what no program may do, and what none may leave behind
 //	runner.py      its parent process
@@ -20,21 +20,21 @@
 // # Protocol
 //
 // Both sides send frames: a big-endian u32 length, one line of JSON (the header, whose "t" is the type),
-// and raw bytes (the body). A frame has at most 1 MiB. One program runs at a time; ids tell calls apart.
+// and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart.
 //
 //	host to runner   run, go, reply, cancel, next, resume; more (the rest of a message longer than a frame)
 //	runner to host   preload, warm, hello, checked, out, call, called, done, ready
 //	both             data, ack, eof, reset
 //	runner to host   open
 //
-// The runner sends preload before each module that it imports ahead, then hello. Between done and ready it
-// pauses briefly, unless the host sends next. A runner of which a snapshot is taken sends warm before
-// hello, and waits for resume; the boxes restored from the snapshot continue there.
+// The runner sends preload before it imports each preloaded module, and then hello. Between done and ready it
+// pauses briefly, unless the host sends next. If a snapshot is to be taken, the runner sends warm before
+// hello and waits for resume; boxes that are restored from the snapshot continue there.
 //
-// A program with network access finds a listener of the runner on its loopback interface. The runner
-// announces each connection with open and an id, counting from 1. Then both sides send data, ack, eof and
-// reset. Each side may send Window bytes on a connection beyond what the other has acknowledged, so
-// neither buffers more than that.
+// A program with network access connects to a listener of the runner on the box's loopback interface. The
+// runner announces each connection with open and an id, counting from 1. Then both sides send data, ack, eof
+// and reset. Each side may send at most Window bytes on a connection that the other side has not acknowledged,
+// so neither side buffers more than that.
 package runner
 
 import (
@@ -45,16 +45,16 @@ import (
 	"fmt"
 )
 
-// Version of the protocol. The runner repeats it in hello.
+// Version is the version of the protocol. The runner sends it in warm and hello.
 const Version = 1
 
 //go:embed *.py
 var files embed.FS
 
-// lazyModule is sent with the others and loaded when a program needs it.
+// lazyModule is sent with the other modules, but loaded only when a program needs it.
 const lazyModule = "network"
 
-// modules in loading order: each may import those before it.
+// modules are the other modules in loading order. Each may import those before it.
 var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue", "child", "confine", "runner"}
 
 // Boot is the runner's configuration.
@@ -62,45 +62,45 @@ type Boot struct {
 	Workspace     string   `json:"workspace"`
 	Catalogue     string   `json:"catalogue"`
 	Scratch       []string `json:"scratch"`        // the first one is TMPDIR
-	StaleCaches   bool     `json:"stale_caches"`   // drop the kernel's caches of names and attributes before a program
+	StaleCaches   bool     `json:"stale_caches"`   // drop the kernel's file name caches before each program
 	OOMEvents     string   `json:"oom_events"`     // file whose line oom_kill counts kills by the kernel; may be empty
 	CountsThreads bool     `json:"counts_threads"` // sysinfo(2) counts exactly the threads of runner and programs
 	HiddenSockets bool     `json:"hidden_sockets"` // search the workspace for sockets, which the host cannot see
-	SeparateUser  bool     `json:"separate_user"`  // programs run as UID, else as the runner's user
+	SeparateUser  bool     `json:"separate_user"`  // programs run as UID; else as the runner's user
 	UID           int      `json:"uid"`
 	Preload       []string `json:"preload"` // modules imported before programs start
-	Pause         bool     `json:"pause"`   // send warm and wait for resume, before the first child is forked
+	Pause         bool     `json:"pause"`   // send warm and wait for resume before the first fork
 	Compiled      Compiled `json:"compiled"`
 }
 
-// Compiled is the runner as an interpreter compiled it, for boxes with the same interpreter. With the zero
-// value the runner compiles itself.
+// Compiled is the runner, compiled by an interpreter for boxes with the same interpreter. If it is the zero
+// value, the runner compiles itself.
 type Compiled struct {
 	Interpreter string `json:"interpreter"` // its full version
 	Bytes       int    `json:"bytes"`       // of Code
 	Code        []byte `json:"-"`           // in Python's marshal format
 }
 
-// Argv is the command that starts the runner. It waits for Source on its standard input.
+// Argv returns the command that starts the runner. The command reads Source from its standard input.
 func Argv(python string) []string {
 	return []string{python, "-s", "-S", "-c", source("boot")}
 }
 
-// Env is the environment that the runner needs, for the interpreter and for its programs.
+// Env returns the environment of the interpreter, which programs inherit.
 func Env() []string {
 	return []string{
 		"PATH=/usr/bin:/bin",
 		"HOME=/tmp",
 		"LANG=C.UTF-8",
-		"MALLOC_ARENA_MAX=2", // else each thread reserves address space, which counts against the memory limit
+		"MALLOC_ARENA_MAX=2", // arenas reserve address space, which counts against the memory limit
 		"PYTHONDONTWRITEBYTECODE=1",
 		"PYTHONHASHSEED=0",
 		"PYTHONUTF8=1",
 	}
 }
 
-// Source is what the started command reads first: its configuration and the runner itself, as text and, if
-// available, compiled.
+// Source returns what the command of Argv reads first: the configuration and the runner itself, as text and,
+// if available, compiled.
 func Source(boot Boot) []byte {
 	message := struct {
 		Boot
@@ -113,7 +113,7 @@ func Source(boot Boot) []byte {
 	message.Compiled.Bytes = len(boot.Compiled.Code)
 	text, err := json.Marshal(message)
 	if err != nil {
-		panic(fmt.Sprintf("runner: encode boot message: %v", err)) // strings and numbers only
+		panic(fmt.Sprintf("runner: encode boot message: %v", err)) // it has only strings, numbers and booleans
 	}
 	return append(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...), boot.Compiled.Code...)
 }
@@ -121,7 +121,7 @@ func Source(boot Boot) []byte {
 func source(name string) string {
 	text, err := files.ReadFile(name + ".py")
 	if err != nil {
-		panic(fmt.Sprintf("runner: %v", err)) // embedded
+		panic(fmt.Sprintf("runner: %v", err)) // the file is embedded
 	}
 	return string(bytes.TrimSpace(text)) + "\n"
 }

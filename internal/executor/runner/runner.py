@@ -1,7 +1,7 @@
 """The runner: one process per box that forks a child ahead and hands it the next program.
 
 It exchanges frames with the host on descriptors 0 and 1, and with the child on a socket. It trusts the
-host, and nothing that the child sends: a child that violates the protocol is killed. The runner has one
+host, but nothing that the child sends: a child that violates the protocol is killed. The runner has one
 thread, so that forking is safe.
 """
 
@@ -23,14 +23,14 @@ VERSION = 1
 MAX_CALLS = 64  # in progress at once; a program that starts more waits
 MAX_BACKLOG = 64 << 20  # bytes that a child may leave unread
 CHUNK = 1 << 16
-MAX_SWEEPS = 200  # searches for processes that the program left
+MAX_SWEEPS = 200  # attempts to kill the processes that the program left
 PTRACE_ATTACH = 16
 STOP_MS = 20  # for a child to stop
 KILL_MS = 200  # for a killed child to end
 # After a result the runner pauses, so that preparing for the next program does not compete with the
 # delivery of the result, unless programs come in quick succession.
 PAUSE_MS = 3
-DEMAND_S = 0.01  # the pause is left out if this program came within that time
+DEMAND_S = 0.01  # no pause if the program arrived within this time
 READY_S = 20  # for a child to empty the scratch directories
 MAX_REPORTS = 1000  # of calls made in the child that are forwarded
 CONNECTION = ("data", "ack", "eof", "reset")
@@ -65,10 +65,10 @@ def main(boot, compiled):
 
 
 def preload(boot):
-    """Imports modules ahead. It announces each to the host first, because an import may never end.
+    """Imports modules before programs start. Announces each to the host first, because an import may never end.
 
-    What a module prints goes to standard error, not into the protocol; what it reads is empty; and what it
-    leaves in the scratch directories is removed, because programs could not: it belongs to root.
+    What a module prints goes to standard error, not into the protocol, and its standard input is empty. Files
+    that it leaves in the scratch directories are removed here, because they belong to root.
     """
     if not boot["preload"]:
         return
@@ -115,7 +115,7 @@ def files():
 
 
 def packages():
-    """Does what python -S leaves out: exit() and help(). Returns the directories of packages."""
+    """Adds exit() and help(), which python -S leaves out. Returns the directories of packages."""
     site.setquit()
     site.sethelper()
     layer = [child.PACKAGES] if os.path.isdir(child.PACKAGES) and os.listdir(child.PACKAGES) else []
@@ -137,14 +137,14 @@ def harden(boot):
 
 
 def readable(descriptor, ms):
-    """Waits up to ms milliseconds for input. Returns whether there is some."""
+    """Waits up to ms milliseconds for input. Returns whether there is any."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(ms))
 
 
 class Host:
-    """The connection to the host. When it ends, the runner and all processes that it started end."""
+    """The connection to the host. When it ends, so do the runner and all processes that it started."""
 
     def __init__(self, wake, caches):
         self.wake = wake
@@ -153,7 +153,7 @@ class Host:
         self._frames = frames.Splitter()
 
     def refresh(self):
-        """Drops the kernel's caches of file names and attributes: the host may have changed files."""
+        """Drops the kernel's caches of file names and attributes, because the host may have changed files."""
         if self._caches is not None and self._caches_used:
             os.pwrite(self._caches, b"2", 0)
         self._caches_used = True
@@ -167,11 +167,11 @@ class Host:
             data = data[os.write(1, data) :]
 
     def woken(self, ms):
-        """Waits up to ms milliseconds for a signal. Returns whether there was one."""
+        """Waits up to ms milliseconds for a signal. Returns whether one arrived."""
         return readable(self.wake, ms)
 
     def read(self):
-        """Returns the complete frames received. It blocks unless there is input."""
+        """Waits for input and returns the frames that are complete."""
         data = os.read(0, CHUNK)
         if not data:
             raise SystemExit(0)
@@ -185,7 +185,7 @@ class Host:
 
 
 class Child:
-    """One process for one program, waiting for it."""
+    """A process that waits for a program and runs it."""
 
     def __init__(self, boot):
         self.boot = boot
@@ -216,7 +216,7 @@ class Child:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             null = os.open(os.devnull, os.O_RDONLY)
-            # All four are above 3, which the runner uses, so that none is overwritten before it is copied.
+            # All four are above 3, because the runner uses 0 to 3; so none is overwritten before it is copied.
             for number, descriptor in enumerate((null, out, err, control)):
                 os.dup2(descriptor, number, inheritable=number < child.CONTROL)
             os.closerange(child.CONTROL + 1, 256)
@@ -224,7 +224,7 @@ class Child:
                 os.setgroups([])
                 os.setresgid(*[self.boot["uid"]] * 3)
                 os.setresuid(*[self.boot["uid"]] * 3)
-            self.libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: it may read its own /proc again
+            self.libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: the child may read its own /proc again
             child.main(self.boot)
         finally:
             os._exit(child.LOST)
@@ -236,7 +236,7 @@ class Child:
 
 
 def network(boot):
-    """Returns the module for programs with network access. It is loaded for the first one."""
+    """Returns the module for programs with network access, and loads it the first time."""
     module = sys.modules.get("codefleet.network")
     if module is None:
         module = type(sys)("codefleet.network")
@@ -254,7 +254,7 @@ class Execution:
     def __init__(self, host, child):
         self.host, self.child = host, child
         self.id = None  # until the program has arrived
-        self.since, self.idle = time.monotonic(), 0.0  # seconds that the child waited for it
+        self.since, self.idle = time.monotonic(), 0.0  # idle: seconds that the child waited for the program
         self.output = {"stdout": 0, "stderr": 0}  # bytes that may still be forwarded
         self.dropped = 0
         self.check = False  # the child must send facts before it runs the program
@@ -263,13 +263,14 @@ class Execution:
         self.reports = 0
         self.catalogue, self.modules = None, []  # version, and modules of it that the child imported (untrusted)
         self.network = None  # connections, if the program has network access
-        self.backlog = bytearray()  # for the child
-        self.how = None  # how it ended
+        self.backlog = bytearray()  # to be sent to the child
+        self.how = None  # how the program ended
         self.error, self.result = None, b""
         self.status = None  # wait status of the child, once it is reaped
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
-        self.alone = threads() if child.boot["counts_threads"] else 0  # threads in the box while the program has one
+        # The number of threads in the box while the program has only one.
+        self.alone = threads() if child.boot["counts_threads"] else 0
         self.handlers = {
             0: self.from_host,
             child.control.fileno(): self.from_child,
@@ -295,7 +296,7 @@ class Execution:
     def wait(self):
         control = self.child.control.fileno()
         for descriptor, events in self.poll.poll():
-            if descriptor not in self.handlers:  # a connection's, which may have ended
+            if descriptor not in self.handlers:  # belongs to a connection, which may have ended
                 self.network.serve(descriptor, events)
                 continue
             if events & select.POLLOUT and descriptor == control:
@@ -326,10 +327,10 @@ class Execution:
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
-            if self.id is not None:  # else it is next, or a reply to an earlier program
+            if self.id is not None:  # otherwise the frame is next, or a reply to an earlier program
                 self.backlog += frame
         self.flush()
-        self.handle_frames_or_break()  # frames that waited for replies
+        self.handle_frames_or_break()  # handles frames that waited for replies
 
     def flush(self):
         try:
@@ -343,7 +344,7 @@ class Execution:
             self.how = "channel"
 
     def watch_child(self):
-        """Polls for room for the backlog, and for frames unless too many calls are in progress."""
+        """Polls for writing if there is a backlog, and for reading unless too many calls are in progress."""
         if not self.listening:
             return
         events = select.POLLOUT if self.backlog else 0
@@ -373,7 +374,7 @@ class Execution:
         self.watch_child()
 
     def handle_frames(self):
-        """Handles frames of the child. After its exit only the end frame counts."""
+        """Handles the child's frames. After its exit, only the end frame counts."""
         while self.how == "exit" or self.how is None and len(self.calls) < MAX_CALLS:
             frame = self.child.frames.next()
             if frame is None:
@@ -403,7 +404,7 @@ class Execution:
         return {"t": "call", "id": number, **names(header, "server", "tool", "hash")}
 
     def report(self, header):
-        """Forwards the report of a call that the child says it made itself, up to MAX_REPORTS."""
+        """Forwards the child's report of a call that it made itself, up to MAX_REPORTS."""
         ms, ok = header.get("ms"), header.get("ok")
         if type(ms) not in (int, float) or not 0 <= ms < 1e9 or type(ok) is not bool:
             raise frames.Broken("report of a call")
@@ -412,7 +413,7 @@ class Execution:
             self.host.send({"t": "called", "ms": ms, "ok": ok, **names(header, "server", "tool")})
 
     def forward(self, stream, descriptor):
-        """Forwards output. Returns False if there is none."""
+        """Forwards output. Returns False if there was none."""
         try:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
@@ -499,7 +500,7 @@ class Execution:
         """Stops a child that has reported its end. That is faster than its exit, which frees its memory.
 
         A process that is traced and stopped executes no instruction until its tracer continues it, whatever
-        signals arrive. If it is the program's only thread, that is as good as its end. Returns whether it is.
+        signals arrive. Returns True if the program is stopped this way and has no other thread.
         """
         if self.how != "end" or self.status is not None or threads() != self.alone:
             return False
@@ -515,7 +516,7 @@ class Execution:
         return True
 
     def kill(self):
-        """Kills the child and all processes that it left: as subreaper the runner is their parent."""
+        """Kills the child and all processes that it left. As subreaper, the runner is their parent."""
         if self.status is None:
             os.kill(self.child.pid, signal.SIGKILL)
         while self.status is None:
@@ -545,12 +546,12 @@ class Execution:
         try:
             while self.forward(stream, descriptor):
                 pass
-        except KeyError:  # the stream has ended already
+        except KeyError:  # the stream has already ended
             pass
 
 
 def oom_kills(boot):
-    """Returns how many processes the box's kernel has killed for lack of memory; 0 if it does not count."""
+    """Returns how many processes the box's kernel has killed for lack of memory, or 0 if it does not count them."""
     if not boot["oom_events"]:
         return 0
     with open(boot["oom_events"], "rb") as events:
@@ -558,7 +559,7 @@ def oom_kills(boot):
 
 
 def threads():
-    """Returns the number of threads in the box: the runner's and those of programs."""
+    """Returns the number of threads in the box, of the runner and of programs."""
     Child.libc.sysinfo(SYSINFO)
     return int.from_bytes(SYSINFO[80:82], sys.byteorder)  # procs
 
@@ -585,7 +586,7 @@ def failure(given):
 
 
 def modules(header):
-    """Returns the modules of the catalogue that a child says it imported, validated."""
+    """Returns the catalogue modules that a child reports as imported, validated."""
     found = header.get("modules", [])
     if not isinstance(found, list) or len(found) > catalogue.MAX_MODULES:
         raise frames.Broken("modules")
