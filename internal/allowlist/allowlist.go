@@ -1,5 +1,5 @@
-// Package allowlist parses and matches the hosts that a task may reach: `network.allow` of a task and `network` of a
-// tenant. It resolves no names. The key type is [Pattern].
+// Package allowlist parses and matches patterns of the hosts that a task may reach: `network.allow` of a task, and
+// `network` of a tenant. It does not resolve names. The key type is [Pattern].
 //
 //	example.org         this host, ports 80 and 443
 //	*.example.org       every host below it, but not the host itself
@@ -20,11 +20,11 @@ import (
 // Ports are the only ports that a task can reach.
 var Ports = []int{80, 443}
 
-// Pattern is one entry of an allow-list.
+// Pattern is one element of an allow-list.
 type Pattern struct {
-	Name string // lower case, without a trailing dot; empty: every host
-	Wild bool   // hosts below Name, but not Name
-	Port int    // 0: all of Ports
+	Name string // lower case, without a trailing dot; empty for every host
+	Wild bool   // matches hosts below Name, but not Name itself
+	Port int    // 0 for all of Ports
 }
 
 // Parse parses a pattern.
@@ -47,7 +47,7 @@ func Parse(text string) (Pattern, error) {
 	return p, nil
 }
 
-// splitPort splits a port off. An address with colons must be in brackets before a port.
+// splitPort splits off the port. An IPv6 address must be in brackets if a port follows.
 func splitPort(text string) (name string, port int, err error) {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return text, 0, nil
@@ -69,8 +69,8 @@ func splitPort(text string) (name string, port int, err error) {
 	return name, port, nil
 }
 
-// Canonical returns the canonical form of a host name or address, which patterns are compared with. The error says why
-// host is neither.
+// Canonical returns the canonical form of a host name or address, which Match requires. The error says why host is
+// neither.
 func Canonical(host string) (string, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		if addr.Zone() != "" {
@@ -148,7 +148,8 @@ func (p Pattern) String() string {
 	return name + ":" + strconv.Itoa(p.Port)
 }
 
-// ParseAll parses a list and returns it sorted, without duplicates. After an error, bad is the index of the entry.
+// ParseAll parses a list and returns it sorted and without duplicates. After an error, bad is the index of the invalid
+// text.
 func ParseAll(list []string) (patterns []Pattern, bad int, err error) {
 	for i, text := range list {
 		p, err := Parse(text)

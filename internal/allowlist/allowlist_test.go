@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		}
 		again, err := allowlist.Parse(got.String())
 		if err != nil || again != got {
-			t.Errorf("Parse(%q) = %+v, %v, want what it is made of: %+v", got.String(), again, err, got)
+			t.Errorf("Parse(%q) = %+v, %v, want %+v", got.String(), again, err, got)
 		}
 	}
 	for _, text := range []string{
@@ -76,7 +76,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestCoversIsContainment: a pattern matches whatever the patterns that it covers match.
+// A pattern matches everything that is matched by the patterns that it covers.
 func TestCoversIsContainment(t *testing.T) {
 	pattern := rapid.Custom(func(t *rapid.T) allowlist.Pattern {
 		p := allowlist.Pattern{
@@ -97,7 +97,7 @@ func TestCoversIsContainment(t *testing.T) {
 		if p.Covers(q) && !contained {
 			t.Fatalf("%s covers %s, which matches more", p, q)
 		}
-		if !p.Covers(q) && contained && p.Port == 0 { // one port of both patterns: the hosts above tell all
+		if !p.Covers(q) && contained && p.Port == 0 { // the hosts above then distinguish all patterns
 			t.Fatalf("%s does not cover %s, which matches no more", p, q)
 		}
 	})
@@ -109,7 +109,7 @@ func TestParseAll(t *testing.T) {
 		t.Errorf("ParseAll() (-want +got):\n%s%v", d, err)
 	}
 	if _, bad, err := allowlist.ParseAll([]string{"a.org", "b.org:1"}); bad != 1 || err == nil {
-		t.Errorf("ParseAll() = %d, %v, want an error about the second", bad, err)
+		t.Errorf("ParseAll() = %d, %v, want an error about the second pattern", bad, err)
 	}
 }
 
@@ -124,7 +124,7 @@ func FuzzParse(f *testing.F) {
 		}
 		again, err := allowlist.Parse(p.String())
 		if err != nil || again != p || !p.Covers(again) {
-			t.Errorf("Parse(%q) = %+v; its form %q gives %+v, %v", text, p, p.String(), again, err)
+			t.Errorf("Parse(%q) = %+v, but Parse(%q) = %+v, %v", text, p, p.String(), again, err)
 		}
 	})
 }

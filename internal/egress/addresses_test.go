@@ -29,18 +29,18 @@ func TestSpecialAddresses(t *testing.T) {
 		}
 	}
 	if isPublic(netip.Addr{}) || isPublic(netip.MustParseAddr("2606:4700::1%eth0")) {
-		t.Error("an address that is not one of the internet is public")
+		t.Error("isPublic of an invalid or scoped address = true")
 	}
 }
 
-// TestRefusedBlocks: every block that was ever refused stays so, to its last address.
+// TestRefusedBlocks checks that every block that was ever refused still is, to its last address.
 func TestRefusedBlocks(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 		"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
 		"198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
 		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
-		"::/3", "4000::/2", "8000::/1", // all that is not 2000::/3
+		"::/3", "4000::/2", "8000::/1", // everything but 2000::/3
 	} {
 		block := netip.MustParsePrefix(text)
 		last := block.Addr().AsSlice()
@@ -55,7 +55,7 @@ func TestRefusedBlocks(t *testing.T) {
 		before, after := block.Addr().Prev(), end.Next()
 		for _, neighbour := range []netip.Addr{before, after} {
 			inOther := func(p netip.Prefix) bool { return p.Contains(neighbour) }
-			want := neighbour.IsValid() && !slices.ContainsFunc(slices.Concat(notGlobal, refusedHere), inOther) &&
+			want := neighbour.IsValid() && !slices.ContainsFunc(slices.Concat(notGlobal, alsoRefused), inOther) &&
 				(neighbour.Is4() || unicast6.Contains(neighbour))
 			if neighbour.IsValid() && isPublic(neighbour) != want {
 				t.Errorf("beside %s: isPublic(%s) = %v, want %v", block, neighbour, !want, want)

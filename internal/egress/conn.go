@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// hostConn is a connection to a host. It counts bytes, and ends when a run exceeds its bytes or is idle for too
-// long.
+// hostConn is a connection to a host. It counts bytes, and ends when the run has used up its bytes or the connection
+// has been idle for too long.
 type hostConn struct {
 	net.Conn
 	proxy *Proxy
@@ -39,17 +39,17 @@ func (m *hostConn) touch() { _ = m.SetDeadline(time.Now().Add(m.proxy.opts.Idle)
 
 func (m *hostConn) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b)
-	return n, m.moved(n, err)
+	return n, m.count(n, err)
 }
 
 func (m *hostConn) Write(b []byte) (int, error) {
 	n, err := m.Conn.Write(b)
-	return n, m.moved(n, err)
+	return n, m.count(n, err)
 }
 
-// moved counts the bytes of a call. The call that exceeds the limit still transfers its bytes, at most one
+// count counts the bytes of a Read or Write. The call that exceeds the limit still transfers its bytes, at most one
 // buffer.
-func (m *hostConn) moved(n int, err error) error {
+func (m *hostConn) count(n int, err error) error {
 	m.bytes.Add(int64(n))
 	total := m.proxy.bytes.Add(int64(n))
 	switch {
@@ -69,7 +69,7 @@ func (m *hostConn) cut(verdict string, err error) error {
 		m.attempt.Verdict = verdict
 	}
 	m.mu.Unlock()
-	_ = m.SetDeadline(time.Unix(1, 0)) // of both directions
+	_ = m.SetDeadline(time.Unix(1, 0)) // ends both directions
 	return err
 }
 
@@ -96,7 +96,8 @@ func closeWrite(conn net.Conn) error {
 // clientConn is a connection of the program.
 type clientConn struct {
 	net.Conn
-	began, late atomic.Bool // a byte was read; a read timed out
+	began atomic.Bool // a byte was read
+	late  atomic.Bool // a read timed out
 }
 
 func (c *clientConn) Read(b []byte) (int, error) {

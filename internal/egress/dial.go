@@ -14,7 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-const maxAddresses = 4 // of a name that are tried, one after the other
+// maxAddresses is how many addresses of a name are tried, one after the other.
+const maxAddresses = 4
 
 // refusal says why a connection was not made.
 type refusal struct {
@@ -56,7 +57,7 @@ func (p *Proxy) refused(a Attempt, verdict, text string) error {
 	return &refusal{verdict, text}
 }
 
-// split parses the HOST:PORT of an untrusted program. With an error, host is the quoted input for the ledger.
+// split parses the HOST:PORT of an untrusted program. After an error, host is the quoted input, for the ledger.
 func split(target string) (host string, port int, err error) {
 	name, digits, err := net.SplitHostPort(target)
 	if err != nil {
@@ -73,28 +74,28 @@ func split(target string) (host string, port int, err error) {
 	return host, int(number), nil
 }
 
-// quoted returns text of an untrusted program for a status line and the ledger.
+// quoted quotes text of an untrusted program for a status line and the ledger.
 func quoted(s string) string { return strconv.QuoteToASCII(text.Truncate(s, 100)) }
 
-// checkHost refuses a host and port that are not on the allow-list.
+// checkHost refuses a host or port that is not on the allow-list.
 func (p *Proxy) checkHost(host string, port int) *refusal {
-	other := false
+	hostAllowed := false
 	for _, pattern := range p.opts.Allow {
 		if pattern.Match(host, port) {
 			return nil
 		}
-		for _, known := range allowlist.Ports {
-			other = other || pattern.Match(host, known)
+		for _, other := range allowlist.Ports {
+			hostAllowed = hostAllowed || pattern.Match(host, other)
 		}
 	}
-	if other {
+	if hostAllowed {
 		return &refusal{RefusedPort, fmt.Sprintf(
 			"port %d of %s is not in network.allow, which may name ports 80 and 443", port, host)}
 	}
 	return &refusal{RefusedHost, host + " is not in network.allow"}
 }
 
-// resolve returns addresses of a host. It refuses a host with an address that is not public.
+// resolve returns addresses of a host. It refuses a host if any of its addresses is not public.
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusal) {
 	addrs := []netip.Addr{}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -104,13 +105,13 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusa
 	}
 	for _, addr := range addrs {
 		if !isPublic(addr) || isLocal(addr) {
-			return nil, &refusal{RefusedAddress, host + " has an address that is not of the public internet"}
+			return nil, &refusal{RefusedAddress, host + " has an address that is not on the public internet"}
 		}
 	}
 	return addrs[:min(len(addrs), maxAddresses)], nil
 }
 
-// connectAny connects to the first address that accepts, and returns the error of the last one.
+// connectAny connects to the first address that accepts a connection, or returns the error of the last address.
 func (p *Proxy) connectAny(ctx context.Context, addrs []netip.Addr, port uint16) (conn net.Conn, err error) {
 	for i, addr := range addrs {
 		left := time.Duration(0)
@@ -134,11 +135,11 @@ func withoutAddresses(err error) string {
 	case errors.As(err, &number):
 		return number.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return "no answer in time"
+		return "no response in time"
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Timeout() {
-		return "no answer in time"
+		return "no response in time"
 	}
 	return "no connection"
 }

@@ -1,10 +1,10 @@
-// Package egress lets a program reach the hosts of its allow-list: it is an HTTP proxy on the worker's host that
-// serves the connections which the program opens inside its box. It does not listen.
+// Package egress lets a program reach the hosts on its allow-list. It is an HTTP proxy on the worker's host that
+// serves the connections that the program opens inside its box. It does not listen on any port.
 //
-// One function decides: dial. It requires the host and port on the allow-list, resolves the name itself, refuses
-// a name if any of its addresses is not public, and connects to an address that it has checked, so that a later
-// response of the name server changes nothing. Plain requests are parsed and sent again, CONNECT is a tunnel; both
-// use dial, and so does the request that follows a redirect.
+// The function dial makes all decisions. It requires the host and port to be on the allow-list, resolves the name
+// itself, refuses a name if any of its addresses is not public, and connects to an address that it has checked, so
+// that a later response of the name server changes nothing. Plain requests are parsed and sent again, and CONNECT
+// opens a tunnel; both use dial, as does a request that follows a redirect.
 package egress
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/codefleet/codefleet/internal/allowlist"
 )
 
-// Options of New. A zero field means its default.
+// Options configure New. A zero field means the default.
 type Options struct {
-	Allow       []allowlist.Pattern // the allow-list; empty: nothing
-	Bytes       int64               // sent and received by all connections together; 256 MiB
-	Connections int                 // of the program, and to hosts; 1,000 each
-	Header      time.Duration       // to receive the header of a request; 10 s
-	Connect     time.Duration       // to resolve a name and connect; 10 s
-	Idle        time.Duration       // without a byte in either direction; 2 min
+	Allow       []allowlist.Pattern // the allow-list; empty allows nothing
+	Bytes       int64               // limit for all connections together, in both directions; default 256 MiB
+	Connections int                 // limit for connections of the program, and to hosts; default 1,000 each
+	Header      time.Duration       // time limit for a request's header; default 10 s
+	Connect     time.Duration       // time limit to resolve a name and connect; default 10 s
+	Idle        time.Duration       // time limit without a byte in either direction; default 2 min
 
-	// Lookup and Dial replace the host's resolver and network in tests. The addresses that Lookup returns are
-	// checked like any others.
+	// Lookup and Dial replace the host's resolver and network in tests. The addresses from Lookup are checked in any
+	// case.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 }
@@ -43,7 +43,7 @@ type Proxy struct {
 	served  atomic.Int64 // connections of the program
 	dialled atomic.Int64 // connections to hosts
 	ledger  ledger
-	forward *http.Transport // of plain requests
+	forward *http.Transport // for plain requests
 }
 
 // New returns a proxy for one run.
@@ -63,7 +63,7 @@ func New(o Options) *Proxy {
 	p.forward = &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dial(ctx, addr) },
 
-		DisableCompression:     true, // bodies are passed on unchanged
+		DisableCompression:     true, // pass bodies on unchanged
 		MaxResponseHeaderBytes: maxHeader,
 		MaxIdleConnsPerHost:    4,
 		IdleConnTimeout:        o.Idle / 4, // before the idle limit cuts them
@@ -72,7 +72,7 @@ func New(o Options) *Proxy {
 	return p
 }
 
-const maxHeader = 64 << 10 // bytes of the header of a request or response
+const maxHeader = 64 << 10 // bytes of a request's or response's header
 
 func http1() *http.Protocols {
 	var p http.Protocols
@@ -106,12 +106,12 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// session is one connection of the program. It sends one request after the other.
+// session is one connection of the program, which sends one request after the other.
 type session struct {
 	proxy    *Proxy
 	conn     *clientConn
 	ended    chan struct{} // closed when no goroutine uses the connection
-	requests int           // received; read after ended
+	requests int           // number of requests received; read only after ended is closed
 }
 
 func (s *session) state(_ net.Conn, state http.ConnState) {
@@ -124,7 +124,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests++
 	h := &hijacker{ResponseWriter: w}
 	defer func() {
-		if h.hijacked { // the server no longer closes the connection
+		if h.hijacked { // the server does not close the connection
 			_ = s.conn.Close()
 			close(s.ended)
 		}
@@ -145,7 +145,7 @@ func (p *Proxy) forwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport: p.forward, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.Host = r.Out.URL.Host // whatever the Host header of the program says
+			r.Out.Host = r.Out.URL.Host // instead of the program's Host header
 			r.Out.Header.Del("Proxy-Authorization")
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) },

@@ -27,35 +27,34 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 )
 
-// world is an internet on this machine: names with public addresses, at which servers of the test listen. Options.Dial
-// connects to them.
-type world struct {
+// internet is a fake internet on this machine: names with public addresses, and the test servers at those addresses.
+type internet struct {
 	mu      sync.Mutex
-	names   map[string][]string         // addresses by name; each further answer is the next after a |
+	names   map[string][]string         // by name, the addresses that successive lookups return
 	servers map[string]*httptest.Server // by address and port
-	asked   map[string]int
-	reached []string
+	lookups map[string]int              // by name
+	dialled []string
 }
 
-func (w *world) lookup(_ context.Context, host string) ([]netip.Addr, error) {
+func (w *internet) lookup(_ context.Context, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	answers := w.names[host]
-	if len(answers) == 0 {
+	responses := w.names[host]
+	if len(responses) == 0 {
 		return nil, errors.New("no such host")
 	}
-	answer := answers[min(w.asked[host], len(answers)-1)]
-	w.asked[host]++
+	response := responses[min(w.lookups[host], len(responses)-1)]
+	w.lookups[host]++
 	var addrs []netip.Addr
-	for text := range strings.FieldsSeq(answer) {
+	for text := range strings.FieldsSeq(response) {
 		addrs = append(addrs, netip.MustParseAddr(text))
 	}
 	return addrs, nil
 }
 
-func (w *world) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+func (w *internet) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	w.mu.Lock()
-	w.reached = append(w.reached, to.String())
+	w.dialled = append(w.dialled, to.String())
 	s := w.servers[to.String()]
 	w.mu.Unlock()
 	if s == nil {
@@ -65,13 +64,13 @@ func (w *world) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", s.Listener.Addr().String())
 }
 
-// rig is a proxy behind a listener, which stands for the box's loopback interface, and a client.
+// rig is a proxy, its client, and a listener that stands for the one in the box.
 type rig struct {
 	*egress.Proxy
-	world  *world
-	addr   string
-	client *http.Client
-	stop   func() // ends the run and waits for its connections
+	internet *internet
+	addr     string
+	client   *http.Client
+	stop     func() // ends the run and waits for its connections
 }
 
 func start(t *testing.T, o egress.Options, allow ...string) *rig {
@@ -94,7 +93,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 	unencrypted, secret := httptest.NewServer(page("plain")), httptest.NewTLSServer(page("secret"))
 	other := httptest.NewServer(page("other"))
 	t.Cleanup(func() { unencrypted.Close(); secret.Close(); other.Close() })
-	w := &world{
+	w := &internet{
 		names: map[string][]string{
 			"example.com": {"93.184.216.34"}, "www.example.com": {"93.184.216.34"}, "other.net": {"8.8.4.4"},
 			"inside.example.com": {"10.1.2.3"}, "mixed.example.com": {"93.184.216.34 127.0.0.1"},
@@ -105,7 +104,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 			"93.184.216.34:80":  unencrypted,
 			"93.184.216.34:443": secret, "8.8.4.4:80": other,
 		},
-		asked: map[string]int{},
+		lookups: map[string]int{},
 	}
 	for _, text := range allow {
 		p, err := allowlist.Parse(text)
@@ -115,7 +114,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 		o.Allow = append(o.Allow, p)
 	}
 	o.Lookup, o.Dial = w.lookup, w.dial
-	r := &rig{Proxy: egress.New(o), world: w}
+	r := &rig{Proxy: egress.New(o), internet: w}
 	r.serve(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(secret.Certificate())
@@ -179,7 +178,7 @@ func (r *rig) ledger(t *testing.T, want ...egress.Attempt) {
 	got := r.Attempts()
 	for i := range got {
 		if got[i].Verdict == egress.Allowed && got[i].Bytes == 0 {
-			t.Errorf("%+v: allowed, and not a byte", got[i])
+			t.Errorf("%+v: allowed, but no bytes were counted", got[i])
 		}
 		got[i].Bytes = 0
 	}
@@ -265,7 +264,7 @@ func TestRefused(t *testing.T) {
 		},
 	} {
 		got, err := r.get(t, c.address)
-		if err != nil { // of CONNECT, the client shows the status line
+		if err != nil { // after CONNECT, the error contains the status line
 			got = err.Error()
 		}
 		if !strings.Contains(got, c.want) {
@@ -284,12 +283,12 @@ func TestRefused(t *testing.T) {
 			t.Errorf("GET %s: no attempt {%s %s} in %+v", c.address, c.host, c.verdict, r.Attempts())
 		}
 	}
-	if len(r.world.reached) != 1 || r.world.reached[0] != "8.8.8.8:80" {
-		t.Errorf("connections were made to %v, want to the dead host alone", r.world.reached)
+	if len(r.internet.dialled) != 1 || r.internet.dialled[0] != "8.8.8.8:80" {
+		t.Errorf("dialled %v, want only the dead host", r.internet.dialled)
 	}
 }
 
-// TestRebinding: the proxy connects to the address that it has checked, at each connection.
+// For each connection, the proxy checks the address that it connects to.
 func TestRebinding(t *testing.T) {
 	r := start(t, egress.Options{}, "*.example.com")
 	first, err := r.get(t, "https://rebound.example.com/")
@@ -301,7 +300,7 @@ func TestRebinding(t *testing.T) {
 		!strings.Contains(err.Error(), "has an address") {
 		t.Errorf("second GET = %q, %v, want a refusal", got, err)
 	}
-	if d := cmp.Diff([]string{"93.184.216.34:443"}, r.world.reached); d != "" {
+	if d := cmp.Diff([]string{"93.184.216.34:443"}, r.internet.dialled); d != "" {
 		t.Errorf("connections (-want +got):\n%s", d)
 	}
 	r.ledger(t,
@@ -323,7 +322,7 @@ func TestRedirectIsANewRequest(t *testing.T) {
 	}
 }
 
-// TestNextAddress: after an address that does not accept, the proxy tries the next one of the name.
+// If an address does not accept the connection, the proxy tries the name's next address.
 func TestNextAddress(t *testing.T) {
 	r := start(t, egress.Options{}, "two.example.com")
 	if got, err := r.get(t, "http://two.example.com/"); got != "200 OK: GET two.example.com of plain: " {
@@ -331,13 +330,13 @@ func TestNextAddress(t *testing.T) {
 	}
 }
 
-// TestHostHeader: a plain request reaches the host that was checked, and names it.
+// A plain request is sent to the host that was checked, with that host in its Host header.
 func TestHostHeader(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	got := r.raw(t, "GET http://example.com/ HTTP/1.1\r\nHost: other.net\r\n"+
 		"Proxy-Authorization: secret\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "GET example.com of plain: ") {
-		t.Errorf("answer = %q", got)
+		t.Errorf("response = %q", got)
 	}
 }
 
@@ -359,7 +358,7 @@ func (r *rig) raw(t *testing.T, request string) string {
 	return string(got)
 }
 
-func TestWhatIsNoRequest(t *testing.T) {
+func TestBadRequests(t *testing.T) {
 	r := start(t, egress.Options{Header: 300 * time.Millisecond}, "example.com")
 	for request, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n":                    "HTTP/1.1 400 this is a proxy",
@@ -369,14 +368,14 @@ func TestWhatIsNoRequest(t *testing.T) {
 		"CONNECT 0x7f.1:443 HTTP/1.1\r\nHost: x\r\n\r\n":                 `HTTP/1.1 400 "0x7f.1": write an address`,
 		"CONNECT example.com:99999 HTTP/1.1\r\nHost: x\r\n\r\n":          "HTTP/1.1 400 ",
 		"SSH-2.0-OpenSSH\r\n\r\n":                                        "HTTP/1.1 400 ",
-		"GET http://example.com/ HTTP/1.1\r\nHost: exam":                 "", // and no more, for ever
+		"GET http://example.com/ HTTP/1.1\r\nHost: exam":                 "", // and nothing more
 	} {
 		if got := r.raw(t, request); !strings.HasPrefix(got, want) || want == "" && strings.Contains(got, "200") {
-			t.Errorf("%q is answered by %q, want %q", request, got, want)
+			t.Errorf("response to %q = %q, want %q", request, got, want)
 		}
 	}
-	if len(r.world.reached) > 0 {
-		t.Errorf("connections were made to %v", r.world.reached)
+	if len(r.internet.dialled) > 0 {
+		t.Errorf("dialled %v, want no connection", r.internet.dialled)
 	}
 	r.ledger(t,
 		egress.Attempt{Verdict: egress.BadRequest},
@@ -391,7 +390,7 @@ func TestBytesAreBounded(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		r := start(t, egress.Options{Bytes: 1 << 20}, "example.com")
 		if got, err := r.get(t, scheme+"://example.com/large"); err == nil {
-			t.Errorf("%s: %d bytes came, want an error", scheme, len(got))
+			t.Errorf("%s: received %d bytes, want an error", scheme, len(got))
 		}
 		r.client.CloseIdleConnections()
 		if got, err := r.get(t, scheme+"://example.com/"); err == nil &&
@@ -399,14 +398,14 @@ func TestBytesAreBounded(t *testing.T) {
 			t.Errorf("%s: afterwards %q", scheme, got)
 		}
 		r.stop()
-		var moved int64
+		var total int64
 		verdicts := map[string]bool{}
 		for _, a := range r.Attempts() {
-			moved += a.Bytes
+			total += a.Bytes
 			verdicts[a.Verdict] = true
 		}
-		if moved < 1<<20 || moved > 1<<20+256<<10 || !verdicts[egress.CutBytes] || !verdicts[egress.RefusedLimit] {
-			t.Errorf("%s: %d bytes, %v", scheme, moved, r.Attempts())
+		if total < 1<<20 || total > 1<<20+256<<10 || !verdicts[egress.CutBytes] || !verdicts[egress.RefusedLimit] {
+			t.Errorf("%s: %d bytes, %v", scheme, total, r.Attempts())
 		}
 	}
 }
@@ -420,7 +419,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 	}
 	if got, err := r.get(t, "http://example.com/"); err == nil {
-		t.Errorf("the third is answered by %q", got)
+		t.Errorf("response to the third request = %q, want an error", got)
 	}
 	r.stop()
 	if a := r.Attempts(); len(a) != 2 || a[0].Verdict != egress.RefusedLimit && a[1].Verdict != egress.RefusedLimit {
@@ -432,7 +431,7 @@ func TestIdleIsCut(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		r := start(t, egress.Options{Idle: 300 * time.Millisecond}, "example.com")
 		if got, err := r.get(t, scheme+"://example.com/never"); err == nil && !strings.HasPrefix(got, "502 ") {
-			t.Errorf("%s: answered by %q", scheme, got)
+			t.Errorf("%s: response = %q, want an error or 502", scheme, got)
 		}
 		r.stop()
 		if a := r.Attempts(); len(a) != 1 || a[0].Verdict != egress.CutIdle {
@@ -441,7 +440,7 @@ func TestIdleIsCut(t *testing.T) {
 	}
 }
 
-// TestEndOfRun: connections end with the run, whatever both sides do.
+// Connections end with the run, even if both sides keep them open.
 func TestEndOfRun(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	conn, err := net.Dial("tcp", r.addr)
@@ -454,7 +453,7 @@ func TestEndOfRun(t *testing.T) {
 	if err != nil || status != "HTTP/1.1 200 Connection established\r\n" {
 		t.Fatalf("status = %q, %v", status, err)
 	}
-	r.stop() // returns
+	r.stop() // waits for the connection
 	if n, err := io.Copy(io.Discard, conn); err == nil && n > 64 {
 		t.Errorf("%d bytes after the end", n)
 	}
@@ -469,11 +468,11 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 	a := r.Attempts()
 	if len(a) != 101 || a[100] != (egress.Attempt{Host: egress.Others, Verdict: egress.RefusedHost}) {
-		t.Errorf("%d entries, the last %+v", len(a), a[len(a)-1])
+		t.Errorf("%d attempts, the last %+v", len(a), a[len(a)-1])
 	}
 }
 
-// FuzzServe: a program reaches nothing that is not on the allow-list, whatever it sends.
+// FuzzServe checks that a program reaches nothing that is not on the allow-list, whatever it sends.
 func FuzzServe(f *testing.F) {
 	for _, seed := range []string{
 		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT example.com:443 HTTP/1.1\r\n\r\n",
@@ -500,7 +499,7 @@ func FuzzServe(f *testing.F) {
 			},
 			Dial: func(_ context.Context, to netip.AddrPort) (net.Conn, error) {
 				if to.Addr().String() != "93.184.216.34" || to.Port() != 80 && to.Port() != 443 {
-					t.Errorf("%s was connected to", to)
+					t.Errorf("dialled %s", to)
 				}
 				return nil, errors.New("no such server")
 			},

@@ -1,6 +1,9 @@
 package egress
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Verdicts of attempts to reach a host.
 const (
@@ -8,29 +11,30 @@ const (
 	RefusedHost    = "refused_host"    // not on the allow-list
 	RefusedPort    = "refused_port"    // the host is on the allow-list, the port is not
 	RefusedAddress = "refused_address" // the name has an address that is not public
-	RefusedLimit   = "refused_limit"   // the run had used up its connections or bytes
+	RefusedLimit   = "refused_limit"   // the run has used up its connections or bytes
 	FailedDNS      = "failed_dns"      // the name has no address
 	FailedConnect  = "failed_connect"  // the host did not accept the connection
-	CutBytes       = "cut_bytes"       // connected, then cut: the run used up its bytes
-	CutIdle        = "cut_idle"        // connected, then cut: idle for too long
+	CutBytes       = "cut_bytes"       // connected, then cut because the run used up its bytes
+	CutIdle        = "cut_idle"        // connected, then cut because it was idle for too long
 	CutSlow        = "cut_slow"        // no complete request in time
 	BadRequest     = "bad_request"     // not a request to a proxy
 )
 
 // Attempt is an attempt of a program to reach a host.
 type Attempt struct {
-	Host    string // empty: the program sent none
+	Host    string // empty if the program sent none
 	Port    int
 	Verdict string
 	Bytes   int64 // sent to and received from the host
 }
 
-// Others is the host of the attempts that a full ledger adds up, by verdict.
+// Others is the host of further attempts after the ledger is full, which are added up by verdict.
 const Others = "(others)"
 
-const maxAttempts = 100 // in a ledger, beside those of Others
+// maxAttempts is how many attempts a ledger keeps, not counting those of Others.
+const maxAttempts = 100
 
-// ledger adds up attempts by host, port and verdict, in the order of their first occurrence.
+// ledger adds up attempts by host, port and verdict, in order of first occurrence.
 type ledger struct {
 	mu       sync.Mutex
 	attempts []Attempt
@@ -51,22 +55,21 @@ func (l *ledger) add(a Attempt) {
 	l.attempts = append(l.attempts, a)
 }
 
-// sum adds the bytes of an attempt to an equal one, and reports whether there is one.
+// sum adds the bytes of an attempt to an earlier attempt with the same host, port and verdict. It returns false if
+// there is none.
 func (l *ledger) sum(a Attempt) bool {
-	for i := range l.attempts {
-		e := &l.attempts[i]
-		if e.Host == a.Host && e.Port == a.Port && e.Verdict == a.Verdict {
-			e.Bytes += a.Bytes
-			return true
-		}
+	i := slices.IndexFunc(l.attempts, func(b Attempt) bool {
+		return b.Host == a.Host && b.Port == a.Port && b.Verdict == a.Verdict
+	})
+	if i >= 0 {
+		l.attempts[i].Bytes += a.Bytes
 	}
-	return false
+	return i >= 0
 }
 
-// Attempts returns the attempts so far, added up by host, port and verdict. Connections that have not ended are
-// missing.
+// Attempts returns the attempts so far, added up by host, port and verdict. It does not include open connections.
 func (p *Proxy) Attempts() []Attempt {
 	p.ledger.mu.Lock()
 	defer p.ledger.mu.Unlock()
-	return append([]Attempt(nil), p.ledger.attempts...)
+	return slices.Clone(p.ledger.attempts)
 }

@@ -23,7 +23,7 @@ func (s *session) tunnel(h *hijacker, r *http.Request) {
 	if err != nil {
 		return
 	}
-	_ = conn.SetDeadline(time.Time{}) // the connection to the host has the idle limit
+	_ = conn.SetDeadline(time.Time{}) // the connection to the host has an idle limit
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
@@ -77,12 +77,14 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 }
 
+// After a refusal, the rest of the request is read up to these limits, so that the program can read the response.
 const (
-	lingerTime  = time.Second // for the program to read a response before its request was read
+	lingerTime  = time.Second
 	lingerBytes = 256 << 10
 )
 
-// refuse ends the connection with a status line that contains the reason: clients print that, but not the body.
+// refuse ends the connection with a response whose status line contains the reason, because clients print the status
+// line but not the body.
 func (h *hijacker) refuse(status int, reason string) {
 	conn, buffered, err := h.Hijack()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package environments prepares what the pools of a worker give their boxes: a root file system from an
-// image, and layers of Python packages from requirements files. It turns the sections execution and
-// pools of the settings into executor.Environment values. The key type is Environments.
+// Package environments prepares what the boxes of a worker's task pools contain: a root file system from an
+// image, and package layers from requirements files. It turns the sections execution and pools of the settings
+// into executor.Environment values. The key type is Environments.
 package environments
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/codefleet/codefleet/internal/pylayer"
 )
 
-// Options are what environments are prepared from. Config, Driver, Info and Log are required.
+// Options configure New. Config, Driver, Info and Log are required.
 type Options struct {
 	Config  *config.Config
 	Driver  executor.Driver
 	Info    executor.Info   // of the driver
-	Objects objects.Objects // stores package layers for all hosts; nil: they are built on each host
-	Joined  <-chan struct{} // closed when Objects may be used; nil: at once
+	Objects objects.Objects // shares package layers between hosts; if nil, each host builds them
+	Joined  <-chan struct{} // closed when Objects may be used; if nil, it may be used at once
 	Log     *slog.Logger
 }
 
@@ -36,14 +36,14 @@ type Environments struct {
 	Options
 
 	mu     sync.Mutex
-	images []image.Root // unpacked, and in use by boxes
+	images []image.Root // unpacked images in use by boxes
 }
 
-// New returns the environments of the settings. It prepares none.
+// New returns the environments of the settings without preparing them.
 func New(o Options) *Environments { return &Environments{Options: o} }
 
-// List returns the environments of the worker's pools: first, where a pool has no other, the one that
-// the section execution describes.
+// List returns the environments of the worker's task pools. Task pools that the section pools does not
+// describe share the environment of the section execution, which comes first.
 func (e *Environments) List() []executor.Environment {
 	var shared, pools []executor.Environment
 	for _, name := range e.Config.WorkerPools() {
@@ -63,7 +63,7 @@ func (e *Environments) List() []executor.Environment {
 	return append(shared, pools...)
 }
 
-// minReady is how many boxes of a pool are kept ready, as executor.Environment.MinReady: -1 is none.
+// minReady returns how many boxes of a task pool are kept ready, as executor.Environment.MinReady: -1 means none.
 func (e *Environments) minReady(p config.Pool) int {
 	n := e.Config.Optimizations.ReadyBoxes()
 	if p.Ready != nil && n > 0 {
@@ -75,7 +75,7 @@ func (e *Environments) minReady(p config.Pool) int {
 	return n
 }
 
-// SharedWithHost returns the pools whose boxes show files of the host. Tenants may not share those.
+// SharedWithHost returns the task pools whose boxes see files of the host. Tenants must not share such task pools.
 func (e *Environments) SharedWithHost() []string {
 	var pools []string
 	for _, name := range e.Config.WorkerPools() {
@@ -101,7 +101,7 @@ func (e *Environments) execution(ctx context.Context) (executor.Root, error) {
 	return e.layer(ctx, root, "execution.requirements", x.Requirements)
 }
 
-// pool prepares the environment of an entry of the section pools.
+// pool prepares the environment of a task pool that the section pools describes.
 func (e *Environments) pool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
 	root := executor.Root{Preload: p.Preload}
 	if p.Image != "" && p.Requirements != "" && e.interpreter() == nil {
@@ -124,11 +124,11 @@ func requirementsError(fix, format string, args ...any) error {
 	return &executor.HostError{Reason: executor.ReasonRequirements, Err: fmt.Errorf(format, args...), Fix: fix}
 }
 
-// image adds an image to root: by name for a driver that takes images, else unpacked to a directory.
+// image adds an image to root: by name for a driver that uses images, else as a directory to which it unpacks it.
 func (e *Environments) image(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
 	if driver := e.interpreter(); driver != nil {
 		if path, err := filepath.Abs(name); err == nil && exists(path) {
-			name = path // else it is the reference of an image
+			name = path // otherwise it is an image reference
 		}
 		if _, err := driver.Interpreter(ctx, name); err != nil {
 			return root, fmt.Errorf("%s: %w", key, err)
@@ -155,13 +155,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// interpreter returns the driver when its boxes have the Python of an image; nil: they have the host's.
+// interpreter returns the driver if its boxes use the Python of an image, or nil if they use the host's.
 func (e *Environments) interpreter() executor.Interpreter {
 	driver, _ := e.Driver.(executor.Interpreter)
 	return driver
 }
 
-// displayName is how results name an image: without the directory on this host.
+// displayName returns the name of an image in results, without its directory on this host.
 func displayName(name string) string {
 	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
 		return filepath.Base(name)
@@ -178,7 +178,7 @@ func imageError(key string, err error) error {
 			"gVisor uses images of this host"
 	case errors.Is(err, image.ErrTooLarge):
 		host.Reason = executor.ReasonImageTooLarge
-		host.Fix = "use a smaller one (python:3.12-slim has 150 MB), or raise execution.max_image_mb"
+		host.Fix = "use a smaller image (python:3.12-slim is 150 MB), or raise execution.max_image_mb"
 	case errors.Is(err, image.ErrBroken):
 		host.Fix = "write it again: skopeo copy … oci-archive:FILE, or docker save IMAGE > FILE"
 	}
@@ -217,7 +217,7 @@ func (e *Environments) layer(ctx context.Context, root executor.Root, key, file 
 	return root, nil
 }
 
-// target returns the interpreter for which packages are installed; nil: the host's.
+// target returns the interpreter for which packages are installed, or nil for the host's.
 func (e *Environments) target(ctx context.Context, image string) (*pylayer.Target, error) {
 	driver := e.interpreter()
 	if driver == nil {

@@ -16,24 +16,20 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// imaged is a driver whose boxes have the Python of an image.
-type imaged struct {
-	executor.Driver
-	asked []string
-}
+// imageDriver is a driver whose boxes use the Python of an image.
+type imageDriver struct{ executor.Driver }
 
-func (d *imaged) Interpreter(_ context.Context, image string) (executor.Python, error) {
-	d.asked = append(d.asked, image)
+func (imageDriver) Interpreter(_ context.Context, image string) (executor.Python, error) {
 	if image == "python:none" {
 		return executor.Python{}, &executor.HostError{
 			Reason: executor.ReasonImageMissing,
-			Err:    errors.New("there is no such image"),
+			Err:    errors.New("no such image"),
 		}
 	}
 	return executor.Python{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64"}}, nil
 }
 
-// Packages for boxes that have an image's Python are those for that one, beside the image of the pool.
+// If boxes use an image's Python, packages are installed for that Python, in addition to the image.
 func TestPackagesBesideAnImage(t *testing.T) {
 	dir := t.TempDir()
 	for _, tag := range []string{"cp312-cp312-manylinux_2_28_x86_64", "cp39-cp39-manylinux_2_28_x86_64"} {
@@ -52,10 +48,9 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		"image": {Image: "python:other"},
 		"file":  {Image: "environments_test.go"},
 	}
-	driver := &imaged{}
 	root := map[string]executor.Root{}
 	for _, e := range New(Options{
-		Config: c, Driver: driver, Info: executor.Info{Driver: "microsandbox"},
+		Config: c, Driver: imageDriver{}, Info: executor.Info{Driver: "microsandbox"},
 		Log: slog.New(slog.DiscardHandler),
 	}).List() {
 		got, err := e.Prepare(t.Context())
@@ -80,7 +75,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		t.Errorf("Modules (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(both.Mounts[0].Source, "fast-cp312-cp312-manylinux_2_28_x86_64")); err != nil {
-		t.Errorf("the wheel of another Python was taken: %v", err)
+		t.Errorf("the wheel for the image's Python was not installed: %v", err)
 	}
 	if one := root["one"]; one.Image != "" || len(one.Mounts) != 1 || one.Mounts[0].Source != both.Mounts[0].Source {
 		t.Errorf("Prepare(one) = %+v, want the layer of %+v", one, both)
@@ -93,8 +88,8 @@ func TestPackagesBesideAnImage(t *testing.T) {
 	}
 }
 
-// Under a driver whose boxes have the host's Python or a root of their own, what cannot be says so.
-func TestPackagesWithoutAPlace(t *testing.T) {
+// If boxes use the host's Python, requirements cannot be combined with an image or execution.rootfs.
+func TestUnusableRequirements(t *testing.T) {
 	c := config.Default()
 	c.Data = t.TempDir()
 	c.Execution.Rootfs, c.Execution.Requirements = "/", "r.txt"
@@ -110,7 +105,7 @@ func TestPackagesWithoutAPlace(t *testing.T) {
 	}
 }
 
-// wheel writes a distribution of one file that is named after what it was built for.
+// wheel writes a distribution of one file that is named after its tag.
 func wheel(t *testing.T, dir, tag string) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(dir, "fast-1.0-"+tag+".whl"))

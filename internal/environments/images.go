@@ -7,11 +7,11 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// imagesDir is where all workers with this data directory unpack images.
+// imagesDir returns the directory in which all workers with this data directory unpack images.
 func (e *Environments) imagesDir() string { return filepath.Join(e.Config.Data, "images") }
 
-// RemoveUnusedImages removes unpacked images that no worker of this host has used for a long time. What
-// cannot be removed is logged.
+// RemoveUnusedImages removes unpacked images that no worker with this data directory has used for
+// image.PruneAfter. It logs errors.
 func (e *Environments) RemoveUnusedImages(ctx context.Context) {
 	removed, err := image.Prune(e.imagesDir(), image.PruneAfter)
 	if err != nil {
@@ -29,7 +29,7 @@ func (e *Environments) hold(r image.Root) {
 	e.images = append(e.images, r)
 }
 
-// Close releases the images. No box uses them any more.
+// Close releases the images, which boxes must no longer use.
 func (e *Environments) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// The image of a pool is kept while its worker runs; afterwards it can be removed.
+// The image of a task pool is kept while its worker runs; afterwards it can be removed.
 func TestImagesAreHeld(t *testing.T) {
 	c := config.Default()
 	c.Data = t.TempDir()
@@ -28,12 +28,12 @@ func TestImagesAreHeld(t *testing.T) {
 		}
 	}
 	if removed, err := image.Prune(all.imagesDir(), 0); len(removed) != 0 || err != nil {
-		t.Errorf("Collect() beside the worker = %q, %v, want nothing", removed, err)
+		t.Errorf("Prune() while the worker runs = %q, %v, want nothing", removed, err)
 	}
 	all.Close()
-	all.RemoveUnusedImages(t.Context()) // the image was used a moment ago
+	all.RemoveUnusedImages(t.Context()) // keeps the image, which was used recently
 	if removed, err := image.Prune(all.imagesDir(), 0); len(removed) != 1 || err != nil {
-		t.Errorf("Collect() after the worker = %q, %v, want the image", removed, err)
+		t.Errorf("Prune() after Close() = %q, %v, want the image", removed, err)
 	}
 }
 

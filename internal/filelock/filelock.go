@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package filelock locks files between processes and between holders in one process (flock). The lock ends
-// with Unlock, when the file is closed, or when the process ends, however it ends.
+// Package filelock locks files with flock, between processes and between holders in one process. A lock ends
+// with Unlock, when the file is closed, or when the process ends for any reason.
 package filelock
 
 import (
@@ -26,10 +26,10 @@ func TryLock(f *os.File) error { return try(f, unix.LOCK_EX) }
 // TryRLock takes the shared lock of f without waiting.
 func TryRLock(f *os.File) error { return try(f, unix.LOCK_SH) }
 
-// Lock takes the exclusive lock of f. It waits for it until ctx ends, and then returns the cause.
+// Lock takes the exclusive lock of f. If ctx ends before it gets the lock, it returns the cause.
 func Lock(ctx context.Context, f *os.File) error { return wait(ctx, f, unix.LOCK_EX) }
 
-// RLock takes the shared lock of f. It waits for it until ctx ends, and then returns the cause.
+// RLock takes the shared lock of f. If ctx ends before it gets the lock, it returns the cause.
 func RLock(ctx context.Context, f *os.File) error { return wait(ctx, f, unix.LOCK_SH) }
 
 // Unlock releases the lock of f.

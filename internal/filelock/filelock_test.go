@@ -33,7 +33,7 @@ func TestLock(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := filelock.Lock(ended, b); !errors.Is(err, context.Canceled) {
-		t.Errorf("Lock() after its context's end = %v, want %v", err, context.Canceled)
+		t.Errorf("Lock() with an ended context = %v, want %v", err, context.Canceled)
 	}
 	got := make(chan error, 1)
 	go func() { got <- filelock.RLock(t.Context(), b) }()

@@ -1,10 +1,10 @@
-// Package image unpacks an OCI image on this host (an archive of Docker or of OCI, or a directory in OCI's layout)
-// into a directory that boxes have as their root file system: once for each content, named by its digest. Its key
-// function is Unpack.
+// Package image unpacks an OCI image on this host (an archive in Docker's or OCI's format, or a directory in OCI's
+// layout) into a directory that boxes use as their root file system. Each content is unpacked once, into a directory
+// named by its digest. The key function is Unpack.
 //
-// The image is untrusted: nothing is written outside of the directory, there are no devices and no set-user-ID
-// programs, its size is bounded, and each layer must match its digest. Package go-containerregistry reads manifests
-// and layouts; it reads them whole, so sizes are checked before. Layers are unpacked here.
+// The image is untrusted: nothing is written outside of the directory, devices and set-user-ID bits are left out, the
+// size is bounded, and each layer must match its digest. Package go-containerregistry reads manifests and layouts; it
+// reads them whole, so their sizes are checked first. Layers are unpacked here.
 package image
 
 import (
@@ -19,39 +19,39 @@ import (
 	"time"
 )
 
-// Options of Unpack. Path and Dir are required.
+// Options configure Unpack. Path and Dir are required.
 type Options struct {
 	Path  string // of the image: an archive or a directory
 	Dir   string // of unpacked images
-	MaxMB int64  // of all layers together, unpacked; default 4096
+	MaxMB int64  // size limit of all layers together, unpacked; default 4096
 }
 
 // Root is a root file system.
 type Root struct {
 	Dir    string
-	Digest string // of the image's configuration, sha256:…; empty: Path is a root file system
+	Digest string // of the image's configuration, sha256:…; empty if Path is a root file system
 
-	lock *os.File // keeps Prune from removing Dir; nil: it is not an unpacked image
+	lock *os.File // keeps Prune from removing Dir; nil if Dir is not an unpacked image
 }
 
-// Errors of Unpack.
+// Errors that Unpack returns.
 var (
-	ErrMissing  = errors.New("there is no such image")
+	ErrMissing  = errors.New("no such image")
 	ErrTooLarge = errors.New("the image is too large")
 	ErrBroken   = errors.New("the image cannot be read")
 )
 
 const (
-	defaultMB  = 4096
-	maxEntries = 1_000_000 // of all layers together
-	maxText    = 4 << 20   // bytes of a manifest, an index or a configuration
-	abandoned  = 24 * time.Hour
-	nameLen    = 32 // of the directory of an image: the first half of its digest
+	defaultMB = 4096
+	maxFiles  = 1_000_000 // of all layers together
+	maxText   = 4 << 20   // bytes of a manifest, an index or a configuration
+	abandoned = 24 * time.Hour
+	nameLen   = 32 // of an unpacked image's directory: the first half of its digest
 )
 
-// Unpack returns the root file system of an image, and unpacks the image if that was not done before. The root
-// stays until Release. A directory that is not an image is itself returned as the root. Several processes may call
-// Unpack at once. After an error nothing is left.
+// Unpack unpacks an image, unless that was done before, and returns its root file system. The root is kept until
+// Release. If Path is a directory that is not an image, that directory is returned as the root. Several processes may
+// call Unpack at once. After an error, nothing is left behind.
 func Unpack(ctx context.Context, o Options) (Root, error) {
 	if o.MaxMB <= 0 {
 		o.MaxMB = defaultMB
@@ -76,8 +76,7 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		return Root{Dir: dir}, err
 	}
 	if !info.IsDir() && info.Size()>>20 > o.MaxMB {
-		return Root{}, fmt.Errorf("%w: the archive has %d MB, at most %d are allowed",
-			ErrTooLarge, info.Size()>>20, o.MaxMB)
+		return Root{}, fmt.Errorf("%w: the archive is %d MB; the limit is %d MB", ErrTooLarge, info.Size()>>20, o.MaxMB)
 	}
 	if err := o.makeDir(); err != nil {
 		return Root{}, err
@@ -100,7 +99,7 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 	}
 }
 
-// makeDir creates the directory of unpacked images, and removes what killed processes left there.
+// makeDir creates the directory of unpacked images, and removes what killed processes left in it.
 func (o Options) makeDir() error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
@@ -124,18 +123,18 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 		return err
 	}
 	defer root.Close()
-	u := unpacker{root: root, left: o.MaxMB << 20, maxMB: o.MaxMB, entries: maxEntries}
+	u := unpacker{root: root, bytesLeft: o.MaxMB << 20, maxMB: o.MaxMB, filesLeft: maxFiles}
 	for i, layer := range src.layers {
 		if err := u.layer(ctx, layer); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}
 	now := time.Now()
-	if err := os.Chtimes(temp, now, now); err != nil { // not the time that the image sets
+	if err := os.Chtimes(temp, now, now); err != nil { // instead of the image's time
 		return err
 	}
 	err = os.Rename(temp, dir)
-	if _, there := os.Stat(dir); err != nil && there == nil {
+	if _, statErr := os.Stat(dir); err != nil && statErr == nil {
 		return nil // another process was faster
 	}
 	return err

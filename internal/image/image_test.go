@@ -24,7 +24,7 @@ import (
 
 type entry struct {
 	name, text, link string
-	kind             byte // 0: tar.TypeReg
+	kind             byte // default tar.TypeReg
 	mode             int64
 }
 
@@ -228,12 +228,12 @@ func TestUnpack(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		if info, err := os.Stat(filepath.Join(root.Dir, "usr/bin/python3")); err != nil || info.Mode() != 0o755 {
-			t.Errorf("%s: a set-user-ID program has mode %v, %v", name, info.Mode(), err)
+			t.Errorf("%s: a set-user-ID file has mode %v, %v, want 0755", name, info.Mode(), err)
 		}
 		digests = append(digests, root.Digest)
 	}
 	if len(slices.Compact(digests)) != 1 {
-		t.Errorf("one image, digests %q", digests)
+		t.Errorf("digests of one image in three formats = %q, want equal ones", digests)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestUnpackOnce(t *testing.T) {
 	}
 }
 
-// Images are untrusted.
+// Hostile images are refused, and write nothing outside of their directory.
 func TestHostileImages(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("mine"), 0o600); err != nil {
@@ -306,7 +306,7 @@ func TestHostileImages(t *testing.T) {
 			name: "index.json",
 			text: `{"manifests":[{"digest":"sha256:../../../../etc/passwd00000000000000000000"}]}`,
 		}), image.ErrBroken},
-		"index of itself": {raw(entry{
+		"missing index": {raw(entry{
 			name: "index.json",
 			text: `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:` +
 				strings.Repeat("a", 64) + `"}]}`,
@@ -333,7 +333,7 @@ func TestHostileImages(t *testing.T) {
 			}
 		})
 	}
-	// A layer that writes where its own symbolic link leads stays inside.
+	// A layer that writes through its own symbolic links stays inside.
 	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: far},
 		entry{name: "up", kind: tar.TypeSymlink, link: "../../.."}, entry{name: "out/outside", text: "theirs"},
 		entry{name: "up/b", text: "b"})))
@@ -341,14 +341,15 @@ func TestHostileImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tree(t, root.Dir); got[strings.TrimPrefix(outside, "/")] != "theirs" || got["b"] != "b" {
-		t.Errorf("what was written through links is at %v", got)
+		t.Errorf("files written through links = %v", got)
 	}
 	if text, err := os.ReadFile(outside); string(text) != "mine" {
 		t.Errorf("the host's file = %q, %v", text, err)
 	}
 }
 
-// TestHostileLayouts: what is read into memory is bounded, and no symbolic link is followed out of the layout.
+// TestHostileLayouts checks that parts that are read into memory are bounded, and that no symbolic link out of the
+// layout is followed.
 func TestHostileLayouts(t *testing.T) {
 	large := strings.Repeat(" ", 5<<20)
 	outside := write(t, []byte(`{"manifests":[]}`))
@@ -359,12 +360,8 @@ func TestHostileLayouts(t *testing.T) {
 		"index outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "index.json"), outside) },
 		"image outside":     func(_, manifest, _ string) error { return relink(manifest, outside) },
 		"image is a device": func(_, manifest, _ string) error { return relink(manifest, "/dev/zero") },
-		"blobs outside": func(dir, _,
-			_ string,
-		) error {
-			return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside))
-		},
-		"no image": func(_, manifest, _ string) error { return os.Remove(manifest) },
+		"blobs outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside)) },
+		"no image":          func(_, manifest, _ string) error { return os.Remove(manifest) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, a := t.TempDir(), archiveOf(t, lower...)
@@ -407,7 +404,7 @@ func relink(file, target string) error {
 	return errors.Join(os.RemoveAll(file), os.Symlink(target, file))
 }
 
-func TestUnpackEnds(t *testing.T) {
+func TestUnpackCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()

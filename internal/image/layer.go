@@ -25,12 +25,12 @@ import (
 
 // unpacker applies layers to a directory, the lowest first.
 type unpacker struct {
-	root    *os.Root
-	left    int64 // bytes of layers that may still be read
-	wrote   int64 // bytes of files: sparse ones are larger than what is read
-	maxMB   int64
-	entries int             // that may still follow
-	written map[string]bool // by the current layer
+	root         *os.Root
+	bytesLeft    int64 // of layers that may still be read
+	bytesWritten int64 // to files; sparse files are larger than what is read
+	maxMB        int64
+	filesLeft    int             // that may still be unpacked
+	written      map[string]bool // paths written by the current layer
 }
 
 // decoderMemory bounds the memory that a layer makes its decoder allocate.
@@ -54,24 +54,24 @@ func (u *unpacker) layer(ctx context.Context, l layer) error {
 	if err := u.apply(tar.NewReader(stream)); err != nil {
 		return layerError(l.name, err)
 	}
-	if _, err := io.Copy(io.Discard, stream); err != nil { // the digest includes what follows the end of the archive
+	if _, err := io.Copy(io.Discard, stream); err != nil { // the digest includes what follows the archive's end
 		return layerError(l.name, err)
 	}
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != l.diffID {
-		return fmt.Errorf("%w: its digest is %s instead of %.100s", ErrBroken, got, l.diffID)
+		return fmt.Errorf("%w: the digest is %s; want %.100s", ErrBroken, got, l.diffID)
 	}
 	return nil
 }
 
-// Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. As for a layer of an
-// image, nothing is written outside of dir, and there are no devices and no set-user-ID programs.
+// Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. As with the layers of an
+// image, nothing is written outside of dir, and devices and set-user-ID bits are left out.
 func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	u := unpacker{root: root, left: maxMB << 20, maxMB: maxMB, entries: maxEntries, written: map[string]bool{}}
+	u := unpacker{root: root, bytesLeft: maxMB << 20, maxMB: maxMB, filesLeft: maxFiles, written: map[string]bool{}}
 	stream := &bounded{ctx: ctx, from: from, u: &u}
 	err = u.apply(tar.NewReader(stream))
 	if err == nil {
@@ -83,7 +83,7 @@ func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	return nil
 }
 
-// decompress decompresses a layer; its first bytes say how it is compressed. Call done when it was read.
+// decompress decompresses a layer. It recognises the compression by the first bytes. Call done after reading.
 func decompress(r io.Reader) (archive io.Reader, done func(), err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	magic, err := in.Peek(4)
@@ -116,30 +116,30 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, context.Cause(b.ctx)
 	}
 	n, err := b.from.Read(p)
-	if b.u.left -= int64(n); b.u.left < 0 {
+	if b.u.bytesLeft -= int64(n); b.u.bytesLeft < 0 {
 		return n, b.u.tooLarge()
 	}
 	return n, err
 }
 
 func (u *unpacker) tooLarge() error {
-	return fmt.Errorf("%w: more than %d MB unpacked", ErrTooLarge, u.maxMB)
+	return fmt.Errorf("%w: unpacked, it exceeds %d MB", ErrTooLarge, u.maxMB)
 }
 
 func (u *unpacker) apply(r *tar.Reader) error {
 	for {
-		head, err := r.Next()
+		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if u.entries--; u.entries < 0 {
-			return fmt.Errorf("%w: more than %d files", ErrTooLarge, maxEntries)
+		if u.filesLeft--; u.filesLeft < 0 {
+			return fmt.Errorf("%w: it has more than %d files", ErrTooLarge, maxFiles)
 		}
-		if err := u.entry(head, r); err != nil {
-			return fmt.Errorf("%.200s: %w", head.Name, err)
+		if err := u.unpack(header, r); err != nil {
+			return fmt.Errorf("unpack %.200s: %w", header.Name, err)
 		}
 	}
 }
@@ -149,10 +149,11 @@ const (
 	opaque   = ".wh..wh..opq" // removes what lower layers put into its directory
 )
 
-func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
-	name := path.Clean(strings.TrimLeft(head.Name, "/"))
+// unpack unpacks one file, directory or link.
+func (u *unpacker) unpack(header *tar.Header, content io.Reader) error {
+	name := path.Clean(strings.TrimLeft(header.Name, "/"))
 	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%w: its name leads out of the image", ErrBroken)
+		return fmt.Errorf("%w: the name points outside the image", ErrBroken)
 	}
 	if name == "." {
 		return nil
@@ -170,8 +171,8 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 		return err
 	}
 	u.written[at] = true
-	mode := fs.FileMode(head.Mode).Perm()
-	switch head.Typeflag {
+	mode := fs.FileMode(header.Mode).Perm()
+	switch header.Typeflag {
 	case tar.TypeDir:
 		return u.directory(at, mode|0o700)
 	case tar.TypeReg, tar.TypeGNUSparse:
@@ -180,19 +181,19 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 		if err := u.root.RemoveAll(at); err != nil {
 			return err
 		}
-		return u.root.Symlink(head.Linkname, at)
+		return u.root.Symlink(header.Linkname, at)
 	case tar.TypeLink:
-		return u.hardLink(head.Linkname, at)
+		return u.hardLink(header.Linkname, at)
 	}
-	return nil // devices and pipes are left out: boxes have their own
+	return nil // devices and pipes are left out
 }
 
-// remove removes files of lower layers, as a whiteout says.
+// remove removes the files of lower layers that a whiteout names.
 func (u *unpacker) remove(parent, base string) error {
 	if base != opaque {
 		name := path.Clean(strings.TrimPrefix(base, whiteout))
 		if name == "." || name == ".." || name == "" {
-			return fmt.Errorf("%w: a whiteout without a name", ErrBroken)
+			return fmt.Errorf("%w: the whiteout has no name", ErrBroken)
 		}
 		return u.root.RemoveAll(path.Join(parent, name))
 	}
@@ -236,11 +237,11 @@ func (u *unpacker) file(at string, mode fs.FileMode, content io.Reader) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	n, err := io.Copy(f, io.LimitReader(content, u.maxMB<<20-u.wrote+1))
+	n, err := io.Copy(f, io.LimitReader(content, u.maxMB<<20-u.bytesWritten+1))
 	if err != nil {
 		return err
 	}
-	if u.wrote += n; u.wrote > u.maxMB<<20 {
+	if u.bytesWritten += n; u.bytesWritten > u.maxMB<<20 {
 		return u.tooLarge()
 	}
 	return f.Chmod(mode)
@@ -250,7 +251,7 @@ func (u *unpacker) file(at string, mode fs.FileMode, content io.Reader) (err err
 func (u *unpacker) hardLink(target, at string) error {
 	name := path.Clean(strings.TrimLeft(target, "/"))
 	if !filepath.IsLocal(name) || name == "." {
-		return fmt.Errorf("%w: a hard link to %.200q leads out of the image", ErrBroken, target)
+		return fmt.Errorf("%w: a hard link to %.200q points outside the image", ErrBroken, target)
 	}
 	parent, err := hostdir.Resolve(u.root, path.Dir(name))
 	if err != nil {
@@ -273,7 +274,7 @@ func (u *unpacker) hardLink(target, at string) error {
 	return u.root.Link(from, at)
 }
 
-// layerError adds ErrBroken to an error that the image causes, and not its size, this host or the context.
+// layerError adds ErrBroken to an error, unless its cause is the image's size, a full disk or the context.
 func layerError(name string, err error) error {
 	for _, other := range []error{syscall.ENOSPC, ErrTooLarge, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, other) {

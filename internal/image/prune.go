@@ -15,28 +15,28 @@ import (
 	"github.com/codefleet/codefleet/internal/filelock"
 )
 
-// PruneAfter is how long an unused image is worth its disk space.
+// PruneAfter is how long an unused image is kept.
 const PruneAfter = 30 * 24 * time.Hour
 
-// temporary begins the names of directories that are being unpacked or removed.
+// temporary is the name prefix of directories that are being unpacked or removed.
 const temporary = "new-"
 
-// Release allows Prune to remove the root, as the end of the process does. Releasing a root twice, or one that is
+// Release allows Prune to remove the root, as does the end of the process. Releasing a root twice, or a root that is
 // not an unpacked image, does nothing.
 func (r Root) Release() {
 	if r.lock != nil {
-		_ = r.lock.Close() // it was only locked
+		_ = r.lock.Close() // nothing was written to it
 	}
 }
 
-// lock marks an unpacked image as used, and keeps Prune from removing it until the file is closed. It returns
-// fs.ErrNotExist if the image is not there.
+// lock marks an unpacked image as used, and keeps Prune from removing it until the file is closed. The error is
+// fs.ErrNotExist if the image is not unpacked.
 func lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	// A file system may lack locks; then Prune gets none either, and removes nothing.
+	// If the file system does not support locks, Prune cannot lock the image either, and removes nothing.
 	if err = filelock.RLock(ctx, f); err != nil && ctx.Err() != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -49,12 +49,12 @@ func lock(ctx context.Context, dir string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	now := time.Now()
-	_ = os.Chtimes(dir, now, now) // fails for an image of another user, who does the same
+	_ = os.Chtimes(dir, now, now) // fails for another user's image
 	return f, nil
 }
 
-// Prune removes the unpacked images in dir that no process uses and that were last locked before the given time
-// ago, and returns their names. Several processes may call it, and Unpack, at once.
+// Prune removes the unpacked images in dir that no process uses and that were not used for the given time, and returns
+// their names. Several processes may call Prune and Unpack at once.
 func Prune(dir string, unused time.Duration) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +65,7 @@ func Prune(dir string, unused time.Duration) (removed []string, err error) {
 	}
 	for _, e := range entries {
 		if _, notHex := hex.DecodeString(e.Name()); notHex != nil || len(e.Name()) != nameLen || !e.IsDir() {
-			continue // not made by Unpack
+			continue // not created by Unpack
 		}
 		temp, failed := detach(dir, e.Name(), unused)
 		if failed == nil && temp != "" {
@@ -80,7 +80,7 @@ func Prune(dir string, unused time.Duration) (removed []string, err error) {
 	return removed, err
 }
 
-// detach moves an unused image into a temporary directory, in one step. It returns "" for an image that stays.
+// detach atomically moves an unused image into a temporary directory. It returns "" for an image that stays.
 func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	path := filepath.Join(dir, name)
 	f, err := os.Open(path)
@@ -92,10 +92,10 @@ func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	}
 	defer f.Close()
 	if filelock.TryLock(f) != nil {
-		return "", nil // it is used, or there are no locks
+		return "", nil // the image is in use, or cannot be locked
 	}
 	if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < unused {
-		return "", nil // it is gone, or was used
+		return "", nil // the image was removed, or used recently
 	}
 	if temp, err = os.MkdirTemp(dir, temporary); err != nil {
 		return "", err
@@ -106,7 +106,7 @@ func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	return temp, nil
 }
 
-// removeAbandoned removes temporary directories of processes that were killed.
+// removeAbandoned removes the temporary directories of killed processes.
 func removeAbandoned(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func removeAbandoned(dir string) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err == nil && strings.HasPrefix(e.Name(), temporary) && time.Since(info.ModTime()) > abandoned {
-			_ = hostdir.Remove(filepath.Join(dir, e.Name())) // or the next one does
+			_ = hostdir.Remove(filepath.Join(dir, e.Name())) // tried again by the next call
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// Prune removes images that were not used for long: none that a process uses or used recently, and no other directory.
+// Prune removes images that were not used for a long time. It removes no image that a process uses or used recently,
+// and no other directory.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
 	long := time.Now().Add(-image.PruneAfter - time.Hour)
@@ -62,14 +63,14 @@ func TestPrune(t *testing.T) {
 		}
 		slices.Sort(names)
 		if diff := cmp.Diff(names, got); err != nil || diff != "" {
-			t.Errorf("after Prune() there are, %v (-want +got):\n%s", err, diff)
+			t.Errorf("directories after Prune(), %v (-want +got):\n%s", err, diff)
 		}
 	}
 	want("unused", "used", "fresh", "used again")
 	roots["used"].Release()
 	want("used", "fresh", "used again")
 	if removed, err := image.Prune(filepath.Join(dir, "none"), 0); removed != nil || err != nil {
-		t.Errorf("Prune() of a directory that is not there = %q, %v", removed, err)
+		t.Errorf("Prune() of a missing directory = %q, %v", removed, err)
 	}
 }
 
@@ -80,13 +81,13 @@ func age(t *testing.T, path string, to time.Time) {
 	}
 }
 
-// An unpacked image stays until its release, however often others prune.
-func TestCollectBesideUnpack(t *testing.T) {
+// An unpacked image stays until its release, even if others prune all the time.
+func TestPruneDuringUnpack(t *testing.T) {
 	o := image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: "whole"})), Dir: t.TempDir()}
 	done := make(chan struct{})
-	var users, collectors sync.WaitGroup
+	var users, pruners sync.WaitGroup
 	for range 2 {
-		collectors.Go(func() {
+		pruners.Go(func() {
 			for {
 				if _, err := image.Prune(o.Dir, 0); err != nil {
 					t.Errorf("Prune() = %v", err)
@@ -106,7 +107,7 @@ func TestCollectBesideUnpack(t *testing.T) {
 					return
 				}
 				if text, err := os.ReadFile(filepath.Join(root.Dir, "a")); err != nil || string(text) != "whole" {
-					t.Errorf("what was unpacked is %q, %v", text, err)
+					t.Errorf("unpacked file = %q, %v", text, err)
 				}
 				root.Release()
 			}
@@ -114,5 +115,5 @@ func TestCollectBesideUnpack(t *testing.T) {
 	}
 	users.Wait()
 	close(done)
-	collectors.Wait()
+	pruners.Wait()
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// source is an image that was opened.
+// source is an open image.
 type source struct {
-	config []byte // its JSON
+	config []byte // the image's configuration, in JSON
 	layers []layer
 	close  func()
 }
@@ -38,7 +38,7 @@ const (
 	dockerFile = "manifest.json"
 
 	maxParts   = 10_000 // files in an archive
-	maxIndexes = 4      // that refer to one another
+	maxIndexes = 4      // nesting depth of indexes
 )
 
 func isLayout(dir string) bool {
@@ -46,13 +46,13 @@ func isLayout(dir string) bool {
 	return err == nil
 }
 
-// openSource opens an image: a directory in OCI's layout, or an archive. temp is where it may create directories.
+// openSource opens an image: a directory in OCI's layout, or an archive. It may create directories in temp.
 func openSource(ctx context.Context, name string, info fs.FileInfo, temp string, maxMB int64) (source, error) {
 	if info.IsDir() {
 		return openLayout(name)
 	}
 	if !info.Mode().IsRegular() {
-		return source{}, fmt.Errorf("%w: neither a file nor a directory", ErrBroken)
+		return source{}, fmt.Errorf("%w: it is neither a file nor a directory", ErrBroken)
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -60,7 +60,7 @@ func openSource(ctx context.Context, name string, info fs.FileInfo, temp string,
 	}
 	parts, err := scan(file)
 	if err != nil {
-		err = fmt.Errorf("%w: not an archive of an image, as skopeo and docker save write it: %w", ErrBroken, err)
+		err = fmt.Errorf("%w: not an image archive, such as skopeo and docker save write: %w", ErrBroken, err)
 		return source{}, errors.Join(err, file.Close())
 	}
 	if _, docker := parts[dockerFile]; docker {
@@ -68,20 +68,20 @@ func openSource(ctx context.Context, name string, info fs.FileInfo, temp string,
 		if err != nil {
 			return source{}, errors.Join(err, file.Close())
 		}
-		src.close = func() { _ = file.Close() } // it was only read
+		src.close = func() { _ = file.Close() } // nothing was written to it
 		return src, nil
 	}
 	defer file.Close()
 	return openLayoutArchive(ctx, file, temp, maxMB)
 }
 
-// scan returns where the files of an archive are; nil for a part that is not a regular file. Of several parts of
-// one name the first counts, as for package tarball.
+// scan returns the parts of an archive by name. A part that is not a regular file is nil. If several parts have the
+// same name, the first one counts, as in package tarball.
 func scan(file *os.File) (map[string]*io.SectionReader, error) {
 	parts := map[string]*io.SectionReader{}
 	r := tar.NewReader(file)
 	for range maxParts {
-		head, err := r.Next()
+		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return parts, nil
 		}
@@ -92,19 +92,19 @@ func scan(file *os.File) (map[string]*io.SectionReader, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := path.Clean(head.Name)
+		name := path.Clean(header.Name)
 		if _, found := parts[name]; found {
 			continue
 		}
 		parts[name] = nil
-		if head.Typeflag == tar.TypeReg {
-			parts[name] = io.NewSectionReader(file, at, head.Size)
+		if header.Typeflag == tar.TypeReg {
+			parts[name] = io.NewSectionReader(file, at, header.Size)
 		}
 	}
-	return nil, fmt.Errorf("more than %d files", maxParts)
+	return nil, fmt.Errorf("the archive has more than %d files", maxParts)
 }
 
-// openDocker opens an archive of `docker save`.
+// openDocker opens an archive that `docker save` has written.
 func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, error) {
 	part := func(name string) (*io.SectionReader, error) {
 		p := parts[path.Clean(name)]
@@ -131,7 +131,7 @@ func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, erro
 		return source{}, broken(dockerFile, err)
 	}
 	if len(images) != 1 {
-		return source{}, fmt.Errorf("%w: the archive contains %d images instead of one", ErrBroken, len(images))
+		return source{}, fmt.Errorf("%w: the archive contains %d images; want one", ErrBroken, len(images))
 	}
 	p, err := small(images[0].Config)
 	if err != nil {
@@ -151,7 +151,7 @@ func openDocker(file *os.File, parts map[string]*io.SectionReader) (source, erro
 	return newSource(config, layers)
 }
 
-// openLayoutArchive opens an archive of OCI's layout, which it unpacks into a temporary directory first.
+// openLayoutArchive opens an archive in OCI's layout, which it first unpacks into a temporary directory.
 func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB int64) (source, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return source{}, err
@@ -160,7 +160,7 @@ func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB in
 	if err != nil {
 		return source{}, err
 	}
-	remove := func() { _ = os.RemoveAll(dir) } // or the next Unpack does
+	remove := func() { _ = os.RemoveAll(dir) } // if this fails, a later Unpack removes it
 	var src source
 	if err = Untar(ctx, dir, file, maxMB); err != nil {
 		err = layerError(filepath.Base(file.Name()), err)
@@ -175,9 +175,9 @@ func openLayoutArchive(ctx context.Context, file *os.File, temp string, maxMB in
 	return src, nil
 }
 
-// openLayout opens a directory in OCI's layout: the image that its index names, or of several the one for this
-// machine. Package layout opens blobs that are regular files and not symbolic links only, but reads them whole:
-// so their sizes are checked first.
+// openLayout opens a directory in OCI's layout: the only image in its index, or the one for this machine. Package
+// layout opens only blobs that are regular files and not symbolic links, but it reads them whole, so their sizes are
+// checked first.
 func openLayout(dir string) (source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -210,7 +210,7 @@ func openLayout(dir string) (source, error) {
 			return source{}, broken(blobName(chosen.Digest), err)
 		}
 	}
-	return source{}, fmt.Errorf("%w: its indexes name each other", ErrBroken)
+	return source{}, fmt.Errorf("%w: its indexes are nested more than %d deep", ErrBroken, maxIndexes)
 }
 
 func openLayoutImage(root *os.Root, index v1.ImageIndex, digest v1.Hash) (source, error) {
@@ -242,7 +242,7 @@ func openLayoutImage(root *os.Root, index v1.ImageIndex, digest v1.Hash) (source
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// choose returns the only image of an index, or the first for this machine.
+// choose returns the only image in an index, or the first one for this machine.
 func choose(list []v1.Descriptor) (v1.Descriptor, error) {
 	if len(list) == 1 {
 		return list[0], nil
@@ -256,19 +256,19 @@ func choose(list []v1.Descriptor) (v1.Descriptor, error) {
 		runtime.GOARCH)
 }
 
-// newSource checks the configuration of an image, and sets from it what its layers must be.
+// newSource checks the configuration of an image, and sets the digests that its layers must have.
 func newSource(config []byte, layers []layer) (source, error) {
 	var image v1.ConfigFile
 	if err := json.Unmarshal(config, &image); err != nil {
 		return source{}, broken("configuration", err)
 	}
 	if image.Architecture != "" && image.Architecture != runtime.GOARCH {
-		return source{}, fmt.Errorf("%w: it is for %s, and this machine is %s", ErrBroken, image.Architecture,
+		return source{}, fmt.Errorf("%w: it is for %s, but this machine is %s", ErrBroken, image.Architecture,
 			runtime.GOARCH)
 	}
 	ids := image.RootFS.DiffIDs
 	if len(ids) != len(layers) || len(ids) == 0 {
-		return source{}, fmt.Errorf("%w: it has %d layers, and digests of %d", ErrBroken, len(layers), len(ids))
+		return source{}, fmt.Errorf("%w: it has %d layers but %d digests", ErrBroken, len(layers), len(ids))
 	}
 	for i := range layers {
 		layers[i].diffID = ids[i].String()
@@ -276,7 +276,7 @@ func newSource(config []byte, layers []layer) (source, error) {
 	return source{config: config, layers: layers, close: func() {}}, nil
 }
 
-// checkPart checks that a part of a layout can be read into memory: a regular file in root that is not too large.
+// checkPart checks that a part of a layout is a regular file in root that is small enough to be read into memory.
 func checkPart(root *os.Root, name string) error {
 	info, err := root.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -290,7 +290,7 @@ func checkPart(root *os.Root, name string) error {
 
 func checkSize(name string, size int64) error {
 	if size > maxText {
-		return broken(name, fmt.Errorf("%d bytes are more than %d", size, maxText))
+		return broken(name, fmt.Errorf("it is %d bytes; the limit is %d", size, maxText))
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ const (
 	layerMB   = 16 << 10 // of a layer, unpacked
 )
 
-// layerManifest is the object packages/HASH.json, written last. It lists the parts of the layer's archive in order,
-// each the object packages/SHA256. HASH is the layer's, of its inputs; SHA256 is that of a part's bytes.
+// layerManifest is the object packages/HASH.json, which is written last. HASH is Layer.Hash. The manifest lists the
+// parts of the layer's archive in order; each part is the object packages/SHA256, named by the digest of its bytes.
 type layerManifest struct {
 	Parts []string `json:"parts"` // SHA-256, hex
 	Bytes int64    `json:"bytes"` // of all parts
@@ -90,12 +90,12 @@ func (w *partWriter) put(data []byte) error {
 	return nil
 }
 
-// reproducible removes from a header what differs between hosts: owners and times.
+// reproducible removes owners and times from a header, which differ between hosts.
 func reproducible(h *tar.Header) {
 	*h = tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777}
 }
 
-// fetch downloads a layer into a directory. fs.ErrNotExist: the bucket does not have it.
+// fetch downloads a layer into a directory. It returns fs.ErrNotExist if the bucket does not have the layer.
 func fetch(ctx context.Context, bucket objects.Objects, hash, dir string) error {
 	obj, err := bucket.Get(ctx, manifestKey(hash), objects.GetOptions{})
 	if err != nil {
@@ -103,10 +103,10 @@ func fetch(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 	}
 	var list layerManifest
 	if err := json.Unmarshal(obj.Data, &list); err != nil {
-		return fmt.Errorf("%s: %w", manifestKey(hash), err)
+		return fmt.Errorf("decode %s: %w", manifestKey(hash), err)
 	}
 	if len(list.Parts) == 0 || len(list.Parts) > maxParts {
-		return fmt.Errorf("%s has %d parts", manifestKey(hash), len(list.Parts))
+		return fmt.Errorf("%s lists %d parts; want 1 to %d", manifestKey(hash), len(list.Parts), maxParts)
 	}
 	parts := &partReader{ctx: ctx, bucket: bucket, left: list.Parts}
 	z, err := zstd.NewReader(parts, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(partBytes*8))
@@ -120,7 +120,7 @@ func fetch(ctx context.Context, bucket objects.Objects, hash, dir string) error 
 	return nil
 }
 
-// notMissing removes fs.ErrNotExist from an error: the layer exists, but a part is missing.
+// notMissing removes fs.ErrNotExist from an error, because the layer exists even if a part is missing.
 func notMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New(err.Error())
@@ -128,7 +128,7 @@ func notMissing(err error) error {
 	return err
 }
 
-// partReader reads parts one after the other. It checks the digest of each before it returns a byte of it.
+// partReader reads parts one after the other. It checks the digest of each part before it returns any of its bytes.
 type partReader struct {
 	ctx    context.Context //nolint:containedctx // an io.Reader has none of its own
 	bucket objects.Objects

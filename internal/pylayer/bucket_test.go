@@ -64,15 +64,15 @@ func files(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// A layer of the bucket is used only if its digests match; otherwise pip installs it.
-func TestLayerThatTheBucketBroke(t *testing.T) {
+// A layer from the bucket is used only if it is complete and its digests match; otherwise pip builds it.
+func TestDamagedLayerInTheBucket(t *testing.T) {
 	for name, c := range map[string]struct {
-		lists bool   // of lists, else of parts
-		data  []byte // nil: removed
+		manifest bool   // damage the manifest, not the parts
+		data     []byte // nil removes the object
 	}{
 		"other bytes":  {false, []byte("theirs")},
 		"part missing": {false, nil},
-		"no list":      {true, []byte("[")},
+		"no manifest":  {true, []byte("[")},
 		"no parts":     {true, []byte("{}")},
 		"a path":       {true, []byte(`{"parts":["../HEAD"]}`)},
 	} {
@@ -87,7 +87,7 @@ func TestLayerThatTheBucketBroke(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if strings.HasSuffix(info.Key, ".json") == c.lists {
+				if strings.HasSuffix(info.Key, ".json") == c.manifest {
 					bucket.Damage(info.Key, func([]byte) []byte { return c.data })
 				}
 			}

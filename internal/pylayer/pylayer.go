@@ -1,7 +1,6 @@
 // Package pylayer installs a requirements file into a directory of Python packages, a package layer, which boxes
-// mount read-only. pip builds it once on the worker's host; the layer is named by the hash of its inputs and never
-// changes. pip installs wheels only and unpacks them: no code of a package runs on the host. The key function is
-// Build.
+// mount read-only. pip builds the layer once, on the worker's host; the layer is named by the hash of its inputs and
+// never changes. pip only unpacks wheels, so no code of a package runs on the host. The key function is Build.
 package pylayer
 
 import (
@@ -24,31 +23,31 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Options of Build.
+// Options configure Build.
 type Options struct {
 	Python       string  // interpreter of the host, with pip
-	Target       *Target // the interpreter in boxes; nil: Python
-	Requirements string  // file, in the format of pip
+	Target       *Target // the interpreter in boxes; default Python
+	Requirements string  // file in pip's format
 	Dir          string  // of the layers on this host
 
-	// Objects shares layers between hosts; nil: they are not shared. Its errors are logged only.
+	// Objects shares layers between hosts, unless it is nil. Its errors are only logged.
 	Objects objects.Objects
-	Log     *slog.Logger // nil: none
+	Log     *slog.Logger // default discards
 }
 
-// Target is an interpreter other than the host's, for which pip selects wheels. pip evaluates the environment markers
-// of a requirements file, such as python_version, for the host's interpreter all the same.
+// Target is an interpreter other than the host's, for which pip selects wheels. But pip evaluates the environment
+// markers of a requirements file, such as python_version, for the host's interpreter.
 type Target struct {
 	Version   string   // such as 3.12.1
-	Platforms []string // of wheels, preferred first, such as manylinux_2_28_x86_64
+	Platforms []string // platform tags of wheels, preferred first, such as manylinux_2_28_x86_64
 }
 
 // Layer is a directory of packages.
 type Layer struct {
 	Dir   string
-	Hash  string   // of the requirements and the interpreter's version
-	Names []string // of the distributions, with versions, as "numpy 2.1.0"
-	From  string   // where it was found or made: host, bucket or pip
+	Hash  string   // of the requirements file and the interpreter
+	Names []string // distributions with versions, such as "numpy 2.1.0"
+	From  string   // where the layer was found or built: host, bucket or pip
 }
 
 const (
@@ -58,7 +57,7 @@ const (
 )
 
 // Build returns the layer of a requirements file, and builds it unless it exists. Several processes may call it at
-// once. An error contains the end of pip's output; nothing is left then.
+// once. The error contains the end of pip's output. After an error, nothing is left behind.
 func Build(ctx context.Context, o Options) (Layer, error) {
 	l, err := build(ctx, o)
 	if err != nil {
@@ -84,7 +83,8 @@ func build(ctx context.Context, o Options) (Layer, error) {
 	return Layer{Dir: dir, Hash: hash, Names: names, From: from}, err
 }
 
-// key hashes the inputs of a layer: the file, and the interpreter, whose version and platform select the wheels.
+// key returns the hash of a layer's inputs: the file, and the interpreter, whose version and platform determine the
+// wheels.
 func key(ctx context.Context, o Options) (string, error) {
 	info, err := os.Stat(o.Requirements)
 	if err != nil {
@@ -107,7 +107,7 @@ func key(ctx context.Context, o Options) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:16]), nil
 }
 
-// interpreter returns a line that identifies what selects the wheels.
+// interpreter returns a line with the version and platform of the interpreter.
 func (o Options) interpreter(ctx context.Context) ([]byte, error) {
 	if t := o.Target; t != nil {
 		return fmt.Appendf(nil, "cp%s %s\n", t.minor(), strings.Join(t.Platforms, " ")), nil
@@ -120,7 +120,7 @@ func (o Options) interpreter(ctx context.Context) ([]byte, error) {
 	return version, nil
 }
 
-// minor returns the version without its last part, as wheels name it.
+// minor returns the version without its last part, as in the names of wheels.
 func (t *Target) minor() string {
 	major, rest, _ := strings.Cut(t.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -170,7 +170,7 @@ func (o Options) obtain(ctx context.Context, hash, dir string) (from string, err
 
 func (o Options) warn(ctx context.Context, message, hash string, err error) {
 	if o.Log != nil {
-		o.Log.WarnContext(ctx, message, "layer", hash, "error", err) //nolint:sloglint // a constant of the caller
+		o.Log.WarnContext(ctx, message, "layer", hash, "error", err) //nolint:sloglint // callers pass constants
 	}
 }
 
@@ -197,7 +197,7 @@ func place(ctx context.Context, o Options, dir string, fill func(temp string) er
 		return err
 	}
 	err = os.Rename(temp, dir)
-	if _, there := os.Stat(dir); err != nil && there == nil {
+	if _, statErr := os.Stat(dir); err != nil && statErr == nil {
 		return nil // another process was faster
 	}
 	return err
@@ -229,11 +229,11 @@ func pip(ctx context.Context, o Options, target string) error {
 	case strings.Contains(output, "No module named pip"):
 		return fmt.Errorf("%s has no pip: apt-get install python3-pip", o.Python)
 	}
-	return fmt.Errorf("pip: %w: %s", err, output)
+	return fmt.Errorf("run pip: %w: %s", err, output)
 }
 
-// makeReadOnly lets all users read the files below dir, and none write them. It refuses symbolic links that lead out
-// of dir, since they would point elsewhere inside a box.
+// makeReadOnly lets all users read the files below dir, and none write to them. It refuses symbolic links that point
+// outside of dir, because they would have another target inside a box.
 func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -247,7 +247,7 @@ func makeReadOnly(dir string) error {
 		switch {
 		case d.Type()&fs.ModeSymlink != 0:
 			if _, err := root.Stat(path); err != nil {
-				return fmt.Errorf("%s is a symbolic link out of the layer: %w", path, err)
+				return fmt.Errorf("symbolic link %s points outside the layer: %w", path, err)
 			}
 			return nil
 		case d.IsDir():
@@ -263,7 +263,7 @@ func makeReadOnly(dir string) error {
 	})
 }
 
-// distributions lists the distributions that are installed in a directory.
+// distributions lists the distributions that are installed in a directory, with versions.
 func distributions(dir string) ([]string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.dist-info"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/pylayer"
 )
 
-// wheel writes a package whose module has its version.
+// wheel writes the wheel of a package whose module contains the version.
 func wheel(t *testing.T, dir, name, version string, more map[string]string) {
 	t.Helper()
 	wheelFor(t, dir, name, version, "py3-none-any", more)
@@ -77,7 +77,7 @@ func TestBuild(t *testing.T) {
 	o := options(t, "greeting==1.2\n")
 	var built [2]pylayer.Layer
 	var all sync.WaitGroup
-	for i := range built { // at once, as workers of one host do
+	for i := range built { // at once, as several workers on a host do
 		all.Go(func() {
 			var err error
 			if built[i], err = pylayer.Build(t.Context(), o); err != nil {
@@ -87,7 +87,7 @@ func TestBuild(t *testing.T) {
 	}
 	all.Wait()
 	if d := cmp.Diff(built[0], built[1]); d != "" {
-		t.Errorf("the same requirements, different layers:\n%s", d)
+		t.Errorf("layers of the same requirements differ:\n%s", d)
 	}
 	if d := cmp.Diff([]string{"greeting 1.2"}, built[0].Names); d != "" {
 		t.Errorf("Names (-want +got):\n%s", d)
@@ -111,7 +111,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// Wheels are selected for another interpreter than the host's, by its version, processor and C library.
+// Wheels are selected by the version, processor and C library of the target, not the host's.
 func TestBuildForATarget(t *testing.T) {
 	o := options(t, "fast\ngreeting\n")
 	for _, tag := range []string{

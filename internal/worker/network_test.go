@@ -170,7 +170,7 @@ def get(url):
 		"example.com", "www.example.com",
 		"<urlopen error Tunnel connection failed: 403 evil.net is not in network.allow>",
 		"HTTP Error 403: 169.254.169.254 is not in network.allow",
-		"HTTP Error 403: inside.example.com has an address that is not of the public internet",
+		"HTTP Error 403: inside.example.com has an address that is not on the public internet",
 		"<urlopen error Tunnel connection failed: 403 port 8443 of example.com is not in network.allow, " +
 			"which may name ports 80 and 443>",
 		"HTTP Error 502: nowhere.example.com has no address",

@@ -1,7 +1,8 @@
 // Command gen writes ../iana.go: the address blocks that IANA's special-purpose address registries do not list
-// as globally reachable. Run it by `go generate ./internal/egress`.
+// as globally reachable. Run it with `go generate ./internal/egress`.
 //
-// The CSV files beside it are copies of the registries, with IANA's columns and footnote marks, as of May 2025:
+// The CSV files in this directory are copies of the registries, with IANA's columns and footnote marks, as of May
+// 2025:
 //
 //	https://www.iana.org/assignments/iana-ipv4-special-registry/iana-ipv4-special-registry-1.csv
 //	https://www.iana.org/assignments/iana-ipv6-special-registry/iana-ipv6-special-registry-1.csv
@@ -66,8 +67,8 @@ var notGlobal = []netip.Prefix{
 	return format.Source(out.Bytes())
 }
 
-// notGlobal returns the blocks of a registry whose column "Globally Reachable" is not True: it is False, N/A
-// where that depends on an embedded address, or empty for a deprecated block.
+// notGlobal returns the blocks of a registry whose column "Globally Reachable" is not True. The column is False, N/A
+// if that depends on an embedded address, or empty for a deprecated block.
 func notGlobal(registry string) ([]block, error) {
 	rows, err := csv.NewReader(strings.NewReader(registry)).ReadAll()
 	if err != nil {
@@ -75,7 +76,7 @@ func notGlobal(registry string) ([]block, error) {
 	}
 	column := slices.Index(rows[0], "Globally Reachable")
 	if column < 0 || rows[0][0] != "Address Block" || rows[0][1] != "Name" {
-		return nil, fmt.Errorf("the registry has other columns: %q", rows[0])
+		return nil, fmt.Errorf("unexpected columns of the registry: %q", rows[0])
 	}
 	var list []block
 	for _, row := range rows[1:] {
@@ -83,7 +84,7 @@ func notGlobal(registry string) ([]block, error) {
 			continue
 		}
 		for text := range strings.SplitSeq(row[0], ", ") {
-			text, _, _ = strings.Cut(text, " ") // without the mark of a footnote
+			text, _, _ = strings.Cut(text, " ") // without a footnote mark
 			prefix, err := netip.ParsePrefix(text)
 			if err != nil {
 				return nil, err

@@ -9,7 +9,9 @@ var ParsePython = parsePython
 
 func DisplayName(name string) string { return displayName(name) }
 
-func Prepared(out string) (protected string, err error) { return new(image).parsePrepared("/python", out) }
+func Prepared(out string) (protected string, err error) {
+	return new(image).parsePrepared("/python", out)
+}
 
 func (d *Driver) CallsAtOnce() int { return cap(d.calls) }
 

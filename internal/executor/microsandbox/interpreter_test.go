@@ -73,11 +73,11 @@ func TestPrepared(t *testing.T) {
 		t.Errorf("Prepared = %s, %v", got, err)
 	}
 	for out, want := range map[string]executor.Reason{
-		"":                                     executor.ReasonImageNoPython,
-		"Python 3.12":                          executor.ReasonImageNoPython,
-		`{"python": [3, 9]}`:                   executor.ReasonImageNoPython,
-		`{"python": [3, 8, 20], "protected": []}`: executor.ReasonImageNoPython,
-		`{"python": [2, 7, 18], "protected": []}`: executor.ReasonImageNoPython,
+		"":                   executor.ReasonImageNoPython,
+		"Python 3.12":        executor.ReasonImageNoPython,
+		`{"python": [3, 9]}`: executor.ReasonImageNoPython,
+		`{"python": [3, 8, 20], "protected": []}`:                                     executor.ReasonImageNoPython,
+		`{"python": [2, 7, 18], "protected": []}`:                                     executor.ReasonImageNoPython,
 		`{"python": [3, 12, 1], "protected": ["` + strings.Repeat("x", 1<<16) + `"]}`: executor.ReasonImageBroken,
 	} {
 		if got, err := microsandbox.Prepared(out); executor.ReasonOf(err) != want {

@@ -26,7 +26,6 @@ type envelope struct {
 	Payload    []byte `cbor:"p"`
 }
 
-
 // execRequest starts a process.
 type execRequest struct {
 	Cmd     string   `cbor:"cmd"`

@@ -90,7 +90,6 @@ func (a *agent) handshake() error {
 	return a.conn.SetDeadline(time.Time{})
 }
 
-
 // send writes one message.
 func (a *agent) send(flags byte, kind string, payload any) error {
 	frame, err := encodeFrame(a.id, flags, kind, payload)

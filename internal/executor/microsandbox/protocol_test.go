@@ -41,7 +41,6 @@ func TestEncodeFrame(t *testing.T) {
 			streamData{},
 			"000000250000006400a361760761746f636f72652e657865632e737464696e617047a1646461746140",
 		},
-
 	} {
 		frame, err := encodeFrame(c.id, c.flags, c.kind, c.payload)
 		if got := hex.EncodeToString(frame); got != c.want || err != nil {
