@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a program's result, beside MaxResultBytes. The runner's module jsonable keeps them; a program that
-// writes its result to the channel itself may not. Many JSON libraries fail beyond them, some by crashing.
+// Further limits of a program's result. The runner's module jsonable keeps them, but a program may write its result
+// to the channel itself. Beyond these limits many JSON libraries fail, and some crash.
 const (
-	maxResultDepth  = 64   // jsonable.MAX_DEPTH, and what it adds for a value without a JSON form
-	maxNumberLength = 4300 // characters; Python's limit for reading and writing integers
+	maxResultDepth  = 64   // jsonable.MAX_DEPTH, and room for the form of values that have no JSON form
+	maxNumberLength = 4300 // characters; Python's limit for converting integers
 )
 
-// validResult reports whether a result is JSON in UTF-8 that every common library can read.
+// validResult reports whether a result is JSON in UTF-8 that all common libraries can decode.
 func validResult(data []byte) bool {
 	if len(data) > MaxResultBytes || !utf8.Valid(data) || !json.Valid(data) {
 		return false
@@ -44,7 +44,7 @@ func validResult(data []byte) bool {
 	return true
 }
 
-// endOfString returns the index of the quote that ends the string of valid JSON that begins at data[i].
+// endOfString returns the index of the closing quote of the string that begins at data[i]. data must be valid JSON.
 func endOfString(data []byte, i int) int {
 	for i++; data[i] != '"'; i++ {
 		if data[i] == '\\' {

@@ -40,8 +40,11 @@ def send(header, body=b''):
     os.write(1, len(data).to_bytes(4, 'big') + data)
 def read():
     return os.read(0, 1 << 20) or sys.exit()
+def read_exactly(count):
+    while count > 0:
+        count -= len(os.read(0, count)) or sys.exit()
 def hello():
-    read()
+    read_exactly(int.from_bytes(os.read(0, 4), 'big'))
     send({'t': 'hello', 'version': 1, 'python': '3'})
 `
 

@@ -44,7 +44,8 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	case done.How == "channel":
 		return v.with(Failed, channelBroken())
 	case done.How == "exit":
-		if done.OOM || done.Signal == "SIGKILL" && e.runner.killedForMemory() { // the box has less than the limit
+		// The box may run out of memory first if its limit is lower than the program's.
+		if done.OOM || done.Signal == "SIGKILL" && e.runner.killedForMemory() {
 			v.Dirty = true
 			return v.with(Failed, e.boxOutOfMemory())
 		}
@@ -143,8 +144,8 @@ func (r *runnerProcess) outOfMemory() bool {
 	return r.code == exitKilled
 }
 
-// killedForMemory reports whether the host's kernel has killed a process of the living box: the one that ran the
-// program, rather than the box itself.
+// killedForMemory reports whether the host's kernel has killed a process of the box for lack of memory. If the box is
+// alive, this was the program's process.
 func (r *runnerProcess) killedForMemory() bool {
 	reporter, ok := r.box.(OOMReporter)
 	return ok && reporter.OutOfMemory()

@@ -9,9 +9,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// testCarryOver checks that a program leaves nothing in its box for the next one. The first program makes
-// everything that may outlive a process, wherever it can; the next one must find the box as a program before did.
-// The host empties the workspace in between, as it does for the workspace of another task.
+// testCarryOver checks that a program leaves nothing in its box for the next one. For everything that may outlive a
+// process, a program creates it wherever it can, and the next program must find the box as it was before. In between,
+// the host empties the workspace, as it does before a task with another workspace.
 func testCarryOver(t *testing.T, newDriver newDriver) {
 	b := open(t, newDriver(t), executor.Spec{})
 	if b.info.Tier == "" {
@@ -30,11 +30,11 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 		t.Run(name, func(t *testing.T) {
 			v := b.must(t, executor.Program{Code: kernelNumbers + code}, executor.Hooks{})
 			if v.Status != executor.Succeeded {
-				t.Errorf("the program that leaves something: %s", show(v))
+				t.Errorf("program that leaves something: %s, want success", show(v))
 			}
 			empty(t, b.spec.Workspace)
 			if v.Dirty {
-				b.restart(t) // as a pool does
+				b.restart(t) // as a pool replaces a dirty box
 			}
 			if diff := cmp.Diff(before, look()); diff != "" {
 				t.Errorf("the box differs (-before +after):\n%s", diff)
@@ -43,7 +43,7 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 	}
 }
 
-// restart replaces the box by a new one with the same workspace.
+// restart replaces the box with a new one that has the same workspace.
 func (b *box) restart(t *testing.T) {
 	t.Helper()
 	if err := b.single.Close(t.Context()); err != nil {
@@ -52,7 +52,7 @@ func (b *box) restart(t *testing.T) {
 	b.start(t)
 }
 
-// kernelNumbers are the numbers of system calls that the programs below make.
+// kernelNumbers defines the numbers of the system calls that the programs below make, and helper functions.
 const kernelNumbers = `
 import ctypes, glob, os, re, socket, stat
 libc = ctypes.CDLL(None, use_errno=True)
@@ -72,7 +72,7 @@ def everywhere(f):
         attempt(lambda: f(place))
 `
 
-// lookAround lists everything that a program could find of an earlier one.
+// lookAround lists everything that an earlier program could have left.
 const lookAround = `
 def text(path):
     return attempt(lambda: sorted(line for line in open(path)))
@@ -117,7 +117,7 @@ found["descriptors"] = len(os.listdir("/proc/self/fd"))
 found["modules"] = sorted(__import__("sys").modules)[:1000]
 found`
 
-// leavings are programs that leave something, each in another way. An attempt that is refused leaves nothing.
+// leavings are programs that each try to leave something else behind.
 var leavings = map[string]string{
 	"shared memory of System V": `
 size = 50 << 20

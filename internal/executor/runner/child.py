@@ -349,7 +349,7 @@ def flush():
 
 
 def unparsed(error, memory):
-    """Returns why a program could not be parsed with that many bytes of memory."""
+    """Returns why a program could not be parsed. memory is its limit, in bytes."""
     failure = {"code": "syntax_error", "message": "%s: %s" % (type(error).__name__, error)}
     if isinstance(error, SyntaxError):
         failure["message"] = "%s: %s" % (type(error).__name__, error.msg)

@@ -1,10 +1,10 @@
-"""What no program may do, and what none may leave behind.
+"""Keeps programs from leaving something behind in their box.
 
-A box runs many programs of a tenant, one after the other. What a program makes must end with it, or be
-removed before the next one. Processes, threads, descriptors, and what only these hold end with it. Files
-are removed by the host and by child.empty. Objects of the kernel that outlive their maker cannot be made:
-the filter refuses that. Under gVisor there are also sockets that a program binds to a name in the
-workspace, which exist in the sandbox only: special_file finds them, and the box is discarded.
+A box runs many programs of a tenant, one after the other. Whatever a program creates must end with it, or be
+removed before the next program. Processes, threads and descriptors, and what only these hold, end with it.
+Files are removed by the host and by child.empty. Kernel objects that outlive their process cannot be created,
+because a seccomp filter denies the system calls. Under gVisor, sockets that a program binds to a name in the
+workspace exist only in the sandbox: special_file finds them, and the box is discarded.
 """
 
 import ctypes
@@ -14,31 +14,31 @@ import socket
 import stat
 
 SEARCH = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-MAX_DEPTH = 500  # of directories searched for special files
+MAX_DEPTH = 500  # of directories that are searched for special files
 
-# Numbers of system calls on x86_64 and aarch64. None: the machine does not have it.
+# System call numbers on x86_64 and aarch64. None means that the machine does not have the call.
 ABSENT = {  # fail as in a kernel without them
     "io_setup": (206, 0),  # asynchronous writes outlive a process
     "io_uring_setup": (425, 425),
-    "shmget": (29, 194),  # System V and POSIX objects outlive a process, and are seen in all workspaces
+    "shmget": (29, 194),  # System V and POSIX objects outlive a process, and are not files of the workspace
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
     "add_key": (248, 217),  # keyrings belong to a user, not to a process
     "request_key": (249, 218),
     "keyctl": (250, 219),
-    "clone3": (435, 435),  # its flags cannot be checked; the C library then calls clone
+    "clone3": (435, 435),  # a filter cannot check its flags; the C library then calls clone
     "userfaultfd": (323, 282),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
 }
-UNSUPPORTED = {  # fail as on a file system without extended attributes: no version of a workspace has them
+UNSUPPORTED = {  # fail as on a file system without extended attributes, which versions of a workspace do not have
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
     "setxattrat": (463, 463),
 }
-FORBIDDEN = {  # fail for want of permission
+FORBIDDEN = {  # fail for lack of permission
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -48,16 +48,16 @@ FORBIDDEN = {  # fail for want of permission
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
-    "unshare": (272, 97),  # a namespace of its own would give a program the privileges of root there
+    "unshare": (272, 97),  # in its own namespace, a program would have the privileges of root
     "setns": (308, 268),
 }
 CLONE = (56, 220)
-NAMESPACES = 0x7E020000  # flags of clone that make one
+NAMESPACES = 0x7E020000  # flags of clone that create a namespace
 MKNOD, MKNODAT = (133, None), (259, 33)
 
 MACHINES = ("x86_64", "aarch64")
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
-X32 = 0x40000000  # bit of the numbers of another ABI of x86_64
+X32 = 0x40000000  # bit in the system call numbers of x86_64's x32 ABI
 
 # struct seccomp_data
 NUMBER, ARCH, ARGUMENT = 0, 4, 16
@@ -69,8 +69,8 @@ ALLOW, FAIL = 0x7FFF0000, 0x00050000
 def filter_program(machine):
     """Returns the instructions of a seccomp filter: tuples of code, jump if true, jump if false, and value.
 
-    The system calls of ABSENT, UNSUPPORTED and FORBIDDEN fail, and so do all calls of another ABI. clone makes no
-    namespaces, and mknod makes regular files only.
+    The system calls in ABSENT, UNSUPPORTED and FORBIDDEN fail, as do all calls of another ABI. clone cannot
+    create namespaces, and mknod can create only regular files.
     """
     which = MACHINES.index(machine)
     allow, absent = [(RETURN, 0, 0, ALLOW)], [(RETURN, 0, 0, FAIL | errno.ENOSYS)]
@@ -92,31 +92,32 @@ def filter_program(machine):
 
 
 def when(code, value, instructions):
-    """Returns instructions that are executed if the condition holds."""
+    """Returns the instructions, to be executed only if the condition holds."""
     return [(code, 0, len(instructions), value)] + instructions
 
 
 def install_filter(libc):
-    """Installs the filter in this process and in all that it starts. It cannot be removed."""
+    """Installs the filter in this process and in all processes that it starts. It cannot be removed."""
     program = filter_program(os.uname().machine)
     packed = (ctypes.c_uint64 * len(program))(
         *[code | true << 16 | false << 24 | value << 32 for code, true, false, value in program]
     )
     header = (ctypes.c_uint64 * 2)(len(program), ctypes.addressof(packed))
     if libc.prctl(22, 2, header, 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
-        raise OSError(ctypes.get_errno(), "install the filter of system calls")
+        raise OSError(ctypes.get_errno(), "install the seccomp filter")
 
 
 def newest_socket():
-    """Returns the number of a new socket. gVisor numbers them in the order in which they are made."""
+    """Returns the number of a new socket. gVisor numbers sockets in order of creation."""
     with socket.socket(socket.AF_UNIX) as probe:
         return os.fstat(probe.fileno()).st_ino
 
 
 def special_file(directory, uid):
-    """Returns what is below a directory that is no file, directory or symbolic link, or an empty text.
+    """Searches below a directory for anything but files, directories and symbolic links.
 
-    It searches with the rights of uid. A directory that it cannot search counts as special.
+    Returns what it found, or an empty string. It searches with the permissions of uid, and reports a directory
+    that it cannot search.
     """
     own = os.geteuid()
     os.seteuid(uid)
@@ -143,7 +144,7 @@ def _special_file(descriptor, depth):
         for name in below:
             try:
                 inner = os.open(name, SEARCH, dir_fd=descriptor)
-            except FileNotFoundError:  # removed by a process that was being killed
+            except FileNotFoundError:  # a process removed it while it was being killed
                 continue
             found = _special_file(inner, depth + 1)
             if found:

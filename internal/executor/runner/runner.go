@@ -13,7 +13,7 @@
 //	mcp_client.py  the module that programs import as client.mcp_client
 //	catalogue.py   tool modules, compiled ahead
 //	child.py       the process of a program
-//	confine.py     what no program may do, and what none may leave behind
+//	confine.py     keeps programs from leaving something behind in the box
 //	runner.py      its parent process
 //	network.py     a program's connections; loaded for the first program that needs it
 //

@@ -6,7 +6,6 @@ thread, so that forking is safe.
 """
 
 import ctypes
-import errno
 import gc
 import os
 import select
@@ -490,7 +489,7 @@ class Execution:
         self.kill()
 
     def left(self):
-        """Returns what the program has left in the box that cannot be removed. Its processes have ended."""
+        """Returns what the program left in the box that cannot be removed. Call it after its processes have ended."""
         boot = self.child.boot
         if not boot["hidden_sockets"] or confine.newest_socket() == self.child.newest_socket + 1:
             return ""
