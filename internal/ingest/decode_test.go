@@ -44,12 +44,12 @@ func TestContentMode(t *testing.T) {
 			header("Content-Type", "application/cloudevents-batch+json; charset=utf-8"), batchMode, 0,
 		},
 		{
-			"structured wins over ce- headers",
+			"structured, with ce- headers",
 			header("Content-Type", structuredType, "Ce-Specversion", "1.0"), structuredMode, 0,
 		},
 		{"avro", header("Content-Type", "application/cloudevents+avro"), noEvent, 415},
 		{"other charset", header("Content-Type", structuredType+"; charset=latin1"), noEvent, 415},
-		{"plain JSON", header("Content-Type", "application/json"), noEvent, 415},
+		{"JSON", header("Content-Type", "application/json"), noEvent, 415},
 		{"nothing", header(), noEvent, 415},
 		{"broken media type", header("Content-Type", ";;;"), noEvent, 415},
 	}
@@ -159,7 +159,7 @@ func TestDecodeStructuredRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, e := decodeStructured([]byte(tt.body))
 			if e == nil {
-				t.Fatal("it was taken")
+				t.Fatal("decodeStructured = nil, want an error")
 			}
 			if e.Code != tt.code || e.Path != tt.path {
 				t.Errorf("decodeStructured = %v at %q, want %s at %q", e, e.Path, tt.code, tt.path)
@@ -220,17 +220,17 @@ func FuzzDecode(f *testing.F) {
 		ev, e := decodeOne(m, h, []byte(body))
 		if e != nil {
 			if e.Status != 400 && e.Status != 415 || e.Code == "" || e.Message == "" {
-				t.Errorf("an error without a proper answer: %+v", e)
+				t.Errorf("decodeOne = %+v, want an error with status, code and message", e)
 			}
 			return
 		}
 		if err := ev.Validate(); err != nil {
-			t.Errorf("an event that is not valid: %v", err)
+			t.Errorf("decodeOne returned an invalid event: %v", err)
 		}
 	})
 }
 
-func FuzzPlain(f *testing.F) {
+func FuzzEventOfTask(f *testing.F) {
 	f.Add("key", `{"code":"print(1)","session":"s","expirytime":"2030-01-01T00:00:00Z"}`)
 	f.Add(`"`, `null`)
 	f.Fuzz(func(t *testing.T, key, body string) {

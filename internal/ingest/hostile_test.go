@@ -15,11 +15,11 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// A token that may read changes nothing, whatever door it tries.
+// TestReadersChangeNothing checks that a token with the scope read cannot change anything over any route.
 func TestReadersChangeNothing(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	want(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
-	want(t, f, 200, nil, "PUT", main+"/pins/keep", plain, `{}`)
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
+	wantStatus(t, f, 200, nil, "PUT", main+"/pins/keep", jsonType, `{}`)
 	reader := map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly, "Content-Type": "application/json"}
 	for _, c := range [][2]string{
 		{"PUT", main + "/files/f"},
@@ -36,36 +36,36 @@ func TestReadersChangeNothing(t *testing.T) {
 		{"POST", "/v1/tasks"},
 		{"DELETE", "/v1/tasks/x"},
 	} {
-		want(t, f, 403, nil, c[0], c[1], reader, "{}")
+		wantStatus(t, f, 403, nil, c[0], c[1], reader, "{}")
 	}
 	var info history.Info
 	var pins []history.Pinned
-	want(t, f, 200, &info, "GET", main, reader, "")
-	want(t, f, 200, &pins, "GET", main+"/pins", reader, "")
+	wantStatus(t, f, 200, &info, "GET", main, reader, "")
+	wantStatus(t, f, 200, &pins, "GET", main+"/pins", reader, "")
 	if info.Generation != 1 || len(pins) != 1 {
-		t.Errorf("after that: %+v, pins %v", info, pins)
+		t.Errorf("after the refused requests: %+v, pins %v; want generation 1 and one pin", info, pins)
 	}
 }
 
-// Many small ranges must not read the file's large parts again and again.
+// TestManyRanges checks that many small ranges do not make the server read the file's large parts repeatedly.
 func TestManyRanges(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const size = 9 << 20
-	want(t, f, 200, nil, "PUT", main+"/files/large", nil, statetest.Random(1, size))
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/large", nil, statetest.Random(1, size))
 	ranges := strings.TrimSuffix(strings.Repeat(fmt.Sprintf("0-0,%d-%d,", size-1, size-1), 100), ",")
 	f.Objects.Calls()
-	resp, _ := ask(t, f, "GET", main+"/files/large", map[string]string{"Range": "bytes=" + ranges}, nil)
+	resp, _ := request(t, f, "GET", main+"/files/large", map[string]string{"Range": "bytes=" + ranges}, nil)
 	if n := len(f.Objects.Calls()); n > 20 {
-		t.Errorf("%d requests to the store, answer %d", n, resp.StatusCode)
+		t.Errorf("status %d after %d requests to the store, want at most 20", resp.StatusCode, n)
 	}
-	resp, body := ask(t, f, "GET", main+"/files/large",
+	resp, body := request(t, f, "GET", main+"/files/large",
 		map[string]string{"Range": fmt.Sprintf("bytes=0-0,%d-%d", size-1, size-1)}, nil)
 	if resp.StatusCode != 206 || len(body) > 1000 {
-		t.Errorf("two ranges = %d, %d bytes", resp.StatusCode, len(body))
+		t.Errorf("two ranges = %d with %d bytes, want 206 with at most 1000", resp.StatusCode, len(body))
 	}
 }
 
-// Uploads of one tenant that never end leave places to the others.
+// TestSlowUploadsOfOneTenant checks that uploads of one tenant which never end do not block other tenants.
 func TestSlowUploadsOfOneTenant(t *testing.T) {
 	f := ingesttest.Start(t, 0,
 		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 100 * time.Millisecond })
@@ -84,30 +84,30 @@ func TestSlowUploadsOfOneTenant(t *testing.T) {
 		}()
 		go func() { _, _ = io.WriteString(w, "x") }()
 	}
-	for end := time.Now().Add(20 * time.Second); ; { // until there is no place left for this tenant
-		if resp, _ := ask(t, f, "PUT", main+"/files/mine", nil,
-			strings.NewReader("1")); resp.StatusCode == http.StatusTooManyRequests {
+	for end := time.Now().Add(20 * time.Second); ; { // until the tenant has reached its limit
+		resp, _ := request(t, f, "PUT", main+"/files/mine", nil, strings.NewReader("1"))
+		if resp.StatusCode == http.StatusTooManyRequests {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("the places of a tenant never ran out")
+			t.Fatal("the tenant never reached its limit of uploads")
 		}
 	}
-	want(t, f, 200, nil, "PUT", main+"/files/f", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, "1")
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, "1")
 }
 
 func TestLongMessage(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	want(t, f, 400, nil, "PUT", main+"/files/f?message="+strings.Repeat("m", 1001), nil, "1")
+	wantStatus(t, f, 400, nil, "PUT", main+"/files/f?message="+strings.Repeat("m", 1001), nil, "1")
 }
 
-// What a tenant calls its files is the tenant's: the log says which address was asked for, up to there.
+// TestNamesOfFilesAreNotLogged checks that the log has the paths of requests without file names, which are tenant data.
 func TestNamesOfFilesAreNotLogged(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	want(t, f, 200, nil, "PUT", main+"/files/patients/jane-doe.pdf", nil, "1")
-	want(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
-	want(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
-	want(t, f, 404, nil, "GET", "/v1/tasks/t/artifacts/jane-doe.pdf", nil, "")
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/patients/jane-doe.pdf", nil, "1")
+	wantStatus(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
+	wantStatus(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
+	wantStatus(t, f, 404, nil, "GET", "/v1/tasks/t/artifacts/jane-doe.pdf", nil, "")
 	if text := f.Log.String(); strings.Contains(text, "jane-doe") ||
 		!strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) {
 		t.Errorf("log:\n%s", text)

@@ -17,16 +17,17 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// answered is what came back, but for the body.
-type answered struct {
+// response is a response without its body.
+type response struct {
 	StatusCode int
 	Header     http.Header
 }
 
-// ask makes a request with the token of the tenant default, unless header says otherwise.
-func ask(
+// request sends a request with the token of the tenant default, and returns the response and its body. header adds or
+// replaces headers; an empty value removes a header.
+func request(
 	t *testing.T, f *ingesttest.Fleet, method, path string, header map[string]string, body io.Reader,
-) (answered, []byte) {
+) (response, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.URL+path, body)
 	if err != nil {
@@ -51,7 +52,7 @@ func ask(
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answered{resp.StatusCode, resp.Header}, got
+	return response{resp.StatusCode, resp.Header}, got
 }
 
 func decode[T any](t *testing.T, body []byte) T {
@@ -63,12 +64,13 @@ func decode[T any](t *testing.T, body []byte) T {
 	return v
 }
 
-var plain = map[string]string{"Content-Type": "application/json"}
+// jsonType is the header of requests with a JSON body.
+var jsonType = map[string]string{"Content-Type": "application/json"}
 
-// submit sends a plain task and wants it taken.
+// submit submits a task in JSON, and fails the test if it is refused.
 func submit(t *testing.T, f *ingesttest.Fleet, query, body string) schemas.Record {
 	t.Helper()
-	resp, got := ask(t, f, "POST", "/v1/tasks"+query, plain, strings.NewReader(body))
+	resp, got := request(t, f, "POST", "/v1/tasks"+query, jsonType, strings.NewReader(body))
 	if resp.StatusCode/100 != 2 {
 		t.Fatalf("POST /v1/tasks = %d %s", resp.StatusCode, got)
 	}
@@ -90,7 +92,7 @@ func TestTaskRunsToItsResult(t *testing.T) {
 		r.Source != "codefleet/http" {
 		t.Errorf("record = %+v", r)
 	}
-	resp, got := ask(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil)
+	resp, got := request(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil)
 	if again := decode[schemas.Record](t, got); resp.StatusCode != 200 || again.Result.Output != "42\n" {
 		t.Errorf("GET = %d %s", resp.StatusCode, got)
 	}
@@ -102,18 +104,18 @@ func TestTaskRunsToItsResult(t *testing.T) {
 func TestSubmissionIsIdempotent(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	header := map[string]string{"Content-Type": "application/json", "Idempotency-Key": `"k-1"`}
-	_, first := ask(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{"code":"print 1"}`))
-	_, second := ask(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{ "code": "print 1" }`))
+	_, first := request(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{"code":"print 1"}`))
+	_, second := request(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{ "code": "print 1" }`))
 	third := submit(t, f, "", `{"code":"print 1","idempotencykey":"k-1"}`)
 	fourth := submit(t, f, "", `{"code":"print 1"}`)
 	a, b := decode[schemas.Record](t, first), decode[schemas.Record](t, second)
 	if a.TaskID != b.TaskID || a.TaskID != third.TaskID || a.TaskID == fourth.TaskID {
-		t.Errorf("ids = %s, %s, %s, %s; want three alike and one other", a.TaskID, b.TaskID, third.TaskID,
-			fourth.TaskID)
+		t.Errorf("ids = %s, %s, %s, %s; want the first three equal and the last different",
+			a.TaskID, b.TaskID, third.TaskID, fourth.TaskID)
 	}
-	resp, got := ask(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{"code":"print 2"}`))
+	resp, got := request(t, f, "POST", "/v1/tasks", header, strings.NewReader(`{"code":"print 2"}`))
 	if e := decode[map[string]string](t, got); resp.StatusCode != 409 || e["code"] != "other_data" {
-		t.Errorf("other data under the same key = %d %s, want 409 other_data", resp.StatusCode, got)
+		t.Errorf("other content with the same key = %d %s, want 409 other_data", resp.StatusCode, got)
 	}
 }
 
@@ -125,59 +127,56 @@ func TestEventsInThreeModes(t *testing.T) {
 		"Content-Type": "application/json", "Ce-Specversion": "1.0", "Ce-Type": "codefleet.task.v1",
 		"Ce-Source": "/test", "Ce-Id": "caf%C3%A9", "Ce-Session": "s-1",
 	}
-	resp, got := ask(t, f, "POST", "/v1/events?wait=20s", binary, strings.NewReader(`{"code":"print binary"}`))
-	if r := decode[schemas.Record](t,
-		got); resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" ||
+	resp, got := request(t, f, "POST", "/v1/events?wait=20s", binary, strings.NewReader(`{"code":"print binary"}`))
+	r := decode[schemas.Record](t, got)
+	if resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" ||
 		r.Session != "s-1" {
 		t.Errorf("binary = %d %s", resp.StatusCode, got)
 	}
 	structured := map[string]string{"Content-Type": "application/cloudevents+json; charset=utf-8"}
-	resp, got = ask(t, f, "POST", "/v1/events?wait=20s", structured,
+	resp, got = request(t, f, "POST", "/v1/events?wait=20s", structured,
 		strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)))
 	if r := decode[schemas.Record](t, got); resp.StatusCode != 200 || r.Result == nil ||
 		r.Result.Output != "structured\n" {
 		t.Errorf("structured = %d %s", resp.StatusCode, got)
 	}
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json; charset=UTF-8"}
-	body := "[" + fmt.Sprintf(
-		event, "3", `{"code":"print a"}`,
-	) + "," + fmt.Sprintf(event, "4", `{"code":"print b"}`) + "]"
-	resp, got = ask(t, f, "POST", "/v1/events", batch, strings.NewReader(body))
-	if items := decode[[]struct{ Status int }](t,
-		got); resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 ||
-		items[1].Status != 202 {
+	body := fmt.Sprintf("["+event+","+event+"]", "3", `{"code":"print a"}`, "4", `{"code":"print b"}`)
+	resp, got = request(t, f, "POST", "/v1/events", batch, strings.NewReader(body))
+	items := decode[[]struct{ Status int }](t, got)
+	if resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 || items[1].Status != 202 {
 		t.Errorf("batch = %d %s", resp.StatusCode, got)
 	}
 }
 
-func TestBatchAnswersForEachMember(t *testing.T) {
+func TestBatchHasOneItemForEachEvent(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Limits.Batch = 4 })
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json"}
 	good := fmt.Sprintf(event, "1", `{"code":"print a"}`)
 	bad := fmt.Sprintf(event, "2", `{"code":"print b","limits":{"timeout_s":-1}}`)
-	resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("["+good+`,{"id":1},`+bad+`,7]`))
+	resp, got := request(t, f, "POST", "/v1/events", batch, strings.NewReader("["+good+`,{"id":1},`+bad+`,7]`))
 	items := decode[[]struct {
 		Status int
 		Record *schemas.Record
 		Error  *struct{ Code, Path string }
 	}](t, got)
-	var said []string
+	var outcomes []string
 	for _, i := range items {
 		if i.Error != nil {
-			said = append(said, fmt.Sprint(i.Status, " ", i.Error.Code, " ", i.Error.Path))
+			outcomes = append(outcomes, fmt.Sprint(i.Status, " ", i.Error.Code, " ", i.Error.Path))
 		} else {
-			said = append(said, fmt.Sprint(i.Status, " ", i.Record.Status))
+			outcomes = append(outcomes, fmt.Sprint(i.Status, " ", i.Record.Status))
 		}
 	}
 	want := []string{"202 queued", "400 bad_event /specversion", "400 bad_data /data/limits/timeout_s", "400 bad_json "}
-	if diff := cmp.Diff(want, said); resp.StatusCode != 207 || diff != "" {
+	if diff := cmp.Diff(want, outcomes); resp.StatusCode != 207 || diff != "" {
 		t.Errorf("batch = %d (-want +got):\n%s", resp.StatusCode, diff)
 	}
 	five := "[" + strings.TrimSuffix(strings.Repeat(good+",", 5), ",") + "]"
-	if resp, _ := ask(t, f, "POST", "/v1/events", batch, strings.NewReader(five)); resp.StatusCode != 413 {
-		t.Errorf("five in a batch of four = %d, want 413", resp.StatusCode)
+	if resp, _ := request(t, f, "POST", "/v1/events", batch, strings.NewReader(five)); resp.StatusCode != 413 {
+		t.Errorf("a batch of five events with a limit of four = %d, want 413", resp.StatusCode)
 	}
-	if resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("[]")); resp.StatusCode != 202 ||
+	if resp, got := request(t, f, "POST", "/v1/events", batch, strings.NewReader("[]")); resp.StatusCode != 202 ||
 		string(got) != "[]\n" {
 		t.Errorf("empty batch = %d %s, want 202 []", resp.StatusCode, got)
 	}
@@ -191,12 +190,12 @@ func TestLargeTasks(t *testing.T) {
 	if r := submit(t, f, "?wait=20s", large(2<<20)); r.Status != schemas.Succeeded {
 		t.Errorf("2 MiB over HTTP = %s, want succeeded", r.Status)
 	}
-	resp, got := ask(t, f, "POST", "/v1/tasks", plain, strings.NewReader(large(40<<20)))
+	resp, got := request(t, f, "POST", "/v1/tasks", jsonType, strings.NewReader(large(40<<20)))
 	if e := decode[map[string]string](t, got); resp.StatusCode != 413 || e["code"] != "too_large" {
 		t.Errorf("40 MiB = %d %s, want 413 too_large", resp.StatusCode, got)
 	}
 	chunked := io.MultiReader(strings.NewReader(large(40 << 20))) // of unknown length
-	if resp, _ := ask(t, f, "POST", "/v1/tasks", plain, chunked); resp.StatusCode != 413 {
+	if resp, _ := request(t, f, "POST", "/v1/tasks", jsonType, chunked); resp.StatusCode != 413 {
 		t.Errorf("40 MiB of unknown length = %d, want 413", resp.StatusCode)
 	}
 }
@@ -204,7 +203,7 @@ func TestLargeTasks(t *testing.T) {
 func TestCancel(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	r := submit(t, f, "", `{"code":"block"}`)
-	resp, got := ask(t, f, "DELETE", "/v1/tasks/"+r.TaskID, nil, nil)
+	resp, got := request(t, f, "DELETE", "/v1/tasks/"+r.TaskID, nil, nil)
 	if c := decode[schemas.Record](t, got); resp.StatusCode != 200 || c.Status != schemas.Cancelled {
 		t.Errorf("cancel of a queued task = %d %s", resp.StatusCode, got)
 	}
@@ -212,21 +211,21 @@ func TestCancel(t *testing.T) {
 
 func TestList(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	_, got := ask(t, f, "GET", "/v1/tasks", nil, nil)
+	_, got := request(t, f, "GET", "/v1/tasks", nil, nil)
 	if string(got) != "[]\n" {
-		t.Errorf("list of nothing = %s, want []", got)
+		t.Errorf("list without tasks = %s, want []", got)
 	}
 	a, b := submit(t, f, "", `{"code":"print a"}`), submit(t, f, "", `{"code":"print b"}`)
-	if _, got := ask(t, f, "GET", "/v1/tasks?limit=1", nil, nil); len(decode[[]schemas.Record](t, got)) != 1 ||
+	if _, got := request(t, f, "GET", "/v1/tasks?limit=1", nil, nil); len(decode[[]schemas.Record](t, got)) != 1 ||
 		!strings.Contains(string(got), b.TaskID) {
-		t.Errorf("list?limit=1 = %s, want the later task %s alone", got, b.TaskID)
+		t.Errorf("list?limit=1 = %s, want only the later task %s", got, b.TaskID)
 	}
-	ask(t, f, "DELETE", "/v1/tasks/"+a.TaskID, nil, nil)
+	request(t, f, "DELETE", "/v1/tasks/"+a.TaskID, nil, nil)
 	for query, want := range map[string][]string{
 		"": {b.TaskID, a.TaskID}, "?status=queued": {b.TaskID}, "?status=running,cancelled": {a.TaskID},
 		"?status=queued&status=cancelled": {b.TaskID, a.TaskID},
 	} {
-		resp, got := ask(t, f, "GET", "/v1/tasks"+query, nil, nil)
+		resp, got := request(t, f, "GET", "/v1/tasks"+query, nil, nil)
 		var ids []string
 		for _, r := range decode[[]schemas.Record](t, got) {
 			ids = append(ids, r.TaskID)
@@ -241,7 +240,7 @@ func TestArtifacts(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	r := submit(t, f, "?wait=20s", `{"code":"files"}`)
 	base := "/v1/tasks/" + r.TaskID + "/artifacts/"
-	resp, got := ask(t, f, "GET", base+"out/a.csv", nil, nil)
+	resp, got := request(t, f, "GET", base+"out/a.csv", nil, nil)
 	if resp.StatusCode != 200 || string(got) != "1,2\n" {
 		t.Errorf("artifact = %d %q", resp.StatusCode, got)
 	}
@@ -257,13 +256,13 @@ func TestArtifacts(t *testing.T) {
 	for _, path := range []string{
 		"gone.txt", "none", "out", "", "../../../etc/passwd", "%2e%2e/%2e%2e/x", "out%2fa.csv%00",
 	} {
-		if resp, got := ask(t, f, "GET", base+path, nil, nil); resp.StatusCode != 404 {
+		if resp, got := request(t, f, "GET", base+path, nil, nil); resp.StatusCode != 404 {
 			t.Errorf("artifact %q = %d %s, want 404", path, resp.StatusCode, got)
 		}
 	}
 }
 
-func TestTruncatedArtifactBreaks(t *testing.T) {
+func TestIncompleteArtifactIsAborted(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	r := submit(t, f, "?wait=20s", `{"code":"files"}`)
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", f.URL+"/v1/tasks/"+r.TaskID+"/artifacts/short.html", nil)
@@ -277,7 +276,7 @@ func TestTruncatedArtifactBreaks(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 	}
 	if err == nil {
-		t.Error("half an artifact looked like a whole one")
+		t.Error("an incomplete artifact was received without an error")
 	}
 }
 
@@ -292,26 +291,26 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		{"GET", "/events"},
 		{"GET", "/artifacts/out/a.csv"},
 	} {
-		theirs, body := ask(t, f, req[0], "/v1/tasks/"+r.TaskID+req[1], other, nil)
-		none, want := ask(t, f, req[0], "/v1/tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa"+req[1], other, nil)
-		if theirs.StatusCode != 404 || none.StatusCode != 404 || !bytes.Equal(body, want) {
-			t.Errorf("%s %s: another tenant's task = %d %s, an unknown one = %d %s; want the same 404",
-				req[0], req[1], theirs.StatusCode, body, none.StatusCode, want)
+		foreign, body := request(t, f, req[0], "/v1/tasks/"+r.TaskID+req[1], other, nil)
+		unknown, want := request(t, f, req[0], "/v1/tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa"+req[1], other, nil)
+		if foreign.StatusCode != 404 || unknown.StatusCode != 404 || !bytes.Equal(body, want) {
+			t.Errorf("%s %s: another tenant's task = %d %s, an unknown task = %d %s; want the same 404",
+				req[0], req[1], foreign.StatusCode, body, unknown.StatusCode, want)
 		}
 	}
-	if _, got := ask(t, f, "GET", "/v1/tasks", other, nil); string(got) != "[]\n" {
+	if _, got := request(t, f, "GET", "/v1/tasks", other, nil); string(got) != "[]\n" {
 		t.Errorf("list of another tenant = %s, want []", got)
 	}
-	if _, got := ask(t, f, "GET", "/v1/tasks/"+r.TaskID, nil,
-		nil); decode[schemas.Record](t, got).Status != schemas.Queued {
+	_, got := request(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil)
+	if decode[schemas.Record](t, got).Status != schemas.Queued {
 		t.Errorf("the task is no longer queued: %s", got)
 	}
 }
 
-func TestFleetDeadSchemas(t *testing.T) {
+func TestFleetDeadLettersAndSchemas(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	submit(t, f, "?wait=20s", `{"code":"print 1"}`)
-	resp, got := ask(t, f, "GET", "/v1/fleet", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, nil)
+	resp, got := request(t, f, "GET", "/v1/fleet", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, nil)
 	fleet := decode[struct {
 		Workers []schemas.Worker
 		Backlog []schemas.Backlog
@@ -320,10 +319,10 @@ func TestFleetDeadSchemas(t *testing.T) {
 		fleet.Backlog == nil {
 		t.Errorf("fleet = %d %s", resp.StatusCode, got)
 	}
-	if resp, got := ask(t, f, "GET", "/v1/dead", nil, nil); resp.StatusCode != 200 || string(got) != "[]\n" {
+	if resp, got := request(t, f, "GET", "/v1/dead", nil, nil); resp.StatusCode != 200 || string(got) != "[]\n" {
 		t.Errorf("dead = %d %s, want []", resp.StatusCode, got)
 	}
-	resp, got = ask(t, f, "GET", "/v1/schemas/task.v1.json", map[string]string{"Authorization": ""}, nil)
+	resp, got = request(t, f, "GET", "/v1/schemas/task.v1.json", map[string]string{"Authorization": ""}, nil)
 	want, _ := schemas.Text(schemas.TaskV1)
 	if resp.StatusCode != 200 || !bytes.Equal(got, want) ||
 		resp.Header.Get("Content-Type") != "application/schema+json" {

@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/http.md")
 
-// openAPI is what the tests need of the document.
+// openAPI is the part of the document that the tests use.
 type openAPI struct {
 	Paths      map[string]map[string]operation
 	Components struct{ Schemas map[string]any }
@@ -124,8 +124,7 @@ func refsOf(v any) (refs []string) {
 	return refs
 }
 
-// failing are requests that fail, and their error codes, by operation. Operations that are not here fail
-// without a token.
+// failing maps each operation to a request that fails, and its error code.
 var failing = map[string]struct {
 	method, path, token, body string
 	want                      string
@@ -174,13 +173,13 @@ var failing = map[string]struct {
 	"getSchema":        {"GET", "/v1/schemas/x", "", "", errcode.UnknownSchema},
 }
 
-// neverFail are the operations that fail only with the process, or that another handler serves.
+// neverFail lists the operations that always succeed, or that another handler serves.
 var neverFail = []string{
 	"getOpenAPI", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE", "mcpSSEPost",
 	"mcpMetadata", "mcpMetadataOfPath",
 }
 
-// TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document lists the response.
+// TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document has the responses.
 func TestErrorsAsDocumented(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	_, d := readDocument(t)
@@ -188,12 +187,12 @@ func TestErrorsAsDocumented(t *testing.T) {
 		for method, o := range item {
 			c, ok := failing[o.OperationID]
 			if !ok && !slices.Contains(neverFail, o.OperationID) {
-				t.Errorf("%s %s: operation %s has no row in the table", method, path, o.OperationID)
+				t.Errorf("%s %s: operation %s has no row in failing", method, path, o.OperationID)
 			}
 			if !ok {
 				continue
 			}
-			if c.token != "" && c.token != "wrong" { // the route exists, and demands a token
+			if c.token != "" && c.token != "wrong" { // the route requires a token
 				if code := errorCode(t, f, c.method, c.path, "", c.body); code != errcode.Unauthorized {
 					t.Errorf("%s without a token: error %q, want %s", o.OperationID, code, errcode.Unauthorized)
 				}
@@ -255,7 +254,7 @@ const (
 	end   = "<!-- end routes -->\n"
 )
 
-// TestPage checks that the tables of docs/http.md are those of the document; -update writes them.
+// TestPage checks that the tables of docs/http.md agree with the document. With -update it writes them.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -264,7 +263,7 @@ func TestPage(t *testing.T) {
 	before, rest, ok1 := strings.Cut(string(text), begin)
 	old, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		t.Fatalf("%s lacks the marks of its tables", page)
+		t.Fatalf("%s lacks the markers around its tables", page)
 	}
 	_, d := readDocument(t)
 	tables := renderTables(d)
@@ -327,7 +326,7 @@ func parametersOf(o operation) string {
 	return strings.Join(names, ", ")
 }
 
-// codesOf lists the error codes of an operation, without those of every operation.
+// codesOf lists the error codes of an operation, without those that all operations have.
 func codesOf(o operation) string {
 	var codes []string
 	for status, r := range o.Responses {

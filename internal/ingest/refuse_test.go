@@ -28,7 +28,7 @@ const (
 	unknownID  = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
 
-// TestRefusals is every way in which a request can be wrong, and what is answered.
+// TestRefusals checks the responses to invalid requests of all kinds.
 func TestRefusals(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	ev := func(extra, data string) string {
@@ -56,7 +56,7 @@ func TestRefusals(t *testing.T) {
 			"unauthorized", "",
 		},
 		{
-			"token in the address", "GET", "/v1/tasks?access_token=" + ingesttest.Token,
+			"token in the URL", "GET", "/v1/tasks?access_token=" + ingesttest.Token,
 			map[string]string{"Authorization": ""},
 			"", 401, "unauthorized", "",
 		},
@@ -96,7 +96,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{"origin null", "POST", "/v1/tasks", map[string]string{"Origin": "null"}, "{}", 403, "origin_refused", ""},
 
-		{"nothing there", "GET", "/v2/tasks", nil, "", 404, "not_found", ""},
+		{"unknown path", "GET", "/v2/tasks", nil, "", 404, "not_found", ""},
 		{"unclean path", "GET", "/v1//tasks", nil, "", 404, "not_found", ""},
 		{"trailing slash", "GET", "/v1/tasks/", nil, "", 404, "not_found", ""},
 		{"method", "PUT", "/v1/tasks", nil, "", 405, "method_not_allowed", ""},
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 		{"not an id, cancelling", "DELETE", "/v1/tasks/a.b.%2a", nil, "", 404, "unknown_task", ""},
 		{"unknown schema", "GET", "/v1/schemas/go.mod", nil, "", 404, "unknown_schema", ""},
 		{"wait", "GET", "/v1/tasks/" + unknownID + "?wait=soon", nil, "", 400, "bad_parameter", "wait"},
-		{"wait below zero", "POST", "/v1/tasks?wait=-1s", plain, "{}", 400, "bad_parameter", "wait"},
+		{"wait below zero", "POST", "/v1/tasks?wait=-1s", jsonType, "{}", 400, "bad_parameter", "wait"},
 		{"limit", "GET", "/v1/tasks?limit=1001", nil, "", 400, "bad_parameter", "limit"},
 		{"limit of dead", "GET", "/v1/dead?limit=0", nil, "", 400, "bad_parameter", "limit"},
 		{"limit of audit", "GET", "/v1/audit?limit=1001", nil, "", 400, "bad_parameter", "limit"},
@@ -134,17 +134,17 @@ func TestRefusals(t *testing.T) {
 			"{}", 415,
 			"bad_media_type", "",
 		},
-		{"event that is plain", "POST", "/v1/events", plain, `{"code":"1"}`, 415, "bad_media_type", ""},
-		{"empty", "POST", "/v1/tasks", plain, "", 400, "bad_json", ""},
-		{"not JSON", "POST", "/v1/tasks", plain, `{"code":`, 400, "bad_json", ""},
-		{"null", "POST", "/v1/tasks", plain, `null`, 400, "bad_json", ""},
-		{"no task", "POST", "/v1/tasks", plain, `{}`, 400, "bad_data", ""},
+		{"task instead of an event", "POST", "/v1/events", jsonType, `{"code":"1"}`, 415, "bad_media_type", ""},
+		{"empty", "POST", "/v1/tasks", jsonType, "", 400, "bad_json", ""},
+		{"not JSON", "POST", "/v1/tasks", jsonType, `{"code":`, 400, "bad_json", ""},
+		{"null", "POST", "/v1/tasks", jsonType, `null`, 400, "bad_json", ""},
+		{"no task", "POST", "/v1/tasks", jsonType, `{}`, 400, "bad_data", ""},
 		{
-			"two of description and code", "POST", "/v1/tasks", plain, `{"code":"1","description":"x"}`, 400, "bad_data",
+			"description and code", "POST", "/v1/tasks", jsonType, `{"code":"1","description":"x"}`, 400, "bad_data",
 			"",
 		},
 		{
-			"schema", "POST", "/v1/tasks", plain, `{"code":"1","limits":{"memory_mb":"much"}}`, 400, "bad_data",
+			"schema", "POST", "/v1/tasks", jsonType, `{"code":"1","limits":{"memory_mb":"much"}}`, 400, "bad_data",
 			"/limits/memory_mb",
 		},
 		{
@@ -152,7 +152,7 @@ func TestRefusals(t *testing.T) {
 			map[string]string{"Content-Type": "application/json", "Idempotency-Key": "a"},
 			`{"code":"1","idempotencykey":"b"}`, 400, "bad_event", "/idempotencykey",
 		},
-		{"envelope type", "POST", "/v1/tasks", plain, `{"code":"1","session":7}`, 400, "bad_event", "/session"},
+		{"envelope type", "POST", "/v1/tasks", jsonType, `{"code":"1","session":7}`, 400, "bad_event", "/session"},
 
 		{
 			"event schema", "POST", "/v1/events",
@@ -185,47 +185,47 @@ func TestRefusals(t *testing.T) {
 			ev(`,"session":"A B"`, `{"code":"1"}`), 400, "bad_name", "*",
 		},
 		{
-			"tenant of a plain task", "POST", "/v1/tasks", plain, `{"code":"1","tenant":"other"}`, 403,
+			"tenant of a task", "POST", "/v1/tasks", jsonType, `{"code":"1","tenant":"other"}`, 403,
 			"tenant_mismatch", "*",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			resp, got := ask(t, f, tt.method, tt.path, tt.header, strings.NewReader(tt.body))
+			resp, got := request(t, f, tt.method, tt.path, tt.header, strings.NewReader(tt.body))
 			e := decode[struct{ Code, Message, Path string }](t, got)
 			if resp.StatusCode != tt.status || e.Code != tt.code || tt.at != "*" && e.Path != tt.at {
 				t.Errorf("%s %s = %d %s; want %d %s at %q", tt.method, tt.path, resp.StatusCode, got, tt.status,
 					tt.code, tt.at)
 			}
 			if e.Message == "" || resp.Header.Get("Content-Type") != "application/json" {
-				t.Errorf("answer %s of type %q", got, resp.Header.Get("Content-Type"))
+				t.Errorf("response %s of type %q, want a message in JSON", got, resp.Header.Get("Content-Type"))
 			}
 		})
 	}
-	if resp, _ := ask(t, f, "GET", "/v1/tasks", map[string]string{"Authorization": ""},
+	if resp, _ := request(t, f, "GET", "/v1/tasks", map[string]string{"Authorization": ""},
 		nil); !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
 		t.Errorf("WWW-Authenticate = %q, want Bearer …", resp.Header.Get("WWW-Authenticate"))
 	}
-	if resp, _ := ask(t, f, "PUT", "/v1/tasks", nil, nil); resp.Header.Get("Allow") != "GET, HEAD, POST" {
+	if resp, _ := request(t, f, "PUT", "/v1/tasks", nil, nil); resp.Header.Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("Allow = %q, want GET, HEAD, POST", resp.Header.Get("Allow"))
 	}
-	if _, got := ask(t, f, "GET", "/v1/tasks", nil, nil); string(got) != "[]\n" {
-		t.Errorf("a refused request became a task: %s", got)
+	if _, got := request(t, f, "GET", "/v1/tasks", nil, nil); string(got) != "[]\n" {
+		t.Errorf("tasks after refused requests = %s, want []", got)
 	}
 	for _, secret := range []string{ingesttest.Token, ingesttest.Other, "nonsense"} {
 		if strings.Contains(f.Log.String(), secret) {
-			t.Errorf("the log has the token %q", secret)
+			t.Errorf("the log contains the token %q", secret)
 		}
 	}
 }
 
-func TestKnownHostsAndOrigins(t *testing.T) {
+func TestAllowedHostsAndOrigins(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
 		o.Access.Hosts, o.Access.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}
 	})
 	for _, host := range []string{
 		"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1", "[::1]:8787", "10.0.0.7",
 	} {
-		if resp, got := ask(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
+		if resp, got := request(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
 			t.Errorf("Host %s = %d %s, want 200", host, resp.StatusCode, got)
 		}
 	}
@@ -233,7 +233,7 @@ func TestKnownHostsAndOrigins(t *testing.T) {
 		{"Origin": "https://console.example.org"},
 		{"Host": "fleet.example.org", "Origin": "https://fleet.example.org"},
 	} {
-		if resp, got := ask(t, f, "GET", "/v1/tasks", header, nil); resp.StatusCode != 200 {
+		if resp, got := request(t, f, "GET", "/v1/tasks", header, nil); resp.StatusCode != 200 {
 			t.Errorf("%v = %d %s, want 200", header, resp.StatusCode, got)
 		}
 	}
@@ -241,16 +241,16 @@ func TestKnownHostsAndOrigins(t *testing.T) {
 
 func TestWebHookHandshake(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	resp, _ := ask(t, f, "OPTIONS", "/v1/events",
+	resp, _ := request(t, f, "OPTIONS", "/v1/events",
 		map[string]string{"WebHook-Request-Origin": "eventemitter.example.com"}, nil)
 	if resp.StatusCode != 200 || resp.Header.Get("WebHook-Allowed-Origin") != "eventemitter.example.com" ||
 		resp.Header.Get("WebHook-Allowed-Rate") != "*" {
 		t.Errorf("OPTIONS = %d %v", resp.StatusCode, resp.Header)
 	}
-	resp, _ = ask(t, f, "OPTIONS", "/v1/events",
+	resp, _ = request(t, f, "OPTIONS", "/v1/events",
 		map[string]string{"WebHook-Request-Origin": "evil.example.com", "Authorization": ""}, nil)
 	if resp.StatusCode != 401 || resp.Header.Get("WebHook-Allowed-Origin") != "" {
-		t.Errorf("OPTIONS of a stranger = %d %v, want 401", resp.StatusCode, resp.Header)
+		t.Errorf("OPTIONS without a token = %d %v, want 401", resp.StatusCode, resp.Header)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestBacklogFull(t *testing.T) {
 	for i := range 2 {
 		submit(t, f, "", fmt.Sprintf(`{"code":"print %d"}`, i))
 	}
-	resp, got := ask(t, f, "POST", "/v1/tasks", plain, strings.NewReader(`{"code":"print 3"}`))
+	resp, got := request(t, f, "POST", "/v1/tasks", jsonType, strings.NewReader(`{"code":"print 3"}`))
 	after, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if e := decode[map[string]string](t, got); resp.StatusCode != 429 || e["code"] != "backlog_full" || err != nil ||
 		after < 1 {
@@ -268,10 +268,10 @@ func TestBacklogFull(t *testing.T) {
 	}
 }
 
-func TestQueueAway(t *testing.T) {
+func TestQueueDoesNotRespond(t *testing.T) {
 	f := ingesttest.Start(t, 0,
 		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 300 * time.Millisecond })
-	if resp, got := ask(t, f, "GET", "/readyz", map[string]string{"Authorization": ""}, nil); resp.StatusCode != 200 {
+	if resp, got := request(t, f, "GET", "/readyz", map[string]string{"Authorization": ""}, nil); resp.StatusCode != 200 {
 		t.Errorf("readyz = %d %s, want 200", resp.StatusCode, got)
 	}
 	r := submit(t, f, "", `{"code":"print 1"}`)
@@ -285,7 +285,7 @@ func TestQueueAway(t *testing.T) {
 		{"GET", "/v1/dead", ""},
 		{"GET", "/readyz", ""},
 	} {
-		resp, got := ask(t, f, req[0], req[1], plain, strings.NewReader(req[2]))
+		resp, got := request(t, f, req[0], req[1], jsonType, strings.NewReader(req[2]))
 		if e := decode[map[string]string](t, got); resp.StatusCode != 503 || e["code"] != "unavailable" ||
 			resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s %s = %d %s, want 503 unavailable with Retry-After", req[0], req[1], resp.StatusCode, got)
@@ -293,22 +293,21 @@ func TestQueueAway(t *testing.T) {
 	}
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json"}
 	start := time.Now()
-	resp, got := ask(t, f, "POST", "/v1/events", batch, strings.NewReader("["+strings.Repeat(
-		fmt.Sprintf(event, "1", `{"code":"1"}`)+",", 99,
-	)+fmt.Sprintf(event, "2", `{"code":"1"}`)+"]"))
+	events := strings.Repeat(fmt.Sprintf(event, "1", `{"code":"1"}`)+",", 100)
+	resp, got := request(t, f, "POST", "/v1/events", batch, strings.NewReader("["+strings.TrimSuffix(events, ",")+"]"))
 	if items := decode[[]struct{ Status int }](t, got); resp.StatusCode != 207 || len(items) != 100 ||
 		items[99].Status != 503 {
 		t.Errorf("batch = %d %s", resp.StatusCode, got)
 	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("the batch waited %s for a queue that is away, want one wait", took)
+	if elapsed := time.Since(start); elapsed > 5*time.Second {
+		t.Errorf("the batch took %s, want one wait for the queue of 300ms", elapsed)
 	}
-	if resp, _ := ask(t, f, "GET", "/healthz", nil, nil); resp.StatusCode != 200 {
+	if resp, _ := request(t, f, "GET", "/healthz", nil, nil); resp.StatusCode != 200 {
 		t.Errorf("healthz = %d, want 200", resp.StatusCode)
 	}
 }
 
-// serve starts a server of its own on loopback, as a process does.
+// serve starts a second server for the fleet on loopback. stop drains it and returns the error of Serve.
 func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, stop func() error) {
 	t.Helper()
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -352,7 +351,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-func TestWaitOutlivesTheTimeForABody(t *testing.T) {
+func TestWaitMayExceedBodyTime(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	addr, _ := serve(t, f,
 		ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond, Wait: 300 * time.Millisecond}})
@@ -363,60 +362,60 @@ func TestWaitOutlivesTheTimeForABody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if took := time.Since(start); resp.StatusCode != 202 || took < 300*time.Millisecond {
-		t.Errorf("POST = %d after %s, want 202 after the longest wait of 300ms", resp.StatusCode, took)
+	if elapsed := time.Since(start); resp.StatusCode != 202 || elapsed < 300*time.Millisecond {
+		t.Errorf("POST = %d after %s, want 202 after the longest wait of 300ms", resp.StatusCode, elapsed)
 	}
 }
 
 func TestDrainReleasesWaiters(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	r := submit(t, f, "", `{"code":"block"}`)
-	tracer := entryTracer{entered: make(chan struct{}, 2)}
+	tracer := startTracer{started: make(chan struct{}, 2)}
 	addr, stop := serve(t, f, ingest.Options{Tracer: tracer})
-	type answer struct {
+	type outcome struct {
 		status int
 		body   string
 		err    error
 	}
-	answers := make(chan answer, 2)
+	outcomes := make(chan outcome, 2)
 	for _, path := range []string{"?wait=60s", "/events"} {
 		go func() {
 			resp, err := http.Get("http://" + addr + "/v1/tasks/" + r.TaskID + path)
 			if err != nil {
-				answers <- answer{err: err}
+				outcomes <- outcome{err: err}
 				return
 			}
 			defer resp.Body.Close()
 			b, err := io.ReadAll(resp.Body)
-			answers <- answer{resp.StatusCode, string(b), err}
+			outcomes <- outcome{resp.StatusCode, string(b), err}
 		}()
 	}
-	<-tracer.entered
-	<-tracer.entered
+	<-tracer.started
+	<-tracer.started
 	start := time.Now()
 	if err := stop(); err != nil {
 		t.Errorf("Serve = %v, want nil", err)
 	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("draining took %s", took)
+	if elapsed := time.Since(start); elapsed > 5*time.Second {
+		t.Errorf("draining elapsed %s", elapsed)
 	}
 	for range 2 {
-		a := <-answers
-		if a.err != nil || a.status != 200 ||
-			!strings.Contains(a.body, `"queued"`) && !strings.Contains(a.body, ": codefleet") {
-			t.Errorf("a waiter got %+v", a)
+		o := <-outcomes
+		if o.err != nil || o.status != 200 ||
+			!strings.Contains(o.body, `"queued"`) && !strings.Contains(o.body, ": codefleet") {
+			t.Errorf("response to a waiting request = %+v, want the record or the beginning of a stream", o)
 		}
 	}
 }
 
-// entryTracer tells of each request that has come in.
-type entryTracer struct {
+// startTracer sends to started when the server begins to serve a request.
+type startTracer struct {
 	noop.Tracer
-	entered chan struct{}
+	started chan struct{}
 }
 
-func (c entryTracer) Start(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
-	c.entered <- struct{}{}
+func (c startTracer) Start(ctx context.Context, name string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	c.started <- struct{}{}
 	return noop.Tracer{}.Start(ctx, name, o...)
 }
 
@@ -427,14 +426,14 @@ func TestOpenServerStaysOnLoopback(t *testing.T) {
 	}
 	err = ingest.New(ingest.Options{}).Serve(t.Context(), ln)
 	if err == nil || !strings.Contains(err.Error(), "token") {
-		t.Errorf("Serve on 0.0.0.0 without tokens = %v, want a refusal that says token", err)
+		t.Errorf("Serve on 0.0.0.0 without tokens = %v, want an error that mentions tokens", err)
 	}
 	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the listener is still open: %v", err)
 	}
 }
 
-func TestWithTokensAnyAddressWillDo(t *testing.T) {
+func TestServerWithTokensServesAnyAddress(t *testing.T) {
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -448,7 +447,7 @@ func TestWithTokensAnyAddressWillDo(t *testing.T) {
 	}
 }
 
-// anyAddress says of a loopback listener that it is reachable from elsewhere.
+// anyAddress is a loopback listener whose address looks reachable from other hosts.
 type anyAddress struct{ net.Listener }
 
 func (anyAddress) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 1} }

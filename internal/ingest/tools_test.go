@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// directory is a catalogue that is the same for all tenants but "other", which has none.
+// directory is a catalogue of all tenants except "other", whose catalogue is empty.
 type directory struct{ *tools.Catalogue }
 
 func (d directory) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
@@ -73,11 +73,11 @@ func TestToolsLevels(t *testing.T) {
 		Broken:   []schemas.BrokenTool{{Path: "math/mistake.py", Line: 1, Message: "'(' was never closed"}},
 		Warnings: []schemas.ToolWarning{},
 	}
-	_, got := ask(t, f, "GET", "/v1/tools?detail=name&server=mail", nil, nil)
+	_, got := request(t, f, "GET", "/v1/tools?detail=name&server=mail", nil, nil)
 	if diff := cmp.Diff(want, decode[schemas.ToolList](t, got)); diff != "" {
-		t.Errorf("names of a server (-want +got):\n%s", diff)
+		t.Errorf("tools of a server with detail=name (-want +got):\n%s", diff)
 	}
-	_, got = ask(t, f, "GET", "/v1/tools", nil, nil)
+	_, got = request(t, f, "GET", "/v1/tools", nil, nil)
 	list := decode[schemas.ToolList](t, got)
 	send := schemas.Tool{
 		ID: "mail/send", Server: "mail", Name: "send", State: "local", Import: "from servers.mail import send",
@@ -86,15 +86,15 @@ func TestToolsLevels(t *testing.T) {
 	if len(list.Tools) != 3 || !cmp.Equal(list.Tools[1], send) {
 		t.Errorf("list = %+v, want 3 tools, the second %+v", list.Tools, send)
 	}
-	_, got = ask(t, f, "GET", "/v1/tools/mail/send", nil, nil)
+	_, got = request(t, f, "GET", "/v1/tools/mail/send", nil, nil)
 	send.Description, send.Module, send.Function, send.Path = "Send a mail.\n\nAt once.", "servers.mail.send", "send",
 		"mail/send.py"
 	if diff := cmp.Diff(send, decode[schemas.Tool](t, got)); diff != "" {
-		t.Errorf("one tool (-want +got):\n%s", diff)
+		t.Errorf("definition of a tool (-want +got):\n%s", diff)
 	}
 }
 
-// What servers say of themselves is listed once a server, at the level full.
+// TestToolsServers checks that the descriptions of servers are listed once for each server, at the level full.
 func TestToolsServers(t *testing.T) {
 	about := tools.About{Version: "mail 2", Title: "Company mail", Description: "Mails.", Instructions: "Search first."}
 	listing := tools.NewListing([]tools.Tool{
@@ -125,7 +125,7 @@ func TestToolsServers(t *testing.T) {
 
 func TestToolsSearch(t *testing.T) {
 	f := withTools(t)
-	_, got := ask(t, f, "GET", "/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true",
+	_, got := request(t, f, "GET", "/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true",
 		nil, nil)
 	found := decode[schemas.ToolSearch](t, got)
 	if len(found.Queries) != 2 || found.Available != 3 {
@@ -142,12 +142,12 @@ func TestToolsSearch(t *testing.T) {
 	for _, g := range found.Servers {
 		for _, h := range g.Tools {
 			if n++; h.Why == nil || h.Signature != "" {
-				t.Errorf("found = %+v, want an explanation and no signature", h)
+				t.Errorf("match = %+v, want an explanation and no signature", h)
 			}
 		}
 	}
 	if n != 2 {
-		t.Errorf("%d tools found, want the limit, 2", n)
+		t.Errorf("%d tools found, want 2, the limit", n)
 	}
 }
 
@@ -160,26 +160,26 @@ func TestToolsRefusals(t *testing.T) {
 		"/v1/tools/search":                                      "bad_parameter",
 		"/v1/tools/search?q=+":                                  "bad_parameter",
 		"/v1/tools/search?q=a&limit=0":                          "bad_parameter",
-		"/v1/tools/search?q=a&explain":                          "", // given without a value
+		"/v1/tools/search?q=a&explain":                          "", // a parameter without a value
 		"/v1/tools/search?q=a&explain=maybe":                    "bad_parameter",
 		"/v1/tools/search?q=a" + strings.Repeat("&q=a", 20):     "bad_parameter",
 		"/v1/tools/search?q=a&q=a&q=a&q=a&detail=contents":      "bad_parameter",
 		"/v1/tools/search?q=" + strings.Repeat("a", 20_000):     "",
 		"/v1/tools/search?q=b&q=" + strings.Repeat("a", 20_000): "bad_parameter",
 	} {
-		resp, got := ask(t, f, "GET", path, nil, nil)
+		resp, got := request(t, f, "GET", path, nil, nil)
 		e := decode[map[string]any](t, got)
 		if code, _ := e["code"].(string); code != want || want == "" != (resp.StatusCode == 200) {
 			t.Errorf("GET %s = %d %s, want the code %q", path, resp.StatusCode, got, want)
 		}
 	}
-	// Another tenant's catalogue is another one.
-	_, got := ask(t, f, "GET", "/v1/tools", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, nil)
+	// Tenants have different catalogues.
+	_, got := request(t, f, "GET", "/v1/tools", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, nil)
 	if list := decode[schemas.ToolList](t, got); list.Tools == nil || len(list.Tools) != 0 {
 		t.Errorf("tools of another tenant = %s", got)
 	}
 	bare := ingesttest.Start(t, 0, nil)
-	if resp, got := ask(t, bare, "GET", "/v1/tools", nil, nil); resp.StatusCode != 501 {
-		t.Errorf("without a catalogue = %d %s, want 501", resp.StatusCode, got)
+	if resp, got := request(t, bare, "GET", "/v1/tools", nil, nil); resp.StatusCode != 501 {
+		t.Errorf("GET /v1/tools without a catalogue = %d %s, want 501", resp.StatusCode, got)
 	}
 }

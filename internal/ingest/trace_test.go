@@ -18,11 +18,11 @@ const (
 	parent  = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
+func TestRequestTraceContinuesInTask(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tracer = provider.Tracer("ingest") })
-	_, got := ask(t, f, "POST", "/v1/tasks",
+	_, got := request(t, f, "POST", "/v1/tasks",
 		map[string]string{"Content-Type": "application/json", "Traceparent": parent},
 		strings.NewReader(`{"code":"1"}`))
 	if r := decode[schemas.Record](t, got); r.TraceID != traceID {
@@ -36,18 +36,18 @@ func TestTraceGoesFromTheCallerToTheTask(t *testing.T) {
 	span := ended[0]
 	if span.Name() != "POST /v1/tasks" || span.Parent().TraceID().String() != traceID ||
 		span.Parent().SpanID().String() != "b7ad6b7169203331" {
-		t.Errorf("span %q below %v, want POST /v1/tasks below the caller's", span.Name(), span.Parent())
+		t.Errorf("span %q has the parent %v, want POST /v1/tasks with the caller's span", span.Name(), span.Parent())
 	}
 }
 
-func TestTraceOfTheEvent(t *testing.T) {
+func TestEventTrace(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const origin = "11111111111111111111111111111111"
 	for name, tt := range map[string]struct{ header, want string }{
-		"goes on in a request without one": {"", origin}, "is not the request's": {parent, traceID},
+		"continues if the request has none": {"", origin}, "loses to that of the request": {parent, traceID},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, got := ask(
+			_, got := request(
 				t,
 				f,
 				"POST",

@@ -37,17 +37,17 @@ type commit struct {
 
 const main = "/v1/workspaces/main"
 
-// want makes a request, wants a status, and decodes the answer into v unless that is nil.
-func want(
+// wantStatus sends a request, checks the status, and decodes the response into v unless v is nil.
+func wantStatus(
 	t *testing.T, f *ingesttest.Fleet, status int, v any, method, path string, header map[string]string,
 	body string,
-) answered {
+) response {
 	t.Helper()
 	var r io.Reader
 	if body != "" {
 		r = strings.NewReader(body)
 	}
-	resp, got := ask(t, f, method, path, header, r)
+	resp, got := request(t, f, method, path, header, r)
 	if resp.StatusCode != status {
 		t.Fatalf("%s %s = %d %.500s, want %d", method, path, resp.StatusCode, got, status)
 	}
@@ -59,7 +59,7 @@ func want(
 	return resp
 }
 
-// form is a multipart body: files by path, then what is no file.
+// form returns a multipart body, and its media type. files are paths and contents; edits is the part of other changes.
 func form(t *testing.T, files [][2]string, edits string) (string, string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -92,10 +92,10 @@ func paths(list []state.FileInfo) []string {
 	return out
 }
 
-func TestWorkspaceStory(t *testing.T) {
+func TestWorkspaceLifecycle(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	var c commit
-	resp := want(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "a,b\n1,2\n")
+	resp := wantStatus(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "a,b\n1,2\n")
 	if c.Generation != 1 || !slices.Equal(c.Changed, []string{"data", "data/in.csv"}) ||
 		c.Message != "put data/in.csv" {
 		t.Errorf("PUT = %+v", c)
@@ -105,47 +105,47 @@ func TestWorkspaceStory(t *testing.T) {
 		t.Errorf("ETag = %s, want %s", tag, want)
 	}
 
-	// One file: whole, a part, not again.
-	resp, body := ask(t, f, "GET", main+"/files/data/in.csv", nil, nil)
+	// Read a file: the whole, a range, and conditionally.
+	resp, body := request(t, f, "GET", main+"/files/data/in.csv", nil, nil)
 	if string(body) != "a,b\n1,2\n" || resp.Header.Get("ETag") != tag ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" ||
 		!strings.HasPrefix(resp.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
-	resp, body = ask(t, f, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=4-6"}, nil)
+	resp, body = request(t, f, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=4-6"}, nil)
 	if resp.StatusCode != 206 || string(body) != "1,2" || resp.Header.Get("Content-Range") != "bytes 4-6/8" {
 		t.Errorf("GET of a range = %d %q %v", resp.StatusCode, body, resp.Header)
 	}
-	want(t, f, 304, nil, "GET", main+"/files/data/in.csv", map[string]string{"If-None-Match": tag}, "")
-	want(t, f, 416, nil, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=99-"}, "")
+	wantStatus(t, f, 304, nil, "GET", main+"/files/data/in.csv", map[string]string{"If-None-Match": tag}, "")
+	wantStatus(t, f, 416, nil, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=99-"}, "")
 
-	// Optimistic versions.
-	want(t, f, 412, nil, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "x")
-	resp = want(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "new")
+	// Write on condition of the ETag.
+	wantStatus(t, f, 412, nil, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "x")
+	resp = wantStatus(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "new")
 	if c.Generation != 2 || resp.Header.Get("ETag") == tag {
 		t.Errorf("PUT = %+v, %v", c, resp.Header)
 	}
 	var refused struct{ Code, Hint string }
-	want(t, f, 412, &refused, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "newer")
+	wantStatus(t, f, 412, &refused, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "newer")
 	if refused.Code != "precondition_failed" || refused.Hint == "" {
 		t.Errorf("stale PUT = %+v", refused)
 	}
 
-	// Many in one commit.
+	// Change many files in one commit.
 	b, ct := form(t, [][2]string{{"bin/x", "#!"}, {"é/ü", "1"}},
 		`[{"path":"data/in.csv"},{"path":"empty","kind":"dir"},{"path":"l","kind":"link","target":"bin/x"}]`)
-	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
+	wantStatus(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
 	if c.Generation != 3 || c.Message != "many" ||
 		!slices.Equal(c.Changed, []string{"bin", "bin/x", "data/in.csv", "empty", "l", "é", "é/ü"}) ||
 		c.Total != 7 {
 		t.Errorf("POST = %+v", c)
 	}
-	want(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
+	wantStatus(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
 	if !c.NoChange || c.Generation != 3 {
 		t.Errorf("POST again = %+v, want no change", c)
 	}
 	var list []state.FileInfo
-	resp = want(t, f, 200, &list, "GET", main+"/files", nil, "")
+	resp = wantStatus(t, f, 200, &list, "GET", main+"/files", nil, "")
 	if got := paths(list); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) ||
 		resp.Header.Get("Codefleet-Generation") != "3" {
 		t.Errorf("list = %v, %v", got, resp.Header)
@@ -153,59 +153,60 @@ func TestWorkspaceStory(t *testing.T) {
 	if x := list[1]; x.Mode != 0o755 || x.Bytes != 2 || x.Kind != "file" {
 		t.Errorf("bin/x = %+v", x)
 	}
-	want(t, f, 304, nil, "GET", main+"/files", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
-	want(t, f, 200, &list, "GET", main+"/files?generation=1&dir=data", nil, "")
+	wantStatus(t, f, 304, nil, "GET", main+"/files", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
+	wantStatus(t, f, 200, &list, "GET", main+"/files?generation=1&dir=data", nil, "")
 	if got := paths(list); !slices.Equal(got, []string{"data/in.csv"}) {
 		t.Errorf("list of generation 1 = %v", got)
 	}
 
-	// A conflict names its paths.
+	// The error of a conflict names the paths.
 	b, ct = form(t, [][2]string{{"data/in.csv", "late"}}, "")
 	var conflict struct {
 		Code  string
 		Paths []string
 	}
-	want(t, f, 409, &conflict, "POST", main+"/files?base=1", map[string]string{"Content-Type": ct}, b)
+	wantStatus(t, f, 409, &conflict, "POST", main+"/files?base=1", map[string]string{"Content-Type": ct}, b)
 	if conflict.Code != "conflict" || !slices.Equal(conflict.Paths, []string{"data/in.csv"}) {
 		t.Errorf("conflict = %+v", conflict)
 	}
 
-	commits(t, f)
+	checkHistory(t, f)
 }
 
-func commits(t *testing.T, f *ingesttest.Fleet) {
+// checkHistory checks the requests about the commits that TestWorkspaceLifecycle has made.
+func checkHistory(t *testing.T, f *ingesttest.Fleet) {
 	t.Helper()
 	var c commit
 	var log []commit
-	want(t, f, 200, &log, "GET", main+"/log?limit=2", nil, "")
+	wantStatus(t, f, 200, &log, "GET", main+"/log?limit=2", nil, "")
 	if len(log) != 2 || log[0].Generation != 3 || log[1].Generation != 2 {
 		t.Errorf("log = %+v", log)
 	}
 	var diff []history.PathChange
-	want(t, f, 200, &diff, "GET", main+"/diff?from=1&to=2", nil, "")
+	wantStatus(t, f, 200, &diff, "GET", main+"/diff?from=1&to=2", nil, "")
 	if d := cmp.Diff([]history.PathChange{{Path: "data/in.csv", Op: "modified", Bytes: 3}}, diff); d != "" {
 		t.Errorf("diff (-want +got):\n%s", d)
 	}
-	want(t, f, 200, nil, "PUT", main+"/pins/first", plain, `{"generation": 1}`)
+	wantStatus(t, f, 200, nil, "PUT", main+"/pins/first", jsonType, `{"generation": 1}`)
 	var pins []history.Pinned
-	want(t, f, 200, &pins, "GET", main+"/pins", nil, "")
+	wantStatus(t, f, 200, &pins, "GET", main+"/pins", nil, "")
 	if d := cmp.Diff([]history.Pinned{{Name: "first", Generation: 1}}, pins); d != "" {
 		t.Errorf("pins (-want +got):\n%s", d)
 	}
-	want(t, f, 200, &c, "POST", main+"/restore", plain, `{"generation": "first"}`)
+	wantStatus(t, f, 200, &c, "POST", main+"/restore", jsonType, `{"generation": "first"}`)
 	if c.Generation != 4 || c.Message != "restore 1" {
 		t.Errorf("restore = %+v", c)
 	}
-	if _, body := ask(t, f, "GET", main+"/files/data/in.csv", nil, nil); string(body) != "a,b\n1,2\n" {
+	if _, body := request(t, f, "GET", main+"/files/data/in.csv", nil, nil); string(body) != "a,b\n1,2\n" {
 		t.Errorf("after restore: %q", body)
 	}
-	want(t, f, 200, &c, "POST", main+"/fork", plain, `{"generation": 3, "to": "copy"}`)
+	wantStatus(t, f, 200, &c, "POST", main+"/fork", jsonType, `{"generation": 3, "to": "copy"}`)
 	var refused struct{ Code string }
-	if want(t, f, 409, &refused, "POST", main+"/fork", plain, `{"to": "copy"}`); refused.Code != "workspace_exists" {
-		t.Errorf("fork onto a workspace = %+v", refused)
+	if wantStatus(t, f, 409, &refused, "POST", main+"/fork", jsonType, `{"to": "copy"}`); refused.Code != "workspace_exists" {
+		t.Errorf("fork to an existing workspace = %+v, want workspace_exists", refused)
 	}
 	var all []history.Info
-	want(t, f, 200, &all, "GET", "/v1/workspaces", nil, "")
+	wantStatus(t, f, 200, &all, "GET", "/v1/workspaces", nil, "")
 	if len(all) != 2 || all[0].Name != "copy" || all[0].Files != 7 || all[1].Name != "main" || all[1].Generation != 4 {
 		t.Errorf("workspaces = %+v", all)
 	}
@@ -213,18 +214,18 @@ func commits(t *testing.T, f *ingesttest.Fleet) {
 		Versions, Packs, Read int
 		Problems              []string
 	}
-	want(t, f, 200, &found, "POST", main+"/check", plain, `{"read_data": true}`)
+	wantStatus(t, f, 200, &found, "POST", main+"/check", jsonType, `{"read_data": true}`)
 	if found.Versions != 4 || found.Packs == 0 || found.Read != found.Packs || found.Problems == nil ||
 		len(found.Problems) != 0 {
 		t.Errorf("check = %+v", found)
 	}
-	want(t, f, 204, nil, "DELETE", main+"/pins/first", nil, "")
-	want(t, f, 200, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
-	want(t, f, 404, nil, "GET", "/v1/workspaces/copy/files/bin/x", nil, "")
-	want(t, f, 404, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
-	want(t, f, 204, nil, "DELETE", "/v1/workspaces/copy", nil, "")
+	wantStatus(t, f, 204, nil, "DELETE", main+"/pins/first", nil, "")
+	wantStatus(t, f, 200, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
+	wantStatus(t, f, 404, nil, "GET", "/v1/workspaces/copy/files/bin/x", nil, "")
+	wantStatus(t, f, 404, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
+	wantStatus(t, f, 204, nil, "DELETE", "/v1/workspaces/copy", nil, "")
 	var list []state.FileInfo
-	want(t, f, 200, &list, "GET", "/v1/workspaces/copy/files", nil, "")
+	wantStatus(t, f, 200, &list, "GET", "/v1/workspaces/copy/files", nil, "")
 	if list == nil || len(list) != 0 {
 		t.Errorf("list of a deleted workspace = %v, want []", list)
 	}
@@ -236,7 +237,7 @@ func TestArchives(t *testing.T) {
 	b, ct := form(t,
 		[][2]string{{"a/one", "1"}, {"a/two", "22"}, {"large", large}, {"z", ""}, {`..\up`, "b"}},
 		`[{"path":"l","kind":"link","target":"a/one"}]`)
-	want(t, f, 200, nil, "POST", main+"/files", map[string]string{"Content-Type": ct}, b)
+	wantStatus(t, f, 200, nil, "POST", main+"/files", map[string]string{"Content-Type": ct}, b)
 	all := map[string]string{
 		"a/":      "",
 		"a/one":   "1",
@@ -247,7 +248,7 @@ func TestArchives(t *testing.T) {
 		"..%5Cup": "b",
 	}
 
-	resp, body := ask(t, f, "GET", main+"/archive", nil, nil)
+	resp, body := request(t, f, "GET", main+"/archive", nil, nil)
 	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
 	if err != nil || !strings.Contains(resp.Header.Get("Content-Disposition"), "main-1.zip") {
 		t.Fatalf("zip: %v, %v", err, resp.Header)
@@ -270,19 +271,19 @@ func TestArchives(t *testing.T) {
 	if d := cmp.Diff(all, got); d != "" {
 		t.Errorf("zip (-want +got):\n%.400s", d)
 	}
-	_, body = ask(t, f, "GET", main+"/archive?format=tar&dir=a", nil, nil)
+	_, body = request(t, f, "GET", main+"/archive?format=tar&dir=a", nil, nil)
 	if d := cmp.Diff(map[string]string{"a/": "", "a/one": "1", "a/two": "22"}, untar(t, body)); d != "" {
 		t.Errorf("tar of a directory (-want +got):\n%s", d)
 	}
-	_, body = ask(t, f, "POST", main+"/archive", plain,
+	_, body = request(t, f, "POST", main+"/archive", jsonType,
 		strings.NewReader(`{"generation": 1, "paths": ["large", "l", "nothing"]}`))
 	if d := cmp.Diff(map[string]string{"large": large, "l": "a/one"}, untar(t, body)); d != "" {
 		t.Errorf("tar of paths (-want +got):\n%.400s", d)
 	}
-	want(t, f, 404, nil, "GET", main+"/archive?generation=7", nil, "")
-	want(t, f, 200, nil, "GET", "/v1/workspaces/none/archive", nil, "")
+	wantStatus(t, f, 404, nil, "GET", main+"/archive?generation=7", nil, "")
+	wantStatus(t, f, 200, nil, "GET", "/v1/workspaces/none/archive", nil, "")
 
-	// Damage in the middle of an archive does not look like its end.
+	// An archive whose content cannot be read does not look complete.
 	f.Objects.SetFault(func(c mem.Call) mem.Fault {
 		if c.Op == "get" && strings.Contains(c.Key, "/p/") {
 			return mem.Broken
@@ -300,7 +301,7 @@ func TestArchives(t *testing.T) {
 		broken.Body.Close()
 	}
 	if err == nil {
-		t.Error("an archive whose content is lost arrived as if it were whole")
+		t.Error("an incomplete archive was received without an error")
 	}
 }
 
@@ -328,7 +329,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 		o.Workspaces = state.New(mem.New(), state.Options{Quota: state.Quota{Bytes: 1000, Depth: 5}})
 		o.Limits.Upload = 5000
 	})
-	want(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
 	long := strings.Repeat("n", 300)
 	form1, ct := form(t, [][2]string{{"../up", "1"}}, "")
 	form2, ct2 := form(t, nil, `[{"path": "a", "kind": "socket"}]`)
@@ -343,7 +344,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{400, "bad_name", "GET", "/v1/workspaces/m%D0%B0in/files", nil, ""}, // the a is Cyrillic
 		{400, "bad_name", "GET", "/v1/workspaces/a%2Fb/log", nil, ""},
 		{400, "bad_name", "GET", "/v1/workspaces/" + long, nil, ""},
-		{400, "bad_name", "POST", main + "/fork", plain, `{"to": "../x"}`},
+		{400, "bad_name", "POST", main + "/fork", jsonType, `{"to": "../x"}`},
 		{404, "not_found", "GET", "/v1/workspaces/../x/files", nil, ""},
 		{404, "not_found", "GET", main + "/files/%2e%2e/x", nil, ""},
 		{404, "not_found", "PUT", main + "/files/a/../b", nil, "x"},
@@ -352,7 +353,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{400, "bad_path", "PUT", main + "/files/a%0Ab", nil, "x"},
 		{400, "bad_path", "PUT", main + "/files/a%FFb", nil, "x"},
 		{400, "bad_path", "PUT", main + "/files/" + long, nil, "x"},
-		{400, "bad_path", "PUT", main + "/files/exe%E2%80%AEgpj", nil, "x"}, // turns the text around
+		{400, "bad_path", "PUT", main + "/files/exe%E2%80%AEgpj", nil, "x"}, // reverses the direction of text
 		{400, "bad_path", "PUT", main + "/files/servers/x.py", nil, "x"},
 		{400, "bad_path", "PUT", main + "/files/f/below", nil, "x"},
 		{400, "bad_path", "PUT", main + "/files/__pycache__/x", nil, "x"},
@@ -360,7 +361,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{400, "bad_path", "POST", main + "/files", map[string]string{"Content-Type": ct2}, form2},
 		{400, "bad_path", "POST", main + "/files", map[string]string{"Content-Type": ct3}, form3},
 		{400, "bad_body", "POST", main + "/files", map[string]string{"Content-Type": ct2}, form2[:len(form2)-20]},
-		{415, "bad_media_type", "POST", main + "/files", plain, `{}`},
+		{415, "bad_media_type", "POST", main + "/files", jsonType, `{}`},
 		{400, "bad_parameter", "POST", main + "/files?base=x", map[string]string{"Content-Type": ct2}, form2},
 		{400, "bad_parameter", "PUT", main + "/files/g", map[string]string{"If-Match": `W/"x"`}, "x"},
 		{400, "bad_parameter", "PUT", main + "/files/g", map[string]string{"Codefleet-Mode": "7777"}, "x"},
@@ -371,11 +372,11 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{404, "unknown_version", "GET", main + "/files?generation=99", nil, ""},
 		{400, "bad_parameter", "GET", main + "/files?generation=nopin", nil, ""},
 		{400, "bad_parameter", "GET", main + "/diff", nil, ""},
-		{400, "bad_parameter", "POST", main + "/restore", plain, `{}`},
-		{400, "bad_parameter", "PUT", main + "/pins/12", plain, `{}`},
-		{404, "unknown_version", "POST", main + "/restore", plain, `{"generation": 12}`},
-		{400, "bad_json", "POST", main + "/restore", plain, `{"generation": true}`},
-		{400, "bad_parameter", "POST", main + "/check", plain, `{"of": 3, "part": 4}`},
+		{400, "bad_parameter", "POST", main + "/restore", jsonType, `{}`},
+		{400, "bad_parameter", "PUT", main + "/pins/12", jsonType, `{}`},
+		{404, "unknown_version", "POST", main + "/restore", jsonType, `{"generation": 12}`},
+		{400, "bad_json", "POST", main + "/restore", jsonType, `{"generation": true}`},
+		{400, "bad_parameter", "POST", main + "/check", jsonType, `{"of": 3, "part": 4}`},
 		{
 			403, "forbidden", "PUT", main + "/files/g",
 			map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly},
@@ -415,16 +416,16 @@ func TestWorkspaceRefusals(t *testing.T) {
 		{401, "unauthorized", "GET", "/v1/state/state.json", map[string]string{"Authorization": ""}, ""},
 		{400, "bad_state_file", "GET", "/v1/state/x.txt", nil, ""},
 		{404, "not_found", "GET", "/v1/state/%2e%2e/state.json", nil, ""},
-		{404, "not_found", "PUT", "/v1/state/../x.json", plain, `{}`},
-		{400, "bad_state_file", "PUT", "/v1/state/sessions/x.json", plain, `{}`},
-		{400, "bad_state_file", "PUT", "/v1/state/st%D0%B0te.json", plain, `{}`},
-		{400, "bad_state", "PUT", "/v1/state/state.json", plain, `[]`},
-		{400, "bad_state", "PUT", "/v1/state/state.json", plain, `{`},
+		{404, "not_found", "PUT", "/v1/state/../x.json", jsonType, `{}`},
+		{400, "bad_state_file", "PUT", "/v1/state/sessions/x.json", jsonType, `{}`},
+		{400, "bad_state_file", "PUT", "/v1/state/st%D0%B0te.json", jsonType, `{}`},
+		{400, "bad_state", "PUT", "/v1/state/state.json", jsonType, `[]`},
+		{400, "bad_state", "PUT", "/v1/state/state.json", jsonType, `{`},
 		{415, "bad_media_type", "PUT", "/v1/state/state.json", nil, `{}`},
 		{404, "unknown_state", "GET", "/v1/state/state.json", nil, ""},
-		{413, "quota_exceeded", "PUT", "/v1/state/state.json", plain, `{"x":"` + strings.Repeat("x", 1000) + `"}`},
+		{413, "quota_exceeded", "PUT", "/v1/state/state.json", jsonType, `{"x":"` + strings.Repeat("x", 1000) + `"}`},
 	} {
-		resp, got := ask(t, f, c.method, c.path, c.header, strings.NewReader(c.body))
+		resp, got := request(t, f, c.method, c.path, c.header, strings.NewReader(c.body))
 		e := decode[struct{ Code, Message string }](t, got)
 		if resp.StatusCode != c.status || e.Code != c.code || e.Message == "" {
 			t.Errorf("%s %.80s %.40q = %d %.200s, want %d %s", c.method, c.path, c.body, resp.StatusCode, got,
@@ -432,37 +433,30 @@ func TestWorkspaceRefusals(t *testing.T) {
 		}
 	}
 	var info history.Info
-	if want(t, f, 200, &info, "GET", main, nil, ""); info.Generation != 1 || info.Files != 1 {
-		t.Errorf("after all that: %+v, want what was there", info)
+	if wantStatus(t, f, 200, &info, "GET", main, nil, ""); info.Generation != 1 || info.Files != 1 {
+		t.Errorf("after the refused requests: %+v, want generation 1 and one file", info)
 	}
 }
 
-func TestWorkspacesOfTenantsAreApart(t *testing.T) {
+func TestTenantsHaveSeparateWorkspaces(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}
-	want(t, f, 200, nil, "PUT", main+"/files/secret", nil, "mine")
-	want(t, f, 200, nil, "PUT", "/v1/state/state.json", plain, `{"mine": 1}`)
-	want(t, f, 404, nil, "GET", main+"/files/secret", other, "")
-	want(t, f, 404, nil, "GET", "/v1/state/state.json", other, "")
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/secret", nil, "mine")
+	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state.json", jsonType, `{"mine": 1}`)
+	wantStatus(t, f, 404, nil, "GET", main+"/files/secret", other, "")
+	wantStatus(t, f, 404, nil, "GET", "/v1/state/state.json", other, "")
 	var list []history.Info
-	if want(t, f, 200, &list, "GET", "/v1/workspaces", other, ""); len(list) != 0 {
-		t.Errorf("another tenant sees %+v", list)
+	if wantStatus(t, f, 200, &list, "GET", "/v1/workspaces", other, ""); len(list) != 0 {
+		t.Errorf("workspaces of another tenant = %+v, want none", list)
 	}
-	var fixed struct{ Commit commit }
-	if want(
-		t,
-		f,
-		200,
-		&fixed,
-		"POST",
-		main+"/repair",
-		map[string]string{"Authorization": other["Authorization"], "Content-Type": "application/json"},
-		`{}`,
-	); !fixed.Commit.NoChange {
-		t.Errorf("another tenant's repair = %+v", fixed)
+	var repaired struct{ Commit commit }
+	otherJSON := map[string]string{"Authorization": other["Authorization"], "Content-Type": "application/json"}
+	wantStatus(t, f, 200, &repaired, "POST", main+"/repair", otherJSON, `{}`)
+	if !repaired.Commit.NoChange {
+		t.Errorf("another tenant's repair = %+v, want no change", repaired)
 	}
-	want(t, f, 204, nil, "DELETE", main, other, "")
-	want(t, f, 200, nil, "GET", main+"/files/secret", nil, "")
+	wantStatus(t, f, 204, nil, "DELETE", main, other, "")
+	wantStatus(t, f, 200, nil, "GET", main+"/files/secret", nil, "")
 }
 
 func TestState(t *testing.T) {
@@ -471,40 +465,40 @@ func TestState(t *testing.T) {
 		File, Workspace, ETag string
 		Generation            int64
 	}
-	want(t, f, 200, &saved, "PUT", "/v1/state",
+	wantStatus(t, f, 200, &saved, "PUT", "/v1/state",
 		map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}, `{"step":1}`)
 	if saved.File != "state.json" || saved.Workspace != "main" || saved.Generation != 1 {
 		t.Errorf("PUT = %+v", saved)
 	}
-	resp, body := ask(t, f, "GET", "/v1/state/state.json", nil, nil)
+	resp, body := request(t, f, "GET", "/v1/state/state.json", nil, nil)
 	if string(body) != "{\n  \"step\": 1\n}" || resp.Header.Get("ETag") != `"`+saved.ETag+`"` ||
 		resp.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
-	want(t, f, 304, nil, "GET", "/v1/state/state.json", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
+	wantStatus(t, f, 304, nil, "GET", "/v1/state/state.json", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
 	match := map[string]string{"Content-Type": "application/json", "If-Match": resp.Header.Get("ETag")}
-	want(t, f, 200, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
-	want(t, f, 412, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
+	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
+	wantStatus(t, f, 412, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
 
-	// YAML, by a name of one's own in a workspace of one's own.
-	want(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", plain, `{"a":[1,"two"]}`)
-	resp, body = ask(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab", nil, nil)
+	// A YAML document with another name, in another workspace.
+	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", jsonType, `{"a":[1,"two"]}`)
+	resp, body = request(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab", nil, nil)
 	if string(body) != "a:\n    - 1\n    - two\n" || resp.Header.Get("Content-Type") != "application/yaml" {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
-	_, body = ask(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab",
+	_, body = request(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab",
 		map[string]string{"Accept": "application/json"}, nil)
 	if string(body) != `{"a":[1,"two"]}` {
 		t.Errorf("GET as JSON = %q", body)
 	}
-	want(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab",
+	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab",
 		map[string]string{"Content-Type": "application/yaml"}, "b: 2 # why\n")
-	if _, body = ask(t, f, "GET", "/v1/workspaces/lab/files/state/plan.yaml", nil,
-		nil); string(body) != "b: 2 # why\n" {
-		t.Errorf("the file = %q", body)
+	_, body = request(t, f, "GET", "/v1/workspaces/lab/files/state/plan.yaml", nil, nil)
+	if string(body) != "b: 2 # why\n" {
+		t.Errorf("content of the file = %q", body)
 	}
-	// What a task broke is said to be broken, and can be replaced.
-	want(t, f, 200, nil, "PUT", main+"/files/state.json", nil, "{broken")
-	want(t, f, 409, nil, "GET", "/v1/state/state.json", nil, "")
-	want(t, f, 200, nil, "PUT", "/v1/state/state.json", plain, `{}`)
+	// A document that a task has damaged is reported, and can be replaced.
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/state.json", nil, "{broken")
+	wantStatus(t, f, 409, nil, "GET", "/v1/state/state.json", nil, "")
+	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state.json", jsonType, `{}`)
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// code is that of the refusal in err; empty: it is none.
-func code(err error) string {
+// errorCode returns the code of an APIError, or "" if err is not one.
+func errorCode(err error) string {
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		return e.Code
 	}
 	return ""
 }
 
-// TestClientAnswersOverBothInterfaces: what waits is listed, waited for and answered alike, also with the
-// credentials of a tenant over NATS.
-func TestClientAnswersOverBothInterfaces(t *testing.T) {
+// TestClientApprovesOverBothInterfaces checks that a client can list, wait for and answer pending calls over HTTP, over
+// NATS, and over NATS as a tenant.
+func TestClientApprovesOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	both := interfaces(t, f)
 	tenant, err := client.New(t.Context(),
@@ -51,19 +51,19 @@ func TestClientAnswersOverBothInterfaces(t *testing.T) {
 				t.Errorf("Approvals = %+v, %v", list, err)
 			}
 			if _, err := c.WaitForApproval(ctx, r.TaskID, 50*time.Millisecond, first.Call); err != nil {
-				t.Errorf("a wait for other calls than the known one: %v", err)
+				t.Errorf("WaitForApproval of other calls = %v", err)
 			}
 			if r, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil ||
 				r.Approvals[0].By != by[name] {
 				t.Fatalf("Answer = %+v, %v", r.Approvals, err)
 			}
-			for range 2 { // the same again is no error
+			for range 2 { // repeating an answer is not an error
 				if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil {
-					t.Errorf("the same answer again: %v", err)
+					t.Errorf("Answer again = %v", err)
 				}
 			}
-			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call}); code(err) != "already_answered" {
-				t.Errorf("another answer: %v", err)
+			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call}); errorCode(err) != "already_answered" {
+				t.Errorf("a different Answer = %v, want already_answered", err)
 			}
 			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.Patience, first.Call); err != nil ||
 				len(r.Pending(time.Now())) != 1 {
@@ -74,18 +74,18 @@ func TestClientAnswersOverBothInterfaces(t *testing.T) {
 			}
 			if r, err = c.Wait(ctx, r.TaskID); err != nil ||
 				r.Result.Output != "approved "+by[name]+"\ndenied "+by[name]+" no\n" {
-				t.Errorf("%+v, %v", r.Result, err)
+				t.Errorf("Wait = %+v, %v", r.Result, err)
 			}
-			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: true}); code(err) != "unknown_approval" {
-				t.Errorf("an answer to an ended task: %v", err)
+			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: true}); errorCode(err) != "unknown_approval" {
+				t.Errorf("Answer to an ended task = %v, want unknown_approval", err)
 			}
 		})
 	}
 }
 
-// TestWhoMayAnswer: a token without the scope does not approve its own calls; a task of another tenant
-// is one that does not exist.
-func TestWhoMayAnswer(t *testing.T) {
+// TestOnlyApproversAnswer checks that a token without the scope approve cannot approve its own calls, and that another
+// tenant's task looks like an unknown task.
+func TestOnlyApproversAnswer(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	clients := map[string]*client.Client{}
 	for _, token := range []string{
@@ -101,24 +101,24 @@ func TestWhoMayAnswer(t *testing.T) {
 	r, err := clients[ingesttest.Agent].SubmitForApproval(t.Context(),
 		client.Submission{Task: client.Task{Code: "ask a"}}, ingesttest.Patience)
 	if err != nil || len(r.Approvals) != 1 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("SubmitForApproval = %+v, %v", r, err)
 	}
 	yes := client.Answer{Call: r.Approvals[0].Call, Approve: true}
 	for token, want := range map[string]string{
 		ingesttest.Agent: "forbidden", ingesttest.ReadOnly: "forbidden", ingesttest.Operator: "forbidden",
 		ingesttest.Other: "unknown_task",
 	} {
-		if _, err := clients[token].Answer(t.Context(), r.TaskID, yes); code(err) != want {
-			t.Errorf("%s answers: %v, want %s", token, err, want)
+		if _, err := clients[token].Answer(t.Context(), r.TaskID, yes); errorCode(err) != want {
+			t.Errorf("Answer with %s = %v, want %s", token, err, want)
 		}
 	}
 	_, foreign := clients[ingesttest.Other].Answer(t.Context(), r.TaskID, yes)
 	_, unknown := clients[ingesttest.Other].Answer(t.Context(), strings.Repeat("a", 26), yes)
 	if diff := cmp.Diff(unknown, foreign); diff != "" {
-		t.Errorf("an unknown task and another tenant's (-unknown +foreign):\n%s", diff)
+		t.Errorf("errors for an unknown and another tenant's task (-unknown +foreign):\n%s", diff)
 	}
 	if list, err := clients[ingesttest.Other].Approvals(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("another tenant's list: %+v, %v", list, err)
+		t.Errorf("Approvals of another tenant = %+v, %v", list, err)
 	}
 	for body, want := range map[string]string{
 		``: "bad_json", `[]`: "bad_json", `{}`: "/approve", `{"approve":"yes"}`: "bad_json", `{"call":"x"}`: "/approve",
@@ -139,10 +139,10 @@ func TestWhoMayAnswer(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode < 400 || resp.StatusCode >= 500 || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %d %s, want %s", body, resp.StatusCode, text, want)
+			t.Errorf("POST %s = %d %s, want %s", body, resp.StatusCode, text, want)
 		}
 	}
 	if _, err := clients[ingesttest.Token].Answer(t.Context(), r.TaskID, yes); err != nil {
-		t.Errorf("with the scope: %v", err)
+		t.Errorf("Answer with the scope = %v", err)
 	}
 }

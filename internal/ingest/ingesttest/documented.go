@@ -24,14 +24,14 @@ type document struct {
 	} `json:"paths"`
 }
 
-// documented returns h, and reports every response that the OpenAPI document does not list: an
-// undocumented status, or an undocumented error code. So every test of the interface tests the document.
+// documented wraps h. It reports each response whose status or error code is not in the OpenAPI document. So every test
+// of the interface also tests the document.
 func documented(tb testing.TB, h http.Handler) http.Handler {
 	tb.Helper()
 	var d document
 	w := httptest.NewRecorder()
-	describing := ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}) // h would log and trace the request
-	describing.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodGet,
+	server := ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}) // h would log and trace the request
+	server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodGet,
 		"http://localhost/openapi.json", nil))
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 		tb.Fatalf("openapi.json: %v", err)
@@ -57,9 +57,10 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	})
 }
 
-// general are error codes that requests without a matching operation get.
+// general are the error codes of requests that match no operation.
 var general = []string{"not_found", "method_not_allowed", "host_refused", "origin_refused"}
 
+// check returns "", or what is not documented about a response.
 func (d document) check(path, method string, status int, code string) string {
 	if slices.Contains(general, code) || status == 0 || path == "" {
 		return ""
@@ -81,7 +82,7 @@ func (d document) check(path, method string, status int, code string) string {
 	return ""
 }
 
-// statusRecorder keeps the status of a response, and the beginning of the body of an error.
+// statusRecorder records the status of a response, and the body of an error.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int

@@ -1,5 +1,5 @@
-// Package ingesttest starts a fleet for the tests of its interfaces: an embedded queue, the HTTP interface and a
-// worker. The programs of the worker are not Python but the commands of Run; all else is real.
+// Package ingesttest starts a fleet for tests of its interfaces: an embedded queue, the HTTP interface and a worker. The
+// worker runs the commands of Run instead of Python programs; everything else is real.
 package ingesttest
 
 import (
@@ -37,7 +37,7 @@ const (
 	Operator = "token-of-operator" // no tenant, operator
 )
 
-// The NATS user of the tenant default.
+// Credentials of the tenant default's NATS user.
 const (
 	NATSUser     = "default"
 	NATSPassword = "password-of-default"
@@ -56,8 +56,8 @@ type Fleet struct {
 	Ingest *ingest.Server
 }
 
-// Start starts a fleet. change, if not nil, changes the options of the HTTP interface and of the queue before that.
-// workers is how many tasks run at once; 0 runs none.
+// Start starts a fleet. workers is how many tasks run at once; 0 means that none run. change, if not nil, may change the
+// options of the HTTP interface and of the queue.
 func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
 	tb.Helper()
 	f := &Fleet{Log: &logtest.Log{}}
@@ -128,8 +128,8 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 }
 
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
-// returns artifacts, "fail" fails, "block" runs until it is cancelled, "ask" asks for the approval of a call for each
-// further word and prints the answers. Any other code, and a description, is printed.
+// returns artifacts, "fail" fails, "block" runs until it is cancelled, and "ask" requests the approval of one call for
+// each further word and prints the answers. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
 		Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller",
@@ -190,13 +190,13 @@ func Question(arg string) schemas.Approval {
 	}
 }
 
-// Files are artifacts by path, the same for every task.
+// Files are the artifacts of every task, by path.
 type Files map[string]string
 
 // Artifact implements ingest.Artifacts.
 func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.ReadCloser, error) {
 	if path == "short.html" {
-		return io.NopCloser(strings.NewReader("<script>")), nil // less than the result says
+		return io.NopCloser(strings.NewReader("<script>")), nil // shorter than in the result
 	}
 	text, ok := f[path]
 	if !ok {
@@ -205,5 +205,5 @@ func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.Re
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-// Patience bounds how long tests wait for what must happen.
+// Patience bounds how long tests wait for an event that must happen.
 const Patience = 20 * time.Second

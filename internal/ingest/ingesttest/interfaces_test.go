@@ -47,8 +47,7 @@ func TestClientOverBothInterfaces(t *testing.T) {
 			}
 			r, err := c.Run(t.Context(), s)
 			if err != nil || r.Status != client.Succeeded || r.Result.Output != name+"\n" || r.Session != "s" ||
-				r.Priority != "low" ||
-				r.ExpiresAt.IsZero() {
+				r.Priority != "low" || r.ExpiresAt.IsZero() {
 				t.Fatalf("Run = %+v, %v", r, err)
 			}
 			again, err := c.Submit(t.Context(), s)
@@ -56,8 +55,8 @@ func TestClientOverBothInterfaces(t *testing.T) {
 				t.Errorf("Submit again = %s, %v; want %s", again.TaskID, err, r.TaskID)
 			}
 			for other, oc := range both {
-				seen, err := oc.Get(t.Context(), r.TaskID)
-				if diff := cmp.Diff(r, seen, cmpopts.EquateEmpty()); err != nil || diff != "" {
+				got, err := oc.Get(t.Context(), r.TaskID)
+				if diff := cmp.Diff(r, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
 					t.Errorf("record over %s: %v (-want +got):\n%s", other, err, diff)
 				}
 			}
@@ -76,17 +75,17 @@ func TestClientWatchesOverBothInterfaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string][]client.Event{}
+	events := map[string][]client.Event{}
 	for name, c := range both {
 		final, err := c.Watch(t.Context(), r.TaskID, 0, func(e client.Event) error {
-			seen[name] = append(seen[name], e)
+			events[name] = append(events[name], e)
 			return nil
 		})
 		if err != nil || final.Status != client.Succeeded {
 			t.Errorf("Watch over %s = %+v, %v", name, final, err)
 		}
 	}
-	if diff := cmp.Diff(seen["http"], seen["nats"]); diff != "" || len(seen["http"]) < 2 {
+	if diff := cmp.Diff(events["http"], events["nats"]); diff != "" || len(events["http"]) < 2 {
 		t.Errorf("events over HTTP and NATS (-http +nats):\n%s", diff)
 	}
 }
@@ -100,13 +99,11 @@ func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 	}
 	for name, try := range map[string]func(*client.Client) error{
 		"unknown": func(c *client.Client) error {
-			_,
-				err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
+			_, err := c.Get(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
 			return err
 		},
 		"wait": func(c *client.Client) error {
-			_,
-				err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
+			_, err := c.Wait(t.Context(), "aaaaaaaaaaaaaaaaaaaaaaaaaa")
 			return err
 		},
 		"cancel": func(c *client.Client) error {
@@ -128,17 +125,17 @@ func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refusals := map[string]*client.APIError{}
+			apiErrors := map[string]*client.APIError{}
 			for name, c := range both {
 				err := try(c)
 				e, ok := errors.AsType[*client.APIError](err)
 				if !ok {
 					t.Fatalf("over %s: %v, want an APIError", name, err)
 				}
-				refusals[name] = e
+				apiErrors[name] = e
 			}
-			if diff := cmp.Diff(refusals["http"], refusals["nats"]); diff != "" {
-				t.Errorf("refusal over HTTP and NATS (-http +nats):\n%s", diff)
+			if diff := cmp.Diff(apiErrors["http"], apiErrors["nats"]); diff != "" {
+				t.Errorf("error over HTTP and NATS (-http +nats):\n%s", diff)
 			}
 		})
 	}
@@ -198,7 +195,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	}
 }
 
-// TestClientAsATenantOverNATS: its user may submit, read and wait, and nothing else.
+// TestClientAsATenantOverNATS checks that a tenant's NATS user may submit, read and wait for tasks, but nothing else.
 func TestClientAsATenantOverNATS(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	c, err := client.New(t.Context(),

@@ -12,9 +12,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// The examples of foreign producers are run here, against a real queue.
+// These tests run the examples of producers in other languages and libraries against a real queue.
 
-// build makes a binary of one of them.
+// build builds an example, and returns the path of its binary.
 func build(t *testing.T, name string) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), name)
@@ -55,7 +55,7 @@ func TestCloudEvents(t *testing.T) {
 	lines := run(t, nil, build(t, "cloudevents"), "-url", url, "-code", "print 42")
 	result, ok := strings.CutPrefix(lines[len(lines)-1], schemas.TypeResult+": ")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], `stored: {"stream":"TASKS"`) || !ok {
-		t.Fatalf("it said %q", lines)
+		t.Fatalf("output = %q, want an acknowledgement and a result", lines)
 	}
 	checkResult(t, result)
 }
@@ -66,7 +66,7 @@ func TestByHand(t *testing.T) {
 	lines := run(t, nil, build(t, "byhand"), "-addr", addr, "-user", ingesttest.NATSUser, "-password",
 		ingesttest.NATSPassword, "-code", "print 42")
 	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"stream":"TASKS"`) {
-		t.Fatalf("it said %q", lines)
+		t.Fatalf("output = %q, want an acknowledgement and a result", lines)
 	}
 	checkResult(t, lines[1])
 }
@@ -78,23 +78,23 @@ func TestCurl(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"},
 		"../../../examples/producers/curl.sh")
-	seen := 0
+	responses := 0
 	for _, line := range lines {
 		var r schemas.Record
 		switch {
 		case strings.HasPrefix(line, "{"):
 			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Result == nil || r.Result.Output != "42\n" {
-				t.Errorf("answer %s: %v", line, err)
+				t.Errorf("response %s: %v", line, err)
 			}
-			seen++
+			responses++
 		case strings.HasPrefix(line, "["):
 			if !strings.HasPrefix(line, `[{"status":202,"record":{`) {
-				t.Errorf("answer to the batch: %s", line)
+				t.Errorf("response to the batch = %s", line)
 			}
-			seen++
+			responses++
 		}
 	}
-	if seen != 4 {
-		t.Errorf("%d answers, want 4 in %q", seen, lines)
+	if responses != 4 {
+		t.Errorf("%d responses in %q, want 4", responses, lines)
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestPythonClient runs the Python tests of the client against a fleet.
+// TestPythonClient runs the tests of the Python client against a fleet.
 func TestPythonClient(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")
 	}
 	const dir = "../../../clients/python"
-	// the go command sees what is read here: a change is no cached success
+	// Reading the files tells the go command to repeat the test when they change.
 	for _, name := range []string{"codefleet.py", "test_codefleet.py"} {
 		if _, err := os.ReadFile(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package ingesttest_test
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -12,29 +11,21 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// refusal is the code of a refusal, or "" with none.
-func refusal(err error) string {
-	if e, ok := errors.AsType[*client.APIError](err); ok {
-		return e.Code
-	}
-	return ""
-}
-
 func TestClientState(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	both := interfaces(t, f)
 	c := both["http"]
 	s, err := c.GetState(t.Context(), "", "")
 	if err != nil || s.Exists || string(s.Data) != "{}" || s.ETag != client.NoState {
-		t.Fatalf("GetState of nothing = %+v, %v", s, err)
+		t.Fatalf("GetState without a document = %+v, %v", s, err)
 	}
 	s.Data = json.RawMessage(`{"step": 1}`)
 	first, err := c.SaveState(t.Context(), s)
 	if err != nil || !first.Exists || first.File != "state.json" || first.Generation != 1 {
 		t.Fatalf("SaveState = %+v, %v", first, err)
 	}
-	if _, err := c.SaveState(t.Context(), s); refusal(err) != "precondition_failed" {
-		t.Errorf("SaveState over what has come meanwhile = %v", err)
+	if _, err := c.SaveState(t.Context(), s); errorCode(err) != "precondition_failed" {
+		t.Errorf("SaveState over a new document = %v, want precondition_failed", err)
 	}
 	got, err := c.GetState(t.Context(), "main", "state.json")
 	if err != nil || !got.Exists || got.ETag != first.ETag || !strings.Contains(string(got.Data), `"step": 1`) {
@@ -45,12 +36,12 @@ func TestClientState(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Data = json.RawMessage(`{"step": 3}`)
-	if _, err := c.SaveState(t.Context(), first); refusal(err) != "precondition_failed" {
-		t.Errorf("SaveState of a stale version = %v", err)
+	if _, err := c.SaveState(t.Context(), first); errorCode(err) != "precondition_failed" {
+		t.Errorf("SaveState of a stale version = %v, want precondition_failed", err)
 	}
 	first.ETag = ""
 	if _, err := c.SaveState(t.Context(), first); err != nil {
-		t.Errorf("SaveState over whatever is there = %v", err)
+		t.Errorf("SaveState without a condition = %v", err)
 	}
 	y := client.State{Workspace: "lab", File: "state/a.yaml", Data: json.RawMessage(`{"a": [1, "x"]}`)}
 	if _, err := c.SaveState(t.Context(), y); err != nil {
@@ -63,16 +54,16 @@ func TestClientState(t *testing.T) {
 		"../state.json", "/etc/passwd", "a/../../x.json", "x.txt", "sessions/x.json",
 		strings.Repeat("n", 300) + ".json",
 	} {
-		if _, err := c.GetState(t.Context(), "", name); refusal(err) != "bad_state_file" {
-			t.Errorf("GetState(%.40q) = %v, want it refused", name, err)
+		if _, err := c.GetState(t.Context(), "", name); errorCode(err) != "bad_state_file" {
+			t.Errorf("GetState(%.40q) = %v, want bad_state_file", name, err)
 		}
 		if _, err := c.SaveState(t.Context(),
-			client.State{File: name, Data: json.RawMessage("{}")}); refusal(err) != "bad_state_file" {
-			t.Errorf("SaveState(%.40q) = %v, want it refused", name, err)
+			client.State{File: name, Data: json.RawMessage("{}")}); errorCode(err) != "bad_state_file" {
+			t.Errorf("SaveState(%.40q) = %v, want bad_state_file", name, err)
 		}
 	}
-	if _, err := both["nats"].GetState(t.Context(), "", ""); refusal(err) != "http_only" {
-		t.Errorf("GetState over NATS = %v", err)
+	if _, err := both["nats"].GetState(t.Context(), "", ""); errorCode(err) != "http_only" {
+		t.Errorf("GetState over NATS = %v, want http_only", err)
 	}
 }
 
@@ -84,7 +75,7 @@ func TestClientWorkspace(t *testing.T) {
 		t.Helper()
 		r, err := w.Open(t.Context(), version, path, offset)
 		if err != nil {
-			return refusal(err)
+			return errorCode(err)
 		}
 		defer r.Close()
 		data, err := io.ReadAll(r)
@@ -94,15 +85,15 @@ func TestClientWorkspace(t *testing.T) {
 		return string(data)
 	}
 	if list, g, err := w.Files(t.Context(), "", ""); err != nil || len(list) != 0 || g != 0 {
-		t.Errorf("Files of nothing = %v, %d, %v", list, g, err)
+		t.Errorf("Files of an empty workspace = %v, %d, %v", list, g, err)
 	}
 	done, err := w.Put(t.Context(), "dir/é 1%.txt", strings.NewReader("one"), client.NoState)
 	if err != nil || done.Generation != 1 || !slices.Equal(done.Changed, []string{"dir", "dir/é 1%.txt"}) {
 		t.Fatalf("Put = %+v, %v", done, err)
 	}
 	if _, err := w.Put(t.Context(), "dir/é 1%.txt", strings.NewReader("x"),
-		client.NoState); refusal(err) != "precondition_failed" {
-		t.Errorf("Put of what is there = %v", err)
+		client.NoState); errorCode(err) != "precondition_failed" {
+		t.Errorf("Put of an existing file = %v, want precondition_failed", err)
 	}
 	list, g, err := w.Files(t.Context(), "", "")
 	if err != nil || g != 1 || len(list) != 2 || list[1].Path != "dir/é 1%.txt" || list[1].Bytes != 3 {
@@ -118,7 +109,7 @@ func TestClientWorkspace(t *testing.T) {
 		t.Errorf("read %q, want onewo", got)
 	}
 	if got := read("", "none", 0) + read("", "../x", 0); got != "unknown_filebad_path" {
-		t.Errorf("read of nothing = %q", got)
+		t.Errorf("read of invalid paths = %q", got)
 	}
 	diff, err := w.Diff(t.Context(), "before", "")
 	if err != nil || len(diff) != 1 || diff[0] != (client.PathChange{Path: list[1].Path, Op: "modified", Bytes: 3}) {
@@ -131,8 +122,8 @@ func TestClientWorkspace(t *testing.T) {
 	if done, err = w.Fork(t.Context(), "2", "copy"); err != nil || done.Generation != 1 {
 		t.Errorf("Fork = %+v, %v", done, err)
 	}
-	if _, err = w.Fork(t.Context(), "", "copy"); refusal(err) != "workspace_exists" {
-		t.Errorf("Fork again = %v", err)
+	if _, err = w.Fork(t.Context(), "", "copy"); errorCode(err) != "workspace_exists" {
+		t.Errorf("Fork again = %v, want workspace_exists", err)
 	}
 	if log, err := w.Log(t.Context(), 2); err != nil || len(log) != 2 || log[0].Generation != 3 {
 		t.Errorf("Log = %+v, %v", log, err)
