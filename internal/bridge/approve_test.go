@@ -15,19 +15,21 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// user is who sits before a client: it answers each form with the next of its words.
+// user simulates the user of a client, who reacts to each form with the next element of words.
 type user struct {
-	mu    sync.Mutex
-	words []string // approve, approve_all, deny; decline, cancel; hang: until the form is taken back
-	seen  []string
-	free  chan struct{} // nil, or closed to end what hangs
+	mu sync.Mutex
+	// words are the choices approve, approve_all and deny, the actions decline and cancel, and hang, which does not
+	// react until the form is withdrawn.
+	words []string
+	forms []string      // messages of the forms so far
+	free  chan struct{} // closed to end a hanging reaction; may be nil
 }
 
 func (u *user) options() *mcp.ClientOptions {
 	return &mcp.ClientOptions{
 		ElicitationHandler: func(ctx context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			u.mu.Lock()
-			u.seen = append(u.seen, req.Params.Message)
+			u.forms = append(u.forms, req.Params.Message)
 			word := "cancel"
 			if len(u.words) > 0 {
 				word, u.words = u.words[0], u.words[1:]
@@ -49,13 +51,14 @@ func (u *user) options() *mcp.ClientOptions {
 	}
 }
 
+// asked returns the number of forms so far.
 func (u *user) asked() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.seen)
+	return len(u.forms)
 }
 
-// dialAs connects over HTTP with a token, as a client whose user may be asked.
+// dialAs connects a client with the given options over HTTP.
 func dialAs(t *testing.T, url, token, version string, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
@@ -67,15 +70,14 @@ func dialAs(t *testing.T, url, token, version string, o *mcp.ClientOptions) *mcp
 	return cs
 }
 
-// generations are a revision of the protocol each with and without sessions.
-var generations = []string{"2025-11-25", "2026-07-28"}
+// revisions are one revision of the protocol with sessions and one without.
+var revisions = []string{"2025-11-25", "2026-07-28"}
 
-// TestApproval: a client that can ask its user is asked about calls that wait, in both generations of the
-// protocol; what the user says is what the program hears.
+// TestApproval checks that the user of a client is asked about pending calls, and that the decision takes effect.
 func TestApproval(t *testing.T) {
 	f := ingesttest.Start(t, 4, nil)
 	url := serve(t, f, nil)
-	for _, version := range generations {
+	for _, version := range revisions {
 		for _, c := range []struct {
 			words        []string
 			code, output string
@@ -92,31 +94,30 @@ func TestApproval(t *testing.T) {
 			cs := dialAs(t, url, ingesttest.Token, version, u.options())
 			got, failed := invoke(t, cs, "execute_task", map[string]any{"code": c.code})
 			if failed || got["output"] != c.output || u.asked() != c.asked {
-				t.Errorf("%s: %v: %v after %d questions, want %q after %d", version, c.words, got, u.asked(),
-					c.output, c.asked)
+				t.Errorf("%s: %v: %v after %d forms, want %q after %d",
+					version, c.words, got, u.asked(), c.output, c.asked)
 			}
-			if !strings.Contains(u.seen[0], `crm/drop`) || !strings.Contains(u.seen[0], `arguments: "a"`) {
-				t.Errorf("the user was asked %q", u.seen[0])
+			if !strings.Contains(u.forms[0], `crm/drop`) || !strings.Contains(u.forms[0], `arguments: "a"`) {
+				t.Errorf("form = %q, want the tool and its arguments", u.forms[0])
 			}
 		}
 
-		// Who closes the form decides nothing: the client says what to type, and asks again in the next call.
+		// Closing the form decides nothing. The result has the command that approves, and the next call asks again.
 		u := &user{words: []string{"cancel", "approve"}}
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
 		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 300})
 		if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
-			t.Fatalf("%s: after a closed form: %v, asked %d times", version, got, u.asked())
+			t.Fatalf("%s: result after a closed form = %v, after %d forms", version, got, u.asked())
 		}
-		if got, _ = invoke(t, cs, "get_task",
-			map[string]any{"task_id": got["task_id"]}); got["output"] != "approved default\n" ||
-			u.asked() != 2 {
-			t.Errorf("%s: get_task: %v, asked %d times", version, got, u.asked())
+		got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"]})
+		if got["output"] != "approved default\n" || u.asked() != 2 {
+			t.Errorf("%s: get_task = %v, after %d forms", version, got, u.asked())
 		}
 	}
 }
 
-// TestApprovalWithoutAsking: clients that cannot ask, or whose token may not answer, say what waits and
-// what to type; get_task goes on when somebody else has answered.
+// TestApprovalWithoutAsking checks clients that cannot ask their user, or whose token may not approve. They get the
+// pending call and the commands that decide it, and get_task continues once the call is decided elsewhere.
 func TestApprovalWithoutAsking(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)
@@ -125,7 +126,7 @@ func TestApprovalWithoutAsking(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fleet.Close()
-	for _, version := range generations {
+	for _, version := range revisions {
 		for token, u := range map[string]*user{ingesttest.Token: nil, ingesttest.Agent: {words: []string{"approve"}}} {
 			var o *mcp.ClientOptions
 			if u != nil {
@@ -137,15 +138,14 @@ func TestApprovalWithoutAsking(t *testing.T) {
 				map[string]any{"code": "ask " + version + token, "wait_ms": 20000})
 			open, _ := got["approval"].([]any)
 			if failed || len(open) != 1 || time.Since(began) > 15*time.Second {
-				t.Fatalf("%s, %s: %v, want what waits, at once", version, token, got)
+				t.Fatalf("%s, %s: %v, want the pending call at once", version, token, got)
 			}
 			id := got["task_id"].(string)
-			one := open[0].(map[string]any)
-			if want := "codefleet approve " + id + " " + one["call"].(string); one["approve"] != want ||
-				one["deny"] != want+" --deny" || one["tool"] != "crm/drop" ||
-				!strings.Contains(got["hint"].(string), want) ||
-				got["success"] != true {
-				t.Errorf("what waits: %v", got)
+			call := open[0].(map[string]any)
+			command := "codefleet approve " + id + " " + call["call"].(string)
+			if call["approve"] != command || call["deny"] != command+" --deny" || call["tool"] != "crm/drop" ||
+				!strings.Contains(got["hint"].(string), command) || got["success"] != true {
+				t.Errorf("pending call = %v", got)
 			}
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -153,33 +153,32 @@ func TestApprovalWithoutAsking(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if got, _ = invoke(t, cs, "get_task",
-				map[string]any{"task_id": id}); got["output"] != "approved default\n" ||
-				got["approval"] != nil {
-				t.Errorf("%s, %s: get_task: %v", version, token, got)
+			got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": id})
+			if got["output"] != "approved default\n" || got["approval"] != nil {
+				t.Errorf("%s, %s: get_task = %v", version, token, got)
 			}
 			wg.Wait()
 			if u != nil && u.asked() > 0 {
-				t.Errorf("a user was asked whose token may not answer")
+				t.Error("the user of a token without the scope approve was asked")
 			}
 		}
 	}
 }
 
-// TestApprovalOfVanishedClient: a client that goes away in the middle of a question decides nothing, and
+// TestApprovalByAnotherBridge checks that a client which disconnects while its user is asked decides nothing, and that
 // another bridge asks again.
-func TestApprovalOfVanishedClient(t *testing.T) {
+func TestApprovalByAnotherBridge(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	u := &user{words: []string{"hang"}, free: make(chan struct{})}
-	cs, hangUp := stdio(t, options(f, ingesttest.Token), u.options())
+	cs, disconnect := stdio(t, options(f, ingesttest.Token), u.options())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_, _ = cs.CallTool(context.WithoutCancel(t.Context()),
 			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "ask a"}})
 	}()
-	eventually(t, "a question", func() bool { return u.asked() == 1 })
-	hangUp()
+	eventually(t, "the user is asked", func() bool { return u.asked() == 1 })
+	disconnect()
 	defer func() { close(u.free); <-ended }()
 	again := &user{words: []string{"deny"}}
 	cs, _ = stdio(t, options(f, ingesttest.Token), again.options())
@@ -187,26 +186,25 @@ func TestApprovalOfVanishedClient(t *testing.T) {
 	id := listed["tasks"].([]any)[0].(map[string]any)["task_id"]
 	if got, _ := invoke(t, cs, "get_task", map[string]any{"task_id": id}); got["output"] != "denied default\n" ||
 		again.asked() != 1 {
-		t.Errorf("another bridge: %v, asked %d times", got, again.asked())
+		t.Errorf("get_task at another bridge = %v, after %d forms", got, again.asked())
 	}
 }
 
-// TestApprovalIsBounded: a user who says nothing does not keep the client waiting beyond its patience.
+// TestApprovalIsBounded checks that a call returns after MaxWait although the user does not react.
 func TestApprovalIsBounded(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	for _, version := range generations[:1] {
+	for _, version := range revisions[:1] {
 		u := &user{words: []string{"hang", "hang"}}
 		url := serve(t, f, func(o *bridge.Options) { o.MaxWait, o.Wait = 500*time.Millisecond, 400*time.Millisecond })
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
-		if got, failed := invoke(t, cs, "execute_task",
-			map[string]any{"code": "ask a"}); failed || got["approval"] == nil ||
-			got["status"] != "running" {
-			t.Errorf("%v, want what waits", got)
+		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask a"})
+		if failed || got["approval"] == nil || got["status"] != "running" {
+			t.Errorf("execute_task = %v, want a pending call", got)
 		}
 	}
 }
 
-// TestNativeApproval: a native task asks by its status, and is answered by tasks/update.
+// TestNativeApproval checks that a native task asks by its status, and that tasks/update sends the answer.
 func TestNativeApproval(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)
@@ -234,14 +232,14 @@ func TestNativeApproval(t *testing.T) {
 	made := call(ingesttest.Token, "tools/call", `"name":"execute_task","arguments":{"code":"ask a b"}`, true)
 	id, _ := made["taskId"].(string)
 	if made["resultType"] != "task" || made["status"] != "input_required" || id == "" || made["inputRequests"] != nil {
-		t.Fatalf("a task whose call waits: %v", made)
+		t.Fatalf("tools/call = %v, want a task with the status input_required", made)
 	}
 	get := func(token string, elicitation bool) map[string]any {
 		return call(token, "tasks/get", `"taskId":"`+id+`"`, elicitation)
 	}
 	for what, got := range map[string]map[string]any{
-		"a client without forms":      get(ingesttest.Token, false),
-		"a token that may not answer": get(ingesttest.Agent, true),
+		"a client without forms":       get(ingesttest.Token, false),
+		"a token that may not approve": get(ingesttest.Agent, true),
 	} {
 		if got["status"] != "working" || got["inputRequests"] != nil ||
 			!strings.Contains(got["statusMessage"].(string), "codefleet approve "+id) {
@@ -249,38 +247,38 @@ func TestNativeApproval(t *testing.T) {
 		}
 	}
 	if got := get(ingesttest.Other, true); got["code"] != -32602.0 {
-		t.Errorf("another tenant: %v", got)
+		t.Errorf("tasks/get by another tenant = %v, want -32602", got)
 	}
-	answer := func(token, key, said string) map[string]any {
+	answer := func(token, key, response string) map[string]any {
 		return call(token, "tasks/update",
-			`"taskId":"`+id+`","inputResponses":{"`+key+`":`+said+`,"other":{"action":"accept"}}`, true)
+			`"taskId":"`+id+`","inputResponses":{"`+key+`":`+response+`,"other":{"action":"accept"}}`, true)
 	}
-	for _, said := range []string{`{"action":"accept","content":{"decision":"approve"}}`, `{"action":"decline"}`} {
+	for _, response := range []string{`{"action":"accept","content":{"decision":"approve"}}`, `{"action":"decline"}`} {
 		var key string
-		eventually(t, "a question", func() bool {
+		eventually(t, "the task asks", func() bool {
 			open, _ := get(ingesttest.Token, true)["inputRequests"].(map[string]any)
 			for k := range open {
 				key = k
 			}
 			return len(open) == 1
 		})
-		if got := answer(ingesttest.Agent, key, said); got["code"] != -32600.0 {
-			t.Errorf("an answer of a token that may not: %v", got)
+		if got := answer(ingesttest.Agent, key, response); got["code"] != -32600.0 {
+			t.Errorf("tasks/update without the scope approve = %v, want -32600", got)
 		}
-		if got := answer(ingesttest.Other, key, said); got["code"] != -32602.0 {
-			t.Errorf("an answer of another tenant: %v", got)
+		if got := answer(ingesttest.Other, key, response); got["code"] != -32602.0 {
+			t.Errorf("tasks/update by another tenant = %v, want -32602", got)
 		}
-		for _, nonsense := range []string{
+		for _, ignored := range []string{
 			`{"action":"cancel"}`, `{"action":"accept"}`,
 			`{"action":"accept","content":{"decision":true}}`, `7`,
 		} {
-			answer(ingesttest.Token, key, nonsense)
+			answer(ingesttest.Token, key, ignored)
 		}
-		if got := answer(ingesttest.Token, key, said); got["resultType"] != "complete" {
-			t.Errorf("an answer: %v", got)
+		if got := answer(ingesttest.Token, key, response); got["resultType"] != "complete" {
+			t.Errorf("tasks/update = %v", got)
 		}
 	}
-	eventually(t, "the result", func() bool {
+	eventually(t, "the task has its result", func() bool {
 		got := get(ingesttest.Token, true)
 		result, _ := got["result"].(map[string]any)
 		out, _ := result["structuredContent"].(map[string]any)

@@ -21,30 +21,29 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// stdio connects a client to a bridge by a pair of pipes. hangUp ends the connection as a client does
-// that is gone.
-func stdio(t *testing.T, o bridge.Options, co *mcp.ClientOptions) (cs *mcp.ClientSession, hangUp func()) {
+// stdio connects a client to a bridge by a pair of pipes. disconnect closes them, as if the client had died.
+func stdio(t *testing.T, o bridge.Options, co *mcp.ClientOptions) (cs *mcp.ClientSession, disconnect func()) {
 	t.Helper()
 	b := bridge.New(o)
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = b.ServeStdio(context.WithoutCancel(t.Context()), in, out) }) // ends with the pipes
-	hangUp = func() { toServer.Close(); fromServer.Close() }
-	t.Cleanup(func() { b.Close(); hangUp(); wg.Wait() })
+	disconnect = func() { toServer.Close(); fromServer.Close() }
+	t.Cleanup(func() { b.Close(); disconnect(); wg.Wait() })
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, co)
 	cs, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cs, hangUp
+	return cs, disconnect
 }
 
 func options(f *ingesttest.Fleet, token string) bridge.Options {
 	return bridge.Options{Fleet: client.Options{URL: f.URL, Token: token}}
 }
 
-// invoke calls a tool and returns the structure of its answer, after a look at its text.
+// invoke calls a tool and returns the structured content of the result. It checks that the text is equal.
 func invoke(
 	t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any,
 ) (structure map[string]any, failed bool) {
@@ -55,52 +54,52 @@ func invoke(
 	}
 	structure, _ = r.StructuredContent.(map[string]any)
 	text, _ := r.Content[0].(*mcp.TextContent)
-	var same any
-	if err := json.Unmarshal([]byte(text.Text), &same); err != nil {
+	var fromText any
+	if err := json.Unmarshal([]byte(text.Text), &fromText); err != nil {
 		t.Fatalf("%s(%v): text %q: %v", tool, args, text.Text, err)
 	}
 	if list, ok := structure["result"].([]any); ok && len(structure) == 1 {
-		if diff := cmp.Diff(any(list), same); diff != "" {
-			t.Errorf("%s: text is not the bare list (-structure +text):\n%s", tool, diff)
+		if diff := cmp.Diff(any(list), fromText); diff != "" {
+			t.Errorf("%s: the text is not the bare list (-structure +text):\n%s", tool, diff)
 		}
-	} else if diff := cmp.Diff(any(structure), same); diff != "" {
-		t.Errorf("%s: text is not the structure (-structure +text):\n%s", tool, diff)
+	} else if diff := cmp.Diff(any(structure), fromText); diff != "" {
+		t.Errorf("%s: the text differs from the structured content (-structure +text):\n%s", tool, diff)
 	}
 	return structure, r.IsError
 }
 
-// TestToolsByScope: a token sees the tools that it may use, and no other can be called.
+// TestToolsByScope checks that a client can see and call only the tools that its token permits.
 func TestToolsByScope(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	writes := []string{"execute_task", "submit_task", "cancel_task"}
-	for token, sees := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
+	submitTools := []string{"execute_task", "submit_task", "cancel_task"}
+	for token, maySubmit := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
 		cs, _ := stdio(t, options(f, token), nil)
 		l, err := cs.ListTools(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := map[string]bool{}
+		listed := map[string]bool{}
 		for _, tool := range l.Tools {
-			seen[tool.Name] = true
+			listed[tool.Name] = true
 		}
-		for _, name := range writes {
-			if seen[name] != sees {
-				t.Errorf("%s: sees %s = %v, want %v", token, name, seen[name], sees)
+		for _, name := range submitTools {
+			if listed[name] != maySubmit {
+				t.Errorf("%s: %s is listed: %v, want %v", token, name, listed[name], maySubmit)
 			}
 		}
-		if !seen["get_task"] {
-			t.Errorf("%s does not see get_task", token)
+		if !listed["get_task"] {
+			t.Errorf("%s: get_task is not listed", token)
 		}
-		if !sees {
+		if !maySubmit {
 			if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task"}); err == nil ||
 				!strings.Contains(err.Error(), "unknown tool") {
-				t.Errorf("execute_task with a token that may only read = %v, want an unknown tool", err)
+				t.Errorf("execute_task with the scope read = %v, want unknown tool", err)
 			}
 		}
 	}
 }
 
-// TestSizes: what a model has to read before it may begin.
+// TestSizes checks the size of what a model must read before its first call: instructions and tools.
 func TestSizes(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	for _, profile := range bridge.Profiles() {
@@ -117,26 +116,26 @@ func TestSizes(t *testing.T) {
 		}
 		text := cs.InitializeResult().Instructions
 		if len(text) == 0 || len(text) >= 2048 {
-			t.Errorf("%s: instructions of %d bytes, want some, and less than 2 KB", profile, len(text))
+			t.Errorf("%s: the instructions are %d bytes, want 1 to 2047", profile, len(text))
 		}
 		for _, tool := range l.Tools {
 			if len(tool.Description) == 0 || len(tool.Description) > 2000 || tool.Annotations == nil {
-				t.Errorf("%s: %s: a description of %d bytes, annotations %v", profile, tool.Name,
-					len(tool.Description), tool.Annotations)
+				t.Errorf("%s: %s: the description is %d bytes, want 1 to 2000; annotations %v",
+					profile, tool.Name, len(tool.Description), tool.Annotations)
 			}
 			if profile == bridge.Full && tool.OutputSchema == nil {
 				t.Errorf("%s has no output schema", tool.Name)
 			}
 		}
-		// Three bytes a token is less than any tokenizer needs for JSON and English.
+		// Tokenizers take more than three bytes for each token of JSON and English.
 		if tokens := (len(raw) + len(text)) / 3; profile == bridge.Compact && tokens > 1500 {
-			t.Errorf("compact: %d tokens of tools and instructions, want at most 1500", tokens)
+			t.Errorf("compact: tools and instructions are %d tokens, want at most 1500", tokens)
 		}
 	}
 }
 
-// TestAnswers: the seeds' keys first, in every case, and all of it as the schema says.
-func TestAnswers(t *testing.T) {
+// TestResults checks the results of the task tools, and that each result conforms to its output schema.
+func TestResults(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
 	schemas := map[string]*jsonschema.Resolved{}
@@ -162,14 +161,14 @@ func TestAnswers(t *testing.T) {
 		}
 		if !failed {
 			if err := schemas[tool].Validate(got); err != nil {
-				t.Errorf("%s(%v): not as its schema says: %v", tool, args, err)
+				t.Errorf("%s(%v): the result violates the output schema: %v", tool, args, err)
 			}
 		}
-		some := map[string]any{}
+		gotKeys := map[string]any{} // only the keys in want
 		for k := range want {
-			some[k] = got[k]
+			gotKeys[k] = got[k]
 		}
-		if diff := cmp.Diff(want, some); diff != "" {
+		if diff := cmp.Diff(want, gotKeys); diff != "" {
 			t.Errorf("%s(%v) (-want +got):\n%s", tool, args, diff)
 		}
 		return got
@@ -184,15 +183,15 @@ func TestAnswers(t *testing.T) {
 	check("execute_task", m{"code": "files"}, m{"success": true, "status": "succeeded"}, false)
 	block := m{"code": "block", "idempotency_key": "block"}
 	id := check("submit_task", block, m{"success": true}, false)["task_id"]
-	for said := ""; said == ""; { // until it runs, which takes as long as it takes
-		now, _ := invoke(t, cs, "get_task", m{"task_id": id, "wait_ms": 0})
-		said, _ = now["output"].(string)
+	for output := ""; output == ""; { // until the task runs
+		task, _ := invoke(t, cs, "get_task", m{"task_id": id, "wait_ms": 0})
+		output, _ = task["output"].(string)
 	}
 	block["wait_ms"] = 1
 	working := check("execute_task", block,
 		m{"success": true, "task_id": id, "error": nil, "status": "running", "output": "blocking\n"}, false)
 	if working["poll_after_ms"] == nil || !strings.Contains(working["hint"].(string), "get_task") {
-		t.Errorf("a handle does not say what to do: %v", working)
+		t.Errorf("the handle has no hint or poll_after_ms: %v", working)
 	}
 	check("get_task", m{"task_id": id, "wait_ms": 0}, m{"status": "running", "output": "blocking\n", "stage": "run"},
 		false)
@@ -202,14 +201,14 @@ func TestAnswers(t *testing.T) {
 	check("get_task", m{"task_id": id}, m{"success": false, "status": "cancelled"}, true)
 	check("cancel_task", m{"task_id": id}, m{"status": "cancelled", "cancelled": true}, false)
 	key := m{"code": "print once", "idempotency_key": "k"}
-	first, again := check("submit_task", key, m{"success": true}, false), check("execute_task", key,
-		m{"output": "once\n"}, false)
+	first := check("submit_task", key, m{"success": true}, false)
+	again := check("execute_task", key, m{"output": "once\n"}, false)
 	if first["task_id"] != again["task_id"] {
-		t.Errorf("the same key made the tasks %v and %v", first["task_id"], again["task_id"])
+		t.Errorf("two tasks %v and %v have the same idempotency key", first["task_id"], again["task_id"])
 	}
 }
 
-// TestRefusals: what is wrong with a call is said in text and in structure.
+// TestRefusals checks the error results of invalid calls.
 func TestRefusals(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
@@ -255,21 +254,21 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// eventually polls a real condition of the fleet.
+// eventually polls until ok reports true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	end := time.Now().Add(ingesttest.Patience)
 	for !ok() {
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", ingesttest.Patience, what)
+			t.Fatalf("%s: not within %s", what, ingesttest.Patience)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
 }
 
-// TestCancelledOrGone: a call that its client takes back cancels its task; a client that is gone may
-// come back for it.
-func TestCancelledOrGone(t *testing.T) {
+// TestCancelledOrDisconnected checks that a call which its client cancels cancels its task, and that the task continues
+// if the client only disconnects.
+func TestCancelledOrDisconnected(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
@@ -292,9 +291,9 @@ func TestCancelledOrGone(t *testing.T) {
 		})
 		return rec
 	}
-	for _, gone := range []bool{false, true} {
-		cs, hangUp := stdio(t, options(f, ingesttest.Token), nil)
-		key := map[bool]string{false: "cancelled", true: "gone"}[gone]
+	for _, disconnected := range []bool{false, true} {
+		cs, disconnect := stdio(t, options(f, ingesttest.Token), nil)
+		key := map[bool]string{false: "cancelled", true: "disconnected"}[disconnected]
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -302,22 +301,21 @@ func TestCancelledOrGone(t *testing.T) {
 				Name: "execute_task", Arguments: map[string]any{"code": "block", "idempotency_key": key},
 			})
 			if err == nil {
-				t.Errorf("%s: the call has an answer", key)
+				t.Errorf("%s: the call has a result", key)
 			}
 		})
 		rec := running(key)
-		if gone {
-			hangUp()
+		if disconnected {
+			disconnect()
 		} else {
 			cancel()
 		}
 		wg.Wait()
 		cancel()
-		if gone {
-			if rec, err = c.WaitFor(t.Context(), rec.TaskID,
-				300*time.Millisecond); err != nil || rec.Status != client.Running ||
-				rec.CancelRequested {
-				t.Errorf("task of a client that is gone: %s, %v, want running", rec.Status, err)
+		if disconnected {
+			rec, err = c.WaitFor(t.Context(), rec.TaskID, 300*time.Millisecond)
+			if err != nil || rec.Status != client.Running || rec.CancelRequested {
+				t.Errorf("task of a disconnected client: %s, %v, want running", rec.Status, err)
 			}
 			if _, err := c.Cancel(t.Context(), rec.TaskID); err != nil {
 				t.Fatal(err)
@@ -331,15 +329,14 @@ func TestCancelledOrGone(t *testing.T) {
 	}
 }
 
-// TestProgress: a client that asks for it hears of every step, each further than the one before.
+// TestProgress checks that a client with a progress token receives a notification of every step, with increasing
+// numbers.
 func TestProgress(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	heard := make(chan *mcp.ProgressNotificationParams, 10)
+	received := make(chan *mcp.ProgressNotificationParams, 10)
 	cs, _ := stdio(t, options(f, ingesttest.Token), &mcp.ClientOptions{
-		ProgressNotificationHandler: func(_ context.Context,
-			r *mcp.ProgressNotificationClientRequest,
-		) {
-			heard <- r.Params
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			received <- r.Params
 		},
 	})
 	p := &mcp.CallToolParams{
@@ -351,7 +348,7 @@ func TestProgress(t *testing.T) {
 	}
 	var last float64
 	for _, want := range []string{"run", "blocking"} {
-		got := <-heard
+		got := <-received
 		if got.Message != want || got.Progress <= last || got.ProgressToken != "token" {
 			t.Errorf("progress %+v after %v, want %q", got, last, want)
 		}
@@ -359,7 +356,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestLinks: what is handed back, or too long, is linked to, and a link can be read.
+// TestLinks checks that results link to artifacts and to output that is too long, and that the links can be read.
 func TestLinks(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	o := options(f, ingesttest.Token)
@@ -378,7 +375,7 @@ func TestLinks(t *testing.T) {
 	}
 	more, _ := invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "output_offset": 4000})
 	if more["output"] != strings.Repeat("ü", 1000)+"\n" || more["truncated"] != false {
-		t.Errorf("the rest of the output: %d bytes, truncated %v", len(more["output"].(string)), more["truncated"])
+		t.Errorf("rest of the output: %d bytes, truncated %v", len(more["output"].(string)), more["truncated"])
 	}
 	link, ok := r.Content[1].(*mcp.ResourceLink)
 	if !ok || *link.Size != 6001 {
@@ -386,7 +383,7 @@ func TestLinks(t *testing.T) {
 	}
 	read, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: link.URI})
 	if err != nil || read.Contents[0].Text != long+"\n" {
-		t.Errorf("linked output: %v", err)
+		t.Errorf("ReadResource(%s) = %+v, %v", link.URI, read, err)
 	}
 
 	files, _ := invoke(t, cs, "execute_task", map[string]any{"code": "files"})
@@ -404,20 +401,20 @@ func TestLinks(t *testing.T) {
 			files["task_id"].(string) + "/artifacts/../../../fleet",
 	} {
 		if _, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {
-			t.Errorf("read of %s = nil, want an error", uri)
+			t.Errorf("ReadResource(%s) = nil, want an error", uri)
 		}
 	}
 }
 
-// TestFleetAway: an agent that starts before the fleet gets an answer that says so.
-func TestFleetAway(t *testing.T) {
+// TestFleetNotStarted checks the results that an agent gets if the fleet does not respond, or refuses the token.
+func TestFleetNotStarted(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
 	cs, _ := stdio(t, bridge.Options{Fleet: client.Options{URL: srv.URL, RetryFor: -1}}, nil)
 	got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "1"})
 	if text, _ := got["error"].(string); !failed || got["error_code"] != "unavailable" ||
 		!strings.Contains(text, "connection refused") {
-		t.Errorf("execute_task = %v, want that nobody is there", got)
+		t.Errorf("execute_task = %v, want connection refused", got)
 	}
 	f := ingesttest.Start(t, 0, nil)
 	b := bridge.New(options(f, "wrong"))

@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// fixtureTasks are the tasks of the fixtures, in memory.
+// fixtureTasks are the fixtures' tasks. They are kept in memory.
 type fixtureTasks struct {
 	tools map[string]startTask // by name
 
@@ -26,14 +26,15 @@ type fixtureTasks struct {
 
 type fixtureTask struct {
 	state   bridge.TaskState
-	changed chan struct{} // closed, and replaced, at each answer
+	changed chan struct{} // closed and replaced at each tasks/update
 	cancel  context.CancelFunc
 }
 
-// runTask is the work of a task.
+// runTask does the work of a task.
 type runTask func(context.Context, *fixtureTask) (*mcp.CallToolResult, error)
 
-// startTask returns the work of the task that a call starts; nil if it does not start one yet.
+// startTask returns the function that does the work of the task that a call starts. It returns nil if the call does not
+// start a task.
 type startTask func(*mcp.CallToolRequest) (runTask, error)
 
 // middleware handles the tools that return tasks, and the methods of the extension for their tasks.
@@ -49,7 +50,7 @@ func (ts *fixtureTasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}
 		if strings.HasPrefix(method, "tasks/") && bridge.CheckTaskRequest(req) == nil {
-			if params, ok := req.GetParams().(*bridge.TaskParams); ok && ts.known(params.TaskID) {
+			if params, ok := req.GetParams().(*bridge.TaskParams); ok && ts.has(params.TaskID) {
 				return ts.handle(method, params), nil
 			}
 		}
@@ -57,7 +58,7 @@ func (ts *fixtureTasks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-func (ts *fixtureTasks) known(id string) bool {
+func (ts *fixtureTasks) has(id string) bool {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	return ts.byID[id] != nil
@@ -84,7 +85,7 @@ func (ts *fixtureTasks) handle(method string, params *bridge.TaskParams) mcp.Res
 	return &bridge.TaskAck{ResultType: "complete"}
 }
 
-// start starts a task.
+// start starts a task, and returns its first state.
 func (ts *fixtureTasks) start(ctx context.Context, run runTask) bridge.TaskState {
 	now := time.Now().UTC()
 	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
@@ -134,7 +135,7 @@ func (ts *fixtureTasks) ask(ctx context.Context, t *fixtureTask, requests mcp.In
 
 func addFixtureTasks(s *mcp.Server) {
 	ts := &fixtureTasks{tools: map[string]startTask{}, byID: map[string]*fixtureTask{}}
-	// inline handles a call that does not start a task.
+	// add adds a tool. inline handles calls that do not start a task.
 	add := func(name, schema string, start startTask, inline mcp.ToolHandler) {
 		ts.tools[name] = start
 		addFixture(s, name, schema, inline)
@@ -191,7 +192,7 @@ func addFixtureTasks(s *mcp.Server) {
 		return say("both answered"), nil
 	})
 	add("test_tool_with_task", noArguments, func(req *mcp.CallToolRequest) (runTask, error) {
-		name, ok := answered(req.Params.InputResponses, "user_name", "name")
+		name, ok := responseValue(req.Params.InputResponses, "user_name", "name")
 		if !ok {
 			return nil, nil
 		}
@@ -199,11 +200,10 @@ func addFixtureTasks(s *mcp.Server) {
 			return nil, err
 		}
 		return func(context.Context, *fixtureTask) (*mcp.CallToolResult, error) {
-			return say("Hello, %s!", name),
-				nil
+			return say("Hello, %s!", name), nil
 		}, nil
 	}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if _, ok := answered(req.Params.InputResponses, "user_name", "name"); ok {
+		if _, ok := responseValue(req.Params.InputResponses, "user_name", "name"); ok {
 			return nil, bridge.ErrNoTasks()
 		}
 		return ask("task", mcp.InputRequestMap{"user_name": question("What is your name?", "name", "string")}), nil
@@ -211,7 +211,7 @@ func addFixtureTasks(s *mcp.Server) {
 	s.AddReceivingMiddleware(ts.middleware)
 }
 
-// unmarshal reads arguments. Those that do not fit stay empty.
+// unmarshal decodes the arguments of a call into in. Invalid arguments leave their fields empty.
 func unmarshal[T any](req *mcp.CallToolRequest, in *T) *T {
 	_ = json.Unmarshal(req.Params.Arguments, in)
 	return in

@@ -16,9 +16,9 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// TestIntegrationConformance runs the protocol's own suite against a bridge: every server scenario of both
-// generations, and those of the tasks extension. The suite cannot send a token, so authentication is off.
-// It expects tools that a fleet does not have; the fixtures add them.
+// TestIntegrationConformance runs the protocol's conformance suite against a bridge: all server scenarios of two
+// revisions, and the scenarios of the tasks extension. The suite cannot send a token, so authentication is off. It
+// expects tools that a fleet does not have; the fixtures add them.
 func TestIntegrationConformance(t *testing.T) {
 	npm := os.Getenv("CODEFLEET_TEST_NPM")
 	if npm == "" {
@@ -45,7 +45,7 @@ func TestIntegrationConformance(t *testing.T) {
 		"2025-11-25": "84 passed, 0 failed", "2026-07-28": "153 passed, 0 failed",
 	} {
 		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, want) {
-			t.Errorf("%s: want %s:\n%s", revision, want, out)
+			t.Errorf("revision %s: output does not contain %q:\n%s", revision, want, out)
 		}
 	}
 	for scenario, want := range map[string]string{
@@ -54,12 +54,12 @@ func TestIntegrationConformance(t *testing.T) {
 		"required-task-error": "3/3", "mrtr-composition": "2/2",
 	} {
 		if out := suite("--scenario", "tasks-"+scenario); !strings.Contains(out, "Passed: "+want+", 0 failed") {
-			t.Errorf("tasks-%s: want %s:\n%s", scenario, want, out)
+			t.Errorf("tasks-%s: output does not contain %q:\n%s", scenario, want, out)
 		}
 	}
 }
 
-// serveFixtures serves a bridge with the fixtures, and returns its address.
+// serveFixtures serves a bridge that has the fixtures, and returns its address.
 func serveFixtures(t *testing.T, f *ingesttest.Fleet) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -2,7 +2,7 @@ package bridge
 
 import "github.com/modelcontextprotocol/go-sdk/mcp"
 
-// What the fixtures of the conformance suite need of the tasks extension.
+// The parts of the tasks extension that the fixtures of the conformance suite use.
 type (
 	TaskState  = taskState
 	TaskResult = taskResult
@@ -21,7 +21,7 @@ func NewTaskResult(resultType string, state TaskState) *TaskResult {
 	return &taskResult{ResultType: resultType, taskState: state}
 }
 
-// Extend adds to the MCP servers of the bridge. Call it before the first request.
+// Extend changes the MCP servers of the bridge. Call it before the first request.
 func (b *Bridge) Extend(options func(*mcp.ServerOptions), server func(*mcp.Server)) {
 	b.extend = extension{options, server}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/bridge"
 )
 
-// TestExposed: tools of a tenant's processes are listed while they are there, and called by a task;
-// hostile definitions harm nobody.
+// TestExposed checks that exposed tools are listed while their processes run, that a task calls them, and that invalid
+// definitions are omitted.
 func TestExposed(t *testing.T) {
 	var list atomic.Value
 	var submitted atomic.Value
@@ -28,14 +28,15 @@ func TestExposed(t *testing.T) {
 			_, _ = w.Write([]byte(`{"name":"t","tenant":"default","scopes":["read","submit"]}`))
 		case "/v1/tools":
 			if r.URL.Query().Get("exposed") != "true" {
-				t.Errorf("asked for %s", r.URL)
+				t.Errorf("request for %s, want exposed=true", r.URL)
 			}
 			_, _ = w.Write([]byte(list.Load().(string)))
 		case "/v1/tasks":
 			body, _ := io.ReadAll(r.Body)
 			submitted.Store(string(body))
 			_, _ = w.Write([]byte(
-				`{"task_id":"a2wntt52fwmbq3ezlg6zelfsfu","status":"succeeded","result":{"status":"succeeded","result":` + `{"found":7}` + `}}`,
+				`{"task_id":"a2wntt52fwmbq3ezlg6zelfsfu","status":"succeeded",` +
+					`"result":{"status":"succeeded","result":{"found":7}}}`,
 			))
 		}
 	}))
@@ -55,7 +56,7 @@ func TestExposed(t *testing.T) {
 		tool("crm", strings.Repeat("x", 64), object, ``),
 		tool("crm", "large", `{"type":"object","description":"`+strings.Repeat("x", 40<<10)+`"}`, ``),
 		tool("a", "b__c", object, ``),
-		tool("a__b", "c", object, ``), // one name
+		tool("a__b", "c", object, ``), // has the same name in the bridge as the previous tool
 	}, ",") + `]}`)
 	cs, _ := stdio(t, bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}}, nil)
 	names := func() (out []string) {
@@ -81,20 +82,19 @@ func TestExposed(t *testing.T) {
 	if err := json.Unmarshal([]byte(submitted.Load().(string)), &task); err != nil {
 		t.Fatal(err)
 	}
-	if task.Code != "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", "+
-		"inputs)\n" ||
-		string(task.Inputs) != `{"id":7}` ||
+	const code = "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", inputs)\n"
+	if task.Code != code || string(task.Inputs) != `{"id":7}` ||
 		cmp.Diff([]string{"crm/find"}, task.Tools.Allow) != "" {
-		t.Errorf("the task is %+v", task.Task)
+		t.Errorf("submitted task = %+v", task.Task)
 	}
 	list.Store(`{"tools":[]}`)
-	eventually(t, "a tool is gone", func() bool {
+	eventually(t, "the tool is removed", func() bool {
 		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "crm__find"})
 		return err != nil && strings.Contains(err.Error(), "unknown tool")
 	})
-	cs, _ = stdio(t, bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}},
-		nil) // the other keeps its list for a while
+	// The first client may use its cached list.
+	cs, _ = stdio(t, bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "t"}}, nil)
 	if got := names(); len(got) > 0 {
-		t.Errorf("still listed: %v", got)
+		t.Errorf("exposed tools = %v, want none", got)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// serve is a bridge over HTTP in front of f.
+// serve serves a bridge for f over HTTP, and returns its address.
 func serve(t *testing.T, f *ingesttest.Fleet, change func(*bridge.Options)) string {
 	t.Helper()
 	o := bridge.Options{Fleet: client.Options{URL: f.URL}}
@@ -36,6 +36,7 @@ func serve(t *testing.T, f *ingesttest.Fleet, change func(*bridge.Options)) stri
 	return s.URL
 }
 
+// bearer is an http.RoundTripper that sends a token.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -44,7 +45,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// dial connects as a client does; an empty version is the newest that both know.
+// dial connects a client. An empty version means the newest revision that both sides support.
 func dial(t *testing.T, transport mcp.Transport, version string) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -60,14 +61,14 @@ func streamable(url, token string) *mcp.StreamableClientTransport {
 	return &mcp.StreamableClientTransport{Endpoint: url + "/mcp", HTTPClient: &http.Client{Transport: bearer(token)}}
 }
 
-// TestEveryGeneration: one address serves every revision of the protocol, and the older transport.
-func TestEveryGeneration(t *testing.T) {
+// TestAllRevisions checks that one address serves every revision of the protocol, and that SSE works.
+func TestAllRevisions(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)
 	for _, version := range mcp.SupportedProtocolVersions() {
 		cs := dial(t, streamable(url, ingesttest.Token), version)
 		if got := cs.InitializeResult().ProtocolVersion; got != version {
-			t.Errorf("asked for %s, negotiated %s", version, got)
+			t.Errorf("negotiated revision = %s, want %s", got, version)
 		}
 		if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
 			t.Errorf("%s: %v", version, got)
@@ -81,7 +82,7 @@ func TestEveryGeneration(t *testing.T) {
 	}
 }
 
-// post sends one message as a client of a revision does.
+// post sends one message, with the headers of the given revision and session.
 func post(t *testing.T, url, token, version, session, message string) (status int, body string, header http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", strings.NewReader(message))
@@ -126,13 +127,13 @@ func post(t *testing.T, url, token, version, session, message string) (status in
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// TestWhoComesIn: only tokens of tenants, and the answer to others says where to get one.
-func TestWhoComesIn(t *testing.T) {
+// TestAuthentication checks that only tenants' tokens are accepted, and that the response to other requests refers to
+// the metadata.
+func TestAuthentication(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	url := serve(t, f, func(o *bridge.Options) { o.AuthServers = []string{"https://login.example.org"} })
 	for token, want := range map[string]int{
-		"": 401, "wrong": 401, ingesttest.Operator: 403, ingesttest.ReadOnly: 200,
-		ingesttest.Token: 200,
+		"": 401, "wrong": 401, ingesttest.Operator: 403, ingesttest.ReadOnly: 200, ingesttest.Token: 200,
 	} {
 		status, body, header := post(t, url, token, "", "", initialize)
 		if status != want {
@@ -153,39 +154,38 @@ func TestWhoComesIn(t *testing.T) {
 		Resource string   `json:"resource"`
 		Servers  []string `json:"authorization_servers"`
 	}
-	if err := json.NewDecoder(resp.Body).
-		Decode(&meta); err != nil || meta.Resource != url+"/mcp" ||
-		len(meta.Servers) != 1 {
-		t.Errorf("metadata %+v, %v", meta, err)
+	err = json.NewDecoder(resp.Body).Decode(&meta)
+	if err != nil || meta.Resource != url+"/mcp" || len(meta.Servers) != 1 {
+		t.Errorf("metadata = %+v, %v", meta, err)
 	}
 }
 
-// TestTenantsApart: nothing of one tenant is reached with the token of another, its session neither.
-func TestTenantsApart(t *testing.T) {
+// TestTenantsAreSeparate checks that a token gives no access to another tenant's sessions and tasks.
+func TestTenantsAreSeparate(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	url := serve(t, f, nil)
 	_, _, header := post(t, url, ingesttest.Token, "", "", initialize)
 	session := header.Get("Mcp-Session-Id")
 	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	if status, body, _ := post(t, url, ingesttest.Token, "2025-11-25", session, list); status != 200 {
-		t.Errorf("own session: %d %s", status, body)
+		t.Errorf("request with its own session = %d %s, want 200", status, body)
 	}
 	if status, body, _ := post(t, url, ingesttest.Other, "2025-11-25", session, list); status != 404 {
-		t.Errorf("session of another token: %d %s, want 404", status, body)
+		t.Errorf("request with another tenant's session = %d %s, want 404", status, body)
 	}
-	mine, theirs := dial(t, streamable(url, ingesttest.Token), ""), dial(t, streamable(url, ingesttest.Other), "")
-	done, _ := invoke(t, mine, "execute_task", map[string]any{"code": "print secret"})
-	got, failed := invoke(t, theirs, "get_task", map[string]any{"task_id": done["task_id"]})
+	owner, other := dial(t, streamable(url, ingesttest.Token), ""), dial(t, streamable(url, ingesttest.Other), "")
+	done, _ := invoke(t, owner, "execute_task", map[string]any{"code": "print secret"})
+	got, failed := invoke(t, other, "get_task", map[string]any{"task_id": done["task_id"]})
 	if !failed || got["error_code"] != "unknown_task" {
-		t.Errorf("another tenant's task: %v", got)
+		t.Errorf("get_task of another tenant's task = %v, want unknown_task", got)
 	}
-	if _, err := theirs.ReadResource(t.Context(),
+	if _, err := other.ReadResource(t.Context(),
 		&mcp.ReadResourceParams{URI: "codefleet://tasks/" + done["task_id"].(string) + "/output"}); err == nil {
-		t.Error("another tenant's output can be read")
+		t.Error("ReadResource of another tenant's output = nil, want an error")
 	}
 }
 
-// TestReplicas: a session that another bridge made goes on at this one; one that was ended does not.
+// TestReplicas checks that a session continues at another bridge, but not after it was deleted.
 func TestReplicas(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	first, second := serve(t, f, nil), serve(t, f, nil)
@@ -194,7 +194,7 @@ func TestReplicas(t *testing.T) {
 	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_task","arguments":{"code":"print on"}}}`
 	if status, body, _ := post(t, second, ingesttest.Token, "2025-11-25", session, run); status != 200 ||
 		!strings.Contains(body, `"output":"on\n"`) {
-		t.Errorf("at the second bridge: %d %s", status, body)
+		t.Errorf("request to the second bridge = %d %s", status, body)
 	}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, first+"/mcp", nil)
 	r.Header.Set("Mcp-Session-Id", session)
@@ -205,11 +205,11 @@ func TestReplicas(t *testing.T) {
 	}
 	resp.Body.Close()
 	if status, _, _ := post(t, first, ingesttest.Token, "2025-11-25", session, run); status != 404 {
-		t.Errorf("an ended session: %d, want 404", status)
+		t.Errorf("request with a deleted session = %d, want 404", status)
 	}
 }
 
-// TestBadRequests: what is wrong gets the protocol's own codes, and the bridge lives.
+// TestBadRequests checks that invalid requests get the protocol's error codes, and that the bridge survives them.
 func TestBadRequests(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	url := serve(t, f, func(o *bridge.Options) { o.Limits.Body = 10_000 })
@@ -249,13 +249,13 @@ func TestBadRequests(t *testing.T) {
 	}
 	if got, _ := invoke(t, dial(t, streamable(url, ingesttest.Token), ""), "execute_task",
 		map[string]any{"code": "print alive"}); got["output"] != "alive\n" {
-		t.Errorf("after all that: %v", got)
+		t.Errorf("execute_task after the invalid requests = %v", got)
 	}
 }
 
-// TestFlood: what is too often or too much at once is refused for the tenant that does it, with the
-// time to wait, and for nobody else.
-func TestFlood(t *testing.T) {
+// TestLimits checks that requests above a tenant's limits are refused with the time to wait, and that other tenants
+// are still served.
+func TestLimits(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const ping = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	t.Run("rate", func(t *testing.T) {
@@ -267,20 +267,20 @@ func TestFlood(t *testing.T) {
 			}
 		}
 		if refused == nil || refused.Get("Retry-After") == "" {
-			t.Errorf("four at once at a rate of 1 and a burst of 2: %v, want a 429 with Retry-After", refused)
+			t.Errorf("four requests with a rate of 1 and a burst of 2: %v, want a 429 with Retry-After", refused)
 		}
 		if status, body, _ := post(t, url, ingesttest.Other, "", "", ping); status != 200 {
-			t.Errorf("another tenant: %d %s", status, body)
+			t.Errorf("request of another tenant = %d %s, want 200", status, body)
 		}
 	})
-	t.Run("at once", func(t *testing.T) {
+	t.Run("concurrent", func(t *testing.T) {
 		url := serve(t, f, func(o *bridge.Options) { o.Limits.Concurrent = 1 })
 		cs := dial(t, streamable(url, ingesttest.Token), "")
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			for ctx.Err() == nil { // the session's own messages may be under way still, and then this one is refused
+			for ctx.Err() == nil { // the call is refused while other messages of the session are in progress
 				_, _ = cs.CallTool(ctx,
 					&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
 			}
@@ -290,19 +290,19 @@ func TestFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		eventually(t, "the call is under way", func() bool {
+		eventually(t, "the call is in progress", func() bool {
 			list, err := c.List(t.Context(), client.ListOptions{})
 			return err == nil && len(list) == 1
 		})
 		if status, _, _ := post(t, url, ingesttest.Token, "", "", ping); status != 429 {
-			t.Errorf("a second call: %d, want 429", status)
+			t.Errorf("second concurrent request = %d, want 429", status)
 		}
 		cancel()
 		<-ended
 	})
 }
 
-// TestGuard: a web page that had its name resolved to this address gets nothing.
+// TestGuard checks that requests with foreign hosts and origins are refused (DNS rebinding).
 func TestGuard(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	b := bridge.New(bridge.Options{
@@ -341,9 +341,9 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestNoTokenBeyondLoopback: a fleet that asks for no token does so on loopback only; so does its
-// bridge.
-func TestNoTokenBeyondLoopback(t *testing.T) {
+// TestTokenRequiredBeyondLoopback checks that a bridge for a fleet without authentication requires a token on addresses
+// other than loopback.
+func TestTokenRequiredBeyondLoopback(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Access.Tokens = nil })
 	for addr, want := range map[string]int{"127.0.0.1:0": 200, "0.0.0.0:0": 401} {
 		b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
@@ -354,22 +354,22 @@ func TestNoTokenBeyondLoopback(t *testing.T) {
 	}
 }
 
-// TestDrain: a bridge that is asked to end does not keep streams, nor calls that wait.
+// TestDrain checks that Close ends streams, and makes waiting calls return.
 func TestDrain(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	b := bridge.New(bridge.Options{Fleet: client.Options{URL: f.URL}})
 	url := listen(t, b, "127.0.0.1:0")
 	cs := dial(t, streamable(url, ingesttest.Token), "2025-11-25") // it opens a stream
-	answered := make(chan map[string]any, 1)
+	results := make(chan map[string]any, 1)
 	go func() {
 		r, err := cs.CallTool(t.Context(),
 			&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "block"}})
 		if err != nil {
-			answered <- map[string]any{"error": err.Error()}
+			results <- map[string]any{"error": err.Error()}
 			return
 		}
 		got, _ := r.StructuredContent.(map[string]any)
-		answered <- got
+		results <- got
 	}()
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
@@ -381,8 +381,8 @@ func TestDrain(t *testing.T) {
 		return err == nil && len(list) == 1
 	})
 	b.Close()
-	if got := <-answered; got["status"] != "running" {
-		t.Errorf("a call while the bridge ends: %v, want a handle", got)
+	if got := <-results; got["status"] != "running" {
+		t.Errorf("result of a waiting call = %v, want a handle", got)
 	}
 }
 
@@ -401,8 +401,8 @@ func listen(t *testing.T, b *bridge.Bridge, addr string) string {
 	return "http://" + ln.Addr().String()
 }
 
-// TestNativeTasks: a client that declares the extension gets a task of the protocol's own for what
-// takes long, and the result itself for what does not.
+// TestNativeTasks checks that a client which declares the extension gets a task of the protocol for a long call, and the
+// result for a short one.
 func TestNativeTasks(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)
@@ -431,32 +431,30 @@ func TestNativeTasks(t *testing.T) {
 		return ask(ingesttest.Token, "tools/call", `"name":"execute_task","arguments":{"code":"`+code+`"}`)
 	}
 	if got := call("print short"); got["resultType"] != "complete" || got["taskId"] != nil {
-		t.Errorf("a short task: %v", got)
+		t.Errorf("short call = %v, want a result", got)
 	}
-	if got := ask(
-		ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`,
-	); got["resultType"] != "complete" ||
-		got["taskId"] != nil {
-		t.Errorf("submit_task: %v, want its own handle", got)
+	submitted := ask(ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`)
+	if submitted["resultType"] != "complete" || submitted["taskId"] != nil {
+		t.Errorf("submit_task = %v, want a result", submitted)
 	}
 	task := call("block")
 	id, _ := task["taskId"].(string)
 	if task["resultType"] != "task" || task["status"] != "working" || id == "" || task["pollIntervalMs"] == nil ||
 		task["ttlMs"] == nil {
-		t.Fatalf("a long task: %v", task)
+		t.Fatalf("long call = %v, want a task", task)
 	}
 	if got := ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" ||
 		got["resultType"] != "complete" {
-		t.Errorf("tasks/get: %v", got)
+		t.Errorf("tasks/get = %v", got)
 	}
 	if got := ask(ingesttest.Other, "tasks/get", `"taskId":"`+id+`"`); got["code"] != -32602.0 {
-		t.Errorf("tasks/get of another tenant: %v, want -32602", got)
+		t.Errorf("tasks/get by another tenant = %v, want -32602", got)
 	}
 	if got := ask(ingesttest.ReadOnly, "tasks/cancel", `"taskId":"`+id+`"`); got["code"] != -32600.0 {
-		t.Errorf("tasks/cancel by who may only read: %v, want -32600", got)
+		t.Errorf("tasks/cancel with the scope read = %v, want -32600", got)
 	}
 	if got := ask(ingesttest.Token, "tasks/cancel", `"taskId":"`+id+`"`); got["resultType"] != "complete" {
-		t.Errorf("tasks/cancel: %v", got)
+		t.Errorf("tasks/cancel = %v", got)
 	}
 	eventually(t, "the task is cancelled", func() bool {
 		return ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`)["status"] == "cancelled"
@@ -472,18 +470,17 @@ func newListener(t *testing.T, addr string) net.Listener {
 	return ln
 }
 
-// Where the fleet is, and why it does not answer, is for the log: not for whoever calls over HTTP.
-func TestFleetIsGone(t *testing.T) {
+// TestFleetAddressIsNotRevealed checks that a caller over HTTP does not learn the fleet's address from an error.
+func TestFleetAddressIsNotRevealed(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	url := serve(t, f, func(o *bridge.Options) { o.Fleet.RetryFor = time.Millisecond })
 	c := dial(t, streamable(url, ingesttest.Token), "")
 	invoke(t, c, "list_tasks", map[string]any{})
 	f.HTTP.Close()
 	got, failed := invoke(t, c, "list_tasks", map[string]any{})
-	if text := fmt.Sprint(
-		got,
-	); !failed || got["error_code"] != "unavailable" || strings.Contains(text, strings.TrimPrefix(f.URL, "http://")) ||
-		strings.Contains(text, "dial") {
-		t.Errorf("list_tasks = %v, %t", got, failed)
+	text := fmt.Sprint(got)
+	if !failed || got["error_code"] != "unavailable" || strings.Contains(text, "dial") ||
+		strings.Contains(text, strings.TrimPrefix(f.URL, "http://")) {
+		t.Errorf("list_tasks = %v, %t, want unavailable without an address", got, failed)
 	}
 }

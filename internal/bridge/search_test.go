@@ -16,37 +16,38 @@ import (
 	"github.com/codefleet/codefleet/internal/bridge"
 )
 
-// searchable is a fleet that finds the same tools whatever is asked; asked is what it was asked last.
-func searchable(t *testing.T, found client.ToolSearch) (o bridge.Options, asked func() url.Values) {
+// searchable starts a fleet in which every search finds the same tools. lastQuery returns the parameters of the last
+// search.
+func searchable(t *testing.T, found client.ToolSearch) (o bridge.Options, lastQuery func() url.Values) {
 	t.Helper()
-	answer := func(v any) http.HandlerFunc {
+	respond := func(v any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(v) // a client that is gone
+			_ = json.NewEncoder(w).Encode(v) // fails if the client has disconnected
 		}
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/whoami", answer(client.Identity{Tenant: "t", Scopes: []string{"read"}}))
+	mux.HandleFunc("GET /v1/whoami", respond(client.Identity{Tenant: "t", Scopes: []string{"read"}}))
 	var last atomic.Value
 	mux.HandleFunc("GET /v1/tools/search", func(w http.ResponseWriter, r *http.Request) {
 		last.Store(r.URL.Query())
-		answer(found)(w, r)
+		respond(found)(w, r)
 	})
 	fleet := httptest.NewServer(mux)
 	t.Cleanup(fleet.Close)
-	asked = func() url.Values { return last.Load().(url.Values) }
-	return bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "x"}}, asked
+	lastQuery = func() url.Values { return last.Load().(url.Values) }
+	return bridge.Options{Fleet: client.Options{URL: fleet.URL, Token: "x"}}, lastQuery
 }
 
-// TestSearch: what is found stands by server, and how sure that is beside it.
+// TestSearch checks that a result has the tools by server, and _search beside the servers.
 func TestSearch(t *testing.T) {
 	type m = map[string]any
 	mail := client.ToolGroup{
 		Server: "mail",
 		Tools:  []client.ToolMatch{{Tool: "send", Signature: "send(to: str)", Description: "Send a mail."}},
 	}
-	unsure := client.ToolSearch{
-		Servers: []client.ToolGroup{mail}, Degraded: "embeddings: no answer within 1s",
+	uncertain := client.ToolSearch{
+		Servers: []client.ToolGroup{mail}, Degraded: "embeddings: no response within 1s",
 		Queries: []client.ToolQuery{{Confidence: 0.25, UnmatchedTerms: []string{"zeppelin"}}},
 	}
 	nothing := client.ToolSearch{Queries: []client.ToolQuery{{UnmatchedTerms: []string{}}}}
@@ -55,18 +56,18 @@ func TestSearch(t *testing.T) {
 		detail string
 		want   m
 	}{
-		{unsure, "name", m{
+		{uncertain, "name", m{
 			"mail": []any{"send"},
 			"_search": m{
 				"confidence": 0.25, "unmatched_terms": []any{"zeppelin"},
-				"degraded": "embeddings: no answer within 1s",
+				"degraded": "embeddings: no response within 1s",
 			},
 		}},
-		{unsure, "description", m{
+		{uncertain, "description", m{
 			"mail": m{"send": m{"description": "send(to: str)  # Send a mail."}},
 			"_search": m{
 				"confidence": 0.25, "unmatched_terms": []any{"zeppelin"},
-				"degraded": "embeddings: no answer within 1s",
+				"degraded": "embeddings: no response within 1s",
 			},
 		}},
 		{nothing, "name", m{"_search": m{"confidence": 0.0, "unmatched_terms": []any{}}}},
@@ -84,8 +85,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchSeveral: several queries make one search, which says what was found for each.
-func TestSearchSeveral(t *testing.T) {
+// TestSearchWithSeveralQueries checks that several queries are one search, and that the result lists each query.
+func TestSearchWithSeveralQueries(t *testing.T) {
 	type m = map[string]any
 	found := client.ToolSearch{
 		Servers: []client.ToolGroup{{Server: "mail", Tools: []client.ToolMatch{{Tool: "send"}, {Tool: "read"}}}},
@@ -111,14 +112,14 @@ func TestSearchSeveral(t *testing.T) {
 			},
 		},
 	}}
-	o, asked := searchable(t, found)
+	o, lastQuery := searchable(t, found)
 	cs, _ := stdio(t, o, nil)
 	got, failed := invoke(t, cs, "search_tools", m{"queries": []string{"send a mail", "read mail"}})
 	if diff := cmp.Diff(want, got); diff != "" || failed {
-		t.Errorf("search_tools of two: failed %v (-want +got):\n%s", failed, diff)
+		t.Errorf("search_tools with two queries: failed %v (-want +got):\n%s", failed, diff)
 	}
-	if got := asked(); !slices.Equal(got["q"], []string{"send a mail", "read mail"}) || got.Get("limit") != "20" {
-		t.Errorf("the fleet was asked %v, want both queries and the limit 20", got)
+	if got := lastQuery(); !slices.Equal(got["q"], []string{"send a mail", "read mail"}) || got.Get("limit") != "20" {
+		t.Errorf("parameters of the search = %v, want both queries and the limit 20", got)
 	}
 	for _, c := range []struct {
 		args  m
@@ -129,8 +130,8 @@ func TestSearchSeveral(t *testing.T) {
 		{m{"queries": []string{"x", "y"}, "max_results": 3}, "3"},
 		{m{"queries": slices.Repeat([]string{"x"}, 20)}, "50"},
 	} {
-		if got, failed := invoke(t, cs, "search_tools", c.args); failed || asked().Get("limit") != c.limit {
-			t.Errorf("search_tools(%v) = %v, limit %s, want %s", c.args, got, asked().Get("limit"), c.limit)
+		if got, failed := invoke(t, cs, "search_tools", c.args); failed || lastQuery().Get("limit") != c.limit {
+			t.Errorf("search_tools(%v) = %v, limit %s, want %s", c.args, got, lastQuery().Get("limit"), c.limit)
 		}
 	}
 	for _, c := range []struct {
@@ -156,6 +157,6 @@ func TestSearchSeveral(t *testing.T) {
 	long := m{"queries": []string{"x", strings.Repeat("a", 20_000)}}
 	if got, failed := invoke(t, cs, "search_tools", long); !failed ||
 		got["error"] != "the queries are 20001 bytes; the limit is 20000 (a sentence for each step is enough)" {
-		t.Errorf("search_tools of 20001 bytes = %v, want their number", got)
+		t.Errorf("search_tools with 20001 bytes = %v, want an error with the number", got)
 	}
 }
