@@ -1,4 +1,4 @@
-// Package sourcetest finds the repository's own files, for tests of the source and the documents.
+// Package sourcetest finds the files of this repository, for tests of the source code and the documents.
 package sourcetest
 
 import (
@@ -14,9 +14,9 @@ import (
 
 // File is a Go file of the module.
 type File struct {
-	Path    string // from the root, with slashes
-	Package string // its directory, from the root
-	Test    bool   // a file of tests
+	Path    string // relative to the root, with slashes
+	Package string // the file's directory, relative to the root, with slashes
+	Test    bool   // the name ends with _test.go
 }
 
 // Root returns the path of the module's root directory.
@@ -37,8 +37,8 @@ func Root(t testing.TB) string {
 	return ""
 }
 
-// GoFiles returns the Go files of the module, in lexical order. It reads the directories itself: the
-// go command's list would be cached with the test.
+// GoFiles returns the Go files of the module, in lexical order. It reads the directories itself, because the go
+// command's list would be cached with the test.
 func GoFiles(t testing.TB) []File {
 	t.Helper()
 	root := Root(t)
@@ -61,18 +61,18 @@ func GoFiles(t testing.TB) []File {
 		return err
 	})
 	if err != nil || len(files) < 100 {
-		t.Fatalf("found %d files: %v", len(files), err)
+		t.Fatalf("found %d Go files, %v, want at least 100", len(files), err)
 	}
 	return files
 }
 
-// skipped reports whether a directory holds no files of the module.
+// skipped reports whether a directory contains no files of the module.
 func skipped(path, name string) bool {
 	_, err := os.Stat(filepath.Join(path, "go.mod"))
 	return strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || err == nil
 }
 
-// Parse returns the syntax tree of a file, with the positions in its path from the root.
+// Parse returns the syntax tree of a file. Its positions have the path relative to the root.
 func Parse(t testing.TB, f File, mode parser.Mode) (*token.FileSet, *ast.File) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(Root(t), f.Path))

@@ -73,7 +73,7 @@ func (b *run) dataSets(ctx context.Context) error {
 		Title: "Recall of the relevant tools among the first 5 and 10, in percent",
 		Columns: []string{
 			"data set", "tools", "questions", "local @5", "@10", "with history @5", "@10",
-			"hybrid (stand-in) @5", "@10",
+			"hybrid (fake model) @5", "@10",
 		},
 	}
 	for _, s := range report.Sets {

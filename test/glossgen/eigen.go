@@ -10,14 +10,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// sparse is a square matrix in compressed rows.
+// sparse is a square matrix with compressed rows.
 type sparse struct {
-	start  []int
+	start  []int // the values of row i are [start[i], start[i+1])
 	column []int32
 	value  []float32
 }
 
-// times returns m·x, two halves of the rows at once.
+// times returns m·x. It computes the two halves of the rows concurrently.
 func (m *sparse) times(x *mat.Dense) *mat.Dense {
 	n, k := x.Dims()
 	out := mat.NewDense(n, k, nil)
@@ -39,11 +39,12 @@ func (m *sparse) times(x *mat.Dense) *mat.Dense {
 	return out
 }
 
-// embed returns one row of k numbers for each row of m: its largest eigenvectors, scaled by the root of their values.
+// embed returns one row of k numbers for each row of m: the components of the k eigenvectors with the largest
+// eigenvalues, scaled by the square root of the eigenvalue.
 func embed(m *sparse, k int) [][]float32 {
 	const oversample, iterations = 20, 6
 	n := len(m.start) - 1
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a fixed seed, so that the file is always the same
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // with a fixed seed the file is always the same
 	x := mat.NewDense(n, k+oversample, nil)
 	x.Apply(func(_, _ int, _ float64) float64 { return random.NormFloat64() }, x)
 	basis := orthonormal(m.times(x))
@@ -55,10 +56,11 @@ func embed(m *sparse, k int) [][]float32 {
 	return project(basis, &small, k)
 }
 
+// orthonormal replaces the columns of x by an orthonormal basis and returns x.
 func orthonormal(x *mat.Dense) *mat.Dense {
 	n, k := x.Dims()
 	for j := range k {
-		for range 2 { // twice is enough: Kahan
+		for range 2 { // "twice is enough" (Kahan and Parlett)
 			for i := range j {
 				dot := 0.0
 				for r := range n {
@@ -80,6 +82,7 @@ func orthonormal(x *mat.Dense) *mat.Dense {
 	return x
 }
 
+// project returns the scaled eigenvectors of the matrix whose projection on the basis is small.
 func project(basis, small *mat.Dense, k int) [][]float32 {
 	n, l := basis.Dims()
 	symmetric := mat.NewSymDense(l, nil)
@@ -90,12 +93,12 @@ func project(basis, small *mat.Dense, k int) [][]float32 {
 	}
 	var eigen mat.EigenSym
 	if !eigen.Factorize(symmetric, true) {
-		panic("eigendecomposition did not converge")
+		panic("the eigendecomposition did not converge")
 	}
 	values := eigen.Values(nil)
-	var small2, full mat.Dense
-	eigen.VectorsTo(&small2)
-	full.Mul(basis, &small2)
+	var projected, full mat.Dense
+	eigen.VectorsTo(&projected)
+	full.Mul(basis, &projected)
 	order := make([]int, l)
 	for i := range order {
 		order[i] = i

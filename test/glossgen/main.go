@@ -1,11 +1,12 @@
-// Command glossgen computes the word vectors that package gloss embeds, from the glosses of WordNet 3.0:
+// Command glossgen computes the word vectors of package gloss from the glosses of WordNet 3.0:
 //
 //	apt-get download wordnet-base && dpkg -x wordnet-base_*.deb wn
 //	go run ./test/glossgen -wordnet wn/usr/share/wordnet -out internal/selection/gloss/vectors.bin
 //
-// Method: co-occurrence of stems within a window in each synset's words and gloss, positive pointwise mutual
-// information, a randomised eigendecomposition of rank 100, eight bits a number. The seed is fixed, so the same
-// WordNet gives the same file. It takes about a minute and 2 GB of memory.
+// It counts how often two stems occur near each other in a synset's words and gloss, computes the positive pointwise
+// mutual information, and reduces that matrix to 100 dimensions by a randomised eigendecomposition. The numbers are
+// rounded to eight bits. The seed is fixed, so the same WordNet gives the same file. It takes about a minute and 2 GB
+// of memory.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,7 +30,7 @@ func main() {
 	dir := flag.String("wordnet", "/usr/share/wordnet",
 		"directory with WordNet's data.noun, data.verb, data.adj, data.adv")
 	out := flag.String("out", "vectors.bin", "file to write")
-	words := flag.Int("words", 25000, "stems kept, the most frequent first")
+	words := flag.Int("words", 25000, "number of stems; the most frequent are kept")
 	flag.Parse()
 	if err := run(*dir, *out, *words); err != nil {
 		fmt.Fprintln(os.Stderr, "glossgen:", err)
@@ -41,13 +43,12 @@ func run(dir, out string, words int) error {
 	if err != nil {
 		return err
 	}
-	vocabulary, counts := frequent(sentences, words)
-	matrix := ppmi(sentences, vocabulary)
-	vectors := embed(matrix, gloss.Dimensions)
+	vocabulary, counts := mostFrequent(sentences, words)
+	vectors := embed(ppmi(sentences, vocabulary), gloss.Dimensions)
 	return os.WriteFile(out, gloss.Encode(vocabulary, counts, vectors), 0o644)
 }
 
-// readGlosses returns one sentence of stems for each synset: its words, then its gloss with the examples.
+// readGlosses returns the stems of each synset: of its words, and of its gloss with the examples.
 func readGlosses(dir string) ([][]string, error) {
 	var sentences [][]string
 	for _, part := range []string{"noun", "verb", "adj", "adv"} {
@@ -69,14 +70,14 @@ func readGlosses(dir string) ([][]string, error) {
 	return sentences, nil
 }
 
-// sentence reads "offset lexfile type count(hex) word lexid word lexid … | gloss"; lines of the licence begin with a
-// space.
+// sentence returns the stems of a line "offset lexfile type count(hex) word lexid word lexid … | gloss". It returns
+// none for a line of the licence, which begins with a space.
 func sentence(line string) []string {
-	head, glossText, ok := strings.Cut(line, " | ")
+	synset, glossText, ok := strings.Cut(line, " | ")
 	if !ok || strings.HasPrefix(line, " ") {
 		return nil
 	}
-	fields := strings.Fields(head)
+	fields := strings.Fields(synset)
 	var count int
 	if _, err := fmt.Sscanf(fields[3], "%x", &count); err != nil {
 		return nil
@@ -89,18 +90,15 @@ func sentence(line string) []string {
 	return terms.Document(b.String() + glossText)
 }
 
-func frequent(sentences [][]string, n int) ([]string, []int) {
+// mostFrequent returns the n most frequent stems, with their frequencies.
+func mostFrequent(sentences [][]string, n int) ([]string, []int) {
 	count := map[string]int{}
 	for _, s := range sentences {
 		for _, w := range s {
 			count[w]++
 		}
 	}
-	words := make([]string, 0, len(count))
-	for w := range count {
-		words = append(words, w)
-	}
-	slices.SortFunc(words, func(a, b string) int {
+	words := slices.SortedFunc(maps.Keys(count), func(a, b string) int {
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(a, b))
 	})
 	words = words[:min(n, len(words))]
@@ -112,11 +110,11 @@ func frequent(sentences [][]string, n int) ([]string, []int) {
 }
 
 const (
-	window    = 8
-	smoothing = 0.75 // of the context's distribution: tames rare words
+	window    = 8    // stems after a stem that count as near
+	smoothing = 0.75 // exponent of the contexts' frequencies, which reduces the weight of rare stems
 )
 
-// ppmi returns the symmetric matrix of positive pointwise mutual information.
+// ppmi returns the symmetric matrix of the positive pointwise mutual information of stems.
 func ppmi(sentences [][]string, vocabulary []string) *sparse {
 	index := make(map[string]int32, len(vocabulary))
 	for i, w := range vocabulary {
@@ -140,6 +138,7 @@ func ppmi(sentences [][]string, vocabulary []string) *sparse {
 	return weigh(pairs, len(vocabulary))
 }
 
+// weigh converts the counts of pairs of n stems. A key has the two stems in its upper and lower 32 bits.
 func weigh(pairs map[uint64]float32, n int) *sparse {
 	row, total, smoothed := make([]float64, n), 0.0, 0.0
 	for key, c := range pairs {
@@ -151,16 +150,11 @@ func weigh(pairs map[uint64]float32, n int) *sparse {
 		context[i] = math.Pow(r, smoothing)
 		smoothed += context[i]
 	}
-	keys := make([]uint64, 0, len(pairs))
-	for key := range pairs {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
 	m := &sparse{start: make([]int, n+1)}
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		a, b := key>>32, key&0xffffffff
 		p := float64(pairs[key]) / total
-		// The mean of both directions keeps the matrix symmetric under the smoothing.
+		// The mean of both directions keeps the matrix symmetric in spite of the smoothing.
 		v := (math.Log(p/(row[a]/total*context[b]/smoothed)) + math.Log(p/(row[b]/total*context[a]/smoothed))) / 2
 		if v > 0 {
 			m.column = append(m.column, int32(b))

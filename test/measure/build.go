@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// built is what a build of the shipped programs from an empty cache costs.
-type built struct {
+// buildCost is the cost of a build of the shipped programs from an empty cache.
+type buildCost struct {
 	wall, processor time.Duration
-	sizes           []string // "program MB", stripped
+	sizes           []string // "program MB", of the stripped programs
 }
 
-// build compiles the programs of a checkout as the Makefile does, with an empty build cache. The
-// downloaded modules are used as they are.
-func build(ctx context.Context, dir string) (built, error) {
-	var b built
+// build compiles the programs of a checkout as the Makefile does, with an empty build cache. It uses the modules that
+// are already downloaded.
+func build(ctx context.Context, dir string) (buildCost, error) {
+	var b buildCost
 	work, err := os.MkdirTemp("", "measure")
 	if err != nil {
 		return b, err
@@ -49,9 +49,9 @@ func build(ctx context.Context, dir string) (built, error) {
 	return b, nil
 }
 
-func (b built) cells() []string {
+func (b buildCost) cells() []string {
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
 	return []string{seconds(b.wall), seconds(b.processor), strings.Join(b.sizes, ", ")}
 }
 
-var buildRows = []string{"build from an empty cache", "processor time of that", "stripped programs, MB"}
+var buildRows = []string{"build from an empty cache", "the build's processor time", "stripped programs, MB"}

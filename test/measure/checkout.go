@@ -18,21 +18,22 @@ import (
 
 const module = "github.com/codefleet/codefleet"
 
-type listed struct {
+// listedPackage is a package in the output of go list.
+type listedPackage struct {
 	ImportPath string   `json:"ImportPath"`
 	Dir        string   `json:"Dir"`
 	GoFiles    []string `json:"GoFiles"`
 	Imports    []string `json:"Imports"`
 }
 
-// checkout is the product's packages of one checkout, parsed.
+// checkout contains the parsed packages of the product in one checkout.
 type checkout struct {
 	dir      string
 	packages []*pkg
 }
 
 type pkg struct {
-	path    string // within the module
+	path    string // relative to the module
 	imports []string
 	files   []*file
 }
@@ -45,7 +46,7 @@ type file struct {
 }
 
 func load(ctx context.Context, dir string) (*checkout, error) {
-	list, err := product(ctx, dir)
+	list, err := listProduct(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (c *checkout) find(path string) *pkg {
 	return nil
 }
 
-// codeLines counts the lines that hold at least one token that is not a comment.
+// codeLines counts the lines that contain at least one token other than a comment.
 func (c *checkout) codeLines() int {
 	sum := 0
 	for _, p := range c.packages {
@@ -116,21 +117,27 @@ func codeLines(f *file) int {
 	}
 }
 
-// fanOut is how many packages of ours the first package of the given names imports.
+// fanOut returns how many packages of this module a package imports. Of the given names, the first one that exists
+// counts.
 func (c *checkout) fanOut(names ...string) int {
 	for _, name := range names {
 		if p := c.find("internal/" + name); p != nil {
-			return len(slices.DeleteFunc(slices.Clone(p.imports),
-				func(i string) bool { return !strings.HasPrefix(i, module) }))
+			n := 0
+			for _, path := range p.imports {
+				if strings.HasPrefix(path, module) {
+					n++
+				}
+			}
+			return n
 		}
 	}
 	return 0
 }
 
-// optionSuffixes end the names of structs that carry dependencies and settings into a constructor.
+// optionSuffixes are the suffixes of structs that carry dependencies and settings to a constructor.
 var optionSuffixes = []string{"Options", "Stages", "Parts", "Deps", "Hooks"}
 
-// largestOptions is the struct of options with the most fields.
+// largestOptions describes the struct of options with the most fields.
 func (c *checkout) largestOptions() string {
 	largest, name := 0, ""
 	c.types(func(p *pkg, spec *ast.TypeSpec) {
@@ -172,16 +179,17 @@ func (c *checkout) functions(fn func(*pkg, *file, *ast.FuncDecl)) {
 }
 
 // methods counts the exported methods of a type.
-func (c *checkout) methods(path, of string) int {
+func (c *checkout) methods(path, typeName string) int {
 	n := 0
 	c.functions(func(p *pkg, _ *file, d *ast.FuncDecl) {
-		if p.path == path && d.Name.IsExported() && receiver(d) == of {
+		if p.path == path && d.Name.IsExported() && receiver(d) == typeName {
 			n++
 		}
 	})
 	return n
 }
 
+// receiver returns the name of a method's type, or "" for a function.
 func receiver(d *ast.FuncDecl) string {
 	if d.Recv == nil {
 		return ""
@@ -199,6 +207,7 @@ func receiver(d *ast.FuncDecl) string {
 	return ""
 }
 
+// functionLines returns the median and the 90th percentile of the functions' lengths.
 func (c *checkout) functionLines() string {
 	var lengths []int
 	c.functions(func(_ *pkg, f *file, d *ast.FuncDecl) {
@@ -208,7 +217,7 @@ func (c *checkout) functionLines() string {
 	return fmt.Sprintf("%d / %d", lengths[len(lengths)/2], lengths[len(lengths)*9/10])
 }
 
-// wideLines counts the lines of all Go files of the checkout that exceed 120 columns, a tab being four.
+// wideLines counts the lines over 120 columns in all Go files of the checkout. A tab counts as four columns.
 func (c *checkout) wideLines() int {
 	n, tree := 0, os.DirFS(c.dir)
 	_ = fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {

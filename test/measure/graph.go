@@ -3,31 +3,32 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"maps"
 	"slices"
 	"strings"
 )
 
-// words were found to have several meanings in one repository. A word counts once for each package beyond
-// the first that declares a function, method, type or file of that name.
+// words are words that had several meanings in this repository.
 var words = strings.Fields("settle take link collect entry plain shown answer head seen patient tell said heads wire")
 
-// ambiguousWords lists the words that more than one package declares, or one package declares twice.
+// ambiguousWords lists the words that are declared more than once as a function, a method or a type, with the number of
+// declarations.
 func (c *checkout) ambiguousWords() string {
-	homes := map[string]map[string]bool{}
-	note := func(name, place string) {
+	declarations := map[string]map[string]bool{} // by word
+	add := func(name, declaration string) {
 		if name = strings.ToLower(name); slices.Contains(words, name) {
-			if homes[name] == nil {
-				homes[name] = map[string]bool{}
+			if declarations[name] == nil {
+				declarations[name] = map[string]bool{}
 			}
-			homes[name][place] = true
+			declarations[name][declaration] = true
 		}
 	}
-	c.functions(func(p *pkg, _ *file, d *ast.FuncDecl) { note(d.Name.Name, p.path+"."+receiver(d)) })
-	c.types(func(p *pkg, spec *ast.TypeSpec) { note(spec.Name.Name, p.path+" type") })
+	c.functions(func(p *pkg, _ *file, d *ast.FuncDecl) { add(d.Name.Name, p.path+"."+receiver(d)) })
+	c.types(func(p *pkg, spec *ast.TypeSpec) { add(spec.Name.Name, p.path+" type") })
 	var list []string
-	for word, places := range homes {
-		if len(places) > 1 {
-			list = append(list, fmt.Sprintf("%s×%d", word, len(places)))
+	for word, all := range declarations {
+		if len(all) > 1 {
+			list = append(list, fmt.Sprintf("%s×%d", word, len(all)))
 		}
 	}
 	slices.Sort(list)
@@ -37,9 +38,9 @@ func (c *checkout) ambiguousWords() string {
 	return strings.Join(list, " ")
 }
 
-// upward is the share of references between the files of a package, and of the packages below it, that
-// run against the order in which the files build on one another. Files that refer to each other in a
-// circle are put in the order with few such references (Eades, Lin and Smyth 1993).
+// upward returns the share of references between the files of a package and of the packages below it that run against
+// the order of the files. The order is chosen so that few references do, by the heuristic of Eades, Lin and Smyth
+// (1993).
 func (c *checkout) upward(path string) string {
 	graph, total := map[string]map[string]bool{}, 0
 	for _, p := range c.packages {
@@ -58,22 +59,22 @@ func (c *checkout) upward(path string) string {
 	if total == 0 {
 		return "0 of 0"
 	}
-	back, place := 0, map[string]int{}
+	upward, position := 0, map[string]int{}
 	for i, f := range order(graph) {
-		place[f] = i
+		position[f] = i
 	}
 	for from, targets := range graph {
 		for to := range targets {
-			if place[to] < place[from] {
-				back++
+			if position[to] < position[from] {
+				upward++
 			}
 		}
 	}
-	return fmt.Sprintf("%d of %d (%.0f %%)", back, total, 100*float64(back)/float64(total))
+	return fmt.Sprintf("%d of %d (%.0f %%)", upward, total, 100*float64(upward)/float64(total))
 }
 
-// references maps each file of a package to the files that declare what it uses: names of package level,
-// and methods and fields whose name only one file declares.
+// references maps each file of a package to the files that declare what it uses: package-level names, and methods whose
+// name only one file declares.
 func references(p *pkg) map[string]map[string]bool {
 	declared, members := map[string]string{}, map[string]string{}
 	member := func(name, file string) {
@@ -124,15 +125,12 @@ func references(p *pkg) map[string]map[string]bool {
 	return out
 }
 
-// order returns the nodes so that few edges run from a later node to an earlier one: sinks last, sources
-// first, and among the rest the node with the largest surplus of outgoing edges.
+// order sorts the nodes so that few edges run from a later node to an earlier one. It takes a sink and puts it last, or
+// else a source and puts it first, or else the node with the largest surplus of outgoing edges and puts it first.
 func order(graph map[string]map[string]bool) []string {
-	left := map[string]bool{}
-	for n := range graph {
-		left[n] = true
-	}
+	remaining := maps.Clone(graph)
 	degree := func(n string) (in, out int) {
-		for m := range left {
+		for m := range remaining {
 			if graph[m][n] {
 				in++
 			}
@@ -142,15 +140,10 @@ func order(graph map[string]map[string]bool) []string {
 		}
 		return in, out
 	}
-	var head, tail []string
-	for len(left) > 0 {
+	var first, last []string
+	for len(remaining) > 0 {
 		best, surplus, sink := "", -1<<30, false
-		nodes := make([]string, 0, len(left))
-		for n := range left {
-			nodes = append(nodes, n)
-		}
-		slices.Sort(nodes)
-		for _, n := range nodes {
+		for _, n := range slices.Sorted(maps.Keys(remaining)) {
 			in, out := degree(n)
 			if out == 0 {
 				best, sink = n, true
@@ -163,13 +156,13 @@ func order(graph map[string]map[string]bool) []string {
 				best, surplus = n, out-in
 			}
 		}
-		delete(left, best)
+		delete(remaining, best)
 		if sink {
-			tail = append(tail, best)
+			last = append(last, best)
 		} else {
-			head = append(head, best)
+			first = append(first, best)
 		}
 	}
-	slices.Reverse(tail)
-	return append(head, tail...)
+	slices.Reverse(last)
+	return append(first, last...)
 }

@@ -1,12 +1,11 @@
-// Command measure prints the structure of a checkout of this repository in numbers, so that a change of
-// structure can be compared with what was there before:
+// Command measure prints measures of the code's structure, so that checkouts can be compared:
 //
-//	go run ./test/measure            the table of this checkout
-//	go run ./test/measure DIR…       one column for each checkout, the oldest first
-//	go run ./test/measure -build …   also builds the programs of each, from an empty cache (minutes)
+//	go run ./test/measure            the measures of this checkout
+//	go run ./test/measure DIR…       one column for each checkout
+//	go run ./test/measure -build …   also builds the programs of each checkout, from an empty cache (minutes)
 //
-// It parses the files (go/parser) and asks `go list` which packages the shipped programs contain. Test
-// files, test-only packages, examples and generated files are not counted.
+// It takes the packages that the shipped programs contain from `go list` and parses their files. It does not count test
+// files, test-only packages, examples and generated files.
 package main
 
 import (
@@ -37,10 +36,10 @@ func main() {
 	}
 }
 
-// row is one measure; of returns its value for a checkout.
+// row is one measure.
 type row struct {
-	name string
-	of   func(*checkout) string
+	name  string
+	value func(*checkout) string
 }
 
 func rows() []row {
@@ -48,7 +47,7 @@ func rows() []row {
 		{"code lines of the product", func(c *checkout) string { return strconv.Itoa(c.codeLines()) }},
 		{"packages of the product", func(c *checkout) string { return strconv.Itoa(len(c.packages)) }},
 		{
-			"imports of our packages by the assembly",
+			"packages of this module that the assembly imports",
 			func(c *checkout) string { return strconv.Itoa(c.fanOut("assembly", "wire")) },
 		},
 		{"largest options struct, fields", func(c *checkout) string { return c.largestOptions() }},
@@ -83,7 +82,7 @@ func run(ctx context.Context, dirs []string, withBuild bool, out io.Writer) erro
 	for _, r := range rows() {
 		cells := []string{r.name}
 		for _, c := range checkouts {
-			cells = append(cells, r.of(c))
+			cells = append(cells, r.value(c))
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -104,8 +103,8 @@ func run(ctx context.Context, dirs []string, withBuild bool, out io.Writer) erro
 	return w.Flush()
 }
 
-// product lists the packages of ours that the shipped programs and the public packages contain.
-func product(ctx context.Context, dir string) ([]listed, error) {
+// listProduct lists the packages of this module that the shipped programs and the public packages contain.
+func listProduct(ctx context.Context, dir string) ([]listedPackage, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports",
 		"./cmd/...", "./client", "./plugin/...")
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
@@ -113,9 +112,9 @@ func product(ctx context.Context, dir string) ([]listed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	var list []listed
+	var list []listedPackage
 	for dec := json.NewDecoder(strings.NewReader(string(data))); ; {
-		var l listed
+		var l listedPackage
 		switch err := dec.Decode(&l); {
 		case errors.Is(err, io.EOF):
 			return list, nil

@@ -1,7 +1,7 @@
-// Package selectioneval measures the selection over data sets of tools and questions.
+// Package selectioneval measures the selection with data sets of tools and questions.
 //
-// A data set is a directory with catalogue.jsonl {server, tool, description, params, …} and queries.jsonl {id, query,
-// relevant, groups?, grades?}. Run measures every data set below a directory. Package selection knows none of them.
+// A data set is a directory with the files catalogue.jsonl {server, tool, description, params, …} and queries.jsonl
+// {id, query, relevant, groups?, grades?}. Run measures all data sets below a directory.
 package selectioneval
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/codefleet/codefleet/internal/selection"
 )
 
-// Query is one question of a set with the tools that answer it.
+// Query is one question of a set, with the tools that it needs.
 type Query struct {
 	ID       string             `json:"id"`
 	Text     string             `json:"query"`
-	Task     string             `json:"task"`
-	Relevant []string           `json:"relevant"`
-	Groups   [][]string         `json:"groups"` // of interchangeable tools; default: each relevant tool alone
-	Grades   map[string]float64 `json:"grades"`
+	Task     string             `json:"task"`     // the task to which the question belongs; may be empty
+	Relevant []string           `json:"relevant"` // ids of tools
+	Groups   [][]string         `json:"groups"`   // interchangeable tools; by default each relevant tool is a group
+	Grades   map[string]float64 `json:"grades"`   // how relevant a tool is; may be empty
 }
 
 // Set is one data set.
@@ -31,9 +31,9 @@ type Set struct {
 	Queries []Query
 }
 
-type row struct {
+// catalogueLine is a line of catalogue.jsonl.
+type catalogueLine struct {
 	Server, Tool, Description string
-	Category                  string
 	ServerTitle               string `json:"server_title"`
 	ServerDescription         string `json:"server_description"`
 	Params                    []struct {
@@ -43,17 +43,17 @@ type row struct {
 	}
 }
 
-func (r row) tool() selection.Tool {
+func (l catalogueLine) tool() selection.Tool {
 	t := selection.Tool{
-		Server: r.Server, Name: r.Tool, Description: r.Description, ServerTitle: r.ServerTitle,
-		ServerDescription: r.ServerDescription,
+		Server: l.Server, Name: l.Tool, Description: l.Description, ServerTitle: l.ServerTitle,
+		ServerDescription: l.ServerDescription,
 	}
-	for _, p := range r.Params {
-		q := selection.Param{Name: p.Name, Type: p.Type, Description: p.Description, Required: p.Required}
+	for _, p := range l.Params {
+		param := selection.Param{Name: p.Name, Type: p.Type, Description: p.Description, Required: p.Required}
 		for _, e := range p.Enum {
-			q.Enum = append(q.Enum, fmt.Sprint(e))
+			param.Enum = append(param.Enum, fmt.Sprint(e))
 		}
-		t.Params = append(t.Params, q)
+		t.Params = append(t.Params, param)
 	}
 	return t
 }
@@ -61,15 +61,17 @@ func (r row) tool() selection.Tool {
 // Load reads one data set.
 func Load(dir string) (Set, error) {
 	set := Set{Name: filepath.Base(dir)}
-	err := lines(filepath.Join(dir, "catalogue.jsonl"), func(r row) { set.Tools = append(set.Tools, r.tool()) })
+	err := readLines(filepath.Join(dir, "catalogue.jsonl"),
+		func(l catalogueLine) { set.Tools = append(set.Tools, l.tool()) })
 	if err != nil {
 		return Set{}, err
 	}
-	err = lines(filepath.Join(dir, "queries.jsonl"), func(q Query) { set.Queries = append(set.Queries, q) })
+	err = readLines(filepath.Join(dir, "queries.jsonl"), func(q Query) { set.Queries = append(set.Queries, q) })
 	return set, err
 }
 
-func lines[T any](path string, each func(T)) error {
+// readLines decodes each line of a file.
+func readLines[T any](path string, add func(T)) error {
 	file, err := os.Open(path) //nolint:gosec // the caller names the directory to measure
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func lines[T any](path string, each func(T)) error {
 		if err := json.Unmarshal(scanner.Bytes(), &v); err != nil {
 			return fmt.Errorf("%s line %d: %w", path, n, err)
 		}
-		each(v)
+		add(v)
 	}
 	return scanner.Err()
 }

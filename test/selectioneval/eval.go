@@ -15,36 +15,36 @@ import (
 	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// Report holds the figures of Run.
+// Report contains the figures of Run.
 type Report struct {
 	Sets  []SetReport `json:"sets"`
-	Macro Columns     `json:"macro"` // mean over the sets
+	Macro Columns     `json:"macro"` // the mean over the sets
 	Scale []Scale     `json:"scale"`
 	Notes []string    `json:"notes"`
 }
 
-// Columns are the ways a set is ranked.
+// Columns contains the metrics of each way to rank a set's tools.
 type Columns struct {
 	Local   Metrics `json:"local"`
-	History Metrics `json:"history"` // with the other nine tenths of the questions as the tenant's history
-	Hybrid  Metrics `json:"hybrid"`  // fused with a stand-in embedder: proves the fusion, not the quality
+	History Metrics `json:"history"` // nine tenths of the questions are the history for the others
+	Hybrid  Metrics `json:"hybrid"`  // with a fake embedder: it tests the fusion, not the quality of a model
 }
 
-// SetReport is one data set's figures.
+// SetReport contains the figures of one data set.
 type SetReport struct {
 	Name      string `json:"name"`
 	Tools     int    `json:"tools"`
 	Questions int    `json:"questions"`
 	Columns
-	Firsts    int     `json:"firsts,omitempty"`      // tasks whose first sub-query is there, where tasks have several
-	FirstHit3 float64 `json:"first_hit_3,omitempty"` // Hit@3 of those
+	Firsts    int     `json:"firsts,omitempty"`      // number of questions that are the first sub-query of a task
+	FirstHit3 float64 `json:"first_hit_3,omitempty"` // Hit@3 of these questions
 }
 
-// Scale is the cost at a size of catalogue.
+// Scale contains the times for one size of the catalogue.
 type Scale struct {
 	Tools   int       `json:"tools"`
 	BuildMS float64   `json:"build_ms"`
-	P50MS   float64   `json:"p50_ms"` // with words, vectors, history and embeddings
+	P50MS   float64   `json:"p50_ms"` // by words, vectors, history and embeddings
 	P99MS   float64   `json:"p99_ms"`
 	Samples []float64 `json:"samples_ms"`
 	Local   []float64 `json:"local_ms"` // without embeddings
@@ -52,15 +52,15 @@ type Scale struct {
 
 const (
 	depth = 50 // of a measured ranking
-	folds = 10
+	folds = 10 // of the cross-validation
 )
 
-// Run measures every data set below dir, in order of name, and the cost at each size of a catalogue made of all their
-// tools. It skips directories without a catalogue.
-func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
+// Run measures all data sets below dir, sorted by name, and the times for catalogues of the given sizes, which are made
+// of the sets' tools. It skips directories without a catalogue.
+func Run(ctx context.Context, dir string, sizes ...int) (Report, error) {
 	report := Report{Notes: []string{
-		"hybrid uses a deterministic stand-in for the embedding model: it shows the fusion, not the quality of a model",
-		"history is cross-validated: that of a question excludes its task; right answers count as used tools",
+		"hybrid uses a deterministic fake embedding model: it tests the fusion, not the quality of a model",
+		"history is cross-validated: a question's history excludes its task; the relevant tools count as used",
 	}}
 	sets, err := LoadAll(dir)
 	if err != nil {
@@ -77,7 +77,7 @@ func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
 		report.Macro.History.add(r.History, weight)
 		report.Macro.Hybrid.add(r.Hybrid, weight)
 	}
-	for _, n := range scales {
+	for _, n := range sizes {
 		scale, err := measureScale(ctx, sets, n)
 		if err != nil {
 			return Report{}, err
@@ -87,7 +87,7 @@ func Run(ctx context.Context, dir string, scales ...int) (Report, error) {
 	return report, ctx.Err()
 }
 
-// LoadAll reads every data set below dir, in order of name; at least one.
+// LoadAll reads all data sets below dir, sorted by name. It returns an error if there are none.
 func LoadAll(dir string) ([]Set, error) {
 	catalogues, err := filepath.Glob(filepath.Join(dir, "*", "catalogue.jsonl"))
 	if err != nil {
@@ -110,24 +110,24 @@ func LoadAll(dir string) ([]Set, error) {
 
 func measureSet(ctx context.Context, set Set) (SetReport, error) {
 	r := SetReport{Name: set.Name, Tools: len(set.Tools), Questions: len(set.Queries)}
-	snapshot := selection.Build(set.Tools)
-	hybrid := selection.NewHybrid(snapshot, standIn{256}, selection.HybridOptions{Deadline: time.Minute})
-	if err := hybrid.Load(ctx, snapshot); err != nil {
+	index := selection.Build(set.Tools)
+	hybrid := selection.NewHybrid(index, fakeEmbedder{256}, selection.HybridOptions{Deadline: time.Minute})
+	if err := hybrid.Load(ctx, index); err != nil {
 		return r, err
 	}
-	histories := crossFit(set.Queries)
+	histories := foldHistories(set.Queries)
 	weight := 1 / float64(max(1, len(set.Queries)))
 	firstHits := 0.0
 	for _, q := range set.Queries {
-		local := measure(q, snapshot.Ranked(q.Text, nil, depth))
+		local := measure(q, index.Ranked(q.Text, nil, depth))
 		r.Local.add(local, weight)
-		r.History.add(measure(q, snapshot.Ranked(q.Text, histories[fold(q)], depth)), weight)
-		answer, err := hybrid.Select(ctx,
+		r.History.add(measure(q, index.Ranked(q.Text, histories[fold(q)], depth)), weight)
+		response, err := hybrid.Select(ctx,
 			selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.MaxTools})
 		if err != nil {
 			return r, err
 		}
-		r.Hybrid.add(measure(q, answer.Queries[0].Tools), weight)
+		r.Hybrid.add(measure(q, response.Queries[0].Tools), weight)
 		if q.Task != "" && strings.HasSuffix(q.ID, "-1") {
 			r.Firsts, firstHits = r.Firsts+1, firstHits+local.Hit3
 		}
@@ -138,8 +138,8 @@ func measureSet(ctx context.Context, set Set) (SetReport, error) {
 	return r, ctx.Err()
 }
 
-// crossFit returns for each fold the history made of all other folds.
-func crossFit(queries []Query) [folds]*selection.History {
+// foldHistories returns for each fold the history that consists of all other folds.
+func foldHistories(queries []Query) [folds]*selection.History {
 	var past [folds][]selection.Past
 	for _, q := range queries {
 		for f := range folds {
@@ -155,14 +155,15 @@ func crossFit(queries []Query) [folds]*selection.History {
 	return histories
 }
 
-// fold returns the same fold for all questions of a task: none of them may be in the history of another.
+// fold returns a question's fold. It is the same for all questions of a task, because none of them may be in the
+// history for another one.
 func fold(q Query) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(cmp.Or(q.Task, q.ID)))
 	return int(h.Sum32() % folds)
 }
 
-// measureScale builds a catalogue of n tools, and selects for the questions of the sets.
+// measureScale builds a catalogue of n tools and selects tools for the sets' questions.
 func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	var questions []string
 	var past []selection.Past
@@ -174,19 +175,19 @@ func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 	}
 	tools := repeated(sets, n)
 	begin := time.Now()
-	snapshot := selection.Build(tools)
-	s := Scale{Tools: snapshot.Len(), BuildMS: milliseconds(time.Since(begin))}
-	hybrid := selection.NewHybrid(snapshot, standIn{scaleDimensions},
+	index := selection.Build(tools)
+	s := Scale{Tools: index.Len(), BuildMS: milliseconds(time.Since(begin))}
+	hybrid := selection.NewHybrid(index, fakeEmbedder{scaleDimensions},
 		selection.HybridOptions{Deadline: time.Minute, Cache: selection.NewMemoryCache(2 * n)})
-	if err := hybrid.Load(ctx, snapshot); err != nil {
+	if err := hybrid.Load(ctx, index); err != nil {
 		return Scale{}, err
 	}
 	history := selection.NewHistory(past)
-	const asked = 400
-	for i := range asked {
-		r := selection.Request{Queries: []string{questions[i*len(questions)/asked]}, History: history}
+	const samples = 400
+	for i := range samples {
+		r := selection.Request{Queries: []string{questions[i*len(questions)/samples]}, History: history}
 		begin := time.Now()
-		if _, err := snapshot.Select(r); err != nil {
+		if _, err := index.Select(r); err != nil {
 			return Scale{}, err
 		}
 		s.Local = append(s.Local, milliseconds(time.Since(begin)))
@@ -197,11 +198,11 @@ func measureScale(ctx context.Context, sets []Set, n int) (Scale, error) {
 		s.Samples = append(s.Samples, milliseconds(time.Since(begin)))
 	}
 	sorted := slices.Sorted(slices.Values(s.Samples))
-	s.P50MS, s.P99MS = sorted[asked/2], sorted[asked*99/100]
+	s.P50MS, s.P99MS = sorted[samples/2], sorted[samples*99/100]
 	return s, ctx.Err()
 }
 
-// repeated returns n tools: those of the sets, then the same under other servers' names and with other texts.
+// repeated returns n tools: the sets' tools, and then the same tools with other server names and descriptions.
 func repeated(sets []Set, n int) []selection.Tool {
 	var tools []selection.Tool
 	for round := 0; len(tools) < n; round++ {
@@ -221,20 +222,20 @@ func repeated(sets []Set, n int) []selection.Tool {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// scaleDimensions is the length of vectors in the default settings.
+// scaleDimensions is the length of the vectors that docs/generation.md recommends.
 const scaleDimensions = 512
 
-// standIn is a deterministic embedder without a model: it hashes stems into numbers.
-type standIn struct{ dimensions int }
+// fakeEmbedder is a deterministic embedder without a model. It hashes each stem to a component of the vector.
+type fakeEmbedder struct{ dimensions int }
 
-func (e standIn) Model() (string, int) { return "stand-in", e.dimensions }
+func (e fakeEmbedder) Model() (string, int) { return "fake", e.dimensions }
 
-func (e standIn) Embed(_ context.Context, texts []string) ([][]float32, error) {
+func (e fakeEmbedder) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	last := uint32(e.dimensions - 1)
 	for i, s := range texts {
 		out[i] = make([]float32, e.dimensions)
-		out[i][last] = 0.1 // never all zero
+		out[i][last] = 0.1 // so that no vector is zero
 		for _, term := range terms.Query(s) {
 			h := fnv.New32a()
 			_, _ = h.Write([]byte(term))

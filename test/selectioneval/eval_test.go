@@ -14,7 +14,7 @@ import (
 )
 
 func TestMeasure(t *testing.T) {
-	about := cmpopts.EquateApprox(0, 0.001)
+	approximately := cmpopts.EquateApprox(0, 0.001)
 	ranked := []string{"a", "b", "c", "d", "e", "f"}
 	for _, c := range []struct {
 		name  string
@@ -35,11 +35,11 @@ func TestMeasure(t *testing.T) {
 		},
 		{"nothing found", Query{Relevant: []string{"z"}}, Metrics{}},
 	} {
-		if d := cmp.Diff(c.want, measure(c.query, ranked), about); d != "" {
-			t.Errorf("%s: %s", c.name, d)
+		if d := cmp.Diff(c.want, measure(c.query, ranked), approximately); d != "" {
+			t.Errorf("%s: metrics (-want +got):\n%s", c.name, d)
 		}
 		if got := c.query.Share(ranked); got != c.want.Recall10 {
-			t.Errorf("%s: Share = %v, want the recall of all, %v", c.name, got, c.want.Recall10)
+			t.Errorf("%s: Share = %v, want the recall, %v", c.name, got, c.want.Recall10)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestMeasure(t *testing.T) {
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Run(t.Context(), dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Run(empty directory) error = %v, want not exist", err)
+		t.Errorf("Run on an empty directory: error %v, want fs.ErrNotExist", err)
 	}
 	var catalogue, queries strings.Builder
 	for i, word := range []string{"giraffe", "violin", "harbour", "volcano", "tennis"} {
@@ -74,16 +74,16 @@ func TestRun(t *testing.T) {
 	set := report.Sets[0]
 	if set.Name != "set" || set.Tools != 5 || set.Questions != 5 || set.Local.Recall1 != 1 ||
 		set.History.Recall1 != 1 || set.Hybrid.Recall1 != 1 {
-		t.Errorf("report = %+v, want five questions answered in every column", set)
+		t.Errorf("report = %+v, want recall 1 of five questions in every column", set)
 	}
 	if s := report.Scale[0]; s.Tools != 100 || s.P50MS <= 0 || s.BuildMS <= 0 {
-		t.Errorf("scale = %+v, want 100 tools and times", s)
+		t.Errorf("scale = %+v, want 100 tools and positive times", s)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "set", "queries.jsonl"), []byte("{}\n{x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), dir); err == nil {
-		t.Error("Run on a broken file: no error")
+		t.Error("Run on an invalid file: no error")
 	}
 }
 
@@ -91,7 +91,7 @@ func TestRun(t *testing.T) {
 func TestData(t *testing.T) {
 	dir := os.Getenv("CODEFLEET_SELECTION_DATA")
 	if dir == "" {
-		t.Skip("CODEFLEET_SELECTION_DATA names no directory of data sets")
+		t.Skip("CODEFLEET_SELECTION_DATA is not set")
 	}
 	report, err := Run(t.Context(), dir, 10_000, 50_000)
 	if err != nil {
