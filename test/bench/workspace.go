@@ -21,7 +21,7 @@ const (
 	manyFiles  = 100_000
 	idleTasks  = 30 // tasks that change nothing
 	addedDelay = 20 * time.Millisecond
-	slowly     = ", 20 ms a request"
+	slowly     = ", 20 ms per request"
 )
 
 // The steps of a round, and other parts of the names of series.
