@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -115,8 +117,7 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 	if err != nil {
 		return false, nil, err
 	}
-	present := map[string]bool{}
-	var names []string
+	servers := map[string]*serverFiles{}
 	for _, e := range entries {
 		name := e.Name()
 		if ignored(e) {
@@ -126,40 +127,28 @@ func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed boo
 			broken = append(broken, Broken{Path: text.Printable(name), Message: problem})
 			continue
 		}
-		names = append(names, name)
-		present[name] = true
+		servers[name] = cmp.Or(c.servers[name], &serverFiles{files: map[string]*cachedFile{}})
 	}
-	changed = !slices.Equal(broken, c.misplaced)
+	var anyChanged atomic.Bool
+	anyChanged.Store(!slices.Equal(broken, c.misplaced) || !maps.Equal(servers, c.servers))
 	c.misplaced = slices.Clone(broken) // NewListing sorts broken
-	for name := range c.servers {
-		if !present[name] {
-			delete(c.servers, name)
-			changed = true
-		}
-	}
-	for _, name := range names {
-		if c.servers[name] == nil {
-			c.servers[name] = &serverFiles{files: map[string]*cachedFile{}}
-			changed = true
-		}
-	}
+	c.servers = servers
 	var g errgroup.Group
 	g.SetLimit(2 * runtime.GOMAXPROCS(0))
-	dirty := make([]bool, len(names))
-	for i, name := range names {
-		g.Go(func() (err error) {
+	for name, s := range servers {
+		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			dirty[i], err = c.servers[name].refresh(root, name)
+			changed, err := s.refresh(root, name)
+			if changed {
+				anyChanged.Store(true)
+			}
 			return err
 		})
 	}
 	err = g.Wait()
-	for _, d := range dirty {
-		changed = changed || d
-	}
-	return changed, broken, err
+	return anyChanged.Load(), broken, err
 }
 
 // ignored reports whether the catalogue ignores a directory entry of servers/.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -62,12 +63,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 		return false, err
 	}
 	defer func() { _ = root.Close() }()
-	dir, err := root.Open(".")
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(-1)
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return false, err
 	}
@@ -89,13 +85,9 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 			changed = true
 		}
 	}
-	for name := range s.files {
-		if !present[name] {
-			delete(s.files, name)
-			changed = true
-		}
-	}
-	return changed, nil
+	before := len(s.files)
+	maps.DeleteFunc(s.files, func(name string, _ *cachedFile) bool { return !present[name] })
+	return changed || len(s.files) < before, nil
 }
 
 // refreshFile reads one file again if it may have changed, and reports whether it did.

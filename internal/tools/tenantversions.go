@@ -34,7 +34,7 @@ func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*
 	}
 	t := &tenantVersions{storedVersion: storedVersion{s.base.id, listing}, base: s.base.listing, overlay: o}
 	if len(used) > 0 {
-		v, err := packOverlay(used)
+		v, err := pack(used)
 		if err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 }
 
 func (c *Catalogue) filesToPack(listing *Listing) (map[string][]byte, error) {
-	files := map[string][]byte{"servers/__init__.py": Support}
+	files := map[string][]byte{"__init__.py": Support}
 	root, err := os.OpenRoot(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return files, nil
@@ -80,11 +80,9 @@ func (c *Catalogue) filesToPack(listing *Listing) (map[string][]byte, error) {
 		case e.IsDir() && (strings.Count(name, "/") > 0 || !isIdentifier(name) || strings.HasPrefix(name, "_")):
 			return fs.SkipDir
 		case e.Type().IsRegular() && isPackable(name) && !broken[name]:
-			if files["servers/"+name], err = fs.ReadFile(root.FS(), name); err != nil {
-				return err
-			}
+			files[name], err = fs.ReadFile(root.FS(), name)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -109,19 +107,21 @@ func addInits(files map[string][]byte, listing *Listing) {
 		exports[dir] = append(exports[dir], Export{strings.TrimSuffix(file, ".py"), t.Function})
 	}
 	for dir, list := range exports {
-		name := "servers/" + dir + "__init__.py"
+		name := dir + "__init__.py"
 		if was, ok := files[name]; !ok || bytes.HasPrefix(was, []byte(packageMark)) {
 			files[name] = PackageInit("Tools of "+strings.TrimSuffix(dir, "/")+".", list)
 		}
 	}
 }
 
+// pack packs files that are keyed by path relative to servers/.
 func pack(files map[string][]byte) (Version, error) {
 	var tarball bytes.Buffer
 	tw := tar.NewWriter(&tarball)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := &tar.Header{
-			Name: name, Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+			Name: "servers/" + name, Mode: 0o644, Size: int64(len(files[name])),
+			ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
 		}
 		if err := tw.WriteHeader(h); err != nil {
 			return Version{}, err
@@ -199,15 +199,6 @@ func (v Version) files() (map[string][]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// packOverlay packs files that are keyed by path relative to servers/.
-func packOverlay(files map[string][]byte) (Version, error) {
-	full := make(map[string][]byte, len(files))
-	for name, data := range files {
-		full["servers/"+name] = data
-	}
-	return pack(full)
 }
 
 // writeTree writes files to dir/<id>/servers, atomically.

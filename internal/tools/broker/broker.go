@@ -78,6 +78,7 @@ type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 
 // Hooks let other parts of the fleet act on a call. Nil hooks do nothing.
 type Hooks struct {
+	// Restore and Tokenise are for the coming privacy filter: no code sets them yet.
 	// Restore returns the arguments with values in place of privacy tokens.
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
 	// Tokenise returns a result with privacy tokens in place of values.

@@ -33,34 +33,25 @@ const expressionSchema = `{"type":"object","properties":{
 
 func calculator() *mcp.Server {
 	s := newServer("calculator")
-	mcp.AddTool(s, &mcp.Tool{
-		Name: "add", Description: "Add two numbers together.",
-		InputSchema: json.RawMessage(pairSchema), OutputSchema: numberSchema, Annotations: readOnly(false),
-	}, func(_ context.Context, _ *mcp.CallToolRequest, in pair) (*mcp.CallToolResult, number, error) {
-		return finite(in.A + in.B)
-	})
-	mcp.AddTool(s, &mcp.Tool{
-		Name: "multiply", Description: "Multiply two numbers.",
-		InputSchema: json.RawMessage(pairSchema), OutputSchema: numberSchema, Annotations: readOnly(false),
-	}, func(_ context.Context, _ *mcp.CallToolRequest, in pair) (*mcp.CallToolResult, number, error) {
-		return finite(in.A * in.B)
-	})
-	mcp.AddTool(s, &mcp.Tool{
-		Name: "calculate", Description: "Evaluate a mathematical expression.",
-		InputSchema: json.RawMessage(expressionSchema), OutputSchema: numberSchema, Annotations: readOnly(false),
-	}, func(_ context.Context, _ *mcp.CallToolRequest, in expression) (*mcp.CallToolResult, number, error) {
-		v, err := arith.Evaluate(in.Expression)
-		if err != nil {
-			return nil, number{}, err
-		}
-		return finite(v)
-	})
+	addTool(s, "add", "Add two numbers together.", pairSchema,
+		func(in pair) (float64, error) { return in.A + in.B, nil })
+	addTool(s, "multiply", "Multiply two numbers.", pairSchema,
+		func(in pair) (float64, error) { return in.A * in.B, nil })
+	addTool(s, "calculate", "Evaluate a mathematical expression.", expressionSchema,
+		func(in expression) (float64, error) { return arith.Evaluate(in.Expression) })
 	return s
 }
 
-func finite(v float64) (*mcp.CallToolResult, number, error) {
-	if math.IsInf(v, 0) || math.IsNaN(v) {
-		return nil, number{}, errors.New("the result is not a finite number")
-	}
-	return nil, number{v}, nil
+// addTool adds a tool that returns a finite number.
+func addTool[In any](s *mcp.Server, name, description, schema string, compute func(In) (float64, error)) {
+	mcp.AddTool(s, &mcp.Tool{
+		Name: name, Description: description,
+		InputSchema: json.RawMessage(schema), OutputSchema: numberSchema, Annotations: readOnly(false),
+	}, func(_ context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, number, error) {
+		v, err := compute(in)
+		if err == nil && (math.IsInf(v, 0) || math.IsNaN(v)) {
+			err = errors.New("the result is not a finite number")
+		}
+		return nil, number{v}, err
+	})
 }

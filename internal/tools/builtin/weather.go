@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -121,7 +122,7 @@ func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in wea
 	if err != nil {
 		return nil, report{}, err
 	}
-	unit := unitOf(in)
+	unit := cmp.Or(in.Units, celsius)
 	d := days[0]
 	return nil, report{
 		Location: in.Location, Temperature: degrees(d.Now, unit), Unit: unit, Condition: d.Condition,
@@ -133,14 +134,11 @@ func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in wea
 func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult,
 	forecast, error,
 ) {
-	if in.Days == 0 {
-		in.Days = 5
-	}
-	days, source, err := w.days(ctx, in.Location, in.Days)
+	days, source, err := w.days(ctx, in.Location, cmp.Or(in.Days, 5))
 	if err != nil {
 		return nil, forecast{}, err
 	}
-	unit := unitOf(in)
+	unit := cmp.Or(in.Units, celsius)
 	out := forecast{Location: in.Location, Unit: unit, Source: source}
 	for _, d := range days {
 		out.Forecast = append(out.Forecast, forecastDay{
@@ -165,18 +163,14 @@ func (w *forecaster) days(ctx context.Context, location string, n int) ([]Day, s
 	return days[:n], "live", nil
 }
 
-func unitOf(p weatherArgs) string {
-	if p.Units == "fahrenheit" {
-		return p.Units
-	}
-	return "celsius"
-}
+const celsius = "celsius" // the schemas allow only this and fahrenheit
 
-func degrees(celsius float64, unit string) int {
-	if unit == "fahrenheit" {
-		celsius = celsius*9/5 + 32
+// degrees converts a temperature in °C to the unit.
+func degrees(t float64, unit string) int {
+	if unit != celsius {
+		t = t*9/5 + 32
 	}
-	return int(math.Round(celsius))
+	return int(math.Round(t))
 }
 
 var conditions = []string{"sunny", "cloudy", "partly cloudy", "rainy", "windy"}

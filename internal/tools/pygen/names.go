@@ -55,7 +55,7 @@ func Identifier(s string) string {
 	if id[0] >= '0' && id[0] <= '9' {
 		id = "n" + id
 	}
-	if reserved[id] {
+	if isReserved(id) {
 		id += "_"
 	}
 	return id
@@ -117,7 +117,7 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 // unique returns id, with a number as a suffix if it is taken, and adds it to taken.
 func unique(id string, taken map[string]bool) string {
 	name := id
-	for n := 2; taken[name] || reserved[name]; n++ {
+	for n := 2; taken[name] || isReserved(name); n++ {
 		name = id + "_" + strconv.Itoa(n)
 	}
 	taken[name] = true
@@ -126,9 +126,7 @@ func unique(id string, taken map[string]bool) string {
 
 // reserved holds the names that no function or parameter gets: Python's keywords and builtins, and the
 // names that a generated module uses.
-var reserved = func() map[string]bool {
-	m := map[string]bool{}
-	for w := range strings.FieldsSeq(`
+var reserved = strings.Fields(`
 False None True and as assert async await break class continue def del elif else except finally for from
 global if import in is lambda nonlocal not or pass raise return try while with yield match case type
 abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile complex
@@ -138,8 +136,6 @@ memoryview min next object oct open ord pow print property quit range repr rever
 sorted staticmethod str sum super tuple vars zip self cls
 Any Dict List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations arguments extra
 call_mcp_tool tool package servers client UNSET DEFINITION Support Exception BaseException TypeError
-ValueError Ellipsis NotImplemented`) {
-		m[w] = true
-	}
-	return m
-}()
+ValueError Ellipsis NotImplemented`)
+
+func isReserved(name string) bool { return slices.Contains(reserved, name) }

@@ -148,21 +148,17 @@ func Write(servers string, p Package) (changed []string, err error) {
 	}
 	for name, data := range p.Files {
 		at := path.Join(p.Dir, name)
-		if was, err := root.ReadFile(at); err == nil && bytes.Equal(was, data) {
-			continue
-		}
-		if err := replace(root, at, data); err != nil {
+		updated, err := update(root, at, data)
+		if err != nil {
 			return changed, err
 		}
-		changed = append(changed, at)
-	}
-	if was, err := root.ReadFile("__init__.py"); err != nil || !bytes.Equal(was, tools.Support) {
-		if err := replace(root, "__init__.py", tools.Support); err != nil {
-			return changed, err
+		if updated {
+			changed = append(changed, at)
 		}
 	}
 	slices.Sort(changed)
-	return changed, nil
+	_, err = update(root, "__init__.py", tools.Support)
+	return changed, err
 }
 
 // Previous returns the definitions that the previous Write wrote for the server, or the zero value if
@@ -210,10 +206,14 @@ func staleModules(root *os.Root, p Package, old tools.Definitions) (stale []stri
 	return stale, nil
 }
 
-func replace(root *os.Root, name string, data []byte) error {
+// update replaces a file atomically if its content differs from data, and reports whether it did.
+func update(root *os.Root, name string, data []byte) (changed bool, err error) {
+	if old, err := root.ReadFile(name); err == nil && bytes.Equal(old, data) {
+		return false, nil
+	}
 	tmp := path.Join(path.Dir(name), ".new-"+path.Base(name))
 	if err := root.WriteFile(tmp, data, 0o644); err != nil {
-		return err
+		return false, err
 	}
-	return root.Rename(tmp, name)
+	return true, root.Rename(tmp, name)
 }

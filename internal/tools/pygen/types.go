@@ -198,7 +198,7 @@ func (v *view) record(s object, name string, depth int, ref string) string {
 	byName := true
 	var needed, optional []field
 	for _, key := range slices.Sorted(maps.Keys(properties)) {
-		byName = byName && attributeKey.MatchString(key) && !reserved[key]
+		byName = byName && attributeKey.MatchString(key) && !isReserved(key)
 		f := field{key: key, typ: v.typeOf(properties[key], class+pascal(key), depth+1), note: comment(properties[key])}
 		if slices.Contains(required, key) {
 			needed = append(needed, f)

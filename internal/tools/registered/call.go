@@ -18,7 +18,8 @@ const (
 // Call calls a tool that one of the tenant's processes serves. It is a broker.Upstream for all servers that
 // do not belong to the fleet.
 func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
-	current, known := r.tool(q.Tenant, q.Server, q.Tool)
+	_, offered := r.current(q.Tenant)
+	current, known := offered[q.Server+"/"+q.Tool]
 	wait := defaultTimeout
 	if current.TimeoutS > 0 {
 		wait = time.Duration(current.TimeoutS * float64(time.Second))

@@ -16,15 +16,11 @@ type Tool struct {
 
 // List returns the tools that the tenant's processes serve, sorted by server and name.
 func (r *Registry) List(name string) []Tool {
-	t, unlock := r.current(name)
-	defer unlock()
-	if t == nil {
-		return nil
-	}
+	_, offered := r.current(name)
 	var out []Tool
-	for _, id := range slices.Sorted(maps.Keys(t.defs)) {
+	for _, id := range slices.Sorted(maps.Keys(offered)) {
 		server, _, _ := strings.Cut(id, "/")
-		out = append(out, Tool{Server: server, Definition: t.defs[id].Definition})
+		out = append(out, Tool{Server: server, Definition: offered[id].Definition})
 	}
 	return out
 }

@@ -125,41 +125,28 @@ func (r *Registry) deleteIfEmpty(name string, t *tenant) {
 // Overlay returns the tools that the tenant's processes serve, or nil if they serve none. It returns the same
 // value until the tools change.
 func (r *Registry) Overlay(name string) *tools.Overlay {
-	t, unlock := r.current(name)
-	defer unlock()
-	if t == nil {
-		return nil
-	}
-	return t.overlay
+	overlay, _ := r.current(name)
+	return overlay
 }
 
-func (r *Registry) tool(name, server, tool string) (tools.OfferedTool, bool) {
-	t, unlock := r.current(name)
-	defer unlock()
-	if t == nil {
-		return tools.OfferedTool{}, false
-	}
-	d, ok := t.defs[server+"/"+tool]
-	return d, ok
-}
-
-// current returns the tenant with an up-to-date overlay, locked until unlock is called. It returns nil if the
-// tenant serves no tools.
-func (r *Registry) current(name string) (t *tenant, unlock func()) {
+// current returns the overlay of the tenant's current announcements, and their tools by server/tool. Both are
+// nil if the tenant serves no tools, and both are immutable.
+func (r *Registry) current(name string) (*tools.Overlay, map[string]tools.OfferedTool) {
 	t, instances := r.instances(name)
 	if t == nil {
-		return nil, func() {}
+		return nil, nil
 	}
 	h := sha256.New()
 	for _, i := range instances {
 		h.Write(i.sum[:])
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
 		t.key = key
 		t.rebuild(instances, r.reserved)
 	}
-	return t, t.mu.Unlock
+	return t.overlay, t.defs
 }
 
 // instances returns the tenant's processes, sorted by name.
