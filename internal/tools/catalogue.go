@@ -79,11 +79,8 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 	}
 	defer func() { _ = root.Close() }()
 	changed, broken, err := c.readServers(ctx, root)
-	if err != nil {
-		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
-	}
-	approvalsChanged, err := c.readApprovals(root)
-	if err != nil {
+	approvalsChanged, approvalsErr := c.readApprovals(root)
+	if err := errors.Join(err, approvalsErr); err != nil {
 		return nil, fmt.Errorf("read catalogue %s: %w", c.dir, err)
 	}
 	if !changed && !approvalsChanged && c.last != nil {
@@ -93,11 +90,10 @@ func (c *Catalogue) Read(ctx context.Context) (*Listing, error) {
 		return nil, err
 	}
 	listing, err := c.buildListing(broken)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		c.last = listing
 	}
-	c.last = listing
-	return listing, nil
+	return listing, err
 }
 
 // Unpack implements Source.
@@ -106,10 +102,7 @@ func (c *Catalogue) Unpack(ctx context.Context, dir string) (Version, *Listing, 
 	if err == nil {
 		err = v.unpackOnce(dir)
 	}
-	if err != nil {
-		return Version{}, nil, err
-	}
-	return v, listing, nil
+	return v, listing, err
 }
 
 func (c *Catalogue) readServers(ctx context.Context, root *os.Root) (changed bool, broken []Broken, err error) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/text"
@@ -56,17 +58,14 @@ func schemaTexts(raw json.RawMessage) string {
 func lintString(s string) []string {
 	var out []string
 	counts := map[rune]int{}
-	var order []rune
 	for _, r := range s {
 		if text.Hidden(r) {
-			if counts[r]++; counts[r] == 1 {
-				order = append(order, r)
-			}
+			counts[r]++
 		}
 	}
-	for i, r := range order {
+	for i, r := range slices.Sorted(maps.Keys(counts)) {
 		if i == 5 {
-			out = append(out, fmt.Sprintf("and %d other hidden characters", len(order)-i))
+			out = append(out, fmt.Sprintf("and %d other hidden characters", len(counts)-i))
 			break
 		}
 		out = append(out, fmt.Sprintf("hidden character U+%04X (×%d)", r, counts[r]))

@@ -48,11 +48,10 @@ const (
 
 // UpstreamError reports that a call ended without a tool result.
 type UpstreamError struct {
-	Server, Tool string
-	Reason       Reason
-	Sent         bool // the call may have taken effect
-	Err          error
-	Current      *Definition // for Drifted: the server's current definition, or nil if the tool is gone
+	Server string
+	Reason Reason
+	Sent   bool // the call may have taken effect
+	Err    error
 }
 
 func (e *UpstreamError) Error() string {

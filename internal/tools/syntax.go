@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"time"
@@ -25,11 +26,9 @@ func PythonChecker(interpreter string) Checker {
 	if interpreter == "" {
 		interpreter = "/usr/bin/python3"
 		if _, err := os.Stat(interpreter); err != nil {
-			found, err := exec.LookPath("python3")
-			if err != nil {
+			if interpreter, err = exec.LookPath("python3"); err != nil {
 				return nil
 			}
-			interpreter = found
 		}
 	}
 	return func(ctx context.Context, sources map[string][]byte) (map[string]Broken, error) {
@@ -52,9 +51,7 @@ func compileEach(ctx context.Context, interpreter string, sources map[string][]b
 		if err != nil {
 			found = map[string]Broken{name: {Message: "the Python parser crashes on this file"}}
 		}
-		if b, ok := found[name]; ok {
-			out[name] = b
-		}
+		maps.Copy(out, found)
 	}
 	return out, nil
 }

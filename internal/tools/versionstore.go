@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -61,11 +62,8 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	if err := os.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("empty catalogue directory: %w", err)
 	}
-	err := os.MkdirAll(o.Dir, 0o711)
-	if err == nil {
-		err = os.Chmod(o.Dir, 0o711) // despite the umask: boxes can enter the directory, but not list it
-	}
-	if err != nil {
+	// Boxes can enter the directory, but not list it. Chmod sets the mode despite the umask.
+	if err := errors.Join(os.MkdirAll(o.Dir, 0o711), os.Chmod(o.Dir, 0o711)); err != nil {
 		return nil, fmt.Errorf("create catalogue directory: %w", err)
 	}
 	return &VersionStore{opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{}}, nil

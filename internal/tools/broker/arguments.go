@@ -108,38 +108,36 @@ func compile(raw json.RawMessage) *boundedSchema {
 // arguments rejects arguments that do not match the schema, and suggests parameter names. Arguments that pass
 // mean the same to every server: no name occurs twice or differs from a parameter only in case.
 func arguments(schemas *Schemas) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			args := jsontext.Value(slices.Clone(c.Args))
-			if err := args.Compact(strictJSON...); err != nil {
-				return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object: %s",
-					text.Printable(text.Truncate(err.Error(), maxProblem)))
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		args := jsontext.Value(slices.Clone(c.Args))
+		if err := args.Compact(strictJSON...); err != nil {
+			return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object: %s",
+				text.Printable(text.Truncate(err.Error(), maxProblem)))
+		}
+		c.Args = json.RawMessage(args)
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
+		given, isObject := doc.(map[string]any)
+		if err != nil || !isObject {
+			return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object")
+		}
+		s := schemas.get(c.def)
+		for name := range given {
+			if declared := s.otherCase(name); declared != "" {
+				unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: []string{declared}}
+				return Result{}, fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
 			}
-			c.Args = json.RawMessage(args)
-			doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Args))
-			given, isObject := doc.(map[string]any)
-			if err != nil || !isObject {
-				return Result{}, fail(c, errcode.BadArguments, "the arguments must be a JSON object")
-			}
-			s := schemas.get(c.def)
-			for name := range given {
-				if declared := s.otherCase(name); declared != "" {
-					unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: []string{declared}}
-					return Result{}, fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
-				}
-			}
-			if s.input == nil {
-				return next(ctx, c)
-			}
-			if problem := s.input.validate(doc); problem != nil {
-				if e := unknownArgument(c, s, given, problem); e != nil {
-					return Result{}, e
-				}
-				return Result{}, fail(c, errcode.BadArguments, "%s", explain(problem)).
-					hint("the tool is %s", c.def.Signature)
-			}
+		}
+		if s.input == nil {
 			return next(ctx, c)
 		}
+		if problem := s.input.validate(doc); problem != nil {
+			if e := unknownArgument(c, s, given, problem); e != nil {
+				return Result{}, e
+			}
+			return Result{}, fail(c, errcode.BadArguments, "%s", explain(problem)).
+				hint("the tool is %s", c.def.Signature)
+		}
+		return next(ctx, c)
 	}
 }
 

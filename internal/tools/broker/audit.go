@@ -57,44 +57,42 @@ const maxExcerpt = 500
 // the result. The end of another call is stored before the next mutating call is made and before Close
 // returns. Once a budget is exhausted, only the first rejected call is audited, however many follow.
 func audit(cfg Config, e *Execution) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			if e.overBudget.Load() {
-				return next(ctx, c)
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		if e.overBudget.Load() {
+			return next(ctx, c)
+		}
+		record := newAuditRecord(cfg, c)
+		err := e.audits.failure()
+		if record.Mutates {
+			err = e.audits.wait(ctx)
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return Result{}, err
 			}
-			record := newAuditRecord(cfg, c)
-			err := e.audits.failure()
-			if record.Mutates {
-				err = e.audits.wait(ctx)
-			}
-			if err != nil {
-				if ctx.Err() != nil {
-					return Result{}, err
-				}
-				return Result{}, fail(c, errcode.Internal, "the call was not made, because an earlier call could not be audited")
-			}
-			if err := cfg.Audit.Begin(ctx, record); err != nil {
-				return Result{}, fail(c, errcode.Internal, "the call was not made, because it could not be audited")
-			}
-			c.record = &record
-			r, err := next(ctx, c)
-			record.MS, record.OK = millisecondsSince(record.Started), err == nil
-			record.Replayed, record.ResultBytes = r.Replayed, len(r.Value)
-			if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
-				record.Code = failure.Code
-				e.overBudget.CompareAndSwap(false, failure.Code == errcode.OverBudget)
-			}
-			e.addCall(record, c, r)
-			end := func() error { return auditEnd(ctx, cfg, record) }
-			if !record.Mutates {
-				e.audits.enqueue(end)
-				return r, err
-			}
-			if auditErr := end(); auditErr != nil && err == nil {
-				return Result{}, markSent(fail(c, errcode.Internal, "the call was made, but could not be audited"))
-			}
+			return Result{}, fail(c, errcode.Internal, "the call was not made, because an earlier call could not be audited")
+		}
+		if err := cfg.Audit.Begin(ctx, record); err != nil {
+			return Result{}, fail(c, errcode.Internal, "the call was not made, because it could not be audited")
+		}
+		c.record = &record
+		r, err := next(ctx, c)
+		record.MS, record.OK = millisecondsSince(record.Started), err == nil
+		record.Replayed, record.ResultBytes = r.Replayed, len(r.Value)
+		if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
+			record.Code = failure.Code
+			e.overBudget.CompareAndSwap(false, failure.Code == errcode.OverBudget)
+		}
+		e.addCall(record, c, r)
+		end := func() error { return auditEnd(ctx, cfg, record) }
+		if !record.Mutates {
+			e.audits.enqueue(end)
 			return r, err
 		}
+		if auditErr := end(); auditErr != nil && err == nil {
+			return Result{}, markSent(fail(c, errcode.Internal, "the call was made, but could not be audited"))
+		}
+		return r, err
 	}
 }
 

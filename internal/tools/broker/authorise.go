@@ -13,29 +13,27 @@ import (
 // authorise rejects calls of tools that the task may not use. It suggests only tools that the task may use,
 // so that a program cannot discover others.
 func authorise(cfg Config) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			if c.Refused != nil {
-				return Result{}, c.Refused
-			}
-			if Allowed(cfg.Task.Allow, c.Server, c.Tool) {
-				return next(ctx, c)
-			}
-			var allowed []string
-			for _, t := range cfg.Catalogue.Tools {
-				if Allowed(cfg.Task.Allow, t.Server, t.Name) {
-					allowed = append(allowed, t.ID())
-				}
-			}
-			if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
-				unknown := &tools.UnknownError{
-					What: "tool", Name: text.Printable(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3),
-				}
-				return Result{}, fail(c, errcode.Unknown, "%v", unknown)
-			}
-			return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").
-				hint("tools.allow of the task or its tenant does not include it")
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		if c.Refused != nil {
+			return Result{}, c.Refused
 		}
+		if Allowed(cfg.Task.Allow, c.Server, c.Tool) {
+			return next(ctx, c)
+		}
+		var allowed []string
+		for _, t := range cfg.Catalogue.Tools {
+			if Allowed(cfg.Task.Allow, t.Server, t.Name) {
+				allowed = append(allowed, t.ID())
+			}
+		}
+		if _, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err != nil {
+			unknown := &tools.UnknownError{
+				What: "tool", Name: text.Printable(c.ID()), Nearest: tools.Nearest(c.ID(), allowed, 3),
+			}
+			return Result{}, fail(c, errcode.Unknown, "%v", unknown)
+		}
+		return Result{}, fail(c, errcode.Forbidden, "the task may not use this tool").
+			hint("tools.allow of the task or its tenant does not include it")
 	}
 }
 

@@ -70,8 +70,8 @@ type Result struct {
 // handler makes a call.
 type handler func(ctx context.Context, c Call) (Result, error)
 
-// layer wraps a handler.
-type layer func(next handler) handler
+// layer makes a call through the next handler, or returns without doing so.
+type layer func(ctx context.Context, c Call, next handler) (Result, error)
 
 // Upstream calls a tool. An example is mcp.Manager.Call.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
@@ -172,7 +172,8 @@ func (cfg *Config) check() error {
 // chain wraps inner in the layers; the first is the outermost.
 func chain(inner handler, layers ...layer) handler {
 	for _, layer := range slices.Backward(layers) {
-		inner = layer(inner)
+		next := inner
+		inner = func(ctx context.Context, c Call) (Result, error) { return layer(ctx, c, next) }
 	}
 	return inner
 }

@@ -70,27 +70,25 @@ func (u *usage) add(d time.Duration, resultBytes int) {
 func budget(b Budget) layer {
 	u := &usage{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			if err := u.admit(c); err != nil {
-				return Result{}, err
-			}
-			select {
-			case slots <- struct{}{}:
-				defer func() { <-slots }()
-			case <-ctx.Done():
-				return Result{}, context.Cause(ctx)
-			}
-			limited, cancel := context.WithTimeoutCause(ctx, b.PerCall, errCallTime)
-			defer cancel()
-			started := time.Now()
-			r, err := next(limited, c)
-			u.add(time.Since(started), len(r.Value))
-			_, known := errors.AsType[*Error](err)
-			if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
-				err = markSent(fail(c, errcode.Timeout, "the call took more than %s", b.PerCall))
-			}
-			return r, err
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		if err := u.admit(c); err != nil {
+			return Result{}, err
 		}
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			return Result{}, context.Cause(ctx)
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, b.PerCall, errCallTime)
+		defer cancel()
+		started := time.Now()
+		r, err := next(limited, c)
+		u.add(time.Since(started), len(r.Value))
+		_, known := errors.AsType[*Error](err)
+		if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
+			err = markSent(fail(c, errcode.Timeout, "the call took more than %s", b.PerCall))
+		}
+		return r, err
 	}
 }

@@ -19,28 +19,26 @@ import (
 // convert converts a tool's result for the program: to its validated structured value, or else to its
 // text, which is decoded if it is a JSON object or list. Images, audio and large values become files.
 func convert(cfg Config) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			r, err := next(ctx, c)
-			if err != nil {
-				return r, err
-			}
-			if r.raw.IsError {
-				return Result{}, toolError(ctx, cfg, c, *r.raw)
-			}
-			s := &spiller{cfg: cfg, call: c}
-			v, err := value(ctx, s, *r.raw)
-			if err == nil {
-				v, err = tokenise(ctx, cfg, c, v)
-			}
-			if err == nil && len(v) > cfg.SpillAt {
-				v, err = s.spill(ctx, "all.json", "application/json", v)
-			}
-			if err != nil {
-				return Result{}, markSent(asError(ctx, c, err))
-			}
-			return Result{Value: v, files: s.files}, nil
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		r, err := next(ctx, c)
+		if err != nil {
+			return r, err
 		}
+		if r.raw.IsError {
+			return Result{}, toolError(ctx, cfg, c, *r.raw)
+		}
+		s := &spiller{cfg: cfg, call: c}
+		v, err := value(ctx, s, *r.raw)
+		if err == nil {
+			v, err = tokenise(ctx, cfg, c, v)
+		}
+		if err == nil && len(v) > cfg.SpillAt {
+			v, err = s.spill(ctx, "all.json", "application/json", v)
+		}
+		if err != nil {
+			return Result{}, markSent(asError(ctx, c, err))
+		}
+		return Result{Value: v, files: s.files}, nil
 	}
 }
 

@@ -10,26 +10,24 @@ import (
 // definition checks that the definition for which the program was written is the approved one. The
 // upstream checks that the server still lists it.
 func definition(cfg Config) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			t, err := cfg.Catalogue.Lookup(c.Server, c.Tool)
-			switch {
-			case err != nil:
-				return Result{}, err
-			case t.State == tools.Local:
-				return Result{}, fail(c, errcode.Unknown, "this tool is a Python function, not an MCP tool").
-					hint("%s", t.Import())
-			case t.State == tools.Pending:
-				return Result{}, fail(c, errcode.Forbidden, "this tool is not approved").
-					hint("codefleet tools approve %s", t.ID())
-			case t.State == tools.Changed:
-				return Result{}, toolChanged(c, t, "its definition changed after it was approved")
-			case c.Hash != "" && c.Hash != t.Hash:
-				return Result{}, toolChanged(c, t, "the program was written for another definition")
-			}
-			c.def = t
-			return next(ctx, c)
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		t, err := cfg.Catalogue.Lookup(c.Server, c.Tool)
+		switch {
+		case err != nil:
+			return Result{}, err
+		case t.State == tools.Local:
+			return Result{}, fail(c, errcode.Unknown, "this tool is a Python function, not an MCP tool").
+				hint("%s", t.Import())
+		case t.State == tools.Pending:
+			return Result{}, fail(c, errcode.Forbidden, "this tool is not approved").
+				hint("codefleet tools approve %s", t.ID())
+		case t.State == tools.Changed:
+			return Result{}, toolChanged(c, t, "its definition changed after it was approved")
+		case c.Hash != "" && c.Hash != t.Hash:
+			return Result{}, toolChanged(c, t, "the program was written for another definition")
 		}
+		c.def = t
+		return next(ctx, c)
 	}
 }
 

@@ -57,19 +57,17 @@ func (p Policy) decide(c Call) Decision {
 }
 
 func policy(cfg Config) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			switch cfg.Policy.decide(c) {
-			case Deny:
-				return Result{}, fail(c, errcode.Forbidden, "the fleet's policy denies this call").
-					hint("see the settings tools.destructive and tools.policy")
-			case RequireApproval:
-				if err := awaitApproval(ctx, cfg, c); err != nil {
-					return Result{}, err
-				}
-			case Allow:
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		switch cfg.Policy.decide(c) {
+		case Deny:
+			return Result{}, fail(c, errcode.Forbidden, "the fleet's policy denies this call").
+				hint("see the settings tools.destructive and tools.policy")
+		case RequireApproval:
+			if err := awaitApproval(ctx, cfg, c); err != nil {
+				return Result{}, err
 			}
-			return next(ctx, c)
+		case Allow:
 		}
+		return next(ctx, c)
 	}
 }

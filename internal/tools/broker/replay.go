@@ -87,28 +87,26 @@ func (l *replayLog) caughtUp(ctx context.Context) bool {
 // is made, unless it may take effect a second time: then it is in doubt, and the program or the task's
 // author must decide.
 func replay(cfg Config, log *replayLog) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			k, recorded, found := log.next(Key{
-				Tenant: cfg.Task.Tenant, Task: cfg.Task.ID, Server: c.Server, Tool: c.Tool, ArgsHash: argsHash(c.Args),
-			})
-			c.key, c.originalArgs = k, c.Args
-			if found && recorded.State == Answered {
-				return recordedResult(ctx, cfg, c, recorded)
-			}
-			unsure := c.def.Annotations.Mutates() && !c.def.Annotations.Idempotent && !cfg.Task.RepeatInDoubt
-			switch {
-			case !unsure:
-			case found:
-				return Result{}, fail(c, errcode.InDoubt, "an earlier run may have made this call").
-					hint("check its effects, or let the task repeat calls in doubt")
-			case !log.caughtUp(ctx):
-				return Result{}, fail(c, errcode.InDoubt,
-					"this run makes different calls than the one before, so this call may be a repetition").
-					hint("make the program's calls the same in every run, or let the task repeat calls in doubt")
-			}
-			return next(ctx, c)
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		k, recorded, found := log.next(Key{
+			Tenant: cfg.Task.Tenant, Task: cfg.Task.ID, Server: c.Server, Tool: c.Tool, ArgsHash: argsHash(c.Args),
+		})
+		c.key, c.originalArgs = k, c.Args
+		if found && recorded.State == Answered {
+			return recordedResult(ctx, cfg, c, recorded)
 		}
+		unsure := c.def.Annotations.Mutates() && !c.def.Annotations.Idempotent && !cfg.Task.RepeatInDoubt
+		switch {
+		case !unsure:
+		case found:
+			return Result{}, fail(c, errcode.InDoubt, "an earlier run may have made this call").
+				hint("check its effects, or let the task repeat calls in doubt")
+		case !log.caughtUp(ctx):
+			return Result{}, fail(c, errcode.InDoubt,
+				"this run makes different calls than the one before, so this call may be a repetition").
+				hint("make the program's calls the same in every run, or let the task repeat calls in doubt")
+		}
+		return next(ctx, c)
 	}
 }
 

@@ -13,22 +13,20 @@ import (
 
 // span traces the call: its tool and outcome, but neither arguments nor result.
 func span(cfg Config) layer {
-	return func(next handler) handler {
-		return func(ctx context.Context, c Call) (Result, error) {
-			ctx, s := cfg.Tracer.Start(ctx, "tool.call", trace.WithAttributes(
-				attribute.String("tool.server", text.Printable(c.Server)),
-				attribute.String("tool.name", text.Printable(c.Tool))))
-			defer s.End()
-			r, err := next(ctx, c)
-			s.SetAttributes(attribute.Bool("tool.replayed", r.Replayed))
-			if err != nil {
-				code := "cut"
-				if e, ok := errors.AsType[*Error](asError(ctx, c, err)); ok {
-					code = e.Code
-				}
-				s.SetStatus(otelcodes.Error, code)
+	return func(ctx context.Context, c Call, next handler) (Result, error) {
+		ctx, s := cfg.Tracer.Start(ctx, "tool.call", trace.WithAttributes(
+			attribute.String("tool.server", text.Printable(c.Server)),
+			attribute.String("tool.name", text.Printable(c.Tool))))
+		defer s.End()
+		r, err := next(ctx, c)
+		s.SetAttributes(attribute.Bool("tool.replayed", r.Replayed))
+		if err != nil {
+			code := "cut"
+			if e, ok := errors.AsType[*Error](asError(ctx, c, err)); ok {
+				code = e.Code
 			}
-			return r, err
+			s.SetStatus(otelcodes.Error, code)
 		}
+		return r, err
 	}
 }

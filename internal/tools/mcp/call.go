@@ -43,7 +43,7 @@ var errIdle = errors.New("no response and no progress")
 func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, error) {
 	c, s, err := u.connection(ctx, r.Tenant, r.Session)
 	if err != nil {
-		return tools.Result{}, withTool(err, r.Tool)
+		return tools.Result{}, err
 	}
 	defer c.release()
 	if err := s.verifyDefinition(ctx, r); err != nil {
@@ -94,13 +94,6 @@ func (s *mcpSession) watchProgress(token int64, report func(*sdk.ProgressNotific
 	}
 }
 
-func withTool(err error, tool string) error {
-	if ue, ok := errors.AsType[*tools.UpstreamError](err); ok {
-		ue.Tool = tool
-	}
-	return err
-}
-
 func isDrift(err error) bool {
 	ue, ok := errors.AsType[*tools.UpstreamError](err)
 	return ok && ue.Reason == tools.Drifted
@@ -109,7 +102,7 @@ func isDrift(err error) bool {
 // classify converts an error of the SDK. It drops the connection if that was lost or if a response exceeded
 // the limit. It keeps the connection after a time-out, a cancelled context or an error response.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools.Request, err error) error {
-	out := &tools.UpstreamError{Server: u.Name, Tool: r.Tool, Sent: true}
+	out := &tools.UpstreamError{Server: u.Name, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errIdle):
@@ -176,7 +169,7 @@ func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) erro
 		return nil
 	}
 	if _, err := s.definitions(ctx); err != nil {
-		return withTool(err, r.Tool)
+		return err
 	}
 	s.mu.Lock()
 	current, listed := s.listed[r.Tool]
@@ -184,13 +177,11 @@ func (s *mcpSession) verifyDefinition(ctx context.Context, r tools.Request) erro
 	if listed && current.Hash() == r.Hash {
 		return nil
 	}
-	out := &tools.UpstreamError{Server: s.up.Name, Tool: r.Tool, Reason: tools.Drifted}
+	err := errors.New("the server no longer has this tool")
 	if listed {
-		out.Current, out.Err = &current, errors.New("the server has changed the tool's definition")
-	} else {
-		out.Err = errors.New("the server no longer has this tool")
+		err = errors.New("the server has changed the tool's definition")
 	}
-	return out
+	return &tools.UpstreamError{Server: s.up.Name, Reason: tools.Drifted, Err: err}
 }
 
 func (s *mcpSession) invalidateTools() {
@@ -266,7 +257,7 @@ func definition(t *sdk.Tool) (tools.Definition, error) {
 func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 	invalid := func(err error) (tools.Result, error) {
 		return tools.Result{}, &tools.UpstreamError{
-			Server: r.Server, Tool: r.Tool, Reason: tools.Protocol, Sent: true, Err: err,
+			Server: r.Server, Reason: tools.Protocol, Sent: true, Err: err,
 		}
 	}
 	if res.NeedsInput() {

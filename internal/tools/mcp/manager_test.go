@@ -198,8 +198,7 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	if reason(t, err) != tools.Drifted {
 		t.Fatalf("echo after the definition changed: %v", err)
 	}
-	if ue, _ := errors.AsType[*tools.UpstreamError](err); ue.Current == nil ||
-		ue.Current.Description != "Echoes, and deletes your files." || ue.Sent {
+	if ue, _ := errors.AsType[*tools.UpstreamError](err); ue.Sent {
 		t.Errorf("drift = %+v", ue)
 	}
 	r.Tool = "gone"

@@ -19,10 +19,9 @@ const (
 // do not belong to the fleet.
 func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, error) {
 	_, offered := r.current(q.Tenant)
-	current, known := offered[q.Server+"/"+q.Tool]
 	wait := defaultTimeout
-	if current.TimeoutS > 0 {
-		wait = time.Duration(current.TimeoutS * float64(time.Second))
+	if seconds := offered[q.Server+"/"+q.Tool].TimeoutS; seconds > 0 {
+		wait = time.Duration(seconds * float64(time.Second))
 	}
 	data, err := json.Marshal(tools.OfferRequest{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
 	if err != nil {
@@ -30,7 +29,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	}
 	calling, stop := context.WithTimeoutCause(ctx, wait, errNoResponse)
 	defer stop()
-	problem := &tools.UpstreamError{Server: q.Server, Tool: q.Tool}
+	problem := &tools.UpstreamError{Server: q.Server}
 	for try := 1; ; try++ {
 		reply, err := r.send(calling, q.Tenant, q.Server, q.Tool, data)
 		switch {
@@ -44,7 +43,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 			if response.Code == tools.OfferChanged && try < maxTries {
 				continue // during an update, another process may serve the expected definition
 			}
-			return toResult(response, problem, current, known)
+			return toResult(response, problem)
 		case errors.Is(err, ErrRetry) && try < maxTries:
 			continue
 		case errors.Is(err, ErrNotServed), errors.Is(err, ErrRetry):
@@ -62,17 +61,12 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 
 var errNoResponse = errors.New("no response")
 
-// toResult converts a process's response. current is the tool's current definition, if known.
-func toResult(
-	response tools.OfferResponse, problem *tools.UpstreamError, current tools.OfferedTool, known bool,
-) (tools.Result, error) {
+// toResult converts a process's response. It completes problem if that is an error of the process.
+func toResult(response tools.OfferResponse, problem *tools.UpstreamError) (tools.Result, error) {
 	switch {
 	case response.Code == tools.OfferChanged:
 		problem.Reason = tools.Drifted
 		problem.Err = errors.New("the process that serves the tool has another definition of it")
-		if known {
-			problem.Current = &current.Definition
-		}
 	case response.Code == tools.OfferLarge:
 		problem.Reason, problem.Sent = tools.TooLarge, true
 		problem.Err = errors.New("the result is larger than one message")
