@@ -62,7 +62,7 @@ var (
 func CheckOfferedServer(server string) error {
 	if !offeredServer.MatchString(server) {
 		return fmt.Errorf("server %q: its name must be a lower-case letter followed by up to 62 lower-case letters, "+
-			"digits or underscores", printableName(server))
+			"digits or _", printableName(server))
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (t OfferedTool) Check() error {
 	}
 	switch {
 	case !offeredTool.MatchString(t.Name):
-		return fmt.Errorf("tool %q: its name must be a letter followed by up to 63 letters, digits, hyphens or underscores",
+		return fmt.Errorf("tool %q: its name must be a letter followed by up to 63 letters, digits, - or _",
 			printableName(t.Name))
 	case json.Unmarshal(t.InputSchema, &schema) != nil || schema.Type != "object":
 		return fmt.Errorf("tool %q: its input schema must have the type object", t.Name)

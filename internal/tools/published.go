@@ -97,7 +97,7 @@ type Published struct {
 
 	mu        sync.Mutex
 	checkedAt time.Time
-	err       error // of the last check
+	err       error // from the last check
 	version   Version
 	listing   *Listing
 }

@@ -18,7 +18,7 @@ type tenantVersions struct {
 	storedVersion // the current version
 	base          *Listing
 	overlay       *Overlay
-	older         []storedVersion // the newest last
+	older         []storedVersion // in order of use, the latest last
 }
 
 // maxOldVersions is how many earlier versions a tenant's running tasks can still use.

@@ -41,7 +41,7 @@ type Annotations struct {
 	OpenWorld   *bool  `json:"openWorldHint,omitempty"`   // nil means true
 }
 
-// Mutates reports whether a call may change something. Only read-only tools change nothing.
+// Mutates reports whether a call may change something, that is, whether the tool is not read-only.
 func (a Annotations) Mutates() bool { return !a.ReadOnly }
 
 // Destroys reports whether a call may delete or overwrite something. A mutating tool may, unless its
@@ -174,7 +174,7 @@ func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.Path, b.Line
 type Listing struct {
 	Tools    []Tool    // sorted by server and name
 	Broken   []Broken  // sorted by path
-	Warnings []Finding // from Lint, by server
+	Warnings []Finding // findings of Lint
 	byID     map[string]int
 }
 

@@ -134,7 +134,7 @@ func pack(files map[string][]byte) (Version, error) {
 		return Version{}, err
 	}
 	if tarball.Len() > maxArchive {
-		return Version{}, fmt.Errorf("pack catalogue: the archive is %d bytes; the limit is %d", tarball.Len(), maxArchive)
+		return Version{}, fmt.Errorf("pack catalogue: it is %d bytes; the limit is %d", tarball.Len(), maxArchive)
 	}
 	var out bytes.Buffer
 	zw := gzip.NewWriter(&out)

@@ -126,7 +126,7 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (*Listi
 		err = s.symlinkOverlay(baseID, overlayID, used, base)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("catalogue %s: %w", version, err)
+		return nil, fmt.Errorf("rebuild catalogue %s: %w", version, err)
 	}
 	s.setCurrent(ctx, tenant, &tenantVersions{storedVersion: storedVersion{version, listing}})
 	return listing, nil
@@ -142,7 +142,8 @@ func (s *VersionStore) refresh(ctx context.Context) error {
 		return err
 	}
 	for _, b := range listing.Broken {
-		s.opts.Log.WarnContext(ctx, "skipped file that is not a tool", "path", b.Path, "line", b.Line, "reason", b.Message)
+		s.opts.Log.WarnContext(ctx, "skipped file that is not a tool",
+			"path", b.Path, "line", b.Line, "reason", b.Message)
 	}
 	s.opts.Log.InfoContext(ctx, "catalogue loaded",
 		"version", v.ID, "tools", len(listing.Tools), "broken", len(listing.Broken))
@@ -168,7 +169,7 @@ func (s *VersionStore) fetchBase(ctx context.Context, id string) (*Listing, erro
 		return listing, nil
 	}
 	if s.opts.Objects == nil {
-		return nil, fmt.Errorf("catalogue %s: %w", printableName(id), fs.ErrNotExist)
+		return nil, fmt.Errorf("fetch catalogue %s: %w", printableName(id), fs.ErrNotExist)
 	}
 	if err := fetchTo(ctx, s.opts.Objects, id, s.opts.Dir); err != nil {
 		return nil, err

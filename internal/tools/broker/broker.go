@@ -70,15 +70,15 @@ type Result struct {
 // handler makes a call.
 type handler func(ctx context.Context, c Call) (Result, error)
 
-// layer makes a call through the next handler, or returns without doing so.
+// layer passes a call to the next handler, or handles it itself.
 type layer func(ctx context.Context, c Call, next handler) (Result, error)
 
 // Upstream calls a tool. An example is mcp.Manager.Call.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 
-// Hooks let other parts of the fleet act on a call. Nil hooks do nothing.
+// Hooks let other parts of the fleet act on a call. Nil hooks do nothing. Restore and Tokenise are for the
+// coming privacy filter; no code sets them yet.
 type Hooks struct {
-	// Restore and Tokenise are for the coming privacy filter: no code sets them yet.
 	// Restore returns the arguments with values in place of privacy tokens.
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
 	// Tokenise returns a result with privacy tokens in place of values.
@@ -115,7 +115,7 @@ type Config struct {
 	Tracer    trace.Tracer // the default records no spans
 }
 
-// Execution passes on the calls of one run of a task. It is safe for concurrent use. Close it when the
+// Execution handles the calls of one run of a task. It is safe for concurrent use. Close it when the
 // program has ended.
 type Execution struct {
 	cfg        Config

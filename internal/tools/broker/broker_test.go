@@ -373,8 +373,8 @@ func TestPolicies(t *testing.T) {
 		{policy: broker.Policy{Destructive: broker.Deny}, put: true},
 		{policy: broker.Policy{Destructive: broker.RequireApproval}, put: true, code: errcode.ApprovalRequired},
 		{
-			policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: broker.Granted, drop: true, silent: true,
-			put: true,
+			policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: broker.Granted,
+			drop: true, silent: true, put: true,
 		},
 		{policy: broker.Policy{Destructive: broker.RequireApproval}, outcome: broker.Denied, put: true},
 		{
@@ -506,7 +506,9 @@ func TestNarrow(t *testing.T) {
 
 // Narrow allows a tool if and only if both lists do.
 func TestNarrowAllowsWhatBothAllow(t *testing.T) {
-	pattern := rapid.SampledFrom([]string{"*", "a/*", "b/*", "a/x", "a/y", "b/x", "ab/*", "ab/x", "nonsense", "a/", "/x"})
+	pattern := rapid.SampledFrom([]string{
+		"*", "a/*", "b/*", "a/x", "a/y", "b/x", "ab/*", "ab/x", "nonsense", "a/", "/x",
+	})
 	rapid.Check(t, func(t *rapid.T) {
 		one, two := rapid.SliceOfN(pattern, 0, 4).Draw(t, "one"), rapid.SliceOfN(pattern, 0, 4).Draw(t, "two")
 		both := broker.Narrow(one, two)

@@ -16,14 +16,16 @@ func intent(cfg Config, rec *journalWriter) layer {
 		}
 		entry := JournalEntry{Key: c.key, State: Intended, Run: cfg.Task.Run}
 		if err := rec.write(ctx, rec.journal.Intent, entry); err != nil {
-			return Result{}, fail(c, errcode.Internal, "the call was not made, because it could not be recorded: %v", err)
+			return Result{}, fail(c, errcode.Internal,
+				"the call was not made, because it could not be recorded: %v", err)
 		}
 		r, err := next(ctx, c)
 		e, ok := errors.AsType[*Error](err)
 		if ok && !e.Sent && e.Code != errcode.ToolFailed && e.Code != errcode.Internal {
 			entry.State = NotMade
-			if recordErr := rec.write(ctx, rec.journal.Record, entry); recordErr != nil { // safe: the call stays in doubt
-				cfg.Log.WarnContext(ctx, "recording of unmade tool call failed",
+			if recordErr := rec.write(ctx, rec.journal.Record, entry); recordErr != nil {
+				// This is safe: the call stays in doubt.
+				cfg.Log.WarnContext(ctx, "recording of state not_made failed",
 					"task_id", cfg.Task.ID, "tool", c.ID(), "error", recordErr)
 			}
 		}

@@ -68,7 +68,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	})()
 	res, err := s.client.CallTool(ctx, params)
 	if err != nil {
-		return tools.Result{}, u.classify(ctx, c, s, r, err)
+		return tools.Result{}, u.classify(ctx, c, s, err)
 	}
 	c.markUsed(s)
 	return convert(r, res)
@@ -101,7 +101,7 @@ func isDrift(err error) bool {
 
 // classify converts an error of the SDK. It drops the connection if that was lost or if a response exceeded
 // the limit. It keeps the connection after a time-out, a cancelled context or an error response.
-func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, r tools.Request, err error) error {
+func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, err error) error {
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {

@@ -226,7 +226,8 @@ func TestAboutServer(t *testing.T) {
 		", the key (hidden) best best"
 	if !strings.HasPrefix(got.Instructions, prefix) || len(got.Instructions) > 2000 ||
 		!strings.HasSuffix(got.Instructions, "…") {
-		t.Errorf("instructions are %d bytes, %.200q, want the prefix %q", len(got.Instructions), got.Instructions, prefix)
+		t.Errorf("instructions are %d bytes, %.200q, want the prefix %q",
+			len(got.Instructions), got.Instructions, prefix)
 	}
 	got.Instructions = ""
 	if want := (tools.About{

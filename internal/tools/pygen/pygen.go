@@ -7,8 +7,8 @@
 //     decoding loses the order of "properties".
 //   - Optional parameters are keyword-only. An omitted one is not sent.
 //   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
-//   - Enum and const are a Literal. AnyOf, oneOf and lists of types are a Union.
-//   - AllOf is merged. A local $ref is resolved, a remote one is not.
+//   - "enum" and "const" become a Literal; "anyOf", "oneOf" and lists of types become a Union.
+//   - "allOf" is merged. A local "$ref" is resolved, a remote one is not.
 //   - Where Python's types cannot express a schema, the type is Any, never a narrower type.
 //   - The result type comes from the output schema; {"result": T} with "x-fastmcp-wrap-result" becomes T.
 package pygen

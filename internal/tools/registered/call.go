@@ -47,7 +47,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 		case errors.Is(err, ErrRetry) && try < maxTries:
 			continue
 		case errors.Is(err, ErrNotServed), errors.Is(err, ErrRetry):
-			problem.Reason, problem.Err = tools.Down, fmt.Errorf("%w now", err)
+			problem.Reason, problem.Err = tools.Down, err
 		case errors.Is(context.Cause(calling), errNoResponse) && ctx.Err() == nil:
 			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no response within %s", wait)
 		case ctx.Err() != nil:
