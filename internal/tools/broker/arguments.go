@@ -123,8 +123,7 @@ func arguments(schemas *Schemas) layer {
 		s := schemas.get(c.def)
 		for name := range given {
 			if declared := s.otherCase(name); declared != "" {
-				unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: []string{declared}}
-				return Result{}, fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
+				return Result{}, unknownName(c, name, declared)
 			}
 		}
 		if s.input == nil {
@@ -168,13 +167,16 @@ func unknownArgument(c Call, s *compiled, given map[string]any, problem error) *
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(s.properties, name) && len(s.properties) > 0 {
-			unknown := &tools.UnknownError{
-				What: "argument", Name: text.Printable(name), Nearest: tools.Nearest(name, s.properties, 3),
-			}
-			return fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
+			return unknownName(c, name, tools.Nearest(name, s.properties, 3)...)
 		}
 	}
 	return nil
+}
+
+// unknownName returns the error for an argument with an unknown name, and suggests similar names.
+func unknownName(c Call, name string, similar ...string) *Error {
+	unknown := &tools.UnknownError{What: "argument", Name: text.Printable(name), Nearest: similar}
+	return fail(c, errcode.Unknown, "%v", unknown).hint("the tool is %s", c.def.Signature)
 }
 
 // leaves returns the validation errors that have no causes of their own.

@@ -70,7 +70,8 @@ func audit(cfg Config, e *Execution) layer {
 			if ctx.Err() != nil {
 				return Result{}, err
 			}
-			return Result{}, fail(c, errcode.Internal, "the call was not made, because an earlier call could not be audited")
+			return Result{}, fail(c, errcode.Internal,
+				"the call was not made, because an earlier call could not be audited")
 		}
 		if err := cfg.Audit.Begin(ctx, record); err != nil {
 			return Result{}, fail(c, errcode.Internal, "the call was not made, because it could not be audited")
