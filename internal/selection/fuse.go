@@ -30,7 +30,7 @@ func (l denseList) passes(score float32) bool {
 const fusionRank = 20
 
 // fuse merges the local list with the dense list by reciprocal ranks. Since ranks do not tell how much better one tool
-// is than the next, the cut-off is applied to the scores of each list before.
+// is than the next, the cut-off is applied to each list's scores before they are merged.
 func fuse(local []candidate, dense denseList) []candidate {
 	position := make(map[int32]int, len(local))
 	out := slices.Clone(local)

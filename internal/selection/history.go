@@ -24,7 +24,7 @@ func NewPast(description string, tools []string) Past {
 type History struct {
 	tasks *postings
 	tools [][]string // the ids of each task's tools
-	self  []float32  // each task's score against itself
+	self  []float32  // each task's score for its own description
 }
 
 const (

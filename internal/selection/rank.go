@@ -19,7 +19,7 @@ const (
 	historyWeight  = 0.8 // up to 1.3 if the past task is nearly the same
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
-	everydayWeight = 0.3 // what the most frequent words of English lose
+	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
 	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
 
 	minCosine  = 0.35 // of a tool that matches only by its vector
@@ -89,7 +89,7 @@ func (s *Index) ownWeight(term string, times int) float32 {
 	return weight
 }
 
-// expand adds a term, its synonyms and its spelling neighbours to the weights, and reports whether it added any.
+// expand sets the weights of a term, its synonyms and its spelling neighbours, and reports whether it set any.
 func (s *Index) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
 	found := false
 	put := func(word string, share float32) {

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Boots the machine that build.sh made in $1, and runs the program `run` of the directory $2 in it, as root, in a
-# copy of that directory. Forwards its output and exit status; the status is 99 if the machine did not end within
-# $LIMIT seconds (3600). Changes in the machine are discarded. Emulation is 60 to 100 times slower than hardware.
-# After some dozens of microVMs the machine has been seen to hang: then run the rest again by its pattern.
+# Boots the machine that build.sh created in $1, copies the directory $2 to it, and runs the copy's program `run` as
+# root. Prints the program's output and exits with its status, or with 99 if the machine does not end within $LIMIT
+# seconds (default 3600). Changes in the machine are discarded. Emulation is 60 to 100 times slower than hardware.
+# Sometimes the machine hangs after several dozen microVMs: run the remaining tests again with RUN=PATTERN.
 set -eu
 dir=$1 job=$2
 files=$(mktemp -d)

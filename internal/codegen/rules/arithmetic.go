@@ -13,7 +13,7 @@ import (
 type expression struct {
 	python string
 	refers bool // it refers to the previous number, which python calls result_so_far
-	simple bool // it has short numbers, + - * / and parentheses, so a calculator that uses floats is exact
+	simple bool // it has only short numbers, + - * / and parentheses: a calculator that uses floats is exact
 	single bool // it is one number, without an operator
 }
 
@@ -116,8 +116,8 @@ type arithWriter struct {
 	digits         int // the digits of all numbers together, which bound the digits of their product
 }
 
-// write returns an expression as Python. It returns false if the expression can be grouped in two ways, is too deep, or
-// contains a number that is not plain.
+// write returns an expression as Python. It returns false if the expression can be grouped in two ways, is nested too
+// deeply, or contains a number with an exponent or a trailing point.
 func (w *arithWriter) write(n *arith.Node, depth int) (string, bool) {
 	switch {
 	case depth > maxDepth:
@@ -164,8 +164,8 @@ func (w *arithWriter) binary(n *arith.Node, depth int) (string, bool) {
 	return left + " " + symbol + " " + right, ok
 }
 
-// unambiguous reports whether an operator can be grouped in only one way. Ambiguous are 2 ** 3 ** 2, "200 / 10% of 50",
-// and % as modulo in one product with % as percent.
+// unambiguous reports whether an operator can be grouped in only one way. It is not unambiguous in 2 ** 3 ** 2, in
+// "200 / 10% of 50", and in a product with % both as modulo and as percent.
 func unambiguous(n *arith.Node) bool {
 	isPower := func(n *arith.Node) bool { return n.Kind == arith.Binary && slices.Contains(arithGrammar.Power, n.Text) }
 	if isPower(n) {

@@ -24,7 +24,7 @@ var operators = map[string]string{
 
 func readIf(p *planner, m []string, c clause) bool {
 	subject, operator, limit := strings.ToLower(m[1]), cmp.Or(operators[strings.ToLower(m[2])], m[2]), m[3]
-	if !numeral.MatchString(limit) || m[4] != "" { // the unit of the value is unknown
+	if !numeral.MatchString(limit) || m[4] != "" { // the unit of the tool's value is unknown
 		return false
 	}
 	var value string

@@ -61,8 +61,8 @@ func (p *planner) lastClause(c clause) (text string, ok bool) {
 	return p.clauses[p.at].text, true
 }
 
-// endsSentence reports whether the clause at an index is the last one of c's sentence. If another one follows, it is
-// unclear whether that one is meant for each item or once.
+// endsSentence reports whether the clause at an index is the last one in c's sentence. If another clause follows, it is
+// unclear whether it applies to each item or only once.
 func (p *planner) endsSentence(at int, c clause) bool {
 	return at+1 >= len(p.clauses) || p.clauses[at+1].sentence != c.sentence
 }
@@ -70,7 +70,7 @@ func (p *planner) endsSentence(at int, c clause) bool {
 var (
 	ofEach   = regexp.MustCompile(`(?i)\b(?:the|each|that) (?:number|value|element|item)\b`)
 	ofBefore = regexp.MustCompile(`(?i)\b(?:the|that) (?:previous |last )?` +
-		`(?:result|sum|product|total|answer|value|number)\b`) // of each item, or of an earlier clause
+		`(?:result|sum|product|total|answer|value|number)\b`) // ambiguous: of each item, or of an earlier clause
 	itsPower = regexp.MustCompile(`(?i)\bits (square|cube)\b`)
 )
 

@@ -50,8 +50,8 @@ func Write(r codegen.Request) (codegen.Program, error) {
 	}, nil
 }
 
-// planner holds the program and what later clauses may refer to. Of the latter, number, record, rows, text and doc are
-// names of Python variables.
+// planner holds the program so far, and what later clauses may refer to. The fields number, record, rows, text and doc
+// are names of Python variables.
 type planner struct {
 	tools   []*tool
 	forms   []form
