@@ -25,8 +25,8 @@ type Options struct {
 	Scenario string // empty means all scenarios
 	Runs     int    // samples of each series; 0 means the scenario's default
 
-	// Settings returns a copy of the user's settings for a fleet whose data is in the given directory. The fleet may
-	// change it.
+	// Settings returns a copy of the user's settings, for a fleet with its data in the given directory. The caller may
+	// change the copy.
 	Settings func(data string) (*config.Config, error)
 	Program  string   // path of codefleet, for fleets in separate processes
 	Args     []string // additional arguments of `codefleet up`

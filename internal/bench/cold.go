@@ -80,7 +80,7 @@ func (b *Bench) firstResult(ctx context.Context) (s Sample, err error) {
 	return Sample{Since(began), map[string]float64{"ready": ready}}, err
 }
 
-// makeBox measures the creation of a box with a ready runner, as a pool does it after its first box.
+// makeBox measures the creation of a box with a ready runner, in the way a pool creates all boxes after its first one.
 func makeBox(ctx context.Context, first *executor.Single, dir string) (Sample, error) {
 	workspace, err := os.MkdirTemp(dir, "ws")
 	if err != nil {

@@ -24,7 +24,7 @@ type Child struct {
 	end    context.CancelFunc
 }
 
-// stopTime is the time after a signal after which a program is killed.
+// stopTime is how long a program may take to end after a signal. Then it is killed.
 const stopTime = 40 * time.Second
 
 // StartChild starts a program that keeps its data in the given directory. The program runs until ctx ends or Stop is

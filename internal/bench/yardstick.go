@@ -51,7 +51,7 @@ func runnerImports() (string, error) {
 	var frame struct {
 		Sources [][2]string `json:"sources"` // name and text
 	}
-	const prefix = 4 // bytes of the frame's length
+	const prefix = 4 // size of the frame's length field, in bytes
 	if err := json.Unmarshal(runner.Source(runner.Boot{})[prefix:], &frame); err != nil {
 		return "", fmt.Errorf("read the runner: %w", err)
 	}

@@ -221,7 +221,7 @@ func TestExample03KeepsActiveUsersOnly(t *testing.T) {
 		},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("result (-want +got):\n%s", d)
 	}
 }
 
@@ -612,7 +612,7 @@ func FuzzWrite(f *testing.F) {
 		program, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		if err == nil && (strings.Contains(program.Code, "⟦") && !strings.Contains(task, "⟦") ||
 			!strings.Contains(program.Code, "result = ")) {
-			t.Errorf("Write(%q) = %s", task, program.Code)
+			t.Errorf("Write(%q) = %s, want a result and no marks", task, program.Code)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// Large integers are exact, because they are not passed to a calculator, which may use floats.
+// Large integers are exact, because only short ones are passed to a calculator, which may use floats.
 func TestLargeNumbers(t *testing.T) {
 	for task, want := range map[string]string{
 		"Calculate 9007199254740993 + 2":         "9007199254740993 + 2 = 9007199254740995\n",
