@@ -10,12 +10,11 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Audit stores audit records durably. If Begin fails, the call is not made. End may retry until its
-// context ends. If it fails, the program does not get the call's result or, if it already has that, makes
-// no further calls.
+// Audit stores audit records durably. Each method is called again after an error, until the program's time is over.
+// If it still fails then, the run is lost.
 type Audit interface {
-	Begin(ctx context.Context, r AuditRecord) error
-	// Decided stores who approved or denied a call. If it fails, the call is not made.
+	Begin(ctx context.Context, r AuditRecord) error // before a call is made
+	// Decided stores who approved or denied a call, before it is made.
 	Decided(ctx context.Context, r AuditRecord) error
 	End(ctx context.Context, r AuditRecord) error
 }
@@ -46,9 +45,6 @@ type AuditRecord struct {
 	Approval   ApprovalState
 	ApprovedBy string // who approved or denied it
 }
-
-// auditTimeout bounds Audit.End, which continues when the task is cancelled.
-const auditTimeout = 10 * time.Second
 
 // maxExcerpt is the maximum size of an excerpt in Calls, in bytes.
 const maxExcerpt = 500
@@ -121,8 +117,6 @@ func (e *Execution) addCall(record AuditRecord, c Call, r Result) {
 }
 
 func auditEnd(ctx context.Context, cfg Config, record AuditRecord) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
-	defer cancel()
 	err := cfg.Audit.End(ctx, record)
 	if err != nil {
 		cfg.Log.ErrorContext(ctx, "audit of tool call failed",

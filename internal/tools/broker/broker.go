@@ -123,6 +123,7 @@ type Execution struct {
 	journal    *journalWriter
 	opened     time.Time
 	audits     *auditQueue
+	persister  persister
 	overBudget atomic.Bool // a budget is exhausted
 
 	mu    sync.Mutex
@@ -138,6 +139,8 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 		cfg: cfg, opened: time.Now(), audits: newAuditQueue(),
 		journal: &journalWriter{journal: cfg.Journal, log: cfg.Log},
 	}
+	e.journal.persister = &e.persister
+	cfg.Audit = persistentAudit{cfg.Audit, &e.persister}
 	past, err := openReplayLog(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open broker of task %s: %w", cfg.Task.ID, err)
@@ -217,8 +220,8 @@ func (e *Execution) Calls() []AuditRecord {
 }
 
 // Close waits until all results are in the journal and all calls are audited, or until ctx ends. An error
-// means that an audit record may be missing. If only a result is missing, Close logs that: another run
-// repeats the call. Close may be called again.
+// means that the run is lost: a record of a call could not be written. If only the result of a read-only call is
+// missing, Close logs that: another run repeats the call. Close may be called again.
 func (e *Execution) Close(ctx context.Context) error {
 	if err := e.journal.wait(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -228,6 +231,9 @@ func (e *Execution) Close(ctx context.Context) error {
 	}
 	if err := e.audits.wait(ctx); err != nil {
 		return fmt.Errorf("audit the tool calls of task %s: %w", e.cfg.Task.ID, err)
+	}
+	if err := e.persister.failure(); err != nil {
+		return fmt.Errorf("record the tool calls of task %s: %w", e.cfg.Task.ID, err)
 	}
 	return nil
 }

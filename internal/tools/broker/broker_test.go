@@ -463,7 +463,7 @@ func TestApprovalIsAudited(t *testing.T) {
 			t.Errorf("%d approval requests for two calls", len(names))
 		}
 		w.failAudit = errors.New("disk full")
-		if _, err := w.call(w.open(), "drop", `{"n":2}`); code(err) != errcode.Internal || len(w.made) != 0 {
+		if err := w.callFor(w.open(), time.Millisecond, "drop", `{"n":2}`); err == nil || len(w.made) != 0 {
 			t.Errorf("drop without an audited approval: %v, made %v", err, w.made)
 		}
 	}
@@ -736,30 +736,64 @@ func TestExcerptsOfMutatingCalls(t *testing.T) {
 	}
 }
 
+// callFor is call with a time limit, as that of a program.
+func (w *world) callFor(e *broker.Execution, limit time.Duration, tool, args string) error {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	_, err := e.Call(ctx, broker.Call{Server: "s", Tool: tool, Args: object(args)})
+	return err
+}
+
+// A queue that is away is no failure of the program: its calls wait, and succeed when the queue is back. If the
+// program's time is over before, the run is lost.
+func TestCallsWaitForTheQueue(t *testing.T) {
+	for name, fail := range map[string]func(*world, error){
+		"begin":  func(w *world, err error) { w.failAudit = err },
+		"intent": func(w *world, err error) { w.failIntent = err },
+		"record": func(w *world, err error) { w.failRecord = err },
+		"end":    func(w *world, err error) { w.failAuditEnd = err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				fail(w, errors.New("no leader"))
+				e := w.open()
+				began := time.Now()
+				time.AfterFunc(20*time.Second, func() {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					fail(w, nil)
+				})
+				err := w.callFor(e, time.Minute, "put", `{}`)
+				if waited := time.Since(began); err != nil || waited < 20*time.Second || waited > 25*time.Second {
+					t.Errorf("put = %v after %s, want success after 20 s", err, waited)
+				}
+				if err := e.Close(t.Context()); err != nil || len(w.made) != 1 {
+					t.Errorf("Close() = %v, calls %v, want one call", err, w.made)
+				}
+
+				fail(w, errors.New("no leader"))
+				e = w.open()
+				if err := w.callFor(e, 30*time.Second, "put", `{"x":1}`); err == nil {
+					t.Error("put without the queue succeeded")
+				}
+				if err := e.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "no leader") {
+					t.Errorf("Close() = %v, want the reason why the run is lost", err)
+				}
+				if want := map[string]int{"begin": 1, "intent": 1, "record": 2, "end": 2}[name]; len(w.made) != want {
+					t.Errorf("calls %v, want %d", w.made, want)
+				}
+			})
+		})
+	}
+}
+
 func TestCallsNeedAnAudit(t *testing.T) {
 	w := newWorld(t)
-	w.failAudit = errors.New("disk full")
-	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Internal || len(w.made) != 0 {
-		t.Errorf("get without an audit: %v, calls %v", err, w.made)
-	}
-	w.failAudit, w.failAuditEnd = nil, errors.New("disk full")
-	e := w.open()
-	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Internal || len(w.made) != 1 {
-		t.Errorf("put, a mutating call, without an audited end: %v, calls %v", err, w.made)
-	}
-	if _, err := w.call(e, "get", `{"location":"x"}`); err != nil {
-		t.Errorf("get, a read-only call, without an audited end: %v", err)
-	}
-	if _, err := w.call(e, "put", `{"x":1}`); code(err) != errcode.Internal || len(w.made) != 2 {
-		t.Errorf("put after an unaudited end: %v, calls %v", err, w.made)
-	}
-	if err := e.Close(t.Context()); err == nil {
-		t.Error("Close() = nil after an unaudited call")
-	}
-	w.failAuditEnd, w.begun, w.ended = nil, nil, nil
 	ctx, cancel := context.WithCancel(t.Context())
 	w.reply["get"] = func(tools.Request) (tools.Result, error) { cancel(); return tools.Result{}, ctx.Err() }
-	e = w.open()
+	e := w.open()
 	if _, err := e.Call(ctx,
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("get, which is cancelled: %v", err)
@@ -795,15 +829,6 @@ func TestReadOnlyCallsAreRecordedInBackground(t *testing.T) {
 
 func TestFailingJournal(t *testing.T) {
 	w := newWorld(t)
-	w.failIntent = errors.New("journal down")
-	if _, err := w.call(w.open(), "put", `{}`); code(err) != errcode.Internal || len(w.made) != 0 {
-		t.Errorf("put without a recorded intent: %v, calls %v", err, w.made)
-	}
-	w.failIntent, w.failRecord = nil, errors.New("journal down")
-	_, err := w.call(w.open(), "put", `{}`)
-	if e, ok := errors.AsType[*broker.Error](err); !ok || e.Code != errcode.Internal || !e.Sent {
-		t.Errorf("put without a recorded result: %v", err)
-	}
 	w.failLookup, w.cfg.Task.Run = errors.New("journal down"), 2
 	if _, err := broker.New(t.Context(), w.cfg); err == nil {
 		t.Error("New without the journal of an earlier run returned no error")

@@ -84,30 +84,30 @@ func argsHash(args json.RawMessage) string {
 
 // journalWriter writes to the journal, partly in the background.
 type journalWriter struct {
-	journal Journal
-	log     *slog.Logger
-	pending sync.WaitGroup
+	journal   Journal
+	persister *persister
+	log       *slog.Logger
+	pending   sync.WaitGroup
 
 	mu  sync.Mutex
 	err error
 }
 
-// writeTimeout bounds the write of an entry. The write continues when the task is cancelled.
-const writeTimeout = 10 * time.Second
-
+// write writes an entry that a call depends on.
 func (r *journalWriter) write(
 	ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry,
 ) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	defer cancel()
 	entry.At = time.Now().UTC()
-	return put(ctx, entry)
+	return r.persister.write(ctx, "write the journal", func(ctx context.Context) error { return put(ctx, entry) })
 }
 
 // recordAsync records an entry in the background; wait returns the errors.
 func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	r.pending.Go(func() {
-		if err := r.write(ctx, r.journal.Record, entry); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+		defer cancel()
+		entry.At = time.Now().UTC()
+		if err := r.journal.Record(ctx, entry); err != nil {
 			r.mu.Lock()
 			r.err = errors.Join(r.err, err)
 			r.mu.Unlock()

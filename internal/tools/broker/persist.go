@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
+)
+
+// persister makes the writes that a call depends on: to the journal, the audit, and the record of an approval. That the
+// queue cannot be reached is no failure of the program: it waits. If a write still fails when the program's time is
+// over, the run is lost: Execution.Close returns the error, and the task runs again.
+type persister struct {
+	mu  sync.Mutex
+	err error
+}
+
+const (
+	writeTimeout = 10 * time.Second       // of one attempt, which continues when the task is cancelled
+	firstPause   = 100 * time.Millisecond // after a failed attempt; it doubles
+	maxPause     = 2 * time.Second
+)
+
+// write calls put until it succeeds or ctx ends, and returns the last error.
+func (p *persister) write(ctx context.Context, what string, put func(context.Context) error) error {
+	for pause := firstPause; ; pause = min(maxPause, 2*pause) {
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+		err := put(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil && clock.Sleep(ctx, pause) == nil {
+			continue
+		}
+		err = fmt.Errorf("%s: %w", what, err)
+		p.mu.Lock()
+		p.err = errors.Join(p.err, err)
+		p.mu.Unlock()
+		return err
+	}
+}
+
+// failure returns the errors of the writes that were given up.
+func (p *persister) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// persistentAudit is an Audit whose records are written as by persister.
+type persistentAudit struct {
+	audit Audit
+	*persister
+}
+
+func (a persistentAudit) Begin(ctx context.Context, r AuditRecord) error {
+	return a.write(ctx, "audit a call", func(ctx context.Context) error { return a.audit.Begin(ctx, r) })
+}
+
+func (a persistentAudit) Decided(ctx context.Context, r AuditRecord) error {
+	return a.write(ctx, "audit an approval", func(ctx context.Context) error { return a.audit.Decided(ctx, r) })
+}
+
+func (a persistentAudit) End(ctx context.Context, r AuditRecord) error {
+	return a.write(ctx, "audit the end of a call", func(ctx context.Context) error { return a.audit.End(ctx, r) })
+}
