@@ -64,7 +64,7 @@ func TestAboutServer(t *testing.T) {
 		t.Fatalf("with a description: %+v, %v", after, err)
 	}
 	if a := after.About; a.Title != "The wiki<U+202E>" || a.Description != "Pages." || len(a.Instructions) != 2000 {
-		t.Errorf("about = %+v", a)
+		t.Errorf("About = %+v, want sanitised texts", a)
 	}
 	v, _, err := c.Pack(t.Context())
 	if err != nil {

@@ -66,7 +66,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
 	if first.Tools[0].Import() != "from servers.mine import hello" || first.Tools[0].Summary() != "Greets." {
-		t.Errorf("import %q, summary %q", first.Tools[0].Import(), first.Tools[0].Summary())
+		t.Errorf("Import = %q, Summary = %q", first.Tools[0].Import(), first.Tools[0].Summary())
 	}
 	if read(t, c) != first {
 		t.Error("Read of unchanged files returned another listing")
@@ -74,7 +74,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 	write(t, dir, "mine/second.py", "def second(): 'Two.'\n")
 	write(t, dir, "other/third.py", "async def third(*, a: int = 1): pass\n")
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second", "other/third"}) {
-		t.Errorf("after two new files: %v", got)
+		t.Errorf("tools after two new files = %v", got)
 	}
 	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // the same size, and perhaps the same modification time
 	if got := read(t, c).Tools[1].Doc; got != "Too." {
@@ -84,7 +84,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second"}) {
-		t.Errorf("after a server was removed: %v", got)
+		t.Errorf("tools after a server was removed = %v", got)
 	}
 	if len(first.Tools) != 1 {
 		t.Error("a later Read changed an earlier listing")
@@ -155,18 +155,18 @@ func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 	write(t, dir, "s/good.py", "def good(): pass\n")
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	if listing := read(t, c); len(listing.Broken) != 0 {
-		t.Fatalf("broken: %v", listing.Broken)
+		t.Fatalf("broken = %v before the file was written", listing.Broken)
 	}
 	write(t, dir, "misplaced.py", "def misplaced(): pass\n")
 	want := "a tool's file must be in a server's directory, for example servers/mine/misplaced.py"
 	if listing := read(t, c); len(listing.Broken) != 1 || listing.Broken[0].Message != want {
-		t.Errorf("broken: %v", listing.Broken)
+		t.Errorf("broken = %v, want %q", listing.Broken, want)
 	}
 	if err := os.Remove(filepath.Join(dir, "misplaced.py")); err != nil {
 		t.Fatal(err)
 	}
 	if listing := read(t, c); len(listing.Broken) != 0 {
-		t.Errorf("broken: %v", listing.Broken)
+		t.Errorf("broken = %v after the file was removed", listing.Broken)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestApprovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tool.State != tools.Pending || tool.Module != "servers.up_stream.get_it" || tool.Hash != d.Hash() {
-		t.Errorf("a new tool: %+v", tool)
+		t.Errorf("tool before approval = %+v, want it pending", tool)
 	}
 	approvals, err := tools.LoadApprovals(dir)
 	if err != nil {
@@ -269,7 +269,7 @@ func TestApprovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tool, _ = read(t, c).Lookup("up-stream", "get-it"); tool.State != tools.Approved {
-		t.Errorf("after approval: %s", tool.State)
+		t.Errorf("state after approval = %s, want %s", tool.State, tools.Approved)
 	}
 	yes := true
 	next := d
@@ -279,7 +279,7 @@ func TestApprovals(t *testing.T) {
 	generated(t, dir, "up-stream", next)
 	listing := read(t, c)
 	if tool, _ = listing.Lookup("up-stream", "get-it"); tool.State != tools.Changed {
-		t.Errorf("after a change: %s", tool.State)
+		t.Errorf("state after a change = %s, want %s", tool.State, tools.Changed)
 	}
 	approvals, err = tools.LoadApprovals(dir)
 	if err != nil {
@@ -295,7 +295,7 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("Difference (-want +got):\n%s", diff)
 	}
 	if len(listing.Warnings) != 1 || listing.Warnings[0].Message != "hidden character U+200B (×1)" {
-		t.Errorf("warnings = %+v", listing.Warnings)
+		t.Errorf("warnings = %+v, want one about U+200B", listing.Warnings)
 	}
 	if got := approvals.Difference("up-stream", d); got != nil {
 		t.Errorf("Difference of equal definitions = %q", got)
@@ -363,7 +363,7 @@ func TestFilter(t *testing.T) {
 		t.Errorf("Filter keeps %v and %v, want those of server a except a/x", some.Broken, some.Warnings)
 	}
 	if _, err := some.Lookup("b", "x"); err == nil {
-		t.Errorf("Lookup of a filtered tool = %v", err)
+		t.Error("Lookup found a tool that Filter removed")
 	}
 	if len(all.Tools) != 3 || len(all.Broken) != 2 {
 		t.Error("Filter changed its receiver")
@@ -385,7 +385,7 @@ func TestLookupSuggestsTheNearest(t *testing.T) {
 		_, err := s.Lookup(in[0], in[1])
 		unknown, ok := errors.AsType[*tools.UnknownError](err)
 		if !ok || unknown.Nearest[0] != want {
-			t.Errorf("Lookup(%v) = %v, want %s the nearest", in, err, want)
+			t.Errorf("Lookup(%v) = %v, want %s as the first suggestion", in, err, want)
 		}
 	}
 }

@@ -74,12 +74,12 @@ func TestVersions(t *testing.T) {
 	want := "servers/__init__.py servers/mine/__init__.py servers/mine/f.py " +
 		"servers/up/__init__.py servers/up/definitions.json servers/up/get.py"
 	if got := strings.Join(files, " "); err != nil || got != want {
-		t.Errorf("files = %s, %v", got, err)
+		t.Errorf("files = %s, %v, want %s", got, err, want)
 	}
 	// The unpacked version has the same tools. Packed again, it has the same ID.
 	listing := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
 	if len(listing.Tools) != 2 || pack(t, filepath.Join(at, "servers")).ID != id {
-		t.Errorf("unpacked: %v", ids(listing))
+		t.Errorf("unpacked tools = %v, or the ID changed", ids(listing))
 	}
 	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
 		cmd := exec.Command(python, "-S", "-B", "-c", "from servers.mine import f; print(f())")

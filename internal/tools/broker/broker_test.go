@@ -241,11 +241,11 @@ func TestOrderOfEffects(t *testing.T) {
 		t.Errorf("order of effects (-want +got):\n%s", diff)
 	}
 	if w.made[0] != `put{"to":"a@b.c"}` {
-		t.Errorf("the tool got %s", w.made[0])
+		t.Errorf("the tool got %s, want the restored value", w.made[0])
 	}
 	for _, r := range w.journal {
 		if string(r.Value) != `"sent to [EMAIL_1]"` {
-			t.Errorf("the journal holds %s", r.Value)
+			t.Errorf("the journal has %s, want the tokenised result", r.Value)
 		}
 	}
 	record := w.ended[0]
@@ -342,12 +342,12 @@ func TestAllowLists(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Forbidden {
-		t.Errorf("put: %v", err)
+		t.Errorf("put, which the list does not allow: %v", err)
 	}
 	// Errors do not name tools that the task may not use.
 	if _, err := w.call(e, "putt", `{}`); code(err) != errcode.Unknown || strings.Contains(err.Error(), "s/put;") ||
 		strings.Contains(err.Error(), "s/put,") {
-		t.Errorf("putt: %v", err)
+		t.Errorf("putt, which does not exist: %v", err)
 	}
 	w.cfg.Task.Allow = nil
 	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Forbidden {

@@ -40,7 +40,7 @@ func FuzzPreview(f *testing.F) {
 			t.Errorf("Preview(%q) is %d bytes: %.200s", args, len(got), got)
 		}
 		if strings.ContainsAny(string(got), "\u202e\u200b") {
-			t.Errorf("Preview(%q) hides something: %q", args, got)
+			t.Errorf("Preview(%q) = %q, which has a hidden character", args, got)
 		}
 	})
 }

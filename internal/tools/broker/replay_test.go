@@ -231,7 +231,7 @@ func TestMutatingCallsAreMadeOnce(t *testing.T) {
 		for attempt := 1; ; attempt++ {
 			w.cfg.Task.Run = attempt
 			e := w.open()
-			dieAt := rapid.IntRange(0, 2*len(program)).Draw(rt, "die at") // 2n: before call n; 2n+1: within it
+			dieAt := rapid.IntRange(0, 2*len(program)).Draw(rt, "die at") // 2n is before call n, 2n+1 during it
 			ended := true
 			for i, c := range program {
 				if attempt < 6 && dieAt == 2*i {
@@ -253,7 +253,7 @@ func TestMutatingCallsAreMadeOnce(t *testing.T) {
 					if code(err) == errcode.InDoubt {
 						doubt = true
 					} else if err == nil {
-						continue // it was replayed
+						continue // the call was replayed
 					}
 					ended = false
 					break

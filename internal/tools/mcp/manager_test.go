@@ -72,8 +72,8 @@ func TestHostileCalls(t *testing.T) {
 	var pid float64
 	for _, test := range []struct {
 		tool   string
-		reason tools.Reason // "" for a result
-		text   string       // of the result, or in the error
+		reason tools.Reason // empty if the call succeeds
+		text   string       // the result, or a part of the error
 	}{
 		{"huge", tools.TooLarge, "the limit is 1048576"},
 		{"huge-id-last", tools.TooLarge, "the limit is 1048576"},
@@ -92,7 +92,7 @@ func TestHostileCalls(t *testing.T) {
 		{"nosuch", tools.Refused, "unknown tool"},
 		{"__init__", tools.Refused, "unknown tool"},
 		{"input", tools.Protocol, "asks for user input"},
-		{"error", "", "password is hunter2\u200b"}, // the broker redacts it
+		{"error", "", "password is hunter2\u200b"}, // the broker spells out the hidden character
 	} {
 		got, err := callHostile(t, m, test.tool, `{}`)
 		switch {
@@ -351,7 +351,7 @@ func TestProcessInheritsNothing(t *testing.T) {
 	}
 	_, out = manager(t, hostileServer(t, "x"))
 	if root := os.Geteuid() == 0; strings.Contains(out.String(), `"tool servers will run as root`) != root {
-		t.Errorf("the log of a test that runs as root: %t, is %s", root, out)
+		t.Errorf("the log with root %t is %s", root, out)
 	}
 	bad := hostileServer(t, "x")
 	bad.User = "no-such-user"

@@ -177,7 +177,7 @@ func TestSignatures(t *testing.T) {
 		{
 			"names that clash",
 			`{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
-			"f(a_b_2: str, a_b: int, *, argument_3b45e30d: Any = UNSET) -> Any",
+			"f(a_b_2: str, a_b: int, *, argument_0fadd2ce: Any = UNSET) -> Any",
 		},
 		{
 			"wrapped result", `{}`,
@@ -192,7 +192,7 @@ func TestSignatures(t *testing.T) {
 			d.OutputSchema = json.RawMessage(test.out)
 		}
 		got := newModule(Source{Server: "s"}, "f", d).signature
-		if got != test.want && !strings.Contains(test.want, "argument_") {
+		if got != test.want {
 			t.Errorf("%s: signature = %s, want %s", test.name, got, test.want)
 		}
 	}
