@@ -27,19 +27,19 @@ func (c *call) askThenView(
 	ctx context.Context, rec client.Record, got *partial, end time.Time, o viewOptions, skip []string,
 ) (*result, error) {
 	for end.After(c.begun) && c.canAsk() {
-		open := pendingExcept(rec, skip)
-		if len(open) == 0 {
+		pending := pendingExcept(rec, skip)
+		if len(pending) == 0 {
 			break
 		}
 		if c.req.ProtocolVersion() >= modern {
-			return &result{questions: formsAbout(open), requestState: rec.TaskID}, nil
+			return &result{questions: formsAbout(pending), requestState: rec.TaskID}, nil
 		}
-		decided, err := c.elicit(ctx, rec.TaskID, open[0])
+		decided, err := c.elicit(ctx, rec.TaskID, pending[0])
 		if err != nil {
 			return nil, err
 		}
 		if !decided {
-			skip = append(skip, open[0].Call)
+			skip = append(skip, pending[0].Call)
 		}
 		if rec, err = c.follow(ctx, rec.TaskID, max(0, time.Until(end)), got, skip...); err != nil {
 			return nil, err
@@ -92,9 +92,9 @@ func formAbout(q client.Approval) *mcp.ElicitParams {
 	}
 }
 
-func formsAbout(open []client.Approval) mcp.InputRequestMap {
+func formsAbout(pending []client.Approval) mcp.InputRequestMap {
 	m := mcp.InputRequestMap{}
-	for _, q := range open {
+	for _, q := range pending {
 		m[q.Call] = formAbout(q)
 	}
 	return m

@@ -228,7 +228,7 @@ func TestRefusals(t *testing.T) {
 		code string
 		text string
 	}{
-		{"execute_task", map[string]any{}, "bad_arguments", "give task_description, or code"},
+		{"execute_task", map[string]any{}, "bad_arguments", "give task_description or code"},
 		{"execute_task", map[string]any{"code": 1}, "bad_arguments", "code"},
 		{"execute_task", map[string]any{"kode": "1"}, "bad_arguments", "kode"},
 		{"execute_task", map[string]any{"code": "1", "wait_ms": -1}, "bad_arguments", "wait_ms is negative"},

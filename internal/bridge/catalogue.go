@@ -22,9 +22,7 @@ type listOfNames struct {
 }
 
 func namesResult(names []string) *result {
-	if names == nil {
-		names = []string{}
-	}
+	names = append([]string{}, names...) // an empty list, not null
 	return &result{out: listOfNames{names}, text: names}
 }
 

@@ -88,9 +88,9 @@ func (in taskIn) submission() (client.Submission, error) {
 		Task: client.Task{Description: in.TaskDescription, Code: in.Code, Artifacts: in.Artifacts, Inputs: in.Inputs},
 	}
 	if in.Code == "" && strings.TrimSpace(in.TaskDescription) == "" {
-		return s, badArgument("give task_description, or code")
+		return s, badArgument("give task_description or code")
 	}
-	if in.Code != "" && in.TaskDescription != "" { // the description becomes a label of the program
+	if in.Code != "" && in.TaskDescription != "" { // a task has only one of them: make the description a label
 		s.Description, s.Labels = "", map[string]string{"description": text.Truncate(in.TaskDescription, 1000)}
 	}
 	for _, f := range in.Files {
@@ -187,7 +187,7 @@ func (c *call) submit(ctx context.Context, s client.Submission, wait time.Durati
 	defer context.AfterFunc(c.b.stopping, stop)()
 	end := time.Now().Add(wait)
 	rec, err := c.fleet.SubmitForApproval(waiting, s, wait)
-	// An ingest process that drains returns early. Then wait at another one.
+	// An ingest process that drains responds early. Continue to wait at another one.
 	for err == nil && !rec.Status.Terminal() && len(pendingExcept(rec, nil)) == 0 && time.Now().Before(end) {
 		var next client.Record
 		if next, err = c.fleet.WaitForApproval(waiting, rec.TaskID, time.Until(end)); err == nil {
@@ -217,11 +217,11 @@ func (c *call) cancelTask(ctx context.Context, s client.Submission) {
 	}
 }
 
-// cancelled reports whether the client cancelled the call rather than disconnected. In all cases but the first,
-// the SDK sets another cause. Revisions from modern on cancel over HTTP by closing the connection, which looks like
-// a lost connection.
+// cancelled reports whether the client cancelled the call. If the call ended for another reason, such as a
+// disconnection, the SDK has set another cause. Over HTTP, revisions from modern on cancel by closing the connection.
+// That looks like a disconnection, so cancelled reports false.
 func cancelled(ctx context.Context, req *mcp.CallToolRequest) bool {
-	return context.Cause(ctx) == context.Canceled && //nolint:errorlint // a cause that wraps it means another end
+	return context.Cause(ctx) == context.Canceled && //nolint:errorlint // a cause that wraps it is not a cancellation
 		(!remote(req.Extra) || req.ProtocolVersion() < modern)
 }
 

@@ -146,7 +146,7 @@ func (c *call) callExposed(ctx context.Context, t client.Tool) (*result, error) 
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(args, &object); err != nil || object == nil {
-		return nil, badArgument("arguments must be an object")
+		return nil, badArgument("the arguments must be an object")
 	}
 	r, err := c.execute(ctx, taskIn{
 		Code: fmt.Sprintf("from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(%q, %q, inputs)\n",

@@ -46,7 +46,7 @@ func (ts *toolSet) addState() {
 		if err != nil {
 			return nil, err
 		}
-		out := getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: guestPath(st.File)}
+		out := getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: boxPath(st.File)}
 		return &result{out: out}, nil
 	})
 	addTool(ts, tool{
@@ -60,11 +60,11 @@ func (ts *toolSet) addState() {
 		if err != nil {
 			return nil, err
 		}
-		return &result{out: saveStateOut{Success: true, File: guestPath(st.File), Version: st.ETag}}, nil
+		return &result{out: saveStateOut{Success: true, File: boxPath(st.File), Version: st.ETag}}, nil
 	})
 }
 
-// guestPath returns the path of a state document in the box.
-func guestPath(file string) string {
+// boxPath returns the path of a state document in the box.
+func boxPath(file string) string {
 	return "/workspace/" + cmp.Or(file, "state.json")
 }

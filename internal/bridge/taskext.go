@@ -109,13 +109,13 @@ func (p *principal) getTask(ctx context.Context, id string) (taskState, error) {
 // task's calls that wait for approval.
 func (p *principal) pendingTask(rec client.Record, canAsk bool) taskState {
 	s := stateOf(rec, nil)
-	open := rec.Pending(time.Now())
-	if len(open) == 0 {
+	pending := rec.Pending(time.Now())
+	if len(pending) == 0 {
 		return s
 	}
-	s.StatusMessage = fmt.Sprintf("a tool call waits for approval: codefleet approve %s %s", rec.TaskID, open[0].Call)
+	s.StatusMessage = fmt.Sprintf("a tool call waits for approval: codefleet approve %s %s", rec.TaskID, pending[0].Call)
 	if canAsk && p.may(scopeApprove) {
-		s.Status, s.InputRequests = "input_required", formsAbout(open)
+		s.Status, s.InputRequests = "input_required", formsAbout(pending)
 	}
 	return s
 }

@@ -106,13 +106,14 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 		raw = json.RawMessage("{}")
 	}
 	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return badArgument("arguments: %v", err)
+	err := json.Unmarshal(raw, &v)
+	if err == nil {
+		err = check.Validate(v)
 	}
-	if err := check.Validate(v); err != nil {
-		return badArgument("arguments: %v", err)
+	if err == nil {
+		err = json.Unmarshal(raw, in)
 	}
-	if err := json.Unmarshal(raw, in); err != nil {
+	if err != nil {
 		return badArgument("arguments: %v", err)
 	}
 	return nil

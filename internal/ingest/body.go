@@ -45,9 +45,8 @@ func (s *Server) bodyTooLarge() error {
 	return e
 }
 
-// waitOf reads ?wait=, a duration ("30s") or a number of seconds, and shortens it to the limit. With
-// ?until=approval the wait also ends when a tool call of the task waits for approval, unless ?known= lists that
-// call: then done reports true.
+// waitOf reads ?wait=, a duration ("30s") or a number of seconds, and shortens it to the limit. done reports whether
+// the wait may end early: with ?until=approval, once a tool call waits for approval that ?known= does not list.
 func (s *Server) waitOf(r *http.Request) (wait time.Duration, done func(schemas.Record) bool, err error) {
 	q := r.URL.Query()
 	done = func(schemas.Record) bool { return false }

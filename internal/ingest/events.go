@@ -74,9 +74,9 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 	}
 	items := make([]batchItem, len(members))
 	status := http.StatusAccepted
-	var down *apierror.Error // of the first event that the queue did not respond to
+	var queueError *apierror.Error // of the first event that the queue did not respond to
 	for i, m := range members {
-		items[i] = s.postMember(r.Context(), m, &down)
+		items[i] = s.postMember(r.Context(), m, &queueError)
 		if items[i].Error != nil {
 			status = http.StatusMultiStatus
 		}
@@ -86,9 +86,9 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 }
 
 // postMember accepts one event of a batch, unless the queue did not respond to an earlier one.
-func (s *Server) postMember(ctx context.Context, body []byte, down **apierror.Error) batchItem {
-	if *down != nil {
-		return batchItem{Status: (*down).Status, Error: *down}
+func (s *Server) postMember(ctx context.Context, body []byte, queueError **apierror.Error) batchItem {
+	if *queueError != nil {
+		return batchItem{Status: (*queueError).Status, Error: *queueError}
 	}
 	ev, e := decodeStructured(body)
 	if e != nil {
@@ -101,7 +101,7 @@ func (s *Server) postMember(ctx context.Context, body []byte, down **apierror.Er
 	e = apierror.Of(inBody(err, structuredMode))
 	if e.Status >= 500 {
 		s.o.Log.WarnContext(ctx, "batch accepted in part", "error", err.Error())
-		*down = e
+		*queueError = e
 	}
 	return batchItem{Status: e.Status, Error: e}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/httpserve"
 )
 
-// guard refuses requests that a hostile web page could send through a browser. It bounds time and size.
+// guard refuses requests that a hostile web page could send through a browser. It also limits the time and the size
+// of requests.
 func (s *Server) guard(next func(*recorder, *http.Request)) func(*recorder, *http.Request) {
 	return func(w *recorder, r *http.Request) {
 		// Errors are ignored because not every ResponseWriter supports deadlines.

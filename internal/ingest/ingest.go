@@ -30,7 +30,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
-// Options configure a Server. Jobs is required. What a nil field would provide is not served.
+// Options configure a Server. Jobs is required. A nil Workspaces, Mirror, Artifacts, Tools, Metrics or MCP disables
+// that feature.
 type Options struct {
 	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
@@ -45,12 +46,12 @@ type Options struct {
 	StateFile string // the state document for requests that name none; default state.json
 
 	Log    *slog.Logger // default slog.Default()
-	Tracer trace.Tracer // default: no spans
+	Tracer trace.Tracer // nil records no spans
 }
 
-// Access says who may send requests, and how.
+// Access restricts who may send requests.
 type Access struct {
-	// Tokens are the accepted bearer tokens. Without any, authentication is off: every caller is the
+	// Tokens are the accepted bearer tokens. If there are none, authentication is off: every caller is the
 	// tenant "default", and Serve accepts loopback addresses only.
 	Tokens []Token
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.

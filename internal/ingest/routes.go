@@ -19,7 +19,7 @@ func (s *Server) newMux() *http.ServeMux {
 	return mux
 }
 
-// routes returns the table.
+// routes returns the table of all routes.
 func (s *Server) routes() []route {
 	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.approvalRoutes(), s.toolRoutes(), s.workspaceRoutes(),
 		s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
@@ -260,7 +260,7 @@ func (s *Server) fleetRoutes() []route {
 	}
 }
 
-// metaRoutes describe the interface and the process.
+// metaRoutes describe the interface, the caller and the process.
 func (s *Server) metaRoutes() []route {
 	return []route{
 		row("GET /v1/whoami", anyScope, s.getWhoAmI, "whoAmI", "Read tenant and scopes of the token").

@@ -119,13 +119,13 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	}
 	e.Content = bytes.NewReader(data)
 	o := state.EditOptions{Base: state.Newest, Message: "state " + name}
-	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, one(e))
+	result, err := s.o.Workspaces.Edit(r.Context(), ref, o, singleEdit(e))
 	if err != nil {
 		return conditionError(err, e)
 	}
 	sum := objects.Sum(data).String() // the ETag of a file that is stored as one blob, as documents are
 	w.Header().Set("ETag", strconv.Quote(sum))
-	return respond(w, savedState{name, ref.Workspace, done.Generation, sum}, nil)
+	return respond(w, savedState{name, ref.Workspace, result.Generation, sum}, nil)
 }
 
 // decodeState returns the content to store for a request body.

@@ -42,10 +42,10 @@ func (s *Server) upload(
 	}
 	defer release()
 	rc := http.NewResponseController(w)
-	done, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&deadlineReader{r.Body, rc, s.o.Limits.BodyTime}))
+	result, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&deadlineReader{r.Body, rc, s.o.Limits.BodyTime}))
 	_ = rc.SetReadDeadline(time.Time{})
 	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the first deadline may have passed
-	return done, s.bodyError(w, err)
+	return result, s.bodyError(w, err)
 }
 
 // acquireUpload waits until another upload may begin; release ends it. A tenant may use at most half of the
@@ -128,22 +128,22 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 		return err
 	}
 	o := state.EditOptions{Base: state.Newest, Message: cmp.Or(message, "put "+name)}
-	done, err := s.upload(w, r, ref, o, func(content io.Reader) iter.Seq2[state.Edit, error] {
+	result, err := s.upload(w, r, ref, o, func(content io.Reader) iter.Seq2[state.Edit, error] {
 		e.Content = content
-		return one(e)
+		return singleEdit(e)
 	})
 	if err != nil {
 		return conditionError(err, e)
 	}
-	if _, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, done.Generation, name); err == nil {
+	if _, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, result.Generation, name); err == nil {
 		w.Header().Set("ETag", strconv.Quote(info.ETag))
 	}
-	w.Header().Set(generationHeader, strconv.FormatInt(done.Generation, 10))
-	return respond(w, commitOf(done), nil)
+	w.Header().Set(generationHeader, strconv.FormatInt(result.Generation, 10))
+	return respond(w, commitOf(result), nil)
 }
 
-// one yields a single change.
-func one(e state.Edit) iter.Seq2[state.Edit, error] {
+// singleEdit yields a single change.
+func singleEdit(e state.Edit) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) { yield(e, nil) }
 }
 
@@ -155,15 +155,15 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, ref state.Re
 	if err := conditions(r, &e); err != nil {
 		return err
 	}
-	done, err := s.o.Workspaces.Edit(r.Context(), ref,
-		state.EditOptions{Base: state.Newest, Message: "remove " + e.Path}, one(e))
+	result, err := s.o.Workspaces.Edit(r.Context(), ref,
+		state.EditOptions{Base: state.Newest, Message: "remove " + e.Path}, singleEdit(e))
 	if err != nil {
 		return conditionError(err, e)
 	}
-	if done.NoChange {
+	if result.NoChange {
 		return unknownFile(ref, e.Path)
 	}
-	return respond(w, commitOf(done), nil)
+	return respond(w, commitOf(result), nil)
 }
 
 // conditions reads If-Match and If-None-Match.
@@ -237,14 +237,14 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request, ref state.Ref
 		return badMediaType(r.Header.Get("Content-Type"),
 			"send several files as multipart/form-data, or PUT a single file to its own path")
 	}
-	done, err := s.upload(w, r, ref, o, func(body io.Reader) iter.Seq2[state.Edit, error] {
+	result, err := s.upload(w, r, ref, o, func(body io.Reader) iter.Seq2[state.Edit, error] {
 		return formEdits(multipart.NewReader(body, params["boundary"]))
 	})
 	if err != nil {
 		return err
 	}
-	w.Header().Set(generationHeader, strconv.FormatInt(done.Generation, 10))
-	return respond(w, commitOf(done), nil)
+	w.Header().Set(generationHeader, strconv.FormatInt(result.Generation, 10))
+	return respond(w, commitOf(result), nil)
 }
 
 // otherEdit is a change other than the content of a file.

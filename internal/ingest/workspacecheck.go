@@ -8,8 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
-// removeWriteDeadline removes the time limit of a response that may take long, because the handler reads or writes
-// gigabytes. The request still ends if its caller disconnects.
+// removeWriteDeadline removes the time limit of a response that may take long. The request still ends if its caller
+// disconnects.
 func removeWriteDeadline(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
@@ -40,13 +40,13 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request, ref state.Ref
 		return badParameter("part", "it must be from 1 to `of`, which is at most 256")
 	}
 	removeWriteDeadline(w)
-	found, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
+	result, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {
 		return err
 	}
 	return respond(w, checkReport{
-		found.Versions, found.Packs, found.Read, append([]string{}, found.Problems...),
-		append([]string{}, found.Lost...),
+		result.Versions, result.Packs, result.Read, append([]string{}, result.Problems...),
+		append([]string{}, result.Lost...),
 	}, nil)
 }
 
@@ -71,19 +71,19 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request, ref state.Re
 		return err
 	}
 	removeWriteDeadline(w)
-	done, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
+	result, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
 	if err != nil {
 		return err
 	}
 	return respond(w, repairReport{
-		commitOf(done.Commit), append([]string{}, done.Problems...), append([]maintenance.LostPath{}, done.Lost...),
-		append([]int64{}, done.LostGenerations...), append([]string{}, done.Recovered...),
+		commitOf(result.Commit), append([]string{}, result.Problems...), append([]maintenance.LostPath{}, result.Lost...),
+		append([]int64{}, result.LostGenerations...), append([]string{}, result.Recovered...),
 	}, nil)
 }
 
 func (s *Server) postMirror(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
 	removeWriteDeadline(w)
-	done, err := s.o.Mirror.Update(r.Context(), ref)
-	done.Skipped = append([]string{}, done.Skipped...)
-	return respond(w, done, err)
+	result, err := s.o.Mirror.Update(r.Context(), ref)
+	result.Skipped = append([]string{}, result.Skipped...)
+	return respond(w, result, err)
 }

@@ -30,18 +30,18 @@ func (s *Server) getFiles(w http.ResponseWriter, r *http.Request, ref state.Ref)
 		return err
 	}
 	h := w.Header()
-	if generation == 0 || generation == info.Generation {
+	newest := generation == 0 || generation == info.Generation
+	if newest {
 		generation = info.Generation
 		h.Set("ETag", strconv.Quote(cmp.Or(info.Commit, "none")))
-		h.Set(generationHeader, strconv.FormatInt(generation, 10))
-		if r.Header.Get("If-None-Match") == h.Get("ETag") {
-			w.WriteHeader(http.StatusNotModified)
-			return nil
-		}
 	}
 	h.Set(generationHeader, strconv.FormatInt(generation, 10))
+	if newest && r.Header.Get("If-None-Match") == h.Get("ETag") {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	var list []state.FileInfo
-	if generation != 0 && (info.Files > 0 || generation != info.Generation) {
+	if !newest || info.Files > 0 {
 		if list, err = s.o.Workspaces.List(r.Context(), ref, generation, r.URL.Query().Get("dir")); err != nil {
 			return err
 		}
@@ -113,16 +113,16 @@ func (s *Server) postArchive(w http.ResponseWriter, r *http.Request, ref state.R
 	if err != nil {
 		return err
 	}
-	want := make(map[string]bool, len(b.Paths))
+	wanted := make(map[string]bool, len(b.Paths))
 	for _, p := range b.Paths {
-		want[p] = true
+		wanted[p] = true
 	}
-	return s.sendArchive(w, r, ref, g, "tar", func(f state.FileInfo) bool { return want[f.Path] })
+	return s.sendArchive(w, r, ref, g, "tar", func(f state.FileInfo) bool { return wanted[f.Path] })
 }
 
 func (s *Server) sendArchive(
 	w http.ResponseWriter, r *http.Request, ref state.Ref, generation int64, format string,
-	want func(state.FileInfo) bool,
+	include func(state.FileInfo) bool,
 ) error {
 	info, err := history.ReadInfo(r.Context(), s.o.Workspaces.Repo(), ref)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) sendArchive(
 		generation = info.Generation
 	}
 	if info.Files == 0 && generation == info.Generation {
-		want = func(state.FileInfo) bool { return false }
+		include = func(state.FileInfo) bool { return false }
 		generation = 0
 		// Read the version once before the response begins, so that it can still have an error status.
 	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil {
@@ -150,7 +150,7 @@ func (s *Server) sendArchive(
 	if format == "zip" {
 		write = s.writeZip
 	}
-	if err := write(r.Context(), out, ref, generation, want); err != nil {
+	if err := write(r.Context(), out, ref, generation, include); err != nil {
 		s.o.Log.WarnContext(r.Context(), "archive sent incompletely", "workspace", ref.String(), "error", err.Error())
 		panic(http.ErrAbortHandler) // a partial archive must not look complete
 	}
@@ -162,7 +162,7 @@ func (s *Server) sendArchive(
 func zipName(path string) string { return strings.ReplaceAll(path, `\`, "%5C") }
 
 func (s *Server) writeZip(
-	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
+	ctx context.Context, out io.Writer, ref state.Ref, generation int64, include func(state.FileInfo) bool,
 ) error {
 	z := zip.NewWriter(out)
 	add := func(f state.FileInfo, content io.Reader) error {
@@ -183,14 +183,14 @@ func (s *Server) writeZip(
 		_, err = io.Copy(w, content)
 		return err
 	}
-	if err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, add); err != nil {
+	if err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, include, add); err != nil {
 		return err
 	}
 	return z.Close()
 }
 
 func (s *Server) writeTar(
-	ctx context.Context, out io.Writer, ref state.Ref, generation int64, want func(state.FileInfo) bool,
+	ctx context.Context, out io.Writer, ref state.Ref, generation int64, include func(state.FileInfo) bool,
 ) error {
 	t := tar.NewWriter(out)
 	add := func(f state.FileInfo, content io.Reader) error {
@@ -210,7 +210,7 @@ func (s *Server) writeTar(
 		_, err := io.Copy(t, content)
 		return err
 	}
-	if err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, want, add); err != nil {
+	if err := history.Read(ctx, s.o.Workspaces.Repo(), ref, generation, include, add); err != nil {
 		return err
 	}
 	return t.Close() // writes the trailer, which marks the archive as complete

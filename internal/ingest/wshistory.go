@@ -93,9 +93,9 @@ func (s *Server) postRestore(w http.ResponseWriter, r *http.Request, ref state.R
 	if g == 0 {
 		return badParameter("generation", "it is required")
 	}
-	done, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g,
+	result, err := history.Restore(r.Context(), s.o.Workspaces.Repo(), ref, g,
 		cmp.Or(c.Message, "restore "+strconv.FormatInt(g, 10)))
-	return respond(w, commitOf(done), err)
+	return respond(w, commitOf(result), err)
 }
 
 func (s *Server) postFork(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
@@ -106,14 +106,14 @@ func (s *Server) postFork(w http.ResponseWriter, r *http.Request, ref state.Ref)
 	if _, err := refOf(r, c.To); err != nil {
 		return err
 	}
-	done, err := history.Fork(r.Context(), s.o.Workspaces.Repo(), ref, g, c.To,
+	result, err := history.Fork(r.Context(), s.o.Workspaces.Repo(), ref, g, c.To,
 		cmp.Or(c.Message, "fork of "+ref.Workspace))
 	if errors.Is(err, state.ErrConflict) {
 		e := apierror.New(errcode.WorkspaceExists, "the workspace %s already exists", c.To)
 		e.Hint = "choose another name, or delete that workspace"
 		return e
 	}
-	return respond(w, commitOf(done), err)
+	return respond(w, commitOf(result), err)
 }
 
 func (s *Server) getPins(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
