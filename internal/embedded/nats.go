@@ -3,6 +3,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,7 +23,7 @@ import (
 
 // NATSOptions configure StartNATS. Dir is required.
 type NATSOptions struct {
-	Dir  string // of the stored streams; created if necessary, private to this user
+	Dir  string // directory of the streams, created if necessary, private to this user
 	Addr string // host:port to listen on, default 127.0.0.1:0; "-" for in-process connections only
 
 	Fleet   NATSUser            // for workers and ingest; generated if empty
@@ -49,15 +50,9 @@ const maxPayload = 1<<20 + 64<<10 // bytes of a message: 1 MiB of task data, and
 // StartNATS starts a JetStream server and returns when it is ready. Acknowledged writes are on disk (sync always), and
 // every connection needs a password. If the address is in use, the error is syscall.EADDRINUSE.
 func StartNATS(ctx context.Context, opts NATSOptions) (*NATS, error) {
-	if opts.Log == nil {
-		opts.Log = slog.Default()
-	}
-	if opts.Fleet.User == "" {
-		opts.Fleet.User = FleetUser
-	}
-	if opts.Fleet.Password == "" {
-		opts.Fleet.Password = rand.Text()
-	}
+	opts.Log = cmp.Or(opts.Log, slog.Default())
+	opts.Fleet.User = cmp.Or(opts.Fleet.User, FleetUser)
+	opts.Fleet.Password = cmp.Or(opts.Fleet.Password, rand.Text())
 	if err := privateDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
@@ -109,10 +104,7 @@ func serverOptions(ctx context.Context, opts NATSOptions) (*server.Options, erro
 // listenAddr parses addr and tries to listen on it, so that an address in use becomes an error instead of a fatal
 // message in the server's log.
 func listenAddr(ctx context.Context, addr string) (string, int, error) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	host, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(cmp.Or(addr, "127.0.0.1:0"))
 	if err != nil {
 		return "", 0, fmt.Errorf("listen address: %w", err)
 	}

@@ -33,22 +33,16 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	}
 	imports := []any{}
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
-		imports = append(imports,
-			map[string]any{"service": from("tenant-"+tenant, toolSubject(tenant))},
-			map[string]any{"stream": from("tenant-"+tenant, offerSubject(tenant))})
+		account := "tenant-" + tenant
+		imports = append(imports, service(from(account, toolSubject(tenant))), stream(from(account, offerSubject(tenant))))
 	}
 	accounts := map[string]any{"FLEET": map[string]any{
 		"jetstream": "enabled",
 		"imports":   imports,
 		"users":     []any{fleetUser},
 		"exports": []any{
-			map[string]any{"service": "tasks.*.*.*"},
-			map[string]any{"service": readRecord("*")},
-			map[string]any{"service": "approvals.*"},
-			map[string]any{"stream": "notify.*.>"},
-			map[string]any{"stream": "_INBOX.*.>"},
-			map[string]any{"stream": "offers"},
-			map[string]any{"stream": "offers.*"},
+			service("tasks.*.*.*"), service(readRecord("*")), service("approvals.*"),
+			stream("notify.*.>"), stream("_INBOX.*.>"), stream("offers"), stream("offers.*"),
 		},
 	}}
 	for tenant, u := range tenants {
@@ -82,13 +76,9 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 			map[string]any{"stream": offerSubject(tenant), "accounts": []string{"FLEET"}},
 		},
 		"imports": []any{
-			map[string]any{"service": from("FLEET", submit)},
-			map[string]any{"service": from("FLEET", read)},
-			map[string]any{"service": from("FLEET", approvals)},
-			map[string]any{"stream": from("FLEET", notify)},
-			map[string]any{"stream": from("FLEET", inbox)},
-			map[string]any{"stream": from("FLEET", "offers")},
-			map[string]any{"stream": from("FLEET", "offers."+tenant)},
+			service(from("FLEET", submit)), service(from("FLEET", read)), service(from("FLEET", approvals)),
+			stream(from("FLEET", notify)), stream(from("FLEET", inbox)),
+			stream(from("FLEET", "offers")), stream(from("FLEET", "offers."+tenant)),
 		},
 	}, nil
 }
@@ -102,6 +92,11 @@ func toolSubject(tenant string) string { return "tool." + tenant + ".*.*" }
 // offerSubject matches the offers of a tenant's processes.
 func offerSubject(tenant string) string { return "offer." + tenant + ".*" }
 
+// service and stream return an export of a subject, or an import.
+func service(subject any) any { return map[string]any{"service": subject} }
+func stream(subject any) any  { return map[string]any{"stream": subject} }
+
+// from returns the subject of an import.
 func from(account, subject string) map[string]string {
 	return map[string]string{"account": account, "subject": subject}
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,9 +52,7 @@ func StartS3(ctx context.Context, opts S3Options) (*S3, error) {
 	if opts.Dir == "" || opts.AccessKey == "" || opts.SecretKey == "" || opts.Bucket == "" {
 		return nil, errors.New("start s3: directory, keys and bucket are required")
 	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
@@ -114,11 +113,11 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
 	s := &S3{addr: opts.Addr, cmd: cmd, lifeline: stdin, exited: make(chan struct{})}
-	if err := s.spawn(); err != nil {
-		readyChild.Close()
+	err = s.spawn()
+	readyChild.Close()
+	if err != nil {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
-	readyChild.Close()
 	//nolint:gosec // the keys go through a pipe that only the child reads
 	if err := json.NewEncoder(stdin).Encode(opts.childConfig()); err != nil {
 		_ = s.Close()

@@ -147,16 +147,14 @@ func checkEvent(ev event.Event) error {
 	if err := ev.Validate(); err != nil {
 		return errors.New(strings.TrimSpace(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
+	attrs := map[string]string{"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject()}
 	for name, v := range ev.Extensions() {
 		s, err := types.Format(v)
 		if err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)
 		}
-		if err := checkText(s); err != nil {
-			return fmt.Errorf("attribute %s: %w", name, err)
-		}
+		attrs[name] = s
 	}
-	attrs := map[string]string{"id": ev.ID(), "type": ev.Type(), "source": ev.Source(), "subject": ev.Subject()}
 	for name, s := range attrs {
 		if err := checkText(s); err != nil {
 			return fmt.Errorf("attribute %s: %w", name, err)

@@ -48,14 +48,8 @@ func requestCancel(r *storedRecord) {
 	}
 	now := time.Now().UTC()
 	r.CancelRequested, r.Status, r.EndedAt = true, schemas.Cancelled, now
-	r.Result = &schemas.Result{
-		TaskID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Status: schemas.Cancelled, Attempt: r.Run,
-		Source: r.Source, EventID: r.EventID, TraceID: r.TraceID, Error: errorCancelled(),
-		Workspace:   schemas.WorkspaceChange{Name: r.Workspace},
-		SubmittedAt: r.SubmittedAt, StartedAt: r.StartedAt, EndedAt: now,
-	}
-	r.Result.TimingMS.Total = milliseconds(now.Sub(r.SubmittedAt))
-	r.Result.TimingMS.Queued = r.Result.TimingMS.Total
+	r.Result = resultWith(schemas.Cancelled, errorCancelled())
+	fillFromRecord(r.Result, &r.Record, now)
 }
 
 // promoteNow moves the message of a task that waits in DELAYED to TASKS. It may fail: the message is moved when it is
@@ -96,7 +90,7 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 	}
 }
 
-// queued returns the message of a queued task, and a function that removes it.
+// queued returns the message of a queued or delayed task, and a function that removes it.
 func (c *Client) queued(ctx context.Context, r storedRecord) (*jetstream.RawStreamMsg, func() error, error) {
 	name := streamTasks
 	if r.QueueSeq == 0 {

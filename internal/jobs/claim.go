@@ -19,8 +19,8 @@ const (
 )
 
 // process handles a message. The task runs here, is completed without a run, or is delayed; or the message is
-// acknowledged as a duplicate, or left for redelivery. wakeAfter makes the dispatcher look for messages of a
-// lane again after the delay with which one was requeued.
+// acknowledged as a duplicate, or left for redelivery. If the message is requeued with a delay, wakeAfter makes
+// the dispatcher look for messages of the lane again after the delay.
 func (w *Worker) process(work context.Context, m *message, wakeAfter func(lane, time.Duration)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), w.opts.AckWait)
 	defer cancel()

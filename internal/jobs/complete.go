@@ -87,28 +87,24 @@ func (r *run) announce(ctx context.Context) {
 
 // fill sets the fields of a result that the queue knows.
 func (r *run) fill(res *schemas.Result) {
-	now := time.Now().UTC()
 	rec := &r.rec
-	res.TaskID, res.Tenant, res.Session = rec.TaskID, rec.Tenant, rec.Session
-	res.Attempt, res.Source, res.EventID, res.TraceID = rec.Run, rec.Source, rec.EventID, rec.TraceID
-	res.Labels = mergeLabels(r.task.Labels, res.Labels)
+	fillFromRecord(res, &rec.Record, time.Now().UTC())
+	labels := map[string]string{}
+	maps.Copy(labels, r.task.Labels)
+	maps.Copy(labels, res.Labels) // labels of plugins replace the task's
+	res.Labels = labels
 	res.Worker = cmp.Or(res.Worker, r.w.opts.Name)
 	res.Code, res.GeneratedBy = cmp.Or(res.Code, rec.Code), cmp.Or(res.GeneratedBy, rec.GeneratedBy)
+}
+
+// fillFromRecord sets the fields of a result that follow from the record of a task that ends now.
+func fillFromRecord(res *schemas.Result, rec *schemas.Record, now time.Time) {
+	res.TaskID, res.Tenant, res.Session = rec.TaskID, rec.Tenant, rec.Session
+	res.Attempt, res.Source, res.EventID, res.TraceID = rec.Run, rec.Source, rec.EventID, rec.TraceID
 	res.SubmittedAt, res.StartedAt, res.EndedAt = rec.SubmittedAt, rec.StartedAt, now
 	res.TimingMS.Queued = milliseconds(cmp.Or(rec.StartedAt, now).Sub(rec.SubmittedAt))
 	res.TimingMS.Total = milliseconds(now.Sub(rec.SubmittedAt))
 	res.Workspace.Name = cmp.Or(res.Workspace.Name, rec.Workspace)
-}
-
-// mergeLabels returns the task's labels, overridden by those of plugins.
-func mergeLabels(task, plugins map[string]string) map[string]string {
-	if len(plugins) == 0 {
-		return task
-	}
-	all := make(map[string]string, len(task)+len(plugins))
-	maps.Copy(all, task)
-	maps.Copy(all, plugins)
-	return all
 }
 
 // resultWith returns a result that the program did not determine.

@@ -121,7 +121,7 @@ func (d *dispatcher) dispatch(accept, work context.Context) {
 	for accept.Err() == nil || free < d.w.opts.Slots {
 		var retry <-chan time.Time
 		for free > 0 && accept.Err() == nil {
-			l, ok, wait := s.next(time.Now(), d.w.warmTenants())
+			l, ok, wait := s.next(time.Now(), d.w.opts.Tenants.Warm())
 			if !ok {
 				if wait > 0 {
 					retry = time.After(wait)
@@ -152,9 +152,9 @@ func (d *dispatcher) dispatch(accept, work context.Context) {
 			free++
 		case <-stopping:
 			stopping = nil
-			d.w.setDraining()
+			d.w.draining.Store(true)
 		}
-		d.w.setBusy(d.w.opts.Slots - free)
+		d.w.busy.Store(int64(d.w.opts.Slots - free))
 	}
 }
 

@@ -30,19 +30,17 @@ var (
 // Permanent marks an error of the fleet that every further attempt would encounter too: the task ends dead.
 func Permanent(err error) error { return &permanentError{err} }
 
-type permanentError struct{ err error }
+type permanentError struct{ error }
 
-func (e *permanentError) Error() string { return e.err.Error() }
-func (e *permanentError) Unwrap() error { return e.err }
+func (e *permanentError) Unwrap() error { return e.error }
 
 // Unavailable marks an error that occurred before the task began to execute and that another worker, or this one
 // later, may not encounter. The task is requeued until it can begin; such runs are not attempts.
 func Unavailable(err error) error { return &unavailableError{err} }
 
-type unavailableError struct{ err error }
+type unavailableError struct{ error }
 
-func (e *unavailableError) Error() string { return e.err.Error() }
-func (e *unavailableError) Unwrap() error { return e.err }
+func (e *unavailableError) Unwrap() error { return e.error }
 
 func isUnavailable(err error) bool {
 	_, ok := errors.AsType[*unavailableError](err)
@@ -54,12 +52,11 @@ func isUnavailable(err error) bool {
 func WithDetails(err error, details schemas.Error) error { return &detailedError{err, details} }
 
 type detailedError struct {
-	err     error
+	error
 	details schemas.Error
 }
 
-func (e *detailedError) Error() string { return e.err.Error() }
-func (e *detailedError) Unwrap() error { return e.err }
+func (e *detailedError) Unwrap() error { return e.error }
 
 // RefusedError is why an event cannot become a task. Nothing was queued. Code is one of bad_event, bad_data,
 // bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed and expired.

@@ -53,7 +53,8 @@ func (r *run) execute(work context.Context) {
 	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))
 }
 
-// startSpan starts task.run below the publisher's span, beside a span for the time in the queue.
+// startSpan starts the span task.run as a child of the publisher's span. It also records the span task.queue for the
+// time in the queue.
 func (r *run) startSpan(ctx context.Context) (context.Context, trace.Span) {
 	ctx = extract(ctx, r.m.msg.Header, r.event)
 	attrs := trace.WithAttributes(

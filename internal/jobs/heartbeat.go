@@ -24,8 +24,8 @@ type leases struct {
 }
 
 // lease extends the right to a run by heartbeats, and ends the run's context when the lease is lost. It does
-// not rely on the server for that: a worker that was stopped or cut off finds that its last acknowledged
-// heartbeat is too old, and ends the run before the server delivers the task to another worker.
+// not rely on the server for that: a worker that was stopped or cut off finds that its last confirmed heartbeat
+// is too old, and ends the run before the server delivers the task to another worker.
 type lease struct {
 	leases *leases
 	m      *message
@@ -38,7 +38,7 @@ type lease struct {
 	wg     sync.WaitGroup
 
 	mu   sync.Mutex
-	last time.Time // when the latest heartbeat that is known to have arrived was sent
+	last time.Time // when the latest confirmed heartbeat was sent
 }
 
 // start starts the heartbeats of a run that was just claimed. cancel ends the run's context.

@@ -52,7 +52,7 @@ type Credentials struct {
 // Storage configures the streams that Provision creates.
 type Storage struct {
 	Retention  time.Duration // how long a terminal record is kept; default DefaultRetention
-	MaxBacklog int64         // queued tasks per lane, above which Submit returns ErrBacklogFull; default 100,000
+	MaxBacklog int64         // unfinished tasks per lane, above which Submit fails with ErrBacklogFull; default 100,000
 	Replicas   int           // of each stream; default 1
 	Revisions  int64         // how many revisions of each record are kept, for audits; default 1
 }

@@ -25,8 +25,8 @@ func (w *Worker) promote(ctx context.Context) {
 	}
 }
 
-// promoteNext waits for one due message. Each request has its own inbox; once that is closed, the server
-// delivers nothing for the request.
+// promoteNext waits for one due message and moves it. Each request has its own inbox; once that is closed, the
+// server delivers nothing for the request.
 func (w *Worker) promoteNext(ctx context.Context) error {
 	nc := w.c.nc
 	sub, err := nc.SubscribeSync(nc.NewInbox())

@@ -94,7 +94,7 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	}
 }
 
-// existing returns the stored record of a task, with ErrKeyReused if its data differ from those of r.
+// existing returns the stored record of a task, with ErrKeyReused if its data differs from r's.
 func (c *Client) existing(ctx context.Context, r storedRecord) (schemas.Record, error) {
 	found, err := c.find(ctx, r.Tenant, r.TaskID)
 	if err != nil {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -26,12 +27,9 @@ type telemetry struct {
 }
 
 func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
-	if tracer == nil {
-		tracer = tracenoop.NewTracerProvider().Tracer("")
-	}
 	m := metrics.New(meter)
 	t := &telemetry{
-		Tracer:    tracer,
+		Tracer:    cmp.Or(tracer, tracenoop.NewTracerProvider().Tracer("")),
 		submitted: m.Counter(metrics.TasksSubmitted),
 		completed: m.Counter(metrics.TasksEnded),
 		retried:   m.Counter(metrics.TasksRetried),

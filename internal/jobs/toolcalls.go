@@ -35,7 +35,7 @@ const (
 // Errors of CallTool. The call was not made.
 var (
 	ErrNoResponders = errors.New("no process serves the tool")
-	ErrToolDraining = errors.New("the process that serves the tool is shutting down") // another may serve a retry
+	ErrToolDraining = errors.New("the process that serves the tool is shutting down") // try again with another
 )
 
 // ToolName names a registered tool. Server and Tool consist of letters, digits, - and _.

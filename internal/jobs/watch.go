@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -52,13 +53,12 @@ func (c *Client) Watch(
 		<-consuming.Closed()
 	}()
 	ended := make(chan error, 1)
-	waiting := make(chan struct{})
-	go func() { // ends with ctx, waited for below
-		defer close(waiting)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
 		_, err := c.wait(ctx, tenant, id, func(schemas.Record) bool { return false })
 		ended <- err
-	}()
-	defer func() { cancel(); <-waiting }()
+	})
+	defer func() { cancel(); waiting.Wait() }()
 	return follow(ctx, arrived, ended, fn)
 }
 

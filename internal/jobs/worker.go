@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -70,9 +70,8 @@ type Worker struct {
 	lanes   *lanes
 	leases  *leases
 
-	mu       sync.Mutex
-	busy     int
-	draining bool
+	busy     atomic.Int64 // slots in use
+	draining atomic.Bool
 }
 
 const defaultAttempts = 3
@@ -93,6 +92,9 @@ func NewWorker(c *Client, opts WorkerOptions) *Worker {
 	if opts.Policy == nil {
 		opts.Policy = c.opts.Policy
 	}
+	if opts.Tenants.Warm == nil {
+		opts.Tenants.Warm = func() map[string]bool { return nil }
+	}
 	opts.Log = cmp.Or(opts.Log, c.opts.Log)
 	w := &Worker{
 		opts: opts, c: c, host: host, started: time.Now().UTC(),
@@ -101,13 +103,6 @@ func NewWorker(c *Client, opts WorkerOptions) *Worker {
 	w.lanes = &lanes{c: c, ackWait: opts.AckWait, maxRunning: w.maxRunning, consumers: map[lane]bool{}}
 	w.leases = &leases{c: c, worker: opts.Name, ackWait: opts.AckWait, log: w.log, held: map[string]*lease{}}
 	return w
-}
-
-func (w *Worker) warmTenants() map[string]bool {
-	if w.opts.Tenants.Warm == nil {
-		return nil
-	}
-	return w.opts.Tenants.Warm()
 }
 
 // maxRunning returns how many tasks of a tenant may run at once in a lane.
@@ -131,18 +126,6 @@ func (w *Worker) accepts(l lane) bool {
 	}
 	p, known := w.opts.Policy(l.tenant)
 	return !known || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
-}
-
-func (w *Worker) setBusy(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.busy = n
-}
-
-func (w *Worker) setDraining() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.draining = true
 }
 
 // logError logs err, if it is not nil, with msg.

@@ -48,12 +48,13 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 		return nil
 	}
 	return func(ctx context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
-		until := earlier(time.Now().Add(p.Tools.Approval), deadline().Add(-approvalMargin))
+		ends := []time.Time{time.Now().Add(p.Tools.Approval), deadline().Add(-approvalMargin)}
 		if end, ok := ctx.Deadline(); ok {
-			until = earlier(until, end.Add(-approvalMargin))
+			ends = append(ends, end.Add(-approvalMargin))
 		}
+		expires := slices.MinFunc(ends, time.Time.Compare)
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
-			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: until.UTC(),
+			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: expires.UTC(),
 			Arguments: broker.Preview(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})
 		return broker.Approval{State: broker.ApprovalState(a.State), By: a.By, Reason: a.Reason}, err
@@ -63,13 +64,6 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 // approvalMargin is how long before the deadlines of the call and the program an approval expires, so that the
 // program learns of it.
 const approvalMargin = 500 * time.Millisecond
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
 
 // spill returns a function that writes large parts of tools' results into the workspace.
 func spill(tree *state.Tree) broker.Spill {
@@ -138,17 +132,11 @@ func busy(entries []broker.AuditRecord) (ms float64) {
 	var until time.Time
 	for _, e := range entries {
 		end := e.Started.Add(time.Duration(e.MS * float64(time.Millisecond)))
-		if from := later(e.Started, until); end.After(from) {
+		if end.After(until) {
+			from := slices.MaxFunc([]time.Time{e.Started, until}, time.Time.Compare)
 			ms += float64(end.Sub(from).Microseconds()) / 1000
+			until = end
 		}
-		until = later(until, end)
 	}
 	return ms
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -13,7 +13,7 @@ import (
 type Codegen struct {
 	Writer     *codegen.Writer            // the fleet's own model; may be nil
 	Profiles   map[string]*codegen.Writer // models that a task may name
-	Repairs    int                        // how often a failed program is repaired, unless the task sets it
+	Repairs    int                        // maximum number of program repairs, unless the task sets one
 	TaskTokens int                        // limit of model tokens for one task; 0 means no limit
 	Ledger     Ledger                     // nil means no limit for tenants
 }

@@ -8,6 +8,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Parts are what a pipeline is made of. Pool and Store are required.
+// Parts are the dependencies and settings of a Pipeline. Pool and Store are required.
 type Parts struct {
 	Pool    *executor.Pool
 	Store   *state.Store
@@ -51,12 +52,8 @@ func New(p Parts) *Pipeline {
 	if p.Limits == nil {
 		p.Limits = func(string) executor.Limits { return executor.Limits{} }
 	}
-	if p.Log == nil {
-		p.Log = slog.New(slog.DiscardHandler)
-	}
-	if p.Tracer == nil {
-		p.Tracer = nooptrace.NewTracerProvider().Tracer("")
-	}
+	p.Log = cmp.Or(p.Log, slog.New(slog.DiscardHandler))
+	p.Tracer = cmp.Or(p.Tracer, nooptrace.NewTracerProvider().Tracer(""))
 	if p.Tools.Index == nil {
 		p.Tools.Index = toolsearch.New(nil).Index
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// draft is the program of a task, with the material and the cost of writing it.
+// draft is the program of a task, with the request for it and the cost of writing it.
 type draft struct {
 	code string
 	by   string // caller | llm | rules | plugin

@@ -147,22 +147,6 @@ func (l *live) report(ctx context.Context, r dirsync.Report) {
 	}
 }
 
-// run exports commits that this worker has not made, until ctx ends.
-func (l *live) run(ctx context.Context) {
-	tick := time.NewTicker(liveInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			l.follow(ctx)
-		}
-	}
-}
-
-func (l *live) close() error { return l.folder.Close() }
-
 // remote adapts a workspace to dirsync.
 type remote struct {
 	store *state.Store

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/state"
@@ -22,7 +23,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Parts are what a worker is made of. Pipeline.Pool and Join are required.
+// Parts are the dependencies and settings of a worker. Pipeline.Pool and Join are required.
 type Parts struct {
 	Version string // of codefleet, shown in lists of workers
 
@@ -60,17 +61,13 @@ const mirrorTime = 10 * time.Second
 // interrupted and requeued, and the interrupted runs do not count as attempts. Finally Run destroys the
 // boxes. It returns an error if boxes cannot be created on this host or the worker cannot join the fleet.
 func Run(accept, work context.Context, p Parts) error {
-	if p.Meter == nil {
-		p.Meter = noopmetric.NewMeterProvider()
-	}
 	if p.Ready == nil {
 		p.Ready = func() {}
 	}
-	if p.Pipeline.Log == nil {
-		p.Pipeline.Log = slog.New(slog.DiscardHandler)
-	}
+	p.Pipeline.Log = cmp.Or(p.Pipeline.Log, slog.New(slog.DiscardHandler))
 	pool := p.Pipeline.Pool
-	unregister, err := observe(p.Meter.Meter("codefleet/worker"), pool)
+	meters := cmp.Or(p.Meter, metric.MeterProvider(noopmetric.NewMeterProvider()))
+	unregister, err := observe(meters.Meter("codefleet/worker"), pool)
 	if err != nil {
 		return err
 	}
@@ -122,10 +119,9 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		if err != nil {
 			return err
 		}
-		following, stop := context.WithCancel(accept)
-		var run sync.WaitGroup
-		run.Go(func() { dir.run(following) })
-		defer func() { stop(); run.Wait(); _ = dir.close() }()
+		following, cancel := context.WithCancel(accept)
+		stop := clock.Repeat(following, liveInterval, func() { dir.follow(following) })
+		defer func() { cancel(); stop(); _ = dir.folder.Close() }()
 		live, handle = p.Live.Ref, dir.around(handle)
 	}
 	o := p.Queue
@@ -133,7 +129,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
 	w := jobs.NewWorker(fleet.Queue, o)
-	var prefetch sync.WaitGroup // reads the catalogue while the first box is created, so that no task waits for it
+	var prefetch sync.WaitGroup // to read the catalogue while the first box is created
 	prefetch.Go(func() { p.catalogueVersion(accept, "") })
 	defer prefetch.Wait()
 	claiming()

@@ -17,7 +17,7 @@ import (
 // profiles by name.
 func Writers(c *config.Config) (fleet *codegen.Writer, profiles map[string]*codegen.Writer, err error) {
 	if c.LLM.Enabled {
-		if fleet, err = writer(c, modelOf(c)); err != nil {
+		if fleet, err = writer(c, profileOf(c, config.LLMProfile{})); err != nil {
 			return nil, nil, fmt.Errorf("llm: %w", err)
 		}
 	}
@@ -45,18 +45,8 @@ type chatModel struct {
 
 const azure = "azure_openai"
 
-// modelOf returns the fleet's own model.
-func modelOf(c *config.Config) chatModel {
-	l := c.LLM
-	o := codegen.OpenAIOptions{Model: l.Model, Temperature: &l.Temperature}
-	o.BaseURL, o.APIKey = endpoint(l, l.Provider)
-	if l.Provider == azure {
-		o.Deployment, o.APIVersion = cmp.Or(l.AzureDeploymentName, l.Model), l.AzureAPIVersion
-	}
-	return chatModel{o, l.MaxTokens}
-}
-
-// profileOf returns the model of a profile. A key of section llm is sent only to an address of that section.
+// profileOf returns the model of a profile. The zero profile is the fleet's own model. A key of section llm is sent
+// only to an address of that section.
 func profileOf(c *config.Config, p config.LLMProfile) chatModel {
 	l := c.LLM
 	provider := cmp.Or(p.Provider, l.Provider)

@@ -138,7 +138,7 @@ func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
 			return nil, err
 		}
 		list = append(list, mcp.Server{
-			Name: name, InProcess: server, Scope: mcp.Shared, // they keep nothing of their callers
+			Name: name, InProcess: server, Scope: mcp.Shared, // they keep no state of their callers
 			Limits: mcp.Limits{Concurrency: builtinConcurrency},
 		})
 	}

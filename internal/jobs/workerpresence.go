@@ -16,11 +16,9 @@ func (w *Worker) Info() schemas.Worker {
 	if w.opts.Info != nil {
 		info = w.opts.Info()
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	info.Name, info.Host, info.Started, info.Seen = w.opts.Name, w.host, w.started, time.Now().UTC()
-	info.Pools, info.Slots, info.Busy, info.State = w.opts.Pools, w.opts.Slots, w.busy, "running"
-	if w.draining {
+	info.Pools, info.Slots, info.Busy, info.State = w.opts.Pools, w.opts.Slots, int(w.busy.Load()), "running"
+	if w.draining.Load() {
 		info.State = "draining"
 	}
 	return info
