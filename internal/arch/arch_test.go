@@ -239,9 +239,9 @@ var testOnly = []string{
 
 // TestImports checks the imports of each Go file against the table.
 func TestImports(t *testing.T) {
-	seen := map[string]bool{}
+	packages := map[string]bool{}
 	for _, f := range sourcetest.GoFiles(t) {
-		seen[f.Package] = true
+		packages[f.Package] = true
 		_, tree := sourcetest.Parse(t, f, parser.ImportsOnly)
 		for _, spec := range tree.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)
@@ -253,7 +253,7 @@ func TestImports(t *testing.T) {
 			}
 		}
 	}
-	for _, pkg := range slices.Sorted(maps.Keys(seen)) {
+	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
 		if _, ok := imports[pkg]; !ok && !free(pkg) {
 			t.Errorf("%s is not in the table of internal/arch: add it, with the packages that it may import", pkg)
 		}

@@ -34,7 +34,8 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	imports := []any{}
 	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
 		account := "tenant-" + tenant
-		imports = append(imports, service(from(account, toolSubject(tenant))), stream(from(account, offerSubject(tenant))))
+		imports = append(imports,
+			service(from(account, toolSubject(tenant))), stream(from(account, offerSubject(tenant))))
 	}
 	accounts := map[string]any{"FLEET": map[string]any{
 		"jetstream": "enabled",

@@ -18,15 +18,16 @@ import (
 	"time"
 )
 
-// S3Options configures the embedded S3 server. Dir, Addr, Bucket and the keys are required.
+// S3Options configures the embedded S3 server. Dir, Addr, Bucket and the keys are required. The child process gets the
+// options as one line of JSON on standard input.
 type S3Options struct {
-	Dir       string // data directory, created with mode 0700; only one server may use it
-	Addr      string // host:port; port 0 chooses a free one
-	AccessKey string
-	SecretKey string
-	Bucket    string // created if it does not exist
-	NoSync    bool   // do not flush objects to disk; for tests and scratch fleets only
-	Log       *slog.Logger
+	Dir       string       `json:"dir"`  // data directory, created with mode 0700; only one server may use it
+	Addr      string       `json:"addr"` // host:port; port 0 chooses a free one
+	AccessKey string       `json:"access_key"`
+	SecretKey string       `json:"secret_key"`
+	Bucket    string       `json:"bucket"`  // created if it does not exist
+	NoSync    bool         `json:"no_sync"` // do not flush objects to disk; for tests and scratch fleets only
+	Log       *slog.Logger `json:"-"`
 }
 
 // S3 is a running server. It is a child process that executes this binary, because the gateway changes the working
@@ -119,7 +120,7 @@ func startS3(ctx context.Context, opts S3Options) (*S3, error) {
 		return nil, fmt.Errorf("start s3: %w", err)
 	}
 	//nolint:gosec // the keys go through a pipe that only the child reads
-	if err := json.NewEncoder(stdin).Encode(opts.childConfig()); err != nil {
+	if err := json.NewEncoder(stdin).Encode(opts); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("start s3: send configuration: %w", err)
 	}

@@ -20,21 +20,6 @@ import (
 	"github.com/versity/versitygw/s3api"
 )
 
-// s3Config is what the parent sends as one line of JSON on standard input. The parent keeps standard input open; when
-// it is closed, the child stops.
-type s3Config struct {
-	Dir       string `json:"dir"`
-	Addr      string `json:"addr"`
-	AccessKey string `json:"access_key"`
-	SecretKey string `json:"secret_key"`
-	Bucket    string `json:"bucket"`
-	NoSync    bool   `json:"no_sync"`
-}
-
-func (o S3Options) childConfig() s3Config {
-	return s3Config{o.Dir, o.Addr, o.AccessKey, o.SecretKey, o.Bucket, o.NoSync}
-}
-
 const (
 	s3Connections = 1024
 	s3MaxParts    = 10_000
@@ -67,18 +52,18 @@ func serveS3(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
-	var cfg s3Config
+	var cfg S3Options
 	if err := json.Unmarshal(line, &cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, stdin) // ends with the parent
+		_, _ = io.Copy(io.Discard, stdin) // ends when the parent closes it, or exits
 		cancel()
 	}()
 	return runGateway(ctx, cfg, os.NewFile(3, "ready"))
 }
 
-func runGateway(ctx context.Context, cfg s3Config, ready io.WriteCloser) error {
+func runGateway(ctx context.Context, cfg S3Options, ready io.WriteCloser) error {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ else:
 type verdict struct {
 	problems []string
 	lost     int // missing completions and effects
-	twice    int // completions and effects too many
+	twice    int // surplus completions and effects
 	runs     int // runs of all tasks together
 	kept     int // commits that kept both versions of a counter
 	ended    map[schemas.Status]int

@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// ackWait is after how long without a heartbeat a worker of these fleets loses its task.
+// ackWait is the ack wait of these fleets: a worker loses its task after this long without a heartbeat.
 const ackWait = 2 * time.Second
 
 const (
@@ -67,8 +67,8 @@ func natsRole(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// s3Role runs the S3 server. It tries again until its killed predecessor's server, which outlives its parent briefly,
-// has released the directory.
+// s3Role runs the S3 server. It retries while the server of its killed predecessor, which outlives its parent briefly,
+// still uses the directory.
 func s3Role(ctx context.Context, ready func()) error {
 	opts := embedded.S3Options{
 		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password,

@@ -36,8 +36,8 @@ var answerCodes = map[string]error{
 
 // AnswerCode returns the error code of an error of AnswerApproval, or "" for any other error.
 func AnswerCode(err error) string {
-	for code, known := range answerCodes {
-		if errors.Is(err, known) {
+	for code, sentinel := range answerCodes {
+		if errors.Is(err, sentinel) {
 			return code
 		}
 	}
@@ -58,24 +58,19 @@ func (c *Client) requestApproval(
 	if err == nil {
 		err = json.Unmarshal(m.Data, &response)
 	}
-	known := answerCodes[response.Code]
+	sentinel := answerCodes[response.Code]
 	switch {
 	case err != nil:
 		return response, fmt.Errorf("request approvals from the fleet: %w", err)
 	case response.Code == "":
 		return response, nil
-	case known == nil:
+	case sentinel == nil:
 		return response, fmt.Errorf("request approvals from the fleet: %s", response.Message)
-	case errors.Is(known, ErrUnknownTask):
-		return response, known
+	case errors.Is(sentinel, ErrUnknownTask):
+		return response, sentinel
 	default:
-		return response, &AnswerError{response.Message, known}
+		return response, &AnswerError{response.Message, sentinel}
 	}
-}
-
-func (c *Client) remotePendingApprovals(ctx context.Context, tenant string) ([]schemas.PendingApproval, error) {
-	response, err := c.requestApproval(ctx, tenant, approvalRequest{})
-	return response.Pending, err
 }
 
 func (c *Client) remoteAnswerApproval(

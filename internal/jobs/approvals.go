@@ -33,7 +33,8 @@ func (c *Client) PendingApprovals(ctx context.Context, tenant string) ([]schemas
 		return nil, err
 	}
 	if c.opts.Producer {
-		return c.remotePendingApprovals(ctx, tenant)
+		response, err := c.requestApproval(ctx, tenant, approvalRequest{})
+		return response.Pending, err
 	}
 	var ids []string
 	err := c.readFrom(ctx, streamAsked, approvalIndex(tenant)+"*", 1, func(m *nats.Msg) error {

@@ -43,7 +43,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 	background.Go(func() { d.scan(accept) })
 	background.Go(func() { w.promote(accept) })
 	d.dispatch(accept, work)
-	w.logError(work, "inboxes not closed", w.lanes.close())
+	w.lanes.close()
 	return nil
 }
 

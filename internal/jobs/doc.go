@@ -20,7 +20,7 @@
 // The key types are Client (submit, read, wait, watch, cancel) and Worker (claim and run). Each group of files
 // builds on those below it:
 //
-//	worker     dispatch, schedule, claim, execute, complete, requeue, job, run, worker, heartbeat, lanes
+//	worker     dispatch, schedule, claim, execute, complete, requeue, job, run, worker, heartbeat, lanes, …
 //	client     submit, cancel, wait, watch, approvals, deadletters, backlog, presence, journal, audit, …
 //	records    records, result, approvalstate, submission, publish, events, read, objects
 //	base       client, streams, lane, telemetry, binding, policy, options, errors

@@ -135,7 +135,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// accounts is how a server knows the accounts of an operator.
+// accounts are an operator's accounts in the form of a server's options.
 type accounts struct {
 	operators []*jwt.OperatorClaims
 	resolver  server.AccountResolver

@@ -192,8 +192,8 @@ func (f *faultFleet) submitAll(t *testing.T, first, n int, pause time.Duration) 
 	return ids
 }
 
-// audit compares all revisions of the records, and the counters, with the submitted tasks. twice is the number of
-// completions and effects too many.
+// audit compares all revisions of the records, and the counters, with the submitted tasks. twice counts surplus
+// completions and effects.
 func (f *faultFleet) audit(t *testing.T, ids []string) (problems []string, twice, runs int) {
 	t.Helper()
 	ends := map[string]int{}

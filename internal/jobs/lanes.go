@@ -88,8 +88,9 @@ func (ls *lanes) pull(ctx context.Context, l lane) (*nats.Msg, error) {
 	if err == nil {
 		msg, err = inbox.NextMsgWithContext(ctx)
 	}
-	if err != nil { // a late response must not reach the inbox of another pull
-		return nil, errors.Join(err, inbox.Unsubscribe())
+	if err != nil {
+		unsubscribe(inbox) // a late response must not reach the inbox of another pull
+		return nil, err
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -109,13 +110,11 @@ func (ls *lanes) inbox() (*nats.Subscription, error) {
 }
 
 // close ends the inboxes. Call it when no pull is in progress.
-func (ls *lanes) close() error {
-	var errs []error
+func (ls *lanes) close() {
 	for _, inbox := range ls.inboxes {
-		errs = append(errs, inbox.Unsubscribe())
+		unsubscribe(inbox)
 	}
 	ls.inboxes = nil
-	return errors.Join(errs...)
 }
 
 func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {

@@ -13,9 +13,6 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// presenceKey encodes a worker's name as one token of a subject.
-func presenceKey(name string) string { return subjectEncoding.EncodeToString([]byte(name)) }
-
 // Workers returns the workers that published their presence within the last nine seconds, sorted by name.
 func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	kv, err := c.js.KeyValue(ctx, bucketWorkers)

@@ -25,23 +25,19 @@ const (
 func (r *run) requeue(ctx context.Context, l *lease, cause, err error) error {
 	switch {
 	case errors.Is(cause, ErrDraining):
-		return r.requeueNow(ctx, l)
+		if err := r.update(ctx, toRetryWait(outcomeDrained, "")); err != nil {
+			return err
+		}
+		l.release()
+		if err := r.m.requeue(r.w.c, 0); err != nil {
+			return err
+		}
+		return r.w.c.nc.Publish(wakePrefix+r.pool+"."+r.priority+"."+r.tenant, nil)
 	case isUnavailable(err):
 		return r.retry(ctx, l, r.unavailableDelay(), outcomeUnavailable, err.Error())
 	default:
 		return r.retry(ctx, l, r.backoff(), outcomeError, err.Error())
 	}
-}
-
-func (r *run) requeueNow(ctx context.Context, l *lease) error {
-	if err := r.update(ctx, toRetryWait(outcomeDrained, "")); err != nil {
-		return err
-	}
-	l.release()
-	if err := r.m.requeue(r.w.c, 0); err != nil {
-		return err
-	}
-	return r.w.c.nc.Publish(wakePrefix+r.pool+"."+r.priority+"."+r.tenant, nil)
 }
 
 // retry requeues a task with a delay. During a short delay, its message stays in TASKS and counts against the

@@ -25,7 +25,11 @@ func slim(r *schemas.Result, ref string) *schemas.Result {
 	s.Guardrails, s.Egress, s.Artifacts, s.Tools.Calls = nil, nil, nil, nil
 	s.Tools.Selected = s.Tools.Selected[:min(slimTools, len(s.Tools.Selected))]
 	s.Workspace.Changed, s.Workspace.Conflicts = nil, nil
-	if labelBytes(s.Labels) > slimLabelBytes {
+	labelBytes := 0
+	for k, v := range s.Labels {
+		labelBytes += len(k) + len(v)
+	}
+	if labelBytes > slimLabelBytes {
 		s.Labels = nil
 	}
 	s.Tools.Degraded = text.Truncate(s.Tools.Degraded, maxText)
@@ -36,13 +40,6 @@ func slim(r *schemas.Result, ref string) *schemas.Result {
 		s.Error = &e
 	}
 	return &s
-}
-
-func labelBytes(labels map[string]string) (n int) {
-	for k, v := range labels {
-		n += len(k) + len(v)
-	}
-	return n
 }
 
 func validResult(res *schemas.Result) error {

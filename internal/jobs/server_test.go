@@ -22,7 +22,7 @@ func (f *fleet) deliver(t *testing.T, id string) (*lanes, *message) {
 	t.Helper()
 	f.submit(t, id, `{"code":"x"}`)
 	ls := NewWorker(f.Client, WorkerOptions{}).lanes
-	t.Cleanup(func() { _ = ls.close() })
+	t.Cleanup(ls.close)
 	return ls, f.fetch(t, ls)
 }
 
@@ -37,7 +37,8 @@ func (f *fleet) fetch(t *testing.T, ls *lanes) (d *message) {
 	return d
 }
 
-// A lost worker's late acknowledgement removes the message from its new owner: only the record protects the task.
+// A late acknowledgement by a lost worker removes the message although another worker has got it: only the record
+// protects the task.
 func TestServerAcceptsLateAck(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 300 * time.Millisecond })
 	ls, first := f.deliver(t, "1")
@@ -134,8 +135,8 @@ func TestServerCap(t *testing.T) {
 	if d, err := ls.fetch(t.Context(), lane{"default", "normal", "acme"}); d != nil || err != nil {
 		t.Errorf("fetch at the cap = %+v, %v", d, err)
 	}
-	if took := time.Since(began); took > 500*time.Millisecond {
-		t.Errorf("fetch at the cap took %v", took)
+	if elapsed := time.Since(began); elapsed > 500*time.Millisecond {
+		t.Errorf("fetch at the cap took %v", elapsed)
 	}
 }
 
@@ -152,8 +153,8 @@ func TestServerDropsConsumer(t *testing.T) {
 	if rec := f.await(t, f.submit(t, "2", `{"code":"x"}`).TaskID); rec.Status != schemas.Succeeded {
 		t.Errorf("record = %+v", rec)
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("a task of a removed consumer took %v, want at most 5s", took)
+	if elapsed := time.Since(began); elapsed > 5*time.Second {
+		t.Errorf("a task of a removed consumer took %v, want at most 5s", elapsed)
 	}
 }
 

@@ -73,26 +73,19 @@ func (c *Client) newSubmission(tenant string, ev event.Event) (submission, error
 // wrong value is replaced by its default, so that a refused event has a record and a reply too. If pool and
 // priority are set, from the message's subject, the event's must be the same.
 func (s *submission) check(anyInbox bool, policy Policy) error {
-	s.id = eventTaskID(s.tenant, s.event)
+	s.id = TaskID(s.tenant, s.event.Source(), cmp.Or(extension(s.event, "idempotencykey"), s.event.ID()))
 	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy))
-}
-
-// eventTaskID returns the id of the task that ev submits, whether or not ev is valid.
-func eventTaskID(tenant string, ev event.Event) string {
-	return TaskID(tenant, ev.Source(), cmp.Or(extension(ev, "idempotencykey"), ev.ID()))
 }
 
 func (s *submission) checkAttributes() error {
 	badName := s.checkNames()
 	priority := extension(s.event, "priority")
-	known := slices.Contains(priorities, priority)
+	isPriority := slices.Contains(priorities, priority)
 	inQueue := s.priority
-	if s.priority == "" {
-		s.priority = defaultPriority
-		if known {
-			s.priority = priority
-		}
+	if s.priority == "" && isPriority {
+		s.priority = priority
 	}
+	s.priority = cmp.Or(s.priority, defaultPriority)
 	expires, badTime := types.ParseTime(cmp.Or(extension(s.event, "expirytime"), "0001-01-01T00:00:00Z"))
 	if badTime == nil {
 		s.expires = expires.UTC()
@@ -107,7 +100,7 @@ func (s *submission) checkAttributes() error {
 		return refuse(errcode.BadEvent, "idempotencykey", "longer than %d bytes", maxKey)
 	case badName != nil:
 		return badName
-	case priority != "" && !known:
+	case priority != "" && !isPriority:
 		return refuse(errcode.BadEvent, "priority", "%q is not one of high, normal, low",
 			text.Truncate(priority, maxText))
 	case priority != "" && inQueue != "" && priority != inQueue:
@@ -192,8 +185,8 @@ func (s *submission) checkPolicy(policy Policy) error {
 	if policy == nil {
 		return TenantPolicy{AnyHost: true}.checkNetwork(s.tenant, s.task.Network)
 	}
-	p, known := policy(s.tenant)
-	if !known {
+	p, ok := policy(s.tenant)
+	if !ok {
 		return refuse(errcode.UnknownTenant, "tenant", "tenant %s is not known to this fleet", s.tenant)
 	}
 	return p.check(s.lane, &s.task)

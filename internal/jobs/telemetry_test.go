@@ -15,9 +15,9 @@ import (
 // The handler's trace is the publisher's, which comes from the context, the headers or the event.
 func TestTraceContext(t *testing.T) {
 	f := newFleet(t)
-	seen := make(chan string, 3)
+	traceIDs := make(chan string, 3)
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
-		seen <- traceID(ctx)
+		traceIDs <- traceID(ctx)
 		return succeed(ctx, j)
 	}})
 	const (
@@ -31,7 +31,7 @@ func TestTraceContext(t *testing.T) {
 		if rec = f.await(t, rec.TaskID); rec.TraceID != want || rec.Result.TraceID != want {
 			t.Errorf("trace of the record = %s, of the result = %s, want %s", rec.TraceID, rec.Result.TraceID, want)
 		}
-		if got := <-seen; got != want {
+		if got := <-traceIDs; got != want {
 			t.Errorf("trace of the handler = %s, want %s", got, want)
 		}
 	}

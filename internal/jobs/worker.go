@@ -124,8 +124,8 @@ func (w *Worker) accepts(l lane) bool {
 	if w.opts.Policy == nil {
 		return false
 	}
-	p, known := w.opts.Policy(l.tenant)
-	return !known || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
+	p, ok := w.opts.Policy(l.tenant)
+	return !ok || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
 }
 
 // logError logs err, if it is not nil, with msg.

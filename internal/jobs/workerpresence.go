@@ -28,7 +28,7 @@ func (w *Worker) Info() schemas.Worker {
 func (w *Worker) publishPresence(ctx context.Context) {
 	every := time.NewTicker(presenceEvery)
 	defer every.Stop()
-	key := presenceKey(w.opts.Name)
+	key := subjectEncoding.EncodeToString([]byte(w.opts.Name)) // a name may be any string
 	for {
 		if err := w.publishInfo(ctx, key); err != nil && ctx.Err() == nil {
 			w.log.WarnContext(ctx, "presence not published", "error", err)

@@ -87,12 +87,12 @@ type boxTree struct {
 func (s *trees) open(store *state.Store, box *executor.AcquiredBox, ref state.Ref) (*state.Tree, error) {
 	id := box.BoxID()
 	s.mu.Lock()
-	held, known := s.byBox[id]
+	held, ok := s.byBox[id]
 	s.mu.Unlock()
-	if known && held.ref == ref {
+	if ok && held.ref == ref {
 		return held.tree, nil
 	}
-	if !known {
+	if !ok {
 		box.OnDestroy(func() error { return s.close(id) })
 	} else if err := held.tree.Close(); err != nil {
 		return nil, err
@@ -112,10 +112,10 @@ func (s *trees) open(store *state.Store, box *executor.AcquiredBox, ref state.Re
 
 func (s *trees) close(id string) error {
 	s.mu.Lock()
-	held, known := s.byBox[id]
+	held, ok := s.byBox[id]
 	delete(s.byBox, id)
 	s.mu.Unlock()
-	if !known {
+	if !ok {
 		return nil
 	}
 	return held.tree.Close()
