@@ -11,9 +11,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Cancel cancels a task and returns its record. A task that never ran is cancelled when Cancel returns; one that runs,
-// or waits for another run, ends when a worker has read the request: a run of it may have committed. A terminal task
-// does not change.
+// Cancel cancels a task and returns its record. If the task has never run, it is cancelled when Cancel returns. If it
+// runs or waits for another run, a worker that reads the request ends it, because a run may have committed. A terminal
+// task does not change.
 func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	before, after, err := c.change(ctx, tenant, id, func(r *storedRecord) (bool, error) {
 		if r.Status.Terminal() {
@@ -40,7 +40,8 @@ func (c *Client) Cancel(ctx context.Context, tenant, id string) (schemas.Record,
 	}
 }
 
-// requestCancel cancels a task that never ran, and notes the request for the worker that runs or claims any other.
+// requestCancel cancels a task that has never run. For other tasks, it records the request for the worker that runs or
+// claims the task.
 func requestCancel(r *storedRecord) {
 	if r.Run > 0 {
 		r.CancelRequested = true
@@ -52,11 +53,11 @@ func requestCancel(r *storedRecord) {
 	fillFromRecord(r.Result, &r.Record, now)
 }
 
-// promoteNow moves the message of a task that waits in DELAYED to TASKS. It may fail: the message is moved when it is
+// promoteNow moves the message of a delayed task from DELAYED to TASKS. If it fails, the message is moved when it is
 // due.
 func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 	if r.QueueSeq != 0 {
-		return nil // it is in TASKS, for maxShortDelay at most
+		return nil // the message is in TASKS, and delayed by at most maxShortDelay
 	}
 	msg, remove, err := c.queued(ctx, r)
 	if err != nil {
@@ -65,7 +66,7 @@ func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 	subject, _, _ := cutLast(msg.Header.Get("Nats-Schedule-Target"))
 	l, ok := laneOf(subject)
 	if !ok {
-		return fmt.Errorf("the delayed message has no target: %q", subject)
+		return fmt.Errorf("promote task %s: the delayed message has no valid target: %q", r.TaskID, subject)
 	}
 	if err := c.publishDue(ctx, l, r.TaskID, msg.Header, msg.Data); err != nil {
 		return err

@@ -27,7 +27,7 @@ func (r *run) completeUnrun(ctx context.Context, result *schemas.Result, dead bo
 	return r.complete(ctx, result, dead, func() {})
 }
 
-// fence returns the result that a run of the task has committed; nil when there is none, and none can come.
+// fence returns the result that a run of the task has committed. If it returns nil, no run can commit any more.
 func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
 	if r.w.opts.Fence == nil || r.rec.Run == 0 {
 		return nil, nil

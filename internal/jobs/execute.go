@@ -95,7 +95,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 		r.w.c.tel.lost.Add(ctx, 1, attrPool(r.pool))
 		return ErrLeaseLost
 	}
-	unknown := result == nil || r.rec.Run > 1 // this run's commit may have happened, or an earlier run's may still
+	inDoubt := result == nil || r.rec.Run > 1 // this run may have committed, or an earlier one may have or may still
 	if result == nil {
 		if result = r.finalResult(cause, err); result == nil {
 			return r.requeue(ctx, l, cause, err)
@@ -103,7 +103,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 	} else if r.retriesOn(result.Status) {
 		return r.retry(ctx, l, r.backoff(), string(result.Status), errorText(result.Error))
 	}
-	if unknown {
+	if inDoubt {
 		committed, err := r.fence(ctx)
 		if err != nil {
 			return r.retry(ctx, l, r.backoff(), outcomeError, err.Error())
@@ -129,7 +129,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 	return err
 }
 
-// sameCommit reports whether a result is that of a commit, as the run that made it reports it.
+// sameCommit reports whether a run's result is the result that it has committed.
 func sameCommit(committed, result *schemas.Result) bool {
 	return result.Status == committed.Status && result.Workspace.Generation == committed.Workspace.Generation
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// workspace stands for a workspace whose HEAD says which tasks have committed, and which never may.
+// workspace stands for a workspace whose HEAD lists the tasks that have committed and those that are fenced.
 type workspace struct {
 	mu        sync.Mutex
 	committed map[string]bool
 	fenced    map[string]bool
-	away      int // how many fences fail
+	failures  int // how many calls of fence fail
 }
 
 func (w *workspace) commit(id string) error {
@@ -33,9 +33,9 @@ func (w *workspace) fence(_ context.Context, j *Job) (*schemas.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := j.Record.TaskID
-	if w.away > 0 {
-		w.away--
-		return nil, errors.New("store away")
+	if w.failures > 0 {
+		w.failures--
+		return nil, errors.New("store unreachable")
 	}
 	if w.committed[id] {
 		return &schemas.Result{Status: schemas.Succeeded, Workspace: schemas.WorkspaceChange{Generation: 7}}, nil
@@ -44,8 +44,8 @@ func (w *workspace) fence(_ context.Context, j *Job) (*schemas.Result, error) {
 	return nil, nil
 }
 
-// lose claims the task as a worker does that then disappears.
-func (f *fleet) lose(t *testing.T) {
+// claimAndDisappear claims the task, as a worker would that then disappears.
+func (f *fleet) claimAndDisappear(t *testing.T) {
 	t.Helper()
 	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
 	eventually(t, "claim", func() error {
@@ -59,19 +59,17 @@ func (f *fleet) lose(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.lanes.close(); err != nil {
-		t.Error(err)
-	}
+	w.lanes.close()
 }
 
-// A task whose lost run has committed has succeeded, however it would have ended otherwise. One whose run has not
-// committed ends as it does, and its run can no longer commit then.
+// If the lost run of a task has committed, the task has succeeded, even if it was cancelled, expired or exhausted. If
+// not, the lost run can no longer commit after the task has ended.
 func TestCommittedIsSucceeded(t *testing.T) {
 	for name, test := range map[string]struct {
 		data    string
 		expires bool
-		after   func(t *testing.T, f *fleet, id string) // the claim
-		want    schemas.Status                          // without a commit
+		after   func(t *testing.T, f *fleet, id string) // called after the claim
+		want    schemas.Status                          // status without a commit
 	}{
 		"exhausted": {data: `{"code":"x","retry":{"attempts":1}}`, want: schemas.Dead},
 		"cancelled": {
@@ -86,8 +84,8 @@ func TestCommittedIsSucceeded(t *testing.T) {
 		"expired": {data: `{"code":"x"}`, want: schemas.Expired, expires: true},
 	} {
 		for _, committed := range []bool{false, true} {
-			for _, away := range []int{0, 2} {
-				t.Run(fmt.Sprintf("%s, committed %t, store away %d", name, committed, away), func(t *testing.T) {
+			for _, failures := range []int{0, 2} {
+				t.Run(fmt.Sprintf("%s, committed %t, %d failures", name, committed, failures), func(t *testing.T) {
 					t.Parallel()
 					f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 					var attrs []string
@@ -95,8 +93,8 @@ func TestCommittedIsSucceeded(t *testing.T) {
 						attrs = []string{"expirytime", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}
 					}
 					rec := f.submit(t, "1", test.data, attrs...)
-					ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}, away: away}
-					f.lose(t)
+					ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}, failures: failures}
+					f.claimAndDisappear(t)
 					if committed {
 						if err := ws.commit(rec.TaskID); err != nil {
 							t.Fatal(err)
@@ -123,10 +121,10 @@ func TestCommittedIsSucceeded(t *testing.T) {
 					}
 					dead, err := f.DeadLetters(t.Context(), "acme", 1)
 					if err != nil || (len(dead) > 0) != (want == schemas.Dead) {
-						t.Errorf("dead letters = %+v, %v", dead, err)
+						t.Errorf("DeadLetters = %+v, %v, want one only if the task is dead", dead, err)
 					}
 					if err := ws.commit(rec.TaskID); !committed && err == nil {
-						t.Error("the lost run commits after the end of its task")
+						t.Error("the lost run could commit after the end of its task")
 					}
 				})
 			}
@@ -134,23 +132,23 @@ func TestCommittedIsSucceeded(t *testing.T) {
 	}
 }
 
-// A run whose own commit is in doubt, or that follows a lost run, asks before it completes its task.
+// If a run fails and its commit is in doubt, the worker looks for the commit before it completes the task.
 func TestResultOfAnEarlierCommit(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}}
-	doubt := f.submit(t, "1", `{"code":"doubt","retry":{"attempts":1}}`)
+	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`)
 	f.work(t, WorkerOptions{Fence: ws.fence, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
 		if err := ws.commit(j.Record.TaskID); err != nil {
 			t.Error(err)
 		}
 		return nil, errors.New("the store did not respond")
 	}})
-	if end := f.await(t, doubt.TaskID); end.Status != schemas.Succeeded {
-		t.Errorf("commit in doubt: %+v, want succeeded", end)
+	if end := f.await(t, rec.TaskID); end.Status != schemas.Succeeded {
+		t.Errorf("record = %+v, want succeeded", end)
 	}
 }
 
-// A task that ran before and waits for its next run may have committed: a cancellation is decided by a worker, at once.
+// A task that waits for its next run may have committed, so a worker decides on a cancellation. It does so at once.
 func TestCancelBetweenRuns(t *testing.T) {
 	f := newFleet(t)
 	ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}}
@@ -161,17 +159,17 @@ func TestCancelBetweenRuns(t *testing.T) {
 		}
 		return nil, errors.New("the store did not respond")
 	}})
-	eventually(t, "the task waits", func() error {
-		now, err := f.Record(t.Context(), "acme", rec.TaskID)
-		if err == nil && now.Status != schemas.RetryWait {
-			err = fmt.Errorf("it is %s", now.Status)
+	eventually(t, "retry_wait", func() error {
+		waiting, err := f.Record(t.Context(), "acme", rec.TaskID)
+		if err == nil && waiting.Status != schemas.RetryWait {
+			err = fmt.Errorf("status = %s", waiting.Status)
 		}
 		return err
 	})
 	began := time.Now()
-	now, err := f.Cancel(t.Context(), "acme", rec.TaskID)
-	if err != nil || now.Status.Terminal() || !now.CancelRequested {
-		t.Errorf("Cancel() = %+v, %v, want a request", now, err)
+	requested, err := f.Cancel(t.Context(), "acme", rec.TaskID)
+	if err != nil || requested.Status.Terminal() || !requested.CancelRequested {
+		t.Errorf("Cancel() = %+v, %v, want a request", requested, err)
 	}
 	if end := f.await(t, rec.TaskID); end.Status != schemas.Succeeded || time.Since(began) > time.Minute {
 		t.Errorf("record = %+v after %s, want succeeded at once", end, time.Since(began))

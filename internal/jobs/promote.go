@@ -75,7 +75,7 @@ func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {
 	return err
 }
 
-// publishDue publishes a message of DELAYED on its lane, once however often it is called.
+// publishDue publishes a message of DELAYED on its lane. Repeated calls publish it only once.
 func (c *Client) publishDue(ctx context.Context, l lane, id string, header nats.Header, data []byte) error {
 	msg := &nats.Msg{Subject: l.subject(), Header: withoutServerHeaders(header), Data: data}
 	// The id differs from that of the run's first message, which the server may still remember.

@@ -38,7 +38,7 @@ type Job struct {
 	emit    sync.Mutex
 }
 
-// job returns the run as its handler sees it.
+// job returns the Job for the run's handler.
 func (r *run) job() *Job {
 	return &Job{Task: r.task, Record: r.rec.Record, Event: r.event, FirstClaim: r.rec.StartedAt, r: r}
 }

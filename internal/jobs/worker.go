@@ -39,9 +39,9 @@ type WorkerOptions struct {
 	// the handler or instead of it. Prepare may be nil.
 	Prepare func(ctx context.Context, rec schemas.Record) (handler Handler, stop func())
 
-	// Fence returns the result that a run of the task has committed, or nil when none has and none ever will: a run
-	// that is still alive somewhere can no longer commit. It is called before a task that was claimed before is
-	// completed in another way, so that its record says what happened. It may be called again. Nil: runs do not commit.
+	// Fence returns the result that a run of the task has committed. If none has, it ensures that no run can commit any
+	// more, and returns nil. It is called, perhaps repeatedly, before a task that has run is completed without the
+	// result of a commit. If Fence is nil, runs do not commit.
 	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
 
 	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps

@@ -492,20 +492,8 @@ func TestPoison(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	var runs atomic.Int32
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":2}}`)
-	for range 2 { // a worker that claims the task and disappears
-		w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
-		eventually(t, "claim", func() error {
-			d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
-			if err != nil || d == nil {
-				return fmt.Errorf("fetch = %v, %v", d, err) //nolint:errorlint // err may be nil
-			}
-			r, err := w.claim(t.Context(), d, nil)
-			if err != nil || r == nil {
-				t.Fatalf("claim = %v, %v", r, err)
-			}
-			return nil
-		})
-		w.lanes.close()
+	for range 2 {
+		f.claimAndDisappear(t)
 	}
 	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		runs.Add(1)

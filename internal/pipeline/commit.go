@@ -46,7 +46,8 @@ func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error)
 	return p.earlierResult(ctx, t, *c)
 }
 
-// Fence returns the result that a run of the task has committed; nil after it has made sure that no run will.
+// Fence returns the result that a run of the task has committed. If none has, it ensures that no run can commit any
+// more, and returns nil.
 func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	t := newTask(j, p.Limits(j.Record.Tenant), nil)
 	c, err := p.Store.Fence(ctx, t.ref, t.id(), j.FirstClaim)
@@ -120,8 +121,8 @@ func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 // earlierResult returns the result that an earlier run committed, and adds what the commit determined.
 func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*schemas.Result, error) {
 	var res schemas.Result
-	if err := json.Unmarshal(c.Result, &res); err != nil { // the version was removed or damaged; its commit counts
-		p.Log.WarnContext(ctx, "result of an earlier run not readable", "task", t.id(), "run", c.Attempt, "error", err)
+	if err := json.Unmarshal(c.Result, &res); err != nil { // the version is damaged or removed, but its commit counts
+		p.Log.WarnContext(ctx, "result of an earlier run not read", "task_id", t.id(), "run", c.Attempt, "error", err)
 		res = schemas.Result{Status: schemas.Succeeded, Guardrails: []schemas.Finding{
 			warning("result", "the task has changed its workspace; its result could not be read"),
 		}}
