@@ -360,7 +360,9 @@ func TestHostileLayouts(t *testing.T) {
 		"index outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "index.json"), outside) },
 		"image outside":     func(_, manifest, _ string) error { return relink(manifest, outside) },
 		"image is a device": func(_, manifest, _ string) error { return relink(manifest, "/dev/zero") },
-		"blobs outside":     func(dir, _, _ string) error { return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside)) },
+		"blobs outside": func(dir, _, _ string) error {
+			return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside))
+		},
 		"no image":          func(_, manifest, _ string) error { return os.Remove(manifest) },
 	} {
 		t.Run(name, func(t *testing.T) {

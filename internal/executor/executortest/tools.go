@@ -190,7 +190,7 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 		want{result: "44850"},
 	},
 	{
-		"more calls at once than the thread limit", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] " +
+		"more calls at once than threads", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] " +
 			"for i in range(2000)], limit=1000))", echo,
 		want{result: "1999000"},
 	},
