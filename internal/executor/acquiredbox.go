@@ -74,7 +74,9 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 	program.Limits = program.Limits.OrDefaults()
 	program.Limits.MemoryMB, program.Limits.CPUs = a.limits.MemoryMB, a.limits.CPUs
 	program.Limits.WorkspaceMB = a.limits.WorkspaceMB
-	a.pool.traceRun(a.box, program.TaskID)
+	a.pool.mu.Lock()
+	a.pool.sched.trace("ran", a.box, program.TaskID)
+	a.pool.mu.Unlock()
 	verdict, err := a.runWatched(ctx, program, hooks)
 	// A program may have removed its own access to the directory. The next one needs it.
 	if err = errors.Join(err, os.Chmod(a.box.dir, workspaceMode)); err != nil {
@@ -163,10 +165,4 @@ func (p *Pool) release(b *pooledBox, discard bool) {
 			p.sched.discard(b)
 		}
 	})
-}
-
-func (p *Pool) traceRun(b *pooledBox, task string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sched.trace("ran", b, task)
 }

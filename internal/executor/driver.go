@@ -3,6 +3,8 @@ package executor
 import (
 	"context"
 	"io"
+
+	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
 // A Driver creates boxes. It may also be a [Prober] or an [Inspector], a [Sweeper] and an [Interpreter].
@@ -101,18 +103,7 @@ type GuestReporter interface {
 }
 
 // Guest describes the inside of a box to the runner.
-type Guest struct {
-	Python        string   // path of the interpreter, 3.9 or newer
-	Workspace     string   // working directory of programs
-	Catalogue     string   // directory of catalogue versions
-	Scratch       []string // emptied after each program; the first one is TMPDIR
-	StaleCaches   bool     // the box's kernel may cache files that the host changed; the runner drops its caches
-	OOMEvents     string   // file whose line oom_kill counts kills by the box's kernel; may be empty
-	CountsThreads bool     // sysinfo(2) counts exactly the threads of the runner and of programs
-	HiddenSockets bool     // sockets bound to names in Workspace exist only in the box; the host cannot remove them
-	SeparateUser  bool     // the runner is root and programs run as UID; else both run as the same user
-	UID           int      // user and group of programs, and of no other process
-}
+type Guest = runner.Guest
 
 // DefaultGuest describes the inside of a box that is not a [GuestReporter].
 func DefaultGuest() Guest {

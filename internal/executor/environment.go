@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// An Environment describes what is in some of a pool's boxes. The boxes of all environments share the pool's
-// slots and memory.
+// An Environment describes one kind of box in a pool. The boxes of all environments share the pool's slots and
+// memory.
 type Environment struct {
 	Name     string // as in Key; a key with an unknown name gets the first environment
 	MinReady int    // unbound boxes kept ready; default PoolOptions.MinReady, negative for none

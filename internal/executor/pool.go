@@ -113,7 +113,7 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 	}, nil
 }
 
-// Ready is closed when the first environment has a ready box, or at the start of Run if its MinReady is none.
+// Ready is closed when the first environment has a ready box, or at the start of Run if it keeps no box ready.
 func (p *Pool) Ready() <-chan struct{} { return p.ready }
 
 // Info describes the driver and the first environment. It is empty until Run has inspected the driver.
@@ -205,13 +205,14 @@ func (p *Pool) prepareHost(ctx context.Context) error {
 	if err := p.resetFiles(); err != nil {
 		return err
 	}
-	describe := func(context.Context) (Info, error) { return Info{}, nil }
-	if inspector, ok := p.driver.(Inspector); ok {
-		describe = inspector.Inspect
-	} else if prober, ok := p.driver.(Prober); ok {
-		describe = prober.Probe
+	var info Info
+	var err error
+	switch d := p.driver.(type) {
+	case Inspector:
+		info, err = d.Inspect(ctx)
+	case Prober:
+		info, err = d.Probe(ctx)
 	}
-	info, err := describe(ctx)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ const (
 	ready            // idle and unbound
 	bound            // idle and bound to a key
 	acquired
-	destroying // discarded, and not yet gone
+	destroying // discarded, and not yet destroyed
 )
 
 // pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner and

@@ -115,8 +115,8 @@ func (r *runnerProcess) explain(err error) error {
 	}
 }
 
-// awaitHello sends the runner's source, unless the box was restored, and waits until it is ready. Errors
-// of kill are reported by close; those of send show as the end of the frames.
+// awaitHello sends the runner's source, unless the box was restored, and waits until the runner is ready. close
+// reports the error of a failed kill; a failed send shows as the end of the frames.
 func (r *runnerProcess) awaitHello(ctx context.Context, template *template) error {
 	if r.boot != restoreSnapshot {
 		source := r.source(template)
@@ -143,18 +143,10 @@ func (r *runnerProcess) awaitHello(ctx context.Context, template *template) erro
 
 func (r *runnerProcess) source(template *template) []byte {
 	return runner.Source(runner.Boot{
-		Workspace:     r.guest.Workspace,
-		Catalogue:     r.guest.Catalogue,
-		Scratch:       r.guest.Scratch,
-		StaleCaches:   r.guest.StaleCaches,
-		OOMEvents:     r.guest.OOMEvents,
-		CountsThreads: r.guest.CountsThreads,
-		HiddenSockets: r.guest.HiddenSockets,
-		SeparateUser:  r.guest.SeparateUser,
-		UID:           r.guest.UID,
-		Preload:       append([]string{}, r.preload...),
-		Pause:         r.boot == bootAndSnapshot,
-		Compiled:      template.compiled.get(),
+		Guest:    r.guest,
+		Preload:  append([]string{}, r.preload...),
+		Pause:    r.boot == bootAndSnapshot,
+		Compiled: template.compiled.get(),
 	})
 }
 

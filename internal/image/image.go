@@ -8,6 +8,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,7 +43,6 @@ var (
 )
 
 const (
-	defaultMB = 4096
 	maxFiles  = 1_000_000 // of all layers together
 	maxText   = 4 << 20   // bytes of a manifest, an index or a configuration
 	abandoned = 24 * time.Hour
@@ -53,9 +53,7 @@ const (
 // Release. If Path is a directory that is not an image, that directory is returned as the root. Several processes may
 // call Unpack at once. After an error, nothing is left behind.
 func Unpack(ctx context.Context, o Options) (Root, error) {
-	if o.MaxMB <= 0 {
-		o.MaxMB = defaultMB
-	}
+	o.MaxMB = cmp.Or(o.MaxMB, 4096)
 	root, err := o.unpack(ctx)
 	if err != nil {
 		return Root{}, fmt.Errorf("unpack image %s: %w", o.Path, err)

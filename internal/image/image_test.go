@@ -363,7 +363,7 @@ func TestHostileLayouts(t *testing.T) {
 		"blobs outside": func(dir, _, _ string) error {
 			return relink(filepath.Join(dir, "blobs"), filepath.Dir(outside))
 		},
-		"no image":          func(_, manifest, _ string) error { return os.Remove(manifest) },
+		"no image": func(_, manifest, _ string) error { return os.Remove(manifest) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, a := t.TempDir(), archiveOf(t, lower...)

@@ -5,6 +5,7 @@ package pylayer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,6 +60,7 @@ const (
 // Build returns the layer of a requirements file, and builds it unless it exists. Several processes may call it at
 // once. The error contains the end of pip's output. After an error, nothing is left behind.
 func Build(ctx context.Context, o Options) (Layer, error) {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	l, err := build(ctx, o)
 	if err != nil {
 		return Layer{}, fmt.Errorf("build package layer of %s: %w", o.Requirements, err)
@@ -154,7 +156,7 @@ func (o Options) obtain(ctx context.Context, hash, dir string) (from string, err
 			return fromBucket, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			o.warn(ctx, "download of package layer failed", hash, err)
+			o.Log.WarnContext(ctx, "download of package layer failed", "layer", hash, "error", err)
 		}
 	}
 	if err := place(ctx, o, dir, func(temp string) error { return pip(ctx, o, temp) }); err != nil {
@@ -162,16 +164,10 @@ func (o Options) obtain(ctx context.Context, hash, dir string) (from string, err
 	}
 	if o.Objects != nil {
 		if err := store(ctx, o.Objects, hash, dir); err != nil {
-			o.warn(ctx, "upload of package layer failed", hash, err)
+			o.Log.WarnContext(ctx, "upload of package layer failed", "layer", hash, "error", err)
 		}
 	}
 	return fromPip, nil
-}
-
-func (o Options) warn(ctx context.Context, message, hash string, err error) {
-	if o.Log != nil {
-		o.Log.WarnContext(ctx, message, "layer", hash, "error", err) //nolint:sloglint // callers pass constants
-	}
 }
 
 // place fills a temporary directory, and renames it to dir.

@@ -126,7 +126,7 @@ var hostile = []struct {
 		want: want{output: strings.Repeat("x", 1<<20)}, truncated: true,
 	},
 	{
-		name: "prints for ever", code: "while True: print('x' * 100)",
+		name: "prints forever", code: "while True: print('x' * 100)",
 		limits:    executor.Limits{Timeout: 500 * time.Millisecond, OutputBytes: 202},
 		want:      want{status: "timeout", code: "timeout", output: strings.Repeat(strings.Repeat("x", 100)+"\n", 2)},
 		truncated: true,

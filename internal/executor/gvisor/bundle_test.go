@@ -207,7 +207,7 @@ func TestSettings(t *testing.T) {
 		"v2 without limits": {settings(true, 0, 0), []setting{
 			{"memory.oom.group", "1", true}, {
 				"memory.swap.max", "0", true,
-			}, {"memory.max", "max", false}, {"cpu.max", "max", false},
+			}, {"memory.max", "max", false}, {"cpu.max", "max 100000", false},
 		}},
 	} {
 		if diff := cmp.Diff(test.want, test.got, cmp.AllowUnexported(setting{})); diff != "" {

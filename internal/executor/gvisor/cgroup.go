@@ -59,7 +59,7 @@ func ownerGroup(ownerDir string) string {
 }
 
 // setWeight gives all boxes together the CPU weight of the machine's processors. By default a group has the
-// weight of one process, and tasks would starve beside a busy worker.
+// weight of one process, and a busy worker would starve tasks.
 func (g group) setWeight() {
 	if g.v2 {
 		_ = g.write("cpu.weight", strconv.Itoa(min(10_000, 800*runtime.NumCPU())))
@@ -152,35 +152,29 @@ type setting struct {
 
 // settings returns the settings that limit a box. 0 means no limit.
 func settings(v2 bool, memoryMB int, cpus float64) []setting {
-	const period = 100_000
-	quota := int64(cpus * period)
+	const period = 100_000 // microseconds, the kernel's default
+	bytes, quota := int64(memoryMB)<<20, int64(cpus*period)
 	if v2 {
-		s := []setting{
+		return []setting{
 			{"memory.oom.group", "1", true},
 			{"memory.swap.max", "0", true},
-			{"memory.max", "max", false},
-			{"cpu.max", "max", false},
+			{"memory.max", limitOr("max", bytes), false},
+			{"cpu.max", limitOr("max", quota) + " " + strconv.Itoa(period), false},
 		}
-		if memoryMB > 0 {
-			s[2].value = strconv.FormatInt(int64(memoryMB)<<20, 10)
-		}
-		if quota > 0 {
-			s[3].value = fmt.Sprintf("%d %d", quota, period)
-		}
-		return s
 	}
-	s := []setting{
+	return []setting{
 		{"memory.swappiness", "0", true},
-		{"memory.limit_in_bytes", "-1", false},
-		{"cpu.cfs_quota_us", "-1", true},
+		{"memory.limit_in_bytes", limitOr("-1", bytes), false},
+		{"cpu.cfs_quota_us", limitOr("-1", quota), true},
 	}
-	if memoryMB > 0 {
-		s[1].value = strconv.FormatInt(int64(memoryMB)<<20, 10)
+}
+
+// limitOr returns a limit as text, or none if it is 0.
+func limitOr(none string, limit int64) string {
+	if limit == 0 {
+		return none
 	}
-	if quota > 0 {
-		s[2].value = strconv.FormatInt(quota, 10)
-	}
-	return s
+	return strconv.FormatInt(limit, 10)
 }
 
 // apply writes each setting to the hierarchy that has its file.

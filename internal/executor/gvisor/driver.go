@@ -27,7 +27,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// Options of New.
+// Options configure New.
 type Options struct {
 	Runsc  string       // path of the runsc binary
 	Dir    string       // state of boxes on this host; short, because of the length limit of socket paths

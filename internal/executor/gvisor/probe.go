@@ -118,7 +118,11 @@ func (d *Driver) runProbe(ctx context.Context, image *imageRoot) (output string,
 	}
 	if code != 0 {
 		cause := cmp.Or(context.Cause(ctx), fmt.Errorf("exit status %d", code))
-		return "", bootError(cause, stderr, hostHints("/proc/sys"))
+		var hints []string
+		if d.rootless {
+			hints = namespaceHints("/proc/sys")
+		}
+		return "", bootError(cause, stderr, hints)
 	}
 	return stdout, nil
 }
@@ -159,15 +163,8 @@ var userNamespaceSettings = []struct{ file, restricted, fix string }{
 	{"user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
 }
 
-// hostHints returns how to change the settings of this host that keep an ordinary user from creating user
-// namespaces. It returns nothing for root.
-func hostHints(sysctls string) []string {
-	if os.Geteuid() == 0 {
-		return nil
-	}
-	return namespaceHints(sysctls)
-}
-
+// namespaceHints returns how to change the settings of this host that keep an ordinary user from creating user
+// namespaces.
 func namespaceHints(sysctls string) []string {
 	var hints []string
 	for _, s := range userNamespaceSettings {

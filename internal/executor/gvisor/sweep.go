@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
-	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 // probeOwner is the prefix of the owner names of probes. Each name belongs to one process; every sweep removes
 // what the probes of dead processes left behind.
 const probeOwner = ".probe-"
 
-// Sweep removes what boxes of an earlier process of the owner left behind, but no boxes of this driver. If
-// another process of the same owner is running, the error is filelock.ErrLocked and nothing is changed.
+// Sweep removes what boxes of an earlier process of the owner and probes of dead processes left behind, but no
+// boxes of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and
+// nothing is changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if !validName(ownerName) {
 		return fmt.Errorf("sweep gvisor boxes: invalid owner %q", ownerName)
@@ -30,7 +29,10 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if err != nil {
 		return fmt.Errorf("sweep gvisor boxes: %w", err)
 	}
-	if err := errors.Join(d.sweepOwner(ctx, o), d.sweepProbes(ctx)); err != nil {
+	sweepProbe := func(name string) error {
+		return d.sweepOwner(ctx, &owner{dir: filepath.Join(d.opts.Dir, name)})
+	}
+	if err := errors.Join(d.sweepOwner(ctx, o), hostdir.Sweep(d.opts.Dir, probeOwner, sweepProbe)); err != nil {
 		return fmt.Errorf("sweep gvisor boxes of %s: %w", ownerName, err)
 	}
 	return nil
@@ -58,31 +60,6 @@ func (d *Driver) sweepOwner(ctx context.Context, o *owner) error {
 		errs = append(errs, hostdir.UnmountBelow(o.dir))
 		// Processes that are ending have no arguments any more, but keep their groups busy for a moment.
 		errs = append(errs, retry(ctx, func() error { return d.cgroups.removeOwner(o.dir) }))
-	}
-	return errors.Join(errs...)
-}
-
-// sweepProbes removes what the probes of dead processes left behind.
-func (d *Driver) sweepProbes(ctx context.Context) error {
-	entries, err := os.ReadDir(d.opts.Dir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), probeOwner) {
-			continue
-		}
-		dir := filepath.Join(d.opts.Dir, entry.Name())
-		lock, err := hostdir.Acquire(dir)
-		if errors.Is(err, filelock.ErrLocked) {
-			continue
-		}
-		if err == nil {
-			err = errors.Join(d.sweepOwner(ctx, &owner{dir: dir}), hostdir.Remove(dir))
-			lock.Release()
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-// Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock), the
+// Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock, Sweep), the
 // mounts below them (Mounts, UnmountBelow) and disks of a fixed size inside them (NewDisk). It does not know
 // boxes or drivers.
 //
@@ -61,6 +61,32 @@ func (l *Lock) current() bool {
 	return err == nil && os.SameFile(ours, named)
 }
 
+// Sweep removes the directories in parent whose names begin with prefix, unless they are locked. It locks each
+// directory and calls sweep before it removes it.
+func Sweep(parent, prefix string, sweep func(name string) error) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), prefix) {
+			continue
+		}
+		dir := filepath.Join(parent, entry.Name())
+		lock, err := Acquire(dir)
+		if errors.Is(err, filelock.ErrLocked) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(sweep(entry.Name()), Remove(dir))
+			lock.Release()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // Release releases the lock. Releasing a nil lock does nothing.
 func (l *Lock) Release() {
 	if l != nil {
@@ -112,7 +138,7 @@ func removeAll(dir string) error {
 	}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() { // called before the directory is read
-			_ = os.Chmod(path, 0o700) //nolint:gosec // the box is gone; no process changes the tree
+			_ = os.Chmod(path, 0o700) //nolint:gosec // the box is destroyed; no process changes the tree
 		}
 		return nil
 	})

@@ -2,6 +2,7 @@ package microsandbox
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,7 +22,7 @@ import (
 // loadDir loads a directory into msb as an image of one layer. (msb can also use a directory directly, but then
 // all boxes share it, writable.) The image's name is a hash of the names, modes, sizes and times of its files.
 func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error) {
-	sum, bytes := sha256.New(), int64(0)
+	sum, size := sha256.New(), int64(0)
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -32,15 +33,15 @@ func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error
 		}
 		fmt.Fprintf(sum, "%s\x00%d\x00%d\x00%d\x00", path, info.Mode(), info.Size(), info.ModTime().UnixNano())
 		if info.Mode().IsRegular() {
-			bytes += info.Size()
+			size += info.Size()
 		}
-		if bytes>>20 > d.opts.MaxImageMB {
-			return d.tooLarge(dir, bytes>>20)
+		if size>>20 > d.opts.MaxImageMB {
+			return d.tooLarge(dir, size>>20)
 		}
 		return context.Cause(ctx)
 	})
 	if err != nil {
-		return "", fmt.Errorf("read the image %s: %w", dir, err)
+		return "", fmt.Errorf("read image %s: %w", dir, err)
 	}
 	ref = localName(hex.EncodeToString(sum.Sum(nil)))
 	if has, err := d.hasImage(ctx, ref); has || err != nil {
@@ -53,7 +54,7 @@ func (d *Driver) loadDir(ctx context.Context, dir string) (ref string, err error
 	defer os.RemoveAll(temp)
 	archive := filepath.Join(temp, "image.tar")
 	if err := packImage(dir, temp, archive); err != nil {
-		return "", imageError(executor.ReasonImageBroken, "pack the image %s: %w", dir, err)
+		return "", imageError(executor.ReasonImageBroken, "pack image %s: %w", dir, err)
 	}
 	return ref, d.load(ctx, ref, archive)
 }
@@ -86,27 +87,26 @@ func packImage(dir, temp, archive string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	outer := tar.NewWriter(out)
-	for name, data := range map[string][]byte{"manifest.json": list, "config.json": config} {
-		if err := outer.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
-			return err
-		}
-		if _, err := outer.Write(data); err != nil {
-			return err
-		}
-	}
 	size, err := layer.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return err
 	}
-	if _, err := layer.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	if err := outer.WriteHeader(&tar.Header{Name: "layer.tar", Mode: 0o644, Size: size}); err != nil {
-		return err
-	}
-	if _, err := io.Copy(outer, layer); err != nil {
-		return err
+	outer := tar.NewWriter(out)
+	for _, part := range []struct {
+		name string
+		data io.Reader
+		size int64
+	}{
+		{"manifest.json", bytes.NewReader(list), int64(len(list))},
+		{"config.json", bytes.NewReader(config), int64(len(config))},
+		{"layer.tar", io.NewSectionReader(layer, 0, size), size},
+	} {
+		if err := outer.WriteHeader(&tar.Header{Name: part.name, Mode: 0o644, Size: part.size}); err != nil {
+			return err
+		}
+		if _, err := io.Copy(outer, part.data); err != nil {
+			return err
+		}
 	}
 	return outer.Close()
 }

@@ -134,7 +134,7 @@ func parseStats(text []byte) (executor.Stats, error) {
 		Resident float64 `json:"memory_host_resident_bytes"`
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return executor.Stats{}, fmt.Errorf("read msb's metrics: %w", err)
+		return executor.Stats{}, fmt.Errorf("decode msb's metrics: %w", err)
 	}
 	return executor.Stats{MemoryMB: m.Resident / (1 << 20), CPUMS: m.VCPUTime / 1e6}, nil
 }
@@ -168,7 +168,8 @@ func (b *box) Destroy(ctx context.Context) error {
 	return nil
 }
 
-// remove kills and removes a sandbox in any state. If mayBeGone is true, it is no error that msb does not know it.
+// remove kills and removes a sandbox in any state. If msb fails, or the sandbox may already be gone, it kills the
+// sandbox's process itself and checks that msb no longer lists the sandbox.
 func (d *Driver) remove(ctx context.Context, name string, mayBeGone bool) error {
 	_, removing := d.msb(ctx, d.opts.Timeout, "remove", "--force", "--quiet", name)
 	if removing != nil || mayBeGone {

@@ -43,7 +43,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// Options of New.
+// Options configure New. A zero field means the default.
 type Options struct {
 	Msb        string        // path of msb; default msb on PATH
 	Dir        string        // state on this host; short, because of the length limit of socket paths

@@ -111,7 +111,8 @@ func (d *Driver) load(ctx context.Context, ref, archive string) error {
 		"load", "--quiet", "--input", archive, "--tag", ref)
 }
 
-// fetch runs an msb command that fetches the image ref, unless msb has it. A failure has the reason and name.
+// fetch runs an msb command that fetches the image ref, unless msb has it. If the command fails, the error has the
+// reason and the name.
 func (d *Driver) fetch(ctx context.Context, ref string, reason executor.Reason, name string, args ...string) error {
 	if has, err := d.hasImage(ctx, ref); has || err != nil {
 		return err
@@ -147,7 +148,7 @@ func listsImage(list []byte, ref string) (has bool, bytes int64, err error) {
 		Bytes     int64  `json:"size_bytes"`
 	}
 	if err := json.Unmarshal(list, &found); err != nil {
-		return false, 0, fmt.Errorf("parse msb's list of images: %w", err)
+		return false, 0, fmt.Errorf("decode msb's list of images: %w", err)
 	}
 	for _, i := range found {
 		if i.Reference == ref || strings.HasSuffix(i.Reference, "/"+ref) {

@@ -56,7 +56,7 @@ func start(ctx context.Context, socket string, argv, env []string) (*session, er
 	}
 }
 
-// newExecRequest requests a process of root in the root directory, on pipes.
+// newExecRequest requests a process that runs as root in the root directory, with pipes as its standard streams.
 func newExecRequest(argv, env []string) execRequest {
 	return execRequest{
 		Cmd: argv[0], Args: argv[1:], Env: env, Cwd: "/", User: "0:0", Rlimits: []rlimit{{Resource: "core"}},

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
-	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 // Sweep removes what boxes of an earlier process of the owner and probes of dead processes left behind, but no boxes
@@ -25,7 +24,11 @@ func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if err != nil {
 		return fmt.Errorf("sweep microsandbox boxes: %w", err)
 	}
-	if err := errors.Join(d.sweepOwner(ctx, ownerName, o), d.sweepProbes(ctx)); err != nil {
+	err = d.sweepOwner(ctx, ownerName, o)
+	err = errors.Join(err, hostdir.Sweep(filepath.Join(d.home, "owners"), probeOwner, func(name string) error {
+		return d.sweepOwner(ctx, name, &owner{})
+	}))
+	if err != nil {
 		return fmt.Errorf("sweep microsandbox boxes of %s: %w", ownerName, err)
 	}
 	return nil
@@ -51,31 +54,6 @@ func (d *Driver) sweepOwner(ctx context.Context, name string, o *owner) error {
 		if box := entry.Name(); strings.HasPrefix(box, name+".") && !o.boxes[box] {
 			errs = append(errs, hostdir.Remove(filepath.Join(d.boxes, box)))
 		}
-	}
-	return errors.Join(errs...)
-}
-
-// sweepProbes removes what the probes of dead processes left behind.
-func (d *Driver) sweepProbes(ctx context.Context) error {
-	entries, err := os.ReadDir(filepath.Join(d.home, "owners"))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), probeOwner) || d.owners[entry.Name()] != nil {
-			continue
-		}
-		dir := filepath.Join(d.home, "owners", entry.Name())
-		lock, err := hostdir.Acquire(dir)
-		if errors.Is(err, filelock.ErrLocked) {
-			continue
-		}
-		if err == nil {
-			err = errors.Join(d.sweepOwner(ctx, entry.Name(), &owner{}), hostdir.Remove(dir))
-			lock.Release()
-		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Limits of a frame, in bytes.
@@ -93,7 +94,7 @@ type Frame struct {
 	// ack
 	Bytes int `json:"n,omitempty"`
 
-	// call; called has Server and Tool, too
+	// call; also called, without Hash
 	Server string `json:"server,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	Hash   string `json:"hash,omitempty"`
@@ -212,27 +213,14 @@ func (f Frame) valid() bool {
 	case "called":
 		return f.Server != "" && f.Tool != "" && f.MS >= 0 && len(f.Body) == 0
 	case "done":
-		return f.validEnd()
-	}
-	return f.validConn()
-}
-
-func (f Frame) validConn() bool {
-	switch f.Type {
+		ends := []string{"end", "exit", "cancelled", "channel"}
+		return slices.Contains(ends, f.How) && f.CPUMS >= 0 && f.PeakKB >= 0 && f.Dropped >= 0
 	case "open", "eof", "reset":
 		return f.ID != 0 && len(f.Body) == 0
 	case "data":
 		return f.ID != 0 && len(f.Body) > 0 && len(f.Body) <= MaxData
 	case "ack":
 		return f.ID != 0 && f.Bytes > 0 && f.Bytes <= Window && len(f.Body) == 0
-	}
-	return false
-}
-
-func (f Frame) validEnd() bool {
-	switch f.How {
-	case "end", "exit", "cancelled", "channel":
-		return f.CPUMS >= 0 && f.PeakKB >= 0 && f.Dropped >= 0
 	}
 	return false
 }

@@ -97,7 +97,7 @@ class Connection:
         self.events = 0
 
     def update_poll(self):
-        """Polls only for what can be handled now: an unhandled hangup would be reported for ever."""
+        """Polls only for what can be handled now: an unhandled hangup would be reported forever."""
         events = select.POLLOUT if self.backlog else 0
         if self.window and not self.program_eof and not self.host_reset:
             events |= select.POLLIN

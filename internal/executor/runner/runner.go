@@ -59,18 +59,32 @@ var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue",
 
 // Boot is the runner's configuration.
 type Boot struct {
-	Workspace     string   `json:"workspace"`
-	Catalogue     string   `json:"catalogue"`
-	Scratch       []string `json:"scratch"`        // the first one is TMPDIR
-	StaleCaches   bool     `json:"stale_caches"`   // drop the kernel's file name caches before each program
-	OOMEvents     string   `json:"oom_events"`     // file whose line oom_kill counts kills by the kernel; may be empty
-	CountsThreads bool     `json:"counts_threads"` // sysinfo(2) counts exactly the threads of runner and programs
-	HiddenSockets bool     `json:"hidden_sockets"` // search the workspace for sockets, which the host cannot see
-	SeparateUser  bool     `json:"separate_user"`  // programs run as UID; else as the runner's user
-	UID           int      `json:"uid"`
-	Preload       []string `json:"preload"` // modules imported before programs start
-	Pause         bool     `json:"pause"`   // send warm and wait for resume before the first fork
-	Compiled      Compiled `json:"compiled"`
+	Guest
+	Preload  []string `json:"preload"` // modules imported before programs start
+	Pause    bool     `json:"pause"`   // send warm and wait for resume before the first fork
+	Compiled Compiled `json:"compiled"`
+}
+
+// Guest describes the inside of a box.
+type Guest struct {
+	Python    string   `json:"-"`         // path of the interpreter, 3.9 or newer
+	Workspace string   `json:"workspace"` // working directory of programs
+	Catalogue string   `json:"catalogue"` // directory of catalogue versions
+	Scratch   []string `json:"scratch"`   // emptied after each program; the first one is TMPDIR
+
+	// StaleCaches means that the box's kernel may cache files that the host has changed. The runner then drops
+	// the caches before each program.
+	StaleCaches bool `json:"stale_caches"`
+	// OOMEvents is a file whose line oom_kill counts the processes killed by the box's kernel. It may be empty.
+	OOMEvents string `json:"oom_events"`
+	// CountsThreads means that sysinfo(2) counts exactly the threads of the runner and of programs.
+	CountsThreads bool `json:"counts_threads"`
+	// HiddenSockets means that sockets with names in Workspace exist only in the box, so that the host cannot
+	// remove them. The runner then searches for them.
+	HiddenSockets bool `json:"hidden_sockets"`
+	// SeparateUser means that the runner is root and programs run as UID. Otherwise both run as the same user.
+	SeparateUser bool `json:"separate_user"`
+	UID          int  `json:"uid"` // user and group of programs, and of no other process
 }
 
 // Compiled is the runner, compiled by an interpreter for boxes with the same interpreter. If it is the zero

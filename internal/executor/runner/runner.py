@@ -287,7 +287,7 @@ class Execution:
                 self.wait()
             if self.id is None:
                 raise SystemExit("the child ended before it had a program")
-        except BaseException:  # the host is gone, or a bug
+        except BaseException:  # the connection to the host has ended, or there is a bug
             self.kill()
             raise
         self.finish()
