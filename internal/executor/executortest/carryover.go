@@ -19,7 +19,7 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 	}
 	look := func() (found map[string]any) {
 		t.Helper()
-		v := b.must(t, executor.Program{Code: kernelNumbers + lookAround}, executor.Hooks{})
+		v := b.run(t, kernelNumbers+lookAround)
 		if err := json.Unmarshal(v.Result, &found); err != nil || len(found) < 20 {
 			t.Fatalf("look around: %s, %v", show(v), err)
 		}
@@ -28,7 +28,7 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 	before := look()
 	for name, code := range leavings {
 		t.Run(name, func(t *testing.T) {
-			v := b.must(t, executor.Program{Code: kernelNumbers + code}, executor.Hooks{})
+			v := b.run(t, kernelNumbers+code)
 			if v.Status != executor.Succeeded {
 				t.Errorf("program that leaves something: %s, want success", show(v))
 			}

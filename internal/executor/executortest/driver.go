@@ -127,8 +127,7 @@ func (b *box) start(t *testing.T) {
 		t.Fatalf("create a box: %v", err)
 	}
 	b.single = single
-	v := b.must(t, executor.Program{TaskID: "whoami", Code: "import os; os.getuid() != os.stat('/proc/%d' % " +
-		"os.getppid()).st_uid"}, executor.Hooks{})
+	v := b.run(t, "import os; os.getuid() != os.stat('/proc/%d' % os.getppid()).st_uid")
 	b.split = string(v.Result) == "true"
 }
 
@@ -157,11 +156,17 @@ func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) execu
 	return v
 }
 
+// run runs code in the box, or in a new box if the box was destroyed.
+func (b *box) run(t *testing.T, code string) executor.Verdict {
+	t.Helper()
+	return b.must(t, executor.Program{Code: code}, executor.Hooks{})
+}
+
 // check fails the test unless the next program runs normally.
 func (b *box) check(t *testing.T) {
 	t.Helper()
 	code := "print('next')\nsorted(__import__('os').listdir(__import__('os').environ['TMPDIR']))"
-	v := b.must(t, executor.Program{Code: code}, executor.Hooks{})
+	v := b.run(t, code)
 	if v.Status != executor.Succeeded || v.Output != "next\n" || string(v.Result) != "[]" || v.Dirty {
 		t.Errorf("the next program: %s, want success with nothing in TMPDIR", show(v))
 	}

@@ -313,8 +313,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 		if b.split {
 			t.Skip("the program is not permitted to kill its runner")
 		}
-		v := b.must(t, executor.Program{Code: "import os\nos.kill(os.getppid(), 9)\nwhile True: pass"},
-			executor.Hooks{})
+		v := b.run(t, "import os\nos.kill(os.getppid(), 9)\nwhile True: pass")
 		if v.Status != executor.Failed || !v.Dirty {
 			t.Errorf("verdict %s, want failed and dirty", show(v))
 		}
@@ -339,8 +338,7 @@ every = %d * 1000
 check(libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None))
 1`
 	for micros := 20; micros <= 640; micros *= 2 {
-		want{result: "1"}.check(t, b.must(t, executor.Program{Code: fmt.Sprintf(code, micros*int(slow(t)))},
-			executor.Hooks{}))
+		want{result: "1"}.check(t, b.run(t, fmt.Sprintf(code, micros*int(slow(t)))))
 		path := filepath.Join(b.spec.Workspace, "written")
 		atOnce, err := os.ReadFile(path)
 		if err != nil {
@@ -374,7 +372,7 @@ libc.syscall(setup, calls, ctypes.byref(context))
 libc.syscall(submit, context, ctypes.c_long(calls), (ctypes.c_void_p * calls)(*map(ctypes.addressof, blocks)))
 1`
 	for range 10 {
-		want{result: "1"}.check(t, b.must(t, executor.Program{Code: code}, executor.Hooks{}))
+		want{result: "1"}.check(t, b.run(t, code))
 		atOnce := written(t, b.spec.Workspace)
 		b.check(t)
 		if later := written(t, b.spec.Workspace); later != atOnce {
@@ -416,7 +414,7 @@ for _ in range(5):
         os._exit(0)
 for _ in range(5): os.read(ready, 1)
 print('left')`
-	want{output: "left\n"}.check(t, b.must(t, executor.Program{Code: leave}, executor.Hooks{}))
+	want{output: "left\n"}.check(t, b.run(t, leave))
 	const count = `
 import os
 def user(pid):
@@ -428,7 +426,6 @@ def parent(pid):
 pids = [p for p in os.listdir('/proc') if p.isdigit() and p != str(os.getpid())]
 os.remove('written')
 [p for p in pids if user(p) == os.getuid() and parent(p) in ('1', str(os.getppid())) and os.getuid()]`
-	want{result: "[]"}.check(t, b.must(t, executor.Program{Code: count}, executor.Hooks{}))
-	want{result: "false"}.check(t, b.must(t, executor.Program{Code: "import os\nos.path.exists('written')"},
-		executor.Hooks{}))
+	want{result: "[]"}.check(t, b.run(t, count))
+	want{result: "false"}.check(t, b.run(t, "import os\nos.path.exists('written')"))
 }

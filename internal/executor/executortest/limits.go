@@ -121,7 +121,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 				t.Fatal(err)
 			}
 			code := fmt.Sprintf("import socket\nsocket.create_connection((%q, %s), 3)", host, port)
-			v := b.must(t, executor.Program{Code: code}, executor.Hooks{})
+			v := b.run(t, code)
 			if v.Status != executor.Failed || !strings.Contains(v.Error.Message, "Error") {
 				t.Errorf("connecting: %s, want an error", show(v))
 			}
@@ -145,7 +145,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{})
+			v := b.run(t, c.code)
 			if v.Status != executor.Failed || v.Error.Code != errcode.Exception ||
 				!strings.Contains(v.Error.Message, "Error") {
 				t.Errorf("verdict %s, want an error", show(v))
@@ -153,13 +153,11 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 		})
 	}
 	t.Run("places to write", func(t *testing.T) {
-		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t,
-			b.must(t, executor.Program{Code: placesToWrite}, executor.Hooks{}))
+		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t, b.run(t, placesToWrite))
 		b.check(t)
 	})
 	t.Run("capabilities", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: "[l.split()[1] for l in open('/proc/self/status') if " +
-			"l.startswith('CapEff')]"}, executor.Hooks{})
+		v := b.run(t, "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]")
 		if b.split {
 			want{result: `["0000000000000000"]`}.check(t, v)
 		}

@@ -139,9 +139,9 @@ func testNetwork(t *testing.T, newDriver newDriver) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v = b.must(t, executor.Program{Code: "import os, socket\n" +
-			"[[k for k in os.environ if 'proxy' in k.lower()], socket.socket().connect_ex(('127.0.0.1', " + port +
-			"))]"}, executor.Hooks{})
+		v = b.run(t, "import os, socket\n"+
+			"[[k for k in os.environ if 'proxy' in k.lower()], socket.socket().connect_ex(('127.0.0.1', "+port+
+			"))]")
 		want{result: "[[],111]"}.check(t, v)
 	})
 	t.Run("a server that closes at once", func(t *testing.T) {

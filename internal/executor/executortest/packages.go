@@ -44,7 +44,7 @@ func testPackages(t *testing.T, newDriver newDriver) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.want.check(t, b.must(t, executor.Program{Code: c.code}, executor.Hooks{}))
+			c.want.check(t, b.run(t, c.code))
 			b.check(t)
 		})
 	}

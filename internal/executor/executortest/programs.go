@@ -205,8 +205,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	}
 	t.Run("randomness", func(t *testing.T) { testRandomness(t, b) })
 	t.Run("resources", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass"},
-			executor.Hooks{})
+		v := b.run(t, "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass")
 		if v.CPUMS < 10 || v.CPUMS > 20_000 || v.PeakMemoryMB < 48 || v.PeakMemoryMB > 500 {
 			t.Errorf("resources of a busy program with 50 MB: %v ms and %v MB", v.CPUMS, v.PeakMemoryMB)
 		}
@@ -214,7 +213,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	t.Run("mapped", func(t *testing.T) {
 		const code = "import mmap\nf = open('mapped', 'wb+')\nf.truncate(4 << 20)\n" +
 			"m = mmap.mmap(f.fileno(), 4 << 20)\nm[:] = b'x' * (4 << 20)\n1"
-		want{result: "1"}.check(t, b.must(t, executor.Program{Code: code}, executor.Hooks{}))
+		want{result: "1"}.check(t, b.run(t, code))
 		got, err := os.ReadFile(filepath.Join(b.spec.Workspace, "mapped"))
 		if err != nil || string(got) != strings.Repeat("x", 4<<20) {
 			t.Errorf("%d of %d bytes were written through the mapping (%v)",
