@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// refill adds to create the boxes that environments lack to have MinReady unbound ones, and limits how many
-// boot at once. arriving counts the boxes being created that no request has reserved, by environment.
+// refill appends to the list create the boxes that environments lack to have MinReady unbound ones, and limits
+// how many boot at once. It returns the list and when to schedule again. arriving counts the boxes being created
+// that no request has reserved, by environment.
 func (s *scheduler) refill(
 	now time.Time, create []*environment, arriving map[*environment]int, free int,
 ) ([]*environment, time.Duration) {
@@ -28,7 +29,7 @@ func (s *scheduler) refill(
 	booting, _ := s.booting(now)
 	creating := booting + len(create)
 	n, next := s.refills.allowed(now, creating, s.count(acquired))
-	if s.stats.Created == 0 { // one box soon rather than several later
+	if s.stats.Created == 0 { // several boots at once would delay the first box
 		n = min(n, max(0, 1-creating))
 	}
 	chosen := s.mostLacking(now, lacking, min(n, free))
@@ -102,7 +103,7 @@ func (s *scheduler) evictIdle(now time.Time) time.Duration {
 // the import of a module, and must not keep boxes of other environments from being created.
 const slowBoot = 5 * time.Second
 
-// booting counts the boxes that are booting, and returns when the next one no longer counts, or 0.
+// booting counts the boxes that are booting, and returns when the next one no longer counts, or 0 if there is none.
 func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
 	for _, b := range s.boxes {
 		if left := b.used.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
@@ -115,7 +116,7 @@ func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
 // maxBoots returns how many boxes may boot at once: each keeps a processor busy.
 func maxBoots() int { return max(2, runtime.NumCPU()) }
 
-// earlier returns the shorter of two waits; 0 means no limit.
+// earlier returns the shorter of two waits. A wait of 0 means that there is none.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// snapshotBox is a box that is an executor.Snapshotter. The engine can restore as root only.
+// snapshotBox is a box that is an executor.Snapshotter. The engine can restore only as root.
 type snapshotBox struct{ *box }
 
 // Snapshot saves the sandbox to dir, which only this user can read, and lets it continue.

@@ -43,7 +43,7 @@ func startPreloaded(t *testing.T, d executor.Driver, opts executor.PoolOptions) 
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("the engine can restore as root only")
+		t.Skip("the engine can restore only as root")
 	}
 }
 
