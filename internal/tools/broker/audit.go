@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// Audit stores audit records durably. Each method is called again after an error, until the program's time is over.
-// If it still fails then, the run is lost.
+// Audit stores audit records durably. After an error, the method is called again until the program's time is
+// over. If it still fails then, the run is lost.
 type Audit interface {
 	Begin(ctx context.Context, r AuditRecord) error // before a call is made
 	// Decided stores who approved or denied a call, before it is made.

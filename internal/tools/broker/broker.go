@@ -220,8 +220,8 @@ func (e *Execution) Calls() []AuditRecord {
 }
 
 // Close waits until all results are in the journal and all calls are audited, or until ctx ends. An error
-// means that the run is lost: a record of a call could not be written. If only the result of a read-only call is
-// missing, Close logs that: another run repeats the call. Close may be called again.
+// means that the run is lost, because a record of a call could not be written. If only the result of a
+// read-only call is missing, Close logs that: another run repeats the call. Close may be called again.
 func (e *Execution) Close(ctx context.Context) error {
 	if err := e.journal.wait(ctx); err != nil {
 		if ctx.Err() != nil {

@@ -736,7 +736,7 @@ func TestExcerptsOfMutatingCalls(t *testing.T) {
 	}
 }
 
-// callFor is call with a time limit, as that of a program.
+// callFor makes a call with a time limit, like a program's.
 func (w *world) callFor(e *broker.Execution, limit time.Duration, tool, args string) error {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
@@ -745,8 +745,8 @@ func (w *world) callFor(e *broker.Execution, limit time.Duration, tool, args str
 	return err
 }
 
-// A queue that is away is no failure of the program: its calls wait, and succeed when the queue is back. If the
-// program's time is over before, the run is lost.
+// Calls wait while the queue is unreachable, and succeed when it is back. If the program's time ends first, the
+// run is lost.
 func TestCallsWaitForTheQueue(t *testing.T) {
 	for name, fail := range map[string]func(*world, error){
 		"begin":  func(w *world, err error) { w.failAudit = err },
@@ -789,7 +789,7 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 	}
 }
 
-func TestCallsNeedAnAudit(t *testing.T) {
+func TestCancelledCallsAreAudited(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.reply["get"] = func(tools.Request) (tools.Result, error) { cancel(); return tools.Result{}, ctx.Err() }

@@ -93,7 +93,7 @@ type journalWriter struct {
 	err error
 }
 
-// write writes an entry that a call depends on.
+// write writes an entry on which a call depends.
 func (r *journalWriter) write(
 	ctx context.Context, put func(context.Context, JournalEntry) error, entry JournalEntry,
 ) error {

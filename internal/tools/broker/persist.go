@@ -10,17 +10,17 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// persister makes the writes that a call depends on: to the journal, the audit, and the record of an approval. That the
-// queue cannot be reached is no failure of the program: it waits. If a write still fails when the program's time is
-// over, the run is lost: Execution.Close returns the error, and the task runs again.
+// persister makes the writes on which a call depends: to the journal and the audit. The program must not fail
+// because the queue is unreachable, so its calls wait. If a write still fails when the program's time is over,
+// the run is lost: Execution.Close returns the error, and the task runs again.
 type persister struct {
 	mu  sync.Mutex
 	err error
 }
 
 const (
-	writeTimeout = 10 * time.Second       // of one attempt, which continues when the task is cancelled
-	firstPause   = 100 * time.Millisecond // after a failed attempt; it doubles
+	writeTimeout = 10 * time.Second       // per attempt, which continues when the task is cancelled
+	firstPause   = 100 * time.Millisecond // after the first failed attempt; doubles after each further one
 	maxPause     = 2 * time.Second
 )
 
@@ -44,14 +44,14 @@ func (p *persister) write(ctx context.Context, what string, put func(context.Con
 	}
 }
 
-// failure returns the errors of the writes that were given up.
+// failure returns the errors of the writes that were abandoned.
 func (p *persister) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// persistentAudit is an Audit whose records are written as by persister.
+// persistentAudit is an Audit that writes through a persister.
 type persistentAudit struct {
 	audit Audit
 	*persister
