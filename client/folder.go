@@ -36,7 +36,7 @@ type (
 	SyncReport = dirsync.Report
 	// WorkspaceFile is one path of a version. Its ETag is the SHA-256 of its content; for a file above 4 MiB, it
 	// is the SHA-256 of the concatenated SHA-256 sums of its parts.
-	WorkspaceFile = dirsync.Entry
+	WorkspaceFile = dirsync.FileInfo
 	// FilePart is a piece of a large file's content.
 	FilePart = dirsync.Part
 )
@@ -81,7 +81,7 @@ func (r remote) Newest(ctx context.Context) (int64, error) {
 	return info.Generation, err
 }
 
-func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, error) {
+func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo, error) {
 	if generation == 0 {
 		return nil, nil
 	}
@@ -166,7 +166,7 @@ func writeForm(to io.Writer, boundary string, edits []dirsync.Edit) error {
 			others = append(others, otherEdit{Path: e.Path})
 		case e.Kind == dirsync.Dir:
 			others = append(others, otherEdit{Path: e.Path, Kind: e.Kind, Mode: octal(e.Mode)})
-		case e.Kind == dirsync.Link:
+		case e.Kind == dirsync.Symlink:
 			others = append(others, otherEdit{Path: e.Path, Kind: e.Kind, Target: e.Target})
 		}
 	}

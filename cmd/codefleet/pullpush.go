@@ -22,7 +22,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 		Long: "Copy what changed in the workspace since the last pull or push into a local directory.\n" +
 			"Your changes stay. A file that was changed on both sides is a conflict, and nothing is\n" +
 			"written until you choose a side. The state of the last synchronisation is kept\n" +
-			"in its file " + dirsync.MemoryFile + ".",
+			"in its file " + dirsync.BaseFileName + ".",
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		policy := client.Refuse
@@ -98,10 +98,10 @@ func conflictHere(err error, hint string) error {
 			hint:    hint,
 		}
 	}
-	if errors.Is(err, dirsync.ErrOther) {
+	if errors.Is(err, dirsync.ErrOtherWorkspace) {
 		return &failure{
 			code: errcode.ExitUsage, message: err.Error(),
-			hint: "use another directory, or remove its " + dirsync.MemoryFile,
+			hint: "use another directory, or remove its " + dirsync.BaseFileName,
 		}
 	}
 	if _, here := errors.AsType[*os.PathError](err); here {

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// errChanged is returned when a path changed since the scan.
-var errChanged = errors.New("changed here meanwhile")
+// errChanged is returned when a path of the directory has changed since the scan.
+var errChanged = errors.New("the path changed since it was scanned")
 
-// apply makes the directory equal to the workspace: removals first, deepest first, then directories and symbolic links,
-// then files in the order in which they arrive.
+// apply makes the directory equal to the workspace at the paths of todo. It first removes paths, the deepest first,
+// then creates directories and symbolic links, and then writes files in the order in which they arrive.
 func (f *Folder) apply(ctx context.Context, generation int64, todo []difference, policy Policy, r *Report) error {
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
@@ -40,9 +40,9 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 		var err error
 		switch d.there.Kind {
 		case Dir:
-			err = f.dir(d, r, generation)
-		case Link:
-			err = f.link(d, policy, r, generation)
+			err = f.writeDir(d, r, generation)
+		case Symlink:
+			err = f.writeSymlink(d, policy, r, generation)
 		default:
 			files[d.path] = d
 			wanted = append(wanted, d.path)
@@ -60,10 +60,10 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 			return fmt.Errorf("the workspace sent %q, which was not requested", p)
 		}
 		delete(files, p)
-		return f.file(d, content, policy, r, generation)
+		return f.writeFile(d, content, policy, r, generation)
 	})
 	if err == nil && len(files) > 0 {
-		err = fmt.Errorf("the workspace sent %d files less than it has", len(files))
+		err = fmt.Errorf("the workspace did not send %d of the requested files", len(files))
 	}
 	return err
 }
@@ -76,7 +76,7 @@ func (f *Folder) remove(d difference, r *Report) error {
 	}
 	if d.here.kind == Dir {
 		if err := f.root.Remove(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.record(d.path, nil, nil, time.Now()) // it has paths of ours: it stays, as our change
+			f.record(d.path, nil, nil, time.Now()) // it contains paths of ours, so it stays, as our change
 			return nil
 		}
 	} else if err := f.removeFile(d.path, d.here); errors.Is(err, errChanged) {
@@ -93,9 +93,8 @@ func (f *Folder) remove(d difference, r *Report) error {
 	return nil
 }
 
-// removeFile removes a file or symbolic link. It renames it, verifies that it has not changed since the scan, and
-// renames
-// it back if it has.
+// removeFile removes a file or symbolic link. It first renames it, and renames it back if it has changed since the
+// scan.
 func (f *Folder) removeFile(p string, was *local) error {
 	temp := tempName(p)
 	if err := f.root.Rename(p, temp); err != nil {
@@ -112,20 +111,25 @@ func (f *Folder) removeFile(p string, was *local) error {
 
 // restoreName gives a file its name back, or another one if the name is taken.
 func (f *Folder) restoreName(temp, p string) error {
+	_, err := f.renameToFree(temp, p, ".yours-%d", 1)
+	return err
+}
+
+// renameToFree renames temp to p or, if that exists, to p with the first free numbered suffix, and returns the name.
+// Unlike a rename, it replaces nothing.
+func (f *Folder) renameToFree(temp, p, suffix string, first int) (string, error) {
+	name := p
 	for i := range 100 {
-		name := p
-		if i > 0 {
-			name = fmt.Sprintf("%s.yours-%d", p, i)
-		}
 		err := f.root.Link(temp, name)
 		if err == nil {
-			return f.root.Remove(temp)
+			return name, f.root.Remove(temp)
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return err
+			return "", err
 		}
+		name = p + fmt.Sprintf(suffix, first+i)
 	}
-	return fmt.Errorf("%s: kept as %s", p, temp)
+	return "", fmt.Errorf("rename %q: 100 names such as %q are taken; the file is kept as %q", p, name, temp)
 }
 
 // unchanged reports whether a file, possibly renamed, is the one that was scanned.
@@ -135,7 +139,7 @@ func (f *Folder) unchanged(p string, was *local) bool {
 		return false
 	}
 	a, b := l.stat, was.stat
-	a.CTime, b.CTime = 0, 0 // renaming changes it
+	a.CTime, b.CTime = 0, 0 // a rename changes it
 	return a == b
 }
 
@@ -143,10 +147,10 @@ func tempName(p string) string {
 	return path.Join(path.Dir(p), tempPrefix+strings.ToLower(rand.Text()))
 }
 
-// dir makes a directory. A file of ours of that name is renamed.
-func (f *Folder) dir(d difference, r *Report, generation int64) error {
+// writeDir makes a directory. It renames a file of ours that has its name.
+func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 	if now, err := f.lstat(d.path); err == nil && (now == nil || now.kind != Dir) {
-		name, err := f.beside(d.path, d.path, generation)
+		name, err := f.renameToConflict(d.path, d.path, generation)
 		if err != nil {
 			return err
 		}
@@ -155,7 +159,7 @@ func (f *Folder) dir(d difference, r *Report, generation int64) error {
 	if err := f.root.MkdirAll(d.path, 0o755); err != nil {
 		return err
 	}
-	if err := errors.Join(f.root.Chmod(d.path, fs.FileMode(d.there.Mode)), f.own(d.path)); err != nil {
+	if err := errors.Join(f.root.Chmod(d.path, fs.FileMode(d.there.Mode)), f.chown(d.path)); err != nil {
 		return err
 	}
 	f.record(d.path, d.there, nil, time.Now())
@@ -165,41 +169,41 @@ func (f *Folder) dir(d difference, r *Report, generation int64) error {
 	return nil
 }
 
-// own sets the owner of a path.
-func (f *Folder) own(p string) error {
+// chown sets a path's owner.
+func (f *Folder) chown(p string) error {
 	if f.o.Owner == nil {
 		return nil
 	}
 	return f.root.Lchown(p, f.o.Owner.UID, f.o.Owner.GID)
 }
 
-// link makes a symbolic link.
-func (f *Folder) link(d difference, policy Policy, r *Report, generation int64) error {
+// writeSymlink makes a symbolic link under a temporary name, and installs it.
+func (f *Folder) writeSymlink(d difference, policy Policy, r *Report, generation int64) error {
 	temp := tempName(d.path)
-	if err := f.parents(d.path); err != nil {
+	if err := f.makeParents(d.path); err != nil {
 		return err
 	}
 	if err := f.root.Symlink(d.there.Target, temp); err != nil {
 		return err
 	}
 	defer f.root.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
-	if err := f.own(temp); err != nil {
+	if err := f.chown(temp); err != nil {
 		return err
 	}
 	return f.install(temp, d, policy, r, generation, nil)
 }
 
-// parents makes the directories of a path.
-func (f *Folder) parents(p string) error {
+// makeParents makes the directories above a path.
+func (f *Folder) makeParents(p string) error {
 	if dir := path.Dir(p); dir != "." {
 		return f.root.MkdirAll(dir, 0o755)
 	}
 	return nil
 }
 
-// file writes a file under a temporary name, verifies it, and installs it.
-func (f *Folder) file(d difference, content io.Reader, policy Policy, r *Report, generation int64) (err error) {
-	if err := f.parents(d.path); err != nil {
+// writeFile writes a file under a temporary name, verifies it, and installs it.
+func (f *Folder) writeFile(d difference, content io.Reader, policy Policy, r *Report, generation int64) error {
+	if err := f.makeParents(d.path); err != nil {
 		return err
 	}
 	temp := tempName(d.path)
@@ -209,22 +213,22 @@ func (f *Folder) file(d difference, content io.Reader, policy Policy, r *Report,
 	}
 	defer f.root.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
 	defer out.Close()
-	v := verifier{entry: d.there}
+	v := verifier{want: d.there}
 	if _, err := io.Copy(io.MultiWriter(out, &v), io.LimitReader(content, d.there.Bytes+1)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
 	if !v.ok() {
-		return fmt.Errorf("write %q: the content does not match the digest of the workspace", d.path)
+		return fmt.Errorf("write %q: the content does not match its digest", d.path)
 	}
-	if err := errors.Join(f.own(temp), out.Chmod(fs.FileMode(d.there.Mode)),
+	if err := errors.Join(f.chown(temp), out.Chmod(fs.FileMode(d.there.Mode)),
 		f.root.Chtimes(temp, d.there.Time, d.there.Time)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
 	return f.install(temp, d, policy, r, generation, out)
 }
 
-// install gives a written file its name if the path has not changed since the scan, and the name of a conflict
-// otherwise.
+// install renames a written file to its path if that has not changed since the scan, and to a conflict name otherwise.
+// out is the open file, or nil for a symbolic link.
 func (f *Folder) install(temp string, d difference, policy Policy, r *Report, generation int64, out *os.File) error {
 	err := errChanged
 	if !d.ours || policy == Theirs {
@@ -233,22 +237,22 @@ func (f *Folder) install(temp string, d difference, policy Policy, r *Report, ge
 	name := d.path
 	if errors.Is(err, errChanged) {
 		r.Conflicts = append(r.Conflicts, d.path)
-		if name, err = f.beside(temp, d.path, generation); err != nil {
+		if name, err = f.renameToConflict(temp, d.path, generation); err != nil {
 			return err
 		}
-		f.record(d.path, d.there, nil, time.Now()) // our version is a change of theirs
+		f.record(d.path, d.there, nil, time.Now()) // our version becomes a change of theirs
 	} else if err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	} else {
 		f.record(d.path, d.there, nil, time.Now())
-		f.base.Paths[d.path].Stat = written(out, d.there)
+		f.base.Paths[d.path].Stat = writtenStat(out, d.there)
 	}
 	r.Written = append(r.Written, name)
 	return nil
 }
 
-// written returns the stat of a file that was just written, or the zero value if it has changed since.
-func written(out *os.File, e *Entry) stat {
+// writtenStat returns the stat of a file that was just written, or zero if it is unknown or has changed since.
+func writtenStat(out *os.File, e *FileInfo) stat {
 	if out == nil {
 		return stat{}
 	}
@@ -259,25 +263,12 @@ func written(out *os.File, e *Entry) stat {
 	return statOf(info).unlessRacy(time.Now())
 }
 
-// beside renames a file to the name of a conflict.
-func (f *Folder) beside(temp, p string, generation int64) (string, error) {
-	for i := range 100 {
-		name := conflictName(p, generation)
-		if i > 0 {
-			name += fmt.Sprintf(".%d", i+1)
-		}
-		err := f.root.Link(temp, name)
-		if err == nil {
-			return name, f.root.Remove(temp)
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return "", err
-		}
-	}
-	return "", fmt.Errorf("%s: too many conflicts", p)
+// renameToConflict renames a file to a conflict name for p, and returns that name.
+func (f *Folder) renameToConflict(temp, p string, generation int64) (string, error) {
+	return f.renameToFree(temp, conflictName(p, generation), ".%d", 2)
 }
 
-// swap replaces the scanned file by temp, or returns errChanged.
+// swap replaces the scanned file with temp. It returns errChanged if the file has changed since the scan.
 func (f *Folder) swap(temp string, d difference) error {
 	if d.here == nil || d.here.kind != d.there.Kind { // already removed
 		err := f.root.Link(temp, d.path)
@@ -307,10 +298,9 @@ func (f *Folder) swap(temp string, d difference) error {
 	case err != nil:
 		return err
 	case f.unchanged(temp, d.here):
-		return nil // the old one is removed with the temporary name
+		return nil // the caller removes temp, which is the old file now
 	}
-	_, err = exchange(dir, a, b)
-	if err != nil { // ours was removed: keep theirs
+	if _, err = exchange(dir, a, b); err != nil { // the new file was removed: restore the old one
 		return errors.Join(err, f.restoreName(temp, d.path))
 	}
 	return errChanged

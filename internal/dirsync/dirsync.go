@@ -1,14 +1,14 @@
-// Package dirsync keeps a directory that people work in equal to a workspace: it applies changes of each side to the
-// other. A path that both sides changed is a conflict, which is reported and of which nothing is lost. The key type is
-// [Folder].
+// Package dirsync keeps a directory that people work in equal to a workspace: it applies the changes of each side to
+// the other. A path that both sides changed is a conflict: it is reported, and neither version is lost. The key type
+// is [Folder].
 //
-// A Folder records for each path what both sides had after the last synchronisation (the base). What differs from that
-// was changed since. It never writes into an existing file, which an editor may have open: new content replaces it
-// atomically, and only if it is still the file that was scanned; otherwise that file keeps its name, and the path is a
-// conflict.
+// A Folder records what both sides had at each path after the last synchronisation (the base). A path that differs
+// from the base has changed since. A Folder never writes into an existing file, which an editor may have open: new
+// content replaces the file atomically, and only if the file has not changed since the scan. Otherwise the file keeps
+// its name, and the path is a conflict.
 //
 // The directory is reached through [os.Root] only, symbolic links are not followed, and content is verified before it
-// replaces a file. The package does not know where workspaces are: a [Remote] does.
+// replaces a file. A [Remote] gives access to the workspace.
 package dirsync
 
 import (
@@ -26,22 +26,22 @@ import (
 
 // Kinds of paths.
 const (
-	File = "file"
-	Dir  = "dir"
-	Link = "link"
+	File    = "file"
+	Dir     = "dir"
+	Symlink = "link"
 )
 
-// Entry is one path of the workspace. Its JSON is that of the HTTP interface.
-type Entry struct {
+// FileInfo describes one path of the workspace. The HTTP interface uses the same JSON.
+type FileInfo struct {
 	Path   string    `json:"path"`
-	Kind   string    `json:"kind"`
+	Kind   string    `json:"kind"` // File, Dir or Symlink
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time,omitzero"`
-	Target string    `json:"target,omitempty"` // of a symbolic link
-	// SHA-256 of the content, or of the SHA-256 of its parts, one after the other
+	Time   time.Time `json:"time,omitzero"`    // modification time
+	Target string    `json:"target,omitempty"` // symbolic links only
+	// ETag is the SHA-256 of the content. For a file with Parts, it is the SHA-256 of their concatenated digests.
 	ETag  string `json:"etag,omitempty"`
-	Parts []Part `json:"parts,omitempty"` // of a large file
+	Parts []Part `json:"parts,omitempty"` // large files only, in order
 }
 
 // Part is a piece of a large file.
@@ -50,36 +50,36 @@ type Part struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// same reports whether two entries have the same content and permissions.
-func (e *Entry) same(o *Entry) bool {
+// same reports whether e and o have the same content and permissions. Both may be nil.
+func (e *FileInfo) same(o *FileInfo) bool {
 	if e == nil || o == nil {
 		return e == o
 	}
 	return e.Kind == o.Kind && e.ETag == o.ETag && e.Target == o.Target && e.Bytes == o.Bytes &&
-		(e.Kind == Link || e.Mode == o.Mode)
+		(e.Kind == Symlink || e.Mode == o.Mode)
 }
 
 // Edit is one change to the workspace.
 type Edit struct {
-	Entry
-	Remove bool                          // remove the path with all below it
-	Open   func() (io.ReadCloser, error) // the content of a file
+	FileInfo
+	Remove bool                          // remove the path and everything below it
+	Open   func() (io.ReadCloser, error) // opens the content of a file
 }
 
 // Remote is a workspace.
 type Remote interface {
-	// Newest returns the generation of the newest version, with a small request.
+	// Newest returns the newest version's generation. It sends one small request.
 	Newest(ctx context.Context) (int64, error)
-	// Files returns the paths of a version.
-	Files(ctx context.Context, generation int64) ([]Entry, error)
-	// Read calls fn with the content of files of a version, in any order.
+	// Files returns a version's paths.
+	Files(ctx context.Context, generation int64) ([]FileInfo, error)
+	// Read calls fn with the content of each of the files at paths, in any order.
 	Read(ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error) error
-	// Write commits edits of the version base, and returns the new generation. If others changed a path since base, it
-	// returns a *ConflictError, and nothing was written.
+	// Write commits edits that were made to the version base, and returns the new generation. If another commit has
+	// changed one of their paths since base, it writes nothing and returns a *ConflictError.
 	Write(ctx context.Context, base int64, message string, edits []Edit) (int64, error)
 }
 
-// ConflictError is returned when both sides changed the same paths. Nothing was changed.
+// ConflictError is returned when both sides changed the same paths. Neither side was modified.
 type ConflictError struct{ Paths []string }
 
 // Error implements error.
@@ -97,42 +97,42 @@ type Policy int
 
 // Policies.
 const (
-	Refuse   Policy = iota // fail with a *ConflictError, before any change
+	Refuse   Policy = iota // return a *ConflictError and change nothing
 	KeepBoth               // keep ours, and write theirs as NAME.conflict-gN
-	Theirs                 // replace ours by theirs
-	Ours                   // replace theirs by ours
+	Theirs                 // replace ours with theirs
+	Ours                   // replace theirs with ours
 )
 
-// Report is what a Pull or Push did, in the order of paths.
+// Report lists what a Pull or Push did.
 type Report struct {
-	Generation int64    `json:"generation"` // that the directory was synchronised with
-	Written    []string `json:"written"`    // paths written, by Pull in the directory, by Push in the workspace
+	Generation int64    `json:"generation"` // the version that the directory was synchronised with
+	Written    []string `json:"written"`    // paths written by Pull in the directory, or by Push in the workspace
 	Removed    []string `json:"removed"`
-	Conflicts  []string `json:"conflicts"` // paths that both sides changed; with KeepBoth the copies are in Written
+	Conflicts  []string `json:"conflicts"` // paths that both sides changed; with KeepBoth, Written lists the copies
 	Skipped    []string `json:"skipped"`   // paths that the other side cannot have
 }
 
-// Options configure a Folder.
+// Options configures a Folder.
 type Options struct {
-	// Memory is the file with the base; default MemoryFile in the directory.
-	Memory string
-	// Workspace names the workspace: Open fails for a directory of another one.
+	// BaseFile is the path of the file that stores the base. The default is BaseFileName in the directory.
+	BaseFile string
+	// Workspace names the workspace. Open fails if the directory belongs to another one.
 	Workspace string
-	// Owner of what is written; nil: this process.
+	// Owner owns the paths that are written. Nil means the user and group of this process.
 	Owner *Owner
 }
 
 // Owner is a user and group.
 type Owner struct{ UID, GID int }
 
-// MemoryFile is the default name of the file with the base. It is never pushed.
-const MemoryFile = ".codefleet-workspace.json"
+// BaseFileName is the default name of the file that stores the base. It is never pushed.
+const BaseFileName = ".codefleet-workspace.json"
 
 // tempPrefix begins the names of files that are being written. They are never pushed.
 const tempPrefix = ".codefleet-tmp-"
 
-// ErrOther is returned for a directory that belongs to another workspace.
-var ErrOther = errors.New("the directory belongs to another workspace")
+// ErrOtherWorkspace is returned by Open for a directory that belongs to another workspace.
+var ErrOtherWorkspace = errors.New("the directory belongs to another workspace")
 
 // Folder is one directory. It must not be used by two goroutines or two processes at once.
 type Folder struct {
@@ -142,23 +142,25 @@ type Folder struct {
 	base   base
 }
 
-// base is what both sides had after the last synchronisation.
+// base is what both sides had after the last synchronisation. It is stored in Options.BaseFile.
 type base struct {
 	Format    int                  `json:"format"`
 	Workspace string               `json:"workspace"`
 	Paths     map[string]*basePath `json:"paths"`
 }
 
-// basePath is a path of the base.
+// basePath is one path of the base.
 type basePath struct {
-	Entry
-	Stat stat `json:"stat,omitzero"` // in the directory, so that an unchanged file need not be read; zero: read it
+	FileInfo
+	// Stat is the stat of the file in the directory: a file with the same stat need not be read. If it is zero, the
+	// file must be read.
+	Stat stat `json:"stat,omitzero"`
 }
 
 // Open opens a directory, which must exist.
 func Open(dir string, remote Remote, o Options) (*Folder, error) {
-	if o.Memory == "" {
-		o.Memory = filepath.Join(dir, MemoryFile)
+	if o.BaseFile == "" {
+		o.BaseFile = filepath.Join(dir, BaseFileName)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -178,9 +180,9 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 // Close releases the directory.
 func (f *Folder) Close() error { return f.root.Close() }
 
-// load reads the base. If it cannot be decoded, all content is compared.
+// load reads the base. A base that cannot be decoded counts as missing: all content is compared.
 func (f *Folder) load() error {
-	data, err := os.ReadFile(f.o.Memory)
+	data, err := os.ReadFile(f.o.BaseFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -192,7 +194,7 @@ func (f *Folder) load() error {
 		return nil //nolint:nilerr // as if it did not exist
 	}
 	if b.Workspace != f.o.Workspace {
-		return fmt.Errorf("%w: %s says %q, not %q", ErrOther, f.o.Memory, b.Workspace, f.o.Workspace)
+		return fmt.Errorf("%w: %s names %q, want %q", ErrOtherWorkspace, f.o.BaseFile, b.Workspace, f.o.Workspace)
 	}
 	for path, k := range b.Paths {
 		if k == nil || path != k.Path || !fs.ValidPath(path) {
@@ -209,9 +211,9 @@ func (f *Folder) save() error {
 	if err != nil {
 		return err
 	}
-	temp := f.o.Memory + ".tmp"
+	temp := f.o.BaseFile + ".tmp"
 	if err := os.WriteFile(temp, data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(temp, f.o.Memory)
+	return os.Rename(temp, f.o.BaseFile)
 }

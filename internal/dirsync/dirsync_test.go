@@ -24,10 +24,11 @@ import (
 	"github.com/codefleet/codefleet/internal/dirsync"
 )
 
-// remote is a workspace in memory: content by path, "dir" entries end in /, links begin with "->".
+// remote is a workspace in memory. A version maps paths to content. The path of an empty directory ends in a slash, and
+// the content of a symbolic link is "->" and its target.
 type remote struct {
 	versions []map[string]string
-	during   func(path string) // called before each file is handed out
+	during   func(path string) // called before Read returns each file
 	race     func()            // called once before a write
 }
 
@@ -47,14 +48,14 @@ func (r *remote) now() map[string]string {
 
 func (r *remote) Newest(context.Context) (int64, error) { return int64(max(0, len(r.versions)-1)), nil }
 
-func entryOf(p, content string) dirsync.Entry {
-	e := dirsync.Entry{
+func infoOf(p, content string) dirsync.FileInfo {
+	e := dirsync.FileInfo{
 		Path: p, Kind: dirsync.File, Mode: 0o644, Bytes: int64(len(content)),
 		Time: time.Unix(1e9, 123456789).UTC(),
 	}
 	const part = 100 // bytes; larger files have parts
 	if target, ok := strings.CutPrefix(content, "->"); ok {
-		return dirsync.Entry{Path: p, Kind: dirsync.Link, Mode: 0o777, Target: target}
+		return dirsync.FileInfo{Path: p, Kind: dirsync.Symlink, Mode: 0o777, Target: target}
 	}
 	sum := sha256.Sum256([]byte(content))
 	if len(content) > part {
@@ -70,8 +71,8 @@ func entryOf(p, content string) dirsync.Entry {
 	return e
 }
 
-func (r *remote) Files(_ context.Context, g int64) ([]dirsync.Entry, error) {
-	var list []dirsync.Entry
+func (r *remote) Files(_ context.Context, g int64) ([]dirsync.FileInfo, error) {
+	var list []dirsync.FileInfo
 	if g == 0 {
 		return nil, nil
 	}
@@ -84,10 +85,10 @@ func (r *remote) Files(_ context.Context, g int64) ([]dirsync.Entry, error) {
 			dirs[name] = true
 			continue
 		}
-		list = append(list, entryOf(p, content))
+		list = append(list, infoOf(p, content))
 	}
 	for d := range dirs {
-		list = append(list, dirsync.Entry{Path: d, Kind: dirsync.Dir, Mode: 0o755})
+		list = append(list, dirsync.FileInfo{Path: d, Kind: dirsync.Dir, Mode: 0o755})
 	}
 	return list, nil
 }
@@ -134,7 +135,7 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 			}
 		case e.Kind == dirsync.Dir:
 			next[e.Path+"/"] = ""
-		case e.Kind == dirsync.Link:
+		case e.Kind == dirsync.Symlink:
 			next[e.Path] = "->" + e.Target
 		default:
 			f, err := e.Open()
@@ -148,7 +149,7 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 			next[e.Path] = string(data)
 		}
 	}
-	for p := range next { // a directory that has something in it is no entry of its own here
+	for p := range next { // only empty directories are listed
 		if strings.HasSuffix(p, "/") {
 			for q := range next {
 				if q != p && strings.HasPrefix(q, p) {
@@ -175,7 +176,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// open begins anew, as another process would.
+// open opens the folder again, as a new process would.
 func (w *world) open() {
 	w.Helper()
 	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "main"})
@@ -202,13 +203,13 @@ func (w *world) remove(p string) {
 	}
 }
 
-// files are what is in the directory, but for the memory.
+// files returns what the directory contains, without the base file.
 func (w *world) files() map[string]string {
 	w.Helper()
 	got := map[string]string{}
 	err := filepath.WalkDir(w.dir, func(full string, d fs.DirEntry, err error) error {
 		p, _ := filepath.Rel(w.dir, full)
-		if err != nil || p == "." || p == dirsync.MemoryFile {
+		if err != nil || p == "." || p == dirsync.BaseFileName {
 			return err
 		}
 		if d.IsDir() {
@@ -276,17 +277,17 @@ func TestPullAndPush(t *testing.T) {
 	if dirty, err := w.folder.Dirty(); dirty || err != nil {
 		t.Errorf("Dirty() = %v, %v", dirty, err)
 	}
-	// There: a changes, d/b goes. Here: empty changes, large goes, n comes.
+	// The workspace changes a and removes d/b. The directory changes empty, removes large and adds x/n.
 	w.remote.set(map[string]string{"a": "11", "l": "->a", "large": large, "empty": "", "e/": ""})
 	w.open()
-	w.write("empty", "no more")
+	w.write("empty", "not empty")
 	w.remove("large")
 	w.write("x/n", "new")
 	if dirty, err := w.folder.Dirty(); !dirty || err != nil {
 		t.Errorf("Dirty() = %v, %v", dirty, err)
 	}
 	w.pull(dirsync.Refuse)
-	w.want("pulled", w.files(), map[string]string{"a": "11", "l": "->a", "empty": "no more", "e/": "", "x/n": "new"})
+	w.want("pulled", w.files(), map[string]string{"a": "11", "l": "->a", "empty": "not empty", "e/": "", "x/n": "new"})
 	r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
 	if err != nil || !slices.Equal(r.Removed, []string{"large"}) ||
 		!slices.Equal(r.Written, []string{"empty", "x", "x/n"}) {
@@ -332,7 +333,7 @@ func TestConflicts(t *testing.T) {
 		w.want("after a refusal", w.files(), before)
 		if _, err := w.folder.Push(t.Context(), "", dirsync.Refuse); !errors.As(err, &e) ||
 			len(w.remote.versions) != 3 {
-			t.Errorf("Push() = %v, want conflicts and no version", err)
+			t.Errorf("Push() = %v, want conflicts and no new version", err)
 		}
 	})
 	t.Run("keep both", func(t *testing.T) {
@@ -340,7 +341,7 @@ func TestConflicts(t *testing.T) {
 		r := w.sync()
 		for _, p := range conflicts {
 			if !slices.Contains(r.Conflicts, p) {
-				t.Errorf("conflict %s is not named in %v", p, r.Conflicts)
+				t.Errorf("conflicts = %v, want %s among them", r.Conflicts, p)
 			}
 		}
 		want := map[string]string{
@@ -356,7 +357,7 @@ func TestConflicts(t *testing.T) {
 	})
 	t.Run("theirs", func(t *testing.T) {
 		w := setup(t)
-		w.remove("kd") // a file comes to where our directory was
+		w.remove("kd") // their file replaces our directory
 		w.pull(dirsync.Theirs)
 		want := w.remote.now()
 		want["mine"] = "ours"
@@ -377,9 +378,9 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// TestPersonEditsMeanwhile: between the look at the directory and the new content, in every way in
-// which editors write.
-func TestPersonEditsMeanwhile(t *testing.T) {
+// TestEditDuringPull checks that no edit is lost that a person makes between the scan and the write of new content, in
+// all the ways in which editors write.
+func TestEditDuringPull(t *testing.T) {
 	for name, edit := range map[string]func(w *world){
 		"in place": func(w *world) { w.write("f", "person") },
 		"atomic": func(w *world) {
@@ -428,7 +429,7 @@ func TestPersonEditsMeanwhile(t *testing.T) {
 			}
 			for p := range got {
 				if strings.Contains(p, "codefleet-tmp") {
-					t.Errorf("left over: %s", p)
+					t.Errorf("temporary file %s was not removed", p)
 				}
 			}
 			w.sync()
@@ -437,7 +438,8 @@ func TestPersonEditsMeanwhile(t *testing.T) {
 	}
 }
 
-func TestWhoIsFaster(t *testing.T) {
+// TestCommitDuringPush checks that a push that loses a race against a commit pulls and tries again.
+func TestCommitDuringPush(t *testing.T) {
 	w := newWorld(t)
 	w.remote.set(map[string]string{"f": "0", "d/x": "0"})
 	w.pull(dirsync.Refuse)
@@ -453,13 +455,13 @@ func TestWhoIsFaster(t *testing.T) {
 	w.want("there", w.remote.now(), want)
 }
 
-func TestNothingLeadsOut(t *testing.T) {
+func TestNoEscape(t *testing.T) {
 	w := newWorld(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("safe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A link that somebody here made, where the workspace has a directory or file.
+	// The directory has symbolic links where the workspace has a directory and a file.
 	for _, link := range []string{"dir", "file"} {
 		if err := os.Symlink(filepath.Dir(outside), filepath.Join(w.dir, link)); err != nil {
 			t.Fatal(err)
@@ -478,7 +480,7 @@ func TestNothingLeadsOut(t *testing.T) {
 		"sub/.git/config",
 	} {
 		if _, ok := got[p]; ok {
-			t.Errorf("%q came here", p)
+			t.Errorf("%q was written", p)
 		}
 	}
 	if got["in"] != "->fine" || got[".git/config"] != "mine" || got["dir/outside"] != "task" {
@@ -492,7 +494,7 @@ func TestNothingLeadsOut(t *testing.T) {
 	}
 }
 
-func TestWhatArrivesIsVerified(t *testing.T) {
+func TestContentIsVerified(t *testing.T) {
 	for _, sent := range []string{"", "short", "larger than it should be", "wrong!"} {
 		w := newWorld(t)
 		w.remote.set(map[string]string{"f": "right!"})
@@ -502,13 +504,14 @@ func TestWhatArrivesIsVerified(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := f.Pull(t.Context(), dirsync.Refuse); err == nil {
-			t.Errorf("Pull() of %q: no error", sent)
+			t.Errorf("Pull() of %q = nil, want an error", sent)
 		}
 		f.Close()
 		w.want("after "+sent, w.files(), map[string]string{})
 	}
 }
 
+// lying sends other content than Files describes.
 type lying struct {
 	*remote
 	content string
@@ -518,7 +521,7 @@ func (l *lying) Read(_ context.Context, _ int64, paths []string, fn func(string,
 	return fn(paths[0], strings.NewReader(l.content))
 }
 
-func TestExcludedAndOdd(t *testing.T) {
+func TestExcludedAndSkipped(t *testing.T) {
 	w := newWorld(t)
 	for _, p := range []string{
 		"node_modules/x", "a/__pycache__/y", ".workspaceignore", "no.log", "servers/s.py",
@@ -542,19 +545,20 @@ func TestOtherWorkspace(t *testing.T) {
 	w := newWorld(t)
 	w.remote.set(map[string]string{"f": "1"})
 	w.pull(dirsync.Refuse)
-	if _, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"}); !errors.Is(err, dirsync.ErrOther) {
-		t.Errorf("Open() for another workspace = %v, want %v", err, dirsync.ErrOther)
+	if _, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"}); !errors.Is(err, dirsync.ErrOtherWorkspace) {
+		t.Errorf("Open() for another workspace = %v, want %v", err, dirsync.ErrOtherWorkspace)
 	}
-	if err := os.WriteFile(filepath.Join(w.dir, dirsync.MemoryFile), bytes.Repeat([]byte("{"), 10), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.dir, dirsync.BaseFileName), bytes.Repeat([]byte("{"), 10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.open() // a broken memory is none
+	w.open() // a damaged base counts as missing
 	if r := w.pull(dirsync.Refuse); len(r.Conflicts) != 0 {
-		t.Errorf("Pull() without a memory = %+v", r)
+		t.Errorf("Pull() without a base = %+v, want no conflicts", r)
 	}
 }
 
-// TestNothingIsLost lets both sides change at random; whatever a person wrote last is somewhere.
+// TestNothingIsLost changes both sides at random, and checks that the last text that a person wrote into each file is
+// in some file afterwards.
 func TestNothingIsLost(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -599,7 +603,7 @@ func TestNothingIsLost(t *testing.T) {
 					t.Fatalf("seed %d, round %d: %q of %s is lost in %v", seed, round, text, full, got)
 				}
 			}
-			there := w.remote.now() // which, unlike a real one, forgets directories that get empty
+			there := w.remote.now() // unlike a real workspace, it drops directories that become empty
 			for _, side := range []map[string]string{there, got} {
 				maps.DeleteFunc(side, func(p, _ string) bool { return strings.HasSuffix(p, "/") })
 			}

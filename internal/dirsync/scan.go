@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -21,7 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
-// stat identifies the state of a file. Programs cannot set back the change time.
+// stat identifies a file's state. Unlike the modification time, the change time cannot be set back.
 type stat struct {
 	Inode uint64 `json:"ino"`
 	Size  int64  `json:"size"`
@@ -30,11 +31,10 @@ type stat struct {
 }
 
 // racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may
-// change
-// again without its times changing.
+// change again without its times changing.
 const racyMargin = 20 * time.Millisecond
 
-// local is one path of the directory.
+// local describes one path of the directory.
 type local struct {
 	kind   string
 	mode   uint32
@@ -42,45 +42,45 @@ type local struct {
 	stat   stat
 }
 
-// alwaysExcluded are never synchronised, beside ignore.Defaults and .workspaceignore: files of this package, mount
-// points
-// of the fleet, and .git, with which a task could run programs on this host.
-const alwaysExcluded = ".git\n/lost+found\n" + MemoryFile + "\n" + tempPrefix + "*\n"
+// alwaysExcluded is never synchronised, in addition to ignore.Defaults and .workspaceignore: files of this package,
+// mount points, and .git, through which a task could run programs on this host.
+const alwaysExcluded = ".git\n/lost+found\n" + BaseFileName + "\n" + tempPrefix + "*\n"
 
+// rules returns the patterns of paths that are not synchronised.
 func (f *Folder) rules() ignore.Rules {
 	text := strings.Join(ignore.Defaults, "\n") + "\n" + alwaysExcluded
 	if file, err := f.open(ignore.FileName); err == nil {
-		own, err := io.ReadAll(io.LimitReader(file, ignore.MaxFile))
+		data, err := io.ReadAll(io.LimitReader(file, ignore.MaxFile))
 		file.Close()
 		if err == nil {
-			text += string(own)
+			text += string(data)
 		}
 	}
 	return ignore.Parse([]byte(text))
 }
 
-// scan scans the directory. skipped are paths that a workspace cannot have.
+// scan returns the paths of the directory that rules do not exclude. skipped lists paths that a workspace cannot have.
 func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []string, err error) {
 	found = map[string]*local{}
 	err = fs.WalkDir(f.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // removed meanwhile
+			return nil // removed during the scan
 		case err != nil:
 			return err
 		case p == ".":
 			return nil
 		}
-		out := error(nil)
+		skip := error(nil)
 		if d.IsDir() {
-			out = fs.SkipDir
+			skip = fs.SkipDir
 		}
 		if rules.Match(p, d.IsDir()) {
-			return out
+			return skip
 		}
 		if !exchangeable(p) {
 			skipped = append(skipped, p)
-			return out
+			return skip
 		}
 		l, err := f.lstat(p)
 		switch {
@@ -90,7 +90,7 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 			return err
 		case l == nil:
 			skipped = append(skipped, p)
-			return out
+			return skip
 		}
 		found[p] = l
 		return nil
@@ -98,8 +98,8 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 	return found, skipped, err
 }
 
-// exchangeable reports whether both sides can have a path: valid UTF-8 without control and direction characters, clean,
-// within the limits of length, and not below a name that the fleet uses for its tools.
+// exchangeable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
+// characters, within the length limits, and outside the directories that the fleet mounts for its tools.
 func exchangeable(p string) bool {
 	const maxName, maxPath = 255, 4096
 	if first, _, _ := strings.Cut(p, "/"); first == "servers" || first == "client" {
@@ -113,16 +113,12 @@ func exchangeable(p string) bool {
 		!strings.ContainsFunc(p, hidden) && !slices.ContainsFunc(strings.Split(p, "/"), long)
 }
 
-// lstat returns a path without following it; nil: it is neither a file nor a directory nor a symbolic link.
+// lstat describes a path without following it. It returns nil for anything but files, directories and symbolic links.
 func (f *Folder) lstat(p string) (*local, error) {
 	info, err := f.root.Lstat(p)
 	if err != nil {
 		return nil, err
 	}
-	return f.local(p, info)
-}
-
-func (f *Folder) local(p string, info fs.FileInfo) (*local, error) {
 	l := &local{mode: uint32(info.Mode().Perm())}
 	switch {
 	case info.IsDir():
@@ -132,7 +128,7 @@ func (f *Folder) local(p string, info fs.FileInfo) (*local, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.kind, l.target, l.mode = Link, target, 0o777
+		l.kind, l.target, l.mode = Symlink, target, 0o777
 	case info.Mode().IsRegular():
 		l.kind, l.stat = File, statOf(info)
 	default:
@@ -149,7 +145,7 @@ func statOf(info fs.FileInfo) stat {
 	return s
 }
 
-// open opens a regular file. It does not block on pipes.
+// open opens a regular file for reading. It does not block on pipes.
 func (f *Folder) open(p string) (*os.File, error) {
 	file, err := f.root.OpenFile(p, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -166,12 +162,12 @@ func (f *Folder) open(p string) (*os.File, error) {
 	return file, nil
 }
 
-// holds reports whether a path of the directory equals e.
-func (f *Folder) holds(p string, l *local, e *Entry) (bool, error) {
+// holds reports whether a path of the directory, described by l, equals e.
+func (f *Folder) holds(p string, l *local, e *FileInfo) (bool, error) {
 	if l == nil || e == nil {
 		return l == nil && e == nil, nil
 	}
-	if l.kind != e.Kind || l.target != e.Target || l.kind != Link && l.mode != e.Mode ||
+	if l.kind != e.Kind || l.target != e.Target || l.kind != Symlink && l.mode != e.Mode ||
 		l.kind == File && l.stat.Size != e.Bytes {
 		return false, nil
 	}
@@ -186,15 +182,15 @@ func (f *Folder) holds(p string, l *local, e *Entry) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	v := verifier{entry: e}
+	v := verifier{want: e}
 	if _, err := io.Copy(&v, file); err != nil {
 		return false, err
 	}
 	return v.ok(), nil
 }
 
-// changed reports whether a path of the directory differs from the base. If only the stat of a file differs, it records
-// the new one.
+// changed reports whether a path of the directory, described by l, differs from the base. If only a file's stat
+// differs, it records the new one. began is when the scan began.
 func (f *Folder) changed(p string, l *local, began time.Time) (bool, error) {
 	k := f.base.Paths[p]
 	if k == nil || l == nil {
@@ -203,14 +199,14 @@ func (f *Folder) changed(p string, l *local, began time.Time) (bool, error) {
 	if l.kind == File && k.Kind == File && l.stat == k.Stat && l.mode == k.Mode && k.Stat != (stat{}) {
 		return false, nil
 	}
-	same, err := f.holds(p, l, &k.Entry)
+	same, err := f.holds(p, l, &k.FileInfo)
 	if same {
 		k.Stat = l.stat.unlessRacy(began)
 	}
 	return !same, err
 }
 
-// unlessRacy returns s, or the zero value if the file may change without changing s.
+// unlessRacy returns s, or zero if the file, which was scanned at a time, may change without changing s.
 func (s stat) unlessRacy(scanned time.Time) stat {
 	limit := scanned.Add(-racyMargin).UnixNano()
 	if s.CTime >= limit || s.MTime >= limit {
@@ -219,18 +215,15 @@ func (s stat) unlessRacy(scanned time.Time) stat {
 	return s
 }
 
-// verifier verifies that what is written to it is the content of an entry.
+// verifier verifies that what is written to it is the content of a file.
 type verifier struct {
-	entry *Entry
-	part  int
-	left  int64 // of the part
-	sum   []byte
+	want  *FileInfo
+	part  int    // number of parts begun
+	left  int64  // bytes left in the current part
+	sums  []byte // digests of complete parts
 	total int64
-	hash  interface {
-		io.Writer
-		Sum(b []byte) []byte
-	}
-	bad bool
+	hash  hash.Hash // of the current part
+	bad   bool
 }
 
 // Write implements io.Writer.
@@ -246,39 +239,40 @@ func (v *verifier) Write(b []byte) (int, error) {
 		_, _ = v.hash.Write(chunk) // never fails
 		b, v.left = b[len(chunk):], v.left-int64(len(chunk))
 		if v.left == 0 {
-			v.sum = v.hash.Sum(v.sum)
+			v.sums = v.hash.Sum(v.sums)
 			v.hash = nil
 		}
 	}
 	return n, nil
 }
 
-// next begins the next part; a small file has one part.
+// next begins the next part. A file without parts counts as one part.
 func (v *verifier) next() {
 	switch {
-	case len(v.entry.Parts) == 0 && v.part == 0:
-		v.left = v.entry.Bytes
-	case v.part < len(v.entry.Parts):
-		v.left = v.entry.Parts[v.part].Bytes
+	case len(v.want.Parts) == 0 && v.part == 0:
+		v.left = v.want.Bytes
+	case v.part < len(v.want.Parts):
+		v.left = v.want.Parts[v.part].Bytes
 	}
 	v.part++
 	v.hash = sha256.New()
 	v.bad = v.left <= 0 // more content than expected
 }
 
-// ok reports whether exactly the content was written.
+// ok reports whether exactly the wanted content was written.
 func (v *verifier) ok() bool {
-	if v.bad || v.total != v.entry.Bytes || v.hash != nil {
+	if v.bad || v.total != v.want.Bytes || v.hash != nil {
 		return false
 	}
-	if v.total == 0 || len(v.entry.Parts) > 0 {
-		sum := sha256.Sum256(v.sum)
-		return hex.EncodeToString(sum[:]) == v.entry.ETag
+	etag := v.sums
+	if v.total == 0 || len(v.want.Parts) > 0 {
+		sum := sha256.Sum256(v.sums)
+		etag = sum[:]
 	}
-	return hex.EncodeToString(v.sum) == v.entry.ETag
+	return hex.EncodeToString(etag) == v.want.ETag
 }
 
-// leadsOut reports whether a symbolic link points out of the directory.
-func leadsOut(e *Entry) bool {
+// pointsOutside reports whether a symbolic link points out of the directory.
+func pointsOutside(e *FileInfo) bool {
 	return path.IsAbs(e.Target) || !fs.ValidPath(path.Clean(path.Join(path.Dir(e.Path), e.Target)))
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -16,47 +17,46 @@ import (
 // errChanging is returned when a file changes while it is uploaded.
 var errChanging = errors.New("the file changed while it was read")
 
-// maxAttempts is how often a synchronisation is tried while either side changes.
+// maxAttempts bounds the attempts at a synchronisation while either side keeps changing.
 const maxAttempts = 4
 
-// difference is a path that differs from the base.
+// difference is a path at which a side differs from the base.
 type difference struct {
 	path         string
-	here         *local
-	there        *Entry
-	ours, theirs bool // which side changed it
+	here         *local    // in the directory; nil if it does not exist
+	there        *FileInfo // in the workspace; nil if it does not exist
+	ours, theirs bool      // which side changed it
 }
 
-// comparison is how both sides differ from the base.
+// comparison is the outcome of comparing both sides with the base.
 type comparison struct {
 	generation int64
-	entries    []Entry // of that generation
+	files      []FileInfo // of that generation
 	list       []difference
 	skipped    []string
 }
 
-// compare scans both sides.
+// compare compares both sides with the base.
 func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	if c.generation, err = f.remote.Newest(ctx); err != nil {
 		return c, err
 	}
-	if c.entries, err = f.remote.Files(ctx, c.generation); err != nil {
+	if c.files, err = f.remote.Files(ctx, c.generation); err != nil {
 		return c, err
 	}
 	rules, began := f.rules(), time.Now()
-	here, skipped, err := f.scan(rules)
-	if err != nil {
+	var here map[string]*local
+	if here, c.skipped, err = f.scan(rules); err != nil {
 		return c, err
 	}
-	entries := c.entries
-	there := map[string]*Entry{}
+	there := map[string]*FileInfo{}
 	paths := map[string]bool{}
-	for i := range entries {
-		e := &entries[i]
+	for i := range c.files {
+		e := &c.files[i]
 		switch {
 		case rules.MatchBelow(e.Path) || e.Kind == Dir && rules.Match(e.Path, true):
-		case !exchangeable(e.Path) || e.Kind == Link && leadsOut(e):
-			skipped = append(skipped, e.Path)
+		case !exchangeable(e.Path) || e.Kind == Symlink && pointsOutside(e):
+			c.skipped = append(c.skipped, e.Path)
 		default:
 			there[e.Path], paths[e.Path] = e, true
 		}
@@ -69,7 +69,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 	}
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
 		d := difference{path: p, here: here[p], there: there[p]}
-		if slices.Contains(skipped, p) {
+		if slices.Contains(c.skipped, p) {
 			continue
 		}
 		if d.ours, err = f.changed(p, d.here, began); err != nil {
@@ -77,37 +77,29 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		}
 		k := f.base.Paths[p]
 		d.theirs = k == nil && d.there != nil || k != nil && !k.same(d.there)
-		if d.ours || d.theirs {
-			if err := f.checkSame(&d, began); err != nil {
-				return c, err
-			}
+		if !d.ours && !d.theirs {
+			continue
 		}
-		if d.ours || d.theirs {
-			c.list = append(c.list, d)
+		same, err := f.holds(p, d.here, d.there)
+		if err != nil {
+			return c, err
 		}
+		if same { // both sides made the same change
+			f.record(p, d.there, d.here, began)
+			continue
+		}
+		c.list = append(c.list, d)
 	}
-	c.skipped = skipped
 	return c, nil
 }
 
-// checkSame records a path that both sides have changed to the same content.
-func (f *Folder) checkSame(d *difference, began time.Time) error {
-	same, err := f.holds(d.path, d.here, d.there)
-	if err != nil || !same {
-		return err
-	}
-	d.ours, d.theirs = false, false
-	f.record(d.path, d.there, d.here, began)
-	return nil
-}
-
-// record sets the base of a path. l is the path in the directory, if its stat is known.
-func (f *Folder) record(p string, e *Entry, l *local, began time.Time) {
+// record sets the base of a path to e. l describes the path in the directory; it is nil if its stat is unknown.
+func (f *Folder) record(p string, e *FileInfo, l *local, began time.Time) {
 	if e == nil {
 		delete(f.base.Paths, p)
 		return
 	}
-	k := &basePath{Entry: *e}
+	k := &basePath{FileInfo: *e}
 	if l != nil && l.kind == File {
 		k.Stat = l.stat.unlessRacy(began)
 	}
@@ -126,11 +118,9 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 		switch {
 		case !d.theirs:
 			continue
-		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir:
-			f.record(d.path, d.there, nil, time.Now()) // only modes differ
-			continue
-		case d.ours && policy == Ours:
-			f.record(d.path, d.there, nil, time.Now()) // our version is a change of theirs
+		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir, // modes differ
+			d.ours && policy == Ours: // our version becomes a change of theirs
+			f.record(d.path, d.there, nil, time.Now())
 			continue
 		case d.ours && policy != Theirs:
 			r.Conflicts = append(r.Conflicts, d.path)
@@ -148,8 +138,7 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 }
 
 // Push commits the changes of the directory. Paths that only the workspace changed stay as they are. policy is Refuse
-// or
-// Ours.
+// or Ours.
 func (f *Folder) Push(ctx context.Context, message string, policy Policy) (Report, error) {
 	var r Report
 	var err error
@@ -176,18 +165,15 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		case d.theirs && policy != Ours:
 			r.Conflicts = append(r.Conflicts, d.path)
 			continue
-		case d.here == nil && d.there == nil:
-			delete(f.base.Paths, d.path)
-			continue
-		case d.here == nil && !removed[d.path]: // a directory with paths that we did not remove
+		case d.here == nil && (d.there == nil || !removed[d.path]): // the directory has paths that we did not remove
 			delete(f.base.Paths, d.path)
 			continue
 		case d.here == nil:
-			edits = append(edits, Edit{Entry: Entry{Path: d.path}, Remove: true})
+			edits = append(edits, Edit{FileInfo: FileInfo{Path: d.path}, Remove: true})
 			r.Removed = append(r.Removed, d.path)
 			continue
 		case d.there != nil && d.there.Kind != d.here.kind:
-			edits = append(edits, Edit{Entry: Entry{Path: d.path}, Remove: true})
+			edits = append(edits, Edit{FileInfo: FileInfo{Path: d.path}, Remove: true})
 		}
 		edits = append(edits, f.edit(d.path, d.here))
 		r.Written = append(r.Written, d.path)
@@ -202,10 +188,10 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if r.Generation, err = f.remote.Write(ctx, c.generation, message, edits); err != nil {
 		return r, err
 	}
-	return r, errors.Join(f.pushed(ctx, r.Generation, c.list, began), f.save())
+	return r, errors.Join(f.recordPush(ctx, r.Generation, c.list, began), f.save())
 }
 
-// removed returns the paths that the directory removed with all below them.
+// removed returns the paths that were removed from the directory together with everything below them.
 func (c comparison) removed() map[string]bool {
 	ours := map[string]bool{}
 	for _, d := range c.list {
@@ -214,7 +200,7 @@ func (c comparison) removed() map[string]bool {
 		}
 	}
 	whole := maps.Clone(ours)
-	for _, e := range c.entries {
+	for _, e := range c.files {
 		if ours[e.Path] {
 			continue
 		}
@@ -227,7 +213,7 @@ func (c comparison) removed() map[string]bool {
 
 // edit returns the edit that writes a path as it is in the directory.
 func (f *Folder) edit(p string, l *local) Edit {
-	e := Edit{Entry: Entry{
+	e := Edit{FileInfo: FileInfo{
 		Path: p, Kind: l.kind, Mode: l.mode, Target: l.target, Bytes: l.stat.Size,
 		Time: time.Unix(0, l.stat.MTime).UTC(),
 	}}
@@ -246,15 +232,15 @@ func (f *Folder) edit(p string, l *local) Edit {
 	return e
 }
 
-// pushed records what the new version has of the edits.
-func (f *Folder) pushed(ctx context.Context, generation int64, list []difference, began time.Time) error {
-	entries, err := f.remote.Files(ctx, generation)
+// recordPush records the paths that were pushed as the new version has them.
+func (f *Folder) recordPush(ctx context.Context, generation int64, list []difference, began time.Time) error {
+	files, err := f.remote.Files(ctx, generation)
 	if err != nil {
 		return err
 	}
-	there := make(map[string]*Entry, len(entries))
-	for i := range entries {
-		there[entries[i].Path] = &entries[i]
+	there := make(map[string]*FileInfo, len(files))
+	for i := range files {
+		there[files[i].Path] = &files[i]
 	}
 	for _, d := range list {
 		if d.ours {
@@ -264,21 +250,18 @@ func (f *Folder) pushed(ctx context.Context, generation int64, list []difference
 	return nil
 }
 
-// stableReader reads a file and fails if the file changes meanwhile.
+// stableReader reads a file. It returns errChanging if the file has changed since it was scanned.
 type stableReader struct {
-	file interface {
-		io.ReadCloser
-		Stat() (fs.FileInfo, error)
-	}
-	path string
-	was  stat
+	file    *os.File
+	path    string
+	scanned stat
 }
 
 // Read implements io.Reader.
 func (s *stableReader) Read(b []byte) (int, error) {
 	n, err := s.file.Read(b)
 	if errors.Is(err, io.EOF) {
-		if info, statErr := s.file.Stat(); statErr != nil || statOf(info) != s.was {
+		if info, statErr := s.file.Stat(); statErr != nil || statOf(info) != s.scanned {
 			return n, fmt.Errorf("%s: %w", s.path, errChanging)
 		}
 	}
@@ -288,7 +271,7 @@ func (s *stableReader) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (s *stableReader) Close() error { return s.file.Close() }
 
-// Sync makes both sides equal: it pulls, and then pushes. Of a path that both sides changed, ours keeps the name and
+// Sync makes both sides equal: it pulls, and then pushes. If both sides changed a path, our version keeps the name and
 // theirs is written beside it, on both sides.
 func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 	var all Report
@@ -299,13 +282,13 @@ func (f *Folder) Sync(ctx context.Context, message string) (Report, error) {
 			return all, err
 		}
 		pushed, err := f.Push(ctx, message, Refuse)
-		if _, again := errors.AsType[*ConflictError](err); again {
+		if _, conflict := errors.AsType[*ConflictError](err); conflict {
 			continue // another commit came first: pull it
 		}
 		all.add(pushed)
 		return all, err
 	}
-	return all, fmt.Errorf("the workspace changed %d times meanwhile", maxAttempts)
+	return all, fmt.Errorf("synchronise: the workspace changed during each of %d attempts", maxAttempts)
 }
 
 func (r *Report) add(o Report) {
@@ -317,8 +300,7 @@ func (r *Report) add(o Report) {
 // Dirty reports whether the directory changed since the last synchronisation. It sends no request.
 func (f *Folder) Dirty() (bool, error) {
 	began := time.Now()
-	rules := f.rules()
-	here, _, err := f.scan(rules)
+	here, _, err := f.scan(f.rules())
 	if err != nil {
 		return false, err
 	}
@@ -335,7 +317,7 @@ func (f *Folder) Dirty() (bool, error) {
 	return false, nil
 }
 
-// conflictName returns the name of their version of a conflicting path.
+// conflictName returns the name for their version of a conflicting path.
 func conflictName(p string, generation int64) string {
 	const room = 200
 	if i := strings.LastIndexByte(p, '/') + 1; len(p)-i > room {

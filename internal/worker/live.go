@@ -48,14 +48,14 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("live folder: %w", err)
 	}
-	options := dirsync.Options{Memory: o.StatePath, Workspace: o.Ref.String() + " " + o.Dir}
+	options := dirsync.Options{BaseFile: o.StatePath, Workspace: o.Ref.String() + " " + o.Dir}
 	if info, err := os.Stat(o.Dir); err == nil && os.Geteuid() == 0 {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok { // exported files belong to the owner of the directory
 			options.Owner = &dirsync.Owner{UID: int(sys.Uid), GID: int(sys.Gid)}
 		}
 	}
 	f, err := dirsync.Open(o.Dir, remote{store, o.Ref}, options)
-	if errors.Is(err, dirsync.ErrOther) { // StatePath belongs to another directory
+	if errors.Is(err, dirsync.ErrOtherWorkspace) { // StatePath belongs to another directory
 		if err = os.Remove(o.StatePath); err == nil {
 			f, err = dirsync.Open(o.Dir, remote{store, o.Ref}, options)
 		}
@@ -161,7 +161,7 @@ func (r remote) Newest(ctx context.Context) (int64, error) {
 	return info.Generation, nil
 }
 
-func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, error) {
+func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo, error) {
 	if generation == 0 {
 		return nil, nil
 	}
@@ -169,9 +169,9 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.Entry, e
 	if err != nil {
 		return nil, err
 	}
-	out := make([]dirsync.Entry, len(list))
+	out := make([]dirsync.FileInfo, len(list))
 	for i, f := range list {
-		out[i] = dirsync.Entry{
+		out[i] = dirsync.FileInfo{
 			Path: f.Path, Kind: f.Kind, Mode: f.Mode, Bytes: f.Bytes, Time: f.Time, Target: f.Target, ETag: f.ETag,
 		}
 		for _, p := range f.Parts {
