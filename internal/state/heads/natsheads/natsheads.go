@@ -1,4 +1,4 @@
-// Package natsheads is the head mode that keeps heads in the queue's server (a NATS key-value bucket), for object
+// Package natsheads is the head mode that stores HEADs in a key-value bucket of the queue's NATS server, for object
 // stores that do not honour conditional writes.
 package natsheads
 
@@ -14,15 +14,15 @@ import (
 	"github.com/codefleet/codefleet/internal/state/heads"
 )
 
-// New returns the heads that connect opens. The first request connects, and later ones do if it failed; the
-// connection lasts as long as the process.
+// New returns the HEADs in the bucket that connect opens. Requests call connect until it succeeds once. The connection
+// lasts as long as the process.
 func New(connect func() (*jobs.HeadBucket, error)) heads.Store { return &store{connect: connect} }
 
 type store struct {
 	connect func() (*jobs.HeadBucket, error)
 
 	mu     sync.Mutex
-	bucket *jobs.HeadBucket // nil: not connected yet
+	bucket *jobs.HeadBucket // nil until connect has succeeded
 }
 
 func (s *store) open() (*jobs.HeadBucket, error) {
@@ -104,7 +104,7 @@ func (s *store) Delete(ctx context.Context, key string) error {
 
 func formatVersion(revision uint64) string { return strconv.FormatUint(revision, 10) }
 
-// temporary makes every error of the queue one that may be retried.
+// temporary marks every error of the queue as one that may be retried.
 func temporary(err error) error {
 	if err == nil {
 		return nil
