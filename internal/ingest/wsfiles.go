@@ -172,7 +172,7 @@ func (s *Server) writeZip(
 		case state.Dir:
 			h.Name, h.Method = h.Name+"/", zip.Store
 			h.SetMode(fs.ModeDir | fs.FileMode(f.Mode))
-		case state.Link:
+		case state.Symlink:
 			content = strings.NewReader(f.Target)
 			h.SetMode(fs.ModeSymlink | fs.FileMode(f.Mode))
 		}
@@ -201,7 +201,7 @@ func (s *Server) writeTar(
 		switch f.Kind {
 		case state.Dir:
 			h.Typeflag, h.Name = tar.TypeDir, f.Path+"/"
-		case state.Link:
+		case state.Symlink:
 			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Target
 		}
 		if err := t.WriteHeader(h); err != nil || f.Kind != state.File {

@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// Lazy returns the store that open returns, opened by the first request. Every request fails with the
-// error of open.
+// Lazy returns a store that calls open at the first request. If open fails, every request returns its error.
 func Lazy(open func() (Objects, error)) Objects { return lazy{sync.OnceValues(open)} }
 
 type lazy struct {

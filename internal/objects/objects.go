@@ -1,7 +1,7 @@
-// Package objects is the interface of an object store, such as a bucket of S3, with its errors.
+// Package objects defines the interface of an object store, such as an S3 bucket, and its errors.
 //
-// [Objects] is implemented by state/s3, by state/mem (in memory, for tests) and by decorators:
-// [WithRetry], [Lazy] and the head modes below state/heads. The package speaks no protocol of its own.
+// [Objects] is implemented by state/s3, by state/mem (in memory, for tests) and by decorators: [WithRetry], [Lazy]
+// and the head modes below state/heads. The package itself speaks no protocol.
 package objects
 
 import (
@@ -16,47 +16,44 @@ import (
 	"time"
 )
 
-// Objects is an object store. Two kinds of key exist: keys written once with Put and never changed, and
-// a few small keys that only CompareAndSwap changes. No key is a prefix of another one at a slash.
+// Objects is an object store. Its objects are of two kinds: immutable ones, which Put writes once, and a few small
+// ones, which only CompareAndSwap changes. No key is a directory of another key.
 //
-// Methods are safe for concurrent use. An error that wraps ErrTemporary may be retried, see [WithRetry].
+// Methods are safe for concurrent use. A call that fails with an error that wraps ErrTemporary may be retried, see
+// [WithRetry].
 type Objects interface {
-	// Get reads an object, or the part that opts names. It returns ErrNotFound,
-	// or ErrNotModified when opts.IfNoneMatch is still the object's ETag.
-	// A read that was cut short is an error, never short data.
+	// Get reads an object, or the range that opts selects. It returns ErrNotFound if there is no object, and
+	// ErrNotModified if opts.IfNoneMatch is still the object's ETag. A read that is cut short is an error.
 	Get(ctx context.Context, key string, opts GetOptions) (Object, error)
 
-	// Put writes an immutable object atomically: a reader sees all of data or
-	// nothing. sum is the SHA-256 of data, which the store verifies on arrival.
-	// Putting the same data again is harmless. The caller may reuse data afterwards.
+	// Put writes an immutable object atomically: a reader sees all of data or nothing. sum is the SHA-256 of data,
+	// which the store verifies on arrival. Putting the same data again is harmless. The caller may reuse data
+	// afterwards.
 	Put(ctx context.Context, key string, data []byte, sum Digest) error
 
-	// CompareAndSwap writes key if its ETag is still old, or if it does not exist
-	// when old is empty, and returns the new ETag. The test and the write are one
-	// step for all writers of the store.
+	// CompareAndSwap writes an object if its ETag is still old, and returns the new ETag. An empty old means that the
+	// object must not exist. The test and the write are one atomic step.
 	//
-	// ErrConflict: another version is stored, or this very write was applied, its
-	// answer was lost and the client tried again. After any other error the write
-	// may or may not have happened, or may still happen. In both cases the caller
-	// must read the object back before it decides. ErrUnsafe: the store refuses
-	// conditions, and nothing was written.
+	// ErrUnsafe means that the store refuses conditions, and nothing was written. ErrConflict means that another
+	// version is stored; that may be this very write, if its response was lost and the client tried again. After any
+	// other error the write may have happened, or may still happen. After all errors but ErrUnsafe, the caller must
+	// read the object back before it decides.
 	CompareAndSwap(ctx context.Context, key, old string, data []byte) (etag string, err error)
 
-	// List yields the objects whose key starts with prefix and is greater than
-	// after, in the order of their keys. An error ends the sequence.
+	// List yields the objects whose keys start with prefix and are greater than after, in key order. An error ends the
+	// sequence.
 	List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error]
 
-	// Delete removes objects; those that do not exist count as removed.
-	// After an error some may be removed.
+	// Delete removes objects. Missing objects count as removed. After an error, some of the objects may be removed.
 	Delete(ctx context.Context, keys ...string) error
 }
 
 // GetOptions narrows a Get; the zero value reads the whole object.
 type GetOptions struct {
-	IfNoneMatch string // an ETag as the store returned it
+	IfNoneMatch string // ETag of the version that the caller has
 	Offset      int64  // first byte
-	Length      int64  // bytes; 0 reads to the end. A range beyond the end is an error
-	Buffer      []byte // used for Object.Data when its capacity suffices
+	Length      int64  // in bytes; 0 means to the end. A range beyond the end is an error.
+	Buffer      []byte // used for Object.Data if its capacity suffices
 }
 
 // Object is what Get returns.
@@ -66,7 +63,7 @@ type Object struct {
 	Modified time.Time // by the store's clock, in seconds
 }
 
-// ObjectInfo is one entry of a listing.
+// ObjectInfo describes one object of a listing.
 type ObjectInfo struct {
 	Key      string
 	Size     int64     // bytes
@@ -75,11 +72,11 @@ type ObjectInfo struct {
 
 // Errors that callers branch on.
 var (
-	ErrNotFound    error = notFoundError{} // is fs.ErrNotExist too
+	ErrNotFound    error = notFoundError{} // also matches fs.ErrNotExist
 	ErrNotModified       = errors.New("not modified")
-	ErrConflict          = errors.New("conflict")          // another writer changed it first
-	ErrTemporary         = errors.New("store unavailable") // may be retried: overload, time-out, broken connection
-	ErrCorrupt           = errors.New("corrupt object")    // content does not match its digest or its format
+	ErrConflict          = errors.New("conflict")          // another writer changed the object first
+	ErrTemporary         = errors.New("store unavailable") // overload, time-out or broken connection: may be retried
+	ErrCorrupt           = errors.New("corrupt object")    // the content does not match its digest or format
 	ErrUnsafe            = errors.New("object store does not honour conditional writes")
 )
 
@@ -103,21 +100,21 @@ func (d Digest) Compare(other Digest) int { return bytes.Compare(d[:], other[:])
 // MarshalText writes 64 hexadecimal digits.
 func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
 
-// UnmarshalText reads what MarshalText writes and nothing else.
+// UnmarshalText accepts exactly what MarshalText writes.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) != 2*len(d) {
-		return fmt.Errorf("digest has %d characters, want %d", len(text), 2*len(d))
+		return fmt.Errorf("decode digest: %d characters, want %d", len(text), 2*len(d))
 	}
 	if _, err := hex.Decode(d[:], text); err != nil {
-		return fmt.Errorf("digest: %w", err)
+		return fmt.Errorf("decode digest: %w", err)
 	}
 	return nil
 }
 
 const replaceAttempts = 3
 
-// Replace writes a small object over whatever is stored under its key: of concurrent writers the last one
-// wins. It does not write data that is stored already.
+// Replace writes a small object over whatever is stored under its key; the last of several concurrent writers wins. If
+// the object holds data already, Replace does not write.
 func Replace(ctx context.Context, store Objects, key string, data []byte) error {
 	var err error
 	for range replaceAttempts {

@@ -14,20 +14,20 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// RetryPolicy bounds the attempts at a request; zero fields take the defaults.
+// RetryPolicy bounds the attempts at a request.
 type RetryPolicy struct {
-	Request  time.Duration // limit of one attempt; a stalled connection ends here: 1 min
-	Total    time.Duration // limit of a request with all its attempts: 2 min
-	Attempts uint          // limit of attempts: none but Total
+	Request  time.Duration // time limit of one attempt, which ends a stalled connection; the default is 1 min
+	Total    time.Duration // time limit of all attempts together; the default is 2 min
+	Attempts uint          // limit of attempts; 0 means no limit
 }
 
 const (
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 5 * time.Second
 
-	// MaxRaces is how many compare-and-swaps in a row may lose against other writers.
+	// MaxRaces is how many compare-and-swaps in a row may lose to other writers.
 	MaxRaces  = 100
-	racePause = 5 * time.Millisecond
+	racePause = 5 * time.Millisecond // longest pause after the first lost race
 )
 
 // WithDefaults fills zero fields.
@@ -37,8 +37,8 @@ func (p RetryPolicy) WithDefaults() RetryPolicy {
 	return p
 }
 
-// WithRetry returns store with temporary errors retried by the policy: those of all methods but
-// CompareAndSwap, whose caller must read the object back first.
+// WithRetry returns a store that retries after temporary errors of all methods but CompareAndSwap, whose caller must
+// read the object back first.
 func WithRetry(store Objects, policy RetryPolicy) Objects {
 	return retrying{store, policy.WithDefaults()}
 }
@@ -69,7 +69,7 @@ func (r retrying) CompareAndSwap(ctx context.Context, key, old string, data []by
 	return etag, err
 }
 
-// List resumes after the last key that it has yielded.
+// List implements Objects. A retry resumes after the last key that was yielded.
 func (r retrying) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
 	return func(yield func(ObjectInfo, error) bool) {
 		stopped, err := retry(ctx, r.policy, func(context.Context) (stopped bool, err error) {
@@ -95,7 +95,7 @@ func (r retrying) Delete(ctx context.Context, keys ...string) error {
 	return r.policy.Do(ctx, func(ctx context.Context) error { return r.Objects.Delete(ctx, keys...) })
 }
 
-// Do calls op until it returns no temporary error, with exponential backoff.
+// Do calls op until it succeeds or fails with an error that is not temporary, with exponential backoff.
 func (p RetryPolicy) Do(ctx context.Context, op func(context.Context) error) error {
 	_, err := retry(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, op(ctx) })
 	return err
@@ -118,7 +118,7 @@ func retry[T any](ctx context.Context, p RetryPolicy, op func(context.Context) (
 	switch {
 	case err == nil || last == nil:
 	case !errors.Is(err, last): // ctx ended during a pause
-		err = fmt.Errorf("%w, after %d attempts: %w", err, attempts, last)
+		err = fmt.Errorf("%w after %d attempts: %w", err, attempts, last)
 	case attempts > 1 && Temporary(ctx, err):
 		err = fmt.Errorf("%w: gave up after %d attempts: %w", ErrTemporary, attempts, err)
 	}
@@ -136,20 +136,34 @@ func newBackOff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// Backoff spaces the attempts at swapping one object: after a lost race almost at once, after temporary
-// errors exponentially.
+// Backoff spaces the attempts to swap one object: the pause is short after a lost race, and grows exponentially with
+// temporary errors.
 type Backoff struct {
 	policy RetryPolicy
 	races  int
-	since  time.Time // of the first of the temporary errors in a row; zero: there is none
+	since  time.Time // when the current series of temporary errors began; zero after a lost race
 	delays *backoff.ExponentialBackOff
 }
 
 // NewBackoff returns a Backoff for one change of an object.
 func (p RetryPolicy) NewBackoff() *Backoff { return &Backoff{policy: p} }
 
-// Wait pauses before the next attempt. cause is the error of the last one: ErrConflict is a lost race. Wait
-// returns an error when ctx ends, after MaxRaces lost races, and when the policy's total time is over.
+// Swap calls attempt, which reads an object and swaps it, again after a lost race or a temporary error. Any other
+// outcome is returned, and so is an error that attempt marks as final.
+func (p RetryPolicy) Swap(ctx context.Context, attempt func() (final bool, err error)) error {
+	for b := p.NewBackoff(); ; {
+		final, err := attempt()
+		if final || !errors.Is(err, ErrConflict) && !Temporary(ctx, err) {
+			return err
+		}
+		if err := b.Wait(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// Wait pauses before the next attempt. cause is the last attempt's error; ErrConflict means a lost race. Wait returns
+// an error when ctx ends, after MaxRaces lost races, and when the policy's total time is over.
 func (b *Backoff) Wait(ctx context.Context, cause error) error {
 	if errors.Is(cause, ErrConflict) {
 		b.since = time.Time{}
@@ -157,7 +171,7 @@ func (b *Backoff) Wait(ctx context.Context, cause error) error {
 			return fmt.Errorf("%w: lost %d races: %w", ErrTemporary, b.races, cause)
 		}
 		pause := racePause * time.Duration(min(b.races, 20))
-		return clock.Sleep(ctx, rand.N(pause)) //nolint:gosec // spreads attempts, hides nothing
+		return clock.Sleep(ctx, rand.N(pause)) //nolint:gosec // spreads attempts; need not be unpredictable
 	}
 	if b.since.IsZero() {
 		b.since, b.delays = time.Now(), newBackOff()
@@ -167,7 +181,7 @@ func (b *Backoff) Wait(ctx context.Context, cause error) error {
 		return fmt.Errorf("%w: gave up after %s: %w", ErrTemporary, elapsed.Round(time.Millisecond), cause)
 	}
 	if err := clock.Sleep(ctx, delay); err != nil {
-		return fmt.Errorf("%w, after: %w", err, cause)
+		return fmt.Errorf("%w while waiting to retry: %w", err, cause)
 	}
 	return nil
 }

@@ -14,41 +14,41 @@ type Ref = format.Ref
 // Quota bounds one version of a workspace.
 type Quota = format.Quota
 
-// QuotaError says which bound of the quota a version exceeds. It wraps ErrQuota.
+// QuotaError names the limit of the quota that a version exceeds. It wraps ErrQuota.
 type QuotaError = format.QuotaError
 
-// Secrets are what a tenant's keys are derived from.
+// Secrets are the secrets from which a tenant's keys are derived.
 type Secrets = format.Secrets
 
 // Owner is the user and group that materialised files belong to.
 type Owner = tree.Owner
 
-// Compaction bounds over how many packs a version is spread.
+// Compaction bounds the number of packs over which a version is spread.
 type Compaction = repo.Compaction
 
-// Commit is one committed version, or the finding that none was needed.
+// Commit describes a commit, or reports that none was needed.
 type Commit = repo.Commit
 
-// CommitOptions says who commits and what goes with the files.
+// CommitOptions describes the task that commits.
 type CommitOptions = repo.CommitOptions
 
 // ConflictError is returned by Commit when another task has changed the same paths. It wraps ErrConflict.
 type ConflictError = repo.ConflictError
 
-// FileInfo is one path of a version.
+// FileInfo describes one path of a version.
 type FileInfo = repo.FileInfo
 
-// Kinds of paths, as FileInfo and Edit name them.
+// Kinds of paths in FileInfo and Edit.
 const (
-	File = repo.File
-	Dir  = repo.Dir
-	Link = repo.Link
+	File    = repo.File
+	Dir     = repo.Dir
+	Symlink = repo.Symlink
 )
 
-// Errors of Store that callers branch on. Those of an object store, see package objects, are returned too.
+// Errors of Store that callers branch on. The errors of package objects are returned too.
 var (
 	ErrNotFound = objects.ErrNotFound
-	ErrConflict = objects.ErrConflict // another task changed it first
+	ErrConflict = objects.ErrConflict // another task changed the workspace first
 	ErrDeleted  = repo.ErrDeleted
 	ErrFenced   = repo.ErrFenced
 	ErrKey      = format.ErrKey

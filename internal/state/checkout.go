@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Prefetched is the HEAD of a workspace, read ahead of a Checkout.
+// Prefetched is a workspace's HEAD, read ahead of a Checkout.
 type Prefetched struct {
 	ref   Ref
 	began time.Time
@@ -19,11 +19,11 @@ type Prefetched struct {
 	err   error
 }
 
-// prefetchMaxAge is for how long a prefetched HEAD is used: a task that waited longer begins with what others have
-// committed meanwhile.
+// prefetchMaxAge is how old a prefetched HEAD may be. After a longer wait, Checkout reads HEAD again, so that the task
+// begins with what others have committed since.
 const prefetchMaxAge = time.Second
 
-// Prefetch reads HEAD for a Checkout to come. It makes one small request; Checkout reports its error.
+// Prefetch reads HEAD for a later Checkout. It sends one small request. If that fails, Checkout reads HEAD itself.
 func (s *Store) Prefetch(ctx context.Context, ref Ref) *Prefetched {
 	p := &Prefetched{ref: ref, began: time.Now()}
 	if p.err = ref.Check(); p.err == nil {
@@ -32,16 +32,15 @@ func (s *Store) Prefetch(ctx context.Context, ref Ref) *Prefetched {
 	return p
 }
 
-// Checkout brings the tree to the newest version by difference. When nothing
-// changed since the last Checkout or Commit that is one conditional GET, and no request when prefetched, which may be
-// nil, is recent.
-// Files that are excluded from commits stay as long as the tree stays with its
-// workspace and is not reverted. After an error the tree is in an unknown state,
-// which the next Checkout repairs. ErrDiskFull is one such error: the cache has been emptied for the
-// tree by then, and that was not enough.
+// Checkout makes the tree equal to the newest version by writing only the differences. If nothing has changed since
+// the last Checkout or Commit, it sends one conditional GET, or no request if prefetched is recent. prefetched may be
+// nil.
+//
+// Checkout removes files that are excluded from commits. After an error the tree is in an unknown state, which the next
+// Checkout repairs. ErrDiskFull means that the disk is full even with an empty cache.
 func (s *Store) Checkout(ctx context.Context, t *Tree, prefetched *Prefetched) (Version, error) {
 	v, err := s.checkout(ctx, t, prefetched)
-	if errors.Is(err, ErrDiskFull) { // the cache, which is empty now, may have filled it
+	if errors.Is(err, ErrDiskFull) { // the cache, which is empty now, may have filled the disk
 		v, err = s.checkout(ctx, t, nil)
 	}
 	if err != nil {
@@ -66,8 +65,7 @@ func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Ver
 	return v, nil
 }
 
-// newest returns the newest version, from p if that is usable: it succeeded, is recent, and is not older than what
-// the tree holds.
+// newest returns the newest version. It uses p if p succeeded, is recent, and began after the tree's version was read.
 func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Version, error) {
 	switch {
 	case p == nil || p.err != nil || p.ref != t.ref || time.Since(p.began) > prefetchMaxAge,
@@ -77,13 +75,13 @@ func (s *Store) newest(ctx context.Context, t *Tree, p *Prefetched) (*repo.Versi
 		t.base.ReadAt = p.began
 		return t.base, nil
 	case t.base != nil && p.etag == "":
-		return s.repo.Current(ctx, t.ref, t.base) // which finds out whether it was purged or lost
+		return s.repo.Current(ctx, t.ref, t.base) // reports an error unless the workspace was purged
 	}
 	return s.repo.VersionOf(ctx, t.ref, p.head, p.etag)
 }
 
-// Revert makes the tree what it was at Checkout, and removes excluded files. It
-// ends the use of the tree: the next task begins with Checkout.
+// Revert restores the tree as it was after Checkout, and removes excluded files. A Checkout must follow before the
+// next Commit.
 func (s *Store) Revert(ctx context.Context, t *Tree) error {
 	if t.base == nil {
 		return fmt.Errorf("revert %s: nothing is checked out", t.ref)
@@ -95,8 +93,8 @@ func (s *Store) Revert(ctx context.Context, t *Tree) error {
 	return nil
 }
 
-// Adopt begins the work of a task on the newest version with the directory as it is: Commit makes the workspace
-// what the directory holds.
+// Adopt takes the place of a Checkout, but leaves the directory as it is: a Commit then makes the workspace equal to
+// the directory.
 func (s *Store) Adopt(ctx context.Context, t *Tree) (Version, error) {
 	v, err := s.repo.Current(ctx, t.ref, t.base)
 	if err != nil {

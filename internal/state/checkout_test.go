@@ -28,49 +28,45 @@ func TestAdopt(t *testing.T) {
 	other.Want(map[string]string{"mine": "1", "keep": "kept"})
 }
 
-// TestCheckoutSeen: a checkout by a glance makes no request, and is never to an older version than the
-// tree holds, nor than the one that was newest when the glance began.
-func TestCheckoutSeen(t *testing.T) {
+// TestPrefetch checks that a checkout with a prefetched HEAD sends no request unless there is a new version, and never
+// goes back to an older version.
+func TestPrefetch(t *testing.T) {
 	bucket := mem.New()
 	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
-	seen := func(w *statetest.Worker, g *state.Prefetched) (generation int64, requests int) {
+	check := func(name string, w *statetest.Worker, p *state.Prefetched, generation int64, requests int) {
 		t.Helper()
 		bucket.Calls()
-		v, err := w.Store.Checkout(t.Context(), w.Tree, g)
+		v, err := w.Store.Checkout(t.Context(), w.Tree, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return v.Generation, len(bucket.Calls())
-	}
-	check := func(what string, w *statetest.Worker, g *state.Prefetched, wantGeneration int64, wantRequests int) {
-		t.Helper()
-		if generation, requests := seen(w, g); generation != wantGeneration || requests != wantRequests {
-			t.Errorf("%s: CheckoutSeen = generation %d after %d requests, want %d after %d", what, generation, requests,
-				wantGeneration, wantRequests)
+		if n := len(bucket.Calls()); v.Generation != generation || n != requests {
+			t.Errorf("%s: Checkout() = generation %d after %d requests, want %d after %d", name, v.Generation, n,
+				generation, requests)
 		}
 	}
-	glance := func(w *statetest.Worker) *state.Prefetched { return w.Store.Prefetch(t.Context(), ref) }
+	prefetch := func(w *statetest.Worker) *state.Prefetched { return w.Store.Prefetch(t.Context(), ref) }
 
-	check("never written", a, glance(a), 0, 0)
-	check("never written, again", a, glance(a), 0, 0)
-	check("no glance", a, nil, 0, 1)
-	before := glance(a)
+	check("no commits", a, prefetch(a), 0, 0)
+	check("no commits, again", a, prefetch(a), 0, 0)
+	check("no prefetch", a, nil, 0, 1)
+	before := prefetch(a)
 	a.Write("x", "1")
 	a.Commit("task-1")
-	check("older than the tree", a, before, 1, 1)
-	check("of the version in the tree", a, glance(a), 1, 0)
+	check("prefetched before the commit", a, before, 1, 1)
+	check("unchanged version", a, prefetch(a), 1, 0)
 
 	b.Checkout()
 	b.Write("x", "2")
 	b.Commit("task-2")
-	check("of another's commit", a, glance(a), 2, 2) // its manifest and its pack
+	check("commit of another worker", a, prefetch(a), 2, 2) // for its manifest and its pack
 	if got := a.Files()["x"]; got != "2" {
-		t.Errorf("x is %q after another's commit", got)
+		t.Errorf("x = %q after the commit of another worker, want 2", got)
 	}
 	other := a.Store.Prefetch(t.Context(), state.Ref{Tenant: ref.Tenant, Workspace: "other"})
-	check("of another workspace", a, other, 2, 1)
+	check("HEAD of another workspace", a, other, 2, 1)
 	bucket.SetFault(statetest.OnNth(1, "get", "HEAD", mem.Broken))
-	failed := glance(a)
+	failed := prefetch(a)
 	bucket.SetFault(nil)
-	check("that failed", a, failed, 2, 1)
+	check("failed prefetch", a, failed, 2, 1)
 }

@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	inlineResult = 16 << 10 // larger results are stored as blobs
-	// dedupAge is the age up to which a version's content is referred to instead of stored again. It is below the grace
-	// time of garbage collection.
+	inlineResult = 16 << 10 // bytes; larger results are stored as blobs
+	// dedupAge is how long ago a version may have been read if a commit refers to its content instead of storing that
+	// again. It must be below the grace time of garbage collection.
 	dedupAge = 12 * time.Hour
 )
 
-// Commit makes the tree's content the newest version, merged with what others
-// committed since Checkout. It is atomic, and happens at most once per task id:
-// if another attempt has committed, its result is returned with Already set.
+// Commit makes the tree's content the newest version, merged with what others committed since Checkout. It is atomic,
+// and happens at most once per task id: if another attempt has committed, its commit is returned with Already set.
 //
-// A path that both sides changed is a *ConflictError, unless it is state.json or
-// a JSON file below state/ and the changes are to different top-level keys.
-// ErrQuota, ErrDeleted, ErrFenced: nothing was written. After any other error the commit
-// may have happened; ask Applied, or call Commit again.
-// Every Commit needs a Checkout before it. After NoChange, or a commit that
-// needed no merge, the next Checkout costs one conditional GET.
+// A path that both sides changed is a *ConflictError, unless it is state.json or a JSON file below state/ and the
+// changes are to different top-level keys. After ErrQuota, ErrDeleted, ErrFenced and *ConflictError, nothing was
+// committed. After any other error the commit may have happened; call Applied to find out, or Commit again.
+//
+// Every Commit needs a Checkout before it. After NoChange, or a commit that needed no merge, the next Checkout costs
+// one conditional GET.
 func (s *Store) Commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, error) {
 	switch {
 	case t.base == nil || !t.inUse:
 		return Commit{}, fmt.Errorf("commit %s: nothing is checked out", t.ref)
 	case len(c.TaskID) > format.MaxTaskID:
-		return Commit{}, fmt.Errorf("commit %s: task id of %d bytes, limit is %d",
+		return Commit{}, fmt.Errorf("commit %s: the task id is %d bytes; the limit is %d",
 			t.ref, len(c.TaskID), format.MaxTaskID)
 	case len(c.Result) > repo.MaxResult:
-		return Commit{}, fmt.Errorf("commit %s: result of %d bytes, limit is %d", t.ref, len(c.Result), repo.MaxResult)
+		return Commit{}, fmt.Errorf("commit %s: the result is %d bytes; the limit is %d",
+			t.ref, len(c.Result), repo.MaxResult)
 	}
 	out, err := s.commit(ctx, t, c)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
 		done, err := s.repo.FindTask(ctx, t.ref, t.base.Head, c.TaskID, repo.UntilTime(c.Since))
 		if done != nil || err != nil {
-			return s.already(t, done), err
+			return already(t, done), err
 		}
 	}
 	var large []byte
@@ -68,7 +68,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 		}
 		return s.unchanged(ctx, t, c)
 	}
-	defer func() { _ = up.Wait() }() // no upload may outlive the call
+	defer func() { _ = up.Wait() }() // uploads must not outlive the call
 	p := &repo.Proposal{
 		Repo: s.repo, Ref: t.ref, Options: c, Changes: up.Changes, Result: up.Blobs, Stored: up.Wait,
 		Base: t.base, On: t.base,
@@ -77,8 +77,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if err != nil && !errors.Is(err, ErrDeleted) {
 		return Commit{}, err // the caller may try again, keep both, or revert
 	}
-	// The directory is as it was scanned. It is a version only if nothing
-	// of others was merged and the commit was ours.
+	// The directory is as it was scanned. That is exactly a version only if this call committed, without a merge.
 	t.inUse, t.base = false, nil
 	if err == nil && v != nil && !p.Merged {
 		t.base = v
@@ -89,7 +88,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	return out, err
 }
 
-// unchanged ends a task that changed nothing. A first attempt needs no request.
+// unchanged completes a Commit without changes. A first attempt needs no request.
 func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit, error) {
 	if c.TaskID != "" && c.Attempt > 1 {
 		v, err := s.repo.Current(ctx, t.ref, t.base)
@@ -101,7 +100,7 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, v.Head, c.TaskID, repo.UntilGeneration(t.base.Head.Generation))
 		if done != nil || err != nil {
-			return s.already(t, done), err
+			return already(t, done), err
 		}
 	}
 	t.inUse = false
@@ -112,7 +111,8 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 	}, nil
 }
 
-func (s *Store) already(t *Tree, done *Commit) Commit {
+// already completes a Commit of a task that another attempt has committed; done is nil after an error.
+func already(t *Tree, done *Commit) Commit {
 	if done == nil {
 		return Commit{}
 	}

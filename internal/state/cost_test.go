@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestOneFileUpload: what one changed file uploads does not grow with the number of files, but for
-// a full manifest once in a while.
+// TestOneFileUpload checks that the upload for one changed file does not grow with the number of files, except for an
+// occasional full manifest.
 func TestOneFileUpload(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.OpenWorker(t, bucket)
@@ -49,6 +49,6 @@ func TestOneFileUpload(t *testing.T) {
 		t.Errorf("Checkout() = %+v, want generation %d", v, commits+1)
 	}
 	if got := fresh.Files()["d07/f00007"]; got != fmt.Sprint("version ", commits-1) {
-		t.Errorf("the file is %q", got)
+		t.Errorf("the file is %q, want version %d", got, commits-1)
 	}
 }

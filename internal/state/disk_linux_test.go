@@ -16,7 +16,7 @@ import (
 
 func TestDiskFull(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs a small file system of its own")
+		t.Skip("only root can mount a small file system")
 	}
 	bucket := mem.New()
 	a := statetest.OpenWorker(t, bucket)
@@ -50,6 +50,6 @@ func TestDiskFull(t *testing.T) {
 	}
 	b.Commit("task-2")
 	if _, err := s.Checkout(t.Context(), tree, nil); err != nil {
-		t.Errorf("Checkout() of what fits, afterwards = %v", err)
+		t.Errorf("Checkout() of a version that fits = %v", err)
 	}
 }

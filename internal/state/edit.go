@@ -19,42 +19,42 @@ import (
 	"github.com/codefleet/codefleet/internal/state/tree"
 )
 
-// Newest is the base of edits that build on whatever the newest version is.
+// Newest is the EditOptions.Base of edits that apply to the newest version, whatever it is.
 const Newest = -1
 
 // Edit is a change of one path that is made without a tree.
 type Edit struct {
 	Path    string
-	Kind    string      // File, Dir or Link; empty removes the path with all below it
-	Mode    os.FileMode // permission bits; 0: unchanged, of a new file 0644, of a new directory 0755
-	Time    time.Time   // of modification; zero: now
-	Target  string      // of a symbolic link
-	Content io.Reader   // of a file; read before the next edit is requested
+	Kind    string      // File, Dir or Symlink; empty removes the path and everything below it
+	Mode    os.FileMode // permission bits; 0 keeps them, or means 0644 for a new file and 0755 for a new directory
+	Time    time.Time   // modification time; zero means now
+	Target  string      // symbolic links only
+	Content io.Reader   // files only; read before the next edit is requested
 
-	// IfMatch is the ETag that the file must have, or "*" for any; IfNoneMatch "*" says that the path
-	// must not exist. Empty: no condition.
+	// IfMatch is the ETag that the file must have, or "*" for any existing path. IfNoneMatch "*" requires that the path
+	// does not exist. If they are empty, there is no condition.
 	IfMatch, IfNoneMatch string
 }
 
-// EditOptions says what edits build on.
+// EditOptions are the options of one call of Store.Edit.
 type EditOptions struct {
-	// Base is the generation that was edited: later changes of others are merged per path, and a path that both sides
-	// changed is a *ConflictError. 0 is the empty workspace; Newest overwrites changes of others.
+	// Base is the generation that was edited. Later changes are merged per path, and a path that both sides changed is
+	// a *ConflictError. 0 is the empty workspace. Newest overwrites the changes of others.
 	Base    int64
 	Message string // for the history
 }
 
-// EditError is an edit that cannot be made, whatever the version. Nothing was committed.
+// EditError reports an edit that no version permits. Nothing was committed.
 type EditError struct{ Path, Why string }
 
 // Error implements error.
 func (e *EditError) Error() string { return fmt.Sprintf("path %q %s", e.Path, e.Why) }
 
-// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits
-// that the newest version has already are no changes, so a call whose answer was lost may be repeated, unless it has
-// conditions (IfMatch, IfNoneMatch): those hold once.
+// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits whose
+// outcome the newest version already has change nothing, so a call whose response was lost may be repeated. A call with
+// conditions (IfMatch, IfNoneMatch) may not: its own commit ends them.
 //
-// Nothing was committed after *EditError, ErrQuota, ErrDeleted, *ConflictError (which unmet conditions are too), and
+// Nothing was committed after *EditError, ErrQuota, ErrDeleted, *ConflictError (also for an unmet condition), and
 // ErrNotFound (Base is no longer kept).
 func (s *Store) Edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.Seq2[Edit, error]) (Commit, error) {
 	if err := ref.Check(); err != nil {
@@ -85,8 +85,9 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 			base = on
 		}
 		c, err := s.tryEdits(ctx, ref, opts, base, on, list)
-		// After a lost race, edits of the newest version are made to the version that is the newest now.
-		if !errors.Is(err, objects.ErrConflict) || opts.Base != Newest || !lostRace(err) {
+		// After a lost race, edits of the newest version are applied to what is now the newest.
+		_, unmet := errors.AsType[unmetError](err)
+		if !errors.Is(err, objects.ErrConflict) || opts.Base != Newest || unmet {
 			return c, err
 		}
 		if on, err = s.repo.Current(ctx, ref, on); err != nil {
@@ -96,17 +97,12 @@ func (s *Store) edit(ctx context.Context, ref Ref, opts EditOptions, edits iter.
 	return Commit{}, fmt.Errorf("lost %d races in a row: %w", objects.MaxRaces, objects.ErrTemporary)
 }
 
-// unmetError is an unmet condition of an edit, unlike a lost race.
+// unmetError marks a conflict that is an unmet condition of an edit, not a lost race.
 type unmetError struct{ error }
 
 func (e unmetError) Unwrap() error { return e.error }
 
-func lostRace(err error) bool {
-	_, unmet := errors.AsType[unmetError](err)
-	return !unmet
-}
-
-// editBase returns the version that was edited.
+// editBase returns the version that was edited. on is the newest version.
 func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *repo.Version) (*repo.Version, error) {
 	switch generation {
 	case Newest, on.Head.Generation:
@@ -127,11 +123,11 @@ func (s *Store) editBase(ctx context.Context, ref Ref, generation int64, on *rep
 	}, nil
 }
 
-// tryEdits makes one attempt to commit edits of base onto on.
+// tryEdits attempts once to commit edits, which were made to base, onto the newest version.
 func (s *Store) tryEdits(
-	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []edited,
+	ctx context.Context, ref Ref, opts EditOptions, base, on *repo.Version, list []storedEdit,
 ) (Commit, error) {
-	changes, err := s.editChanges(ref, base.Set, on.Set, list)
+	changes, err := editChanges(ref, base.Set, on.Set, list)
 	if err == nil {
 		err = s.checkExcluded(ctx, ref.Tenant, on.Set, changes)
 	}
@@ -139,7 +135,7 @@ func (s *Store) tryEdits(
 		return Commit{}, err
 	}
 	if len(changes) == 0 {
-		return Commit{Generation: on.Head.Generation, ID: on.Head.Commit, Time: on.Head.Time, NoChange: true}, nil
+		return on.NoChange(), nil
 	}
 	p := &repo.Proposal{
 		Repo: s.repo, Ref: ref, Options: CommitOptions{Message: opts.Message}, Changes: changes,
@@ -155,27 +151,27 @@ func (s *Store) tryEdits(
 	return c, err
 }
 
-// editChanges returns the changes of base that edits make, without those that on has already.
-func (s *Store) editChanges(ref Ref, base, on *format.EntrySet, list []edited) ([]format.Change, error) {
-	over := map[string]*format.Entry{} // edited paths of base; nil: removed
+// editChanges returns the changes that edits make to base, without those that on has already.
+func editChanges(ref Ref, base, on *format.EntrySet, list []storedEdit) ([]format.Change, error) {
+	edited := map[string]*format.Entry{} // by path; nil if the path is removed
 	at := func(path string) *format.Entry {
-		if e, ok := over[path]; ok {
+		if e, ok := edited[path]; ok {
 			return e
 		}
 		return base.Find(path)
 	}
 	for _, d := range list {
-		if err := d.condition(ref, on.Find(d.Path)); err != nil {
+		if err := d.checkCondition(ref, on.Find(d.Path)); err != nil {
 			return nil, err
 		}
 		switch {
 		case d.entry == nil:
 			for _, e := range base.Below(d.Path) {
-				over[e.Path] = nil
+				edited[e.Path] = nil
 			}
-			for path := range over {
+			for path := range edited {
 				if path == d.Path || strings.HasPrefix(path, d.Path+"/") {
-					over[path] = nil
+					edited[path] = nil
 				}
 			}
 		case d.entry.Kind != format.KindDir && at(d.Path).IsDir():
@@ -186,23 +182,23 @@ func (s *Store) editChanges(ref Ref, base, on *format.EntrySet, list []edited) (
 				kept := *e
 				kept.Mode, e = old.Mode, &kept
 			}
-			over[d.Path] = e
+			edited[d.Path] = e
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(over)) {
-		if over[path] == nil {
+	for _, path := range slices.Sorted(maps.Keys(edited)) {
+		if edited[path] == nil {
 			continue
 		}
 		for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
 			if e := at(dir); e == nil {
-				over[dir] = &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
+				edited[dir] = format.NewDir(dir)
 			} else if e.Kind != format.KindDir {
-				return nil, &EditError{path, fmt.Sprintf("cannot be: %q is not a directory", dir)}
+				return nil, &EditError{path, fmt.Sprintf("cannot exist: %q is not a directory", dir)}
 			}
 		}
 	}
 	var changes []format.Change
-	for path, e := range over {
+	for path, e := range edited {
 		was, is := base.Find(path), on.Find(path)
 		if e.Same(was) || e.Same(is) || e.IsDir() && is.IsDir() && was == nil {
 			continue
@@ -213,8 +209,8 @@ func (s *Store) editChanges(ref Ref, base, on *format.EntrySet, list []edited) (
 	return changes, nil
 }
 
-// condition returns an error if a condition of the edit does not hold.
-func (d *edited) condition(ref Ref, is *format.Entry) error {
+// checkCondition returns an error if a condition of the edit does not hold for the path's current entry.
+func (d *storedEdit) checkCondition(ref Ref, is *format.Entry) error {
 	ok := true
 	switch {
 	case d.IfNoneMatch != "":
@@ -230,26 +226,27 @@ func (d *edited) condition(ref Ref, is *format.Entry) error {
 	return unmetError{&ConflictError{Ref: ref, Paths: []string{d.Path}}}
 }
 
-// checkExcluded returns an error for excluded paths: the next commit of a task would remove them.
+// checkExcluded returns an error if changes write an excluded path, which the next task's commit would remove.
 func (s *Store) checkExcluded(ctx context.Context, tenant string, on *format.EntrySet, changes []format.Change) error {
-	own := on.Find(ignore.FileName)
+	file := on.Find(ignore.FileName)
 	for _, c := range changes {
 		if c.Path == ignore.FileName {
-			own = c.Entry
+			file = c.Entry
 		}
 	}
 	var text []byte
-	if own != nil && own.Kind == format.KindFile && own.Size <= ignore.MaxFile {
+	if file != nil && file.Kind == format.KindFile && file.Size <= ignore.MaxFile {
 		var err error
-		if text, err = s.repo.ReadFile(ctx, tenant, own); err != nil {
+		if text, err = s.repo.ReadFile(ctx, tenant, file); err != nil {
 			return err
 		}
 	}
 	rules := tree.ExcludeRules(s.dirs.Excludes, text)
 	for _, c := range changes {
 		if c.Entry != nil && (rules.MatchBelow(c.Path) || c.Entry.IsDir() && rules.Match(c.Path, true)) {
-			why := "is excluded by " + ignore.FileName + " or by default: the next task would remove it"
-			return &EditError{c.Path, why}
+			return &EditError{
+				c.Path, "is excluded by " + ignore.FileName + " or by default: the next task would remove it",
+			}
 		}
 	}
 	return nil

@@ -44,7 +44,7 @@ func TestEdit(t *testing.T) {
 	newest := state.EditOptions{Base: state.Newest, Message: "push"}
 	c, err := s.Edit(t.Context(), ref, newest, edits(
 		put("a/b/c", "1"), put("large", large), put("empty", ""),
-		state.Edit{Path: "l", Kind: state.Link, Target: "a"}, state.Edit{Path: "d", Kind: state.Dir}))
+		state.Edit{Path: "l", Kind: state.Symlink, Target: "a"}, state.Edit{Path: "d", Kind: state.Dir}))
 	if err != nil || c.Generation != 1 {
 		t.Fatalf("Edit() = %+v, %v", c, err)
 	}
@@ -59,7 +59,7 @@ func TestEdit(t *testing.T) {
 
 	infos, err := s.List(t.Context(), ref, 0, "")
 	if err != nil || len(infos) != 7 {
-		t.Fatalf("Ls() = %v, %v", infos, err)
+		t.Fatalf("List() = %v, %v", infos, err)
 	}
 	for _, f := range infos {
 		switch f.Path {
@@ -77,15 +77,15 @@ func TestEdit(t *testing.T) {
 				at += p.Bytes
 			}
 			if at != 9<<20 || f.ETag != objects.Sum(ids).String() {
-				t.Errorf("large file: parts have %d bytes, etag %s", at, f.ETag)
+				t.Errorf("the parts of the large file are %d bytes, want %d; etag %s", at, 9<<20, f.ETag)
 			}
 		case "empty":
 			if want := objects.Sum(nil).String(); f.ETag != want {
-				t.Errorf("etag of nothing = %s, want %s", f.ETag, want)
+				t.Errorf("etag of an empty file = %s, want %s", f.ETag, want)
 			}
 		}
 	}
-	// The answer was lost and the call is repeated; and with the base that it had, too.
+	// If its response was lost, a call is repeated, with any base.
 	for _, base := range []int64{state.Newest, 0} {
 		c, err = s.Edit(t.Context(), ref, state.EditOptions{Base: base}, edits(put("a/b/c", "1"), put("large", large)))
 		if err != nil || !c.NoChange || c.Generation != 1 {
@@ -125,14 +125,14 @@ func TestEditMerges(t *testing.T) {
 	w.Want(map[string]string{"mine": "2", "theirs": "2", "both": "2", "state.json": "{\n  \"a\": 2,\n  \"b\": 2\n}\n"})
 	_, err = do(1, put("both", "3"), put("new", "1"))
 	if e, ok := errors.AsType[*state.ConflictError](err); !ok || cmp.Diff([]string{"both"}, e.Paths) != "" {
-		t.Errorf("Edit() of what others changed = %v, want a conflict", err)
+		t.Errorf("Edit() of a path that a task changed = %v, want a conflict", err)
 	}
 	if _, err = do(99, put("x", "1")); !errors.Is(err, state.ErrDeleted) {
 		t.Errorf("Edit(base 99) = %v, want %v", err, state.ErrDeleted)
 	}
 }
 
-// A state file that is nested deep merges too, without growing on the way: indented it would be
+// TestMergeOfDeepState checks that the merge of a deeply nested state file is not indented, which would make it
 // thousands of times as long.
 func TestMergeOfDeepState(t *testing.T) {
 	s := state.New(mem.New(), state.Options{})
@@ -166,7 +166,7 @@ func TestEditConditions(t *testing.T) {
 	}{
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("0"), IfMatch: "*"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, true},
-		// it counts once
+		// The first creation ends the condition.
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("1"), IfNoneMatch: "*"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfNoneMatch: "*"}, false},
 		{state.Edit{Path: "f", Kind: state.File, Content: strings.NewReader("2"), IfMatch: "00"}, false},
@@ -180,7 +180,7 @@ func TestEditConditions(t *testing.T) {
 			t.Errorf("edit %d: %v, want ok %v", i, err, c.ok)
 		}
 	}
-	// Of many who count with a condition, each counts once.
+	// With conditions, each of several concurrent increments counts once.
 	if _, err := s.Edit(t.Context(), ref, newest, edits(put("n", "0"))); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestEditConditions(t *testing.T) {
 	}
 	wg.Wait()
 	if _, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "n"); err != nil || info.Bytes != 9 {
-		t.Errorf("counted %d, %v, want 8 above 1", info.Bytes, err)
+		t.Errorf("the counter is %d bytes, %v, want 1 and 8 increments", info.Bytes, err)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestEditRefuses(t *testing.T) {
 	} {
 		_, err := s.Edit(t.Context(), ref, newest, edits(put("fine", "1"), put(path, "1")))
 		if _, ok := errors.AsType[*state.EditError](err); !ok {
-			t.Errorf("Edit(%q) = %v, want it refused", path, err)
+			t.Errorf("Edit(%q) = %v, want an EditError", path, err)
 		}
 	}
 	many := make([]state.Edit, 11)
@@ -245,7 +245,7 @@ func TestEditRefuses(t *testing.T) {
 	}
 	if info, err := history.ReadInfo(t.Context(), s.Repo(), ref); err != nil || info.Generation != 1 ||
 		info.Files != 4 {
-		t.Errorf("Info() = %+v, %v, want what was there", info, err)
+		t.Errorf("ReadInfo() = %+v, %v, want generation 1 with 4 paths", info, err)
 	}
 	broken := func(yield func(state.Edit, error) bool) {
 		if yield(put("half", "1"), nil) {
@@ -253,17 +253,17 @@ func TestEditRefuses(t *testing.T) {
 		}
 	}
 	if _, err := s.Edit(t.Context(), ref, newest, broken); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("Edit() of a stream that breaks = %v", err)
+		t.Errorf("Edit() of a stream that breaks off = %v, want %v", err, io.ErrUnexpectedEOF)
 	}
-	for _, size := range []int{10, 5 << 20} { // a file whose sender vanished is not a shorter file
+	for _, size := range []int{10, 5 << 20} { // a file that breaks off must not be stored as a shorter file
 		cut := io.MultiReader(strings.NewReader(statetest.Random(1, size)), iotest.ErrReader(io.ErrUnexpectedEOF))
 		e := state.Edit{Path: "cut", Kind: state.File, Content: cut}
 		if _, err := s.Edit(t.Context(), ref, newest, edits(e)); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("Edit() of a file that breaks at %d = %v", size, err)
+			t.Errorf("Edit() of a file that breaks off after %d bytes = %v, want %v", size, err, io.ErrUnexpectedEOF)
 		}
 	}
 	if info, err := history.ReadInfo(t.Context(), s.Repo(), ref); err != nil || info.Generation != 1 {
-		t.Errorf("Info() = %+v, %v, want generation 1", info, err)
+		t.Errorf("ReadInfo() = %+v, %v, want generation 1", info, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,75 +15,67 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// edited is an edit whose content is stored.
-type edited struct {
+// storedEdit is an edit whose content is stored.
+type storedEdit struct {
 	Edit
-	entry *format.Entry // nil: removed
+	entry *format.Entry // nil if the path is removed
 }
 
-// readEdits stores the content of edits.
+// readEdits stores the content of edits, except for content that known has.
 func (s *Store) readEdits(
 	ctx context.Context, tenant string, known *format.EntrySet, edits iter.Seq2[Edit, error],
-) ([]edited, error) {
-	const many = 64 // edits for which an index of known content is worth building
-	p := s.repo.NewPacker(ctx, tenant, known.BlobFinder(many))
-	var list []edited
+) ([]storedEdit, error) {
+	const lookups = 64 // an estimate: the number of edits is not known yet
+	p := s.repo.NewPacker(ctx, tenant, known.BlobFinder(lookups))
+	var list []storedEdit
 	var total int64
 	var err error
 	buf, scratch := s.repo.Buffer(), s.repo.Buffer()
 	defer func() { s.repo.PutBuffer(&buf); s.repo.PutBuffer(&scratch) }()
-	for e, failed := range edits {
-		if err = failed; err != nil {
+	for e, streamErr := range edits {
+		if err = streamErr; err != nil {
 			break
 		}
-		var d edited
-		if d, err = s.readEdit(p, e, s.dirs.Quota.Bytes-total, &buf, &scratch); err != nil {
+		d := storedEdit{Edit: e}
+		if d.entry, err = s.readEdit(p, e, s.dirs.Quota.Bytes-total, &buf, &scratch); err != nil {
 			break
 		}
 		if d.entry != nil {
 			total += d.entry.Size
 		}
+		d.Content = nil
 		list = append(list, d)
 		if len(list) > s.dirs.Quota.Files {
-			err = &QuotaError{
-				What: "number of files", Has: int64(len(list)), Limit: int64(s.dirs.Quota.Files),
-				Largest: nil,
-			}
+			err = &QuotaError{What: "number of files", Has: int64(len(list)), Limit: int64(s.dirs.Quota.Files)}
 			break
 		}
 	}
 	return list, errors.Join(err, p.Finish())
 }
 
-func (s *Store) readEdit(p *content.Packer, e Edit, room int64, buf, scratch *[]byte) (edited, error) {
-	if err := s.checkEdit(e); err != nil {
-		return edited{}, err
+// readEdit stores the content of an edit, of at most room bytes, and returns its entry, or nil for a removal.
+func (s *Store) readEdit(p *content.Packer, e Edit, room int64, buf, scratch *[]byte) (*format.Entry, error) {
+	if err := s.checkEdit(e); err != nil || e.Kind == "" {
+		return nil, err
 	}
-	out := &format.Entry{Path: e.Path, Mode: uint32(e.Mode.Perm()), MTime: e.Time.UnixNano()}
-	if e.Time.IsZero() {
-		out.MTime = time.Now().UnixNano()
-	}
+	out := &format.Entry{Path: e.Path, Mode: uint32(e.Mode.Perm())}
 	switch e.Kind {
-	case "":
-		return edited{e, nil}, nil
 	case Dir:
-		out.Kind, out.MTime = format.KindDir, 0
-		if out.Mode == 0 {
-			out.Mode = 0o755
-		}
-	case Link:
-		out.Kind, out.Mode, out.Link, out.MTime = format.KindLink, 0o777, e.Target, 0
+		out.Kind = format.KindDir
+		out.Mode = cmp.Or(out.Mode, 0o755)
+	case Symlink:
+		out.Kind, out.Mode, out.Target = format.KindSymlink, 0o777, e.Target
 	case File:
-		out.Kind = format.KindFile
-		if out.Mode == 0 {
-			out.Mode = 0o644
+		if e.Time.IsZero() {
+			e.Time = time.Now()
 		}
+		out.Kind, out.MTime = format.KindFile, e.Time.UnixNano()
+		out.Mode = cmp.Or(out.Mode, 0o644)
 		if err := s.readContent(p, out, e.Content, room, buf, scratch); err != nil {
-			return edited{}, err
+			return nil, err
 		}
 	}
-	e.Content = nil
-	return edited{e, out}, out.Check()
+	return out, out.Check()
 }
 
 func (s *Store) checkEdit(e Edit) error {
@@ -90,44 +83,36 @@ func (s *Store) checkEdit(e Edit) error {
 		return &EditError{e.Path, "is not a clean relative path: " + err.Error()}
 	}
 	if slices.Contains(s.dirs.Reserved, format.TopDir(e.Path)) {
-		return &EditError{e.Path, "is reserved: " + format.TopDir(e.Path) + " is put there by the fleet"}
+		return &EditError{e.Path, "is reserved: the fleet mounts " + format.TopDir(e.Path)}
 	}
 	if depth := int64(1 + strings.Count(e.Path, "/")); depth > int64(s.dirs.Quota.Depth) {
 		return &QuotaError{What: "depth", Has: depth, Limit: int64(s.dirs.Quota.Depth), Largest: []string{e.Path}}
 	}
 	switch e.Kind {
 	case "", File, Dir:
-	case Link:
+	case Symlink:
 		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 || len(e.Target) > format.MaxPath {
-			return &EditError{e.Path, "is a link without a usable target"}
+			return &EditError{e.Path, "is a symbolic link without a valid target"}
 		}
 	default:
-		return &EditError{e.Path, fmt.Sprintf("is of the unknown kind %q", e.Kind)}
+		return &EditError{e.Path, fmt.Sprintf("has the unknown kind %q", e.Kind)}
 	}
 	return nil
 }
 
-// readContent stores a file of unknown size, of at most room bytes.
+// readContent stores the content of e, of at most room bytes, and sets its size.
 func (s *Store) readContent(
 	p *content.Packer, e *format.Entry, r io.Reader, room int64, buf, scratch *[]byte,
 ) (err error) {
-	limit := min(room, s.dirs.Quota.Largest)
-	e.Blobs, e.Size, err = p.AddStream(r, limit, buf, scratch)
-	if errors.Is(err, content.ErrTooLarge) {
-		return s.overQuota(e, room)
-	}
-	return err
-}
-
-func (s *Store) overQuota(e *format.Entry, room int64) error {
-	if e.Size > s.dirs.Quota.Largest {
-		return &QuotaError{
-			What: "largest file in bytes", Has: e.Size, Limit: s.dirs.Quota.Largest,
-			Largest: []string{e.Path},
-		}
-	}
-	return &QuotaError{
-		What: "total in bytes", Has: s.dirs.Quota.Bytes - room + e.Size, Limit: s.dirs.Quota.Bytes,
-		Largest: []string{e.Path},
+	q := s.dirs.Quota
+	e.Blobs, e.Size, err = p.AddStream(r, min(room, q.Largest), buf, scratch)
+	switch {
+	case !errors.Is(err, content.ErrTooLarge):
+		return err
+	case e.Size > q.Largest:
+		return &QuotaError{What: "largest file in bytes", Has: e.Size, Limit: q.Largest, Largest: []string{e.Path}}
+	default:
+		total := q.Bytes - room + e.Size
+		return &QuotaError{What: "total in bytes", Has: total, Limit: q.Bytes, Largest: []string{e.Path}}
 	}
 }

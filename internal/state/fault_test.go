@@ -19,11 +19,11 @@ import (
 
 func TestCommitSurvivesFaults(t *testing.T) {
 	for name, fault := range map[string]func(mem.Call) mem.Fault{
-		"swap not applied":          statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
-		"answer of swap lost":       statetest.OnNth(1, "swap", "HEAD", mem.LostAnswer),
-		"answer of pack put lost":   statetest.OnNth(1, "put", "", mem.LostAnswer),
-		"manifest put not applied":  statetest.OnNth(2, "put", "", mem.NotApplied),
-		"every third call, swap in": statetest.EveryThird(),
+		"swap not applied":             statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
+		"response to swap lost":        statetest.OnNth(1, "swap", "HEAD", mem.LostResponse),
+		"response to pack put lost":    statetest.OnNth(1, "put", "", mem.LostResponse),
+		"manifest put not applied":     statetest.OnNth(2, "put", "", mem.NotApplied),
+		"every third response is lost": statetest.EveryThird(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -48,26 +48,26 @@ func TestCommitSurvivesFaults(t *testing.T) {
 	}
 }
 
-// meanwhile is a store in which something happens just before the first swap of a key.
-type meanwhile struct {
+// beforeSwap calls a function before the first swap of a key.
+type beforeSwap struct {
 	*mem.Objects
 	key  string
-	what func()
+	call func()
 }
 
-func (m *meanwhile) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
-	if what := m.what; key == m.key && what != nil {
-		m.what = nil
-		what()
+func (b *beforeSwap) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	if call := b.call; key == b.key && call != nil {
+		b.call = nil
+		call()
 	}
-	return m.Objects.CompareAndSwap(ctx, key, old, data)
+	return b.Objects.CompareAndSwap(ctx, key, old, data)
 }
 
-// A commit does not depend on its version still being in memory when its swap returns: many others
-// may have gone through the same store in between.
+// TestCommitOutlivesItsVersionInMemory checks that a commit does not depend on the version cache: other commits of the
+// same store may evict its version before its swap returns.
 func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
-	const others = 40 // more than a store keeps decoded
-	bucket := &meanwhile{Objects: mem.New()}
+	const others = 40 // more versions than a store caches
+	bucket := &beforeSwap{Objects: mem.New()}
 	store := state.New(bucket, state.Options{})
 	commit := func(name, task, content string) state.Commit {
 		tree, err := store.Tree(t.TempDir(), state.Ref{Tenant: "acme", Workspace: name})
@@ -93,19 +93,19 @@ func TestCommitOutlivesItsVersionInMemory(t *testing.T) {
 			bucket.key = info.Key
 		}
 	}
-	bucket.what = func() {
+	bucket.call = func() {
 		for i := range others {
 			commit("other", fmt.Sprintf("other-%d", i), strconv.Itoa(i))
 		}
 	}
-	if c := commit("main", "second", "2"); c.Generation != 2 || bucket.what != nil {
-		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, bucket.what == nil)
+	if c := commit("main", "second", "2"); c.Generation != 2 || bucket.call != nil {
+		t.Errorf("Commit() = %+v, others ran: %v, want generation 2 after the others", c, bucket.call == nil)
 	}
 }
 
-// A commit whose answer was lost, and on which somebody else has built before
-// the committer looks, is the committer's all the same.
-func TestLostAnswerBuiltUpon(t *testing.T) {
+// TestLostResponseBuiltUpon checks that a commit whose response was lost is recognised as applied, even if another
+// worker has committed since.
+func TestLostResponseBuiltUpon(t *testing.T) {
 	bucket := mem.New()
 	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
 	a.Checkout()
@@ -115,7 +115,7 @@ func TestLostAnswerBuiltUpon(t *testing.T) {
 		switch {
 		case c.Op == "swap" && !swapped:
 			swapped = true
-			return mem.LostAnswer
+			return mem.LostResponse
 		case c.Op == "get" && swapped:
 			bucket.SetFault(nil)
 			b.Checkout()
@@ -126,7 +126,7 @@ func TestLostAnswerBuiltUpon(t *testing.T) {
 	})
 	c := a.Commit("task-a")
 	if c.Already || c.Generation != 1 || c.TaskID != "task-a" {
-		t.Errorf("Commit() = %+v, want its own commit at generation 1", c)
+		t.Errorf("Commit() = %+v, want the commit of task-a at generation 1", c)
 	}
 	if v := a.Checkout(); v.Generation != 2 {
 		t.Errorf("generation = %d, want 2", v.Generation)
@@ -145,7 +145,7 @@ func TestRequests(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{"checkout without news", func() { w.Checkout() }, "get HEAD"},
+		{"checkout of the same version", func() { w.Checkout() }, "get HEAD"},
 		{"commit without changes", func() { w.Commit("task-2") }, ""},
 		{
 			"one file", func() { w.Checkout(); w.Write("a", "2"); w.Commit("task-3") },
@@ -182,12 +182,12 @@ func TestUnavailableStoreIsAnError(t *testing.T) {
 			t.Errorf("Commit() = %v, want %v", err, objects.ErrTemporary)
 		}
 		if d := time.Since(start); d < time.Minute || d > 10*time.Minute {
-			t.Errorf("gave up after %v, want a few minutes", d)
+			t.Errorf("Commit() returned after %v, want a few minutes", d)
 		}
 		bucket.SetFault(nil)
 		w.Want(want)
 		if c := w.Commit("task-1"); c.Generation != 1 {
-			t.Errorf("Commit() when the store is back = %+v, want generation 1", c)
+			t.Errorf("Commit() after the outage = %+v, want generation 1", c)
 		}
 	})
 }
@@ -197,7 +197,7 @@ func TestInterruptedCheckoutIsRepaired(t *testing.T) {
 	a := statetest.OpenWorker(t, bucket)
 	a.Checkout()
 	for _, name := range []string{"a", "b", "dir/c"} {
-		a.Write(name, statetest.Random(name[0], 3<<20)) // packs of their own
+		a.Write(name, statetest.Random(name[0], 3<<20)) // large enough for several packs
 	}
 	a.Commit("task-1")
 	for n := 1; n <= 5; n++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// fence fences a task of ref, and fails the test unless it had not committed.
+// fence fences a task of ref that must not have committed.
 func fence(t *testing.T, bucket objects.Objects, task string) {
 	t.Helper()
 	c, err := state.New(bucket, state.Options{}).Fence(t.Context(), ref, task, time.Time{})
@@ -53,7 +53,7 @@ func TestFence(t *testing.T) {
 				t.Errorf("late commit of the fenced task: %v, want %v", err, state.ErrFenced)
 			}
 
-			c := other.Commit("task-2") // without the knowledge of the fence
+			c := other.Commit("task-2") // its checkout was before the fence
 			if c.Already || c.NoChange || len(c.Changed) != 1 {
 				t.Errorf("commit of another task = %+v", c)
 			}
@@ -76,21 +76,21 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// A fence and a commit of the same task exclude each other, whichever comes first and whatever the store says.
+// TestFenceOrCommit checks that a fence and a commit of the same task exclude each other, with all faults of the store.
 func TestFenceOrCommit(t *testing.T) {
 	for name, fault := range map[string]func(mem.Call) mem.Fault{
-		"no fault":          nil,
-		"swap not applied":  statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
-		"answer lost":       statetest.OnNth(1, "swap", "HEAD", mem.LostAnswer),
-		"second lost":       statetest.OnNth(2, "swap", "HEAD", mem.LostAnswer),
-		"every third call":  statetest.EveryThird(),
-		"second not there":  statetest.OnNth(2, "swap", "HEAD", mem.NotApplied),
-		"manifest put lost": statetest.OnNth(2, "put", "", mem.LostAnswer),
+		"no fault":                         nil,
+		"swap not applied":                 statetest.OnNth(1, "swap", "HEAD", mem.NotApplied),
+		"response to swap lost":            statetest.OnNth(1, "swap", "HEAD", mem.LostResponse),
+		"response to second swap lost":     statetest.OnNth(2, "swap", "HEAD", mem.LostResponse),
+		"every third response lost":        statetest.EveryThird(),
+		"second swap not applied":          statetest.OnNth(2, "swap", "HEAD", mem.NotApplied),
+		"response to put of manifest lost": statetest.OnNth(2, "put", "", mem.LostResponse),
 	} {
 		for _, generations := range []int{0, 1} {
 			t.Run(fmt.Sprint(name, " ", generations), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					bucket := &meanwhile{Objects: mem.New(), key: ref.HeadKey()}
+					bucket := &beforeSwap{Objects: mem.New(), key: ref.HeadKey()}
 					for range generations {
 						w := statetest.OpenWorker(t, bucket)
 						w.Checkout()
@@ -102,7 +102,7 @@ func TestFenceOrCommit(t *testing.T) {
 					w.Write("file", "1")
 					var found *state.Commit
 					var fenceErr error
-					bucket.what = func() { // between the commit's preparation and its swap
+					bucket.call = func() { // between the commit's preparation and its swap
 						store := state.New(bucket, state.Options{})
 						found, fenceErr = store.Fence(t.Context(), ref, "task-1", time.Time{})
 					}

@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// recorded returns the objects of a workspace of 20 generations as the first release wrote them.
+// recorded returns a workspace of 20 generations as the first release stored it.
 func recorded(t *testing.T) *mem.Objects {
 	t.Helper()
 	f, err := os.Open("testdata/format1.json.gz")
@@ -47,7 +47,7 @@ func recorded(t *testing.T) *mem.Objects {
 	return bucket
 }
 
-// TestFirstFormat: workspaces of earlier releases can be read, and gone on with in every way.
+// TestFirstFormat checks that workspaces of earlier releases can be read and used.
 func TestFirstFormat(t *testing.T) {
 	want := map[string]string{
 		"dir": "dir", "large": statetest.Random(9, 5<<10), "link": "-> large",
@@ -57,7 +57,7 @@ func TestFirstFormat(t *testing.T) {
 		want[fmt.Sprintf("dir/f%02d", (i-1)%7)] = fmt.Sprint("generation ", i)
 	}
 	for name, opts := range map[string]state.Options{
-		"as it is": {}, "eager to move": {Compaction: statetest.Eager},
+		"default": {}, "eager compaction": {Compaction: statetest.Eager},
 		"encrypted": statetest.Encrypted,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,10 +29,9 @@ import (
 
 const marker = "MARKERinTheClear"
 
-// lockedHistory makes a workspace with the marker in everything that a tenant gives: contents, small and large,
-// names, links,
-// results, messages, tasks, pins; in history, too.
-func lockedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *statetest.Worker {
+// markedHistory makes a workspace with the marker in everything that comes from a tenant: small and large files, names,
+// symbolic links, results, messages, task ids, pins, and older versions.
+func markedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *statetest.Worker {
 	t.Helper()
 	w := statetest.NewWorker(t, bucket, ref, opts)
 	large := strings.Repeat(marker+statetest.Random(7, 1000), 6000)
@@ -68,7 +67,7 @@ func lockedHistory(t *testing.T, bucket *mem.Objects, opts state.Options) *state
 	return w
 }
 
-// readable returns the keys of objects that show the marker, or the SHA-256 of a content, to who reads the bucket.
+// readable returns the keys of objects in which a reader of the bucket finds the marker, or the SHA-256 of a file.
 func readable(t *testing.T, bucket *mem.Objects) []string {
 	t.Helper()
 	dec, err := zstd.NewReader(nil)
@@ -98,16 +97,16 @@ func readable(t *testing.T, bucket *mem.Objects) []string {
 	return found
 }
 
-// TestNothingReadable: with a key the bucket shows neither contents nor names, nor whether some content is there.
-// Without one it does, in packs, manifests, HEAD and pins: the test can see it.
+// TestNothingReadable checks that an encrypted bucket reveals no contents, names or digests of contents. It finds them
+// in the packs, manifests, HEAD and pins of an unencrypted bucket, which proves that the search works.
 func TestNothingReadable(t *testing.T) {
 	bucket := mem.New()
-	lockedHistory(t, bucket, statetest.Encrypted)
+	markedHistory(t, bucket, statetest.Encrypted)
 	if found := readable(t, bucket); len(found) > 0 {
 		t.Errorf("readable in the bucket: %v", found)
 	}
 	plain := mem.New()
-	lockedHistory(t, plain, state.Options{})
+	markedHistory(t, plain, state.Options{})
 	kinds := map[string]bool{}
 	for _, key := range readable(t, plain) {
 		parts := strings.Split(key, "/")
@@ -118,16 +117,17 @@ func TestNothingReadable(t *testing.T) {
 	}
 	for _, kind := range []string{"p", "m", "HEAD", "pins"} {
 		if !kinds[kind] {
-			t.Errorf("the search finds nothing in a bucket in the clear in %s: %v", kind, kinds)
+			t.Errorf("the search finds nothing in %s of an unencrypted bucket: %v", kind, kinds)
 		}
 	}
 }
 
-// TestEncryptedWhole: history, ranges, forks, artifacts, checks and collections work as without encryption.
-func TestEncryptedWhole(t *testing.T) {
+// TestEncryptedOperations checks that history, range reads, forks, artifacts, checks and garbage collection work with
+// encryption.
+func TestEncryptedOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		w := lockedHistory(t, bucket, statetest.Encrypted)
+		w := markedHistory(t, bucket, statetest.Encrypted)
 		store := state.New(bucket, statetest.Encrypted)
 		log, err := history.Log(t.Context(), store.Repo(), ref, 0)
 		if err != nil || len(log) != 20 || log[0].Message != marker || log[0].TaskID != marker+"19" {
@@ -147,16 +147,16 @@ func TestEncryptedWhole(t *testing.T) {
 		}
 		if _, err := f.Read(part); err != nil ||
 			string(part) != strings.Repeat(marker+statetest.Random(7, 1000), 6000)[5<<20:][:100] {
-			t.Errorf("a range of a large file is %q, %v", part, err)
+			t.Errorf("range of a large file = %q, %v, want its content", part, err)
 		}
 		list, err := store.List(t.Context(), ref, 0, "dir-"+marker)
 		if id := sha256.Sum256([]byte(marker + "19")); err != nil || len(list) != 1 ||
 			list[0].ETag != hex.EncodeToString(id[:]) {
-			t.Errorf("Ls() = %+v, %v, want the SHA-256 of the content as ETag", list, err)
+			t.Errorf("List() = %+v, %v, want the SHA-256 of the content as ETag", list, err)
 		}
 		if _, _, err := history.OpenRetained(t.Context(), store.Repo(), ref, 2,
 			"dir-"+marker+"/file-"+marker); err != nil {
-			t.Errorf("OpenKept() = %v", err)
+			t.Errorf("OpenRetained() = %v", err)
 		}
 		if _, err := history.Restore(t.Context(), store.Repo(), ref, 4, ""); err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestEncryptedWhole(t *testing.T) {
 		fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 		fresh.Checkout()
 		if got := fresh.Files()["dir-"+marker+"/file-"+marker]; got != marker+"3" {
-			t.Errorf("the restored file is %q", got)
+			t.Errorf("the restored file is %q, want %q", got, marker+"3")
 		}
 		w.Checkout()
 		w.Want(fresh.Files())
@@ -186,10 +186,11 @@ func TestEncryptedWhole(t *testing.T) {
 	})
 }
 
-// TestWithoutTheKey: whoever has no key, or another one, is told which setting is missing, and changes nothing.
+// TestWithoutTheKey checks that without the right key every operation fails with an error that names the setting, and
+// that none writes anything.
 func TestWithoutTheKey(t *testing.T) {
 	bucket := mem.New()
-	lockedHistory(t, bucket, statetest.Encrypted)
+	markedHistory(t, bucket, statetest.Encrypted)
 	for name, secrets := range map[string]func(string) state.Secrets{
 		"none":    nil,
 		"another": statetest.Secrets("another secret"),
@@ -241,17 +242,17 @@ func TestWithoutTheKey(t *testing.T) {
 		}
 		for _, call := range bucket.Calls() {
 			if call.Op != "get" && call.Op != "list" {
-				t.Errorf("with %s key: the request %+v", name, call)
+				t.Errorf("with %s key: sent the request %+v, want reads only", name, call)
 			}
 		}
 	}
 }
 
-// TestKeysOfTenantsDiffer: one secret gives each tenant a key of its own.
+// TestKeysOfTenantsDiffer checks that tenants with the same secret have different keys.
 func TestKeysOfTenantsDiffer(t *testing.T) {
 	bucket := mem.New()
-	w := lockedHistory(t, bucket, statetest.Encrypted)
-	for _, key := range statetest.Keys(t, bucket) { // all of acme's as another tenant's
+	w := markedHistory(t, bucket, statetest.Encrypted)
+	for _, key := range statetest.Keys(t, bucket) { // copy all objects of acme to another tenant
 		obj, err := bucket.Get(t.Context(), key, objects.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -267,11 +268,11 @@ func TestKeysOfTenantsDiffer(t *testing.T) {
 	}
 	if _, err := history.Log(t.Context(), w.Store.Repo(), state.Ref{Tenant: "other", Workspace: "main"},
 		0); !errors.Is(err, state.ErrKey) {
-		t.Errorf("Log() of what another tenant has encrypted = %v, want %v", err, state.ErrKey)
+		t.Errorf("Log() of objects that another tenant encrypted = %v, want %v", err, state.ErrKey)
 	}
 }
 
-// TestFlippedBytes: whatever byte of an encrypted object is another one, it is found.
+// TestFlippedBytes checks that a change of any byte of an encrypted object is detected.
 func TestFlippedBytes(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
@@ -292,28 +293,28 @@ func TestFlippedBytes(t *testing.T) {
 			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
 				maintenance.CheckOptions{ReadData: true})
 			if err == nil && len(report.Problems) == 0 {
-				t.Errorf("byte %d of %d of %s is another one, and Check() says %+v", i, len(obj.Data), key, report)
+				t.Errorf("Check() with byte %d of %d of %s changed = %+v, want a problem", i, len(obj.Data), key, report)
 			}
 			bucket.Damage(key, statetest.Flipped(i))
 		}
 	}
 	if report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
 		maintenance.CheckOptions{ReadData: true}); err != nil || len(report.Problems) > 0 {
-		t.Errorf("Check() of what is whole again = %+v, %v", report, err)
+		t.Errorf("Check() without damage = %+v, %v, want no problems", report, err)
 	}
 }
 
-// TestRotation: a workspace in the clear goes on when there is a key, and so does one with an old key.
-// Collections write the newest version anew, until nothing that is old is needed.
+// TestRotation checks that an unencrypted workspace, and one with an old key, can be used with a new key, and that
+// garbage collection rewrites the newest version until it needs only the new key.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
-		lockedHistory(t, bucket, state.Options{})
+		markedHistory(t, bucket, state.Options{})
 		var want map[string]string
 		for i, opts := range []state.Options{
 			{Secrets: statetest.Secrets("first")},
 			{Secrets: statetest.Secrets("second", "first")},
-			// in the clear again
+			// unencrypted again
 			{Secrets: func(string) state.Secrets { return state.Secrets{Old: [][]byte{[]byte("second")}} }},
 		} {
 			w := statetest.NewWorker(t, bucket, ref, opts)
@@ -332,10 +333,10 @@ func TestRotation(t *testing.T) {
 				}
 			}
 			if found := readable(t, bucket); (len(found) > 0) != (i == 2) {
-				t.Errorf("after step %d readable in the bucket: %v", i, found)
+				t.Errorf("readable in the bucket after step %d: %v", i, found)
 			}
 			without := opts.Secrets("acme")
-			without.Old = nil // nobody needs the old one any more
+			without.Old = nil // the old key is no longer needed
 			fresh := statetest.NewWorker(t, bucket, ref,
 				state.Options{Secrets: func(string) state.Secrets { return without }})
 			fresh.Checkout()
@@ -347,7 +348,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// TestRepairEncrypted: content is found by the indexes of encrypted packs, too.
+// TestRepairEncrypted checks that Repair finds content through the indexes of encrypted packs.
 func TestRepairEncrypted(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)

@@ -26,8 +26,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestModelMirror: the mirror is made in random interleavings with commits, breaks off at random requests and
-// goes on, while versions are collected. When it says that it is at a generation, it is.
+// TestModelMirror updates the mirror in random interleavings with commits and garbage collection. Updates fail at random
+// requests. After an update that succeeds, the mirror must have the files of the newest version.
 func TestModelMirror(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
@@ -67,20 +67,20 @@ func TestModelMirror(t *testing.T) {
 	})
 }
 
-// mirrorOnce is called in a bubble, where the test's context is not known.
+// mirrorOnce updates the mirror with a context of the bubble in which it is called.
 func mirrorOnce(store *mirror.Mirror) (failed bool) {
 	_, err := store.Update(context.Background(), ref)
 	return err != nil
 }
 
-// TestModel runs tasks on several workers in random interleavings, with lost
-// answers, merges, moves of content and crashes at random requests, against a map. Always true: a new
-// worker reads exactly what the commits say, and no task is applied twice.
+// TestModel runs tasks on several workers in random interleavings, with lost responses, merges, compaction, and crashes
+// at random requests, and compares the workspace with a map. At any time, a new worker must read exactly what was
+// committed, and no task may be applied twice.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) { newModel(rt, t.TempDir()).run(rt, nil) })
 }
 
-// TestModelEncrypted is TestModelCollect with encryption, whose key changes now and then.
+// TestModelEncrypted is TestModelCollect with encryption, whose key changes from time to time.
 func TestModelEncrypted(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
@@ -91,7 +91,7 @@ func TestModelEncrypted(t *testing.T) {
 	})
 }
 
-// rotate gives all workers a new key, or none; the old ones can still be read.
+// rotate gives all workers a new key, or turns encryption off. They keep the old keys.
 func (m *model) rotate(rt *rapid.T) {
 	n := len(m.secrets.Old)
 	m.secrets.Old = append(slices.Clone(m.secrets.Old), []byte(fmt.Sprint("secret ", n)))
@@ -104,8 +104,8 @@ func (m *model) rotate(rt *rapid.T) {
 	}
 }
 
-// TestModelCollect is TestModel while workspaces are deleted, time passes, and collections with the
-// strictest retention run, break off and run again.
+// TestModelCollect is TestModel with deletions, pauses, and runs of garbage collection that keep as little as possible,
+// some of which crash.
 func TestModelCollect(t *testing.T) {
 	removed, forgotten, emptied := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -122,12 +122,12 @@ func TestModelCollect(t *testing.T) {
 		})
 	})
 	if removed == 0 || emptied == 0 {
-		t.Errorf("collections have removed %d objects and emptied %d packs, want some", removed, emptied)
+		t.Errorf("garbage collection removed %d objects and compacted %d packs, want some of each", removed, emptied)
 	}
-	t.Logf("%d objects removed, %d packs emptied, %d deleted workspaces forgotten", removed, emptied, forgotten)
+	t.Logf("%d objects removed, %d packs compacted, %d workspaces purged", removed, emptied, forgotten)
 }
 
-// bubble calls f with a clock of its own. A failed check of rapid is a panic, which has to reach it.
+// bubble calls f in a synctest bubble, and passes on its panic, which is how rapid fails a check.
 func bubble(t *testing.T, f func()) {
 	t.Helper()
 	var failed any
@@ -135,7 +135,11 @@ func bubble(t *testing.T, f func()) {
 		defer func() { failed = recover() }()
 		f()
 	})
-	if failed != nil {
+	switch {
+	case failed == nil:
+	case fmt.Sprintf("%T", failed) == "rapid.invalidData": // the shrinker has drawn too much
+		panic(failed) // on another line than failures: the shrinker compares stack traces
+	default:
 		panic(failed)
 	}
 }
@@ -162,16 +166,16 @@ func (m *model) delete(rt *rapid.T) {
 	if err := history.Delete(context.Background(), m.worker(rt).store.Repo(), ref); err != nil {
 		rt.Fatal(err)
 	}
-	if m.commits > m.deleted { // else there is nothing
+	if m.commits > m.deleted { // otherwise there is nothing to delete
 		m.commits++
 		m.deleted = m.commits
 		m.files = map[string]string{}
 	}
 }
 
-// collect runs collections hours apart. Each may be cut short, as by a crash.
+// collect runs garbage collection several times, hours apart. Each run may crash.
 func (m *model) collect(rt *rapid.T) {
-	times := rapid.SampledFrom([]int{1, 2, 9}).Draw(rt, "times") // 9: enough for both phases
+	times := rapid.SampledFrom([]int{1, 2, 9}).Draw(rt, "times") // 9 are enough for both phases
 	for range times {
 		m.wait(rt, time.Duration(rapid.IntRange(5, 10).Draw(rt, "hours"))*time.Hour)
 		w := m.worker(rt)
@@ -185,7 +189,7 @@ func (m *model) collect(rt *rapid.T) {
 		if err != nil && !errors.Is(err, errCrash) {
 			rt.Fatal(err)
 		}
-		if err != nil { // nobody builds on what it may have begun to remove for some minutes
+		if err != nil { // a HEAD that it may have been purging must not be replaced for ten minutes
 			m.wait(rt, 15*time.Minute)
 		}
 		m.emptied += out.Compacted
@@ -193,7 +197,7 @@ func (m *model) collect(rt *rapid.T) {
 	}
 }
 
-// follow takes note of what a collection committed: that content has moved, and no change.
+// follow counts the commit that garbage collection may have made, which must not change any file.
 func (m *model) follow(rt *rapid.T) {
 	log, err := history.Log(context.Background(),
 		state.New(m.bucket, state.Options{Secrets: func(string) state.Secrets { return m.secrets }}).Repo(), ref, 1)
@@ -204,14 +208,14 @@ func (m *model) follow(rt *rapid.T) {
 		return
 	}
 	if log[0].Generation != m.commits+1 || len(log[0].Changed) > 0 {
-		rt.Fatalf("after a collection: %+v, want nothing changed at generation %d", log[0], m.commits+1)
+		rt.Fatalf("garbage collection committed %+v, want no changes at generation %d", log[0], m.commits+1)
 	}
 	m.commits++
 }
 
-// wait lets time pass; tasks that take longer than they may are stopped.
+// wait lets time pass, and stops tasks that take too long.
 func (m *model) wait(rt *rapid.T, d time.Duration) {
-	const longest = 11 * time.Hour // a bit less than half of the grace time
+	const longest = 11 * time.Hour // a little less than half of the grace time
 	timer := time.NewTimer(d)
 	<-timer.C
 	for _, w := range m.workers {
@@ -226,14 +230,14 @@ type model struct {
 	bucket    *mem.Objects
 	secrets   state.Secrets
 	workers   []*modelWorker
-	files     map[string]string // what is committed
-	applied   map[string]bool   // tasks
-	commits   int64
-	deleted   int64        // generation of the last tombstone
-	removed   int          // objects, by collections
-	emptied   int          // packs, by collections
-	forgotten int          // workspaces, by collections
-	only      *modelWorker // whose turn it is; nil: anybody's
+	files     map[string]string // of the newest version
+	applied   map[string]bool   // ids of tasks that have committed
+	commits   int64             // newest generation
+	deleted   int64             // generation of the last tombstone
+	removed   int               // objects that garbage collection removed
+	emptied   int               // packs that garbage collection compacted
+	forgotten int               // workspaces that garbage collection purged
+	only      *modelWorker      // worker that makes the next steps; nil lets rapid choose
 	tasks     int
 }
 
@@ -242,10 +246,10 @@ type modelWorker struct {
 	tree  *state.Tree
 	dir   string
 	calls *crashing
-	base  map[string]string // what was checked out; nil: nothing is
-	files map[string]string // what the program made of it
+	base  map[string]string // files that were checked out; nil if nothing is checked out
+	files map[string]string // files after the program's changes
 	on    int64             // generation that was checked out
-	since time.Time         // when
+	since time.Time         // when it was checked out
 	task  string
 	try   int
 }
@@ -272,7 +276,7 @@ func (m *model) close() {
 	}
 }
 
-// start begins a new process on the worker's directory.
+// start starts the worker's process again, on the same directory.
 func (m *model) start(rt *rapid.T, w *modelWorker) {
 	if w.tree != nil {
 		w.tree.Close()
@@ -290,7 +294,7 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 	w.base, w.files = nil, nil
 }
 
-// task is a whole one, whatever the worker did before.
+// task runs a complete task, whatever the worker did before.
 func (m *model) task(rt *rapid.T) {
 	m.only = m.worker(rt)
 	defer func() { m.only = nil }()
@@ -355,7 +359,7 @@ func (m *model) edit(rt *rapid.T) {
 	w.files[path] = content
 }
 
-// merged is what a commit should do: the new content, or the conflicting paths.
+// merged returns the files that a worker's commit should lead to, or the conflicting paths.
 func (m *model) merged(w *modelWorker) (map[string]string, []string) {
 	out := maps.Clone(m.files)
 	var conflicts []string
@@ -389,7 +393,7 @@ func (m *model) commit(rt *rapid.T) {
 		w.calls.lost = rapid.Bool().Draw(rt, "lost")
 	}
 	if n := rapid.IntRange(0, 6).Draw(rt, "fault"); n > 0 && w.calls.left < 0 {
-		m.bucket.SetFault(statetest.OnNth(n, "swap", "HEAD", mem.LostAnswer))
+		m.bucket.SetFault(statetest.OnNth(n, "swap", "HEAD", mem.LostResponse))
 		defer m.bucket.SetFault(nil)
 	}
 	want, conflicts := m.merged(w)
@@ -402,7 +406,7 @@ func (m *model) commit(rt *rapid.T) {
 		return
 	case w.on < m.deleted && !maps.Equal(w.files, w.base):
 		if !errors.Is(err, state.ErrDeleted) {
-			rt.Fatalf("Commit() to a workspace deleted meanwhile = %+v, %v, want %v", c, err, state.ErrDeleted)
+			rt.Fatalf("Commit() after a deletion = %+v, %v, want %v", c, err, state.ErrDeleted)
 		}
 	case len(conflicts) > 0:
 		var conflict *state.ConflictError
@@ -412,9 +416,9 @@ func (m *model) commit(rt *rapid.T) {
 	case err != nil:
 		rt.Fatal(err)
 	case c.Already:
-		rt.Fatalf("Commit() of %s says that it was applied", w.task)
+		rt.Fatalf("Commit() of %s = already applied, want a commit", w.task)
 	case !c.NoChange:
-		m.landed(w, want)
+		m.recordCommit(w, want)
 		if c.Generation != m.commits {
 			rt.Fatalf("Commit() = generation %d, want %d", c.Generation, m.commits)
 		}
@@ -422,13 +426,13 @@ func (m *model) commit(rt *rapid.T) {
 	w.base = nil
 }
 
-func (m *model) landed(w *modelWorker, files map[string]string) {
+func (m *model) recordCommit(w *modelWorker, files map[string]string) {
 	m.files = files
 	m.commits++
 	m.applied[w.task] = true
 }
 
-// crashed starts the worker again; somebody asks whether its task went through.
+// crashed starts a worker again after a crash, and finds out whether its task has committed.
 func (m *model) crashed(rt *rapid.T, w *modelWorker, want map[string]string) {
 	m.start(rt, w)
 	done, err := w.store.Applied(context.Background(), ref, w.task, time.Unix(1, 0))
@@ -436,7 +440,7 @@ func (m *model) crashed(rt *rapid.T, w *modelWorker, want map[string]string) {
 		rt.Fatal(err)
 	}
 	if done != nil {
-		m.landed(w, want)
+		m.recordCommit(w, want)
 	}
 }
 
@@ -454,7 +458,7 @@ func (m *model) revert(rt *rapid.T) {
 
 func (m *model) restart(rt *rapid.T) { m.start(rt, m.worker(rt)) }
 
-// purged reports whether v is what is left of a workspace that was deleted long ago: nothing.
+// purged reports whether v is the empty version of a workspace that was purged.
 func (m *model) purged(v state.Version) bool { return v.Generation == 0 && m.commits == m.deleted }
 
 // check reads the workspace as a new worker would.

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// A program leaves links where the next version has directories and files.
+// TestNoEscape checks that symbolic links in a tree are not followed where a version has directories and files.
 func TestNoEscape(t *testing.T) {
 	bucket := mem.New()
 	a := statetest.OpenWorker(t, bucket)
@@ -53,7 +53,7 @@ func TestNoEscape(t *testing.T) {
 	}
 }
 
-// Hard links into a tree, and between its files, are never written through.
+// TestHardLinks checks that a checkout does not write through hard links between files.
 func TestHardLinks(t *testing.T) {
 	bucket := mem.New()
 	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
@@ -71,7 +71,7 @@ func TestHardLinks(t *testing.T) {
 	a.Want(map[string]string{"x": "2", "y": "1"})
 }
 
-func TestOddFiles(t *testing.T) {
+func TestSpecialFiles(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.OpenWorker(t, bucket)
 	w.Checkout()
@@ -126,7 +126,7 @@ func TestIgnoreFile(t *testing.T) {
 
 func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root gives files away")
+		t.Skip("only root can change the owner of files")
 	}
 	bucket := mem.New()
 	a := statetest.OpenWorker(t, bucket)
@@ -153,7 +153,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The times of a file can be set back by a program; its change time cannot.
+// TestSetBackTimes checks that a change is found even if the program sets the modification time back.
 func TestSetBackTimes(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.OpenWorker(t, bucket)
@@ -171,7 +171,7 @@ func TestSetBackTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := w.Commit("task-2"); c.NoChange {
-		t.Error("Commit() missed a change of the same size with its time set back")
+		t.Error("Commit() missed a change with the same size and modification time")
 	}
 }
 

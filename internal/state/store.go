@@ -11,22 +11,24 @@ import (
 	"github.com/codefleet/codefleet/internal/state/tree"
 )
 
-// Options configures a Store; the zero value has no disk cache and the default quota.
+// Options configures a Store.
 type Options struct {
-	CacheDir   string // worker-local cache of packs and manifests; empty: memory only
-	CacheBytes int64  // limit of CacheDir in bytes, 0: 2 GiB
+	CacheDir   string // directory for cached packs and manifests; empty means no disk cache
+	CacheBytes int64  // limit of CacheDir; the default is 2 GiB
 	Quota      Quota  // of each workspace
-	Owner      *Owner // of what is written into trees; nil: this process
-	// Reserved are top-level names that belong to the fleet: no version has them, and what a program makes there is
-	// removed. Nil means servers, client and lost+found.
-	Reserved   []string
-	Excludes   []string            // patterns never committed, beside .workspaceignore; nil: ignore.Defaults
-	Retry      objects.RetryPolicy // of requests to the object store
+	Owner      *Owner // of the files in trees; nil means the user and group of this process
+	// Reserved lists top-level names that belong to the fleet: no version has them, and Checkout removes what a program
+	// made there. Nil means servers, client and lost+found.
+	Reserved []string
+	// Excludes lists patterns that are never committed, in addition to .workspaceignore. Nil means ignore.Defaults.
+	Excludes   []string
+	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
-	// Secrets of a tenant encrypt what it stores; nil, or a tenant without a secret: unencrypted. What was stored
-	// unencrypted or with another key can be read, and garbage collection writes it anew. Called once per tenant.
+	// Secrets returns the secrets that encrypt what a tenant stores; it is called once per tenant. If it is nil, or
+	// the tenant has no current secret, nothing is encrypted. Objects that are unencrypted or encrypted with an old
+	// key stay readable, and garbage collection rewrites them.
 	Secrets func(tenant string) Secrets
-	Log     *slog.Logger
+	Log     *slog.Logger // nil means no log
 }
 
 // Version identifies the version that a tree holds. Generation 0 is a workspace without commits.
@@ -38,15 +40,15 @@ type Version struct {
 	Bytes      int64
 }
 
-// Store is the workspaces of one object store as one worker sees them.
-// Its methods may be called at the same time, but not with the same Tree.
+// Store gives access to the workspaces in one object store. Its methods are safe for concurrent use, but two calls
+// must not use the same Tree at once.
 type Store struct {
 	repo *repo.Repo
 	dirs tree.Options
 }
 
-// New returns a Store on bucket. It makes no request; call heads.Probe before relying on
-// an object store for the first time.
+// New returns a Store on bucket. It sends no request; call heads.Probe before you rely on an object store for the
+// first time.
 func New(bucket objects.Objects, opts Options) *Store {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -66,32 +68,32 @@ func New(bucket objects.Objects, opts Options) *Store {
 	}}
 }
 
-// Repo is what s commits to, for the packages history, maintenance and mirror.
+// Repo returns the repository that s commits to, for the packages history, maintenance and mirror.
 func (s *Store) Repo() *repo.Repo { return s.repo }
 
-// Applied returns the commit of a task, or nil if the task has not committed
-// since the given time. A zero time searches the whole history.
+// Applied returns a task's commit, or nil if the task has not committed since the given time. A zero time searches the
+// whole history.
 func (s *Store) Applied(ctx context.Context, ref Ref, taskID string, since time.Time) (*Commit, error) {
 	return s.repo.Applied(ctx, ref, taskID, since)
 }
 
-// Fence returns the commit of a task, as Applied does. If there is none, the task can no longer commit when Fence
-// returns: a run of it that is still alive somewhere gets ErrFenced. It may be repeated; after an error the task may be
-// fenced or not. The fence lasts for an hour, unless 16 other tasks are fenced in the workspace before.
+// Fence returns a task's commit, as Applied does. If there is none, the task cannot commit any more after Fence has
+// returned: a run that is still alive gets ErrFenced. Fence may be repeated; after an error the task may or may not be
+// fenced. The fence lasts for an hour, or until 16 other tasks are fenced in the workspace.
 func (s *Store) Fence(ctx context.Context, ref Ref, taskID string, since time.Time) (*Commit, error) {
 	return s.repo.Fence(ctx, ref, taskID, since)
 }
 
-// List returns the paths of a version (0: the newest) below the directory dir, or all paths if dir is empty.
+// List returns the paths of a version below the directory dir, or all paths if dir is empty. Generation 0 means the
+// newest.
 func (s *Store) List(ctx context.Context, ref Ref, generation int64, dir string) ([]FileInfo, error) {
 	return s.repo.List(ctx, ref, generation, dir)
 }
 
-// Retain keeps a version from garbage collection until a time. Deleting the workspace ends that. It may be repeated.
+// Retain keeps a version from garbage collection until a time, or until the workspace is deleted. It may be repeated.
 func (s *Store) Retain(ctx context.Context, ref Ref, generation int64, until time.Time) error {
 	return s.repo.Retain(ctx, ref, generation, until)
 }
 
-// FreeDisk empties the cache, and stops caching for a minute.
-// Checkout and Commit call it when a write finds the disk full.
+// FreeDisk empties the cache and stops caching for a minute. Checkout and Commit call it when the disk is full.
 func (s *Store) FreeDisk(ctx context.Context) { s.repo.EmptyCache(ctx) }

@@ -14,9 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestSwappedObjects: any two encrypted objects of a tenant that change places are found, also those of two
-// workspaces with
-// the same generations.
+// TestSwappedObjects checks that it is detected if any two encrypted objects of a tenant are swapped, even objects of the
+// same generation in two workspaces.
 func TestSwappedObjects(t *testing.T) {
 	bucket := mem.New()
 	refs := []state.Ref{ref, {Tenant: ref.Tenant, Workspace: "lab"}}
@@ -34,7 +33,7 @@ func TestSwappedObjects(t *testing.T) {
 			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), r,
 				maintenance.CheckOptions{ReadData: true})
 			if errors.Is(err, state.ErrKey) {
-				t.Errorf("Check() = %v: the key is there", err)
+				t.Errorf("Check() = %v, although the key is known", err)
 			}
 			if err != nil || len(report.Problems) > 0 {
 				return true
@@ -55,13 +54,13 @@ func TestSwappedObjects(t *testing.T) {
 			put(a, inB)
 			put(b, inA)
 			if !damaged() {
-				t.Errorf("%s and %s have changed places, and nobody sees it", a, b)
+				t.Errorf("Check() does not detect that %s and %s are swapped", a, b)
 			}
 			put(a, inA)
 			put(b, inB)
 		}
 	}
 	if damaged() {
-		t.Error("damaged, with everything in its place")
+		t.Error("Check() finds damage after everything was swapped back")
 	}
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/codefleet/codefleet/internal/state/tree"
 )
 
-// Tree is a directory of this host that holds a version of a workspace. A Tree must not be used by two goroutines at
-// once.
+// Tree is a local directory that holds a version of a workspace. A Tree must not be used by two goroutines at once.
 type Tree struct {
 	ref   Ref
 	dir   *tree.Dir
 	inUse bool          // a program may have changed the directory since it was scanned
-	base  *repo.Version // what Checkout materialised; nil if the directory does not hold exactly one version
+	base  *repo.Version // version that Checkout materialised; nil if the directory may hold anything else
 }
 
-// Tree returns the directory dir as a tree that will hold ref. What dir contains does not matter: the first Checkout
-// makes it exactly the workspace. The directory must exist, and only this tree may use it until Close.
+// Tree opens the directory dir as a tree for the workspace ref. The directory must exist, and only this tree may use
+// it until Close. Its content does not matter: the first Checkout makes it equal to the workspace.
 func (s *Store) Tree(dir string, ref Ref) (*Tree, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
@@ -37,22 +36,22 @@ func (t *Tree) Ref() Ref { return t.ref }
 // Close releases the directory without touching its content.
 func (t *Tree) Close() error { return t.dir.Close() }
 
-// WriteFile writes a file for the program to find, and the directories that it needs, owned by the owner of the
-// tree's files. It counts as a change by the task. path is relative and clean; only permission bits of mode count.
+// WriteFile writes a file and its missing parent directories, owned by Options.Owner. A Commit treats the file like one
+// that the program wrote. path must be relative and clean; only the permission bits of mode count.
 func (t *Tree) WriteFile(path string, data []byte, mode os.FileMode) error {
 	t.inUse = true
 	return t.dir.WriteFile(path, data, mode)
 }
 
-// ReadFile returns at most limit bytes of a file that a program may have written. It opens regular files only and
+// ReadFile returns at most limit bytes of a file that a program may have written. It opens regular files only, and
 // follows no symbolic link out of the tree.
 func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) { return t.dir.ReadFile(path, limit) }
 
-// Size returns the size in bytes of a regular file of the tree; false if there is none.
+// Size returns a file's size in bytes. It returns false unless path is a regular file.
 func (t *Tree) Size(path string) (int64, bool) { return t.dir.Size(path) }
 
-// materialise makes the directory hold target. If it fails, base is nil; otherwise base keeps its value, and the
-// caller sets the new one.
+// materialise makes the directory equal to target. After an error base is nil; otherwise it is unchanged, and the
+// caller sets it.
 func (t *Tree) materialise(ctx context.Context, target *format.EntrySet) error {
 	base := t.base
 	t.base = nil

@@ -101,7 +101,7 @@ func TestHeads(t *testing.T) {
 				c.S3.Heads = config.HeadsSingleWriter
 			}
 			if err := check(); !errors.Is(err, state.ErrConflict) ||
-				!strings.Contains(err.Error(), "kept by "+m.heads) {
+				!strings.Contains(err.Error(), "head mode "+m.heads) {
 				t.Errorf("Check with s3.heads %s = %v, want %v that names %s", c.S3.Heads, err,
 					state.ErrConflict, m.heads)
 			}

@@ -3,6 +3,7 @@ package content
 import (
 	"container/list"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,19 +17,20 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// diskCache keeps immutable objects (packs and manifests) on the worker's disk, named by the SHA-256 of their bytes. It
-// evicts the least recently used ones. Objects are cached as they are stored, compressed and many files in one, so
-// files of a tree cannot be clones (reflinks) or hard links of them.
+// diskCache caches immutable objects (packs and manifests) on the local disk, under the SHA-256 of their bytes. It
+// evicts the least recently used ones. Objects are cached as they are stored: compressed, with many files in one. So
+// the files of a tree cannot be clones (reflinks) or hard links of them.
 //
-// It serves all trees of one process. Readers verify what they read, nothing is synced, and every failure is a miss.
+// All trees of a process share one cache. Readers verify what they read, nothing is synced to the disk, and every
+// failure counts as a miss.
 type diskCache struct {
-	dir string // empty: no cache
+	dir string // empty means no cache
 	max int64  // bytes
 
 	mu    sync.Mutex
-	size  int64
-	pause time.Time  // nothing is cached until then: the disk was full
-	order *list.List // of *cached, most recently used first
+	size  int64      // bytes
+	pause time.Time  // nothing is cached until then, because the disk was full
+	order *list.List // of *cachedObject, most recently used first
 	items map[objects.Digest]*list.Element
 }
 
@@ -42,7 +44,7 @@ const (
 	pauseAfterFull    = time.Minute
 )
 
-// openCache returns the cache in dir, with what an earlier process left there.
+// openCache returns the cache in dir, with the objects that an earlier process cached there.
 func openCache(dir string, limit int64) *diskCache {
 	c := &diskCache{dir: dir, max: limit, order: list.New(), items: map[objects.Digest]*list.Element{}}
 	if c.max <= 0 {
@@ -58,7 +60,7 @@ func openCache(dir string, limit int64) *diskCache {
 	var all []found
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil //nolint:nilerr // what cannot be read is not cached
+			return nil //nolint:nilerr // a file that cannot be read is not cached
 		}
 		var f found
 		info, err := d.Info()
@@ -83,7 +85,7 @@ func (c *diskCache) path(id objects.Digest) string {
 	return filepath.Join(c.dir, hex[:2], hex)
 }
 
-// open returns the file of an object, or nil.
+// open opens an object's file. It returns nil if the object is not cached.
 func (c *diskCache) open(id objects.Digest) *os.File {
 	c.mu.Lock()
 	item, ok := c.items[id]
@@ -102,26 +104,22 @@ func (c *diskCache) open(id objects.Digest) *os.File {
 	return f
 }
 
-// get returns the bytes of an object, or nil.
+// get returns an object's bytes, or nil.
 func (c *diskCache) get(id objects.Digest) []byte {
 	f := c.open(id)
 	if f == nil {
 		return nil
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	data, err := io.ReadAll(f)
 	if err != nil {
-		return nil
-	}
-	data := make([]byte, info.Size())
-	if _, err := f.ReadAt(data, 0); err != nil && len(data) > 0 {
 		c.drop(id)
 		return nil
 	}
 	return data
 }
 
-// put caches data.
+// put caches an object.
 func (c *diskCache) put(id objects.Digest, data []byte) {
 	if c.dir == "" || int64(len(data)) > c.max/2 || c.has(id) || c.paused() {
 		return
@@ -136,7 +134,7 @@ func (c *diskCache) put(id objects.Digest, data []byte) {
 	c.trim(c.limit())
 }
 
-// limit returns how large the cache may be: it leaves as much of the disk free as it uses.
+// limit returns the largest permitted size in bytes. The cache leaves at least as much disk space free as it uses.
 func (c *diskCache) limit() int64 {
 	free, ok := freeBytes(c.dir)
 	if !ok {
@@ -147,7 +145,7 @@ func (c *diskCache) limit() int64 {
 	return min(c.max, (c.size+free)/2)
 }
 
-// clear removes everything and pauses caching. It returns how many bytes the cache had.
+// clear empties the cache and pauses caching. It returns the cache's former size.
 func (c *diskCache) clear() (bytes int64) {
 	c.mu.Lock()
 	bytes = c.size
@@ -208,7 +206,7 @@ func (c *diskCache) drop(id objects.Digest) {
 	}
 }
 
-// trim removes the least recently used objects beyond limit bytes.
+// trim removes the least recently used objects until the cache has at most limit bytes.
 func (c *diskCache) trim(limit int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,21 +215,21 @@ func (c *diskCache) trim(limit int64) {
 	}
 }
 
-// remove needs c.mu. Readers that have the file open keep it.
+// remove removes an object. The caller holds c.mu. Readers that have the file open can still read it.
 func (c *diskCache) remove(item *list.Element) {
-	entry := c.order.Remove(item).(*cachedObject) //nolint:errcheck // the list holds nothing else
-	delete(c.items, entry.id)
-	c.size -= entry.size
-	os.Remove(c.path(entry.id))
+	o := c.order.Remove(item).(*cachedObject) //nolint:errcheck // the list holds nothing else
+	delete(c.items, o.id)
+	c.size -= o.size
+	os.Remove(c.path(o.id))
 }
 
-// freeBytes returns the free bytes of the file system of dir.
+// freeBytes returns the free bytes of dir's file system. It returns false if they are unknown.
 func freeBytes(dir string) (int64, bool) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {
 		return 0, false
 	}
-	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // of other types on darwin
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // the types differ on darwin
 }
 
 func isDiskFull(err error) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// AddFile stores a stream of size bytes, cut into content-defined chunks if it is large. It fails if the stream is
-// shorter.
+// AddFile stores the first size bytes of a stream: up to format.MaxBlob as one blob, more as content-defined chunks. It
+// returns an error if the stream is shorter. buf has a capacity of at least min(size, format.MaxBlob).
 func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format.Blob, error) {
 	if size <= format.MaxBlob {
 		data := buf[:size]
@@ -27,41 +27,23 @@ func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format
 		b, err := p.Add(data, scratch)
 		return []format.Blob{b}, err
 	}
-	chunker, err := chunkers.NewChunkerBuffer("fastcdc", io.LimitReader(r, size),
-		chunkSizes(), buf[:cap(buf)])
+	counted := &countingReader{r: io.LimitReader(r, size)}
+	chunker, err := chunkers.NewChunkerBuffer("fastcdc", counted, chunkSizes(), buf[:cap(buf)])
 	if err != nil {
 		return nil, err
 	}
-	var blobs []format.Blob
-	var total int64
-	for {
-		data, err := chunker.Next()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		if len(data) > 0 {
-			b, err := p.Add(data, scratch)
-			if err != nil {
-				return nil, err
-			}
-			blobs = append(blobs, b)
-			total += int64(len(data))
-		}
-		if err != nil {
-			break
-		}
+	blobs, err := p.addChunks(chunker, counted, size, scratch)
+	if err == nil && counted.n != size {
+		err = fmt.Errorf("file changed while it was read: %d bytes, want %d", counted.n, size)
 	}
-	if total != size {
-		return nil, fmt.Errorf("file changed while it was read: %d bytes, want %d", total, size)
-	}
-	return blobs, nil
+	return blobs, err
 }
 
-// ErrTooLarge is returned by AddStream when the stream has more bytes than its limit.
+// ErrTooLarge is returned by AddStream when the stream is longer than the limit.
 var ErrTooLarge = errors.New("content exceeds its limit")
 
-// AddStream stores a stream of unknown length, at most limit bytes of it. With ErrTooLarge, size is how many bytes
-// were read: limit + 1, or the length of the stream if it fits into one blob. buf and scratch are reused.
+// AddStream stores a stream of unknown length. If that exceeds limit, it returns ErrTooLarge, and size is how many bytes
+// were read: the length of a stream that fits into one blob, or limit + 1. buf and scratch are reused.
 func (p *Packer) AddStream(
 	r io.Reader, limit int64, buf, scratch *[]byte,
 ) (blobs []format.Blob, size int64, err error) {
@@ -79,36 +61,45 @@ func (p *Packer) AddStream(
 		b, err := p.Add((*buf)[:n], *scratch)
 		return []format.Blob{b}, int64(n), err
 	}
-	counted := &counter{r: io.LimitReader(io.MultiReader(bytes.NewReader(bytes.Clone(*buf)), r), limit+1)}
+	counted := &countingReader{r: io.LimitReader(io.MultiReader(bytes.NewReader(bytes.Clone(*buf)), r), limit+1)}
 	chunker, err := chunkers.NewChunker("fastcdc", counted, chunkSizes())
 	if err != nil {
 		return nil, 0, err
 	}
+	blobs, err = p.addChunks(chunker, counted, limit, *scratch)
+	return blobs, counted.n, err
+}
+
+// addChunks stores the chunks of what chunker reads from counted. It returns ErrTooLarge if that exceeds limit bytes.
+func (p *Packer) addChunks(
+	chunker *chunkers.Chunker, counted *countingReader, limit int64, scratch []byte,
+) (blobs []format.Blob, err error) {
 	for last := false; !last; {
 		data, err := chunker.Next()
 		last = errors.Is(err, io.EOF)
 		if err != nil && !last {
-			return nil, 0, err
+			return nil, err
 		}
 		if counted.n > limit {
-			return nil, counted.n, ErrTooLarge
+			return nil, ErrTooLarge
 		}
 		if len(data) > 0 {
-			b, err := p.Add(data, *scratch)
+			b, err := p.Add(data, scratch)
 			if err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 			blobs = append(blobs, b)
 		}
 	}
-	return blobs, counted.n, nil
+	return blobs, nil
 }
 
 func chunkSizes() *chunkers.ChunkerOpts {
 	return &chunkers.ChunkerOpts{MinSize: chunkMin, NormalSize: chunkNormal, MaxSize: format.MaxBlob}
 }
 
-// fill reads until b is full or r ends. ended is false if r failed.
+// fill reads until b is full or r ends. Unlike io.ReadFull, it does not take a stream that breaks off with
+// io.ErrUnexpectedEOF for one that ends.
 func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
 	for n < len(b) {
 		m, err := r.Read(b[n:])
@@ -123,12 +114,12 @@ func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
 	return n, false, nil
 }
 
-type counter struct {
+type countingReader struct {
 	r io.Reader
 	n int64
 }
 
-func (c *counter) Read(b []byte) (int, error) {
+func (c *countingReader) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.n += int64(n)
 	return n, err

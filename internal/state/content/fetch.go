@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	rangeGap   = 64 << 10 // bytes; ranges of a pack that are closer are read as one
+	rangeGap   = 64 << 10 // bytes; ranges of a pack that are closer than this are read as one
 	wholePack  = 1 << 20  // bytes; packs up to this size are read whole
-	fetchAhead = 2        // packs read at the same time
-	shardBlobs = 64       // blobs that one goroutine delivers in a row
+	fetchAhead = 2        // packs that are read at the same time
+	shardBlobs = 64       // blobs that one goroutine delivers
 )
 
-// Want is a blob to fetch, for an offset of a target.
+// Want is a blob to fetch, and where the caller wants it.
 type Want struct {
 	Blob   *format.Blob
-	Target int   // of the caller
+	Target int   // chosen by the caller, such as an index
 	Offset int64 // within the target
 }
 
@@ -32,7 +32,7 @@ type Want struct {
 // FetchWorkers() that no two concurrent calls share.
 type deliver func(worker int, w Want, data []byte) error
 
-// FetchWorkers is how many calls of deliver run at a time at most.
+// FetchWorkers returns the maximal number of concurrent calls of deliver.
 func FetchWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
 // Fetch reads blobs from the cache or the object store, and calls to with each.
@@ -68,9 +68,9 @@ type segment struct {
 	wants          []Want
 }
 
-// plan groups wants by pack: packs that are small, or of which more than half is needed, are read whole, others in
-// ranges, as cached ones are.
-func plan(wants []Want, local func(objects.Digest) bool) []segment {
+// plan returns the segments to read. A pack that is small, or of which more than half is needed, is read whole. Other
+// packs, and cached ones, are read in ranges.
+func plan(wants []Want, cached func(objects.Digest) bool) []segment {
 	order := map[objects.Digest]int{}
 	var groups [][]Want
 	for _, w := range wants {
@@ -91,7 +91,7 @@ func plan(wants []Want, local func(objects.Digest) bool) []segment {
 		for _, r := range ranges {
 			needed += r.length
 		}
-		if !local(p.ID) && (p.Size <= wholePack || needed > p.Size/2) {
+		if !cached(p.ID) && (p.Size <= wholePack || needed > p.Size/2) {
 			ranges = []segment{{p, 0, p.Size, g}}
 		}
 		segments = append(segments, ranges...)
@@ -99,6 +99,7 @@ func plan(wants []Want, local func(objects.Digest) bool) []segment {
 	return segments
 }
 
+// coalesce returns the ranges of a pack that contain the wanted blobs, which are sorted by offset.
 func coalesce(p *format.Pack, sorted []Want) []segment {
 	var ranges []segment
 	for i, w := range sorted {
@@ -138,7 +139,7 @@ func (s *Store) fetchSegment(
 		return err
 	}
 	if int64(len(obj.Data)) != seg.length {
-		return fmt.Errorf("%s: %w: %d bytes, want %d", key, objects.ErrCorrupt, len(obj.Data), seg.length)
+		return fmt.Errorf("%s: %w: read %d bytes, want %d", key, objects.ErrCorrupt, len(obj.Data), seg.length)
 	}
 	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, to); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
@@ -149,7 +150,7 @@ func (s *Store) fetchSegment(
 	return nil
 }
 
-// readCached reads a segment from the cache into buf. It returns nil if it is not there.
+// readCached reads a segment from the cache into buf. It returns nil if the pack is not cached.
 func (s *Store) readCached(seg segment, buf []byte) []byte {
 	f := s.cache.open(seg.pack.ID)
 	if f == nil {
@@ -164,6 +165,7 @@ func (s *Store) readCached(seg segment, buf []byte) []byte {
 	return data
 }
 
+// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls to with each.
 func (s *Store) deliverAll(
 	ctx context.Context, tenant string, seg segment, data []byte, workers chan int, to deliver,
 ) error {
@@ -210,21 +212,25 @@ func (s *Store) OpenBlob(tenant string, b *format.Blob, stored, scratch []byte) 
 	}
 	plain, err := k.Decrypt(stored, b.ID[:])
 	if err != nil {
-		return nil, fmt.Errorf("blob %s: %w: the key %s does not decrypt it", b.ID, objects.ErrCorrupt, k.ID)
+		return nil, fmt.Errorf("blob %s: %w: key %s does not decrypt it", b.ID, objects.ErrCorrupt, k.ID)
 	}
 	return s.Codec.Open(b, plain, scratch)
 }
 
-// ReadFile returns the content of a small file.
-func (s *Store) ReadFile(ctx context.Context, tenant string, e *format.Entry) ([]byte, error) {
-	out := make([]byte, e.Size)
-	wants := make([]Want, len(e.Blobs))
+// AppendWants appends the blobs of e, for a target that holds the whole file.
+func AppendWants(wants []Want, e *format.Entry, target int) []Want {
 	var offset int64
 	for i := range e.Blobs {
-		wants[i] = Want{&e.Blobs[i], 0, offset}
+		wants = append(wants, Want{&e.Blobs[i], target, offset})
 		offset += e.Blobs[i].Raw
 	}
-	err := s.Fetch(ctx, tenant, wants, func(_ int, w Want, data []byte) error {
+	return wants
+}
+
+// ReadFile returns the content of a file that fits in memory.
+func (s *Store) ReadFile(ctx context.Context, tenant string, e *format.Entry) ([]byte, error) {
+	out := make([]byte, e.Size)
+	err := s.Fetch(ctx, tenant, AppendWants(nil, e, 0), func(_ int, w Want, data []byte) error {
 		copy(out[w.Offset:], data)
 		return nil
 	})

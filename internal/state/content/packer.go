@@ -13,33 +13,34 @@ import (
 )
 
 const (
-	chunkMin    = 1 << 20
-	chunkNormal = 2 << 20
-	uploadAhead = 2 // packs that are uploaded while the next one is filled
+	chunkMin    = 1 << 20 // bytes
+	chunkNormal = 2 << 20 // bytes
+	uploadAhead = 2       // packs that are uploaded while the next one is filled
 )
 
-// Packer collects blobs into packs, and uploads a pack when it is full. Content that is stored already is not stored
-// again. It is safe for concurrent use.
+// Packer collects blobs into packs, and uploads each pack when it is full. It does not store content again that is
+// stored already. It is safe for concurrent use.
 type Packer struct {
 	store  *Store
 	tenant string
-	key    *format.Key // nil: unencrypted
+	key    *format.Key // nil means no encryption
 	group  *errgroup.Group
 	ctx    context.Context //nolint:containedctx // of the group, which lives as long as one commit
 	slots  chan struct{}
 	free   chan []byte    // buffers of uploaded packs
-	named  sync.WaitGroup // packs whose digest is not known yet
+	named  sync.WaitGroup // counts packs whose digest is not known yet
 
 	stored func(objects.Digest) (format.Blob, bool) // finds content that is in the object store
 
 	mu    sync.Mutex
 	added map[objects.Digest]format.Blob
-	open  *format.Pack
-	body  []byte
+	open  *format.Pack  // pack that is being filled
+	body  []byte        // of open
 	blobs []format.Blob // of open
 }
 
-// NewPacker returns a Packer for a tenant. stored finds content that is in the object store. Finish must be called.
+// NewPacker returns a Packer for a tenant. stored finds content that is in the object store already. Finish must be
+// called.
 func (s *Store) NewPacker(ctx context.Context, tenant string, stored func(objects.Digest) (format.Blob, bool)) *Packer {
 	g, ctx := errgroup.WithContext(ctx)
 	return &Packer{
@@ -49,7 +50,7 @@ func (s *Store) NewPacker(ctx context.Context, tenant string, stored func(object
 	}
 }
 
-// Add stores data, at most format.MaxBlob bytes, and returns where it will be. Flush fills in the digest of the pack.
+// Add stores data of at most format.MaxBlob bytes, and returns its location; the pack's digest is known after Flush.
 // scratch is used for compression.
 func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 	id := objects.Sum(data)
@@ -68,7 +69,7 @@ func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 	if b, ok := p.added[id]; ok {
 		return b, nil
 	}
-	if p.open != nil && p.size(1)+len(stored) > format.PackTarget {
+	if p.open != nil && format.PackSize(len(p.body)+len(stored), len(p.blobs)+1) > format.PackTarget {
 		if err := p.send(); err != nil {
 			return format.Blob{}, err
 		}
@@ -89,7 +90,7 @@ func (p *Packer) Add(data, scratch []byte) (format.Blob, error) {
 	return b, nil
 }
 
-// buffer returns an empty buffer, a used one if there is one.
+// buffer returns an empty buffer, or nil.
 func (p *Packer) buffer() []byte {
 	select {
 	case buf := <-p.free:
@@ -99,7 +100,7 @@ func (p *Packer) buffer() []byte {
 	}
 }
 
-// reserve makes room for n bytes in body: small packs grow by doubling, others get their full size at once.
+// reserve makes room for n bytes in body. Small packs grow by doubling; larger ones get their full capacity at once.
 func (p *Packer) reserve(n int) {
 	const small = 256 << 10
 	need := len(p.body) + n
@@ -108,13 +109,11 @@ func (p *Packer) reserve(n int) {
 	case need <= small:
 		p.body = slices.Grow(p.body, n)
 	default:
-		body := make([]byte, len(p.body), format.PackTarget)
-		copy(body, p.body)
-		p.body = body
+		p.body = append(make([]byte, 0, format.PackTarget), p.body...)
 	}
 }
 
-// Lookup returns where content is, or will be, stored.
+// Lookup returns where content is or will be stored.
 func (p *Packer) Lookup(id objects.Digest) (format.Blob, bool) {
 	if b, ok := p.stored(id); ok {
 		return b, true
@@ -125,10 +124,7 @@ func (p *Packer) Lookup(id objects.Digest) (format.Blob, bool) {
 	return b, ok
 }
 
-// size returns a bound of the size of the open pack with n more blobs, without their content.
-func (p *Packer) size(n int) int { return format.PackSize(len(p.body), len(p.blobs)+n) }
-
-// send begins the upload of the open pack. p.mu is held, so that callers do not fill the next pack while uploads are
+// send begins to upload the open pack. The caller holds p.mu, so that the next pack is not filled while uploads lag
 // behind.
 func (p *Packer) send() error {
 	if p.open == nil {
@@ -156,14 +152,14 @@ func (p *Packer) send() error {
 	return nil
 }
 
-// Finish uploads what is left and waits for all uploads. Only then may a HEAD refer to the blobs.
+// Finish uploads the last pack, and waits for all uploads. Only then may a HEAD refer to the blobs.
 func (p *Packer) Finish() error {
 	err := p.Flush()
 	return errors.Join(p.group.Wait(), err)
 }
 
-// Flush begins the upload of what is left, and waits for the digests of all packs: a manifest may refer to the blobs,
-// which are in the object store once Finish has returned.
+// Flush begins to upload the last pack, and waits until the digests of all packs are known, so that a manifest can
+// refer to the blobs.
 func (p *Packer) Flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// fileReader reads a stored file, with one blob in memory at a time.
+// fileReader reads a stored file. It holds one blob in memory at a time.
 type fileReader struct {
 	store  *Store
 	ctx    context.Context //nolint:containedctx // io.Reader takes none; a reader lives as long as one request
@@ -18,8 +18,8 @@ type fileReader struct {
 	entry  *format.Entry
 	at     int64
 
-	data  []byte // of the last blob
-	start int64  // of data in the file
+	data  []byte // content of the last blob
+	start int64  // offset of data in the file
 }
 
 // Read implements io.Reader.
@@ -37,6 +37,7 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// load fetches the blob at r.at.
 func (r *fileReader) load() error {
 	var start int64
 	for i := range r.entry.Blobs {
@@ -73,17 +74,16 @@ func (r *fileReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// BatchBytes is how much content of small files one ReadBatch should read.
+// BatchBytes is how many bytes of small files one ReadBatch should read.
 const BatchBytes = 16 << 20
 
-// Open returns a stored file for reading at any offset; only the blobs that are read are fetched. ctx bounds all
-// reads.
+// Open returns a reader of a stored file. It fetches only the blobs that are read. ctx bounds all reads.
 func (s *Store) Open(ctx context.Context, tenant string, e *format.Entry) io.ReadSeeker {
 	return &fileReader{store: s, ctx: ctx, tenant: tenant, entry: e}
 }
 
-// ReadBatch calls fn with the content of each of several small files (of one blob at most), in their order. The
-// content is valid during the call. It returns errors of fn as they are.
+// ReadBatch calls fn with the content of each file of batch, in order. The files must have at most one blob each. The
+// content is valid during the call. ReadBatch returns fn's errors unchanged.
 func (s *Store) ReadBatch(
 	ctx context.Context, tenant string, batch []*format.Entry, fn func(*format.Entry, *bytes.Reader) error,
 ) error {

@@ -55,7 +55,7 @@ func TestStoredBytes(t *testing.T) {
 				Path: "dir/large", Kind: KindFile, Mode: 0o644, Size: 400, MTime: 1_000_000_007,
 				Blobs: []Blob{b, c},
 			}},
-			{"dir/link", &Entry{Path: "dir/link", Kind: KindLink, Mode: 0o777, Link: "to \xff"}},
+			{"dir/link", &Entry{Path: "dir/link", Kind: KindSymlink, Mode: 0o777, Target: "to \xff"}},
 			{"name \xff & ü", &Entry{
 				Path: "name \xff & ü", Kind: KindFile, Mode: 0o600, Size: 10, MTime: -1,
 				Blobs: []Blob{a},

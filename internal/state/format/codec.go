@@ -29,8 +29,8 @@ func NewCodec() Codec {
 	return Codec{enc, dec}
 }
 
-// Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame is not smaller. Of large
-// data two samples decide whether it is tried at all.
+// Compress returns data as it is stored: a zstd frame in scratch, or data itself if the frame would not be smaller. For
+// large data, two samples decide whether to try.
 func (c Codec) Compress(data, scratch []byte) []byte {
 	if len(data) >= sampleBlob {
 		mid := len(data) / 2
@@ -60,7 +60,7 @@ func (c Codec) Open(b *Blob, stored, scratch []byte) ([]byte, error) {
 		}
 	}
 	if int64(len(data)) != b.Raw || objects.Sum(data) != b.ID {
-		return nil, fmt.Errorf("blob %s: %w: content has another digest", b.ID, objects.ErrCorrupt)
+		return nil, fmt.Errorf("blob %s: %w: the content does not match the digest", b.ID, objects.ErrCorrupt)
 	}
 	return data, nil
 }

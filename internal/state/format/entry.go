@@ -1,33 +1,34 @@
 package format
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Kind is what a path is.
+// Kind is the type of a path.
 type Kind byte
 
-// The kinds of paths; their values are those of the format.
+// Kinds of paths. The values are part of the stored format.
 const (
-	KindFile  Kind = 'f'
-	KindDir   Kind = 'd'
-	KindLink  Kind = 'l'
-	KindOther Kind = 'x' // socket, pipe, device: never stored
+	KindFile    Kind = 'f'
+	KindDir     Kind = 'd'
+	KindSymlink Kind = 'l'
+	KindOther   Kind = 'x' // socket, pipe, device: never stored
 )
 
-// Pack names an immutable pack. All blobs of one pack share the pointer. The fields are zero while the pack is filled.
+// Pack identifies an immutable pack. All blobs of one pack share the pointer. ID and Size are zero until the pack is
+// complete.
 type Pack struct {
 	ID   objects.Digest
 	Size int64  // bytes
-	Key  string // id of the key that encrypts it; empty: unencrypted
+	Key  string // id of the key that encrypts it; empty if it is unencrypted
 }
 
-// overhead is how many bytes the encryption adds to each blob.
+// overhead is how many bytes encryption adds to each blob.
 func (p *Pack) overhead() int64 {
 	if p.Key == "" {
 		return 0
@@ -35,33 +36,36 @@ func (p *Pack) overhead() int64 {
 	return gcmOverhead
 }
 
-// Blob is where a piece of content lies in a pack. The content is stored raw if Stored == Raw, else as one zstd frame.
-// In an encrypted pack Stored counts the overhead of the encryption too.
+// Blob locates a piece of content in a pack. Apart from encryption, the content is stored as it is if its stored and
+// raw sizes are equal, and otherwise as one zstd frame.
 type Blob struct {
-	ID     objects.Digest // of the content
+	ID     objects.Digest // SHA-256 of the content
 	Pack   *Pack
 	Offset int64 // in the pack
-	Stored int64 // bytes in the pack
+	Stored int64 // bytes in the pack, including the encryption's overhead
 	Raw    int64 // bytes of the content
 }
 
-// Entry is one path of a version. Entries are shared between versions and immutable.
+// Entry is one path of a version. Entries are immutable, and versions share them.
 type Entry struct {
-	Path  string
-	Kind  Kind
-	Mode  uint32 // permission bits only
-	Size  int64  // bytes of a file
-	MTime int64  // nanoseconds since 1970; entries that differ in it alone are the same
-	Link  string // target of a symbolic link
-	Blobs []Blob
+	Path   string
+	Kind   Kind
+	Mode   uint32 // permission bits only
+	Size   int64  // bytes of a file
+	MTime  int64  // nanoseconds since 1970; ignored by Same
+	Target string // of a symbolic link
+	Blobs  []Blob
 }
+
+// NewDir returns the entry of a directory with the usual permissions.
+func NewDir(path string) *Entry { return &Entry{Path: path, Kind: KindDir, Mode: 0o755} }
 
 // SameContent reports whether e and other have the same kind and the same content or target.
 func (e *Entry) SameContent(other *Entry) bool {
 	if e == other {
 		return true
 	}
-	if e == nil || other == nil || e.Kind != other.Kind || e.Size != other.Size || e.Link != other.Link {
+	if e == nil || other == nil || e.Kind != other.Kind || e.Size != other.Size || e.Target != other.Target {
 		return false
 	}
 	return slices.EqualFunc(e.Blobs, other.Blobs, func(x, y Blob) bool { return x.ID == y.ID })
@@ -69,10 +73,10 @@ func (e *Entry) SameContent(other *Entry) bool {
 
 // Same reports whether e and other have the same content and permissions. Both may be nil.
 func (e *Entry) Same(other *Entry) bool {
-	return e == other || e.SameContent(other) && (e.Kind == KindLink || e.Mode == other.Mode)
+	return e == other || e.SameContent(other) && (e.Kind == KindSymlink || e.Mode == other.Mode)
 }
 
-// IsDir reports whether e is a directory; nil is not.
+// IsDir reports whether e is a directory. It returns false for nil.
 func (e *Entry) IsDir() bool { return e != nil && e.Kind == KindDir }
 
 // Check validates an entry, except for its path.
@@ -83,22 +87,22 @@ func (e *Entry) Check() error {
 	}
 	switch {
 	case e.Mode&^0o777 != 0:
-		return fmt.Errorf("mode %o", e.Mode)
+		return fmt.Errorf("invalid mode %o", e.Mode)
 	case e.Size != total:
-		return fmt.Errorf("size %d, content has %d", e.Size, total)
+		return fmt.Errorf("size is %d, but the content is %d bytes", e.Size, total)
 	case e.Kind != KindFile && total != 0:
-		return errors.New("content of a directory or link")
-	case (e.Kind == KindLink) != (e.Link != ""):
-		return errors.New("link without a target, or a target without a link")
-	case len(e.Link) > MaxPath || bytes.IndexByte([]byte(e.Link), 0) >= 0:
-		return errors.New("link target is too long or has a NUL")
-	case e.Kind != KindFile && e.Kind != KindDir && e.Kind != KindLink:
-		return fmt.Errorf("type %q", e.Kind)
+		return errors.New("a directory or symbolic link has content")
+	case (e.Kind == KindSymlink) != (e.Target != ""):
+		return errors.New("a symbolic link has no target, or another kind of path has one")
+	case len(e.Target) > MaxPath || strings.IndexByte(e.Target, 0) >= 0:
+		return errors.New("the target of a symbolic link is too long or contains a NUL byte")
+	case e.Kind != KindFile && e.Kind != KindDir && e.Kind != KindSymlink:
+		return fmt.Errorf("unknown kind %q", e.Kind)
 	}
 	return nil
 }
 
-// ETag returns the digest of a file's content, or of the digests of its blobs when it has several.
+// ETag returns the digest of a file's content. If the file has several blobs, it is the digest of their digests.
 func (e *Entry) ETag() string {
 	if len(e.Blobs) == 1 {
 		return e.Blobs[0].ID.String()

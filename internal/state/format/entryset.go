@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sort"
-	"strings"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/objects"
@@ -19,24 +18,24 @@ type EntrySet struct {
 	Bytes   int64 // of all files
 
 	once  sync.Once
-	index map[objects.Digest]*Blob // by content; built on first use
+	index map[objects.Digest]*Blob // by content; built at the first use
 }
 
 // EmptySet is the version of a workspace without commits.
 var EmptySet = &EntrySet{}
 
-// NewEntrySet returns an entry set of sorted entries, or an error if they do not form a tree.
+// NewEntrySet returns an entry set of sorted entries. It returns an error if they do not form a tree.
 func NewEntrySet(entries []*Entry) (*EntrySet, error) {
 	s := &EntrySet{Entries: entries, Files: len(entries)}
 	dirs := map[string]bool{"": true}
 	last := ""
 	for _, e := range entries {
 		if e.Path <= last {
-			return nil, fmt.Errorf("path %q comes after %q", e.Path, last)
+			return nil, fmt.Errorf("paths are not sorted: %q follows %q", e.Path, last)
 		}
 		last = e.Path
 		if !dirs[ParentDir(e.Path)] {
-			return nil, fmt.Errorf("path %q is not in a directory", e.Path)
+			return nil, fmt.Errorf("path %q has no directory", e.Path)
 		}
 		if e.Kind == KindDir {
 			dirs[e.Path] = true
@@ -46,7 +45,7 @@ func NewEntrySet(entries []*Entry) (*EntrySet, error) {
 	return s, nil
 }
 
-// Find returns the entry of a path, or nil.
+// Find returns the entry at a path, or nil.
 func (s *EntrySet) Find(path string) *Entry {
 	i, ok := sort.Find(len(s.Entries), func(i int) int { return cmp.Compare(path, s.Entries[i].Path) })
 	if !ok {
@@ -55,36 +54,28 @@ func (s *EntrySet) Find(path string) *Entry {
 	return s.Entries[i]
 }
 
-// search returns the index of the first entry whose path is not less than path.
-func (s *EntrySet) search(path string) int {
-	return sort.Search(len(s.Entries), func(i int) bool { return s.Entries[i].Path >= path })
+// below returns the entries below dir.
+func (s *EntrySet) below(dir string) []*Entry {
+	search := func(path string) int {
+		return sort.Search(len(s.Entries), func(i int) bool { return s.Entries[i].Path >= path })
+	}
+	return s.Entries[search(dir+"/"):search(dir+"0")] // '0' is the byte after '/'
 }
 
-// Below returns the entry of path, if there is one, and the entries below it.
+// Below returns the entry at path, if it exists, and the entries below it.
 func (s *EntrySet) Below(path string) []*Entry {
-	var out []*Entry
 	if e := s.Find(path); e != nil {
-		out = append(out, e)
+		return append([]*Entry{e}, s.below(path)...)
 	}
-	prefix := path + "/"
-	for i := s.search(prefix); i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, prefix); i++ {
-		out = append(out, s.Entries[i])
-	}
-	return out
+	return s.below(path)
 }
 
-// HasBelow reports whether s has paths below dir, other than those in except.
+// HasBelow reports whether s has paths below dir that are not in except.
 func (s *EntrySet) HasBelow(dir string, except map[string]bool) bool {
-	prefix := dir + "/"
-	for i := s.search(prefix); i < len(s.Entries) && strings.HasPrefix(s.Entries[i].Path, prefix); i++ {
-		if !except[s.Entries[i].Path] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.below(dir), func(e *Entry) bool { return !except[e.Path] })
 }
 
-// Apply returns an entry set of s with sorted changes made.
+// Apply returns the entry set that sorted changes make of s.
 func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
 	entries := make([]*Entry, 0, len(s.Entries)+len(changes))
 	old := s.Entries
@@ -125,11 +116,11 @@ func (s *EntrySet) Diff(other *EntrySet) []Change {
 	return changes
 }
 
-// BlobFinder returns a function that finds content in s by its digest. n is about how often it will be called: for few
-// calls no index is built.
+// BlobFinder returns a function that finds content in s by its digest. n estimates the number of lookups: for a few
+// lookups no index is built.
 func (s *EntrySet) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
-	const few = 16
-	if n > few {
+	const minIndexed = 17
+	if n >= minIndexed {
 		s.once.Do(func() {
 			s.index = make(map[objects.Digest]*Blob, len(s.Entries))
 			for _, e := range s.Entries {
@@ -147,9 +138,9 @@ func (s *EntrySet) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 	}
 	return func(id objects.Digest) (Blob, bool) {
 		for _, e := range s.Entries {
-			for i := range e.Blobs {
-				if e.Blobs[i].ID == id {
-					return e.Blobs[i], true
+			for _, b := range e.Blobs {
+				if b.ID == id {
+					return b, true
 				}
 			}
 		}
@@ -157,13 +148,13 @@ func (s *EntrySet) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 	}
 }
 
-// PackUse is how much of a pack a version needs.
+// PackUse says how much of a pack a version needs.
 type PackUse struct {
 	Pack *Pack
 	Live int64 // stored bytes that the version needs
 }
 
-// PackUses returns the packs that s needs, by the bytes that it needs of them, ascending.
+// PackUses returns the packs that s needs, in ascending order of Live.
 func (s *EntrySet) PackUses() []PackUse {
 	index := map[objects.Digest]int{}
 	var uses []PackUse
@@ -184,7 +175,7 @@ func (s *EntrySet) PackUses() []PackUse {
 			uses[at].Live += b.Stored
 		}
 	}
-	for i := range uses { // blobs that several files share were counted for each
+	for i := range uses { // a blob that several files share was counted for each of them
 		uses[i].Live = min(uses[i].Live, uses[i].Pack.Size)
 	}
 	slices.SortFunc(uses, func(a, b PackUse) int {
@@ -193,10 +184,10 @@ func (s *EntrySet) PackUses() []PackUse {
 	return uses
 }
 
-// Change is the new entry of a path; nil removes the path.
+// Change is a change of one path.
 type Change struct {
 	Path  string
-	Entry *Entry
+	Entry *Entry // new entry; nil removes the path
 }
 
 // SortChanges sorts changes by path.
@@ -211,15 +202,6 @@ func ChangedPaths(changes []Change) []string {
 		paths[i] = c.Path
 	}
 	return paths
-}
-
-// AllEntries returns the changes that turn the empty version into set.
-func AllEntries(set *EntrySet) []Change {
-	changes := make([]Change, len(set.Entries))
-	for i, e := range set.Entries {
-		changes[i] = Change{e.Path, e}
-	}
-	return changes
 }
 
 // Squash combines the changes of consecutive manifests.

@@ -6,13 +6,13 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Errors that callers branch on, beside those of package objects.
+// Errors that callers branch on, in addition to those of package objects.
 var (
-	ErrKey   = errors.New("no key for it") // an object is encrypted with a key that is not in the keyring
+	ErrKey   = errors.New("missing encryption key") // an object's key is not in the keyring
 	ErrQuota = errors.New("workspace quota exceeded")
 )
 
-// IsDamage reports whether err says that an object is missing or is not what it should be.
+// IsDamage reports whether err means that an object is missing or corrupt.
 func IsDamage(err error) bool {
 	return errors.Is(err, objects.ErrCorrupt) || errors.Is(err, objects.ErrNotFound)
 }

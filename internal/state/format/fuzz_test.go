@@ -18,7 +18,7 @@ func FuzzManifest(f *testing.F) {
 			Path: "a/\xff", Kind: KindFile, Mode: 0o644, Size: 5,
 			Blobs: []Blob{{objects.Sum([]byte("hello")), p, 10, 5, 5}},
 		}},
-		{"b", &Entry{Path: "b", Kind: KindLink, Link: "../../etc"}},
+		{"b", &Entry{Path: "b", Kind: KindSymlink, Target: "../../etc"}},
 	}}
 	data, err := c.encodeManifest(seed)
 	if err != nil {

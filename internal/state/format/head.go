@@ -14,15 +14,15 @@ import (
 // Limits of HEAD.
 const (
 	headFormat   = 1
-	maxHead      = 8 << 10 // bytes; conditional PUTs must stay small
-	headRecent   = 64      // task ids are kept at least
-	recentWindow = 10 * time.Minute
-	MaxTaskID    = 56               // bytes, so that headRecent of the longest fit
-	purgeWindow  = 10 * time.Minute // from the announcement of a purge until HEAD may be written again
+	maxHead      = 8 << 10          // bytes; conditional PUTs must stay small
+	headRecent   = 64               // minimal number of recent tasks
+	recentWindow = 10 * time.Minute // newer tasks are kept if they fit
+	MaxTaskID    = 56               // bytes, so that headRecent task ids fit
+	purgeWindow  = 10 * time.Minute // between the announcement of a purge and the next write of HEAD
 	maxFenced    = 16               // tasks
-	fenceWindow  = time.Hour        // for which a task stays fenced, unless maxFenced others follow
+	fenceWindow  = time.Hour        // how long a task stays fenced, unless maxFenced other tasks are fenced
 
-	// ClockSkew is by how much the clocks of workers may differ.
+	// ClockSkew is the largest permitted difference between workers' clocks.
 	ClockSkew = 2 * time.Minute
 )
 
@@ -30,33 +30,33 @@ const (
 type Head struct {
 	Format     int          `json:"format"`
 	Generation int64        `json:"generation"`
-	Commit     string       `json:"commit"` // random: every version has another ETag
+	Commit     string       `json:"commit"` // random id, so that no two versions have the same ETag
 	Manifest   *ManifestRef `json:"manifest,omitempty"`
 	Time       time.Time    `json:"time"`
-	Deleted    bool         `json:"deleted,omitempty"` // a tombstone: no manifest
-	Purge      time.Time    `json:"purge,omitzero"`    // of a tombstone: when its deletion was announced
-	Born       int64        `json:"born"`              // first generation after creation or deletion
+	Deleted    bool         `json:"deleted,omitempty"` // a tombstone, which has no manifest
+	Purge      time.Time    `json:"purge,omitzero"`    // when the purge of a tombstone was announced
+	Born       int64        `json:"born"`              // first generation since the creation or the last deletion
 	Files      int          `json:"files"`
 	Bytes      int64        `json:"bytes"`
 
-	// Recent are the last tasks that committed, newest last: all of generations above Floor, which was committed
-	// at FloorTime.
+	// Recent lists the tasks that committed the generations above Floor, newest last. FloorTime is when Floor was
+	// committed.
 	Recent    []RecentTask `json:"recent,omitempty"`
 	Floor     int64        `json:"floor,omitempty"`
 	FloorTime time.Time    `json:"floor_time,omitzero"`
 
-	// Fenced are tasks that must not commit, oldest first: they have ended without a commit, and a run of theirs may
-	// still be alive. A workspace that no task has committed to gets a tombstone of the generation Born to hold them.
+	// Fenced lists tasks that must not commit, oldest first: they ended without a commit, but one of their runs may still
+	// be alive. If a workspace has no commits, a tombstone of the generation Born holds them.
 	Fenced []FencedTask `json:"fenced,omitempty"`
 
-	Key string `json:"-"` // id of the key that encrypts it; empty: unencrypted
+	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted
 }
 
 // RecentTask is a task that committed.
 type RecentTask struct {
 	Task       string `json:"t"`
 	Generation int64  `json:"g"`
-	Name       string `json:"m"` // digits of the manifest's name after the generation
+	Name       string `json:"m"` // the part of the manifest's name after the generation
 	Unix       int64  `json:"u"` // time of the commit
 }
 
@@ -69,10 +69,10 @@ type FencedTask struct {
 // Manifest returns the name of the commit's manifest.
 func (r RecentTask) Manifest() string { return ManifestName(r.Generation, r.Name) }
 
-// NewCommitID returns a random id of a commit.
+// NewCommitID returns a random commit id.
 func NewCommitID() string { return rand.Text() }
 
-// DecodeHead decrypts, parses and validates the stored bytes of the HEAD of ref.
+// DecodeHead decrypts, parses and validates the stored bytes of a workspace's HEAD.
 func DecodeHead(ref Ref, keys *Keyring, data []byte) (Head, error) {
 	plain, key, err := keys.decrypt(ref.headIdentity(), data)
 	if err != nil {
@@ -87,7 +87,7 @@ func decodeHead(data []byte) (Head, error) {
 	var h Head
 	body, ok := CutDigest(data)
 	if len(data) > maxHead || !ok {
-		return h, fmt.Errorf("%w: %d bytes with another digest", objects.ErrCorrupt, len(data))
+		return h, fmt.Errorf("%w: %d bytes that do not match their digest", objects.ErrCorrupt, len(data))
 	}
 	if err := json.Unmarshal(body, &h); err != nil {
 		return h, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
@@ -98,8 +98,8 @@ func decodeHead(data []byte) (Head, error) {
 	return h, nil
 }
 
-// Encode returns the stored bytes of h, the HEAD of ref. It drops the oldest recent tasks that are neither among the
-// last headRecent nor within recentWindow, and more of them if HEAD is too large.
+// Encode returns the stored bytes of h, the HEAD of ref. It drops recent tasks that are neither among the last
+// headRecent nor within recentWindow, and then the oldest ones until HEAD is small enough.
 func (h *Head) Encode(ref Ref, keys *Keyring) ([]byte, error) {
 	limit := maxHead
 	if keys.Current != nil {
@@ -134,7 +134,7 @@ func (h *Head) dropOldest() {
 	h.Recent = h.Recent[1:]
 }
 
-// Next returns the HEAD that follows h, for the manifest of ref with header m.
+// Next returns the HEAD that follows h and refers to the manifest ref, whose header is m.
 func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	next := &Head{
 		Generation: m.Generation, Commit: m.Commit, Manifest: &ref, Time: m.Time, Born: h.Born,
@@ -149,7 +149,7 @@ func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	return next
 }
 
-// Fence returns the HEAD that follows h when a task is fenced. It names the same version.
+// Fence returns the HEAD that follows h when a task is fenced. It refers to the same version.
 func (h *Head) Fence(task string, now time.Time) *Head {
 	next := *h
 	next.Fenced = append(h.fencedAt(now), FencedTask{task, now.Unix()})
@@ -162,25 +162,25 @@ func (h *Head) Fences(task string) bool {
 	return slices.ContainsFunc(h.Fenced, func(f FencedTask) bool { return f.Task == task })
 }
 
-// fencedAt returns the tasks that are still fenced.
+// fencedAt returns the tasks that are still fenced at a time.
 func (h *Head) fencedAt(now time.Time) []FencedTask {
 	return slices.DeleteFunc(slices.Clone(h.Fenced), func(f FencedTask) bool {
 		return time.Unix(f.Unix, 0).Before(now.Add(-fenceWindow))
 	})
 }
 
-// NeverLived reports whether a tombstone is not of a deleted workspace, but only holds Fenced.
+// NeverLived reports whether h is a tombstone that only holds Fenced, because the workspace has never had a commit.
 func (h *Head) NeverLived() bool { return h.Deleted && h.Generation == h.Born }
 
-// Purging reports whether HEAD may be deleted at any moment, so that it must not be written.
+// Purging reports whether a purge may be deleting HEAD. HEAD must not be written then.
 func (h *Head) Purging() bool { return !h.Purge.IsZero() && time.Since(h.Purge) < purgeWindow }
 
-// AppendDigest appends the digest of body on a line of its own: the key of a mutable object does not contain it.
+// AppendDigest appends a line with body's digest. Objects that change need it, because their keys contain no digest.
 func AppendDigest(body []byte) []byte {
 	return fmt.Appendf(body, "\n%s\n", objects.Sum(body))
 }
 
-// CutDigest returns what AppendDigest was given; false if the digest is not that of body.
+// CutDigest reverses AppendDigest. It returns false if the digest does not match.
 func CutDigest(data []byte) (body []byte, ok bool) {
 	i := len(data) - 2*len(objects.Digest{}) - 2
 	if i < 0 {

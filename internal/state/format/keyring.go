@@ -12,19 +12,19 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Secrets are what a tenant's keys are derived from, each at least 32 random bytes.
+// Secrets are the secrets from which a tenant's keys are derived. Each should be at least 32 random bytes.
 type Secrets struct {
-	Current []byte   // encrypts what is written; empty: unencrypted
-	Old     [][]byte // decrypt what was written before
+	Current []byte   // encrypts new objects; empty means no encryption
+	Old     [][]byte // decrypt older objects
 }
 
-// An encrypted object begins with encryptedMagic and the id of its key; a nonce, the content and a tag follow, of
-// AES-256-GCM. HEAD, pins and manifests are encrypted, and in packs each blob and the index, all after compression.
-// Digests of blobs are in encrypted objects only, so that the bucket does not reveal whether a tenant has some
-// content. Unencrypted are the names of tenants and workspaces, generations, sizes and times of objects, and the
-// marks of garbage collections, which hold keys of objects.
+// An encrypted object begins with encryptedMagic and its key's id. An AES-256-GCM nonce, the content and the tag
+// follow. HEAD, pins and manifests are encrypted as a whole; in packs, each blob and the index are. Compression comes
+// first. Digests of blobs occur in encrypted objects only, so that the bucket does not reveal whether a tenant has
+// certain content. Names of tenants and workspaces, generations, object sizes and times, and the marks of garbage
+// collection, which contain object keys, are not encrypted.
 //
-// Nonces are random, 96 bits; a key may encrypt 2^32 blobs and objects.
+// Nonces are 96 random bits, so a key may encrypt 2^32 blobs and objects.
 const (
 	encryptedMagic     = "cflock1\n"
 	keyIDLength        = 8 // hexadecimal digits
@@ -38,7 +38,7 @@ type Key struct {
 	aead cipher.AEAD
 }
 
-// Encrypt appends plain, encrypted, to dst. Only the same identity decrypts it.
+// Encrypt appends the encrypted form of plain to dst. Decrypt needs the same identity.
 func (k *Key) Encrypt(dst, plain, identity []byte) []byte {
 	return k.aead.Seal(dst, nil, plain, identity) //nolint:gosec // G407: the cipher makes a random nonce
 }
@@ -48,15 +48,15 @@ func (k *Key) Decrypt(data, identity []byte) ([]byte, error) {
 	return k.aead.Open(nil, nil, data, identity)
 }
 
-// Keyring is the keys of one tenant.
+// Keyring is one tenant's keys.
 type Keyring struct {
-	Current *Key // encrypts what is written; nil: unencrypted
+	Current *Key // encrypts new objects; nil means no encryption
 
 	tenant string
 	all    map[string]*Key // by id
 }
 
-// NewKeyring derives the keys of a tenant.
+// NewKeyring derives a tenant's keys.
 func NewKeyring(tenant string, s Secrets) *Keyring {
 	r := &Keyring{tenant: tenant, all: map[string]*Key{}}
 	for _, secret := range s.Old {
@@ -80,19 +80,19 @@ func newKey(tenant string, secret []byte) *Key {
 	}
 	block, err := aes.NewCipher(derive("key", 32))
 	if err != nil {
-		panic(err) // of the right length
+		panic(err) // the key has the right length
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // of the right block size
+		panic(err) // AES has the right block size
 	}
 	return &Key{hex.EncodeToString(derive("id", keyIDLength/2)), aead}
 }
 
-// KeyID names the key that is derived from a tenant's secret.
+// KeyID returns the id of the key that is derived from a tenant's secret.
 func KeyID(tenant string, secret []byte) string { return newKey(tenant, secret).ID }
 
-// CurrentID returns the id of the current key, or "".
+// CurrentID returns the current key's id, or "" without encryption.
 func (r *Keyring) CurrentID() string {
 	if r.Current == nil {
 		return ""
@@ -100,17 +100,17 @@ func (r *Keyring) CurrentID() string {
 	return r.Current.ID
 }
 
-// Find returns the key of an id, or an error about what that wraps ErrKey.
-func (r *Keyring) Find(id, what string) (*Key, error) {
+// Find returns the key that has an id. Otherwise it returns an error that wraps ErrKey and names object, which is
+// encrypted with the key.
+func (r *Keyring) Find(id, object string) (*Key, error) {
 	if k := r.all[id]; k != nil {
 		return k, nil
 	}
-	return nil, fmt.Errorf("%s: %w: it is encrypted with the key %q, which tenant %s does not have here; "+
-		"give its secret in workspaces.encryption or tenants.%s.encryption (key_file, or old_key_files)",
-		what, ErrKey, id, r.tenant, r.tenant)
+	return nil, fmt.Errorf("decrypt %s: %w %q of tenant %s: configure its secret in workspaces.encryption or "+
+		"tenants.%s.encryption (key_file or old_key_files)", object, ErrKey, id, r.tenant, r.tenant)
 }
 
-// encrypt returns an object as it is stored. It decrypts with the same identity only.
+// encrypt returns the stored form of an object. decrypt needs the same identity.
 func (r *Keyring) encrypt(identity string, data []byte) []byte {
 	if r.Current == nil {
 		return data
@@ -120,28 +120,28 @@ func (r *Keyring) encrypt(identity string, data []byte) []byte {
 	return r.Current.Encrypt(out, data, []byte(identity))
 }
 
-// decrypt returns the content of a stored object, and the id of its key; unencrypted objects as they are.
+// decrypt returns a stored object's content and its key's id. It returns unencrypted data unchanged, with an empty id.
 func (r *Keyring) decrypt(identity string, data []byte) (plain []byte, id string, err error) {
 	if !bytes.HasPrefix(data, []byte(encryptedMagic)) {
 		return data, "", nil
 	}
 	if len(data) < encryptionOverhead {
-		return nil, "", fmt.Errorf("%s: %w: %d bytes", identity, objects.ErrCorrupt, len(data))
+		return nil, "", fmt.Errorf("decrypt %s: %w: only %d bytes", identity, objects.ErrCorrupt, len(data))
 	}
 	id = string(data[len(encryptedMagic) : len(encryptedMagic)+keyIDLength])
 	body := data[len(encryptedMagic)+keyIDLength:]
 	k, err := r.Find(id, identity)
 	if err != nil {
-		for _, k := range r.all {
-			if _, failed := k.Decrypt(body, []byte(identity)); failed == nil {
-				err = fmt.Errorf("%s: %w: the key %s decrypts it, and it names %q",
-					identity, objects.ErrCorrupt, k.ID, id)
+		for _, k := range r.all { // if one of them fits, the id is damaged
+			if _, decryptErr := k.Decrypt(body, []byte(identity)); decryptErr == nil {
+				err = fmt.Errorf("decrypt %s: %w: it names the key %q, but key %s decrypts it",
+					identity, objects.ErrCorrupt, id, k.ID)
 			}
 		}
 		return nil, id, err
 	}
 	if plain, err = k.Decrypt(body, []byte(identity)); err != nil {
-		return nil, id, fmt.Errorf("%s: %w: the key %s does not decrypt it", identity, objects.ErrCorrupt, id)
+		return nil, id, fmt.Errorf("decrypt %s: %w: key %s does not decrypt it", identity, objects.ErrCorrupt, id)
 	}
 	return plain, id, nil
 }

@@ -11,31 +11,31 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// A manifest is a zstd frame of JSON lines: a header, then one line per path, sorted by
-// the bytes of the paths. A full manifest lists every path. A delta lists what changed since
-// its parent, and its header names the manifests that it builds upon, from the last full one on.
+// A manifest is a zstd frame of JSON lines: a header, then one line per path, sorted by the bytes of the paths. A full
+// manifest lists every path. A delta lists what changed since its parent, and its header lists the manifests that it
+// builds on, starting with a full one.
 const (
 	manifestFormat  = 1
 	maxManifest     = 512 << 20 // bytes, decompressed
-	maxManifestLine = 8 << 20   // header with packs, or a file of very many chunks
+	maxManifestLine = 8 << 20   // bytes of a header with many packs, or of a file with many chunks
 	maxEntries      = 2_000_000
-	chunkerID       = "fastcdc-1m-2m-4m" // algorithm, minimal, normal and maximal bytes of a chunk
+	chunkerID       = "fastcdc-1m-2m-4m" // algorithm; minimal, normal and maximal chunk size
 )
 
 const (
-	chainMin = 16 // deltas before a full manifest is written, while they are small
-	chainMax = 64 // deltas before a full manifest is written whatever their size
+	chainMin = 16 // minimal number of deltas between full manifests
+	chainMax = 64 // maximal number of deltas between full manifests
 )
 
-// ManifestRef refers to a manifest by its name and the digest of its bytes.
+// ManifestRef identifies a manifest by its name and the digest of its bytes.
 type ManifestRef struct {
 	Name   string         `json:"name"` // <generation>-<first 16 digits of the digest>
 	Digest objects.Digest `json:"digest"`
 }
 
-// Generation returns the generation in the name, or 0.
-func (l ManifestRef) Generation() int64 {
-	digits, _, _ := strings.Cut(l.Name, "-")
+// Generation returns the generation in the name, or 0 if the name is malformed.
+func (r ManifestRef) Generation() int64 {
+	digits, _, _ := strings.Cut(r.Name, "-")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
 		return 0
@@ -44,47 +44,47 @@ func (l ManifestRef) Generation() int64 {
 }
 
 // Digits returns the digits of the digest in the name.
-func (l ManifestRef) Digits() string {
-	_, digits, _ := strings.Cut(l.Name, "-")
+func (r ManifestRef) Digits() string {
+	_, digits, _ := strings.Cut(r.Name, "-")
 	return digits
 }
 
-// ManifestName returns the name of a manifest.
+// ManifestName returns a manifest's name.
 func ManifestName(generation int64, digits string) string {
 	return fmt.Sprintf("%012d-%s", generation, digits)
 }
 
-// ManifestDigits returns the part of a digest that is in the name of its manifest.
+// ManifestDigits returns the digits of a digest that are part of the manifest's name.
 func ManifestDigits(d objects.Digest) string { return d.String()[:16] }
 
 // Header is the first line of a manifest.
 type Header struct {
 	Format     int             `json:"format"`
 	Generation int64           `json:"generation"`
-	Commit     string          `json:"commit"` // random: no two manifests are the same object
+	Commit     string          `json:"commit"` // random id, so that no two manifests are the same object
 	Time       time.Time       `json:"time"`
 	TaskID     string          `json:"task_id,omitempty"`
 	Attempt    int             `json:"attempt,omitempty"`
 	Message    string          `json:"message,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	ResultBlob []blobRef       `json:"result_blob,omitempty"` // a large result, instead of Result
-	Parent     *ManifestRef    `json:"parent,omitempty"`      // the generation before
-	Chain      []ManifestRef   `json:"chain,omitempty"`       // of a delta: full manifest first, parent last
-	ChainBytes int64           `json:"chain_bytes,omitempty"` // stored size of the deltas before this one
+	Parent     *ManifestRef    `json:"parent,omitempty"`      // of the previous generation
+	Chain      []ManifestRef   `json:"chain,omitempty"`       // deltas only: full manifest first, parent last
+	ChainBytes int64           `json:"chain_bytes,omitempty"` // stored size of the preceding deltas
 	FullBytes  int64           `json:"full_bytes,omitempty"`  // stored size of the full manifest
-	// Changed are the paths that the commit changed, where the lines do not say so: of a full manifest with a
-	// parent, and of one with Moved.
+	// Changed lists the paths that the commit changed if the lines do not: in a full manifest with a parent, and in a
+	// delta with Moved lines.
 	Changed   []string  `json:"changed,omitempty"`
-	Moved     int       `json:"moved,omitempty"` // lines of a delta that only say where content is stored now
+	Moved     int       `json:"moved,omitempty"` // lines of a delta that only record where content is stored now
 	Conflicts []string  `json:"conflicts,omitempty"`
 	Chunker   string    `json:"chunker"`
 	Files     int       `json:"files"` // of the version, not of this manifest
 	Bytes     int64     `json:"bytes"`
-	Packs     []PackRef `json:"packs,omitempty"` // the lines refer to them by position
+	Packs     []PackRef `json:"packs,omitempty"` // the lines refer to them by index
 	Lines     int       `json:"lines"`
 }
 
-// PackRef is a Pack in a manifest.
+// PackRef is a Pack as a manifest's header lists it.
 type PackRef struct {
 	ID   objects.Digest `json:"id"`
 	Size int64          `json:"size"`
@@ -99,7 +99,7 @@ type blobRef struct {
 	Raw    int64          `json:"r"`
 }
 
-// entryLine is the line of one path. A path or target that is not UTF-8 is in the base64 field.
+// entryLine is one path's line. The fields Path64 and Link64 hold a path or target that is not UTF-8.
 type entryLine struct {
 	Path   string    `json:"p,omitempty"`
 	Path64 []byte    `json:"p64,omitempty"`
@@ -115,9 +115,9 @@ type entryLine struct {
 // Manifest is a decoded manifest.
 type Manifest struct {
 	Header  Header
-	Changes []Change // of a full one: all entries
-	Result  []Blob   // of Header.ResultBlob
-	Key     string   // id of the key that encrypts it; empty: unencrypted
+	Changes []Change // all entries if it is full
+	Result  []Blob   // Header.ResultBlob, decoded
+	Key     string   // id of the key that encrypts the object; empty if it is unencrypted
 }
 
 // IsFull reports whether m lists every path of its version.
@@ -131,12 +131,12 @@ func (m *Manifest) ChangedPaths() []string {
 	return ChangedPaths(m.Changes)
 }
 
-// Extend makes m the successor of prev, which is nil for the first version of a workspace, or the first after its
-// deletion. m becomes a delta of prev unless the chain of deltas is long and large, or full is set: then it lists all
-// entries of set. prevBytes is the stored size of prev.
+// Extend makes m the successor of prev, which is nil for the first version of a workspace and for the first version
+// after a deletion. m becomes a full manifest of set if full is set or the chain of deltas is too long, and a delta of
+// prev otherwise. prevBytes is prev's stored size.
 func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64, set *EntrySet, full bool) {
 	if prev == nil {
-		m.Changes = AllEntries(set)
+		m.Changes = EmptySet.Diff(set)
 		return
 	}
 	parent := *prevRef
@@ -153,7 +153,7 @@ func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64,
 			m.Header.Changed = ChangedPaths(m.Changes)
 		}
 		m.Header.Moved = 0
-		m.Changes = AllEntries(set)
+		m.Changes = EmptySet.Diff(set)
 		return
 	}
 	m.Header.Chain, m.Header.FullBytes, m.Header.ChainBytes = chain, fullBytes, deltas

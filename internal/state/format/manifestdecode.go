@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// DecodeManifest decrypts, parses and validates the stored bytes of a manifest of ref.
+// DecodeManifest decrypts, parses and validates the stored bytes of one of ref's manifests.
 func DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
 	plain, key, err := keys.decrypt(ref.manifestIdentity(), data)
 	if err != nil {
@@ -59,27 +58,28 @@ func readManifest(lines *bufio.Scanner) (*Manifest, error) {
 	for range m.Header.Lines {
 		var w entryLine
 		if err := scanJSON(lines, &w); err != nil {
-			return nil, fmt.Errorf("after %q: %w", last, err)
+			return nil, fmt.Errorf("line after %q: %w", last, err)
 		}
 		c, err := w.decode(packs)
 		if err != nil {
 			return nil, err
 		}
 		if c.Path <= last {
-			return nil, fmt.Errorf("path %q comes after %q", c.Path, last)
+			return nil, fmt.Errorf("paths are not sorted: %q follows %q", c.Path, last)
 		}
 		if m.IsFull() && c.Entry == nil {
-			return nil, fmt.Errorf("path %q is removed in a full manifest", c.Path)
+			return nil, fmt.Errorf("a full manifest removes path %q", c.Path)
 		}
 		last = c.Path
 		m.Changes = append(m.Changes, c)
 	}
 	if lines.Scan() {
-		return nil, errors.New("more lines than the header says")
+		return nil, fmt.Errorf("more than the %d lines of the header", m.Header.Lines)
 	}
 	return m, lines.Err()
 }
 
+// scanJSON decodes the next line into v.
 func scanJSON(lines *bufio.Scanner, v any) error {
 	if !lines.Scan() {
 		if err := lines.Err(); err != nil {
@@ -94,25 +94,25 @@ func scanJSON(lines *bufio.Scanner, v any) error {
 func (h *Header) check() ([]*Pack, error) {
 	switch {
 	case h.Format != manifestFormat:
-		return nil, fmt.Errorf("format %d, this program reads %d", h.Format, manifestFormat)
+		return nil, fmt.Errorf("format is %d, want %d", h.Format, manifestFormat)
 	case h.Generation < 1:
-		return nil, fmt.Errorf("generation %d", h.Generation)
+		return nil, fmt.Errorf("invalid generation %d", h.Generation)
 	case h.Lines < 0 || h.Lines > maxEntries:
-		return nil, fmt.Errorf("%d lines", h.Lines)
+		return nil, fmt.Errorf("invalid number of lines %d", h.Lines)
 	case len(h.Chain) > chainMax:
-		return nil, fmt.Errorf("chain of %d manifests", len(h.Chain))
+		return nil, fmt.Errorf("chain of %d manifests; the limit is %d", len(h.Chain), chainMax)
 	}
 	packs := make([]*Pack, len(h.Packs))
 	for i, p := range h.Packs {
 		if p.Size < 0 || p.Size > packLimit {
-			return nil, fmt.Errorf("pack of %d bytes", p.Size)
+			return nil, fmt.Errorf("invalid pack size %d", p.Size)
 		}
 		packs[i] = &Pack{p.ID, p.Size, p.Key}
 	}
 	return packs, nil
 }
 
-// resolve replaces the positions of packs by the packs.
+// resolve returns the blobs that refs describe, with pointers to their packs.
 func resolve(refs []blobRef, packs []*Pack) ([]Blob, error) {
 	if len(refs) == 0 {
 		return nil, nil
@@ -120,12 +120,12 @@ func resolve(refs []blobRef, packs []*Pack) ([]Blob, error) {
 	blobs := make([]Blob, len(refs))
 	for i, w := range refs {
 		if w.Pack < 0 || w.Pack >= len(packs) {
-			return nil, fmt.Errorf("pack number %d of %d", w.Pack, len(packs))
+			return nil, fmt.Errorf("pack index %d of %d packs", w.Pack, len(packs))
 		}
 		p := packs[w.Pack]
 		stored := w.Stored - p.overhead()
 		if w.Raw < 1 || w.Raw > MaxBlob || stored < 1 || stored > w.Raw || w.Offset < 0 || w.Offset > p.Size-w.Stored {
-			return nil, fmt.Errorf("blob of %d bytes stored at %d+%d in a pack of %d",
+			return nil, fmt.Errorf("a blob of %d bytes at offset %d, stored in %d bytes, of a pack of %d bytes",
 				w.Raw, w.Offset, w.Stored, p.Size)
 		}
 		blobs[i] = Blob{w.ID, p, w.Offset, w.Stored, w.Raw}
@@ -152,10 +152,10 @@ func (w *entryLine) decode(packs []*Pack) (Change, error) {
 		return Change{}, fmt.Errorf("path %q: %w", path, err)
 	}
 	if len(w.Kind) != 1 {
-		return Change{}, fmt.Errorf("path %q: type %q", path, w.Kind)
+		return Change{}, fmt.Errorf("path %q: unknown kind %q", path, w.Kind)
 	}
 	e := &Entry{
-		Path: path, Kind: Kind(w.Kind[0]), Mode: w.Mode, Size: w.Size, MTime: w.MTime, Link: target, Blobs: blobs,
+		Path: path, Kind: Kind(w.Kind[0]), Mode: w.Mode, Size: w.Size, MTime: w.MTime, Target: target, Blobs: blobs,
 	}
 	if err := e.Check(); err != nil {
 		return Change{}, fmt.Errorf("path %q: %w", path, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// EncodeManifest returns the stored bytes of a manifest of ref, encrypted if keys has a current key. It fills the
-// fields of the header that follow from the rest, and m.Key.
+// EncodeManifest returns the stored bytes of one of ref's manifests, encrypted if keys has a current key. It sets m.Key
+// and the header fields that are derived from the rest of m.
 func (c Codec) EncodeManifest(ref Ref, keys *Keyring, m *Manifest) ([]byte, error) {
 	data, err := c.encodeManifest(m)
 	if err != nil {
@@ -20,7 +20,7 @@ func (c Codec) EncodeManifest(ref Ref, keys *Keyring, m *Manifest) ([]byte, erro
 }
 
 func (c Codec) encodeManifest(m *Manifest) ([]byte, error) {
-	var packs packTable
+	packs := packTable{index: map[objects.Digest]int{}}
 	var lines bytes.Buffer
 	enc := json.NewEncoder(&lines)
 	enc.SetEscapeHTML(false)
@@ -33,17 +33,17 @@ func (c Codec) encodeManifest(m *Manifest) ([]byte, error) {
 	m.Header.Lines = len(m.Changes)
 	m.Header.ResultBlob = packs.blobs(m.Result)
 	m.Header.Packs = packs.list
-	head, err := json.Marshal(m.Header)
+	header, err := json.Marshal(m.Header)
 	if err != nil {
 		return nil, err
 	}
-	return c.enc.EncodeAll(append(append(head, '\n'), lines.Bytes()...), nil), nil
+	return c.enc.EncodeAll(append(append(header, '\n'), lines.Bytes()...), nil), nil
 }
 
-// packTable numbers packs in the order of their first use.
+// packTable lists packs in the order of their first use.
 type packTable struct {
-	list   []PackRef
-	number map[objects.Digest]int
+	list  []PackRef
+	index map[objects.Digest]int // in list
 }
 
 func (t *packTable) blobs(blobs []Blob) []blobRef {
@@ -52,13 +52,10 @@ func (t *packTable) blobs(blobs []Blob) []blobRef {
 	}
 	refs := make([]blobRef, len(blobs))
 	for i, b := range blobs {
-		n, ok := t.number[b.Pack.ID]
+		n, ok := t.index[b.Pack.ID]
 		if !ok {
-			if t.number == nil {
-				t.number = map[objects.Digest]int{}
-			}
 			n = len(t.list)
-			t.number[b.Pack.ID] = n
+			t.index[b.Pack.ID] = n
 			t.list = append(t.list, PackRef(*b.Pack))
 		}
 		refs[i] = blobRef{b.ID, n, b.Offset, b.Stored, b.Raw}
@@ -76,10 +73,10 @@ func (t *packTable) line(c Change) *entryLine {
 	if e := c.Entry; e != nil {
 		w.Kind, w.Mode, w.Size, w.MTime = string(e.Kind), e.Mode, e.Size, e.MTime
 		w.Blobs = t.blobs(e.Blobs)
-		if utf8.ValidString(e.Link) {
-			w.Link = e.Link
+		if utf8.ValidString(e.Target) {
+			w.Link = e.Target
 		} else {
-			w.Link64 = []byte(e.Link)
+			w.Link64 = []byte(e.Target)
 		}
 	}
 	return w

@@ -8,33 +8,33 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// A pack is blobs back to back and an index of them, so that content can be recovered from packs alone:
+// A pack consists of blobs and their index, so that content can be recovered from packs alone. Sizes are in bytes:
 //
-//	blob… | index: per blob id (32), stored (u32), raw (u32) | blobs (u32) | magic (8)
+//	blob… | index: per blob id (32), stored (u32), raw (u32) | number of blobs (u32) | magic (8)
 //
-// In an encrypted pack each blob and the index are encrypted by themselves:
+// In an encrypted pack, each blob and the index are encrypted separately:
 //
-//	blob… | index and 28 bytes | key (8) | blobs (u32) | magic (8)
+//	blob… | encrypted index (28 more) | key id (8) | number of blobs (u32) | magic (8)
 const (
-	PackTarget         = 8 << 20 // bytes; a pack is closed before it grows beyond
-	packLimit          = 16 << 20
+	PackTarget         = 8 << 20  // bytes; a pack is closed before it would exceed this size
+	packLimit          = 16 << 20 // bytes; larger packs are corrupt
 	packMagic          = "cfpack1\n"
-	indexEntry         = sha256.Size + 8
+	indexItem          = sha256.Size + 8
 	packTail           = 4 + len(packMagic)
 	packEncryptedMagic = "cfpackE\n"
 	encryptedTail      = packTail + keyIDLength
 
-	MaxBlob      = 4 << 20 // bytes; larger files are cut into chunks
-	sampleBlob   = 128 << 10
-	sampleBytes  = 16 << 10
-	zstdWindow   = 1 << 20
+	MaxBlob      = 4 << 20   // bytes; larger files are cut into chunks
+	sampleBlob   = 128 << 10 // bytes; larger blobs are sampled before compression
+	sampleBytes  = 16 << 10  // of each of two samples
+	zstdWindow   = 1 << 20   // bytes
 	zstdParallel = 4
 )
 
-// PackSize returns an upper bound of the size in bytes of a pack of n blobs that are stored in body bytes.
-func PackSize(body, n int) int { return body + n*indexEntry + gcmOverhead + encryptedTail }
+// PackSize returns an upper bound for the size of a pack with n blobs that take body bytes.
+func PackSize(body, n int) int { return body + n*indexItem + gcmOverhead + encryptedTail }
 
-// AppendIndex completes a pack: it appends the index of blobs to its body. k encrypts the index; nil: unencrypted.
+// AppendIndex completes a pack: it appends the index of blobs to body. k encrypts the index; nil means unencrypted.
 func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 	start := len(body)
 	for _, b := range blobs {
@@ -52,9 +52,9 @@ func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 	return append(body, magic...)
 }
 
-// ReadIndex returns the blobs of a pack of size bytes, with their Pack unset, and the id of its key. data is its last
-// bytes; if they are too few, more is how many are needed. Content is not verified.
-func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, more int64, id string, err error) {
+// ReadIndex returns the blobs of a pack of size bytes, with their Pack unset, and the id of its key. data is the end of
+// the pack; needed is the size that it must have, and blobs is nil if it is shorter. Content is not verified.
+func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, needed int64, id string, err error) {
 	bad := func(format string, args ...any) ([]Blob, int64, string, error) {
 		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt,
 			fmt.Sprintf(format, args...))
@@ -71,12 +71,12 @@ func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, more int64
 		return bad("no index")
 	}
 	count := int64(binary.BigEndian.Uint32(data[len(data)-packTail:]))
-	length := count*indexEntry + overhead
-	if more = length + int64(tail); more > size {
-		return bad("index of %d blobs", count)
+	length := count*indexItem + overhead
+	if needed = length + int64(tail); needed > size {
+		return bad("the index of %d blobs is larger than the pack", count)
 	}
-	if more > int64(len(data)) {
-		return nil, more, "", nil
+	if needed > int64(len(data)) {
+		return nil, needed, "", nil
 	}
 	end := len(data) - tail
 	index := data[int64(end)-length : end]
@@ -90,10 +90,10 @@ func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, more int64
 			return bad("key %s does not decrypt its index", id)
 		}
 	}
-	if blobs, err = parseIndex(index, count, size-more, overhead); err != nil {
+	if blobs, err = parseIndex(index, count, size-needed, overhead); err != nil {
 		return bad("%v", err)
 	}
-	return blobs, more, id, nil
+	return blobs, needed, id, nil
 }
 
 func parseIndex(index []byte, count, bodyLen, overhead int64) ([]Blob, error) {
@@ -107,12 +107,12 @@ func parseIndex(index []byte, count, bodyLen, overhead int64) ([]Blob, error) {
 		b.Offset = offset
 		offset += b.Stored
 		if b.Stored < overhead || b.Stored-overhead > b.Raw || b.Raw > MaxBlob {
-			return nil, fmt.Errorf("blob of %d bytes stored in %d", b.Raw, b.Stored)
+			return nil, fmt.Errorf("a blob of %d bytes is stored in %d", b.Raw, b.Stored)
 		}
-		index = index[indexEntry:]
+		index = index[indexItem:]
 	}
 	if offset != bodyLen {
-		return nil, fmt.Errorf("blobs take %d of %d bytes", offset, bodyLen)
+		return nil, fmt.Errorf("the blobs take %d bytes, want %d", offset, bodyLen)
 	}
 	return blobs, nil
 }

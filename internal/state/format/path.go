@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Limits of paths in bytes, whatever the quota; file systems allow as much.
+// Limits of paths that hold for every quota. Linux file systems have the first two.
 const (
-	MaxPath      = 4096
-	MaxComponent = 255
-	maxDepth     = 128
+	MaxPath      = 4096 // bytes
+	MaxComponent = 255  // bytes
+	maxDepth     = 128  // components
 )
 
 // CheckPath returns an error unless p is a clean relative path within the limits. Names are bytes: they need not be
@@ -18,11 +18,11 @@ const (
 func CheckPath(p string) error {
 	switch {
 	case p == "":
-		return errors.New("empty path")
+		return errors.New("the path is empty")
 	case len(p) > MaxPath:
-		return fmt.Errorf("path of %d bytes, limit is %d", len(p), MaxPath)
+		return fmt.Errorf("the path is %d bytes; the limit is %d", len(p), MaxPath)
 	case strings.IndexByte(p, 0) >= 0:
-		return fmt.Errorf("path %q has a NUL", p)
+		return fmt.Errorf("path %q contains a NUL byte", p)
 	case p[0] == '/':
 		return fmt.Errorf("path %q is absolute", p)
 	}
@@ -33,15 +33,15 @@ func CheckPath(p string) error {
 		case name == "" || name == "." || name == "..":
 			return fmt.Errorf("path %q is not clean", p)
 		case len(name) > MaxComponent:
-			return fmt.Errorf("path %q has a component of %d bytes, limit is %d", p, len(name), MaxComponent)
+			return fmt.Errorf("path %q has a component of %d bytes; the limit is %d", p, len(name), MaxComponent)
 		case depth > maxDepth:
-			return fmt.Errorf("path %q is more than %d deep", p, maxDepth)
+			return fmt.Errorf("path %q has more than %d components", p, maxDepth)
 		}
 	}
 	return nil
 }
 
-// ParentDir returns the directory of p, or "" at the top.
+// ParentDir returns p's directory, or "" at the top.
 func ParentDir(p string) string {
 	if i := strings.LastIndexByte(p, '/'); i >= 0 {
 		return p[:i]

@@ -13,16 +13,17 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Pins is the object that names versions which parents do not lead to, or that must be kept.
+// Pins is the object that lists pinned versions, and versions that cannot be reached from HEAD through parents.
 type Pins struct {
 	Pins []Pin         `json:"pins,omitempty"`
-	Kept []ManifestRef `json:"kept,omitempty"` // by retention, beyond the first gap in the history; newest first
-	Lost []Gap         `json:"lost,omitempty"` // manifests that a repair found lost
+	Kept []ManifestRef `json:"kept,omitempty"` // kept by retention behind a gap in the history; newest first
+	Lost []Gap         `json:"lost,omitempty"` // manifests that a repair could not read
 
-	Key string `json:"-"` // id of the key that encrypts it; empty: unencrypted
+	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted
 }
 
-// EncodePins returns the stored bytes of the pins of ref. It wraps ErrQuota if they are too large.
+// EncodePins returns the stored bytes of a workspace's pins. It returns an error that wraps ErrQuota if there are too
+// many.
 func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -35,7 +36,7 @@ func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
 	return data, nil
 }
 
-// DecodePins decrypts and parses the stored bytes of the pins of ref.
+// DecodePins decrypts and parses the stored bytes of a workspace's pins.
 func DecodePins(ref Ref, keys *Keyring, data []byte) (Pins, error) {
 	plain, key, err := keys.decrypt(ref.pinsIdentity(), data)
 	if err != nil {
@@ -56,16 +57,16 @@ type Pin struct {
 	At         ManifestRef `json:"at"`
 }
 
-// Gap is a manifest that is missing or damaged, and that the history passes over.
+// Gap is a manifest that is missing or damaged, and that the history skips.
 type Gap struct {
 	Name   string       `json:"name"`
-	Before *ManifestRef `json:"before,omitempty"` // the newest version before it that can be read
+	Before *ManifestRef `json:"before,omitempty"` // the newest earlier version that can be read
 }
 
-// MaxGaps is how many gaps fit into the object beside the pins.
+// MaxGaps is how many gaps fit into the object together with the pins.
 const MaxGaps = 40
 
-// FindLost returns the gap of a lost manifest, or nil.
+// FindLost returns a lost manifest's gap, or nil.
 func (p *Pins) FindLost(name string) *Gap {
 	if i := slices.IndexFunc(p.Lost, func(g Gap) bool { return g.Name == name }); i >= 0 {
 		return &p.Lost[i]
@@ -73,7 +74,7 @@ func (p *Pins) FindLost(name string) *Gap {
 	return nil
 }
 
-// BrokenBy reports whether the version of m cannot be read because it builds on lost manifests.
+// BrokenBy reports whether m's version cannot be read because it builds on lost manifests.
 func (p *Pins) BrokenBy(m *Manifest) bool {
 	return slices.ContainsFunc(m.Header.Chain, func(r ManifestRef) bool { return p.FindLost(r.Name) != nil })
 }
@@ -95,7 +96,7 @@ func (p *Pins) Older(limit int64) []ManifestRef {
 	return slices.Compact(refs)
 }
 
-// Retained is the immutable object that keeps one version until a time, which is in its key.
+// Retained is the immutable object that keeps one version until a time. Its key contains the time.
 type Retained struct {
 	At ManifestRef `json:"at"`
 }
@@ -105,7 +106,7 @@ func (r Ref) RetainedKey(generation, until int64) string {
 	return r.RetainedPrefix(generation) + strconv.FormatInt(until, 10)
 }
 
-// RetainedPrefix begins the keys of the objects that retain a generation.
+// RetainedPrefix is the prefix of the keys of the objects that retain a generation.
 func (r Ref) RetainedPrefix(generation int64) string {
 	return r.Key(fmt.Sprintf("k/%012d-", generation))
 }
@@ -118,10 +119,10 @@ func ParseRetainedKey(name string) (generation int64, until time.Time, ok bool) 
 	return generation, time.Unix(unix, 0), found && errors.Join(err1, err2) == nil
 }
 
-// Floor is the object that remembers the generations of purged workspaces.
+// Floor is the object that records the last generation of a tenant's purged workspaces.
 type Floor struct {
 	Generation int64 `json:"generation"` // new workspaces begin above it
 }
 
-// FloorKey returns the key of the floor of a tenant.
+// FloorKey returns the key of a tenant's floor.
 func FloorKey(tenant string) string { return tenant + "/floor/HEAD" }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Quota bounds one version of a workspace; zero fields take the defaults of DefaultQuota.
+// Quota bounds one version of a workspace. Zero fields mean the limits of DefaultQuota.
 type Quota struct {
 	Bytes   int64 // sum of file sizes
 	Files   int   // files, directories and symbolic links
@@ -14,10 +14,10 @@ type Quota struct {
 	Depth   int   // components of a path
 }
 
-// DefaultQuota is 5 GiB in 200,000 entries, one of them at most 2 GiB, 64 levels deep.
+// DefaultQuota allows 5 GiB in 200,000 entries, files of up to 2 GiB, and 64 directory levels.
 var DefaultQuota = Quota{Bytes: 5 << 30, Files: 200_000, Largest: 2 << 30, Depth: 64}
 
-// WithDefaults fills zero fields.
+// WithDefaults returns q with zero fields replaced by the defaults.
 func (q Quota) WithDefaults() Quota {
 	q.Bytes = cmp.Or(q.Bytes, DefaultQuota.Bytes)
 	q.Files = cmp.Or(q.Files, DefaultQuota.Files)
@@ -26,24 +26,27 @@ func (q Quota) WithDefaults() Quota {
 	return q
 }
 
-// QuotaError says which bound of the quota a version exceeds. It wraps ErrQuota.
+// QuotaError names the limit of the quota that a version exceeds. It wraps ErrQuota.
 type QuotaError struct {
-	What    string // the bound, for people
-	Has     int64  // what the version has
+	What    string // what is limited, for people
+	Has     int64  // the version's value
 	Limit   int64
-	Largest []string // the paths or directories that contribute most, with their share
+	Largest []string // the paths or directories with the largest shares
 }
 
 // Error implements error.
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("%v: %s is %d, limit is %d; most of it: %s",
-		ErrQuota, e.What, e.Has, e.Limit, strings.Join(e.Largest, ", "))
+	text := fmt.Sprintf("%v: %s is %d; the limit is %d", ErrQuota, e.What, e.Has, e.Limit)
+	if len(e.Largest) > 0 {
+		text += "; the largest: " + strings.Join(e.Largest, ", ")
+	}
+	return text
 }
 
 // Unwrap returns ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
-// CheckSet applies the quota to a merged version.
+// CheckSet returns an error if a merged version exceeds the quota.
 func (q Quota) CheckSet(s *EntrySet) error {
 	switch {
 	case s.Bytes > q.Bytes:

@@ -24,22 +24,22 @@ func (r Ref) Check() error {
 	return nil
 }
 
-// Key returns the key of an object of the workspace.
+// Key returns the key of one of the workspace's objects.
 func (r Ref) Key(rest string) string { return r.Tenant + "/w/" + r.Workspace + "/" + rest }
 
-// HeadKey returns the key of HEAD.
+// HeadKey returns HEAD's key.
 func (r Ref) HeadKey() string { return r.Key("HEAD") }
 
-// PinsKey returns the key of the pins.
+// PinsKey returns the pins' key.
 func (r Ref) PinsKey() string { return r.Key("pins/HEAD") }
 
-// ManifestPrefix begins the keys of all manifests.
+// ManifestPrefix is the prefix of all manifests' keys.
 func (r Ref) ManifestPrefix() string { return r.Key("m/") }
 
-// ManifestKey returns the key of the manifest of a name.
-func (r Ref) ManifestKey(name string) string { return r.Key("m/" + name) }
+// ManifestKey returns the key of the manifest that has a name.
+func (r Ref) ManifestKey(name string) string { return r.ManifestPrefix() + name }
 
-// An encrypted object is authenticated with its identity: it decrypts as that object only.
+// An encrypted object is authenticated with its identity, so that it cannot take another object's place.
 
 func (r Ref) headIdentity() string     { return "HEAD of " + r.String() }
 func (r Ref) pinsIdentity() string     { return "pins of " + r.String() }
@@ -51,5 +51,5 @@ func PackKey(tenant string, id objects.Digest) string {
 	return PackPrefix(tenant) + hex[:2] + "/" + hex
 }
 
-// PackPrefix begins the keys of all packs of a tenant.
+// PackPrefix is the prefix of the keys of a tenant's packs.
 func PackPrefix(tenant string) string { return tenant + "/p/" }

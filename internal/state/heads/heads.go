@@ -1,6 +1,6 @@
-// Package heads stores the objects that change (HEADs) apart from the other objects, for object stores that do not
-// honour conditional writes. The packages below it are the head modes: createonly, singlewriter and natsheads. Only
-// the code that constructs the object store imports them.
+// Package heads stores the objects that change (HEADs) separately from the others, for object stores that do not honour
+// conditional writes. The packages below it are the head modes: createonly, singlewriter and natsheads. Only the code
+// that constructs the object store imports them.
 package heads
 
 import (
@@ -14,27 +14,28 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Store keeps the objects whose key ends in Suffix. A version plays the part of the ETag in objects.Objects. Methods
-// are safe for concurrent use.
+// Store stores the HEADs: the objects whose keys end in Suffix. A version takes the place of the ETag of
+// objects.Objects. Methods are safe for concurrent use.
 type Store interface {
-	// Get returns objects.ErrNotFound, or objects.ErrNotModified if version is still the newest.
+	// Get returns a HEAD. It returns objects.ErrNotFound if it does not exist, and objects.ErrNotModified if version is
+	// still the newest.
 	Get(ctx context.Context, key, version string) (objects.Object, error)
 
 	// CompareAndSwap has the contract of objects.Objects.
 	CompareAndSwap(ctx context.Context, key, version string, data []byte) (string, error)
 
-	// List returns the heads below prefix, in the order of keys.
+	// List returns the HEADs whose keys start with prefix, in key order.
 	List(ctx context.Context, prefix string) ([]objects.ObjectInfo, error)
 
-	// Delete removes a head; one that does not exist counts as removed.
+	// Delete removes a HEAD. A missing HEAD counts as removed.
 	Delete(ctx context.Context, key string) error
 }
 
-// Suffix ends the keys of objects that change. A head mode may keep objects of its own below such a key.
+// Suffix ends the keys of objects that change. A head mode may store its own objects below such a key.
 const Suffix = "/HEAD"
 
-// With returns bucket, but with its HEADs kept in store. All processes that use a bucket must keep them in the same
-// way; see RequireMode.
+// With returns a store with the objects of bucket and the HEADs of store. All processes that use a bucket must use the
+// same head mode; see RequireMode.
 func With(bucket objects.Objects, store Store) objects.Objects { return &split{bucket, store} }
 
 // split sends requests for HEADs to heads, and all others to Objects.
@@ -54,7 +55,7 @@ func (s *split) Get(ctx context.Context, key string, opts objects.GetOptions) (o
 // CompareAndSwap implements Objects.
 func (s *split) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	if !strings.HasSuffix(key, Suffix) {
-		return "", fmt.Errorf("swap %s: only keys that end in %s change", key, Suffix)
+		return "", fmt.Errorf("swap %s: only objects whose keys end in %s can be swapped", key, Suffix)
 	}
 	return s.heads.CompareAndSwap(ctx, key, old, data)
 }
@@ -96,24 +97,24 @@ func (s *split) List(ctx context.Context, prefix, after string) iter.Seq2[object
 
 // Delete implements Objects.
 func (s *split) Delete(ctx context.Context, keys ...string) error {
-	var rest []string
+	var others []string
 	for _, key := range keys {
 		if !strings.HasSuffix(key, Suffix) {
-			rest = append(rest, key)
+			others = append(others, key)
 			continue
 		}
 		if err := s.heads.Delete(ctx, key); err != nil {
 			return err
 		}
 	}
-	if len(rest) == 0 {
+	if len(others) == 0 {
 		return nil
 	}
-	return s.Objects.Delete(ctx, rest...)
+	return s.Objects.Delete(ctx, others...)
 }
 
-// List returns the HEADs of which bucket has objects below prefix, sorted by key. headOf returns the key of the HEAD
-// that an object belongs to, if any. A HEAD with several objects has the size and time of the last one.
+// List returns the HEADs to which the objects of bucket below prefix belong, sorted by key. headOf returns the key of an
+// object's HEAD; ok is false if it belongs to none. A HEAD with several objects has the size and time of the last one.
 func List(
 	ctx context.Context, bucket objects.Objects, prefix string, headOf func(object string) (key string, ok bool),
 ) ([]objects.ObjectInfo, error) {

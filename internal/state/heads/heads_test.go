@@ -27,10 +27,10 @@ func TestRequireMode(t *testing.T) {
 	}
 	err := heads.RequireMode(t.Context(), m, "s3-cas")
 	if !errors.Is(err, objects.ErrConflict) ||
-		!strings.Contains(err.Error(), "by s3-create here (object _heads/s3-create), not by s3-cas") {
+		!strings.Contains(err.Error(), "mode s3-create (object _heads/s3-create), want s3-cas") {
 		t.Errorf("RequireMode() of another mode = %v, want %v that names both", err, objects.ErrConflict)
 	}
 	if err := heads.RequireMode(t.Context(), m, "s3-create"); err != nil {
-		t.Errorf("RequireMode() afterwards = %v: a refused mode must leave nothing", err)
+		t.Errorf("RequireMode() after a failed one = %v, want nil", err)
 	}
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Capabilities is what Probe found out about an object store.
+// Capabilities describes what an object store supports, as Probe found out.
 type Capabilities struct {
-	Create  bool          // If-None-Match: * refuses to overwrite
-	Swap    bool          // If-Match refuses a stale ETag
-	Atomic  bool          // one winner when several race to replace an object
-	First   bool          // one winner when several race to create an object
-	Verify  bool          // a body that does not match its SHA-256 is refused
+	Create  bool          // If-None-Match: * prevents overwriting
+	Swap    bool          // If-Match rejects a stale ETag
+	Atomic  bool          // if several writers race to replace an object, one wins
+	First   bool          // if several writers race to create an object, one wins
+	Verify  bool          // a body that does not match its SHA-256 is rejected
 	Fresh   bool          // reads and listings return the last write
-	Ranges  bool          // partial reads
+	Ranges  bool          // range reads work
 	Latency time.Duration // median of one small request
 	Verdict string        // one sentence for people
 }
 
 const (
-	probeWriters = 8
-	probeTimeout = 10 * time.Second // of the removal of what a probe wrote
-	probeBody    = "codefleet probe"
+	probeWriters  = 8
+	removeTimeout = 10 * time.Second
+	probeBody     = "codefleet probe"
 )
 
-// Probe finds out by about 30 small requests below _probe/ what an object store honours. It returns
-// objects.ErrUnsafe with the capabilities when conditional writes are ignored: on such a store commits overwrite each
-// other without a trace. After any other error nothing is known.
+// Probe finds out what an object store supports, with about 30 small requests below _probe/. If the store ignores
+// conditional writes, it returns objects.ErrUnsafe with the capabilities: on such a store, commits would silently
+// overwrite each other. After any other error the capabilities are unknown.
 func Probe(ctx context.Context, bucket objects.Objects) (Capabilities, error) {
 	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
 	p := &prober{bucket: bucket, prefix: "_probe/" + strings.ToLower(rand.Text()) + "/"}
@@ -49,6 +49,7 @@ func Probe(ctx context.Context, bucket objects.Objects) (Capabilities, error) {
 	return p.caps, nil
 }
 
+// safe reports whether conditional writes work.
 func (c Capabilities) safe() bool { return c.Create && c.Swap && c.Atomic && c.First }
 
 // CanCreate reports whether the head mode createonly is safe on the store.
@@ -60,8 +61,8 @@ func (c Capabilities) verdict() string {
 		ok   bool
 		text string
 	}{
-		{c.Create, "PUT with If-None-Match: * is refused or overwrites"},
-		{c.Swap, "PUT with If-Match is refused or overwrites a newer object"},
+		{c.Create, "PUT with If-None-Match: * is rejected or overwrites"},
+		{c.Swap, "PUT with If-Match is rejected or overwrites a newer object"},
 		{c.Atomic && c.First || !c.Create || !c.Swap, "several racing conditional PUTs succeed"},
 		{c.Fresh, "a read or listing after a write is stale"},
 		{c.Verify, "a damaged upload is accepted"},
@@ -73,8 +74,8 @@ func (c Capabilities) verdict() string {
 	}
 	switch {
 	case len(broken) == 0:
-		return fmt.Sprintf("conditional writes are honoured, so any number of workers can commit at once; %v a request",
-			c.Latency.Round(10*time.Microsecond))
+		return fmt.Sprintf("conditional writes are honoured, so any number of workers can commit at once; "+
+			"a request takes %v", c.Latency.Round(10*time.Microsecond))
 	case !c.safe():
 		return "conditional writes are not honoured, so two workers would overwrite each other's commits: " +
 			strings.Join(broken, "; ")
@@ -95,7 +96,8 @@ type prober struct {
 
 func (p *prober) run(ctx context.Context) error {
 	for _, check := range []func(context.Context) error{p.swaps, p.race, p.reads, p.digest} {
-		if err := check(ctx); err != nil {
+		// A rejected condition is a finding.
+		if err := check(ctx); err != nil && !errors.Is(err, objects.ErrUnsafe) {
 			return err
 		}
 	}
@@ -104,8 +106,9 @@ func (p *prober) run(ctx context.Context) error {
 	return nil
 }
 
+// clean removes what the probe wrote.
 func (p *prober) clean(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	return p.bucket.Delete(ctx, p.keys...)
 }
@@ -127,19 +130,9 @@ func (p *prober) swap(ctx context.Context, name, old, body string) (string, bool
 	return etag, err == nil, err
 }
 
-// unlessRefused returns err, or nil if the store refused the condition: that is a finding.
-func unlessRefused(err error) error {
-	if errors.Is(err, objects.ErrUnsafe) {
-		return nil
-	}
-	return err
-}
-
+// swaps finds out about Create and Swap, with one writer.
 func (p *prober) swaps(ctx context.Context) error {
 	first, ok, err := p.swap(ctx, "swap", "", "1")
-	if errors.Is(err, objects.ErrUnsafe) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -148,35 +141,35 @@ func (p *prober) swaps(ctx context.Context) error {
 	}
 	_, again, err := p.swap(ctx, "swap", "", "1")
 	if err != nil {
-		return unlessRefused(err)
+		return err
 	}
 	p.caps.Create = !again
 	second, ok, err := p.swap(ctx, "swap", first, "2")
 	if err != nil {
-		return unlessRefused(err)
+		return err
 	}
 	_, stale, err := p.swap(ctx, "swap", first, "3")
 	if err != nil {
-		return unlessRefused(err)
+		return err
 	}
 	_, absent, err := p.swap(ctx, "absent", first, "4")
 	if err != nil {
-		return unlessRefused(err)
+		return err
 	}
 	p.caps.Swap = (ok || again) && !stale && !absent && second != first
 	return nil
 }
 
-// race creates one object with several writers at once, and then replaces it.
+// race finds out about First and Atomic: several writers create one object at once, and then replace it.
 func (p *prober) race(ctx context.Context) error {
 	etag, wins, err := p.countWins(ctx, "")
 	if err != nil {
-		return unlessRefused(err)
+		return err
 	}
 	p.caps.First = wins == 1
 	_, wins, err = p.countWins(ctx, etag)
 	p.caps.Atomic = err == nil && wins == 1
-	return unlessRefused(err)
+	return err
 }
 
 // countWins returns how many of several writers succeeded in replacing old.
@@ -199,6 +192,7 @@ func (p *prober) countWins(ctx context.Context, old string) (etag string, wins i
 	return etag, wins, err
 }
 
+// reads finds out about Fresh and Ranges.
 func (p *prober) reads(ctx context.Context) error {
 	key := p.prefix + "read"
 	p.keys = append(p.keys, key)
@@ -223,6 +217,7 @@ func (p *prober) reads(ctx context.Context) error {
 	return nil
 }
 
+// digest finds out about Verify.
 func (p *prober) digest(ctx context.Context) error {
 	key := p.prefix + "digest"
 	p.keys = append(p.keys, key)

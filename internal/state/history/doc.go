@@ -1,3 +1,3 @@
-// Package history is what people do with the versions of a workspace: list and compare them, read their files,
-// restore, fork, pin and delete. Its functions work on a [repo.Repo].
+// Package history works with the versions of a workspace: it lists and compares them, reads their files, and restores,
+// forks, pins and deletes. Its functions take a [repo.Repo].
 package history

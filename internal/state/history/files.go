@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Open returns a file of a version (0: the newest) for reading at any offset;
-// only what is read is fetched. It returns objects.ErrNotFound if there is no such file. ctx bounds all reads.
+// Open opens a file of a version for reading. Generation 0 means the newest. Only the blobs that are read are fetched.
+// Open returns objects.ErrNotFound if the file does not exist. ctx bounds all reads.
 func Open(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string,
 ) (io.ReadSeeker, repo.FileInfo, error) {
@@ -25,7 +25,7 @@ func Open(
 	return openIn(ctx, r, ref, v, path)
 }
 
-// OpenRetained is Open for a retained version, which may no longer be in the history.
+// OpenRetained is like Open, but also finds a retained version that is no longer in the history.
 func OpenRetained(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string,
 ) (io.ReadSeeker, repo.FileInfo, error) {
@@ -44,7 +44,7 @@ func OpenRetained(
 		if readErr != nil {
 			return nil, repo.FileInfo{}, readErr
 		}
-		v, loadErr := r.Load(ctx, ref, at)
+		v, loadErr := r.Load(ctx, ref, *at)
 		if loadErr != nil {
 			return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, loadErr)
 		}
@@ -63,9 +63,9 @@ func openIn(
 	return r.Open(ctx, ref.Tenant, e), repo.DescribeEntry(e), nil
 }
 
-// Read calls fn with each path of a version for which want is true, in the order of paths, and with the content of
-// files, which is valid during the call. It fetches many files at a time, for archives. It ends with the first error of
-// fn, and returns it as it is.
+// Read calls fn with each path of a version for which want returns true, sorted by path, and with the content of files,
+// which is valid during the call. It fetches many files at a time. It stops at fn's first error, and returns it
+// unchanged.
 func Read(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64,
 	want func(repo.FileInfo) bool, fn func(repo.FileInfo, io.Reader) error,
@@ -96,7 +96,7 @@ func Read(
 			}
 		}
 		if len(e.Blobs) > 1 {
-			if err := flush(); err != nil { // what comes before it
+			if err := flush(); err != nil { // fn must get the preceding files first
 				return err
 			}
 			if err := fn(repo.DescribeEntry(e), r.Open(ctx, ref.Tenant, e)); err != nil {

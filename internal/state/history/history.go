@@ -2,7 +2,6 @@ package history
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,31 +14,26 @@ import (
 type PathChange struct {
 	Path  string `json:"path"`
 	Op    string `json:"op"`    // added, removed, modified
-	Bytes int64  `json:"bytes"` // the size afterwards, or before if the path was removed
+	Bytes int64  `json:"bytes"` // size after the change, or before a removal
 }
 
-// Log returns the commits of a workspace, newest first, at most limit of them
-// (0: all). Results of tasks are not read.
+// Log returns at most limit commits of a workspace, newest first. 0 means no limit. The commits have no Result.
 func Log(ctx context.Context, r *repo.Repo, ref format.Ref, limit int) ([]repo.Commit, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
 	var log []repo.Commit
 	err := r.Walk(ctx, ref, func(_ format.ManifestRef, m *format.Manifest) bool {
-		h := m.Header
-		log = append(log, repo.Commit{
-			Generation: h.Generation, ID: h.Commit, TaskID: h.TaskID, Attempt: h.Attempt, Time: h.Time,
-			Message: h.Message, Changed: m.ChangedPaths(), Conflicts: h.Conflicts,
-		})
+		log = append(log, repo.CommitOf(m))
 		return limit == 0 || len(log) < limit
 	})
 	if err != nil {
-		return nil, fmt.Errorf("log of %s: %w", ref, err)
+		return nil, fmt.Errorf("read log of %s: %w", ref, err)
 	}
 	return log, nil
 }
 
-// Diff returns what changed from one generation to another; 0 is the newest.
+// Diff returns what changed from one generation to another. Generation 0 means the newest.
 func Diff(ctx context.Context, r *repo.Repo, ref format.Ref, from, to int64) ([]PathChange, error) {
 	a, err := r.Find(ctx, ref, from)
 	if err != nil {
@@ -64,7 +58,7 @@ func Diff(ctx context.Context, r *repo.Repo, ref format.Ref, from, to int64) ([]
 	return out, nil
 }
 
-// Restore commits an earlier generation again. No content is copied, and the versions in between stay.
+// Restore commits an earlier generation again. It copies no content, and the versions in between stay.
 func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, message string) (repo.Commit, error) {
 	old, err := r.Find(ctx, ref, generation)
 	if err != nil {
@@ -73,8 +67,8 @@ func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 	return r.Replace(ctx, ref, old.Set, message)
 }
 
-// Fork starts a workspace of the same tenant from a generation of ref; 0 is the newest. It returns
-// objects.ErrConflict unless the workspace is new or deleted.
+// Fork starts the workspace to, which belongs to the same tenant, from a generation of ref. Generation 0 means the
+// newest. Fork returns objects.ErrConflict if the workspace exists.
 func Fork(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, to string, message string,
 ) (repo.Commit, error) {
@@ -96,17 +90,17 @@ func Fork(
 	return r.Replace(ctx, target, old.Set, message)
 }
 
-// Delete deletes a workspace. Commits of versions before that fail with repo.ErrDeleted; a task that checks out
-// afterwards begins with an empty workspace. Garbage collection removes the objects after the grace time.
+// Delete deletes a workspace. Commits that build on earlier versions fail with repo.ErrDeleted; later tasks begin with
+// an empty workspace. Garbage collection removes the objects after the grace time.
 func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 	if err := ref.Check(); err != nil {
 		return err
 	}
 	id := format.NewCommitID()
-	for backoff := r.Options.Retry.NewBackoff(); ; {
+	err := r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		h, etag, err := r.ReadHead(ctx, ref, "")
 		if err != nil || h.Manifest == nil {
-			return err
+			return true, err
 		}
 		next := &format.Head{
 			Generation: h.Generation + 1, Commit: id, Time: time.Now().UTC(), Deleted: true, Born: h.Born,
@@ -114,13 +108,11 @@ func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 		}
 		if _, err = r.SwapHead(ctx, ref, etag, next); err == nil {
 			r.Notify(ref)
-			return nil
 		}
-		if errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err) {
-			err = backoff.Wait(ctx, err)
-		}
-		if err != nil {
-			return fmt.Errorf("delete %s: %w", ref, err)
-		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", ref, err)
 	}
+	return nil
 }

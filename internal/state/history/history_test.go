@@ -74,7 +74,7 @@ func TestFiles(t *testing.T) {
 	infos, err := s.List(t.Context(), ref, 0, "dir")
 	if err != nil || len(infos) != 1 || infos[0].Path != "dir/large" || infos[0].Bytes != 10<<20 ||
 		infos[0].Kind != "file" {
-		t.Errorf("Ls(dir) = %+v, %v, want the large file", infos, err)
+		t.Errorf("List(dir) = %+v, %v, want the large file", infos, err)
 	}
 	r, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "dir/large")
 	if err != nil || info.Bytes != 10<<20 {
@@ -186,21 +186,21 @@ func TestCollect(t *testing.T) {
 			return out
 		}
 		if out := collect(); out.Marked != 0 || out.Removed != 0 {
-			t.Errorf("Collect() of fresh objects = %+v, want nothing", out)
+			t.Errorf("CollectGarbage() of fresh objects = %+v, want nothing", out)
 		}
 		statetest.Advance(t, 10*24*time.Hour)
 		w.Checkout()
 		w.Write("n", "61")
 		w.Commit("task-61")
 		if out := collect(); out.Marked == 0 || out.Removed != 0 {
-			t.Errorf("first Collect() = %+v, want marks and no removal", out)
+			t.Errorf("first CollectGarbage() = %+v, want marks and no removal", out)
 		}
 		if out := collect(); out.Removed != 0 {
-			t.Errorf("second Collect() at once = %+v, want no removal", out)
+			t.Errorf("second CollectGarbage() at once = %+v, want no removal", out)
 		}
 		statetest.Advance(t, 25*time.Hour)
 		if out := collect(); out.Removed == 0 {
-			t.Errorf("Collect() after the grace time = %+v, want removals", out)
+			t.Errorf("CollectGarbage() after the grace time = %+v, want removals", out)
 		}
 		if after := len(statetest.Keys(t, bucket)); after >= before {
 			t.Errorf("%d objects, %d before", after, before)

@@ -15,14 +15,14 @@ import (
 // Info describes a workspace.
 type Info struct {
 	Name       string    `json:"name"`
-	Generation int64     `json:"generation"` // of the newest version; 0: never committed to
+	Generation int64     `json:"generation"` // of the newest version; 0 if there is none
 	Commit     string    `json:"commit,omitempty"`
 	Time       time.Time `json:"time,omitzero"` // of the newest commit
 	Files      int       `json:"files"`         // files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
 }
 
-// ReadInfo describes a workspace by its HEAD, with one small request. A workspace without commits, or that was deleted,
+// ReadInfo describes a workspace by its HEAD. It sends one small request. A workspace that has no commits or was deleted
 // has no files.
 func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
 	if err := ref.Check(); err != nil {
@@ -39,8 +39,7 @@ func infoOf(ref format.Ref, h *format.Head) Info {
 	return Info{ref.Workspace, h.Generation, h.Commit, h.Time, h.Files, h.Bytes}
 }
 
-// Workspaces returns a tenant's workspaces that are not deleted, by name. It makes two small
-// requests for each.
+// Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. It sends two small requests for each.
 func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
 	if !names.IsSlug(tenant) {
 		return nil, fmt.Errorf("tenant name %q is not a slug", tenant)
@@ -57,7 +56,7 @@ func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error
 			slices.SortFunc(list, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
 			return list, nil
 		}
-		after = prefix + name + "/~" // greater than all of its keys
+		after = prefix + name + "/~" // greater than all keys of the workspace
 		ref := format.Ref{Tenant: tenant, Workspace: name}
 		if ref.Check() != nil {
 			continue
@@ -72,7 +71,7 @@ func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error
 	}
 }
 
-// nextWorkspace returns the name of the first workspace with keys greater than after, or "".
+// nextWorkspace returns the name of the first workspace that has a key greater than after, or "".
 func nextWorkspace(ctx context.Context, r *repo.Repo, prefix, after string) (string, error) {
 	for o, err := range r.Bucket.List(ctx, prefix, after) {
 		if err != nil {

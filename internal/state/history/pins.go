@@ -11,20 +11,20 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Pinned is a pin: a name that keeps a version.
+// Pinned is a pin: a name that keeps a version from garbage collection.
 type Pinned struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
 }
 
-// Pins returns the pins of a workspace, oldest first.
+// Pins returns a workspace's pins, oldest first.
 func Pins(ctx context.Context, r *repo.Repo, ref format.Ref) ([]Pinned, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
 	p, _, err := r.ReadPins(ctx, ref)
 	if err != nil {
-		return nil, fmt.Errorf("pins of %s: %w", ref, err)
+		return nil, fmt.Errorf("read pins of %s: %w", ref, err)
 	}
 	var list []Pinned
 	for _, pin := range p.Pins {
@@ -33,7 +33,8 @@ func Pins(ctx context.Context, r *repo.Repo, ref format.Ref) ([]Pinned, error) {
 	return list, nil
 }
 
-// Pin keeps a generation (0: the newest) from garbage collection under a name. It replaces a pin of the same name.
+// Pin keeps a generation from garbage collection under a name. Generation 0 means the newest. An existing pin with that
+// name is replaced.
 func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generation int64) error {
 	if !names.IsSlug(name) {
 		return fmt.Errorf("pin name %q is not a slug", name)
@@ -41,16 +42,10 @@ func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generat
 	if err := ref.Check(); err != nil {
 		return err
 	}
-	fresh := r.Fresh() // what is cached may have been removed
-	var at *format.ManifestRef
-	err := fresh.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
-		if generation == 0 || m.Header.Generation == generation {
-			at = &l
-		}
-		return at == nil && m.Header.Generation > generation
-	})
+	fresh := r.Fresh() // cached objects may have been removed
+	at, err := fresh.FindManifest(ctx, ref, generation)
 	if err == nil && at == nil {
-		err = objects.ErrNotFound
+		err = fmt.Errorf("%s has no version: %w", ref, objects.ErrNotFound)
 	}
 	if err == nil {
 		_, err = fresh.Load(ctx, ref, *at)
@@ -64,7 +59,7 @@ func Pin(ctx context.Context, r *repo.Repo, ref format.Ref, name string, generat
 	})
 }
 
-// Unpin removes a pin; one that does not exist counts as removed.
+// Unpin removes a pin. A missing pin counts as removed.
 func Unpin(ctx context.Context, r *repo.Repo, ref format.Ref, name string) error {
 	return r.ChangePins(ctx, ref, func(p *format.Pins) {
 		p.Pins = slices.DeleteFunc(p.Pins, func(x format.Pin) bool { return x.Name == name })

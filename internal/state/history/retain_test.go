@@ -38,7 +38,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		if err := w.Store.Retain(t.Context(), ref, 61, time.Now()); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("Keep() of what is not there = %v", err)
+			t.Errorf("Retain() of what is not there = %v", err)
 		}
 		collect := func() {
 			t.Helper()

@@ -1,5 +1,4 @@
-// Package ignore decides which paths of a directory are not part of a workspace: for commits and for directory sync.
-// The
+// Package ignore decides which paths of a directory are not part of a workspace. Commits and directory sync use it. The
 // key type is Rules.
 package ignore
 
@@ -10,17 +9,16 @@ import (
 	"strings"
 )
 
-// Defaults are never committed: they are generated files.
+// Defaults are the patterns of generated files, which are not committed by default.
 var Defaults = []string{"__pycache__/", ".venv/", "node_modules/"}
 
-// FileName is the file of patterns of paths that are not committed, one per line; # begins a
-// comment. A pattern without a slash matches names at any depth, one with a
-// slash matches from the top; a slash at the end matches directories only; *, ? and
-// [a-z] match within a name. If a matching path was committed before, the next commit
-// removes it.
+// FileName is the name of the file that lists patterns of paths that are not committed, one per line. A # begins a
+// comment line. A pattern that contains a slash is matched from the top, other patterns match names at any depth, and a
+// pattern that ends in a slash matches directories only. *, ? and [a-z] match within a name. If a matching path was
+// committed before, the next commit removes it.
 const FileName = ".workspaceignore"
 
-// MaxFile is how many bytes of the file are read.
+// MaxFile is how many bytes of the file are read at most.
 const MaxFile = 64 << 10
 
 // Rules are patterns. The zero value excludes nothing.
@@ -53,11 +51,8 @@ func Parse(lines []byte) Rules {
 	return rules
 }
 
-// Match reports whether a path is excluded. It does not consider the directories above.
+// Match reports whether the rules match a path. It does not consider the directories above it.
 func (rules Rules) Match(p string, dir bool) bool {
-	if len(rules) == 0 {
-		return false
-	}
 	name := path.Base(p)
 	for _, r := range rules {
 		if r.dirOnly && !dir {
@@ -67,17 +62,14 @@ func (rules Rules) Match(p string, dir bool) bool {
 		if r.anchored {
 			subject = p
 		}
-		if r.pattern == subject {
-			return true
-		}
-		if ok, _ := path.Match(r.pattern, subject); ok {
+		if ok, _ := path.Match(r.pattern, subject); ok || r.pattern == subject {
 			return true
 		}
 	}
 	return false
 }
 
-// MatchBelow reports whether a file or one of the directories above it is excluded.
+// MatchBelow reports whether the rules match a file or one of the directories above it.
 func (rules Rules) MatchBelow(p string) bool {
 	for i := range len(p) {
 		if p[i] == '/' && rules.Match(p[:i], true) {

@@ -13,8 +13,8 @@ import (
 
 // CheckOptions says how much Check reads.
 type CheckOptions struct {
-	ReadData bool // download and verify content, not only its index
-	Part, Of int  // with ReadData: read only the Part-th of Of equal parts of the packs; 0 and 0: all
+	ReadData bool // download and verify content, instead of checking only that packs exist
+	Part, Of int  // with ReadData, read only the Part-th of Of parts of the packs; if Of is 0, read all
 }
 
 // CheckResult is what Check found.
@@ -26,9 +26,9 @@ type CheckResult struct {
 	Lost     []string // paths of the newest version that cannot be read
 }
 
-// Check verifies that every version of a workspace can be read: manifests decode and match their digests, and all
-// packs exist in the right size. It bypasses the cache and changes nothing. An error means that the check could not
-// be made.
+// Check verifies that every version of a workspace can be read: that manifests decode and match their digests, and that
+// all packs exist and have the right size. It bypasses the cache and changes nothing. An error means that the check
+// could not be completed.
 func Check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions) (CheckResult, error) {
 	var out CheckResult
 	if err := ref.Check(); err != nil {
@@ -49,13 +49,13 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	if err != nil {
 		return err
 	}
-	wants := map[objects.Digest][]*format.Blob{}
-	seen := map[location]bool{}
+	wants := map[objects.Digest][]format.Blob{}
+	wanted := map[location]bool{}
 	var newest *format.EntrySet
-	for i, l := range refs {
+	for i, at := range refs {
 		out.Versions++
-		v, err := r.Load(ctx, ref, l)
-		if err := out.problem(err); err != nil {
+		v, err := r.Load(ctx, ref, at)
+		if err := out.recordDamage(err); err != nil {
 			return err
 		}
 		if v == nil {
@@ -65,10 +65,9 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 			newest = v.Set
 		}
 		for _, e := range v.Set.Entries {
-			for j := range e.Blobs {
-				b := &e.Blobs[j]
-				if at := (location{b.Pack.ID, b.ID}); !seen[at] {
-					seen[at] = true
+			for _, b := range e.Blobs {
+				if l := (location{b.Pack.ID, b.ID}); !wanted[l] {
+					wanted[l] = true
 					wants[b.Pack.ID] = append(wants[b.Pack.ID], b)
 				}
 			}
@@ -95,14 +94,14 @@ func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions,
 	return nil
 }
 
-// checkHistory returns the manifests of the history, without those that build on lost manifests.
+// checkHistory returns the history's manifests, without those that build on lost manifests.
 func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckResult) ([]format.ManifestRef, error) {
 	p, _, err := r.ReadPins(ctx, ref)
-	if err := out.problem(err); err != nil {
+	if err := out.recordDamage(err); err != nil {
 		return nil, err
 	}
 	h, etag, err := r.ReadHead(ctx, ref, "")
-	if err := out.problem(err); err != nil {
+	if err := out.recordDamage(err); err != nil {
 		return nil, err
 	}
 	if etag == "" && h.Generation == 0 {
@@ -110,25 +109,25 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 			if err != nil {
 				return nil, err
 			}
-			out.Problems = append(out.Problems, ref.HeadKey()+": missing, but manifests exist, such as "+info.Key)
+			out.Problems = append(out.Problems, ref.HeadKey()+": missing, although manifests such as "+info.Key+" exist")
 			break
 		}
 	}
 	var refs []format.ManifestRef
-	err = r.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
+	err = r.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {
 		if !p.BrokenBy(m) {
-			refs = append(refs, l)
+			refs = append(refs, at)
 		}
 		return true
 	})
-	if len(out.Problems) > 0 && format.IsDamage(err) { // it is among the problems
+	if len(out.Problems) > 0 && format.IsDamage(err) { // the damage is recorded already
 		return refs, nil
 	}
-	return refs, out.problem(err)
+	return refs, out.recordDamage(err)
 }
 
-// problem records damage, and returns any other error.
-func (c *CheckResult) problem(err error) error {
+// recordDamage records err if it means damage, and returns any other error.
+func (c *CheckResult) recordDamage(err error) error {
 	if format.IsDamage(err) {
 		c.Problems = append(c.Problems, err.Error())
 		return nil

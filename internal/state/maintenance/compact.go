@@ -11,9 +11,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// compact commits newest versions again without packs of which kept versions need less than half, and without packs
-// and manifests that are not encrypted with the tenant's current key. It removes nothing: those objects become
-// unreferenced when the older versions are removed.
+// compact commits newest versions again, so that they need neither packs that are mostly unused, nor packs and manifests
+// that are not encrypted with the tenant's current key. It removes nothing: those objects become unreferenced once the
+// older versions are removed.
 func (c *collector) compact(ctx context.Context, workspaces []string) error {
 	if c.opts.DryRun {
 		return nil
@@ -24,7 +24,8 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 	var waste, total, rekeyed int64
 	rekey := false
 	for _, ws := range workspaces {
-		v, err := c.repo.Current(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}, nil)
+		ref := format.Ref{Tenant: c.tenant, Workspace: ws}
+		v, err := c.repo.Current(ctx, ref, nil)
 		if err != nil {
 			return err
 		}
@@ -43,10 +44,10 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 				waste, total = waste+u.Pack.Size-p.live, total+p.live
 			}
 		}
-		old := c.hasOtherKey(format.Ref{Tenant: c.tenant, Workspace: ws}, v)
-		rekey = rekey || old
-		if old || before < len(from) || usesAny(v.Set, from) {
-			sets, refs = append(sets, v.Set), append(refs, format.Ref{Tenant: c.tenant, Workspace: ws})
+		otherKey := c.hasOtherKey(ref, v)
+		rekey = rekey || otherKey
+		if otherKey || before < len(from) || usesAny(v.Set, from) {
+			sets, refs = append(sets, v.Set), append(refs, ref)
 		}
 	}
 	if waste < c.repo.Options.Compaction.Waste && !rekey {
@@ -57,15 +58,10 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 
 // usesAny reports whether a version needs any of the packs.
 func usesAny(s *format.EntrySet, packs map[objects.Digest]bool) bool {
-	for _, u := range s.PackUses() {
-		if packs[u.Pack.ID] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.PackUses(), func(u format.PackUse) bool { return packs[u.Pack.ID] })
 }
 
-// compactPacks moves what sets need of packs, and commits that to their workspaces.
+// compactPacks moves what sets need of the packs from into new packs, and commits that to the workspaces.
 func (c *collector) compactPacks(
 	ctx context.Context, from map[objects.Digest]bool, refs []format.Ref, sets []*format.EntrySet,
 ) error {
@@ -93,15 +89,15 @@ func (c *collector) hasOtherKey(ref format.Ref, v *repo.Version) bool {
 		func(m format.ManifestRef) bool { return c.otherKey[ref.ManifestKey(m.Name)] })
 }
 
-// rekeyTombstone writes the pins and HEAD of a deleted workspace with the tenant's current key. HEAD is last: runs
-// repeat this until it has the key.
+// rekeyTombstone encrypts a deleted workspace's pins and HEAD with the tenant's current key. HEAD comes last, because
+// runs repeat this until HEAD has that key.
 func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format.Head, etag string) error {
 	if c.opts.DryRun || h.Purging() {
 		return nil
 	}
-	if _, has, err := c.repo.ReadPins(ctx, ref); err != nil {
+	if _, pinsETag, err := c.repo.ReadPins(ctx, ref); err != nil {
 		return err
-	} else if has != "" {
+	} else if pinsETag != "" {
 		if err := c.repo.ChangePins(ctx, ref, func(*format.Pins) {}); err != nil {
 			return err
 		}
@@ -110,12 +106,12 @@ func (c *collector) rekeyTombstone(ctx context.Context, ref format.Ref, h format
 	if _, err := c.repo.SwapHead(ctx, ref, etag, &h); !errors.Is(err, objects.ErrConflict) {
 		return err
 	}
-	return nil // a commit has begun the workspace anew
+	return nil // a commit has created the workspace again
 }
 
-const compactMessage = "garbage collection: content moved out of packs that are mostly unused, or have another key"
+const compactMessage = "garbage collection: moved content out of packs that are mostly unused or have another key"
 
-// commitRelocation commits that content has moved.
+// commitRelocation commits the new locations of moved content.
 func (c *collector) commitRelocation(ctx context.Context, ref format.Ref, f *repo.Relocation) error {
 	v, err := c.repo.Current(ctx, ref, nil)
 	if err != nil || !usesAny(v.Set, f.From) && !c.hasOtherKey(ref, v) {
@@ -124,7 +120,7 @@ func (c *collector) commitRelocation(ctx context.Context, ref format.Ref, f *rep
 	p := &repo.Proposal{
 		Repo: c.repo, Ref: ref, Options: repo.CommitOptions{Message: compactMessage},
 		Base: v, On: v, Relocation: f,
-		Full: true, // a delta would keep the old packs
+		Full: true, // a delta would still need the old packs
 	}
 	_, _, err = p.Run(ctx)
 	if errors.Is(err, repo.ErrDeleted) {

@@ -182,7 +182,7 @@ func TestCollectEmpties(t *testing.T) {
 		}
 		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
 			statetest.Strict); err != nil || again.Compacted != 0 {
-			t.Errorf("Collect() with nothing to empty = %+v, %v", again, err)
+			t.Errorf("CollectGarbage() with nothing to empty = %+v, %v", again, err)
 		}
 	})
 }
@@ -210,7 +210,7 @@ func TestCollectLeavesPinned(t *testing.T) {
 			statetest.Advance(t, 25*time.Hour)
 			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
 				statetest.Strict); err != nil || out.Compacted != 0 {
-				t.Errorf("Collect() = %+v, %v, want nothing emptied", out, err)
+				t.Errorf("CollectGarbage() = %+v, %v, want nothing emptied", out, err)
 			}
 		}
 	})

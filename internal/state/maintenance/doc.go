@@ -1,3 +1,3 @@
-// Package maintenance keeps the object store of workspaces in order: garbage collection ([CollectGarbage]), checks
+// Package maintenance maintains the workspaces in an object store: garbage collection ([CollectGarbage]), checks
 // ([Check]) and repair ([Repair]).
 package maintenance

@@ -14,47 +14,47 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// Retention says which versions garbage collection keeps; zero fields take the
-// defaults. The newest version, pinned and retained ones are always kept.
+// Retention says which versions garbage collection keeps. The newest version, pinned versions and retained ones are
+// always kept.
 type Retention struct {
-	Newest int           // so many of the newest versions: 20
-	All    time.Duration // all versions that were replaced less than this ago: 24 h
-	Daily  int           // the last version of each of so many days: 7
+	Newest int           // the number of newest versions that are kept; the default is 20
+	All    time.Duration // versions that were replaced less than this ago are kept; the default is 24 h
+	Daily  int           // the number of days of which the last version is kept; the default is 7
 }
 
-// GCOptions configures CollectGarbage; zero fields take the defaults.
+// GCOptions configures CollectGarbage.
 type GCOptions struct {
 	Retention Retention
-	// Grace is the minimal age of what is removed, and the time between mark and removal: 24 h. It must exceed twice
-	// the longest task, because commits may refer to objects of that age.
+	// Grace is the minimal age of a removed object, and the minimal time between its mark and its removal. The default
+	// is 24 h. It must exceed twice the longest task, because commits may refer to objects of that age.
 	Grace time.Duration
-	// Deleted is how long the HEAD of a deleted workspace is kept, so that late commits are refused: 30 days,
-	// negative: for ever. It must exceed the time for which clients remember generations.
+	// Deleted is how long a deleted workspace's HEAD is kept, so that late commits fail. The default is 30 days; a
+	// negative value means for ever. It must exceed the time for which clients remember generations.
 	Deleted time.Duration
-	// Inactive deletes workspaces that had no commit for so long; 0: never.
+	// Inactive is how long a workspace may go without a commit before it is deleted. 0 means for ever.
 	Inactive time.Duration
-	DryRun   bool // report, change nothing
+	DryRun   bool // report, but change nothing
 }
 
 // GCResult is what CollectGarbage did.
 type GCResult struct {
 	Workspaces int      // visited
 	Inactive   []string // workspaces that were deleted because they were inactive
-	Purged     []string // workspaces whose HEAD was removed, after their deletion long ago
+	Purged     []string // workspaces whose HEAD was removed, long after their deletion
 	Marked     int      // objects that a run after the grace time may remove
 	Removed    int      // objects
 	Bytes      int64    // of removed objects
 	Compacted  int      // packs that newest versions no longer need
 
-	// OtherKeys counts the objects in use that were not encrypted with the tenant's current key, by the id of their
-	// key ("": unencrypted). A secret whose key is not here can be destroyed.
+	// OtherKeys counts the objects in use that are not encrypted with the tenant's current key, by the id of their
+	// key, which is empty for unencrypted objects. A secret whose key id is not listed can be destroyed.
 	OtherKeys map[string]int
 }
 
 // CollectGarbage removes the objects of a tenant that no kept version needs, in two phases: a run marks objects that
-// are unreferenced and older than the grace time, and a run at least the grace time later removes those that still
-// are. Then it compacts packs that are mostly unused, see repo.Compaction. It may be interrupted anywhere and run
-// again. Concurrent runs are safe, but do the same work twice.
+// are unreferenced and older than the grace time, and a run at least the grace time later removes the marked objects
+// that are still unreferenced. Then it compacts packs that are mostly unused, see repo.Compaction. It may be
+// interrupted at any time and run again. Concurrent runs are safe, but repeat each other's work.
 func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOptions) (GCResult, error) {
 	opts.Retention.Newest = cmp.Or(opts.Retention.Newest, 20)
 	opts.Retention.All = cmp.Or(opts.Retention.All, 24*time.Hour)
@@ -83,24 +83,24 @@ type collector struct {
 	opts       GCOptions
 	now        time.Time
 	live       map[string]bool     // keys of objects that are needed
-	candidates map[string]int64    // keys that nothing refers to, with their sizes
-	retained   map[string][]string // by workspace: names of its objects below k/
-	rest       map[string]int      // by workspace: number of objects beside HEAD and pins
+	candidates map[string]int64    // sizes of unreferenced objects, by key
+	retained   map[string][]string // names of a workspace's objects below k/, by workspace
+	rest       map[string]int      // number of a workspace's manifests and retained objects, by workspace
 	packs      map[objects.Digest]*liveBlobs
-	lost       map[string]bool // keys of manifests that a repair found lost
-	key        string          // id of the tenant's current key
+	lost       map[string]bool // keys of manifests that a repair could not read
+	key        string          // id of the tenant's current encryption key
 	otherKey   map[string]bool // keys of needed objects that are not encrypted with it
 	out        GCResult
 }
 
 func (c *collector) run(ctx context.Context) error {
-	// Objects are listed before HEADs are read: what is stored in between is younger than the grace time.
+	// Objects are listed before HEADs are read. Objects that are stored in between are younger than the grace time.
 	stored, workspaces, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
 	for _, ws := range workspaces {
-		if err := c.workspace(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}); err != nil {
+		if err := c.markWorkspace(ctx, format.Ref{Tenant: c.tenant, Workspace: ws}); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (c *collector) run(ctx context.Context) error {
 	return c.compact(ctx, workspaces)
 }
 
-// list returns the objects that may be removed, and the workspaces.
+// list returns the objects that may be removed, and the names of the workspaces.
 func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, workspaces []string, err error) {
 	for info, err := range c.repo.Bucket.List(ctx, c.tenant+"/", "") {
 		if err != nil {
@@ -139,15 +139,16 @@ func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, work
 	return stored, workspaces, nil
 }
 
-// workspace marks what the kept versions of a workspace need.
-func (c *collector) workspace(ctx context.Context, ref format.Ref) error {
+// markWorkspace marks what a workspace's kept versions need. It deletes an inactive workspace, and purges one that was
+// deleted long ago.
+func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 	c.out.Workspaces++
 	h, etag, err := c.repo.ReadHead(ctx, ref, "")
 	if err != nil {
 		return err
 	}
 	if etag != "" {
-		c.needs(ref.HeadKey(), h.Key)
+		c.recordKey(ref.HeadKey(), h.Key)
 	}
 	if h.Deleted && h.Key != c.key {
 		return c.rekeyTombstone(ctx, ref, h, etag)

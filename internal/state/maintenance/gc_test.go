@@ -50,7 +50,7 @@ func TestCollectAfterDelete(t *testing.T) {
 			t.Errorf("Log() of the new one = %+v, %v, want generation 7", log, err)
 		}
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
-			t.Errorf("Collect() with the new one = %v", err)
+			t.Errorf("CollectGarbage() with the new one = %v", err)
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestCollectInTurn(t *testing.T) {
 					out, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(),
 						"acme", every, maintenance.GCOptions{})
 					if err != nil || ours != (out.Workspaces == 1) {
-						t.Errorf("CollectInTurn() = %+v, %v, %v", out, ours, err)
+						t.Errorf("CollectIfDue() = %+v, %v, %v", out, ours, err)
 					}
 					if ours {
 						turns.Add(1)
@@ -112,7 +112,7 @@ func TestCollectInTurn(t *testing.T) {
 		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
 		if _, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
 			every, maintenance.GCOptions{}); ours || err == nil || errors.Is(err, state.ErrConflict) {
-			t.Errorf("CollectInTurn() without a store = %v, %v, want an error", ours, err)
+			t.Errorf("CollectIfDue() without a store = %v, %v, want an error", ours, err)
 		}
 	})
 }

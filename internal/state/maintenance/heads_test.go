@@ -26,7 +26,7 @@ func testCollectWithHeads(t *testing.T, bucket objects.Objects) {
 			out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
 				maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}})
 			if err != nil || out.Workspaces != 1 {
-				t.Fatalf("Collect() = %+v, %v, want 1 workspace", out, err)
+				t.Fatalf("CollectGarbage() = %+v, %v, want 1 workspace", out, err)
 			}
 		}
 		fresh := statetest.OpenWorker(t, bucket)

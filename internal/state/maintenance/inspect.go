@@ -11,15 +11,15 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// location is a blob in a pack; other packs may have the same content.
+// location identifies a blob in a pack. Other packs may have the same content.
 type location struct{ pack, blob objects.Digest }
 
-// inspector verifies packs of a tenant.
+// inspector verifies a tenant's packs.
 type inspector struct {
 	repo   *repo.Repo
 	tenant string
 	listed map[objects.Digest]objects.ObjectInfo // packs in the object store
-	bad    map[objects.Digest]string             // damaged packs, with the reason
+	bad    map[objects.Digest]string             // what is wrong with damaged packs
 	lost   map[location]bool                     // blobs of damaged packs that cannot be read
 	read   int                                   // number of packs that were read
 }
@@ -41,10 +41,10 @@ func newInspector(ctx context.Context, r *repo.Repo, tenant string) (*inspector,
 	return i, nil
 }
 
-// verify verifies that a pack exists in its size. If it does not, or if deep is set, it reads the pack and verifies all
-// wanted blobs, and calls good with the content of those that can be read.
+// verify verifies that a pack exists and has the right size. Otherwise, or if deep is set, it reads the pack, verifies
+// the wanted blobs, and calls good, which may be nil, with the content of those that can be read.
 func (i *inspector) verify(
-	ctx context.Context, p *format.Pack, wants []*format.Blob, deep bool, good func(*format.Blob, []byte) error,
+	ctx context.Context, p *format.Pack, wants []format.Blob, deep bool, good func(format.Blob, []byte) error,
 ) error {
 	info, ok := i.listed[p.ID]
 	if ok && info.Size == p.Size && !deep {
@@ -63,9 +63,9 @@ func (i *inspector) verify(
 	case !ok:
 		i.bad[p.ID] = "missing"
 	case int64(len(data)) != p.Size:
-		i.bad[p.ID] = fmt.Sprintf("has %d bytes, want %d", len(data), p.Size)
+		i.bad[p.ID] = fmt.Sprintf("is %d bytes, want %d", len(data), p.Size)
 	case objects.Sum(data) != p.ID:
-		i.bad[p.ID] = "has another digest"
+		i.bad[p.ID] = "does not match its digest"
 	}
 	for _, b := range wants {
 		content, err := i.open(b, data)
@@ -86,11 +86,12 @@ func (i *inspector) verify(
 	return nil
 }
 
-func (i *inspector) open(b *format.Blob, data []byte) ([]byte, error) {
+// open returns the verified content of a blob in the pack data.
+func (i *inspector) open(b format.Blob, data []byte) ([]byte, error) {
 	if b.Offset+b.Stored > int64(len(data)) {
-		return nil, fmt.Errorf("blob %s: %w: beyond the end", b.ID, objects.ErrCorrupt)
+		return nil, fmt.Errorf("blob %s: %w: beyond the end of the pack", b.ID, objects.ErrCorrupt)
 	}
-	return i.repo.OpenBlob(i.tenant, b, data[b.Offset:b.Offset+b.Stored], nil)
+	return i.repo.OpenBlob(i.tenant, &b, data[b.Offset:b.Offset+b.Stored], nil)
 }
 
 // readable reports whether all blobs of e can be read.
@@ -105,7 +106,7 @@ func (i *inspector) readable(e *format.Entry) bool {
 
 const indexGuess = 64 << 10 // bytes; most indexes are smaller
 
-// index returns the blobs in the index of a pack.
+// index returns the blobs that a pack's index lists.
 func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob, error) {
 	p := &format.Pack{ID: id, Size: i.listed[id].Size}
 	for length := min(p.Size, indexGuess); ; {
@@ -117,15 +118,15 @@ func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob
 		if err != nil {
 			return nil, err
 		}
-		blobs, more, key, err := format.ReadIndex(obj.Data, p.Size, i.repo.Keys(i.tenant))
-		if errors.Is(err, format.ErrKey) { // or the id of the key is damaged
-			err = i.digest(ctx, p, err)
+		blobs, needed, key, err := format.ReadIndex(obj.Data, p.Size, i.repo.Keys(i.tenant))
+		if errors.Is(err, format.ErrKey) {
+			err = i.checkDigest(ctx, p, err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if more > length {
-			length = more
+		if needed > length {
+			length = needed
 			continue
 		}
 		p.Key = key
@@ -136,14 +137,15 @@ func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob
 	}
 }
 
-// digest returns an error about a pack that has another digest than its name, and err otherwise.
-func (i *inspector) digest(ctx context.Context, p *format.Pack, err error) error {
-	obj, failed := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, p.ID), objects.GetOptions{})
-	if failed != nil {
-		return failed
+// checkDigest returns keyErr, which says that a pack's key is missing, unless the pack is damaged: the key id may be
+// what is wrong.
+func (i *inspector) checkDigest(ctx context.Context, p *format.Pack, keyErr error) error {
+	obj, err := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, p.ID), objects.GetOptions{})
+	if err != nil {
+		return err
 	}
 	if objects.Sum(obj.Data) != p.ID {
-		return fmt.Errorf("%w: has another digest", objects.ErrCorrupt)
+		return fmt.Errorf("%w: the content does not match the digest", objects.ErrCorrupt)
 	}
-	return err
+	return keyErr
 }

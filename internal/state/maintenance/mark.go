@@ -14,8 +14,8 @@ import (
 func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManifest) error {
 	c.markManifest(ref, k.ref, k.man, k.pinned)
 	broken := false
-	for _, l := range k.man.Header.Chain {
-		key := ref.ManifestKey(l.Name)
+	for _, at := range k.man.Header.Chain {
+		key := ref.ManifestKey(at.Name)
 		if c.lost[key] {
 			broken = true
 			continue
@@ -23,11 +23,11 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 		if c.live[key] && !k.pinned {
 			continue
 		}
-		m, err := c.repo.ReadManifest(ctx, ref, l.Name, &l.Digest)
+		m, err := c.repo.ReadManifest(ctx, ref, at.Name, &at.Digest)
 		if err != nil {
 			return err
 		}
-		c.markManifest(ref, l, m, k.pinned)
+		c.markManifest(ref, at, m, k.pinned)
 	}
 	if broken {
 		return nil
@@ -36,20 +36,26 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 	if err != nil {
 		return err
 	}
-	c.use(v.Set)
+	c.markContent(v.Set)
 	return nil
 }
 
-// markManifest marks a manifest and the packs that it names.
-func (c *collector) markManifest(ref format.Ref, l format.ManifestRef, m *format.Manifest, pinned bool) {
-	key := ref.ManifestKey(l.Name)
+// markManifest marks a manifest and the packs to which it refers, even if its version needs nothing of them: deltas
+// build on it.
+func (c *collector) markManifest(ref format.Ref, at format.ManifestRef, m *format.Manifest, pinned bool) {
+	key := ref.ManifestKey(at.Name)
 	c.live[key] = true
-	c.needs(key, m.Key)
-	c.markPacks(m, pinned)
+	c.recordKey(key, m.Key)
+	for _, ch := range m.Changes {
+		if ch.Entry != nil {
+			c.markBlobs(ch.Entry.Blobs, pinned)
+		}
+	}
+	c.markBlobs(m.Result, pinned)
 }
 
-// needs records the encryption key of an object that is needed.
-func (c *collector) needs(key, id string) {
+// recordKey records the id of the encryption key of a needed object.
+func (c *collector) recordKey(key, id string) {
 	if id != c.key && !c.otherKey[key] {
 		c.otherKey[key] = true
 		c.out.OtherKeys[id]++
@@ -63,13 +69,13 @@ type keptManifest struct {
 	pinned bool
 }
 
-// keptVersions returns the versions that retention and pins keep, and records those in the pins that parents no longer
-// lead to. Pins of generations before born are removed: they are of before a deletion.
+// keptVersions returns the versions that retention and pins keep. It lists those in the pins object that can no longer
+// be reached from HEAD through parents, and removes the pins of generations before born, which were deleted.
 func (c *collector) keptVersions(ctx context.Context, ref format.Ref, born int64) ([]keptManifest, error) {
 	var all []keptManifest
-	err := c.repo.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
-		all = append(all, keptManifest{ref: l, man: m})
-		c.needs(ref.ManifestKey(l.Name), m.Key) // also of those that will be removed
+	err := c.repo.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {
+		all = append(all, keptManifest{ref: at, man: m})
+		c.recordKey(ref.ManifestKey(at.Name), m.Key) // even if the manifest will be removed
 		return true
 	})
 	if err != nil {
@@ -80,14 +86,14 @@ func (c *collector) keptVersions(ctx context.Context, ref format.Ref, born int64
 		return nil, err
 	}
 	if etag != "" {
-		c.needs(ref.PinsKey(), p.Key)
+		c.recordKey(ref.PinsKey(), p.Key)
 	}
 	for _, g := range p.Lost {
 		c.lost[ref.ManifestKey(g.Name)] = true
 	}
 	var kept []keptManifest
-	var orphans []format.ManifestRef // kept versions that parents do not lead to
-	replaced := c.now
+	var orphans []format.ManifestRef // kept versions that parents will not lead to
+	replaced := c.now                // when the version was replaced
 	days := map[string]bool{}
 	gap := false
 	for i, k := range all {
@@ -126,77 +132,66 @@ func (c *collector) markRetained(ctx context.Context, ref format.Ref, h format.H
 		}
 		key := ref.Key("k/" + name)
 		c.live[key] = true
-		l, err := c.repo.ReadRetained(ctx, key)
-		if errors.Is(err, objects.ErrCorrupt) { // its key names the generation
-			l, err = c.repo.FindManifest(ctx, ref, generation)
+		at, err := c.repo.ReadRetained(ctx, key)
+		if errors.Is(err, objects.ErrCorrupt) { // the key has the generation too
+			at, err = c.repo.FindManifest(ctx, ref, generation)
 		}
-		if errors.Is(err, objects.ErrNotFound) || err == nil && c.lost[ref.ManifestKey(l.Name)] {
+		if errors.Is(err, objects.ErrNotFound) || err == nil && c.lost[ref.ManifestKey(at.Name)] {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		m, err := c.repo.ReadManifest(ctx, ref, l.Name, &l.Digest)
+		m, err := c.repo.ReadManifest(ctx, ref, at.Name, &at.Digest)
 		if err != nil {
 			return err
 		}
-		if err := c.markVersion(ctx, ref, keptManifest{ref: l, man: m}); err != nil {
+		if err := c.markVersion(ctx, ref, keptManifest{ref: *at, man: m}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Limits of the bytes that one run copies; the next one continues.
+// Limits of the bytes that one run copies. The next run continues.
 const (
 	maxCompacted = 64 << 20
 	maxRekeyed   = 1 << 30
 )
 
-// liveBlobs is what kept versions of a tenant need of a pack.
+// liveBlobs says what a tenant's kept versions need of a pack.
 type liveBlobs struct {
-	stored map[int64]int64 // bytes, by offset
-	live   int64           // sum of stored
-	pinned bool            // a pinned version needs it, so compaction would not free it
-}
-
-// markPacks marks the packs that a manifest names, even if its version needs nothing of them: deltas build on it.
-func (c *collector) markPacks(m *format.Manifest, pinned bool) {
-	for _, ch := range m.Changes {
-		if ch.Entry != nil {
-			c.markBlobs(ch.Entry.Blobs, pinned)
-		}
-	}
-	c.markBlobs(m.Result, pinned)
+	counted map[int64]bool // offsets of blobs that live includes
+	live    int64          // stored bytes
+	pinned  bool           // a pinned version needs the pack, so compaction would not free it
 }
 
 // markBlobs marks the packs of blobs.
 func (c *collector) markBlobs(blobs []format.Blob, pinned bool) {
 	for _, b := range blobs {
-		p := c.pack(b.Pack)
+		p := c.markPack(b.Pack)
 		p.pinned = p.pinned || pinned
 	}
 }
 
-// pack marks a pack, and returns what is known of it.
-func (c *collector) pack(at *format.Pack) *liveBlobs {
-	p := c.packs[at.ID]
+// markPack marks a pack, and returns its liveBlobs.
+func (c *collector) markPack(pack *format.Pack) *liveBlobs {
+	p := c.packs[pack.ID]
 	if p == nil {
-		p = &liveBlobs{stored: map[int64]int64{}}
-		c.packs[at.ID] = p
-		c.live[format.PackKey(c.tenant, at.ID)] = true
-		c.needs(format.PackKey(c.tenant, at.ID), at.Key)
+		p = &liveBlobs{counted: map[int64]bool{}}
+		c.packs[pack.ID] = p
+		c.live[format.PackKey(c.tenant, pack.ID)] = true
+		c.recordKey(format.PackKey(c.tenant, pack.ID), pack.Key)
 	}
 	return p
 }
 
-// use records what a kept version needs of packs.
-func (c *collector) use(s *format.EntrySet) {
+// markContent records what a kept version needs of packs.
+func (c *collector) markContent(s *format.EntrySet) {
 	for _, e := range s.Entries {
 		for _, b := range e.Blobs {
-			p := c.pack(b.Pack)
-			if _, ok := p.stored[b.Offset]; !ok {
-				p.stored[b.Offset] = b.Stored
+			if p := c.markPack(b.Pack); !p.counted[b.Offset] {
+				p.counted[b.Offset] = true
 				p.live += b.Stored
 			}
 		}

@@ -9,17 +9,18 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// A deleted workspace leaves a HEAD that says so, for late commits to find. A purge removes that HEAD when it is old.
-// Object stores delete without a condition, and the HEAD of a workspace that has just been begun anew must not be
-// deleted. So a purge announces the deletion in HEAD, by a swap, and deletes within purgeTimeout or not at all. No
-// commit replaces HEAD for ten minutes after the announcement (format.Head.Purging): clocks may differ by the rest.
+// A deleted workspace keeps a HEAD, its tombstone, so that late commits fail. A purge removes the tombstone when it is
+// old. Object stores delete unconditionally, so a purge could delete the HEAD of a workspace that has just been created
+// again. Therefore a purge first announces the deletion, by swapping HEAD, and then deletes HEAD within purgeTimeout or
+// not at all. Commits do not replace HEAD for ten minutes after the announcement (see format.Head.Purging); the margin
+// allows for different clocks.
 //
-// A new workspace of the same name must not be mistaken for the old one, by a client that remembers generation 5 or a
-// record with artifacts of it. So its generations begin above those of all purged workspaces of the tenant: the
-// tenant's floor.
+// A client that remembers a generation of the old workspace must not mistake a new workspace of the same name for it.
+// Therefore the generations of new workspaces begin above the tenant's floor: the last generation of all its purged
+// workspaces.
 const purgeTimeout = time.Minute
 
-// purge removes the HEAD of a workspace that was deleted long ago and has no other objects.
+// purge removes the pins and HEAD of a workspace that was deleted long ago and has no other objects.
 func (c *collector) purge(ctx context.Context, ref format.Ref, h format.Head, etag string) error {
 	if c.opts.Deleted < 0 || c.now.Sub(h.Time) < c.opts.Deleted || h.Purging() {
 		return nil
@@ -36,9 +37,9 @@ func (c *collector) purge(ctx context.Context, ref format.Ref, h format.Head, et
 	h.Commit, h.Purge = format.NewCommitID(), time.Now().UTC()
 	if _, err := c.repo.SwapHead(ctx, ref, etag, &h); errors.Is(err, objects.ErrConflict) {
 		c.out.Purged = c.out.Purged[:len(c.out.Purged)-1]
-		return nil // begun anew, or purged by a concurrent run
+		return nil // created again, or purged by a concurrent run
 	} else if err != nil {
-		return err // in doubt; the next run tries again
+		return err // HEAD may have been swapped; the next run tries again
 	}
 	for _, key := range []string{ref.PinsKey(), ref.HeadKey()} {
 		if err := c.repo.Bucket.Delete(ctx, key); err != nil {

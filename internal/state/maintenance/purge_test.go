@@ -159,7 +159,7 @@ func TestPurgeRace(t *testing.T) {
 					}}
 					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(),
 						"acme", statetest.Forgetful); err != nil {
-						t.Errorf("Collect() = %v", err)
+						t.Errorf("CollectGarbage() = %v", err)
 					}
 					using.Wait()
 					once.Do(func() { t.Error("the purge made no such request") })
@@ -196,7 +196,7 @@ func TestPurgeDies(t *testing.T) {
 					}}
 					if _, err := maintenance.CollectGarbage(ctx, state.New(canceled{dying}, state.Options{}).Repo(),
 						"acme", statetest.Forgetful); !errors.Is(err, context.Canceled) {
-						t.Fatalf("Collect() = %v, want %v", err, context.Canceled)
+						t.Fatalf("CollectGarbage() = %v, want %v", err, context.Canceled)
 					}
 					again := statetest.OpenWorker(t, o)
 					again.Checkout()

@@ -15,9 +15,9 @@ import (
 
 const recoveredDir = "recovered"
 
-// findUnnamed makes files of content that only lost manifests referred to: that of packs which no manifest of the
-// tenant names, and which are not older than the base.
-func (r *repairer) findUnnamed(ctx context.Context) error {
+// recoverUnnamed adds files with the content that only lost manifests referred to. It searches the packs that are not
+// older than the base and to which no manifest of the tenant refers.
+func (r *repairer) recoverUnnamed(ctx context.Context) error {
 	if len(r.out.LostGenerations) == 0 && len(r.bad) == 0 && !r.headBad {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (r *repairer) findUnnamed(ctx context.Context) error {
 		if len(blobs) == 0 {
 			continue
 		}
-		if err := r.packs.verify(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
+		if err := r.packs.verify(ctx, blobs[0].Pack, blobs, true, nil); err != nil {
 			return err
 		}
 		for _, b := range blobs {
@@ -63,23 +63,14 @@ func (r *repairer) findUnnamed(ctx context.Context) error {
 			if bytes += b.Raw; bytes > r.repo.Options.Quota.Bytes || len(r.tree) >= r.repo.Options.Quota.Files {
 				return nil
 			}
-			r.recovered(b, info.Modified.UnixNano())
+			r.addRecovered(b, info.Modified.UnixNano())
 		}
 	}
 	return nil
 }
 
-// pointers returns pointers to the elements of blobs.
-func pointers(blobs []format.Blob) []*format.Blob {
-	out := make([]*format.Blob, len(blobs))
-	for i := range blobs {
-		out[i] = &blobs[i]
-	}
-	return out
-}
-
-// recovered adds a file of the content of a blob.
-func (r *repairer) recovered(b format.Blob, at int64) {
+// addRecovered adds a file with a blob's content.
+func (r *repairer) addRecovered(b format.Blob, mtime int64) {
 	const digits = 8
 	dir := recoveredDir
 	for n := 2; r.tree[dir] != nil && !r.tree[dir].IsDir(); n++ {
@@ -90,13 +81,13 @@ func (r *repairer) recovered(b format.Blob, at int64) {
 		return
 	}
 	r.tree[path] = &format.Entry{
-		Path: path, Kind: format.KindFile, Mode: 0o644, Size: b.Raw, MTime: at,
+		Path: path, Kind: format.KindFile, Mode: 0o644, Size: b.Raw, MTime: mtime,
 		Blobs: []format.Blob{b},
 	}
 	r.out.Recovered = append(r.out.Recovered, path)
 }
 
-// namedPacks returns the packs that manifests of the tenant name.
+// namedPacks returns the ids of the packs to which manifests of the tenant refer.
 func (r *repairer) namedPacks(ctx context.Context) (map[objects.Digest]bool, error) {
 	packs := map[objects.Digest]bool{}
 	prefix := r.ref.Tenant + "/w/"

@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,38 +14,38 @@ import (
 
 // RepairOptions says how much Repair reads.
 type RepairOptions struct {
-	ReadData bool // verify the content of all packs, not only their presence and size
-	DryRun   bool // report, change nothing
+	ReadData bool // verify the content of all packs, instead of checking only that they exist
+	DryRun   bool // report, but change nothing
 }
 
 // LostPath is a path whose content is lost.
 type LostPath struct {
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
-	Older int64  `json:"older,omitempty"` // newest generation in which it can be read; 0: none
+	Older int64  `json:"older,omitempty"` // newest generation in which the path can be read, or 0
 }
 
 // RepairResult is what Repair found and did.
 type RepairResult struct {
-	Commit          repo.Commit // NoChange: the newest version could be read
+	Commit          repo.Commit // NoChange is set if the newest version could be read
 	Problems        []string    // damaged objects
 	Lost            []LostPath  // paths that the new version does not have
-	LostGenerations []int64     // their changes are lost
-	Recovered       []string    // files with recovered content whose paths are lost
+	LostGenerations []int64     // generations whose changes are lost
+	Recovered       []string    // files with recovered content whose original paths are unknown
 }
 
-// Repair makes the newest version of a workspace readable after objects were lost or damaged, by a new commit of
-// everything that is left:
+// Repair makes the newest version of a workspace readable after objects were lost or damaged, by committing everything
+// that is left:
 //
-//   - HEAD is lost: it is rebuilt from the newest manifest that has all of its packs.
-//   - Manifests are lost: the version is rebuilt from the newest one that can be read and the deltas after it. Content
-//     whose path was only in a lost manifest is found through the indexes of packs, and becomes a file in recovered/
-//     (a large file becomes several).
-//   - Packs are lost or damaged: content that other packs have, or that can still be read, is used. Files without
-//     content are left out and reported.
+//   - If HEAD is lost, it is rebuilt from the newest manifest that has all of its packs.
+//   - If manifests are lost, the version is rebuilt from the newest readable one and the deltas after it. Content whose
+//     path only a lost manifest had is found through the indexes of packs, and becomes a file in recovered/; a large
+//     file becomes several.
+//   - If packs are lost or damaged, content that can still be read, or that other packs have, is used. Files whose
+//     content is lost are left out and reported.
 //
-// The history skips versions that cannot be read. Repair overwrites only HEAD and the pins, each with one atomic swap,
-// so it may be interrupted anywhere and run again. It does not change an undamaged workspace.
+// Afterwards the history skips versions that cannot be read. Repair overwrites only HEAD and the pins, each with one
+// atomic swap, so it may be interrupted at any time and run again. It does not change an undamaged workspace.
 func Repair(ctx context.Context, r *repo.Repo, ref format.Ref, opts RepairOptions) (RepairResult, error) {
 	if err := ref.Check(); err != nil {
 		return RepairResult{}, err
@@ -67,28 +68,28 @@ type repairer struct {
 
 	head       format.Head
 	etag       string
-	headBad    bool                           // missing or damaged
-	names      []string                       // of manifests in the store, oldest first
+	headBad    bool                           // HEAD is missing or damaged
+	names      []string                       // of all manifests in the store, oldest first
 	readable   map[string]*repo.NamedManifest // by name
-	bad        map[string]bool                // names of those that cannot be read
+	bad        map[string]bool                // names of manifests that cannot be read
 	known      map[int64]string               // names of manifests that other objects refer to, by generation
 	lineage    []manifestStep                 // manifests that lead to the newest version, newest first
-	base       *repo.Loaded                   // newest version of the lineage that can be read; nil: none
-	at         int                            // position of base in the lineage
-	tree       map[string]*format.Entry
+	base       *repo.Loaded                   // newest version of the lineage that can be read, or nil
+	at         int                            // index of base in the lineage
+	tree       map[string]*format.Entry       // the rebuilt version
 	packs      *inspector
-	relocation *repo.Relocation // of damaged packs
+	relocation *repo.Relocation // out of damaged packs
 }
 
-// manifestStep is a manifest of the lineage; NamedManifest is nil if it cannot be read.
+// manifestStep is a manifest of the lineage. NamedManifest is nil if it cannot be read.
 type manifestStep struct {
 	name string
 	*repo.NamedManifest
 }
 
 func (r *repairer) run(ctx context.Context) error {
-	for _, part := range []func(context.Context) error{r.survey, r.readTree, r.readContent, r.findUnnamed} {
-		if err := part(ctx); err != nil {
+	for _, step := range []func(context.Context) error{r.survey, r.readTree, r.readContent, r.recoverUnnamed} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 		if r.head.Deleted || len(r.lineage) == 0 && !r.headBad { // nothing to repair
@@ -128,10 +129,11 @@ func (r *repairer) survey(ctx context.Context) (err error) {
 	if err := r.readHead(ctx); err != nil {
 		return err
 	}
-	r.follow()
+	r.findLineage()
 	return nil
 }
 
+// readHead reads HEAD. If it is lost, it makes one that follows the newest manifest.
 func (r *repairer) readHead(ctx context.Context) error {
 	obj, err := r.repo.Bucket.Get(ctx, r.ref.HeadKey(), objects.GetOptions{})
 	if err != nil && !errors.Is(err, objects.ErrNotFound) {
@@ -144,7 +146,7 @@ func (r *repairer) readHead(ctx context.Context) error {
 			return err
 		}
 	} else if len(r.names) == 0 {
-		return nil // no workspace, or a purged one
+		return nil // the workspace does not exist, or was purged
 	}
 	r.headBad = true
 	r.out.Problems = append(r.out.Problems, r.ref.HeadKey()+": "+err.Error())
@@ -157,8 +159,8 @@ func (r *repairer) readHead(ctx context.Context) error {
 	return err
 }
 
-// follow finds the lineage, past manifests that cannot be read.
-func (r *repairer) follow() {
+// findLineage follows parents from HEAD. It skips manifests that cannot be read.
+func (r *repairer) findLineage() {
 	name := ""
 	for _, t := range r.head.Recent {
 		r.known[t.Generation] = t.Manifest()
@@ -175,8 +177,8 @@ func (r *repairer) follow() {
 			name = r.before(format.ManifestRef{Name: name}.Generation())
 			continue
 		}
-		for _, l := range s.Manifest.Header.Chain {
-			r.known[l.Generation()] = l.Name
+		for _, at := range s.Manifest.Header.Chain {
+			r.known[at.Generation()] = at.Name
 		}
 		name = ""
 		if p := s.Manifest.Header.Parent; p != nil && p.Generation() < s.Ref.Generation() {
@@ -191,18 +193,16 @@ func (r *repairer) follow() {
 	}
 }
 
-// newest returns the name of the newest readable manifest that has all of its packs, or else of the newest readable
-// one.
+// newest returns the name of the newest readable manifest whose packs all exist. If there is none, it returns the name
+// of the newest readable manifest, or "".
 func (r *repairer) newest() string {
 	best := ""
+	missing := func(p format.PackRef) bool { return r.packs.listed[p.ID].Size != p.Size }
 	for _, name := range slices.Backward(r.names) {
 		if r.readable[name] == nil {
 			continue
 		}
-		if best == "" {
-			best = name
-		}
-		missing := func(p format.PackRef) bool { return r.packs.listed[p.ID].Size != p.Size }
+		best = cmp.Or(best, name)
 		if !slices.ContainsFunc(r.readable[name].Manifest.Header.Packs, missing) {
 			return name
 		}
@@ -210,7 +210,8 @@ func (r *repairer) newest() string {
 	return best
 }
 
-// before returns the name of the manifest of the generation before, or else of the newest readable one that is older.
+// before returns the name of the previous generation's manifest. If that is unknown, it returns the name of the newest
+// readable manifest that is older than generation, or "".
 func (r *repairer) before(generation int64) string {
 	if name := r.known[generation-1]; name != "" {
 		return name

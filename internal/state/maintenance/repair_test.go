@@ -233,7 +233,7 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 		statetest.Advance(t, 25*time.Hour)
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
 			maintenance.GCOptions{}); err != nil {
-			t.Errorf("Collect() after the repair = %v", err)
+			t.Errorf("CollectGarbage() after the repair = %v", err)
 		}
 	}
 	fresh := statetest.OpenWorker(t, bucket)

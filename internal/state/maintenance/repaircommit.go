@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// commit commits what was found, unless the newest version is that already.
+// commit commits the rebuilt version, unless the newest version equals it.
 func (r *repairer) commit(ctx context.Context) error {
 	on := &repo.Version{Head: r.head, ETag: r.etag, Set: format.EmptySet, ReadAt: time.Now()}
 	if r.base != nil {
@@ -27,7 +27,7 @@ func (r *repairer) commit(ctx context.Context) error {
 	}
 	changes := on.Set.Diff(target)
 	if !r.headBad && r.at == 0 && r.base != nil && len(changes) == 0 && len(r.relocation.To) == 0 {
-		r.out.Commit = repo.Commit{Generation: r.head.Generation, ID: r.head.Commit, Time: r.head.Time, NoChange: true}
+		r.out.Commit = on.NoChange()
 		return nil
 	}
 	if r.opts.DryRun {
@@ -65,14 +65,14 @@ func (r *repairer) restoreHead(h *format.Head) {
 	}
 }
 
-// recordGaps records manifests that cannot be read in the pins, so that the history passes over them.
+// recordGaps lists the manifests that cannot be read in the pins object, so that the history skips them.
 func (r *repairer) recordGaps(ctx context.Context) error {
 	p, _, err := r.repo.ReadPins(ctx, r.ref)
 	if err != nil && !format.IsDamage(err) {
 		return err
 	}
 	if err != nil {
-		r.out.Problems = append(r.out.Problems, err.Error()+" (the names of pins are lost)")
+		r.out.Problems = append(r.out.Problems, err.Error()+" (all pins are lost)")
 		obj, err := r.repo.Bucket.Get(ctx, r.ref.PinsKey(), objects.GetOptions{})
 		if err != nil {
 			return err
@@ -94,7 +94,8 @@ func (r *repairer) recordGaps(ctx context.Context) error {
 	})
 }
 
-// gaps returns the manifests of the lineage that cannot be read, without those that garbage collection removed.
+// gaps returns the unreadable manifests that p does not list as gaps yet, without those that garbage collection
+// removed.
 func (r *repairer) gaps(p format.Pins) []format.Gap {
 	var gaps []format.Gap
 	for i, s := range r.lineage {
@@ -117,19 +118,19 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 			gaps = append(gaps, g)
 		}
 	}
-	for _, l := range p.Older(math.MaxInt64) {
-		if r.readable[l.Name] == nil && p.FindLost(l.Name) == nil &&
-			!slices.ContainsFunc(gaps, func(g format.Gap) bool { return g.Name == l.Name }) {
-			gaps = append(gaps, format.Gap{Name: l.Name})
+	for _, at := range p.Older(math.MaxInt64) {
+		if r.readable[at.Name] == nil && p.FindLost(at.Name) == nil &&
+			!slices.ContainsFunc(gaps, func(g format.Gap) bool { return g.Name == at.Name }) {
+			gaps = append(gaps, format.Gap{Name: at.Name})
 		}
 	}
 	return gaps
 }
 
-// inChain reports whether a readable manifest of the lineage builds on the named one.
+// inChain reports whether a readable manifest of the lineage builds on the one with a name.
 func (r *repairer) inChain(name string) bool {
 	return slices.ContainsFunc(r.lineage, func(s manifestStep) bool {
 		return s.NamedManifest != nil &&
-			slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.ManifestRef) bool { return l.Name == name })
+			slices.ContainsFunc(s.Manifest.Header.Chain, func(at format.ManifestRef) bool { return at.Name == name })
 	})
 }

@@ -56,11 +56,11 @@ func (r *repairer) rebuilt(ctx context.Context) (*format.EntrySet, error) {
 	for _, path := range slices.Sorted(maps.Keys(r.tree)) {
 		for dir := format.ParentDir(path); dir != "" && !r.tree[dir].IsDir(); dir = format.ParentDir(dir) {
 			if e := r.tree[dir]; e != nil { // it became a directory in a lost generation
-				if err := r.lose(ctx, e); err != nil {
+				if err := r.reportLost(ctx, e); err != nil {
 					return nil, err
 				}
 			}
-			r.tree[dir] = &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
+			r.tree[dir] = format.NewDir(dir)
 		}
 	}
 	entries := slices.SortedFunc(maps.Values(r.tree),
@@ -71,10 +71,10 @@ func (r *repairer) rebuilt(ctx context.Context) (*format.EntrySet, error) {
 // readContent verifies the content of the version, looks for damaged content in other packs, and drops files without
 // content.
 func (r *repairer) readContent(ctx context.Context) error {
-	wants := map[objects.Digest][]*format.Blob{}
+	wants := map[objects.Digest][]format.Blob{}
 	for _, e := range r.tree {
-		for i := range e.Blobs {
-			wants[e.Blobs[i].Pack.ID] = append(wants[e.Blobs[i].Pack.ID], &e.Blobs[i])
+		for _, b := range e.Blobs {
+			wants[b.Pack.ID] = append(wants[b.Pack.ID], b)
 		}
 	}
 	r.relocation = &repo.Relocation{
@@ -101,7 +101,7 @@ func (r *repairer) readContent(ctx context.Context) error {
 		if slices.ContainsFunc(e.Blobs,
 			func(b format.Blob) bool { _, ok := r.relocation.To[b.ID]; return r.relocation.From[b.Pack.ID] && !ok }) {
 			delete(r.tree, path)
-			if err := r.lose(ctx, e); err != nil {
+			if err := r.reportLost(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -109,8 +109,8 @@ func (r *repairer) readContent(ctx context.Context) error {
 	return nil
 }
 
-// findElsewhere finds content of damaged packs in other packs, or salvages it.
-func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][]*format.Blob) error {
+// findElsewhere finds the content of damaged packs in other packs, and salvages the rest.
+func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][]format.Blob) error {
 	needed := map[objects.Digest]bool{}
 	for id := range r.relocation.From {
 		for _, b := range wants[id] {
@@ -132,7 +132,7 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][
 		if len(blobs) == 0 {
 			continue
 		}
-		if err := r.packs.verify(ctx, blobs[0].Pack, pointers(blobs), true, nil); err != nil {
+		if err := r.packs.verify(ctx, blobs[0].Pack, blobs, true, nil); err != nil {
 			return err
 		}
 		for _, b := range blobs {
@@ -147,7 +147,7 @@ func (r *repairer) findElsewhere(ctx context.Context, wants map[objects.Digest][
 
 // salvage copies content that can still be read out of damaged packs.
 func (r *repairer) salvage(
-	ctx context.Context, wants map[objects.Digest][]*format.Blob, needed map[objects.Digest]bool,
+	ctx context.Context, wants map[objects.Digest][]format.Blob, needed map[objects.Digest]bool,
 ) error {
 	p := r.repo.NewPacker(ctx, r.ref.Tenant, format.EmptySet.BlobFinder(0))
 	r.relocation.Wait = sync.OnceValue(p.Finish)
@@ -156,14 +156,14 @@ func (r *repairer) salvage(
 		if len(needed) == 0 {
 			break
 		}
-		err := r.packs.verify(ctx, wants[id][0].Pack, wants[id], true, func(b *format.Blob, content []byte) error {
+		err := r.packs.verify(ctx, wants[id][0].Pack, wants[id], true, func(b format.Blob, content []byte) error {
 			if !needed[b.ID] {
 				return nil
 			}
 			delete(needed, b.ID)
 			found = append(found, b.ID)
 			if r.opts.DryRun {
-				r.relocation.To[b.ID] = *b
+				r.relocation.To[b.ID] = b
 				return nil
 			}
 			_, err := p.Add(content, nil)
@@ -182,9 +182,9 @@ func (r *repairer) salvage(
 	return nil
 }
 
-// lose reports that the new version does not have e.
-func (r *repairer) lose(ctx context.Context, e *format.Entry) error {
-	older, err := r.older(ctx, e.Path)
+// reportLost reports that the new version does not have e.
+func (r *repairer) reportLost(ctx context.Context, e *format.Entry) error {
+	older, err := r.findOlder(ctx, e.Path)
 	if err != nil {
 		return err
 	}
@@ -192,8 +192,8 @@ func (r *repairer) lose(ctx context.Context, e *format.Entry) error {
 	return nil
 }
 
-// older returns the newest generation of the lineage in which a file at path can be read, or 0.
-func (r *repairer) older(ctx context.Context, path string) (int64, error) {
+// findOlder returns the newest generation of the lineage in which a path can be read, or 0.
+func (r *repairer) findOlder(ctx context.Context, path string) (int64, error) {
 	for _, s := range r.lineage[min(r.at, len(r.lineage)):] {
 		if s.NamedManifest == nil {
 			continue

@@ -13,16 +13,17 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// schedule is the object with which workers share garbage collection: it says when a run began last.
+// schedule is the object that records when the last run of garbage collection began, so that only one of several
+// workers runs it.
 type schedule struct {
 	Began time.Time `json:"began"`
-	By    string    `json:"by"` // random
+	By    string    `json:"by"` // random id of the run
 }
 
 func scheduleKey(tenant string) string { return tenant + "/gc/HEAD" }
 
-// CollectIfDue is CollectGarbage for one of several workers that all call it periodically. It does nothing, and returns
-// false, if one of them began a run less than every ago; every should be longer than a run takes.
+// CollectIfDue calls CollectGarbage unless a worker began a run less than the duration every ago. All workers call it
+// periodically. every should be longer than a run takes.
 func CollectIfDue(
 	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
 ) (out GCResult, ran bool, err error) {
@@ -44,7 +45,7 @@ func claimRun(ctx context.Context, r *repo.Repo, tenant string, every time.Durat
 		return false, fmt.Errorf("schedule garbage collection: %w", err)
 	}
 	var last schedule
-	// A time in the future is of a wrong clock; what cannot be decoded was not written by us.
+	// A time in the future comes from a wrong clock. An object that cannot be decoded counts as missing.
 	if body, ok := format.CutDigest(obj.Data); ok && json.Unmarshal(body, &last) == nil {
 		if since := time.Since(last.Began); since >= 0 && since < every {
 			return false, nil

@@ -13,13 +13,13 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// marks is the object with which a run marks objects for a later run.
+// marks is the object in which a run lists the objects that a later run may remove.
 type marks struct {
 	Time time.Time `json:"time"`
 	Keys []string  `json:"keys"`
 }
 
-// sweep removes candidates that an earlier run marked at least the grace time ago, and marks the others.
+// sweep removes the candidates that an earlier run marked at least the grace time ago, and marks the others.
 func (c *collector) sweep(ctx context.Context) error {
 	pending := map[string]bool{}
 	prefix := c.tenant + "/gc/"
@@ -56,7 +56,7 @@ func (c *collector) sweep(ctx context.Context) error {
 	return c.repo.Bucket.Put(ctx, key, data, objects.Sum(data))
 }
 
-// sweepRun removes the marked objects of a run, or adds them to pending if it is too recent.
+// sweepRun removes the objects that a run marked, or adds them to pending if the run is too recent.
 func (c *collector) sweepRun(ctx context.Context, run string, pending map[string]bool) error {
 	obj, err := c.repo.Bucket.Get(ctx, run, objects.GetOptions{})
 	if errors.Is(err, objects.ErrNotFound) {
@@ -66,8 +66,8 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 		return err
 	}
 	var m marks
-	if err := json.Unmarshal(obj.Data, &m); err != nil { // the objects are marked again
-		c.repo.Options.Log.WarnContext(ctx, "damaged marks of garbage collection ignored", "key", run, "error", err)
+	if err := json.Unmarshal(obj.Data, &m); err != nil { // a later run marks the objects again
+		c.repo.Options.Log.WarnContext(ctx, "damaged garbage collection marks ignored", "key", run, "error", err)
 		if c.opts.DryRun {
 			return nil
 		}
@@ -76,9 +76,9 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 	due := c.now.Sub(m.Time) >= c.opts.Grace
 	var remove []string
 	for _, key := range m.Keys {
-		size, still := c.candidates[key]
+		size, ok := c.candidates[key]
 		switch {
-		case !still: // referenced again, or removed
+		case !ok: // referenced again, or removed
 		case due:
 			remove = append(remove, key)
 			c.out.Bytes += size
@@ -90,7 +90,7 @@ func (c *collector) sweepRun(ctx context.Context, run string, pending map[string
 	if !due || c.opts.DryRun {
 		return nil
 	}
-	// Packs last: no manifest may be left that refers to a removed pack.
+	// Packs come last, so that no manifest refers to a removed pack.
 	isPack := func(key string) bool { return strings.HasPrefix(key, format.PackPrefix(c.tenant)) }
 	packs := slices.DeleteFunc(slices.Clone(remove), func(key string) bool { return !isPack(key) })
 	remove = append(slices.DeleteFunc(remove, isPack), packs...)

@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Call is one request that arrived.
+// Call is one request.
 type Call struct {
 	N    int    // from 1, over all calls
 	Op   string // get, put, swap, list, delete
@@ -16,29 +16,28 @@ type Call struct {
 	Size int // bytes of the body
 }
 
-// Fault is how a call goes wrong.
+// Fault is a way in which a call fails.
 type Fault int
 
-// How a call may end.
+// Faults.
 const (
-	OK         Fault = iota // the call goes as it should
-	NotApplied              // a temporary error, and nothing happened
-	LostAnswer              // a temporary error, although it happened
-	Corrupt                 // a read returns data with a flipped bit
-	Broken                  // an error that is not temporary, and nothing happened
+	OK           Fault = iota // no fault
+	NotApplied                // a temporary error; the call has no effect
+	LostResponse              // a temporary error, although the call was applied
+	Corrupt                   // a read returns data with a flipped bit
+	Broken                    // an error that is not temporary; the call has no effect
 )
 
-// SetFault installs the function that decides how each call ends. Calls that
-// overlap call it at the same time; it may block to make them slow. nil ends all
-// faults.
+// SetFault installs the function that decides how each call fails. Concurrent calls call it concurrently; it may block
+// to make them slow. Nil ends all faults.
 func (o *Objects) SetFault(fault func(Call) Fault) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.fault = fault
 }
 
-// Damage changes what is stored under key, as a failing disk does; nil removes it. Storing the original content again
-// is no violation.
+// Damage replaces an object's data with the result of how, like a failing disk. If the result is nil, it removes the
+// object. Storing the original content again is not a violation.
 func (o *Objects) Damage(key string, how func(data []byte) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,7 +53,7 @@ func (o *Objects) Damage(key string, how func(data []byte) []byte) {
 	o.objects[key] = obj
 }
 
-// Calls returns the calls so far and forgets them.
+// Calls returns the calls since the last call of Calls.
 func (o *Objects) Calls() []Call {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -86,8 +85,8 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 }
 
 func (o *Objects) leave(f Fault) error {
-	if f == LostAnswer {
-		return fmt.Errorf("injected: answer lost: %w", objects.ErrTemporary)
+	if f == LostResponse {
+		return fmt.Errorf("injected: lost response: %w", objects.ErrTemporary)
 	}
 	return nil
 }

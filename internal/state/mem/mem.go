@@ -1,5 +1,5 @@
-// Package mem is an object store in memory. It behaves like a strict S3, checks
-// that its callers keep the contract of objects.Objects, and fails on demand.
+// Package mem is an object store in memory. It behaves like a strict S3 server, checks that its callers keep the
+// contract of objects.Objects, and fails on demand.
 package mem
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// MaxSwap is the most bytes a swapped object may have: conditional PUTs must stay
-// small, because servers close the connection when they refuse a large one.
+// MaxSwap is the largest size of a swapped object in bytes. Conditional PUTs must stay small, because servers close the
+// connection when they reject a large one.
 const MaxSwap = 8 << 10
 
 // Objects is the store. The zero value is not usable; call New.
@@ -38,7 +38,7 @@ type object struct {
 	etag     string
 	modified time.Time
 	swapped  bool   // written by CompareAndSwap
-	was      []byte // before Damage; nil: it was not damaged
+	was      []byte // data before Damage; nil if the object was not damaged
 }
 
 func (o object) undamaged() []byte {
@@ -53,7 +53,7 @@ var _ objects.Objects = (*Objects)(nil)
 // New returns an empty store.
 func New() *Objects { return &Objects{objects: map[string]object{}} }
 
-// Violations returns the violations of the contract by callers, joined, or nil.
+// Violations returns the contract violations of callers, joined.
 func (o *Objects) Violations() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,9 +101,9 @@ func (o *Objects) Put(ctx context.Context, key string, data []byte, sum objects.
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.police(key)
+	o.checkKey(key)
 	if old, ok := o.objects[key]; ok && (old.swapped || !bytes.Equal(old.undamaged(), data)) {
-		o.violate("put %s: replaces an object that has other content", key)
+		o.violate("put %s: replaces an immutable object with other content", key)
 	}
 	o.store(key, data, false)
 	return o.leave(f)
@@ -121,9 +121,9 @@ func (o *Objects) PutFile(ctx context.Context, key string, r io.Reader, size int
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.police(key)
+	o.checkKey(key)
 	if int64(len(data)) != size {
-		o.violate("file %s: %d bytes, %d were announced", key, len(data), size)
+		o.violate("file %s: %d bytes, want %d", key, len(data), size)
 	}
 	o.store(key, data, false)
 	return o.leave(f)
@@ -137,9 +137,9 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.police(key)
+	o.checkKey(key)
 	if len(data) > MaxSwap {
-		o.violate("swap %s: %d bytes, limit is %d", key, len(data), MaxSwap)
+		o.violate("swap %s: the data is %d bytes; the limit is %d", key, len(data), MaxSwap)
 	}
 	now, exists := o.objects[key]
 	if exists && !now.swapped {
@@ -206,20 +206,20 @@ func (o *Objects) store(key string, data []byte, swapped bool) {
 	}
 }
 
-// police checks the rules about keys; o.mu is held.
-func (o *Objects) police(key string) {
+// checkKey checks the rules for keys. The caller holds o.mu.
+func (o *Objects) checkKey(key string) {
 	if key == "" || len(key) > 1024 || strings.HasPrefix(key, "/") || strings.HasSuffix(key, "/") ||
 		strings.Contains(key, "//") {
 		o.violate("key %q is malformed", key)
 	}
 	for part := range strings.SplitSeq(key, "/") {
 		if len(part) > 255 || part == "." || part == ".." {
-			o.violate("key %q has a component no file system takes", key)
+			o.violate("key %q has a component that is not a valid file name", key)
 		}
 	}
 	for other := range o.objects {
 		if strings.HasPrefix(other, key+"/") || strings.HasPrefix(key, other+"/") {
-			o.violate("keys %q and %q: one is a directory of the other", key, other)
+			o.violate("of the keys %q and %q, one is a directory of the other", key, other)
 		}
 	}
 }

@@ -15,10 +15,10 @@ func TestObjects(t *testing.T) {
 
 func TestStore(t *testing.T) {
 	for name, opts := range map[string]state.Options{
-		"plain":           {},
-		"encrypted":       {Secrets: statetest.Secrets("a secret")},
-		"eager to move":   {Compaction: state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}},
-		"encrypted again": {Secrets: statetest.Secrets("new secret", "a secret")},
+		"plain":            {},
+		"encrypted":        {Secrets: statetest.Secrets("a secret")},
+		"eager compaction": {Compaction: statetest.Eager},
+		"another secret":   {Secrets: statetest.Secrets("new secret", "a secret")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bucket := mem.New()

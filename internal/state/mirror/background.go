@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// background calls Update after commits, once at a time for each workspace.
+// background calls Update after commits, at most once at a time for each workspace.
 type background struct {
 	mirror *Mirror
 	ctx    context.Context //nolint:containedctx // of the updates, until Close
@@ -17,7 +17,7 @@ type background struct {
 
 	mu     sync.Mutex
 	closed bool
-	active map[format.Ref]bool // workspaces that are updated; true: committed to since the update began
+	active map[format.Ref]bool // workspaces that are being updated; true if there was a commit since the update began
 	wg     sync.WaitGroup
 }
 
@@ -47,7 +47,7 @@ func (m *background) notify(ref format.Ref) {
 	m.wg.Go(func() { m.run(ref) })
 }
 
-// run updates a workspace until it had no commit during an update.
+// run updates a workspace's mirror until there was no commit during an update.
 func (m *background) run(ref format.Ref) {
 	m.slots <- struct{}{}
 	defer func() { <-m.slots }()
@@ -55,7 +55,7 @@ func (m *background) run(ref format.Ref) {
 		out, err := m.mirror.Update(m.ctx, ref)
 		log := m.mirror.repo.Options.Log
 		if err != nil {
-			log.WarnContext(m.ctx, "mirror update failed; the next commit or codefleet workspace mirror tries again",
+			log.WarnContext(m.ctx, "mirror update failed; the next commit, or codefleet workspace mirror, tries again",
 				"workspace", ref.String(), "error", err)
 		} else {
 			log.DebugContext(m.ctx, "mirror updated", "workspace", ref.String(), "generation", out.Generation,
@@ -71,8 +71,8 @@ func (m *background) run(ref format.Ref) {
 	}
 }
 
-// Close ends the updates in the background. It waits until the mirror is up to date, or ctx ends; later commits or
-// calls of Update make up for what is left.
+// Close stops the background updates. It waits until the mirror is up to date or ctx ends. A later commit or call of
+// Update completes an unfinished update.
 func (m *Mirror) Close(ctx context.Context) {
 	if m == nil {
 		return

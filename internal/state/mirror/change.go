@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// change makes the mirror equal to v and returns its new mark. before is the mark of the last completed update.
+// change makes the mirror equal to v, and returns the new mark. before is the mark before this update.
 func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark, error) {
 	paths, err := u.changed(ctx, before, v)
 	if err != nil {
@@ -24,7 +25,7 @@ func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 	}
 	h := &v.Head
 	done := mark{Generation: h.Generation, Commit: h.Commit, Time: h.Time}
-	wanted := map[string]bool{} // names of objects of v
+	wanted := map[string]bool{} // names of v's objects
 	var put []*format.Entry
 	for _, e := range v.Set.Entries {
 		if e.Kind != format.KindFile {
@@ -47,7 +48,7 @@ func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 	if err != nil {
 		return mark{}, err
 	}
-	// First, because a directory may replace a file of the same name, and vice versa.
+	// Removals come first, because a directory may replace a file with the same name, and vice versa.
 	if err := u.target.Delete(ctx, remove...); err != nil {
 		return mark{}, err
 	}
@@ -55,9 +56,9 @@ func (u *update) change(ctx context.Context, before mark, v *repo.Version) (mark
 	return done, u.putAll(ctx, put)
 }
 
-// changed returns the paths in which the mirror may differ from v; nil: all.
+// changed returns the paths at which the mirror may differ from v. Nil means all paths.
 func (u *update) changed(ctx context.Context, before mark, v *repo.Version) (map[string]bool, error) {
-	if before.Generation == 0 {
+	if before.Generation == 0 || slices.Contains(before.Touched, 0) {
 		return nil, nil
 	}
 	base, err := u.repo.Find(ctx, u.ref, before.Generation)
@@ -67,30 +68,27 @@ func (u *update) changed(ctx context.Context, before mark, v *repo.Version) (map
 	if err != nil {
 		return nil, err
 	}
-	paths := map[string]bool{}
-	note := func(other *format.EntrySet) {
-		for _, c := range base.Set.Diff(other) {
-			paths[c.Path] = true
-		}
-	}
-	note(v.Set)
+	sets := []*format.EntrySet{v.Set}
 	for _, g := range before.Touched {
-		if g == 0 {
-			return nil, nil
-		}
-		t, err := u.repo.Find(ctx, u.ref, g)
+		touched, err := u.repo.Find(ctx, u.ref, g)
 		if errors.Is(err, objects.ErrNotFound) {
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		note(t.Set)
+		sets = append(sets, touched.Set)
+	}
+	paths := map[string]bool{}
+	for _, set := range sets {
+		for _, c := range base.Set.Diff(set) {
+			paths[c.Path] = true
+		}
 	}
 	return paths, nil
 }
 
-// unwanted returns the keys of objects of the mirror that are not wanted.
+// unwanted returns the keys of the mirror's objects that are not wanted. paths is the result of changed.
 func (u *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([]string, error) {
 	prefix := filesPrefix(u.ref)
 	var keys []string
@@ -113,7 +111,7 @@ func (u *update) unwanted(ctx context.Context, paths, wanted map[string]bool) ([
 	return keys, nil
 }
 
-// putAll writes files: small ones in batches, large ones one at a time.
+// putAll writes small files in batches, and large ones one at a time.
 func (u *update) putAll(ctx context.Context, files []*format.Entry) error {
 	var batch []*format.Entry
 	var size int64

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -22,7 +21,7 @@ import (
 
 // Options configures a Mirror.
 type Options struct {
-	// Lease is how long an update excludes others without renewing its lease: 1 min.
+	// Lease is how long an update excludes others without renewing its lease. The default is 1 min.
 	Lease time.Duration
 }
 
@@ -37,43 +36,43 @@ type Target interface {
 // Result is what an update did.
 type Result struct {
 	Generation int64    `json:"generation"` // of the mirror
-	Put        int      `json:"put"`        // files written
-	Removed    int      `json:"removed"`    // files removed
-	Skipped    []string `json:"skipped"`    // first paths that cannot be names of objects
+	Put        int      `json:"put"`        // number of files written
+	Removed    int      `json:"removed"`    // number of files removed
+	Skipped    []string `json:"skipped"`    // the first few paths that are too long to be object names
 }
 
 const (
 	markFile     = "mirror.json"
 	defaultLease = time.Minute
 	pollInterval = time.Second
-	parallelPuts = 16  // files written at a time
-	maxTouched   = 16  // generations; with more the whole mirror is compared
+	parallelPuts = 16  // files that are written at a time
+	maxTouched   = 16  // generations; above this, the whole mirror is compared
 	maxSkipped   = 10  // paths in the result
-	maxName      = 250 // bytes of a component of an object's name
-	maxMirrorKey = 900 // bytes of an object's name, without the prefix of the mirror
+	maxName      = 250 // bytes of one component of an object's name
+	maxMirrorKey = 900 // bytes of an object's name, without the mirror's prefix
 )
 
-// mark is mirror.json.
+// mark is the content of mirror.json.
 type mark struct {
 	Generation int64     `json:"generation"`
 	Commit     string    `json:"commit"`
 	Time       time.Time `json:"time"`
 	Files      int       `json:"files"`
-	Skipped    []string  `json:"skipped,omitempty"` // first paths that cannot be names of objects
-	Touched    []int64   `json:"touched,omitempty"` // other generations that some files may have content of
-	By         string    `json:"by,omitempty"`      // random id of the update that changes the mirror
-	Until      time.Time `json:"until,omitzero"`    // end of its lease
+	Skipped    []string  `json:"skipped,omitempty"` // the first few paths that are too long to be object names
+	Touched    []int64   `json:"touched,omitempty"` // other generations to which some files may belong
+	By         string    `json:"by,omitempty"`      // random id of the update that is changing the mirror
+	Until      time.Time `json:"until,omitzero"`    // end of that update's lease
 }
 
 func markKey(ref format.Ref) string { return ref.Tenant + "/" + ref.Workspace + "/" + markFile }
 
 func filesPrefix(ref format.Ref) string { return ref.Tenant + "/" + ref.Workspace + "/files/" }
 
-// ErrNotConfigured is returned where there is no mirror.
-var ErrNotConfigured = errors.New("there is no mirror")
+// ErrNotConfigured is returned by Update of a nil Mirror.
+var ErrNotConfigured = errors.New("no mirror is configured")
 
-// Mirror is the mirror of all workspaces of a Repo. Update of a nil Mirror returns ErrNotConfigured; its other methods
-// do nothing.
+// Mirror is the mirror of all workspaces of a Repo. Update of a nil Mirror returns ErrNotConfigured, and its other
+// methods do nothing.
 type Mirror struct {
 	repo       *repo.Repo
 	target     Target
@@ -81,8 +80,8 @@ type Mirror struct {
 	background *background
 }
 
-// Follow returns the mirror of r at target, and has every commit of r bring it up to date in the background until
-// Close. Call it before r is used.
+// Follow returns r's mirror at target. Until Close, every commit of r starts an update in the background. Call Follow
+// before r is used.
 func Follow(r *repo.Repo, target Target, o Options) *Mirror {
 	m := &Mirror{repo: r, target: target, lease: cmp.Or(o.Lease, defaultLease)}
 	m.background = newBackground(m)
@@ -90,8 +89,8 @@ func Follow(r *repo.Repo, target Target, o Options) *Mirror {
 	return m
 }
 
-// Update brings the mirror of a workspace to the newest version, and waits for other processes that do so. It may be
-// interrupted anywhere, and called again. A nil Mirror returns ErrNotConfigured.
+// Update brings a workspace's mirror up to date. It waits while another process updates it. It may be interrupted at any
+// time and called again.
 func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 	if m == nil {
 		return Result{}, ErrNotConfigured
@@ -109,19 +108,19 @@ func (m *Mirror) Update(ctx context.Context, ref format.Ref) (Result, error) {
 	return u.out, nil
 }
 
-// update is one call of Update. Its target is files with retries.
+// update is one call of Update.
 type update struct {
 	repo   *repo.Repo
 	files  Target
 	ref    format.Ref
-	target objects.Objects
+	target objects.Objects // files, with retries
 	lease  time.Duration
 	id     string
 	out    Result
 
-	mark    mark
+	mark    mark // as read or written last
 	etag    string
-	renewed time.Time
+	renewed time.Time // when the lease was extended last
 }
 
 func (u *update) run(ctx context.Context) error {
@@ -138,14 +137,14 @@ func (u *update) run(ctx context.Context) error {
 			u.out.Generation, u.out.Skipped = u.mark.Generation, u.mark.Skipped
 			return nil
 		}
-		// Wait half a lease more, because clocks differ.
+		// Allow half a lease for the difference between clocks.
 		if u.mark.By != "" && u.mark.By != u.id && time.Now().Before(u.mark.Until.Add(u.lease/2)) {
 			if err := clock.Sleep(ctx, min(pollInterval, u.lease)); err != nil {
 				return err
 			}
 			continue
 		}
-		switch err := u.bringTo(ctx, v); {
+		switch err := u.makeEqual(ctx, v); {
 		case err == nil:
 		case errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err):
 			if err := backoff.Wait(ctx, err); err != nil {
@@ -157,6 +156,7 @@ func (u *update) run(ctx context.Context) error {
 	}
 }
 
+// read reads mirror.json.
 func (u *update) read(ctx context.Context) error {
 	obj, err := u.target.Get(ctx, markKey(u.ref), objects.GetOptions{})
 	if err != nil && !errors.Is(err, objects.ErrNotFound) {
@@ -169,7 +169,7 @@ func (u *update) read(ctx context.Context) error {
 	return nil
 }
 
-// write swaps mirror.json. It returns objects.ErrConflict if another update changed it.
+// write swaps mirror.json. It returns objects.ErrConflict if another update has changed it.
 func (u *update) write(ctx context.Context, mark mark) error {
 	data, err := json.MarshalIndent(mark, "", "  ")
 	if err != nil {
@@ -193,8 +193,8 @@ func (u *update) renewLease(ctx context.Context) error {
 	return u.write(ctx, mark)
 }
 
-// bringTo takes the lease and makes the mirror equal to v.
-func (u *update) bringTo(ctx context.Context, v *repo.Version) error {
+// makeEqual acquires the lease and makes the mirror equal to v.
+func (u *update) makeEqual(ctx context.Context, v *repo.Version) error {
 	before := u.mark
 	mark := u.mark
 	mark.By, mark.Until = u.id, time.Now().Add(u.lease).UTC()
@@ -208,19 +208,19 @@ func (u *update) bringTo(ctx context.Context, v *repo.Version) error {
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.lease)
 	defer cancel()
-	// Release the lease; a Touched that is not empty still marks the mirror as between versions.
+	// Release the lease. Touched still says that the update is not complete.
 	if !errors.Is(err, objects.ErrConflict) {
 		mark := u.mark
 		mark.By, mark.Until = "", time.Time{}
-		if releaseErr := u.write(after, mark); !errors.Is(releaseErr, objects.ErrConflict) { // else the lease runs out
-			return err
+		if releaseErr := u.write(after, mark); !errors.Is(releaseErr, objects.ErrConflict) {
+			return err // released, or the lease will expire
 		}
 	}
 	return errors.Join(err, u.markTouched(after, v.Head.Generation))
 }
 
-// markTouched records that some files may have content of a generation. Another update has taken over, and late writes
-// of this one may have replaced files that it wrote.
+// markTouched records that some files may belong to a generation. It is called after another update has taken over,
+// because late writes of this update may have replaced files that the other one wrote.
 func (u *update) markTouched(ctx context.Context, generation int64) error {
 	for backoff := u.repo.Options.Retry.NewBackoff(); ; {
 		if err := u.read(ctx); err != nil {
@@ -236,22 +236,22 @@ func (u *update) markTouched(ctx context.Context, generation int64) error {
 	}
 }
 
-// touch records that some files may have content of a generation.
+// touch adds a generation to Touched.
 func (m *mark) touch(generation int64) {
 	if m.Touched = append(slices.Clip(m.Touched), generation); len(m.Touched) > maxTouched {
 		m.Generation, m.Commit, m.Touched = 0, "", m.Touched[:1] // compare the whole mirror
 	}
 }
 
-// objectName returns the name of the object of a path; different paths have different names. Bytes that are not
-// printable, the backslash and the percent sign are written as %XX. It returns false if the name would be too long.
+// objectName returns the name of a path's object. Different paths have different names: bytes that are not printable,
+// the backslash and the percent sign are written as %XX. It returns false if the name would be too long.
 func objectName(path string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(path); {
 		r, n := utf8.DecodeRuneInString(path[i:])
 		if r == utf8.RuneError && n <= 1 || r == '%' || r == '\\' || !unicode.IsPrint(r) {
 			for _, c := range []byte(path[i : i+n]) {
-				b.WriteString("%" + strings.ToUpper(strconv.FormatUint(uint64(c)|0x100, 16)[1:]))
+				fmt.Fprintf(&b, "%%%02X", c)
 			}
 		} else {
 			b.WriteString(path[i : i+n])

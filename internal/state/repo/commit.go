@@ -20,27 +20,28 @@ type Proposal struct {
 	Repo    *Repo
 	Ref     format.Ref
 	Options CommitOptions
-	Base    *Version        // the version that was changed
-	On      *Version        // the version that the commit builds on
+	Base    *Version        // version that was changed
+	On      *Version        // version that the commit builds on
 	Changes []format.Change // made to Base
-	Result  []format.Blob   // a large Options.Result
-	Stored  func() error    // waits until all content is stored; nil: it is
+	Result  []format.Blob   // Options.Result, if that is large
+	Stored  func() error    // waits until all content is stored; nil if it is
 
-	Relocation *Relocation // of packs of On; nil: Run decides
+	Relocation *Relocation // of content of On; nil lets Run decide
 	Full       bool        // write a full manifest
 	CheckQuota bool        // the caller has not checked the quota
 
-	Merged bool // set by Rebase and Run: changes of others were merged
+	Merged bool // set by Rebase and Run if changes of others were merged
 
 	id        string
+	floor     int64           // of the tenant, if On had no HEAD
 	changes   []format.Change // to make to On
 	conflicts []string
-	set       *format.EntrySet // of the version that build made last
+	set       *format.EntrySet // of the version that build returned last
 }
 
-// Run commits the proposal. When another commit comes first, it merges with that and tries again; when the answer of a
-// swap is lost, it finds out whether the swap was applied. The returned version is nil if another run of the task has
-// committed already: that commit is returned.
+// Run commits the proposal. If another commit comes first, Run merges with it and tries again. If the response to a swap
+// is lost, Run finds out whether the swap was applied. If another run of the task has committed already, Run returns
+// that commit and a nil version.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	p.id = format.NewCommitID()
 	if !p.Merged {
@@ -61,13 +62,16 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 		if err := p.put(ctx, next.Manifest, data); err != nil {
 			return Commit{}, nil, err
 		}
-		etag, err := p.swap(ctx, next)
+		etag, err := p.Repo.SwapHead(ctx, p.Ref, p.On.ETag, next)
 		if err == nil {
 			return p.committed(ctx, next, etag, man, data)
 		}
 		out, v, confirmErr := p.confirm(ctx, man, data, err)
-		if out != nil || confirmErr != nil {
-			return deref(out), v, confirmErr
+		if confirmErr != nil {
+			return Commit{}, nil, confirmErr
+		}
+		if out != nil {
+			return *out, v, nil
 		}
 		if err := backoff.Wait(ctx, err); err != nil {
 			return Commit{}, nil, err
@@ -75,8 +79,8 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	}
 }
 
-// prepare waits until a HEAD that is being purged may be written. Without HEAD, a workspace begins above the floor of
-// its tenant (see format.Floor).
+// prepare waits while HEAD is being purged. A workspace without HEAD begins above its tenant's floor (see
+// format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
 	if p.On.Head.Fences(p.Options.TaskID) {
 		return ErrFenced
@@ -101,13 +105,14 @@ func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error 
 	if err != nil || f.Generation == 0 {
 		return err
 	}
+	p.floor = f.Generation
 	on := *p.On
 	on.Head.Generation, on.Head.Born = f.Generation, f.Generation+1
 	p.On = &on
 	return nil
 }
 
-// follow rebases onto another HEAD. ErrDeleted: Base was deleted.
+// follow rebases onto another HEAD. It returns ErrDeleted if Base was deleted.
 func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err error) {
 	if p.baseDeleted(h, etag) {
 		return ErrDeleted
@@ -118,8 +123,8 @@ func (p *Proposal) follow(ctx context.Context, h format.Head, etag string) (err 
 	return p.Rebase(ctx)
 }
 
-// baseDeleted reports whether the workspace was deleted since Base. A Base that is a tombstone itself stays valid while
-// it is purged and afterwards: it and the purged workspace are both empty.
+// baseDeleted reports whether the workspace was deleted after Base. A Base that is itself a tombstone stays valid
+// during and after its purge, because the purged workspace is empty too.
 func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	base := &p.Base.Head
 	if p.Base.ETag == "" && h.NeverLived() {
@@ -128,23 +133,20 @@ func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	if base.Deleted && (etag == "" || h.Deleted && h.Generation == base.Generation) {
 		return false
 	}
+	if base.Generation == 0 { // there was no HEAD: the first commit is above the floor
+		return h.Deleted || h.Born > p.floor+1
+	}
 	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
 }
 
-// put stores the manifest while content is still being uploaded: it counts only once a HEAD refers to it.
+// put stores the manifest, and waits until all content is stored. Uploads may overlap, because the manifest has no
+// effect until a HEAD refers to it.
 func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(p.waitStored)
 	g.Go(p.Relocation.Stored)
 	g.Go(func() error { return p.Repo.Bucket.Put(ctx, p.Ref.ManifestKey(l.Name), data, l.Digest) })
 	return g.Wait()
-}
-
-func deref(c *Commit) Commit {
-	if c == nil {
-		return Commit{}
-	}
-	return *c
 }
 
 func (p *Proposal) waitStored() error {
@@ -154,11 +156,7 @@ func (p *Proposal) waitStored() error {
 	return p.Stored()
 }
 
-func (p *Proposal) swap(ctx context.Context, next *format.Head) (string, error) {
-	return p.Repo.SwapHead(ctx, p.Ref, p.On.ETag, next)
-}
-
-// committed ends a commit that was applied.
+// committed completes a commit whose swap was applied.
 func (p *Proposal) committed(
 	ctx context.Context, h *format.Head, etag string, man *format.Manifest, data []byte,
 ) (Commit, *Version, error) {
@@ -169,18 +167,12 @@ func (p *Proposal) committed(
 	v := &Version{
 		Head: *h, ETag: etag, Manifest: man, Set: p.set, ManifestBytes: int64(len(data)), ReadAt: time.Now(),
 	}
-	return p.commit(h), v, nil
+	c := CommitOf(man)
+	c.Changed, c.Result = format.ChangedPaths(p.changes), p.Options.Result
+	return c, v, nil
 }
 
-func (p *Proposal) commit(h *format.Head) Commit {
-	return Commit{
-		Generation: h.Generation, ID: h.Commit, TaskID: p.Options.TaskID, Attempt: p.Options.Attempt, Time: h.Time,
-		Message: p.Options.Message, Changed: format.ChangedPaths(p.changes), Conflicts: p.conflicts,
-		Result: p.Options.Result,
-	}
-}
-
-// confirm finds out whether a swap that returned an error was applied, by reading HEAD back. It returns neither a
+// confirm reads HEAD back to find out whether a swap that returned the error cause was applied. It returns neither a
 // commit nor an error if Run should try again.
 func (p *Proposal) confirm(
 	ctx context.Context, man *format.Manifest, data []byte, cause error,
@@ -192,7 +184,7 @@ func (p *Proposal) confirm(
 	if err != nil {
 		return nil, nil, errors.Join(cause, err)
 	}
-	if h.Commit == p.id { // applied, and the answer was lost
+	if h.Commit == p.id { // applied, and the response was lost
 		out, v, err := p.committed(ctx, &h, etag, man, data)
 		return &out, v, err
 	}
@@ -213,7 +205,7 @@ func (p *Proposal) confirm(
 		if err != nil {
 			return nil, nil, err
 		}
-		if found != nil && found.ID == p.id { // applied, and others have built on it
+		if found != nil && found.ID == p.id { // applied, and others have committed since
 			found.Conflicts = p.conflicts
 			p.Merged = true
 			return found, &Version{}, nil
@@ -228,7 +220,7 @@ func (p *Proposal) confirm(
 
 // build returns the HEAD of the next generation, its manifest, and the stored bytes of the manifest.
 func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
-	changes, moved := p.Relocation.onto(p.On.Set, p.changes)
+	changes, moved := p.Relocation.addMoved(p.On.Set, p.changes)
 	set, err := p.On.Set.Apply(changes)
 	if err != nil {
 		return nil, nil, nil, err
@@ -264,7 +256,7 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	return next, man, data, nil
 }
 
-// Replace commits target, whose content is in the tenant's packs, as the next version.
+// Replace commits target as the next version. The tenant's packs must have its content already.
 func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.EntrySet, message string) (Commit, error) {
 	for range objects.MaxRaces {
 		v, err := r.Current(ctx, ref, nil)
@@ -273,7 +265,7 @@ func (r *Repo) Replace(ctx context.Context, ref format.Ref, target *format.Entry
 		}
 		changes := v.Set.Diff(target)
 		if len(changes) == 0 {
-			return Commit{Generation: v.Head.Generation, ID: v.Head.Commit, Time: v.Head.Time, NoChange: true}, nil
+			return v.NoChange(), nil
 		}
 		p := &Proposal{Repo: r, Ref: ref, Options: CommitOptions{Message: message}, Changes: changes, Base: v, On: v}
 		c, _, err := p.Run(ctx)

@@ -10,17 +10,17 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// CommitOptions says who commits and what goes with the files.
+// CommitOptions describes the task that commits.
 type CommitOptions struct {
-	TaskID   string          // at most 56 bytes; the same for every attempt. Empty: not a task, nothing is deduplicated
+	TaskID   string          // at most 56 bytes; the same for every attempt. Empty if no task commits
 	Attempt  int             // number of the run, from 1
-	Result   json.RawMessage // kept with the commit, returned to later attempts
+	Result   json.RawMessage // stored with the commit, and returned to later attempts
 	Message  string          // for the history
-	Since    time.Time       // when the task was first claimed: commits since then are searched for TaskID
-	KeepBoth bool            // keep a path that both sides changed as name and name.conflict-<task>, instead of failing
+	Since    time.Time       // when the task was first claimed; its commit is searched for from then on
+	KeepBoth bool            // keep conflicting paths as NAME and NAME.conflict-<task>, instead of failing
 }
 
-// Commit is one committed version, or the finding that none was needed.
+// Commit describes a commit, or reports that none was needed.
 type Commit struct {
 	Generation int64
 	ID         string // random id of the commit
@@ -28,16 +28,29 @@ type Commit struct {
 	Attempt    int
 	Time       time.Time
 	Message    string
-	Changed    []string        // paths this task wrote or removed, sorted
-	Conflicts  []string        // paths that both sides changed and KeepBoth kept twice
-	NoChange   bool            // the tree equals what was checked out; nothing was written
-	Already    bool            // another attempt of the task has committed; nothing was written
-	Result     json.RawMessage // CommitOptions.Result of the commit that counts
+	Changed    []string        // paths that the commit wrote or removed, sorted
+	Conflicts  []string        // paths that both sides changed, with KeepBoth
+	NoChange   bool            // there was nothing to commit
+	Already    bool            // another attempt of the task has committed; this one committed nothing
+	Result     json.RawMessage // CommitOptions.Result of the commit
 }
 
-// ConflictError is returned by Commit when another task has changed the same
-// paths since the checkout. It wraps objects.ErrConflict. Nothing was committed: check
-// out and run again.
+// CommitOf returns the commit that a manifest describes, without its result.
+func CommitOf(m *format.Manifest) Commit {
+	h := m.Header
+	return Commit{
+		Generation: h.Generation, ID: h.Commit, TaskID: h.TaskID, Attempt: h.Attempt, Time: h.Time, Message: h.Message,
+		Changed: m.ChangedPaths(), Conflicts: h.Conflicts,
+	}
+}
+
+// NoChange returns the outcome of a commit that would not have changed v.
+func (v *Version) NoChange() Commit {
+	return Commit{Generation: v.Head.Generation, ID: v.Head.Commit, Time: v.Head.Time, NoChange: true}
+}
+
+// ConflictError is returned when another task has changed the same paths since the checkout. It wraps
+// objects.ErrConflict. Nothing was committed: check out and run again.
 type ConflictError struct {
 	Ref   format.Ref
 	Paths []string // sorted
@@ -50,7 +63,7 @@ func (e *ConflictError) Error() string {
 	if more := len(e.Paths) - limit; more > 0 {
 		list = fmt.Sprintf("%s and %d more", list, more)
 	}
-	return fmt.Sprintf("workspace %s: changed by another task meanwhile: %s", e.Ref, list)
+	return fmt.Sprintf("workspace %s: another task changed the same paths: %s", e.Ref, list)
 }
 
 // Unwrap returns objects.ErrConflict.

@@ -11,15 +11,16 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Compaction bounds over how many packs the newest version of a workspace is spread; zero fields take the defaults.
-// Content is copied into new packs, and the next version refers to those. Older versions keep the old packs until
-// garbage collection removes them.
+// Compaction bounds the number of packs over which a workspace's newest version is spread. Content is copied into new
+// packs, to which the next version refers. The old packs stay until garbage collection removes them together with the
+// older versions.
 type Compaction struct {
-	Small  int   // a commit compacts when it builds on more small packs than this: 16
-	Little int64 // a pack is small if fewer bytes of it are needed: 512 KiB
-	Packs  int   // beyond this number of packs, a pack is small if less than half of PackTarget is needed: 64
-	// Waste is how many bytes must be freed for garbage collection to compact packs of which less than half is
-	// needed: 1 MiB.
+	Small  int   // a commit compacts if it builds on more small packs than this; the default is 16
+	Little int64 // a pack is small if fewer of its bytes than this are needed; the default is 512 KiB
+	// Packs is the number of packs above which Little is half of format.PackTarget; the default is 64.
+	Packs int
+	// Waste is how many bytes garbage collection must be able to free before it compacts packs of which less than half
+	// is needed; the default is 1 MiB.
 	Waste int64
 }
 
@@ -30,14 +31,14 @@ func (c Compaction) orDefaults() Compaction {
 	}
 }
 
-// maxRelocated is how many bytes one commit moves at most. Every byte that small commits write is moved a few times
-// at most, so that the cost of a commit stays in proportion to what it writes.
+// maxRelocated bounds the bytes that one commit moves. Each byte that small commits write is moved only a few times, so
+// a commit's cost stays proportional to its size.
 const maxRelocated = format.PackTarget
 
 // Relocation is content that a commit moves to other packs. A nil Relocation moves nothing.
 type Relocation struct {
-	From map[objects.Digest]bool        // packs
-	To   map[objects.Digest]format.Blob // where their content is now, by its digest
+	From map[objects.Digest]bool        // ids of the old packs
+	To   map[objects.Digest]format.Blob // new locations, by the content's digest
 	Wait func() error                   // waits until the content is stored
 }
 
@@ -49,7 +50,8 @@ func (f *Relocation) Stored() error {
 	return f.Wait()
 }
 
-// choose returns the packs to compact, or nil.
+// choose returns the packs to compact, or nil. uses are in ascending order of Live. Packs that are not cached are
+// compacted only if there are too many that are really small.
 func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
 	under := func(limit int64) int {
 		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int {
@@ -80,8 +82,8 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 	return from
 }
 
-// compact moves content of set together if it is spread over too many packs. Errors are logged only: the commit does
-// not depend on it.
+// compact moves content of set into fewer packs if it is spread over too many. Errors are only logged, because the
+// commit does not depend on it.
 func (r *Repo) compact(ctx context.Context, tenant string, set *format.EntrySet) *Relocation {
 	from := r.Options.Compaction.choose(set.PackUses(), r.IsCached)
 	if from == nil {
@@ -95,7 +97,7 @@ func (r *Repo) compact(ctx context.Context, tenant string, set *format.EntrySet)
 	return f
 }
 
-// Relocate copies what sets need of packs into new packs, whose upload may still run when it returns.
+// Relocate copies what sets need of the packs from into new packs. The uploads may still run when it returns.
 func (r *Repo) Relocate(
 	ctx context.Context, tenant string, from map[objects.Digest]bool, sets ...*format.EntrySet,
 ) (*Relocation, error) {
@@ -123,7 +125,7 @@ func (r *Repo) Relocate(
 		err = p.Flush()
 	}
 	if err != nil {
-		_ = p.Finish() // err is the reason
+		_ = p.Finish() // err is the cause
 		return nil, err
 	}
 	for id := range to {
@@ -132,8 +134,8 @@ func (r *Repo) Relocate(
 	return &Relocation{From: from, To: to, Wait: sync.OnceValue(p.Finish)}, nil
 }
 
-// entry returns e, or a copy that refers to where its content is now.
-func (f *Relocation) entry(e *format.Entry) *format.Entry {
+// relocate returns e, or a copy of e with the new locations of its content.
+func (f *Relocation) relocate(e *format.Entry) *format.Entry {
 	if e == nil {
 		return nil
 	}
@@ -153,21 +155,21 @@ func (f *Relocation) entry(e *format.Entry) *format.Entry {
 	return out
 }
 
-// onto adds to sorted changes of on the paths whose content has moved, and returns how many those are.
-func (f *Relocation) onto(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
+// addMoved adds the paths of on whose content has moved to changes, and returns their number.
+func (f *Relocation) addMoved(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
 	if f == nil {
 		return changes, 0
 	}
 	changed := make(map[string]bool, len(changes))
 	for _, c := range changes {
 		changed[c.Path] = true
-		all = append(all, format.Change{Path: c.Path, Entry: f.entry(c.Entry)})
+		all = append(all, format.Change{Path: c.Path, Entry: f.relocate(c.Entry)})
 	}
 	for _, e := range on.Entries {
 		if changed[e.Path] {
 			continue
 		}
-		if now := f.entry(e); now != e {
+		if now := f.relocate(e); now != e {
 			all = append(all, format.Change{Path: e.Path, Entry: now})
 			moved++
 		}

@@ -10,24 +10,24 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Kinds of paths, as FileInfo and Edit name them.
+// Kinds of paths in FileInfo and Edit.
 const (
-	File = "file"
-	Dir  = "dir"
-	Link = "link"
+	File    = "file"
+	Dir     = "dir"
+	Symlink = "link"
 )
 
-// FileInfo is one path of a version.
+// FileInfo describes one path of a version.
 type FileInfo struct {
 	Path   string    `json:"path"`
-	Kind   string    `json:"kind"` // file, dir, link
+	Kind   string    `json:"kind"` // File, Dir or Symlink
 	Mode   uint32    `json:"mode"` // permission bits
 	Bytes  int64     `json:"bytes"`
-	Time   time.Time `json:"time,omitzero"`    // of a file's last change
-	Target string    `json:"target,omitempty"` // of a symbolic link
-	// ETag of a file is the SHA-256 of its content, or of the SHA-256 of its Parts, one after the other.
+	Time   time.Time `json:"time,omitzero"`    // modification time; files only
+	Target string    `json:"target,omitempty"` // symbolic links only
+	// ETag is the SHA-256 of a file's content. For a file with Parts, it is the SHA-256 of their concatenated digests.
 	ETag  string `json:"etag,omitempty"`
-	Parts []Part `json:"parts,omitempty"` // of a large file, in order
+	Parts []Part `json:"parts,omitempty"` // large files only, in order
 }
 
 // Part is a piece of a large file's content.
@@ -36,14 +36,14 @@ type Part struct {
 	Bytes  int64          `json:"bytes"`
 }
 
-// DescribeEntry returns the FileInfo of an entry.
+// DescribeEntry returns an entry's FileInfo.
 func DescribeEntry(e *format.Entry) FileInfo {
 	f := FileInfo{Path: e.Path, Mode: e.Mode, Bytes: e.Size}
 	switch e.Kind {
 	case format.KindDir:
 		f.Kind = Dir
-	case format.KindLink:
-		f.Kind, f.Target = Link, e.Link
+	case format.KindSymlink:
+		f.Kind, f.Target = Symlink, e.Target
 	default:
 		f.Kind, f.ETag, f.Time = File, e.ETag(), time.Unix(0, e.MTime).UTC()
 		if len(e.Blobs) > 1 {
@@ -55,7 +55,8 @@ func DescribeEntry(e *format.Entry) FileInfo {
 	return f
 }
 
-// List returns the paths of a version (0: the newest) below the directory dir, or all paths if dir is empty.
+// List returns the paths of a version below the directory dir, or all paths if dir is empty. Generation 0 means the
+// newest.
 func (r *Repo) List(ctx context.Context, ref format.Ref, generation int64, dir string) ([]FileInfo, error) {
 	v, err := r.Find(ctx, ref, generation)
 	if err != nil {

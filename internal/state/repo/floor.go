@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// ReadFloor returns the floor of a tenant and its ETag, which is "" if there is none.
+// ReadFloor returns a tenant's floor and its ETag. Without a floor object, both are zero.
 func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, etag string, err error) {
 	key := format.FloorKey(tenant)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
@@ -27,23 +27,18 @@ func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, et
 	return f, obj.ETag, nil
 }
 
-// RaiseFloor raises the floor of a tenant to a generation.
+// RaiseFloor raises a tenant's floor to a generation.
 func (r *Repo) RaiseFloor(ctx context.Context, tenant string, generation int64) error {
-	for backoff := r.Options.Retry.NewBackoff(); ; {
+	return r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		f, etag, err := r.ReadFloor(ctx, tenant)
 		if err != nil || f.Generation >= generation {
-			return err
+			return true, err
 		}
 		body, err := json.Marshal(format.Floor{Generation: generation})
 		if err != nil {
-			return err
+			return true, err
 		}
 		_, err = r.Bucket.CompareAndSwap(ctx, format.FloorKey(tenant), etag, format.AppendDigest(body))
-		if errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err) {
-			if err = backoff.Wait(ctx, err); err == nil {
-				continue
-			}
-		}
-		return err
-	}
+		return false, err
+	})
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Version is a version of a workspace, as its HEAD was read.
+// Version is a version of a workspace, with the HEAD that refers to it.
 type Version struct {
 	Head          format.Head
-	ETag          string // empty: there is no HEAD yet
+	ETag          string // of HEAD; empty if there is no HEAD
 	Set           *format.EntrySet
-	Manifest      *format.Manifest // of Head.Manifest; nil: there is none
-	ManifestBytes int64            // stored size of that manifest
+	Manifest      *format.Manifest // nil if Head.Manifest is
+	ManifestBytes int64            // stored size of the manifest
 	ReadAt        time.Time        // when HEAD was read
 }
 
-// ReadHead returns HEAD and its ETag. A workspace without HEAD has generation 0 and no ETag. With an etag it returns
-// objects.ErrNotModified if that is still current.
+// ReadHead returns HEAD and its ETag. A workspace without HEAD has generation 0 and an empty ETag. If etag is not
+// empty and still HEAD's ETag, ReadHead returns objects.ErrNotModified.
 func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (format.Head, string, error) {
 	obj, err := r.Bucket.Get(ctx, ref.HeadKey(), objects.GetOptions{IfNoneMatch: etag})
 	if errors.Is(err, objects.ErrNotFound) {
@@ -37,8 +37,8 @@ func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (forma
 	return h, obj.ETag, nil
 }
 
-// SwapHead replaces the HEAD of the given etag ("": there is none) by h, and returns the new ETag. Errors are those of
-// objects.Objects.CompareAndSwap.
+// SwapHead replaces HEAD with h if its ETag is still etag, which is empty if there is no HEAD. It returns the new ETag
+// and the errors of objects.Objects.CompareAndSwap.
 func (r *Repo) SwapHead(ctx context.Context, ref format.Ref, etag string, h *format.Head) (string, error) {
 	data, err := h.Encode(ref, r.Keys(ref.Tenant))
 	if err != nil {
@@ -47,28 +47,28 @@ func (r *Repo) SwapHead(ctx context.Context, ref format.Ref, etag string, h *for
 	return r.Bucket.CompareAndSwap(ctx, ref.HeadKey(), etag, data)
 }
 
-// Current returns the newest version. It returns old, which may be nil, if that is still the newest, after one small
+// Current returns the newest version. If old, which may be nil, is still the newest, it returns old after one small
 // request.
 func (r *Repo) Current(ctx context.Context, ref format.Ref, old *Version) (*Version, error) {
 	etag := ""
 	if old != nil {
 		etag = old.ETag
 	}
-	h, tag, err := r.ReadHead(ctx, ref, etag)
+	h, etag, err := r.ReadHead(ctx, ref, etag)
 	if errors.Is(err, objects.ErrNotModified) {
 		old.ReadAt = time.Now()
 		return old, nil
 	}
-	if err == nil && tag == "" {
-		err = r.checkGone(ctx, ref, old)
+	if err == nil && etag == "" {
+		err = r.checkPurged(ctx, ref, old)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.VersionOf(ctx, ref, h, tag)
+	return r.VersionOf(ctx, ref, h, etag)
 }
 
-// VersionOf returns the version of a HEAD.
+// VersionOf returns the version that a HEAD refers to.
 func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, etag string) (*Version, error) {
 	v := &Version{Head: h, ETag: etag, Set: format.EmptySet, ReadAt: time.Now()}
 	if h.Manifest == nil {
@@ -82,8 +82,8 @@ func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, eta
 	return v, nil
 }
 
-// checkGone returns an error if HEAD, which base was read from, was lost; nil if it was purged.
-func (r *Repo) checkGone(ctx context.Context, ref format.Ref, base *Version) error {
+// checkPurged returns an error unless a workspace that has no HEAD any more was purged. base is an earlier version.
+func (r *Repo) checkPurged(ctx context.Context, ref format.Ref, base *Version) error {
 	if base == nil || base.Head.Manifest == nil {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (r *Repo) checkGone(ctx context.Context, ref format.Ref, base *Version) err
 		return nil // a purge deletes HEAD after everything else
 	}
 	if err == nil {
-		err = fmt.Errorf("%s is missing, and its manifest %s exists: %w",
+		err = fmt.Errorf("%s is missing, although manifest %s exists: %w",
 			ref.HeadKey(), base.Head.Manifest.Name, objects.ErrCorrupt)
 	}
 	return err

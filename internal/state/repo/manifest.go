@@ -2,7 +2,6 @@ package repo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,12 +9,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/objects"
-	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
 const (
-	chainParallel = 8
+	chainParallel = 8       // manifests of a chain that are read at a time
 	maxVersions   = 16      // in memory
 	maxEntries    = 500_000 // of all versions in memory
 )
@@ -27,7 +25,7 @@ type Loaded struct {
 	ManifestBytes int64 // stored size of the manifest
 }
 
-// versionCache keeps the last decoded versions, by the keys of their manifests.
+// versionCache keeps the last decoded versions, by their manifests' keys.
 type versionCache struct {
 	mu    sync.Mutex
 	keys  []string // oldest first
@@ -62,42 +60,42 @@ func (c *versionCache) put(key string, v *Loaded) {
 }
 
 // manifestBytes returns the verified bytes of a manifest.
-func (r *Repo) manifestBytes(ctx context.Context, ref format.Ref, l format.ManifestRef) ([]byte, error) {
-	if data := r.Cached(l.Digest); data != nil {
+func (r *Repo) manifestBytes(ctx context.Context, ref format.Ref, at format.ManifestRef) ([]byte, error) {
+	if data := r.Cached(at.Digest); data != nil {
 		return data, nil
 	}
-	key := ref.ManifestKey(l.Name)
+	key := ref.ManifestKey(at.Name)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	if objects.Sum(obj.Data) != l.Digest {
-		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
+	if objects.Sum(obj.Data) != at.Digest {
+		return nil, fmt.Errorf("%s: %w: the content does not match the digest", key, objects.ErrCorrupt)
 	}
-	r.Cache(l.Digest, obj.Data)
+	r.Cache(at.Digest, obj.Data)
 	return obj.Data, nil
 }
 
 // decode returns a manifest and its stored size.
-func (r *Repo) decode(ctx context.Context, ref format.Ref, l format.ManifestRef) (*format.Manifest, int64, error) {
-	data, err := r.manifestBytes(ctx, ref, l)
+func (r *Repo) decode(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, int64, error) {
+	data, err := r.manifestBytes(ctx, ref, at)
 	if err != nil {
 		return nil, 0, err
 	}
 	m, err := format.DecodeManifest(ref, r.Keys(ref.Tenant), data)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", ref.ManifestKey(l.Name), err)
+		return nil, 0, fmt.Errorf("%s: %w", ref.ManifestKey(at.Name), err)
 	}
 	return m, int64(len(data)), nil
 }
 
 // Load returns the version that a manifest describes.
-func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (*Loaded, error) {
-	key := ref.ManifestKey(l.Name)
+func (r *Repo) Load(ctx context.Context, ref format.Ref, at format.ManifestRef) (*Loaded, error) {
+	key := ref.ManifestKey(at.Name)
 	if v := r.versions.get(key); v != nil {
 		return v, nil
 	}
-	m, size, err := r.decode(ctx, ref, l)
+	m, size, err := r.decode(ctx, ref, at)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +105,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (
 	}
 	set, err := base.Apply(format.Squash(append(deltas, m)))
 	if err == nil && (set.Files != m.Header.Files || set.Bytes != m.Header.Bytes) {
-		err = fmt.Errorf("%d files, %d bytes; the header says %d and %d",
+		err = fmt.Errorf("%d files with %d bytes; the header has %d with %d",
 			set.Files, set.Bytes, m.Header.Files, m.Header.Bytes)
 	}
 	if err == nil {
@@ -121,7 +119,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, l format.ManifestRef) (
 	return v, nil
 }
 
-// checkReserved returns an error if a version has paths that would be written into mount points.
+// checkReserved returns an error if a version has paths that would hide mount points.
 func (r *Repo) checkReserved(set *format.EntrySet) error {
 	for _, name := range r.Options.Reserved {
 		if set.Find(name) != nil {
@@ -131,14 +129,14 @@ func (r *Repo) checkReserved(set *format.EntrySet) error {
 	return nil
 }
 
-// loadChain returns what a delta builds on: the newest version of its chain that is in memory, else the empty one,
-// and the manifests to apply to that.
+// loadChain returns what a delta builds on: the newest version of its chain that is in memory, or else the empty set,
+// and the manifests to apply to it.
 func (r *Repo) loadChain(
 	ctx context.Context, ref format.Ref, m *format.Manifest,
 ) (*format.EntrySet, []*format.Manifest, error) {
 	base, chain := format.EmptySet, m.Header.Chain
-	for i, l := range slices.Backward(chain) {
-		if v := r.versions.get(ref.ManifestKey(l.Name)); v != nil {
+	for i, at := range slices.Backward(chain) {
+		if v := r.versions.get(ref.ManifestKey(at.Name)); v != nil {
 			base, chain = v.Set, chain[i+1:]
 			break
 		}
@@ -146,9 +144,9 @@ func (r *Repo) loadChain(
 	deltas := make([]*format.Manifest, len(chain))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(chainParallel)
-	for i, l := range chain {
+	for i, at := range chain {
 		g.Go(func() (err error) {
-			deltas[i], _, err = r.decode(ctx, ref, l)
+			deltas[i], _, err = r.decode(ctx, ref, at)
 			return err
 		})
 	}
@@ -156,14 +154,14 @@ func (r *Repo) loadChain(
 		return nil, nil, err
 	}
 	if base == format.EmptySet && len(deltas) > 0 && !deltas[0].IsFull() {
-		return nil, nil, fmt.Errorf("%s: %w: chain does not begin with a full manifest",
+		return nil, nil, fmt.Errorf("%s: %w: a chain begins with this manifest, which is not full",
 			ref.ManifestKey(chain[0].Name), objects.ErrCorrupt)
 	}
 	return base, deltas, nil
 }
 
-// ReadManifest returns a manifest, from memory or the cache if it is there. Without a digest it is verified by the
-// digits in its name.
+// ReadManifest returns a manifest, from memory or the cache if possible. If digest is nil, the manifest is verified
+// against the digits in its name.
 func (r *Repo) ReadManifest(
 	ctx context.Context, ref format.Ref, name string, digest *objects.Digest,
 ) (*format.Manifest, error) {
@@ -181,65 +179,49 @@ func (r *Repo) ReadManifest(
 	return found.Manifest, nil
 }
 
-// ReadNamed reads the manifest of a name from the object store.
+// ReadNamed reads the manifest with a name from the object store.
 func (r *Repo) ReadNamed(ctx context.Context, ref format.Ref, name string) (*NamedManifest, error) {
 	key := ref.ManifestKey(name)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	l := format.ManifestRef{Name: name, Digest: objects.Sum(obj.Data)}
-	if l.Digits() != format.ManifestDigits(l.Digest) {
-		return nil, fmt.Errorf("%s: %w: has another digest", key, objects.ErrCorrupt)
+	at := format.ManifestRef{Name: name, Digest: objects.Sum(obj.Data)}
+	if at.Digits() != format.ManifestDigits(at.Digest) {
+		return nil, fmt.Errorf("%s: %w: the content does not match the digest", key, objects.ErrCorrupt)
 	}
 	m, err := format.DecodeManifest(ref, r.Keys(ref.Tenant), obj.Data)
-	if err == nil && m.Header.Generation != l.Generation() {
-		err = fmt.Errorf("%w: is generation %d", objects.ErrCorrupt, m.Header.Generation)
+	if err == nil && m.Header.Generation != at.Generation() {
+		err = fmt.Errorf("%w: the header has generation %d", objects.ErrCorrupt, m.Header.Generation)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return &NamedManifest{l, m, int64(len(obj.Data))}, nil
+	return &NamedManifest{at, m}, nil
 }
 
 // NamedManifest is a manifest that was found by its name.
 type NamedManifest struct {
 	Ref      format.ManifestRef
 	Manifest *format.Manifest
-	Bytes    int64 // stored size
 }
 
-// readResult returns the result of the task that committed.
-func (r *Repo) readResult(ctx context.Context, tenant string, m *format.Manifest) (json.RawMessage, error) {
+// toCommit returns the commit that a manifest describes, with the task's result.
+func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
+	c := CommitOf(m)
+	c.Result = m.Header.Result
 	if len(m.Result) == 0 {
-		return m.Header.Result, nil
+		return &c, nil
 	}
 	var size int64
-	wants := make([]content.Want, len(m.Result))
-	for i := range m.Result {
-		wants[i] = content.Want{Blob: &m.Result[i], Target: 0, Offset: size}
-		size += m.Result[i].Raw
+	for _, b := range m.Result {
+		size += b.Raw
 	}
 	if size > MaxResult {
-		return nil, fmt.Errorf("result of %d bytes: %w", size, objects.ErrCorrupt)
+		return nil, fmt.Errorf("%w: the result of commit %s is %d bytes; the limit is %d",
+			objects.ErrCorrupt, c.ID, size, MaxResult)
 	}
-	result := make(json.RawMessage, size)
-	err := r.Fetch(ctx, tenant, wants, func(_ int, w content.Want, data []byte) error {
-		copy(result[w.Offset:], data)
-		return nil
-	})
-	return result, err
-}
-
-// toCommit returns the commit of a manifest.
-func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
-	result, err := r.readResult(ctx, ref.Tenant, m)
-	if err != nil {
-		return nil, err
-	}
-	h := m.Header
-	return &Commit{
-		Generation: h.Generation, ID: h.Commit, TaskID: h.TaskID, Attempt: h.Attempt, Time: h.Time, Message: h.Message,
-		Changed: m.ChangedPaths(), Conflicts: h.Conflicts, Result: result,
-	}, nil
+	var err error
+	c.Result, err = r.ReadFile(ctx, ref.Tenant, &format.Entry{Size: size, Blobs: m.Result})
+	return &c, err
 }

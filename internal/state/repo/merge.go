@@ -4,32 +4,33 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// merger is a three-way merge, path by path: it applies our changes of base to theirs.
+// merger is a three-way merge, path by path: it applies our changes, which were made to base, to theirs.
 type merger struct {
 	base, theirs *format.EntrySet
-	read         func(*format.Entry) ([]byte, error)                // content of a small file
-	write        func(*format.Entry, []byte) (*format.Entry, error) // like the entry, with other content
-	suffix       string                                             // for the copy of a conflicting path
+	read         func(*format.Entry) ([]byte, error)                // returns the content of a small file
+	write        func(*format.Entry, []byte) (*format.Entry, error) // returns a copy of the entry with other content
+	suffix       string                                             // of the names of conflict copies
 
 	ours      map[string]*format.Entry // our changes
 	removed   map[string]bool          // paths that we removed
-	out       map[string]*format.Entry // changes to make to theirs; nil: remove
+	out       map[string]*format.Entry // changes to make to theirs; nil removes the path
 	conflicts []string
 }
 
-// merge returns the changes to make to theirs, and the conflicts: paths that both sides changed. The same content on
-// both sides is a conflict too: two tasks that read 5 and write 6 have counted to 7.
+// merge returns the changes to make to theirs, and the conflicts: paths that both sides changed. A path that both sides
+// changed in the same way is a conflict too: if two tasks read 5 and write 6, one increment is lost.
 func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) {
 	m.ours, m.removed, m.out = map[string]*format.Entry{}, map[string]bool{}, map[string]*format.Entry{}
 	for _, c := range ours {
 		m.ours[c.Path], m.removed[c.Path] = c.Entry, c.Entry == nil
 	}
 	for _, c := range ours {
-		if err := m.path(c); err != nil {
+		if err := m.mergePath(c); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -46,33 +47,33 @@ func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) 
 	return changes, slices.Compact(m.conflicts), nil
 }
 
-func (m *merger) path(c format.Change) error {
+func (m *merger) mergePath(c format.Change) error {
 	base, theirs := m.base.Find(c.Path), m.theirs.Find(c.Path)
 	switch {
-	case theirs.Same(base): // untouched by them (both may be nil)
+	case theirs.Same(base): // they did not change it; both may be nil
 		if c.Entry != nil && c.Entry.Kind != format.KindDir && m.theirs.HasBelow(c.Path, m.removed) {
-			m.conflict(c, theirs) // we made a file, they made files below it
+			m.conflict(c, theirs) // we made a file where they have paths of a directory
 			return nil
 		}
 		m.out[c.Path] = c.Entry
 	case c.Entry.IsDir() && theirs.IsDir(): // only modes differ
-	case c.Entry == nil && theirs == nil && base.IsDir(): // the paths below are merged one by one
+	case c.Entry == nil && theirs == nil && base.IsDir(): // both removed it; the paths below are merged one by one
 	default:
-		merged, err := m.byKey(base, theirs, c.Entry)
+		merged, err := m.mergeJSON(base, theirs, c.Entry)
 		if err != nil {
 			return err
 		}
-		if merged != nil {
-			m.out[c.Path] = merged
+		if merged == nil {
+			m.conflict(c, theirs)
 			return nil
 		}
-		m.conflict(c, theirs)
+		m.out[c.Path] = merged
 	}
 	return nil
 }
 
-// conflict keeps both versions of a path: an edit wins over a removal, directories keep their name, and of two files
-// that differ ours is renamed.
+// conflict keeps both versions of a path: an edit wins over a removal, a directory keeps its name, and if two files
+// differ, ours is renamed.
 func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	m.conflicts = append(m.conflicts, c.Path)
 	switch {
@@ -80,7 +81,7 @@ func (m *merger) conflict(c format.Change, theirs *format.Entry) {
 	case c.Entry == nil: // we removed what they edited
 	case theirs == nil: // they removed what we edited
 		m.out[c.Path] = c.Entry
-	case c.Entry.Kind == format.KindDir: // they made a file of the same name
+	case c.Entry.Kind == format.KindDir: // they made a file with that name
 		m.out[m.copyName(c.Path)] = renamed(theirs, m.copyName(c.Path))
 		m.out[c.Path] = c.Entry
 	default:
@@ -108,8 +109,8 @@ func renamed(e *format.Entry, path string) *format.Entry {
 	return &moved
 }
 
-// keepParents restores directories that one side removed while the other added paths to them. A path whose directory
-// became a file is a conflict.
+// keepParents restores directories that one side removed while the other side added paths to them. If a path's
+// directory became a file, the path is a conflict.
 func (m *merger) keepParents() {
 	for _, path := range slices.Sorted(maps.Keys(m.out)) {
 		e := m.out[path]
@@ -125,7 +126,7 @@ func (m *merger) keepParents() {
 				m.out[dir] = m.anyDir(dir)
 				continue
 			}
-			if now.Kind != format.KindDir { // they made a file of our directory
+			if now.Kind != format.KindDir { // they replaced our directory with a file
 				m.conflicts = append(m.conflicts, path)
 				m.out[m.copyName(dir)] = renamed(now, m.copyName(dir))
 				m.out[dir] = m.anyDir(dir)
@@ -140,30 +141,28 @@ func (m *merger) keepParents() {
 		if e != nil {
 			continue
 		}
-		if t := m.theirs.Find(path); t != nil && t.Kind == format.KindDir &&
-			(m.theirs.HasBelow(path, except) || m.placedBelow(path)) {
+		if t := m.theirs.Find(path); t.IsDir() && (m.theirs.HasBelow(path, except) || m.writesBelow(path)) {
 			m.out[path] = t // they added paths to the directory that we removed
 		}
 	}
 }
 
-// placedBelow reports whether the merge writes paths below dir.
-func (m *merger) placedBelow(dir string) bool {
-	prefix := dir + "/"
+// writesBelow reports whether the merge writes paths below dir.
+func (m *merger) writesBelow(dir string) bool {
 	for path, e := range m.out {
-		if e != nil && len(path) > len(prefix) && path[:len(prefix)] == prefix {
+		if e != nil && strings.HasPrefix(path, dir+"/") {
 			return true
 		}
 	}
 	return false
 }
 
-// anyDir returns the entry of a directory as we or the base have it, or a new one.
+// anyDir returns the entry of a directory from our changes or the base, or a new one.
 func (m *merger) anyDir(dir string) *format.Entry {
 	for _, e := range []*format.Entry{m.ours[dir], m.base.Find(dir)} {
-		if e != nil && e.Kind == format.KindDir {
+		if e.IsDir() {
 			return e
 		}
 	}
-	return &format.Entry{Path: dir, Kind: format.KindDir, Mode: 0o755}
+	return format.NewDir(dir)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// byKey merges JSON objects key by key, or returns nil.
-func (m *merger) byKey(base, theirs, ours *format.Entry) (*format.Entry, error) {
+// mergeJSON merges two changed JSON files by their top-level keys. It returns nil if they do not merge.
+func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, error) {
 	small := func(e *format.Entry) bool { return e != nil && e.Kind == format.KindFile && e.Size <= format.MaxBlob }
 	if !small(theirs) || !small(ours) || base != nil && !small(base) || !mergesByKey(ours.Path) {
 		return nil, nil
@@ -41,13 +41,13 @@ func (m *merger) byKey(base, theirs, ours *format.Entry) (*format.Entry, error) 
 	return m.write(ours, append(text.IndentJSON(data, "  ", format.MaxBlob-1), '\n'))
 }
 
-// mergesByKey reports whether p is a JSON file that merges per top-level key.
+// mergesByKey reports whether p is a JSON file that is merged by top-level keys.
 func mergesByKey(p string) bool {
 	return p == "state.json" || strings.HasPrefix(p, "state/") && path.Ext(p) == ".json"
 }
 
-// mergeKeys is the three-way merge of objects; false when both sides changed one
-// key, be it to the same value.
+// mergeKeys is the three-way merge of objects. It returns false if both sides changed the same key, even to the same
+// value.
 func mergeKeys(base, theirs, ours map[string]json.RawMessage) (map[string]json.RawMessage, bool) {
 	merged := maps.Clone(theirs)
 	keys := maps.Clone(base)
@@ -70,7 +70,7 @@ func mergeKeys(base, theirs, ours map[string]json.RawMessage) (map[string]json.R
 	return merged, true
 }
 
-// sameJSON compares values but for white space; nil is no value.
+// sameJSON reports whether values are equal apart from white space. Nil stands for a missing value.
 func sameJSON(a, b json.RawMessage) bool {
 	if (a == nil) != (b == nil) {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// ReadPins returns the pins and their ETag, or no pins and "" if there are none.
+// ReadPins returns the pins and their ETag. Without a pins object, both are zero.
 func (r *Repo) ReadPins(ctx context.Context, ref format.Ref) (format.Pins, string, error) {
 	obj, err := r.Bucket.Get(ctx, ref.PinsKey(), objects.GetOptions{})
 	if errors.Is(err, objects.ErrNotFound) {
@@ -27,26 +27,19 @@ func (r *Repo) ReadPins(ctx context.Context, ref format.Ref) (format.Pins, strin
 	return p, obj.ETag, nil
 }
 
-// ChangePins reads the pins, calls change and swaps them, until it wins.
+// ChangePins reads the pins, calls change, and swaps them. After a lost race it starts again.
 func (r *Repo) ChangePins(ctx context.Context, ref format.Ref, change func(*format.Pins)) error {
-	for backoff := r.Options.Retry.NewBackoff(); ; {
+	return r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		p, etag, err := r.ReadPins(ctx, ref)
 		if err != nil {
-			return err
+			return true, err
 		}
 		change(&p)
-		err = r.SwapPins(ctx, ref, etag, p)
-		if errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err) {
-			err = backoff.Wait(ctx, err)
-			if err == nil {
-				continue
-			}
-		}
-		return err
-	}
+		return false, r.SwapPins(ctx, ref, etag, p)
+	})
 }
 
-// SwapPins replaces the pins of the given etag.
+// SwapPins replaces the pins if their ETag is still etag.
 func (r *Repo) SwapPins(ctx context.Context, ref format.Ref, etag string, p format.Pins) error {
 	data, err := format.EncodePins(ref, r.Keys(ref.Tenant), p)
 	if err != nil {
@@ -56,28 +49,31 @@ func (r *Repo) SwapPins(ctx context.Context, ref format.Ref, etag string, p form
 	return err
 }
 
-// Retain keeps a version from garbage collection until a time. Deleting the workspace ends that. It may be repeated.
+// Retain keeps a version from garbage collection until a time, or until the workspace is deleted. It may be repeated.
 func (r *Repo) Retain(ctx context.Context, ref format.Ref, generation int64, until time.Time) error {
 	at, err := r.FindManifest(ctx, ref, generation)
-	if err != nil {
-		return fmt.Errorf("retain generation %d of %s: %w", generation, ref, err)
+	if err == nil && generation == 0 { // the newest version changes
+		err = objects.ErrNotFound
 	}
-	data, err := json.Marshal(format.Retained{At: at})
+	if err != nil {
+		return fmt.Errorf("retain generation %d: %w", generation, err)
+	}
+	data, err := json.Marshal(format.Retained{At: *at})
 	if err != nil {
 		return err
 	}
-	return r.Bucket.Put(ctx, ref.RetainedKey(generation, until.Unix()), data, objects.Sum(data))
+	return r.Bucket.Put(ctx, ref.RetainedKey(at.Generation(), until.Unix()), data, objects.Sum(data))
 }
 
-// ReadRetained returns the manifest of the version that an object retains.
-func (r *Repo) ReadRetained(ctx context.Context, key string) (format.ManifestRef, error) {
+// ReadRetained returns the manifest of the version that the object at key retains.
+func (r *Repo) ReadRetained(ctx context.Context, key string) (*format.ManifestRef, error) {
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil {
-		return format.ManifestRef{}, err
+		return nil, err
 	}
 	var k format.Retained
 	if err := json.Unmarshal(obj.Data, &k); err != nil {
-		return format.ManifestRef{}, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
+		return nil, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
 	}
-	return k.At, nil
+	return &k.At, nil
 }

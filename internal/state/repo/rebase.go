@@ -10,7 +10,7 @@ import (
 
 // Rebase merges Changes onto On. It returns a *ConflictError if both sides changed a path.
 func (p *Proposal) Rebase(ctx context.Context) error {
-	if err := p.waitStored(); err != nil { // merges read content
+	if err := p.waitStored(); err != nil { // a merge reads content
 		return err
 	}
 	merged := p.Repo.NewPacker(ctx, p.Ref.Tenant, p.On.Set.BlobFinder(0))

@@ -9,28 +9,28 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Options configures a Repo; zero fields take the defaults.
+// Options configures a Repo.
 type Options struct {
-	CacheDir   string              // worker-local cache of packs and manifests; empty: memory only
-	CacheBytes int64               // limit of CacheDir in bytes, 0: 2 GiB
+	CacheDir   string              // directory for cached packs and manifests; empty means no disk cache
+	CacheBytes int64               // limit of CacheDir; the default is 2 GiB
 	Quota      format.Quota        // of each workspace
 	Reserved   []string            // top-level names that no version may have
-	Retry      objects.RetryPolicy // of requests to the object store
+	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
-	Secrets    func(tenant string) format.Secrets // nil: nothing is encrypted
+	Secrets    func(tenant string) format.Secrets // nil means no encryption
 	Log        *slog.Logger
 }
 
-// Repo is the workspaces of one object store. It is safe for concurrent use.
+// Repo gives access to the workspaces in one object store. It is safe for concurrent use.
 type Repo struct {
 	*content.Store
-	Options Options // with defaults; read only
+	Options Options // with defaults; read-only
 
 	versions versionCache
 	onCommit []func(format.Ref)
 }
 
-// New returns a Repo on bucket. It makes no request.
+// New returns a Repo on bucket. It sends no request.
 func New(bucket objects.Objects, o Options) *Repo {
 	o.Quota, o.Retry, o.Compaction = o.Quota.WithDefaults(), o.Retry.WithDefaults(), o.Compaction.orDefaults()
 	c := content.New(objects.WithRetry(bucket, o.Retry), content.Options{
@@ -39,12 +39,12 @@ func New(bucket objects.Objects, o Options) *Repo {
 	return &Repo{Store: c, Options: o}
 }
 
-// Fresh returns a Repo that has nothing cached, to see what the object store holds.
+// Fresh returns a Repo without cached data, so that it reads what the object store holds.
 func (r *Repo) Fresh() *Repo {
 	return &Repo{Store: r.Uncached(), Options: r.Options, onCommit: r.onCommit}
 }
 
-// Subscribe has fn called after each commit and deletion by r, with the workspace. fn must not block. Call it before
+// Subscribe makes r call fn with the workspace after each commit and deletion. fn must not block. Call Subscribe before
 // other methods.
 func (r *Repo) Subscribe(fn func(format.Ref)) { r.onCommit = append(r.onCommit, fn) }
 
@@ -58,5 +58,5 @@ func (r *Repo) Notify(ref format.Ref) {
 // ErrDeleted is returned when the version that a commit builds on was deleted with its workspace.
 var ErrDeleted = errors.New("workspace was deleted")
 
-// ErrFenced is returned when a task that has ended tries to commit: see Repo.Fence.
+// ErrFenced is returned when a late run of a task that has ended tries to commit, see Repo.Fence.
 var ErrFenced = errors.New("the task has ended without this run")

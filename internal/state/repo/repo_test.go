@@ -15,7 +15,7 @@ import (
 var ref = format.Ref{Tenant: "acme", Workspace: "main"}
 
 func dir(path string) format.Change {
-	return format.Change{Path: path, Entry: &format.Entry{Path: path, Kind: format.KindDir, Mode: 0o755}}
+	return format.Change{Path: path, Entry: format.NewDir(path)}
 }
 
 func newest(t *testing.T, r *repo.Repo) *repo.Version {
@@ -27,7 +27,8 @@ func newest(t *testing.T, r *repo.Repo) *repo.Version {
 	return v
 }
 
-// TestProposals: of two proposals on one version the second is merged, and fails if it changes the same path.
+// TestProposals checks that of two proposals on one version the second is merged, and that it fails if both change the
+// same path.
 func TestProposals(t *testing.T) {
 	bucket := mem.New()
 	open := func() *repo.Repo { return repo.New(bucket, repo.Options{Log: slog.New(slog.DiscardHandler)}) }
@@ -50,7 +51,7 @@ func TestProposals(t *testing.T) {
 		t.Fatalf("Run() on an older version = %+v, %v, want generation 2", c, err)
 	}
 	v := newest(t, a)
-	if diff := cmp.Diff([]string{"a", "b"}, format.ChangedPaths(format.AllEntries(v.Set))); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b"}, format.ChangedPaths(format.EmptySet.Diff(v.Set))); diff != "" {
 		t.Errorf("merged paths (-want +got):\n%s", diff)
 	}
 	file := format.Change{Path: "a", Entry: &format.Entry{Path: "a", Kind: format.KindFile, Mode: 0o644}}
@@ -62,5 +63,23 @@ func TestProposals(t *testing.T) {
 	}
 	if err := bucket.Violations(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFirstProposalsAboveFloor checks that two proposals on a new workspace are merged if its tenant has a floor.
+func TestFirstProposalsAboveFloor(t *testing.T) {
+	r := repo.New(mem.New(), repo.Options{Log: slog.New(slog.DiscardHandler)})
+	if err := r.RaiseFloor(t.Context(), ref.Tenant, 5); err != nil {
+		t.Fatal(err)
+	}
+	base := newest(t, r)
+	for i, path := range []string{"a", "b"} {
+		p := &repo.Proposal{Repo: r, Ref: ref, Base: base, On: base, Changes: []format.Change{dir(path)}}
+		if c, _, err := p.Run(t.Context()); err != nil || c.Generation != int64(6+i) {
+			t.Errorf("Run() with path %s = %+v, %v, want generation %d", path, c, err, 6+i)
+		}
+	}
+	if v := newest(t, r); v.Set.Files != 2 {
+		t.Errorf("the newest version has %d paths, want 2", v.Set.Files)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Applied returns the commit of a task, or nil if the task has not committed
-// since the given time. A zero time searches the whole history.
+// Applied returns a task's commit, or nil if the task has not committed since the given time. A zero time searches the
+// whole history.
 func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since time.Time) (*Commit, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
@@ -26,46 +26,41 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// Fence returns the commit of a task, as Applied does. If there is none it makes sure that there never will be: a run
-// of the task that is still alive somewhere gets ErrFenced from its commit. It may be repeated; after an error the task
-// may be fenced or not.
-func (r *Repo) Fence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (*Commit, error) {
+// Fence returns a task's commit, as Applied does. If there is none, it makes sure that there never will be: a run of the
+// task that is still alive gets ErrFenced from its commit. Fence may be repeated; after an error the task may or may not
+// be fenced.
+func (r *Repo) Fence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (c *Commit, err error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
-	for backoff := r.Options.Retry.NewBackoff(); ; {
-		c, done, err := r.tryFence(ctx, ref, taskID, since)
-		if done {
-			return c, nil
-		}
-		if errors.Is(err, objects.ErrConflict) || objects.Temporary(ctx, err) {
-			err = backoff.Wait(ctx, err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("fence task %s in %s: %w", taskID, ref, err)
-		}
+	err = r.Options.Retry.Swap(ctx, func() (final bool, err error) {
+		c, err = r.tryFence(ctx, ref, taskID, since)
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fence task %s in %s: %w", taskID, ref, err)
 	}
+	return c, nil
 }
 
-// tryFence makes one attempt. An attempt whose swap was applied and whose response was lost is found by the next one.
-func (r *Repo) tryFence(
-	ctx context.Context, ref format.Ref, taskID string, since time.Time,
-) (c *Commit, done bool, err error) {
+// tryFence makes one attempt. If its swap is applied but the response is lost, the next attempt finds the fence.
+func (r *Repo) tryFence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (*Commit, error) {
 	h, etag, err := r.ReadHead(ctx, ref, "")
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if c, err = r.FindTask(ctx, ref, h, taskID, UntilTime(since)); err != nil || c != nil || h.Fences(taskID) {
-		return c, err == nil, err
+	c, err := r.FindTask(ctx, ref, h, taskID, UntilTime(since))
+	if err != nil || c != nil || h.Fences(taskID) {
+		return c, err
 	}
 	if h.Purging() {
-		return nil, false, fmt.Errorf("the deleted workspace is being purged: %w", objects.ErrTemporary)
+		return nil, fmt.Errorf("the deleted workspace is being purged: %w", objects.ErrTemporary)
 	}
 	now := time.Now().UTC()
 	if etag == "" {
 		f, _, err := r.ReadFloor(ctx, ref.Tenant)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		h = format.Head{
 			Generation: f.Generation + 1, Born: f.Generation + 1, Commit: format.NewCommitID(), Time: now,
@@ -73,23 +68,23 @@ func (r *Repo) tryFence(
 		}
 	}
 	_, err = r.SwapHead(ctx, ref, etag, h.Fence(taskID, now))
-	return nil, err == nil, err
+	return nil, err
 }
 
 // Until reports whether a search of the history may end at a commit.
 type Until func(generation int64, at time.Time) bool
 
-// UntilGeneration ends a search at a generation.
+// UntilGeneration ends a search at the generation last.
 func UntilGeneration(last int64) Until {
 	return func(generation int64, _ time.Time) bool { return generation <= last }
 }
 
-// UntilTime ends a search at a time, with an allowance for clock skew.
+// UntilTime ends a search at a time, minus an allowance for clock skew.
 func UntilTime(since time.Time) Until {
 	return func(_ int64, at time.Time) bool { return at.Before(since.Add(-format.ClockSkew)) }
 }
 
-// FindTask returns the commit of a task, or nil: from the recent tasks of HEAD, and then manifest by manifest.
+// FindTask returns a task's commit, or nil. It searches HEAD's recent tasks, and then one manifest after another.
 func (r *Repo) FindTask(
 	ctx context.Context, ref format.Ref, h format.Head, taskID string, end Until,
 ) (*Commit, error) {
@@ -126,7 +121,7 @@ func (r *Repo) FindTask(
 
 func (r *Repo) commitAt(ctx context.Context, ref format.Ref, task format.RecentTask) (*Commit, error) {
 	m, err := r.ReadManifest(ctx, ref, task.Manifest(), nil)
-	if format.IsDamage(err) { // removed or lost; the task has committed all the same
+	if format.IsDamage(err) { // although the manifest was removed or lost, the task has committed
 		return &Commit{Generation: task.Generation, TaskID: task.Task, Time: time.Unix(task.Unix, 0).UTC()}, nil
 	}
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Walk visits the manifests of the history, newest first, until visit returns false: from HEAD by parents, and then
-// the older ones that retention or pins keep.
+// Walk visits the manifests of the history, newest first, until visit returns false. It follows parents from HEAD, and
+// then visits the older manifests that retention or pins keep.
 func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool) error {
 	h, _, err := r.ReadHead(ctx, ref, "")
 	if err != nil || h.Manifest == nil {
 		return err
 	}
-	next, last := h.Manifest, h.Generation+1 // last: generation that was visited last
+	next, last := h.Manifest, h.Generation+1 // last is the generation that was visited last
 	for next != nil {
-		l := *next
-		m, err := r.ReadManifest(ctx, ref, l.Name, &l.Digest)
+		at := *next
+		m, err := r.ReadManifest(ctx, ref, at.Name, &at.Digest)
 		if format.IsDamage(err) {
-			before, ok, gapErr := r.passGap(ctx, ref, l)
+			before, ok, gapErr := r.skipGap(ctx, ref, at)
 			if ok {
 				next = before
 				continue
@@ -34,7 +34,7 @@ func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.Manif
 		if err != nil {
 			return err
 		}
-		if !visit(l, m) {
+		if !visit(at, m) {
 			return nil
 		}
 		last, next = m.Header.Generation, m.Header.Parent
@@ -43,76 +43,66 @@ func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.Manif
 	if err != nil {
 		return err
 	}
-	for _, k := range kept.Older(last) {
-		if k.Generation() < h.Born {
-			break // of before a deletion
+	for _, at := range kept.Older(last) {
+		if at.Generation() < h.Born {
+			break // committed before a deletion
 		}
-		m, err := r.ReadManifest(ctx, ref, k.Name, &k.Digest)
-		if format.IsDamage(err) && kept.FindLost(k.Name) != nil {
+		m, err := r.ReadManifest(ctx, ref, at.Name, &at.Digest)
+		if format.IsDamage(err) && kept.FindLost(at.Name) != nil {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if !visit(k, m) {
+		if !visit(at, m) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// Find returns one version; generation 0 is the newest.
+// Find returns a version. Generation 0 means the newest, which is empty for a workspace without commits.
 func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loaded, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
-	var at *format.ManifestRef
-	err := r.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
-		if generation == 0 || m.Header.Generation == generation {
-			at = &l
-		}
-		return at == nil && m.Header.Generation > generation
-	})
+	at, err := r.FindManifest(ctx, ref, generation)
 	if err != nil {
 		return nil, err
 	}
 	if at == nil {
-		if generation == 0 {
-			return &Loaded{&format.Manifest{}, format.EmptySet, 0}, nil
-		}
-		return nil, fmt.Errorf("generation %d of %s: %w", generation, ref, objects.ErrNotFound)
+		return &Loaded{&format.Manifest{}, format.EmptySet, 0}, nil
 	}
 	return r.Load(ctx, ref, *at)
 }
 
-// FindManifest returns the manifest of a generation in the history.
-func (r *Repo) FindManifest(ctx context.Context, ref format.Ref, generation int64) (format.ManifestRef, error) {
-	var at *format.ManifestRef
-	err := r.Walk(ctx, ref, func(l format.ManifestRef, m *format.Manifest) bool {
-		if m.Header.Generation == generation {
-			at = &l
+// FindManifest returns a generation's manifest. Generation 0 means the newest; its manifest is nil if there is no
+// version. It returns objects.ErrNotFound if the history does not have the generation.
+func (r *Repo) FindManifest(
+	ctx context.Context, ref format.Ref, generation int64,
+) (found *format.ManifestRef, err error) {
+	err = r.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {
+		if generation == 0 || m.Header.Generation == generation {
+			found = &at
 		}
-		return at == nil && m.Header.Generation > generation
+		return found == nil && m.Header.Generation > generation
 	})
-	if err == nil && at == nil {
-		err = fmt.Errorf("generation %d: %w", generation, objects.ErrNotFound)
+	if err == nil && found == nil && generation != 0 {
+		err = fmt.Errorf("generation %d of %s: %w", generation, ref, objects.ErrNotFound)
 	}
-	if err != nil {
-		return format.ManifestRef{}, err
-	}
-	return *at, nil
+	return found, err
 }
 
-// passGap returns the manifest before one that cannot be read; not ok: the gap is not known.
-func (r *Repo) passGap(
-	ctx context.Context, ref format.Ref, l format.ManifestRef,
+// skipGap returns the manifest before one that cannot be read. ok is false if the pins do not list it as a gap.
+func (r *Repo) skipGap(
+	ctx context.Context, ref format.Ref, damaged format.ManifestRef,
 ) (before *format.ManifestRef, ok bool, err error) {
 	p, _, err := r.ReadPins(ctx, ref)
 	if err != nil {
 		return nil, false, err
 	}
-	g := p.FindLost(l.Name)
-	if g == nil || g.Before != nil && g.Before.Generation() >= l.Generation() {
+	g := p.FindLost(damaged.Name)
+	if g == nil || g.Before != nil && g.Before.Generation() >= damaged.Generation() {
 		return nil, false, nil
 	}
 	return g.Before, true, nil

@@ -338,7 +338,7 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	}
 	for range 3 {
 		if err := collect(t.Context(), store, tenant); err != nil {
-			t.Errorf("killed at request %d: Collect() afterwards = %v", n, err)
+			t.Errorf("killed at request %d: CollectGarbage() afterwards = %v", n, err)
 		}
 	}
 	whole(t, bucket, tenant, n)

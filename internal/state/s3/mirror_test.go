@@ -178,7 +178,7 @@ func TestKillMirror(t *testing.T) {
 		out, err := mirror.Follow(store.Repo(), target, mirror.Options{Lease: shortLease}).Update(t.Context(),
 			mirrorRef)
 		if err != nil || out.Generation != int64(number) {
-			t.Errorf("killed in front of write %d: Mirror() = %+v, %v, want generation %d", n, out, err, number)
+			t.Errorf("killed in front of write %d: Update() = %+v, %v, want generation %d", n, out, err, number)
 		}
 		if diff := cmp.Diff(inMirror(number), mirrored(t, target)); diff != "" {
 			t.Errorf("killed in front of write %d: the mirror afterwards (-want +got):\n%.1000s", n, diff)

@@ -1,4 +1,4 @@
-// Package s3 is an object store on any S3 that honours conditional writes.
+// Package s3 implements objects.Objects with a bucket of any S3-compatible service that honours conditional writes.
 package s3
 
 import (
@@ -22,19 +22,19 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Options says where the bucket is.
+// Options locates a bucket.
 type Options struct {
 	Endpoint  string // http://host:port or https://host
-	Region    string // empty: us-east-1
+	Region    string // the default is us-east-1
 	Bucket    string
-	Prefix    string // prepended to every key with a slash; empty: none
-	AccessKey string // empty: from the standard environment variables, files and instance roles
+	Prefix    string // prepended to every key, with a slash, unless it is empty
+	AccessKey string // if empty, credentials come from the standard environment variables, files and instance roles
 	SecretKey string
-	Transport http.RoundTripper // nil: that of NewTransport
+	Transport http.RoundTripper // the default is NewTransport()
 }
 
-// Objects is a bucket, or a prefix of one. See objects.Objects for the methods.
-// No method retries; errors that may be retried wrap objects.ErrTemporary.
+// Objects is a bucket, or a prefix of one. See objects.Objects for the methods. No method retries; errors that may be
+// retried wrap objects.ErrTemporary.
 type Objects struct {
 	core   *minio.Core
 	bucket string
@@ -51,7 +51,7 @@ const (
 	deleteParallel = 8
 )
 
-// Open returns the store without any request.
+// Open returns the store. It sends no request.
 func Open(opts Options) (*Objects, error) {
 	endpoint, err := url.Parse(opts.Endpoint)
 	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") ||
@@ -59,7 +59,7 @@ func Open(opts Options) (*Objects, error) {
 		return nil, fmt.Errorf("s3 endpoint %q: want http://host:port or https://host", opts.Endpoint)
 	}
 	if opts.Region == "" {
-		opts.Region = "us-east-1" // set, so that the client need not ask for the bucket's region
+		opts.Region = "us-east-1" // otherwise the client would request the bucket's region
 	}
 	if opts.Transport == nil {
 		opts.Transport = NewTransport()
@@ -67,8 +67,7 @@ func Open(opts Options) (*Objects, error) {
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:  opts.credentials(),
 		Secure: endpoint.Scheme == "https", Region: opts.Region, Transport: opts.Transport,
-		// A conditional PUT that is retried after its answer was lost loses the
-		// race against itself.
+		// If the response to a conditional PUT is lost, a retry would lose the race against the first attempt.
 		MaxRetries: 1,
 	})
 	if err != nil {
@@ -90,7 +89,7 @@ func (o Options) credentials() *credentials.Credentials {
 	})
 }
 
-// NewTransport returns a transport for many small requests at once.
+// NewTransport returns a transport for many small concurrent requests.
 func NewTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -147,7 +146,7 @@ func (o *Objects) Get(ctx context.Context, key string, opts objects.GetOptions) 
 	}
 	defer body.Close()
 	if ranged && opts.Length > 0 && info.Size != opts.Length {
-		return objects.Object{}, fmt.Errorf("get %s: %d bytes of a range of %d", key, info.Size, opts.Length)
+		return objects.Object{}, fmt.Errorf("get %s: the range has %d bytes, want %d", key, info.Size, opts.Length)
 	}
 	data, err := readBody(body, info.Size, opts.Buffer)
 	if err != nil {
@@ -172,7 +171,7 @@ func (o *Objects) Put(ctx context.Context, key string, data []byte, sum objects.
 	return o.wrap("put", key, err)
 }
 
-// putOptions are those of one PUT, signed with the body's SHA-256, over TLS too.
+// putOptions returns options for a single PUT that is signed with the body's SHA-256, even over TLS.
 func putOptions() minio.PutObjectOptions {
 	return minio.PutObjectOptions{
 		ContentType: "application/octet-stream", DisableContentSha256: true, DisableMultipart: true,
@@ -202,8 +201,8 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	return info.ETag, nil
 }
 
-// lostRace reports whether a conditional PUT lost: 412 is the rule, 409 the answer of AWS to concurrent writers, and
-// 404 that of stores to If-Match on an object that does not exist.
+// lostRace reports whether a response means that a conditional PUT lost a race. The usual status is 412. AWS responds
+// with 409 to concurrent writers, and some stores respond with 404 to If-Match on a missing object.
 func lostRace(r minio.ErrorResponse) bool {
 	switch r.StatusCode {
 	case http.StatusPreconditionFailed:
@@ -233,7 +232,7 @@ func (o *Objects) List(ctx context.Context, prefix, after string) iter.Seq2[obje
 			}
 			key := strings.TrimPrefix(info.Key, o.prefix)
 			if key <= after {
-				continue // a store that ignores start-after
+				continue // the store ignores start-after
 			}
 			if !yield(objects.ObjectInfo{Key: key, Size: info.Size, Modified: info.LastModified}, nil) {
 				return
@@ -263,7 +262,7 @@ func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// wrap names the request and classifies its error.
+// wrap adds the request to its error, and classifies the error.
 func (o *Objects) wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
@@ -288,7 +287,7 @@ func temporary(err error, r minio.ErrorResponse) bool {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
-	case 0: // no answer
+	case 0: // no response
 	default:
 		return r.Code == "SlowDown" || r.Code == "RequestTimeout"
 	}

@@ -40,7 +40,7 @@ func EveryThird() func(mem.Call) mem.Fault {
 	var n atomic.Int64
 	return func(c mem.Call) mem.Fault {
 		if n.Add(1)%3 == 0 {
-			return mem.LostAnswer
+			return mem.LostResponse
 		}
 		return mem.OK
 	}

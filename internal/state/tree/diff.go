@@ -10,12 +10,12 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Upload is what changed in a directory.
+// Upload is the changes in a directory, whose content is being uploaded.
 type Upload struct {
-	Changes []format.Change // of the version that was materialised
+	Changes []format.Change // to the version that was materialised
 	Blobs   []format.Blob   // of the extra content
 
-	wait func() error // nil: all content is stored
+	wait func() error // nil if all content is stored
 }
 
 // Wait waits until all content is stored. Only then may a HEAD refer to it.
@@ -26,14 +26,13 @@ func (u *Upload) Wait() error {
 	return u.wait()
 }
 
-// Diff finds what changed since base was materialised, checks the quota, and then uploads new content; Wait waits for
-// the end of the uploads. With dedup, content of base is not uploaded again. If there are changes, extra is uploaded
-// too.
+// Diff finds what changed since base was materialised, checks the quota, and begins to upload new content. With dedup,
+// content of base is not uploaded again. If there are changes, extra is uploaded too.
 func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra []byte) (*Upload, error) {
-	if err := t.rescan(t.ignoreRules()); err != nil {
+	if err := t.rescan(); err != nil {
 		return nil, err
 	}
-	t.dropOther(ctx)
+	t.dropSpecial(ctx)
 	if err := checkTree(t.opts.Quota, t.nodes); err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 	}
 	up.wait = sync.OnceValue(func() error {
 		err := p.Finish()
-		if err != nil { // read them again next time
+		if err != nil { // the next Diff must read them again
 			for _, path := range unread {
 				t.nodes[path].entry = nil
 			}
@@ -85,7 +84,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 	return up, nil
 }
 
-// untouched reports whether all nodes hold the entries of base.
+// untouched reports whether every entry of base is that of its node.
 func (t *Dir) untouched(base *format.EntrySet) bool {
 	for _, e := range base.Entries {
 		if n := t.nodes[e.Path]; n == nil || n.entry != e {
@@ -95,7 +94,7 @@ func (t *Dir) untouched(base *format.EntrySet) bool {
 	return true
 }
 
-// willChange reports whether the directory differs from base.
+// willChange reports whether the directory differs from base. entries are what was read at the paths unread.
 func (t *Dir) willChange(base *format.EntrySet, unread []string, entries []*format.Entry) bool {
 	if len(t.nodes) != len(base.Entries) {
 		return true
@@ -113,7 +112,7 @@ func (t *Dir) willChange(base *format.EntrySet, unread []string, entries []*form
 	return false
 }
 
-// changes compares the nodes with base.
+// changes returns the differences of the nodes from base.
 func (t *Dir) changes(base *format.EntrySet) []format.Change {
 	var changes []format.Change
 	matched := 0
@@ -139,7 +138,7 @@ func (t *Dir) changes(base *format.EntrySet) []format.Change {
 	return changes
 }
 
-// Adopt replaces the entries of the nodes by the same ones of set, so that later comparisons are quick.
+// Adopt replaces the nodes' entries with equal ones of set, so that later comparisons need to compare pointers only.
 func (t *Dir) Adopt(set *format.EntrySet) {
 	for _, e := range set.Entries {
 		if n := t.nodes[e.Path]; n != nil && n.entry != nil && n.entry.Same(e) {

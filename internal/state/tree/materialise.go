@@ -17,12 +17,11 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// Materialise makes the directory hold target and nothing else. With rescan, or when the Dir does not know what the
-// directory holds, it scans it first. Excluded files are removed: a program must find what the version has, not what
-// an earlier program left.
+// Materialise makes the directory equal to target. With rescan, or if the Dir does not know what the directory holds,
+// it first scans the directory. It removes excluded files, so that a program finds nothing that an earlier one left.
 func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan bool) error {
 	if !t.known || rescan {
-		if err := t.rescan(t.ignoreRules()); err != nil {
+		if err := t.rescan(); err != nil {
 			return err
 		}
 	}
@@ -33,32 +32,32 @@ func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan b
 		}
 	}
 	t.excluded = nil
-	return t.reconcile(ctx, target)
+	return t.content.DiskError(ctx, t.reconcile(ctx, target))
 }
 
-// reconcile makes the directory equal to target. nodes must be valid. Until it
-// succeeds the content of the directory counts as unknown.
+// reconcile makes the directory equal to target. nodes must be valid. After an error, the directory's content is
+// unknown.
 func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 	t.known = false
 	create, touch, err := t.removeOthers(target)
 	if err != nil {
-		return t.content.DiskError(ctx, err)
+		return err
 	}
 	if err := t.createAll(ctx, create); err != nil {
-		return t.content.DiskError(ctx, err)
+		return err
 	}
 	slices.SortFunc(touch, func(a, b *format.Entry) int { return cmp.Compare(b.Path, a.Path) }) // children first
 	for _, e := range touch {
 		if err := t.touch(e); err != nil {
-			return t.content.DiskError(ctx, err)
+			return err
 		}
 	}
 	t.known = true
 	return nil
 }
 
-// removeOthers removes what target does not have, and returns the entries to write
-// and those whose permissions and owner must be set.
+// removeOthers removes what target does not have. It returns the entries to write, and those whose permissions and
+// owner must be set.
 func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Entry, err error) {
 	kept := 0
 	for _, e := range target.Entries {
@@ -70,7 +69,7 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 		if n != nil && t.holds(n, e) {
 			kept++
 			n.entry = e
-			if e.Kind != format.KindLink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
+			if e.Kind != format.KindSymlink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
 				touch = append(touch, e)
 			}
 			continue
@@ -86,24 +85,24 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 		}
 	}
 	if kept < len(t.nodes) {
-		err = t.removeBut(target)
+		err = t.removeExcept(target)
 	}
 	return create, touch, err
 }
 
-// removeBut removes the paths that target does not have.
-func (t *Dir) removeBut(target *format.EntrySet) error {
-	gone := "\x00"
+// removeExcept removes the paths that target does not have.
+func (t *Dir) removeExcept(target *format.EntrySet) error {
+	removed := "\x00" // prefix of paths that were removed with their directory
 	for _, path := range slices.Sorted(maps.Keys(t.nodes)) {
 		switch {
 		case target.Find(path) != nil:
-		case strings.HasPrefix(path, gone):
+		case strings.HasPrefix(path, removed):
 			delete(t.nodes, path)
 		default:
 			if err := t.remove(path); err != nil {
 				return err
 			}
-			gone = path + "/"
+			removed = path + "/"
 		}
 	}
 	return nil
@@ -113,7 +112,7 @@ func (t *Dir) owns(st stat) bool {
 	return t.opts.Owner == nil || st.UID == uint32(t.opts.Owner.UID)
 }
 
-// holds reports whether a node has the content of e. It reads the file if that is not known.
+// holds reports whether a node has e's content. It reads the file if the node's entry is unknown.
 func (t *Dir) holds(n *node, e *format.Entry) bool {
 	if n.entry != nil {
 		return n.entry.SameContent(e)
@@ -124,15 +123,15 @@ func (t *Dir) holds(n *node, e *format.Entry) bool {
 	switch e.Kind {
 	case format.KindDir:
 		return true
-	case format.KindLink:
+	case format.KindSymlink:
 		target, err := t.root.Readlink(e.Path)
-		return err == nil && target == e.Link
+		return err == nil && target == e.Target
 	default:
 		return n.stat.Size == e.Size && t.fileHolds(e)
 	}
 }
 
-// fileHolds compares a file with the chunks of e.
+// fileHolds reports whether the file at e's path has e's content.
 func (t *Dir) fileHolds(e *format.Entry) bool {
 	f, err := t.openFile(e.Path)
 	if err != nil {
@@ -152,7 +151,7 @@ func (t *Dir) fileHolds(e *format.Entry) bool {
 	return true
 }
 
-// remove deletes a path with all below it.
+// remove deletes a path and everything below it.
 func (t *Dir) remove(path string) error {
 	delete(t.nodes, path)
 	if err := t.root.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -161,14 +160,12 @@ func (t *Dir) remove(path string) error {
 	return nil
 }
 
-// touch sets the permissions and the owner of an existing path.
+// touch sets an existing path's permissions and owner.
 func (t *Dir) touch(e *format.Entry) error {
-	if t.opts.Owner != nil {
-		if err := t.root.Lchown(e.Path, t.opts.Owner.UID, t.opts.Owner.GID); err != nil {
-			return fmt.Errorf("own %q: %w", e.Path, err)
-		}
+	if err := t.chown(t.root, e.Path); err != nil {
+		return err
 	}
-	if e.Kind != format.KindLink {
+	if e.Kind != format.KindSymlink {
 		if err := t.root.Chmod(e.Path, os.FileMode(e.Mode)); err != nil {
 			return fmt.Errorf("chmod %q: %w", e.Path, err)
 		}
@@ -184,14 +181,13 @@ func (t *Dir) touch(e *format.Entry) error {
 	return nil
 }
 
-// createAll writes entries, which are sorted and whose paths are free: directories, then files in the order in which
-// their content arrives, then symbolic links.
+// createAll writes sorted entries at paths that do not exist: first directories, then files in the order in which their
+// content arrives, then symbolic links.
 func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
 	if len(create) == 0 {
 		return nil
 	}
-	var files []*format.Entry
-	var links []*format.Entry
+	var files, symlinks []*format.Entry
 	for _, e := range create {
 		switch e.Kind {
 		case format.KindDir:
@@ -201,9 +197,9 @@ func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
 			t.nodes[e.Path] = &node{stat: stat{Kind: format.KindDir, Mode: 0o700}, entry: e}
 		case format.KindFile:
 			files = append(files, e)
-		case format.KindLink:
-			links = append(links, e)
-		case format.KindOther: // is never stored
+		case format.KindSymlink:
+			symlinks = append(symlinks, e)
+		case format.KindOther: // never stored
 		}
 	}
 	if err := t.createFiles(ctx, files); err != nil {
@@ -211,7 +207,7 @@ func (t *Dir) createAll(ctx context.Context, create []*format.Entry) error {
 	}
 	d := dirHandle{tree: t}
 	defer d.close()
-	for _, e := range links {
+	for _, e := range symlinks {
 		st, err := d.symlink(e)
 		if err != nil {
 			return err
@@ -239,16 +235,12 @@ func (t *Dir) createFiles(ctx context.Context, files []*format.Entry) error {
 			}
 			nodes[i].stat = st
 		case 1:
-			wants = append(wants, content.Want{Blob: &e.Blobs[0], Target: i, Offset: 0})
+			wants = content.AppendWants(wants, e, i)
 		default:
 			if err := handles[0].reserve(e); err != nil {
 				return err
 			}
-			var offset int64
-			for j := range e.Blobs {
-				wants = append(wants, content.Want{Blob: &e.Blobs[j], Target: i, Offset: offset})
-				offset += e.Blobs[j].Raw
-			}
+			wants = content.AppendWants(wants, e, i)
 		}
 	}
 	err := t.content.Fetch(ctx, t.ref.Tenant, wants, func(worker int, w content.Want, data []byte) error {
@@ -280,10 +272,13 @@ func (t *Dir) mkdir(path string, mode os.FileMode) error {
 	if err := t.root.Mkdir(path, mode); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	if t.opts.Owner != nil {
-		if err := t.root.Lchown(path, t.opts.Owner.UID, t.opts.Owner.GID); err != nil {
-			return fmt.Errorf("make directory: %w", err)
-		}
+	return t.chown(t.root, path)
+}
+
+// chown sets the owner of a name in dir, if Options.Owner is set.
+func (t *Dir) chown(dir *os.Root, name string) error {
+	if t.opts.Owner == nil {
+		return nil
 	}
-	return nil
+	return dir.Lchown(name, t.opts.Owner.UID, t.opts.Owner.GID)
 }

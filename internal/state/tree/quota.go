@@ -9,9 +9,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-const maxOffenders = 5
+const maxShown = 5 // paths in a QuotaError
 
-// checkTree returns a *format.QuotaError if what a scan found exceeds the quota.
+// checkTree returns a *format.QuotaError if the scanned directory exceeds the quota.
 func checkTree(q format.Quota, nodes map[string]*node) error {
 	var bytes, largest int64
 	depth := 0
@@ -46,21 +46,22 @@ func exceeded(what string, has, limit int64, largest []string) error {
 	return &format.QuotaError{What: what, Has: has, Limit: limit, Largest: largest}
 }
 
+// share is a path's share of what the quota limits.
 type share struct {
 	path string
 	n    int64
 }
 
-// largestBy names the paths of which a measure is largest.
-func largestBy(nodes map[string]*node, of func(string) int64) []string {
+// largestBy describes the paths with the largest shares.
+func largestBy(nodes map[string]*node, shareOf func(path string) int64) []string {
 	shares := make([]share, 0, len(nodes))
 	for path := range nodes {
-		shares = append(shares, share{path, of(path)})
+		shares = append(shares, share{path, shareOf(path)})
 	}
 	return top(shares)
 }
 
-// crowded names the directories with the most children.
+// crowded describes the directories with the most children.
 func crowded(nodes map[string]*node) []string {
 	counts := map[string]int64{}
 	for path := range nodes {
@@ -73,13 +74,13 @@ func crowded(nodes map[string]*node) []string {
 	return top(shares)
 }
 
-// top names the largest shares.
+// top describes the largest shares.
 func top(shares []share) []string {
 	slices.SortFunc(shares, func(a, b share) int {
 		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.path, b.path))
 	})
 	var names []string
-	for _, s := range shares[:min(maxOffenders, len(shares))] {
+	for _, s := range shares[:min(maxShown, len(shares))] {
 		names = append(names, fmt.Sprintf("%s (%d)", s.path, s.n))
 	}
 	return names

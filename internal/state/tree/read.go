@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -12,11 +13,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// readPaths adds the content of paths to p and returns their entries.
+// readPaths stores the content of paths with p, and returns their entries.
 func (t *Dir) readPaths(ctx context.Context, p *content.Packer, paths []string) ([]*format.Entry, error) {
 	entries := make([]*format.Entry, len(paths))
 	g, ctx := errgroup.WithContext(ctx)
-	workers := content.FetchWorkers()
 	next := make(chan int)
 	g.Go(func() error {
 		defer close(next)
@@ -29,7 +29,7 @@ func (t *Dir) readPaths(ctx context.Context, p *content.Packer, paths []string) 
 		}
 		return nil
 	})
-	for range workers {
+	for range content.FetchWorkers() {
 		g.Go(func() error {
 			r := pathReader{tree: t, packer: p}
 			defer r.close()
@@ -61,38 +61,30 @@ func (r *pathReader) read(path string) (*format.Entry, error) {
 	st := r.tree.nodes[path].stat
 	e := &format.Entry{Path: path, Kind: st.Kind, Mode: st.Mode}
 	switch st.Kind {
-	case format.KindFile, format.KindOther: // openFile refuses what is not regular
+	case format.KindFile, format.KindOther: // openFile rejects all but regular files
 	case format.KindDir:
 		return e, nil
-	case format.KindLink:
+	case format.KindSymlink:
 		target, err := r.tree.root.Readlink(path)
 		if err != nil {
-			return nil, fmt.Errorf("read link: %w", err)
+			return nil, fmt.Errorf("read symbolic link: %w", err)
 		}
-		e.Link, e.Mode = target, 0o777
+		e.Target, e.Mode = target, 0o777
 		return e, e.Check()
 	}
 	f, err := r.tree.openFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("path %q was removed while it was read", path)
+		return nil, fmt.Errorf("read %q: removed since the scan", path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	e.Size, e.MTime = st.Size, st.MTime
-	r.grow(min(st.Size, format.MaxBlob))
+	n := int(max(min(st.Size, format.MaxBlob), 64<<10))
+	r.buf, r.scratch = slices.Grow(r.buf[:0], n), slices.Grow(r.scratch[:0], n)
 	if e.Blobs, err = r.packer.AddFile(f, st.Size, r.buf, r.scratch); err != nil {
-		return nil, fmt.Errorf("path %q: %w", path, err)
+		return nil, fmt.Errorf("read %q: %w", path, err)
 	}
 	return e, nil
-}
-
-func (r *pathReader) grow(n int64) {
-	if int64(cap(r.buf)) < n {
-		r.buf = make([]byte, 0, max(n, 64<<10))
-	}
-	if int64(cap(r.scratch)) < n {
-		r.scratch = make([]byte, 0, max(n, 64<<10))
-	}
 }

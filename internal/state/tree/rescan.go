@@ -10,9 +10,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state/ignore"
 )
 
-// rescan scans the directory and updates nodes. What did not change since the last scan keeps its entry.
-func (t *Dir) rescan(rules ignore.Rules) error {
-	if !t.known { // after an error, or the first scan
+// rescan scans the directory and updates nodes. Paths that have not changed since the last scan keep their entries.
+func (t *Dir) rescan() error {
+	rules := t.ignoreRules()
+	if !t.known { // after an error, or at the first scan
 		clear(t.nodes)
 	}
 	started := time.Now()
@@ -44,27 +45,27 @@ func (t *Dir) rescan(rules ignore.Rules) error {
 	return nil
 }
 
-// reserved reports whether path is or is below a reserved name.
+// reserved reports whether path is a reserved name, or below one.
 func (t *Dir) reserved(path string) bool {
 	return slices.Contains(t.opts.Reserved, format.TopDir(path))
 }
 
-// ignoreRules returns the patterns of the options and of the directory's .workspaceignore file.
+// ignoreRules returns the rules of the options and of the directory's .workspaceignore file.
 func (t *Dir) ignoreRules() ignore.Rules {
 	data, err := t.ReadFile(ignore.FileName, ignore.MaxFile)
 	if err != nil {
-		data = nil // it does not exist
+		data = nil // the file does not exist, or is not a regular file
 	}
 	return ExcludeRules(t.opts.Excludes, data)
 }
 
-// ExcludeRules returns the rules of excludes and of the content of a .workspaceignore file.
+// ExcludeRules returns the rules of excludes and of a .workspaceignore file's content.
 func ExcludeRules(excludes []string, file []byte) ignore.Rules {
 	return append(ignore.Parse([]byte(strings.Join(excludes, "\n"))), ignore.Parse(file)...)
 }
 
-// dropOther excludes sockets, pipes and devices: they cannot be stored.
-func (t *Dir) dropOther(ctx context.Context) {
+// dropSpecial excludes sockets, pipes and devices, which cannot be stored.
+func (t *Dir) dropSpecial(ctx context.Context) {
 	for path, n := range t.nodes {
 		if n.stat.Kind == format.KindOther {
 			t.opts.Log.WarnContext(ctx, "special file not committed", "workspace", t.ref.String())

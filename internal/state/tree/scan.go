@@ -15,8 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// stat identifies the state of a path. Programs cannot set back the change time, unlike
-// the modification time.
+// stat identifies a path's state. Unlike the modification time, the change time cannot be set back.
 type stat struct {
 	Kind  format.Kind
 	Mode  uint32
@@ -31,27 +30,27 @@ type stat struct {
 // change again without its times changing.
 const racyMargin = 20 * time.Millisecond
 
-// racy reports whether a file that was scanned at a time may change without changing s.
+// racy reports whether a file, which was scanned at a time, may change without changing s.
 func (s stat) racy(scanned time.Time) bool {
 	limit := scanned.Add(-racyMargin).UnixNano()
 	return s.Kind == format.KindFile && (s.CTime >= limit || s.MTime >= limit)
 }
 
-// found is one path of a scan.
-type found struct {
+// scannedPath is a path that a scan found.
+type scannedPath struct {
 	path string
 	stat stat
 }
 
-// scanned is the outcome of a scan.
-type scanned struct {
-	found    []found // not sorted
+// scanResult is the outcome of a scan.
+type scanResult struct {
+	found    []scannedPath // not sorted
 	excluded []string
 }
 
 const (
 	scanWorkers = 4
-	scanLimit   = 4_000_000 // paths; far beyond any quota
+	scanLimit   = 4_000_000 // paths; far above any quota
 )
 
 // scanner walks a tree with several goroutines. It never follows symbolic links.
@@ -62,13 +61,13 @@ type scanner struct {
 	mu     sync.Mutex
 	wake   sync.Cond
 	queue  []string // directories to read
-	active int
-	out    scanned
+	active int      // directories that are being read
+	out    scanResult
 	err    error
 }
 
-// scan returns all paths below root for which skip is false.
-func scan(root *os.Root, skip func(path string, dir bool) bool) (scanned, error) {
+// scan returns all paths below root. A path for which skip returns true counts as excluded.
+func scan(root *os.Root, skip func(path string, dir bool) bool) (scanResult, error) {
 	sc := &scanner{root: root, skip: skip, queue: []string{"."}}
 	sc.wake.L = &sc.mu
 	var wg sync.WaitGroup
@@ -79,6 +78,7 @@ func scan(root *os.Root, skip func(path string, dir bool) bool) (scanned, error)
 	return sc.out, sc.err
 }
 
+// work reads directories from the queue until it is empty and no other goroutine can add to it.
 func (sc *scanner) work() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -108,7 +108,7 @@ func (sc *scanner) work() {
 	}
 }
 
-func (sc *scanner) readDir(dir string) (out scanned, dirs []string, err error) {
+func (sc *scanner) readDir(dir string) (out scanResult, dirs []string, err error) {
 	f, err := sc.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return out, nil, fmt.Errorf("scan: %w", err)
@@ -135,7 +135,7 @@ func (sc *scanner) readDir(dir string) (out scanned, dirs []string, err error) {
 			if err := format.CheckPath(path); err != nil {
 				return out, nil, fmt.Errorf("%w: %w", format.ErrQuota, err)
 			}
-			out.found = append(out.found, found{path, st})
+			out.found = append(out.found, scannedPath{path, st})
 			if st.Kind == format.KindDir {
 				dirs = append(dirs, path)
 			}
@@ -149,7 +149,7 @@ func (sc *scanner) readDir(dir string) (out scanned, dirs []string, err error) {
 	}
 }
 
-// statAt returns the stat of a child of an open directory, without following it.
+// statAt returns the stat of a name in an open directory. It does not follow symbolic links.
 func statAt(dir *os.File, name string) (stat, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -175,10 +175,10 @@ func fromUnix(st *unix.Stat_t) stat {
 	case unix.S_IFREG:
 		s.Kind = format.KindFile
 	case unix.S_IFDIR:
-		// Of a directory only its permissions count: the rest changes with its content.
+		// A directory's size and times change with its content, so they do not count.
 		return stat{Kind: format.KindDir, Mode: s.Mode, UID: s.UID}
 	case unix.S_IFLNK:
-		s.Kind = format.KindLink
+		s.Kind = format.KindSymlink
 	}
 	return s
 }

@@ -15,40 +15,40 @@ import (
 
 // Options configures a Dir.
 type Options struct {
-	Owner    *Owner   // of what is written; nil: this process
-	Reserved []string // top-level names that belong to the fleet: never part of a version
-	Excludes []string // patterns that are never part of a version, beside .workspaceignore
+	Owner    *Owner   // of the written files; nil means the user and group of this process
+	Reserved []string // top-level names that belong to the fleet and are never part of a version
+	Excludes []string // patterns of paths that are never part of a version, in addition to .workspaceignore
 	Quota    format.Quota
 	Log      *slog.Logger
 }
 
-// Owner is the user and group that materialised files belong to.
+// Owner is the user and group that own materialised files.
 type Owner struct{ UID, GID int }
 
-// Dir is a directory that holds a version of a workspace. It remembers the files' stat data in memory, to find
-// changes without reading. It must not be used by two goroutines at once.
+// Dir is a directory that holds a version of a workspace. It keeps the files' stat data in memory, to find changes
+// without reading files. It must not be used by two goroutines at once.
 type Dir struct {
 	ref     format.Ref
 	content *content.Store
 	opts    Options
 	root    *os.Root
 
-	nodes    map[string]*node // paths as of the last scan, without excluded ones
+	nodes    map[string]*node // paths that the last scan found, without excluded ones
 	round    uint32           // number of the last scan
 	excluded []string
-	known    bool // nodes is valid, except for what a program changed since; false after an error
+	known    bool // nodes describes the directory, apart from changes since the last scan
 }
 
 // node is one path in the directory.
 type node struct {
 	stat  stat
-	entry *format.Entry // what it holds; nil: not known
-	racy  bool          // its content may change without its stat
-	round uint32        // of the last scan that found it
+	entry *format.Entry // what the path holds; nil if that is unknown
+	racy  bool          // the content may change without the stat
+	round uint32        // number of the last scan that found the path
 }
 
-// Open returns the directory dir, whatever it contains, for versions of ref. It must exist, and only the
-// Dir may use it until Close.
+// Open opens the directory dir for versions of ref. It must exist, its content does not matter, and only the Dir may
+// use it until Close.
 func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -63,8 +63,8 @@ func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 }
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }
 
-// WriteFile writes a file for a program to find, and the directories that it needs, owned by Options.Owner.
-// path is relative and clean; only the permission bits of mode count.
+// WriteFile writes a file and its missing parent directories, owned by Options.Owner. path must be relative and clean;
+// only the permission bits of mode count.
 func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err := format.CheckPath(path); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	if t.reserved(path) {
 		return fmt.Errorf("write %q: the name %s is reserved", path, format.TopDir(path))
 	}
-	dirs := []string{}
+	var dirs []string
 	for dir := format.ParentDir(path); dir != ""; dir = format.ParentDir(dir) {
 		dirs = append(dirs, dir)
 	}
@@ -101,8 +101,8 @@ func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 	return err
 }
 
-// ReadFile returns a file that a program may have written, at most limit bytes of
-// it. It opens regular files only and follows no symbolic link out of the tree.
+// ReadFile returns at most limit bytes of a file that a program may have written. It opens regular files only, and
+// follows no symbolic link out of the tree.
 func (t *Dir) ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := t.openFile(path)
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *Dir) ReadFile(path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// Size returns the size in bytes of a regular file of the tree; false when there is none.
+// Size returns a file's size in bytes. It returns false unless path is a regular file.
 func (t *Dir) Size(path string) (int64, bool) {
 	info, err := t.root.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -121,7 +121,7 @@ func (t *Dir) Size(path string) (int64, bool) {
 	return info.Size(), true
 }
 
-// openFile opens a regular file. It does not block on pipes.
+// openFile opens a regular file for reading. It does not block on pipes.
 func (t *Dir) openFile(path string) (*os.File, error) {
 	f, err := t.root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

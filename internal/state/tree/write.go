@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// dirHandle keeps the last directory open, because entries are sorted by path.
+// dirHandle keeps the last used directory open: entries are sorted by path, so the next one is often in it too.
 type dirHandle struct {
 	tree *Dir
 	path string
@@ -25,7 +25,7 @@ func (d *dirHandle) close() {
 	d.root = nil
 }
 
-// at returns the directory of path, opened, and the name of path in it.
+// at opens path's directory, and returns it with path's name in it.
 func (d *dirHandle) at(path string) (*os.Root, string, error) {
 	dir := format.ParentDir(path)
 	name := strings.TrimPrefix(path[len(dir):], "/")
@@ -44,33 +44,46 @@ func (d *dirHandle) at(path string) (*os.Root, string, error) {
 	return root, name, nil
 }
 
-// writeFile creates a file with its whole content. It never opens an existing one.
+// openFile opens the file at path.
+func (d *dirHandle) openFile(path string, flag int, mode uint32) (*os.File, error) {
+	dir, name, err := d.at(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := dir.OpenFile(name, flag|syscall.O_NOFOLLOW, os.FileMode(mode))
+	if err != nil {
+		return nil, fmt.Errorf("write %q: %w", path, err)
+	}
+	return f, nil
+}
+
+// writeFile creates a file with its whole content. It never opens an existing file.
 func (d *dirHandle) writeFile(e *format.Entry, data []byte) (stat, error) {
-	dir, name, err := d.at(e.Path)
+	f, err := d.openFile(e.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, e.Mode)
 	if err != nil {
 		return stat{}, err
-	}
-	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, os.FileMode(e.Mode))
-	if err != nil {
-		return stat{}, fmt.Errorf("write %q: %w", e.Path, err)
 	}
 	defer f.Close()
 	if _, err := f.Write(data); err != nil {
 		return stat{}, fmt.Errorf("write %q: %w", e.Path, err)
 	}
-	return d.finish(f, dir, name, e)
+	return d.finish(f, e)
 }
 
-// finish sets the owner, times and permissions of a file.
-func (d *dirHandle) finish(f *os.File, dir *os.Root, name string, e *format.Entry) (stat, error) {
+// finish sets a file's owner, times and permissions.
+func (d *dirHandle) finish(f *os.File, e *format.Entry) (stat, error) {
 	if o := d.tree.opts.Owner; o != nil {
 		if err := f.Chown(o.UID, o.GID); err != nil {
-			return stat{}, fmt.Errorf("own %q: %w", e.Path, err)
+			return stat{}, fmt.Errorf("set owner of %q: %w", e.Path, err)
 		}
+	}
+	dir, name, err := d.at(e.Path)
+	if err != nil {
+		return stat{}, err
 	}
 	mtime := time.Unix(0, e.MTime)
 	if err := dir.Chtimes(name, mtime, mtime); err != nil {
-		return stat{}, fmt.Errorf("date %q: %w", e.Path, err)
+		return stat{}, fmt.Errorf("set times of %q: %w", e.Path, err)
 	}
 	st, err := statFile(f)
 	if err == nil && st.Mode != e.Mode { // the process's umask
@@ -83,29 +96,21 @@ func (d *dirHandle) finish(f *os.File, dir *os.Root, name string, e *format.Entr
 
 // reserve creates a file that is written in parts, as a hole of its full size.
 func (d *dirHandle) reserve(e *format.Entry) error {
-	dir, name, err := d.at(e.Path)
+	f, err := d.openFile(e.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
-	}
-	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("write %q: %w", e.Path, err)
 	}
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// writePart writes one chunk; zeros stay a hole.
+// writePart writes one chunk of a file. A chunk of zeros stays a hole.
 func (d *dirHandle) writePart(e *format.Entry, data []byte, offset int64) error {
 	if allZero(data) {
 		return nil
 	}
-	dir, name, err := d.at(e.Path)
+	f, err := d.openFile(e.Path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
-	}
-	f, err := dir.OpenFile(name, os.O_WRONLY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		return fmt.Errorf("write %q: %w", e.Path, err)
 	}
 	_, err = f.WriteAt(data, offset)
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -125,16 +130,12 @@ func allZero(data []byte) bool {
 
 // finishParts completes a file that was written in parts.
 func (d *dirHandle) finishParts(e *format.Entry) (stat, error) {
-	dir, name, err := d.at(e.Path)
-	if err != nil {
-		return stat{}, err
-	}
-	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := d.openFile(e.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return stat{}, err
 	}
 	defer f.Close()
-	return d.finish(f, dir, name, e)
+	return d.finish(f, e)
 }
 
 func (d *dirHandle) symlink(e *format.Entry) (stat, error) {
@@ -142,18 +143,16 @@ func (d *dirHandle) symlink(e *format.Entry) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	if err := dir.Symlink(e.Link, name); err != nil {
-		return stat{}, fmt.Errorf("link %q: %w", e.Path, err)
+	if err := dir.Symlink(e.Target, name); err != nil {
+		return stat{}, fmt.Errorf("make symbolic link %q: %w", e.Path, err)
 	}
-	if o := d.tree.opts.Owner; o != nil {
-		if err := dir.Lchown(name, o.UID, o.GID); err != nil {
-			return stat{}, fmt.Errorf("own %q: %w", e.Path, err)
-		}
+	if err := d.tree.chown(dir, name); err != nil {
+		return stat{}, err
 	}
 	return d.stat(e.Path)
 }
 
-// stat returns the stat of a path, without following it.
+// stat returns a path's stat. It does not follow symbolic links.
 func (d *dirHandle) stat(path string) (stat, error) {
 	dir, name, err := d.at(path)
 	if err != nil {

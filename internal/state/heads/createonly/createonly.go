@@ -1,7 +1,7 @@
-// Package createonly is the head mode for object stores that honour If-None-Match: * and no other condition.
+// Package createonly is the head mode for object stores that honour only one condition, If-None-Match: *.
 //
-// Each version of a head is an object of its own below the head's key, numbered without a gap. The writer that
-// creates a number first wins. The newest version is found by a listing: one more request than with If-Match.
+// Each version of a HEAD is a separate object below the HEAD's key, numbered without gaps. The writer that creates a
+// number first wins. The newest version is found by a listing, which takes one more request than If-Match.
 package createonly
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/codefleet/codefleet/internal/state/heads"
 )
 
-// New returns the heads of bucket.
+// New returns the HEADs of bucket.
 func New(bucket objects.Objects) heads.Store { return &store{bucket: bucket} }
 
 type store struct {
 	bucket objects.Objects
-	known  sync.Map // key to stored
+	known  sync.Map // maps a HEAD's key to its listedVersion
 }
 
-// stored is the newest object of a head as a listing showed it, with the version that it was read as.
-type stored struct {
+// listedVersion is a version's object as a listing showed it, with the version's name.
+type listedVersion struct {
 	objects.ObjectInfo
 	version string
 }
@@ -35,15 +35,15 @@ type stored struct {
 const (
 	numberDigits = 12
 	pruneEvery   = 32 // versions
-	// A number is free again after its object was pruned. A writer that listed before all later versions existed
-	// could create it anew, but its request is cut off long before this age.
+	// A number becomes free when its object is pruned. Only a writer that listed the objects before later versions
+	// existed could create it again, but such a request times out long before this age.
 	pruneAge = 24 * time.Hour
 )
 
-func objectKey(head string, n int64) string { return fmt.Sprintf("%s/%0*d", head, numberDigits, n) }
+func objectKey(key string, n int64) string { return fmt.Sprintf("%s/%0*d", key, numberDigits, n) }
 
-// parseObject splits the key of a version's object.
-func parseObject(object string) (head string, n int64, ok bool) {
+// parseObject returns the HEAD's key and the number of a version's object.
+func parseObject(object string) (key string, n int64, ok bool) {
 	i := len(object) - numberDigits - 1
 	if i < 0 || object[i] != '/' || !strings.HasSuffix(object[:i], heads.Suffix) {
 		return "", 0, false
@@ -52,14 +52,14 @@ func parseObject(object string) (head string, n int64, ok bool) {
 	return object[:i], n, err == nil && n > 0
 }
 
-// formatVersion names a version by its number and its content: the number alone comes again when a head is deleted
-// and another one begins under its key.
+// formatVersion names a version by its number and its content. The number alone is not unique: if a HEAD is deleted and
+// created again, numbers start again.
 func formatVersion(n int64, data []byte) string {
 	const digits = 16
 	return fmt.Sprintf("%d-%s", n, objects.Sum(data).String()[:digits])
 }
 
-// parseVersion returns the number of a version; 0 is that of a missing head.
+// parseVersion returns a version's number. The empty version, which stands for a missing HEAD, has number 0.
 func parseVersion(version string) (int64, bool) {
 	if version == "" {
 		return 0, true
@@ -69,7 +69,7 @@ func parseVersion(version string) (int64, bool) {
 	return n, ok && err == nil && n > 0
 }
 
-// versions lists the objects of a head from number n on, oldest first.
+// versions lists a HEAD's objects from number n on, oldest first.
 func (s *store) versions(ctx context.Context, key string, n int64) ([]objects.ObjectInfo, error) {
 	var out []objects.ObjectInfo
 	for info, err := range s.bucket.List(ctx, key+"/", objectKey(key, n-1)) {
@@ -91,13 +91,13 @@ func (s *store) read(ctx context.Context, key string, info objects.ObjectInfo) (
 	}
 	_, n, _ := parseObject(info.Key)
 	obj.ETag = formatVersion(n, obj.Data)
-	s.known.Store(key, stored{info, obj.ETag})
+	s.known.Store(key, listedVersion{info, obj.ETag})
 	return obj, nil
 }
 
 // isVersion reports whether a listed object is the given version.
 func (s *store) isVersion(ctx context.Context, key string, info objects.ObjectInfo, version string) (bool, error) {
-	if known, ok := s.known.Load(key); ok && known == (stored{info, version}) {
+	if known, ok := s.known.Load(key); ok && known == (listedVersion{info, version}) {
 		return true, nil
 	}
 	obj, err := s.read(ctx, key, info)
@@ -118,7 +118,7 @@ func (s *store) Get(ctx context.Context, key, version string) (objects.Object, e
 		if err != nil {
 			return objects.Object{}, err
 		}
-		if len(found) == 0 && from > 0 { // deleted, and perhaps begun anew
+		if len(found) == 0 && from > 0 { // deleted, and perhaps created again
 			from = 0
 			continue
 		}
@@ -152,7 +152,7 @@ func (s *store) CompareAndSwap(ctx context.Context, key, version string, data []
 	if !ok {
 		return "", fmt.Errorf("swap %s: version %q: %w", key, version, objects.ErrConflict)
 	}
-	// The number after a pruned version is free, so creating it proves nothing: list first.
+	// The number after a pruned version is free, so that version must still be the newest: list first.
 	found, err := s.versions(ctx, key, n)
 	if err != nil {
 		return "", err
@@ -174,8 +174,8 @@ func (s *store) CompareAndSwap(ctx context.Context, key, version string, data []
 	return formatVersion(n+1, data), nil
 }
 
-// prune removes versions that were replaced longer than pruneAge ago, by the store's clock. Errors are ignored: the
-// next prune removes what this one left.
+// prune removes the versions that were replaced more than pruneAge ago, by the store's clock. Errors are ignored,
+// because the next prune removes what is left.
 func (s *store) prune(ctx context.Context, key string) {
 	found, err := s.versions(ctx, key, 0)
 	if err != nil || len(found) == 0 {
@@ -202,7 +202,7 @@ func (s *store) List(ctx context.Context, prefix string) ([]objects.ObjectInfo, 
 	})
 }
 
-// Delete implements heads.Store. It removes the newest version last: an older one must never become the newest.
+// Delete implements heads.Store. It removes the newest version last, so that an older one never becomes the newest.
 func (s *store) Delete(ctx context.Context, key string) error {
 	found, err := s.versions(ctx, key, 0)
 	if err != nil || len(found) == 0 {

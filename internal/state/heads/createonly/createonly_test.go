@@ -22,8 +22,8 @@ func TestCreateOnly(t *testing.T) {
 	})
 }
 
-// TestPrune: old versions of a head are removed, and a writer that slept meanwhile cannot create a number
-// that is free again.
+// TestPrune checks that old versions of a HEAD are removed, and that a writer with a stale version cannot create a
+// number that is free again.
 func TestPrune(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
@@ -46,7 +46,7 @@ func TestPrune(t *testing.T) {
 		for range 20 {
 			version = swap(version)
 		}
-		if left := count(t, m); left != 40-20+1 { // 20 was replaced lately
+		if left := count(t, m); left != 40-20+1 { // version 20 was replaced less than a day ago
 			t.Errorf("%d versions are left, want 21", left)
 		}
 		time.Sleep(48 * time.Hour) //nolint:forbidigo // of the bubble
@@ -55,7 +55,7 @@ func TestPrune(t *testing.T) {
 		}
 		if _, err := m.Get(t.Context(), "w/HEAD/000000000021", objects.GetOptions{}); !errors.Is(err,
 			objects.ErrNotFound) {
-			t.Fatalf("version 21 is there: %v", err)
+			t.Fatalf("Get() of version 21 = %v, want it pruned", err)
 		}
 		for _, old := range []string{stale, "", "1", "69-0", "70-0123456789abcdef", "71-0", "-3", "x"} {
 			if _, err := heads.CompareAndSwap(t.Context(), "w/HEAD", old, []byte("stale")); !errors.Is(err,

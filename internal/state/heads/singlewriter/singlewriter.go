@@ -1,6 +1,6 @@
-// Package singlewriter is the head mode for object stores that ignore or refuse conditional writes: it compares
-// and writes under a lock. It is safe only while the lock excludes every other writer, and [HostLock] excludes
-// those of one host: a fleet whose workspaces are written from two hosts loses commits without a trace.
+// Package singlewriter is the head mode for object stores that ignore or reject conditional writes: it compares and
+// writes under a lock. It is safe only if the lock excludes all other writers. [HostLock] excludes those on the same
+// host: if two hosts write to the same workspaces, commits are silently lost.
 package singlewriter
 
 import (
@@ -22,7 +22,7 @@ type Lock func(context.Context) (unlock func(), err error)
 
 const lockPoll = 2 * time.Millisecond
 
-// HostLock excludes all writers that lock the same file: those of this process and of others on the host.
+// HostLock returns a Lock that excludes all writers on this host that lock the same file, in this process or others.
 func HostLock(path string) Lock {
 	return func(ctx context.Context) (func(), error) {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -44,7 +44,7 @@ func HostLock(path string) Lock {
 	}
 }
 
-// New returns the heads of bucket, which are objects of their own keys.
+// New returns the HEADs of bucket. Each HEAD is the object at its key.
 func New(bucket objects.Objects, lock Lock) heads.Store { return &store{bucket, lock} }
 
 type store struct {
