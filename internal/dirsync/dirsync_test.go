@@ -545,10 +545,12 @@ func TestOtherWorkspace(t *testing.T) {
 	w := newWorld(t)
 	w.remote.set(map[string]string{"f": "1"})
 	w.pull(dirsync.Refuse)
-	if _, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"}); !errors.Is(err, dirsync.ErrOtherWorkspace) {
+	_, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"})
+	if !errors.Is(err, dirsync.ErrOtherWorkspace) {
 		t.Errorf("Open() for another workspace = %v, want %v", err, dirsync.ErrOtherWorkspace)
 	}
-	if err := os.WriteFile(filepath.Join(w.dir, dirsync.BaseFileName), bytes.Repeat([]byte("{"), 10), 0o600); err != nil {
+	base := filepath.Join(w.dir, dirsync.BaseFileName)
+	if err := os.WriteFile(base, bytes.Repeat([]byte("{"), 10), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.open() // a damaged base counts as missing

@@ -26,8 +26,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestModelMirror updates the mirror in random interleavings with commits and garbage collection. Updates fail at random
-// requests. After an update that succeeds, the mirror must have the files of the newest version.
+// TestModelMirror updates the mirror in random interleavings with commits and garbage collection. Updates fail at
+// random requests. After an update that succeeds, the mirror must have the files of the newest version.
 func TestModelMirror(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestSwappedObjects checks that it is detected if any two encrypted objects of a tenant are swapped, even objects of the
-// same generation in two workspaces.
+// TestSwappedObjects checks that it is detected if any two encrypted objects of a tenant are swapped, even objects of
+// the same generation in two workspaces.
 func TestSwappedObjects(t *testing.T) {
 	bucket := mem.New()
 	refs := []state.Ref{ref, {Tenant: ref.Tenant, Workspace: "lab"}}

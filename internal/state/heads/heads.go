@@ -113,8 +113,9 @@ func (s *split) Delete(ctx context.Context, keys ...string) error {
 	return s.Objects.Delete(ctx, others...)
 }
 
-// List returns the HEADs to which the objects of bucket below prefix belong, sorted by key. headOf returns the key of an
-// object's HEAD; ok is false if it belongs to none. A HEAD with several objects has the size and time of the last one.
+// List returns the HEADs to which the objects of bucket below prefix belong, sorted by key. headOf returns the key of
+// an object's HEAD; ok is false if it belongs to none. A HEAD with several objects has the size and time of the last
+// one.
 func List(
 	ctx context.Context, bucket objects.Objects, prefix string, headOf func(object string) (key string, ok bool),
 ) ([]objects.ObjectInfo, error) {

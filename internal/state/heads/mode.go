@@ -12,8 +12,8 @@ import (
 // markerPrefix is the prefix of the keys of the objects that name a bucket's head mode.
 const markerPrefix = "_heads/"
 
-// RequireMode records the head mode at a bucket's first use. Later it returns an error that wraps objects.ErrConflict if
-// the bucket has another mode, because two modes at once would lead to two histories.
+// RequireMode records the head mode at a bucket's first use. Later it returns an error that wraps objects.ErrConflict
+// if the bucket has another mode, because two modes at once would lead to two histories.
 func RequireMode(ctx context.Context, bucket objects.Objects, mode string) error {
 	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
 	known, err := modes(ctx, bucket)

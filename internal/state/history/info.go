@@ -22,8 +22,8 @@ type Info struct {
 	Bytes      int64     `json:"bytes"`
 }
 
-// ReadInfo describes a workspace by its HEAD. It sends one small request. A workspace that has no commits or was deleted
-// has no files.
+// ReadInfo describes a workspace by its HEAD. It sends one small request. A workspace that has no commits or was
+// deleted has no files.
 func ReadInfo(ctx context.Context, r *repo.Repo, ref format.Ref) (Info, error) {
 	if err := ref.Check(); err != nil {
 		return Info{}, err

@@ -109,7 +109,7 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 			if err != nil {
 				return nil, err
 			}
-			out.Problems = append(out.Problems, ref.HeadKey()+": missing, although manifests such as "+info.Key+" exist")
+			out.Problems = append(out.Problems, ref.HeadKey()+": missing, although "+info.Key+" exists")
 			break
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/repo"
 )
 
-// compact commits newest versions again, so that they need neither packs that are mostly unused, nor packs and manifests
-// that are not encrypted with the tenant's current key. It removes nothing: those objects become unreferenced once the
-// older versions are removed.
+// compact commits newest versions again, so that they need neither packs that are mostly unused, nor packs and
+// manifests that are not encrypted with the tenant's current key. It removes nothing: those objects become unreferenced
+// once the older versions are removed.
 func (c *collector) compact(ctx context.Context, workspaces []string) error {
 	if c.opts.DryRun {
 		return nil

@@ -39,9 +39,9 @@ type Proposal struct {
 	set       *format.EntrySet // of the version that build returned last
 }
 
-// Run commits the proposal. If another commit comes first, Run merges with it and tries again. If the response to a swap
-// is lost, Run finds out whether the swap was applied. If another run of the task has committed already, Run returns
-// that commit and a nil version.
+// Run commits the proposal. If another commit comes first, Run merges with it and tries again. If the response to a
+// swap is lost, Run finds out whether the swap was applied. If another run of the task has committed already, Run
+// returns that commit and a nil version.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	p.id = format.NewCommitID()
 	if !p.Merged {
