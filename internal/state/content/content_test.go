@@ -23,7 +23,8 @@ func open(t *testing.T, bucket objects.Objects, secrets func(string) format.Secr
 	})
 }
 
-// TestRoundTrip: blobs come back as they were stored, by another store, from its cache, and encrypted too.
+// TestRoundTrip checks that another store reads what was stored, from the bucket and from its cache, with and without
+// encryption.
 func TestRoundTrip(t *testing.T) {
 	secret := func(string) format.Secrets { return format.Secrets{Current: bytes.Repeat([]byte{7}, 32)} }
 	for name, secrets := range map[string]func(string) format.Secrets{"unencrypted": nil, "encrypted": secret} {
@@ -63,7 +64,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedPack: content that does not match its digest is never returned.
+// TestDamagedPack checks that content that does not match its digest is not returned.
 func TestDamagedPack(t *testing.T) {
 	bucket := mem.New()
 	p := open(t, bucket, nil).NewPacker(t.Context(), tenant, format.EmptySet.BlobFinder(0))

@@ -35,7 +35,7 @@ func golden(t *testing.T, name string, data []byte) {
 	}
 }
 
-// TestStoredBytes pins what is written: other releases read it.
+// TestStoredBytes compares everything that is stored with golden files, because other releases must be able to read it.
 func TestStoredBytes(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 	p1 := &Pack{ID: objects.Sum([]byte("pack 1")), Size: 4096}
@@ -111,7 +111,7 @@ func TestStoredBytes(t *testing.T) {
 	locked := r.encrypt("a thing", []byte("content"))
 	golden(t, "locked-prefix", locked[:len(encryptedMagic)+keyIDLength])
 	if len(locked) != encryptionOverhead+len("content") {
-		t.Errorf("encrypted object has %d bytes, want %d", len(locked), encryptionOverhead+len("content"))
+		t.Errorf("the encrypted object is %d bytes, want %d", len(locked), encryptionOverhead+len("content"))
 	}
 
 	ref := Ref{"acme", "main"}

@@ -59,7 +59,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		m2, err := decodeManifest(again)
 		if err != nil {
-			t.Fatalf("own encoding: %v", err)
+			t.Fatalf("decode of an encoded manifest = %v", err)
 		}
 		if diff := cmp.Diff(ChangedPaths(m.Changes), ChangedPaths(m2.Changes)); diff != "" {
 			t.Fatalf("round trip (-first +second):\n%s", diff)
@@ -80,7 +80,7 @@ func FuzzPackIndex(f *testing.F) {
 			return
 		}
 		if more > int64(len(data)) {
-			t.Fatalf("%d of %d bytes are too few", len(data), more)
+			t.Fatalf("ReadIndex() of %d bytes needs %d", len(data), more)
 		}
 		var end int64
 		for _, b := range blobs {
@@ -121,7 +121,7 @@ func FuzzHead(f *testing.F) {
 			return
 		}
 		if out, err := h.encode(maxHead); err == nil && len(out) > maxHead {
-			t.Fatalf("encoded in %d bytes", len(out))
+			t.Fatalf("encode() = %d bytes, want at most %d", len(out), maxHead)
 		}
 	})
 }

@@ -45,8 +45,8 @@ type Head struct {
 	Floor     int64        `json:"floor,omitempty"`
 	FloorTime time.Time    `json:"floor_time,omitzero"`
 
-	// Fenced lists tasks that must not commit, oldest first: they ended without a commit, but one of their runs may still
-	// be alive. If a workspace has no commits, a tombstone of the generation Born holds them.
+	// Fenced lists tasks that must not commit, oldest first: they ended without a commit, but one of their runs may
+	// still be alive. If a workspace has no commits, a tombstone of the generation Born holds them.
 	Fenced []FencedTask `json:"fenced,omitempty"`
 
 	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted

@@ -122,7 +122,7 @@ func TestDelete(t *testing.T) {
 	a.Write("a", "1")
 	b.Write("b", "1")
 	a.Commit("new-a")
-	b.Commit("new-b") // both began after the deletion
+	b.Commit("new-b") // both checked out after the deletion
 	a.Checkout()
 	a.Want(map[string]string{"a": "1", "b": "1"})
 	w.Checkout()
@@ -161,7 +161,7 @@ func TestQuota(t *testing.T) {
 			continue
 		}
 		if calls := bucket.Calls(); len(calls) != 0 && name != "files" {
-			t.Errorf("%s: %d requests before the refusal, want 0", name, len(calls))
+			t.Errorf("%s: %d requests before the error, want 0", name, len(calls))
 		}
 		if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
 			t.Errorf("Revert() = %v", err)
@@ -203,13 +203,13 @@ func TestCollect(t *testing.T) {
 			t.Errorf("CollectGarbage() after the grace time = %+v, want removals", out)
 		}
 		if after := len(statetest.Keys(t, bucket)); after >= before {
-			t.Errorf("%d objects, %d before", after, before)
+			t.Errorf("%d objects are left of %d, want fewer", after, before)
 		}
 		fresh := state.New(bucket, state.Options{})
 		report, err := maintenance.Check(t.Context(), fresh.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Versions < 21 || report.Versions > 40 {
-			t.Errorf("Check() = %+v, %v, want the newest 20, those that they build upon, and the pinned one", report,
-				err)
+			t.Errorf("Check() = %+v, %v, want the newest 20 versions, those that they build on, and the pinned one",
+				report, err)
 		}
 		if _, err := history.Restore(t.Context(), fresh.Repo(), ref, 5, "the pinned one"); err != nil {
 			t.Errorf("Restore() of the pinned version = %v", err)
@@ -241,19 +241,19 @@ func TestCheckFindsDamage(t *testing.T) {
 	}
 }
 
-// TestGlanceGrowsOld: a task that waited long for its sandbox begins with what others committed meanwhile.
-func TestGlanceGrowsOld(t *testing.T) {
+// TestOldPrefetch checks that a checkout does not use a prefetched HEAD that has become too old.
+func TestOldPrefetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
-		seen := a.Store.Prefetch(t.Context(), ref)
+		prefetched := a.Store.Prefetch(t.Context(), ref)
 		statetest.Advance(t, 2*time.Second)
 		b.Checkout()
 		b.Write("x", "1")
 		b.Commit("task-1")
-		v, err := a.Store.Checkout(t.Context(), a.Tree, seen)
+		v, err := a.Store.Checkout(t.Context(), a.Tree, prefetched)
 		if got := a.Files()["x"]; err != nil || v.Generation != 1 || got != "1" {
-			t.Errorf("CheckoutSeen by a glance of 2 s ago = generation %d, %v, x is %q; want generation 1",
+			t.Errorf("Checkout() with a HEAD of 2 s ago = generation %d, %v, x is %q; want generation 1",
 				v.Generation, err, got)
 		}
 	})

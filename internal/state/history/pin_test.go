@@ -15,10 +15,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestPinOfWhatHasLeft: a version that is in memory only, because a collection has removed it, cannot be pinned. A
-// pin of
-// nothing would be in the way of the log and of every later collection.
-func TestPinOfWhatHasLeft(t *testing.T) {
+// TestPinRemovedVersion checks that a version cannot be pinned if garbage collection has removed it, even if it is
+// still in memory. The log, and every later run of garbage collection, would fail at such a pin.
+func TestPinRemovedVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := statetest.NewWorker(t, bucket, ref, state.Options{})
@@ -36,16 +35,16 @@ func TestPinOfWhatHasLeft(t *testing.T) {
 		}
 		if _, err := history.Diff(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 12, 0); !errors.Is(err,
 			state.ErrNotFound) {
-			t.Fatalf("Diff() of version 12 = %v, want it to have left", err)
+			t.Fatalf("Diff() of version 12 = %v, want it removed", err)
 		}
-		// The store of w goes on remembering what it committed.
+		// The store of w still has the version in memory.
 		if err := history.Pin(t.Context(), w.Store.Repo(), ref, "pin", 12); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("Pin() of a version that has left = %v, want %v", err, state.ErrNotFound)
+			t.Errorf("Pin() of a removed version = %v, want %v", err, state.ErrNotFound)
 		}
 		statetest.Must(t, history.Pin(t.Context(), w.Store.Repo(), ref, "newest", 0))
 		log, err := history.Log(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 0)
 		if err != nil || log[len(log)-1].Generation <= 12 {
-			t.Errorf("Log() = %+v, %v, want some of the newest", log, err)
+			t.Errorf("Log() = %+v, %v, want only versions after 12", log, err)
 		}
 		_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
 			statetest.Strict)

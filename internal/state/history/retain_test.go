@@ -15,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// kept reads file n of a generation as an artifact is read.
-func kept(t *testing.T, bucket objects.Objects, generation int64) (string, error) {
+// readRetained reads file n of a generation as artifacts are read.
+func readRetained(t *testing.T, bucket objects.Objects, generation int64) (string, error) {
 	t.Helper()
 	f, _, err := history.OpenRetained(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, generation, "n")
 	if err != nil {
@@ -26,8 +26,9 @@ func kept(t *testing.T, bucket objects.Objects, generation int64) (string, error
 	return string(data), err
 }
 
-// TestKeep: artifacts stay as long as records, however many commits and collections come after.
-func TestKeep(t *testing.T) {
+// TestRetain checks that a retained version can be read until the promised time, whatever is committed and collected
+// after it.
+func TestRetain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := statetest.Committed(t, bucket, 60)
@@ -38,7 +39,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 		if err := w.Store.Retain(t.Context(), ref, 61, time.Now()); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("Retain() of what is not there = %v", err)
+			t.Errorf("Retain() of a missing version = %v, want %v", err, state.ErrNotFound)
 		}
 		collect := func() {
 			t.Helper()
@@ -47,7 +48,7 @@ func TestKeep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 6 { // commits and collections go on, for six days
+		for range 6 { // commits and garbage collection continue for six days
 			statetest.Advance(t, 25*time.Hour)
 			w.Checkout()
 			w.Write("n", "later")
@@ -55,11 +56,11 @@ func TestKeep(t *testing.T) {
 			w.Commit(time.Now().Format("task-02-15"))
 			collect()
 		}
-		if _, err := kept(t, bucket, 20); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("a version that nobody was promised is still there: %v", err)
+		if _, err := readRetained(t, bucket, 20); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("read of a version that was not retained = %v, want %v", err, state.ErrNotFound)
 		}
 		for g, want := range map[int64]string{5: "5", 6: "6", 7: "7", 66: "later"} {
-			if got, err := kept(t, bucket, g); got != want || err != nil {
+			if got, err := readRetained(t, bucket, g); got != want || err != nil {
 				t.Errorf("file of generation %d = %q, %v, want %q", g, got, err, want)
 			}
 		}
@@ -67,8 +68,8 @@ func TestKeep(t *testing.T) {
 			statetest.Advance(t, 25*time.Hour)
 			collect()
 		}
-		if _, err := kept(t, bucket, 5); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("after the promised time: %v, want it gone", err)
+		if _, err := readRetained(t, bucket, 5); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("read after the promised time = %v, want %v", err, state.ErrNotFound)
 		}
 		report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
 			maintenance.CheckOptions{ReadData: true})
@@ -81,7 +82,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-func TestKeepEndsWithTheWorkspace(t *testing.T) {
+func TestRetainEndsWithTheWorkspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := statetest.Committed(t, bucket, 3)
@@ -98,8 +99,8 @@ func TestKeepEndsWithTheWorkspace(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := kept(t, bucket, 2); !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("file of a deleted workspace = %q, %v, want it gone", got, err)
+		if got, err := readRetained(t, bucket, 2); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("file of a deleted workspace = %q, %v, want %v", got, err, state.ErrNotFound)
 		}
 	})
 }

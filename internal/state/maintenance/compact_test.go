@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// coldPull checks out with an empty cache and returns the worker and its requests by kind.
+// coldPull checks out with an empty cache, and returns the worker and the number of its requests by kind.
 func coldPull(t *testing.T, bucket *mem.Objects) (*statetest.Worker, map[string]int) {
 	t.Helper()
 	w := statetest.OpenWorker(t, bucket)
@@ -29,8 +29,8 @@ func coldPull(t *testing.T, bucket *mem.Objects) (*statetest.Worker, map[string]
 	return w, requests
 }
 
-// TestManySmallCommits: what a cold pull asks for does not grow with the number of commits, and what a
-// commit writes stays in proportion to its own change.
+// TestManySmallCommits checks that the number of packs that a cold pull reads does not grow with the number of commits,
+// and that the size of a commit stays proportional to its change.
 func TestManySmallCommits(t *testing.T) {
 	const commits, size, small = 300, 2000, 16
 	bucket := mem.New()
@@ -54,7 +54,7 @@ func TestManySmallCommits(t *testing.T) {
 				n++
 				uploaded += call.Size
 			case "get p":
-				t.Fatalf("commit %d reads a pack, which it has in its cache", i)
+				t.Fatalf("commit %d reads a pack that is in its cache", i)
 			}
 		}
 		puts, most = puts+n, max(most, n)
@@ -65,20 +65,20 @@ func TestManySmallCommits(t *testing.T) {
 		t.Errorf("a cold pull after %d commits reads %d packs, want at most %d", commits, n, small+1)
 	}
 	if most != 2 || puts > commits+commits/small+1 {
-		t.Errorf("%d commits wrote %d packs, %d at most at a time; want one each, and one more every %d commits",
+		t.Errorf("%d commits wrote %d packs, and one wrote %d; want one each, and one more every %d commits",
 			commits, puts, most, small)
 	}
 	if most := commits*size*3 + commits/small*(512<<10); uploaded > most {
 		t.Errorf("%d commits uploaded %d bytes in packs, want at most %d", commits, uploaded, most)
 	}
-	t.Logf("%d packs put, %d bytes; a cold pull makes %v", puts, uploaded, requests)
+	t.Logf("%d packs of %d bytes uploaded; requests of a cold pull: %v", puts, uploaded, requests)
 	log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 	if err != nil || len(log) != commits {
 		t.Fatalf("Log() = %d commits, %v, want %d", len(log), err, commits)
 	}
 	for i, c := range log {
 		if name := fmt.Sprintf("f%03d", commits-1-i); !slices.Equal(c.Changed, []string{name}) {
-			t.Errorf("Log() says that generation %d changed %v, want %s", c.Generation, c.Changed, name)
+			t.Errorf("Log() = generation %d changed %v, want %s", c.Generation, c.Changed, name)
 		}
 	}
 	if report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref,
@@ -90,8 +90,8 @@ func TestManySmallCommits(t *testing.T) {
 	}
 }
 
-// TestFoldWithDamage: a commit is not stopped by damage in a pack that it would move content out of.
-func TestFoldWithDamage(t *testing.T) {
+// TestCompactWithDamage checks that a commit succeeds although packs that it would compact are lost.
+func TestCompactWithDamage(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.NewWorker(t, bucket, ref, state.Options{Compaction: statetest.Eager})
 	commit := func(i int) {
@@ -116,12 +116,13 @@ func TestFoldWithDamage(t *testing.T) {
 			yield(state.Edit{Path: "new", Kind: state.File, Content: strings.NewReader("new")}, nil)
 		})
 	if err != nil {
-		t.Errorf("Edit() beside lost packs = %v, want it done", err)
+		t.Errorf("Edit() with lost packs = %v, want nil", err)
 	}
 }
 
-// TestCollectEmpties: a pack of which only a little is needed goes once older versions have, in forks too.
-func TestCollectEmpties(t *testing.T) {
+// TestCollectCompacts checks that a pack of which little is needed is removed once older versions are, even if forks
+// need it.
+func TestCollectCompacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := statetest.OpenWorker(t, bucket)
@@ -170,10 +171,10 @@ func TestCollectEmpties(t *testing.T) {
 			emptied += out.Compacted
 		}
 		if emptied == 0 {
-			t.Error("no pack was emptied")
+			t.Error("no pack was compacted")
 		}
 		if got := stored(); got > 3<<20 {
-			t.Errorf("%d bytes are stored for 2 MiB of content", got)
+			t.Errorf("packs take %d bytes for 2 MiB of content, want at most 3 MiB", got)
 		}
 		for _, name := range []string{"main", "lab"} {
 			fresh := statetest.NewWorker(t, bucket, state.Ref{Tenant: "acme", Workspace: name}, state.Options{})
@@ -182,12 +183,12 @@ func TestCollectEmpties(t *testing.T) {
 		}
 		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
 			statetest.Strict); err != nil || again.Compacted != 0 {
-			t.Errorf("CollectGarbage() with nothing to empty = %+v, %v", again, err)
+			t.Errorf("CollectGarbage() with nothing to compact = %+v, %v", again, err)
 		}
 	})
 }
 
-// TestCollectLeavesPinned: what a pin needs anyway is not copied.
+// TestCollectLeavesPinned checks that packs that a pinned version needs are not compacted.
 func TestCollectLeavesPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
@@ -210,7 +211,7 @@ func TestCollectLeavesPinned(t *testing.T) {
 			statetest.Advance(t, 25*time.Hour)
 			if out, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
 				statetest.Strict); err != nil || out.Compacted != 0 {
-				t.Errorf("CollectGarbage() = %+v, %v, want nothing emptied", out, err)
+				t.Errorf("CollectGarbage() = %+v, %v, want nothing compacted", out, err)
 			}
 		}
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestCollectAfterDelete: nothing of a deleted workspace is left but its tombstone, pinned or not, and
-// one that begins anew under its name is not disturbed by the pins of the old one.
+// TestCollectAfterDelete checks that only the tombstone of a deleted workspace is left, even if versions were pinned,
+// and that the old pins do not affect a new workspace with the same name.
 func TestCollectAfterDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
@@ -39,7 +39,7 @@ func TestCollectAfterDelete(t *testing.T) {
 		}
 		for _, key := range statetest.Keys(t, bucket) {
 			if !strings.HasSuffix(key, "/HEAD") {
-				t.Errorf("left of a deleted workspace: %s", key)
+				t.Errorf("%s of a deleted workspace was not removed", key)
 			}
 		}
 		again.Checkout()
@@ -47,15 +47,16 @@ func TestCollectAfterDelete(t *testing.T) {
 		again.Commit("task-6")
 		log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 		if err != nil || len(log) != 1 || log[0].Generation != 7 {
-			t.Errorf("Log() of the new one = %+v, %v, want generation 7", log, err)
+			t.Errorf("Log() of the new workspace = %+v, %v, want generation 7", log, err)
 		}
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
-			t.Errorf("CollectGarbage() with the new one = %v", err)
+			t.Errorf("CollectGarbage() with the new workspace = %v", err)
 		}
 	})
 }
 
-// TestAppliedAfterCollect: that a task was applied is known for longer than its result.
+// TestAppliedAfterCollect checks that Applied still finds a task after garbage collection has removed its manifest with
+// the result.
 func TestAppliedAfterCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
@@ -73,8 +74,8 @@ func TestAppliedAfterCollect(t *testing.T) {
 	})
 }
 
-// TestCollectInTurn: of several workers one collects, and when that is long ago one does again.
-func TestCollectInTurn(t *testing.T) {
+// TestCollectIfDue checks that only one of several workers collects garbage in each period.
+func TestCollectIfDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		statetest.Committed(t, bucket, 2)
@@ -104,7 +105,7 @@ func TestCollectInTurn(t *testing.T) {
 		}
 		statetest.Advance(t, every)
 		if got := round(); got != 1 {
-			t.Errorf("%d of %d workers collected in the next turn, want 1", got, workers)
+			t.Errorf("%d of %d workers collected in the next period, want 1", got, workers)
 		}
 		if err := bucket.Violations(); err != nil {
 			t.Error(err)
@@ -117,7 +118,7 @@ func TestCollectInTurn(t *testing.T) {
 	})
 }
 
-// TestCollectAtOnce: runs that overlap do no harm.
+// TestCollectAtOnce checks that overlapping runs of garbage collection are safe.
 func TestCollectAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
@@ -144,8 +145,8 @@ func TestCollectAtOnce(t *testing.T) {
 				left++
 			}
 		}
-		if left == 0 || left > 16 { // the newest and what it builds on
-			t.Errorf("%d of 30 manifests are left", left)
+		if left == 0 || left > 16 { // the newest manifest and those that it builds on
+			t.Errorf("%d of 30 manifests are left, want 1 to 16", left)
 		}
 	})
 }

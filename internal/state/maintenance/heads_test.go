@@ -10,7 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestCollectWithHeads: in every head mode collections find all workspaces, and what they need stays.
+// TestCollectWithHeads checks that garbage collection finds all workspaces, and keeps what they need, in every head
+// mode.
 func TestCollectWithHeads(t *testing.T) {
 	for name, open := range statetest.HeadModes(t) {
 		t.Run(name, func(t *testing.T) { testCollectWithHeads(t, open()) })

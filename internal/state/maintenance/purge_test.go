@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// collectFor runs collections every 12 hours.
+// collectFor runs garbage collection every 12 hours for a time.
 func collectFor(t *testing.T, store *state.Store, d time.Duration, opts maintenance.GCOptions) (purged []string) {
 	t.Helper()
 	const every = 12 * time.Hour
@@ -34,8 +34,8 @@ func collectFor(t *testing.T, store *state.Store, d time.Duration, opts maintena
 	return purged
 }
 
-// TestPurge: of a workspace that was deleted long ago nothing is left but a number for its whole
-// tenant. Whoever remembers it is told that it was deleted, before and after the name is used again.
+// TestPurge checks that only the tenant's floor is left of a workspace that was deleted long ago, and that late commits
+// to it fail, before and after its name is used again.
 func TestPurge(t *testing.T) {
 	for name, open := range statetest.HeadModes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestPurge(t *testing.T) {
 					}
 				}
 				if len(left) > 0 {
-					t.Errorf("left: %v", left)
+					t.Errorf("not removed: %v", left)
 				}
 				refused := func(when string) {
 					t.Helper()
@@ -89,20 +89,20 @@ func TestPurge(t *testing.T) {
 				refused("before")
 				onGrave.Write("again", "1")
 				if c := onGrave.Commit("task-again"); c.Generation != 7 {
-					t.Errorf("Commit() to the new one = %+v, want generation 7, behind those of the old one", c)
+					t.Errorf("Commit() to the new workspace = %+v, want generation 7, after those of the old one", c)
 				}
-				other := statetest.Committed(t, o, 4) // as many versions as the old one had
+				other := statetest.Committed(t, o, 4) // as many versions as the old workspace had
 				refused("afterwards")
 				newest.Want(map[string]string{"n": "4", "keep": "kept", "again": "1"})
 				if pins, err := history.Pins(t.Context(), other.Store.Repo(), ref); err != nil || len(pins) > 0 {
-					t.Errorf("Pins() of the new one = %v, %v, want none of the old one's", pins, err)
+					t.Errorf("Pins() of the new workspace = %v, %v, want none", pins, err)
 				}
 			})
 		})
 	}
 }
 
-// interposed calls before each request.
+// interposed calls a function before each get, swap and delete.
 type interposed struct {
 	objects.Objects
 	before func(op, key string)
@@ -123,7 +123,8 @@ func (i interposed) Delete(ctx context.Context, keys ...string) error {
 	return i.Objects.Delete(ctx, keys...)
 }
 
-// TestPurgeRace: a name that is used again at any moment of a purge is used: what was committed stays.
+// TestPurgeRace checks that a commit to a workspace that is being purged is not lost, at whichever request of the purge
+// it comes.
 func TestPurgeRace(t *testing.T) {
 	for name, open := range statetest.HeadModes(t) {
 		for _, at := range []string{
@@ -137,7 +138,7 @@ func TestPurgeRace(t *testing.T) {
 					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 						t.Fatal(err)
 					}
-					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // all but HEAD is gone
+					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
 					onGrave := statetest.OpenWorker(t, o)
 					onGrave.Checkout()
 					onGrave.Write("again", "1")
@@ -154,7 +155,7 @@ func TestPurgeRace(t *testing.T) {
 									t.Errorf("Commit() = %v", err)
 								}
 							})
-							statetest.Advance(t, time.Second) // it is done, or waits
+							statetest.Advance(t, time.Second) // the commit is complete, or waits
 						})
 					}}
 					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(),
@@ -162,7 +163,7 @@ func TestPurgeRace(t *testing.T) {
 						t.Errorf("CollectGarbage() = %v", err)
 					}
 					using.Wait()
-					once.Do(func() { t.Error("the purge made no such request") })
+					once.Do(func() { t.Errorf("the purge did not send the request %s", at) })
 					collectFor(t, w.Store, 4*24*time.Hour, statetest.Forgetful)
 					fresh := statetest.OpenWorker(t, o)
 					if v := fresh.Checkout(); v.Generation != 4 {
@@ -175,9 +176,9 @@ func TestPurgeRace(t *testing.T) {
 	}
 }
 
-// TestPurgeDies: a purge that breaks off at any request is made up for, and a name whose purge was
-// announced can be used again when that is long ago.
-func TestPurgeDies(t *testing.T) {
+// TestPurgeInterrupted checks that a later run completes a purge that was interrupted before it deleted HEAD, and that
+// the name can be used again ten minutes after the announcement.
+func TestPurgeInterrupted(t *testing.T) {
 	for name, open := range statetest.HeadModes(t) {
 		for _, use := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestPurgeDies(t *testing.T) {
 					if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 						t.Fatal(err)
 					}
-					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // all but HEAD is gone
+					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
 					ctx, die := context.WithCancel(t.Context())
 					dying := interposed{o, func(op, key string) {
 						if op == "delete" && strings.HasSuffix(key, "main/HEAD") {
@@ -205,11 +206,11 @@ func TestPurgeDies(t *testing.T) {
 					if use {
 						if _, err := again.Store.Commit(t.Context(), again.Tree,
 							state.CommitOptions{TaskID: "again", Attempt: 1}); !errors.Is(err, objects.ErrTemporary) {
-							t.Errorf("Commit() to what is being removed = %v, want %v", err, objects.ErrTemporary)
+							t.Errorf("Commit() during the purge = %v, want %v", err, objects.ErrTemporary)
 						}
 						statetest.Advance(t, 10*time.Minute)
 						if c := again.Commit("again"); c.Generation != 4 {
-							t.Errorf("Commit() long after = %+v, want generation 4", c)
+							t.Errorf("Commit() ten minutes later = %+v, want generation 4", c)
 						}
 						want["again"] = "1"
 					}
@@ -228,7 +229,7 @@ func TestPurgeDies(t *testing.T) {
 	}
 }
 
-// canceled makes no request of a context that has ended, as stores over a network do.
+// canceled does not delete after the context has ended, like a store over a network.
 type canceled struct{ objects.Objects }
 
 func (c canceled) Delete(ctx context.Context, keys ...string) error {
@@ -242,7 +243,7 @@ func (c canceled) Delete(ctx context.Context, keys ...string) error {
 	return c.Objects.Delete(ctx, keys...)
 }
 
-// TestLostHead: a HEAD that is gone although its manifest is there was not purged.
+// TestLostHead checks that a missing HEAD whose manifest exists counts as lost, not as purged.
 func TestLostHead(t *testing.T) {
 	bucket := mem.New()
 	w := statetest.Committed(t, bucket, 2)

@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestRotationLeavesNothing: after a new secret, collections leave nothing that needs the old one: neither manifests of
-// which the newest version needs no content, nor pins, nor what is left of a deleted workspace.
+// TestRotationLeavesNothing checks that after a change of the secret, garbage collection leaves no object that needs
+// the old one: no manifests, even if the newest version needs none of their content, no pins, and no tombstones.
 func TestRotationLeavesNothing(t *testing.T) {
 	first := state.Options{Secrets: statetest.Secrets("first")}
 	second := state.Options{Secrets: statetest.Secrets("second")}
@@ -34,7 +34,7 @@ func TestRotationLeavesNothing(t *testing.T) {
 				commitFiles(w, "two", "second", 5)
 			},
 		},
-		"nothing but names": {
+		"no content": {
 			func(w *statetest.Worker) {
 				if err := os.Symlink("x", filepath.Join(w.Dir, "link")); err != nil {
 					w.Fatal(err)
@@ -43,7 +43,7 @@ func TestRotationLeavesNothing(t *testing.T) {
 			},
 			func(*statetest.Worker) {},
 		},
-		"no pins any more": {
+		"pins removed": {
 			func(w *statetest.Worker) {
 				commitFiles(w, "one", "first", 1)
 				statetest.Must(w.T, history.Pin(w.Context(), w.Store.Repo(), ref, "pin", 1))
@@ -80,12 +80,12 @@ func TestRotationLeavesNothing(t *testing.T) {
 					_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", look)
 					n := out.OtherKeys[format.KeyID("acme", []byte("first"))]
 					if n == 0 && err != nil {
-						t.Errorf("CollectGarbage() says that nothing needs the first secret; without it: %v", err)
+						t.Errorf("CollectGarbage() counts no objects with the first secret, but without it = %v", err)
 					}
 					return n
 				}
 				if needed() == 0 {
-					t.Error("nothing needs the first secret before any collection")
+					t.Error("nothing needs the first secret before garbage collection")
 				}
 				for range 9 {
 					statetest.Advance(t, 25*time.Hour)
@@ -114,8 +114,8 @@ func TestRotationLeavesNothing(t *testing.T) {
 				statetest.Must(t, err)
 				if after, err := history.ReadInfo(t.Context(), fresh.Store.Repo(), ref); err != nil ||
 					after.Generation != before.Generation {
-					t.Errorf("a collection with nothing to do makes generation %d of %d, %v", after.Generation,
-						before.Generation, err)
+					t.Errorf("CollectGarbage() with nothing to do left generation %d, %v, want %d", after.Generation,
+						err, before.Generation)
 				}
 				statetest.Must(t, bucket.Violations())
 			})
@@ -130,7 +130,8 @@ func commitFiles(w *statetest.Worker, task, content string, n int) {
 	w.Commit(task)
 }
 
-// TestRepairDamagedKeyID: a manifest or a pack whose key's id is damaged is damaged, and does not ask for a key.
+// TestRepairDamagedKeyID checks that a manifest or pack with a damaged key id counts as damaged, not as encrypted with
+// a missing key.
 func TestRepairDamagedKeyID(t *testing.T) {
 	for kind, offset := range map[string]func([]byte) int{
 		"/m/000000000002-": func([]byte) int { return 10 },
@@ -147,7 +148,7 @@ func TestRepairDamagedKeyID(t *testing.T) {
 			if strings.Contains(key, kind) {
 				bucket.Damage(key, func(data []byte) []byte { return statetest.Flipped(offset(data))(data) })
 			}
-			if strings.Contains(key, "/m/000000000003-") && kind == "/p/" { // so that indexes are read
+			if strings.Contains(key, "/m/000000000003-") && kind == "/p/" { // makes Repair read indexes
 				bucket.Damage(key, statetest.Gone)
 			}
 		}
@@ -160,9 +161,8 @@ func TestRepairDamagedKeyID(t *testing.T) {
 	}
 }
 
-// TestDamagedKeyIDOfHead: HEAD and pins, of which no name is a digest, are damaged too when the id of their key is,
-// and come
-// back; with another secret they ask for a key.
+// TestDamagedKeyIDOfHead checks that HEAD and pins with a damaged key id, whose names contain no digest, count as
+// damaged and are repaired. Without the right secret, the error is a missing key.
 func TestDamagedKeyIDOfHead(t *testing.T) {
 	for _, key := range []string{"acme/w/main/HEAD", "acme/w/main/pins/HEAD"} {
 		bucket := mem.New()

@@ -27,8 +27,8 @@ const damagedCommits = 12
 
 func damagedContent(i int) string { return statetest.Random(byte(i), 2000) }
 
-// history makes 12 generations, each with a file of its own in a pack of its own, and returns the keys
-// of packs and manifests by generation.
+// damagedHistory makes 12 generations, each of which adds a file in a new pack. It returns the keys of packs and
+// manifests by generation.
 func damagedHistory(t *testing.T, bucket *mem.Objects) (packs, manifests map[int]string) {
 	t.Helper()
 	w := statetest.OpenWorker(t, bucket)
@@ -52,7 +52,7 @@ func damagedHistory(t *testing.T, bucket *mem.Objects) (packs, manifests map[int
 
 func truncated(data []byte) []byte { return data[:len(data)-10] }
 
-// allBut are the files of the history without some of them.
+// allBut returns the files of the history without the files of some generations.
 func allBut(missing ...int) map[string]string {
 	files := map[string]string{"d": "dir"}
 	for i := 1; i <= damagedCommits; i++ {
@@ -63,7 +63,7 @@ func allBut(missing ...int) map[string]string {
 	return files
 }
 
-// unnamed adds content that is found without its name.
+// unnamed adds files with recovered content whose paths are lost.
 func unnamed(files map[string]string, found ...int) map[string]string {
 	out := maps.Clone(files)
 	for _, i := range found {
@@ -73,8 +73,8 @@ func unnamed(files map[string]string, found ...int) map[string]string {
 	return out
 }
 
-// TestRepair damages each kind of object in turn. Check finds it, Repair gives back everything that is
-// still there and says what is not, and afterwards the workspace works, and is well.
+// TestRepair damages each kind of object in turn. Check must find the damage, Repair must restore everything that is
+// left and report the rest, and the repaired workspace must work.
 func TestRepair(t *testing.T) {
 	const head, pins = "acme/w/main/HEAD", "acme/w/main/pins/HEAD"
 	all := func(m map[int]string) []string { return slices.Collect(maps.Values(m)) }
@@ -87,22 +87,22 @@ func TestRepair(t *testing.T) {
 		manifest func(map[int]string) []string
 		key      string
 		how      func([]byte) []byte
-		deep     bool // is found by reading content only
+		deep     bool // the damage is found only by reading content
 		lost     []string
 		older    int64
-		unknown  []int64
+		unknown  []int64 // lost generations
 		want     map[string]string
-		same     bool // as it was: no new generation
+		same     bool // nothing needs repair, so there is no new generation
 	}{
 		{name: "nothing", how: statetest.Gone, want: allBut(), same: true},
 		{name: "pack gone", pack: one(5), how: statetest.Gone, lost: []string{"d/f5"}, want: allBut(5)},
 		{name: "pack truncated", pack: one(5), how: truncated, want: allBut()},
 		{name: "all packs truncated", pack: all, how: truncated, want: allBut()},
 		{
-			name: "pack with another content", pack: one(5), how: statetest.Flipped(100), deep: true,
+			name: "pack with damaged content", pack: one(5), how: statetest.Flipped(100), deep: true,
 			lost: []string{"d/f5"}, want: allBut(5),
 		},
-		{name: "pack with another index", pack: one(5), how: statetest.Flipped(-20), deep: true, want: allBut()},
+		{name: "pack with damaged index", pack: one(5), how: statetest.Flipped(-20), deep: true, want: allBut()},
 		{
 			name: "newest manifest gone", manifest: one(12), how: statetest.Gone, unknown: []int64{12},
 			want: unnamed(allBut(12), 12),
@@ -165,11 +165,11 @@ func TestRepair(t *testing.T) {
 					t.Fatalf("Repair() = %v", err)
 				}
 				if diff := cmp.Diff(dry.Lost, out.Lost); diff != "" {
-					t.Errorf("a dry run says other paths are lost (-dry +done):\n%s", diff)
+					t.Errorf("lost paths of a dry run and of a repair differ (-dry +done):\n%s", diff)
 				}
 				for _, call := range bucket.Calls() {
 					if call.Op == "delete" {
-						t.Errorf("Repair() has made the request %+v", call)
+						t.Errorf("Repair() sent the request %+v, want no deletion", call)
 					}
 				}
 				var lost []string
@@ -189,7 +189,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// wantFound runs Check on damage.
+// wantFound checks that Check finds the damage.
 func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, lost []string) {
 	t.Helper()
 	report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
@@ -207,7 +207,8 @@ func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, l
 	}
 }
 
-// wantWorking uses a repaired workspace: files, history, a task, a collection; and repairs it again.
+// wantWorking checks that a repaired workspace works: a second repair, the files, the history, a task, and garbage
+// collection.
 func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep bool) {
 	t.Helper()
 	w := statetest.OpenWorker(t, bucket)
@@ -215,7 +216,7 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	w.Want(want)
 	again, err := maintenance.Repair(t.Context(), w.Store.Repo(), ref, maintenance.RepairOptions{ReadData: deep})
 	if err != nil || !again.Commit.NoChange || len(again.Lost) > 0 {
-		t.Errorf("Repair() of what was repaired = %+v, %v", again, err)
+		t.Errorf("second Repair() = %+v, %v, want no change", again, err)
 	}
 	log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 	if err != nil || len(log) == 0 {
@@ -227,7 +228,7 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	}
 	w.Write("after", "repair")
 	if c := w.Commit("after"); c.Generation < damagedCommits+1 {
-		t.Errorf("a task after the repair made generation %d", c.Generation)
+		t.Errorf("Commit() after the repair = generation %d, want more than %d", c.Generation, damagedCommits)
 	}
 	for range 3 {
 		statetest.Advance(t, 25*time.Hour)
@@ -246,8 +247,8 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	}
 }
 
-// TestRepairKeepsHistory: versions before and after a lost delta stay in the history, those that can be
-// read can be read, tasks are known to be applied, and new generations are new.
+// TestRepairKeepsHistory checks that after the loss of a delta, the readable versions stay in the history, committed
+// tasks are still found, and no generation is used twice.
 func TestRepairKeepsHistory(t *testing.T) {
 	for _, how := range []func([]byte) []byte{statetest.Gone, statetest.Flipped(40)} {
 		bucket := mem.New()
@@ -281,7 +282,7 @@ func TestRepairKeepsHistory(t *testing.T) {
 	}
 }
 
-// TestRepairReadsNoMoreThanItNeeds: a damaged pack is read once when another one has its content.
+// TestRepairReadsNoMoreThanItNeeds checks that a damaged pack is read only once if another pack has its content.
 func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	bucket := mem.New()
 	commit := func(ref state.Ref, files ...string) (pack string) {
@@ -304,7 +305,7 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	out, err := maintenance.Repair(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
 		maintenance.RepairOptions{})
 	if err != nil || len(out.Lost) > 0 || len(out.Problems) != 1 {
-		t.Errorf("Repair() = %+v, %v, want one problem, and nothing lost", out, err)
+		t.Errorf("Repair() = %+v, %v, want one problem and no lost paths", out, err)
 	}
 	gets := 0
 	for _, call := range bucket.Calls() {
@@ -317,7 +318,7 @@ func TestRepairReadsNoMoreThanItNeeds(t *testing.T) {
 	}
 }
 
-// TestRepairFindsOlder: a path whose content is lost is named with the generation that has an older one.
+// TestRepairFindsOlder checks that a lost path is reported with the newest generation in which it can be read.
 func TestRepairFindsOlder(t *testing.T) {
 	bucket := mem.New()
 	statetest.Committed(t, bucket, 3)
@@ -336,8 +337,9 @@ func TestRepairFindsOlder(t *testing.T) {
 	}
 }
 
-// TestRepairCannotAsk: an older version that cannot be read for now is not one that has nothing.
-func TestRepairCannotAsk(t *testing.T) {
+// TestRepairUnavailable checks that Repair fails if the object store becomes unavailable while it looks for an older
+// version of a lost path.
+func TestRepairUnavailable(t *testing.T) {
 	bucket := mem.New()
 	statetest.Committed(t, bucket, 3)
 	for _, key := range statetest.Keys(t, bucket) {
@@ -354,7 +356,7 @@ func TestRepairCannotAsk(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		gets[c.Key]++
-		// read in the survey, and for the newest version
+		// The survey and the newest version need the first two reads.
 		if c.Op == "get" && statetest.KindOf(c.Key) == "m" && gets[c.Key] > 2 {
 			return mem.Broken
 		}
@@ -367,13 +369,13 @@ func TestRepairCannotAsk(t *testing.T) {
 	}
 }
 
-// TestRepairOfNothing: a workspace that never was, or was deleted, is left alone.
+// TestRepairOfNothing checks that Repair does not change a workspace that does not exist or was deleted.
 func TestRepairOfNothing(t *testing.T) {
 	bucket := mem.New()
 	store := state.New(bucket, state.Options{})
 	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil ||
 		!out.Commit.NoChange || len(statetest.Keys(t, bucket)) > 0 {
-		t.Errorf("Repair() of nothing = %+v, %v, and left %v", out, err, statetest.Keys(t, bucket))
+		t.Errorf("Repair() of a missing workspace = %+v, %v, with objects %v", out, err, statetest.Keys(t, bucket))
 	}
 	w := statetest.Committed(t, bucket, 3)
 	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
@@ -388,9 +390,9 @@ func TestRepairOfNothing(t *testing.T) {
 	fresh.Want(map[string]string{})
 }
 
-// TestCollectWithDamagedNotes: damage in what collections and promises leave does not stop collections,
-// and what was promised stays.
-func TestCollectWithDamagedNotes(t *testing.T) {
+// TestCollectWithDamagedMarks checks that garbage collection works with damaged marks and retained objects, and keeps
+// retained versions.
+func TestCollectWithDamagedMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()
 		w := statetest.Committed(t, bucket, 30)
@@ -411,7 +413,7 @@ func TestCollectWithDamagedNotes(t *testing.T) {
 		}
 		_, _, err := history.Open(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 3, "n")
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("Open() of the promised version = %v", err)
+			t.Errorf("Open() of the retained version = %v", err)
 		}
 	})
 }

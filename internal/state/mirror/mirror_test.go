@@ -54,7 +54,7 @@ func mirroredWorker(t *testing.T, bucket objects.Objects, target mirror.Target) 
 	return w, mirror.Follow(w.Store.Repo(), target, mirror.Options{})
 }
 
-// TestMirror: after a commit the mirror has its files, by what changed only, whoever commits and however.
+// TestMirror checks that the mirror follows every kind of commit, and writes only the files that changed.
 func TestMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, target := mem.New(), mem.New()
@@ -85,7 +85,7 @@ func TestMirror(t *testing.T) {
 			want[fmt.Sprintf("many/f%02d", i)] = strconv.Itoa(i)
 		}
 		if diff := cmp.Diff(want, statetest.MirroredFiles(t, target)); diff != "" {
-			t.Fatalf("the mirror after a commit (-want +got):\n%.2000s", diff)
+			t.Fatalf("mirrored files after a commit (-want +got):\n%.2000s", diff)
 		}
 		if m := mirrorMark(t, target); m.Generation != 1 || m.Files != 56 || len(m.Touched) > 0 || m.By != "" ||
 			len(m.Skipped) != 1 {
@@ -110,21 +110,21 @@ func TestMirror(t *testing.T) {
 		delete(want, "b/c")
 		want["a/now"], want["b"], want["many/f07"] = "a directory", "now a file", "changed"
 		if diff := cmp.Diff(want, statetest.MirroredFiles(t, target)); diff != "" || puts != 3 {
-			t.Errorf("%d files put, want 3; the mirror (-want +got):\n%.2000s", puts, diff)
+			t.Errorf("%d files written, want 3; mirrored files (-want +got):\n%.2000s", puts, diff)
 		}
 		if _, err := history.Restore(t.Context(), w.Store.Repo(), ref, 1, ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if got := statetest.MirroredFiles(t, target); got["a"] != "file" || got["many/f07"] != "7" || len(got) != 56 {
-			t.Errorf("the mirror after a restore has %d files, a is %q", len(got), got["a"])
+			t.Errorf("the mirror has %d files after a restore, and a is %q; want 56 files", len(got), got["a"])
 		}
 		if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if got := statetest.MirroredFiles(t, target); len(got) != 0 {
-			t.Errorf("the mirror of a deleted workspace has %d files", len(got))
+			t.Errorf("the mirror of a deleted workspace has %d files, want 0", len(got))
 		}
 		if err := target.Violations(); err != nil {
 			t.Error(err)
@@ -132,8 +132,9 @@ func TestMirror(t *testing.T) {
 	})
 }
 
-// TestMirrorNeverInTheWay: a mirror that is slow, broken or silent stops no commit, and catches up.
-func TestMirrorNeverInTheWay(t *testing.T) {
+// TestMirrorNeverDelaysCommits checks that a slow, broken or unresponsive mirror does not delay commits, and that it is
+// updated later.
+func TestMirrorNeverDelaysCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, target := mem.New(), mem.New()
 		w, mirrored := mirroredWorker(t, bucket, target)
@@ -152,7 +153,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 			start := time.Now()
 			w.Commit(fmt.Sprint("task-", i))
 			if d := time.Since(start); d > 0 {
-				t.Errorf("a commit beside a broken mirror took %v", d)
+				t.Errorf("a commit with a broken mirror took %v, want no delay", d)
 			}
 		}
 		target.SetFault(statetest.EveryThird())
@@ -164,7 +165,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 		mirrored.Close(ctx)
 		target.SetFault(nil)
 		if got := statetest.MirroredFiles(t, target); got["n"] != "last" {
-			t.Errorf("the mirror has %v when the store answers again, want the last commit", got)
+			t.Errorf("the mirror has %v once the store responds again, want the last commit", got)
 		}
 
 		release := make(chan struct{})
@@ -179,7 +180,7 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 		start := time.Now()
 		stuckMirror.Close(ctx)
 		if d := time.Since(start); d > 2*time.Second {
-			t.Errorf("Close() waited %v for a mirror that does not answer, want a second", d)
+			t.Errorf("Close() waited %v for an unresponsive mirror, want a second", d)
 		}
 		target.SetFault(nil)
 		later := mirror.Follow(state.New(bucket, state.Options{}).Repo(), target, mirror.Options{})
@@ -190,12 +191,13 @@ func TestMirrorNeverInTheWay(t *testing.T) {
 	})
 }
 
-// TestMirrorInTurn: several that bring the same mirror up to date take turns, and it ends with the newest version.
+// TestMirrorInTurn checks that several workers update the same mirror in turn, and that it ends with the newest
+// version.
 func TestMirrorInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, target := mem.New(), mem.New()
 		target.SetFault(func(c mem.Call) mem.Fault {
-			if c.Op == "file" { // slow, so that they meet
+			if c.Op == "file" { // slow, so that updates overlap
 				timer := time.NewTimer(time.Second)
 				<-timer.C
 			}
@@ -217,7 +219,7 @@ func TestMirrorInTurn(t *testing.T) {
 		fresh := statetest.OpenWorker(t, bucket)
 		fresh.Checkout()
 		if diff := cmp.Diff(fresh.Files(), statetest.MirroredFiles(t, target)); diff != "" || len(fresh.Files()) != 4 {
-			t.Errorf("the mirror (-newest +got):\n%s", diff)
+			t.Errorf("mirrored files (-newest +got):\n%s", diff)
 		}
 		if m := mirrorMark(t, target); m.Generation != 20 || len(m.Touched) > 0 {
 			t.Errorf("mark = %+v, want generation 20", m)
@@ -225,14 +227,14 @@ func TestMirrorInTurn(t *testing.T) {
 	})
 }
 
-// TestMirrorTakenOver: what another takes over from one that is silent ends as the newest version, though what that
-// one was writing comes last.
+// TestMirrorTakenOver checks that the mirror ends with the newest version if a worker takes over from a stalled one,
+// even if the stalled worker's write is applied last.
 func TestMirrorTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, tc := range map[string]struct {
-			then  mem.Fault
-			close time.Duration // how long it has for its mirror when it stops
-		}{"goes on": {mem.OK, time.Hour}, "fails": {mem.NotApplied, time.Hour}, "stops": {mem.OK, 4 * time.Minute}} {
+			then  mem.Fault     // outcome of the stalled write
+			close time.Duration // time limit of the stalled worker's Close
+		}{"continues": {mem.OK, time.Hour}, "fails": {mem.NotApplied, time.Hour}, "stops": {mem.OK, 4 * time.Minute}} {
 			bucket, target := mem.New(), mem.New()
 			first := true
 			var mu sync.Mutex
@@ -248,10 +250,10 @@ func TestMirrorTakenOver(t *testing.T) {
 				<-timer.C
 				return tc.then
 			})
-			silent, silentMirror := mirroredWorker(t, bucket, target)
-			silent.Checkout()
-			silent.Write("n", statetest.Random(1, 6<<20)) // small files are given up sooner
-			silent.Commit("task-1")
+			stalled, stalledMirror := mirroredWorker(t, bucket, target)
+			stalled.Checkout()
+			stalled.Write("n", statetest.Random(1, 6<<20)) // writes of small files time out sooner
+			stalled.Commit("task-1")
 			synctest.Wait()
 			w, mirrored := mirroredWorker(t, bucket, target)
 			w.Checkout()
@@ -259,7 +261,7 @@ func TestMirrorTakenOver(t *testing.T) {
 			w.Commit("task-2")
 			mirrored.Close(t.Context())
 			ctx, cancel := context.WithTimeout(t.Context(), tc.close)
-			silentMirror.Close(ctx)
+			stalledMirror.Close(ctx)
 			cancel()
 			if _, err := mirrored.Update(t.Context(), ref); err != nil {
 				t.Fatal(err)
@@ -274,7 +276,8 @@ func TestMirrorTakenOver(t *testing.T) {
 	})
 }
 
-// TestMirrorSlowFile: a file that takes longer than the lease is written once, as who writes it is not silent.
+// TestMirrorSlowFile checks that the lease is renewed during a write that takes longer than the lease, so that no other
+// worker writes the same file.
 func TestMirrorSlowFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket, target := mem.New(), slowFiles{Objects: mem.New(), puts: new(atomic.Int64)}
@@ -298,7 +301,7 @@ func TestMirrorSlowFile(t *testing.T) {
 	})
 }
 
-// slowFiles reads a megabyte in a minute.
+// slowFiles takes a minute to write a megabyte.
 type slowFiles struct {
 	*mem.Objects
 	puts *atomic.Int64

@@ -26,9 +26,9 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// Fence returns a task's commit, as Applied does. If there is none, it makes sure that there never will be: a run of the
-// task that is still alive gets ErrFenced from its commit. Fence may be repeated; after an error the task may or may not
-// be fenced.
+// Fence returns a task's commit, as Applied does. If there is none, it makes sure that there never will be: a run of
+// the task that is still alive gets ErrFenced from its commit. Fence may be repeated; after an error the task may or
+// may not be fenced.
 func (r *Repo) Fence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (c *Commit, err error) {
 	if err := ref.Check(); err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// The numbers of the workspace engine against a real gateway on the loopback
-// interface: medians, with what the whole process took at most in memory so far.
+// The benchmarks measure workspaces on a real gateway on the loopback interface. They report medians, and the peak
+// memory of the process so far.
 //
 //	go test -run '^$' -bench . -benchtime 10x ./internal/state/s3
 
@@ -45,7 +45,7 @@ func newBench(b *testing.B) *bench {
 	}
 }
 
-// another returns a store without anything in its cache.
+// another returns a store with an empty cache.
 func (b *bench) another() *state.Store { return state.New(b.s3, b.opts()) }
 
 func (b *bench) tree(store *state.Store, dir string, ref state.Ref) *state.Tree {
@@ -75,8 +75,7 @@ func (b *bench) commit(store *state.Store, t *state.Tree) state.Commit {
 	return c
 }
 
-// time measures one operation of the loop; the loop body has stopped the
-// timer for its preparations.
+// time measures one operation of the loop. The loop body has stopped the timer for its preparations.
 func (b *bench) time(op func()) {
 	b.StartTimer()
 	start := time.Now()
@@ -90,7 +89,7 @@ func (b *bench) report() {
 	b.ReportMetric(peakMB(b.B), "peak-MB")
 }
 
-// peakMB is the most memory that this process ever had resident.
+// peakMB returns the peak resident memory of this process.
 func peakMB(b *testing.B) float64 {
 	b.Helper()
 	data, err := os.ReadFile("/proc/self/status")
@@ -166,7 +165,7 @@ func BenchmarkNoChangePush(b *testing.B) {
 		w.checkout(w.store, t)
 		w.time(func() {
 			if !w.commit(w.store, t).NoChange {
-				b.Fatal("there was a change")
+				b.Fatal("Commit() of an unchanged tree made a version")
 			}
 		})
 	}

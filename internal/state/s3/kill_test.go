@@ -21,21 +21,21 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// killPlan is what a worker process is told: run one task and die at a point.
+// killPlan tells a worker process to run one task, and when to die.
 type killPlan struct {
 	S3    s3.Options
 	Dir   string
 	Cache string
 	Task  string
-	At    string // the request, like "put m"; empty: do not die
-	After bool   // the request has been answered
+	At    string // request at which it dies, like "put m"; empty if it does not
+	After bool   // die after the response
 }
 
 const killVariable = "CODEFLEET_TEST_KILL"
 
 var killRef = state.Ref{Tenant: "acme", Workspace: "kill"}
 
-// killWorker is the life of that process.
+// killWorker is the main function of the worker process.
 func killWorker(plan killPlan) error {
 	bucket, err := s3.Open(plan.S3)
 	if err != nil {
@@ -108,11 +108,11 @@ func (k *killer) CompareAndSwap(ctx context.Context, key, old string, data []byt
 
 func runKillWorker(t *testing.T, plan killPlan) *os.ProcessState {
 	t.Helper()
-	plan.S3.Transport = nil // the process's own
+	plan.S3.Transport = nil // the process makes one
 	return runPlan(t, killVariable, plan)
 }
 
-// runPlan runs this program again, with a plan in a variable.
+// runPlan runs this test binary again, with a plan in an environment variable.
 func runPlan(t *testing.T, variable string, plan any) *os.ProcessState {
 	t.Helper()
 	data, err := json.Marshal(plan)
@@ -132,9 +132,8 @@ func runPlan(t *testing.T, variable string, plan any) *os.ProcessState {
 	return cmd.ProcessState
 }
 
-// TestKill ends a worker with SIGKILL at every request of a task, before and
-// after its answer. What others see is the old or the new version, and the
-// task, tried again by a new worker in the same directory, is applied once.
+// TestKill kills a worker at every request of a task, before the request and after its response. Others must see the
+// old or the new version, and a second attempt in the same directory must apply the task once.
 func TestKill(t *testing.T) {
 	opts := gateway(t)
 	dir, cache := t.TempDir(), t.TempDir()
@@ -163,7 +162,7 @@ func TestKill(t *testing.T) {
 	run("", false)
 	for _, at := range []string{"get HEAD", "get m", "get p", "put p", "put m", "swap HEAD"} {
 		for _, after := range []bool{false, true} {
-			if at == "get m" || at == "get p" { // only a worker without a cache and a tree asks for these
+			if at == "get m" || at == "get p" { // only a worker without a cache and a tree sends these
 				dir, cache = t.TempDir(), t.TempDir()
 			}
 			run(at, after)

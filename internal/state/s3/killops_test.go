@@ -27,27 +27,27 @@ import (
 
 const opVariable = "CODEFLEET_TEST_KILL_OP"
 
-// opPlan is what a process is told that does one thing to workspaces and dies in front of a request.
+// opPlan tells a process to run one operation on workspaces, and before which request to die.
 type opPlan struct {
 	S3     s3.Options
 	Tenant string
 	Op     string
-	Nth    int64 // request that counts, from 1
-	Reads  bool  // reads count, not writes alone
+	Nth    int64 // number of the request, from 1
+	Reads  bool  // count reads too, not only writes
 }
 
-// atOnce has everything collected that may be, without waiting.
+// atOnce makes garbage collection remove everything that it may, without waiting.
 var atOnce = maintenance.GCOptions{
 	Retention: maintenance.Retention{Newest: 1, All: 1, Daily: -1}, Grace: 1, Deleted: 1,
 }
 
-// ops are done to the workspace main of a tenant, which is at generation 4.
+// ops are operations on a tenant's workspace main, which is at generation 4. Fields may be nil.
 var ops = map[string]struct {
-	writes int // requests, at least
+	writes int // minimal number of writing requests
 	do     func(ctx context.Context, s *state.Store, tenant string) error
-	ready  func(ctx context.Context, s *state.Store, tenant string) error // before it, nil: nothing
-	makes  func(before map[string]string) map[string]string               // of main, nil: what it was
-	old    func(map[string]string) map[string]string                      // of main after ready, nil: generation(4)
+	ready  func(ctx context.Context, s *state.Store, tenant string) error // called before do
+	makes  func(before map[string]string) map[string]string               // files after do; nil if unchanged
+	old    func(map[string]string) map[string]string                      // files before do; nil for generation(4)
 	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error
 }{
 	"mark":  {writes: 1, do: collect},
@@ -55,7 +55,7 @@ var ops = map[string]struct {
 	"purge": {writes: 4, do: collect, ready: func(ctx context.Context, s *state.Store, tenant string) error {
 		opts := atOnce
 		opts.Deleted = -1
-		for range 3 { // all but HEAD
+		for range 3 { // leaves only HEAD
 			if _, err := maintenance.CollectGarbage(ctx, s.Repo(), tenant, opts); err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ var ops = map[string]struct {
 		delete(after, "n")
 		return after
 	}},
-	"fold": {writes: 4, ready: scatter, do: func(ctx context.Context, s *state.Store, tenant string) error {
+	"compact on commit": {writes: 4, ready: scatter, do: func(ctx context.Context, s *state.Store, tenant string) error {
 		_, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, file("last"))
 		return err
 	}, makes: func(before map[string]string) map[string]string {
@@ -89,11 +89,11 @@ var ops = map[string]struct {
 		after["last"] = "last"
 		return after
 	}, old: scattered},
-	"empty": {writes: 5, ready: func(ctx context.Context, s *state.Store, tenant string) error {
+	"compact": {writes: 5, ready: func(ctx context.Context, s *state.Store, tenant string) error {
 		if err := scatter(ctx, s, tenant); err != nil {
 			return err
 		}
-		// main and its fork need only the small part of a pack
+		// main and its fork need only a small part of a pack
 		if _, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, removal("new-4")); err != nil {
 			return err
 		}
@@ -145,9 +145,6 @@ func collect(ctx context.Context, s *state.Store, tenant string) error {
 	return err
 }
 
-// eager moves content at every opportunity.
-var eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
-
 // scatter commits small files one by one.
 func scatter(ctx context.Context, s *state.Store, tenant string) error {
 	for _, name := range []string{"a", "b", "c"} {
@@ -178,7 +175,7 @@ func removal(path string) iter.Seq2[state.Edit, error] {
 	return func(yield func(state.Edit, error) bool) { yield(state.Edit{Path: path}, nil) }
 }
 
-// generation is what setUp commits.
+// generation returns the files of the n-th generation that setUp commits.
 func generation(n int) map[string]string {
 	return map[string]string{"n": strconv.Itoa(n), "new-" + strconv.Itoa(n): statetest.Random(byte(n), 4000)}
 }
@@ -205,17 +202,17 @@ func setUp(t *testing.T, bucket objects.Objects, tenant string) {
 	}
 }
 
-// doOp is the life of the process.
+// doOp is the main function of the process.
 func doOp(plan opPlan) error {
 	bucket, err := s3.Open(plan.S3)
 	if err != nil {
 		return err
 	}
-	store := state.New(&nth{Objects: bucket, left: plan.Nth, reads: plan.Reads}, state.Options{Compaction: eager})
+	store := state.New(&nth{Objects: bucket, left: plan.Nth, reads: plan.Reads}, state.Options{Compaction: statetest.Eager})
 	return ops[plan.Op].do(context.Background(), store, plan.Tenant)
 }
 
-// nth kills its process with SIGKILL in front of a request. That is behind the one before it.
+// nth kills its process before a request, which is also after the previous one.
 type nth struct {
 	objects.Objects
 	left  int64
@@ -255,7 +252,7 @@ func (n *nth) List(ctx context.Context, prefix, after string) iter.Seq2[objects.
 	return n.Objects.List(ctx, prefix, after)
 }
 
-// Delete removes one after the other, so that a kill can come between.
+// Delete removes objects one by one, so that a kill can come between two of them.
 func (n *nth) Delete(ctx context.Context, keys ...string) error {
 	for _, key := range keys {
 		n.count()
@@ -266,10 +263,9 @@ func (n *nth) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// TestKillOps ends collections, restores, forks and removals with SIGKILL in front of each request that
-// writes (of each request with CODEFLEET_LONG_TESTS=1; those in between find the same). Nothing that can be reached
-// is lost, what others see is the old or the new version, and
-// the same again finishes, as do collections afterwards.
+// TestKillOps kills garbage collection, restores, forks and removals before each writing request, or before each
+// request with CODEFLEET_LONG_TESTS=1. No reachable content may be lost, others must see the old or the new version,
+// and the operation and garbage collection must succeed when they are run again.
 func TestKillOps(t *testing.T) {
 	opts := gateway(t)
 	bucket := open(t, opts)
@@ -282,7 +278,7 @@ func TestKillOps(t *testing.T) {
 			}
 			t.Logf("%d kills", kills)
 			if kills < ops[op].writes {
-				t.Errorf("%d kills, want one in front of each of %d writes", kills, ops[op].writes)
+				t.Errorf("%d kills, want at least one before each of %d writes", kills, ops[op].writes)
 			}
 		})
 	}
@@ -290,7 +286,7 @@ func TestKillOps(t *testing.T) {
 
 func runOp(t *testing.T, plan opPlan) syscall.WaitStatus {
 	t.Helper()
-	plan.S3.Transport = nil // the process's own
+	plan.S3.Transport = nil // the process makes one
 	state := runPlan(t, opVariable, plan)
 	status, ok := state.Sys().(syscall.WaitStatus)
 	if !ok {
@@ -299,7 +295,7 @@ func runOp(t *testing.T, plan opPlan) syscall.WaitStatus {
 	return status
 }
 
-// killOp kills at one request, and reports whether there was one.
+// killOp kills an operation before its n-th request, and reports whether there was such a request.
 func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n int) (killed bool) {
 	t.Helper()
 	tenant := fmt.Sprintf("%s-%d", strings.NewReplacer(" ", "", "--", "-").Replace(op), n)
@@ -328,22 +324,22 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	if !killed && status.ExitStatus() != 0 {
 		t.Fatalf("request %d: process ended with %v", n, status)
 	}
-	whole(t, bucket, tenant, n)
+	checkAll(t, bucket, tenant, n)
 	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, old) && !maps.Equal(now, makes) {
 		t.Errorf("killed at request %d: files are neither the old nor the new ones: %v", n, cmp.Diff(makes, now))
 	}
 	store = state.New(bucket, state.Options{})
 	if err := ops[op].do(t.Context(), store, tenant); err != nil {
-		t.Errorf("killed at request %d: the same again = %v", n, err)
+		t.Errorf("killed at request %d: the second attempt = %v", n, err)
 	}
 	for range 3 {
 		if err := collect(t.Context(), store, tenant); err != nil {
 			t.Errorf("killed at request %d: CollectGarbage() afterwards = %v", n, err)
 		}
 	}
-	whole(t, bucket, tenant, n)
+	checkAll(t, bucket, tenant, n)
 	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, makes) {
-		t.Errorf("killed at request %d: files at last (-want +got):\n%s", n, cmp.Diff(makes, now))
+		t.Errorf("killed at request %d: files after the second attempt (-want +got):\n%s", n, cmp.Diff(makes, now))
 	}
 	if lab := filesOf(t, bucket, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" &&
 		!maps.Equal(lab, generation(2)) {
@@ -352,8 +348,8 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	return killed
 }
 
-// whole checks that all content of all workspaces can be read.
-func whole(t *testing.T, bucket objects.Objects, tenant string, n int) {
+// checkAll checks that all content of all workspaces can be read.
+func checkAll(t *testing.T, bucket objects.Objects, tenant string, n int) {
 	t.Helper()
 	store := state.New(bucket, state.Options{})
 	list, err := history.Workspaces(t.Context(), store.Repo(), tenant)

@@ -16,19 +16,19 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// minio starts a MinIO server with an empty bucket. Its binary is named by CODEFLEET_TEST_MINIO;
-// where that is not set the test is skipped, unless CODEFLEET_TEST_NO_SKIP demands it.
+// minio starts a MinIO server with an empty bucket. CODEFLEET_TEST_MINIO names its binary. If that is not set, the test
+// is skipped, or fails if CODEFLEET_TEST_NO_SKIP is 1.
 func minio(t *testing.T) s3.Options {
 	t.Helper()
 	binary := os.Getenv("CODEFLEET_TEST_MINIO")
 	if binary == "" && os.Getenv("CODEFLEET_TEST_NO_SKIP") == "1" {
-		t.Fatal("CODEFLEET_TEST_MINIO names no MinIO: make test-integration")
+		t.Fatal("CODEFLEET_TEST_MINIO is not set: run make test-integration")
 	}
 	if binary == "" {
-		t.Skip("CODEFLEET_TEST_MINIO names no MinIO: make test-integration")
+		t.Skip("CODEFLEET_TEST_MINIO is not set: run make test-integration")
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // to learn a port that is free
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // finds a free port
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func minio(t *testing.T) s3.Options {
 			return opts
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("MinIO does not answer: %v\n%s", err, out.String())
+			t.Fatalf("MinIO does not respond: %v\n%s", err, out.String())
 		}
 	}
 }

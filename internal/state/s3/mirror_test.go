@@ -22,10 +22,10 @@ import (
 
 const (
 	mirrorVariable = "CODEFLEET_TEST_KILL_MIRROR"
-	shortLease     = 20 * time.Millisecond // nobody waits for the dead
+	shortLease     = 20 * time.Millisecond // so that the leases of killed processes expire soon
 )
 
-// mirrorPlan is what a process is told that commits, mirrors and dies in front of a write to the mirror.
+// mirrorPlan tells a process to commit and mirror, and before which write to the mirror to die.
 type mirrorPlan struct {
 	S3, Mirror s3.Options
 	Nth        int64
@@ -34,7 +34,8 @@ type mirrorPlan struct {
 
 var mirrorRef = state.Ref{Tenant: "acme", Workspace: "main"}
 
-// mirrorEdits turn x from a file into a directory and back, with names that S3 does not take as they are.
+// mirrorEdits returns the edits of a commit. They turn x from a file into a directory or back, and use names that S3
+// does not permit.
 func mirrorEdits(number int) func(func(state.Edit, error) bool) {
 	content := func(path string) state.Edit {
 		return state.Edit{Path: path, Kind: state.File, Content: strings.NewReader(fmt.Sprint(path, " ", number))}
@@ -79,7 +80,7 @@ func mirrored(t *testing.T, target objects.Objects) map[string]string {
 	return files
 }
 
-// inMirror is what the mirror of a commit has.
+// inMirror returns the mirrored files of a commit.
 func inMirror(number int) map[string]string {
 	files := map[string]string{"large": strings.Repeat(statetest.Random(1, 1000), 20_000)}
 	for e := range mirrorEdits(number) {
@@ -91,7 +92,7 @@ func inMirror(number int) map[string]string {
 	return files
 }
 
-// commitAndMirror is the life of the process.
+// commitAndMirror is the main function of the process.
 func commitAndMirror(plan mirrorPlan) error {
 	bucket, err := s3.Open(plan.S3)
 	if err != nil {
@@ -124,8 +125,8 @@ func (k *mirrorKiller) PutFile(ctx context.Context, key string, r io.Reader, siz
 	return k.files.PutFile(ctx, key, r, size)
 }
 
-// TestKillMirror ends a process with SIGKILL in front of each write to the mirror. Its commit counts, the mirror
-// says that it is between generations, and the next call of Mirror makes it whole.
+// TestKillMirror kills a process before each write to the mirror. Its commit must count, mirror.json must list the
+// generations to which files may belong, and the next Update must complete the mirror.
 func TestKillMirror(t *testing.T) {
 	opts := gateway(t)
 	bucket := open(t, opts)
@@ -134,7 +135,7 @@ func TestKillMirror(t *testing.T) {
 	target := open(t, plain)
 	run := func(n int64, number int) bool {
 		plan := mirrorPlan{opts, plain, n, number}
-		plan.S3.Transport, plan.Mirror.Transport = nil, nil // the process's own
+		plan.S3.Transport, plan.Mirror.Transport = nil, nil // the process makes them
 		status, ok := runPlan(t, mirrorVariable, plan).Sys().(syscall.WaitStatus)
 		killed := ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 		if !killed && status.ExitStatus() != 0 {
@@ -167,10 +168,10 @@ func TestKillMirror(t *testing.T) {
 		}
 		if err := json.Unmarshal(obj.Data, &mark); err != nil || mark.Generation != number-1 || n > 1 &&
 			len(mark.Touched) == 0 {
-			t.Errorf("killed in front of write %d: %s, %v; want generation %d, and %d as touched", n, obj.Data, err,
-				number-1, number)
+			t.Errorf("killed before write %d: mirror.json = %s, %v; want generation %d, and %d as touched", n, obj.Data,
+				err, number-1, number)
 		}
-		if n%2 == 0 { // the next commit has to do it, too
+		if n%2 == 0 { // the next commit must complete the mirror too
 			number++
 			run(0, number)
 		}
@@ -178,19 +179,19 @@ func TestKillMirror(t *testing.T) {
 		out, err := mirror.Follow(store.Repo(), target, mirror.Options{Lease: shortLease}).Update(t.Context(),
 			mirrorRef)
 		if err != nil || out.Generation != int64(number) {
-			t.Errorf("killed in front of write %d: Update() = %+v, %v, want generation %d", n, out, err, number)
+			t.Errorf("killed before write %d: Update() = %+v, %v, want generation %d", n, out, err, number)
 		}
 		if diff := cmp.Diff(inMirror(number), mirrored(t, target)); diff != "" {
-			t.Errorf("killed in front of write %d: the mirror afterwards (-want +got):\n%.1000s", n, diff)
+			t.Errorf("killed before write %d: the mirror afterwards (-want +got):\n%.1000s", n, diff)
 		}
 	}
 	t.Logf("%d kills", kills)
-	if least := 8; kills < least { // two marks, two removals, four files
-		t.Errorf("%d kills, want %d", kills, least)
+	if least := 8; kills < least { // two marks, two removals and four files
+		t.Errorf("%d kills, want at least %d", kills, least)
 	}
 }
 
-// TestNamesOnDurableStore: the embedded store finds the file that it has to write to the disk, whatever its name.
+// TestNamesOnDurableStore checks that the embedded store syncs files with unusual names to the disk.
 func TestNamesOnDurableStore(t *testing.T) {
 	server, err := embedded.StartS3(t.Context(), embedded.S3Options{
 		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet",

@@ -12,8 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestForeignMultipart: the store of `up`, which has each object on disk before it acknowledges it,
-// takes uploads in parts too, as other people's tools make them.
+// TestForeignMultipart checks that the embedded store accepts multipart uploads of other tools.
 func TestForeignMultipart(t *testing.T) {
 	server, err := embedded.StartS3(t.Context(), embedded.S3Options{
 		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet",

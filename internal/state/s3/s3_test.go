@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// planned is the life of a process that was started with a plan.
-func planned[T any](variable string, live func(T) error) {
+// planned runs main and exits if the process was started with a plan in the environment variable.
+func planned[T any](variable string, main func(T) error) {
 	text := os.Getenv(variable)
 	if text == "" {
 		return
@@ -31,7 +31,7 @@ func planned[T any](variable string, live func(T) error) {
 	var plan T
 	err := json.Unmarshal([]byte(text), &plan)
 	if err == nil {
-		err = live(plan)
+		err = main(plan)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -52,7 +52,7 @@ func gateway(t testing.TB) s3.Options {
 	}
 	t.Cleanup(func() { server.Close() })
 	transport := s3.NewTransport()
-	t.Cleanup(transport.CloseIdleConnections) // the server would wait for those
+	t.Cleanup(transport.CloseIdleConnections) // the server's Close would wait for them
 	return s3.Options{
 		Endpoint: "http://" + server.Endpoint(), Bucket: "fleet", AccessKey: "access", SecretKey: "secret-secret",
 		Transport: transport,

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// Lacking is a store without some conditions of PUT: it answers them with an error.
+// Lacking is a store that rejects some conditions of PUT with an error.
 type Lacking struct {
 	*mem.Objects
 	Create bool // If-None-Match: * is honoured
@@ -29,7 +29,7 @@ func (l Lacking) CompareAndSwap(ctx context.Context, key, old string, data []byt
 	return "", fmt.Errorf("swap %s: 501 Not Implemented: %w", key, objects.ErrUnsafe)
 }
 
-// Put may replace a head, which the store in memory reports as a violation otherwise.
+// Put may replace a HEAD, which the store in memory would report as a violation.
 func (l Lacking) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	if !strings.HasSuffix(key, "/HEAD") {
 		return l.Objects.Put(ctx, key, data, sum)
@@ -45,7 +45,7 @@ func (l Lacking) Put(ctx context.Context, key string, data []byte, sum objects.D
 	}
 }
 
-// MemHeads keeps heads in a store in memory.
+// MemHeads stores HEADs in memory.
 type MemHeads struct{ Objects *mem.Objects }
 
 // Get implements heads.Store.
@@ -72,7 +72,7 @@ func (h MemHeads) List(ctx context.Context, prefix string) (out []objects.Object
 // Delete implements heads.Store.
 func (h MemHeads) Delete(ctx context.Context, key string) error { return h.Objects.Delete(ctx, key) }
 
-// HeadModes are ways to keep heads, each on a new object store.
+// HeadModes returns the head modes by name, each with a function that opens a new object store.
 func HeadModes(t *testing.T) map[string]func() objects.Objects {
 	t.Helper()
 	lock := singlewriter.HostLock(filepath.Join(t.TempDir(), "heads.lock"))
@@ -90,7 +90,7 @@ func HeadModes(t *testing.T) map[string]func() objects.Objects {
 	}
 }
 
-// TestHeads checks a head mode: open returns a new object store whose heads it keeps, and the store in memory below.
+// TestHeads checks a head mode. open returns a new object store with that mode, and the store in memory below it.
 func TestHeads(t *testing.T, open func() (objects.Objects, *mem.Objects)) {
 	t.Helper()
 	t.Run("objects", func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestHeads(t *testing.T, open func() (objects.Objects, *mem.Objects)) {
 			t.Errorf("Probe() = %+v, %v", caps, err)
 		}
 		for info, err := range m.List(t.Context(), "", "") {
-			t.Errorf("left behind: %s, %v", info.Key, err)
+			t.Errorf("Probe() left %s, %v", info.Key, err)
 		}
 	})
 }

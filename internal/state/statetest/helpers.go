@@ -18,24 +18,24 @@ import (
 // Ref is the workspace of most tests.
 var Ref = state.Ref{Tenant: "acme", Workspace: "main"}
 
-// OpenWorker makes a worker on Ref with the default options.
+// OpenWorker returns a worker on Ref with the default options.
 func OpenWorker(t *testing.T, bucket objects.Objects) *Worker {
 	t.Helper()
 	return NewWorker(t, bucket, Ref, state.Options{})
 }
 
-// OnNth makes the n-th call of an operation on keys with a suffix go wrong.
+// OnNth makes the n-th call of an operation on keys with a suffix fail.
 func OnNth(n int, op, suffix string, f mem.Fault) func(mem.Call) mem.Fault {
-	var seen atomic.Int64
+	var calls atomic.Int64
 	return func(c mem.Call) mem.Fault {
-		if c.Op == op && strings.HasSuffix(c.Key, suffix) && seen.Add(1) == int64(n) {
+		if c.Op == op && strings.HasSuffix(c.Key, suffix) && calls.Add(1) == int64(n) {
 			return f
 		}
 		return mem.OK
 	}
 }
 
-// EveryThird loses the answer of every third call.
+// EveryThird loses the response to every third call.
 func EveryThird() func(mem.Call) mem.Fault {
 	var n atomic.Int64
 	return func(c mem.Call) mem.Fault {
@@ -46,7 +46,7 @@ func EveryThird() func(mem.Call) mem.Fault {
 	}
 }
 
-// Committed makes a workspace of n generations: file "n" counts, file "keep" stays.
+// Committed makes a workspace of n generations. The file "n" contains the generation; the file "keep" never changes.
 func Committed(t *testing.T, bucket objects.Objects, n int) *Worker {
 	t.Helper()
 	w := OpenWorker(t, bucket)
@@ -81,7 +81,7 @@ func Advance(t *testing.T, d time.Duration) {
 	<-timer.C
 }
 
-// KindOf is p, m, gc or HEAD.
+// KindOf returns the kind of an object by its key: p, m, gc or HEAD.
 func KindOf(key string) string {
 	for _, kind := range []string{"p", "m", "gc"} {
 		if strings.Contains(key, "/"+kind+"/") {
@@ -91,13 +91,13 @@ func KindOf(key string) string {
 	return "HEAD"
 }
 
-// Encrypted are options with a secret.
+// Encrypted is options with a secret.
 var Encrypted = state.Options{Secrets: Secrets("the secret of the tests")}
 
 // Gone removes an object, see mem.Objects.Damage.
 func Gone([]byte) []byte { return nil }
 
-// Flipped flips a bit of an object at an offset; a negative one counts from its end.
+// Flipped flips a bit of the byte at an offset. A negative offset counts from the end.
 func Flipped(at int) func([]byte) []byte {
 	return func(data []byte) []byte {
 		data[(at+len(data))%len(data)] ^= 1
@@ -105,13 +105,13 @@ func Flipped(at int) func([]byte) []byte {
 	}
 }
 
-// Strict are options of garbage collection that keep as little as possible.
+// Strict makes garbage collection keep as little as possible.
 var Strict = maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}}
 
-// Eager moves content at every opportunity.
+// Eager compacts at every opportunity.
 var Eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
 
-// Must ends the test with an error.
+// Must fails the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -119,10 +119,10 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Forgetful collects with the strictest retention and forgets what was deleted soon.
+// Forgetful is Strict, and purges deleted workspaces after two days.
 var Forgetful = maintenance.GCOptions{Retention: Strict.Retention, Deleted: 48 * time.Hour}
 
-// MirroredFiles are the files of a mirror, by the names of their objects.
+// MirroredFiles returns the files of Ref's mirror, by object name.
 func MirroredFiles(t interface{ Fatal(...any) }, target objects.Objects) map[string]string {
 	const prefix = "acme/main/files/"
 	files := map[string]string{}

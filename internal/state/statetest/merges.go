@@ -53,7 +53,7 @@ func testConflict(t *testing.T, world *world) {
 	if err := b.Store.Revert(t.Context(), b.Tree); err != nil {
 		t.Errorf("Revert() after a conflict = %v", err)
 	}
-	b.Want(map[string]string{}) // as it was checked out
+	b.Want(map[string]string{}) // the version that was checked out
 	b.Checkout()
 	b.Want(map[string]string{"same": "a"})
 	b.Write("same", "a and b")
@@ -62,13 +62,13 @@ func testConflict(t *testing.T, world *world) {
 	a.Want(map[string]string{"same": "a and b"})
 }
 
-// Two tasks that read 5 and write 6 have counted to 7: what is the same on both sides is a conflict
-// as well. Directories hold nothing that a task could have read.
+// testSameChange checks that the same change on both sides is a conflict: if two tasks read 5 and write 6, one
+// increment is lost. Directories do not conflict, because they have no content that a task could have read.
 func testSameChange(t *testing.T, world *world) {
 	a, b := world.worker(t), world.worker(t)
 	a.Checkout()
 	a.Write("counter", "5")
-	a.Write("job", "to be done by one")
+	a.Write("job", "for one task")
 	a.Write("old/x", "x")
 	a.Write("state.json", `{"count": 5, "gone": 1}`)
 	a.Commit("task-0")
@@ -93,7 +93,7 @@ func testSameChange(t *testing.T, world *world) {
 		t.Errorf("conflicting paths (-want +got):\n%s", diff)
 	}
 
-	// The last attempt keeps both, and what is the same needs no copy.
+	// The last attempt keeps both versions. Equal versions need no copy.
 	a.Checkout()
 	b.Checkout()
 	for _, w := range []*Worker{a, b} {
@@ -111,7 +111,7 @@ func testSameChange(t *testing.T, world *world) {
 	b.Checkout()
 	for name := range b.Files() {
 		if strings.Contains(name, ".conflict-") {
-			t.Errorf("there is a copy: %s", name)
+			t.Errorf("the copy %s exists, although both versions are equal", name)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package statetest is the contract of objects.Objects and state.Store as tests:
-// every object store passes them, and a bug in one adds a case for all.
+// Package statetest contains the contracts of objects.Objects and state.Store as tests. Every object store must pass
+// them; a bug in one store adds a test for all.
 package statetest
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// TestObjects checks one object store, which is empty or new, against the
-// contract of objects.Objects.
+// TestObjects checks an object store, which must be empty, against the contract of objects.Objects.
 func TestObjects(t *testing.T, open func(t *testing.T) objects.Objects) {
 	for _, c := range []struct {
 		name string
@@ -148,7 +147,7 @@ func testSwapRace(t *testing.T, o objects.Objects) {
 		}
 		got := string(get(t, o, key, objects.GetOptions{}).Data)
 		if diff := cmp.Diff([]string{got}, winners); diff != "" {
-			t.Errorf("winners against what is stored (-stored +winners):\n%s", diff)
+			t.Errorf("winners of the race differ from what is stored (-stored +winners):\n%s", diff)
 		}
 	}
 }
@@ -161,8 +160,8 @@ func list(t *testing.T, o objects.Objects, prefix, after string) []string {
 			t.Fatal(err)
 		}
 		if info.Size != int64(len(info.Key)) || info.Modified.IsZero() {
-			t.Errorf("List: %s has %d bytes, modified %v; want %d and set", info.Key, info.Size, info.Modified,
-				len(info.Key))
+			t.Errorf("List() = %s with %d bytes, modified %v; want %d bytes and a time", info.Key, info.Size,
+				info.Modified, len(info.Key))
 		}
 		keys = append(keys, info.Key)
 	}
@@ -181,7 +180,7 @@ func testList(t *testing.T, o objects.Objects) {
 		t.Errorf("List after %s (-want +got):\n%s", keys[1], diff)
 	}
 	if got := list(t, o, "list/none/", ""); len(got) != 0 {
-		t.Errorf("List of nothing = %v", got)
+		t.Errorf("List without matching keys = %v, want none", got)
 	}
 	var many []string
 	for i := range 1100 { // more than one page

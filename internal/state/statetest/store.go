@@ -9,9 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-// TestStore is what every object store must make possible: the life of
-// workspaces as tasks see it. open returns a new handle on one and the same, initially
-// empty, object store.
+// TestStore checks that workspaces work on an object store as tasks expect. open returns a new handle on the same
+// object store, which must be empty at first.
 func TestStore(t *testing.T, open func(t *testing.T) objects.Objects) {
 	t.Helper()
 	TestStoreWith(t, open, state.Options{})
@@ -42,7 +41,7 @@ func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts s
 	}
 }
 
-// world is one workspace and the workers on it.
+// world is one workspace, on which workers can be opened.
 type world struct {
 	open func(t *testing.T) objects.Objects
 	ref  state.Ref
@@ -59,7 +58,7 @@ func newWorld(t *testing.T, open func(t *testing.T) objects.Objects, opts state.
 	return &world{open, state.Ref{Tenant: "acme", Workspace: name}, opts}
 }
 
-// Secrets gives every tenant the same secrets: the current one, and old ones.
+// Secrets returns state.Options.Secrets that give every tenant the same secrets.
 func Secrets(current string, old ...string) func(tenant string) state.Secrets {
 	s := state.Secrets{Current: []byte(current)}
 	for _, o := range old {

@@ -16,7 +16,7 @@ func testOnce(t *testing.T, world *world) {
 	a.Checkout()
 	b.Checkout()
 	a.Write("n", "1")
-	b.Write("n", "1 from a zombie")
+	b.Write("n", "1 from a late attempt")
 	big := json.RawMessage(`"` + strings.Repeat("result ", 10_000) + `"`)
 	if _, err := a.Store.Commit(t.Context(), a.Tree,
 		state.CommitOptions{TaskID: "task-1", Attempt: 1, Result: big}); err != nil {
@@ -46,7 +46,7 @@ func testOnce(t *testing.T, world *world) {
 func testAppliedLongAgo(t *testing.T, world *world) {
 	a := world.worker(t)
 	start := time.Now()
-	const commits = 130 // more than HEAD remembers
+	const commits = 130 // more than HEAD lists
 	for i := range commits {
 		a.Checkout()
 		a.Write("counter", strconv.Itoa(i))

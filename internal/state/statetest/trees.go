@@ -79,7 +79,7 @@ func testLargeFile(t *testing.T, world *world) {
 	a.Commit("task-1")
 	b.Checkout()
 	if got := b.Files(); got["large"] != content || got["hole"] != hole {
-		t.Error("large files came back different")
+		t.Error("large files differ after a checkout")
 	}
 	content = content[:5<<20] + "inserted" + content[5<<20:]
 	a.Checkout()
@@ -87,7 +87,7 @@ func testLargeFile(t *testing.T, world *world) {
 	a.Commit("task-2")
 	b.Checkout()
 	if b.Files()["large"] != content {
-		t.Error("changed large file came back different")
+		t.Error("a changed large file differs after a checkout")
 	}
 }
 

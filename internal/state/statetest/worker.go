@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-// Worker is a store of its own with one tree, as a worker process has them.
+// Worker is a store and a tree, like those of one worker process.
 type Worker struct {
 	*testing.T
 	Store *state.Store
@@ -24,7 +24,7 @@ type Worker struct {
 
 func (w *world) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, w.opts) }
 
-// NewWorker makes a worker with an empty cache and an empty directory.
+// NewWorker returns a worker with an empty cache and an empty directory.
 func NewWorker(t *testing.T, bucket objects.Objects, ref state.Ref, opts state.Options) *Worker {
 	t.Helper()
 	if opts.CacheDir == "" {
@@ -50,7 +50,7 @@ func (w *Worker) NewTree(ref state.Ref) *state.Tree {
 	return tree
 }
 
-// Checkout must succeed.
+// Checkout checks out the newest version, and fails the test after an error.
 func (w *Worker) Checkout() state.Version {
 	w.Helper()
 	v, err := w.Store.Checkout(w.Context(), w.Tree, nil)
@@ -60,7 +60,7 @@ func (w *Worker) Checkout() state.Version {
 	return v
 }
 
-// Commit must succeed.
+// Commit commits as a task's first attempt, and fails the test after an error.
 func (w *Worker) Commit(task string) state.Commit {
 	w.Helper()
 	c, err := w.Store.Commit(w.Context(), w.Tree,
@@ -71,7 +71,7 @@ func (w *Worker) Commit(task string) state.Commit {
 	return c
 }
 
-// Write puts a file into the directory as a program would.
+// Write writes a file in the directory as a program would.
 func (w *Worker) Write(path, content string) {
 	w.Helper()
 	full := filepath.Join(w.Dir, path)
@@ -91,8 +91,8 @@ func (w *Worker) Remove(path string) {
 	}
 }
 
-// Files returns what is in the directory: path to content, "-> target" for
-// links, "dir" for directories; the mode is prepended when it is not the usual one.
+// Files returns what is in the directory by path: the content of a file, "-> target" for a symbolic link, and "dir" for
+// a directory. An unusual mode is prepended.
 func (w *Worker) Files() map[string]string {
 	w.Helper()
 	files := map[string]string{}
@@ -137,7 +137,7 @@ func usual(mode, want fs.FileMode, content string) string {
 	return fmt.Sprintf("%o %s", mode.Perm(), content)
 }
 
-// Want checks the directory's whole content.
+// Want compares everything in the directory with want.
 func (w *Worker) Want(want map[string]string) {
 	w.Helper()
 	if diff := cmp.Diff(want, w.Files()); diff != "" {

@@ -43,7 +43,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestRoundTrip: what Diff finds in one directory, Materialise writes to another.
+// TestRoundTrip checks that Materialise writes to one directory what Diff found in another.
 func TestRoundTrip(t *testing.T) {
 	bucket := mem.New()
 	dir, d := open(t, bucket)

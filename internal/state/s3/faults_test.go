@@ -1,0 +1,295 @@
+package s3_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/s3"
+	"github.com/codefleet/codefleet/internal/state/statetest"
+)
+
+// faultyProxy forwards requests to a gateway, and gives faulty responses to the first requests of one kind.
+type faultyProxy struct {
+	target  *url.URL
+	gateway http.Transport
+
+	mu    sync.Mutex
+	at    string // kind of the requests, like "put m"
+	times int    // number of faulty responses
+	fault fault
+	came  []time.Time // when requests of that kind came
+}
+
+// begin starts the faults.
+func (p *faultyProxy) begin(at string, times int, f fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at, p.times, p.fault, p.came = at, times, f, nil
+}
+
+// end ends the faults, and returns when the requests came.
+func (p *faultyProxy) end() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = ""
+	return p.came
+}
+
+// kindOf returns the kind of a request: its operation, and the kind of its object as package format lists them.
+func kindOf(r *http.Request) string {
+	op := strings.ToLower(r.Method)
+	if r.Header.Get("If-Match")+r.Header.Get("If-None-Match") != "" && r.Method == http.MethodPut {
+		op = "swap"
+	}
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/HEAD"):
+		return op + " HEAD"
+	case strings.Contains(path, "/m/"):
+		return op + " m"
+	case strings.Contains(path, "/p/"):
+		return op + " p"
+	default:
+		return op
+	}
+}
+
+func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	forward := func() *http.Response {
+		out := r.Clone(r.Context())
+		out.URL.Scheme, out.URL.Host, out.RequestURI = p.target.Scheme, p.target.Host, ""
+		resp, err := p.gateway.RoundTrip(out) // keeps the Host header, which is signed
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return resp
+	}
+	p.mu.Lock()
+	f := p.fault
+	faulty := kindOf(r) == p.at
+	if faulty {
+		p.came = append(p.came, time.Now())
+		faulty = len(p.came) <= p.times
+	}
+	p.mu.Unlock()
+	if faulty {
+		f(w, r, forward)
+		return
+	}
+	resp := forward()
+	defer resp.Body.Close()
+	writeHeader(w, resp)
+	_, _ = io.Copy(w, resp.Body)
+}
+
+// faults of a store, by name. A request that is forwarded has its effect.
+var faults = map[string]fault{
+	"503": status(http.StatusServiceUnavailable, "SlowDown"),     //nolint:bodyclose // there is no response
+	"429": status(http.StatusTooManyRequests, "TooManyRequests"), //nolint:bodyclose // there is no response
+	"lost": func(_ http.ResponseWriter, _ *http.Request, forward func() *http.Response) {
+		forward().Body.Close()
+		panic(http.ErrAbortHandler)
+	},
+	"truncated": func(w http.ResponseWriter, _ *http.Request, forward func() *http.Response) {
+		half(w, forward)
+		panic(http.ErrAbortHandler)
+	},
+	"slow": func(w http.ResponseWriter, r *http.Request, forward func() *http.Response) {
+		half(w, forward)
+		<-r.Context().Done() // the client times out
+	},
+}
+
+// half sends the first half of the store's response. It sends nothing of a response without a body.
+func half(w http.ResponseWriter, forward func() *http.Response) {
+	resp := forward()
+	defer resp.Body.Close()
+	if resp.ContentLength <= 0 {
+		return
+	}
+	writeHeader(w, resp)
+	_, _ = io.CopyN(w, resp.Body, resp.ContentLength/2)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// Limits of retry policies. A local store responds quickly, so only a stalled response reaches them.
+const (
+	stalled = 400 * time.Millisecond
+	enough  = 20 * time.Second
+	little  = 500 * time.Millisecond
+)
+
+// faultyStore is a gateway behind a faultyProxy, and a workspace.
+type faultyStore struct {
+	*testing.T
+	proxy *faultyProxy
+	opts  s3.Options // of the proxy
+	plain s3.Options // of the gateway
+	ref   state.Ref
+}
+
+func newFaultyStore(t *testing.T) *faultyStore {
+	t.Helper()
+	plain := gateway(t)
+	open(t, plain) // makes the bucket
+	target, err := url.Parse(plain.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &faultyStore{T: t, proxy: &faultyProxy{target: target}, opts: plain, plain: plain}
+	server := httptest.NewServer(x.proxy)
+	t.Cleanup(func() {
+		server.CloseClientConnections() // Close would wait seconds for unused connections
+		server.Close()
+		x.proxy.gateway.CloseIdleConnections() // the gateway's Close would wait for them
+	})
+	x.opts.Endpoint = server.URL
+	once := s3.NewTransport()
+	// With keep-alive, net/http itself repeats requests, without a pause, if a connection was closed.
+	once.DisableKeepAlives = true
+	x.opts.Transport = once
+	return x
+}
+
+// begin makes another workspace with one commit.
+func (x *faultyStore) begin(name string) {
+	x.Helper()
+	x.ref = state.Ref{Tenant: "acme", Workspace: name}
+	w := x.calm()
+	w.Checkout()
+	w.Write("before", name)
+	w.Commit("task-1")
+}
+
+// worker returns a worker that meets the named fault, and retries for the time total.
+func (x *faultyStore) worker(name string, total time.Duration) *statetest.Worker {
+	x.Helper()
+	policy := objects.RetryPolicy{Request: enough, Total: total}
+	if name == "slow" {
+		policy.Request = stalled
+	}
+	return statetest.NewWorker(x.T, reopen(x.T, x.opts), x.ref, state.Options{Retry: policy})
+}
+
+// calm returns a worker that meets no faults.
+func (x *faultyStore) calm() *statetest.Worker {
+	x.Helper()
+	return statetest.NewWorker(x.T, reopen(x.T, x.plain), x.ref, state.Options{})
+}
+
+// newest returns the newest version, as a worker finds it that meets no faults.
+func (x *faultyStore) newest() (generation int64, files map[string]string) {
+	x.Helper()
+	w := x.calm()
+	v := w.Checkout()
+	return v.Generation, w.Files()
+}
+
+// steps are the requests of a task by a worker with an empty cache, in order.
+var steps = []string{"get HEAD", "get m", "get p", "put p", "put m", "swap HEAD"}
+
+// TestFaults checks that a request with two faulty responses is sent three times, with growing pauses, and that the
+// task succeeds. A swap whose response is lost is sent once, because HEAD shows that it was applied.
+func TestFaults(t *testing.T) {
+	for name, f := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newFaultyStore(t)
+			for i, step := range steps {
+				if name == "429" && !strings.HasSuffix(step, "HEAD") {
+					continue // like 503
+				}
+				ws := fmt.Sprint("step-", i)
+				x.begin(ws)
+				w := x.worker(name, enough)
+				x.proxy.begin(step, 2, f)
+				w.Checkout()
+				w.Write("new", "1")
+				c := w.Commit("task-2")
+				came := x.proxy.end()
+				times := 3
+				if step == "swap HEAD" && name != "503" && name != "429" {
+					times = 1 // reading HEAD back shows that it was applied
+				}
+				if len(came) != times {
+					t.Errorf("%s: %d requests, want %d", step, len(came), times)
+				}
+				if len(came) == 3 && came[2].Sub(came[1]) < 25*time.Millisecond {
+					t.Errorf("%s: retried after %v, want a longer pause", step, came[2].Sub(came[1]))
+				}
+				generation, files := x.newest()
+				if want := map[string]string{"before": ws, "new": "1"}; c.Generation != 2 || generation != 2 ||
+					!maps.Equal(files, want) {
+					t.Errorf("%s: Commit() = %+v, then generation %d with %v, want generation 2 with %v", step, c,
+						generation, files, want)
+				}
+			}
+		})
+	}
+}
+
+// TestPermanentFaults checks that an operation whose responses are all faulty ends, after several attempts, with an
+// error that names the request. The workspace and the directory are unchanged, and the task commits once after the
+// faults end.
+func TestPermanentFaults(t *testing.T) {
+	for name, f := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newFaultyStore(t)
+			for i, step := range steps {
+				if strings.HasSuffix(step, " m") || name == "429" || name == "truncated" {
+					continue // like the others
+				}
+				x.begin(fmt.Sprint("step-", i))
+				w := x.worker(name, little)
+				_, files := x.newest()
+				task := state.CommitOptions{TaskID: "task-2", Attempt: 1}
+				x.proxy.begin(step, 1000, f)
+				_, err := w.Store.Checkout(t.Context(), w.Tree, nil)
+				if err == nil {
+					w.Write("new", "1")
+					_, err = w.Store.Commit(t.Context(), w.Tree, task)
+				}
+				came := x.proxy.end()
+				applied := step == "swap HEAD" && name != "503" && name != "429" // only the response is lost
+				if applied {
+					if err != nil {
+						t.Errorf("%s: Commit() = %v, although it was applied", step, err)
+					}
+				} else {
+					op, _, _ := strings.Cut(step, " ")
+					if !errors.Is(err, objects.ErrTemporary) || !strings.Contains(err.Error(), op+" acme/") ||
+						len(came) < 2 || len(came) > 9 {
+						t.Errorf("%s: %d requests, then %v; want 2 to 9, and an error that names them", step, len(came),
+							err)
+					}
+					if generation, now := x.newest(); generation != 1 || !maps.Equal(now, files) {
+						t.Errorf("%s: generation %d with %v, want 1 as before", step, generation, cmp.Diff(files, now))
+					}
+					if strings.HasPrefix(step, "get") {
+						w.Checkout()
+						w.Write("new", "1")
+					}
+					w.Commit(task.TaskID)
+				}
+				files["new"] = "1"
+				if generation, now := x.newest(); generation != 2 || !maps.Equal(now, files) {
+					t.Errorf("%s: generation %d with %v after the faults, want 2", step, generation,
+						cmp.Diff(files, now))
+				}
+			}
+		})
+	}
+}
