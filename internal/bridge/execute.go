@@ -213,7 +213,7 @@ func (c *call) cancelTask(ctx context.Context, s client.Submission) {
 		_, err = c.fleet.Cancel(ctx, rec.TaskID)
 	}
 	if err != nil {
-		c.b.o.Log.WarnContext(ctx, "cancelling the task of a cancelled call failed", "task_id", rec.TaskID, "error", err)
+		c.b.o.Log.WarnContext(ctx, "task of cancelled call not cancelled", "task_id", rec.TaskID, "error", err)
 	}
 }
 

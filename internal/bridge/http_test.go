@@ -401,8 +401,8 @@ func listen(t *testing.T, b *bridge.Bridge, addr string) string {
 	return "http://" + ln.Addr().String()
 }
 
-// TestNativeTasks checks that a client which declares the extension gets a task of the protocol for a long call, and the
-// result for a short one.
+// TestNativeTasks checks that a client which declares the extension gets a native task for a long call, and the result
+// for a short one.
 func TestNativeTasks(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)

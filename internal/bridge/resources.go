@@ -38,7 +38,8 @@ func (p *principal) readResource(ctx context.Context, req *mcp.ReadResourceReque
 	}
 	id, part, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 	data, media, err := p.part(ctx, id, part)
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Status == http.StatusNotFound || errors.Is(err, client.ErrNotEnded) {
+	e, ok := errors.AsType[*client.APIError](err)
+	if ok && e.Status == http.StatusNotFound || errors.Is(err, client.ErrNotEnded) {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	if err != nil {

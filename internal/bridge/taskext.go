@@ -113,7 +113,8 @@ func (p *principal) pendingTask(rec client.Record, canAsk bool) taskState {
 	if len(pending) == 0 {
 		return s
 	}
-	s.StatusMessage = fmt.Sprintf("a tool call waits for approval: codefleet approve %s %s", rec.TaskID, pending[0].Call)
+	s.StatusMessage = fmt.Sprintf("a tool call waits for approval: codefleet approve %s %s",
+		rec.TaskID, pending[0].Call)
 	if canAsk && p.may(scopeApprove) {
 		s.Status, s.InputRequests = "input_required", formsAbout(pending)
 	}

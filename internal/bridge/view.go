@@ -103,7 +103,8 @@ func endedTask(rec client.Record, o viewOptions, budget int) *result {
 	}
 	out.addOutput(r.Output, o.offset, max(budget-len(out.Stderr), minOutput))
 	if out.NextOffset > 0 {
-		view.links = append(view.links, resourceLink{resourceURI(rec.TaskID, "output"), "output", "text/plain", int64(len(r.Output))})
+		uri := resourceURI(rec.TaskID, "output")
+		view.links = append(view.links, resourceLink{uri, "output", "text/plain", int64(len(r.Output))})
 	}
 	out.Truncated = out.Truncated || r.Truncated
 	out.addEffects(r)

@@ -93,7 +93,8 @@ func TestSlowUploadsOfOneTenant(t *testing.T) {
 			t.Fatal("the tenant never reached its limit of uploads")
 		}
 	}
-	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, "1")
+	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}
+	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", other, "1")
 }
 
 func TestLongMessage(t *testing.T) {

@@ -310,7 +310,8 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 func TestFleetDeadLettersAndSchemas(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	submit(t, f, "?wait=20s", `{"code":"print 1"}`)
-	resp, got := request(t, f, "GET", "/v1/fleet", map[string]string{"Authorization": "Bearer " + ingesttest.Operator}, nil)
+	operator := map[string]string{"Authorization": "Bearer " + ingesttest.Operator}
+	resp, got := request(t, f, "GET", "/v1/fleet", operator, nil)
 	fleet := decode[struct {
 		Workers []schemas.Worker
 		Backlog []schemas.Backlog

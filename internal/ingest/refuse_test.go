@@ -225,7 +225,8 @@ func TestAllowedHostsAndOrigins(t *testing.T) {
 	for _, host := range []string{
 		"fleet.example.org", "fleet.example.org:443", "localhost:1", "127.0.0.1", "[::1]:8787", "10.0.0.7",
 	} {
-		if resp, got := request(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil); resp.StatusCode != 200 {
+		resp, got := request(t, f, "GET", "/v1/tasks", map[string]string{"Host": host}, nil)
+		if resp.StatusCode != 200 {
 			t.Errorf("Host %s = %d %s, want 200", host, resp.StatusCode, got)
 		}
 	}
@@ -271,7 +272,8 @@ func TestBacklogFull(t *testing.T) {
 func TestQueueDoesNotRespond(t *testing.T) {
 	f := ingesttest.Start(t, 0,
 		func(o *ingest.Options, _ *jobs.Options) { o.Limits.QueueTime = 300 * time.Millisecond })
-	if resp, got := request(t, f, "GET", "/readyz", map[string]string{"Authorization": ""}, nil); resp.StatusCode != 200 {
+	anonymous := map[string]string{"Authorization": ""}
+	if resp, got := request(t, f, "GET", "/readyz", anonymous, nil); resp.StatusCode != 200 {
 		t.Errorf("readyz = %d %s, want 200", resp.StatusCode, got)
 	}
 	r := submit(t, f, "", `{"code":"print 1"}`)
@@ -397,7 +399,7 @@ func TestDrainReleasesWaiters(t *testing.T) {
 		t.Errorf("Serve = %v, want nil", err)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("draining elapsed %s", elapsed)
+		t.Errorf("draining took %s, want at most 5s", elapsed)
 	}
 	for range 2 {
 		o := <-outcomes

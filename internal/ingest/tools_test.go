@@ -125,8 +125,8 @@ func TestToolsServers(t *testing.T) {
 
 func TestToolsSearch(t *testing.T) {
 	f := withTools(t)
-	_, got := request(t, f, "GET", "/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true",
-		nil, nil)
+	_, got := request(t, f, "GET",
+		"/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true", nil, nil)
 	found := decode[schemas.ToolSearch](t, got)
 	if len(found.Queries) != 2 || found.Available != 3 {
 		t.Fatalf("search = %s", got)

@@ -76,8 +76,9 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request, ref state.Re
 		return err
 	}
 	return respond(w, repairReport{
-		commitOf(result.Commit), append([]string{}, result.Problems...), append([]maintenance.LostPath{}, result.Lost...),
-		append([]int64{}, result.LostGenerations...), append([]string{}, result.Recovered...),
+		Commit: commitOf(result.Commit), Problems: append([]string{}, result.Problems...),
+		Lost:    append([]maintenance.LostPath{}, result.Lost...),
+		Unknown: append([]int64{}, result.LostGenerations...), Recovered: append([]string{}, result.Recovered...),
 	}, nil)
 }
 

@@ -95,7 +95,8 @@ func paths(list []state.FileInfo) []string {
 func TestWorkspaceLifecycle(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	var c commit
-	resp := wantStatus(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "a,b\n1,2\n")
+	create := map[string]string{"If-None-Match": "*"}
+	resp := wantStatus(t, f, 200, &c, "PUT", main+"/files/data/in.csv", create, "a,b\n1,2\n")
 	if c.Generation != 1 || !slices.Equal(c.Changed, []string{"data", "data/in.csv"}) ||
 		c.Message != "put data/in.csv" {
 		t.Errorf("PUT = %+v", c)
@@ -475,7 +476,8 @@ func TestState(t *testing.T) {
 		resp.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("GET = %q, %v", body, resp.Header)
 	}
-	wantStatus(t, f, 304, nil, "GET", "/v1/state/state.json", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
+	unchanged := map[string]string{"If-None-Match": resp.Header.Get("ETag")}
+	wantStatus(t, f, 304, nil, "GET", "/v1/state/state.json", unchanged, "")
 	match := map[string]string{"Content-Type": "application/json", "If-Match": resp.Header.Get("ETag")}
 	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
 	wantStatus(t, f, 412, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
