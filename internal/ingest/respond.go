@@ -50,7 +50,7 @@ func respondList[T any](w http.ResponseWriter, items []T, err error) error {
 	for _, item := range items {
 		_, err := w.Write([]byte(separator))
 		if errors.Join(err, enc.Encode(item)) != nil {
-			return nil // the caller has disconnected
+			return nil //nolint:nilerr // the caller has disconnected
 		}
 		separator = ","
 	}

@@ -121,7 +121,7 @@ func TestTenantsShareListings(t *testing.T) {
 	}
 	if listing["a"] != listing["b"] || len(listing["a"].Tools) != 3 || len(listing["c"].Tools) != 2 ||
 		len(listing["d"].Tools) != 11 || len(listing["unknown"].Tools) != 0 {
-		t.Errorf("a and b share a listing: %v; a, c, d and an unknown tenant see %d, %d, %d, %d tools, want 3, 2, 11, 0",
+		t.Errorf("a and b share a listing: %v; a, c, d and another tenant see %d, %d, %d, %d tools, want 3, 2, 11, 0",
 			listing["a"] == listing["b"], len(listing["a"].Tools), len(listing["c"].Tools),
 			len(listing["d"].Tools), len(listing["unknown"].Tools))
 	}

@@ -62,7 +62,8 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 					t.Errorf("Answer again = %v", err)
 				}
 			}
-			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call}); errorCode(err) != "already_answered" {
+			_, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call})
+			if errorCode(err) != "already_answered" {
 				t.Errorf("a different Answer = %v, want already_answered", err)
 			}
 			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.Patience, first.Call); err != nil ||

@@ -1,5 +1,5 @@
-// Package ingesttest starts a fleet for tests of its interfaces: an embedded queue, the HTTP interface and a worker. The
-// worker runs the commands of Run instead of Python programs; everything else is real.
+// Package ingesttest starts a fleet for tests of its interfaces: an embedded queue, the HTTP interface and a worker.
+// The worker runs the commands of Run instead of Python programs; everything else is real.
 package ingesttest
 
 import (
@@ -56,8 +56,8 @@ type Fleet struct {
 	Ingest *ingest.Server
 }
 
-// Start starts a fleet. workers is how many tasks run at once; 0 means that none run. change, if not nil, may change the
-// options of the HTTP interface and of the queue.
+// Start starts a fleet. workers is how many tasks run at once; 0 means that none run. change, if not nil, may change
+// the options of the HTTP interface and of the queue.
 func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Options)) *Fleet {
 	tb.Helper()
 	f := &Fleet{Log: &logtest.Log{}}
