@@ -3,7 +3,6 @@ package format
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -202,20 +201,4 @@ func ChangedPaths(changes []Change) []string {
 		paths[i] = c.Path
 	}
 	return paths
-}
-
-// Squash combines the changes of consecutive manifests.
-func Squash(deltas []*Manifest) []Change {
-	if len(deltas) == 1 {
-		return deltas[0].Changes
-	}
-	latest := map[string]Change{}
-	for _, m := range deltas {
-		for _, c := range m.Changes {
-			latest[c.Path] = c
-		}
-	}
-	changes := slices.Collect(maps.Values(latest))
-	SortChanges(changes)
-	return changes
 }

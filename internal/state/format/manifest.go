@@ -3,6 +3,7 @@ package format
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,4 +158,20 @@ func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64,
 		return
 	}
 	m.Header.Chain, m.Header.FullBytes, m.Header.ChainBytes = chain, fullBytes, deltas
+}
+
+// Squash combines the changes of consecutive manifests.
+func Squash(deltas []*Manifest) []Change {
+	if len(deltas) == 1 {
+		return deltas[0].Changes
+	}
+	latest := map[string]Change{}
+	for _, m := range deltas {
+		for _, c := range m.Changes {
+			latest[c.Path] = c
+		}
+	}
+	changes := slices.Collect(maps.Values(latest))
+	SortChanges(changes)
+	return changes
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// MaxResult is the limit of a task's result in bytes.
-const MaxResult = 64 << 20
-
 // Proposal is a commit to make.
 type Proposal struct {
 	Repo    *Repo

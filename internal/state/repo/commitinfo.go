@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,6 +10,9 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
+
+// MaxResult is the limit of a task's result in bytes.
+const MaxResult = 64 << 20
 
 // CommitOptions describes the task that commits.
 type CommitOptions struct {
@@ -44,9 +48,24 @@ func CommitOf(m *format.Manifest) Commit {
 	}
 }
 
-// NoChange returns the outcome of a commit that would not have changed v.
-func (v *Version) NoChange() Commit {
-	return Commit{Generation: v.Head.Generation, ID: v.Head.Commit, Time: v.Head.Time, NoChange: true}
+// toCommit returns the commit that a manifest describes, with the task's result.
+func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
+	c := CommitOf(m)
+	c.Result = m.Header.Result
+	if len(m.Result) == 0 {
+		return &c, nil
+	}
+	var size int64
+	for _, b := range m.Result {
+		size += b.Raw
+	}
+	if size > MaxResult {
+		return nil, fmt.Errorf("%w: the result of commit %s is %d bytes; the limit is %d",
+			objects.ErrCorrupt, c.ID, size, MaxResult)
+	}
+	var err error
+	c.Result, err = r.ReadFile(ctx, ref.Tenant, &format.Entry{Size: size, Blobs: m.Result})
+	return &c, err
 }
 
 // ConflictError is returned when another task has changed the same paths since the checkout. It wraps

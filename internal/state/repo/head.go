@@ -20,6 +20,11 @@ type Version struct {
 	ReadAt        time.Time        // when HEAD was read
 }
 
+// NoChange returns the outcome of a commit that would not have changed v.
+func (v *Version) NoChange() Commit {
+	return Commit{Generation: v.Head.Generation, ID: v.Head.Commit, Time: v.Head.Time, NoChange: true}
+}
+
 // ReadHead returns HEAD and its ETag. A workspace without HEAD has generation 0 and an empty ETag. If etag is not
 // empty and still HEAD's ETag, ReadHead returns objects.ErrNotModified.
 func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (format.Head, string, error) {

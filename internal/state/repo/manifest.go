@@ -205,23 +205,3 @@ type NamedManifest struct {
 	Ref      format.ManifestRef
 	Manifest *format.Manifest
 }
-
-// toCommit returns the commit that a manifest describes, with the task's result.
-func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest) (*Commit, error) {
-	c := CommitOf(m)
-	c.Result = m.Header.Result
-	if len(m.Result) == 0 {
-		return &c, nil
-	}
-	var size int64
-	for _, b := range m.Result {
-		size += b.Raw
-	}
-	if size > MaxResult {
-		return nil, fmt.Errorf("%w: the result of commit %s is %d bytes; the limit is %d",
-			objects.ErrCorrupt, c.ID, size, MaxResult)
-	}
-	var err error
-	c.Result, err = r.ReadFile(ctx, ref.Tenant, &format.Entry{Size: size, Blobs: m.Result})
-	return &c, err
-}
