@@ -3,13 +3,9 @@ package bench
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -29,25 +25,17 @@ func (b *Bench) cold(ctx context.Context) (err error) {
 	}
 	b.AtMost("N4", "up to first result ÷ runsc do python -c", b.Median(up.Name)/b.Median(engine.Name), 3, "×")
 
-	dir := b.NewDir()
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	c, err := b.Settings(dir)
+	c, driver, err := b.newDriver()
 	if err != nil {
 		return err
 	}
-	driver, err := sandbox.GVisor(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	first, err := executor.NewSingle(ctx, driver, executor.Spec{Name: "first", Owner: "bench", Workspace: dir})
+	first, err := executor.NewSingle(ctx, driver, executor.Spec{Name: "first", Owner: "bench", Workspace: c.Data})
 	if err != nil {
 		return errors.Join(err, driver.Close())
 	}
 	defer func() { err = errors.Join(err, first.Close(context.WithoutCancel(ctx)), driver.Close()) }()
 	box := Series{
-		"box with runner", "ms", func(ctx context.Context) (Sample, error) { return makeBox(ctx, first, dir) },
+		"box with runner", "ms", func(ctx context.Context) (Sample, error) { return makeBox(ctx, first, c.Data) },
 	}
 	engine = Timed("runsc do python -c imports",
 		func(ctx context.Context) error { return b.RunEngine(ctx, imports, "") })
@@ -67,16 +55,12 @@ func (b *Bench) firstResult(ctx context.Context) (s Sample, err error) {
 	}
 	defer func() { err = errors.Join(err, u.Stop()) }()
 	ready := Since(began)
-	o, err := client.ReadFleetFile(u.Fleet)
-	if err != nil {
-		return s, err
-	}
-	c, err := client.New(ctx, o)
+	c, err := Connect(ctx, u.Fleet)
 	if err != nil {
 		return s, err
 	}
 	defer c.Close()
-	_, err = RunTask(ctx, c, client.Submission{Task: client.Task{Code: SmallestProgram}}, SmallestOutput)
+	err = submit(ctx, c)
 	return Sample{Since(began), map[string]float64{"ready": ready}}, err
 }
 

@@ -189,20 +189,6 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 	return took, results, nil
 }
 
-// succeed runs a task. It returns an error unless the task succeeds.
-func succeed(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
-	rec, err := c.Run(ctx, s)
-	switch {
-	case err != nil:
-		return client.Result{}, err
-	case rec.Result == nil:
-		return client.Result{}, fmt.Errorf("task %s is %s", rec.TaskID, rec.Status)
-	case rec.Result.Status != client.Succeeded:
-		return client.Result{}, fmt.Errorf("task %s ended %s: %w", rec.TaskID, rec.Status, rec.Result.Error)
-	}
-	return *rec.Result, nil
-}
-
 func stageRow(execution string, task int, res client.Result) []string {
 	t := res.TimingMS
 	row := []string{execution, strconv.Itoa(task), res.GeneratedBy, res.Sandbox.Boot}

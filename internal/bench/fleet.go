@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 
 	"github.com/codefleet/codefleet/client"
@@ -15,6 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/process"
@@ -81,28 +83,56 @@ func tenantClient(ctx context.Context, f *up.Fleet, tenant string) (*client.Clie
 
 // RunTask runs a task. It returns an error unless the task succeeds with the given output.
 func RunTask(ctx context.Context, c *client.Client, s client.Submission, output string) (client.Result, error) {
+	res, err := succeed(ctx, c, s)
+	if err == nil && res.Output != output {
+		err = fmt.Errorf("the task printed %.300q, want %q", res.Output, output)
+	}
+	return res, err
+}
+
+// succeed runs a task. It returns an error unless the task succeeds.
+func succeed(ctx context.Context, c *client.Client, s client.Submission) (client.Result, error) {
 	rec, err := c.Run(ctx, s)
-	if err != nil {
+	switch {
+	case err != nil:
 		return client.Result{}, err
-	}
-	if res := rec.Result; res != nil && res.Status == client.Succeeded && res.Output == output {
-		return *res, nil
-	}
-	if rec.Result != nil && rec.Result.Error != nil {
+	case rec.Result == nil:
+		return client.Result{}, fmt.Errorf("task %s is %s", rec.TaskID, rec.Status)
+	case rec.Result.Status != client.Succeeded:
 		return client.Result{}, fmt.Errorf("task %s ended %s: %w", rec.TaskID, rec.Status, rec.Result.Error)
 	}
-	return client.Result{}, fmt.Errorf("task %s ended %s without the output %q", rec.TaskID, rec.Status, output)
+	return *rec.Result, nil
+}
+
+// Connect returns a client of the fleet that a fleet.json describes.
+func Connect(ctx context.Context, fleetFile string) (*client.Client, error) {
+	o, err := client.ReadFleetFile(fleetFile)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(ctx, o)
+}
+
+// newDriver returns a driver for boxes without a fleet, and the settings. Its files are in the settings' data directory,
+// which it creates.
+func (b *Bench) newDriver() (*config.Config, *gvisor.Driver, error) {
+	dir := b.NewDir()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, nil, err
+	}
+	c, err := b.Settings(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	driver, err := sandbox.GVisor(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
+	return c, driver, err
 }
 
 // startPool starts a pool without a queue and without workspaces. Its boxes are like a fleet's.
 func (b *Bench) startPool(ctx context.Context, minReady, maxBoxes int) (p *executor.Pool, stop func() error,
 	err error,
 ) {
-	c, err := b.Settings(b.NewDir())
-	if err != nil {
-		return nil, nil, err
-	}
-	driver, err := sandbox.GVisor(c, filepath.Join(c.Data, "g"), slog.New(slog.DiscardHandler))
+	c, driver, err := b.newDriver()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,7 +141,7 @@ func (b *Bench) startPool(ctx context.Context, minReady, maxBoxes int) (p *execu
 		DiskMB: c.Limits.WorkspaceMB,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, driver.Close())
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)

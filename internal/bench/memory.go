@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
@@ -50,25 +47,20 @@ func (b *Bench) memory(ctx context.Context) error {
 // boxMemory creates idle boxes and adds the memory of each of them.
 func (b *Bench) boxMemory(ctx context.Context) (err error) {
 	const boxes = 5
-	dir := b.NewDir()
-	c, err := b.Settings(dir)
-	if err != nil {
-		return err
-	}
-	driver, err := sandbox.GVisor(c, filepath.Join(dir, "g"), slog.New(slog.DiscardHandler))
+	c, driver, err := b.newDriver()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, driver.Close()) }()
 	recorder := &boxRecorder{Driver: driver}
-	first, err := executor.NewSingle(ctx, recorder, executor.Spec{Name: "first", Owner: "bench", Workspace: dir})
+	first, err := executor.NewSingle(ctx, recorder, executor.Spec{Name: "first", Owner: "bench", Workspace: c.Data})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, first.Close(context.WithoutCancel(ctx))) }()
 	before := memoryField("MemAvailable")
 	for i := range boxes {
-		workspace := filepath.Join(dir, "ws"+strconv.Itoa(i))
+		workspace := filepath.Join(c.Data, "ws"+strconv.Itoa(i))
 		if err := os.MkdirAll(workspace, 0o755); err != nil {
 			return err
 		}
@@ -139,11 +131,7 @@ func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool)
 
 // awaitWorkers waits at most a minute until a number of workers have their boxes ready.
 func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
-	o, err := client.ReadFleetFile(fleetFile)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(ctx, o)
+	c, err := Connect(ctx, fleetFile)
 	if err != nil {
 		return err
 	}

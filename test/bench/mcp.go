@@ -55,11 +55,7 @@ func (b *run) mcp(ctx context.Context) (err error) {
 // stdioTask measures a task through `codefleet mcp` beside the same task through the Go client. Both use the HTTP
 // interface.
 func (b *run) stdioTask(ctx context.Context, file string) error {
-	o, err := client.ReadFleetFile(file)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(ctx, o)
+	c, err := bench.Connect(ctx, file)
 	if err != nil {
 		return err
 	}
