@@ -113,8 +113,8 @@ func Connect(ctx context.Context, fleetFile string) (*client.Client, error) {
 	return client.New(ctx, o)
 }
 
-// newDriver returns a driver for boxes without a fleet, and the settings. Its files are in the settings' data directory,
-// which it creates.
+// newDriver returns a driver for boxes without a fleet, and the settings. Its files are in the settings' data
+// directory, which it creates.
 func (b *Bench) newDriver() (*config.Config, *gvisor.Driver, error) {
 	dir := b.NewDir()
 	if err := os.Mkdir(dir, 0o755); err != nil {

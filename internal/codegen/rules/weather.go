@@ -115,22 +115,23 @@ func readWeather(p *planner, m []string, _ clause) bool {
 		p.emit("%s = %s", p.record, p.call(now,
 			append([]string{now.requiredParam() + "=" + quote(place)}, unitArgument(now, m[2])...)...))
 		p.emit("show(%s, %s)", quote("Weather in "+place), p.record)
-		p.output(named("weather", place, len(where)), p.record)
+		p.output(outputKey("weather", place, len(where)), p.record)
 		ahead := p.tool(locationTool("forecast"))
 		if ahead == nil || conditional || p.depth > 0 || !strings.Contains(strings.ToLower(m[0]), "weather") ||
 			p.asksForecast() {
 			continue // only a bare "weather" includes the forecast
 		}
-		p.forecast(ahead, place, "", m[2], named("forecast", place, len(where)))
+		p.forecast(ahead, place, "", m[2], outputKey("forecast", place, len(where)))
 	}
 	return true
 }
 
-func named(what, place string, of int) string {
-	if of > 1 {
-		return what + " " + place
+// outputKey returns the key of a place's output. It contains the place if there are several places.
+func outputKey(kind, place string, places int) string {
+	if places > 1 {
+		return kind + " " + place
 	}
-	return what
+	return kind
 }
 
 func (p *planner) asksForecast() bool {
@@ -146,7 +147,7 @@ func readForecast(p *planner, m []string, _ clause) bool {
 		return false
 	}
 	for _, place := range where {
-		p.forecast(t, place, days, m[4], named("forecast", place, len(where)))
+		p.forecast(t, place, days, m[4], outputKey("forecast", place, len(where)))
 	}
 	return true
 }
