@@ -96,8 +96,8 @@ func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // faults of a store, by name. A request that is forwarded has its effect.
 var faults = map[string]fault{
-	"503": status(http.StatusServiceUnavailable, "SlowDown"),     //nolint:bodyclose // there is no response
-	"429": status(http.StatusTooManyRequests, "TooManyRequests"), //nolint:bodyclose // there is no response
+	"503": status(http.StatusServiceUnavailable, "SlowDown"),
+	"429": status(http.StatusTooManyRequests, "TooManyRequests"),
 	"lost": func(_ http.ResponseWriter, _ *http.Request, forward func() *http.Response) {
 		forward().Body.Close()
 		panic(http.ErrAbortHandler)

@@ -78,9 +78,9 @@ func status(code int, name string) fault {
 // TestFaultyResponses checks that a commit is complete and happens once, whatever faults the store has.
 func TestFaultyResponses(t *testing.T) {
 	for name, f := range map[string]fault{
-		"503": status(http.StatusServiceUnavailable, "SlowDown"),       //nolint:bodyclose // there is no response
-		"429": status(http.StatusTooManyRequests, "TooManyRequests"),   //nolint:bodyclose // there is no response
-		"500": status(http.StatusInternalServerError, "InternalError"), //nolint:bodyclose // there is no response
+		"503": status(http.StatusServiceUnavailable, "SlowDown"),
+		"429": status(http.StatusTooManyRequests, "TooManyRequests"),
+		"500": status(http.StatusInternalServerError, "InternalError"),
 		"lost response": func(_ http.ResponseWriter, _ *http.Request, forward func() *http.Response) {
 			forward().Body.Close()
 			panic(http.ErrAbortHandler)

@@ -81,7 +81,7 @@ var ops = map[string]struct {
 		delete(after, "n")
 		return after
 	}},
-	"compact on commit": {writes: 4, ready: scatter, do: func(ctx context.Context, s *state.Store, tenant string) error {
+	"edit": {writes: 4, ready: scatter, do: func(ctx context.Context, s *state.Store, tenant string) error {
 		_, err := s.Edit(ctx, mainOf(tenant), state.EditOptions{Base: state.Newest}, file("last"))
 		return err
 	}, makes: func(before map[string]string) map[string]string {
@@ -208,7 +208,8 @@ func doOp(plan opPlan) error {
 	if err != nil {
 		return err
 	}
-	store := state.New(&nth{Objects: bucket, left: plan.Nth, reads: plan.Reads}, state.Options{Compaction: statetest.Eager})
+	killed := &nth{Objects: bucket, left: plan.Nth, reads: plan.Reads}
+	store := state.New(killed, state.Options{Compaction: statetest.Eager})
 	return ops[plan.Op].do(context.Background(), store, plan.Tenant)
 }
 
