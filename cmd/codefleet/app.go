@@ -30,7 +30,7 @@ type app struct {
 	signals        <-chan os.Signal
 	exit           func(int) // called at a second signal
 
-	worker up.Worker // of `up`
+	worker up.Worker // runs the worker of a fleet that `up` or `run` starts
 
 	fleet  string // --fleet
 	config string // --config
@@ -65,7 +65,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
 	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &failure{code: errcode.ExitUsage, message: err.Error(), hint: c.CommandPath() + " --help"}
+		return usage("%v", err).try(c.CommandPath() + " --help")
 	})
 	root.AddGroup(&cobra.Group{ID: "tasks", Title: "Tasks:"}, &cobra.Group{ID: "files", Title: "Files and state:"},
 		&cobra.Group{ID: "fleet", Title: "The fleet:"})
@@ -83,26 +83,26 @@ func (a *app) root() *cobra.Command {
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(),
 		a.benchCommand(), a.configCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
-	_ = root.RegisterFlagCompletionFunc("output",
-		cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(root, "output", "text", "json")
 	strictHelp(root)
 	explainArgErrors(root)
+	markRunErrors(root)
 	return root
 }
 
-// explainArgErrors adds the name of the command and its usage line to errors about the number of arguments.
+// explainArgErrors adds the command's name and usage line to errors about its arguments.
 func explainArgErrors(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
-			if _, ours := errors.AsType[*failure](err); err == nil || ours {
+			if _, explained := errors.AsType[*failure](err); err == nil || explained {
 				return err
 			}
 			line := c.Use
 			if c.HasParent() {
 				line = c.Parent().CommandPath() + " " + c.Use
 			}
-			return &failure{code: errcode.ExitUsage, message: c.Name() + ": " + err.Error(), hint: line}
+			return usage("%s: %v", c.Name(), err).try(line)
 		}
 	}
 	for _, sub := range c.Commands() {
@@ -110,7 +110,23 @@ func explainArgErrors(c *cobra.Command) {
 	}
 }
 
-// strictHelp makes cobra's built-in commands reject unknown arguments, as all others do.
+// markRunErrors marks the errors of commands that have run, to tell them from cobra's own errors.
+func markRunErrors(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			err := run(c, args)
+			if err != nil {
+				err = &runError{err}
+			}
+			return err
+		}
+	}
+	for _, sub := range c.Commands() {
+		markRunErrors(sub)
+	}
+}
+
+// strictHelp makes cobra's built-in commands reject unknown arguments.
 func strictHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -124,7 +140,12 @@ func strictHelp(root *cobra.Command) {
 	}
 }
 
-// do returns the RunE of a command whose context ends at the first signal.
+// completeFlag completes a flag with fixed values.
+func completeFlag(c *cobra.Command, flag string, values ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// do returns a RunE whose context ends at the first signal.
 func (a *app) do(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		ctx, stop := a.interruptible(c.Context())
@@ -146,7 +167,8 @@ func (a *app) lookup(name string) string {
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// interruptible returns a context that the first signal cancels. A second signal ends the process.
+// interruptible returns a context that the first signal cancels. A second signal ends the process. The
+// returned function releases the context.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -166,8 +188,8 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { close(done); cancel(nil) }
 }
 
-// connect returns a client of the fleet that the flags and the environment name. It retries a request for retryFor;
-// a negative duration disables retries.
+// connect returns a client of the fleet that the flags or the environment name. The client retries a request for
+// retryFor; zero selects the client's default, a negative duration disables retries.
 func (a *app) connect(ctx context.Context, retryFor time.Duration) (*client.Client, error) {
 	found, err := client.Locate(a.fleet)
 	if err != nil {
@@ -181,13 +203,17 @@ func (a *app) connect(ctx context.Context, retryFor time.Duration) (*client.Clie
 	return c, nil
 }
 
-// fleetCommand is a command that uses a fleet.
-type fleetCommand func(ctx context.Context, c *client.Client, args []string) error
+// namesFleet reports whether a flag or the environment names the fleet to use.
+func (a *app) namesFleet() bool {
+	return a.fleet != "" || a.lookup("CODEFLEET_FLEET") != "" || a.lookup("CODEFLEET_URL") != ""
+}
 
-// withFleet calls fn with a client that retries for a short time only: a person is waiting at a prompt.
-func (a *app) withFleet(fn fleetCommand) func(*cobra.Command, []string) error {
+// withFleet returns a RunE that calls fn with a client of the fleet.
+func (a *app) withFleet(
+	fn func(ctx context.Context, c *client.Client, args []string) error,
+) func(*cobra.Command, []string) error {
 	return a.do(func(ctx context.Context, args []string) error {
-		c, err := a.connect(ctx, patience)
+		c, err := a.connect(ctx, retryTime)
 		if err != nil {
 			return err
 		}
@@ -196,7 +222,7 @@ func (a *app) withFleet(fn fleetCommand) func(*cobra.Command, []string) error {
 	})
 }
 
-// load reads the configuration, with flags on top, and prints its warnings.
+// load reads the configuration, with flags as the topmost layer, and prints its warnings.
 func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env, Flags: flags})
 	if err != nil {
@@ -208,20 +234,44 @@ func (a *app) load(flags ...config.Flag) (*config.Config, error) {
 	return c, nil
 }
 
-// print writes v with -o json, and calls write otherwise.
+// print prints v as JSON with -o json, and calls write otherwise.
 func (a *app) print(v any, write func(w io.Writer)) error {
+	if err := a.write(v, write); err != nil {
+		return &failure{code: errcode.ExitFailed, message: "write the output", err: err}
+	}
+	return nil
+}
+
+func (a *app) write(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
-		e := json.NewEncoder(a.stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
+		return a.printJSON(v)
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	write(w)
 	return w.Flush()
 }
 
-// row writes a line of a table. Cells may hold untrusted text.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// list prints items as JSON, or as a table with one row per item. The header is separated by tabs.
+func list[T any](a *app, items []T, header string, cells func(T) []any) error {
+	if items == nil {
+		items = []T{} // JSON encodes nil as null
+	}
+	return a.print(items, func(w io.Writer) {
+		fmt.Fprintln(w, header)
+		for _, item := range items {
+			row(w, cells(item)...)
+		}
+	})
+}
+
+// row writes one table row. Cells may hold untrusted text.
 func row(w io.Writer, cells ...any) {
 	columns := make([]string, len(cells))
 	for i, c := range cells {
@@ -230,7 +280,7 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(columns, "\t"))
 }
 
-// printable returns untrusted text as one line that a terminal may show.
+// printable returns untrusted text as one line without control characters.
 func printable(s string) string {
 	return text.Printable(strings.NewReplacer("\t", " ", "\n", " ").Replace(s))
 }

@@ -4,37 +4,34 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) approvalsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approvals",
 		Short: "List the tool calls that wait for approval",
-		Long: "List the tool calls of running tasks that wait for a person's approval, under the policy\n" +
-			"`approve` of the settings (tools.destructive, tools.policy). Secrets in their arguments\n" +
-			"are redacted. Approve or deny them with `codefleet approve`. Definitions of tools are\n" +
-			"accepted with `codefleet tools approve`.",
+		Long: "List the tool calls of running tasks that wait for a person's approval, because the\n" +
+			"settings tools.destructive or tools.policy say `approve`. Secrets in their arguments are\n" +
+			"redacted. Approve or deny a call with `codefleet approve`. To accept the definition of a\n" +
+			"tool, use `codefleet tools approve`.",
 		Args: noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.Approvals(ctx)
+			calls, err := c.Approvals(ctx)
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(list), func(w io.Writer) {
-				if len(list) == 0 {
-					fmt.Fprintln(w, "no tool call waits for approval")
-					return
-				}
-				row(w, "TASK", "CALL", "TOOL", "LEFT", "ARGUMENTS")
-				for _, q := range list {
-					row(w, q.TaskID, q.Call, q.Server+"/"+q.Tool, short(time.Until(q.ExpiresAt)), string(q.Arguments))
+			if len(calls) == 0 && a.output == "text" {
+				_, err := fmt.Fprintln(a.stdout, "no tool call waits for approval")
+				return err
+			}
+			return list(a, calls, "TASK\tCALL\tTOOL\tEXPIRES IN\tARGUMENTS", func(q client.PendingApproval) []any {
+				return []any{
+					q.TaskID, q.Call, q.Server + "/" + q.Tool, duration(time.Until(q.ExpiresAt)), string(q.Arguments),
 				}
 			})
 		}),
@@ -47,29 +44,26 @@ func (a *app) approveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "approve ID [CALL...]",
 		Short: "Approve or deny tool calls of a task",
-		Long: "Approve tool calls of a task: the named ones, or all that wait now. With --deny the\n" +
-			"program gets an error instead of the tool's result and continues. The first answer to a\n" +
-			"call counts. The token needs the scope approve; its name is kept in the task's record\n" +
-			"and in the audit.",
+		Long: "Approve the named tool calls of a task, or all calls that wait now. With --deny the\n" +
+			"program gets an error instead of the tool's result and continues. Only the first answer\n" +
+			"to a call counts. The token needs the scope approve; the task's record and the audit\n" +
+			"records keep the token's name.",
 		Example: "  codefleet approvals\n" +
 			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n" +
 			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu qz4hbe2n7a --deny --reason 'not on a Friday'",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
-				return &failure{
-					code: errcode.ExitUsage, message: "approve: want the id of a task",
-					hint: "codefleet approvals",
-				}
+				return usage("approve: want a task id").try("codefleet approvals")
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeApprovals,
+		ValidArgsFunction: a.complete(completeApprovals),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			if deny && all {
-				return usage("--all-of-tool goes with an approval, not with --deny")
+				return usage("--all-of-tool cannot be combined with --deny")
 			}
 			if len(reason) > 500 {
-				return usage("--reason: %d bytes, at most 500", len(reason))
+				return usage("--reason is %d bytes; the limit is 500", len(reason))
 			}
 			calls := args[1:]
 			if len(calls) == 0 {
@@ -88,12 +82,12 @@ func (a *app) approveCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&deny, "deny", false, "deny the calls")
-	c.Flags().BoolVar(&all, "all-of-tool", false, "approve every further call of the same tool in this task, too")
-	c.Flags().StringVar(&reason, "reason", "", "`TEXT` that the program and the task's record get")
+	c.Flags().BoolVar(&all, "all-of-tool", false, "also approve all later calls of the same tool in this task")
+	c.Flags().StringVar(&reason, "reason", "", "`TEXT` to pass to the program and keep in the task's record")
 	return c
 }
 
-// showApprovals lists the calls of a task that needed approval.
+// showApprovals prints the tool calls of a task that needed approval.
 func showApprovals(w io.Writer, r client.Record) {
 	for _, q := range r.Approvals {
 		text := q.State
@@ -102,41 +96,27 @@ func showApprovals(w io.Writer, r client.Record) {
 			text += " by " + q.By + " " + ago(q.AnsweredAt)
 		case q.State == "pending":
 			text = fmt.Sprintf("pending, expires in %s: codefleet approve %s %s",
-				short(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
+				duration(time.Until(q.ExpiresAt)), r.TaskID, q.Call)
 		}
 		if q.AllOfTool {
-			text += ", with all further calls of the tool"
+			text += ", with all later calls of the tool"
 		}
 		row(w, "call "+q.Call, q.Server+"/"+q.Tool+": "+text)
 	}
 }
 
 // completeApprovals completes the ids of tasks with pending calls, then those calls.
-func (a *app) completeApprovals(
-	c *cobra.Command, args []string, typed string,
-) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), time.Second)
-	defer cancel()
-	fleet, err := a.connect(ctx, -1)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer fleet.Close()
-	list, err := fleet.Approvals(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+func completeApprovals(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
+	calls, _ := c.Approvals(ctx)
 	var words []cobra.Completion
-	for _, q := range list {
+	for _, q := range calls {
 		word := q.TaskID
 		if len(args) > 0 {
 			if word = q.Call; q.TaskID != args[0] {
 				continue
 			}
 		}
-		if strings.HasPrefix(word, typed) {
-			words = append(words, cobra.CompletionWithDesc(word, q.Server+"/"+q.Tool))
-		}
+		words = append(words, cobra.CompletionWithDesc(word, q.Server+"/"+q.Tool))
 	}
-	return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	return words
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,39 +17,42 @@ func (a *app) auditCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "Show the audit records of tool calls, latest first",
-		Long: "Show the audit records of tool calls: the tool, the task, the sizes, the outcome, and\n" +
-			"who approved it. Arguments and results are not recorded, only the digest of the\n" +
-			"arguments (-o json). For a call that may change something, a record is also written\n" +
-			"before the call is made. Records are kept for 90 days.",
+		Long: "Show the audit records of tool calls: tool, task, sizes, outcome, and who approved the\n" +
+			"call. Arguments and results are not recorded, only a digest of the arguments (-o json).\n" +
+			"If a call may change something, a record is also written before the call is made.\n" +
+			"Records are kept for 90 days.",
 		Example: "  codefleet audit --task a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet audit --limit 1000 -o json",
 		Args:    noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			if o.Limit < 1 {
 				return usage("--limit %d: want at least 1", o.Limit)
 			}
-			list, err := c.Audit(ctx, o)
+			records, err := c.Audit(ctx, o)
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(list), func(w io.Writer) {
-				if len(list) == 0 {
-					fmt.Fprintln(w, "no tool calls")
-					return
-				}
-				row(w, "TIME", "TASK", "TOOL", "EVENT", "OUTCOME", "TOOK", "ARGUMENTS", "RESULT")
-				for _, e := range list {
-					row(w, e.Time.Local().Format(time.DateTime), e.TaskID,
-						text.Truncate(e.Server+"/"+e.Tool, 60), e.Event,
-						outcome(e), callTook(e),
-						fmt.Sprintf("%d B", e.ArgsBytes), fmt.Sprintf("%d B", e.ResultBytes))
-				}
-			})
+			if len(records) == 0 && a.output == "text" {
+				_, err := fmt.Fprintln(a.stdout, "no tool calls")
+				return err
+			}
+			return list(a, records, "TIME\tTASK\tTOOL\tEVENT\tOUTCOME\tDURATION\tARGUMENTS\tRESULT", auditCells)
 		}),
 	}
-	c.Flags().StringVar(&o.Task, "task", "", "only calls of this task")
+	c.Flags().StringVar(&o.Task, "task", "", "only calls of the task `ID`")
 	c.Flags().IntVar(&o.Limit, "limit", 100, "maximum `NUMBER` of records")
-	_ = c.RegisterFlagCompletionFunc("task", a.completeTasks(nil))
+	_ = c.RegisterFlagCompletionFunc("task", a.completeTasks())
 	return c
+}
+
+func auditCells(r client.AuditRecord) []any {
+	took := "-"
+	if r.Event == schemas.AuditEnd {
+		took = fmt.Sprintf("%.1f ms", r.MS)
+	}
+	return []any{
+		r.Time.Local().Format(time.DateTime), r.TaskID, text.Truncate(r.Server+"/"+r.Tool, 60), r.Event, outcome(r), took,
+		fmt.Sprintf("%d B", r.ArgsBytes), fmt.Sprintf("%d B", r.ResultBytes),
+	}
 }
 
 // outcome returns how a call ended, or the decision about it.
@@ -66,11 +68,4 @@ func outcome(e client.AuditRecord) string {
 		return "replayed"
 	}
 	return "ok"
-}
-
-func callTook(e client.AuditRecord) string {
-	if e.Event != schemas.AuditEnd {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f ms", e.MS)
 }

@@ -28,31 +28,29 @@ func (a *app) benchCommand() *cobra.Command {
 	var o benchOptions
 	scenarios := bench.Names(bench.Scenarios())
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure what the fleet promises, on this machine", Args: noArgs,
-		Long: "Measure what the fleet promises, on this machine, each number beside its yardstick in\n" +
-			"one run. Fleets are started for it in a temporary directory. The numbers are explained\n" +
-			"in docs/benchmarks.md. With -o json it prints one object for one scenario, and an array\n" +
-			"for all.\n\n" +
-			"With --example, --sequence or --all it runs examples instead, one after the other in one\n" +
-			"fleet, and compares the first execution with the next ones.",
+		Use: "bench", Short: "Measure the fleet's promised numbers on this machine", Args: noArgs,
+		Long: "Measure the fleet's promised numbers on this machine, each with its yardstick in the same\n" +
+			"run. The command starts its own fleets in a temporary directory. docs/benchmarks.md\n" +
+			"explains the numbers. With -o json, one scenario is printed as an object, all scenarios\n" +
+			"as an array.\n\n" +
+			"With --example, --sequence or --all the command runs examples instead, one after the\n" +
+			"other in one fleet, and compares the first execution with later ones.",
 		Example: "  codefleet bench --scenario warm -n 500 -o json\n" +
 			"  codefleet bench --example 01 -n 5\n" +
 			"  codefleet bench --sequence 01,03,01,07 -v",
 		RunE: a.do(func(ctx context.Context, _ []string) error { return a.measure(ctx, o) }),
 	}
 	c.Flags().StringVar(&o.Scenario, "scenario", "", strings.Join(scenarios, ", ")+" (default: all)")
-	_ = c.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(scenarios, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "scenario", scenarios...)
 	c.Flags().IntVarP(&o.Runs, "runs", "n", 0,
-		"samples of each number (default: by scenario); how often examples are run (default 1)")
+		"samples per number (default: the scenario's), or runs per example (default 1)")
 	c.Flags().StringVar(&o.Example, "example", "", "run one example, by its number (01)")
 	c.Flags().StringSliceVar(&o.Sequence, "sequence", nil, "run examples in this order (01,03,01,07)")
 	c.Flags().BoolVar(&o.All, "all", false, "run every example")
-	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "with examples: each task's stages and output")
+	c.Flags().BoolVarP(&o.Verbose, "verbose", "v", false, "print the stages and output of each example")
 	c.MarkFlagsMutuallyExclusive("example", "sequence", "all", "scenario")
-	_ = c.RegisterFlagCompletionFunc("example",
-		cobra.FixedCompletions(exampleNumbers(), cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("sequence",
-		cobra.FixedCompletions(exampleNumbers(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "example", exampleNumbers()...)
+	completeFlag(c, "sequence", exampleNumbers()...)
 	return c
 }
 
@@ -84,7 +82,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 	if a.config != "" {
 		options.Args = []string{"--config", a.config}
 	}
-	reports, err := measured(ctx, options, sequence, o.Verbose)
+	reports, err := runBench(ctx, options, sequence, o.Verbose)
 	line.clear()
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -98,7 +96,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 	return bench.WriteText(a.stdout, reports)
 }
 
-// examples returns the examples to run, repeated as requested; nil if scenarios are to be measured.
+// examples returns the examples to run, repeated -n times, or nil if the command measures scenarios.
 func (o benchOptions) examples() ([]bench.Example, error) {
 	numbers := o.Sequence
 	switch {
@@ -109,8 +107,8 @@ func (o benchOptions) examples() ([]bench.Example, error) {
 	case len(numbers) == 0:
 		return nil, nil
 	}
-	once, err := bench.Sequence(numbers)
-	return slices.Repeat(once, max(1, o.Runs)), err
+	sequence, err := bench.Sequence(numbers)
+	return slices.Repeat(sequence, max(1, o.Runs)), err
 }
 
 func exampleNumbers() []string {
@@ -121,7 +119,7 @@ func exampleNumbers() []string {
 	return numbers
 }
 
-func measured(ctx context.Context, o bench.Options, sequence []bench.Example, verbose bool) ([]*bench.Report, error) {
+func runBench(ctx context.Context, o bench.Options, sequence []bench.Example, verbose bool) ([]*bench.Report, error) {
 	if sequence == nil {
 		return bench.Run(ctx, o, bench.Scenarios())
 	}

@@ -14,10 +14,10 @@ func (a *app) cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel ID",
 		Short: "Cancel a task",
-		Long: "Cancel a task: a queued one at once, a running one soon. A task that has ended stays as\n" +
-			"it is.",
+		Long: "Cancel a task. A queued task is cancelled at once, a running one when its worker has\n" +
+			"stopped it. A task that has ended does not change.",
 		Args:              oneTask,
-		ValidArgsFunction: a.completeTasks([]client.Status{client.Queued, client.Running, client.RetryWait}),
+		ValidArgsFunction: a.completeTasks(client.Queued, client.Running, client.RetryWait),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			rec, err := c.Cancel(ctx, args[0])
 			if err != nil {
@@ -28,7 +28,7 @@ func (a *app) cancelCommand() *cobra.Command {
 				case rec.Status == client.Cancelled:
 					fmt.Fprintln(w, "cancelled")
 				case rec.Status.Terminal():
-					fmt.Fprintf(w, "the task had ended before: %s\n", rec.Status)
+					fmt.Fprintf(w, "the task has already ended: %s\n", rec.Status)
 				default:
 					fmt.Fprintf(w, "cancellation requested; the task is %s on %s\n", rec.Status, rec.Worker)
 				}

@@ -29,7 +29,7 @@ func exitText(err error) string {
 	return "0"
 }
 
-// TestExitCodes checks the exit code for every status of a task, and for every way in which a command fails.
+// TestExitCodes checks the exit code for every task status and for every kind of error.
 func TestExitCodes(t *testing.T) {
 	want := map[client.Status]int{
 		client.Queued: 0, client.Running: 0, client.RetryWait: 0, client.Succeeded: 0,
@@ -58,6 +58,8 @@ func TestExitCodes(t *testing.T) {
 		{markCall(usage("no")), 2},
 		{markCall(fmt.Errorf("wait: %w", context.Canceled)), 5},
 		{noFleet(client.ErrNoFleet), 3},
+		{&runError{errors.New("write ~/.local: permission denied")}, 1},
+		{&runError{usage("no")}, 2},
 		{errors.New(`unknown command "x"`), 2},
 	} {
 		if got := explain(c.err).code; got != c.want {
@@ -113,11 +115,11 @@ func TestSubmission(t *testing.T) {
 	}
 	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil ||
 		got.Description != "add two numbers" {
-		t.Errorf("in words: %q, %v", got.Description, err)
+		t.Errorf("from the arguments: %q, %v", got.Description, err)
 	}
 	if got, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader("add\ntwo numbers\n")); err != nil ||
 		got.Description != "add\ntwo numbers" {
-		t.Errorf("in words from standard input: %q, %v", got.Description, err)
+		t.Errorf("description from standard input: %q, %v", got.Description, err)
 	}
 	for words, want := range map[string]string{
 		" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB",
@@ -140,17 +142,17 @@ func TestSubmissionRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, f := range map[string]taskFlags{
-		"either a task in words":     {code: "x", file: "y"},
-		"no such file":               {file: "missing.py"},
-		"empty":                      {file: "empty.py"},
-		"not UTF-8":                  {file: "bad.py"},
-		"not valid JSON":             {code: "x", inputs: "{"},
-		"--inputs: open missing":     {code: "x", inputs: "@missing"},
-		"--with: open missing":       {code: "x", with: []string{"missing"}},
-		"larger than 32 MiB with it": {code: "x", with: []string{"huge"}},
-		"larger than 32 MiB":         {file: "-"},
-		`--at "soon": not a time`:    {code: "x", at: "soon"},
-		"--timeout -1s: negative":    {code: "x", timeout: -time.Second},
+		"want exactly one of a task description": {code: "x", file: "y"},
+		"no such file":                           {file: "missing.py"},
+		"empty":                                  {file: "empty.py"},
+		"not UTF-8":                              {file: "bad.py"},
+		"not valid JSON":                         {code: "x", inputs: "{"},
+		"--inputs: open missing":                 {code: "x", inputs: "@missing"},
+		"--with: open missing":                   {code: "x", with: []string{"missing"}},
+		"with its files is larger than 32 MiB":   {code: "x", with: []string{"huge"}},
+		"larger than 32 MiB":                     {file: "-"},
+		`--at "soon" is not a time`:              {code: "x", at: "soon"},
+		"--timeout -1s is negative":              {code: "x", timeout: -time.Second},
 	} {
 		_, err := f.submission(nil, strings.NewReader(strings.Repeat("#", maxTask+1)))
 		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
@@ -164,7 +166,7 @@ func TestParseAt(t *testing.T) {
 	for text, want := range map[string]string{
 		"+10m":                 "2024-05-06T12:40:00Z",
 		"13:00":                "2024-05-06T13:00:00Z",
-		"12:00":                "2024-05-07T12:00:00Z", // passed today: tomorrow
+		"12:00":                "2024-05-07T12:00:00Z", // tomorrow, because it has passed today
 		"12:00:05":             "2024-05-07T12:00:05Z",
 		"2030-01-02T03:04:05Z": "2030-01-02T03:04:05Z",
 	} {
@@ -175,8 +177,8 @@ func TestParseAt(t *testing.T) {
 	}
 }
 
-// TestPrinted checks that the live output and the rest at the end are the whole output, once.
-func TestPrinted(t *testing.T) {
+// TestLiveStream checks that the live output and the rest at the end are together the whole output.
+func TestLiveStream(t *testing.T) {
 	for _, c := range []struct {
 		live        []string
 		whole, want string
@@ -188,7 +190,7 @@ func TestPrinted(t *testing.T) {
 		{[]string{"a", "ll"}, "all", "", true},
 		{[]string{"x"}, "all", "all", false},
 	} {
-		var s printed
+		var s liveStream
 		var out strings.Builder
 		for _, text := range c.live {
 			if err := s.print(&out, text); err != nil {

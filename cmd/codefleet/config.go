@@ -23,7 +23,7 @@ func (a *app) configCommand() *cobra.Command {
 			RunE: a.do(a.configShow),
 		},
 		&cobra.Command{
-			Use: "check", Short: "Report problems of the settings", Args: noArgs,
+			Use: "check", Short: "Report all problems in the settings", Args: noArgs,
 			RunE: a.do(a.configCheck),
 		},
 	)
@@ -42,8 +42,8 @@ func (a *app) configShow(context.Context, []string) error {
 	})
 }
 
-// checked is what `config check -o json` prints.
-type checked struct {
+// configReport is what `config check -o json` prints.
+type configReport struct {
 	OK       bool             `json:"ok"`
 	Problems []config.Problem `json:"problems"`
 	Warnings []string         `json:"warnings"`
@@ -51,30 +51,28 @@ type checked struct {
 
 func (a *app) configCheck(context.Context, []string) error {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env})
-	invalid, ok := errors.AsType[*config.InvalidError](err)
-	if err != nil && !ok {
+	report := configReport{OK: err == nil, Problems: []config.Problem{}, Warnings: []string{}}
+	if invalid, ok := errors.AsType[*config.InvalidError](err); ok {
+		report.Problems = invalid.Problems
+	} else if err != nil {
 		return err
-	}
-	found := checked{OK: err == nil, Problems: []config.Problem{}, Warnings: []string{}}
-	if err == nil {
-		found.Warnings = append(found.Warnings, c.Warnings...)
 	} else {
-		found.Problems = invalid.Problems
+		report.Warnings = append(report.Warnings, c.Warnings...)
 	}
-	if err := a.print(found, func(w io.Writer) {
-		for _, p := range found.Problems {
+	if err := a.print(report, func(w io.Writer) {
+		for _, p := range report.Problems {
 			fmt.Fprintln(w, "problem:", p)
 		}
-		for _, text := range found.Warnings {
+		for _, text := range report.Warnings {
 			fmt.Fprintln(w, "warning:", text)
 		}
-		if found.OK {
+		if report.OK {
 			fmt.Fprintln(w, "ok")
 		}
 	}); err != nil {
 		return err
 	}
-	if !found.OK {
+	if !report.OK {
 		return &failure{code: errcode.ExitUsage}
 	}
 	return nil

@@ -17,16 +17,12 @@ import (
 	"github.com/codefleet/codefleet/internal/sourcetest"
 )
 
-// comingCommands are command lines that documents and hints may give although they do not work yet,
-// each with the feature that brings it.
-var comingCommands = map[string]string{}
-
-// notCommands are words that follow "codefleet" in texts that give no command line: names of
-// connections, labels of keys, a question to a person.
+// notCommands are words that follow "codefleet" in strings without a command line, such as connection names and key
+// labels.
 var notCommands = []string{"does", "heads", "packages", "probe", "wants", "workspaces"}
 
-// TestCommandsInDocuments checks every `codefleet …` of the documents against the real commands: it
-// exists, and has the flags and arguments.
+// TestCommandsInDocuments checks that every `codefleet …` in the documents is a command that accepts the flags and
+// arguments.
 func TestCommandsInDocuments(t *testing.T) {
 	root := sourcetest.Root(t)
 	checked := 0
@@ -45,12 +41,12 @@ func TestCommandsInDocuments(t *testing.T) {
 		}
 	}
 	if checked < 50 {
-		t.Errorf("%d command lines found", checked)
+		t.Errorf("found %d command lines, want at least 50", checked)
 	}
 }
 
-// TestCommandsInMessages checks every `codefleet …` that the programs print: in errors, hints and help.
-// What follows a command without backquotes may be prose.
+// TestCommandsInMessages checks every `codefleet …` in errors, hints and help. Without backquotes, prose may follow a
+// command, so arguments are not checked.
 func TestCommandsInMessages(t *testing.T) {
 	checked := 0
 	for _, f := range sourcetest.GoFiles(t) {
@@ -80,11 +76,11 @@ func TestCommandsInMessages(t *testing.T) {
 		}
 	}
 	if checked < 50 {
-		t.Errorf("%d command lines found", checked)
+		t.Errorf("found %d command lines, want at least 50", checked)
 	}
 }
 
-// TestCheckCommand checks that the tests above can fail.
+// TestCheckCommand checks that checkCommand finds errors.
 func TestCheckCommand(t *testing.T) {
 	for command, want := range map[string]string{
 		"run --code 'print(1)' -o json": "",
@@ -105,13 +101,13 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
-// word is one of a command line in a message.
+// word matches a word of a command line in a message.
 const word = `(?:-{0,2}[a-z%][\w%=./*-]*|[A-Z/]+|'[^']*')`
 
 var (
 	inBackquotes = regexp.MustCompile("`(?:[\\w./]*/)?codefleet ([^`]+)`")
 	inCodeBlock  = regexp.MustCompile(`^(?: {4}|\t|[$] )(?:\S+=\S+ |sudo )*(?:\S*/)?codefleet (\S.*)$`)
-	// A command line in a message: words until punctuation that no command line has.
+	// In a message, a command line ends at punctuation that no command line has.
 	inMessage = regexp.MustCompile("(?:^|[\\s`(])codefleet (" + word + "(?: " + word + ")*)")
 )
 
@@ -125,16 +121,16 @@ func commandsInMarkdown(line string) (found []string) {
 	return found
 }
 
-// checkCommand says what is wrong with a command line, without the name of the program. Exact: all of
-// its words belong to it.
+// checkCommand describes the error in a command line, which is given without the name of the program. If exact is
+// false, prose may follow the command.
 func checkCommand(line string, exact bool) (problem string) {
 	words := split(strings.NewReplacer("[", "", "]", "").Replace(line)) // options are in brackets
-	if len(words) == 0 || comingCommands[strings.Join(words, " ")] != "" {
+	if len(words) == 0 {
 		return ""
 	}
 	root := (&app{}).root()
 	root.InitDefaultHelpFlag()
-	c, rest, _ := root.Find(words) // its error is about the words that are left
+	c, rest, _ := root.Find(words) // the remaining words are checked below
 	if c == root && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return "no command " + rest[0]
 	}
@@ -143,7 +139,7 @@ func checkCommand(line string, exact bool) (problem string) {
 		return checkFlags(c, rest)
 	}
 	if err := c.ParseFlags(rest); err != nil {
-		if strings.Contains(err.Error(), "argument") { // of a placeholder, or missing
+		if strings.Contains(err.Error(), "argument") { // a placeholder, or a missing argument
 			return checkFlags(c, rest)
 		}
 		return err.Error()
@@ -157,7 +153,7 @@ func checkCommand(line string, exact bool) (problem string) {
 
 func isPlaceholder(word string) bool { return strings.ToUpper(word) == word }
 
-// checkFlags says which of the flags in a line does not exist.
+// checkFlags describes the first unknown flag among words.
 func checkFlags(c *cobra.Command, words []string) string {
 	for _, w := range words {
 		name, _, _ := strings.Cut(w, "=")
@@ -172,7 +168,7 @@ func checkFlags(c *cobra.Command, words []string) string {
 	return ""
 }
 
-// split returns the words of a command line up to a comment, a pipe or a redirection.
+// split returns the words of a command line before a comment, a pipe or a redirection.
 func split(line string) (words []string) {
 	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`).FindAllStringSubmatch(line, -1) {
 		if strings.HasPrefix(m[3], "#") || strings.ContainsAny(m[3], "|<>;&…") {
@@ -183,7 +179,7 @@ func split(line string) (words []string) {
 	return words
 }
 
-// documents are the Markdown files that people read.
+// documents returns the paths of the project's Markdown files.
 func documents(t *testing.T, root string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -197,7 +193,7 @@ func documents(t *testing.T, root string) (files []string) {
 		return err
 	})
 	if err != nil || len(files) < 10 {
-		t.Fatalf("found %d documents: %v", len(files), err)
+		t.Fatalf("found %d documents, want at least 10: %v", len(files), err)
 	}
 	return files
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// finding is one row of doctor.
+// finding is one row of the output of doctor.
 type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // ok, warning or problem
@@ -40,18 +40,14 @@ const (
 	problem = "problem"
 )
 
-// probeTime is the limit of most checks.
-const probeTime = 15 * time.Second
+const (
+	probeTime = 15 * time.Second // time limit of most checks
+	fetchTime = 5 * time.Minute  // time limit of checks that may download images or read many objects
+	bootTime  = time.Minute      // how long a worker waits for a box to boot and import its modules
+)
 
-// bootTime is how long a worker waits for a box to be ready, with its modules imported.
-const bootTime = time.Minute
-
-// fetchTime is the limit of checks that may download much: of an image to boot a box from, and of the objects
-// that old secrets encrypt.
-const fetchTime = 5 * time.Minute
-
-// examination is of one host with its settings.
-type examination struct {
+// hostCheck checks this host with its settings.
+type hostCheck struct {
 	*config.Config
 	app  *app
 	root bool
@@ -60,9 +56,9 @@ type examination struct {
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this host needs to run a fleet, with fixes",
-		Long: "Check what this host needs to run a fleet, and print how to fix what is missing. The\n" +
-			"exit code is 1 if something must be fixed, 0 otherwise.",
+		Short: "Check whether this host can run a fleet, and print fixes",
+		Long: "Check whether this host can run a fleet, and print how to fix each problem. The exit code\n" +
+			"is 1 if there is a problem, and 0 if there are at most warnings.",
 		Args: noArgs,
 		RunE: a.do(a.doctor),
 	}
@@ -71,7 +67,7 @@ func (a *app) doctorCommand() *cobra.Command {
 func (a *app) doctor(ctx context.Context, _ []string) error {
 	found, c := a.checkConfig()
 	if c != nil {
-		p := &examination{Config: c, app: a, root: os.Geteuid() == 0}
+		p := &hostCheck{Config: c, app: a, root: os.Geteuid() == 0}
 		for _, check := range []func(context.Context) finding{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox),
 			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),
@@ -93,7 +89,7 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 	return nil
 }
 
-// within returns a check with a time limit.
+// within adds a time limit to a check.
 func within(limit time.Duration, check func(context.Context) finding) func(context.Context) finding {
 	return func(ctx context.Context) finding {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -125,8 +121,8 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 	return []finding{{"config", good, "data in " + c.Data, ""}}, c
 }
 
-// memory compares the memory for tasks with what the tasks of all slots may request.
-func (p *examination) memory(context.Context) finding {
+// memory checks whether the memory for tasks suffices for a task in every slot.
+func (p *hostCheck) memory(context.Context) finding {
 	total, perTask, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
 		return finding{"memory", good, "not limited", ""}
@@ -136,146 +132,137 @@ func (p *examination) memory(context.Context) finding {
 		fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/perTask, perTask, slots), "",
 	}
 	if total/perTask < slots {
-		f.Status, f.Fix = warning, "tasks will wait for memory: execution.memory_mb_total, "+
+		f.Status, f.Fix = warning, "tasks will wait for memory: change execution.memory_mb_total, "+
 			"guardrails.max_memory_mb or worker.slots"
 	}
 	return f
 }
 
-// python checks the interpreter that boxes use: that of the system, not the first on PATH.
-func (p *examination) python(ctx context.Context) finding {
+// python checks the interpreter that boxes use: the system's, even if another is first on PATH.
+func (p *hostCheck) python(ctx context.Context) finding {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
 	if p.Execution.Rootfs != "" {
-		return finding{name, good, "of execution.rootfs, " + p.Execution.Rootfs, ""}
+		return finding{name, good, "from execution.rootfs, " + p.Execution.Rootfs, ""}
 	}
 	out, err := exec.CommandContext(ctx, path, "-I", "-c",
 		"import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], "+
 			"sys.version_info >= (3, 9))").Output()
-	target, version, ok := cut3(string(out))
+	var target, version, supported string
+	_, _ = fmt.Sscan(string(out), &target, &version, &supported) // nothing to scan after an error
 	switch {
 	case err != nil:
 		return finding{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
-	case ok != "True":
-		return finding{name, problem, fmt.Sprintf("%s is %s, and 3.9 is needed", target, version), install}
+	case supported != "True":
+		return finding{name, problem, fmt.Sprintf("%s is Python %s; want 3.9 or newer", target, version), install}
 	case !strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "/usr/local/"):
-		return finding{name, problem, fmt.Sprintf("%s is %s, which a box does not see", path, target), install}
+		return finding{name, problem, fmt.Sprintf("%s links to %s, which is not visible in a box", path, target), install}
 	}
 	return finding{name, good, fmt.Sprintf("%s, %s", version, target), ""}
 }
 
-func cut3(s string) (a, b, c string) {
-	fields := append(strings.Fields(s), "", "", "")
-	return fields[0], fields[1], fields[2]
-}
+// maxEngineAge is the age above which doctor suggests a newer engine.
+const maxEngineAge = 365 * 24 * time.Hour
 
-// tooOld is the age of an engine from which doctor suggests a newer one.
-const tooOld = 365 * 24 * time.Hour
-
-func (p *examination) engine(ctx context.Context) finding {
+func (p *hostCheck) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
-		return finding{name, good, "the gVisor engine is not installed, and not needed: execution.sandbox_type " +
-			"is microsandbox", ""}
+		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
 	}
-	if _, other := sandbox.Msb(p.Config); err != nil && other == nil && p.Execution.SandboxType == "auto" {
+	if _, msbErr := sandbox.Msb(p.Config); err != nil && msbErr == nil && p.Execution.SandboxType == "auto" {
 		return finding{
-			name, warning, "the gVisor engine is not installed; it is used where microsandbox does not boot",
+			name, warning, "the gVisor engine is not installed; it is the fallback if microsandbox does not boot",
 			install,
 		}
 	}
 	if err != nil {
 		return finding{name, problem, "the gVisor engine is not installed", install}
 	}
-	version, made, err := gvisor.EngineVersion(ctx, path)
+	version, released, err := gvisor.EngineVersion(ctx, path)
 	if err != nil {
 		return finding{name, problem, err.Error(), install}
 	}
-	return aged(finding{
+	return withAge(finding{
 		name, good, fmt.Sprintf("%s, %s", version, path), "",
-	}, made, "install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
+	}, released, "install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
 }
 
-// hugePages checks the setting of the host that speeds gVisor up most.
-func (p *examination) hugePages(context.Context) finding {
+// hugePages checks the kernel setting that speeds gVisor up most.
+func (p *hostCheck) hugePages(context.Context) finding {
 	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
 }
 
 func hugePages(sandboxType, state string) finding {
-	const name, gain = "huge pages", "; with them gVisor is ready for the next program sooner"
+	const name, gain = "huge pages", "; enable them to make gVisor boxes ready for the next program sooner"
 	switch {
 	case sandboxType == "microsandbox":
 		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
 	case state == "":
-		return finding{name, good, "not available: the kernel has none of 64 kB for shared memory, which make " +
-			"gVisor faster", ""}
+		return finding{name, good, "not available: the kernel has no 64 kB pages for shared memory", ""}
 	case state == "never" || state == "advise":
 		return finding{
-			name, warning, "of 64 kB for shared memory: " + state + gain,
-			"echo within_size | sudo tee " + gvisor.HugePagesFile + "  (keep it: a w line in /etc/tmpfiles.d)",
+			name, warning, "64 kB pages for shared memory: " + state + gain,
+			"echo within_size | sudo tee " + gvisor.HugePagesFile + "  (to persist: a w line in /etc/tmpfiles.d)",
 		}
 	case state == "deny":
 		return finding{
-			name, warning, "of any size for shared memory: deny" + gain,
+			name, warning, "all huge pages for shared memory: deny" + gain,
 			"echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor",
 		}
 	}
-	return finding{name, good, "of 64 kB for shared memory: " + state, ""}
+	return finding{name, good, "64 kB pages for shared memory: " + state, ""}
 }
 
-// aged adds the age of an engine, and a warning if it is old or of unknown age.
-func aged(f finding, made time.Time, newer string) finding {
-	age := time.Since(made)
-	switch {
-	case made.IsZero():
-		f.Status, f.Detail, f.Fix = warning, f.Detail+", of unknown age", newer
-	case age > tooOld:
-		f.Status, f.Fix = warning, newer
-		fallthrough
-	default:
+// withAge adds the age of an engine, and a warning if the engine is old or its age is unknown.
+func withAge(f finding, released time.Time, upgrade string) finding {
+	age := time.Since(released)
+	if released.IsZero() || age > maxEngineAge {
+		f.Status, f.Fix = warning, upgrade
+	}
+	if released.IsZero() {
+		f.Detail += ", age unknown"
+	} else {
 		f.Detail += fmt.Sprintf(", %d days old", int(age.Hours()/24))
 	}
 	return f
 }
 
-// microsandbox checks the program of the stronger sandbox, which is optional unless the settings name it.
-func (p *examination) microsandbox(ctx context.Context) finding {
-	const name, newer = "msb", "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu, then " +
+// microsandbox checks the msb binary, which is optional unless the settings require microsandbox.
+func (p *hostCheck) microsandbox(ctx context.Context) finding {
+	const name, upgrade = "msb", "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu, then set " +
 		"execution.msb: DIR/…/bin/msb"
 	kind := p.Execution.SandboxType
 	if kind == "gvisor" {
 		return finding{name, good, "not needed: execution.sandbox_type is gvisor", ""}
 	}
-	bad := warning
+	severity := warning
 	if kind == "microsandbox" {
-		bad = problem
+		severity = problem
 	}
 	path, err := sandbox.Msb(p.Config)
 	if err != nil && kind == "auto" && p.Execution.Msb == "" {
-		return finding{
-			name, good, "not installed; with hardware virtualisation it would make stronger sandboxes", "",
-		}
+		return finding{name, good, "not installed; on hardware with virtualisation it isolates boxes more strongly", ""}
 	}
 	if err != nil {
-		return failed(name, bad, err)
+		return errorFinding(name, severity, err)
 	}
 	driver, err := sandbox.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return failed(name, bad, err)
+		return errorFinding(name, severity, err)
 	}
 	defer func() { _ = driver.Close() }() // it has created nothing
-	version, made, err := driver.EngineVersion(ctx)
+	version, released, err := driver.EngineVersion(ctx)
 	if err != nil {
-		return failed(name, bad, err)
+		return errorFinding(name, severity, err)
 	}
-	return aged(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, made, newer)
+	return withAge(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, released, upgrade)
 }
 
-// msbDir returns the directory of the first worker, so that images are downloaded once for both.
-func (p *examination) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
+// msbDir returns the first worker's directory, so that doctor and the worker download an image only once.
+func (p *hostCheck) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
 
-// failed returns a finding for an error, with the reason and the fix of a HostError.
-func failed(name, status string, err error) finding {
+// errorFinding returns a finding for an error. A HostError adds its reason and its fix.
+func errorFinding(name, status string, err error) finding {
 	var host *executor.HostError
 	if !errors.As(err, &host) {
 		return finding{name, status, text.OneLine(err.Error()), ""}
@@ -283,37 +270,36 @@ func failed(name, status string, err error) finding {
 	return finding{name, status, text.OneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
 }
 
-// boot starts a sandbox: only that proves that one starts.
-func (p *examination) boot(ctx context.Context) finding {
+// boot boots a box: other checks cannot prove that one boots.
+func (p *hostCheck) boot(ctx context.Context) finding {
 	const name = "sandbox"
 	dir, err := os.MkdirTemp("", "codefleet-")
 	if err != nil {
 		return finding{name, problem, err.Error(), "set TMPDIR to a writable directory"}
 	}
 	defer os.RemoveAll(dir)
-	begun := time.Now()
-	box, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
+	start := time.Now()
+	driver, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return failed(name, problem, err)
+		return errorFinding(name, problem, err)
 	}
-	defer func() { _ = box.Close() }() // its directory is removed as a whole
-	info, err := box.Probe(ctx)
+	defer func() { _ = driver.Close() }() // RemoveAll removes what an error leaves behind
+	info, err := driver.Probe(ctx)
 	if err != nil {
 		return finding{
-			name, problem, "a box does not boot: " + err.Error(),
-			"see the rows of runsc, python and user namespaces",
+			name, problem, "a box does not boot: " + err.Error(), "see the rows runsc, python and user namespaces",
 		}
 	}
 	f := finding{
 		name, good,
 		fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s",
-			info.Driver, short(time.Since(begun)), info.Limits, info.Environment),
+			info.Driver, duration(time.Since(start)), info.Limits, info.Environment),
 		"",
 	}
-	if box.Rejected != nil {
-		why := failed(name, warning, box.Rejected)
-		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+why.Detail,
-			cmp.Or(why.Fix, "set execution.sandbox_type: gvisor if this is intended")
+	if driver.Rejected != nil {
+		rejection := errorFinding(name, warning, driver.Rejected)
+		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+rejection.Detail,
+			cmp.Or(rejection.Fix, "set execution.sandbox_type: gvisor to accept gVisor")
 	}
 	if !info.MultiTenant {
 		f.Detail += "; for one tenant only"
@@ -324,19 +310,19 @@ func (p *examination) boot(ctx context.Context) finding {
 	return f
 }
 
-func (p *examination) queue(ctx context.Context) finding {
+func (p *hostCheck) queue(ctx context.Context) finding {
 	if p.NATS.URL == "" {
 		return finding{
 			"queue", good,
-			fmt.Sprintf("embedded nats-server %s, every write on disk before it is acknowledged",
+			fmt.Sprintf("embedded nats-server %s, syncs every write to disk before it acknowledges it",
 				dependency("github.com/nats-io/nats-server/v2")),
 			"",
 		}
 	}
-	return p.app.probeQueue(ctx, p.Config)
+	return probeQueue(ctx, p.Config)
 }
 
-func (p *examination) store(ctx context.Context) finding {
+func (p *hostCheck) store(ctx context.Context) finding {
 	if p.S3.Endpoint == "" {
 		return finding{
 			"object store", good,
@@ -344,11 +330,11 @@ func (p *examination) store(ctx context.Context) finding {
 			"",
 		}
 	}
-	return p.app.probeStore(ctx, p.Config)
+	return probeStore(ctx, p.Config)
 }
 
-// fleet checks the fleet that the command line would use.
-func (p *examination) fleet(ctx context.Context) finding {
+// fleet checks the fleet that other commands would use.
+func (p *hostCheck) fleet(ctx context.Context) finding {
 	const name, start = "fleet", "codefleet up"
 	found, err := client.Locate(p.app.fleet)
 	if err != nil {
@@ -380,5 +366,5 @@ func dependency(module string) string {
 			}
 		}
 	}
-	return "of unknown version"
+	return "(unknown version)"
 }

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// userNamespaces checks the settings that keep an unprivileged user from starting a sandbox.
-func (p *examination) userNamespaces(context.Context) finding {
+// userNamespaces checks the kernel settings that prevent unprivileged users from starting a sandbox.
+func (p *hostCheck) userNamespaces(context.Context) finding {
 	const name = "user namespaces"
 	if p.root {
 		return finding{name, good, "not needed as root", ""}
@@ -28,18 +27,18 @@ func (p *examination) userNamespaces(context.Context) finding {
 		if data, err := os.ReadFile(c.file); err == nil && strings.TrimSpace(string(data)) == c.bad {
 			return finding{
 				name, problem, fmt.Sprintf("restricted: %s is %s", c.file, c.bad),
-				c.fix + "  (keep it: a file in /etc/sysctl.d), or run as root",
+				c.fix + "  (to persist: a file in /etc/sysctl.d), or run as root",
 			}
 		}
 	}
 	return finding{name, good, "allowed for unprivileged users", ""}
 }
 
-// cgroups checks whether control groups can limit memory and processors of boxes.
-func (p *examination) cgroups(context.Context) finding {
+// cgroups checks whether control groups can limit the memory and CPU of boxes.
+func (p *hostCheck) cgroups(context.Context) finding {
 	const name = "cgroups"
 	if !p.root {
-		return finding{name, warning, "not used without root: limits are rlimits only", "run workers as root"}
+		return finding{name, warning, "not used without root: only rlimits apply", "run workers as root"}
 	}
 	if data, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil &&
 		strings.Contains(string(data), "memory") {
@@ -49,7 +48,7 @@ func (p *examination) cgroups(context.Context) finding {
 		return writable(name, "/sys/fs/cgroup/memory", "v1")
 	}
 	return finding{
-		name, warning, "no memory controller: limits are rlimits only",
+		name, warning, "no memory controller: only rlimits apply",
 		"mount a cgroup2 file system with the memory controller",
 	}
 }
@@ -57,15 +56,15 @@ func (p *examination) cgroups(context.Context) finding {
 func writable(name, dir, detail string) finding {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
 		return finding{
-			name, warning, detail + ", read-only: limits are rlimits only",
+			name, warning, detail + ", read-only: only rlimits apply",
 			"give this container a writable cgroup",
 		}
 	}
 	return finding{name, good, detail, ""}
 }
 
-func (p *examination) disk(context.Context) finding {
-	const name, enough, least = "disk", 5 << 30, 512 << 20
+func (p *hostCheck) disk(context.Context) finding {
+	const name, warnBelow, failBelow = "disk", 5 << 30, 512 << 20 // bytes
 	dir := p.Data
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" || dir == "." {
@@ -79,10 +78,10 @@ func (p *examination) disk(context.Context) finding {
 	}
 	free := s.Bavail * uint64(s.Bsize)
 	f := finding{name, good, fmt.Sprintf("%.1f GiB free in %s", float64(free)/(1<<30), dir), ""}
-	if free < enough {
+	if free < warnBelow {
 		f.Status, f.Fix = warning, "free space, or set CODEFLEET_DATA to another directory"
 	}
-	if free < least {
+	if free < failBelow {
 		f.Status = problem
 	}
 	if err := unix.Access(dir, unix.W_OK); err != nil {
@@ -91,24 +90,24 @@ func (p *examination) disk(context.Context) finding {
 	return f
 }
 
-func (p *examination) openFiles(context.Context) finding {
-	const name, enough = "open files", 8192
+func (p *hostCheck) openFiles(context.Context) finding {
+	const name, warnBelow = "open files", 8192
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
 		return finding{name, warning, err.Error(), ""}
 	}
 	// The Go runtime raises the soft limit to the hard limit.
-	if l.Max < enough {
+	if l.Max < warnBelow {
 		return finding{
-			name, warning, strconv.FormatUint(l.Max, 10) + " at most",
+			name, warning, fmt.Sprintf("the limit is %d", l.Max),
 			"ulimit -Hn 65536, or LimitNOFILE=65536 in the service's unit",
 		}
 	}
-	return finding{name, good, strconv.FormatUint(l.Max, 10) + " at most", ""}
+	return finding{name, good, fmt.Sprintf("the limit is %d", l.Max), ""}
 }
 
-// clock checks whether the kernel's clock is synchronised: hosts compare leases and expiry times.
-func (p *examination) clock(context.Context) finding {
+// clock checks whether the clock is synchronised, because hosts compare lease and expiry times.
+func (p *hostCheck) clock(context.Context) finding {
 	const name, unsynchronised = "clock", 0x40
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
@@ -116,10 +115,7 @@ func (p *examination) clock(context.Context) finding {
 	case err != nil:
 		return finding{name, warning, err.Error(), ""}
 	case state == unix.TIME_ERROR || t.Status&unsynchronised != 0:
-		return finding{
-			name, warning, "not synchronised, as workers on several hosts need",
-			"timedatectl set-ntp true",
-		}
+		return finding{name, warning, "not synchronised; workers on several hosts need this", "timedatectl set-ntp true"}
 	}
 	return finding{name, good, "synchronised", ""}
 }

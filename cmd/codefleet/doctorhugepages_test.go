@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestDoctorHugePages checks that doctor warns of every kernel setting without huge pages for gVisor.
+// TestDoctorHugePages checks that doctor warns of every kernel setting that denies gVisor huge pages.
 func TestDoctorHugePages(t *testing.T) {
 	for _, c := range []struct{ sandboxType, state, status, fix string }{
 		{"microsandbox", "deny", good, ""},
@@ -10,7 +10,7 @@ func TestDoctorHugePages(t *testing.T) {
 		{"auto", "always", good, ""},
 		{"gvisor", "within_size", good, ""},
 		{"gvisor", "never", warning, "echo within_size | sudo tee " +
-			"/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  (keep it: a w line in /etc/tmpfiles.d)"},
+			"/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  (to persist: a w line in /etc/tmpfiles.d)"},
 		{"gvisor", "deny", warning, "echo never | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled, " +
 			"then codefleet doctor"},
 	} {

@@ -19,21 +19,21 @@ import (
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
 
-// encryption says whose workspaces are encrypted, and which secrets others on this host can read.
-func (p *examination) encryption(context.Context) finding {
+// encryption reports whose workspaces are encrypted, and warns of secrets that other users of this host can read.
+func (p *hostCheck) encryption(context.Context) finding {
 	const name = "encryption"
 	files := keyFiles(p.Workspaces.Encryption)
-	var own []string
+	var encrypted []string // tenants with their own secret
 	for _, tenant := range slices.Sorted(maps.Keys(p.Tenants)) {
 		e := p.Tenants[tenant].Encryption
 		if files = append(files, keyFiles(e)...); e.KeyFile != "" {
-			own = append(own, tenant)
+			encrypted = append(encrypted, tenant)
 		}
 	}
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o077 != 0 {
 			return finding{
-				name, warning, fmt.Sprintf("other users of this host may read %s (mode %#o)", file, info.Mode().Perm()),
+				name, warning, fmt.Sprintf("other users of this host can read %s (mode %#o)", file, info.Mode().Perm()),
 				"chmod 600 " + file,
 			}
 		}
@@ -41,10 +41,10 @@ func (p *examination) encryption(context.Context) finding {
 	switch {
 	case p.Workspaces.Encryption.KeyFile != "":
 		return finding{name, good, "workspaces of all tenants are encrypted in the object store", ""}
-	case len(own) > 0:
+	case len(encrypted) > 0:
 		return finding{
 			name, good,
-			"workspaces of " + strings.Join(own, ", ") + " are encrypted in the object store, others are unencrypted",
+			"workspaces of " + strings.Join(encrypted, ", ") + " are encrypted in the object store, others are not",
 			"",
 		}
 	}
@@ -58,14 +58,14 @@ func keyFiles(e config.Encryption) []string {
 	return append([]string{e.KeyFile}, e.OldKeyFiles...)
 }
 
-// oldSecret is an entry of old_key_files, with the tenants whose workspaces it may decrypt.
+// oldSecret is a secret of old_key_files, with the tenants whose workspaces it may decrypt.
 type oldSecret struct {
 	file    string
 	secret  config.Secret
 	tenants []string
 }
 
-func (p *examination) oldSecrets() []oldSecret {
+func (p *hostCheck) oldSecrets() []oldSecret {
 	var list []oldSecret
 	add := func(e config.Encryption, tenants ...string) {
 		for i, file := range e.OldKeyFiles {
@@ -80,8 +80,8 @@ func (p *examination) oldSecrets() []oldSecret {
 	return list
 }
 
-// secretsInUse checks for each old secret whether objects in the store still need it.
-func (p *examination) secretsInUse(ctx context.Context) []finding {
+// secretsInUse checks for each old secret whether objects in the store are encrypted with it.
+func (p *hostCheck) secretsInUse(ctx context.Context) []finding {
 	const name, unknown = "old secret", "cannot tell whether it is still needed: "
 	old := p.oldSecrets()
 	if len(old) == 0 {
@@ -93,15 +93,15 @@ func (p *examination) secretsInUse(ctx context.Context) []finding {
 	if err != nil {
 		return []finding{{name, warning, unknown + err.Error(), ""}}
 	}
-	look := storage.CollectOptions(p.Config)
-	look.DryRun = true
+	options := storage.CollectOptions(p.Config)
+	options.DryRun = true
 	found := map[string]maintenance.GCResult{} // by tenant
 	var out []finding
 	for _, s := range old {
 		var needs []string
 		for _, tenant := range s.tenants {
 			if _, ok := found[tenant]; !ok {
-				if found[tenant], err = maintenance.CollectGarbage(ctx, store.Repo(), tenant, look); err != nil {
+				if found[tenant], err = maintenance.CollectGarbage(ctx, store.Repo(), tenant, options); err != nil {
 					return []finding{{name, warning, unknown + err.Error(), ""}}
 				}
 			}
@@ -119,8 +119,8 @@ func (p *examination) secretsInUse(ctx context.Context) []finding {
 	return out
 }
 
-// workspaces opens the store of the settings, or else that of the fleet that runs with them.
-func (p *examination) workspaces() (*state.Store, error) {
+// workspaces opens the object store that the settings name, or else the embedded store of the running fleet.
+func (p *hostCheck) workspaces() (*state.Store, error) {
 	c := p.Config
 	if c.S3.Endpoint == "" {
 		path := cmp.Or(p.app.fleet, filepath.Join(c.Data, config.FleetFileName))

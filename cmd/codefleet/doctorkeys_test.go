@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// TestDoctorEncryption checks that doctor reports what is encrypted, and warns of secrets that others can read.
+// TestDoctorEncryption checks that doctor reports what is encrypted and warns of secrets that other users can read.
 func TestDoctorEncryption(t *testing.T) {
 	file := func(name string, mode os.FileMode) string {
 		path := filepath.Join(t.TempDir(), name)
@@ -30,20 +30,20 @@ func TestDoctorEncryption(t *testing.T) {
 			"encryption", good, "workspaces of all tenants are encrypted in the object store", "",
 		}},
 		"one": {acme: config.Encryption{KeyFile: closed}, want: finding{
-			"encryption", good, "workspaces of acme are encrypted in the object store, others are unencrypted", "",
+			"encryption", good, "workspaces of acme are encrypted in the object store, others are not", "",
 		}},
 		"open": {acme: config.Encryption{KeyFile: open}, want: finding{
-			"encryption", warning, "other users of this host may read " + open + " (mode 0640)", "chmod 600 " + open,
+			"encryption", warning, "other users of this host can read " + open + " (mode 0640)", "chmod 600 " + open,
 		}},
-		"an old": {
+		"old secret": {
 			fleet: config.Encryption{KeyFile: closed, OldKeyFiles: []string{open}},
 			want: finding{
-				"encryption", warning, "other users of this host may read " + open + " (mode 0640)",
+				"encryption", warning, "other users of this host can read " + open + " (mode 0640)",
 				"chmod 600 " + open,
 			},
 		},
 	} {
-		p := &examination{
+		p := &hostCheck{
 			Config: &config.Config{Tenants: map[string]config.Tenant{"acme": {Encryption: c.acme}, "corp": {}}},
 		}
 		p.Workspaces.Encryption = c.fleet

@@ -14,9 +14,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// pools prepares each pool's environment, as a worker would, and boots a box of it. What it installs or
-// unpacks is ready when the worker starts.
-func (p *examination) pools(ctx context.Context) []finding {
+// pools prepares each task pool's environment like a worker and boots a box with it. A worker that starts later
+// finds the installed packages and unpacked images.
+func (p *hostCheck) pools(ctx context.Context) []finding {
 	if len(p.Pools) == 0 && p.Execution.Requirements == "" {
 		return nil
 	}
@@ -28,25 +28,25 @@ func (p *examination) pools(ctx context.Context) []finding {
 	log := slog.New(slog.DiscardHandler)
 	driver, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, log)
 	if err != nil {
-		return nil // the check of the sandbox reports it
+		return nil // boot reports it
 	}
-	defer func() { _ = driver.Close() }() // its directory is removed as a whole
+	defer func() { _ = driver.Close() }() // RemoveAll removes what an error leaves behind
 	var found []finding
 	all := environments.New(environments.Options{Config: p.Config, Driver: driver.Driver, Info: driver.Info, Log: log})
 	defer all.Close()
 	for _, e := range all.List() {
-		found = append(found, within(fetchTime,
-			func(ctx context.Context) finding { return examine(ctx, driver, e, dir) })(ctx))
+		check := within(fetchTime, func(ctx context.Context) finding { return checkPool(ctx, driver, e, dir) })
+		found = append(found, check(ctx))
 	}
 	return found
 }
 
-// examine prepares an environment and boots a box of it.
-func examine(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f finding) {
-	name, begun := "pool "+e.Name, time.Now()
+// checkPool prepares an environment and boots a box with it.
+func checkPool(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f finding) {
+	name, start := "pool "+e.Name, time.Now()
 	root, err := e.Prepare(ctx)
 	if err != nil {
-		return failed(name, problem, err)
+		return errorFinding(name, problem, err)
 	}
 	workspace, err := os.MkdirTemp(dir, "w")
 	if uid := executor.DefaultGuest().UID; err == nil && os.Geteuid() == 0 {
@@ -61,7 +61,7 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 		Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace,
 	}, root.Preload, "")
 	if err != nil {
-		return failed(name, problem, err)
+		return errorFinding(name, problem, err)
 	}
 	defer func() {
 		if err := single.Close(context.WithoutCancel(ctx)); err != nil {
@@ -73,13 +73,13 @@ func examine(ctx context.Context, driver executor.Driver, e executor.Environment
 		err = errors.New("run a one-line program: " + verdict.Error.Message)
 	}
 	if err != nil {
-		return failed(name, problem, err)
+		return errorFinding(name, problem, err)
 	}
-	texts := []string{fmt.Sprintf("boots a box with Python %s in %s", single.Python(), short(time.Since(begun)))}
-	for _, what := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {
-		if what != "" {
-			texts = append(texts, cell(what))
+	details := []string{fmt.Sprintf("boots a box with Python %s in %s", single.Python(), duration(time.Since(start)))}
+	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {
+		if detail != "" {
+			details = append(details, cell(detail))
 		}
 	}
-	return finding{name, good, strings.Join(texts, "; "), ""}
+	return finding{name, good, strings.Join(details, "; "), ""}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// embedderKey is the key that startEmbedder's endpoint expects, and repeats in its errors, as real ones do.
+// embedderKey is the API key that startEmbedder's endpoint expects. Like real endpoints, it repeats the key in errors.
 const embedderKey = "sk-embedder-of-the-test"
 
-// startEmbedder serves embeddings in the protocol of a real model, and writes the settings for it. It appends the
-// texts to the file embedded, one per line. The file mode makes it fail or hang.
+// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the texts to the
+// file embedded, each on its own line. The content of the file mode makes it fail (down) or hang (hang).
 func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
 	var mu sync.Mutex
@@ -30,11 +30,11 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 		err := json.NewDecoder(r.Body).Decode(&request)
 		if err != nil || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer "+embedderKey ||
-			request.Model != "m" || request.Dimensions != embedderNumbers || request.EncodingFormat != "float" {
+			request.Model != "m" || request.Dimensions != embedderDimensions || request.EncodingFormat != "float" {
 			http.Error(w, fmt.Sprintf("%s: %+v, %v", r.URL, request, err), http.StatusBadRequest)
 			return
 		}
-		switch how, _ := os.ReadFile(mode); strings.TrimSpace(string(how)) {
+		switch data, _ := os.ReadFile(mode); strings.TrimSpace(string(data)) {
 		case "down":
 			http.Error(w, `{"error": {"message": "overloaded, Bearer `+embedderKey+`"}}`, http.StatusServiceUnavailable)
 			return
@@ -56,15 +56,15 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	}))
 	ts.Defer(server.Close)
 	settings := fmt.Sprintf("embeddings: {model: m, dimensions: %d, base_url: %s/v1, api_key: %s, deadline: 4s}\n",
-		embedderNumbers, server.URL, embedderKey)
+		embedderDimensions, server.URL, embedderKey)
 	ts.Check(os.WriteFile(ts.MkAbs("config.yaml"), []byte(settings), 0o600))
 }
 
-const embedderNumbers = 64
+const embedderDimensions = 64
 
-// bagOfWords returns a vector of the words of a text. A parasol counts as weather.
+// bagOfWords returns a vector of the words in a text. "parasol" counts as "weather".
 func bagOfWords(text string) []float64 {
-	vector := make([]float64, embedderNumbers)
+	vector := make([]float64, embedderDimensions)
 	vector[0] = 0.1 // never the zero vector
 	for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }) {
 		if word == "parasol" {
@@ -72,12 +72,12 @@ func bagOfWords(text string) []float64 {
 		}
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(word))
-		vector[h.Sum32()%embedderNumbers]++
+		vector[h.Sum32()%embedderDimensions]++
 	}
 	return vector
 }
 
-// appendLines adds texts to a file, each as one line.
+// appendLines appends texts to a file, each quoted on its own line.
 func appendLines(path string, texts []string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

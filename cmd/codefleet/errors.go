@@ -13,14 +13,15 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// patience is how long a command retries when the fleet does not answer.
-const patience = 2 * time.Second
+// retryTime is how long a command retries a request while the fleet does not respond. It is short because a
+// person waits at a prompt.
+const retryTime = 2 * time.Second
 
-// failure is an error with an exit code and what to do about it.
+// failure is an error with an exit code and a hint.
 type failure struct {
 	code    int
-	message string // what happened, and why; empty: it was printed already
-	hint    string // what to type next
+	message string // what failed; empty if the command has already printed it
+	hint    string // what the user can do next
 	err     error
 }
 
@@ -33,8 +34,14 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-func usage(format string, args ...any) error {
+func usage(format string, args ...any) *failure {
 	return &failure{code: errcode.ExitUsage, message: fmt.Sprintf(format, args...)}
+}
+
+// try sets the hint.
+func (f *failure) try(hint string) *failure {
+	f.hint = hint
+	return f
 }
 
 func noFleet(err error) error {
@@ -50,7 +57,7 @@ func noFleet(err error) error {
 	return f
 }
 
-// statusError returns the error with the exit code for a task's status; nil for success.
+// statusError returns an error with the exit code for a task's status, or nil if that is ExitOK.
 func statusError(s client.Status) error {
 	if code := errcode.ExitOfTask(string(s)); code != errcode.ExitOK {
 		return &failure{code: code}
@@ -58,7 +65,7 @@ func statusError(s client.Status) error {
 	return nil
 }
 
-// report prints an error for a person and returns the exit code.
+// report prints an error and returns the exit code.
 func (a *app) report(err error) int {
 	if err == nil {
 		return errcode.ExitOK
@@ -73,13 +80,13 @@ func (a *app) report(err error) int {
 	return f.code
 }
 
-// commandHints are hints for codes whose hint from the fleet is meant for programs.
+// commandHints replace the fleet's hints for error codes where those address programs.
 var commandHints = map[string]string{
 	errcode.UnknownTask:     "codefleet tasks  (ended tasks are kept for some days)",
 	errcode.Unauthorized:    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
 	errcode.UnknownTool:     unknownHint,
 	errcode.UnknownApproval: "codefleet approvals",
-	errcode.UnknownVersion:  "codefleet workspace log  (lists the versions that are kept)",
+	errcode.UnknownVersion:  "codefleet workspace log  (lists the kept versions)",
 }
 
 // explain returns an error with its exit code and hint.
@@ -96,7 +103,7 @@ func explain(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {
-		return &failure{code: errcode.ExitUsage, message: e.Error(), hint: "codefleet config show"}
+		return usage("%v", e).try("codefleet config show")
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 		return &failure{code: errcode.ExitStopped, message: "interrupted"}
@@ -107,18 +114,26 @@ func explain(err error) *failure {
 			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
 		}
 	}
-	// Most other errors are cobra's: an unknown command, a wrong number of arguments. Those of a command that are not
-	// marked get the same exit code.
-	return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "codefleet --help"}
+	if e, ok := errors.AsType[*runError](err); ok {
+		return &failure{code: errcode.ExitFailed, message: e.Error()}
+	}
+	// The remaining errors are cobra's, such as an unknown command.
+	return usage("%v", err).try("codefleet --help")
 }
 
-// callError marks an error of a client's call. Unless it is an APIError, the fleet did not answer.
+// runError marks an error of a command that cobra has started.
+type runError struct{ err error }
+
+func (e *runError) Error() string { return e.err.Error() }
+func (e *runError) Unwrap() error { return e.err }
+
+// callError marks an error of a client's call. Unless it is an APIError, the fleet did not respond.
 type callError struct{ err error }
 
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// markCall marks an error of a client's call, which tells it from errors of the command line.
+// markCall marks an error of a client's call.
 func markCall(err error) error {
 	if err == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/process"
 )
 
-// farWorker is a worker as on another host, like cmd/worker, until SIGINT.
+// farWorker runs a worker like cmd/worker on another host, until SIGINT.
 func farWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -19,8 +19,8 @@ func farWorker() {
 		Name: "worker", Version: "test", Args: os.Args[1:], Env: os.Environ(), Stderr: os.Stderr,
 	})
 	if err == nil {
-		work, cut := context.WithCancel(context.WithoutCancel(ctx))
-		context.AfterFunc(ctx, cut)
+		work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		context.AfterFunc(ctx, cancel)
 		join := func(ctx context.Context) (*jobs.Client, error) {
 			err := p.Connect(ctx)
 			return p.Queue, err

@@ -15,21 +15,22 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
-// TestIntegration runs the scripts that need real MCP servers from npm: CODEFLEET_TEST_NPM names the
-// directory that internal/tools/toolstest/npm/install.sh has filled. Beside the commands of TestScripts:
+// TestIntegration runs the scripts that need real MCP servers from npm. CODEFLEET_TEST_NPM names the directory into
+// which internal/tools/toolstest/npm/install.sh has installed them. The scripts have two commands in addition to
+// those of TestScripts:
 //
-//	expand FILE...     put variables into files
-//	killserver NAME    kill -9 the processes below the fleet whose command line contains NAME
+//	expand FILE...     expand environment variables in files
+//	killserver NAME    kill -9 the fleet's child processes whose command line contains NAME
 func TestIntegration(t *testing.T) {
-	npm, must := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
+	npm, noSkip := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
 	runsc := executortest.FindRunsc(t)
 	switch {
-	case npm == "" && must:
-		t.Fatal("CODEFLEET_TEST_NPM does not name the directory of the npm servers: make test-integration")
-	case runsc == "" && must:
+	case npm == "" && noSkip:
+		t.Fatal("CODEFLEET_TEST_NPM is not set: run make test-integration")
+	case runsc == "" && noSkip:
 		t.Fatal("no runsc: make bin/runsc")
 	case npm == "" || runsc == "":
-		t.Skip("it needs the npm servers and runsc: make test-integration")
+		t.Skip("the npm servers or runsc are missing: run make test-integration")
 	}
 	p := scripts(runsc)
 	p.Dir = "testdata/integration"
@@ -61,7 +62,7 @@ func expand(ts *testscript.TestScript, _ bool, files []string) {
 func killServer(ts *testscript.TestScript, _ bool, args []string) {
 	f, ok := ts.Value(fleetKey{}).(*fleet)
 	if !ok || f.cmd == nil {
-		ts.Fatalf("no fleet is up")
+		ts.Fatalf("no fleet is running")
 	}
 	killed := 0
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(f.cmd.Process.Pid), "-f", args[0]).Output()
@@ -73,6 +74,6 @@ func killServer(ts *testscript.TestScript, _ bool, args []string) {
 		killed++
 	}
 	if killed == 0 {
-		ts.Fatalf("no process of %s below the fleet", args[0])
+		ts.Fatalf("the fleet has no child process %s", args[0])
 	}
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// quiet is how long a running task must be silent before its log so far counts as complete.
-const quiet = 500 * time.Millisecond
+// silence is how long to wait for further events of a running task without -f.
+const silence = 500 * time.Millisecond
 
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
 		Use:   "logs ID",
 		Short: "Print the stages and the output of a task",
-		Long: "Print the stages and the output of a task: stages to standard error, output to the stream\n" +
-			"that the program wrote it to. With -o json it prints one object per line.",
+		Long: "Print the stages and the output of a task: stages on standard error, output on the stream\n" +
+			"that the program wrote to. With -o json each event is a JSON object on its own line.",
 		Args:              oneTask,
-		ValidArgsFunction: a.completeTasks(nil),
+		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			rec, err := c.Get(ctx, args[0])
 			if err != nil {
@@ -41,19 +41,19 @@ func (a *app) logsCommand() *cobra.Command {
 	return c
 }
 
-// logsSoFar prints the events of a running task until now.
+// logsSoFar prints the events that a running task has produced so far.
 func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record) error {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := time.AfterFunc(quiet, cancel)
+	timer := time.AfterFunc(silence, cancel)
 	defer timer.Stop()
-	began := time.Now()
+	start := time.Now()
 	_, err := c.Watch(watch, rec.TaskID, 0, func(e client.Event) error {
-		if e.Time.After(began) {
+		if e.Time.After(start) {
 			cancel()
 			return context.Canceled
 		}
-		timer.Reset(quiet)
+		timer.Reset(silence)
 		return a.showEvent(e)
 	})
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {

@@ -1,8 +1,8 @@
-// Command codefleet is the command line of a fleet, and with `up` a whole fleet in one process tree.
+// Command codefleet is the command-line interface of a fleet. `codefleet up` runs a whole fleet in one process tree.
 //
-// Each command is a file. Commands that talk to a fleet do so through package client; doctor, up and tools work on the
-// host and its settings. Results go to standard output,
-// everything else to standard error. The exit codes are in internal/errcode and docs/errors.md.
+// Each command has its own file. Commands that use a fleet call package client; doctor, up and tools also use the
+// host and its settings. Results go to standard output, everything else to standard error. docs/errors.md lists the
+// exit codes.
 package main
 
 import (

@@ -23,37 +23,39 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the commands as a user does, each script in its own working and home directory.
-// Beside testscript's own commands there are:
+// TestScripts runs the commands as a user does, each script in its own working and home directory. The scripts have
+// these commands in addition to testscript's:
 //
-//	code N program args...    run a program and check its exit code
-//	id VAR                    keep the one word of the last standard output
-//	handle VAR                keep the first task_id of the last standard output
-//	mcp ...                   see callTool
-//	token                     TOKEN is set to that of the fleet
-//	await TEXT program args...  run a program until its standard output contains TEXT
-//	up [args...]              start a fleet, wait until it is ready; HTTP is set to its address
-//	model FILE...             start a model for the next fleet, which answers with one file after the other
-//	embedder                  start a model of embeddings for the next fleet, and write its settings
-//	down                      stop it with SIGTERM and check that it ends well
+//	code N PROGRAM ARGS...      run a program and check its exit code
+//	id VAR                      set VAR to the last standard output, without white space around it
+//	handle VAR                  set VAR to the first task_id in the last standard output
+//	mcp ...                     call a tool as an MCP client does, see callTool
+//	token                       set TOKEN to the fleet's token
+//	await TEXT PROGRAM ARGS...  run a program until its standard output contains TEXT
+//	up [ARGS...]                start a fleet, wait until it is ready, and set HTTP to its address
+//	down                        stop the fleet with SIGTERM and check that it exits without an error
+//	model FILE...               start a model for the next fleet; each request gets the next file as its response
+//	embedder                    start an embedding model for the next fleet, and write its settings
+//	later N [expired]           commit N generations and collect garbage, see later
+//	download URL                print the response to a request, see download
 func TestScripts(t *testing.T) {
 	p := scripts(executortest.FindRunsc(t))
 	p.Dir = "testdata/script"
 	testscript.Run(t, p)
 }
 
-// scripts are the parameters of scripts that may start fleets.
+// scripts returns the parameters of scripts that start fleets.
 func scripts(runsc string) testscript.Params {
 	return testscript.Params{
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir+"/home")
-			e.Setenv("XDG_DATA_HOME", e.WorkDir) // short: sockets lie below
+			e.Setenv("XDG_DATA_HOME", e.WorkDir) // the paths of sockets must be short
 			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
 			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
-			// Unused boxes would take most of a script's time.
+			// Booting more boxes would take most of a script's time.
 			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1")
-			// Otherwise each program waits a second before it exits.
+			// Without this, a program built with the race detector waits a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
@@ -88,7 +90,7 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 
 type fleetKey struct{}
 
-// fleet is the running `up` of a script.
+// fleet is the `codefleet up` process of a script; cmd is nil while none is running.
 type fleet struct{ cmd *exec.Cmd }
 
 func startFleet(ts *testscript.TestScript, _ bool, args []string) {
@@ -109,11 +111,11 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(cmd.Start())
 	f, ok := ts.Value(fleetKey{}).(*fleet)
 	if !ok {
-		ts.Fatalf("no place for the fleet")
+		ts.Fatalf("the script's environment has no fleet value")
 	}
 	f.cmd = cmd
 	ts.Defer(func() {
-		if f.cmd != nil { // SIGKILL would leave the disks of its boxes mounted
+		if f.cmd != nil { // SIGKILL at once would leave the disks of the boxes mounted
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			defer time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 			_ = cmd.Wait()
@@ -135,7 +137,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 func stopFleet(ts *testscript.TestScript, _ bool, _ []string) {
 	f, ok := ts.Value(fleetKey{}).(*fleet)
 	if !ok || f.cmd == nil {
-		ts.Fatalf("no fleet is up")
+		ts.Fatalf("no fleet is running")
 	}
 	ts.Check(f.cmd.Process.Signal(syscall.SIGTERM))
 	err := f.cmd.Wait()

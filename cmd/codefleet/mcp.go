@@ -19,13 +19,12 @@ import (
 
 func (a *app) mcpCommand() *cobra.Command {
 	var transport string
-	flags := map[string]string{"http": "mcp.addr", "profile": "mcp.profile"}
 	c := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve the fleet as an MCP server, for agents",
-		Long: "Serve the fleet as an MCP server: on standard input and output, as clients start it, or\n" +
-			"over HTTP. `codefleet up` serves it at /mcp as well. A long task outlives the client and\n" +
-			"this process; its id can be used at every interface.",
+		Long: "Serve the fleet as an MCP server: on standard input and output for clients that start\n" +
+			"this command, or over HTTP. `codefleet up` also serves MCP, at /mcp. A long task outlives\n" +
+			"the client and this process; its id is valid at every interface.",
 		Example: `  claude mcp add codefleet -- codefleet mcp
   codefleet mcp config --client cursor
   codefleet mcp test`,
@@ -34,28 +33,23 @@ func (a *app) mcpCommand() *cobra.Command {
 	c.AddCommand(a.mcpConfigCommand(), a.mcpTestCommand())
 	f := c.Flags()
 	f.StringVar(&transport, "transport", "stdio", strings.Join(process.Transports(), ", "))
-	f.String("http", "", "`ADDRESS` to listen on (default 127.0.0.1:8788)")
-	f.String("profile", "", "tools that clients see: "+strings.Join(bridge.Profiles(), ", ")+" (default full)")
-	_ = c.RegisterFlagCompletionFunc("transport",
-		cobra.FixedCompletions(process.Transports(), cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("profile",
-		cobra.FixedCompletions(bridge.Profiles(), cobra.ShellCompDirectiveNoFileComp))
+	settings := []settingFlag{
+		{"http", "mcp.addr", "`ADDRESS` to listen on (default 127.0.0.1:8788)"},
+		{"profile", "mcp.profile", "tools that clients see: " + strings.Join(bridge.Profiles(), ", ") + " (default full)"},
+	}
+	declare(f, settings)
+	completeFlag(c, "transport", process.Transports()...)
+	completeFlag(c, "profile", bridge.Profiles()...)
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if !slices.Contains(process.Transports(), transport) {
 			return usage("--transport %s: want one of %s", transport, strings.Join(process.Transports(), ", "))
 		}
-		var list []config.Flag
-		for name, key := range flags {
-			if f.Changed(name) {
-				list = append(list, config.Flag{Key: key, Value: f.Lookup(name).Value.String(), Name: "--" + name})
-			}
-		}
-		return a.mcp(ctx, transport, list)
+		return a.mcp(ctx, transport, given(f, settings))
 	})
 	return c
 }
 
-// mcp runs a bridge. With stdio it prints nothing but the protocol.
+// mcp runs a bridge. Over stdio, standard output carries only the protocol.
 func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (err error) {
 	c, err := a.load(flags...)
 	if err != nil {
@@ -77,5 +71,5 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	if errors.Is(err, process.ErrUsage) {
 		return usage("%v", err)
 	}
-	return markCall(err)
+	return err
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// callTool is the command of scripts
+// callTool implements the script command
 //
 //	mcp stdio|http|sse|compact TOOL|list ARGUMENTS    call a tool as an MCP client does
 //
-// It prints the structured result, the text and the links, a line each. With list it prints the names of the
-// tools.
+// It prints the structured content, the text and the resource links, each on its own line. With list it prints the
+// names of the tools.
 func callTool(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -28,12 +28,12 @@ func callTool(ts *testscript.TestScript, neg bool, args []string) {
 	cs, err := c.Connect(ctx, transport(ts, args[0]), nil)
 	ts.Check(err)
 	defer cs.Close()
-	say := func(text string) { _, _ = ts.Stdout().Write([]byte(text + "\n")) }
+	printLine := func(text string) { _, _ = ts.Stdout().Write([]byte(text + "\n")) }
 	if args[1] == "list" {
 		l, err := cs.ListTools(ctx, nil)
 		ts.Check(err)
 		for _, t := range l.Tools {
-			say(t.Name)
+			printLine(t.Name)
 		}
 		return
 	}
@@ -44,18 +44,18 @@ func callTool(ts *testscript.TestScript, neg bool, args []string) {
 	if r.IsError != neg {
 		ts.Fatalf("%s: isError %v: %v", args[1], r.IsError, r.StructuredContent)
 	}
-	structure, err := json.Marshal(r.StructuredContent)
+	structured, err := json.Marshal(r.StructuredContent)
 	ts.Check(err)
-	say(string(structure))
+	printLine(string(structured))
 	for _, c := range r.Content {
 		switch c := c.(type) {
 		case *mcp.TextContent:
-			say(c.Text)
+			printLine(c.Text)
 		case *mcp.ResourceLink:
-			say("link " + c.URI)
+			printLine("link " + c.URI)
 			got, err := cs.ReadResource(ctx, &mcp.ReadResourceParams{URI: c.URI})
 			ts.Check(err)
-			say("holds " + got.Contents[0].Text)
+			printLine("content " + got.Contents[0].Text)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func transport(ts *testscript.TestScript, kind string) mcp.Transport {
 	}
 }
 
-// bearer is a transport that adds a token.
+// bearer is an http.RoundTripper that adds a token to requests.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {

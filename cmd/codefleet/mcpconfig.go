@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,84 +15,81 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// mcpClient is how a client is configured: with a command to type, or an entry of a file.
+// mcpClient describes how to configure an MCP client. Either json or text is set.
 type mcpClient struct {
-	name, file string
-	entry      func(s mcpServer) any // for JSON
-	text       func(s mcpServer) string
+	name string
+	file string                   // the client's configuration file; empty if text is a command
+	json func(mcpServer) any      // what to add to a JSON file
+	text func(s mcpServer) string // what to add to a file that is not JSON, or a command
 }
 
-// mcpServer is how a client reaches the fleet: by a command of this host, or an address.
+// mcpServer describes how a client reaches the fleet: with a command of this host, or at a URL.
 type mcpServer struct {
 	command string
 	args    []string
 	env     map[string]string
-	url     string // not empty: over HTTP
+	url     string // empty if the client starts command
 }
 
-// tokenPlace is the placeholder for a token; tokens are never printed.
-const tokenPlace = "YOUR_TOKEN"
+// tokenPlaceholder stands for a token. Tokens are never printed.
+const tokenPlaceholder = "YOUR_TOKEN"
 
 func (s mcpServer) headers() map[string]string {
-	return map[string]string{"Authorization": "Bearer " + tokenPlace}
+	return map[string]string{"Authorization": "Bearer " + tokenPlaceholder}
 }
 
-// standard is the entry that most clients share. urlKey is the key of a remote server's address; local
-// and remote are further pairs that the client needs, for a local and a remote server.
-func standard(local, remote map[string]any, urlKey string) func(mcpServer) any {
-	return func(s mcpServer) any {
-		e := map[string]any{}
-		if s.url != "" {
-			maps.Copy(e, remote)
-			e[urlKey], e["headers"] = s.url, s.headers()
-			return e
-		}
-		maps.Copy(e, local)
-		e["command"], e["args"] = s.command, s.args
+// serverJSON describes the JSON that most clients share: {key: {"codefleet": {…}}}. urlKey is the key for the URL;
+// local and remote are additional fields of a server that is a command or a URL.
+type serverJSON struct {
+	key, urlKey   string
+	local, remote map[string]any
+}
+
+func (j serverJSON) render(s mcpServer) any {
+	fields := map[string]any{}
+	if s.url != "" {
+		maps.Copy(fields, j.remote)
+		fields[j.urlKey], fields["headers"] = s.url, s.headers()
+	} else {
+		maps.Copy(fields, j.local)
+		fields["command"], fields["args"] = s.command, s.args
 		if len(s.env) > 0 {
-			e["env"] = s.env
+			fields["env"] = s.env
 		}
-		return e
 	}
-}
-
-// under nests an entry below a key and our server's name.
-func under(key string, entry func(mcpServer) any) func(mcpServer) any {
-	return func(s mcpServer) any { return map[string]any{key: map[string]any{"codefleet": entry(s)}} }
+	return map[string]any{j.key: map[string]any{"codefleet": fields}}
 }
 
 func mcpClients() []mcpClient {
+	standard := serverJSON{key: "mcpServers", urlKey: "url"}
+	cline, gemini, windsurf := standard, standard, standard
+	cline.remote = map[string]any{"type": "streamableHttp"}
+	gemini.urlKey, windsurf.urlKey = "httpUrl", "serverUrl"
+	vscode := serverJSON{"servers", "url", map[string]any{"type": "stdio"}, map[string]any{"type": "http"}}
+	zed := serverJSON{"context_servers", "url", map[string]any{"source": "custom"}, map[string]any{"source": "custom"}}
 	return []mcpClient{
 		{name: "claude-code", text: claudeCode},
-		{name: "claude-desktop", file: "claude_desktop_config.json", entry: under("mcpServers",
-			standard(nil, nil, "url"))},
-		{name: "cline", file: "cline_mcp_settings.json", entry: under("mcpServers",
-			standard(nil, map[string]any{"type": "streamableHttp"}, "url"))},
+		{name: "claude-desktop", file: "claude_desktop_config.json", json: standard.render},
+		{name: "cline", file: "cline_mcp_settings.json", json: cline.render},
 		{name: "codex", file: "~/.codex/config.toml", text: codex},
-		{name: "cursor", file: "~/.cursor/mcp.json", entry: under("mcpServers", standard(nil, nil, "url"))},
-		{
-			name: "gemini-cli", file: "~/.gemini/settings.json",
-			entry: under("mcpServers", standard(nil, nil, "httpUrl")),
-		},
+		{name: "cursor", file: "~/.cursor/mcp.json", json: standard.render},
+		{name: "gemini-cli", file: "~/.gemini/settings.json", json: gemini.render},
 		{name: "inspector", text: func(s mcpServer) string {
 			if s.url != "" {
 				return "npx @modelcontextprotocol/inspector --transport http --server-url " + s.url
 			}
 			return "npx @modelcontextprotocol/inspector " + s.shell()
 		}},
-		{name: "vscode", file: ".vscode/mcp.json", entry: under("servers",
-			standard(map[string]any{"type": "stdio"}, map[string]any{"type": "http"}, "url"))},
-		{name: "windsurf", file: "~/.codeium/windsurf/mcp_config.json", entry: under("mcpServers",
-			standard(nil, nil, "serverUrl"))},
-		{name: "zed", file: "~/.config/zed/settings.json", entry: under("context_servers",
-			standard(map[string]any{"source": "custom"}, map[string]any{"source": "custom"}, "url"))},
+		{name: "vscode", file: ".vscode/mcp.json", json: vscode.render},
+		{name: "windsurf", file: "~/.codeium/windsurf/mcp_config.json", json: windsurf.render},
+		{name: "zed", file: "~/.config/zed/settings.json", json: zed.render},
 	}
 }
 
 func (s mcpServer) shell() string { return strings.Join(append([]string{s.command}, s.args...), " ") }
 
-// each formats the environment variables, in order.
-func (s mcpServer) each(format string) string {
+// formatEnv formats the environment variables in the order of their names.
+func (s mcpServer) formatEnv(format string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(s.env)) {
 		fmt.Fprintf(&b, format, k, s.env[k])
@@ -102,9 +100,9 @@ func (s mcpServer) each(format string) string {
 func claudeCode(s mcpServer) string {
 	if s.url != "" {
 		return fmt.Sprintf("claude mcp add --transport http codefleet %s --header %q", s.url,
-			"Authorization: Bearer "+tokenPlace)
+			"Authorization: Bearer "+tokenPlaceholder)
 	}
-	return "claude mcp add codefleet" + s.each(" --env %s=%s") + " -- " + s.shell()
+	return "claude mcp add codefleet" + s.formatEnv(" --env %s=%s") + " -- " + s.shell()
 }
 
 func codex(s mcpServer) string {
@@ -112,7 +110,7 @@ func codex(s mcpServer) string {
 		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
 	}
 	args, _ := json.Marshal(s.args) // strings
-	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) + s.each("\nenv.%s = %q")
+	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) + s.formatEnv("\nenv.%s = %q")
 }
 
 func (a *app) mcpConfigCommand() *cobra.Command {
@@ -125,32 +123,28 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "config --client NAME",
 		Short: "Print the configuration for an MCP client: " + strings.Join(names, ", "),
-		Long: "Print the configuration for an MCP client, as an entry of its file or as a command.\n" +
-			"Tokens are not printed: where one is needed, replace " + tokenPlace + " with that of your tenant.",
+		Long: "Print what to add to an MCP client's configuration file, or the command that configures it.\n" +
+			"Tokens are not printed: replace " + tokenPlaceholder + " with a token of your tenant.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			for _, m := range mcpClients() {
-				if m.name == name {
-					s, err := a.mcpServer(http)
-					if err != nil {
-						return err
-					}
-					return a.showMCP(m, s)
-				}
+			i := slices.Index(names, name)
+			if i < 0 {
+				return usage("--client %q: want one of %s", name, strings.Join(names, ", "))
 			}
-			if name == "" {
-				return usage("--client is missing: want one of %s", strings.Join(names, ", "))
+			s, err := a.mcpServer(http)
+			if err != nil {
+				return err
 			}
-			return usage("--client %s: want one of %s", name, strings.Join(names, ", "))
+			return a.showMCP(mcpClients()[i], s)
 		},
 	}
 	c.Flags().StringVar(&name, "client", "", "`NAME` of the client: "+strings.Join(names, ", "))
-	c.Flags().BoolVar(&http, "url", false, "for the fleet's HTTP address instead of a command")
-	_ = c.RegisterFlagCompletionFunc("client", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().BoolVar(&http, "url", false, "use the fleet's HTTP address instead of a command")
+	completeFlag(c, "client", names...)
 	return c
 }
 
-// mcpServer returns how a client reaches the fleet that this command line would use.
+// mcpServer returns how a client reaches the fleet that the flags and the environment name.
 func (a *app) mcpServer(http bool) (mcpServer, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -165,11 +159,7 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 		s.url = strings.TrimSuffix(found.URL, "/") + "/mcp"
 		return s, nil
 	}
-	file := a.fleet
-	if file == "" {
-		file = a.lookup("CODEFLEET_FLEET")
-	}
-	if file != "" {
+	if file := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")); file != "" {
 		if file, err = filepath.Abs(file); err != nil {
 			return s, err
 		}
@@ -177,13 +167,13 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 	} else if u := a.lookup("CODEFLEET_URL"); u != "" {
 		s.env = map[string]string{"CODEFLEET_URL": u}
 		if a.lookup("CODEFLEET_TOKEN") != "" {
-			s.env["CODEFLEET_TOKEN"] = tokenPlace
+			s.env["CODEFLEET_TOKEN"] = tokenPlaceholder
 		}
 	}
 	return s, nil
 }
 
-// showMCP prints the client's entry, and the name of its file to standard error.
+// showMCP prints the configuration, and the name of the client's file on standard error.
 func (a *app) showMCP(m mcpClient, s mcpServer) error {
 	if m.file != "" {
 		fmt.Fprintf(a.stderr, "for %s:\n", m.file)
@@ -192,8 +182,5 @@ func (a *app) showMCP(m mcpClient, s mcpServer) error {
 		_, err := fmt.Fprintln(a.stdout, m.text(s))
 		return err
 	}
-	e := json.NewEncoder(a.stdout)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(m.entry(s))
+	return a.printJSON(m.json(s))
 }

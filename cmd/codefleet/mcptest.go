@@ -33,13 +33,12 @@ func (a *app) mcpTestCommand() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&tools, "tool", nil, "only the tool `NAME` (may be repeated)")
 	c.Flags().BoolVar(&verbose, "verbose", false, "show each call and its result")
-	_ = c.RegisterFlagCompletionFunc("tool",
-		cobra.FixedCompletions(bridge.CheckedTools(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "tool", bridge.CheckedTools()...)
 	return c
 }
 
-// mcpTested is what `mcp test -o json` prints.
-type mcpTested struct {
+// mcpReport is what `mcp test -o json` prints.
+type mcpReport struct {
 	Passed int              `json:"passed"`
 	Total  int              `json:"total"`
 	Tools  []bridge.Checked `json:"tools"`
@@ -50,32 +49,30 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 	if err != nil {
 		return noFleet(err)
 	}
-	found.RetryFor = patience
-	var done mcpTested
+	found.RetryFor = retryTime
+	var report mcpReport
 	o := bridge.Options{Fleet: found, Version: version, Log: slog.New(slog.DiscardHandler)}
 	err = bridge.Check(ctx, o, tools, func(c bridge.Checked) {
-		done.Total++
+		report.Total++
 		mark := "✗"
 		if c.OK {
-			done.Passed++
+			report.Passed++
 			mark = "✓"
 		}
-		done.Tools = append(done.Tools, c)
+		report.Tools = append(report.Tools, c)
 		if a.output == "text" {
 			fmt.Fprintf(a.stdout, "%s %-22s %s (%.0f ms)\n", mark, c.Tool, c.Message, c.MS)
 			if verbose {
-				fmt.Fprintf(a.stdout, "    call    %s\n    answer  %s\n", c.Args, c.Answer)
+				fmt.Fprintf(a.stdout, "    call    %s\n    result  %s\n", c.Args, c.Answer)
 			}
 		}
 	})
 	if err != nil {
 		return markCall(err)
 	}
-	if err := a.print(done, func(w io.Writer) { fmt.Fprintf(w, "%d/%d\n", done.Passed, done.Total) }); err != nil {
-		return err
+	err = a.print(report, func(w io.Writer) { fmt.Fprintf(w, "%d/%d\n", report.Passed, report.Total) })
+	if err == nil && report.Passed < report.Total {
+		return &failure{code: errcode.ExitFailed, message: "some MCP tools failed", hint: "codefleet doctor"}
 	}
-	if done.Passed < done.Total {
-		return &failure{code: errcode.ExitFailed, message: "some tools do not work", hint: "codefleet doctor"}
-	}
-	return nil
+	return err
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// startModel serves chat completions in the protocol of a real model. It appends the requests to the file
-// prompts; after the last answer it reports overload.
+// startModel serves chat completions in OpenAI's protocol: each request gets the next file as its response. It appends
+// requests to the file prompts. After the last file it reports an unknown model.
 func startModel(ts *testscript.TestScript, _ bool, files []string) {
-	var answers []string
+	var responses []string
 	for _, f := range files {
-		answers = append(answers, ts.ReadFile(f))
+		responses = append(responses, ts.ReadFile(f))
 	}
 	prompts := ts.MkAbs("prompts")
 	var mu sync.Mutex
@@ -26,7 +26,7 @@ func startModel(ts *testscript.TestScript, _ bool, files []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		body, err := io.ReadAll(r.Body)
-		if err != nil || !strings.HasSuffix(r.URL.Path, "/chat/completions") || len(answers) == 0 {
+		if err != nil || !strings.HasSuffix(r.URL.Path, "/chat/completions") || len(responses) == 0 {
 			http.Error(w, `{"error": {"message": "no such model", "code": "model_not_found"}}`, http.StatusNotFound)
 			return
 		}
@@ -41,11 +41,11 @@ func startModel(ts *testscript.TestScript, _ bool, files []string) {
 		}
 		chunk, _ := json.Marshal(map[string]any{
 			"choices": []any{
-				map[string]any{"index": 0, "delta": map[string]any{"content": answers[0]}, "finish_reason": "stop"},
+				map[string]any{"index": 0, "delta": map[string]any{"content": responses[0]}, "finish_reason": "stop"},
 			},
 			"usage": map[string]any{"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
 		})
-		answers = answers[1:]
+		responses = responses[1:]
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprintf(w, "data: %s\n\ndata: [DONE]\n\n", chunk)
 	}))

@@ -15,8 +15,8 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// probeQueue connects to the queue that the settings name.
-func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
+// probeQueue checks that the settings' queue accepts a connection.
+func probeQueue(ctx context.Context, c *config.Config) finding {
 	const name = "queue"
 	t, err := telemetry.Setup(ctx, telemetry.Options{})
 	if err != nil {
@@ -38,13 +38,13 @@ func (a *app) probeQueue(ctx context.Context, c *config.Config) finding {
 	}
 	q.Close()
 	return finding{
-		name, warning, "answers; a client cannot tell whether it syncs each write to the disk",
-		"set sync_interval: always in the server's jetstream section",
+		name, warning, "connected; a client cannot see whether the server syncs each write to disk",
+		"make sure that sync_interval: always is in the server's jetstream section",
 	}
 }
 
-// probeStore checks that the object store of the settings does what workspaces need.
-func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
+// probeStore checks that the settings' object store supports what workspaces need.
+func probeStore(ctx context.Context, c *config.Config) finding {
 	const name = "object store"
 	store, err := storage.Open(c, "", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -64,7 +64,7 @@ func (a *app) probeStore(ctx context.Context, c *config.Config) finding {
 	case config.HeadsSingleWriter:
 		return finding{
 			name, warning,
-			"the swap of HEAD is not atomic: workers on two hosts would overwrite each other's commits (s3.heads: " +
+			"HEAD is not swapped atomically: workers on two hosts would overwrite each other's commits (s3.heads: " +
 				c.S3.Heads + ")",
 			"use a store with conditional writes, or set s3.heads: " + config.HeadsNATS,
 		}

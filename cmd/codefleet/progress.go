@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// progress is a line on a terminal that says what the command waits for; elsewhere it is silent.
+// progress is a line on a terminal that shows what a command waits for.
 type progress struct {
-	w  io.Writer // nil: silent
-	mu sync.Mutex
-	on bool
+	w       io.Writer // nil disables the line
+	mu      sync.Mutex
+	visible bool
 }
 
 func (a *app) progress() *progress {
@@ -21,21 +21,29 @@ func (a *app) progress() *progress {
 }
 
 // show replaces the line.
-func (p *progress) show(what string) {
+func (p *progress) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.w != nil {
-		fmt.Fprintf(p.w, "\r\x1b[K%s …", what)
-		p.on = true
+		fmt.Fprintf(p.w, "\r\x1b[K%s …", text)
+		p.visible = true
 	}
 }
 
-// clear removes the line, before anything else is written.
+// clear removes the line. Call it before other output.
 func (p *progress) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.on {
+	if p.visible {
 		fmt.Fprint(p.w, "\r\x1b[K")
-		p.on = false
+		p.visible = false
 	}
+}
+
+// during shows text while fn runs.
+func during[T any](a *app, text string, fn func() (T, error)) (T, error) {
+	line := a.progress()
+	line.show(text)
+	defer line.clear()
+	return fn()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// crmProcess is a tenant's program that serves tools until SIGINT. Its argument is the server's name.
+// crmProcess registers tools until SIGINT, as a tenant's process does. Its argument is the server's name.
 func crmProcess() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -24,7 +24,7 @@ func crmProcess() {
 
 type crmQuery struct {
 	Name  string `json:"name" jsonschema:"of the customer"`
-	Times int    `json:"times,omitempty" jsonschema:"how often to say it"`
+	Times int    `json:"times,omitempty" jsonschema:"how often to repeat the name"`
 }
 
 type customer struct {
@@ -36,7 +36,7 @@ type note struct {
 	Text string `json:"text"`
 }
 
-// addNote has an effect: each call adds a line, and returns the size of the file.
+// addNote has a side effect: each call appends a line. It returns the size of the file.
 func addNote(_ context.Context, n note) (int64, error) {
 	f, err := os.OpenFile("notes", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -54,19 +54,19 @@ func addNote(_ context.Context, n note) (int64, error) {
 }
 
 func serveCRM(ctx context.Context, server string) error {
-	where, err := client.LocateNATS("", "")
+	options, err := client.LocateNATS("", "")
 	if err != nil {
 		return err
 	}
-	c, err := client.New(ctx, where)
+	c, err := client.New(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	reads := client.ToolAnnotations{ReadOnly: true}
-	info := func(name, does string) client.ToolInfo {
+	readOnly := client.ToolAnnotations{ReadOnly: true}
+	info := func(name, description string) client.ToolInfo {
 		return client.ToolInfo{
-			Name: name, Description: does, Annotations: reads,
+			Name: name, Description: description, Annotations: readOnly,
 			Expose: strings.HasPrefix(name, "find") || name == "count",
 		}
 	}
@@ -83,7 +83,7 @@ func serveCRM(ctx context.Context, server string) error {
 		client.NewTool(client.ToolInfo{Name: "add-note", Description: "Add a note to the file of notes."}, addNote),
 		client.NewTool(info("crash", "Crash."),
 			func(context.Context, struct{}) (string, error) { panic("the secret reason") }),
-		client.NewTool(info("flood", "Answer with too much."), func(context.Context, struct{}) (string, error) {
+		client.NewTool(info("flood", "Return too much."), func(context.Context, struct{}) (string, error) {
 			return strings.Repeat("x", 2<<20), nil
 		}),
 	)

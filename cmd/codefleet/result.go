@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) resultCommand() *cobra.Command {
@@ -21,7 +20,7 @@ func (a *app) resultCommand() *cobra.Command {
 		Use:               "result ID",
 		Short:             "Print the output and the result of a task",
 		Args:              oneTask,
-		ValidArgsFunction: a.completeTasks(nil),
+		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			if wait > 0 {
 				bounded, cancel := context.WithTimeout(ctx, wait)
@@ -32,7 +31,7 @@ func (a *app) resultCommand() *cobra.Command {
 			}
 			r, err := c.Result(ctx, args[0])
 			if errors.Is(err, client.ErrNotEnded) {
-				return &failure{code: errcode.ExitUsage, message: err.Error(), hint: "codefleet logs -f " + args[0]}
+				return usage("%v", err).try("codefleet logs -f " + args[0])
 			}
 			if err != nil {
 				return err
@@ -44,7 +43,7 @@ func (a *app) resultCommand() *cobra.Command {
 	return c
 }
 
-// showResult prints a result; output and stderr are the parts that were not printed before.
+// showResult prints a result. output and stderr are the parts of the program's output that are not printed yet.
 func (a *app) showResult(r client.Result, output, stderr string) error {
 	if a.output == "json" {
 		if err := a.print(r, nil); err != nil {
@@ -62,7 +61,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	}
 	a.showError(r)
 	for _, path := range r.Workspace.Conflicts {
-		fmt.Fprintln(a.stderr, "note: another task changed the same file, both versions are kept:", printable(path))
+		fmt.Fprintln(a.stderr, "note: another task changed the same file; both versions are kept:", printable(path))
 	}
 	for _, f := range r.Guardrails {
 		fmt.Fprintln(a.stderr, f.Level+":", f.Message)
@@ -78,10 +77,10 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	return statusError(r.Status)
 }
 
-// maxProgramLines limits the lines of a program that are printed.
+// maxProgramLines limits how many lines of a program are printed.
 const maxProgramLines = 60
 
-// showProgram prints a program that was written for the task.
+// showProgram prints the program if the caller did not write it.
 func (a *app) showProgram(r client.Result) {
 	if r.Code == "" || r.GeneratedBy != "llm" && r.GeneratedBy != "rules" && r.GeneratedBy != "plugin" {
 		return
@@ -98,14 +97,14 @@ func (a *app) showProgram(r client.Result) {
 
 // egressLine describes a connection that the program tried to open.
 func egressLine(e client.EgressAttempt) string {
-	where := "network: a connection"
+	target := "a connection"
 	if e.Host != "" {
-		where = fmt.Sprintf("network: %s:%d", e.Host, e.Port)
+		target = fmt.Sprintf("%s:%d", e.Host, e.Port)
 	}
-	return fmt.Sprintf("%s %s (%d bytes)", where, e.Verdict, e.Bytes)
+	return fmt.Sprintf("network: %s %s (%d bytes)", target, e.Verdict, e.Bytes)
 }
 
-// resultText returns a result value for a person: a string without quotes, anything else as JSON.
+// resultText returns a string without quotes, and any other JSON value as it is.
 func resultText(v json.RawMessage) string {
 	var s string
 	if json.Unmarshal(v, &s) == nil {
@@ -119,11 +118,11 @@ func (a *app) showError(r client.Result) {
 	if e == nil {
 		return
 	}
-	where := ""
+	line := ""
 	if e.Line > 0 {
-		where = fmt.Sprintf(" (line %d)", e.Line)
+		line = fmt.Sprintf(" (line %d)", e.Line)
 	}
-	fmt.Fprintf(a.stderr, "%s: %s%s\n", r.Status, e.Message, where)
+	fmt.Fprintf(a.stderr, "%s: %s%s\n", r.Status, e.Message, line)
 	if e.Cause != "" {
 		fmt.Fprintln(a.stderr, "  "+strings.ReplaceAll(strings.TrimSpace(e.Cause), "\n", "\n  "))
 	}
@@ -132,8 +131,8 @@ func (a *app) showError(r client.Result) {
 	}
 }
 
-// toolsLine summarises who wrote the program, the selected tools and their cost. It is empty for a caller's
-// program that called no tool.
+// toolsLine summarises the selected tools, who wrote the program, its tokens and its tool calls. It is empty for a
+// caller's program that called no tool.
 func toolsLine(r client.Result) string {
 	var parts []string
 	if u := r.Usage; u != nil {

@@ -28,10 +28,10 @@ func (a *app) runCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
 		Use:   "run TASK|- | --code TEXT | --file FILE|-",
-		Short: "Run a task, print its output and its result",
-		Long: "Run a task; print its output while it runs, its result, and the time of each step. If\n" +
-			"there is no fleet, one is started for this run. Ctrl-C asks whether to cancel the task\n" +
-			"or to detach from it.",
+		Short: "Run a task, and print its output and its result",
+		Long: "Run a task, and print its output while it runs, its result, and the time of each step. If\n" +
+			"no fleet is found, the command starts one for this run. Ctrl-C asks whether to cancel the\n" +
+			"task or to detach from it.",
 		Example: `  codefleet run "Calculate 5 + 3 and get weather for San Francisco"
   codefleet run - < task.txt
   codefleet run --code 'print(6*7)'
@@ -75,22 +75,22 @@ func (a *app) runTask(ctx context.Context, s client.Submission) error {
 	return err
 }
 
-// foreground is one task in the foreground.
+// foreground runs one task in the foreground.
 type foreground struct {
 	a              *app
 	client         *client.Client
-	own            *up.Fleet // started for this run
-	flushTelemetry func()    // after own has stopped
+	private        *up.Fleet // started for this task; nil if a fleet was found
+	flushTelemetry func()    // of private; called after it has stopped
 
-	mu             sync.Mutex // held while printing, and while a question is open
+	mu             sync.Mutex // held while printing, and while a question waits for an answer
 	line           *progress
 	current        int // the run whose output is printed
-	stdout, stderr printed
-	begun          bool // an event of the task has arrived
+	stdout, stderr liveStream
+	begun          bool // whether an event of the task has arrived
 }
 
-// unclaimed is how long a task waits before the command checks that a worker serves its pool.
-const unclaimed = 3 * time.Second
+// claimTime is how long a task may be queued before the command checks that a worker serves its task pool.
+const claimTime = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.
 func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, client.Record, error) {
@@ -103,23 +103,17 @@ func (a *app) begin(ctx context.Context, s client.Submission) (*foreground, clie
 }
 
 func (r *foreground) connect(ctx context.Context) error {
-	found, err := client.Locate(r.a.fleet)
-	switch {
-	case errors.Is(err, client.ErrNoFleet), err == nil && r.stale():
-		return r.startOwn(ctx)
-	case err != nil:
-		return noFleet(err)
+	_, err := client.Locate(r.a.fleet)
+	if errors.Is(err, client.ErrNoFleet) || err == nil && r.stale() {
+		return r.startFleet(ctx)
 	}
-	found.Source = "codefleet/cli"
-	if r.client, err = client.New(ctx, found); err != nil {
-		return noFleet(err)
-	}
-	return nil
+	r.client, err = r.a.connect(ctx, 0)
+	return err
 }
 
-// stale reports whether the fleet was found only in a fleet.json that a killed `up` left behind.
+// stale reports whether the fleet was found only by a fleet.json that a killed `up` left behind.
 func (r *foreground) stale() bool {
-	if r.a.fleet != "" || r.a.lookup("CODEFLEET_FLEET") != "" || r.a.lookup("CODEFLEET_URL") != "" {
+	if r.a.namesFleet() {
 		return false
 	}
 	dir := r.a.lookup("CODEFLEET_DATA")
@@ -132,14 +126,14 @@ func (r *foreground) stale() bool {
 	return !up.Running(dir)
 }
 
-// startOwn starts a fleet for this run.
-func (r *foreground) startOwn(ctx context.Context) error {
+// startFleet starts a fleet for this task.
+func (r *foreground) startFleet(ctx context.Context) error {
 	c, err := r.a.load()
 	if err != nil {
 		return err
 	}
 	if c.Origin("logging.level").Layer == config.LayerDefault {
-		c.Logging.Level = "ERROR" // not to mix logs with the program's output
+		c.Logging.Level = "ERROR" // so that logs do not mix with the program's output
 	}
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "run", version, r.a.stderr))
 	if err != nil {
@@ -147,7 +141,7 @@ func (r *foreground) startOwn(ctx context.Context) error {
 	}
 	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`codefleet up` keeps one running)\n",
 		c.Data)
-	r.own, err = up.Start(ctx, up.Options{
+	r.private, err = up.Start(ctx, up.Options{
 		Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show,
 	})
 	r.line.clear()
@@ -156,7 +150,7 @@ func (r *foreground) startOwn(ctx context.Context) error {
 	}
 	r.flushTelemetry = func() { _ = flush(ctx, t) }
 	r.client, err = client.New(ctx, client.Options{
-		URL: r.own.File.URL, Token: r.own.File.Token, Source: "codefleet/cli",
+		URL: r.private.File.URL, Token: r.private.File.Token, Source: "codefleet/cli",
 	})
 	return err
 }
@@ -166,15 +160,15 @@ func (r *foreground) close() {
 	if r.client != nil {
 		r.client.Close()
 	}
-	if r.own != nil {
-		if err := r.own.Close(); err != nil {
+	if r.private != nil {
+		if err := r.private.Close(); err != nil {
 			fmt.Fprintln(r.a.stderr, "warning: the fleet of this run did not stop cleanly:", err)
 		}
 		r.flushTelemetry()
 	}
 }
 
-// follow prints the task's output until the task ends, or the user detaches: then the record has no result.
+// follow prints the task's output until the task ends or the user detaches. After a detach the record has no result.
 func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Record, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -188,11 +182,11 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 		final, err := r.client.Watch(ctx, rec.TaskID, 0, r.show)
 		ended <- outcome{final, err}
 	}()
-	look := time.After(unclaimed)
+	unclaimed := time.After(claimTime)
 	cancelled := false
 	for {
 		select {
-		case <-look:
+		case <-unclaimed:
 			r.explainWait(ctx, rec.Pool)
 		case o := <-ended:
 			r.line.clear()
@@ -200,7 +194,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 		case <-r.a.signals:
 			if cancelled {
 				return rec, &failure{
-					code: errcode.ExitStopped, message: "interrupted; cancellation of the task was requested",
+					code: errcode.ExitStopped, message: "interrupted; the task is being cancelled",
 					hint: "codefleet status " + rec.TaskID,
 				}
 			}
@@ -216,7 +210,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	}
 }
 
-// explainWait prints a note when a task waits because no worker serves its pool.
+// explainWait prints a note if no worker serves the task's pool.
 func (r *foreground) explainWait(ctx context.Context, pool string) {
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
@@ -227,17 +221,17 @@ func (r *foreground) explainWait(ctx context.Context, pool string) {
 		return
 	}
 	r.line.clear()
-	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker serves the pool %q (codefleet workers)\n", pool)
+	fmt.Fprintf(r.a.stderr, "note: the task waits: no worker serves the task pool %q (codefleet workers)\n", pool)
 }
 
-// serves reports whether one of the workers serves a pool.
+// serves reports whether a worker serves the task pool.
 func serves(workers []client.Worker, pool string) bool {
 	return slices.ContainsFunc(workers, func(w client.Worker) bool { return slices.Contains(w.Pools, pool) })
 }
 
-// askDetach asks whether the task should continue without this command; false without a terminal.
+// askDetach asks whether the task should continue without this command. Without a terminal it returns false.
 func (r *foreground) askDetach() bool {
-	if r.own != nil || !isTerminal(r.a.stdin) || !isTerminal(r.a.stderr) {
+	if r.private != nil || !isTerminal(r.a.stdin) || !isTerminal(r.a.stderr) {
 		return false
 	}
 	r.mu.Lock()
@@ -245,7 +239,7 @@ func (r *foreground) askDetach() bool {
 	r.line.clear()
 	fmt.Fprint(r.a.stderr, "\ncancel the task, or detach from it? [c/D] ")
 	answer := make(chan string, 1)
-	go func() { // leaks when a second Ctrl-C answers: the process is about to exit
+	go func() { // leaks after a second Ctrl-C; the process is about to exit
 		text, _ := bufio.NewReader(r.a.stdin).ReadString('\n')
 		answer <- text
 	}()
@@ -267,8 +261,8 @@ func (r *foreground) show(e client.Event) error {
 		return nil
 	}
 	if e.Stream == "" {
-		what, _, _ := strings.Cut(e.Stage+" "+e.Text, "\n")
-		r.line.show(strings.TrimSpace(what))
+		stage, _, _ := strings.Cut(e.Stage+" "+e.Text, "\n")
+		r.line.show(strings.TrimSpace(stage))
 		return nil
 	}
 	r.line.clear()
@@ -276,7 +270,7 @@ func (r *foreground) show(e client.Event) error {
 		if r.current > 0 {
 			fmt.Fprintf(r.a.stderr, "note: run %d begins\n", e.Run)
 		}
-		r.current, r.stdout, r.stderr = e.Run, printed{}, printed{}
+		r.current, r.stdout, r.stderr = e.Run, liveStream{}, liveStream{}
 	}
 	if e.Stream == "stderr" {
 		return r.stderr.print(r.a.stderr, e.Text)
@@ -284,33 +278,33 @@ func (r *foreground) show(e client.Event) error {
 	return r.stdout.print(r.a.stdout, e.Text)
 }
 
-// rest returns the part of the output that was not printed live.
+// rest returns the parts of the output that were not printed live.
 func (r *foreground) rest(res *client.Result) (output, stderr string) {
 	output, ok := r.stdout.rest(res.Output)
 	stderr, ok2 := r.stderr.rest(res.Stderr)
 	if r.a.output != "json" && (!ok || !ok2) {
-		fmt.Fprintln(r.a.stderr, "note: some events were lost; the whole output: codefleet result", res.TaskID)
+		fmt.Fprintln(r.a.stderr, "note: some events were lost; for the whole output run codefleet result", res.TaskID)
 	}
 	return output, stderr
 }
 
-// printed is what was printed of one stream.
-type printed struct{ text strings.Builder }
+// liveStream prints one output stream while the task runs, and remembers what it has printed.
+type liveStream struct{ printed strings.Builder }
 
-func (s *printed) print(w io.Writer, text string) error {
-	s.text.WriteString(text)
+func (s *liveStream) print(w io.Writer, text string) error {
+	s.printed.WriteString(text)
 	_, err := io.WriteString(w, text)
 	return err
 }
 
-// rest returns the part of the whole stream after what was printed; false if that is not its beginning.
-func (s *printed) rest(whole string) (string, bool) {
-	tail, ok := strings.CutPrefix(whole, s.text.String())
-	return tail, ok
+// rest returns the part of the whole stream that was not printed. If the stream does not begin with what was
+// printed, it returns the whole stream and false.
+func (s *liveStream) rest(whole string) (string, bool) {
+	return strings.CutPrefix(whole, s.printed.String())
 }
 
-// save writes the requested artifacts below the working directory. Other artifacts of the task are not
-// saved: a program must not choose which local files it replaces.
+// save writes the requested artifacts below the working directory. It ignores other artifacts of the task: a program
+// must not choose which local files it replaces.
 func (r *foreground) save(ctx context.Context, res *client.Result, patterns []string) error {
 	if len(patterns) == 0 {
 		return nil
@@ -332,7 +326,7 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 		saved++
 	}
 	if saved == 0 && res.Status == client.Succeeded {
-		fmt.Fprintln(r.a.stderr, "note: nothing saved: no file matches --out")
+		fmt.Fprintln(r.a.stderr, "note: no artifact saved: no file matches --out")
 	}
 	return nil
 }

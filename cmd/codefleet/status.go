@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -20,7 +19,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:               "status ID",
 		Short:             "Show the status of a task",
 		Args:              oneTask,
-		ValidArgsFunction: a.completeTasks(nil),
+		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			rec, err := c.Get(ctx, args[0])
 			if err != nil {
@@ -39,28 +38,25 @@ func oneTask(c *cobra.Command, args []string) error {
 	// An unset variable in a script is an empty argument.
 	args = slices.DeleteFunc(slices.Clone(args), func(id string) bool { return id == "" })
 	if len(args) != 1 {
-		return &failure{
-			code:    errcode.ExitUsage,
-			message: fmt.Sprintf("%s: want one task id, got %d", c.Name(), len(args)),
-			hint:    "codefleet tasks",
-		}
+		return usage("%s: want one task id, got %d", c.Name(), len(args)).try("codefleet tasks")
 	}
 	return nil
 }
 
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return &failure{
-			code: errcode.ExitUsage, message: fmt.Sprintf("%s: unexpected argument %q", c.Name(), args[0]),
-			hint: c.CommandPath() + " --help",
-		}
+func noArgs(c *cobra.Command, args []string) error { return checkArgs(c, args, 0) }
+
+func atMostOne(c *cobra.Command, args []string) error { return checkArgs(c, args, 1) }
+
+func checkArgs(c *cobra.Command, args []string, limit int) error {
+	if len(args) > limit {
+		return usage("%s: unexpected argument %q", c.Name(), args[limit]).try(c.CommandPath() + " --help")
 	}
 	return nil
 }
 
 func showRecord(w io.Writer, r client.Record) {
 	row(w, "task", r.TaskID)
-	row(w, "status", standing(r))
+	row(w, "status", statusText(r))
 	row(w, "workspace", r.Workspace)
 	if r.Session != "" {
 		row(w, "session", r.Session)
@@ -87,27 +83,27 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 }
 
-// standing returns a task's status, and what it waits for.
-func standing(r client.Record) string {
+// statusText returns a task's status and what the task waits for.
+func statusText(r client.Record) string {
 	switch r.WaitsFor {
 	case "":
 		return string(r.Status)
 	case schemas.WaitsForMemory:
-		return string(r.Status) + ", waits for memory: other tasks use what execution.memory_mb_total allows"
+		return string(r.Status) + ", waits for memory: other tasks use all of execution.memory_mb_total"
 	}
 	return string(r.Status) + ", waits for a " + r.WaitsFor + ": codefleet pool"
 }
 
-// ago formats a time for a person.
+// ago formats a time relative to now and as a local time.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return fmt.Sprintf("%s ago (%s)", short(time.Since(t)), t.Local().Format(time.DateTime))
+	return fmt.Sprintf("%s ago (%s)", duration(time.Since(t)), t.Local().Format(time.DateTime))
 }
 
-// short formats a duration with one unit, such as 5m or 13ms.
-func short(d time.Duration) string {
+// duration formats a duration with one unit, such as 5m or 13ms.
+func duration(d time.Duration) string {
 	for _, unit := range []struct {
 		size time.Duration
 		name string
@@ -119,28 +115,19 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(d, 0).Milliseconds())
 }
 
-// completeTasks completes the ids of the latest tasks with one of the given statuses.
-func (a *app) completeTasks(status []client.Status) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// completeTasks completes the ids of the latest tasks with one of the given statuses, or with any status.
+func (a *app) completeTasks(status ...client.Status) cobra.CompletionFunc {
+	return a.complete(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		const limit = 50
-		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
-		defer cancel()
-		fleet, err := a.connect(ctx, -1)
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		if len(args) > 0 {
+			return nil
 		}
-		defer fleet.Close()
-		recs, err := fleet.List(ctx, client.ListOptions{Status: status, Limit: limit})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+		recs, _ := c.List(ctx, client.ListOptions{Status: status, Limit: limit})
 		var ids []cobra.Completion
 		for _, r := range recs {
-			if strings.HasPrefix(r.TaskID, typed) {
-				ids = append(ids, cobra.CompletionWithDesc(r.TaskID,
-					fmt.Sprintf("%s, %s ago", r.Status, short(time.Since(r.SubmittedAt)))))
-			}
+			ids = append(ids, cobra.CompletionWithDesc(r.TaskID,
+				fmt.Sprintf("%s, %s ago", r.Status, duration(time.Since(r.SubmittedAt)))))
 		}
-		return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-	}
+		return ids
+	})
 }

@@ -15,7 +15,7 @@ func (a *app) submitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "submit TASK|- | --code TEXT | --file FILE|-",
 		Short: "Submit a task and print its id",
-		Long:  "Submit a task and print its id. The task is durable when the command returns.",
+		Long:  "Submit a task and print its id. When the command returns, the task is stored durably.",
 		Example: `  codefleet submit --code 'print(6*7)'
   codefleet submit --file job.py --with data.csv --out 'report/*'`,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -19,10 +18,9 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
-	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// maxTask is the limit of a task with its files, in bytes, over HTTP.
+// maxTask is the size limit, in bytes, of a task with its files over HTTP.
 const maxTask = 32 << 20
 
 // taskFlags are the flags of run and submit.
@@ -38,28 +36,27 @@ type taskFlags struct {
 
 func (f *taskFlags) declare(c *cobra.Command) {
 	s := c.Flags()
-	s.StringVar(&f.code, "code", "", "the program, as `TEXT`")
-	s.StringVarP(&f.file, "file", "f", "", "`FILE` of the program; - is standard input")
-	s.StringVar(&f.inputs, "inputs", "", "the program's variable inputs, as `JSON` or @FILE")
+	s.StringVar(&f.code, "code", "", "`TEXT` of the program")
+	s.StringVarP(&f.file, "file", "f", "", "`FILE` with the program, or - for standard input")
+	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, for the program's variable inputs")
 	s.StringVarP(&f.session, "session", "s", "", "`NAME` of the session that the task belongs to")
 	s.StringVarP(&f.workspace, "workspace", "w", "",
-		"`NAME` of the workspace whose files the task reads and changes (default: main)")
+		"`NAME` of the workspace that the task reads and changes (default: main)")
 	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one run, such as 90s")
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
 	s.StringArrayVar(&f.out, "out", nil,
 		"`GLOB` of files to return; run saves them below the working directory (may be repeated)")
-	s.StringVar(&f.pool, "pool", "", "`NAME` of the pool")
+	s.StringVar(&f.pool, "pool", "", "`NAME` of the task pool (default: default)")
 	s.StringVar(&f.priority, "priority", "", "high, normal or low")
-	s.StringVar(&f.model, "model", "", "`PROFILE` of the fleet's models that writes the program (llm.profiles)")
+	s.StringVar(&f.model, "model", "", "`PROFILE` of the model that writes the program (llm.profiles)")
 	s.StringArrayVar(&f.net, "net", nil,
-		"`HOST` that the program may reach, as example.org or '*.example.org' (may be repeated)")
+		"`HOST` that the program may reach, such as example.org or '*.example.org' (may be repeated)")
 	s.StringVar(&f.at, "at", "", "do not run before this `TIME`: 15:04, 2006-01-02T15:04:05Z, or +10m")
-	s.StringVar(&f.key, "idempotency-key", "", "submissions with the same `KEY` are one task")
-	_ = c.RegisterFlagCompletionFunc("priority",
-		cobra.FixedCompletions([]string{"high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
+	s.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes repeated submissions one task")
+	completeFlag(c, "priority", "high", "normal", "low")
 }
 
-// completeTaskFlags completes flags with what the fleet or the settings know.
+// completeTaskFlags completes flags with names from the fleet or the settings.
 func (a *app) completeTaskFlags(c *cobra.Command) {
 	a.completeWorkspaces(c)
 	_ = c.RegisterFlagCompletionFunc("pool",
@@ -69,7 +66,7 @@ func (a *app) completeTaskFlags(c *cobra.Command) {
 				return nil
 			}
 			var names []cobra.Completion
-			for _, b := range withServed(fleet.Backlog, fleet.Workers) {
+			for _, b := range addIdlePools(fleet.Backlog, fleet.Workers) {
 				names = append(names, cobra.CompletionWithDesc(b.Pool,
 					fmt.Sprintf("%d queued, %d running", b.Queued, b.Running)))
 			}
@@ -90,8 +87,8 @@ func (a *app) completeTaskFlags(c *cobra.Command) {
 		})
 }
 
-// submission returns the task of the flags and arguments. The arguments are a description; "-" reads it from
-// standard input.
+// submission returns the task that flags and arguments describe. The arguments are the task description, or "-" to
+// read it from standard input.
 func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
 	s := client.Submission{
 		Task: client.Task{
@@ -107,13 +104,11 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		}
 	}
 	if given != 1 {
-		return s, &failure{
-			code: errcode.ExitUsage, message: "want either a task in words, or --code, or --file",
-			hint: "codefleet run --code 'print(6*7)'",
-		}
+		return s, usage("want exactly one of a task description, --code and --file").
+			try("codefleet run --code 'print(6*7)'")
 	}
 	for _, read := range []func() error{
-		func() error { return readWords(&s, stdin) },
+		func() error { return readDescription(&s, stdin) },
 		func() error { return f.readCode(&s, stdin) },
 		func() error { return f.readInputs(&s) },
 		func() error { return f.readFiles(&s) },
@@ -129,69 +124,52 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 	return s, nil
 }
 
-func readWords(s *client.Submission, stdin io.Reader) error {
+func readDescription(s *client.Submission, stdin io.Reader) error {
 	if s.Description != "-" {
 		return nil
 	}
-	data, err := io.ReadAll(io.LimitReader(stdin, maxTask+1))
-	s.Description = strings.TrimSpace(string(data))
-	switch {
-	case err != nil:
-		return usage("task on standard input: %v", err)
-	case len(data) > maxTask:
-		return usage("task on standard input: larger than %d MiB", maxTask>>20)
-	case !utf8.Valid(data):
-		return usage("task on standard input: not UTF-8 text")
-	case s.Description == "":
-		return usage("task on standard input: empty")
+	text, err := readText("task on standard input", "-", stdin)
+	if s.Description = strings.TrimSpace(text); err == nil && s.Description == "" {
+		return usage("task on standard input is empty")
 	}
-	return nil
+	return err
 }
 
-func (f *taskFlags) readCode(s *client.Submission, stdin io.Reader) error {
+func (f *taskFlags) readCode(s *client.Submission, stdin io.Reader) (err error) {
 	if f.file == "" {
 		return nil
 	}
+	if s.Code, err = readText("--file "+f.file, f.file, stdin); err == nil && s.Code == "" {
+		return usage("--file %s is empty", f.file)
+	}
+	return err
+}
+
+// readText returns the content of a file or, for -, of standard input. Errors begin with name.
+func readText(name, path string, stdin io.Reader) (string, error) {
 	var data []byte
 	var err error
-	if f.file == "-" {
+	if path == "-" {
 		data, err = io.ReadAll(io.LimitReader(stdin, maxTask+1))
 	} else {
-		data, err = os.ReadFile(f.file)
+		data, err = os.ReadFile(path)
 	}
 	switch {
 	case err != nil:
-		return usage("--file: %v", err)
+		return "", usage("%s: %v", name, err)
 	case len(data) > maxTask:
-		return usage("--file %s: larger than %d MiB", f.file, maxTask>>20)
+		return "", usage("%s is larger than %d MiB", name, maxTask>>20)
 	case !utf8.Valid(data):
-		return usage("--file %s: not UTF-8 text", f.file)
-	case len(data) == 0:
-		return usage("--file %s: empty", f.file)
+		return "", usage("%s is not UTF-8 text", name)
 	}
-	s.Code = string(data)
-	return nil
+	return string(data), nil
 }
 
-func (f *taskFlags) readInputs(s *client.Submission) error {
-	if f.inputs == "" {
-		return nil
+func (f *taskFlags) readInputs(s *client.Submission) (err error) {
+	if f.inputs != "" {
+		s.Inputs, err = readJSON("--inputs", f.inputs, nil)
 	}
-	text := []byte(f.inputs)
-	if path, ok := strings.CutPrefix(f.inputs, "@"); ok {
-		var err error
-		if text, err = os.ReadFile(path); err != nil {
-			return usage("--inputs: %v", err)
-		}
-	}
-	if err := json.Unmarshal(text, new(any)); err != nil {
-		return &failure{
-			code: errcode.ExitUsage, message: "--inputs: not valid JSON", err: err,
-			hint: `--inputs '{"name": "value"}', or --inputs @FILE`,
-		}
-	}
-	s.Inputs = text
-	return nil
+	return err
 }
 
 func (f *taskFlags) readFiles(s *client.Submission) error {
@@ -202,7 +180,7 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 			return usage("--with: %v", err)
 		}
 		if total += len(data); total > maxTask {
-			return usage("--with %s: the task is larger than %d MiB with it", path, maxTask>>20)
+			return usage("--with %s: the task with its files is larger than %d MiB", path, maxTask>>20)
 		}
 		file := client.File{Name: filepath.Base(path)}
 		if text := string(data); utf8.Valid(data) {
@@ -218,7 +196,7 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 
 func (f *taskFlags) readTimes(s *client.Submission) error {
 	if f.timeout < 0 {
-		return usage("--timeout %s: negative", f.timeout)
+		return usage("--timeout %s is negative", f.timeout)
 	}
 	if f.timeout > 0 {
 		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds()}
@@ -234,7 +212,7 @@ func (f *taskFlags) readTimes(s *client.Submission) error {
 	return nil
 }
 
-// parseAt parses a time of day (the next one), a full time, or +DURATION.
+// parseAt parses a time of day, which means its next occurrence, an RFC 3339 time, or +DURATION.
 func parseAt(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(strings.TrimPrefix(text, "+")); err == nil && strings.HasPrefix(text, "+") {
 		return now.Add(d), nil
@@ -253,8 +231,6 @@ func parseAt(text string, now time.Time) (time.Time, error) {
 		}
 		return at, nil
 	}
-	return time.Time{}, &failure{
-		code: errcode.ExitUsage, message: fmt.Sprintf("--at %q: not a time", text),
-		hint: "--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339),
-	}
+	return time.Time{}, usage("--at %q is not a time", text).
+		try("--at 15:04, --at +10m, or --at " + now.UTC().Format(time.RFC3339))
 }

@@ -39,17 +39,16 @@ func (a *app) tasksCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(recs), func(w io.Writer) {
-				row(w, "TASK", "STATUS", "SUBMITTED", "TOOK", "WORKSPACE", "WHAT")
-				for _, r := range recs {
-					row(w, r.TaskID, r.Status, short(time.Since(r.SubmittedAt))+" ago", took(r), r.Workspace, what(r))
+			return list(a, recs, "TASK\tSTATUS\tSUBMITTED\tDURATION\tWORKSPACE\tSUMMARY", func(r client.Record) []any {
+				return []any{
+					r.TaskID, r.Status, duration(time.Since(r.SubmittedAt)) + " ago", taskDuration(r), r.Workspace, summary(r),
 				}
 			})
 		}),
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
 	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks")
-	_ = c.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses(), cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "status", statuses()...)
 	return c
 }
 
@@ -64,26 +63,26 @@ func statuses() []string {
 	return names
 }
 
-// took returns how long a task took from submission to its end; - if it has not ended.
-func took(r client.Record) string {
+// taskDuration returns how long a task took from submission to its end, or "-" if it has not ended.
+func taskDuration(r client.Record) string {
 	if r.EndedAt.IsZero() {
 		return "-"
 	}
-	return short(r.EndedAt.Sub(r.SubmittedAt))
+	return duration(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// what returns the start of a task's error, or else of its description, or else of its program.
-func what(r client.Record) string {
+// summary returns the beginning of a task's error, description or program.
+func summary(r client.Record) string {
 	if r.Result != nil && r.Result.Error != nil {
 		return cell(r.Result.Error.Message)
 	}
 	return cell(cmp.Or(r.Description, r.Code))
 }
 
-// cell returns the start of a text, short enough for a table column.
+// cell truncates text to the width of a table column.
 func cell(s string) string { return text.Truncate(text.OneLine(s), 48) }
 
-// orEmpty returns a list that JSON encodes as [], not null, when it is empty.
+// orEmpty returns an empty list for nil, because JSON encodes nil as null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -105,14 +104,9 @@ func (a *app) deadCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(dead), func(w io.Writer) {
-				row(w, "SEQ", "TASK", "WHEN", "CODE", "WHY")
-				for _, d := range dead {
-					id := d.TaskID
-					if id == "" {
-						id = "-"
-					}
-					row(w, d.Seq, id, short(time.Since(d.Time))+" ago", d.Error.Code, d.Error.Message)
+			return list(a, dead, "SEQ\tTASK\tWHEN\tCODE\tERROR", func(d client.DeadTask) []any {
+				return []any{
+					d.Seq, cmp.Or(d.TaskID, "-"), duration(time.Since(d.Time)) + " ago", d.Error.Code, d.Error.Message,
 				}
 			})
 		}),
@@ -131,11 +125,11 @@ func (a *app) workersCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(f.Workers), func(w io.Writer) {
-				row(w, "WORKER", "HOST", "STATE", "BUSY", "POOLS", "SANDBOX", "UP", "VERSION")
-				for _, x := range f.Workers {
-					row(w, x.Name, x.Host, x.State, fmt.Sprintf("%d/%d", x.Busy, x.Slots), strings.Join(x.Pools, ","),
-						sandboxText(x.Sandbox), short(time.Since(x.Started)), x.Version)
+			const header = "WORKER\tHOST\tSTATE\tBUSY\tPOOLS\tSANDBOX\tUP\tVERSION"
+			return list(a, f.Workers, header, func(x client.Worker) []any {
+				return []any{
+					x.Name, x.Host, x.State, fmt.Sprintf("%d/%d", x.Busy, x.Slots), strings.Join(x.Pools, ","),
+					sandboxText(x.Sandbox), duration(time.Since(x.Started)), x.Version,
 				}
 			})
 		}),
@@ -143,7 +137,7 @@ func (a *app) workersCommand() *cobra.Command {
 }
 
 func sandboxText(s map[string]any) string {
-	if s["driver"] == nil || s["driver"] == "" { // no box was created yet
+	if s["driver"] == nil || s["driver"] == "" { // the worker has not created a box yet
 		return "-"
 	}
 	text := fmt.Sprint(s["driver"])
@@ -153,13 +147,13 @@ func sandboxText(s map[string]any) string {
 	return text
 }
 
-// pools is the output of `codefleet pool -o json`.
+// pools is what `codefleet pool -o json` prints.
 type pools struct {
 	Pools []client.Backlog `json:"pools"`
 	Boxes []workerBoxes    `json:"boxes"`
 }
 
-// workerBoxes are the boxes, pools and environments of one worker.
+// workerBoxes are the boxes, task pools and environments of one worker.
 type workerBoxes struct {
 	Worker       string               `json:"worker"`
 	Boxes        map[string]int       `json:"boxes"` // by state
@@ -177,7 +171,7 @@ func (a *app) poolCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := pools{Pools: withServed(f.Backlog, f.Workers), Boxes: []workerBoxes{}}
+			p := pools{Pools: addIdlePools(f.Backlog, f.Workers), Boxes: []workerBoxes{}}
 			for _, w := range f.Workers {
 				p.Boxes = append(p.Boxes, workerBoxes{w.Name, w.Boxes, orEmpty(w.Pools), orEmpty(w.Environments)})
 			}
@@ -186,8 +180,8 @@ func (a *app) poolCommand() *cobra.Command {
 	}
 }
 
-// withServed adds the task pools that workers serve and that have no backlog. It sorts by name.
-func withServed(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
+// addIdlePools adds task pools that workers serve but that have no backlog. It sorts by name.
+func addIdlePools(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
 	all := map[string]client.Backlog{}
 	for _, w := range workers {
 		for _, pool := range w.Pools {
@@ -205,7 +199,7 @@ func showPools(w io.Writer, p pools) {
 	for _, b := range p.Pools {
 		oldest := "-"
 		if b.Queued > 0 {
-			oldest = short(time.Duration(b.OldestAgeS * float64(time.Second)))
+			oldest = duration(time.Duration(b.OldestAgeS * float64(time.Second)))
 		}
 		row(w, b.Pool, b.Queued, b.Running, oldest, "", "")
 	}
@@ -223,16 +217,16 @@ func showPools(w io.Writer, p pools) {
 	}
 }
 
-// poolsOf returns the task pools of a worker that use its i-th environment. A pool without its own environment
-// uses the first.
+// poolsOf returns the task pools of a worker that use its i-th environment. A task pool without its own environment
+// uses the first one.
 func poolsOf(b workerBoxes, i int) []string {
 	return slices.DeleteFunc(slices.Clone(b.Pools), func(pool string) bool {
-		own := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
-		return max(own, 0) != i
+		index := slices.IndexFunc(b.Environments, func(e client.Environment) bool { return e.Name == pool })
+		return max(index, 0) != i
 	})
 }
 
-// waitingText returns how many tasks wait for boxes of an environment, and for what.
+// waitingText returns how many tasks wait for a box with this environment, and how many of them for memory.
 func waitingText(e client.Environment) string {
 	if n := e.Boxes["waiting_memory"]; n > 0 {
 		return fmt.Sprintf("%d (%d for memory)", e.Boxes["waiting"], n)

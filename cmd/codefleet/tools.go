@@ -19,44 +19,42 @@ import (
 )
 
 func (a *app) toolsCommand() *cobra.Command {
-	var from toolsFrom
-	list := func(c *cobra.Command) *cobra.Command {
-		c.Flags().StringVar(&from.server, "server", "", "only tools of this `SERVER`")
+	var flags toolFlags
+	asList := func(c *cobra.Command) *cobra.Command {
+		c.Flags().StringVar(&flags.server, "server", "", "only tools of this `SERVER`")
 		c.Args = noArgs
-		c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, from) })
+		c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, flags) })
 		return c
 	}
-	c := list(&cobra.Command{
+	c := asList(&cobra.Command{
 		Use:   "tools",
 		Short: "List, search and show the tools that programs may call; generate, approve and publish them",
-		Long: "List the tools of the fleet with their state: local modules, tools that a process of\n" +
-			"your tenant registered, approved, pending and changed definitions of MCP servers, and\n" +
-			"broken modules. Without a fleet, or with --local, the tools are those of the settings'\n" +
-			"servers directory (execution.servers_dir).",
+		Long: "List the fleet's tools with their states: local modules, registered tools of your tenant,\n" +
+			"approved, pending and changed definitions of MCP servers, and broken modules. Without a\n" +
+			"fleet, or with --local, list the tools of the servers directory in the settings\n" +
+			"(execution.servers_dir).",
 	})
-	c.PersistentFlags().BoolVar(&from.local, "local", false,
-		"use the servers directory of the settings, not the fleet")
-	c.AddCommand(list(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&from),
-		a.toolsShowCommand(&from),
-		a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand(), a.toolsPublishCommand())
+	c.PersistentFlags().BoolVar(&flags.local, "local", false,
+		"use the servers directory of the settings instead of the fleet")
+	c.AddCommand(
+		asList(&cobra.Command{Use: "list", Short: "List the tools"}), a.toolsSearchCommand(&flags),
+		a.toolsShowCommand(&flags), a.toolsGenerateCommand(), a.toolsApproveCommand(), a.toolsLintCommand(),
+		a.toolsPublishCommand(),
+	)
 	return c
 }
 
-func (a *app) listTools(ctx context.Context, from toolsFrom) error {
-	o := client.ToolsOptions{Server: from.server}
+func (a *app) listTools(ctx context.Context, flags toolFlags) error {
+	o := client.ToolsOptions{Server: flags.server}
 	if a.output == "json" {
 		o.Detail = client.DetailFull
 	}
-	var found client.ToolList
-	err := a.fromTools(ctx, from, func(t toolSource) (err error) {
-		found, err = t.Tools(ctx, o)
-		return err
-	})
+	found, err := fromTools(ctx, a, flags, func(s toolSource) (client.ToolList, error) { return s.Tools(ctx, o) })
 	if err != nil {
 		return err
 	}
 	err = a.print(found.Tools, func(w io.Writer) {
-		row(w, "TOOL", "STATE", "WHAT IT DOES")
+		row(w, "TOOL", "STATE", "DESCRIPTION")
 		for _, t := range found.Tools {
 			row(w, t.ID, t.State, firstSentence(t.Description))
 		}
@@ -70,15 +68,15 @@ func (a *app) listTools(ctx context.Context, from toolsFrom) error {
 	return err
 }
 
-func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
+func (a *app) toolsSearchCommand(flags *toolFlags) *cobra.Command {
 	o := client.SearchToolsOptions{}
 	detail := string(client.DetailDescription)
 	c := &cobra.Command{
 		Use:   "search QUERY...",
-		Short: "Search the tools as a task's description does",
-		Long: "Search the tools as a task's description does: by words, by the fleet's embeddings, and\n" +
-			"by what your tenant's tasks used before. Without a fleet, or with --local, it searches\n" +
-			"by words only. Each argument is a query.",
+		Short: "Search the tools as the fleet does for a task description",
+		Long: "Search the tools as the fleet does for a task description: by words, by embeddings, and\n" +
+			"by the tools that your tenant's earlier tasks used. Without a fleet, or with --local, the\n" +
+			"search uses words only. Each argument is a query.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			if o.Limit < 0 {
@@ -89,10 +87,8 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 			default:
 				return usage("--detail %s: %v", detail, selection.ErrDetail)
 			}
-			var found client.ToolSearch
-			err := a.fromTools(ctx, *from, func(t toolSource) (err error) {
-				found, err = t.SearchTools(ctx, o, args...)
-				return err
+			found, err := fromTools(ctx, a, *flags, func(s toolSource) (client.ToolSearch, error) {
+				return s.SearchTools(ctx, o, args...)
 			})
 			if err != nil {
 				return err
@@ -100,15 +96,14 @@ func (a *app) toolsSearchCommand(from *toolsFrom) *cobra.Command {
 			return a.print(found, func(w io.Writer) { showFound(w, found, o.Detail == client.DetailFull) })
 		}),
 	}
-	c.Flags().BoolVar(&o.Explain, "explain", false, "explain the score of each tool")
+	c.Flags().BoolVar(&o.Explain, "explain", false, "print how the score of each tool was computed")
 	c.Flags().StringVar(&detail, "detail", detail, "name, description or full")
 	c.Flags().IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of tools")
-	details := []string{string(client.DetailName), string(client.DetailDescription), string(client.DetailFull)}
-	_ = c.RegisterFlagCompletionFunc("detail", cobra.FixedCompletions(details, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "detail", string(client.DetailName), string(client.DetailDescription), string(client.DetailFull))
 	return c
 }
 
-// showFound prints tools, best first; full adds how each is called.
+// showFound prints the found tools, best first. full adds the signature and the whole description of each.
 func showFound(w io.Writer, found client.ToolSearch, full bool) {
 	var all []client.ToolMatch
 	for _, g := range found.Servers {
@@ -134,7 +129,7 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 	for _, q := range found.Queries {
 		line := fmt.Sprintf("%q: confidence %.2f", q.Query, q.Confidence)
 		if len(q.UnmatchedTerms) > 0 {
-			line += ", unknown to all tools: " + strings.Join(q.UnmatchedTerms, ", ")
+			line += ", no tool matches: " + strings.Join(q.UnmatchedTerms, ", ")
 		}
 		fmt.Fprintln(w, line)
 	}
@@ -144,7 +139,7 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 	fmt.Fprintf(w, "%.0f %% of %d tools\n", 100*found.Share, found.Available)
 }
 
-func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
+func (a *app) toolsShowCommand(flags *toolFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show SERVER[/TOOL]",
 		Short: "Show a tool, or a server and its tools",
@@ -152,33 +147,29 @@ func (a *app) toolsShowCommand(from *toolsFrom) *cobra.Command {
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			server, name, ok := strings.Cut(args[0], "/")
 			if !ok {
-				return a.showServer(ctx, toolsFrom{local: from.local, server: args[0]})
+				return a.showServer(ctx, toolFlags{local: flags.local, server: args[0]})
 			}
-			var t client.Tool
-			err := a.fromTools(ctx, *from, func(s toolSource) (err error) {
-				t, err = s.ReadTool(ctx, server, name)
-				return err
+			t, err := fromTools(ctx, a, *flags, func(s toolSource) (client.Tool, error) {
+				return s.ReadTool(ctx, server, name)
 			})
 			if err != nil {
 				return err
 			}
 			return a.print(t, func(w io.Writer) { showTool(w, t) })
 		}),
-		ValidArgsFunction: a.completeTools(from),
+		ValidArgsFunction: a.completeTools(flags),
 	}
 }
 
-// showServer prints a server's description of itself, and its tools.
-func (a *app) showServer(ctx context.Context, from toolsFrom) error {
-	var list client.ToolList
-	err := a.fromTools(ctx, from, func(t toolSource) (err error) {
-		list, err = t.Tools(ctx, client.ToolsOptions{Server: from.server, Detail: client.DetailFull})
-		return err
+// showServer prints how a server describes itself, and its tools.
+func (a *app) showServer(ctx context.Context, flags toolFlags) error {
+	list, err := fromTools(ctx, a, flags, func(s toolSource) (client.ToolList, error) {
+		return s.Tools(ctx, client.ToolsOptions{Server: flags.server, Detail: client.DetailFull})
 	})
 	if err != nil {
 		f := *explain(err)
-		if f.hint == unknownHint { // it may be the name of a tool
-			f.hint = "codefleet tools search " + from.server
+		if f.hint == unknownHint { // the argument may be the name of a tool
+			f.hint = "codefleet tools search " + flags.server
 		}
 		return &f
 	}
@@ -189,8 +180,8 @@ func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 					row(w, line[0], line[1])
 				}
 			}
-			quote(w, "its description", s.Description)
-			quote(w, "its instructions", s.Instructions)
+			quote(w, "description", s.Description)
+			quote(w, "instructions", s.Instructions)
 		}
 		for _, t := range list.Tools {
 			row(w, t.ID, t.State, firstSentence(t.Description))
@@ -198,12 +189,12 @@ func (a *app) showServer(ctx context.Context, from toolsFrom) error {
 	})
 }
 
-// quote prints untrusted text so that none of its lines looks like ours.
-func quote(w io.Writer, what, text string) {
+// quote prints untrusted text with a mark before each line, so that no line looks like output of the command.
+func quote(w io.Writer, title, text string) {
 	if text == "" {
 		return
 	}
-	fmt.Fprintf(w, "%s:\n", what)
+	fmt.Fprintf(w, "%s:\n", title)
 	for line := range strings.Lines(text) {
 		fmt.Fprintf(w, "    │ %s\n", strings.TrimRight(line, "\n"))
 	}
@@ -211,13 +202,13 @@ func quote(w io.Writer, what, text string) {
 
 func showTool(w io.Writer, t client.Tool) {
 	fmt.Fprintf(w, "%s\n%s\n\n%s\n\nstate: %s\n", t.Import, t.Signature,
-		strings.TrimSpace(cmp.Or(t.Description, "It has no description.")), t.State)
+		strings.TrimSpace(cmp.Or(t.Description, "(no description)")), t.State)
 	if len(t.InputSchema) > 0 {
-		claims := tools.Annotations{}
+		annotations := tools.Annotations{}
 		if t.Annotations != nil {
-			claims = tools.Annotations(*t.Annotations)
+			annotations = tools.Annotations(*t.Annotations)
 		}
-		fmt.Fprintf(w, "claims: %s\n", claims.Effects())
+		fmt.Fprintf(w, "declared effects: %s\n", annotations.Effects())
 	}
 	if t.State != "registered" {
 		fmt.Fprintf(w, "file:  %s\n", t.Path)
@@ -229,15 +220,14 @@ func showTool(w io.Writer, t client.Tool) {
 	showSchema(w, "result", t.OutputSchema)
 }
 
-// showSchema prints a schema of arguments or results.
-func showSchema(w io.Writer, what string, schema json.RawMessage) {
+func showSchema(w io.Writer, title string, schema json.RawMessage) {
 	var b bytes.Buffer
 	if len(schema) > 0 && json.Indent(&b, schema, "", "  ") == nil {
-		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", what, text.Printable(b.String()))
+		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", title, text.Printable(b.String()))
 	}
 }
 
-// firstSentence returns the first sentence of a text, in one line of a list.
+// firstSentence returns the first sentence of a text as one line, truncated for a list.
 func firstSentence(s string) string {
 	first, _, more := strings.Cut(s, ". ")
 	if more {
@@ -247,21 +237,20 @@ func firstSentence(s string) string {
 }
 
 // completeTools completes the id of a tool.
-func (a *app) completeTools(from *toolsFrom) cobra.CompletionFunc {
+func (a *app) completeTools(flags *toolFlags) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var ids []string
-		err := a.fromTools(c.Context(), *from, func(t toolSource) error {
-			list, err := t.Tools(c.Context(), client.ToolsOptions{})
-			for _, tool := range list.Tools {
-				ids = append(ids, tool.ID+"\t"+tool.Description)
-			}
-			return err
+		list, err := fromTools(c.Context(), a, *flags, func(s toolSource) (client.ToolList, error) {
+			return s.Tools(c.Context(), client.ToolsOptions{})
 		})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
+		}
+		var ids []string
+		for _, tool := range list.Tools {
+			ids = append(ids, tool.ID+"\t"+tool.Description)
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -20,7 +20,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "approve [SERVER/TOOL...] | --all",
-		Short: "Show new and changed definitions of MCP tools, and accept the named ones",
+		Short: "Show the new and changed definitions of MCP tools, and approve the named ones",
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -37,25 +37,25 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 			for _, id := range args {
 				server, name, _ := strings.Cut(id, "/")
 				if _, err := listing.Lookup(server, name); err != nil {
-					return unknown(err)
+					return unknownTool(err)
 				}
 			}
 			return a.approve(dir, listing, args, all)
 		}),
 	}
-	c.Flags().BoolVar(&all, "all", false, "accept all")
+	c.Flags().BoolVar(&all, "all", false, "approve all definitions")
 	return c
 }
 
-// reviewed is a definition that waits for approval, with its changes.
-type reviewed struct {
+// pendingTool is a definition that waits for approval.
+type pendingTool struct {
 	Tool     string      `json:"tool"`
 	State    tools.State `json:"state"`
-	Changes  []string    `json:"changes"`
-	Approved bool        `json:"approved"` // by this command
+	Changes  []string    `json:"changes"`  // since the approved definition
+	Approved bool        `json:"approved"` // whether this command approves it
 
 	Signature   string   `json:"signature"`
-	Effects     string   `json:"effects"` // as the server claims them
+	Effects     string   `json:"effects"` // declared by the server
 	Description string   `json:"description"`
 	Warnings    []string `json:"warnings,omitempty"`
 }
@@ -65,12 +65,12 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 	if err != nil {
 		return err
 	}
-	list := []reviewed{}
+	list := []pendingTool{}
 	for _, t := range listing.Tools {
 		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !slices.Contains(ids, t.ID()) {
 			continue
 		}
-		r := reviewed{
+		r := pendingTool{
 			Tool: t.ID(), State: t.State, Approved: all || len(ids) > 0,
 			Changes:   approvals.Difference(t.Server, t.Definition()),
 			Signature: t.Signature, Effects: t.Annotations.Effects(), Description: t.Description,
@@ -85,10 +85,10 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 		}
 		list = append(list, r)
 	}
-	if err := a.print(list, func(w io.Writer) { showReviewed(w, list) }); err != nil {
+	if err := a.print(list, func(w io.Writer) { showPending(w, list) }); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(list, func(r reviewed) bool { return r.Approved }) {
+	if slices.ContainsFunc(list, func(r pendingTool) bool { return r.Approved }) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 	return nil
 }
 
-func showReviewed(w io.Writer, list []reviewed) {
+func showPending(w io.Writer, list []pendingTool) {
 	if len(list) == 0 {
 		fmt.Fprintln(w, "nothing waits for approval")
 	}
@@ -114,8 +114,8 @@ func showReviewed(w io.Writer, list []reviewed) {
 			fmt.Fprintf(w, "    %s\n", change)
 		}
 		if r.State == tools.Pending {
-			fmt.Fprintf(w, "    %s\n    the server claims: %s\n", r.Signature, r.Effects)
-			for _, line := range opening(r.Description) {
+			fmt.Fprintf(w, "    %s\n    declared effects: %s\n", r.Signature, r.Effects)
+			for _, line := range firstLines(r.Description) {
 				fmt.Fprintf(w, "    │ %s\n", line)
 			}
 		}
@@ -124,13 +124,13 @@ func showReviewed(w io.Writer, list []reviewed) {
 		}
 	}
 	if waiting > 0 {
-		fmt.Fprintf(w, "%d pending. See a whole definition with codefleet tools show SERVER/TOOL; accept it "+
+		fmt.Fprintf(w, "%d pending. Show a whole definition with codefleet tools show SERVER/TOOL; approve it "+
 			"with codefleet tools approve SERVER/TOOL\n", waiting)
 	}
 }
 
-// opening returns the first lines of a description.
-func opening(s string) []string {
+// firstLines returns the first lines of a description, each truncated.
+func firstLines(s string) []string {
 	const maxLines, width = 4, 200
 	var out []string
 	for line := range strings.Lines(strings.TrimSpace(s)) {

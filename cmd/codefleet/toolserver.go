@@ -21,14 +21,14 @@ func (a *app) toolServerCommand() *cobra.Command {
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			err := builtin.Serve(ctx, args[0], builtin.Options{}, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
 			if errors.Is(err, io.EOF) || ctx.Err() != nil {
-				return nil //nolint:nilerr // its client is done with it
+				return nil //nolint:nilerr // the client has closed the connection
 			}
 			return err
 		}),
 	}
 }
 
-// nopWriteCloser is a writer that Close leaves open.
+// nopWriteCloser is a writer whose Close does nothing.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }

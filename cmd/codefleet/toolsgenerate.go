@@ -27,8 +27,8 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 		Use:   "generate [SERVER...]",
 		Short: "Write Python modules for the tools of the settings' MCP servers",
 		Long: "Write Python modules for the tools of the settings' MCP servers (mcp_servers) into the\n" +
-			"servers directory. Calls of new and changed definitions are refused until `codefleet\n" +
-			"tools approve` accepts them.",
+			"servers directory. The fleet refuses calls of new and changed definitions until you\n" +
+			"approve them with `codefleet tools approve`.",
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -38,11 +38,11 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var last lastLines
+			var stderr lastLines
 			upstreams, err := tooling.Upstreams(c,
-				mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: last.record})
+				mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: stderr.record})
 			if err != nil {
-				return err
+				return usage("%v", err)
 			}
 			defer upstreams.Close()
 			names, err := serversOf(c, args)
@@ -52,13 +52,13 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			var errs []error
 			for _, name := range names {
 				if err := a.generate(ctx, upstreams, dir, name); err != nil {
-					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, last.of(name)))
+					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, stderr.of(name)))
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
 				return &failure{
 					code: errcode.ExitFailed, message: err.Error(),
-					hint: "check mcp_servers with codefleet config show, and start the server's command by hand",
+					hint: "check mcp_servers with codefleet config show, and try the server's command in a shell",
 				}
 			}
 			return nil
@@ -66,21 +66,21 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 	}
 }
 
-// lastLines keeps the last lines that each server wrote to standard error, which often say why it fails.
+// lastLines keeps the last lines of each server's standard error, which often explain why it fails.
 type lastLines struct {
 	mu    sync.Mutex
 	lines map[string][]string
 }
 
 func (w *lastLines) record(server, line string) {
-	const kept = 5
+	const limit = 5
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lines == nil {
 		w.lines = map[string][]string{}
 	}
 	all := append(w.lines[server], line)
-	w.lines[server] = all[max(0, len(all)-kept):]
+	w.lines[server] = all[max(0, len(all)-limit):]
 }
 
 func (w *lastLines) of(server string) string {
@@ -88,12 +88,12 @@ func (w *lastLines) of(server string) string {
 	defer w.mu.Unlock()
 	var b strings.Builder
 	for _, line := range w.lines[server] {
-		b.WriteString("\n  it wrote: " + text.Truncate(text.OneLine(line), 200))
+		b.WriteString("\n  standard error: " + text.Truncate(text.OneLine(line), 200))
 	}
 	return b.String()
 }
 
-// serversOf returns the names of the MCP servers to generate for: the given ones, or all that are enabled.
+// serversOf returns the named MCP servers, or all enabled ones if none is named.
 func serversOf(c *config.Config, named []string) ([]string, error) {
 	var all []string
 	for _, s := range c.MCPServers {
@@ -110,10 +110,7 @@ func serversOf(c *config.Config, named []string) ([]string, error) {
 		return named, nil
 	}
 	if len(all) == 0 {
-		return nil, &failure{
-			code: errcode.ExitUsage, message: "the settings list no enabled MCP server",
-			hint: "add them to mcp_servers in config.yaml",
-		}
+		return nil, usage("the settings list no enabled MCP server").try("add one to mcp_servers in config.yaml")
 	}
 	return all, nil
 }
@@ -136,11 +133,11 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 		return err
 	}
 	for _, r := range p.Rejected {
-		fmt.Fprintf(a.stderr, "left out: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
+		fmt.Fprintf(a.stderr, "skipped: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
 	}
 	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
-		fmt.Fprintf(a.stderr, "the description of %s changed, and tools are searched by it; see codefleet tools show "+
-			"%[1]s\n", server)
+		fmt.Fprintf(a.stderr, "the description of %s has changed; searches for tools use it. Check it with "+
+			"codefleet tools show %[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; review them with codefleet tools approve\n",
 		server, len(p.Definitions.Tools), len(changed), filepath.Join(dir, p.Dir))

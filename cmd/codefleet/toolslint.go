@@ -12,15 +12,14 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// toolsLintCommand searches for every tool by its description.
 func (a *app) toolsLintCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lint",
-		Short: "List tools that a search for their description does not find",
-		Long: "Search for every tool of the servers directory by the first sentence of its\n" +
-			"description, and list those that are not among the first five results, with the tools\n" +
-			"that are. A task in these words would not find them either. Tools without a description\n" +
-			"are listed, too. The exit code is 1 if there are any.",
+		Short: "List tools that a search for their own description does not find",
+		Long: "Search for every tool of the servers directory by the first sentence of its description.\n" +
+			"List each tool that is not among the first five results, with the tools that are, because\n" +
+			"a task described in these words would not find it either. Also list tools without a\n" +
+			"description. The exit code is 1 if a tool is listed.",
 		Args: noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			listing, err := a.catalogue(ctx)
@@ -42,9 +41,8 @@ func (a *app) toolsLintCommand() *cobra.Command {
 				return err
 			}
 			return &failure{
-				code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found),
-					index.Len()),
-				hint: "describe in the first sentence what only this tool does",
+				code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
+				hint: "say in the first sentence of the description what only this tool does",
 			}
 		}),
 	}

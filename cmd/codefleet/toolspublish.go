@@ -26,10 +26,10 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 		Use:   "publish",
 		Short: "Publish the tools of the servers directory as a catalogue version",
 		Long: "Publish the tools of the settings' servers directory (modules, definitions, approvals)\n" +
-			"as an immutable catalogue version in the fleet's bucket (s3.* of the settings, or that\n" +
-			"of --fleet FILE or of this host's fleet). New tasks use it; tasks that have begun keep\n" +
-			"their version. Workers and ingest processes without execution.servers_dir fetch it\n" +
-			"within seconds. `codefleet up` keeps using its own directory.",
+			"as an immutable catalogue version in the fleet's bucket. The bucket is that of --fleet\n" +
+			"FILE, of s3.* in the settings, or of the fleet on this host. New tasks use the published\n" +
+			"version; tasks that have begun keep theirs. Workers and ingest processes without\n" +
+			"execution.servers_dir fetch it within seconds. `codefleet up` uses its own directory.",
 		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   return to an earlier version",
 		Args:    noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
@@ -40,12 +40,10 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 			out, broken, err := publish(ctx, c, version)
 			switch {
 			case errors.Is(err, errNoBucket):
-				return &failure{
-					code: errcode.ExitUsage, message: err.Error(),
-					hint: "give --fleet FILE, or s3.endpoint, s3.bucket and its keys in config.yaml",
-				}
+				return usage("%v", err).
+					try("give --fleet FILE, or set s3.endpoint, s3.bucket and the keys in config.yaml")
 			case errors.Is(err, fs.ErrNotExist) && version != "":
-				return &failure{code: errcode.ExitUsage, message: "there is no published version " + version + ""}
+				return usage("unknown published version %s", version)
 			case err != nil:
 				return &failure{
 					code: errcode.ExitUnreachable, message: "publish the tools", err: err,
@@ -53,10 +51,10 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 				}
 			}
 			for _, b := range broken {
-				fmt.Fprintln(a.stderr, "left out:", b)
+				fmt.Fprintln(a.stderr, "skipped:", b)
 			}
 			if n := out.Tools - out.Usable; n > 0 {
-				fmt.Fprintf(a.stderr, "%d tools wait for approval, until then their calls are refused: "+
+				fmt.Fprintf(a.stderr, "%d tools wait for approval; until then their calls are refused: "+
 					"codefleet tools approve\n", n)
 			}
 			return a.print(out, func(w io.Writer) { fmt.Fprintf(w, "%s  %d tools\n", out.Version, out.Tools) })
@@ -66,11 +64,11 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 	return c
 }
 
-// published is the output of `codefleet tools publish`.
+// published is what `codefleet tools publish -o json` prints.
 type published struct {
 	Version string `json:"version"`
 	Tools   int    `json:"tools"`
-	Usable  int    `json:"usable"` // of them: local or approved
+	Usable  int    `json:"usable"` // how many of the tools are local or approved
 }
 
 func publish(ctx context.Context, c *config.Config, version string) (published, []tools.Broken, error) {
@@ -112,8 +110,8 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 	return v.ID, listing, tools.Publish(ctx, bucket, v)
 }
 
-// loadFleet reads the configuration, overlaid with the addresses and credentials of the given fleet.json.
-// Without one, and without a bucket in the settings, it uses that of this host's fleet.
+// loadFleet reads the configuration, overlaid with the addresses and credentials in a fleet.json: the one that a flag
+// or the environment names, or else, if the settings name no bucket, the one in the data directory.
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {
@@ -123,7 +121,7 @@ func (a *app) loadFleet() (*config.Config, error) {
 		}
 		path = filepath.Join(c.Data, config.FleetFileName)
 		if _, err := os.Stat(path); err != nil {
-			return c, nil //nolint:nilerr // there is no fleet.json
+			return c, nil //nolint:nilerr // no fleet runs on this host
 		}
 	}
 	f, err := config.ReadFleetFile(path)

@@ -17,16 +17,18 @@ import (
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// flushTime is the limit for sending the last spans.
+// flushTime is the time limit for sending the last spans.
 const flushTime = 5 * time.Second
 
-// upFlags are the flags of `codefleet up` that override settings.
-var upFlags = []struct{ flag, key, help string }{
+// settingFlag is a flag that overrides a setting.
+type settingFlag struct{ flag, key, help string }
+
+var upFlags = []settingFlag{
 	{"data", "data", "data `DIRECTORY`"},
 	{"http", "http.addr", "`ADDRESS` of the HTTP interface (default 127.0.0.1:8787)"},
 	{"nats", "nats.addr", "`ADDRESS` of the queue (default 127.0.0.1:4222)"},
 	{"s3", "s3.addr", "`ADDRESS` of the object store (default 127.0.0.1:9000)"},
-	{"workspace", "execution.workspace_dir", "`DIRECTORY` to keep equal to the workspace of the tenant default"},
+	{"workspace", "execution.workspace_dir", "`DIRECTORY` to keep in sync with the default tenant's workspace"},
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -34,31 +36,34 @@ func (a *app) upCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Run a whole fleet on this machine: queue, object store, HTTP interface and a worker",
 		Long: "Run a whole fleet on this machine, in one process tree. It prints the addresses, then\n" +
-			"`ready`, and runs until SIGINT or SIGTERM. Running tasks may finish first\n" +
-			"(worker.drain); a second signal ends it at once.",
+			"`ready`, and runs until SIGINT or SIGTERM. Running tasks may then finish within\n" +
+			"worker.drain; a second signal ends the fleet at once.",
 		Args: noArgs,
 	}
-	for _, f := range upFlags {
-		c.Flags().String(f.flag, "", f.help)
-	}
-	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, settingsOf(c.Flags())) })
+	declare(c.Flags(), upFlags)
+	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, given(c.Flags(), upFlags)) })
 	return c
 }
 
-// settingsOf returns the settings that were given as flags.
-func settingsOf(flags *pflag.FlagSet) []config.Flag {
+func declare(flags *pflag.FlagSet, settings []settingFlag) {
+	for _, s := range settings {
+		flags.String(s.flag, "", s.help)
+	}
+}
+
+// given returns the settings whose flags the user gave.
+func given(flags *pflag.FlagSet, settings []settingFlag) []config.Flag {
 	var list []config.Flag
-	for _, f := range upFlags {
-		if flags.Changed(f.flag) {
-			list = append(list, config.Flag{
-				Key: f.key, Value: flags.Lookup(f.flag).Value.String(), Name: "--" + f.flag,
-			})
+	for _, s := range settings {
+		if flags.Changed(s.flag) {
+			list = append(list, config.Flag{Key: s.key, Value: flags.Lookup(s.flag).Value.String(), Name: "--" + s.flag})
 		}
 	}
 	return list
 }
 
-// addresses is what `codefleet up -o json` prints when the fleet is ready. The credentials are in the file.
+// addresses is what `codefleet up -o json` prints when the fleet is ready. Fleet is the path of fleet.json, which has
+// the credentials.
 type addresses struct {
 	HTTP  string `json:"http"`
 	NATS  string `json:"nats"`
@@ -78,20 +83,20 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 		return usage("%v", err)
 	}
 	defer func() { err = errors.Join(err, flush(ctx, t)) }()
-	begun, steps := time.Now(), a.progress()
+	start, steps := time.Now(), a.progress()
 	f, err := up.Start(ctx, up.Options{Config: c, Telemetry: t, Version: version, Worker: a.worker, Step: steps.show})
 	steps.clear()
 	if err != nil {
 		return cannotStart(ctx, err)
 	}
-	where := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID}
-	if err := a.print(where, func(w io.Writer) { showAddresses(w, where, time.Since(begun)) }); err != nil {
+	out := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID}
+	if err := a.print(out, func(w io.Writer) { showAddresses(w, out, time.Since(start)) }); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(a.stderr, "stopping; running tasks have", c.Worker.Drain,
-			"to finish (a second signal ends them)")
+			"to finish (a second signal stops them)")
 	case <-f.Done():
 	}
 	if err := f.Close(); err != nil {
@@ -105,8 +110,8 @@ func showAddresses(w io.Writer, a addresses, took time.Duration) {
 	row(w, "nats", a.NATS)
 	row(w, "s3", a.S3)
 	row(w, "data", a.Data)
-	row(w, "fleet", a.Fleet, "(credentials; other commands find the fleet by it)")
-	row(w, "ready after "+short(took))
+	row(w, "fleet", a.Fleet, "(credentials; other commands find the fleet with this file)")
+	row(w, "ready after "+duration(took))
 	row(w, "ready")
 }
 
@@ -117,7 +122,7 @@ func cannotStart(ctx context.Context, err error) error {
 	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {
 		f.code, f.hint = errcode.ExitUsage,
-			"use the fleet that is running, as in codefleet tasks, or start another with codefleet up --data DIR"
+			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR"
 	}
 	return f
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// wikiServer is an MCP server on standard input and output. Its argument is a file with its tools; each returns
-// its arguments.
+// wikiServer runs an MCP server on standard input and output. Its argument is a file that defines its tools. Each tool
+// returns its name and arguments.
 func wikiServer() {
 	if err := serveWiki(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,9 +20,9 @@ func (a *app) workspaceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workspace",
 		Short: "Show, change and restore the files that tasks work on",
-		Long: "Show, change and restore the files that tasks work on. Each task that changes files\n" +
-			"makes a new generation of its workspace, and so does each change by a command. A version\n" +
-			"is named by its generation or by a pin.",
+		Long: "Show, change and restore the files that tasks work on. Each task or command that changes\n" +
+			"files commits a new generation of the workspace. The number of a generation or the name\n" +
+			"of a pin selects a version.",
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -35,9 +34,9 @@ func (a *app) workspaceCommand() *cobra.Command {
 	return c
 }
 
-// wsVerb returns a command about one workspace, with its flag.
-func (a *app) wsVerb(c *cobra.Command,
-	fn func(ctx context.Context, w *client.Workspace, args []string) error,
+// wsCommand makes c a command that calls fn with the workspace of --workspace.
+func (a *app) wsCommand(
+	c *cobra.Command, fn func(ctx context.Context, w *client.Workspace, args []string) error,
 ) *cobra.Command {
 	var name string
 	c.RunE = a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -48,7 +47,7 @@ func (a *app) wsVerb(c *cobra.Command,
 }
 
 func (a *app) workspaceFlag(c *cobra.Command, name *string) {
-	c.Flags().StringVarP(name, "workspace", "w", "main", "the `NAME` of the workspace")
+	c.Flags().StringVarP(name, "workspace", "w", "main", "`NAME` of the workspace")
 	a.completeWorkspaces(c)
 }
 
@@ -66,8 +65,9 @@ func (a *app) completeWorkspaces(c *cobra.Command) {
 		}))
 }
 
-// complete returns a completion that asks the fleet, for a second at most.
-func (a *app) complete(ask func(ctx context.Context, c *client.Client, args []string) []cobra.Completion,
+// complete returns a completion that requests its words from the fleet within a second.
+func (a *app) complete(
+	request func(ctx context.Context, c *client.Client, args []string) []cobra.Completion,
 ) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
@@ -77,22 +77,23 @@ func (a *app) complete(ask func(ctx context.Context, c *client.Client, args []st
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer fleet.Close()
-		list := ask(ctx, fleet, args)
-		list = slices.DeleteFunc(list, func(c cobra.Completion) bool { return !strings.HasPrefix(c, typed) })
-		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		words := slices.DeleteFunc(request(ctx, fleet, args), func(c cobra.Completion) bool {
+			return !strings.HasPrefix(c, typed)
+		})
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
-// workspaceOf returns the workspace that the flags of a command name, for completion.
+// workspaceOf returns the workspace of a command's --workspace flag, for completion.
 func workspaceOf(cmd *cobra.Command, c *client.Client) *client.Workspace {
 	name, _ := cmd.Flags().GetString("workspace")
 	return c.Workspace(name)
 }
 
-// completeVersions completes up to n arguments with generations and pins.
-func (a *app) completeVersions(cmd *cobra.Command, words int) {
+// completeVersions completes the first n arguments with generations and pins.
+func (a *app) completeVersions(cmd *cobra.Command, n int) {
 	cmd.ValidArgsFunction = a.complete(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
-		if len(args) >= words {
+		if len(args) >= n {
 			return nil
 		}
 		const limit = 30
@@ -105,7 +106,7 @@ func (a *app) completeVersions(cmd *cobra.Command, words int) {
 		log, _ := w.Log(ctx, limit)
 		for _, v := range log {
 			list = append(list, cobra.CompletionWithDesc(strconv.FormatInt(v.Generation, 10),
-				short(time.Since(v.Time))+" ago, "+origin(v)))
+				duration(time.Since(v.Time))+" ago, "+commitSource(v)))
 		}
 		return list
 	})
@@ -130,34 +131,31 @@ func (a *app) wsListCommand() *cobra.Command {
 		Short: "List the workspaces",
 		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.Workspaces(ctx)
+			all, err := c.Workspaces(ctx)
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(list), func(w io.Writer) {
-				row(w, "WORKSPACE", "GENERATION", "CHANGED", "FILES", "BYTES")
-				for _, x := range list {
-					row(w, x.Name, x.Generation, short(time.Since(x.Time))+" ago", x.Files, x.Bytes)
-				}
+			return list(a, all, "WORKSPACE\tGENERATION\tCHANGED\tFILES\tBYTES", func(x client.WorkspaceInfo) []any {
+				return []any{x.Name, x.Generation, duration(time.Since(x.Time)) + " ago", x.Files, x.Bytes}
 			})
 		}),
 	}
 }
 
-// refusedAs returns the APIError in err if it has the HTTP status.
-func refusedAs(err error, status int) (*client.APIError, bool) {
+// hasStatus returns the APIError in err, and whether it has the HTTP status.
+func hasStatus(err error, status int) (*client.APIError, bool) {
 	e, ok := errors.AsType[*client.APIError](err)
 	return e, ok && e.Status == status
 }
 
-// explainConflict adds the files and a hint to a conflict.
+// explainConflict adds the changed paths and a hint to a conflict.
 func explainConflict(err error) error {
-	e, ok := refusedAs(err, http.StatusConflict)
+	e, ok := hasStatus(err, http.StatusConflict)
 	if !ok || e.Code != errcode.Conflict {
 		return err
 	}
 	return &failure{
-		code: errcode.ExitRefused, message: "changed meanwhile: " + few(e.Paths, len(e.Paths)),
+		code: errcode.ExitRefused, message: "another commit has changed " + summarizePaths(e.Paths, len(e.Paths)),
 		hint: "see codefleet workspace log, then run the command again",
 	}
 }

@@ -16,23 +16,21 @@ import (
 
 func (a *app) wsCheckCommand() *cobra.Command {
 	var read string
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "check",
 		Short: "Verify that every kept version can be read",
 		Long: "Verify that every kept version can be read from the object store, and list the lost\n" +
-			"paths of the newest one. It changes nothing; `codefleet workspace repair` does.",
-		Example: "  codefleet workspace check --read-data          verify all content, too\n" +
-			"  codefleet workspace check --read-data=2/7      the second seventh of it",
+			"paths of the newest one. The command changes nothing; to repair the workspace, use\n" +
+			"`codefleet workspace repair`.",
+		Example: "  codefleet workspace check --read-data          also verify all content\n" +
+			"  codefleet workspace check --read-data=2/7      also verify the second seventh of the content",
 		Args: noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		o, err := readData(read)
 		if err != nil {
 			return err
 		}
-		line := a.progress()
-		line.show("check " + ws.Name())
-		found, err := ws.Check(ctx, o)
-		line.clear()
+		found, err := during(a, "check "+ws.Name(), func() (client.Checked, error) { return ws.Check(ctx, o) })
 		if err != nil {
 			return err
 		}
@@ -54,7 +52,7 @@ func (a *app) wsCheckCommand() *cobra.Command {
 		}
 		return err
 	})
-	c.Flags().StringVar(&read, "read-data", "", "verify content, too: all of it, or part `N/T`")
+	c.Flags().StringVar(&read, "read-data", "", "also verify all content, or part `N/T` of it")
 	c.Flags().Lookup("read-data").NoOptDefVal = "1/1"
 	return c
 }
@@ -75,36 +73,33 @@ func readData(text string) (client.CheckOptions, error) {
 
 func (a *app) wsRepairCommand() *cobra.Command {
 	var o client.RepairOptions
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "repair",
-		Short: "Repair the newest version after objects were lost",
-		Long: "Repair the newest version after objects in the store were lost or damaged: a new\n" +
-			"generation gets all that is left. Nothing is removed, and an intact workspace stays as\n" +
-			"it is.\n\n" +
-			"  HEAD lost         the newest manifest whose packs exist takes its place\n" +
-			"  a manifest lost   its names are lost, unless a later manifest has them. Content of\n" +
-			"                    which no name is known comes back in recovered/, named by its\n" +
-			"                    SHA-256; a file above 4 MiB in pieces\n" +
-			"  a pack lost       files that were in no other pack are left out, and listed with the\n" +
+		Short: "Repair the newest version after the loss of objects",
+		Long: "Repair the newest version after objects in the store were lost or damaged: commit a new\n" +
+			"generation with everything that can be recovered. The command removes nothing and does\n" +
+			"not change an intact workspace.\n\n" +
+			"  HEAD lost         the newest manifest whose packs exist replaces it\n" +
+			"  a manifest lost   its paths are lost, unless a later manifest has them. Content\n" +
+			"                    without a known path is recovered in recovered/ under its SHA-256;\n" +
+			"                    a file above 4 MiB is recovered in pieces\n" +
+			"  a pack lost       files that no other pack has are omitted, and listed with the\n" +
 			"                    newest generation that has older content of them\n\n" +
-			"Pins are kept; if the list of pins is damaged, their names are lost.\n" +
-			"Lost content of older versions stays lost: `codefleet workspace check` reports it until\n" +
-			"these versions are garbage collected.",
+			"Pins are kept. If the list of pins is damaged, their names are lost. Lost content of older\n" +
+			"versions cannot be repaired: `codefleet workspace check` reports it until garbage\n" +
+			"collection removes these versions.",
 		Example: "  codefleet workspace repair --dry-run       report what can be recovered\n" +
 			"  codefleet workspace repair --read-data     verify all content first",
 		Args: noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
-		line := a.progress()
-		line.show("repair " + ws.Name())
-		done, err := ws.Repair(ctx, o)
-		line.clear()
+		done, err := during(a, "repair "+ws.Name(), func() (client.Repaired, error) { return ws.Repair(ctx, o) })
 		if err != nil {
 			return err
 		}
 		return a.print(done, func(w io.Writer) { showRepair(w, ws.Name(), o, done) })
 	})
 	c.Flags().BoolVar(&o.ReadData, "read-data", false, "verify all content of the newest version")
-	c.Flags().BoolVar(&o.DryRun, "dry-run", false, "report what would be done, and change nothing")
+	c.Flags().BoolVar(&o.DryRun, "dry-run", false, "report what would change, and change nothing")
 	return c
 }
 
@@ -113,7 +108,7 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 		fmt.Fprintln(w, "damaged:", printable(p))
 	}
 	for _, g := range done.LostGenerations {
-		fmt.Fprintf(w, "unknown: what generation %d changed\n", g)
+		fmt.Fprintf(w, "unknown: the changes of generation %d\n", g)
 	}
 	for _, l := range done.Lost {
 		older := "no older content"
@@ -123,39 +118,36 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 		fmt.Fprintf(w, "lost: %s (%d bytes; %s)\n", printable(l.Path), l.Bytes, older)
 	}
 	for _, p := range done.Recovered {
-		fmt.Fprintln(w, "recovered, name lost:", printable(p))
+		fmt.Fprintln(w, "recovered without its path:", printable(p))
 	}
 	switch {
 	case done.Commit.NoChange:
 		fmt.Fprintf(w, "nothing to repair: the newest version of %s can be read\n", name)
 	case o.DryRun:
-		fmt.Fprintf(w, "dry run: generation %d of %s; repair it with codefleet workspace repair\n",
+		fmt.Fprintf(w, "dry run: this would commit generation %d of %s; run codefleet workspace repair\n",
 			done.Commit.Generation, name)
 	default:
-		fmt.Fprintf(w, "generation %d of %s: %d lost, %d recovered without their names\n",
+		fmt.Fprintf(w, "generation %d of %s: %d lost, %d recovered without their paths\n",
 			done.Commit.Generation, name, len(done.Lost), len(done.Recovered))
 	}
 }
 
 func (a *app) wsMirrorCommand() *cobra.Command {
-	return a.wsVerb(&cobra.Command{
+	return a.wsCommand(&cobra.Command{
 		Use:   "mirror",
 		Short: "Update the mirror of the newest version (workspaces.mirror)",
-		Long: "Update the mirror of the newest version as plain files, if the fleet keeps one\n" +
-			"(workspaces.mirror). Commits do so in the background; this is for the first time, and\n" +
-			"for a mirror that is out of date.",
+		Long: "Update the mirror of the newest version as plain files, if the fleet has one\n" +
+			"(workspaces.mirror). Commits update it in the background. Use this command to fill a new\n" +
+			"mirror, or if a mirror is out of date.",
 		Args: noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
-		line := a.progress()
-		line.show("mirror " + ws.Name())
-		done, err := ws.Mirror(ctx)
-		line.clear()
+		done, err := during(a, "mirror "+ws.Name(), func() (client.Mirrored, error) { return ws.Mirror(ctx) })
 		if err != nil {
 			return err
 		}
 		return a.print(done, func(w io.Writer) {
 			for _, p := range done.Skipped {
-				fmt.Fprintln(w, "skipped, name too long:", printable(p))
+				fmt.Fprintln(w, "skipped, path too long:", printable(p))
 			}
 			fmt.Fprintf(w, "the mirror of %s is at generation %d: %d files written, %d removed\n", ws.Name(),
 				done.Generation, done.Put, done.Removed)

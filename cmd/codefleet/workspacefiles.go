@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -17,12 +19,12 @@ import (
 func (a *app) wsLsCommand() *cobra.Command {
 	var version string
 	var all bool
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "ls [DIR]",
 		Short: "List the files of a version",
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
-		dir := strings.Trim(first(args), "/")
+		dir := strings.Trim(arg(args, 0), "/")
 		files, _, err := ws.Files(ctx, version, dir)
 		if err != nil {
 			return err
@@ -33,15 +35,15 @@ func (a *app) wsLsCommand() *cobra.Command {
 			})
 		}
 		if len(files) == 0 && a.output == "text" {
-			fmt.Fprintln(a.stderr, "note: no files (codefleet workspace list)")
+			fmt.Fprintln(a.stderr, "note: no files; to list the workspaces, run codefleet workspace list")
 		}
 		return a.print(orEmpty(files), func(w io.Writer) {
 			for _, f := range files {
-				at := "-" // of a directory or symbolic link
+				changed := "-" // unknown for directories and symbolic links
 				if f.Kind == "file" {
-					at = f.Time.Local().Format(time.DateTime)
+					changed = f.Time.Local().Format(time.DateTime)
 				}
-				row(w, modeText(f), f.Bytes, at, nameText(f))
+				row(w, modeText(f), f.Bytes, changed, nameText(f))
 			}
 		})
 	})
@@ -51,22 +53,13 @@ func (a *app) wsLsCommand() *cobra.Command {
 	return c
 }
 
+// modeText formats a mode as ls does.
 func modeText(f client.WorkspaceFile) string {
 	kinds := map[string]string{"dir": "d", "link": "l"}
-	text := []byte("rwxrwxrwx")
-	for i := range text {
-		if f.Mode&(1<<(8-i)) == 0 {
-			text[i] = '-'
-		}
-	}
-	kind := kinds[f.Kind]
-	if kind == "" {
-		kind = "-"
-	}
-	return kind + string(text)
+	return cmp.Or(kinds[f.Kind], "-") + fs.FileMode(f.Mode).Perm().String()[1:]
 }
 
-// nameText formats a path of a listing.
+// nameText formats a path as ls does.
 func nameText(f client.WorkspaceFile) string {
 	name := f.Path
 	switch f.Kind {
@@ -80,7 +73,7 @@ func nameText(f client.WorkspaceFile) string {
 
 func (a *app) wsCatCommand() *cobra.Command {
 	var version string
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "cat FILE…",
 		Short: "Print files of a version",
 		Args:  cobra.MinimumNArgs(1),

@@ -10,12 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsLogCommand() *cobra.Command {
 	var limit int
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "log",
 		Short: "List the commits of a workspace, newest first",
 		Args:  noArgs,
@@ -27,11 +26,9 @@ func (a *app) wsLogCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.print(orEmpty(log), func(w io.Writer) {
-			row(w, "GENERATION", "WHEN", "BY", "CHANGED")
-			for _, c := range log {
-				row(w, c.Generation, short(time.Since(c.Time))+" ago", origin(c), few(c.Changed, c.Total))
-			}
+		return list(a, log, "GENERATION\tWHEN\tBY\tCHANGED", func(c client.Commit) []any {
+			ago := duration(time.Since(c.Time)) + " ago"
+			return []any{c.Generation, ago, commitSource(c), summarizePaths(c.Changed, c.Total)}
 		})
 	})
 	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of commits")
@@ -39,22 +36,18 @@ func (a *app) wsLogCommand() *cobra.Command {
 }
 
 func (a *app) wsDiffCommand() *cobra.Command {
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:     "diff A [B]",
-		Short:   "List the paths that differ between two versions (default for B: the newest)",
+		Short:   "List the paths that differ between versions A and B; B defaults to the newest",
 		Example: "  codefleet workspace diff 3 7\n  codefleet workspace diff before-upgrade",
 		Args:    cobra.RangeArgs(1, 2),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
-		to := ""
-		if len(args) > 1 {
-			to = args[1]
-		}
-		list, err := ws.Diff(ctx, args[0], to)
+		diff, err := ws.Diff(ctx, args[0], arg(args, 1))
 		if err != nil {
 			return err
 		}
-		return a.print(orEmpty(list), func(w io.Writer) {
-			for _, d := range list {
+		return a.print(orEmpty(diff), func(w io.Writer) {
+			for _, d := range diff {
 				row(w, d.Op, d.Path, d.Bytes)
 			}
 		})
@@ -65,9 +58,9 @@ func (a *app) wsDiffCommand() *cobra.Command {
 
 func (a *app) wsRestoreCommand() *cobra.Command {
 	var message string
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "restore VERSION",
-		Short: "Commit an older version again; the history stays",
+		Short: "Commit an older version again; newer versions stay in the history",
 		Args:  cobra.ExactArgs(1),
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		done, err := ws.Restore(ctx, args[0], message)
@@ -83,18 +76,15 @@ func (a *app) wsRestoreCommand() *cobra.Command {
 
 func (a *app) wsForkCommand() *cobra.Command {
 	var to string
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "fork [VERSION] --to NAME",
 		Short: "Create a workspace from a version of this one, without copying data",
 		Args:  atMostOne,
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		if to == "" {
-			return &failure{
-				code: errcode.ExitUsage, message: "fork: --to is missing: the name of the new workspace",
-				hint: "codefleet workspace fork --to NAME",
-			}
+			return usage("fork: --to is missing").try("codefleet workspace fork --to NAME")
 		}
-		done, err := ws.Fork(ctx, first(args), to)
+		done, err := ws.Fork(ctx, arg(args, 0), to)
 		if err != nil {
 			return err
 		}
@@ -107,16 +97,16 @@ func (a *app) wsForkCommand() *cobra.Command {
 	return c
 }
 
-// origin returns the task that made a commit, or else the commit's message.
-func origin(c client.Commit) string {
+// commitSource returns the task that made a commit, or else the commit's message.
+func commitSource(c client.Commit) string {
 	if c.TaskID != "" {
 		return "task " + c.TaskID
 	}
 	return c.Message
 }
 
-// few formats a list of paths in one line.
-func few(paths []string, total int) string {
+// summarizePaths formats the first paths of total ones in one line.
+func summarizePaths(paths []string, total int) string {
 	const limit = 3
 	var names []string
 	for _, p := range paths[:min(len(paths), limit)] {
@@ -129,13 +119,13 @@ func few(paths []string, total int) string {
 	return text
 }
 
-// showCommit prints the commit that a command made, or that nothing changed.
+// showCommit prints the commit of a command, or that nothing changed.
 func (a *app) showCommit(ws *client.Workspace, c client.Commit) error {
 	return a.print(c, func(w io.Writer) {
 		if c.NoChange {
 			fmt.Fprintf(w, "nothing changed: %s is at generation %d\n", ws.Name(), c.Generation)
 			return
 		}
-		fmt.Fprintf(w, "generation %d of %s: %s\n", c.Generation, ws.Name(), few(c.Changed, c.Total))
+		fmt.Fprintf(w, "generation %d of %s: %s\n", c.Generation, ws.Name(), summarizePaths(c.Changed, c.Total))
 	})
 }

@@ -9,28 +9,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsRmCommand() *cobra.Command {
 	var all, yes bool
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "rm PATH… | --all",
 		Short: "Remove files, or with --all the whole workspace with its history",
 		Long: "Remove files or directories from the newest version; older versions keep them. --all\n" +
-			"removes the whole workspace with its history: this cannot be undone, and needs --yes.",
+			"removes the whole workspace with its history. This cannot be undone and needs --yes.",
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		switch {
 		case all == (len(args) > 0):
-			return &failure{
-				code: errcode.ExitUsage, message: "rm: want either paths, or --all for the whole workspace",
-				hint: "codefleet workspace rm --help",
-			}
+			return usage("rm: want either paths, or --all for the whole workspace").try("codefleet workspace rm --help")
 		case all && !yes:
-			return &failure{
-				code: errcode.ExitUsage, message: "this would remove the workspace " + ws.Name() + " with its history",
-				hint: "codefleet workspace rm --workspace " + ws.Name() + " --all --yes",
-			}
+			return usage("this would remove the workspace %s with its history", ws.Name()).
+				try("codefleet workspace rm --workspace " + ws.Name() + " --all --yes")
 		case all:
 			if err := ws.Delete(ctx); err != nil {
 				return err
@@ -58,9 +52,9 @@ func (a *app) wsRmCommand() *cobra.Command {
 
 func (a *app) wsPinCommand() *cobra.Command {
 	var remove bool
-	c := a.wsVerb(&cobra.Command{
+	c := a.wsCommand(&cobra.Command{
 		Use:   "pin [NAME [VERSION]]",
-		Short: "Keep a version under a name until the pin is removed; without a name, list the pins",
+		Short: "Keep a version under a name until the pin is removed, or list the pins",
 		Example: "  codefleet workspace pin before-upgrade         keep the newest version\n" +
 			"  codefleet workspace pin release 12\n  codefleet workspace pin --remove release",
 		Args: cobra.MaximumNArgs(2),
@@ -75,14 +69,9 @@ func (a *app) wsPinCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(orEmpty(pins), func(w io.Writer) {
-				row(w, "PIN", "GENERATION")
-				for _, p := range pins {
-					row(w, p.Name, p.Generation)
-				}
-			})
+			return list(a, pins, "PIN\tGENERATION", func(p client.Pin) []any { return []any{p.Name, p.Generation} })
 		}
-		p, err := ws.Pin(ctx, args[0], first(args[1:]))
+		p, err := ws.Pin(ctx, args[0], arg(args, 1))
 		if err != nil {
 			return err
 		}
@@ -92,7 +81,7 @@ func (a *app) wsPinCommand() *cobra.Command {
 	return c
 }
 
-// unpin removes a pin, and fails if there is none of this name: it was probably mistyped.
+// unpin removes a pin. An unknown name is an error, because it was probably mistyped.
 func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) error {
 	pins, err := ws.Pins(ctx)
 	if err != nil {
@@ -100,10 +89,8 @@ func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) erro
 	}
 	i := slices.IndexFunc(pins, func(p client.Pin) bool { return p.Name == name })
 	if i < 0 {
-		return &failure{
-			code: errcode.ExitUsage, message: fmt.Sprintf("pin: %s has no pin %q", ws.Name(), name),
-			hint: "codefleet workspace pin --workspace " + ws.Name(),
-		}
+		return usage("pin: %s has no pin %q", ws.Name(), name).
+			try("codefleet workspace pin --workspace " + ws.Name())
 	}
 	if err := ws.Unpin(ctx, name); err != nil {
 		return err

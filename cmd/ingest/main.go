@@ -1,12 +1,10 @@
-// Command ingest is the HTTP interface of a fleet, as a process of its own in front of a queue. It
-// keeps no state; run as many as needed.
+// Command ingest serves a fleet's HTTP interface as a separate process. It keeps no state, so any number can run.
 //
-//	ingest [--config FILE] [--http ADDR] [--nats URL]      settings: docs/configuration.md
-//	ingest --fleet FILE …                                  a second interface to a fleet that `codefleet up` runs
+//	ingest [--config FILE] [--http ADDR] [--nats URL]      see docs/configuration.md for the settings
+//	ingest --fleet FILE …                                  join a fleet that `codefleet up` runs
 //
-// It prints its address when it listens. SIGTERM and SIGINT end it when the requests under way are
-// answered; a second signal ends it at once. Exit codes: 0 asked to end, 1 it could not serve, 2
-// usage or configuration.
+// When it listens, it prints its address. On SIGTERM or SIGINT it completes the active requests and exits; a second
+// signal ends it at once. Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage or configuration.
 package main
 
 import (

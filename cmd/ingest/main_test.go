@@ -35,7 +35,8 @@ func startNATS(t *testing.T) *embedded.NATS {
 	return n
 }
 
-// start runs the program and returns the address that it prints, and how to end it.
+// start runs the program. It returns the address that the program prints, and a function that stops the program and
+// returns its exit code.
 func start(t *testing.T, args ...string) (url string, end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -49,7 +50,7 @@ func start(t *testing.T, args ...string) (url string, end func() int) {
 	}()
 	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
-		t.Fatalf("it ended with %d: %s", <-code, log.String())
+		t.Fatalf("ingest exited with code %d: %s", <-code, log.String())
 	}
 	return strings.TrimSpace(line), func() int { cancel(); return <-code }
 }
@@ -127,7 +128,7 @@ func TestRefusesToStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		code int
-		says string
+		want string
 	}{
 		"flag":          {[]string{"--nonsense"}, 2, "nonsense"},
 		"argument":      {[]string{"now"}, 2, `unexpected argument "now"`},
@@ -140,9 +141,9 @@ func TestRefusesToStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out, log bytes.Buffer
 			if code := run(t.Context(), tt.args, environment, &out, &log); code != tt.code ||
-				!strings.Contains(log.String(), tt.says) || out.Len() > 0 {
-				t.Errorf("exit code %d, output %q, log %q; want %d and a log that says %q", code, out.String(),
-					log.String(), tt.code, tt.says)
+				!strings.Contains(log.String(), tt.want) || out.Len() > 0 {
+				t.Errorf("exit code %d, output %q, log %q; want %d, no output and a log with %q", code, out.String(),
+					log.String(), tt.code, tt.want)
 			}
 		})
 	}
@@ -156,7 +157,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestWaitsForItsQueueUntilAskedToEnd(t *testing.T) {
+func TestWaitsForQueueUntilStopped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("config.yaml", []byte("auth: {enabled: false}\nhttp: {addr: '127.0.0.1:0'}\n"),
 		0o600); err != nil {

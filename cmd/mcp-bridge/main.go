@@ -1,13 +1,12 @@
-// Command mcp-bridge is a fleet as an MCP server, as a process of its own in front of the fleet's
-// HTTP interface. It keeps no state; run as many as needed.
+// Command mcp-bridge serves a fleet as an MCP server, in a separate process that uses the fleet's HTTP interface. It
+// keeps no state, so any number can run.
 //
 //	mcp-bridge [--transport http|sse|stdio] [--http ADDR] [--profile full|compact] [--config FILE] [--fleet FILE]
 //
-// The fleet is found as every program finds it: --fleet or CODEFLEET_FLEET, else CODEFLEET_URL, else
-// the default data directory. Over HTTP each caller brings a token of the fleet's; over stdio the
-// bridge uses the one that it found. It prints its address when it listens. SIGTERM and SIGINT end
-// it; a second signal ends it at once. Exit codes: 0 asked to end, 1 it could not serve, 2 usage or
-// configuration.
+// It finds the fleet by --fleet or CODEFLEET_FLEET, else by CODEFLEET_URL, else in the default data directory. Over HTTP
+// each caller sends its own token of the fleet; over stdio the bridge uses the token that it found with the fleet. When
+// it listens, it prints its address. SIGTERM or SIGINT ends it; a second signal ends it at once. Exit codes: 0 after a
+// signal, 1 if it could not serve, 2 for usage or configuration.
 package main
 
 import (
@@ -19,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/codefleet/codefleet/client"
@@ -45,7 +45,7 @@ func run(
 		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stderr: stderr, NoQueue: true,
 		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
 		Flags: func(f *flag.FlagSet) {
-			f.StringVar(&fleet, "fleet", "", "`FILE` fleet.json of the fleet (CODEFLEET_FLEET)")
+			f.StringVar(&fleet, "fleet", "", "fleet.json `FILE` of the fleet (CODEFLEET_FLEET)")
 			f.StringVar(&b.Transport, "transport", b.Transport, "http, sse or stdio")
 		},
 	})
@@ -54,7 +54,8 @@ func run(
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if !slices.Contains(process.Transports(), b.Transport) {
-		return fmt.Errorf("%w: --transport is one of %v", process.ErrUsage, process.Transports())
+		return fmt.Errorf("%w: --transport %s: want one of %s", process.ErrUsage, b.Transport,
+			strings.Join(process.Transports(), ", "))
 	}
 	found, err := client.Locate(fleet)
 	if err != nil {

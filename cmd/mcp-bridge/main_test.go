@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// asBridge makes this test's own program be mcp-bridge.
+// asBridge is a variable that makes the test binary run mcp-bridge.
 const asBridge = "CODEFLEET_TEST_BE_MCP_BRIDGE"
 
 func TestMain(m *testing.M) {
@@ -47,7 +47,7 @@ func start(t *testing.T, fleet string, args ...string) (url string, cmd *exec.Cm
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the bridge may have exited
 		_ = cmd.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -71,7 +71,7 @@ func dial(ctx context.Context, t *testing.T, transport mcp.Transport) *mcp.Clien
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cs.Close() }) // its bridge may be gone
+	t.Cleanup(func() { _ = cs.Close() }) // the bridge may have exited
 	return cs
 }
 
@@ -85,8 +85,8 @@ func call(t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any)
 	return got
 }
 
-// TestKilledBridge: a bridge is killed while a call waits for a long task; the task goes on, and its
-// id is good at another bridge, at a third on standard input and output, and over HTTP.
+// TestKilledBridge kills a bridge while a call waits for a long task. The task continues, and its id is valid at another
+// bridge, at a bridge on standard input and output, and over HTTP.
 func TestKilledBridge(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	first, killed := start(t, f.URL)
@@ -125,7 +125,7 @@ func TestKilledBridge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-broken; err == nil {
-		t.Error("the call through a killed bridge has an answer")
+		t.Error("the call through a killed bridge succeeded, want an error")
 	}
 
 	next := dial(t.Context(), t, over(second))
@@ -139,7 +139,7 @@ func TestKilledBridge(t *testing.T) {
 		"code":            "block",
 		"idempotency_key": "k",
 	}); got["task_id"] != task.TaskID {
-		t.Errorf("the same call again is the task %v, want %s", got["task_id"], task.TaskID)
+		t.Errorf("the repeated call returned the task %v, want %s", got["task_id"], task.TaskID)
 	}
 	stdio := dial(t.Context(), t, &mcp.CommandTransport{Command: command(f.URL, ingesttest.Token, "--transport",
 		"stdio")})
@@ -147,16 +147,17 @@ func TestKilledBridge(t *testing.T) {
 		t.Errorf("cancel over stdio: %v", got)
 	}
 	if rec, err := c.Wait(t.Context(), task.TaskID); err != nil || rec.Status != client.Cancelled {
-		t.Errorf("at last: %s, %v", rec.Status, err)
+		t.Errorf("Wait = %s, %v, want cancelled", rec.Status, err)
 	}
 }
 
-// TestUsage: what is wrong with the command line is said, with exit code 2; SIGTERM ends it well.
+// TestUsage checks that a wrong command line exits with code 2 and an explanation, and that SIGTERM ends the bridge
+// without an error.
 func TestUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--transport is one of": {"--transport", "smoke"},
-		"mcp.profile":           {"--profile", "huge"},
-		"not defined":           {"--no"},
+		"--transport smoke: want one of": {"--transport", "smoke"},
+		"mcp.profile":                    {"--profile", "huge"},
+		"not defined":                    {"--no"},
 	} {
 		cmd := command("http://127.0.0.1:1", "", args...)
 		cmd.Stderr = nil
@@ -169,7 +170,7 @@ func TestUsage(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	url, cmd := start(t, f.URL, "--transport", "sse")
 	if !strings.HasSuffix(url, "/sse") {
-		t.Errorf("address %s, want that of SSE", url)
+		t.Errorf("address %s, want the SSE endpoint", url)
 	}
 	cs := dial(t.Context(), t, &mcp.SSEClientTransport{
 		Endpoint:   url,

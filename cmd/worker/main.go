@@ -1,6 +1,6 @@
-// Command worker claims tasks from the queue and runs them in sandboxes until SIGINT or SIGTERM. Then it
-// claims no more and lets running tasks finish (worker.drain); a second signal ends it at once. It keeps no
-// state: when it is killed, its tasks run elsewhere.
+// Command worker claims tasks from the queue and runs them in sandboxes until SIGINT or SIGTERM. Then it claims no more
+// tasks and lets running ones finish within worker.drain; a second signal ends it at once. It keeps no state: if it is
+// killed, other workers run its tasks again.
 package main
 
 import (

@@ -22,11 +22,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A worker that joins a fleet runs its tasks, and lets a running task finish after the stop signal.
+// TestJoinsAndDrains checks that a worker that joins a fleet runs its tasks, and lets a running task finish after the
+// stop signal.
 func TestJoinsAndDrains(t *testing.T) {
 	runsc := executortest.Runsc(t)
 	conf := uptest.Config(t)
-	conf.Queue.AckWait = 2 * time.Second // as in the environment of the worker
+	conf.Queue.AckWait = 2 * time.Second // must equal the worker's setting below
 	f, c := uptest.Start(t, up.Options{Config: conf})
 	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // a short path, because sockets are created below
 	if err != nil {
@@ -66,7 +67,7 @@ func TestJoinsAndDrains(t *testing.T) {
 		t.Errorf("exit code %d, want 0: %s", got, log.String())
 	}
 	if left, err := filepath.Glob(filepath.Join(data, "w0", "boxes", "*")); err != nil || len(left) > 0 {
-		t.Errorf("left of its sandboxes: %v, %v", left, err)
+		t.Errorf("boxes left after the exit: %v, %v", left, err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/toolbox"
@@ -14,44 +13,41 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// toolsFrom selects the tools that a command is about.
-type toolsFrom struct {
+// toolFlags select where a command finds tools.
+type toolFlags struct {
 	local  bool
 	server string
 }
 
-// toolSource lists tools: of a fleet, or of a directory of this host.
+// toolSource provides the tools of a fleet or of a directory on this host.
 type toolSource interface {
 	Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error)
 	SearchTools(ctx context.Context, o client.SearchToolsOptions, queries ...string) (client.ToolSearch, error)
 	ReadTool(ctx context.Context, server, name string) (client.Tool, error)
 }
 
-// fromTools calls fn with the fleet, or with the servers directory if there is none. A fleet that no flag or
-// variable names and that does not answer left its file behind: it prints a note and uses the directory.
-func (a *app) fromTools(ctx context.Context, from toolsFrom, fn func(toolSource) error) error {
-	if from.local {
-		return fn(localTools{a})
-	}
+// fromTools calls fn with the fleet or, if no fleet is found, with the settings' servers directory. If the fleet was
+// found only by its fleet.json and does not respond, it was killed: fromTools prints a note and uses the directory.
+func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(toolSource) (T, error)) (v T, err error) {
 	found, err := client.Locate(a.fleet)
-	if errors.Is(err, client.ErrNoFleet) {
+	if flags.local || errors.Is(err, client.ErrNoFleet) {
 		return fn(localTools{a})
 	}
 	if err != nil {
-		return noFleet(err)
+		return v, noFleet(err)
 	}
-	c, err := a.connect(ctx, patience)
+	c, err := a.connect(ctx, retryTime)
 	if err != nil {
-		return err
+		return v, err
 	}
 	defer c.Close()
-	err = fn(c)
-	asking := a.fleet != "" || a.lookup("CODEFLEET_FLEET") != "" || a.lookup("CODEFLEET_URL") != ""
-	if _, refused := errors.AsType[*client.APIError](err); err == nil || refused || asking || ctx.Err() != nil {
-		return markCall(err)
+	v, err = fn(c)
+	_, refused := errors.AsType[*client.APIError](err)
+	if err == nil || refused || a.namesFleet() || ctx.Err() != nil {
+		return v, markCall(err)
 	}
 	fmt.Fprintf(a.stderr,
-		"note: the fleet at %s does not answer; these are the tools of the settings' servers directory\n", found.URL)
+		"note: the fleet at %s does not respond; these are the tools of the settings' servers directory\n", found.URL)
 	return fn(localTools{a})
 }
 
@@ -61,7 +57,7 @@ type localTools struct{ *app }
 func (a localTools) Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error) {
 	listing, err := a.catalogue(ctx)
 	if err == nil && o.Server != "" {
-		err = unknown(listing.CheckServer(o.Server))
+		err = unknownTool(listing.CheckServer(o.Server))
 	}
 	if err != nil {
 		return client.ToolList{}, err
@@ -76,7 +72,7 @@ func (a localTools) ReadTool(ctx context.Context, server, name string) (client.T
 	}
 	t, err := listing.Lookup(server, name)
 	if err != nil {
-		return client.Tool{}, unknown(err)
+		return client.Tool{}, unknownTool(err)
 	}
 	return ingest.DescribeTool(t, selection.DetailFull), nil
 }
@@ -97,7 +93,7 @@ func (a localTools) SearchTools(
 	return ingest.FoundTools(found), nil
 }
 
-// catalogue reads the catalogue of the settings.
+// catalogue reads the tools of the settings' servers directory.
 func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	c, err := a.load()
 	if err != nil {
@@ -110,12 +106,13 @@ func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	return catalogue.Read(ctx)
 }
 
-const unknownHint = "codefleet tools" // the hint for an unknown name of a tool or server
+// unknownHint is the hint for an unknown tool or server.
+const unknownHint = "codefleet tools"
 
-// unknown returns the error for such a name.
-func unknown(err error) error {
+// unknownTool explains the error of a lookup, if any.
+func unknownTool(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &failure{code: errcode.ExitUsage, message: err.Error(), hint: unknownHint}
+	return usage("%v", err).try(unknownHint)
 }
