@@ -1,6 +1,6 @@
 package errcode
 
-// Requests: what is wrong with one, whichever interface it came through.
+// Errors in requests, at every interface.
 const (
 	BadArguments       = "bad_arguments"
 	BadBody            = "bad_body"
@@ -20,7 +20,7 @@ const (
 	TooLarge           = "too_large"
 )
 
-// Access: who may do what.
+// Authentication and authorization.
 const (
 	Forbidden      = "forbidden"
 	HostRefused    = "host_refused"
@@ -31,7 +31,7 @@ const (
 	UnknownTenant  = "unknown_tenant"
 )
 
-// The fleet's own condition.
+// The condition of the fleet.
 const (
 	BacklogFull = "backlog_full"
 	Busy        = "busy"
@@ -40,7 +40,7 @@ const (
 	Unavailable = "unavailable"
 )
 
-// Tasks: their submission, their records and the end of those that the fleet could not run.
+// Submissions, the records of tasks, and tasks that the fleet could not run.
 const (
 	AttemptsExhausted = "attempts_exhausted"
 	Cancelled         = "cancelled"
@@ -68,7 +68,7 @@ const (
 	UnknownModel      = "unknown_model"
 )
 
-// Programs: how they fail.
+// Failures of programs.
 const (
 	ChannelBroken  = "channel_broken"
 	CPULimit       = "cpu_limit"
@@ -117,7 +117,7 @@ const (
 	WorkspaceExists  = "workspace_exists"
 )
 
-// Models: why one wrote no program.
+// Why a model wrote no program.
 const (
 	ModelBadAnswer    = "model_bad_answer"
 	ModelBadRequest   = "model_bad_request"
@@ -132,7 +132,7 @@ const (
 	ModelUnknown      = "model_unknown"
 )
 
-// Clients: errors of a client itself.
+// Errors that clients create.
 const (
 	HTTPOnly         = "http_only"
 	NATSOnly         = "nats_only"

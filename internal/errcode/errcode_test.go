@@ -36,22 +36,21 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestTable checks that each constant has one row, and each row a meaning, an action and a place where
-// the code occurs.
+// TestTable checks that each constant has one row, and that the fields of each row are valid.
 func TestTable(t *testing.T) {
 	var codes []string
 	for _, g := range errcode.Table {
 		for _, e := range g.Errors {
 			codes = append(codes, e.Code)
 			if !strings.HasSuffix(e.Meaning, ".") || !strings.HasSuffix(e.Action, ".") {
-				t.Errorf("%s: want sentences, got %q and %q", e.Code, e.Meaning, e.Action)
+				t.Errorf("%s: meaning %q and action %q, want sentences", e.Code, e.Meaning, e.Action)
 			}
 			if e.HTTP != 0 && http.StatusText(e.HTTP) == "" {
-				t.Errorf("%s: no HTTP status: %d", e.Code, e.HTTP)
+				t.Errorf("%s: %d is not an HTTP status", e.Code, e.HTTP)
 			}
 			for _, s := range e.Task {
 				if errcode.ExitOfTask(s) == errcode.ExitOK {
-					t.Errorf("%s: a task that is %s has no error", e.Code, s)
+					t.Errorf("%s: %q is not a status of a task that failed", e.Code, s)
 				}
 			}
 		}
@@ -91,14 +90,14 @@ func document() string {
 
 <!-- Written by go test ./internal/errcode -update. Change internal/errcode/table.go instead. -->
 
-An error has a stable code for programs, a message, and often a cause, a hint and the path of what it is
-about. Where a code occurs:
+An error has a stable code for programs, a message, and often a cause, a hint, and the path of the value or file that
+is wrong. Where a code occurs:
 
 - *HTTP*: a request is refused with this status; the body is
   ` + "`{\"code\", \"message\", \"cause\", \"hint\", \"path\"}`" + `. NATS and MCP have the same codes.
 - *task*: a task ends with this status, and the code is in ` + "`error`" + ` of its result.
 - *tool*: a program gets it as ` + "`ToolError.code`" + `.
-- *client*: a client raises it before or instead of a request.
+- *client*: a client raises it without a request, or because the response is not a fleet's.
 
 ## Exit codes of the command line
 
@@ -119,7 +118,7 @@ about. Where a code occurs:
 	return b.String()
 }
 
-// places returns where a code occurs, and the exit codes that follow from it.
+// places returns where a code occurs, and the exit codes of commands that get it.
 func places(e errcode.Error) (where, exits string) {
 	var list, codes []string
 	add := func(place string, exit int) {

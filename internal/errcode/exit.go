@@ -22,12 +22,12 @@ type Exit struct {
 	Task    []string // statuses of tasks that end a command with this code
 }
 
-// Exits lists the exit codes in ascending order.
+// Exits describes the exit codes, in ascending order.
 var Exits = []Exit{
 	{ExitOK, "The command succeeded; a task that it waited for succeeded.", []string{"succeeded"}},
-	{ExitFailed, "The task failed, or the fleet gave up running it.", []string{"failed", "dead"}},
+	{ExitFailed, "The command or the task failed, or the task was dead-lettered.", []string{"failed", "dead"}},
 	{ExitUsage, "The command line, the configuration, a file or an identifier is wrong.", nil},
-	{ExitUnreachable, "There is no fleet at the address, or it could not answer.", nil},
+	{ExitUnreachable, "No fleet responds at the address, or the fleet is unavailable.", nil},
 	{ExitRefused, "The fleet refused the request or the task.", []string{"blocked"}},
 	{
 		ExitStopped, "The task timed out, expired or was cancelled, or the command was interrupted.",
@@ -35,7 +35,7 @@ var Exits = []Exit{
 	},
 }
 
-// ExitOfTask returns the exit code for a task with the given status; ExitOK for one that has not ended.
+// ExitOfTask returns the exit code for a task with the given status. It is ExitOK for a task that has not ended.
 func ExitOfTask(status string) int {
 	for _, e := range Exits {
 		if slices.Contains(e.Task, status) {
@@ -45,8 +45,8 @@ func ExitOfTask(status string) int {
 	return ExitOK
 }
 
-// ExitOfRefusal returns the exit code for a request that was refused with an error code and an HTTP
-// status. A code that is not in the table, as of a newer fleet, has the exit code of its status.
+// ExitOfRefusal returns the exit code for a request that the fleet refused with an error code and an HTTP status. A code
+// that is not in the table, for example a newer fleet's, has the exit code of its HTTP status.
 func ExitOfRefusal(code string, status int) int {
 	if e, ok := Lookup(code); ok && e.Exit != 0 {
 		return e.Exit

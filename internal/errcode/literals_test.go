@@ -16,15 +16,15 @@ import (
 	"github.com/codefleet/codefleet/internal/sourcetest"
 )
 
-// foreign are the codes of other systems, by the file that knows them.
+// foreign lists literals that are not codes of this package, by file.
 var foreign = map[string][]string{
-	"examples/plugin/main.go":       {"import_refused"}, // plugins define their codes
+	"examples/plugin/main.go":       {"import_refused"}, // plugins define their own codes
 	"internal/codegen/openai.go":    {"content_filter", "context_length_exceeded", "insufficient_quota"},
-	"internal/tools/broker/span.go": {"cut"}, // the value of a span's attribute: the program ended first
+	"internal/tools/broker/span.go": {"cut"}, // a span attribute of a call that outlived its program
 }
 
-// TestLiterals fails for error codes that are written out in Go code instead of taken from this package.
-// Tests may write them out, which fixes what is on the wire.
+// TestLiterals checks that Go code uses the constants of this package instead of string literals. Tests may use
+// literals, which pins the codes on the wire.
 func TestLiterals(t *testing.T) {
 	params := codeParameters(t)
 	for _, f := range sourcetest.GoFiles(t) {
@@ -41,7 +41,7 @@ func TestLiterals(t *testing.T) {
 	}
 }
 
-// TestCodeLiterals checks that TestLiterals can fail.
+// TestCodeLiterals checks that codeLiterals finds literals.
 func TestCodeLiterals(t *testing.T) {
 	const source = `package p
 var a = Error{Code: "one"}
@@ -65,8 +65,8 @@ func c(e Error) string {
 	}
 }
 
-// TestRunnerCodes checks that the codes of the runner, which is Python, are in the table.
-func TestRunnerCodes(t *testing.T) {
+// TestPythonCodes checks that the codes in the runner and in the Python client are in the table.
+func TestPythonCodes(t *testing.T) {
 	literal := regexp.MustCompile(`"code"\] = "(\w+)"|"code": "(\w+)"|, "(\w+_\w+)"\) from None|code="(\w+)"`)
 	list := regexp.MustCompile(`(?m)^CODES = \((.*)\)$`)
 	var found []string
@@ -94,7 +94,7 @@ func TestRunnerCodes(t *testing.T) {
 		}
 	}
 	if len(found) < 10 {
-		t.Errorf("found %q", found)
+		t.Errorf("found %q, want at least 10 codes", found)
 	}
 	for _, code := range found {
 		if _, ok := errcode.Lookup(code); !ok {
@@ -128,12 +128,12 @@ func codeParameters(t *testing.T) map[string][]int {
 	return found
 }
 
-// codeLiterals returns the string literals that stand where an error code does: as the value of a field
-// or variable Code, compared with one, or as an argument for a parameter code.
+// codeLiterals returns the string literals that are used as error codes: assigned to or compared with a field or variable
+// named code, or passed for a parameter named code.
 func codeLiterals(tree *ast.File, params map[string][]int) (list []*ast.BasicLit) {
-	add := func(place bool, values ...ast.Expr) {
+	add := func(isCode bool, values ...ast.Expr) {
 		for _, v := range values {
-			if l, ok := v.(*ast.BasicLit); ok && place && l.Kind == token.STRING {
+			if l, ok := v.(*ast.BasicLit); ok && isCode && l.Kind == token.STRING {
 				list = append(list, l)
 			}
 		}
@@ -177,7 +177,7 @@ func calledBy(c *ast.CallExpr, pkg string) string {
 	return pkg + "." + nameOf(c.Fun)
 }
 
-// nameOf returns the name that an expression ends in: that of a variable, a field or a function.
+// nameOf returns the last name in an expression, such as the field in a selector.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
