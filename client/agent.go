@@ -11,9 +11,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// ExecuteTask runs a task that is described in words, on the fleet that Locate finds. It returns the result,
-// the program's output, and an error unless the task succeeded: a *TaskError if the task ended with another
-// status, any other error if the fleet refused it or could not be reached.
+// ExecuteTask runs a task with a description on the fleet that Locate finds. It returns the result and the program's
+// output. The error is a *TaskError if the task ended without success, and another error if the fleet refused the task
+// or could not be reached.
 func ExecuteTask(ctx context.Context, description string) (Result, string, error) {
 	a, err := NewAgent(ctx, AgentOptions{})
 	if err != nil {
@@ -23,16 +23,16 @@ func ExecuteTask(ctx context.Context, description string) (Result, string, error
 	return a.ExecuteTask(ctx, description)
 }
 
-// AgentOptions are the settings of an agent's tasks. The zero value is useful.
+// AgentOptions configure an agent and its tasks. The zero value is useful.
 type AgentOptions struct {
-	Options // of the client; without a URL, those that Locate finds
+	Options // configure the client; without a URL, Locate finds the fleet
 
-	Workspace string // whose files the tasks read and change; default the tenant's main workspace
-	Session   string // the session they belong to
+	Workspace string // read and changed by the tasks; the default is the tenant's main workspace
+	Session   string // to which the tasks belong
 	Priority  string // high, normal or low
 
 	Model  string   // a model profile of the fleet
-	Tools  []string // the only tools that they may call, as "server/tool" or "server/*"; empty allows all
+	Tools  []string // that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
 	Limits Limits
 	Labels map[string]string
 
@@ -40,7 +40,7 @@ type AgentOptions struct {
 	Verbose io.Writer
 }
 
-// Agent runs tasks with the same settings. It is safe for concurrent use. Close it after use.
+// Agent runs tasks with common settings. It is safe for concurrent use. Close it after use.
 type Agent struct {
 	client *Client
 	o      AgentOptions
@@ -68,13 +68,13 @@ func (a *Agent) Client() *Client { return a.client }
 // Close ends the agent's connections.
 func (a *Agent) Close() error { return a.client.Close() }
 
-// ExecuteTask runs a task that is described in words; see the function of the same name.
+// ExecuteTask runs a task with a description, like the function of the same name.
 func (a *Agent) ExecuteTask(ctx context.Context, description string) (Result, string, error) {
 	return a.Execute(ctx, Task{Description: description})
 }
 
-// Execute runs a task, with the agent's settings for what the task does not set, and returns what ExecuteTask
-// returns. If ctx ends first, the task continues; cancel it by the id in the result.
+// Execute runs a task and returns what ExecuteTask returns. Fields that the task does not set have the agent's values.
+// If ctx ends first, the task continues; to cancel it, use the id in the result.
 func (a *Agent) Execute(ctx context.Context, t Task) (Result, string, error) {
 	s := a.submission(t)
 	var r Record

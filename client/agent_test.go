@@ -16,11 +16,11 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-func TestAgentFillsInWhatATaskLeavesOpen(t *testing.T) {
+func TestAgentSetsDefaultsOfTasks(t *testing.T) {
 	var got client.Submission
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&got)
-		answer(w, 200, record(client.Succeeded))
+		respond(w, 200, record(client.Succeeded))
 	}))
 	defer srv.Close()
 	a, err := client.NewAgent(t.Context(), client.AgentOptions{
@@ -48,10 +48,10 @@ func TestAgentFillsInWhatATaskLeavesOpen(t *testing.T) {
 	}
 }
 
-func TestExecuteTaskReportsHowATaskEnded(t *testing.T) {
+func TestExecuteTaskReturnsTaskError(t *testing.T) {
 	failed := record(client.Failed)
 	failed.Result.Error = &schemas.Error{Code: "program_error", Message: "ZeroDivisionError: division by zero", Line: 3}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, 200, failed) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, 200, failed) }))
 	defer srv.Close()
 	t.Setenv("CODEFLEET_FLEET", "")
 	t.Setenv("CODEFLEET_URL", srv.URL)
@@ -62,29 +62,29 @@ func TestExecuteTaskReportsHowATaskEnded(t *testing.T) {
 	}
 	if want := "task failed: ZeroDivisionError: division by zero"; err.Error() != want || output != "42\n" ||
 		result.Status != client.Failed {
-		t.Errorf("ExecuteTask = %+v, %q, %q; want output kept and %q", result, output, err, want)
+		t.Errorf("ExecuteTask = %+v, %q, %q; want the output and %q", result, output, err, want)
 	}
 }
 
-func TestVerboseAgentShowsOutput(t *testing.T) {
+func TestVerboseAgentPrintsOutput(t *testing.T) {
 	rec, _ := json.Marshal(record(client.Succeeded))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			answer(w, 202, record(client.Queued))
+			respond(w, 202, record(client.Queued))
 			return
 		}
 		_, _ = w.Write([]byte(event(1, "4") + event(2, "2\n") + "event: record\ndata: " + string(rec) + "\n\n"))
 	}))
 	defer srv.Close()
-	var shown strings.Builder
-	a, err := client.NewAgent(t.Context(), client.AgentOptions{Options: client.Options{URL: srv.URL}, Verbose: &shown})
+	var verbose strings.Builder
+	a, err := client.NewAgent(t.Context(), client.AgentOptions{Options: client.Options{URL: srv.URL}, Verbose: &verbose})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
 	if _, output, err := a.ExecuteTask(t.Context(), "answer"); err != nil || output != "42\n" ||
-		shown.String() != "42\n" {
-		t.Errorf("ExecuteTask = %q, %v, and showed %q; want 42 twice", output, err, shown.String())
+		verbose.String() != "42\n" {
+		t.Errorf("ExecuteTask = %q, %v and printed %q; want 42 twice", output, err, verbose.String())
 	}
 }
 
@@ -102,16 +102,16 @@ func TestLocate(t *testing.T) {
 	}
 	t.Setenv("CODEFLEET_DATA", filepath.Join(dir, "data"))
 	if _, err := client.Locate(""); !errors.Is(err, client.ErrNoFleet) {
-		t.Errorf("Locate with nothing = %v, want ErrNoFleet", err)
+		t.Errorf("Locate without a fleet = %v, want ErrNoFleet", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	check := func(what, path, url, token string) {
+	check := func(source, path, url, token string) {
 		t.Helper()
 		o, err := client.Locate(path)
 		if err != nil || o.URL != url || o.Token != token {
-			t.Errorf("Locate %s = %q, %q, %v; want %q, %q", what, o.URL, o.Token, err, url, token)
+			t.Errorf("Locate %s = %q, %q, %v; want %q, %q", source, o.URL, o.Token, err, url, token)
 		}
 	}
 	file("data/fleet.json", `{"url":"http://127.0.0.1:1","token":"d"}`)

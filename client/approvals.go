@@ -12,11 +12,11 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Types of the approval of tool calls; package schemas documents their fields.
+// Types for the approval of tool calls. Package schemas documents their fields.
 type (
-	// Approval is a tool call that needs approval, as recorded in its task.
+	// Approval is a tool call that needs approval, as the task's record lists it.
 	Approval = schemas.Approval
-	// PendingApproval is an Approval that is pending, with its task.
+	// PendingApproval is a pending Approval with its task.
 	PendingApproval = schemas.PendingApproval
 	// Answer approves or denies pending calls.
 	Answer = schemas.Answer
@@ -27,22 +27,22 @@ func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) {
 	return c.conn.approvals(ctx)
 }
 
-// Answer approves or denies a pending tool call of a task, or all of them, and returns the task's record. The
-// first answer counts: for a different later one, the error is an *APIError with the code "already_answered";
-// after the call has expired, "approval_over"; for a call that does not need approval, "unknown_approval".
-// The same answer may be sent again. Over HTTP it needs a token with the scope approve.
+// Answer approves or denies a pending tool call of a task, or all of its pending calls, and returns the task's record.
+// Over HTTP the token needs the scope approve. The first answer counts; sending the same answer again is not an error.
+// The error is an *APIError, with the code "already_answered" for a different later answer, "approval_over" after the
+// call has expired, and "unknown_approval" for a call that does not need approval.
 func (c *Client) Answer(ctx context.Context, id string, a Answer) (Record, error) {
 	return c.conn.answer(ctx, id, a)
 }
 
-// SubmitForApproval is SubmitFor that also returns once a tool call of the task waits for approval: see
-// Record.Pending.
+// SubmitForApproval is like SubmitFor, but also returns once a tool call of the task waits for approval. Record.Pending
+// lists such calls.
 func (c *Client) SubmitForApproval(ctx context.Context, s Submission, d time.Duration) (Record, error) {
 	return c.conn.submit(ctx, c.withSource(s), wait{time: d, approval: true})
 }
 
-// WaitForApproval is WaitFor that also returns once a tool call of the task, other than the known ones, waits
-// for approval.
+// WaitForApproval is like WaitFor, but also returns once a tool call of the task waits for approval, unless its id is
+// among known.
 func (c *Client) WaitForApproval(ctx context.Context, id string, d time.Duration, known ...string) (Record, error) {
 	return c.conn.record(ctx, id, wait{time: d, approval: true, knownCalls: known})
 }
@@ -58,9 +58,7 @@ func (w wait) query() url.Values {
 }
 
 func (d *httpConn) approvals(ctx context.Context) ([]PendingApproval, error) {
-	var list []PendingApproval
-	err := d.json(ctx, &list, call{path: []string{"v1", "approvals"}})
-	return list, err
+	return request[[]PendingApproval](ctx, d, call{path: []string{"v1", "approvals"}})
 }
 
 func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, error) {
@@ -68,8 +66,7 @@ func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, err
 	if err != nil {
 		return Record{}, fmt.Errorf("encode answer: %w", err)
 	}
-	var r Record
-	return r, d.json(ctx, &r, call{
+	return request[Record](ctx, d, call{
 		method: http.MethodPost, path: []string{"v1", "tasks", id, "approvals"}, header: jsonHeader(), body: body,
 	})
 }

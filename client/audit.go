@@ -3,22 +3,21 @@ package client
 import (
 	"context"
 	"net/url"
-	"strconv"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// AuditRecord is an audit record of a tool call; package schemas documents its fields.
+// AuditRecord is an audit record of a tool call. Package schemas documents its fields.
 type AuditRecord = schemas.AuditRecord
 
 // AuditOptions filter Audit.
 type AuditOptions struct {
-	Task  string // the id of a task; empty: all tasks
-	Limit int    // default 100
+	Task  string // only calls of the task with this id; empty selects all tasks
+	Limit int    // maximum number of records; the default is 100
 }
 
-// Audit returns the audit records of the tenant's tool calls, the latest first. They are kept for 90 days.
+// Audit returns the audit records of the tenant's tool calls, the latest first. Records are kept for 90 days.
 func (c *Client) Audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
 	return c.conn.audit(ctx, o)
 }
@@ -26,16 +25,12 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) ([]AuditRecord, erro
 func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
 	q := url.Values{}
 	set(q, "task", o.Task)
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
-	}
-	var list []AuditRecord
-	err := d.json(ctx, &list, call{path: []string{"v1", "audit"}, query: q})
-	return list, err
+	setLimit(q, o.Limit)
+	return request[[]AuditRecord](ctx, d, call{path: []string{"v1", "audit"}, query: q})
 }
 
 func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
-	if !d.all {
+	if !d.fleetCredentials {
 		return nil, fleetOnly()
 	}
 	list, err := d.jobs.AuditTrail(ctx, d.tenant, jobs.AuditOptions(o))

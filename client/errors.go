@@ -11,19 +11,20 @@ import (
 // ErrNotEnded is returned by Result for a task that is still queued or running.
 var ErrNotEnded = errors.New("the task has not ended")
 
-// APIError is an error with which the fleet refused a request. Its JSON is the body of every HTTP error
-// response; docs/errors.md lists the codes.
+// APIError is an error with which the fleet refused a request. Its JSON is the body of an HTTP error response.
+// docs/errors.md lists the codes.
 type APIError struct {
-	Code    string `json:"code"`            // stable, for programs: bad_data, unknown_task, unauthorized, …
+	Code    string `json:"code"`            // stable: bad_data, unknown_task, unauthorized, …
 	Message string `json:"message"`         // what happened
-	Cause   string `json:"cause,omitempty"` // why
-	Hint    string `json:"hint,omitempty"`  // what to do next
-	Path    string `json:"path,omitempty"`  // JSON Pointer into the request, or the name of a header or parameter
-	// Paths are the files of a workspace that the error is about.
+	Cause   string `json:"cause,omitempty"` // why it happened
+	Hint    string `json:"hint,omitempty"`  // what the caller can do
+	Path    string `json:"path,omitempty"`  // a JSON Pointer into the request, or the name of a header or parameter
+	// Paths are the files of a workspace that the error concerns.
 	Paths []string `json:"paths,omitempty"`
-	// Status is the HTTP status; over NATS, the one that HTTP would have had. RetryAfter is in how many seconds
-	// the same request may succeed; 0 if it will not, or if that is unknown.
-	Status     int `json:"-"`
+	// Status is the HTTP status. Over NATS it is the status that the HTTP interface would have sent.
+	Status int `json:"-"`
+	// RetryAfter is the number of seconds after which the same request may succeed. It is 0 if that is unknown or the
+	// request will not succeed.
 	RetryAfter int `json:"-"`
 }
 
@@ -39,7 +40,7 @@ func (e *APIError) Error() string {
 	return s
 }
 
-// TaskError is the error of ExecuteTask for a task that ended without success.
+// TaskError is the error of Execute and ExecuteTask for a task that ended without success.
 type TaskError struct {
 	TaskID string
 	Status Status

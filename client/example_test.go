@@ -15,21 +15,21 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// TestMain gives the examples a fleet that knows their tasks.
+// TestMain gives the examples a fake fleet that returns the output of their tasks.
 func TestMain(m *testing.M) {
-	known := map[string]string{"Calculate 5 + 3": "8\n", "print(6*7)": "42\n", "print(sum(inputs))": "6\n"}
+	outputs := map[string]string{"Calculate 5 + 3": "8\n", "print(6*7)": "42\n", "print(sum(inputs))": "6\n"}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
 		var s client.Submission
 		_ = json.NewDecoder(r.Body).Decode(&s)
 		rec := record(client.Succeeded)
-		rec.Result.Output = known[s.Code+s.Description]
-		answer(w, http.StatusOK, rec)
+		rec.Result.Output = outputs[s.Code+s.Description]
+		respond(w, http.StatusOK, rec)
 	})
 	mux.HandleFunc("GET /v1/tasks/{id}", func(w http.ResponseWriter, _ *http.Request) {
 		rec := record(client.Succeeded)
-		rec.Result.Output = known["print(sum(inputs))"]
-		answer(w, http.StatusOK, rec)
+		rec.Result.Output = outputs["print(sum(inputs))"]
+		respond(w, http.StatusOK, rec)
 	})
 	mux.HandleFunc("GET /v1/tasks/{id}/events", func(w http.ResponseWriter, _ *http.Request) {
 		rec, _ := json.Marshal(record(client.Succeeded))
@@ -54,7 +54,7 @@ func ExampleExecuteTask() {
 
 func ExampleNewAgent() {
 	ctx := context.Background()
-	agent, err := client.NewAgent(ctx, client.AgentOptions{ // the fleet is found by the environment
+	agent, err := client.NewAgent(ctx, client.AgentOptions{ // CODEFLEET_URL names the fleet
 		Session: "monday",
 		Tools:   []string{"calculator/*"},
 		Limits:  client.Limits{TimeoutS: 30},
@@ -84,7 +84,7 @@ func ExampleClient_Submit() {
 	defer c.Close()
 	r, err := c.Submit(ctx, client.Submission{
 		Task:           client.Task{Code: "print(sum(inputs))", Inputs: []byte(`[1, 2, 3]`)},
-		IdempotencyKey: "order-4711", // sent twice, it is one task
+		IdempotencyKey: "order-4711", // two submissions with this key are one task
 		ExpiresAt:      time.Now().Add(time.Hour),
 	})
 	if err != nil {

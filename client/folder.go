@@ -21,29 +21,30 @@ import (
 
 // Policies for paths that have changed both in the directory and in the workspace.
 const (
-	Refuse   = dirsync.Refuse   // return a *ConflictError and change nothing
-	KeepBoth = dirsync.KeepBoth // of Pull: keep the local version, and write the other beside it as NAME.conflict-gN
-	Theirs   = dirsync.Theirs   // of Pull: the version of the workspace replaces the local one
-	Ours     = dirsync.Ours     // of Push: the local version replaces that of the workspace
+	Refuse   = dirsync.Refuse   // Pull and Push return a *ConflictError and change nothing
+	KeepBoth = dirsync.KeepBoth // Pull keeps the local file and writes the workspace's as NAME.conflict-gN
+	Theirs   = dirsync.Theirs   // Pull replaces the local file with the workspace's
+	Ours     = dirsync.Ours     // Push replaces the workspace's file with the local one
 )
 
 type (
-	// ConflictPolicy says what happens to paths that have changed on both sides.
+	// ConflictPolicy selects what happens to paths that have changed on both sides.
 	ConflictPolicy = dirsync.Policy
-	// ConflictError lists the paths that have changed on both sides. Nothing was changed.
+	// ConflictError lists the paths that have changed on both sides. The call has changed nothing.
 	ConflictError = dirsync.ConflictError
 	// SyncReport lists what Pull or Push changed.
 	SyncReport = dirsync.Report
-	// WorkspaceFile is one path of a version. Its ETag is the SHA-256 of its content; for a file above 4 MiB, it
-	// is the SHA-256 of the concatenated SHA-256 sums of its parts.
+	// WorkspaceFile is one path of a version. Its ETag is the SHA-256 of its content. For a file above 4 MiB, it is
+	// the SHA-256 of the concatenated SHA-256 sums of its parts.
 	WorkspaceFile = dirsync.FileInfo
 	// FilePart is a piece of a large file's content.
 	FilePart = dirsync.Part
 )
 
-// Pull writes what has changed in the workspace since the last Pull or Push into an existing directory. Files
-// that have changed only in the directory stay. The file .codefleet-workspace.json records the last version.
-// Paths that could do harm (symbolic links that lead out, .git, control characters) are skipped and reported.
+// Pull writes what has changed in the workspace since the last Pull or Push into an existing directory. Files that have
+// changed only in the directory stay. The directory's file .codefleet-workspace.json records the last version. Pull
+// skips and reports paths that could do harm: symbolic links that point outside the directory, .git, and names with
+// control characters.
 func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -53,9 +54,9 @@ func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy)
 	return r, errors.Join(err, f.Close())
 }
 
-// Push commits what has changed in a directory since the last Pull or Push: all of it or nothing. Files that
-// have changed only in the workspace stay. policy is Refuse or Ours. Paths that .workspaceignore names,
-// __pycache__, .venv, node_modules and .git are excluded.
+// Push commits what has changed in a directory since the last Pull or Push, all of it or nothing. Files that have
+// changed only in the workspace stay. policy is Refuse or Ours. Push excludes __pycache__, .venv, node_modules, .git and
+// the paths in .workspaceignore.
 func (w *Workspace) Push(ctx context.Context, dir, message string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -73,7 +74,7 @@ func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 	return dirsync.Open(dir, remote{w}, dirsync.Options{Workspace: d.base.Hostname() + "/" + w.name})
 }
 
-// remote is a workspace as package dirsync requires it.
+// remote is a dirsync.Remote for a workspace.
 type remote struct{ *Workspace }
 
 func (r remote) Newest(ctx context.Context) (int64, error) {
@@ -100,12 +101,12 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 	if err != nil {
 		return err
 	}
-	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
+	archive, err := d.open(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	for t := tar.NewReader(resp.Body); ; {
+	defer archive.Close()
+	for t := tar.NewReader(archive); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -122,7 +123,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 	}
 }
 
-// Write streams the edits as one form. It is not retried; the next push repeats what was not committed.
+// Write streams the edits as one form. The request is not retried; the next push repeats what was not committed.
 func (r remote) Write(ctx context.Context, base int64, message string, edits []dirsync.Edit) (int64, error) {
 	boundary := multipart.NewWriter(io.Discard).Boundary()
 	q := url.Values{"base": {strconv.FormatInt(base, 10)}}
@@ -135,7 +136,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 		header: http.Header{"Content-Type": {"multipart/form-data; boundary=" + boundary}},
 		stream: func() io.Reader {
 			out, in := io.Pipe()
-			go func() { in.CloseWithError(writeForm(in, boundary, edits)) }() // ends with the request
+			go func() { in.CloseWithError(writeForm(in, boundary, edits)) }() // ends when the request closes out
 			return out
 		},
 	}, 0, decoder(&done))
@@ -145,7 +146,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 	return done.Generation, err
 }
 
-// otherEdit is an edit other than the content of a file, in the form of the HTTP interface.
+// otherEdit is the JSON of an edit that does not write a file.
 type otherEdit struct {
 	Path   string `json:"path"`
 	Kind   string `json:"kind,omitempty"`
@@ -153,7 +154,8 @@ type otherEdit struct {
 	Target string `json:"target,omitempty"`
 }
 
-// writeForm writes the other edits first, because a directory may have to be removed for a file.
+// writeForm writes the edits as a form. Edits that do not write files come first, because a file may replace a
+// directory.
 func writeForm(to io.Writer, boundary string, edits []dirsync.Edit) error {
 	form := multipart.NewWriter(to)
 	if err := form.SetBoundary(boundary); err != nil {

@@ -31,9 +31,9 @@ type httpConn struct {
 }
 
 const (
-	// responseTimeout bounds one request, in addition to the wait that it asks for.
+	// responseTimeout is the time limit of one request, in addition to the wait for a task.
 	responseTimeout = 30 * time.Second
-	// idleTimeout is after how long a silent stream counts as broken. Heartbeats are more frequent.
+	// idleTimeout is how long an event stream may be silent. The fleet sends heartbeats more often.
 	idleTimeout = 60 * time.Second
 )
 
@@ -48,7 +48,8 @@ func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
 		}
 		o.HTTPClient = &http.Client{Transport: t}
 	}
-	h := *o.HTTPClient // a fleet does not redirect, and the token must not go elsewhere
+	// Redirects are errors: a fleet sends none, and the token must not be sent to another server.
+	h := *o.HTTPClient
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &httpConn{
 		base:     u,
@@ -66,41 +67,32 @@ func (d *httpConn) close() error {
 // call is one request, which may be sent several times.
 type call struct {
 	method string
-	path   []string // segments below the base, not yet escaped
+	path   []string // unescaped segments below the base URL
 	query  url.Values
 	header http.Header
 	body   []byte
-	stream func() io.Reader // instead of body; called each time the request is sent
-	wait   time.Duration
-	once   bool // repeating it would have another effect: retry only if it certainly had none
+	stream func() io.Reader // returns the body, instead of the field body; called each time the request is sent
+	wait   time.Duration    // how long the fleet waits for the task before it responds
+	once   bool             // retry only if the request certainly had no effect
 }
 
 func (d *httpConn) submit(ctx context.Context, s Submission, w wait) (Record, error) {
-	body, err := json.Marshal(s.keyed())
+	body, err := json.Marshal(s.withKey())
 	if err != nil {
 		return Record{}, fmt.Errorf("encode task: %w", err)
 	}
-	var r Record
-	return r, d.json(ctx, &r, call{
-		method: http.MethodPost,
-		path:   []string{"v1", "tasks"},
-		header: jsonHeader(),
-		body:   body,
-		query:  w.query(),
-		wait:   w.time,
+	return request[Record](ctx, d, call{
+		method: http.MethodPost, path: []string{"v1", "tasks"}, header: jsonHeader(), body: body,
+		query: w.query(), wait: w.time,
 	})
 }
 
 func (d *httpConn) record(ctx context.Context, id string, w wait) (Record, error) {
-	var r Record
-	err := d.json(ctx, &r, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
-	return r, err
+	return request[Record](ctx, d, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
 }
 
 func (d *httpConn) cancel(ctx context.Context, id string) (Record, error) {
-	var r Record
-	err := d.json(ctx, &r, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
-	return r, err
+	return request[Record](ctx, d, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
 }
 
 func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
@@ -108,58 +100,62 @@ func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	for _, s := range o.Status {
 		q.Add("status", string(s))
 	}
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
-	}
-	var rs []Record
-	err := d.json(ctx, &rs, call{path: []string{"v1", "tasks"}, query: q})
-	return rs, err
+	setLimit(q, o.Limit)
+	return request[[]Record](ctx, d, call{path: []string{"v1", "tasks"}, query: q})
 }
 
 func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	q := url.Values{}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	var ds []DeadTask
-	err := d.json(ctx, &ds, call{path: []string{"v1", "dead"}, query: q})
-	return ds, err
+	setLimit(q, limit)
+	return request[[]DeadTask](ctx, d, call{path: []string{"v1", "dead"}, query: q})
 }
 
 func (d *httpConn) fleet(ctx context.Context) (Fleet, error) {
-	var f Fleet
-	err := d.json(ctx, &f, call{path: []string{"v1", "fleet"}})
-	return f, err
+	return request[Fleet](ctx, d, call{path: []string{"v1", "fleet"}})
 }
 
 func (d *httpConn) artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
-	c := call{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)}
-	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return d.open(ctx, call{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)})
 }
 
 func (d *httpConn) get(ctx context.Context, v any, query url.Values, path ...string) error {
 	return d.json(ctx, v, call{path: path, query: query})
 }
 
+// request sends c, with retries, and decodes the response.
+func request[T any](ctx context.Context, d *httpConn, c call) (T, error) {
+	var v T
+	err := d.json(ctx, &v, c)
+	return v, err
+}
+
 // json sends c, with retries, and decodes the response into v.
 func (d *httpConn) json(ctx context.Context, v any, c call) error {
+	return d.do(ctx, c, responseTimeout+c.wait, decoder(v))
+}
+
+// do sends c, with retries, and passes each successful response to read. timeout bounds each attempt; zero means no
+// limit.
+func (d *httpConn) do(
+	ctx context.Context, c call, timeout time.Duration, read func(http.Header, io.Reader) error,
+) error {
 	limit := d.retryFor
 	if limit > 0 {
 		limit += c.wait
 	}
 	_, err := retry(ctx, limit, func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, responseTimeout+c.wait)
-		defer cancel()
+		ctx := ctx
+		if timeout > 0 {
+			bounded, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			ctx = bounded
+		}
 		resp, err := d.send(ctx, c)
 		if err != nil {
 			return struct{}{}, err
 		}
 		defer resp.Body.Close()
-		if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		if err := read(resp.Header, resp.Body); err != nil {
 			return struct{}{}, fmt.Errorf("read response of %s: %w", d.base.Host, err)
 		}
 		return struct{}{}, nil
@@ -167,13 +163,32 @@ func (d *httpConn) json(ctx context.Context, v any, c call) error {
 	return err
 }
 
+// decoder returns a function that decodes a response into v, or ignores it if v is nil.
+func decoder(v any) func(http.Header, io.Reader) error {
+	return func(_ http.Header, body io.Reader) error {
+		if v == nil {
+			return nil
+		}
+		return json.NewDecoder(body).Decode(v)
+	}
+}
+
+// open sends c, with retries, and returns the body of the response. The caller closes it.
+func (d *httpConn) open(ctx context.Context, c call) (io.ReadCloser, error) {
+	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // send sends c once. It returns a successful response or an error.
 func (d *httpConn) send(ctx context.Context, c call) (*http.Response, error) {
-	if !fs.ValidPath(strings.Join(c.path, "/")) { // empty names or dots would lead to another address
+	if !fs.ValidPath(strings.Join(c.path, "/")) { // an empty segment or dots would change the URL's path
 		return nil, backoff.Permanent(&APIError{
 			Status:  http.StatusNotFound,
 			Code:    errcode.UnknownTask,
-			Message: "there is no task or artifact of this name",
+			Message: "the id of a task or the path of an artifact is not valid",
 		})
 	}
 	u := d.base.JoinPath(escape(c.path)...)
@@ -210,7 +225,7 @@ func (d *httpConn) send(ctx context.Context, c call) (*http.Response, error) {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	err = refused(resp)
+	err = responseError(resp)
 	if c.once && resp.StatusCode != http.StatusTooManyRequests {
 		err = backoff.Permanent(unmarked(err))
 	}
@@ -225,7 +240,7 @@ func escape(segments []string) []string {
 	return out
 }
 
-// unwrapURL removes method and address from an error of package http: the query may not belong in a log.
+// unwrapURL removes the method and the URL from an error of package http, because the query may be private.
 func unwrapURL(err error) error {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		return ue.Err
@@ -233,8 +248,8 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// refused returns the error of an unsuccessful response, marked for retry.
-func refused(resp *http.Response) error {
+// responseError returns the error of an unsuccessful response, marked for retry.
+func responseError(resp *http.Response) error {
 	e := &APIError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, e) != nil || e.Code == "" {
@@ -248,7 +263,7 @@ func refused(resp *http.Response) error {
 	return retryable(e)
 }
 
-// retryable marks an error for retry: permanent, or when to try again.
+// retryable marks an error as permanent, or with the time after which to try again.
 func retryable(e *APIError) error {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -261,7 +276,7 @@ func retryable(e *APIError) error {
 	return e
 }
 
-// retry repeats op while its error is not permanent, for at most limit. A negative limit means once.
+// retry repeats op while its error is not permanent, for at most limit. A negative limit disables retries.
 func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation[T]) (T, error) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 2*time.Second
@@ -273,7 +288,7 @@ func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation
 	return v, unmarked(err)
 }
 
-// unmarked returns err without the marks that retry reads.
+// unmarked returns err without the marks for retry.
 func unmarked(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		return e

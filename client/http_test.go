@@ -20,7 +20,7 @@ import (
 
 const taskID = "abcdefghijklmnopqrstuvwxyz"
 
-// wire carries requests to a handler without a network, so that time can be the test's.
+// wire passes requests to a handler without a network, so that synctest can control the time.
 type wire struct{ http.Handler }
 
 func (h wire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -56,12 +56,12 @@ func record(status client.Status) client.Record {
 	return r
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
+func respond(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-func TestSubmitRepeats(t *testing.T) {
+func TestSubmitRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
 		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
@@ -73,18 +73,18 @@ func TestSubmitRepeats(t *testing.T) {
 			}
 			if r.Method+" "+r.URL.Path != "POST /base/v1/tasks" || s.Code != "print(1)" || s.Session != "s" ||
 				s.Source != "codefleet/client" {
-				t.Errorf("got %s %s %+v", r.Method, r.URL.Path, s)
+				t.Errorf("request %s %s %+v", r.Method, r.URL.Path, s)
 			}
 			switch len(keys) {
 			case 1:
 				w.WriteHeader(599)
 			case 2:
 				w.Header().Set("Retry-After", "4")
-				answer(w, 429, map[string]string{"code": "backlog_full", "message": "full"})
+				respond(w, 429, map[string]string{"code": "backlog_full", "message": "full"})
 			case 3:
-				answer(w, 502, "a proxy")
+				respond(w, 502, "a proxy")
 			default:
-				answer(w, 202, record(client.Queued))
+				respond(w, 202, record(client.Queued))
 			}
 		})
 		start := time.Now()
@@ -93,10 +93,10 @@ func TestSubmitRepeats(t *testing.T) {
 			t.Fatalf("Submit = %+v, %v", r, err)
 		}
 		if len(keys) != 4 || keys[0] == "" || keys[0] != keys[3] {
-			t.Errorf("keys = %q, want the same four times", keys)
+			t.Errorf("keys = %q, want the same key four times", keys)
 		}
 		if took := time.Since(start); took < 4*time.Second {
-			t.Errorf("it took %s, want the 4 s of Retry-After at least", took)
+			t.Errorf("Submit took %s, want at least the 4 s of Retry-After", took)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestRetriesEnd(t *testing.T) {
 		n := 0
 		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 			n++
-			answer(w, 503, map[string]string{"code": "unavailable", "message": "no", "hint": "try again"})
+			respond(w, 503, map[string]string{"code": "unavailable", "message": "no", "hint": "try again"})
 		})
 		start := time.Now()
 		_, err := c.Get(t.Context(), taskID)
@@ -120,7 +120,7 @@ func TestRetriesEnd(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreNotRepeated(t *testing.T) {
+func TestRefusalsAreNotRetried(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int
 		body   string
@@ -161,7 +161,7 @@ func TestRefusalsAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestWaitGoesOn(t *testing.T) {
+func TestWaitRepeatsRequests(t *testing.T) {
 	var waits []string
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 		waits = append(waits, r.URL.Query().Get("wait"))
@@ -169,7 +169,7 @@ func TestWaitGoesOn(t *testing.T) {
 		if len(waits) == 3 {
 			status = client.Succeeded
 		}
-		answer(w, 200, record(status))
+		respond(w, 200, record(status))
 	})
 	r, err := c.Wait(t.Context(), taskID)
 	if err != nil || r.Status != client.Succeeded || r.Result.Output != "42\n" {
@@ -187,7 +187,7 @@ func TestWaitEndsWithLatestRecord(t *testing.T) {
 		if n++; n == 2 {
 			cancel()
 		}
-		answer(w, 200, record(client.Running))
+		respond(w, 200, record(client.Running))
 	})
 	r, err := c.Wait(ctx, taskID)
 	if !errors.Is(err, context.Canceled) || r.Status != client.Running {
@@ -206,15 +206,15 @@ func TestWatchResumes(t *testing.T) {
 		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
 			last = append(last, r.Header.Get("Last-Event-ID"))
 			switch len(last) {
-			case 1: // breaks inside of an event
+			case 1: // the connection breaks within an event
 				_, _ = io.WriteString(w, ": hi\n\n"+event(3, "a")+event(5, "b")+"id: 9\nevent: progress\ndata: {")
 			case 2:
 				w.WriteHeader(599)
-			case 3: // repeats one, and sends something new to this client
+			case 3: // one event is sent again, and one has an unknown type
 				rec, _ := json.Marshal(record(client.Succeeded))
 				_, _ = io.WriteString(
 					w,
-					event(5, "b")+"event: news\ndata: 1\n\n"+event(9,
+					event(5, "b")+"event: unknown\ndata: 1\n\n"+event(9,
 						"c")+"id: end\nevent: record\ndata: "+string(rec)+"\n\n",
 				)
 			}
@@ -236,7 +236,7 @@ func TestWatchResumes(t *testing.T) {
 	})
 }
 
-func TestWatchEndsWithItsFunction(t *testing.T) {
+func TestWatchReturnsErrorOfFunction(t *testing.T) {
 	c := newClient(t,
 		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, event(1, "a")+event(2, "b")) })
 	enough := errors.New("enough")
@@ -247,12 +247,13 @@ func TestWatchEndsWithItsFunction(t *testing.T) {
 	}
 }
 
-// silentBody never brings anything, as a connection whose other end is gone.
+// silentBody never delivers data, like a connection whose other end is gone.
 type silentBody struct{ ctx context.Context }
 
 func (b silentBody) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, context.Cause(b.ctx) }
 func (b silentBody) Close() error             { return nil }
 
+// silentWire responds with a silentBody to the first request, and with next to later ones.
 type silentWire struct{ next http.RoundTripper }
 
 func (s *silentWire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -266,7 +267,7 @@ func (s *silentWire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: silentBody{r.Context()}, Request: r}, nil
 }
 
-func TestWatchLeavesSilence(t *testing.T) {
+func TestWatchReconnectsAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := client.New(
 			t.Context(),
@@ -285,13 +286,13 @@ func TestWatchLeavesSilence(t *testing.T) {
 			t.Errorf("Watch = %+v, %v; want the failed record", r, err)
 		}
 		if took := time.Since(start); took < time.Minute || took > 2*time.Minute {
-			t.Errorf("silence was left after %s, want a little over 1m", took)
+			t.Errorf("Watch returned after %s, want a little over 1m", took)
 		}
 	})
 }
 
 func TestResultOfARunningTask(t *testing.T) {
-	c := newClient(t, func(w http.ResponseWriter, r *http.Request) { answer(w, 200, record(client.Running)) })
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) { respond(w, 200, record(client.Running)) })
 	if _, err := c.Result(t.Context(), taskID); !errors.Is(err, client.ErrNotEnded) {
 		t.Errorf("Result = %v, want ErrNotEnded", err)
 	}
@@ -312,10 +313,10 @@ func TestArtifactPathIsEscaped(t *testing.T) {
 	}
 }
 
-// Empty names and dots never become the address of something else, such as the list of tasks.
-func TestNamesThatAreNoSegments(t *testing.T) {
-	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) })
-	for name, ask := range map[string]func() error{
+// TestInvalidSegments checks that an empty id or dots never request another resource, such as the list of tasks.
+func TestInvalidSegments(t *testing.T) {
+	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("unexpected request %s", r.URL) })
+	for name, request := range map[string]func() error{
 		"empty id":  func() error { _, err := c.Get(t.Context(), ""); return err },
 		"dots":      func() error { _, err := c.Cancel(t.Context(), ".."); return err },
 		"path":      func() error { _, err := c.Get(t.Context(), "../dead"); return err },
@@ -323,14 +324,14 @@ func TestNamesThatAreNoSegments(t *testing.T) {
 		"artifact":  func() error { _, err := c.Artifact(t.Context(), taskID, "out/../../x"); return err },
 		"empty dir": func() error { _, err := c.Artifact(t.Context(), taskID, "out//x"); return err },
 	} {
-		e, ok := errors.AsType[*client.APIError](ask())
+		e, ok := errors.AsType[*client.APIError](request())
 		if !ok || e.Code != "unknown_task" || e.Status != http.StatusNotFound {
 			t.Errorf("%s: error %v, want unknown_task", name, e)
 		}
 	}
 }
 
-func TestAPIErrorNamesThePlaceOnce(t *testing.T) {
+func TestAPIErrorHasPathOnce(t *testing.T) {
 	for e, want := range map[*client.APIError]string{
 		{Code: "bad_data", Path: "/pool", Message: "/pool: too long"}: "bad_data: /pool: too long",
 		{Code: "bad_data", Path: "/pool", Message: "too long"}:        "bad_data: /pool: too long",
@@ -342,7 +343,7 @@ func TestAPIErrorNamesThePlaceOnce(t *testing.T) {
 	}
 }
 
-func TestNewRefusesAddresses(t *testing.T) {
+func TestNewRejectsAddresses(t *testing.T) {
 	for _, u := range []string{"", "fleet.test:8787", "ftp://fleet.test", "http://", "http://[", "nats://127.0.0.1:1"} {
 		if _, err := client.New(t.Context(), client.Options{URL: u}); err == nil {
 			t.Errorf("New(%q) = nil, want an error", u)

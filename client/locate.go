@@ -10,28 +10,24 @@ import (
 	"path/filepath"
 )
 
-// ErrNoFleet is returned by Locate if neither a file nor the environment names a fleet.
+// ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet.
 var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL")
 
-// FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file, readable
-// by its owner only.
+// FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file. Only its owner can read it.
 type FleetFile struct {
-	URL   string `json:"url"` // of the HTTP interface
+	URL   string `json:"url"` // address of the HTTP interface
 	Token string `json:"token"`
 }
 
-// Locate finds a fleet as the command line does: the fleet.json at path, or named by CODEFLEET_FLEET;
-// else CODEFLEET_URL and CODEFLEET_TOKEN; else the fleet.json in CODEFLEET_DATA or in the default
-// data directory. It does not connect to the fleet.
+// Locate finds a fleet as the command line does. It uses the first of these that is set: the fleet.json at path, the
+// fleet.json that CODEFLEET_FLEET names, CODEFLEET_URL with CODEFLEET_TOKEN, the fleet.json in CODEFLEET_DATA or in the
+// default data directory. It does not connect to the fleet.
 func Locate(path string) (Options, error) {
 	return locate(path, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }
 
 func locate(path string, env func(string) string) (Options, error) {
-	if path == "" {
-		path = env("CODEFLEET_FLEET")
-	}
-	if path != "" {
+	if path = cmp.Or(path, env("CODEFLEET_FLEET")); path != "" {
 		return ReadFleetFile(path)
 	}
 	if u := env("CODEFLEET_URL"); u != "" {
@@ -64,10 +60,10 @@ func ReadFleetFile(path string) (Options, error) {
 	return Options{URL: f.URL, Token: f.Token}, nil
 }
 
-// LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS: the
-// fleet.json at path, or named by CODEFLEET_FLEET; else CODEFLEET_NATS_URL and CODEFLEET_NATS_CREDS; else the
-// fleet.json that Locate would read. tenant selects the credentials in a fleet.json; empty selects the tenant
-// of its token.
+// LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS. It uses the first
+// of these that is set: the fleet.json at path, the fleet.json that CODEFLEET_FLEET names, CODEFLEET_NATS_URL with
+// CODEFLEET_NATS_CREDS, the fleet.json in the data directory. tenant selects the credentials in a fleet.json; if it is
+// empty, the file's tenant does.
 func LocateNATS(path, tenant string) (Options, error) {
 	return locateNATS(path, tenant, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }
@@ -107,7 +103,7 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 	tenant = cmp.Or(tenant, f.Tenant)
 	u, ok := f.NATS.Tenants[tenant]
 	if !ok || f.NATS.URL == "" {
-		return Options{}, fmt.Errorf("read fleet file %s: it has no queue credentials for the tenant %q", path, tenant)
+		return Options{}, fmt.Errorf("read fleet file %s: no queue credentials for the tenant %q", path, tenant)
 	}
 	return Options{URL: f.NATS.URL, Tenant: tenant, NATSUser: u.User, NATSPassword: u.Password}, nil
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// natsConn uses the queue itself.
+// natsConn uses the queue.
 type natsConn struct {
-	jobs     *jobs.Client
-	user     string // recorded with answers to approvals
-	tenant   string
-	all      bool // the credentials are the fleet's
-	retryFor time.Duration
+	jobs             *jobs.Client
+	user             string // recorded with answers to approvals
+	tenant           string
+	fleetCredentials bool // whether the credentials are the fleet's, not a tenant's
+	retryFor         time.Duration
 }
 
 func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
@@ -46,10 +46,7 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 		return nil, err
 	}
 	return &natsConn{
-		jobs:     c,
-		user:     cmp.Or(o.NATSUser, o.Source),
-		tenant:   tenant,
-		all:      o.NATSFleet,
+		jobs: c, user: cmp.Or(o.NATSUser, o.Source), tenant: tenant, fleetCredentials: o.NATSFleet,
 		retryFor: cmp.Or(o.RetryFor, 15*time.Second),
 	}, nil
 }
@@ -64,13 +61,13 @@ func (d *natsConn) submit(ctx context.Context, s Submission, w wait) (Record, er
 	if s.IdempotencyKey == "" {
 		submit = d.jobs.SubmitNew
 	}
-	ev, err := s.keyed().event(ctx)
+	ev, err := s.withKey().event(ctx)
 	if err != nil {
 		return Record{}, err
 	}
 	r, err := retry(ctx, d.retryFor, func() (Record, error) {
 		r, err := submit(ctx, d.tenant, ev)
-		submit = d.jobs.Submit // after an error the task may exist
+		submit = d.jobs.Submit // because after an error the task may exist
 		return r, queueError(err)
 	})
 	if err != nil || w.time == 0 || r.Status.Terminal() {
@@ -79,7 +76,7 @@ func (d *natsConn) submit(ctx context.Context, s Submission, w wait) (Record, er
 	return d.record(ctx, r.TaskID, w)
 }
 
-// event returns the event that the HTTP interface would submit.
+// event returns the event that the HTTP interface would create from the submission.
 func (s Submission) event(ctx context.Context) (event.Event, error) {
 	data, err := json.Marshal(s.Task)
 	if err != nil {
@@ -125,13 +122,13 @@ func (d *natsConn) record(ctx context.Context, id string, w wait) (Record, error
 		return r, context.Cause(ctx)
 	}
 	if r.TaskID != "" && waiting.Err() != nil {
-		return r, nil // the wait is over
+		return r, nil // the task has not ended within the wait
 	}
 	return r, unmarked(queueError(err))
 }
 
 func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
-	if !d.all {
+	if !d.fleetCredentials {
 		return Record{TaskID: id}, fleetOnly()
 	}
 	var fnErr error
@@ -149,7 +146,7 @@ func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(E
 }
 
 func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
-	if !d.all {
+	if !d.fleetCredentials {
 		return Record{}, fleetOnly()
 	}
 	r, err := d.jobs.Cancel(ctx, d.tenant, id)
@@ -157,7 +154,7 @@ func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
 }
 
 func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
-	if !d.all {
+	if !d.fleetCredentials {
 		return nil, fleetOnly()
 	}
 	rs, err := d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
@@ -165,7 +162,7 @@ func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 }
 
 func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
-	if !d.all {
+	if !d.fleetCredentials {
 		return nil, fleetOnly()
 	}
 	found, err := d.jobs.DeadLetters(ctx, d.tenant, limit)
@@ -173,7 +170,7 @@ func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 }
 
 func (d *natsConn) fleet(ctx context.Context) (Fleet, error) {
-	if !d.all {
+	if !d.fleetCredentials {
 		return Fleet{}, fleetOnly()
 	}
 	workers, err := d.jobs.Workers(ctx)
@@ -193,12 +190,12 @@ func (d *natsConn) artifact(context.Context, string, string) (io.ReadCloser, err
 
 func (d *natsConn) get(context.Context, any, url.Values, ...string) error { return httpOnly() }
 
-// httpOnly is the error of a request that only the HTTP interface serves.
+// httpOnly returns the error for a request that only the HTTP interface serves.
 func httpOnly() error { return notOverNATS("this request needs the HTTP interface") }
 
-// fleetOnly is the error of a request that NATS serves only with the fleet's own credentials.
+// fleetOnly returns the error for a request that needs the fleet's credentials over NATS.
 func fleetOnly() error {
-	return notOverNATS("this request needs the HTTP interface, or the fleet's own NATS credentials")
+	return notOverNATS("this request needs the HTTP interface, or the fleet's NATS credentials")
 }
 
 func notOverNATS(message string) error {
@@ -208,8 +205,8 @@ func notOverNATS(message string) error {
 	}
 }
 
-// queueError converts an error of the queue into the one that the HTTP interface would return, marked for retry.
-// Errors of the caller's context are returned unchanged.
+// queueError converts an error of the queue into the error that the HTTP interface would return, marked for retry. It
+// returns errors of the caller's context unchanged.
 func queueError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -24,22 +24,22 @@ import (
 
 // ToolInfo describes a tool to the programs that call it and to the models that write them.
 type ToolInfo struct {
-	// Name of the tool: a letter, then letters, digits, - and _, 64 at most.
+	// Name is a letter followed by letters, digits, - and _. It has at most 64 characters.
 	Name string
-	// Description says what the tool does, in a sentence, and what else a caller has to know. Selection
-	// searches it.
+	// Description says in its first sentence what the tool does, and then what else a caller has to know. The fleet
+	// searches descriptions to select tools.
 	Description string
 	Title       string
-	// Annotations are the tool's claims about its effects. Unless they say otherwise, the tool is treated as
-	// destructive: the fleet's setting tools.destructive decides about its calls.
+	// Annotations declare the tool's effects. Unless they declare otherwise, the tool counts as destructive: the
+	// fleet's setting tools.destructive applies to its calls.
 	Annotations ToolAnnotations
-	// Timeout bounds a call, up to ten minutes; default one minute.
+	// Timeout is the time limit of a call. The default is one minute, the maximum ten minutes.
 	Timeout time.Duration
-	// Expose offers the tool to the tenant's clients of the MCP bridge as well, as SERVER__NAME.
+	// Expose also offers the tool to the tenant's clients of the MCP bridge, as SERVER__NAME.
 	Expose bool
 }
 
-// ToolFunc is a Go function as a tool. NewTool returns one.
+// ToolFunc is a Go function that can be registered as a tool. NewTool returns one.
 type ToolFunc struct {
 	def  tools.OfferedTool
 	hash string
@@ -47,15 +47,15 @@ type ToolFunc struct {
 	err  error
 }
 
-// NewTool returns a function as a tool. In is a struct, whose fields are the parameters, in order; Out is any
-// type that encodes as JSON. Their JSON Schemas are derived from the types: the tag `json` gives names and
-// options, the tag `jsonschema` the description of a field. If fn returns an error, the program gets an
-// exception with its text; if it panics, one without.
+// NewTool makes a tool of a Go function. In is a struct whose fields are the parameters, in order. Out is any type that
+// encodes as JSON. The JSON Schemas are derived from the types: the tag `json` sets the name and options of a field, and
+// the tag `jsonschema` its description. If fn returns an error, the program gets an exception with the error's text. If
+// fn panics, the exception does not have the panic's text.
 //
-// fn is called from several goroutines at once. Its context ends when the caller stops waiting. A call that was
-// lost in transit is retried only if the annotations allow it (ReadOnly, Idempotent).
+// fn is called from several goroutines at once. Its context ends when the caller stops waiting. A call that was lost in
+// transit is retried only if the annotations ReadOnly or Idempotent allow it.
 //
-// RegisterTools reports errors in the types and the name.
+// RegisterTools returns errors in the types and the name.
 func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Out, error)) ToolFunc {
 	in, err1 := schemaOf[In]()
 	out, err2 := schemaOf[Out]()
@@ -90,16 +90,16 @@ func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Ou
 		if err := json.Unmarshal(args, &v); err != nil {
 			return nil, fmt.Errorf("decode arguments: %w", err)
 		}
-		answer, err := fn(ctx, v)
+		result, err := fn(ctx, v)
 		if wrapped && err == nil {
-			return map[string]any{"result": answer}, nil
+			return map[string]any{"result": result}, nil
 		}
-		return answer, err
+		return result, err
 	}
 	return t
 }
 
-// schemaOf returns the schema of a Go type. A json.RawMessage may be any value.
+// schemaOf returns the schema of a Go type. The schema of json.RawMessage permits every value.
 func schemaOf[T any]() (*jsonschema.Schema, error) {
 	return jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[json.RawMessage](): {},
@@ -113,65 +113,55 @@ func anyValue(s *jsonschema.Schema) bool {
 	return err == nil && (string(data) == "true" || string(data) == "{}")
 }
 
-// RegisterOptions configure the serving of registered tools. The zero value is useful.
+// RegisterOptions configure registered tools. The zero value is useful.
 type RegisterOptions struct {
-	// Title and Description describe the server to people, and selection searches them. If several processes
-	// register the same server, those of the process that started last are used, unless it has none.
+	// Title and Description describe the server to people and to the fleet's search for tools. If several processes
+	// register the same server, the latest process that sets them determines them.
 	Title, Description string
-	// Concurrency is how many calls run at once; further ones wait. Default 16.
+	// Concurrency is how many calls run at once; further calls wait. The default is 16.
 	Concurrency int
-	// Log receives panics of tools. Default slog.Default.
+	// Log receives panics of tools. The default is slog.Default.
 	Log *slog.Logger
 }
 
 // Registration is a set of tools that this process serves.
 type Registration struct{ stop func() }
 
-// Close removes the tools from the catalogue. It returns when the calls in progress have finished, at the latest
-// after ten seconds.
+// Close removes the tools from the catalogue, and waits up to ten seconds for calls in progress.
 func (r *Registration) Close() { r.stop() }
 
-// RegisterTool registers one Go function as a tool; see RegisterTools.
+// RegisterTool registers one Go function as a tool, like RegisterTools.
 func RegisterTool[In, Out any](
-	ctx context.Context,
-	c *Client,
-	server string,
-	info ToolInfo,
-	fn func(context.Context, In) (Out, error),
+	ctx context.Context, c *Client, server string, info ToolInfo, fn func(context.Context, In) (Out, error),
 ) (*Registration, error) {
 	return c.RegisterTools(ctx, RegisterOptions{}, server, NewTool(info, fn))
 }
 
 // RegisterTools serves functions of this process as tools of the caller's tenant, under the name of a server: a
-// lower-case letter, then lower-case letters, digits and _. From the next task on, programs of the tenant import
-// them like any other tool,
+// lower-case letter followed by lower-case letters, digits and _. From the next task on, programs of the tenant can
+// import them like other tools:
 //
 //	from servers.crm import find_customer
 //
-// and the fleet checks, counts and records their calls like any other. The tools exist until Close, or until the
-// client or the process ends, which the fleet notices within ten seconds. Several processes may register the same
-// tools and share the calls. If two processes define a tool differently, the definition of the one that started
-// last is used, and the other refuses calls of it.
+// The fleet checks, counts and records their calls like those of other tools. The tools exist until Close, or until the
+// client or the process ends, which the fleet notices within ten seconds. Several processes may register the same tools
+// and share the calls. If two processes define a tool differently, the definition of the process that started last is
+// used, and the other process refuses calls of the tool.
 //
-// If the fleet itself has a server of that name, the tools are listed as broken. A response is at most one MiB of
-// JSON. A tenant has at most 500 registered tools in 64 registrations.
+// If the fleet itself has a server of that name, the tools are listed as broken. A tool's response is at most 1 MiB of
+// JSON. A tenant can have at most 500 registered tools in 64 registrations.
 //
-// It needs a client with a nats:// or tls:// address and credentials of the tenant or the fleet; over HTTP the
-// error has the code "nats_only". ctx bounds only the registration itself.
+// The client needs a nats:// or tls:// address and the credentials of the tenant or the fleet; over HTTP the error has
+// the code "nats_only". ctx bounds only the registration.
 func (c *Client) RegisterTools(
-	ctx context.Context,
-	o RegisterOptions,
-	server string,
-	list ...ToolFunc,
+	ctx context.Context, o RegisterOptions, server string, list ...ToolFunc,
 ) (*Registration, error) {
 	d, ok := c.conn.(*natsConn)
 	if !ok {
 		return nil, &APIError{
-			Code:    errcode.NATSOnly,
-			Message: "tools are registered over NATS",
-			Status:  http.StatusNotImplemented,
-			Hint: "create the client with the nats:// address of the fleet and the tenant's credentials, as " +
-				"from LocateNATS",
+			Code: errcode.NATSOnly, Status: http.StatusNotImplemented,
+			Message: "tools can be registered over NATS only",
+			Hint:    "create the client with the options that LocateNATS returns",
 		}
 	}
 	if err := checkTools(server, list); err != nil {
@@ -194,14 +184,10 @@ func (c *Client) RegisterTools(
 	if err != nil {
 		return nil, fmt.Errorf("register tools of %s: %w", server, err)
 	}
-	s := served{list: list, log: o.Log}
+	s := toolServer{list: list, log: o.Log}
 	stop, err := d.jobs.ServeTools(jobs.ToolService{
-		Tenant:      d.tenant,
-		Instance:    strings.ToLower(rand.Text()),
-		Tools:       names,
-		Offer:       offered,
-		Concurrency: o.Concurrency,
-		Handle:      s.handle,
+		Tenant: d.tenant, Instance: strings.ToLower(rand.Text()), Tools: names, Offer: offered,
+		Concurrency: o.Concurrency, Handle: s.handle,
 	})
 	if err != nil {
 		return nil, err
@@ -212,70 +198,70 @@ func (c *Client) RegisterTools(
 func checkTools(server string, list []ToolFunc) error {
 	errs := []error{tools.CheckOfferedServer(server)}
 	if len(list) == 0 {
-		errs = append(errs, errors.New("no tools are given"))
+		errs = append(errs, errors.New("the list of tools is empty"))
 	}
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	for _, t := range list {
 		errs = append(errs, t.err)
-		if seen[t.def.Name] {
-			errs = append(errs, fmt.Errorf("tool %q: given twice", t.def.Name))
+		if names[t.def.Name] {
+			errs = append(errs, fmt.Errorf("tool %q is listed twice", t.def.Name))
 		}
-		seen[t.def.Name] = true
+		names[t.def.Name] = true
 	}
 	return errors.Join(errs...)
 }
 
-// served serves calls of registered tools.
-type served struct {
+// toolServer serves calls of registered tools.
+type toolServer struct {
 	list []ToolFunc
 	log  *slog.Logger
 }
 
-func (s served) handle(ctx context.Context, name jobs.ToolName, data []byte) []byte {
-	a := s.answer(ctx, name, data)
-	out, err := encode(a)
+func (s toolServer) handle(ctx context.Context, name jobs.ToolName, data []byte) []byte {
+	out, err := encode(s.respond(ctx, name, data))
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	a = tools.OfferResponse{
+	resp := tools.OfferResponse{
 		Code:  tools.OfferLarge,
-		Error: fmt.Sprintf("the response has %d bytes, more than %d", len(out), jobs.MaxToolResponse),
+		Error: fmt.Sprintf("the response is %d bytes; the limit is %d", len(out), jobs.MaxToolResponse),
 	}
 	if err != nil {
-		a = tools.OfferResponse{Code: tools.OfferFailed, Error: "the response is not JSON: " + err.Error()}
+		resp = failedResponse("encode response", err)
 	}
-	out, err = encode(a)
+	out, err = encode(resp)
 	if err != nil {
-		panic("client: encode response: " + err.Error()) // strings only
+		panic("client: encode response: " + err.Error()) // it has only strings
 	}
 	return out
 }
 
-func (s served) answer(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferResponse {
-	failed := func(err error) tools.OfferResponse {
-		return tools.OfferResponse{Code: tools.OfferFailed, Error: err.Error()}
-	}
+func failedResponse(action string, err error) tools.OfferResponse {
+	return tools.OfferResponse{Code: tools.OfferFailed, Error: action + ": " + err.Error()}
+}
+
+func (s toolServer) respond(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferResponse {
 	i := slices.IndexFunc(s.list, func(t ToolFunc) bool { return t.def.Name == name.Tool })
 	var q tools.OfferRequest
 	if err := json.Unmarshal(data, &q); err != nil {
-		return failed(fmt.Errorf("decode call: %w", err))
+		return failedResponse("decode call", err)
 	}
 	if q.Hash != "" && q.Hash != s.list[i].hash {
 		return tools.OfferResponse{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
 	}
 	v, err := s.call(ctx, s.list[i], q.Args)
 	if err != nil {
-		return failed(err)
+		return tools.OfferResponse{Code: tools.OfferFailed, Error: err.Error()}
 	}
 	value, err := encode(v)
 	if err != nil {
-		return failed(fmt.Errorf("the response is not JSON: %w", err))
+		return failedResponse("encode result", err)
 	}
 	return tools.OfferResponse{Value: value}
 }
 
-// call calls a tool. It turns a panic into an error.
-func (s served) call(ctx context.Context, t ToolFunc, args json.RawMessage) (v any, err error) {
+// call invokes a tool. It turns a panic into an error.
+func (s toolServer) call(ctx context.Context, t ToolFunc, args json.RawMessage) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.ErrorContext(ctx, "tool panicked", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack",

@@ -45,7 +45,7 @@ func TestRegisterTools(t *testing.T) {
 		client.ToolInfo{Name: "find", Description: "Find.", Annotations: client.ToolAnnotations{ReadOnly: true}},
 		func(_ context.Context, q question) (found, error) {
 			if q.Max < 0 {
-				return found{}, errors.New("less than none")
+				return found{}, errors.New("max is negative")
 			}
 			return found{Emails: []string{q.Name + "@example.org"}}, nil
 		},
@@ -55,13 +55,13 @@ func TestRegisterTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, ok := strings.CutPrefix(string(<-offers), "default ")
+	offer, ok := strings.CutPrefix(string(<-offers), "default ")
 	var o tools.Offer
-	if err := json.Unmarshal([]byte(said), &o); err != nil || !ok || o.Server != "crm" || len(o.Tools) != 1 {
-		t.Fatalf("offer = %s, %v", said, err)
+	if err := json.Unmarshal([]byte(offer), &o); err != nil || !ok || o.Server != "crm" || len(o.Tools) != 1 {
+		t.Fatalf("offer = %s, %v", offer, err)
 	}
 	if want := (tools.About{Title: "Customers", Description: "Who buys<U+202E> what."}); o.About != want {
-		t.Errorf("offer says of the server %+v, want %+v", o.About, want)
+		t.Errorf("offer describes the server as %+v, want %+v", o.About, want)
 	}
 	var schema map[string]any
 	if err := json.Unmarshal(o.Tools[0].InputSchema, &schema); err != nil {
@@ -82,7 +82,7 @@ func TestRegisterTools(t *testing.T) {
 	}
 	for call, want := range map[string]string{
 		`{"args":{"name":"ada"}}`:                                  `{"value":{"emails":["ada@example.org"]}}`,
-		`{"args":{"name":"ada","max":-1}}`:                         `{"error":"less than none","code":"failed"}`,
+		`{"args":{"name":"ada","max":-1}}`:                         `{"error":"max is negative","code":"failed"}`,
 		`{"hash":"sha256:old","args":{"name":1}}`:                  `{"error":"this process has another definition of the tool","code":"changed"}`,
 		`{"hash":"` + o.Tools[0].Hash() + `","args":{"name":"x"}}`: `{"value":{"emails":["x@example.org"]}}`,
 	} {
@@ -93,18 +93,18 @@ func TestRegisterTools(t *testing.T) {
 	}
 	r.Close()
 	if _, err := f.Jobs.CallTool(t.Context(), "default", jobs.ToolName{Server: "crm", Tool: "find"}, nil); err == nil {
-		t.Error("a call after Close was answered")
+		t.Error("a call after Close succeeded, want an error")
 	}
 }
 
-func TestRegisterToolsRefuses(t *testing.T) {
+func TestRegisterToolsErrors(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	over, err := client.New(t.Context(),
+	overNATS, err := client.New(t.Context(),
 		client.Options{URL: f.NATS.URL(), NATSUser: ingesttest.NATSUser, NATSPassword: ingesttest.NATSPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer over.Close()
+	defer overNATS.Close()
 	tool := func(name string) client.ToolFunc {
 		return client.NewTool(client.ToolInfo{Name: name},
 			func(context.Context, struct{}) (string, error) { return "", nil })
@@ -118,23 +118,23 @@ func TestRegisterToolsRefuses(t *testing.T) {
 		list   []client.ToolFunc
 		want   string
 	}{
-		"no tools":     {"crm", nil, "no tools are given"},
+		"no tools":     {"crm", nil, "the list of tools is empty"},
 		"server":       {"Crm", []client.ToolFunc{tool("f")}, "lower-case letter"},
 		"name":         {"crm", []client.ToolFunc{tool("a.b")}, "its name must be a letter"},
-		"twice":        {"crm", []client.ToolFunc{tool("f"), tool("f")}, "given twice"},
+		"twice":        {"crm", []client.ToolFunc{tool("f"), tool("f")}, "listed twice"},
 		"no struct":    {"crm", []client.ToolFunc{text}, "its input schema must have the type object"},
 		"no JSON type": {"crm", []client.ToolFunc{channel}, "channel"},
 	} {
-		if _, err := over.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil ||
+		if _, err := overNATS.RegisterTools(t.Context(), client.RegisterOptions{}, c.server, c.list...); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want it to say %q", name, err, c.want)
+			t.Errorf("%s: RegisterTools = %v, want an error with %q", name, err, c.want)
 		}
 	}
-	web, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	overHTTP, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = web.RegisterTools(t.Context(), client.RegisterOptions{}, "crm", tool("f"))
+	_, err = overHTTP.RegisterTools(t.Context(), client.RegisterOptions{}, "crm", tool("f"))
 	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "nats_only" || e.Hint == "" {
 		t.Errorf("over HTTP = %v, want nats_only", err)
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Types of the catalogue of tools; package schemas documents their fields.
+// Types for the tool catalogue. Package schemas documents their fields.
 type (
 	// Tool is one tool of the catalogue.
 	Tool = schemas.Tool
-	// ToolAnnotations are a tool's claims about its effects.
+	// ToolAnnotations declare a tool's effects.
 	ToolAnnotations = schemas.ToolAnnotations
-	// ToolList is the catalogue, or one server of it.
+	// ToolList lists the tools of the catalogue or of one server.
 	ToolList = schemas.ToolList
-	// ToolServer is an MCP server's description of itself.
+	// ToolServer is how an MCP server describes itself.
 	ToolServer = schemas.ToolServer
 	// ToolSearch is the outcome of a search.
 	ToolSearch = schemas.ToolSearch
-	// ToolGroup is the matching tools of one server.
+	// ToolGroup lists the matching tools of one server.
 	ToolGroup = schemas.ToolGroup
 	// ToolQuery is one query of a search, with its confidence.
 	ToolQuery = schemas.ToolQuery
@@ -33,10 +33,10 @@ type (
 	ToolMatch = schemas.ToolMatch
 )
 
-// Detail is how much of each tool a response has.
+// Detail selects how much of each tool a response contains.
 type Detail string
 
-// The levels of detail. Empty is DetailDescription.
+// The levels of detail. An empty Detail selects DetailDescription.
 const (
 	DetailName        Detail = "name"        // ids only
 	DetailDescription Detail = "description" // one line: signature and summary
@@ -45,7 +45,7 @@ const (
 
 // ToolsOptions filter a list of tools.
 type ToolsOptions struct {
-	Server  string // of this server only
+	Server  string // only tools of this server; empty selects all servers
 	Exposed bool   // only tools that were registered with ToolInfo.Expose
 	Detail  Detail
 }
@@ -53,13 +53,13 @@ type ToolsOptions struct {
 // SearchToolsOptions configure a search.
 type SearchToolsOptions struct {
 	Detail  Detail
-	Limit   int  // maximum number of tools; 0 means 20 for each query
-	Explain bool // add how the rank of each tool was computed
+	Limit   int  // maximum number of tools; 0 selects 20 for each query
+	Explain bool // whether to return how the rank of each tool was computed
 }
 
-// Tools returns the tools that the caller's tenant may call: those of the fleet, and those that the tenant's
-// processes have registered. For an unknown server the error has the code "unknown_tool". Over NATS the error
-// of this and of the other methods of the catalogue has the code "http_only".
+// Tools returns the tools that the caller's tenant may call: those of the fleet, and those that the tenant's processes
+// have registered. For an unknown server the error has the code "unknown_tool". Over NATS the error of Tools, SearchTools
+// and ReadTool has the code "http_only".
 func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	q := url.Values{}
 	set(q, "server", o.Server)
@@ -72,10 +72,9 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	return list, err
 }
 
-// SearchTools returns the few tools that fit the queries: at most 20 queries, of 20,000 bytes together. It selects
-// tools in the same way as for tasks. Separate queries for each step find more than a single query for all of them.
-// The order depends on the queries, the catalogue, the fleet's embeddings, and the tools that the tenant's tasks
-// have used.
+// SearchTools returns the tools that match the queries: at most 20 queries with together at most 20,000 bytes. It selects
+// tools as the fleet does for tasks. One query for each step finds more than a single query for all steps. The order
+// depends on the queries, the catalogue, the fleet's embeddings, and the tools that the tenant's earlier tasks used.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
 	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueryBytes {
 		return ToolSearch{}, &APIError{
@@ -85,9 +84,7 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 	}
 	q := url.Values{"q": queries}
 	set(q, "detail", string(o.Detail))
-	if o.Limit > 0 {
-		q.Set("limit", strconv.Itoa(o.Limit))
-	}
+	setLimit(q, o.Limit)
 	if o.Explain {
 		q.Set("explain", "true")
 	}
@@ -96,14 +93,13 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 	return found, err
 }
 
-// ReadTool returns the definition of one tool. For an unknown one the error has the code "unknown_tool", and its
-// message names the nearest tool.
+// ReadTool returns the definition of one tool. For an unknown tool the error has the code "unknown_tool", and its message
+// names the nearest tool.
 func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error) {
 	if !fs.ValidPath(server + "/" + name) {
 		return Tool{}, &APIError{
-			Code:    errcode.UnknownTool,
+			Code: errcode.UnknownTool, Status: http.StatusNotFound,
 			Message: "no tool " + strconv.Quote(server+"/"+name),
-			Status:  http.StatusNotFound,
 		}
 	}
 	var t Tool
@@ -111,8 +107,15 @@ func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error
 	return t, err
 }
 
+// set sets a parameter unless the value is empty.
 func set(q url.Values, name, value string) {
 	if value != "" {
 		q.Set(name, value)
+	}
+}
+
+func setLimit(q url.Values, limit int) {
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
 	}
 }

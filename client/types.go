@@ -6,35 +6,35 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Types of tasks and their results; package schemas documents their fields.
+// Types for tasks and their results. Package schemas documents their fields.
 type (
-	// Task is what to do: exactly one of Description, Code, Skill and Workflow, and its settings.
+	// Task describes what to do, with exactly one of Description, Code, Skill and Workflow, and with which settings.
 	Task = schemas.Task
-	// File is a file placed in the workspace before the program runs.
+	// File is a file to place in the workspace before the program runs.
 	File = schemas.File
 	// ToolChoice restricts the tools that a task may call.
 	ToolChoice = schemas.ToolChoice
-	// Limits bound one execution of a program. Zero is the fleet's default.
+	// Limits bound one run. A zero field selects the fleet's default.
 	Limits = schemas.Limits
 	// Network requests egress to the named hosts.
 	Network = schemas.Network
-	// EgressAttempt is a connection that the program attempted, and its outcome.
+	// EgressAttempt is a connection that the program tried to open, with its outcome.
 	EgressAttempt = schemas.EgressAttempt
-	// Retry says how often, after which outcomes, and with which delay a task is retried.
+	// Retry specifies how often, after which outcomes, and with which delay a task is retried.
 	Retry = schemas.Retry
-	// Record says where a task stands, with its result once it has ended.
+	// Record is the state of a task, with its result once the task has ended.
 	Record = schemas.Record
-	// Result is how a task ended.
+	// Result is the outcome of a task.
 	Result = schemas.Result
 	// Progress is a stage or a piece of output of a running task.
 	Progress = schemas.Progress
 	// Artifact is a file that a task returns.
 	Artifact = schemas.Artifact
-	// Status is where a task stands.
+	// Status is the status of a task.
 	Status = schemas.Status
 )
 
-// The states of a task; see [Status.Terminal].
+// The statuses of a task. [Status.Terminal] reports whether the task has ended.
 const (
 	Queued    = schemas.Queued
 	Running   = schemas.Running
@@ -48,26 +48,25 @@ const (
 	Dead      = schemas.Dead
 )
 
-// Submission is a task and its envelope. Its JSON is the body of POST /v1/tasks: the fields of both side by
-// side.
+// Submission is a task and its envelope. Its JSON, one object with the fields of both, is the body of POST /v1/tasks.
 type Submission struct {
 	Task
 
-	// Workspace is whose files the program finds at /workspace; default the tenant's main workspace. Session is
-	// the session that the task belongs to; default none.
+	// Workspace is the workspace that the program finds at /workspace. The default is the tenant's main workspace.
 	Workspace string `json:"workspace,omitempty"`
-	Session   string `json:"session,omitempty"`
+	// Session is the session that the task belongs to, if any.
+	Session string `json:"session,omitempty"`
 	// Priority is high, normal (the default) or low.
 	Priority string `json:"priority,omitempty"`
 	// ReplyTo is a NATS subject to which the result is published as a CloudEvent:
 	// notify.<tenant>.reply.> or _INBOX.<tenant>.>
 	ReplyTo string `json:"replyto,omitempty"`
-	// ExpiresAt is after when the task is not started any more. Zero is never.
+	// ExpiresAt is the time after which the task expires unless it has ended. The zero time disables expiry.
 	ExpiresAt time.Time `json:"expirytime,omitzero"`
-	// Source is the CloudEvents source; empty is the client's.
+	// Source is the CloudEvents source. The default is the client's source.
 	Source string `json:"source,omitempty"`
-	// IdempotencyKey makes the submission repeatable: submissions with the same tenant, source and key are one
-	// task. Default a random key.
+	// IdempotencyKey makes the submission repeatable: submissions with the same tenant, source and key are one task.
+	// The default is a random key.
 	IdempotencyKey string `json:"idempotencykey,omitempty"`
 }
 
@@ -79,19 +78,19 @@ type Event struct {
 
 // ListOptions filter a list of tasks.
 type ListOptions struct {
-	Status []Status // any of these; empty is all
-	Limit  int      // from 1 to 1000; 0 is 100
+	Status []Status // only tasks with one of these statuses; empty selects all tasks
+	Limit  int      // from 1 to 1000; 0 selects 100
 }
 
-// Types for operators; package schemas documents the fields.
+// Types for operators. Package schemas documents their fields.
 type (
-	// Fleet is the workers and the backlog of each pool.
+	// Fleet lists the workers and the backlog of each task pool.
 	Fleet = schemas.Fleet
 	// Worker is the presence of a worker.
 	Worker = schemas.Worker
-	// Environment is what programs of a worker's pools can import.
+	// Environment is what the programs of task pools find in a worker's boxes.
 	Environment = schemas.Environment
-	// Backlog is the load of one pool.
+	// Backlog is the load of one task pool.
 	Backlog = schemas.Backlog
 	// DeadTask is a task or an event in the dead-letter queue, with the reason.
 	DeadTask = schemas.DeadTask

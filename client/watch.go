@@ -15,10 +15,10 @@ import (
 	"github.com/codefleet/codefleet/internal/sse"
 )
 
-// maxEvent is the limit of an event of a stream in bytes: enough for a record with its result and output.
+// maxEvent limits the size of an event, in bytes. A record with its result and output must fit.
 const maxEvent = 64 << 20
 
-// errEnded ends the reading of a stream whose task has ended.
+// errEnded ends a stream when the task has ended.
 var errEnded = errors.New("ended")
 
 // watch reads the event stream of a task, over as many connections as necessary.
@@ -29,7 +29,7 @@ func (d *httpConn) watch(ctx context.Context, id string, after uint64, fn func(E
 		_, err := retry(ctx, d.retryFor, func() (struct{}, error) {
 			err := w.stream(ctx)
 			if _, final := errors.AsType[*backoff.PermanentError](err); !final && w.after != before {
-				return struct{}{}, nil // there was progress: start a new series of retries
+				return struct{}{}, nil // events have arrived: begin a new series of retries
 			}
 			return struct{}{}, err
 		})
@@ -42,17 +42,17 @@ func (d *httpConn) watch(ctx context.Context, id string, after uint64, fn func(E
 	}
 }
 
-// watcher is one watch of one task.
+// watcher watches one task.
 type watcher struct {
 	conn   *httpConn
 	id     string
-	after  uint64 // the last event that fn received
+	after  uint64 // sequence number of the last event that fn has processed
 	fn     func(Event) error
-	record Record // the final one, once it has been received
+	record Record // the final record, once it has been received
 }
 
-// stream reads the events of one connection. It returns errEnded (as a permanent error) once the task has
-// ended, the error of fn as a permanent error, and any other error if the connection was lost.
+// stream reads the events of one connection. It returns errEnded as a permanent error once the task has ended, an error
+// of fn as a permanent error, and another error if the connection was lost.
 func (w *watcher) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -65,9 +65,9 @@ func (w *watcher) stream(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	quiet := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no data from the event stream")) })
-	defer quiet.Stop()
-	for e, err := range sse.Read(&activityReader{resp.Body, quiet}, maxEvent) {
+	idle := time.AfterFunc(idleTimeout, func() { cancel(errors.New("no data from the event stream")) })
+	defer idle.Stop()
+	for e, err := range sse.Read(&activityReader{resp.Body, idle}, maxEvent) {
 		if err == nil {
 			err = w.dispatch(e)
 		}
@@ -78,7 +78,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	return fmt.Errorf("watch task %s: %w", w.id, io.EOF)
 }
 
-// dispatch passes an event to fn and records its sequence number.
+// dispatch passes an event to fn and remembers its sequence number.
 func (w *watcher) dispatch(m sse.Event) error {
 	switch m.Type {
 	case "record":
@@ -88,14 +88,14 @@ func (w *watcher) dispatch(m sse.Event) error {
 		return backoff.Permanent(errEnded)
 	case "progress":
 	default:
-		return nil // an event type of a newer fleet
+		return nil // a newer fleet may send other types of events
 	}
 	seq, err := strconv.ParseUint(m.ID, 10, 64)
 	if err != nil {
-		return fmt.Errorf("id of an event: %w", err)
+		return fmt.Errorf("event id: %w", err)
 	}
 	if seq <= w.after {
-		return nil // received before the connection was lost
+		return nil // fn has already received it
 	}
 	e := Event{Seq: seq}
 	if err := json.Unmarshal(m.Data, &e.Progress); err != nil {
@@ -108,7 +108,7 @@ func (w *watcher) dispatch(m sse.Event) error {
 	return nil
 }
 
-// activityReader restarts a timer with all data that arrives.
+// activityReader restarts a timer whenever data arrives.
 type activityReader struct {
 	io.Reader
 	timer *time.Timer

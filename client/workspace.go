@@ -18,15 +18,15 @@ import (
 
 const mainWorkspace = "main"
 
-// Workspace is one workspace with its history. Commits have generations, counted from 1. A version is a generation
-// or a pin; empty means the newest. Over NATS, the error of every method has the code "http_only".
+// Workspace is one workspace with its history. Generations of commits begin with 1. A version is given as a generation
+// or the name of a pin; an empty version is the newest. Over NATS the error of every request has the code "http_only".
 type Workspace struct {
 	client *Client
 	name   string
 }
 
-// Workspace returns the workspace with a name; empty means main. It makes no request. A workspace without commits
-// is empty.
+// Workspace returns the workspace with the given name; an empty name selects main. It makes no request. A workspace
+// without commits is empty.
 func (c *Client) Workspace(name string) *Workspace {
 	return &Workspace{c, cmp.Or(name, mainWorkspace)}
 }
@@ -34,7 +34,7 @@ func (c *Client) Workspace(name string) *Workspace {
 // Name returns the workspace's name.
 func (w *Workspace) Name() string { return w.name }
 
-// overHTTP returns the connection, if it is one over HTTP.
+// overHTTP returns the HTTP connection, or an error over NATS.
 func (c *Client) overHTTP() (*httpConn, error) {
 	if d, ok := c.conn.(*httpConn); ok {
 		return d, nil
@@ -42,35 +42,35 @@ func (c *Client) overHTTP() (*httpConn, error) {
 	return nil, httpOnly()
 }
 
-// WorkspaceInfo is the newest generation and the size of a workspace.
+// WorkspaceInfo describes the newest version of a workspace.
 type WorkspaceInfo struct {
 	Name       string    `json:"name"`
-	Generation int64     `json:"generation"` // 0: there are no commits
+	Generation int64     `json:"generation"` // 0 without commits
 	Commit     string    `json:"commit,omitempty"`
-	Time       time.Time `json:"time,omitzero"` // of the newest commit
-	Files      int       `json:"files"`         // files, directories and symbolic links
+	Time       time.Time `json:"time,omitzero"` // time of the newest commit
+	Files      int       `json:"files"`         // number of files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
 }
 
 // Commit is one version of a workspace.
 type Commit struct {
 	Generation int64     `json:"generation"`
-	Commit     string    `json:"commit"` // random id
+	Commit     string    `json:"commit"` // a random id
 	Time       time.Time `json:"time"`
-	TaskID     string    `json:"task_id,omitempty"` // of the task that made it; empty if no task did
+	TaskID     string    `json:"task_id,omitempty"` // the task that made the commit; empty for other commits
 	Attempt    int       `json:"attempt,omitempty"`
 	Message    string    `json:"message,omitempty"`
-	Changed    []string  `json:"changed"`       // paths, at most 100 of them
+	Changed    []string  `json:"changed"`       // the first 100 changed paths
 	Total      int       `json:"changed_total"` // number of changed paths
 	Conflicts  []string  `json:"conflicts"`     // paths that two commits changed; both versions are kept
-	NoChange   bool      `json:"no_change"`     // there was nothing to change, and no commit was made
+	NoChange   bool      `json:"no_change"`     // nothing has changed, so no commit was made
 }
 
 // PathChange is one difference between two versions.
 type PathChange struct {
 	Path  string `json:"path"`
 	Op    string `json:"op"`    // added, removed, modified
-	Bytes int64  `json:"bytes"` // size after the change; of a removed path, before
+	Bytes int64  `json:"bytes"` // size after the change, or before the removal
 }
 
 // Pin is a name that keeps a version from garbage collection.
@@ -79,10 +79,10 @@ type Pin struct {
 	Generation int64  `json:"generation"`
 }
 
-// CheckOptions say how much Check reads.
+// CheckOptions specify how much Check reads.
 type CheckOptions struct {
-	ReadData bool `json:"read_data"` // verify contents as well, not only manifests and the sizes of packs
-	// With ReadData, read only part number Part (from 1) of Of equal parts; 0: all parts.
+	ReadData bool `json:"read_data"` // verify contents in addition to manifests and the sizes of packs
+	// With ReadData, Check reads only part number Part, from 1, of Of equal parts. With 0 it reads all parts.
 	Part int `json:"part,omitempty"`
 	Of   int `json:"of,omitempty"`
 }
@@ -92,40 +92,36 @@ type Checked struct {
 	Versions int      `json:"versions"`
 	Packs    int      `json:"packs"`
 	Read     int      `json:"read"`     // packs whose content was verified
-	Problems []string `json:"problems"` // empty: no damage
+	Problems []string `json:"problems"` // empty if the workspace is not damaged
 	Lost     []string `json:"lost"`     // paths of the newest version that cannot be read
 }
 
-// RepairOptions say how much Repair reads, and whether it commits.
+// RepairOptions specify how much Repair reads, and whether it commits.
 type RepairOptions struct {
-	ReadData bool `json:"read_data,omitempty"` // verify all contents, not only presence and size
-	DryRun   bool `json:"dry_run,omitempty"`   // report only
+	ReadData bool `json:"read_data,omitempty"` // verify all contents in addition to the sizes of packs
+	DryRun   bool `json:"dry_run,omitempty"`   // do not commit
 }
 
 // LostPath is a path whose content is lost.
 type LostPath struct {
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
-	Older int64  `json:"older,omitempty"` // the newest generation with a readable version of it; 0: none
+	Older int64  `json:"older,omitempty"` // the newest generation with readable content of the path; 0 if unknown
 }
 
 // Repaired is the report of Repair.
 type Repaired struct {
-	Commit          Commit     `json:"commit"`    // NoChange: the newest version is not damaged
+	Commit          Commit     `json:"commit"`    // NoChange is set if the newest version is not damaged
 	Problems        []string   `json:"problems"`  // damaged objects
-	Lost            []LostPath `json:"lost"`      // the new version does not have them
-	LostGenerations []int64    `json:"unknown"`   // their changes are lost too
-	Recovered       []string   `json:"recovered"` // files with recovered content whose names are lost
+	Lost            []LostPath `json:"lost"`      // paths that the new version does not have
+	LostGenerations []int64    `json:"unknown"`   // generations whose changes are lost
+	Recovered       []string   `json:"recovered"` // files with recovered content whose paths are lost
 }
 
-// Workspaces returns the workspaces of the caller's tenant, by name.
+// Workspaces returns the workspaces of the caller's tenant, sorted by name.
 func (c *Client) Workspaces(ctx context.Context) ([]WorkspaceInfo, error) {
-	d, err := c.overHTTP()
-	if err != nil {
-		return nil, err
-	}
 	var list []WorkspaceInfo
-	err = d.json(ctx, &list, call{path: []string{"v1", "workspaces"}})
+	err := c.conn.get(ctx, &list, nil, "v1", "workspaces")
 	return list, err
 }
 
@@ -136,18 +132,16 @@ func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
 	return info, err
 }
 
-// Delete deletes the workspace with its history. Tasks that started before cannot commit; later ones start with
-// an empty workspace.
+// Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with an
+// empty workspace.
 func (w *Workspace) Delete(ctx context.Context) error {
 	return w.json(ctx, nil, call{method: http.MethodDelete})
 }
 
-// Log returns commits, the newest first. limit is from 1 to 1000; 0 means 100.
+// Log returns commits, the newest first. limit is from 1 to 1000; 0 selects 100.
 func (w *Workspace) Log(ctx context.Context, limit int) ([]Commit, error) {
 	q := url.Values{}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
+	setLimit(q, limit)
 	var log []Commit
 	err := w.json(ctx, &log, call{path: []string{"log"}, query: q})
 	return log, err
@@ -167,23 +161,23 @@ func (w *Workspace) Restore(ctx context.Context, version, message string) (Commi
 	return c, err
 }
 
-// Fork starts another workspace from a version of this one without copying content. If the other workspace
-// exists, the error has the code "workspace_exists". The request is not retried.
+// Fork creates the workspace to from a version of this one, without copying content. If the workspace exists, the error
+// has the code "workspace_exists". The request is not retried.
 func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error) {
 	var c Commit
 	err := w.post(ctx, &c, "fork", map[string]string{"generation": version, "to": to})
 	return c, err
 }
 
-// Check verifies that all versions can be read.
+// Check verifies that all kept versions can be read.
 func (w *Workspace) Check(ctx context.Context, o CheckOptions) (Checked, error) {
 	var found Checked
 	err := w.post(ctx, &found, "check", o)
 	return found, err
 }
 
-// Repair commits what is readable of the newest version, if objects of it are lost or damaged. An intact
-// workspace does not change.
+// Repair commits what is readable of the newest version, if objects are lost or damaged. An intact workspace does not
+// change.
 func (w *Workspace) Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
 	var done Repaired
 	err := w.post(ctx, &done, "repair", o)
@@ -192,10 +186,10 @@ func (w *Workspace) Repair(ctx context.Context, o RepairOptions) (Repaired, erro
 
 // Mirrored is the report of Mirror.
 type Mirrored struct {
-	Generation int64    `json:"generation"` // of the mirror
-	Put        int      `json:"put"`        // files written
-	Removed    int      `json:"removed"`    // objects removed
-	Skipped    []string `json:"skipped"`    // the first paths whose names cannot be object keys
+	Generation int64    `json:"generation"` // the mirrored generation
+	Put        int      `json:"put"`        // number of written files
+	Removed    int      `json:"removed"`    // number of removed objects
+	Skipped    []string `json:"skipped"`    // the first paths that are too long for an object key
 }
 
 // Mirror updates the mirror of the workspace to the newest version, as each commit does. If the fleet has no mirror,
@@ -213,7 +207,7 @@ func (w *Workspace) Pins(ctx context.Context) ([]Pin, error) {
 	return pins, err
 }
 
-// Pin pins a version (empty: the newest) under a name, which must not be a number.
+// Pin pins a version under a name, which must not be a number.
 func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) {
 	body, err := json.Marshal(map[string]string{"generation": version})
 	if err != nil {
@@ -229,32 +223,25 @@ func (w *Workspace) Unpin(ctx context.Context, name string) error {
 	return w.json(ctx, nil, call{method: http.MethodDelete, path: []string{"pins", name}})
 }
 
-// Files returns the paths of a version (empty: the newest) below dir (empty: all), and its generation.
+// Files returns the paths of a version below dir, and the version's generation. An empty dir selects all paths.
 func (w *Workspace) Files(ctx context.Context, version, dir string) ([]WorkspaceFile, int64, error) {
 	q := url.Values{}
-	for name, v := range map[string]string{"generation": version, "dir": dir} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
+	set(q, "generation", version)
+	set(q, "dir", dir)
 	var list []WorkspaceFile
 	var generation int64
-	err := w.do(
-		ctx,
-		call{path: []string{"files"}, query: q},
-		responseTimeout,
-		func(h http.Header, body io.Reader) (err error) {
-			if generation, err = strconv.ParseInt(h.Get("Codefleet-Generation"), 10, 64); err != nil {
-				return fmt.Errorf("generation of the response: %w", err)
-			}
-			return json.NewDecoder(body).Decode(&list)
-		},
-	)
+	read := func(h http.Header, body io.Reader) (err error) {
+		if generation, err = strconv.ParseInt(h.Get("Codefleet-Generation"), 10, 64); err != nil {
+			return fmt.Errorf("parse Codefleet-Generation: %w", err)
+		}
+		return json.NewDecoder(body).Decode(&list)
+	}
+	err := w.do(ctx, call{path: []string{"files"}, query: q}, responseTimeout, read)
 	return list, generation, err
 }
 
-// Open opens a file of a version (empty: the newest) from an offset in bytes. The caller closes it. If the file
-// does not exist, the error has the code "unknown_file".
+// Open opens a file of a version at an offset in bytes. The caller closes it. If the file does not exist, the error has
+// the code "unknown_file".
 func (w *Workspace) Open(ctx context.Context, version, path string, offset int64) (io.ReadCloser, error) {
 	d, err := w.client.overHTTP()
 	if err != nil {
@@ -270,15 +257,11 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 	if offset > 0 {
 		c.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
 	}
-	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, w.at(c)) })
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	return d.open(ctx, w.at(c))
 }
 
-// Put writes and commits one file. With an ETag it replaces only that version, with "none" it only creates the
-// file, and with an empty one it replaces any version. If the condition does not hold, the error has the code
+// Put writes and commits one file. It replaces only the version with the given ETag. With NoState it only creates the
+// file, and with an empty ETag it replaces any version. If the condition does not hold, the error has the code
 // "precondition_failed". The request is not retried, because content can be read only once.
 func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, etag string) (Commit, error) {
 	var done Commit
@@ -305,24 +288,18 @@ func (w *Workspace) Remove(ctx context.Context, path string) (Commit, error) {
 	return done, err
 }
 
-// Archive opens a version (empty: the newest) below dir (empty: all) as a zip or tar file. The caller closes it.
-// Reading an incomplete archive returns an error.
+// Archive opens a zip or tar archive of the paths of a version below dir. An empty dir selects all paths. The caller
+// closes the archive. Reading an incomplete archive returns an error.
 func (w *Workspace) Archive(ctx context.Context, version, dir, format string) (io.ReadCloser, error) {
 	d, err := w.client.overHTTP()
 	if err != nil {
 		return nil, err
 	}
-	c := w.at(
-		call{path: []string{"archive"}, query: url.Values{"generation": {version}, "dir": {dir}, "format": {format}}},
-	)
-	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
+	q := url.Values{"generation": {version}, "dir": {dir}, "format": {format}}
+	return d.open(ctx, w.at(call{path: []string{"archive"}, query: q}))
 }
 
-// condition sets the header for an ETag; see Put.
+// condition sets the request header for an ETag, as Put describes.
 func condition(h http.Header, etag string) {
 	switch etag {
 	case "":
@@ -335,7 +312,7 @@ func condition(h http.Header, etag string) {
 
 func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
 
-// badPath reports whether joining p to a URL would lead to another address.
+// badPath reports whether p would change the path of a URL to which it is joined.
 func badPath(p string) bool { return !fs.ValidPath(p) || p == "." }
 
 func badPathCause(p string) string {
@@ -346,18 +323,15 @@ func (w *Workspace) fileCall(method, path string) (call, error) {
 	path = strings.TrimSuffix(path, "/")
 	if badPath(path) {
 		return call{}, &APIError{
-			Status:  http.StatusBadRequest,
-			Code:    errcode.BadPath,
-			Path:    "path",
-			Message: "this path cannot be a file of a workspace",
-			Cause:   badPathCause(path),
-			Hint:    "a path is relative, as in data/in.csv",
+			Status: http.StatusBadRequest, Code: errcode.BadPath, Path: "path",
+			Message: "the path is not valid in a workspace", Cause: badPathCause(path),
+			Hint: "use a relative path, such as data/in.csv",
 		}
 	}
 	return call{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil
 }
 
-// at returns c with the workspace's address.
+// at returns c with the path of the workspace.
 func (w *Workspace) at(c call) call {
 	c.path = append([]string{"v1", "workspaces", w.name}, c.path...)
 	return c
@@ -368,7 +342,7 @@ func (w *Workspace) post(ctx context.Context, v any, verb string, body any) erro
 	if err != nil {
 		return err
 	}
-	// No time limit, because these may take long. A second fork would fail, so it is not retried.
+	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
 	c := call{method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork"}
 	return w.do(ctx, c, 0, decoder(v))
 }
@@ -377,22 +351,9 @@ func (w *Workspace) json(ctx context.Context, v any, c call) error {
 	return w.do(ctx, c, responseTimeout, decoder(v))
 }
 
-// decoder returns a function that decodes a response into v; nil ignores the response.
-func decoder(v any) func(http.Header, io.Reader) error {
-	return func(_ http.Header, body io.Reader) error {
-		if v == nil {
-			return nil
-		}
-		return json.NewDecoder(body).Decode(v)
-	}
-}
-
-// do sends c, with retries, and passes the response to read. limit bounds each attempt; 0: only ctx does.
+// do is httpConn.do for a request about the workspace.
 func (w *Workspace) do(
-	ctx context.Context,
-	c call,
-	limit time.Duration,
-	read func(http.Header, io.Reader) error,
+	ctx context.Context, c call, timeout time.Duration, read func(http.Header, io.Reader) error,
 ) error {
 	d, err := w.client.overHTTP()
 	if err != nil {
@@ -401,25 +362,8 @@ func (w *Workspace) do(
 	if badPath(w.name) || strings.Contains(w.name, "/") {
 		return &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadName,
-			Message: fmt.Sprintf("%q cannot be the name of a workspace", w.name),
+			Message: fmt.Sprintf("%q is not a valid name of a workspace", w.name),
 		}
 	}
-	_, err = retry(ctx, d.retryFor, func() (struct{}, error) {
-		ctx := ctx
-		if limit > 0 {
-			bounded, cancel := context.WithTimeout(ctx, limit)
-			defer cancel()
-			ctx = bounded
-		}
-		resp, err := d.send(ctx, w.at(c))
-		if err != nil {
-			return struct{}{}, err
-		}
-		defer resp.Body.Close()
-		if err := read(resp.Header, resp.Body); err != nil {
-			return struct{}{}, fmt.Errorf("read response of %s: %w", d.base.Host, err)
-		}
-		return struct{}{}, nil
-	})
-	return err
+	return d.do(ctx, w.at(c), timeout, read)
 }
