@@ -20,9 +20,9 @@ import (
 
 var hashRule = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-const nameText = "%q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
+const nameText = "%q: a name has 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit"
 
-// checker collects problems, each with the origin of the value.
+// checker collects problems, each with the origin of its value.
 type checker struct {
 	c        *Config
 	problems []Problem
@@ -62,7 +62,7 @@ func (k *checker) listeners() {
 	}
 	if !c.Auth.Enabled && !Loopback(c.HTTP.Addr) {
 		k.bad("auth.enabled",
-			"authentication may be disabled on a loopback address only, and http.addr is %s", c.HTTP.Addr)
+			"authentication can be disabled on a loopback address only, but http.addr is %s", c.HTTP.Addr)
 	}
 	k.pair("http.tls_cert", c.HTTP.TLSCert, "http.tls_key", c.HTTP.TLSKey)
 	k.pair("nats.tls_cert", c.NATS.TLSCert, "nats.tls_key", c.NATS.TLSKey)
@@ -81,13 +81,13 @@ func Loopback(addr string) bool {
 func (k *checker) addr(key, addr string) {
 	_, port, err := net.SplitHostPort(addr)
 	if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 0 || n > 65535 {
-		k.bad(key, "%q is not host:port, such as 127.0.0.1:8787 (port 0: any free one)", addr)
+		k.bad(key, "%q is not host:port, such as 127.0.0.1:8787; port 0 selects a free port", addr)
 	}
 }
 
 func (k *checker) pair(key1, v1, key2, v2 string) {
 	if (v1 == "") != (v2 == "") {
-		k.bad(key1, "%s and %s go together: give both or none", key1, key2)
+		k.bad(key1, "set both %s and %s, or neither", key1, key2)
 	}
 }
 
@@ -97,7 +97,7 @@ func (k *checker) url(key, text string, schemes ...string) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
-		k.bad(key, "not an address of the form %s://host", strings.Join(schemes, ":// or "))
+		k.bad(key, "want a URL of the form %s://host", strings.Join(schemes, "://host or "))
 	}
 }
 
@@ -107,11 +107,11 @@ func (k *checker) stores() {
 		k.url("nats.url", strings.TrimSpace(u), "nats", "tls", "ws", "wss")
 	}
 	if n.Password != "" && n.User == "" {
-		k.bad("nats.user", "nats.password is given without a user")
+		k.bad("nats.user", "nats.password requires nats.user")
 	}
 	k.url("s3.endpoint", s.Endpoint, "https", "http")
-	if s.Endpoint != "" && (s.AccessKey == "") != (s.SecretKey == "") {
-		k.bad("s3.access_key", "s3.access_key and s3.secret_key go together: give both or none")
+	if s.Endpoint != "" {
+		k.pair("s3.access_key", s.AccessKey, "s3.secret_key", string(s.SecretKey))
 	}
 	k.oneOf("s3.heads", s.Heads, HeadsCAS, HeadsCreate, HeadsNATS, HeadsSingleWriter)
 	if s.Bucket == "" {
@@ -119,7 +119,7 @@ func (k *checker) stores() {
 	}
 }
 
-// minGrace is twice the time for which a commit may refer to content of the version that it is based on.
+// minGrace is twice the time within which a commit may refer to content of its base version.
 const minGrace = 24 * time.Hour
 
 func (k *checker) workspaces() {
@@ -155,7 +155,7 @@ func (k *checker) workers() {
 	k.atLeast("queue.attempts", c.Queue.Attempts, 1)
 	k.atLeast("worker.slots", c.Worker.Slots, 0)
 	if c.Worker.Drain < 0 {
-		k.bad("worker.drain", "must not be negative")
+		k.bad("worker.drain", "%s is negative", c.Worker.Drain)
 	}
 	k.slugs("worker.pools", c.Worker.Pools)
 	for _, name := range slices.Sorted(maps.Keys(c.Pools)) {
@@ -178,7 +178,7 @@ func (k *checker) pool(key, name string, p Pool) {
 
 func (k *checker) positive(key string, d time.Duration) {
 	if d <= 0 {
-		k.bad(key, "%s is not more than 0", d)
+		k.bad(key, "%s is not positive", d)
 	}
 }
 
@@ -215,7 +215,7 @@ func (k *checker) execution() {
 			e.MaxBoxes, k.c.Optimizations.ReadyBoxes())
 	}
 	if f := e.State.StateFile; f == "" || strings.ContainsAny(f, `/\`) || f == "." || f == ".." {
-		k.bad("execution.state.state_file", "%q is not the name of a file", f)
+		k.bad("execution.state.state_file", "%q is not a file name", f)
 	}
 }
 
@@ -226,7 +226,7 @@ func (k *checker) limits() {
 	}
 	k.atLeast("guardrails.max_memory_mb", g.MaxMemoryMB, 16)
 	if !(l.CPUs > 0 && l.CPUs <= 1024) {
-		k.bad("limits.cpus", "%v is not more than 0 and at most 1024", l.CPUs)
+		k.bad("limits.cpus", "%v is not between 0 and 1024", l.CPUs)
 	}
 	k.atLeast("limits.output_bytes", int(l.OutputBytes), 1024)
 	k.atLeast("limits.workspace_mb", int(l.WorkspaceMB), 1)
@@ -257,10 +257,10 @@ func (k *checker) llm() {
 	k.positive("embeddings.deadline", e.Deadline)
 }
 
-// toolRule is the grammar of a tool, or of all tools of a server.
+// toolRule matches server/tool and server/*.
 var toolRule = regexp.MustCompile(`^[^/*]+/(\*|[^/*]+)$`)
 
-// toolDecisions are the values of a tool policy: those of internal/tools/broker.
+// toolDecisions are the values of a tool policy, as in internal/tools/broker.
 var toolDecisions = []string{"allow", "deny", "approve"}
 
 func (k *checker) tools() {
@@ -279,13 +279,13 @@ func (k *checker) tools() {
 		k.bad("tools.approval_timeout", "%s is not between 0 and 24h", t.ApprovalTimeout)
 	}
 	if t.CallTimeout <= 0 || t.TotalTime <= 0 {
-		k.bad("tools.call_timeout", "call_timeout and total_time must be more than 0")
+		k.bad("tools.call_timeout", "call_timeout and total_time must be positive")
 	}
 }
 
 func (k *checker) profile(key, name string, p LLMProfile) {
 	if !names.IsSlug(name) {
-		k.bad(key, "the name of a profile is lower-case letters, digits and -")
+		k.bad(key, nameText, name)
 	}
 	if p.Provider != "" {
 		k.oneOf(key+".provider", p.Provider, "openai", "azure_openai")
@@ -312,7 +312,7 @@ func (k *checker) servers() {
 		defined[s.Name] = true
 		k.url(key+".url", s.URL, "https", "http")
 		if s.User != "" && s.Command == "" {
-			k.bad(key+".user", "%q has no command that could run as this user", s.Name)
+			k.bad(key+".user", "%q has no command, so it cannot have a user", s.Name)
 		}
 		k.oneOf(key+".connection_type", cmp.Or(s.ConnectionType, "stdio"), "stdio", "http", "sse")
 		k.oneOf(key+".scope", cmp.Or(s.Scope, "tenant"), "tenant", "session", "shared")
@@ -351,10 +351,10 @@ func (k *checker) tokens(key string, tokens []Token) {
 	for i, t := range tokens {
 		at := fmt.Sprintf("%s[%d]", key, i)
 		if t.SHA256 == "" && t.File == "" {
-			k.bad(at, "either sha256 or file is needed")
+			k.bad(at, "sha256 or file is missing")
 		}
 		if t.SHA256 != "" && !hashRule.MatchString(string(t.SHA256)) {
-			k.bad(at+".sha256", "not 64 hexadecimal digits; compute it with: printf %%s \"$TOKEN\" | sha256sum")
+			k.bad(at+".sha256", "want 64 hexadecimal digits; compute them with: printf %%s \"$TOKEN\" | sha256sum")
 		}
 		for _, s := range t.Scopes {
 			k.oneOf(at+".scopes", s, "read", "submit", "approve", "operator")

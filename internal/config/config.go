@@ -1,10 +1,10 @@
-// Package config holds the settings of the fleet, one struct per concern. The comments of their fields
-// are the manual: a test renders config.example.yaml and docs/configuration.md from them. Load fills the
-// structs from defaults, config.yaml, .env, environment and flags, in this order. Only the programs and
-// what constructs their parts import this package; all other packages take values.
+// Package config defines the fleet's settings, one struct per concern. The field comments are the manual: a test renders
+// config.example.yaml and docs/configuration.md from them. Load fills the structs from defaults, config.yaml, .env,
+// environment and flags, in this order. Only the commands, package assembly and its subpackages import this package; all
+// other packages take values.
 //
-// To add a setting, add a field with a yaml tag, its default in Default, its rule in check.go, and run
-// `go test ./internal/config -update`. A setting that no code reads yet is listed in noeffect.go.
+// To add a setting, add a field with a yaml tag, its default in Default and its checks in check.go, and run
+// `go test ./internal/config -update`. noeffect.go lists the settings that no code reads yet.
 package config
 
 import (
@@ -14,19 +14,20 @@ import (
 	"time"
 )
 
-// Config holds all settings. Load returns one; a program that embeds a worker may change its fields and
-// call Validate.
+// Config holds all settings. Load returns one. An application that embeds a worker may change fields and then call
+// Validate.
 type Config struct {
-	// Directory for everything that `codefleet up` stores and workers cache: queue, objects, boxes,
-	// generated credentials. Default: $XDG_DATA_HOME/codefleet, or ~/.local/share/codefleet.
+	// Directory for what `codefleet up` stores and what workers cache: queue, objects, boxes,
+	// generated credentials. The default is $XDG_DATA_HOME/codefleet or ~/.local/share/codefleet.
 	Data string `yaml:"data"`
 	// The HTTP interface.
 	HTTP HTTP `yaml:"http"`
 	// Authentication.
 	Auth Auth `yaml:"auth"`
-	// The tenants by name. Without any there is one tenant, `default`, which may do everything.
+	// Tenants by name. If none is configured, the fleet has one tenant, `default`, which may do
+	// everything.
 	Tenants map[string]Tenant `yaml:"tenants"`
-	// The server of the queue.
+	// The queue's NATS server.
 	NATS NATS `yaml:"nats"`
 	// The object store of workspaces and large payloads.
 	S3 S3 `yaml:"s3"`
@@ -38,11 +39,11 @@ type Config struct {
 	Worker Worker `yaml:"worker"`
 	// The sandbox.
 	Execution Execution `yaml:"execution"`
-	// What programs can import, by the pool of their tasks. A pool that is not listed has the
-	// environment of the section execution.
+	// Environments of task pools, by the task pool's name. They determine what programs can import.
+	// A task pool that is not listed has the environment of the section execution.
 	Pools map[string]Pool `yaml:"pools"`
-	// Limits of one run, in addition to those in guardrails. A task may set lower limits, or higher
-	// ones up to those of its tenant.
+	// Limits of one run, in addition to those in guardrails. A task can set lower limits, or higher
+	// limits up to its tenant's.
 	Limits Limits `yaml:"limits"`
 	// Checks of programs, and two limits of one run.
 	Guardrails Guardrails `yaml:"guardrails"`
@@ -50,7 +51,7 @@ type Config struct {
 	Optimizations Optimizations `yaml:"optimizations"`
 	// The language model that writes programs for tasks given as a description.
 	LLM LLM `yaml:"llm"`
-	// Vectors from a model, which help to find the tools for a task.
+	// Vectors from a model, which help the fleet to find the tools for a task.
 	Embeddings Embeddings `yaml:"embeddings"`
 	// Tool calls.
 	Tools Tools `yaml:"tools"`
@@ -63,7 +64,7 @@ type Config struct {
 	// Traces and metrics.
 	Telemetry Telemetry `yaml:"telemetry"`
 
-	// Warnings name settings that were given and have no effect, each with what to do instead.
+	// Warnings name given settings that have no effect, and what to do instead.
 	Warnings []string `yaml:"-"`
 
 	origins map[string]Origin
@@ -73,32 +74,31 @@ type Config struct {
 type HTTP struct {
 	// Address of the HTTP interface.
 	Addr string `yaml:"addr"`
-	// Additional values of the Host header to accept. The address itself and loopback names are
-	// always accepted.
+	// Accepted values of the Host header, in addition to the address itself and loopback names.
 	AllowedHosts []string `yaml:"allowed_hosts"`
-	// Values of the Origin header to accept. Requests without the header are accepted.
+	// Accepted values of the Origin header. Requests without the header are always accepted.
 	AllowedOrigins []string `yaml:"allowed_origins"`
-	// Certificate file (PEM). Requires tls_key.
+	// Certificate file (PEM) for HTTPS. Requires tls_key.
 	TLSCert string `yaml:"tls_cert"`
-	// Key file of tls_cert.
+	// File with the private key of tls_cert.
 	TLSKey string `yaml:"tls_key"`
 }
 
 // Auth configures authentication.
 type Auth struct {
-	// Require bearer tokens. False is allowed on loopback addresses only.
+	// Require bearer tokens. False is allowed only if http.addr is a loopback address.
 	Enabled bool `yaml:"enabled"`
-	// Tokens of operators, who see workers, pools and metrics and belong to no tenant. In the file
-	// only.
+	// Tokens of operators, who can see workers, task pools and metrics and belong to no tenant.
+	// They can be set in the file only.
 	Operators []Token `yaml:"operators"`
 }
 
-// NATS configures the server of the queue.
+// NATS configures the queue's NATS server.
 type NATS struct {
 	// Address of the embedded server of `codefleet up`.
 	Addr string `yaml:"addr"`
-	// Server to use, as nats://host:4222 or tls://…; several are separated by commas. Empty: the
-	// embedded server of `up`.
+	// URL of the server, nats://host:4222 or tls://host:4222. Several URLs are separated by commas.
+	// By default, `codefleet up` uses its embedded server.
 	URL string `yaml:"url"`
 	// Credentials file (JWT and seed).
 	Creds string `yaml:"creds"`
@@ -108,11 +108,11 @@ type NATS struct {
 	Password Secret `yaml:"password"`
 	// Token, for a server that requires one.
 	Token Secret `yaml:"token"`
-	// Certificate authorities of the server (PEM file). Empty: those of the system.
+	// File with the server's certificate authorities (PEM). The default is the system's.
 	TLSCA string `yaml:"tls_ca"`
-	// Client certificate (PEM file). Requires tls_key.
+	// File with the client certificate (PEM). Requires tls_key.
 	TLSCert string `yaml:"tls_cert"`
-	// Key file of tls_cert.
+	// File with the private key of tls_cert.
 	TLSKey string `yaml:"tls_key"`
 	// Accept a server older than 2.12.3, which can lose messages.
 	AllowOldServer bool `yaml:"allow_old_server"`
@@ -122,11 +122,12 @@ type NATS struct {
 type S3 struct {
 	// Address of the embedded store of `codefleet up`.
 	Addr string `yaml:"addr"`
-	// Store to use, as https://host or http://host:9000. Empty: the embedded store of `up`.
+	// URL of the store, such as https://host or http://host:9000. By default, `codefleet up` uses
+	// its embedded store.
 	Endpoint string `yaml:"endpoint"`
-	// Bucket. It must exist, except in the embedded store.
+	// Name of the bucket. The bucket must exist, except in the embedded store.
 	Bucket string `yaml:"bucket"`
-	// Prefix of all object names, for a shared bucket.
+	// Prefix of all object keys, for a bucket that is shared with other applications.
 	Prefix string `yaml:"prefix"`
 	// Region.
 	Region string `yaml:"region"`
@@ -134,13 +135,13 @@ type S3 struct {
 	AccessKey string `yaml:"access_key"`
 	// Secret key.
 	SecretKey Secret `yaml:"secret_key"`
-	// How the newest version of each workspace is recorded; the same in the whole fleet. s3-cas
-	// needs a store with If-Match and If-None-Match, s3-create one with If-None-Match. nats records
-	// it in the server of the queue and works with any store. unsafe-single-writer works with any
-	// store too, but loses commits unless all workers run on one host with one data directory.
+	// How HEAD of each workspace is swapped. It must be the same in the whole fleet. s3-cas needs a
+	// store with If-Match and If-None-Match, s3-create a store with If-None-Match. nats keeps HEAD
+	// in the queue's server and works with any store. unsafe-single-writer also works with any
+	// store, but loses commits unless all workers run on one host with one data directory.
 	// `codefleet doctor` reports what a store supports.
 	Heads string `yaml:"heads"`
-	// Embedded means that the store is the one of `codefleet up`.
+	// Embedded reports whether the store is the embedded store of `codefleet up`.
 	Embedded bool `yaml:"-"`
 }
 
@@ -155,64 +156,66 @@ const (
 // Workspaces configures what is kept of workspaces, and for how long. Pinned versions and the newest
 // version are always kept.
 type Workspaces struct {
-	// Number of newest versions to keep of each workspace.
+	// How many of the newest versions of each workspace to keep.
 	KeepNewest int `yaml:"keep_newest"`
-	// Keep every version that was replaced less than this ago.
+	// Keep every version for this time after it was replaced.
 	KeepAll time.Duration `yaml:"keep_all"`
-	// Keep the last version of each of this many days.
+	// For how many days to keep the last version of each day.
 	KeepDays int `yaml:"keep_days"`
-	// Delete a workspace with its history after this time without a commit. 0: never.
+	// Delete a workspace with its history after this time without a commit. 0 disables this.
 	Inactive time.Duration `yaml:"inactive"`
-	// How long the name of a deleted workspace is remembered, to refuse late changes.
+	// How long to remember the name of a deleted workspace, to refuse late commits.
 	KeepDeleted time.Duration `yaml:"keep_deleted"`
-	// Interval of garbage collection, which one of the workers runs. 0: never.
+	// Interval of garbage collection, which one of the workers runs. 0 disables it.
 	CleanEvery time.Duration `yaml:"clean_every"`
-	// Garbage collection marks unreferenced objects older than this, and deletes them when they
-	// have been marked for this long. At least 24h, and twice the longest task.
+	// Garbage collection marks unreferenced objects that are older than this, and deletes them
+	// after they have been marked for this long. At least 24h, and twice the longest task.
 	Grace time.Duration `yaml:"grace"`
-	// Where the newest files of each workspace are stored as plain objects too, for other programs
-	// to read: s3://BUCKET/PREFIX, in the store of s3. It is updated after commits; the fleet does
-	// not read it. The bucket must exist; in the bucket of s3 the prefix must begin with _. Empty:
-	// no mirror.
+	// Where to mirror the newest files of each workspace as plain objects for other programs:
+	// s3://BUCKET/PREFIX, in the store of the section s3. Commits update the mirror; the fleet does
+	// not read it. The bucket must exist. In the bucket of the section s3, the prefix must begin
+	// with _. By default, the fleet has no mirror.
 	Mirror string `yaml:"mirror"`
-	// Encryption of workspaces. Workers and ingest encrypt before they write to the object store.
-	// The same in the whole fleet; a tenant may have its own.
+	// Encryption of workspaces, by workers and ingest before they write to the object store. It must
+	// be the same in the whole fleet. A tenant can have its own secret.
 	Encryption Encryption `yaml:"encryption"`
 }
 
-// Encryption names the secrets from which the key of each tenant is derived. A secret has at least 32
-// random characters, as from `openssl rand -base64 32`. Without it the workspaces are lost.
+// Encryption names the secrets from which each tenant's key is derived. A secret has at least 32 random characters, for
+// example from `openssl rand -base64 32`. If it is lost, the workspaces are lost, too.
 type Encryption struct {
-	// File with the secret. Empty: new data is not encrypted.
+	// File with the secret. By default, new data is not encrypted.
 	KeyFile string `yaml:"key_file"`
 	// Files with earlier secrets, to read existing data. Garbage collection encrypts the newest
-	// versions again. An old secret is needed until older versions and pins have expired;
-	// `codefleet doctor` reports when.
+	// versions with the new secret. An old secret is needed until older versions and pins have
+	// expired; `codefleet doctor` reports whether it is still needed.
 	OldKeyFiles []string `yaml:"old_key_files"`
 
-	// Key and OldKeys are the contents of these files.
+	// Key and OldKeys are the contents of KeyFile and OldKeyFiles.
 	Key     Secret   `yaml:"-"`
 	OldKeys []Secret `yaml:"-"`
 }
 
 // Queue configures how tasks are claimed and retried.
 type Queue struct {
-	// A worker that has sent no heartbeat for this long loses its task to another worker. Workers
-	// send one three times as often.
+	// After this time without a heartbeat, another worker takes over a task. Workers send
+	// heartbeats three times as often.
 	AckWait time.Duration `yaml:"ack_wait"`
-	// Number of attempts, when workers are lost or the fleet fails, before a task is dead-lettered.
+	// How often the fleet tries to run a task, if workers are lost or the fleet fails, before the
+	// task is dead-lettered.
 	Attempts int `yaml:"attempts"`
 }
 
 // Worker configures one worker process.
 type Worker struct {
-	// Name in lists and records. Default: the host name and the process id.
+	// Name in lists and records. The default is the host name and the process id.
 	Name string `yaml:"name"`
-	// Pools whose tasks the worker runs. Empty: `default` and those of pools.
+	// Task pools that the worker serves. The default is `default` and the task pools of the section
+	// pools.
 	Pools []string `yaml:"pools"`
-	// Tasks at a time. 0: twice the processors, at least 3.
+	// Maximum number of concurrent tasks. 0 selects twice the number of processors, at least 3.
 	Slots int `yaml:"slots"`
-	// How long running tasks may continue after the first stop signal before they are requeued.
+	// How long running tasks may continue after the stop signal before they are requeued.
 	Drain time.Duration `yaml:"drain"`
 }
 
@@ -220,29 +223,29 @@ type Worker struct {
 type Logging struct {
 	// DEBUG, INFO, WARNING or ERROR.
 	Level string `yaml:"level" env:"LOG_LEVEL"`
-	// File to append to. Empty: standard error.
+	// File to append to. The default is standard error.
 	File string `yaml:"file" env:"LOG_FILE"`
-	// text, json, or auto: text on a terminal, otherwise json.
+	// text, json, or auto, which is text on a terminal and otherwise json.
 	Format string `yaml:"format"`
 }
 
 // Telemetry configures traces and metrics.
 type Telemetry struct {
-	// OTLP endpoint (HTTP) for traces, as http://host:4318. Empty: no traces, at no cost. The other
-	// OTEL_EXPORTER_OTLP_… variables (headers, compression, timeout) work too.
+	// OTLP endpoint (HTTP) for traces, such as http://host:4318. By default, no traces are
+	// recorded. The other OTEL_EXPORTER_OTLP_… variables (headers, compression, timeout) work, too.
 	Endpoint string `yaml:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT"`
-	// Service name in traces. Empty: the name of the program.
+	// Service name in traces. The default is the name of the command.
 	ServiceName string `yaml:"service_name" env:"OTEL_SERVICE_NAME"`
-	// Share of traces to record, 0 to 1. A caller's decision takes precedence.
+	// Share of traces to record, from 0 to 1. A caller's decision takes precedence.
 	Sample float64 `yaml:"sample"`
 	// Serve /metrics.
 	Metrics bool `yaml:"metrics"`
-	// Address on which a worker process serves /metrics and /healthz. Empty: it does not (ingest
-	// and `up` serve them on http.addr).
+	// Address on which a worker process serves /metrics and /healthz. By default, it does not serve
+	// them. (ingest and `codefleet up` serve them on http.addr.)
 	Addr string `yaml:"addr"`
 }
 
-// Slots returns how many tasks a worker runs at a time.
+// Slots returns how many tasks a worker runs concurrently.
 func (c *Config) Slots() int {
 	if c.Worker.Slots > 0 {
 		return c.Worker.Slots
@@ -250,7 +253,7 @@ func (c *Config) Slots() int {
 	return max(3, 2*runtime.NumCPU())
 }
 
-// WorkerPools returns the pools whose tasks a worker runs.
+// WorkerPools returns the task pools that a worker serves.
 func (c *Config) WorkerPools() []string {
 	if len(c.Worker.Pools) > 0 {
 		return c.Worker.Pools
@@ -264,11 +267,10 @@ func (c *Config) WorkerPools() []string {
 	return pools
 }
 
-// DefaultPool is the pool of tasks that name none.
+// DefaultPool is the task pool of tasks that name no task pool.
 const DefaultPool = "default"
 
-// Default returns the default settings. Data and Worker.Name are empty: they depend on the host, and Load
-// sets them.
+// Default returns the default settings. Data and Worker.Name are empty, because they depend on the host; Load sets them.
 func Default() *Config {
 	return &Config{
 		HTTP: HTTP{Addr: "127.0.0.1:8787"},

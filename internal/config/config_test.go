@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// write makes a file in a fresh working directory and returns its name.
+// write writes a file in the working directory and returns its name.
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -27,7 +27,7 @@ func write(t *testing.T, name, text string) string {
 	return name
 }
 
-// load reads s, with a home directory, in a fresh working directory.
+// load loads s with a home directory.
 func load(t *testing.T, s config.Source) *config.Config {
 	t.Helper()
 	s.Env = append(s.Env, "HOME=/home/u")
@@ -38,7 +38,7 @@ func load(t *testing.T, s config.Source) *config.Config {
 	return c
 }
 
-// problems loads s and returns what is wrong with it.
+// problems loads s with a home directory and returns its problems.
 func problems(t *testing.T, s config.Source) []string {
 	t.Helper()
 	s.Env = append(s.Env, "HOME=/home/u")
@@ -69,8 +69,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestLayers sets one key in every layer, takes the layers away from the top, and looks at value and
-// origin: a file must not outrank the environment.
+// TestLayers sets one key in every layer, removes the layers from the top, and checks the value and its origin each time.
 func TestLayers(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "config.yaml", "# first\nhttp:\n  addr: 127.0.0.1:1\n")
@@ -124,11 +123,11 @@ func TestConfigFromVariable(t *testing.T) {
 	}
 	got := problems(t, config.Source{Env: []string{"CODEFLEET_CONFIG=missing.yaml"}})
 	if len(got) != 1 || !strings.Contains(got[0], "missing.yaml") {
-		t.Errorf("a missing file: %q", got)
+		t.Errorf("problems with a missing file = %q", got)
 	}
 }
 
-// TestProblems: everything that is wrong is reported, with its line, in one go.
+// TestProblems checks that Load reports all problems at once, with their lines.
 func TestProblems(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := write(t, "c.yaml", `
@@ -171,23 +170,23 @@ execution:
 		"c.yaml:2: htpp: no such setting; did you mean http?",
 		"c.yaml:5: http.listen: no such setting; http has addr, allowed_hosts, allowed_origins, tls_cert, tls_key",
 		"c.yaml:8: nats.bucket: no such setting; did you mean s3.bucket?",
-		`c.yaml:11: queue.ack_wait: "10 parsecs" is not a time such as 30s, 5m or 300 (seconds)`,
-		"c.yaml:13: queue.attempts: given twice; first in line 12",
+		`c.yaml:11: queue.ack_wait: "10 parsecs" is not a duration such as 30s, 5m or 300 (seconds)`,
+		"c.yaml:13: queue.attempts: is set twice; the first time in line 12",
 		`c.yaml:15: guardrails.strict_mode: "maybe" is neither true nor false`,
-		"c.yaml:16: optimizations: `name: value` lines are expected",
-		"c.yaml:18: worker.pools: a list is expected",
+		"c.yaml:16: optimizations: want `name: value` lines",
+		"c.yaml:18: worker.pools: want a list",
 		"c.yaml:27: execution.workspace-dir: no such setting; did you mean workspace_dir?",
 		`MAX_MEMORY_MB: guardrails.max_memory_mb: "lots" is not a whole number`,
 		"environment: CODEFLEET_NATS_ULR: no such setting; did you mean CODEFLEET_NATS_URL?",
-		`c.yaml:6: http.addr: "8787" is not host:port, such as 127.0.0.1:8787 (port 0: any free one)`,
-		`--s3: s3.addr: ":x" is not host:port, such as 127.0.0.1:8787 (port 0: any free one)`,
-		"c.yaml:9: nats.url: not an address of the form nats:// or tls:// or ws:// or wss://host",
+		`c.yaml:6: http.addr: "8787" is not host:port, such as 127.0.0.1:8787; port 0 selects a free port`,
+		`--s3: s3.addr: ":x" is not host:port, such as 127.0.0.1:8787; port 0 selects a free port`,
+		"c.yaml:9: nats.url: want a URL of the form nats://host or tls://host or ws://host or wss://host",
 		"c.yaml:12: queue.attempts: 0 is less than 1",
 		`c.yaml:26: execution.sandbox_type: "gvisr" is not one of auto, gvisor, microsandbox; did you mean gvisor?`,
-		`c.yaml:20: tenants.Acme: "Acme": a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit`,
-		`c.yaml:23: tenants.beta.tokens[0].sha256: not 64 hexadecimal digits; ` +
-			`compute it with: printf %s "$TOKEN" | sha256sum`,
-		"c.yaml:24: tenants.beta.tokens[1]: either sha256 or file is needed",
+		`c.yaml:20: tenants.Acme: "Acme": a name has 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit`,
+		`c.yaml:23: tenants.beta.tokens[0].sha256: want 64 hexadecimal digits; ` +
+			`compute them with: printf %s "$TOKEN" | sha256sum`,
+		"c.yaml:24: tenants.beta.tokens[1]: sha256 or file is missing",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
@@ -198,11 +197,11 @@ func TestSyntax(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for text, want := range map[string]string{
 		"http:\n\taddr: x":        "c.yaml:2: not valid YAML: found character that cannot start any token",
-		"- a":                     "c.yaml:1: `name: value` lines are expected",
-		"data: /x\n---\ndata: /y": "c.yaml: one YAML document is expected, without a second one after ---",
+		"- a":                     "c.yaml:1: want `name: value` lines",
+		"data: /x\n---\ndata: /y": "c.yaml: want one YAML document, without another one after ---",
 		"http: &h {addr: 127.0.0.1:1}\ns3:\n  <<: *h"://
-		"c.yaml:3: s3: keys must be plain names (merge keys are not supported)",
-		strings.Repeat("#", 1<<20) + "\n": "c.yaml: larger than 1048576 bytes",
+		"c.yaml:3: s3: a key must be a string; merge keys are not supported",
+		strings.Repeat("#", 1<<20) + "\n": "c.yaml is larger than 1048576 bytes",
 	} {
 		if got := problems(t, config.Source{File: write(t, "c.yaml", text)}); len(got) != 1 || got[0] != want {
 			t.Errorf("%.40q: %q, want %q", text, got, want)
@@ -230,7 +229,7 @@ func TestSecrets(t *testing.T) {
 			slices.Collect(maps.Keys(env)), slices.Collect(maps.Keys(headers)))
 	}
 	if got := c.Tools.Policy["a/read_file"]; got != "approve" {
-		t.Errorf("policy of a tool that is called like a file = %q", got)
+		t.Errorf("policy of the tool read_file = %q, want approve", got)
 	}
 	if got := c.Origin("llm.openai_api_key").String(); got != "environment OPENAI_API_KEY_FILE" {
 		t.Errorf("origin = %q", got)
@@ -256,12 +255,12 @@ func TestSecrets(t *testing.T) {
 		"CODEFLEET_NATS_TOKEN=a", "CODEFLEET_NATS_TOKEN_FILE=key", "LLM_API_KEY_FILE=nowhere",
 	}})
 	want := []string{
-		"both.yaml:3: s3.secret_key: both the value and a file with it are given",
-		"both.yaml:5: mcp_servers[0].headers.K: both the value and a file with it are given",
+		"both.yaml:3: s3.secret_key: set either the value or the file, not both",
+		"both.yaml:5: mcp_servers[0].headers.K: set either the value or the file, not both",
 		"both.yaml:5: mcp_servers[0].headers.L_file: open nowhere: no such file or directory",
 		"CODEFLEET_NATS_TOKEN: nats.token: both CODEFLEET_NATS_TOKEN and CODEFLEET_NATS_TOKEN_FILE are set",
 		"LLM_API_KEY_FILE: llm.api_key_file: open nowhere: no such file or directory",
-		`both.yaml:5: mcp_servers[0].user: "a" has no command that could run as this user`,
+		`both.yaml:5: mcp_servers[0].user: "a" has no command, so it cannot have a user`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
@@ -269,7 +268,7 @@ func TestSecrets(t *testing.T) {
 	write(t, ".env", "# x\nA='s3cr3t\n")
 	if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") ||
 		!strings.HasPrefix(got[0], ".env:2: ") {
-		t.Errorf("a broken .env: %q", got)
+		t.Errorf("problems with a broken .env = %q", got)
 	}
 }
 
@@ -310,8 +309,8 @@ tenants:
 	}
 }
 
-// TestEarlierNames: the names of earlier versions work, and those without a meaning warn unless they ask for what is
-// so anyway.
+// TestEarlierNames checks that names of earlier versions work, and that Load warns of retired ones unless their value
+// describes what the fleet always does.
 func TestEarlierNames(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `
@@ -337,15 +336,15 @@ workflows: []
 	if len(c.MCPServers) != 1 || c.MCPServers[0].Name != "jira-cloud" || c.MCPServers[0].URL != "https://j" {
 		t.Errorf("mcp_servers = %+v", c.MCPServers)
 	}
-	var starts []string
+	var warnings []string
 	for _, w := range c.Warnings {
-		starts = append(starts, strings.SplitAfterN(w, ": no effect", 2)[0])
+		warnings = append(warnings, strings.SplitAfterN(w, ": no effect", 2)[0])
 	}
 	want := []string{
 		"c.yaml:2: execution.state.auto_save: no effect", "MSB_API_KEY: no effect",
 		"EXECUTION_SKILLS_DIR: differs from SKILLS_DIR, which is used", "MSB_SERVER_URL: no effect",
 	}
-	if diff := cmp.Diff(want, starts); diff != "" {
+	if diff := cmp.Diff(want, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
@@ -388,7 +387,7 @@ func TestFleetFile(t *testing.T) {
 		NATS: config.FleetNATS{URL: "nats://127.0.0.1:4222", User: "fleet", Password: "p"},
 		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:9000", Bucket: "b", AccessKey: "a", SecretKey: "s"},
 	}
-	for range 2 { // the second one replaces the first
+	for range 2 { // the second write replaces the file
 		if err := want.Write("fleet.json"); err != nil {
 			t.Fatal(err)
 		}
@@ -406,6 +405,6 @@ func TestFleetFile(t *testing.T) {
 		t.Errorf("settings: %+v %+v from %v", c.NATS, c.S3, c.Origin("s3.secret_key"))
 	}
 	if _, err := config.ReadFleetFile("missing.json"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("ReadFleetFile of a missing file = %v, want ErrNotExist", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 const minSecret = 32 // characters
 
-// readSecrets reads the files of secrets.
+// readSecrets reads the files with secrets.
 func (l *loader) readSecrets(path string, e *Encryption) {
 	if e.KeyFile != "" {
 		e.Key = l.readSecret(path+".key_file", e.KeyFile)
@@ -26,15 +26,15 @@ func (l *loader) readSecret(path, file string) Secret {
 	case err != nil:
 		l.problem(where, path, "%v", err)
 	case len(secret) < minSecret:
-		l.problem(where, path, "a secret has at least %d random characters: openssl rand -base64 32", minSecret)
+		l.problem(where, path, "a secret needs at least %d random characters: openssl rand -base64 32", minSecret)
 	default:
 		return Secret(secret)
 	}
 	return ""
 }
 
-// EncryptionOf returns the secret that encrypts a tenant's workspaces, its own or the fleet's, and the other
-// secrets with which existing data may be encrypted.
+// EncryptionOf returns the secret that encrypts a tenant's workspaces, which is the tenant's or the fleet's, and the
+// other secrets with which existing data may be encrypted.
 func (c *Config) EncryptionOf(tenant string) (current Secret, old []Secret) {
 	tenants, fleet := c.Tenants[tenant].Encryption, c.Workspaces.Encryption
 	if tenants.Key == "" {

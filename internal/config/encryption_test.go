@@ -35,7 +35,7 @@ tenants:
 		for _, s := range slices.Concat([]Secret{current}, old) {
 			got = append(got, string(s[0]))
 			if len(s) != minSecret {
-				t.Errorf("a secret of %s has %d characters, want %d", tenant, len(s), minSecret)
+				t.Errorf("secret of %s has %d characters, want %d", tenant, len(s), minSecret)
 			}
 		}
 		if !slices.Equal(got, want) {
@@ -45,8 +45,8 @@ tenants:
 	for text, want := range map[string]string{
 		"key_file: " + filepath.Join(dir, "none"): "workspaces.encryption.key_file: ",
 		"key_file: " + file("short", "x"): "workspaces.encryption.key_file: " +
-			"a secret has at least 32 random characters",
-		"old_key_files: [" + file("short", "x") + "]": "workspaces.encryption.old_key_files: a secret has",
+			"a secret needs at least 32 random characters",
+		"old_key_files: [" + file("short", "x") + "]": "workspaces.encryption.old_key_files: a secret needs",
 	} {
 		bad := file("bad.yaml", "workspaces:\n  encryption:\n    "+text+"\n")
 		_, err := Load(Source{File: bad, Env: []string{"HOME=" + dir}})
@@ -66,18 +66,15 @@ func TestMirrorSetting(t *testing.T) {
 		"workspaces: {mirror: s3://codefleet/_mirror}": "",
 		"workspaces: {mirror: s3://other/mirror}":      "",
 		"workspaces: {mirror: s3://other}":             "",
-		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: a prefix in the bucket of s3 must begin " +
-			"with _: " +
-			"s3://codefleet/_mirror",
-		"workspaces: {mirror: /tmp/x}": "workspaces.mirror: \"/tmp/x\" is not of the form s3://BUCKET/PREFIX",
+		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: in the bucket of the fleet the prefix must " +
+			"begin with _, as in s3://codefleet/_mirror",
+		"workspaces: {mirror: /tmp/x}": `workspaces.mirror: "/tmp/x" is not s3://BUCKET/PREFIX`,
 		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}": "workspaces.mirror: " +
-			"needs a store with conditional writes",
-		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret +
-			"}}": "would store encrypted workspaces " +
-			"unencrypted (tenant default)",
-		"tenants: {a: {}, b: {encryption: {key_file: " + secret +
-			"}}}\nworkspaces: {mirror: s3://other/x}": "would store " +
-			"encrypted workspaces unencrypted (tenant b)",
+			"requires a store with conditional writes",
+		"workspaces: {mirror: s3://other/x, encryption: {key_file: " + secret + "}}"://
+		"would store encrypted workspaces unencrypted (tenant default)",
+		"tenants: {a: {}, b: {encryption: {key_file: " + secret + "}}}\nworkspaces: {mirror: s3://other/x}"://
+		"would store encrypted workspaces unencrypted (tenant b)",
 	} {
 		file := filepath.Join(dir, "config.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

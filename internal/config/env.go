@@ -10,10 +10,10 @@ import (
 	"github.com/joho/godotenv"
 )
 
-// clientVars are variables that say where a fleet is. They are not settings.
+// clientVars are variables that are not settings: they name a fleet or the configuration file.
 var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN"}
 
-// serviceLink matches the variables of Kubernetes for a service named codefleet or codefleet-….
+// serviceLink matches the variables that Kubernetes sets for a service named codefleet or codefleet-….
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|` +
 	`PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
@@ -41,13 +41,13 @@ func (l *loader) readDotEnv(path string) {
 		return
 	}
 	if l.dotenv, err = godotenv.UnmarshalBytes(data); err != nil {
-		// err quotes the file, which holds secrets
+		// The message does not include err, because err quotes the file, which has secrets.
 		l.problem(fmt.Sprintf("%s:%d", path, badLine(string(data))), "",
-			"neither NAME=value nor a comment, or a quote is not closed")
+			"want NAME=value or a comment, with all quotes closed")
 	}
 }
 
-// badLine returns the first line that cannot be parsed on its own, counted from 1.
+// badLine returns the number, from 1, of the first line that cannot be parsed.
 func badLine(text string) int {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -59,7 +59,7 @@ func badLine(text string) int {
 	return n
 }
 
-// apply sets the settings that vars name. An empty variable counts as not set.
+// apply sets the settings that vars name. An empty variable counts as unset.
 func (l *loader) apply(layer Layer, vars map[string]string) {
 	for _, k := range l.keys {
 		l.applyKey(layer, vars, k)
@@ -93,7 +93,7 @@ func (l *loader) applyKey(layer Layer, vars map[string]string, k key) {
 	}
 }
 
-// unknownVar reports a variable that begins with CODEFLEET_ and is not known.
+// unknownVar reports an unknown variable that begins with CODEFLEET_.
 func (l *loader) unknownVar(layer Layer, name string) {
 	if !strings.HasPrefix(name, envPrefix) || serviceLink.MatchString(name) || testVar.MatchString(name) {
 		return
@@ -117,7 +117,7 @@ func (l *loader) unknownVar(layer Layer, name string) {
 
 var mcpServerName = regexp.MustCompile(`^MCP_SERVER_([A-Z0-9_]+)_URL$`)
 
-// mcpServerVar adds a server of tools by MCP_SERVER_<NAME>_URL, or changes the address of one.
+// mcpServerVar adds the MCP server that MCP_SERVER_<NAME>_URL names, or changes its URL.
 func (l *loader) mcpServerVar(layer Layer, name, url string) {
 	m := mcpServerName.FindStringSubmatch(name)
 	if m == nil || url == "" {

@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile limits the size of files that are read as settings.
+// maxFile limits the size of the configuration and of files that it names.
 const maxFile = 1 << 20
 
 // readFile applies the configuration file.
@@ -45,7 +45,7 @@ func (l *loader) readFile(path string) {
 	f := &file{loader: l, path: path}
 	f.node(doc.Content[0], reflect.ValueOf(l.cfg).Elem(), "")
 	if err := dec.Decode(&doc); !errors.Is(err, io.EOF) {
-		l.problem(path, "", "one YAML document is expected, without a second one after ---")
+		l.problem(path, "", "want one YAML document, without another one after ---")
 	}
 }
 
@@ -69,12 +69,12 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxFile)
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	return data, nil
 }
 
-// file reads a parsed configuration file along the structs, so that each problem has its line.
+// file decodes a parsed configuration file into the structs, so that each problem has its line.
 type file struct {
 	*loader
 	path string
@@ -102,9 +102,9 @@ func (f *file) node(n *yaml.Node, v reflect.Value, path string) {
 	case n.Kind == yaml.ScalarNode && scalar(v.Type()):
 		f.set(key{path: path, value: v}, n.Value, Origin{LayerFile, f.where(n)})
 	case v.Kind() == reflect.Slice:
-		f.problem(f.where(n), path, "a list is expected")
+		f.problem(f.where(n), path, "want a list")
 	default:
-		f.problem(f.where(n), path, "a single value is expected")
+		f.problem(f.where(n), path, "want a single value")
 	}
 }
 
@@ -132,7 +132,7 @@ func (f *file) mapping(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// hint suggests a similar name of the section, or the same name in another section.
+// hint suggests a similar name in the section, or the same name in another section.
 func (f *file) hint(name, section string, names []string) string {
 	if hint := didYouMean(name, names); hint != "" {
 		return hint
@@ -148,7 +148,7 @@ func (f *file) hint(name, section string, names []string) string {
 	return fmt.Sprintf("; %s has %s", section, strings.Join(names, ", "))
 }
 
-// table reads a section whose keys are chosen by the user.
+// table reads a section whose keys the user chooses.
 func (f *file) table(n *yaml.Node, v reflect.Value, path string) {
 	m := reflect.MakeMap(v.Type())
 	for k, value := range f.pairs(n, path) {
@@ -173,22 +173,22 @@ func (f *file) list(n *yaml.Node, v reflect.Value, path string) {
 	v.Set(s)
 }
 
-// pairs yields the keys and values of a mapping, and reports what is not a mapping.
+// pairs yields the keys and values of a mapping, and reports a node that is not a mapping.
 func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node) bool) {
 	return func(yield func(k, v *yaml.Node) bool) {
 		if n.Kind != yaml.MappingNode {
-			f.problem(f.where(n), path, "`name: value` lines are expected")
+			f.problem(f.where(n), path, "want `name: value` lines")
 			return
 		}
 		lines := map[string]int{}
 		for i := 0; i < len(n.Content); i += 2 {
 			k := n.Content[i]
 			if k.Tag == "!!merge" || k.Kind != yaml.ScalarNode {
-				f.problem(f.where(k), path, "keys must be plain names (merge keys are not supported)")
+				f.problem(f.where(k), path, "a key must be a string; merge keys are not supported")
 				continue
 			}
 			if line := lines[k.Value]; line > 0 {
-				f.problem(f.where(k), join(path, k.Value), "given twice; first in line %d", line)
+				f.problem(f.where(k), join(path, k.Value), "is set twice; the first time in line %d", line)
 				continue
 			}
 			lines[k.Value] = k.Line
@@ -202,13 +202,13 @@ func (f *file) pairs(n *yaml.Node, path string) func(yield func(k, v *yaml.Node)
 // secretFile reads a secret from the file that n names.
 func (f *file) secretFile(k key, n *yaml.Node) {
 	if f.cfg.Origin(k.path).Layer == LayerFile {
-		f.problem(f.where(n), k.path, "both the value and a file with it are given")
+		f.problem(f.where(n), k.path, "set either the value or the file, not both")
 		return
 	}
 	f.fromFile(k, n.Value, Origin{LayerFile, f.where(n)})
 }
 
-// fromFile sets a secret from the content of a file, without the final newline.
+// fromFile sets a secret from the content of a file, without white space around it.
 func (l *loader) fromFile(k key, path string, from Origin) {
 	data, err := readSmall(path)
 	if err != nil {
@@ -218,7 +218,7 @@ func (l *loader) fromFile(k key, path string, from Origin) {
 	l.set(k, string(data), from)
 }
 
-// readTokens sets the hashes of tokens that are given as files.
+// readTokens sets the hashes of tokens that are in files.
 func (l *loader) readTokens(path string, tokens []Token) {
 	for i := range tokens {
 		at, t := fmt.Sprintf("%s[%d]", path, i), &tokens[i]
@@ -230,11 +230,11 @@ func (l *loader) readTokens(path string, tokens []Token) {
 		token := strings.TrimSpace(string(data))
 		switch {
 		case t.SHA256 != "":
-			l.problem(where, at, "both sha256 and file are given")
+			l.problem(where, at, "set either sha256 or file, not both")
 		case err != nil:
 			l.problem(where, at+".file", "%v", err)
 		case len(token) < 16:
-			l.problem(where, at+".file", "a token has at least 16 characters")
+			l.problem(where, at+".file", "a token needs at least 16 characters")
 		default:
 			sum := sha256.Sum256([]byte(token))
 			t.SHA256 = Secret(hex.EncodeToString(sum[:]))

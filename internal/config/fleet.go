@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// FleetFile is fleet.json: the addresses of a running fleet, and the credentials that `codefleet up`
-// generates at each start. Reading it gives the rights of an operator.
+// FleetFile is the content of fleet.json: the addresses of a running fleet, and the credentials that `codefleet up`
+// generates at each start. Access to the file gives the permissions of an operator.
 type FleetFile struct {
-	URL    string `json:"url"`    // of the HTTP interface
-	Token  string `json:"token"`  // bearer token of Tenant, with every scope
-	Tenant string `json:"tenant"` // of Token
+	URL    string `json:"url"`    // address of the HTTP interface
+	Token  string `json:"token"`  // a bearer token with every scope
+	Tenant string `json:"tenant"` // the tenant of Token
 
 	NATS FleetNATS `json:"nats"`
 	S3   FleetS3   `json:"s3"`
 
-	Data    string    `json:"data"` // its data directory
+	Data    string    `json:"data"` // the data directory
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 	Version string    `json:"version"`
 }
 
-// FleetNATS is the queue of a fleet, with the credentials of workers and ingest, and of each tenant.
+// FleetNATS is the address of the queue, with the credentials of workers and ingest and of each tenant.
 type FleetNATS struct {
 	URL      string                   `json:"url"`
 	User     string                   `json:"user"`
@@ -39,7 +39,7 @@ type FleetNATSUser struct {
 	Password string `json:"password"`
 }
 
-// FleetS3 is the object store of a fleet.
+// FleetS3 is the address and the credentials of the object store.
 type FleetS3 struct {
 	Endpoint  string `json:"endpoint"`
 	Bucket    string `json:"bucket"`
@@ -50,7 +50,7 @@ type FleetS3 struct {
 // FleetFileName is the name of the file in a data directory.
 const FleetFileName = "fleet.json"
 
-// ReadFleetFile reads a fleet.json. The error wraps fs.ErrNotExist when there is none.
+// ReadFleetFile reads a fleet.json. The error wraps fs.ErrNotExist if the file does not exist.
 func ReadFleetFile(path string) (FleetFile, error) {
 	var f FleetFile
 	data, err := readSmall(path)
@@ -63,7 +63,7 @@ func ReadFleetFile(path string) (FleetFile, error) {
 	return f, nil
 }
 
-// Write replaces the file at path atomically. Only its owner can read it.
+// Write atomically replaces the file at path. Only its owner can read it.
 func (f FleetFile) Write(path string) error {
 	data, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -84,8 +84,8 @@ func (f FleetFile) Write(path string) error {
 	return nil
 }
 
-// Settings returns the settings of a worker or ingest process that joins the fleet. name is the flag with
-// which the user named the file, for origins.
+// Settings returns the settings of a worker or ingest process that joins the fleet. name is the flag that named the file;
+// it becomes the origin of the settings.
 func (f FleetFile) Settings(name string) []Flag {
 	return []Flag{
 		{"nats.url", f.NATS.URL, name},

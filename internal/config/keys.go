@@ -10,16 +10,16 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// key is a setting that one line of text can set: the environment and flags can set it too.
+// key is a setting whose value is one line of text, so that variables and flags can set it.
 type key struct {
-	path  string        // as in the file: nats.url
+	path  string        // as in the file, such as nats.url
 	value reflect.Value // settable
-	env   []string      // its variables, CODEFLEET_… first
+	env   []string      // the variables that set it, CODEFLEET_… first
 }
 
 func (k key) secret() bool { return k.value.Type() == secretType }
 
-// keysOf returns the settings of c in the order of the structs.
+// keysOf returns the keys of c in the order of the struct fields.
 func keysOf(c *Config) []key {
 	var keys []key
 	var walk func(v reflect.Value, prefix string)
@@ -46,10 +46,9 @@ func yamlName(f reflect.StructField) string {
 	return ""
 }
 
-// envPrefix begins the names of variables.
 const envPrefix = "CODEFLEET_"
 
-// envNames returns the variables of a setting: the one made from its path, then those of earlier versions.
+// envNames returns the variables of a setting: the name derived from its path, then the names of earlier versions.
 func envNames(path string, f reflect.StructField) []string {
 	names := []string{envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))}
 	if extra := f.Tag.Get("env"); extra != "" {
@@ -58,7 +57,7 @@ func envNames(path string, f reflect.StructField) []string {
 	return names
 }
 
-// didYouMean ends a message about an unknown name with a similar known name.
+// didYouMean returns the end of a message about an unknown name: the nearest known name, if one is similar.
 func didYouMean(name string, known []string) string {
 	if best := text.Nearest(name, known, max(2, len(name)/3)); best != "" {
 		return fmt.Sprintf("; did you mean %s?", best)
@@ -66,14 +65,14 @@ func didYouMean(name string, known []string) string {
 	return ""
 }
 
-// Value is an effective setting, as `config show` prints it. Secrets are hidden.
+// Value is an effective setting as `config show` prints it, with secrets hidden.
 type Value struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 	Origin
 }
 
-// Values returns all effective settings with their origins, in the order of the structs.
+// Values returns all effective settings with their origins, in the order of the struct fields.
 func (c *Config) Values() []Value {
 	var out []Value
 	var walk func(v reflect.Value, path string)

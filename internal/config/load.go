@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// Source says where Load reads from. The zero value reads ./config.yaml and ./.env if they exist, and no
+// Source specifies where Load reads settings from. The zero value reads ./config.yaml and ./.env if they exist, and no
 // environment.
 type Source struct {
-	File   string   // configuration file; empty: CODEFLEET_CONFIG, else config.yaml if it exists
-	DotEnv string   // .env file; empty: .env if it exists
-	Env    []string // the environment, as from os.Environ
-	Flags  []Flag   // settings of the command line; a later one takes precedence
+	File   string   // configuration file; the default is CODEFLEET_CONFIG, or config.yaml if it exists
+	DotEnv string   // .env file; the default is .env if it exists
+	Env    []string // environment, in the form of os.Environ
+	Flags  []Flag   // settings from the command line; later ones take precedence
 }
 
-// Flag is a setting of the command line.
+// Flag is a setting from the command line.
 type Flag struct {
 	Key   string // as in the file: "http.addr"
 	Value string
@@ -39,10 +39,10 @@ const (
 	LayerFlag    Layer = "flag"
 )
 
-// Origin says where the value of a setting came from.
+// Origin is where the value of a setting came from.
 type Origin struct {
 	Layer Layer  `json:"layer"`
-	Where string `json:"where,omitempty"` // config.yaml:12, the variable, the flag
+	Where string `json:"where,omitempty"` // file and line, such as config.yaml:12, or the variable or flag
 }
 
 func (o Origin) String() string {
@@ -58,7 +58,7 @@ func (o Origin) String() string {
 
 // Problem is one error in the settings.
 type Problem struct {
-	Where   string `json:"where,omitempty"` // config.yaml:12, the variable, the flag
+	Where   string `json:"where,omitempty"` // as in Origin
 	Key     string `json:"key,omitempty"`
 	Message string `json:"message"`
 }
@@ -79,8 +79,8 @@ func (e *InvalidError) Error() string {
 	return "configuration: " + strings.Join(lines, "\n  ")
 }
 
-// Load reads all layers of s and checks the result. The error is an *InvalidError with all problems. Load
-// changes no file, and does not read the environment of the process.
+// Load reads all layers of s and checks the settings. The error is an *InvalidError with all problems. Load does not
+// write files and does not read the process's environment.
 func Load(s Source) (*Config, error) {
 	l := &loader{cfg: Default(), env: parseEnv(s.Env)}
 	l.cfg.origins = map[string]Origin{}
@@ -150,7 +150,7 @@ func (l *loader) set(k key, text string, from Origin) {
 	l.cfg.origins[k.path] = from
 }
 
-// derive sets what depends on the host or on other files.
+// derive sets values that depend on the host, on other settings or on other files.
 func (l *loader) derive() {
 	c := l.cfg
 	if c.Data == "" {
@@ -180,7 +180,7 @@ func (l *loader) derive() {
 	}
 }
 
-// deriveModel enables the model when its key or endpoint is given, unless llm.enabled is set.
+// deriveModel enables the model if its key or endpoint is given, unless llm.enabled is set.
 func (l *loader) deriveModel() {
 	c := l.cfg
 	given := map[string]string{"llm.azure_endpoint": c.LLM.AzureEndpoint}
@@ -198,7 +198,7 @@ func (l *loader) deriveModel() {
 	}
 }
 
-// DataDir returns the default data directory. lookup reads a variable of the environment.
+// DataDir returns the default data directory. lookup returns the value of an environment variable.
 func DataDir(lookup func(string) string) (string, error) {
 	if dir := lookup("XDG_DATA_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "codefleet"), nil
@@ -206,11 +206,11 @@ func DataDir(lookup func(string) string) (string, error) {
 	if home := lookup("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".local", "share", "codefleet"), nil
 	}
-	return "", errors.New("HOME is not set: name a directory (--data, CODEFLEET_DATA, or data: in the file)")
+	return "", errors.New("HOME is not set: set the directory with --data, CODEFLEET_DATA, or data: in the file")
 }
 
-// exists reports whether an optional file exists. When that is unknown it returns true, so that reading the
-// file reports the error.
+// exists reports whether an optional file exists. If that is unknown it returns true, so that reading the file reports
+// the error.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -2,27 +2,28 @@ package config
 
 import "time"
 
-// MCP configures the fleet as an MCP server: /mcp of the HTTP interface of `codefleet up`, and the
-// bridges `codefleet mcp` and mcp-bridge.
+// MCP configures the fleet as an MCP server: /mcp of the HTTP interface of `codefleet up`, and the bridges
+// `codefleet mcp` and mcp-bridge.
 type MCP struct {
 	// Serve MCP at /mcp of `codefleet up`.
 	Enabled bool `yaml:"enabled"`
-	// Address of a bridge that is a process of its own and serves HTTP.
+	// Address of a bridge that runs as a separate process and serves HTTP.
 	Addr string `yaml:"addr"`
-	// Tools for clients that do not ask for a profile: full, or compact (search, execute, get).
+	// Tools for clients that do not request a profile: full, or compact (search, execute, get).
 	Profile string `yaml:"profile"`
-	// How long execute_task waits for the end of a task before it returns a handle. Some clients
-	// give up after 60 s.
+	// How long execute_task waits for a task to end before it returns a handle. Some clients give
+	// up after 60 s.
 	Wait time.Duration `yaml:"wait"`
-	// The longest wait that a client may ask for.
+	// The longest wait that a client may request.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// Bytes of one response; longer ones contain a link. Some clients truncate responses.
+	// Maximum size of one response in bytes. Longer text is returned as a resource link. Some
+	// clients truncate responses.
 	MaxOutput int `yaml:"max_output"`
-	// Requests per second and tenant, over HTTP.
+	// Requests per second and tenant over HTTP.
 	Rate int `yaml:"rate"`
-	// Concurrent requests per tenant, over HTTP, without idle streams.
+	// Concurrent requests per tenant over HTTP. Idle streams do not count.
 	Concurrent int `yaml:"concurrent"`
-	// OAuth servers that issue tokens of this fleet, for clients that ask for them.
+	// OAuth servers that issue tokens of this fleet, for clients that discover them.
 	AuthorizationServers []string `yaml:"authorization_servers"`
 }
 

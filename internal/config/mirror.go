@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// MirrorAt returns the bucket and prefix of workspaces.mirror.
+// MirrorAt parses workspaces.mirror.
 func (w *Workspaces) MirrorAt() (bucket, prefix string, err error) {
 	u, err := url.Parse(w.Mirror)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.Port() != "" ||
 		u.RawQuery != "" || u.Fragment != "" {
-		return "", "", fmt.Errorf("%q is not of the form s3://BUCKET/PREFIX", w.Mirror)
+		return "", "", fmt.Errorf("%q is not s3://BUCKET/PREFIX", w.Mirror)
 	}
 	return u.Host, strings.Trim(u.Path, "/"), nil
 }
@@ -27,10 +27,10 @@ func (k *checker) mirror() {
 	case err != nil:
 		k.bad(key, "%v", err)
 	case bucket == k.c.S3.Bucket && !strings.HasPrefix(prefix, "_"):
-		k.bad(key, "a prefix in the bucket of s3 must begin with _: s3://%s/_mirror", bucket)
+		k.bad(key, "in the bucket of the fleet the prefix must begin with _, as in s3://%s/_mirror", bucket)
 	}
 	if k.c.S3.Heads != HeadsCAS {
-		k.bad(key, "needs a store with conditional writes, s3.heads: %s", HeadsCAS)
+		k.bad(key, "requires a store with conditional writes (s3.heads: %s)", HeadsCAS)
 	}
 	for tenant := range k.c.Tenants {
 		if secret, _ := k.c.EncryptionOf(tenant); secret != "" {

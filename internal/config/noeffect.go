@@ -1,14 +1,14 @@
 package config
 
-// The coming features that give settings a reader.
+// Planned features whose settings exist already.
 const (
 	guardrailsAndPrivacy = "guardrails and privacy"
 	sessionsAndSkills    = "sessions and skills"
 	speed                = "speed"
 )
 
-// noEffectYet lists the settings that no code reads, each with the coming feature that will. The manual
-// marks them, and a test keeps the list true.
+// noEffectYet maps each setting that no code reads to the planned feature that will read it. The manual marks these
+// settings, and a test checks the list.
 var noEffectYet = map[string]string{
 	"execution.skills_dir":             sessionsAndSkills,
 	"guardrails.enabled":               guardrailsAndPrivacy,

@@ -22,9 +22,9 @@ const (
 	configPath = modulePath + "/internal/config"
 )
 
-// TestEverySettingHasAReader finds the settings whose field no code reads. They are those of noEffectYet.
+// TestEverySettingHasAReader checks that noEffectYet lists exactly the settings whose field no code reads.
 func TestEverySettingHasAReader(t *testing.T) {
-	p := &program{fset: token.NewFileSet(), packages: map[string]*types.Package{}, reads: map[string]bool{}}
+	p := &importer{fset: token.NewFileSet(), packages: map[string]*types.Package{}, reads: map[string]bool{}}
 	err := filepath.WalkDir("../..", func(dir string, d os.DirEntry, err error) error {
 		switch name := ""; {
 		case err != nil || !d.IsDir():
@@ -77,19 +77,19 @@ func settings() (all []setting) {
 	return all
 }
 
-// program type-checks the packages of this module and records which fields of the configuration they read.
-// Packages of other modules stay unknown: their types do not matter here, so errors are ignored.
-type program struct {
+// importer type-checks the packages of this module and records which fields of the configuration they read. It does not
+// import packages of other modules and ignores the errors that follow, because only types of this module matter.
+type importer struct {
 	fset     *token.FileSet
 	packages map[string]*types.Package
 	reads    map[string]bool // "Type.Field"
 }
 
-// Import is that of types.Importer.
-func (p *program) Import(path string) (*types.Package, error) {
-	dir, ours := strings.CutPrefix(path, modulePath)
-	if !ours {
-		return nil, fmt.Errorf("%s is of another module", path)
+// Import implements types.Importer.
+func (p *importer) Import(path string) (*types.Package, error) {
+	dir, ok := strings.CutPrefix(path, modulePath)
+	if !ok {
+		return nil, fmt.Errorf("%s belongs to another module", path)
 	}
 	if pkg := p.packages[path]; pkg != nil {
 		return pkg, nil
@@ -119,8 +119,8 @@ func (p *program) Import(path string) (*types.Package, error) {
 	return pkg, nil
 }
 
-// record adds what a file reads. A rule of the checker, and an assignment, is no reader.
-func (p *program) record(path string, f *ast.File, info *types.Info) {
+// record adds the fields that a file reads. Methods of the checker and assignments do not count as readers.
+func (p *importer) record(path string, f *ast.File, info *types.Info) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:

@@ -7,11 +7,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// retired is a setting of earlier versions that has no effect. Giving it produces a warning, unless its
-// value describes what the fleet always does.
+// retired is a setting of earlier versions that no longer has an effect. Load warns of it, unless its value describes
+// what the fleet always does.
 type retired struct {
 	fate   string
-	always []string // values, in lower case, that describe what the fleet always does
+	always []string // lower-case values that describe what the fleet always does
 }
 
 func (r retired) harmless(value string) bool {
@@ -19,37 +19,35 @@ func (r retired) harmless(value string) bool {
 }
 
 const (
-	fateMSB     = "no effect: workers start boxes themselves, without a microsandbox server"
+	fateMSB     = "no effect: workers create boxes themselves, without a microsandbox server"
 	fateNetwork = "no effect: a box has no network; a task requests hosts in network.allow, " +
 		"within tenants.<name>.network"
 	fateStateOn   = "no effect: the workspace is always kept"
-	fateStateSave = "no effect: the changes of a task that succeeds are always committed, and only those"
-	fateStateJSON = "no effect: the state file is JSON"
-	fateMount     = "no effect: programs see no directories of the host; put files into the workspace " +
+	fateStateSave = "no effect: the changes of a task are committed if and only if it succeeds"
+	fateStateJSON = "no effect: the state document is JSON"
+	fateMount     = "no effect: programs cannot see directories of the host; put files into the workspace " +
 		"(run --with FILE, or execution.workspace_dir)"
+	fateCache = "no effect: files are always cached by content"
+	fateGPU   = "no effect: tools are selected without a GPU"
 )
 
-// gone are retired keys of the file.
+// gone lists retired keys of the file.
 var gone = map[string]retired{
 	"execution.allow_network_access":   {fateNetwork, []string{"false", "no", "off"}},
 	"execution.mount_directories":      {fate: fateMount},
 	"execution.state.enabled":          {fateStateOn, []string{"true", "yes", "on"}},
 	"execution.state.auto_save":        {fateStateSave, []string{"true", "yes", "on"}},
 	"execution.state.state_format":     {fateStateJSON, []string{"json"}},
-	"execution.state.workspace_dir":    {fate: "no effect: the state file is in the workspace"},
+	"execution.state.workspace_dir":    {fate: "no effect: the state document is in the workspace"},
 	"optimizations.gpu_embeddings":     {fateGPU, []string{"false", "no", "off"}},
 	"optimizations.file_content_cache": {fateCache, []string{"true", "yes", "on"}},
-	"guardrails.rate_limiting":         {fate: "no effect: limits are set for each tenant"},
+	"guardrails.rate_limiting":         {fate: "no effect: limits are set per tenant"},
 	"guardrails.allowed_networks":      {fate: fateNetwork},
-	"tool_mappings":                    {fate: "no effect: a task names its tools in tools.allow"},
-	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the fleet's settings"},
+	"tool_mappings":                    {fate: "no effect: a task lists its tools in tools.allow"},
+	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the settings"},
 }
 
-const fateCache = "no effect: files are always cached by content"
-
-const fateGPU = "no effect: tools are selected without a GPU"
-
-// goneVars are retired variables.
+// goneVars lists retired variables.
 var goneVars = map[string]retired{
 	"MSB_SERVER_URL":              {fate: fateMSB},
 	"MSB_API_KEY":                 {fate: fateMSB},

@@ -4,80 +4,82 @@ import "time"
 
 // Execution configures the sandbox.
 type Execution struct {
-	// Directory of this host that `codefleet up` keeps in sync with the workspace of the tenant
-	// `default`. Empty: none.
+	// Live folder: a directory of this host that `codefleet up` keeps in sync with the main
+	// workspace of the tenant `default`. By default, there is no live folder.
 	WorkspaceDir string `yaml:"workspace_dir" env:"WORKSPACE_DIR,EXECUTION_WORKSPACE_DIR"`
-	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. Empty:
-	// `servers` in the data directory, with the modules that come with the program.
+	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. The
+	// default is `servers` in the data directory, with the built-in modules.
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
 	// Directory of skills shared by all tenants.
 	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
-	// auto (the strongest that works on this host), microsandbox (virtual machines; needs msb and
-	// hardware virtualisation) or gvisor.
+	// auto (the strongest sandbox that works on this host), microsandbox (virtual machines; needs
+	// msb and hardware virtualisation) or gvisor.
 	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
 	// Image of microsandbox boxes: an OCI reference, or an archive or directory of this host whose
-	// path begins with / or ./. It must have Python 3.9 or newer. Empty:
+	// path begins with / or ./. The image must have Python 3.9 or newer. The default is
 	// docker.io/library/python:3.12-slim.
 	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`
-	// Directory that gVisor boxes use as their root, read-only. Empty: the host's Python and its
-	// libraries, for a single tenant only.
+	// Directory that gVisor boxes use as their read-only root. The default, for a single tenant
+	// only, is the host's Python with its libraries.
 	Rootfs string `yaml:"rootfs"`
 	// Size limit of an unpacked image.
 	MaxImageMB int64 `yaml:"max_image_mb"`
-	// File of Python packages in pip's format. They are installed from wheels only, once for each
-	// content of the file, and stored in the bucket for the other workers. Programs find them
-	// before the sandbox's own packages. The host needs pip (python3-pip). Not with rootfs.
+	// File that lists Python packages in pip's format. A worker installs each content of the file
+	// once, from wheels only, and stores the packages in the bucket for other workers. Programs
+	// find them before the sandbox's own packages. The host needs pip (python3-pip). Cannot be
+	// combined with rootfs.
 	Requirements string `yaml:"requirements"`
-	// Modules to import before the program starts, such as slow ones of requirements.
+	// Modules to import before the program starts, for example slow ones from requirements.
 	Preload []string `yaml:"preload"`
-	// The state file of workspaces.
+	// The state document of workspaces.
 	State State `yaml:"state"`
-	// The gVisor engine. Empty: `runsc` beside this binary, otherwise on PATH.
+	// Path of the gVisor engine. The default is `runsc` next to this binary, or on PATH.
 	Runsc string `yaml:"runsc" env:"CODEFLEET_RUNSC"`
-	// microsandbox's binary. Empty: `msb` beside this binary, otherwise on PATH.
+	// Path of microsandbox's binary. The default is `msb` next to this binary, or on PATH.
 	Msb string `yaml:"msb" env:"CODEFLEET_MSB"`
-	// Limit of boxes. 0: the worker's slots plus sandbox_pool_size.
+	// Maximum number of boxes. 0 selects the worker's slots plus sandbox_pool_size.
 	MaxBoxes int `yaml:"max_boxes"`
-	// tenant: a box runs further tasks of its first tenant; never: a box runs one task.
+	// With tenant, a box runs further tasks of its first tenant. With never, a box runs one task.
 	Reuse string `yaml:"reuse"`
-	// Memory for all running tasks together. 0: three quarters of the host's.
+	// Memory for all running tasks together. 0 selects three quarters of the host's memory.
 	MemoryMBTotal int `yaml:"memory_mb_total"`
 }
 
-// Pool is the environment of one pool, instead of the one in Execution.
+// Pool is the environment of one task pool, instead of the environment in Execution.
 type Pool struct {
-	// Image of the pool's boxes: an OCI or Docker archive on this host, a directory in OCI layout,
-	// or a root file system as a directory; for microsandbox also an OCI reference. It must have
-	// Python 3.9 or newer. Empty: that of execution.
+	// Image of the task pool's boxes: an OCI or Docker archive on this host, a directory in OCI
+	// layout, or a root file system as a directory. For microsandbox it can also be an OCI
+	// reference. The image must have Python 3.9 or newer. The default is the image of execution.
 	Image string `yaml:"image" sample:"/srv/images/analysis.tar"`
-	// File of Python packages, as execution.requirements. With an image under microsandbox only.
+	// File that lists Python packages, like execution.requirements. Together with an image it works
+	// under microsandbox only.
 	Requirements string `yaml:"requirements"`
 	// Modules to import before the program starts.
 	Preload []string `yaml:"preload"`
-	// Number of boxes to keep ready that no tenant uses yet. Not set:
+	// Number of boxes to keep ready for tenants without one. The default is
 	// optimizations.sandbox_pool_size.
 	Ready *int `yaml:"ready"`
 }
 
-// State configures the state file of workspaces.
+// State configures the state document of workspaces.
 type State struct {
-	// Name of the state file in the workspace.
+	// Name of the default state document in the workspace.
 	StateFile string `yaml:"state_file" env:"STATE_FILE"`
 }
 
 // Limits are limits of one run, in addition to those in Guardrails.
 type Limits struct {
-	// Processors.
+	// Number of processors.
 	CPUs float64 `yaml:"cpus"`
-	// Standard output and standard error together; more is truncated.
+	// Bytes of standard output and standard error together. More output is truncated.
 	OutputBytes int64 `yaml:"output_bytes"`
 	// Size of the workspace.
 	WorkspaceMB int64 `yaml:"workspace_mb"`
-	// Processes and threads.
+	// Number of processes and threads.
 	Processes int `yaml:"processes"`
-	// Open files.
+	// Number of open files.
 	OpenFiles int `yaml:"open_files"`
-	// Bytes sent and received by all connections of one run, in MiB, if it has network access.
+	// MiB that all network connections of one run send and receive.
 	NetworkMB int64 `yaml:"network_mb"`
 }
 
@@ -85,13 +87,13 @@ type Limits struct {
 type Guardrails struct {
 	// Check programs, inputs and results. The sandbox is the security boundary, not these checks.
 	Enabled bool `yaml:"enabled" env:"GUARDRAILS_ENABLED"`
-	// A finding refuses the task; otherwise it is a warning in the result.
+	// Refuse a task with a finding. If false, the finding is a warning in the result.
 	StrictMode bool `yaml:"strict_mode" env:"GUARDRAILS_STRICT_MODE"`
 	// Check the program's code.
 	SecurityChecks bool `yaml:"security_checks"`
-	// Time of one run.
+	// Time limit of one run.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
-	// Memory of one run.
+	// Memory limit of one run.
 	MaxMemoryMB int `yaml:"max_memory_mb" env:"MAX_MEMORY_MB"`
 }
 
@@ -101,15 +103,15 @@ type Optimizations struct {
 	Enabled bool `yaml:"enabled" env:"OPTIMIZATIONS_ENABLED"`
 	// Create boxes before they are needed.
 	SandboxPooling bool `yaml:"sandbox_pooling" env:"OPTIMIZATION_SANDBOX_POOLING"`
-	// Number of boxes to keep ready that no tenant uses yet.
+	// Number of boxes to keep ready for tenants without one.
 	SandboxPoolSize int `yaml:"sandbox_pool_size" env:"OPTIMIZATION_SANDBOX_POOL_SIZE"`
-	// Cache tool descriptions by content. They always are.
+	// Cache tool descriptions by content. The fleet always caches them.
 	ToolCache bool `yaml:"tool_cache" env:"OPTIMIZATION_TOOL_CACHE"`
-	// Read tool modules in parallel. They always are.
+	// Read tool modules in parallel. The fleet always reads them in parallel.
 	ParallelDiscovery bool `yaml:"parallel_discovery" env:"OPTIMIZATION_PARALLEL_DISCOVERY"`
 }
 
-// ReadyBoxes returns how many boxes are kept ready: 0 when pooling is disabled.
+// ReadyBoxes returns how many boxes are kept ready. It is 0 if pooling is disabled.
 func (o Optimizations) ReadyBoxes() int {
 	if !o.Enabled || !o.SandboxPooling {
 		return 0
@@ -119,20 +121,20 @@ func (o Optimizations) ReadyBoxes() int {
 
 // LLM configures the language model that writes programs.
 type LLM struct {
-	// Let the model write programs; otherwise the rules do. Setting a key or an endpoint enables
-	// it.
+	// Let the model write programs. If false, the rules write them. The default is true if a key or
+	// an endpoint is set.
 	Enabled bool `yaml:"enabled" env:"LLM_CODE_GENERATION,LLM_ENABLED"`
 	// openai or azure_openai.
 	Provider string `yaml:"provider" env:"LLM_PROVIDER"`
-	// Model.
+	// Name of the model.
 	Model string `yaml:"model" env:"LLM_MODEL"`
-	// Key of the provider.
+	// API key of the provider.
 	APIKey Secret `yaml:"api_key" env:"LLM_API_KEY"`
-	// Address of a service with OpenAI's protocol. Empty: OpenAI itself.
+	// URL of an endpoint with OpenAI's protocol. The default is OpenAI's own endpoint.
 	BaseURL string `yaml:"base_url" env:"OPENAI_BASE_URL"`
-	// Key for provider openai when api_key is empty.
+	// API key for the provider openai if api_key is empty.
 	OpenAIAPIKey Secret `yaml:"openai_api_key" env:"OPENAI_API_KEY"`
-	// Key for provider azure_openai when api_key is empty.
+	// API key for the provider azure_openai if api_key is empty.
 	AzureAPIKey Secret `yaml:"azure_api_key" env:"AZURE_OPENAI_API_KEY"`
 	// Azure OpenAI: endpoint.
 	AzureEndpoint string `yaml:"azure_endpoint" env:"AZURE_OPENAI_ENDPOINT"`
@@ -144,104 +146,105 @@ type LLM struct {
 	AzureEmbedderName string `yaml:"azure_embedder_name" env:"AZURE_OPENAI_EMBEDDER_NAME"`
 	// Azure OpenAI: API version for embeddings.
 	AzureEmbedderVersion string `yaml:"azure_embedder_version" env:"AZURE_OPENAI_EMBEDDER_VERSION"`
-	// 0 to 2.
+	// Sampling temperature, from 0 to 2.
 	Temperature float64 `yaml:"temperature" env:"LLM_TEMPERATURE"`
-	// Token limit of one answer.
+	// Token limit of one response.
 	MaxTokens int `yaml:"max_tokens" env:"LLM_MAX_TOKENS"`
-	// Time for one program, including retries of requests.
+	// Time limit for writing one program, including retries of requests.
 	Timeout time.Duration `yaml:"timeout"`
-	// How often the model may correct its failed program, for tasks that do not set it.
+	// How often the model may repair its failed program, for tasks that do not set this.
 	RepairAttempts int `yaml:"repair_attempts"`
-	// Tokens that one task may spend, including repairs. 0: no limit.
+	// Tokens that one task may spend, including repairs. 0 means no limit.
 	TaskTokens int `yaml:"task_tokens"`
-	// Tokens that each tenant may spend in a day (UTC) in the whole fleet, unless the tenant has
-	// its own setting. 0: no limit.
+	// Tokens that each tenant may spend per day (UTC) in the whole fleet, unless the tenant has its
+	// own setting. 0 means no limit.
 	DailyTokens int `yaml:"daily_tokens"`
-	// More models, by the name that tasks give in `model`. What a profile leaves out is taken from
-	// this section, except keys and addresses when the provider differs.
+	// Further models, by the name that tasks give in `model`. Fields that a profile omits have the
+	// values of this section, except keys and URLs if the provider differs.
 	Profiles map[string]LLMProfile `yaml:"profiles"`
 }
 
 // LLMProfile configures another model.
 type LLMProfile struct {
-	// openai or azure_openai. Empty: that of llm.
+	// openai or azure_openai. The default is the provider of llm.
 	Provider string `yaml:"provider"`
-	// Model; for azure_openai the name of the deployment. Empty: that of llm.
+	// Name of the model, or for azure_openai of the deployment. The default is the model of llm.
 	Model string `yaml:"model"`
-	// Key. The key of llm is sent to the address of llm only.
+	// API key. The key of llm is sent only to the endpoint of llm.
 	APIKey Secret `yaml:"api_key"`
-	// Address of a service with OpenAI's protocol, or of the Azure OpenAI resource.
+	// URL of an endpoint with OpenAI's protocol, or of the Azure OpenAI resource.
 	BaseURL string `yaml:"base_url"`
 	// Azure OpenAI: API version.
 	APIVersion string `yaml:"api_version"`
-	// 0 to 2. Not set: that of llm.
+	// Sampling temperature, from 0 to 2. The default is the temperature of llm.
 	Temperature *float64 `yaml:"temperature"`
-	// Token limit of one answer. 0: that of llm.
+	// Token limit of one response. 0 selects the limit of llm.
 	MaxTokens int `yaml:"max_tokens"`
 }
 
-// Embeddings configure vectors of tools and tasks, which help to find the tools for a task.
+// Embeddings configure vectors of tools and tasks, which help the fleet to find the tools for a task.
 type Embeddings struct {
-	// Model, as text-embedding-3-small. Setting it, or llm.azure_embedder_name, enables embeddings.
-	// The descriptions of tools and tasks are sent to the model.
+	// Name of the model, such as text-embedding-3-small. This or llm.azure_embedder_name enables
+	// embeddings. The fleet sends the descriptions of tools and tasks to the model.
 	Model string `yaml:"model"`
-	// Length of vectors, for models that can shorten them; 512 is enough. 0: the model's default.
+	// Length of vectors, for models that can shorten them; 512 is enough. 0 selects the model's
+	// default.
 	Dimensions int `yaml:"dimensions"`
-	// Address of a service with OpenAI's protocol. Empty: that of llm.
+	// URL of an endpoint with OpenAI's protocol. The default is the endpoint of llm.
 	BaseURL string `yaml:"base_url"`
-	// Key. Empty: that of llm, if base_url is empty too.
+	// API key. The default, if base_url is empty, is the key of llm.
 	APIKey Secret `yaml:"api_key"`
-	// Time for the vector of a task. When it is exceeded, tools are found by words alone.
+	// Time limit for embedding a task. When it is exceeded, the fleet finds tools by words alone.
 	Deadline time.Duration `yaml:"deadline"`
 }
 
 // Tools configures tool calls.
 type Tools struct {
-	// What happens to calls that may delete or overwrite: allow, deny or approve (a person decides,
-	// see docs/tools.md). Tools of an MCP server count as such unless they declare otherwise.
+	// Policy for calls that may delete or overwrite: allow, deny or approve (a person decides, see
+	// docs/tools.md). Tools of an MCP server count as destructive unless they declare otherwise.
 	Destructive string `yaml:"destructive"`
-	// The same for single tools, as `git/*: approve` and `git/git_log: allow`, regardless of what
-	// they declare.
+	// Policies for single tools or servers, such as `git/*: approve` and `git/git_log: allow`,
+	// regardless of what the tools declare.
 	Policy map[string]string `yaml:"policy"`
-	// Calls of one run.
+	// Maximum number of calls in one run.
 	MaxCalls int `yaml:"max_calls"`
-	// Arguments and results of one run together.
+	// Maximum size in MiB of all arguments and results of one run.
 	MaxMB int `yaml:"max_mb"`
-	// Concurrent calls of one run; more calls wait.
+	// Maximum number of concurrent calls of one run. Further calls wait.
 	MaxConcurrent int `yaml:"max_concurrent"`
-	// How long a call waits for approval, within call_timeout and guardrails.max_execution_time:
-	// raise them as well. 0: calls that need approval are refused.
+	// How long a call waits for approval. call_timeout and guardrails.max_execution_time include
+	// this time, so raise them, too. With 0, calls that need approval are refused.
 	ApprovalTimeout time.Duration `yaml:"approval_timeout"`
-	// Time of one call, including approval.
+	// Time limit of one call, including its approval.
 	CallTimeout time.Duration `yaml:"call_timeout"`
-	// Time of all calls of one run together.
+	// Time limit of all calls of one run together.
 	TotalTime time.Duration `yaml:"total_time"`
 }
 
-// MCPServer configures one server of tools: a command on this host, or an address.
+// MCPServer configures one MCP server: a command on this host, or a URL.
 type MCPServer struct {
-	// Name; also the directory of its tools.
+	// Name of the server, and of the directory of its tools.
 	Name string `yaml:"name" sample:"wiki"`
-	// Program to start, which speaks MCP on its standard input and output. Either this or url.
+	// Command that speaks MCP on its standard input and output. Set either command or url.
 	Command string `yaml:"command"`
 	// Arguments of command.
 	Args []string `yaml:"args"`
-	// Environment of command, in addition to PATH, HOME and LANG. NAME_file: PATH reads a value
-	// from a file.
+	// Environment of command, in addition to PATH, HOME and LANG. `NAME_file: PATH` reads the value
+	// of NAME from a file.
 	Env map[string]Secret `yaml:"env"`
-	// User that runs command; needs root. Default: the worker's user.
+	// User that runs command. This needs root. The default is the worker's user.
 	User string `yaml:"user"`
-	// Address of a running server.
+	// URL of a running server.
 	URL string `yaml:"url" sample:"https://wiki.example.org/mcp"`
-	// Headers for requests to url. NAME_file: PATH reads a value from a file.
+	// Headers of requests to url. `NAME_file: PATH` reads the value of NAME from a file.
 	Headers map[string]Secret `yaml:"headers"`
-	// stdio, http or sse. Default: according to command or url.
+	// stdio, http or sse. The default is stdio for a command and http for a URL.
 	ConnectionType string `yaml:"connection_type"`
 	// False disables the server.
 	Enabled *bool `yaml:"enabled"`
-	// Time of one call.
+	// Time limit of one call.
 	Timeout time.Duration `yaml:"timeout"`
-	// Who shares one connection to the server, and what the server keeps in it: tenant (the default), session,
-	// or shared, by all tenants.
+	// Which tasks share a connection, and what the server keeps in it: tenant (a tenant's tasks, the
+	// default), session (a session's tasks) or shared (the tasks of all tenants).
 	Scope string `yaml:"scope"`
 }

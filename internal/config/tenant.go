@@ -8,50 +8,52 @@ import (
 // DefaultTenant is the tenant of a fleet whose settings name none.
 const DefaultTenant = "default"
 
-// SingleTenant reports whether the settings name no tenant. Its one tenant may do everything.
+// SingleTenant reports whether the settings configure no tenant. The fleet's only tenant may then do everything.
 func (c *Config) SingleTenant() bool {
 	t, ok := c.Tenants[DefaultTenant]
 	return ok && len(c.Tenants) == 1 && reflect.ValueOf(t).IsZero()
 }
 
-// Tenant configures one tenant: who may act for it, and what it may use.
+// Tenant configures one tenant: its credentials and its permissions.
 type Tenant struct {
-	// Bearer tokens that authenticate the tenant. In the file only.
+	// Bearer tokens of the tenant. They can be set in the file only.
 	Tokens []Token `yaml:"tokens"`
-	// Pools that its tasks may use. Empty: `default` only.
+	// Task pools that the tenant's tasks may use. The default is `default`.
 	Pools []string `yaml:"pools"`
-	// Priorities that its tasks may have. Empty: normal and low.
+	// Priorities that the tenant's tasks may have. The default is normal and low.
 	Priorities []string `yaml:"priorities"`
-	// Concurrent tasks in the whole fleet. 0: one less than the slots of a worker.
+	// Maximum number of concurrent tasks in the whole fleet. 0 selects one less than a worker's
+	// slots.
 	MaxRunning int `yaml:"max_running"`
-	// Tools that its programs may call and its users see, as server/tool or server/*. Empty: all.
-	// Tools that run in the sandbox (filesystem, database, your own files) are code like the
-	// program itself: they are only left out of lists and of selection.
+	// Tools that the tenant may see and call, as server/tool or server/*. By default, it may call
+	// all tools. Tools that run in the sandbox (filesystem, database, your own files) are code like
+	// the program itself: a program can import them even if they are not listed.
 	Tools []string `yaml:"tools"`
-	// The weakest sandbox that may run its programs: gvisor or microsandbox. Workers with a weaker
-	// one leave its tasks to others. Empty: any.
+	// The weakest sandbox that may run the tenant's programs, gvisor or microsandbox. Workers with a
+	// weaker sandbox do not run them. By default, any sandbox may.
 	MinTier string `yaml:"min_tier" sample:"microsandbox"`
-	// Hosts that its tasks may request, as example.org, *.example.org, example.org:443, or "*".
-	// Private addresses and this host cannot be reached. Empty: none.
+	// Hosts that the tenant's tasks may request, such as example.org, *.example.org,
+	// example.org:443, or "*". Private addresses and this host cannot be reached. By default, tasks
+	// have no network.
 	Network []string `yaml:"network"`
-	// Tokens of models that it may spend in a day (UTC). 0: llm.daily_tokens.
+	// Model tokens that the tenant may spend per day (UTC). 0 selects llm.daily_tokens.
 	DailyTokens int `yaml:"daily_tokens"`
-	// Encryption of its workspaces, instead of workspaces.encryption. Destroying the secrets erases
-	// its workspaces.
+	// Encryption of the tenant's workspaces, instead of workspaces.encryption. Destroying the
+	// secrets erases the workspaces.
 	Encryption Encryption `yaml:"encryption"`
-	// Upper limits of one run. 0: the default of the fleet.
+	// Upper limits of one run. 0 selects the fleet's default.
 	Limits TenantLimits `yaml:"limits"`
 }
 
-// TenantLimits are the upper limits of one run of a tenant.
+// TenantLimits are the upper limits of one run of a tenant's task.
 type TenantLimits struct {
 	// Time of one run.
 	Timeout time.Duration `yaml:"timeout"`
 	// Memory of one run.
 	MemoryMB int `yaml:"memory_mb"`
-	// Processors.
+	// Number of processors.
 	CPUs float64 `yaml:"cpus"`
-	// Output of one run.
+	// Bytes of output of one run.
 	OutputBytes int64 `yaml:"output_bytes"`
 	// Size of a workspace.
 	WorkspaceMB int64 `yaml:"workspace_mb"`
@@ -59,14 +61,14 @@ type TenantLimits struct {
 
 // Token is a bearer token, stored as its hash.
 type Token struct {
-	// Name in logs.
+	// Name of the token in logs.
 	Name string `yaml:"name" sample:"ci"`
-	// SHA-256 of the token, 64 hexadecimal digits (`printf %s "$TOKEN" | sha256sum`). Either this
-	// or file.
+	// SHA-256 of the token, 64 hexadecimal digits (`printf %s "$TOKEN" | sha256sum`). Set either
+	// sha256 or file.
 	SHA256 Secret `yaml:"sha256" sample:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	// File with the token itself.
 	File string `yaml:"file"`
 	// read (tasks and results), submit (and cancel), approve (tool calls that wait for approval),
-	// operator (workers, pools, metrics). Empty: read and submit.
+	// operator (workers, task pools, metrics). The default is read and submit.
 	Scopes []string `yaml:"scopes"`
 }

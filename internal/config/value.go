@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Secret is a value that printing, logging and JSON hide. Convert it with string(s) to use it.
+// Secret is a string that formatting, logging and JSON hide. Use string(s) to get the value.
 type Secret string
 
 const hidden = "(hidden)"
@@ -38,7 +38,7 @@ var (
 	stringsType  = reflect.TypeFor[[]string]()
 )
 
-// scalar reports whether a value of type t is written as one line of text.
+// scalar reports whether a value of type t is one line of text.
 func scalar(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
@@ -50,7 +50,7 @@ func scalar(t reflect.Type) bool {
 	}
 }
 
-// setText sets v from text, for every layer. Lists are separated by commas.
+// setText sets v from text. The elements of a list are separated by commas.
 func setText(v reflect.Value, text string) error {
 	text = strings.TrimSpace(text)
 	if v.Type() == durationType {
@@ -105,14 +105,14 @@ func splitList(text string) []string {
 	return list
 }
 
-// parseDuration parses Go durations, and numbers as seconds.
+// parseDuration parses a Go duration or a number of seconds.
 func parseDuration(text string) (time.Duration, error) {
 	if f, err := strconv.ParseFloat(text, 64); err == nil && f >= 0 && f < 1e9 {
 		return time.Duration(f * float64(time.Second)), nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a time such as 30s, 5m or 300 (seconds)", text)
+		return 0, fmt.Errorf("%q is not a duration such as 30s, 5m or 300 (seconds)", text)
 	}
 	return d, nil
 }
@@ -127,7 +127,7 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%q is neither true nor false", text)
 }
 
-// format returns a value as `config show` prints it, with secrets hidden.
+// format formats a value as `config show` prints it, with secrets hidden.
 func format(v reflect.Value) string {
 	if v.Type() == durationType {
 		return formatDuration(time.Duration(v.Int()))
@@ -138,10 +138,10 @@ func format(v reflect.Value) string {
 	return userinfo.ReplaceAllString(fmt.Sprint(v.Interface()), "://"+hidden+"@")
 }
 
-// userinfo matches the name and password in an address.
+// userinfo matches the user and password in a URL.
 var userinfo = regexp.MustCompile(`://[^/@\s,]+@`)
 
-// formatDuration returns 5m rather than 5m0s.
+// formatDuration formats a duration without zero units, such as 5m instead of 5m0s.
 func formatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
