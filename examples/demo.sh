@@ -1,6 +1,6 @@
 #!/bin/sh
-# make demo: a whole fleet in a fresh directory, a task through each interface, and a clean stop.
-# It needs Go and python3 only.
+# make demo: start a fleet in a fresh directory, run a task through each interface, and stop the fleet.
+# It needs only Go and python3.
 set -eu
 cd "$(dirname "$0")/.."
 fleet=bin/codefleet
@@ -38,13 +38,13 @@ v = json.load(open(sys.argv[1]))
 for k in sys.argv[2:]: v = v[k]
 print(v)' "$CODEFLEET_FLEET" "$@"; }
 
-say "2. A CloudEvent over NATS, in binary mode, from a program that knows nothing of codefleet"
+say "2. A CloudEvent over NATS, in structured mode, from a producer that does not use codefleet's client"
 tenant=$(field tenant)
 user=$(field nats tenants "$tenant" user)
 password=$(field nats tenants "$tenant" password)
 "$dir/producer" -tenant "$tenant" -code 'print(6*7)' -url "nats://$user:$password@$(field nats url | sed 's|.*://||')"
 
-say "3. A CloudEvent over HTTP, in binary mode; the response is the record of the task"
+say "3. A CloudEvent over HTTP, in binary mode; the response is the task's record"
 python3 - "$(field url)" "$(field token)" <<'PYTHON'
 import json, sys, urllib.request
 url, token = sys.argv[1:]
@@ -63,11 +63,11 @@ for i in range(3):
     print("working", i)
     time.sleep(0.2)
 open("hello.txt", "w").write("written by one task")
-{"answer": 6 * 7}'
+{"result": 6 * 7}'
 
-say "5. The next task finds the file of the one before, in any sandbox"
+say "5. The next task finds the first task's file, in any sandbox"
 "$fleet" run --code 'print(open("hello.txt").read())'
 
-say "6. The tasks that the fleet keeps"
+say "6. The fleet's list of tasks"
 "$fleet" tasks
 say "7. A clean stop"

@@ -1,11 +1,11 @@
-// Command plugin is a worker with a plugin that refuses programs which import forbidden modules, and labels
-// every result with the version of its rules.
+// Command plugin runs a worker with a plugin that refuses programs which import forbidden modules, redacts API keys in
+// the output, and labels every result with the version of its rules.
 //
 //	codefleet up --data /tmp/fleet &
 //	CODEFLEET_DATA=/tmp/house CODEFLEET_WORKER_POOLS=house go run ./examples/plugin --fleet /tmp/fleet/fleet.json &
 //	codefleet --fleet /tmp/fleet/fleet.json run --pool house --code 'import ctypes'
 //
-// It serves a separate pool, because the worker of `codefleet up` serves the default pool without plugins.
+// It serves a separate task pool, because the worker of `codefleet up` serves the default task pool without plugins.
 package main
 
 import (
@@ -33,8 +33,8 @@ func (h house) Validate(_ context.Context, _ plugin.Task, p plugin.Program) erro
 		for _, module := range h.forbidden {
 			if i.Module == module || strings.HasPrefix(i.Module, module+".") {
 				return &plugin.Refusal{
-					Code: "import_refused", Message: "programs of this fleet do not import " + module,
-					Hint: "do without it, or ask the operator of the fleet", Line: i.Line,
+					Code: "import_refused", Message: "programs of this fleet must not import " + module,
+					Hint: "write the program without it, or ask the operator of the fleet", Line: i.Line,
 				}
 			}
 		}

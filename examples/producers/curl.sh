@@ -1,12 +1,12 @@
 #!/bin/sh
-# Task events over HTTP, with curl: the three modes of CloudEvents, and plain JSON.
-# CODEFLEET_URL and CODEFLEET_TOKEN name the fleet; CODE is the program.
+# Submit tasks over HTTP with curl: in the three modes of CloudEvents, and as plain JSON.
+# CODEFLEET_URL and CODEFLEET_TOKEN select the fleet; CODE is the program.
 set -eu
 url=${CODEFLEET_URL:-http://127.0.0.1:8787}
 code=${CODE:-print(6*7)}
 run=$(date +%s)-$$ # part of the ids, so that each run of this script sends new tasks
 
-post() { # path, then arguments of curl
+post() { # PATH CURL-ARGUMENT...
 	path=$1
 	shift
 	curl --silent --show-error --fail-with-body -H "Authorization: Bearer ${CODEFLEET_TOKEN:-}" "$@" "$url$path"
@@ -25,5 +25,5 @@ echo "# batch: a response for each event"
 post /v1/events -H 'Content-Type: application/cloudevents-batch+json' -d "[{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
 	\"source\": \"/examples/curl\", \"id\": \"$run-3\", \"data\": {\"code\": \"$code\"}}]"
 
-echo "# plain JSON; the key makes it safe to send again"
+echo "# plain JSON; the key makes the request safe to repeat"
 post '/v1/tasks?wait=30s' -H 'Content-Type: application/json' -H "Idempotency-Key: $run-4" -d "{\"code\": \"$code\"}"

@@ -1,10 +1,10 @@
-// Command registertool makes two Go functions tools of a fleet for as long as it runs:
+// Command registertool registers two Go functions as tools of a fleet while it runs:
 //
 //	codefleet up &
 //	go run ./examples/registertool &
 //	codefleet run --code 'from servers.crm import find_customer; print(find_customer("Ada")["email"])'
 //
-// If it runs twice, the two processes share the calls.
+// If it is started twice, the two processes share the calls.
 package main
 
 import (
@@ -21,14 +21,14 @@ import (
 
 // Query is the argument of find_customer.
 type Query struct {
-	Name string `json:"name" jsonschema:"the customer's name, or the beginning of it"`
+	Name string `json:"name" jsonschema:"the beginning of the customer's name"`
 }
 
-// Customer is its result.
+// Customer is the result of find_customer.
 type Customer struct {
 	Name  string   `json:"name"`
 	Email string   `json:"email"`
-	Tags  []string `json:"tags" jsonschema:"of the sales department"`
+	Tags  []string `json:"tags" jsonschema:"tags set by the sales department"`
 }
 
 var customers = []Customer{
@@ -42,7 +42,7 @@ func findCustomer(_ context.Context, q Query) (Customer, error) {
 			return c, nil
 		}
 	}
-	return Customer{}, fmt.Errorf("no customer is called %q", q.Name)
+	return Customer{}, fmt.Errorf("no customer is named %q", q.Name)
 }
 
 func countCustomers(context.Context, struct{}) (int, error) { return len(customers), nil }
@@ -58,22 +58,22 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	where, err := client.LocateNATS("", "")
+	options, err := client.LocateNATS("", "")
 	if err != nil {
 		return err
 	}
-	c, err := client.New(ctx, where)
+	c, err := client.New(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	reads := client.ToolAnnotations{ReadOnly: true}
+	readOnly := client.ToolAnnotations{ReadOnly: true}
 	tools, err := c.RegisterTools(ctx, client.RegisterOptions{}, "crm",
 		client.NewTool(client.ToolInfo{
-			Name: "find_customer", Description: "Find a customer by name.", Annotations: reads,
+			Name: "find_customer", Description: "Find a customer by name.", Annotations: readOnly,
 		}, findCustomer),
 		client.NewTool(client.ToolInfo{
-			Name: "count_customers", Description: "Count the customers.", Annotations: reads,
+			Name: "count_customers", Description: "Count the customers.", Annotations: readOnly,
 		}, countCustomers),
 	)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pluginhost invokes the hooks of a worker's plugins: in order, each with a deadline, and with
-// the effect of panics and errors that package plugin documents. The key type is Set.
+// Package pluginhost invokes the hooks of a worker's plugins, in order and with time limits, and handles their panics and
+// errors as package plugin documents. The key type is Set.
 package pluginhost
 
 import (
@@ -17,20 +17,20 @@ import (
 	"github.com/codefleet/codefleet/plugin"
 )
 
-// Set is the plugins of a worker. A nil *Set has none. It is safe for concurrent use.
+// Set holds the plugins of a worker. A nil *Set has no plugins. It is safe for concurrent use.
 type Set struct {
 	log     *slog.Logger
 	members []*member
 }
 
-// New returns the set of the given plugins. A plugin without a hook, or with a method that has the name of
-// a hook and another signature, is an error: it would be ignored silently.
+// New returns a set of plugins. It returns an error for a plugin that has no hook, or has a method with the name of a
+// hook but another signature, because such a method would silently be ignored.
 func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	s := &Set{log: log}
 	names := map[string]bool{}
 	for _, p := range list {
 		if p == nil || p.Name() == "" || names[p.Name()] {
-			return nil, fmt.Errorf("plugin %T: it needs a name that no other plugin has", p)
+			return nil, fmt.Errorf("plugin %T needs a unique name", p)
 		}
 		names[p.Name()] = true
 		if _, err := hooks(p); err != nil {
@@ -41,10 +41,10 @@ func New(log *slog.Logger, list ...plugin.Plugin) (*Set, error) {
 	return s, nil
 }
 
-// Hooks returns the hooks of each plugin, in order, for a log: "name: validate, result".
+// Hooks describes the hooks of each plugin, in order, for a log: "name: validate, result".
 func (s *Set) Hooks() (list []string) {
 	for _, m := range s.all() {
-		names, _ := hooks(m.plugin) // New has checked the error
+		names, _ := hooks(m.plugin) // New has checked for errors
 		list = append(list, m.plugin.Name()+": "+strings.Join(names, ", "))
 	}
 	return list
@@ -65,11 +65,11 @@ func hooks(p plugin.Plugin) (names []string, err error) {
 			continue
 		}
 		if _, named := reflect.TypeOf(p).MethodByName(h.method); named {
-			return nil, fmt.Errorf("its method %s does not have the signature of the hook", h.method)
+			return nil, fmt.Errorf("method %s does not have the signature of the hook", h.method)
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%T has none of the hooks; perhaps they are methods of *%[1]T", p)
+		return nil, fmt.Errorf("%T has no hooks; perhaps *%[1]T has them", p)
 	}
 	return names, nil
 }
@@ -101,7 +101,7 @@ func (s *Set) Calls() bool { return have[plugin.Caller](s) }
 // Results reports whether a plugin has the hook result.
 func (s *Set) Results() bool { return have[plugin.Resulter](s) }
 
-// Select returns the selection of the plugins, without tools that are not available.
+// Select returns the tools that the plugins select, without tools that are not available.
 func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []string {
 	available := make(map[string]bool, len(in.Available))
 	for _, tool := range in.Available {
@@ -133,7 +133,7 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 	return in.Selected
 }
 
-// Generate returns the program of the plugins, and whether they changed it.
+// Generate returns the program, and whether a plugin changed it.
 func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Generator)
@@ -152,10 +152,10 @@ func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code
 	return d.Code, changed
 }
 
-// ByPlugin is the value of a result's generated_by for a program of a plugin.
+// ByPlugin is the value of generated_by in a result whose program a plugin wrote.
 const ByPlugin = "plugin"
 
-// Validate returns the first refusal, or the first error.
+// Validate returns the first refusal or error.
 func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*plugin.Refusal, error) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Validator)
@@ -175,7 +175,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 	return nil, nil
 }
 
-// Call returns the arguments of the plugins, the first refusal, or the first error.
+// Call returns the arguments after all plugins, or the first refusal or error.
 func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, *plugin.Refusal, error) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Caller)
@@ -186,7 +186,7 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 		given.Args = bytes.Clone(c.Args)
 		args, err := run(ctx, s, m, "call", t, func(ctx context.Context) (json.RawMessage, error) {
 			args, err := p.Call(ctx, t, given)
-			if err == nil && args != nil && !object(args) {
+			if err == nil && args != nil && !isObject(args) {
 				err = errors.New("the arguments are not a JSON object")
 			}
 			return args, err
@@ -204,12 +204,12 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 	return c.Args, nil, nil
 }
 
-func object(args json.RawMessage) bool {
+func isObject(args json.RawMessage) bool {
 	var members map[string]json.RawMessage
 	return json.Unmarshal(args, &members) == nil && members != nil
 }
 
-// Result returns the result of the plugins. After an error nothing of it may be published.
+// Result returns the result after all plugins. After an error no part of r may be published.
 func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugin.Result, error) {
 	for _, m := range s.all() {
 		p, ok := m.plugin.(plugin.Resulter)
@@ -225,37 +225,38 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 			e := *r.Error
 			given.Error = &e
 		}
-		left, err := run(ctx, s, m, "result", t, func(ctx context.Context) (plugin.Result, error) {
-			if err := p.Result(ctx, t, &given); err != nil {
-				return given, err
+		changed, err := run(ctx, s, m, "result", t, func(ctx context.Context) (plugin.Result, error) {
+			err := p.Result(ctx, t, &given)
+			if err == nil {
+				err = check(&given, r)
 			}
-			err := check(&given, r)
 			return given, err
 		})
 		if err != nil {
 			return plugin.Result{}, err
 		}
-		r = left
+		r = changed
 	}
 	return r, nil
 }
 
-// check reports what would violate the schema of results.
-func check(left *plugin.Result, was plugin.Result) error {
-	left.Status = was.Status
-	left.Output, left.Stderr = strings.ToValidUTF8(left.Output, "�"), strings.ToValidUTF8(left.Stderr, "�")
-	if len(left.Value) == 0 {
-		left.Value = nil // null
+// check returns an error if a changed result violates package plugin's rules or the schema of results. It undoes a change
+// of the status, makes text valid UTF-8 and sets default levels of notes.
+func check(changed *plugin.Result, original plugin.Result) error {
+	changed.Status = original.Status
+	changed.Output, changed.Stderr = strings.ToValidUTF8(changed.Output, "�"), strings.ToValidUTF8(changed.Stderr, "�")
+	if len(changed.Value) == 0 {
+		changed.Value = nil // null
 	}
 	switch {
-	case left.Value != nil && !json.Valid(left.Value):
-		return errors.New("the value is no JSON")
-	case (left.Error == nil) != (was.Error == nil):
-		return errors.New("the error was taken away, or made")
+	case changed.Value != nil && !json.Valid(changed.Value):
+		return errors.New("the value is not JSON")
+	case (changed.Error == nil) != (original.Error == nil):
+		return errors.New("a hook must not set or remove the error")
 	}
-	for i, n := range left.Notes {
+	for i, n := range changed.Notes {
 		if n.Level == "" {
-			left.Notes[i].Level = "info"
+			changed.Notes[i].Level = "info"
 		} else if n.Level != "info" && n.Level != "warning" {
 			return fmt.Errorf("the level %q of a note is neither info nor warning", n.Level)
 		}

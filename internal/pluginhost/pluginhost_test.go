@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// A plugin for each hook, made of a function.
+// Plugins that implement one hook with a function, and invalid plugins.
 type (
 	selector  func(context.Context, plugin.Selection) ([]string, error)
 	generator func(context.Context, plugin.Draft) (string, error)
@@ -75,14 +75,14 @@ func TestNew(t *testing.T) {
 		list []plugin.Plugin
 		want string
 	}{
-		"twice": {[]plugin.Plugin{allow, allow}, "a name that no other plugin has"},
-		"nil":   {[]plugin.Plugin{nil}, "needs a name"},
+		"twice": {[]plugin.Plugin{allow, allow}, "needs a unique name"},
+		"nil":   {[]plugin.Plugin{nil}, "needs a unique name"},
 		"signature": {
 			[]plugin.Plugin{misspelt{}},
-			"plugin misspelt: its method Validate does not have the signature of the hook",
+			"plugin misspelt: method Validate does not have the signature of the hook",
 		},
-		"no hook":     {[]plugin.Plugin{hookless{}}, "plugin hookless: pluginhost.hookless has none of the hooks"},
-		"two of them": {[]plugin.Plugin{allow, second{allow}}, ""},
+		"no hook": {[]plugin.Plugin{hookless{}}, "plugin hookless: pluginhost.hookless has no hooks"},
+		"two":     {[]plugin.Plugin{allow, second{allow}}, ""},
 	} {
 		_, err := New(slog.New(slog.DiscardHandler), c.list...)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -95,33 +95,33 @@ func TestNew(t *testing.T) {
 		t.Error(diff)
 	}
 	if !s.Validates() || s.Calls() || s.Results() || s.Selects() || s.Generates() || (*Set)(nil).Validates() {
-		t.Error("the set has other hooks than its plugins")
+		t.Error("the hooks of the set differ from those of its plugins")
 	}
 }
 
-// The error of a hook says what went wrong, without the plugin's text, which is in the log.
-func TestGuards(t *testing.T) {
+// TestErrors checks that the error of a hook has the reason, but not the plugin's text, which only the log has.
+func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			hook         validator
 			want, logged string
 			after        time.Duration
 		}{
-			"error": {func(context.Context) error { return errors.New("key 4711") }, "it failed", "key 4711", 0},
-			"panic": {func(context.Context) error { panic("key 4711") }, "it panicked", "key 4711", 0},
+			"error": {func(context.Context) error { return errors.New("key 4711") }, "hook failed", "key 4711", 0},
+			"panic": {func(context.Context) error { panic("key 4711") }, "hook panicked", "key 4711", 0},
 			"exit": {
 				func(context.Context) error { runtime.Goexit(); return nil },
-				"its goroutine ended before it returned", "before it returned", 0,
+				"hook ended its goroutine", "ended its goroutine", 0,
 			},
 			"late": {
-				func(ctx context.Context) error { <-ctx.Done(); return nil }, "it exceeded its time limit",
+				func(ctx context.Context) error { <-ctx.Done(); return nil }, "hook exceeded its time limit",
 				"exceeded", plugin.Deadline,
 			},
-			"typed 0": {func(context.Context) error { var r *plugin.Refusal; return r }, "it failed", "", 0},
+			"typed nil": {func(context.Context) error { var r *plugin.Refusal; return r }, "hook failed", "", 0},
 		} {
 			var log bytes.Buffer
 			s := set(t, &log, c.hook)
-			began := time.Now()
+			start := time.Now()
 			refusal, err := s.Validate(t.Context(), plugin.Task{ID: "t1"}, plugin.Program{})
 			if refusal != nil || err == nil || !strings.Contains(err.Error(), "plugin validator: validate: "+c.want) ||
 				strings.Contains(err.Error(), "4711") {
@@ -130,33 +130,33 @@ func TestGuards(t *testing.T) {
 			if !strings.Contains(log.String(), c.logged) || !strings.Contains(log.String(), "task_id=t1") {
 				t.Errorf("%s: log %s, want %q and the task", name, log.String(), c.logged)
 			}
-			if got := time.Since(began); got != c.after {
+			if got := time.Since(start); got != c.after {
 				t.Errorf("%s: after %v, want %v", name, got, c.after)
 			}
 		}
 	})
 }
 
-// A plugin that never returns holds a bounded number of goroutines, and then it is not invoked any more.
+// TestStuck checks that a plugin whose hooks never return is no longer invoked once it holds maxRunning goroutines.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		var log bytes.Buffer
 		s := set(t, &log, validator(func(context.Context) error { <-free; return nil }))
 		for range maxRunning {
-			if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errLate) {
-				t.Fatalf("Validate = %v, want %v", err, errLate)
+			if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errTimeout) {
+				t.Fatalf("Validate = %v, want %v", err, errTimeout)
 			}
 		}
-		began := time.Now()
+		start := time.Now()
 		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); !errors.Is(err, errFull) ||
-			time.Since(began) != 0 {
-			t.Errorf("Validate = %v after %v, want %v at once", err, time.Since(began), errFull)
+			time.Since(start) != 0 {
+			t.Errorf("Validate = %v after %v, want %v at once", err, time.Since(start), errFull)
 		}
 		close(free)
 		synctest.Wait()
 		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); err != nil {
-			t.Errorf("Validate = %v after the plugin came back", err)
+			t.Errorf("Validate = %v after the hooks have returned", err)
 		}
 	})
 }
@@ -165,12 +165,12 @@ func TestRefusal(t *testing.T) {
 	var log bytes.Buffer
 	no := &plugin.Refusal{Code: "no", Message: "not here"}
 	s := set(t, &log, validator(func(context.Context) error { return no }),
-		second{func(context.Context) error { t.Error("asked after a refusal"); return nil }})
+		second{func(context.Context) error { t.Error("invoked after a refusal"); return nil }})
 	if got, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); got != no || err != nil {
 		t.Errorf("Validate = %v, %v, want %v", got, err, no)
 	}
 	if log.Len() > 0 {
-		t.Errorf("a refusal is a decision, no failure: %s", log.String())
+		t.Errorf("a refusal was logged: %s", log.String())
 	}
 }
 
@@ -248,13 +248,13 @@ func TestCall(t *testing.T) {
 		}, refused: "no"},
 		"no object": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
 			return json.RawMessage(`null`), nil
-		}, failed: "it failed"},
+		}, failed: "hook failed"},
 		"no JSON": {hook: func(context.Context, plugin.Call) (json.RawMessage, error) {
 			return json.RawMessage(`{`), nil
-		}, failed: "it failed"},
+		}, failed: "hook failed"},
 		"panic": {
 			hook:   func(context.Context, plugin.Call) (json.RawMessage, error) { panic("no") },
-			failed: "it panicked",
+			failed: "hook panicked",
 		},
 	} {
 		var log bytes.Buffer
@@ -270,7 +270,7 @@ func TestCall(t *testing.T) {
 }
 
 func TestResult(t *testing.T) {
-	was := plugin.Result{
+	original := plugin.Result{
 		Status: schemas.Failed, Value: json.RawMessage(`1`), Output: "secret",
 		Error: &schemas.Error{Code: "exception", Message: "secret"},
 	}
@@ -309,12 +309,12 @@ func TestResult(t *testing.T) {
 		},
 	} {
 		var log bytes.Buffer
-		got, err := set(t, &log, c.hook).Result(t.Context(), plugin.Task{}, was)
+		got, err := set(t, &log, c.hook).Result(t.Context(), plugin.Task{}, original)
 		if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != c.ok {
 			t.Errorf("%s: Result: %v\n%s", name, err, diff)
 		}
 	}
-	if was.Error.Message != "secret" {
-		t.Error("a plugin changed what it was not given")
+	if original.Error.Message != "secret" {
+		t.Error("a plugin changed the original result")
 	}
 }

@@ -15,26 +15,26 @@ import (
 // member is a plugin of a worker.
 type member struct {
 	plugin  plugin.Plugin
-	running atomic.Int32 // invocations that have not returned
+	running atomic.Int32 // number of invocations that have not returned
 }
 
-// maxRunning bounds the goroutines of a plugin whose hooks do not return. Further invocations are errors.
+// maxRunning limits the goroutines of a plugin whose hooks do not return. Further invocations are errors.
 const maxRunning = 256
 
 var (
-	errLate  = errors.New("it exceeded its time limit")
-	errFull  = fmt.Errorf("%d invocations of it have not returned", maxRunning)
-	errPanic = errors.New("it panicked: the worker's log has the stack")
-	errExit  = errors.New("its goroutine ended before it returned")
-	errOwn   = errors.New("it failed: the worker's log has its error")
+	errTimeout = errors.New("hook exceeded its time limit")
+	errFull    = fmt.Errorf("%d invocations of hooks have not returned", maxRunning)
+	errPanic   = errors.New("hook panicked; the worker's log has the stack trace")
+	errExit    = errors.New("hook ended its goroutine without returning")
+	errFailed  = errors.New("hook failed; the worker's log has its error")
 )
 
-// run invokes a hook and logs its error. It returns a *plugin.Refusal, or an error without the plugin's
-// text, which is for the log and not for the caller of the task.
+// run invokes a hook and logs its error. It returns a *plugin.Refusal, or an error without the plugin's text: that text
+// is for the log, not for the task's submitter.
 func run[T any](
 	ctx context.Context, s *Set, m *member, hook string, t plugin.Task, do func(context.Context) (T, error),
 ) (T, error) {
-	value, err := guarded(ctx, s.log, m, hook, do)
+	value, err := invoke(ctx, s.log, m, hook, do)
 	if err == nil {
 		return value, nil
 	}
@@ -44,15 +44,15 @@ func run[T any](
 	}
 	s.log.WarnContext(ctx, "plugin failed",
 		"plugin", m.plugin.Name(), "hook", hook, "task_id", t.ID, "tenant", t.Tenant, "error", err)
-	if !slices.Contains([]error{errLate, errFull, errPanic, errExit}, err) && ctx.Err() == nil {
-		err = errOwn
+	if !slices.Contains([]error{errTimeout, errFull, errPanic, errExit}, err) && ctx.Err() == nil {
+		err = errFailed
 	}
 	return zero, fmt.Errorf("plugin %s: %s: %w", m.plugin.Name(), hook, err)
 }
 
-// guarded invokes a hook in its own goroutine, so that the task survives a panic and a hook that never
-// returns. It ignores what returns after the deadline.
-func guarded[T any](
+// invoke runs a hook in its own goroutine, so that the worker survives a panic and a hook that never returns. It ignores
+// what a hook returns after its time limit.
+func invoke[T any](
 	ctx context.Context, log *slog.Logger, m *member, hook string, do func(context.Context) (T, error),
 ) (T, error) {
 	type outcome struct {
@@ -68,10 +68,10 @@ func guarded[T any](
 	if hook == "generate" {
 		limit = plugin.GenerateDeadline
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
 	defer cancel()
 	returned := make(chan outcome, 1)
-	go func() { // ends with the hook; maxRunning bounds hooks that do not return
+	go func() { // ends with the hook; maxRunning limits hooks that do not return
 		o := outcome{err: errExit}
 		defer func() {
 			if p := recover(); p != nil {
@@ -92,7 +92,7 @@ func guarded[T any](
 	}
 }
 
-// refused returns the refusal in an error; nil without one.
+// refused returns the refusal in an error, or nil.
 func refused(err error) *plugin.Refusal {
 	r, _ := errors.AsType[*plugin.Refusal](err) // a nil *Refusal counts as an ordinary error
 	return r

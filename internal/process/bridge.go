@@ -12,25 +12,25 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// Bridge is an MCP bridge that is a process of its own.
+// Bridge runs an MCP bridge as a separate process.
 type Bridge struct {
 	Transport string // one of Transports; http and sse both serve all transports over HTTP
 	Options   bridge.Options
 	Stdin     io.ReadCloser
-	Stdout    io.WriteCloser // stdio: the protocol; else the address is printed there
+	Stdout    io.WriteCloser // carries the protocol with stdio; otherwise Run prints the address
 }
 
 // Transports are the values of Bridge.Transport.
 func Transports() []string { return []string{"stdio", "http", "sse"} }
 
-// Run serves until ctx ends, or with stdio until the client closes its end.
+// Run serves until ctx ends or, with stdio, until the client closes the connection.
 func (b Bridge) Run(ctx context.Context, c *config.Config) error {
 	server := bridge.New(b.Options)
 	defer server.Close()
 	if b.Transport == "stdio" {
 		err := server.ServeStdio(ctx, b.Stdin, b.Stdout)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || ctx.Err() != nil {
-			return nil // the client has closed its end
+			return nil // the client has closed the connection
 		}
 		return err
 	}

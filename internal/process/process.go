@@ -1,6 +1,5 @@
-// Package process is what the programs of a fleet share: they read flags and settings, start their
-// telemetry, connect to the queue, serve their health, and turn an error into an exit code. What a
-// program does between these is not here. The key type is Process.
+// Package process has the common parts of the fleet's commands: reading flags and settings, starting telemetry,
+// connecting to the queue, serving health checks, and converting an error to an exit code. The key type is Process.
 package process
 
 import (
@@ -22,34 +21,34 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// ErrUsage is wrapped by errors of the command line and of the settings.
+// ErrUsage is wrapped by errors in the command line and in the settings.
 var ErrUsage = errors.New("usage")
 
-// Program describes a program to Open. Name and Stderr are required.
+// Program describes a command to Open. Name and Stderr are required.
 type Program struct {
 	Name, Version string
 	Args, Env     []string
 	Stderr        io.Writer
-	Settings      map[string]string   // flags that change a setting: name → key, as "http" → "http.addr"
+	Settings      map[string]string   // flags that override settings, such as "http" for "http.addr"
 	Flags         func(*flag.FlagSet) // adds flags that are not settings; may be nil
-	NoQueue       bool                // it reaches the fleet over HTTP: it has neither --fleet nor --nats
+	NoQueue       bool                // the command uses the fleet over HTTP, so it has neither --fleet nor --nats
 }
 
-// Process is a running program.
+// Process is a running command.
 type Process struct {
 	Config    *config.Config
 	Telemetry *telemetry.Telemetry
-	Queue     *jobs.Client     // after Connect
-	Fleet     config.FleetFile // of --fleet; zero without
+	Queue     *jobs.Client     // set by Connect
+	Fleet     config.FleetFile // the file of --fleet; zero without the flag
 	program   Program
 }
 
-// flushTime bounds the sending of the last spans.
+// flushTime is the time limit for sending the last spans.
 const flushTime = 5 * time.Second
 
-// Open reads the flags and settings of a program and starts its telemetry. Every program has --config
-// FILE; those of the queue also have --fleet FILE (a fleet.json to join) and --nats URL. The error is
-// flag.ErrHelp after -h, and wraps ErrUsage when flags or settings are wrong.
+// Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
+// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. After -h the error is flag.ErrHelp. It
+// wraps ErrUsage if flags or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
 	if err := p.settings(); err != nil {
@@ -66,7 +65,7 @@ func Open(ctx context.Context, program Program) (*Process, error) {
 	return p, nil
 }
 
-// Connect connects to the queue, waiting for it until ctx ends.
+// Connect connects to the queue. It waits for the queue until ctx ends.
 func (p *Process) Connect(ctx context.Context) error {
 	o, err := queue.Options(p.Config, p.Telemetry, "codefleet "+p.program.Name)
 	if err != nil {
@@ -89,14 +88,14 @@ func (p *Process) settings() error {
 	flags.StringVar(&source.File, "config", "", "configuration `FILE` (CODEFLEET_CONFIG)")
 	settings, fleet := maps.Clone(p.program.Settings), new(string)
 	if !p.program.NoQueue {
-		fleet = flags.String("fleet", "", "`FILE` fleet.json of the fleet to join, instead of nats.* and s3.*")
+		fleet = flags.String("fleet", "", "fleet.json `FILE` of the fleet to join, instead of nats.* and s3.*")
 		if settings == nil {
 			settings = map[string]string{}
 		}
 		settings["nats"] = "nats.url"
 	}
 	for name, key := range settings {
-		flags.Func(name, key+" of the configuration", func(v string) error {
+		flags.Func(name, "overrides the setting "+key, func(v string) error {
 			source.Flags = append(source.Flags, config.Flag{Key: key, Value: v, Name: "--" + name})
 			return nil
 		})
@@ -128,8 +127,8 @@ func (p *Process) settings() error {
 	return nil
 }
 
-// Exit prints the error with which a program ended and returns its exit code: 0 after a signal or -h, 2 for
-// usage and configuration, 1 for other errors.
+// Exit prints the error of a command and returns its exit code: 0 after a signal or -h, 2 for usage and configuration, 1
+// for other errors.
 func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0
@@ -151,8 +150,8 @@ func (p *Process) Close() error {
 	return p.Telemetry.Shutdown(ctx)
 }
 
-// ServeHealth serves /healthz and /metrics on telemetry.addr until ctx ends; with an empty address it
-// does nothing. It returns once it listens.
+// ServeHealth serves /healthz and /metrics on telemetry.addr until ctx ends. It returns once it listens. If
+// telemetry.addr is empty it does nothing.
 func (p *Process) ServeHealth(ctx context.Context) error {
 	if p.Config.Telemetry.Addr == "" {
 		return nil
@@ -175,9 +174,9 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	return nil
 }
 
-var errInUse = errors.New("is in use: stop what listens there or give --http another")
+var errInUse = errors.New("is in use by another process: stop it, or choose another address with --http")
 
-// Listen listens on addr, the address of an HTTP interface that the flag --http changes.
+// Listen listens on addr, the address of an HTTP interface that the flag --http overrides.
 func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {

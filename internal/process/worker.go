@@ -8,8 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// RunWorker constructs and runs one worker: it claims tasks until accept ends, then lets running tasks
-// finish until work ends.
+// RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends.
 func RunWorker(accept, work context.Context, o assembly.WorkerOptions) error {
 	parts, release, err := assembly.Worker(accept, o)
 	if err != nil {

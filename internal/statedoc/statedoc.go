@@ -1,5 +1,5 @@
-// Package statedoc checks names and content of the state documents of workspaces, and converts them between JSON
-// and YAML. It does not read or write files.
+// Package statedoc checks the names and the content of state documents, and converts them between JSON and YAML. It does
+// not read or write files.
 package statedoc
 
 import (
@@ -19,24 +19,23 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// MaxSize is the limit of a state document in bytes.
+// MaxSize is the maximum size of a state document in bytes.
 const MaxSize = 4 << 20
 
-// maxName is the limit of a name in bytes.
+// maxName is the maximum length of a name in bytes.
 const maxName = 255
 
-// ErrName is wrapped by errors of CheckName.
+// ErrName is wrapped by the errors of CheckName.
 var ErrName = errors.New("not the name of a state document")
 
-// CheckName returns an error that wraps ErrName unless name may be the name of a state document: NAME.json,
-// NAME.yaml or NAME.yml, at the top of a workspace or below state/. It permits ASCII only, so that no name looks
-// like another.
+// CheckName returns an error that wraps ErrName unless name is a valid name of a state document: NAME.json, NAME.yaml or
+// NAME.yml, at the top of a workspace or below state/. Names are ASCII only, so that no two names look the same.
 func CheckName(name string) error {
 	switch base, below := strings.CutPrefix(name, "state/"); {
 	case len(name) > maxName:
-		return fmt.Errorf("%w: it has %d bytes, more than %d", ErrName, len(name), maxName)
+		return fmt.Errorf("%w: it is %d bytes; the limit is %d", ErrName, len(name), maxName)
 	case name != path.Clean(name) || strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".."):
-		return fmt.Errorf("%w: %q leads out of the workspace", ErrName, name)
+		return fmt.Errorf("%w: %q is not a clean path within the workspace", ErrName, name)
 	case strings.IndexFunc(name, func(r rune) bool { return !allowed(r) }) >= 0:
 		return fmt.Errorf("%w: %q: only letters, digits, and . _ - / are allowed", ErrName, name)
 	case !below && strings.Contains(base, "/"):
@@ -77,16 +76,16 @@ func ToJSON(name string, content []byte) (json.RawMessage, error) {
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("it is YAML that JSON cannot say: %w", err)
+		return nil, fmt.Errorf("its YAML cannot be converted to JSON: %w", err)
 	}
 	return data, nil
 }
 
-// maxJSON is about how long JSON may be that YAML of MaxSize becomes.
+// maxJSON limits the size, in bytes, of JSON that is converted from YAML.
 const maxJSON = 4 * MaxSize
 
-// fits reports whether v has at most some room bytes of text: an alias costs YAML three bytes, and
-// JSON all that it stands for.
+// fits estimates whether the JSON of v has at most room bytes, which it decreases. The YAML of v may be much shorter:
+// an alias takes three bytes in YAML, and the whole text that it refers to in JSON.
 func fits(v any, room *int) bool {
 	*room -= 2
 	switch v := v.(type) {
@@ -108,7 +107,7 @@ func fits(v any, room *int) bool {
 	return *room >= 0
 }
 
-// FromJSON returns a JSON object as the content of a state document: indented JSON, or YAML.
+// FromJSON converts a JSON object to the content of a state document, which is indented JSON or YAML.
 func FromJSON(name string, data []byte) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -117,7 +116,7 @@ func FromJSON(name string, data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("it is not JSON: there is text after the object")
+		return nil, errors.New("it is not JSON: text follows the object")
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
@@ -132,7 +131,7 @@ func FromJSON(name string, data []byte) ([]byte, error) {
 	return yaml.Marshal(node(object))
 }
 
-const yamlIndent = 4 // of package yaml
+const yamlIndent = 4 // the indent that package yaml writes
 
 // CheckYAML returns an error unless content is a YAML mapping that can be converted to JSON.
 func CheckYAML(content []byte) error {
@@ -143,7 +142,7 @@ func CheckYAML(content []byte) error {
 	return err
 }
 
-// node returns a JSON value as YAML, with numbers as they are written.
+// node converts a JSON value to YAML. Numbers keep their notation.
 func node(v any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode}
 	switch v := v.(type) {
@@ -162,7 +161,7 @@ func node(v any) *yaml.Node {
 		n.Tag = "!!str"
 	case json.Number:
 		n.Tag, n.Value = "!!float", v.String()
-		if _, err := strconv.ParseInt(n.Value, 10, 64); err == nil { // larger ones are floats to YAML
+		if _, err := strconv.ParseInt(n.Value, 10, 64); err == nil { // YAML reads larger integers as floats
 			n.Tag = "!!int"
 		}
 	case bool:

@@ -28,12 +28,12 @@ func TestCheckName(t *testing.T) {
 		"..／state.json", `..\state.json`, strings.Repeat("n", 300) + ".json", "%2e%2e/state.json", "..json/../x.json",
 	} {
 		if err := statedoc.CheckName(name); !errors.Is(err, statedoc.ErrName) {
-			t.Errorf("CheckName(%q) = %v, want it refused", name, err)
+			t.Errorf("CheckName(%q) = %v, want ErrName", name, err)
 		}
 	}
 }
 
-func TestYAMLAndBack(t *testing.T) {
+func TestYAMLRoundTrip(t *testing.T) {
 	const state = `{"a":{"b":[1,2.50,1e3,-7]},"big":12345678901234567890123,"empty":"","map":{},"multi":"x\ny: z\n","no":"no","null":null,"num":"12","t":true,"time":"2026-01-02","u":"é😀\u2028"}`
 	text, err := statedoc.FromJSON("x.yaml", []byte(state))
 	if err != nil {
@@ -48,10 +48,10 @@ func TestYAMLAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(want, got) {
-		t.Errorf("came back as %s, want %s; the YAML is\n%s", back, state, text)
+		t.Errorf("ToJSON(FromJSON) = %s, want %s; the YAML is\n%s", back, state, text)
 	}
 	if !strings.Contains(string(text), "12345678901234567890123") || !strings.Contains(string(text), "2.50") {
-		t.Errorf("numbers changed in\n%s", text)
+		t.Errorf("YAML has changed numbers:\n%s", text)
 	}
 	indented, err := statedoc.FromJSON("x.json", []byte(`{"a":1.0}`))
 	if want := "{\n  \"a\": 1.0\n}\n"; err != nil || string(indented) != want {
@@ -59,10 +59,10 @@ func TestYAMLAndBack(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestInvalidContent(t *testing.T) {
 	for _, data := range []string{"", "[]", "1", "{}{}", "{", `"x"`, "null"} {
 		if _, err := statedoc.FromJSON("x.json", []byte(data)); err == nil {
-			t.Errorf("FromJSON(%q): no error", data)
+			t.Errorf("FromJSON(%q) = nil, want an error", data)
 		}
 	}
 	bomb := new(strings.Builder)
@@ -72,7 +72,7 @@ func TestRefuses(t *testing.T) {
 	}
 	for _, text := range []string{"- a", "", "a: [", "1: 2", "a: .nan", bomb.String()} {
 		if err := statedoc.CheckYAML([]byte(text)); err == nil {
-			t.Errorf("CheckYAML(%.40q): no error", text)
+			t.Errorf("CheckYAML(%.40q) = nil, want an error", text)
 		}
 	}
 }

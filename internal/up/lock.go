@@ -14,10 +14,10 @@ import (
 
 const lockName = "lock"
 
-// ErrInUse is returned for a second fleet on the same data directory.
+// ErrInUse is the error of a second fleet in the same data directory.
 var ErrInUse = errors.New("the data directory is in use")
 
-// lockDir creates dir and locks it until release is called. The lock file names the holder.
+// lockDir creates dir and locks it until release is called. The lock file names the process that holds the lock.
 func lockDir(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unwritable(dir, err)
@@ -51,7 +51,7 @@ func unwritable(dir string, err error) error {
 		err)
 }
 
-// Running reports whether a fleet holds the data directory dir.
+// Running reports whether a fleet is using the data directory dir.
 func Running(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if err != nil {

@@ -12,29 +12,29 @@ import (
 func TestLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if Running(dir) {
-		t.Error("Running before anything is there")
+		t.Error("Running = true before the directory exists")
 	}
 	release, err := lockDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !Running(dir) {
-		t.Error("not Running while locked")
+		t.Error("Running = false while the directory is locked")
 	}
 	_, err = lockDir(dir)
-	if who := fmt.Sprintf("process %d since ", os.Getpid()); !errors.Is(err, ErrInUse) ||
-		!strings.Contains(err.Error(), who) {
-		t.Errorf("second lock: %v, want ErrInUse by %q", err, who)
+	if holder := fmt.Sprintf("process %d since ", os.Getpid()); !errors.Is(err, ErrInUse) ||
+		!strings.Contains(err.Error(), holder) {
+		t.Errorf("second lockDir = %v, want ErrInUse and %q", err, holder)
 	}
 	release()
 	if Running(dir) {
-		t.Error("Running after the release")
+		t.Error("Running = true after the release")
 	}
-	again, err := lockDir(dir)
+	release, err = lockDir(dir)
 	if err != nil {
-		t.Fatalf("after the release: %v", err)
+		t.Fatalf("lockDir after the release = %v", err)
 	}
-	again()
+	release()
 }
 
 func TestUnwritableDirectory(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// Each tool call has an audit record and a span in its task's trace. Neither contains its arguments or result, nor does
-// the log.
-func TestToolCallsAreOnRecord(t *testing.T) {
+// TestToolCallsAreRecorded checks that each tool call has an audit record and a span in its task's trace, and that audit
+// records, spans and the log do not contain arguments or results.
+func TestToolCallsAreRecorded(t *testing.T) {
 	spans, log := tracetest.NewSpanRecorder(), &logtest.Log{}
 	f, c, stop := startFleet(t, spans, log)
 	const code = `
@@ -55,26 +55,26 @@ write_file("a", "270915")
 		t.Fatal(err)
 	}
 	defer queue.Close()
-	entries, err := queue.AuditTrail(t.Context(), rec.Tenant, jobs.AuditOptions{Task: rec.TaskID})
+	records, err := queue.AuditTrail(t.Context(), rec.Tenant, jobs.AuditOptions{Task: rec.TaskID})
 	var trail []string
-	for _, e := range slices.Backward(entries) {
+	for _, e := range slices.Backward(records) {
 		trail = append(trail, fmt.Sprintf("%s %s/%s %t %s", e.Event, e.Server, e.Tool, e.OK, e.Code))
 		if e.Tenant != rec.Tenant || len(e.ArgsHash) != 64 {
 			t.Errorf("audit: %+v", e)
 		}
 	}
-	if data, err := json.Marshal(entries); err != nil || strings.Contains(string(data), "270915") {
-		t.Errorf("the audit holds an argument or an answer: %s, %v", data, err)
+	if data, err := json.Marshal(records); err != nil || strings.Contains(string(data), "270915") {
+		t.Errorf("an audit record contains an argument or a result: %s, %v", data, err)
 	}
 	want := []string{
 		"end calculator/add true ", "end calculator/calculate false tool_failed",
 		"end calculator/ad false unknown",
 	}
 	if d := cmp.Diff(want, trail); d != "" || err != nil {
-		t.Errorf("audit, %v (-want +got):\n%s", err, d)
+		t.Errorf("AuditTrail: %v (-want +got):\n%s", err, d)
 	}
 	stop()
-	var seen []string
+	var statuses []string
 	run := map[string]bool{} // span ids
 	ended := spans.Ended()
 	for _, s := range ended {
@@ -85,19 +85,19 @@ write_file("a", "270915")
 	for _, s := range ended {
 		if s.Name() == "tool.call" {
 			if s.SpanContext().TraceID().String() != rec.TraceID || !run[s.Parent().SpanID().String()] {
-				t.Errorf("a call's span is not in the run's: %v", s)
+				t.Errorf("span %v is not a child of the run's span", s)
 			}
-			seen = append(seen, fmt.Sprintf("%v %s", s.Status().Code == codes.Error, s.Status().Description))
+			statuses = append(statuses, fmt.Sprintf("%v %s", s.Status().Code == codes.Error, s.Status().Description))
 		}
 		if strings.Contains(fmt.Sprint(s.Attributes(), s.Events(), s.Status()), "270915") {
-			t.Errorf("span %s tells what was said", s.Name())
+			t.Errorf("span %s contains an argument or a result", s.Name())
 		}
 	}
-	slices.Sort(seen)
-	if d := cmp.Diff([]string{"false ", "true tool_failed", "true unknown"}, seen); d != "" {
+	slices.Sort(statuses)
+	if d := cmp.Diff([]string{"false ", "true tool_failed", "true unknown"}, statuses); d != "" {
 		t.Errorf("spans of calls (-want +got):\n%s", d)
 	}
 	if text := log.String(); strings.Contains(text, "270915") || strings.Count(text, `msg="tool called"`) != 3 {
-		t.Errorf("the log tells what was said, or not of 3 calls:\n%s", text)
+		t.Errorf("the log contains an argument or a result, or not 3 calls:\n%s", text)
 	}
 }

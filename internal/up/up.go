@@ -1,6 +1,6 @@
 // Package up runs a whole fleet in one process tree: the embedded queue and object store, the HTTP interface and one
-// worker. The parts are the same as in separate programs, and get the settings that would name servers elsewhere. The
-// key type is Fleet.
+// worker. The parts are the same as in separate processes; Start sets the addresses of the embedded servers in their
+// settings. The key type is Fleet.
 package up
 
 import (
@@ -41,42 +41,41 @@ type Options struct {
 	Telemetry *telemetry.Telemetry
 	Version   string
 	Worker    Worker
-	// Private fleets serve only the process that starts them: they listen on free loopback ports and write no
-	// fleet.json.
+	// Private selects a fleet for the calling process only: it listens on free loopback ports and writes no fleet.json.
 	Private bool
-	// Step is called with the name of each part that is being started, for a person who waits. May be nil.
-	Step func(what string)
+	// Step, if not nil, is called with the name of each part before it starts.
+	Step func(part string)
 }
 
-// Worker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work
-// ends. Its Join waits for the stores; meanwhile it creates its first boxes.
+// Worker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends. While
+// WorkerOptions.Join waits for the stores, it creates its first boxes.
 type Worker func(accept, work context.Context, p assembly.WorkerOptions) error
 
 // Fleet is a running fleet.
 type Fleet struct {
-	File config.FleetFile // its addresses and credentials
+	File config.FleetFile // addresses and credentials
 
-	o      Options
-	listen net.Listener
-	nats   *embedded.NATS
-	s3     *embedded.S3
-	queue  *jobs.Client
-	bridge *bridge.Bridge   // nil: mcp.enabled is off
-	tools  *toolbox.Toolbox // of the HTTP interface
+	o        Options
+	listener net.Listener
+	nats     *embedded.NATS
+	s3       *embedded.S3
+	queue    *jobs.Client
+	bridge   *bridge.Bridge   // nil if mcp.enabled is false
+	tools    *toolbox.Toolbox // used by the HTTP interface
 
 	unlock func()
-	parts  errgroup.Group          // that run until the fleet ends
-	stop   context.CancelCauseFunc // ends the fleet
-	opened chan struct{}           // closed when the stores are open, or failed to open
-	done   chan struct{}
-	err    error // why the fleet ended by itself; read after done
+	parts  errgroup.Group          // the goroutines of the worker, the HTTP interface and the object store's watcher
+	stop   context.CancelCauseFunc // stops the fleet
+	opened chan struct{}           // closed when the stores are open or have failed to open
+	done   chan struct{}           // closed when the fleet has ended
+	err    error                   // why the fleet ended, unless by Close; read it after done
 }
 
-// errStopped is the cause of an end by Close.
+// errStopped is the cause of a stop by Close.
 var errStopped = errors.New("stopped")
 
-// Start starts a fleet in the data directory of its settings and returns when a task would run at once. ctx bounds the
-// start only. When Start fails, everything that it started has ended.
+// Start starts a fleet in the data directory of its settings. It returns when a submitted task would run at once. ctx
+// bounds only the start. If Start returns an error, everything that it started has ended.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Step == nil {
 		o.Step = func(string) {}
@@ -92,17 +91,17 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	f.unlock = unlock
 	if o.Config.Execution.ServersDir, err = toolbox.ServersDir(o.Config.Execution.ServersDir,
-		o.Config.Data); err != nil { // local files win over published ones
+		o.Config.Data); err != nil { // a local directory takes precedence over published tools
 		unlock()
 		return nil, err
 	}
 	var lc net.ListenConfig
-	if f.listen, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
+	if f.listener, err = lc.Listen(ctx, "tcp", o.Config.HTTP.Addr); err != nil {
 		unlock()
 		return nil, inUse("http", o.Config.HTTP.Addr, err)
 	}
-	f.File = f.credentials()
-	life, ready := f.begin(ctx)
+	f.File = f.newCredentials()
+	life, ready := f.startWorker(ctx)
 	if err := f.serve(ctx, life); err != nil {
 		f.stop(err)
 	}
@@ -110,7 +109,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	f.o.Step("sandboxes")
 	select {
 	case <-ready:
-		return f, f.announce()
+		return f, f.writeFile()
 	case <-f.done:
 		return nil, f.err
 	case <-ctx.Done():
@@ -118,10 +117,11 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	}
 }
 
-// begin starts the worker, whose boxes take longer than the rest, and a goroutine that ends all parts after life.
-func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan struct{}) {
+// startWorker starts the worker first, because its boxes take longest to start. life ends when the fleet stops; then a
+// goroutine ends all parts. ready is closed when the worker is ready.
+func (f *Fleet) startWorker(ctx context.Context) (life context.Context, ready <-chan struct{}) {
 	life, f.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	warm := make(chan struct{})
 	f.part(life, "the worker", func() error {
 		return f.o.Worker(life, work, assembly.WorkerOptions{
@@ -129,10 +129,10 @@ func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan s
 			Join: f.join, Ready: sync.OnceFunc(func() { close(warm) }),
 		})
 	})
-	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cut) })
+	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cancel) })
 	go func() {
 		defer close(f.done)
-		defer cut()
+		defer cancel()
 		<-life.Done()
 		<-f.opened
 		f.err = f.end(life)
@@ -140,23 +140,23 @@ func (f *Fleet) begin(ctx context.Context) (life context.Context, ready <-chan s
 	return life, warm
 }
 
-// part runs a part of the fleet. If it ends before life does, the fleet ends.
+// part runs a part of the fleet. If the part ends before life does, the fleet stops.
 func (f *Fleet) part(life context.Context, name string, run func() error) {
 	f.parts.Go(func() error {
 		err := run()
-		if life.Err() == nil { // it ended by itself
-			err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("without a reason")))
+		if life.Err() == nil {
+			err = fmt.Errorf("%s ended: %w", name, cmp.Or(err, errors.New("no error")))
 			f.stop(err)
 		}
 		return err
 	})
 }
 
-// join waits for the queue. When it returns, the settings name the object store too.
+// join waits until the stores are open, and returns the queue. The settings then have the object store's address.
 func (f *Fleet) join(ctx context.Context) (*jobs.Client, error) {
 	select {
 	case <-f.opened:
-		return f.queue, context.Cause(ctx) // ended, if the stores could not be opened
+		return f.queue, context.Cause(ctx) // ctx has ended if the stores could not be opened
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -176,11 +176,11 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 	if f.bridge != nil {
 		context.AfterFunc(life, f.bridge.Close)
 	}
-	f.part(life, "the http interface", func() error { return server.Serve(life, f.listen) })
+	f.part(life, "the http interface", func() error { return server.Serve(life, f.listener) })
 	f.part(life, "the object store", func() error {
 		select {
 		case <-f.s3.Exited():
-			return errors.New("its process has ended")
+			return errors.New("process exited")
 		case <-life.Done():
 			return nil
 		}
@@ -193,7 +193,7 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 	if err := f.startStores(ctx); err != nil {
 		return err
 	}
-	f.adopt()
+	f.setAddresses()
 	options, err := queue.Options(f.o.Config, f.o.Telemetry, "codefleet up")
 	if err != nil {
 		return err
@@ -208,8 +208,8 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// credentials generates the credentials of the fleet, new ones at each start.
-func (f *Fleet) credentials() config.FleetFile {
+// newCredentials generates the fleet's credentials. They are new at each start.
+func (f *Fleet) newCredentials() config.FleetFile {
 	c := f.o.Config
 	tenants := slices.Sorted(maps.Keys(c.Tenants))
 	first := tenants[0]
@@ -247,7 +247,8 @@ func (f *Fleet) startStores(ctx context.Context) error {
 		return inUse("nats", c.NATS.Addr, err)
 	})
 	g.Go(func() (err error) {
-		if err := free(ctx, c.S3.Addr); err != nil { // the child could report it in its log only
+		// Check the address here, because the child process could report the error only in its log.
+		if err := checkFree(ctx, c.S3.Addr); err != nil {
 			return inUse("s3", c.S3.Addr, err)
 		}
 		f.s3, err = embedded.StartS3(ctx, embedded.S3Options{
@@ -259,8 +260,8 @@ func (f *Fleet) startStores(ctx context.Context) error {
 	return g.Wait()
 }
 
-// free returns an error if it cannot listen on addr.
-func free(ctx context.Context, addr string) error {
+// checkFree returns an error if it cannot listen on addr.
+func checkFree(ctx context.Context, addr string) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -269,22 +270,22 @@ func free(ctx context.Context, addr string) error {
 	return l.Close()
 }
 
-// inUse adds to an error about an address in use the flag that changes the address.
+// inUse explains the error for an address that is in use.
 func inUse(part, addr string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is in use by another program: stop it, or choose another address with --%s "+
-			"(port 0: any free one): %w", addr, part, err)
+		return fmt.Errorf("%s is in use by another process: stop it, or choose another address with --%s "+
+			"(port 0 selects a free port): %w", addr, part, err)
 	}
 	return err
 }
 
-// adopt writes the addresses and credentials of the parts into the settings and the fleet file.
-func (f *Fleet) adopt() {
+// setAddresses sets the addresses and credentials of the parts in the settings and in the fleet file.
+func (f *Fleet) setAddresses() {
 	c, scheme := f.o.Config, "http://"
 	if c.HTTP.TLSCert != "" {
 		scheme = "https://"
 	}
-	f.File.URL = scheme + f.listen.Addr().String()
+	f.File.URL = scheme + f.listener.Addr().String()
 	f.File.NATS.URL = f.nats.URL()
 	f.File.S3.Endpoint = "http://" + f.s3.Endpoint()
 	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
@@ -293,7 +294,7 @@ func (f *Fleet) adopt() {
 	c.S3.AccessKey, c.S3.SecretKey = f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
 }
 
-// server returns the HTTP interface. It accepts the tokens of the settings and that of the fleet file.
+// server returns the HTTP interface. It accepts the tokens in the settings and in the fleet file.
 func (f *Fleet) server() (*ingest.Server, error) {
 	o, err := assembly.Ingest(f.o.Config, f.o.Telemetry, f.File)
 	if err != nil {
@@ -320,8 +321,8 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	return server, nil
 }
 
-// announce writes fleet.json.
-func (f *Fleet) announce() error {
+// writeFile writes fleet.json, unless the fleet is private.
+func (f *Fleet) writeFile() error {
 	if f.o.Private {
 		return nil
 	}
@@ -331,10 +332,10 @@ func (f *Fleet) announce() error {
 	return nil
 }
 
-// Path returns the path of fleet.json, which exists while the fleet runs.
+// Path returns the path of fleet.json, which exists while the fleet runs unless the fleet is private.
 func (f *Fleet) Path() string { return filepath.Join(f.o.Config.Data, config.FleetFileName) }
 
-// end waits for the parts and closes the stores.
+// end waits until the parts have ended, and closes the stores.
 func (f *Fleet) end(life context.Context) error {
 	if !f.o.Private {
 		if err := os.Remove(f.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -352,10 +353,10 @@ func (f *Fleet) end(life context.Context) error {
 	return nil
 }
 
-// closeStores closes what was opened.
+// closeStores closes everything that Start has opened.
 func (f *Fleet) closeStores() {
-	if f.listen != nil {
-		f.listen.Close()
+	if f.listener != nil {
+		f.listener.Close()
 	}
 	if f.tools != nil {
 		f.tools.Close()
@@ -364,7 +365,7 @@ func (f *Fleet) closeStores() {
 		f.queue.Close()
 	}
 	if f.s3 != nil {
-		_ = f.s3.Close() // its exit status after a signal has no meaning
+		_ = f.s3.Close() // the exit status after a signal has no meaning
 	}
 	if f.nats != nil {
 		f.nats.Close()
@@ -372,11 +373,11 @@ func (f *Fleet) closeStores() {
 	f.unlock()
 }
 
-// Done returns a channel that is closed when the fleet has ended, by Close or by itself.
+// Done returns a channel that is closed when the fleet has ended, whether by Close or because a part has failed.
 func (f *Fleet) Done() <-chan struct{} { return f.done }
 
-// Close stops the fleet: it claims no more tasks, and running ones may finish for worker.drain and are requeued after
-// that. It returns when everything has ended, with the error of a fleet that ended by itself.
+// Close stops the fleet. The fleet claims no more tasks; running tasks may finish within worker.drain and are then
+// requeued. Close returns when everything has ended. If the fleet had ended by itself, it returns the reason.
 func (f *Fleet) Close() error {
 	f.stop(errStopped)
 	<-f.done

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs a fleet that sends its spans to the recorder. stop ends it.
+// start starts a fleet that sends its spans to the recorder. stop ends it.
 func start(t *testing.T, spans *tracetest.SpanRecorder) (c *client.Client, stop func()) {
 	t.Helper()
 	_, c, stop = startFleet(t, spans, t.Output())
@@ -50,7 +50,7 @@ func startFleet(t *testing.T, spans *tracetest.SpanRecorder, log io.Writer) (f *
 	})
 }
 
-// One trace leads from the request through the queue to the sandbox and the workspace.
+// TestOneTrace checks that one trace has spans of the request, the queue, the sandbox and the workspace.
 func TestOneTrace(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	c, stop := start(t, spans)
@@ -62,7 +62,7 @@ func TestOneTrace(t *testing.T) {
 	if err != nil || rec.Status != client.Succeeded {
 		t.Fatalf("Wait = %+v, %v", rec, err)
 	}
-	stop() // the last span ends after the result is out
+	stop() // the last span ends after the result is published
 	var got []string
 	for _, s := range spans.Ended() {
 		if s.SpanContext().TraceID().String() == rec.TraceID {

@@ -1,5 +1,5 @@
-// Package workermain runs a worker with plugins. It has the settings, sandboxes and guarantees of
-// bin/worker, and joins the same fleets.
+// Package workermain runs a worker with plugins. The worker has the same settings, sandboxes and guarantees as
+// bin/worker, and can join the same fleets.
 package workermain
 
 import (
@@ -21,32 +21,32 @@ import (
 	"github.com/codefleet/codefleet/plugin"
 )
 
-// Config says where a worker gets its settings.
+// Config configures Run.
 type Config struct {
-	Args    []string  // as of bin/worker: --config FILE, --fleet FILE, --nats URL; without the program's name
-	Env     []string  // "CODEFLEET_…=value"; os.Environ() for those of the process
-	Stderr  io.Writer // of the log and of usage; nil: none
-	Version string    // shown in the fleet's lists; empty: "dev"
+	Args    []string  // flags of bin/worker: --config FILE, --fleet FILE, --nats URL
+	Env     []string  // environment, in the form of os.Environ
+	Stderr  io.Writer // receives the log and usage errors; nil discards them
+	Version string    // shown in lists of workers; the default is "dev"
 }
 
-// Main is the main function of a worker: os.Exit(workermain.Main(myPlugin{})). It runs until SIGINT or
-// SIGTERM, lets running tasks finish, and returns the exit code: 0 after a signal, 2 for usage and
-// configuration, 1 for other errors. A second signal ends the process at once.
+// Main is the main function of a worker: os.Exit(workermain.Main(myPlugin{})). It runs until SIGINT or SIGTERM, lets
+// running tasks finish within worker.drain, and returns the exit code: 0 after a signal, 2 for usage and configuration, 1
+// for other errors. A second signal ends the process at once.
 func Main(plugins ...plugin.Plugin) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends the process
-	env := os.Environ()          //nolint:forbidigo // Main is a program's main function
+	env := os.Environ()          //nolint:forbidigo // Main is the main function of a command
 	return Exit(ctx, Run(ctx, Config{Args: os.Args[1:], Env: env, Stderr: os.Stderr}, plugins...), os.Stderr)
 }
 
-// Exit prints the error of Run and returns its exit code, as Main does.
+// Exit prints the error of Run and returns its exit code, like Main.
 func Exit(ctx context.Context, err error, stderr io.Writer) int {
 	return process.Exit(ctx, "worker", err, stderr)
 }
 
-// Run runs a worker until ctx ends; then it claims no more tasks and lets running tasks finish within
-// worker.drain. Plugins are invoked in the given order. A plugin without a hook or without a unique name is
-// an error before the worker starts.
+// Run runs a worker until ctx ends. Then the worker claims no more tasks and lets running tasks finish within
+// worker.drain. Plugins are invoked in the given order. If a plugin has no hook or no unique name, Run returns an error
+// before the worker starts.
 func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if c.Stderr == nil {
 		c.Stderr = io.Discard
@@ -60,9 +60,9 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if err != nil {
 		return err
 	}
-	work, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	context.AfterFunc(ctx, func() { time.AfterFunc(p.Config.Worker.Drain, cut) })
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	context.AfterFunc(ctx, func() { time.AfterFunc(p.Config.Worker.Drain, cancel) })
 	return errors.Join(serve(ctx, work, p, c.Version, list), p.Close())
 }
 

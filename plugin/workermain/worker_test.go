@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fleet is a fleet without a worker of its own.
+// fleet is a fleet without a worker.
 type fleet struct {
 	client *client.Client
-	file   string   // its fleet.json
-	env    []string // of a worker that joins it
+	file   string   // the path of its fleet.json
+	env    []string // the environment of a worker that joins it
 }
 
 func startFleet(t *testing.T) fleet {
@@ -53,10 +53,10 @@ func startFleet(t *testing.T) fleet {
 	}}
 }
 
-// trial does in each hook what the label of that name asks for.
+// trial is a plugin with all hooks. The task's label with the name of a hook selects what the hook does.
 type trial struct {
 	mu      sync.Mutex
-	results map[string]int // results by task
+	results map[string]int // invocations of the hook result, by task
 }
 
 func (*trial) Name() string { return "trial" }
@@ -112,10 +112,10 @@ func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.results[t.ID]++
-	switch how := t.Data.Labels["result"]; {
-	case how == "panic", how == "once" && p.results[t.ID] == 1:
+	switch action := t.Data.Labels["result"]; {
+	case action == "panic", action == "once" && p.results[t.ID] == 1:
 		panic("result")
-	case how == "redact":
+	case action == "redact":
 		r.Output = strings.ReplaceAll(r.Output, "4711", "****")
 		r.Value = json.RawMessage(`"****"`)
 		r.Labels["redacted"], r.Labels["result"] = "yes", "redacted"
@@ -127,8 +127,7 @@ func (p *trial) Result(_ context.Context, t plugin.Task, r *plugin.Result) error
 const sum = "from servers.calculator import add\nfrom client.mcp_client import ToolError\n" +
 	"try:\n    r = add(1, 2)\nexcept ToolError as e:\n    r = str(e)\nr"
 
-// Each hook through a whole fleet: what it may do, and what its panic or error does to the task, and to
-// no other.
+// TestHooks checks each hook in a whole fleet: its effect on a task, and the effect of its panics and errors.
 func TestHooks(t *testing.T) {
 	f := startFleet(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -141,7 +140,7 @@ func TestHooks(t *testing.T) {
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the worker ended with %v\n%s", err, log.String())
+			t.Errorf("the worker exited with %v\n%s", err, log.String())
 		}
 		if !strings.Contains(log.String(), "trial: select, generate, validate, call, result") {
 			t.Errorf("the log does not name the hooks:\n%s", log.String())
@@ -149,9 +148,9 @@ func TestHooks(t *testing.T) {
 	})
 	describe := "add 5 and 3"
 	for _, c := range []struct {
-		hook, how string
-		task      client.Task
-		problem   func(r client.Result) string
+		hook, action string
+		task         client.Task
+		problem      func(r client.Result) string
 	}{
 		{"validate", "refuse", client.Task{Code: "import os\n\nos.system('true')"}, func(r client.Result) string {
 			want := &schemas.Error{Code: "no_os", Message: "not os.system", Hint: "do without", Line: 3}
@@ -160,12 +159,12 @@ func TestHooks(t *testing.T) {
 		{"validate", "panic", client.Task{Code: "1"}, func(r client.Result) string {
 			return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
 				unless(r.Error != nil && strings.Contains(r.Error.Message+r.Error.Cause,
-					"plugin trial: validate: it panicked"), "want the plugin named")
+					"plugin trial: validate: hook panicked"), "want the plugin's name in the error")
 		}},
 		{"call", "change", client.Task{Code: sum}, called("42", true)},
 		{"call", "bad", client.Task{Code: sum}, called("/a: got string, want number", false)},
 		{"call", "refuse", client.Task{Code: sum}, called("no sums today", false)},
-		{"call", "panic", client.Task{Code: sum}, called("plugin trial: call: it panicked", false)},
+		{"call", "panic", client.Task{Code: sum}, called("plugin trial: call: hook panicked", false)},
 		{"result", "redact", client.Task{Code: "print('pin', 4711)\n4711"}, func(r client.Result) string {
 			return cmp.Diff("pin ****\n", r.Output) + cmp.Diff(`"****"`, string(r.Result)) +
 				cmp.Diff(map[string]string{"result": "redacted", "redacted": "yes"}, r.Labels) +
@@ -176,7 +175,7 @@ func TestHooks(t *testing.T) {
 			client.Task{Code: "open('left.txt', 'w').write('x'); print(4711)"},
 			func(r client.Result) string {
 				return unless(r.Status == schemas.Dead && r.Attempt == 2, "want dead in run 2") +
-					unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want nothing of the run")
+					unless(r.Output == "" && len(r.Workspace.Changed) == 0, "want no output and no commit")
 			},
 		},
 		{
@@ -196,22 +195,22 @@ func TestHooks(t *testing.T) {
 		}},
 		{"generate", "41", client.Task{Description: describe}, func(r client.Result) string {
 			return written("41", "plugin")(r) + unless(strings.HasSuffix(r.Code, "# rules"),
-				"want the draft of the rules known")
+				"want the hook to get the rules' draft")
 		}},
 		{
 			"generate", "41",
 			client.Task{Description: "frobnicate the quux"},
 			written("41", "plugin"),
-		}, // the rules have none
+		}, // without a draft by the rules
 		{"generate", "error", client.Task{Description: describe}, written("8", "rules")},
 	} {
-		t.Run(c.hook+" "+c.how, func(t *testing.T) {
+		t.Run(c.hook+" "+c.action, func(t *testing.T) {
 			if c.task.Labels == nil {
 				c.task.Labels = map[string]string{}
 			}
-			c.task.Labels[c.hook] = c.how
+			c.task.Labels[c.hook] = c.action
 			c.task.Retry = &schemas.Retry{BackoffS: 0.01}
-			r := ask(t, f.client, c.task)
+			r := run(t, f.client, c.task)
 			if problem := c.problem(r); problem != "" {
 				t.Errorf("%s\nrun %d: %s with %s by %s, calls %+v: %+v", problem, r.Attempt, r.Status, r.Result,
 					r.GeneratedBy, r.Tools.Calls, r.Error)
@@ -227,7 +226,7 @@ func unless(ok bool, problem string) string {
 	return problem + "\n"
 }
 
-// called checks a program's value, and that its one call is on record with that outcome.
+// called checks the program's result, and that the result lists its one call with the given outcome.
 func called(value string, ok bool) func(client.Result) string {
 	return func(r client.Result) string {
 		return unless(r.Status == schemas.Succeeded && strings.Contains(string(r.Result), value), "want "+value) +
@@ -241,8 +240,8 @@ func written(value, by string) func(client.Result) string {
 	}
 }
 
-// ask runs a task to its end. Nothing that it shows on the way may have 4711 in it.
-func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
+// run runs a task and returns its result. It fails the test if live output contains 4711 or differs from the result.
+func run(t *testing.T, c *client.Client, task client.Task) client.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -250,26 +249,26 @@ func ask(t *testing.T, c *client.Client, task client.Task) client.Result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var shown strings.Builder
+	var live strings.Builder
 	rec, err = c.Watch(ctx, rec.TaskID, 0, func(e client.Event) error {
 		if e.Stream == "stdout" {
-			shown.WriteString(e.Text)
+			live.WriteString(e.Text)
 		}
 		if strings.Contains(e.Text, "4711") {
-			t.Errorf("shown live: %q", e.Text)
+			t.Errorf("live output %q contains 4711", e.Text)
 		}
 		return nil
 	})
 	if err != nil || rec.Result == nil {
 		t.Fatalf("Watch = %+v, %v", rec, err)
 	}
-	if shown.String() != rec.Result.Output {
-		t.Errorf("shown live: %q, want what is on record: %q", shown.String(), rec.Result.Output)
+	if live.String() != rec.Result.Output {
+		t.Errorf("live output %q, want %q as in the result", live.String(), rec.Result.Output)
 	}
 	return *rec.Result
 }
 
-// The example, built and run as its reader would.
+// TestExample builds and runs examples/plugin.
 func TestExample(t *testing.T) {
 	f := startFleet(t)
 	program := filepath.Join(t.TempDir(), "plugin")
@@ -283,29 +282,29 @@ func TestExample(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r := ask(t, f.client, client.Task{Code: "from fractions import Fraction\nstr(Fraction(1, 3))"})
+	r := run(t, f.client, client.Task{Code: "from fractions import Fraction\nstr(Fraction(1, 3))"})
 	if r.Status != schemas.Blocked || r.Error == nil || r.Error.Code != "import_refused" || r.Error.Line != 1 {
 		t.Errorf("%s, %+v, want blocked: import_refused, line 1", r.Status, r.Error)
 	}
-	r = ask(t, f.client, client.Task{Code: "print('sk-abcdefgh12')\n6*7"})
+	r = run(t, f.client, client.Task{Code: "print('sk-abcdefgh12')\n6*7"})
 	if string(r.Result) != "42" || r.Labels["house-rules"] != "2026-1" || r.Output != "[key]\n" {
-		t.Errorf("%s with labels %v and output %q, want 42, the label and no key", r.Result, r.Labels, r.Output)
+		t.Errorf("%s with labels %v and output %q, want 42, the label and no API key", r.Result, r.Labels, r.Output)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the worker ended with %v\n%s", err, log.String())
+		t.Errorf("the worker exited with %v\n%s", err, log.String())
 	}
 }
 
-// A plugin that would be passed over in silence is an error before anything begins.
-func TestHookless(t *testing.T) {
+// TestInvalidPlugin checks that Run returns an error for an invalid plugin before the worker starts.
+func TestInvalidPlugin(t *testing.T) {
 	err := workermain.Run(t.Context(), workermain.Config{
 		Args: []string{"--nats", "nats://127.0.0.1:1"}, Env: []string{"HOME=" + t.TempDir()},
 	}, nameless{})
-	if err == nil || !strings.Contains(err.Error(), "it needs a name") {
-		t.Errorf("Run = %v, want that it needs a name", err)
+	if err == nil || !strings.Contains(err.Error(), "needs a unique name") {
+		t.Errorf("Run = %v, want an error about the name", err)
 	}
 }
 

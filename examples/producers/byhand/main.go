@@ -1,6 +1,6 @@
-// Command byhand publishes a task over NATS on a TCP connection, without a library: a CloudEvent in binary
-// mode is a message whose headers are the event's attributes. It prints the server's messages: the
-// acknowledgement that the task is stored, then the result.
+// Command byhand publishes a task over NATS on a plain TCP connection, without a library. The task is a CloudEvent in
+// binary mode: a message whose headers are the event's attributes. The command prints the acknowledgement that the task
+// is stored, then the result.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	user := flag.String("user", "", "user")
 	password := flag.String("password", "", "password")
 	tenant := flag.String("tenant", "default", "tenant of the task")
-	code := flag.String("code", "print(6*7)", "the program")
+	code := flag.String("code", "print(6*7)", "code of the program")
 	flag.Parse()
 	if err := run(*addr, *user, *password, *tenant, *code); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -65,7 +65,7 @@ func run(addr, user, password, tenant, code string) error {
 	return nil
 }
 
-// message reads up to the next message and returns its payload.
+// message returns the payload of the next message. It responds to the server's pings.
 func message(out io.Writer, in *bufio.Reader) ([]byte, error) {
 	for {
 		line, err := in.ReadString('\n')
@@ -80,9 +80,9 @@ func message(out io.Writer, in *bufio.Reader) ([]byte, error) {
 			return nil, fmt.Errorf("server: %s", strings.TrimSpace(line))
 		case strings.HasPrefix(line, "MSG "), strings.HasPrefix(line, "HMSG "): // … [header size] size
 			size, err := strconv.Atoi(f[len(f)-1])
-			head := 0
+			header := 0
 			if err == nil && f[0] == "HMSG" {
-				head, err = strconv.Atoi(f[len(f)-2])
+				header, err = strconv.Atoi(f[len(f)-2])
 			}
 			if err != nil {
 				return nil, err
@@ -91,7 +91,7 @@ func message(out io.Writer, in *bufio.Reader) ([]byte, error) {
 			if _, err := io.ReadFull(in, body); err != nil {
 				return nil, err
 			}
-			return body[head:size], nil
+			return body[header:size], nil
 		}
 	}
 }

@@ -1,6 +1,5 @@
-// Command cloudevents publishes a task with the CloudEvents SDK's event type and nats.go, and prints
-// the result event that comes back. It shows what a producer without our client does; other Go
-// programs use package client.
+// Command cloudevents publishes a task with the CloudEvents SDK's event type and nats.go, and prints the result event. It
+// is an example for producers that do not use package client.
 package main
 
 import (
@@ -15,9 +14,9 @@ import (
 )
 
 func main() {
-	url := flag.String("url", "nats://127.0.0.1:4222", "address, with user and password")
+	url := flag.String("url", "nats://127.0.0.1:4222", "URL of the NATS server, with user and password")
 	tenant := flag.String("tenant", "default", "tenant of the task")
-	code := flag.String("code", "print(6*7)", "the program")
+	code := flag.String("code", "print(6*7)", "code of the program")
 	flag.Parse()
 	if err := run(*url, *tenant, *code); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -40,12 +39,12 @@ func run(url, tenant, code string) error {
 	ev := event.New()
 	ev.SetType("codefleet.task.v1")
 	ev.SetSource("/examples/producers/cloudevents")
-	ev.SetID(nats.NewInbox()) // unique; a fixed one would make this the same task each time
+	ev.SetID(nats.NewInbox()) // a unique id, so that each event is a new task
 	ev.SetExtension("replyto", reply)
 	if err := ev.SetData(event.ApplicationJSON, map[string]any{"code": code}); err != nil {
 		return err
 	}
-	body, err := json.Marshal(ev) // structured mode: the whole event is the body
+	body, err := json.Marshal(ev) // in structured mode, the whole event is the body
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ func Config(tb testing.TB) *config.Config {
 	return conf
 }
 
-// Start starts a fleet that ends with the test, and a client. o.Telemetry defaults to none, and o.Worker to none: tasks
-// wait for a worker that joins. TestMain must call embedded.S3Main.
+// Start starts a fleet that ends with the test, and returns it with a client. By default the fleet has no telemetry and
+// no worker, so that tasks wait for a worker that joins. TestMain must call embedded.S3Main.
 func Start(tb testing.TB, o up.Options) (*up.Fleet, *client.Client) {
 	tb.Helper()
 	o.Version, o.Private = "test", true
