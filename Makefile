@@ -1,4 +1,4 @@
-# make help lists the targets. The programs are pure Go; only the race detector needs a C compiler.
+# make help lists the targets. The commands are pure Go; only the race detector needs a C compiler.
 SHELL        := /bin/sh
 export CGO_ENABLED := 0
 VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -8,10 +8,10 @@ RESTIC       := v0.18.1
 MINIO        := v0.0.0-20260212201848-7aac2a2c5b7c
 LDFLAGS      := -s -w -X main.version=$(VERSION)
 PROGRAMS     := codefleet worker ingest mcp-bridge
-# Root has the real sandbox: there its tests may not be skipped.
+# Root can run the real sandbox, so its tests must not be skipped.
 REQUIRE_GVISOR := $(if $(filter 0,$(shell id -u)),1,)
 
-# Two at a time: the download of one program's modules runs beside the compiler of another.
+# With two jobs, the modules of one build are downloaded while another build compiles.
 MAKEFLAGS += --jobs=2
 
 .DEFAULT_GOAL := help
@@ -26,27 +26,27 @@ programs:
 	@echo "build $(PROGRAMS:%=bin/%) (about three minutes the first time)"
 	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
-# The engine of the sandbox. It must be static: built with cgo it does not start.
+# The sandbox engine must be static: built with cgo, it does not start.
 bin/runsc: tools/go.mod tools/go.sum
 	@echo "build $@ (gVisor; about a minute the first time)"
 	@go build -C tools -trimpath -ldflags '-s -w' -o ../$@ gvisor.dev/gvisor/runsc
 	@touch $@
 
-demo: build ## start a fleet in a fresh directory, run tasks three ways, stop it
+demo: build ## start a fleet in a fresh directory, run tasks three ways, stop the fleet
 	@./examples/demo.sh
 
-# -p 2: each package starts servers and sandboxes of its own. GORACE: programs that end do not wait a
-# second for late reports.
-test: bin/runsc ## all tests, with the race detector (needs a C compiler; warm: under 6 minutes on two cores)
+# -p 2, because each package starts its own servers and sandboxes. GORACE, so that processes exit without waiting a
+# second for late race reports.
+test: bin/runsc ## run all tests with the race detector (needs a C compiler; under 6 minutes on two cores with a warm cache)
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 10m ./...
 
-test-integration: bin/runsc .cache/npm/done .cache/minio ## real MCP servers from npm (needs node and npm), a real MinIO; nothing may be skipped
+test-integration: bin/runsc .cache/npm/done .cache/minio ## run tests with MCP servers from npm (needs node and npm) and with MinIO; fail instead of skipping
 	CODEFLEET_TEST_MINIO=$(CURDIR)/.cache/minio CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_LONG_TESTS=1 \
 		go test -count=1 -p 1 -timeout 20m -run 'MinIO|Objects|Store|Probe|Heads' ./internal/state/... ./internal/assembly/...
 	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
 		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./internal/bridge ./cmd/codefleet
 
-# The last MinIO there is (AGPL): a program to test against, never linked.
+# The last open-source MinIO (AGPL): a server to test against, never linked.
 .cache/minio: tools/build-at.sh Makefile
 	@tools/build-at.sh $@ github.com/minio/minio $(MINIO)
 
@@ -55,18 +55,18 @@ test-integration: bin/runsc .cache/npm/done .cache/minio ## real MCP servers fro
 	@internal/tools/toolstest/npm/install.sh $(CURDIR)/.cache/npm
 	@touch $@
 
-cross: ## compile the client's side for other systems
+cross: ## compile the client side for other systems
 	@set -e; for target in darwin/arm64 linux/arm64; do \
 		echo "build codefleet, ingest, mcp-bridge, client for $$target"; \
 		GOOS=$${target%/*} GOARCH=$${target#*/} go build -o .cache/cross/ ./cmd/codefleet ./cmd/ingest ./cmd/mcp-bridge; \
 		GOOS=$${target%/*} GOARCH=$${target#*/} go build ./client; \
 	done
 
-# An emulated machine with /dev/kvm, which msb needs; slow, but the real thing. RUN chooses tests.
+# These tests run in an emulated machine with /dev/kvm, which msb needs. Emulation is slow. RUN selects tests.
 MICROVM ?= $(CURDIR)/.cache/microvm
 RUN     ?= .
 .PHONY: test-microsandbox
-test-microsandbox: $(MICROVM)/built ## the microsandbox driver on the real msb, in an emulated machine (Debian, root; an hour on two cores)
+test-microsandbox: $(MICROVM)/built ## test the microsandbox driver with the real msb in an emulated machine (Debian, root; an hour on two cores)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job $(MICROVM)/job/run && echo '$(RUN)' >$(MICROVM)/job/run.pattern
 	go test -c -trimpath -o $(MICROVM)/job/microsandbox.test ./internal/executor/microsandbox
 	cp test/microvm/fleet $(MICROVM)/job/ && go build -trimpath -o $(MICROVM)/job/codefleet ./cmd/codefleet
@@ -74,7 +74,7 @@ test-microsandbox: $(MICROVM)/built ## the microsandbox driver on the real msb, 
 
 .PHONY: test-cgroup2
 test-cgroup2: RUN = TestProbe$$|TestMemoryLimit|TestCPULimit|TestContract$$
-test-cgroup2: $(MICROVM)/built bin/runsc ## the gVisor driver's limits on control groups version 2, in that machine (half an hour)
+test-cgroup2: $(MICROVM)/built bin/runsc ## test the gVisor driver's limits with cgroups v2 in the emulated machine (half an hour)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job-gvisor $(MICROVM)/job/run && cp bin/runsc $(MICROVM)/job/ && echo '$(RUN)' >$(MICROVM)/job/run.pattern
 	go test -c -trimpath -o $(MICROVM)/job/gvisor.test ./internal/executor/gvisor
 	test/microvm/run.sh $(MICROVM) $(MICROVM)/job
@@ -82,17 +82,17 @@ test-cgroup2: $(MICROVM)/built bin/runsc ## the gVisor driver's limits on contro
 $(MICROVM)/built: test/microvm/build.sh test/microvm/init test/microvm/init.ram
 	test/microvm/build.sh $(MICROVM)
 
-# What is given on make's command line is in the environment of the test; the key better only there.
+# make passes its command-line variables to the test. Give the key on the command line only.
 .PHONY: record-wire
-record-wire: ## record what a model endpoint answers: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
+record-wire: ## record the responses of a model endpoint: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
 	@CODEFLEET_RECORD_WIRE=1 go test -count=1 -v -run 'TestRecordWire/$(RUN)' ./internal/openai
 
-bench: build yardsticks ## measure what the fleet promises, and what only we compare it with, on this machine
+bench: build yardsticks ## measure the fleet's promised numbers and its comparisons on this machine
 	bin/codefleet bench
 	go run ./test/bench
 
-# The programs that test/bench measures beside ours.
-yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install what test/bench compares with: rclone, restic (minutes the first time)
+# test/bench compares the fleet with these tools.
+yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install the tools for test/bench: rclone, restic (minutes the first time)
 
 .cache/yardsticks/rclone: tools/build-at.sh Makefile
 	@tools/build-at.sh $@ github.com/rclone/rclone $(RCLONE)
@@ -100,7 +100,7 @@ yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install what te
 .cache/yardsticks/restic: tools/build-at.sh Makefile
 	@tools/build-at.sh $@ github.com/restic/restic $(RESTIC) github.com/restic/restic/cmd/restic
 
-lint: .bin/golangci-lint ## formatting, vet, linters, import rules, go.mod
+lint: .bin/golangci-lint ## check formatting, vet, linters, import rules and go.mod
 	.bin/golangci-lint config verify
 	.bin/golangci-lint fmt --diff
 	.bin/golangci-lint run
@@ -117,5 +117,5 @@ tools: .bin/golangci-lint ## install the pinned linter into .bin (minutes the fi
 	@GOBIN=$(CURDIR)/.bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI)
 	@touch $@
 
-clean: ## remove what was built
+clean: ## remove build results and caches
 	rm -rf bin .bin .cache

@@ -1,6 +1,5 @@
-// Package servers embeds the tool modules that ship with the fleet: calculator and weather, generated from
-// the MCP servers of package builtin, and filesystem and database, hand-written modules that act on the
-// workspace in the box.
+// Package servers embeds the built-in tool modules: calculator and weather, which are generated from the MCP servers of
+// package builtin, and filesystem and database, which are hand-written and use the workspace in the box.
 package servers
 
 import (
@@ -12,19 +11,19 @@ import (
 	"path/filepath"
 )
 
-// FS has the paths of a servers directory.
+// FS contains the files of a servers directory.
 //
 //go:embed *.py *.json */*.py */*.json */*.md
 var FS embed.FS
 
-// Support is the content of __init__.py, which all packages and generated modules import. It needs Python
-// 3.9 and the standard library only.
+// Support is the content of __init__.py, which all packages and generated modules import. It needs only the standard
+// library of Python 3.9.
 //
 //go:embed __init__.py
 var Support []byte
 
-// Install writes the shipped files into a servers directory if they are missing or differ there. It does not change
-// an existing approvals.json, nor files that are not shipped.
+// Install writes the built-in files into a servers directory if they are missing or different there. It does not change
+// an existing approvals.json or other files.
 func Install(dir string) error {
 	return fs.WalkDir(FS, ".", func(name string, e fs.DirEntry, err error) error {
 		target := filepath.Join(dir, filepath.FromSlash(name))
@@ -35,8 +34,8 @@ func Install(dir string) error {
 		if err != nil {
 			return err
 		}
-		was, err := os.ReadFile(target)
-		if err == nil && (name == "approvals.json" || bytes.Equal(was, data)) {
+		current, err := os.ReadFile(target)
+		if err == nil && (name == "approvals.json" || bytes.Equal(current, data)) {
 			return nil
 		}
 		return os.WriteFile(target, data, 0o644)

@@ -1,4 +1,4 @@
-"""A client of a codefleet in one file, with nothing but the standard library (Python 3.9 or newer).
+"""A codefleet client in one file. It needs only the standard library of Python 3.9 or newer.
 
     from codefleet import create_agent, execute_task
 
@@ -12,8 +12,8 @@
     agent.write_file("data/in.csv", "1,2\n")
     print(agent.read_file("data/in.csv").decode())
 
-The fleet is at `url` (with `token`), or else found as the command line finds it: by the file that
-CODEFLEET_FLEET names, by CODEFLEET_URL and CODEFLEET_TOKEN, or by the fleet.json in the data directory.
+The client uses the fleet at `url` (with `token`). Without a `url` it finds the fleet like the command line: by the
+file that CODEFLEET_FLEET names, by CODEFLEET_URL and CODEFLEET_TOKEN, or by the fleet.json in the data directory.
 """
 
 import enum
@@ -56,8 +56,8 @@ _RESULTS = {
 
 
 class FleetError(Exception):
-    """The fleet refused a request, with an HTTP status, a code (docs/errors.md), a hint and a path; or it could
-    not be reached (status 0)."""
+    """The fleet refused a request or could not be reached. A refusal has an HTTP status, a code (docs/errors.md),
+    a hint and a path. Without a response, the status is 0."""
 
     def __init__(self, message, status=0, code="unreachable", hint="", path=""):
         super().__init__(message)
@@ -71,11 +71,11 @@ class FleetError(Exception):
 
 
 def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=None, **options):
-    """Return an agent, whose tasks share their settings.
+    """Return an agent, which runs tasks with common settings.
 
     Options: url, token, fleet (path of a fleet.json), workspace, session, pool, priority, model, tools
-    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a
-    task). Settings that belong to the fleet (directories, llm_*, state_*) are ignored with a warning.
+    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a task). Settings
+    of the fleet (directories, llm_*, state_*) are ignored with a warning.
     """
     known = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
     ignored = [k for k in options if k not in known]
@@ -83,20 +83,20 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
         if value is not None:
             ignored.append(name)
     if ignored:
-        warnings.warn(f"{', '.join(sorted(ignored))}: ignored; these belong in the configuration of the fleet", stacklevel=2)
+        warnings.warn(f"{', '.join(sorted(ignored))}: ignored; set them in the configuration of the fleet", stacklevel=2)
     return Agent(**known)
 
 
 def execute_task(task_description, verbose=False, required_tools=None, **options):
-    """Run a task and return (ExecutionResult, output, error); error is None on success.
+    """Run a task and return (ExecutionResult, output, error). The error is None on success.
 
-    Options are those of create_agent.
+    create_agent documents the options.
     """
     return create_agent(**options).execute_task(task_description, verbose=verbose, required_tools=required_tools)
 
 
 class Agent:
-    """Runs tasks on a fleet, and reads and writes files and state of their workspace. `last_record` is the
+    """Runs tasks on a fleet, and reads and writes the files and the state of their workspace. `last_record` is the
     record of the latest task."""
 
     def __init__(self, url=None, token=None, fleet=None, workspace=None, session=None, pool=None, priority=None,
@@ -113,9 +113,9 @@ class Agent:
 
     def execute_task(self, task_description, verbose=False, required_tools=None, task_specific_calls=None,
                      header_comment=None, context=None):
-        """Run a task that is described in words; see the function of the same name.
+        """Run a task with a description, like the function of the same name.
 
-        required_tools is {server: [tool, …]}: the only tools that the task may call.
+        required_tools, {server: [tool, …]}, restricts the tools that the task may call.
         """
         given = {"task_specific_calls": task_specific_calls, "header_comment": header_comment, "context": context}
         ignored = sorted(k for k, v in given.items() if v is not None)
@@ -127,15 +127,15 @@ class Agent:
         return self._execute(task, verbose)
 
     def execute_code(self, code, inputs=None, verbose=False):
-        """Run a program, with `inputs` as its variable of that name. Return what execute_task returns."""
+        """Run a program with `inputs` as its variable `inputs`. Return what execute_task returns."""
         task = {"code": code}
         if inputs is not None:
             task["inputs"] = inputs
         return self._execute(task, verbose)
 
     def submit(self, task, idempotency_key=None):
-        """Submit a task (a dictionary as in task.v1.json) and return its record. Submissions with the same
-        idempotency_key are one task; the default is a random key."""
+        """Submit a task, a dictionary that matches task.v1.json, and return its record. Submissions with the same
+        idempotency_key are one task. The default is a random key."""
         body = {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
         return self._request("POST", "/v1/tasks", body, {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
 
@@ -145,7 +145,7 @@ class Agent:
         return self._request("GET", f"{path}?wait={wait:g}s" if wait > 0 else path, timeout=wait)
 
     def cancel(self, task_id):
-        """Cancel a task and return its record. A running task ends soon, not at once."""
+        """Cancel a task and return its record. A running task ends when its worker has stopped it."""
         return self._request("DELETE", _path("tasks", task_id))
 
     def wait(self, task_id, timeout=None):
@@ -154,7 +154,7 @@ class Agent:
         while True:
             left = _WAIT if end is None else end - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"the task has not ended yet; it continues as {task_id}")
+                raise TimeoutError(f"the task has not ended; it continues with the id {task_id}")
             record = self.get(task_id, wait=min(_WAIT, max(left, 0.001)))
             if record["status"] in _TERMINAL:
                 return record
@@ -164,7 +164,7 @@ class Agent:
         return self._request("GET", _path("tasks", task_id, "artifacts", path), raw=True)
 
     def list_files(self, directory=""):
-        """Return the paths of the workspace below a directory: [{"path", "kind", "bytes", …}, …]."""
+        """Return the paths below a directory of the workspace: [{"path", "kind", "bytes", …}, …]."""
         return self._request("GET", self._in_workspace("files") + "?" + urllib.parse.urlencode({"dir": _utf8(str(directory), "the path")}))
 
     def read_file(self, path):
@@ -181,7 +181,7 @@ class Agent:
         return self._request("DELETE", self._in_workspace("files", path))
 
     def get_state(self, state_file=None):
-        """Return a state document of the workspace, a dictionary, or None if it does not exist."""
+        """Return a state document of the workspace as a dictionary, or None if it does not exist."""
         try:
             return self._request("GET", self._state(state_file), headers={"Accept": "application/json"})
         except FleetError as e:
@@ -213,7 +213,7 @@ class Agent:
             self.last_record = record
             outcome = _outcome(record)
         if verbose:
-            _show(self.last_record, *outcome)
+            _print(self.last_record, *outcome)
         return outcome
 
     def _request(self, method, path, body=None, headers=None, timeout=0, raw=False):
@@ -242,19 +242,19 @@ class Agent:
             pause = min(pause * 2, 2)
 
 
-def _utf8(text, what):
-    """Return a text in UTF-8. Half a surrogate pair cannot be encoded; replacing it would change the text."""
+def _utf8(text, name):
+    """Encode text as UTF-8. A lone surrogate is an error, because replacing it would change the text."""
     try:
         return text.encode()
     except UnicodeEncodeError as e:
-        raise FleetError(f"{what} cannot be encoded: it has half a surrogate pair, {text[e.start]!a}, at character {e.start}", 400, "bad_text",
-                         "Python decodes bytes that are not UTF-8 to these; write_file also accepts bytes") from None
+        raise FleetError(f"{name} cannot be encoded: it has a lone surrogate, {text[e.start]!a}, at character {e.start}", 400, "bad_text",
+                         "Python decodes bytes that are not UTF-8 to surrogates; write_file also accepts bytes") from None
 
 
 def _path(*parts):
-    """Return the path of a request. The last part may have slashes; parts that lead elsewhere are refused."""
+    """Return the path of a request. The last part may have slashes. Empty names and dots are errors."""
     if any(name in ("", ".", "..") for part in parts for name in part.split("/")):
-        raise FleetError(f"{'/'.join(parts)!r} cannot be a path", 400, "bad_path", "no name may be empty, . or .., and the path must not begin with /", "path")
+        raise FleetError(f"{'/'.join(parts)!r} is not a valid path", 400, "bad_path", "use a relative path without empty names, . and ..", "path")
     _utf8("".join(parts), "the path")
     *names, last = parts
     return "/v1/" + "/".join([urllib.parse.quote(name, safe="") for name in names] + [urllib.parse.quote(last)])
@@ -269,7 +269,7 @@ def _outcome(record):
     return _RESULTS.get(record["status"], ExecutionResult.FAILURE), result["output"], error
 
 
-def _show(record, result, output, error):
+def _print(record, result, output, error):
     code = ((record or {}).get("result") or {}).get("code")
     for number, line in enumerate((code or "").splitlines(), 1):
         print(f"{number:4} | {line}")
@@ -298,7 +298,7 @@ def _seconds(text):
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args):
-        return None  # a fleet does not redirect, and the token must not go elsewhere
+        return None  # a fleet does not redirect, and the token must not be sent to another server
 
 
 def _opener(url):

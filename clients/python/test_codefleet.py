@@ -1,5 +1,5 @@
-"""Run by python_test.go, which starts the fleet that CODEFLEET_URL names. Its worker prints what a
-description says, and knows the programs "print …", "fail …" and "block"."""
+"""Tests of the Python client. python_test.go runs them and starts the fleet that CODEFLEET_URL names. Its fake worker
+prints a task's description, and runs the programs "print …", "fail …", "files" and "block"."""
 
 import contextlib
 import http.server
@@ -16,24 +16,24 @@ import codefleet
 from codefleet import ExecutionResult, FleetError, create_agent, execute_task
 
 
-class AgainstAFleet(unittest.TestCase):
+class Tasks(unittest.TestCase):
     def test_execute_task(self):
         result, output, error = execute_task("Calculate 5 + 3")
         self.assertEqual((result, output, error), (ExecutionResult.SUCCESS, "Calculate 5 + 3\n", None))
         self.assertEqual(str(result), "success")
 
-    def test_agent_is_reusable_and_keeps_its_options(self):
+    def test_agent_is_reusable(self):
         agent = create_agent(session="monday", workspace="lab", priority="low", labels={"a": "b"}, limits={"timeout_s": 5})
         for text in ("one", "zwei €"):
             self.assertEqual(agent.execute_task(text), (ExecutionResult.SUCCESS, text + "\n", None))
             self.assertEqual((agent.last_record["session"], agent.last_record["workspace"], agent.last_record["priority"]), ("monday", "lab", "low"))
 
-    def test_failure_keeps_its_reason(self):
+    def test_failure(self):
         agent = create_agent()
         self.assertEqual(agent.execute_code("fail 7"), (ExecutionResult.FAILURE, "", "ValueError: 7"))
         self.assertEqual(agent.last_record["result"]["error"]["line"], 1)
 
-    def test_timeout_of_the_caller(self):
+    def test_timeout(self):
         agent = create_agent(timeout=0.3)
         result, output, error = agent.execute_code("block")
         self.assertEqual((result, output), (ExecutionResult.TIMEOUT, ""))
@@ -41,7 +41,7 @@ class AgainstAFleet(unittest.TestCase):
         agent.cancel(task_id)
         self.assertEqual(agent.wait(task_id, 20)["status"], "cancelled")
 
-    def test_refusal_names_the_place(self):
+    def test_refusal_names_the_path(self):
         result, _, error = create_agent(limits={"memory_mb": "much"}).execute_task("x")
         self.assertEqual(result, ExecutionResult.FAILURE)
         self.assertTrue(error.startswith("/limits/memory_mb: "), error)
@@ -85,12 +85,12 @@ class Files(unittest.TestCase):
         agent.delete_file("data")
         self.assertEqual([f["path"] for f in agent.list_files()], ["raw"])
 
-    def test_what_is_not_there(self):
+    def test_unknown_file(self):
         with self.assertRaises(FleetError) as caught:
             create_agent().read_file("nothing")
         self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_file"))
 
-    def test_paths_stay_inside(self):
+    def test_invalid_paths(self):
         agent = create_agent()
         for path in ("../x", "a/../../x", ".", "", "/x", "a//x", "a/"):
             with self.assertRaises(FleetError) as caught:
@@ -100,7 +100,7 @@ class Files(unittest.TestCase):
             create_agent(workspace="main/files").list_files()
         self.assertEqual((caught.exception.status, caught.exception.code), (400, "bad_name"))
 
-    def test_only_text_and_bytes(self):
+    def test_content_types(self):
         agent = create_agent(workspace="content")
         for content in (5, None, [65], {"a": 1}):
             with self.assertRaises(TypeError):
@@ -108,9 +108,9 @@ class Files(unittest.TestCase):
         agent.write_file("n", bytearray(b"x"))
         self.assertEqual([(f["path"], f["bytes"]) for f in agent.list_files()], [("n", 1)])
 
-    def test_half_a_surrogate_pair_is_refused(self):
+    def test_lone_surrogates(self):
         agent = create_agent(workspace="surrogates")
-        for what, call in (
+        for name, call in (
             ("the content", lambda: agent.write_file("n", "ab\udcff")),
             ("the path", lambda: agent.write_file("b\udcff", "x")),
             ("the path", lambda: agent.read_file("b\udcff")),
@@ -120,7 +120,7 @@ class Files(unittest.TestCase):
             with self.assertRaises(FleetError) as caught:
                 call()
             self.assertEqual((caught.exception.status, caught.exception.code), (400, "bad_text"))
-            self.assertRegex(str(caught.exception), what + r" cannot be encoded: .* '\\ud(cff|800)', at character \d+ \(.*bytes")
+            self.assertRegex(str(caught.exception), name + r" cannot be encoded: .* '\\ud(cff|800)', at character \d+ \(.*bytes")
         result, output, error = agent.execute_code("print('\udcff')")
         self.assertEqual((result, output), (ExecutionResult.FAILURE, ""))
         self.assertIn("'\\udcff', at character", error)
@@ -144,26 +144,26 @@ class Files(unittest.TestCase):
         self.assertIsNone(create_agent(workspace="other").get_state())
 
 
-class Seeds(unittest.TestCase):
-    def test_settings_of_the_fleet_warn(self):
+class Options(unittest.TestCase):
+    def test_fleet_settings_warn(self):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             create_agent(url="http://127.0.0.1:1", workspace_dir="./w", llm_enabled=True, llm_api_key="secret", state_file="s.json")
         text = str(caught[0].message)
-        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: ignored; these belong in the configuration of the fleet")
+        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: ignored; set them in the configuration of the fleet")
 
     def test_unknown_option(self):
         with self.assertRaises(TypeError):
             create_agent(url="http://127.0.0.1:1", sesion="typo")
 
 
-class Answers(http.server.BaseHTTPRequestHandler):
-    """Gives the answers of a list, one after the other: (status, headers, body)."""
+class Responses(http.server.BaseHTTPRequestHandler):
+    """Sends the responses of a list, one for each request: (status, headers, body)."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.keys.append(self.headers["Idempotency-Key"])
-        status, headers, body = self.server.answers.pop(0)
+        status, headers, body = self.server.responses.pop(0)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -175,10 +175,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class AgainstBadWeather(unittest.TestCase):
-    def answer(self, *answers):
-        server = http.server.HTTPServer(("127.0.0.1", 0), Answers)
-        server.answers, server.keys = list(answers), []
+class Failures(unittest.TestCase):
+    def respond(self, *responses):
+        server = http.server.HTTPServer(("127.0.0.1", 0), Responses)
+        server.responses, server.keys = list(responses), []
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         self.addCleanup(server.server_close)
@@ -186,9 +186,9 @@ class AgainstBadWeather(unittest.TestCase):
         self.addCleanup(server.shutdown)
         return server, create_agent(url=f"http://127.0.0.1:{server.server_port}", token="t")
 
-    def test_busy_fleet_is_asked_again(self):
+    def test_busy_fleet_is_retried(self):
         done = json.dumps({"task_id": "x", "status": "succeeded", "result": {"output": "42\n"}}).encode()
-        server, agent = self.answer((503, {}, b"{}"), (429, {"Retry-After": "3"}, b'{"code":"backlog_full","message":"m"}'), (200, {}, done))
+        server, agent = self.respond((503, {}, b"{}"), (429, {"Retry-After": "3"}, b'{"code":"backlog_full","message":"m"}'), (200, {}, done))
         with unittest.mock.patch("time.sleep") as sleep:
             self.assertEqual(agent.execute_task("x"), (ExecutionResult.SUCCESS, "42\n", None))
         self.assertEqual([call.args[0] for call in sleep.call_args_list], [0.1, 3])
@@ -196,10 +196,10 @@ class AgainstBadWeather(unittest.TestCase):
         self.assertEqual(len(set(server.keys)), 1)
 
     def test_redirect_is_not_followed(self):
-        _, agent = self.answer((307, {"Location": "http://127.0.0.1:9/"}, b""))
+        _, agent = self.respond((307, {"Location": "http://127.0.0.1:9/"}, b""))
         self.assertEqual(agent.execute_task("x"), (ExecutionResult.FAILURE, "", "the response is 307, which is not from a fleet (check the address of the fleet)"))
 
-    def test_nobody_there(self):
+    def test_unreachable_fleet(self):
         agent = create_agent(url="http://127.0.0.1:1")
         with unittest.mock.patch.object(codefleet, "_RETRY_FOR", 0.01):
             result, _, error = agent.execute_task("x")
