@@ -135,7 +135,7 @@ func TestRefusesToStart(t *testing.T) {
 		"no queue":      {nil, 2, "address of the queue is missing"},
 		"no file":       {[]string{"--config", "absent.yaml"}, 2, "absent.yaml"},
 		"no fleet file": {[]string{"--fleet", "absent.json"}, 2, "absent.json"},
-		"no token":      {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "there is no token"},
+		"no token":      {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "no token is set"},
 		"port in use":   {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 1, "is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
