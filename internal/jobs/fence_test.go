@@ -110,7 +110,7 @@ func TestCommittedIsSucceeded(t *testing.T) {
 						t.Error("the task ran again")
 						return nil, errors.New("ran again")
 					}
-					f.work(t, WorkerOptions{Fence: ws.fence, Handler: again})
+					f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: again})
 					want := test.want
 					if committed {
 						want = schemas.Succeeded
@@ -137,7 +137,7 @@ func TestResultOfAnEarlierCommit(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}}
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`)
-	f.work(t, WorkerOptions{Fence: ws.fence, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+	f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
 		if err := ws.commit(j.Record.TaskID); err != nil {
 			t.Error(err)
 		}
@@ -153,7 +153,7 @@ func TestCancelBetweenRuns(t *testing.T) {
 	f := newFleet(t)
 	ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}}
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":3,"backoff_s":600}}`)
-	f.work(t, WorkerOptions{Fence: ws.fence, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+	f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
 		if err := ws.commit(j.Record.TaskID); err != nil {
 			t.Error(err)
 		}

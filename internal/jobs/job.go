@@ -3,12 +3,18 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/codefleet/codefleet/schemas"
 )
+
+// Lost reports whether an earlier run of the task was lost: its worker did not say how it ended.
+func (j *Job) Lost() bool {
+	return slices.ContainsFunc(j.Record.Attempts, func(a schemas.Attempt) bool { return a.Outcome == outcomeLost })
+}
 
 // SaveProgram writes the program, and who wrote it (see Result.GeneratedBy), into the record before the first
 // execution, so that every run of the task executes the same program. The limit is 256 KiB. The error is

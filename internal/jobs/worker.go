@@ -30,13 +30,18 @@ type WorkerOptions struct {
 	Policy   Policy        // default: the client's
 	Tenants  Tenants
 	Handler  Handler
-	Info     func() schemas.Worker // added to the worker's presence; may be nil
-	Log      *slog.Logger          // default: the client's
+	Log      *slog.Logger // default: the client's
+	Hooks
+}
+
+// Hooks are what a Worker asks beside its Handler. Each may be nil.
+type Hooks struct {
+	Info func() schemas.Worker // added to the worker's presence
 
 	// Prepare is called before the claim of a task's first run is written. It may start to read what the
 	// run needs, without side effects because the claim may fail, and must return at once. It returns the
 	// run's handler, or nil for Handler. stop ends the reads and waits for them; jobs calls it once, after
-	// the handler or instead of it. Prepare may be nil.
+	// the handler or instead of it.
 	Prepare func(ctx context.Context, rec schemas.Record) (handler Handler, stop func())
 
 	// Fence returns the result that a run of the task has committed. If none has, it ensures that no run can commit any

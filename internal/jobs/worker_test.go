@@ -617,7 +617,7 @@ func TestListsAndNumbers(t *testing.T) {
 		Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 			<-release
 			return succeed(ctx, j)
-		}, Info: func() schemas.Worker { return schemas.Worker{Version: "v1"} },
+		}, Hooks: Hooks{Info: func() schemas.Worker { return schemas.Worker{Version: "v1"} }},
 	})
 	eventually(t, "running", func() error {
 		backlog, err := f.Backlog(t.Context())
@@ -736,7 +736,7 @@ func TestPrepare(t *testing.T) {
 			return nil, errors.New("no box")
 		}, func() { stopped.Add(1) }
 	}
-	f.work(t, WorkerOptions{Prepare: prepare, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+	f.work(t, WorkerOptions{Hooks: Hooks{Prepare: prepare}, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		got <- fmt.Sprint("stopped ", stopped.Load())
 		return succeed(ctx, j)
 	}})
@@ -748,10 +748,10 @@ func TestPrepare(t *testing.T) {
 
 func TestPrepareOnceDespiteSecondClaim(t *testing.T) {
 	var prepared, stopped int
-	w := &Worker{opts: WorkerOptions{Prepare: func(context.Context, schemas.Record) (Handler, func()) {
+	w := &Worker{opts: WorkerOptions{Hooks: Hooks{Prepare: func(context.Context, schemas.Record) (Handler, func()) {
 		prepared++
 		return nil, func() { stopped++ }
-	}}}
+	}}}}
 	r := &run{w: w}
 	r.prepare(t.Context())
 	r.prepare(t.Context()) // for a second claim, after another process changed the record

@@ -51,6 +51,9 @@ func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error)
 func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	t := newTask(j, p.Limits(j.Record.Tenant), nil)
 	c, err := p.Store.Fence(ctx, t.ref, t.id(), j.FirstClaim)
+	if errors.Is(err, state.ErrKey) && !j.Lost() {
+		return nil, nil // without the key this worker cannot fence; but each run has reported that it did not commit
+	}
 	if err != nil || c == nil {
 		return nil, explainMissingKey(err)
 	}
