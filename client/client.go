@@ -12,8 +12,8 @@
 // Retries are safe, because submissions have an idempotency key. Methods whose requests must not be sent twice are not
 // retried; their comments say so.
 //
-// A method returns an [*APIError] if the fleet refused the request, and another error if the fleet could not be reached.
-// A task that fails is not an error of the method; its [Status] tells how it ended.
+// A method returns an [*APIError] if the fleet refused the request, and another error if the fleet could not be
+// reached. A task that fails is not an error of the method; its [Status] tells how it ended.
 package client
 
 import (
@@ -161,8 +161,8 @@ func (c *Client) Get(ctx context.Context, id string) (Record, error) {
 	return c.conn.record(ctx, id, wait{})
 }
 
-// Wait returns the record of a task once the task has ended. If ctx ends first, it returns the latest record that it has
-// read, and ctx's error.
+// Wait returns the record of a task once the task has ended. If ctx ends first, it returns the latest record that it
+// has read, and ctx's error.
 func (c *Client) Wait(ctx context.Context, id string) (Record, error) {
 	return c.wait(ctx, Record{TaskID: id})
 }
@@ -192,9 +192,9 @@ func (c *Client) Result(ctx context.Context, id string) (Result, error) {
 	return *r.Result, nil
 }
 
-// Watch calls fn for each stage and piece of output of a task, in order, until the task has ended, and returns the final
-// record. It begins after the event with the sequence number after; with 0 it begins with the first event. It resumes
-// after a lost connection. If fn returns an error, Watch returns it.
+// Watch calls fn for each stage and piece of output of a task, in order, until the task has ended, and returns the
+// final record. It begins after the event with the sequence number after; with 0 it begins with the first event. It
+// resumes after a lost connection. If fn returns an error, Watch returns it.
 //
 // Events may be missing, because output events are stored on a best-effort basis. The result has the whole output.
 func (c *Client) Watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error) {
@@ -220,8 +220,8 @@ func (c *Client) Dead(ctx context.Context, limit int) ([]DeadTask, error) {
 // Fleet returns the workers and the backlog of each task pool.
 func (c *Client) Fleet(ctx context.Context) (Fleet, error) { return c.conn.fleet(ctx) }
 
-// Artifact opens a file that a task returned, by its path in the result. The caller closes the file. Over NATS the error
-// has the code "http_only".
+// Artifact opens a file that a task returned, by its path in the result. The caller closes the file. Over NATS the
+// error has the code "http_only".
 func (c *Client) Artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	return c.conn.artifact(ctx, id, path)
 }

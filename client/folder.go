@@ -55,8 +55,8 @@ func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy)
 }
 
 // Push commits what has changed in a directory since the last Pull or Push, all of it or nothing. Files that have
-// changed only in the workspace stay. policy is Refuse or Ours. Push excludes __pycache__, .venv, node_modules, .git and
-// the paths in .workspaceignore.
+// changed only in the workspace stay. policy is Refuse or Ours. Push excludes __pycache__, .venv, node_modules, .git
+// and the paths in .workspaceignore.
 func (w *Workspace) Push(ctx context.Context, dir, message string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 // ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet.
 var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL")
 
-// FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file. Only its owner can read it.
+// FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file. Only its owner can read
+// it.
 type FleetFile struct {
 	URL   string `json:"url"` // address of the HTTP interface
 	Token string `json:"token"`
@@ -60,10 +61,10 @@ func ReadFleetFile(path string) (Options, error) {
 	return Options{URL: f.URL, Token: f.Token}, nil
 }
 
-// LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS. It uses the first
-// of these that is set: the fleet.json at path, the fleet.json that CODEFLEET_FLEET names, CODEFLEET_NATS_URL with
-// CODEFLEET_NATS_CREDS, the fleet.json in the data directory. tenant selects the credentials in a fleet.json; if it is
-// empty, the file's tenant does.
+// LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS. It uses the
+// first of these that is set: the fleet.json at path, the fleet.json that CODEFLEET_FLEET names, CODEFLEET_NATS_URL
+// with CODEFLEET_NATS_CREDS, the fleet.json in the data directory. tenant selects the credentials in a fleet.json; if
+// it is empty, the file's tenant does.
 func LocateNATS(path, tenant string) (Options, error) {
 	return locateNATS(path, tenant, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }

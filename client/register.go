@@ -48,9 +48,9 @@ type ToolFunc struct {
 }
 
 // NewTool makes a tool of a Go function. In is a struct whose fields are the parameters, in order. Out is any type that
-// encodes as JSON. The JSON Schemas are derived from the types: the tag `json` sets the name and options of a field, and
-// the tag `jsonschema` its description. If fn returns an error, the program gets an exception with the error's text. If
-// fn panics, the exception does not have the panic's text.
+// encodes as JSON. The JSON Schemas are derived from the types: the tag `json` sets the name and options of a field,
+// and the tag `jsonschema` its description. If fn returns an error, the program gets an exception with the error's
+// text. If fn panics, the exception does not have the panic's text.
 //
 // fn is called from several goroutines at once. Its context ends when the caller stops waiting. A call that was lost in
 // transit is retried only if the annotations ReadOnly or Idempotent allow it.

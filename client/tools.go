@@ -58,8 +58,8 @@ type SearchToolsOptions struct {
 }
 
 // Tools returns the tools that the caller's tenant may call: those of the fleet, and those that the tenant's processes
-// have registered. For an unknown server the error has the code "unknown_tool". Over NATS the error of Tools, SearchTools
-// and ReadTool has the code "http_only".
+// have registered. For an unknown server the error has the code "unknown_tool". Over NATS the error of Tools,
+// SearchTools and ReadTool has the code "http_only".
 func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	q := url.Values{}
 	set(q, "server", o.Server)
@@ -72,9 +72,10 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	return list, err
 }
 
-// SearchTools returns the tools that match the queries: at most 20 queries with together at most 20,000 bytes. It selects
-// tools as the fleet does for tasks. One query for each step finds more than a single query for all steps. The order
-// depends on the queries, the catalogue, the fleet's embeddings, and the tools that the tenant's earlier tasks used.
+// SearchTools returns the tools that match the queries: at most 20 queries with together at most 20,000 bytes. It
+// selects tools as the fleet does for tasks. One query for each step finds more than a single query for all steps. The
+// order depends on the queries, the catalogue, the fleet's embeddings, and the tools that the tenant's earlier tasks
+// used.
 func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries ...string) (ToolSearch, error) {
 	if n := len(strings.Join(queries, "")); n > schemas.MaxToolQueryBytes {
 		return ToolSearch{}, &APIError{
@@ -93,8 +94,8 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 	return found, err
 }
 
-// ReadTool returns the definition of one tool. For an unknown tool the error has the code "unknown_tool", and its message
-// names the nearest tool.
+// ReadTool returns the definition of one tool. For an unknown tool the error has the code "unknown_tool", and its
+// message names the nearest tool.
 func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error) {
 	if !fs.ValidPath(server + "/" + name) {
 		return Tool{}, &APIError{

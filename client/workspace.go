@@ -132,8 +132,8 @@ func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
 	return info, err
 }
 
-// Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with an
-// empty workspace.
+// Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with
+// an empty workspace.
 func (w *Workspace) Delete(ctx context.Context) error {
 	return w.json(ctx, nil, call{method: http.MethodDelete})
 }

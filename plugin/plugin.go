@@ -1,6 +1,6 @@
 // Package plugin adds an operator's rules to a worker. A plugin is a Go value with one or more of the hooks below.
-// Package plugin/workermain runs a worker with plugins. To add tools, use an MCP server (mcp_servers in the settings) or
-// register tools with package client instead of a plugin.
+// Package plugin/workermain runs a worker with plugins. To add tools, use an MCP server (mcp_servers in the settings)
+// or register tools with package client instead of a plugin.
 //
 // For each task, a worker invokes the hooks in this order:
 //
@@ -10,12 +10,13 @@
 //	call       when the program calls a tool; possibly for several calls at once
 //	result     after the program has ended, before anything of the run is recorded
 //
-// If several plugins have a hook, the worker invokes them in their given order, each with what the previous one returned.
+// If several plugins have a hook, the worker invokes them in their given order, each with what the previous one
+// returned.
 //
 // The time limit of a hook is Deadline or, for generate, GenerateDeadline. When it is exceeded, the hook's context ends
-// and the worker continues. A panic or an exceeded limit counts as an error of the hook. Each interface documents what an
-// error does; no error ends the worker. Hooks are trusted code that runs in the worker's process. They must be safe for
-// concurrent use. They must not change their arguments, except Result, and must not use them after they return.
+// and the worker continues. A panic or an exceeded limit counts as an error of the hook. Each interface documents what
+// an error does; no error ends the worker. Hooks are trusted code that runs in the worker's process. They must be safe
+// for concurrent use. They must not change their arguments, except Result, and must not use them after they return.
 package plugin
 
 import (
@@ -58,9 +59,9 @@ type Validator interface {
 	Validate(ctx context.Context, t Task, p Program) error
 }
 
-// Caller reviews tool calls before the fleet's own checks. The fleet authorises, validates, records and replays the call
-// with the returned arguments as if the program had made it. Tools that run inside the sandbox (filesystem, database) are
-// not reviewed.
+// Caller reviews tool calls before the fleet's own checks. The fleet authorises, validates, records and replays the
+// call with the returned arguments as if the program had made it. Tools that run inside the sandbox (filesystem,
+// database) are not reviewed.
 //
 // When a task runs again, its calls are reviewed again, and calls with equal arguments are replayed from the journal.
 // Therefore Call must return the same arguments for the same task and call. Otherwise the call counts as a different

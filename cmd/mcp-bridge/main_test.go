@@ -85,8 +85,8 @@ func call(t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any)
 	return got
 }
 
-// TestKilledBridge kills a bridge while a call waits for a long task. The task continues, and its id is valid at another
-// bridge, at a bridge on standard input and output, and over HTTP.
+// TestKilledBridge kills a bridge while a call waits for a long task. The task continues, and its id is valid at
+// another bridge, at a bridge on standard input and output, and over HTTP.
 func TestKilledBridge(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	first, killed := start(t, f.URL)

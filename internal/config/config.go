@@ -1,7 +1,7 @@
-// Package config defines the fleet's settings, one struct per concern. The field comments are the manual: a test renders
-// config.example.yaml and docs/configuration.md from them. Load fills the structs from defaults, config.yaml, .env,
-// environment and flags, in this order. Only the commands, package assembly and its subpackages import this package; all
-// other packages take values.
+// Package config defines the fleet's settings, one struct per concern. The field comments are the manual: a test
+// renders config.example.yaml and docs/configuration.md from them. Load fills the structs from defaults, config.yaml,
+// .env, environment and flags, in this order. Only the commands, package assembly and its subpackages import this
+// package; all other packages take values.
 //
 // To add a setting, add a field with a yaml tag, its default in Default and its checks in check.go, and run
 // `go test ./internal/config -update`. noeffect.go lists the settings that no code reads yet.
@@ -270,7 +270,8 @@ func (c *Config) WorkerPools() []string {
 // DefaultPool is the task pool of tasks that name no task pool.
 const DefaultPool = "default"
 
-// Default returns the default settings. Data and Worker.Name are empty, because they depend on the host; Load sets them.
+// Default returns the default settings. Data and Worker.Name are empty, because they depend on the host; Load sets
+// them.
 func Default() *Config {
 	return &Config{
 		HTTP: HTTP{Addr: "127.0.0.1:8787"},

@@ -69,7 +69,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestLayers sets one key in every layer, removes the layers from the top, and checks the value and its origin each time.
+// TestLayers sets one key in every layer, removes the layers from the top, and checks the value and its origin each
+// time.
 func TestLayers(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "config.yaml", "# first\nhttp:\n  addr: 127.0.0.1:1\n")

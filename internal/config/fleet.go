@@ -84,8 +84,8 @@ func (f FleetFile) Write(path string) error {
 	return nil
 }
 
-// Settings returns the settings of a worker or ingest process that joins the fleet. name is the flag that named the file;
-// it becomes the origin of the settings.
+// Settings returns the settings of a worker or ingest process that joins the fleet. name is the flag that named the
+// file; it becomes the origin of the settings.
 func (f FleetFile) Settings(name string) []Flag {
 	return []Flag{
 		{"nats.url", f.NATS.URL, name},

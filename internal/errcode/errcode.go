@@ -1,8 +1,8 @@
 // Package errcode defines the fleet's error codes and the command line's exit codes.
 //
-// An error code is a stable word that callers branch on. It is in the body of an HTTP response, in the result of a task,
-// and in the ToolError of a tool call. To add a code, add a constant in codes.go and a row in table.go, and render
-// docs/errors.md with
+// An error code is a stable word that callers branch on. It is in the body of an HTTP response, in the result of a
+// task, and in the ToolError of a tool call. To add a code, add a constant in codes.go and a row in table.go, and
+// render docs/errors.md with
 //
 //	go test ./internal/errcode -update
 //

@@ -45,8 +45,8 @@ func ExitOfTask(status string) int {
 	return ExitOK
 }
 
-// ExitOfRefusal returns the exit code for a request that the fleet refused with an error code and an HTTP status. A code
-// that is not in the table, for example a newer fleet's, has the exit code of its HTTP status.
+// ExitOfRefusal returns the exit code for a request that the fleet refused with an error code and an HTTP status. A
+// code that is not in the table, for example a newer fleet's, has the exit code of its HTTP status.
 func ExitOfRefusal(code string, status int) int {
 	if e, ok := Lookup(code); ok && e.Exit != 0 {
 		return e.Exit

@@ -128,8 +128,8 @@ func codeParameters(t *testing.T) map[string][]int {
 	return found
 }
 
-// codeLiterals returns the string literals that are used as error codes: assigned to or compared with a field or variable
-// named code, or passed for a parameter named code.
+// codeLiterals returns the string literals that are used as error codes: assigned to or compared with a field or
+// variable named code, or passed for a parameter named code.
 func codeLiterals(tree *ast.File, params map[string][]int) (list []*ast.BasicLit) {
 	add := func(isCode bool, values ...ast.Expr) {
 		for _, v := range values {

@@ -29,6 +29,11 @@ func (w *workspace) commit(id string) error {
 	return nil
 }
 
+// inDoubt is the Handler of a run that commits without learning it.
+func (w *workspace) inDoubt(_ context.Context, j *Job) (*schemas.Result, error) {
+	return nil, errors.Join(w.commit(j.Record.TaskID), errors.New("the store did not respond"))
+}
+
 func (w *workspace) fence(_ context.Context, j *Job) (*schemas.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,12 +142,7 @@ func TestResultOfAnEarlierCommit(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 	ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}}
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`)
-	f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
-		if err := ws.commit(j.Record.TaskID); err != nil {
-			t.Error(err)
-		}
-		return nil, errors.New("the store did not respond")
-	}})
+	f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: ws.inDoubt})
 	if end := f.await(t, rec.TaskID); end.Status != schemas.Succeeded {
 		t.Errorf("record = %+v, want succeeded", end)
 	}
@@ -153,12 +153,7 @@ func TestCancelBetweenRuns(t *testing.T) {
 	f := newFleet(t)
 	ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}}
 	rec := f.submit(t, "1", `{"code":"x","retry":{"attempts":3,"backoff_s":600}}`)
-	f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
-		if err := ws.commit(j.Record.TaskID); err != nil {
-			t.Error(err)
-		}
-		return nil, errors.New("the store did not respond")
-	}})
+	f.work(t, WorkerOptions{Hooks: Hooks{Fence: ws.fence}, Handler: ws.inDoubt})
 	eventually(t, "retry_wait", func() error {
 		waiting, err := f.Record(t.Context(), "acme", rec.TaskID)
 		if err == nil && waiting.Status != schemas.RetryWait {

@@ -736,7 +736,8 @@ func TestPrepare(t *testing.T) {
 			return nil, errors.New("no box")
 		}, func() { stopped.Add(1) }
 	}
-	f.work(t, WorkerOptions{Hooks: Hooks{Prepare: prepare}, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+	hooks := Hooks{Prepare: prepare}
+	f.work(t, WorkerOptions{Hooks: hooks, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
 		got <- fmt.Sprint("stopped ", stopped.Load())
 		return succeed(ctx, j)
 	}})

@@ -1,5 +1,5 @@
-// Package pluginhost invokes the hooks of a worker's plugins, in order and with time limits, and handles their panics and
-// errors as package plugin documents. The key type is Set.
+// Package pluginhost invokes the hooks of a worker's plugins, in order and with time limits, and handles their panics
+// and errors as package plugin documents. The key type is Set.
 package pluginhost
 
 import (
@@ -240,8 +240,8 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 	return r, nil
 }
 
-// check returns an error if a changed result violates package plugin's rules or the schema of results. It undoes a change
-// of the status, makes text valid UTF-8 and sets default levels of notes.
+// check returns an error if a changed result violates package plugin's rules or the schema of results. It undoes a
+// change of the status, makes text valid UTF-8 and sets default levels of notes.
 func check(changed *plugin.Result, original plugin.Result) error {
 	changed.Status = original.Status
 	changed.Output, changed.Stderr = strings.ToValidUTF8(changed.Output, "�"), strings.ToValidUTF8(changed.Stderr, "�")

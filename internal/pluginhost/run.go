@@ -50,8 +50,8 @@ func run[T any](
 	return zero, fmt.Errorf("plugin %s: %s: %w", m.plugin.Name(), hook, err)
 }
 
-// invoke runs a hook in its own goroutine, so that the worker survives a panic and a hook that never returns. It ignores
-// what a hook returns after its time limit.
+// invoke runs a hook in its own goroutine, so that the worker survives a panic and a hook that never returns. It
+// ignores what a hook returns after its time limit.
 func invoke[T any](
 	ctx context.Context, log *slog.Logger, m *member, hook string, do func(context.Context) (T, error),
 ) (T, error) {

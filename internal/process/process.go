@@ -47,8 +47,8 @@ type Process struct {
 const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
-// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. After -h the error is flag.ErrHelp. It
-// wraps ErrUsage if flags or settings are wrong.
+// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. After -h the error is flag.ErrHelp.
+// It wraps ErrUsage if flags or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
 	if err := p.settings(); err != nil {
@@ -127,8 +127,8 @@ func (p *Process) settings() error {
 	return nil
 }
 
-// Exit prints the error of a command and returns its exit code: 0 after a signal or -h, 2 for usage and configuration, 1
-// for other errors.
+// Exit prints the error of a command and returns its exit code: 0 after a signal or -h, 2 for usage and configuration,
+// 1 for other errors.
 func Exit(ctx context.Context, program string, err error, stderr io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		return 0

@@ -1,5 +1,5 @@
-// Package statedoc checks the names and the content of state documents, and converts them between JSON and YAML. It does
-// not read or write files.
+// Package statedoc checks the names and the content of state documents, and converts them between JSON and YAML. It
+// does not read or write files.
 package statedoc
 
 import (
@@ -28,8 +28,8 @@ const maxName = 255
 // ErrName is wrapped by the errors of CheckName.
 var ErrName = errors.New("not the name of a state document")
 
-// CheckName returns an error that wraps ErrName unless name is a valid name of a state document: NAME.json, NAME.yaml or
-// NAME.yml, at the top of a workspace or below state/. Names are ASCII only, so that no two names look the same.
+// CheckName returns an error that wraps ErrName unless name is a valid name of a state document: NAME.json, NAME.yaml
+// or NAME.yml, at the top of a workspace or below state/. Names are ASCII only, so that no two names look the same.
 func CheckName(name string) error {
 	switch base, below := strings.CutPrefix(name, "state/"); {
 	case len(name) > maxName:

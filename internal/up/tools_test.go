@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// TestToolCallsAreRecorded checks that each tool call has an audit record and a span in its task's trace, and that audit
-// records, spans and the log do not contain arguments or results.
+// TestToolCallsAreRecorded checks that each tool call has an audit record and a span in its task's trace, and that
+// audit records, spans and the log do not contain arguments or results.
 func TestToolCallsAreRecorded(t *testing.T) {
 	spans, log := tracetest.NewSpanRecorder(), &logtest.Log{}
 	f, c, stop := startFleet(t, spans, log)
