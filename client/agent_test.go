@@ -51,7 +51,8 @@ func TestAgentSetsDefaultsOfTasks(t *testing.T) {
 func TestExecuteTaskReturnsTaskError(t *testing.T) {
 	failed := record(client.Failed)
 	failed.Result.Error = &schemas.Error{Code: "program_error", Message: "ZeroDivisionError: division by zero", Line: 3}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, 200, failed) }))
+	srv := httptest.NewServer(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { respond(w, 200, failed) }))
 	defer srv.Close()
 	t.Setenv("CODEFLEET_FLEET", "")
 	t.Setenv("CODEFLEET_URL", srv.URL)
@@ -77,7 +78,8 @@ func TestVerboseAgentPrintsOutput(t *testing.T) {
 	}))
 	defer srv.Close()
 	var verbose strings.Builder
-	a, err := client.NewAgent(t.Context(), client.AgentOptions{Options: client.Options{URL: srv.URL}, Verbose: &verbose})
+	opts := client.AgentOptions{Options: client.Options{URL: srv.URL}, Verbose: &verbose}
+	a, err := client.NewAgent(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,8 @@ func auditCells(r client.AuditRecord) []any {
 		took = fmt.Sprintf("%.1f ms", r.MS)
 	}
 	return []any{
-		r.Time.Local().Format(time.DateTime), r.TaskID, text.Truncate(r.Server+"/"+r.Tool, 60), r.Event, outcome(r), took,
+		r.Time.Local().Format(time.DateTime), r.TaskID, text.Truncate(r.Server+"/"+r.Tool, 60), r.Event,
+		outcome(r), took,
 		fmt.Sprintf("%d B", r.ArgsBytes), fmt.Sprintf("%d B", r.ResultBytes),
 	}
 }

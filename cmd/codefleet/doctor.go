@@ -155,7 +155,8 @@ func (p *hostCheck) python(ctx context.Context) finding {
 	case supported != "True":
 		return finding{name, problem, fmt.Sprintf("%s is Python %s; want 3.9 or newer", target, version), install}
 	case !strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "/usr/local/"):
-		return finding{name, problem, fmt.Sprintf("%s links to %s, which is not visible in a box", path, target), install}
+		message := fmt.Sprintf("%s links to %s, which is not visible in a box", path, target)
+		return finding{name, problem, message, install}
 	}
 	return finding{name, good, fmt.Sprintf("%s, %s", version, target), ""}
 }

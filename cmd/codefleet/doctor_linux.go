@@ -115,7 +115,8 @@ func (p *hostCheck) clock(context.Context) finding {
 	case err != nil:
 		return finding{name, warning, err.Error(), ""}
 	case state == unix.TIME_ERROR || t.Status&unsynchronised != 0:
-		return finding{name, warning, "not synchronised; workers on several hosts need this", "timedatectl set-ntp true"}
+		const message = "not synchronised; workers on several hosts need this"
+		return finding{name, warning, message, "timedatectl set-ntp true"}
 	}
 	return finding{name, good, "synchronised", ""}
 }

@@ -10,7 +10,8 @@ func TestDoctorHugePages(t *testing.T) {
 		{"auto", "always", good, ""},
 		{"gvisor", "within_size", good, ""},
 		{"gvisor", "never", warning, "echo within_size | sudo tee " +
-			"/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  (to persist: a w line in /etc/tmpfiles.d)"},
+			"/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  " +
+			"(to persist: a w line in /etc/tmpfiles.d)"},
 		{"gvisor", "deny", warning, "echo never | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled, " +
 			"then codefleet doctor"},
 	} {

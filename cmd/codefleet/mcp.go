@@ -35,7 +35,8 @@ func (a *app) mcpCommand() *cobra.Command {
 	f.StringVar(&transport, "transport", "stdio", strings.Join(process.Transports(), ", "))
 	settings := []settingFlag{
 		{"http", "mcp.addr", "`ADDRESS` to listen on (default 127.0.0.1:8788)"},
-		{"profile", "mcp.profile", "tools that clients see: " + strings.Join(bridge.Profiles(), ", ") + " (default full)"},
+		{"profile", "mcp.profile", "tools that clients see: " +
+			strings.Join(bridge.Profiles(), ", ") + " (default full)"},
 	}
 	declare(f, settings)
 	completeFlag(c, "transport", process.Transports()...)

@@ -110,7 +110,8 @@ func codex(s mcpServer) string {
 		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
 	}
 	args, _ := json.Marshal(s.args) // strings
-	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) + s.formatEnv("\nenv.%s = %q")
+	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) +
+		s.formatEnv("\nenv.%s = %q")
 }
 
 func (a *app) mcpConfigCommand() *cobra.Command {

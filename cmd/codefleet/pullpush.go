@@ -91,9 +91,10 @@ func completeDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.S
 func explainSyncError(err error, hint string) error {
 	if e, ok := errors.AsType[*client.ConflictError](err); ok {
 		return &failure{
-			code:    errcode.ExitRefused,
-			message: summarizePaths(e.Paths, len(e.Paths)) + ": changed both here and in the workspace; nothing was changed",
-			hint:    hint,
+			code: errcode.ExitRefused,
+			message: summarizePaths(e.Paths, len(e.Paths)) +
+				": changed both here and in the workspace; nothing was changed",
+			hint: hint,
 		}
 	}
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {

@@ -108,7 +108,8 @@ func readJSON(name, text string, stdin io.Reader) (json.RawMessage, error) {
 		return nil, usage("%s: %v", name, err)
 	}
 	if err := json.Unmarshal(data, new(any)); err != nil {
-		return nil, usage("%s: not valid JSON: %v", name, err).try(`use JSON such as '{"step": 2}', or @PATH for a file`)
+		return nil, usage("%s: not valid JSON: %v", name, err).
+			try(`use JSON such as '{"step": 2}', or @PATH for a file`)
 	}
 	return data, nil
 }

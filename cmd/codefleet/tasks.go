@@ -41,7 +41,8 @@ func (a *app) tasksCommand() *cobra.Command {
 			}
 			return list(a, recs, "TASK\tSTATUS\tSUBMITTED\tDURATION\tWORKSPACE\tSUMMARY", func(r client.Record) []any {
 				return []any{
-					r.TaskID, r.Status, duration(time.Since(r.SubmittedAt)) + " ago", taskDuration(r), r.Workspace, summary(r),
+					r.TaskID, r.Status, duration(time.Since(r.SubmittedAt)) + " ago", taskDuration(r),
+					r.Workspace, summary(r),
 				}
 			})
 		}),

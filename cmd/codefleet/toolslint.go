@@ -41,8 +41,9 @@ func (a *app) toolsLintCommand() *cobra.Command {
 				return err
 			}
 			return &failure{
-				code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
-				hint: "say in the first sentence of the description what only this tool does",
+				code:    errcode.ExitFailed,
+				message: fmt.Sprintf("%d of %d tools are hard to find", len(found), index.Len()),
+				hint:    "say in the first sentence of the description what only this tool does",
 			}
 		}),
 	}

@@ -56,7 +56,8 @@ func given(flags *pflag.FlagSet, settings []settingFlag) []config.Flag {
 	var list []config.Flag
 	for _, s := range settings {
 		if flags.Changed(s.flag) {
-			list = append(list, config.Flag{Key: s.key, Value: flags.Lookup(s.flag).Value.String(), Name: "--" + s.flag})
+			value := flags.Lookup(s.flag).Value.String()
+			list = append(list, config.Flag{Key: s.key, Value: value, Name: "--" + s.flag})
 		}
 	}
 	return list
