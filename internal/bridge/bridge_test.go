@@ -235,7 +235,7 @@ func TestRefusals(t *testing.T) {
 		{"execute_task", map[string]any{"code": "1", "workspace": "../x"}, "bad_name", "workspace"},
 		{"get_task", map[string]any{"task_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, "unknown_task", unknown},
 		{"get_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
-		{"get_task", map[string]any{"task_id": "../fleet"}, "unknown_task", "there is no task"},
+		{"get_task", map[string]any{"task_id": "../fleet"}, "unknown_task", "the id of a task"},
 		{"cancel_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
 		{
 			"get_task",
