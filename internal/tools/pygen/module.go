@@ -35,8 +35,8 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	taken := map[string]bool{}
 	for _, exact := range []bool{true, false} {
 		for i, p := range params {
-			if id := Identifier(p.jsonName); (id == p.jsonName) == exact {
-				params[i].pythonName = unique(cmp.Or(id, "argument_"+short(p.jsonName)), taken)
+			if id := parameterName(p.jsonName); (id == p.jsonName) == exact {
+				params[i].pythonName = unique(cmp.Or(id, "argument_"+short(p.jsonName)), taken, reservedParameters)
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func (m *module) declarations() []string {
 			out = append(out, fmt.Sprintf("%s: %s", p.pythonName, m.types[p.jsonName]))
 			continue
 		}
-		if i == 0 || m.params[i-1].required { // required parameters come first
+		if !p.positional && (i == 0 || m.params[i-1].positional) { // positional parameters come first
 			out = append(out, "*")
 		}
 		out = append(out, fmt.Sprintf("%s: %s = UNSET", p.pythonName, m.types[p.jsonName]))
@@ -124,11 +124,14 @@ func (m *module) body(b *bytes.Buffer) {
 	for _, p := range m.params {
 		if p.required {
 			required = append(required, tools.PyString(p.jsonName)+": "+p.pythonName)
+		} else if p.sent != "" {
+			required = append(required, fmt.Sprintf("%s: %s if %s is UNSET else %[3]s", tools.PyString(p.jsonName),
+				p.sent, p.pythonName))
 		}
 	}
 	fmt.Fprintf(b, "    arguments: Dict[str, Any] = {%s}\n", strings.Join(required, ", "))
 	for _, p := range m.params {
-		if !p.required {
+		if !p.required && p.sent == "" {
 			fmt.Fprintf(b, "    if %s is not UNSET:\n        arguments[%s] = %s\n", p.pythonName,
 				tools.PyString(p.jsonName), p.pythonName)
 		}

@@ -32,11 +32,17 @@ func letter(r rune) bool {
 	return inPython39 && unicode.Is(unicode.L, r) && unicode.In(r, scripts...)
 }
 
-// Identifier derives a Python name from any text. It normalises compatible forms (NFKC), replaces every
-// character that is not a letter or digit with an underscore, removes leading underscores, and shortens
-// long names. It puts an n before a leading digit, and an underscore after a word that Python or generated
-// modules use. It returns "" if no letter or digit is left.
-func Identifier(s string) string {
+// Identifier derives the Python name of a function, class or directory from any text. It normalises compatible
+// forms (NFKC), replaces every character that is not a letter or digit with an underscore, removes leading
+// underscores, and shortens long names. It puts an n before a leading digit, and an underscore after a word that
+// Python or generated modules use. It returns "" if no letter or digit is left.
+func Identifier(s string) string { return identifier(s, reserved) }
+
+// parameterName is like Identifier, but keeps the names of Python's builtins, such as id and type: a parameter
+// may have them.
+func parameterName(s string) string { return identifier(s, reservedParameters) }
+
+func identifier(s string, reserved []string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(strings.ToValidUTF8(s, "_")) {
 		if letter(r) || (r >= '0' && r <= '9') {
@@ -55,7 +61,7 @@ func Identifier(s string) string {
 	if id[0] >= '0' && id[0] <= '9' {
 		id = "n" + id
 	}
-	if isReserved(id) {
+	if slices.Contains(reserved, id) {
 		id += "_"
 	}
 	return id
@@ -114,28 +120,35 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 	return names
 }
 
-// unique returns id, with a number as a suffix if it is taken, and adds it to taken.
-func unique(id string, taken map[string]bool) string {
+// unique returns id, with a number as a suffix if it is taken or reserved, and adds it to taken.
+func unique(id string, taken map[string]bool, reserved []string) string {
 	name := id
-	for n := 2; taken[name] || isReserved(name); n++ {
+	for n := 2; taken[name] || slices.Contains(reserved, name); n++ {
 		name = id + "_" + strconv.Itoa(n)
 	}
 	taken[name] = true
 	return name
 }
 
-// reserved holds the names that no function or parameter gets: Python's keywords and builtins, and the
-// names that a generated module uses.
-var reserved = strings.Fields(`
+// keywords are the words that Python accepts as no name.
+var keywords = strings.Fields(`
 False None True and as assert async await break class continue def del elif else except finally for from
-global if import in is lambda nonlocal not or pass raise return try while with yield match case type
-abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile complex
-copyright credits delattr dict dir divmod enumerate eval exec exit filter float format frozenset getattr
+global if import in is lambda nonlocal not or pass raise return try while with yield`)
+
+// reservedParameters holds the names that no parameter gets: Python's keywords, and the names that the body of a
+// generated function uses.
+var reservedParameters = append(strings.Fields(`
+Any Dict arguments extra call_mcp_tool UNSET DEFINITION`), keywords...)
+
+// reserved holds the names that no function, class or directory gets: those of reservedParameters, Python's
+// builtins, and the names that a generated module uses.
+var reserved = append(strings.Fields(`
+match case type abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile
+complex copyright credits delattr dict dir divmod enumerate eval exec exit filter float format frozenset getattr
 globals hasattr hash help hex id input int isinstance issubclass iter len license list locals map max
 memoryview min next object oct open ord pow print property quit range repr reversed round set setattr slice
 sorted staticmethod str sum super tuple vars zip self cls
-Any Dict List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations arguments extra
-call_mcp_tool tool package servers client UNSET DEFINITION Support Exception BaseException TypeError
-ValueError Ellipsis NotImplemented`)
+List Literal Optional Tuple TypedDict Union TYPE_CHECKING annotations tool package servers client Support Exception
+BaseException TypeError ValueError Ellipsis NotImplemented`), reservedParameters...)
 
 func isReserved(name string) bool { return slices.Contains(reserved, name) }

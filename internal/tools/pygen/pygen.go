@@ -5,6 +5,8 @@
 // JSON Schema becomes Python as follows:
 //   - Required parameters are positional or named. They have the order of the schema's "required", because
 //     decoding loses the order of "properties".
+//   - A required parameter with a default may be omitted; its default is then sent. It is positional if it comes
+//     after those without a default.
 //   - Optional parameters are keyword-only. An omitted one is not sent.
 //   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
 //   - "enum" and "const" become a Literal; "anyOf", "oneOf" and lists of types become a Union.

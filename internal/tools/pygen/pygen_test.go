@@ -185,6 +185,20 @@ func TestSignatures(t *testing.T) {
 				`"x-fastmcp-wrap-result":true}`,
 			"f() -> List[float]",
 		},
+		{
+			"builtins",
+			`{"properties":{"id":{"type":"string"},"type":{"type":"string"},"self":{},"match":{},"from":{},` +
+				`"arguments":{}},"required":["id","type"]}`, "",
+			"f(id: str, type: str, *, arguments_: Any = UNSET, from_: Any = UNSET, match: Any = UNSET, " +
+				"self: Any = UNSET) -> Any",
+		},
+		{
+			"required with a default",
+			`{"properties":{"a":{"type":"string"},"b":{"enum":["css","device"],"default":"css"},` +
+				`"c":{"type":"string","default":null},"d":{"type":["integer","null"],"default":null}},` +
+				`"required":["c","d","a","b"]}`, "",
+			`f(c: str, a: str, b: Literal["css", "device"] = UNSET, *, d: Optional[int] = UNSET) -> Any`,
+		},
 		{"a class", `{}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, "f() -> FResult"},
 	} {
 		d := def("f", test.in)
@@ -333,6 +347,54 @@ import servers.weather
 print(a is b, b is servers.weather.get_weather, a("x")["arguments"])`
 	if got := runPython(t, p.dir, probe); got != "True True {'location': 'x'}\n" {
 		t.Errorf("imports: %q", got)
+	}
+}
+
+// A required argument with a default may be omitted: its default is sent, because the server may insist on it.
+// Arguments that are named like Python's builtins keep their names.
+func TestDefaultsAreSent(t *testing.T) {
+	nested := strings.Repeat("[", 300) + strings.Repeat("]", 300)
+	properties := map[string]string{
+		"scale": `{"enum":["css","device"],"default":"css"}`,
+		"list":  `{"type":"array","default":["a",{"b":[true,null,1.5]}]}`,
+		"ref":   `{"$ref":"#/$defs/n"}`,
+		"type":  `{"anyOf":[{"type":"string"},{"type":"boolean"}],"default":false}`,
+		"text":  `{"type":"string","default":` + quote("\"\u202e\n{}%s") + `}`,
+	}
+	notSent := map[string]string{
+		"wrong": `{"type":"string","default":3}`, "deep": `{"default":` + nested + `}`,
+		"huge": `{"type":"number","default":1e999}`, "long": `{"default":"` + strings.Repeat("x", maxDefault) + `"}`,
+	}
+	tool := func(properties map[string]string) string {
+		var all, names []string
+		for name, schema := range properties {
+			all, names = append(all, quote(name)+":"+schema), append(names, quote(name))
+		}
+		return `{"properties":{` + strings.Join(all, ",") + `},"required":[` + strings.Join(names, ",") + `],` +
+			`"$defs":{"n":{"type":"integer","default":7}}}`
+	}
+	pkg, err := Generate(Source{
+		Server: "s", Tools: []tools.Definition{def("sent", tool(properties)), def("needed", tool(notSent))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPython(t)
+	p.write(pkg)
+	got := p.call(t, request{Server: "s", Function: "sent", Kwargs: map[string]any{"scale": "device"}})
+	var sent map[string]any
+	if got.Error != "" || json.Unmarshal(got.Value.Arguments, &sent) != nil {
+		t.Fatalf("the call without its arguments: %s, %s", got.Error, got.Value.Arguments)
+	}
+	want := map[string]any{
+		"scale": "device", "list": []any{"a", map[string]any{"b": []any{true, nil, 1.5}}}, "ref": 7.0, "type": false,
+		"text": "\"\u202e\n{}%s",
+	}
+	if diff := cmp.Diff(want, sent); diff != "" {
+		t.Errorf("sent arguments (-want +got):\n%s", diff)
+	}
+	if got := p.call(t, request{Server: "s", Function: "needed"}).Error; !strings.Contains(got, "missing 4 required") {
+		t.Errorf("defaults that cannot be sent: error %q, want 4 missing arguments", got)
 	}
 }
 

@@ -197,23 +197,22 @@ type parameter struct {
 	jsonName, pythonName string
 	schema               any
 	required             bool
+	positional           bool   // may be given by position
+	sent                 string // the Python value to send if the program omits it; empty if none is sent
 }
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if
-// all alternatives require it. extra is the schema of additional arguments, or nil if none are allowed.
+// all alternatives require it and it has no default. extra is the schema of additional arguments, or nil if none
+// are allowed.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
 		return nil, true
 	}
 	properties, required := d.topProperties(root, 0)
-	for _, name := range required {
-		schema, ok := properties[name]
-		if !ok {
-			schema = true
-		}
-		params = append(params, parameter{jsonName: name, schema: schema, required: true})
-		delete(properties, name)
+	params = d.requiredParameters(properties, required)
+	for _, p := range params {
+		delete(properties, p.jsonName)
 	}
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		params = append(params, parameter{jsonName: name, schema: properties[name]})
@@ -231,6 +230,39 @@ func (d document) parameters() (params []parameter, extra any) {
 		}
 	}
 	return params, extra
+}
+
+// requiredParameters returns the parameters that the server requires: first those that programs must give, then
+// those with a default. Where that changes the order of required, those with a default cannot be given by position.
+func (d document) requiredParameters(properties object, required []string) (params []parameter) {
+	var optional []parameter
+	positional := true
+	for _, name := range slices.Backward(required) {
+		schema, ok := properties[name]
+		if !ok {
+			schema = true
+		}
+		p := parameter{jsonName: name, schema: schema, sent: d.defaultOf(schema)}
+		if p.required = p.sent == ""; p.required {
+			p.positional, positional = true, false
+			params = append(params, p)
+			continue
+		}
+		p.positional = positional
+		optional = append(optional, p)
+	}
+	slices.Reverse(params)
+	slices.Reverse(optional)
+	slices.SortStableFunc(optional, func(a, b parameter) int {
+		switch {
+		case a.positional == b.positional:
+			return 0
+		case a.positional:
+			return -1
+		}
+		return 1
+	})
+	return append(params, optional...)
 }
 
 func (d document) topProperties(s object, depth int) (properties object, required []string) {

@@ -188,7 +188,7 @@ var attributeKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 // record declares a TypedDict and returns its name. Optional keys are in a second class, because Python 3.9
 // does not have NotRequired.
 func (v *view) record(s object, name string, depth int, ref string) string {
-	class := unique(name, v.taken)
+	class := unique(name, v.taken, reserved)
 	if ref != "" {
 		v.refs[ref] = class
 	}
@@ -212,11 +212,11 @@ func (v *view) record(s object, name string, depth int, ref string) string {
 	case len(needed) == 0:
 		v.declare(class, "TypedDict", optional, false, byName)
 	case byName:
-		base := unique("_"+class, v.taken)
+		base := unique("_"+class, v.taken, reserved)
 		v.declare(base, "TypedDict", needed, true, true)
 		v.declare(class, base, optional, false, true)
 	default:
-		base, rest := unique("_"+class, v.taken), unique("_"+class+"Optional", v.taken)
+		base, rest := unique("_"+class, v.taken, reserved), unique("_"+class+"Optional", v.taken, reserved)
 		v.declare(base, "TypedDict", needed, true, false)
 		v.declare(rest, "TypedDict", optional, false, false)
 		v.classes = append(v.classes, fmt.Sprintf("class %s(%s, %s):\n    pass\n", class, base, rest))

@@ -394,7 +394,7 @@ func TestPyright(t *testing.T) {
 from servers.odd import class_, types
 text: str = read_text_file("a.txt", head=3)["content"]
 write_file("b.txt", text)
-class_("x", list_=[1, 2])
+class_("x", list=[1, 2])
 r = types({"v": 1, "next": {"v": 2}}, more="x")
 print(r["str"].upper())
 `

@@ -1,0 +1,99 @@
+package pygen
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// maxDefault is the maximum length of a default that a module sends, as a Python literal, in bytes.
+const maxDefault = 2000
+
+// defaultOf returns the default of a required parameter as a Python literal. It returns "" if there is none, or
+// if the schema does not accept it: the program must then give the argument.
+func (d document) defaultOf(schema any) string {
+	s := d.resolve(schema, 0)
+	value, has := s["default"]
+	if !has || !d.accepts(s, value, 0) {
+		return ""
+	}
+	literal, ok := pythonLiteral(value, 0)
+	if !ok || len(literal) > maxDefault {
+		return ""
+	}
+	return literal
+}
+
+// accepts reports whether the type, enum, const and alternatives of a schema accept the value. It does not check
+// other keywords.
+func (d document) accepts(s object, value any, depth int) bool {
+	if fixed, has := s["const"]; has && !reflect.DeepEqual(fixed, value) {
+		return false
+	}
+	equal := func(v any) bool { return reflect.DeepEqual(v, value) }
+	if values := asList(s["enum"]); values != nil && !slices.ContainsFunc(values, equal) {
+		return false
+	}
+	if branches := d.branches(s, depth); branches != nil {
+		return slices.ContainsFunc(branches, func(b object) bool { return d.accepts(b, value, depth+1) })
+	}
+	types := stringList(s["type"])
+	if one, ok := s["type"].(string); ok {
+		types = []string{one}
+	}
+	return types == nil || slices.ContainsFunc(types, func(t string) bool { return isOfType(value, t) })
+}
+
+func isOfType(value any, typ string) bool {
+	switch v := value.(type) {
+	case nil:
+		return typ == "null"
+	case bool:
+		return typ == "boolean"
+	case string:
+		return typ == "string"
+	case json.Number:
+		return typ == "number" || typ == "integer" && !strings.ContainsAny(v.String(), ".eE")
+	case []any:
+		return typ == "array"
+	}
+	return typ == "object"
+}
+
+// pythonLiteral returns a JSON value as a Python literal. ok is false if Python cannot represent the number, or may
+// not parse the nesting.
+func pythonLiteral(value any, depth int) (literal string, ok bool) {
+	switch v := value.(type) {
+	case nil:
+		return "None", true
+	case bool:
+		return map[bool]string{true: "True", false: "False"}[v], true
+	case string:
+		return tools.PyString(v), true
+	case json.Number:
+		_, err := v.Float64() // fails if the number is out of range
+		return v.String(), err == nil
+	case []any:
+		parts := make([]string, len(v))
+		for i, item := range v {
+			if parts[i], ok = pythonLiteral(item, depth+1); !ok {
+				return "", false
+			}
+		}
+		return "[" + strings.Join(parts, ", ") + "]", depth < maxDepth
+	}
+	fields, _ := value.(object)
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		item, ok := pythonLiteral(fields[key], depth+1)
+		if !ok {
+			return "", false
+		}
+		parts = append(parts, tools.PyString(key)+": "+item)
+	}
+	return "{" + strings.Join(parts, ", ") + "}", depth < maxDepth
+}
