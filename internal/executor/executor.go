@@ -71,7 +71,7 @@ type Program struct {
 	Code      string // Python source
 	Inputs    json.RawMessage
 	Limits    Limits
-	Catalogue string            // catalogue version, a directory in Guest.Catalogue; empty for no tools
+	Catalogue string            // directory of a catalogue version, in Guest.Catalogue; empty for no tools
 	Env       map[string]string // added to the program's environment
 }
 

@@ -14,12 +14,12 @@ import (
 
 // Catalogue is where tasks get their tools. *tools.VersionStore implements it.
 type Catalogue interface {
-	// Current returns the catalogue version for a tenant's task that begins now, and its tools. It returns
-	// the same Listing while nothing changes.
-	Current(ctx context.Context, tenant string) (version string, list *tools.Listing, err error)
-	// Kept returns the tools of a version that an earlier run of the task used, perhaps on another
-	// host. The error is fs.ErrNotExist if the version no longer exists.
-	Kept(ctx context.Context, tenant, version string) (*tools.Listing, error)
+	// Current returns the catalogue version for a tenant's task that begins now. It returns the same Listing while
+	// nothing changes.
+	Current(ctx context.Context, tenant string) (tools.Installed, error)
+	// Kept returns a version that an earlier run of the task used, perhaps on another host. The error is
+	// fs.ErrNotExist if the version no longer exists.
+	Kept(ctx context.Context, tenant, version string) (tools.Installed, error)
 }
 
 // Tools are the catalogue and what handles calls. Without a Catalogue, tasks have no tools. With one,
@@ -38,7 +38,7 @@ type Tools struct {
 
 // toolset is the tools of one task. The zero value has none.
 type toolset struct {
-	version   string // of the catalogue
+	dir       string // of the catalogue version
 	index     *toolsearch.Index
 	allow     []string // for broker.Task.Allow
 	available int      // number of tools that allow permits
@@ -51,22 +51,23 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 		return s, nil
 	}
 	tenant := t.ref.Tenant
-	var list *tools.Listing
-	if s.version = t.job.Record.Catalogue; s.version != "" {
-		list, err = p.Tools.Catalogue.Kept(ctx, tenant, s.version)
+	var v tools.Installed
+	kept := t.job.Record.Catalogue
+	if kept != "" {
+		v, err = p.Tools.Catalogue.Kept(ctx, tenant, kept)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // the version existed only on a host that is lost
 		s.findings = []schemas.Finding{warning("catalogue",
-			"the task uses the current tools: catalogue version "+s.version+", with which it began, no longer exists")}
-		s.version = ""
+			"the task uses the current tools: catalogue version "+kept+", with which it began, no longer exists")}
+		kept = ""
 	}
-	if s.version == "" {
-		s.version, list, err = p.Tools.Catalogue.Current(ctx, tenant)
+	if kept == "" {
+		v, err = p.Tools.Catalogue.Current(ctx, tenant)
 	}
 	if err != nil {
 		return s, orCause(ctx, err)
 	}
-	s.index, s.allow = p.Tools.Index(list), []string{"*"}
+	s.dir, s.index, s.allow = v.Dir, p.Tools.Index(v.Listing), []string{"*"}
 	if p.Tools.Allow != nil {
 		s.allow = p.Tools.Allow(tenant)
 	}

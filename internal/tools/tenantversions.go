@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,43 +16,51 @@ import (
 
 // tenantVersions holds the catalogue versions of one tenant that has registered tools.
 type tenantVersions struct {
-	storedVersion // the current version
-	base          *Listing
-	overlay       *Overlay
-	older         []storedVersion // in order of use, the latest last
+	Installed // the current version
+	base      *Listing
+	overlay   *Overlay
+	older     []Installed // in order of use, the latest last
 }
 
 // maxOldVersions is how many earlier versions a tenant's running tasks can still use.
 const maxOldVersions = 32
 
-func (t *tenantVersions) all() []storedVersion { return append(slices.Clone(t.older), t.storedVersion) }
+func (t *tenantVersions) all() []Installed { return append(slices.Clone(t.older), t.Installed) }
+
+// secret returns the text with which the names of the tenant's directories begin.
+func (s *VersionStore) secret(tenant string) string {
+	if s.secrets[tenant] == "" {
+		s.secrets[tenant] = strings.ToLower(rand.Text())
+	}
+	return s.secrets[tenant]
+}
 
 // extend creates the tenant's version from the current base and the overlay.
 func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*tenantVersions, error) {
-	listing, used, err := Extend(s.base.listing, o)
+	listing, used, err := Extend(s.base.Listing, o)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenantVersions{storedVersion: storedVersion{s.base.id, listing}, base: s.base.listing, overlay: o}
+	t := &tenantVersions{Installed: s.base, base: s.base.Listing, overlay: o}
 	if len(used) > 0 {
 		v, err := pack(used)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.symlinkOverlay(s.base.id, v.ID, used, s.base.listing); err != nil {
+		if t.Installed, err = s.symlinkOverlay(tenant, s.base, v.ID, used); err != nil {
 			return nil, err
 		}
 		s.upload(ctx, overlayKey(tenant, v.ID), v)
-		t.id += "." + v.ID
 	}
+	t.Listing = listing
 	for _, b := range listing.Broken {
-		if !slices.Contains(s.base.listing.Broken, b) {
+		if !slices.Contains(s.base.Listing.Broken, b) {
 			s.opts.Log.WarnContext(ctx, "rejected tool registration",
 				"tenant", tenant, "tool", b.Path, "reason", b.Message)
 		}
 	}
 	s.opts.Log.InfoContext(ctx, "tenant catalogue loaded",
-		"tenant", tenant, "version", t.id, "tools", len(listing.Tools))
+		"tenant", tenant, "version", t.ID, "tools", len(listing.Tools))
 	s.setCurrent(ctx, tenant, t)
 	return t, nil
 }
@@ -59,63 +68,63 @@ func (s *VersionStore) extend(ctx context.Context, tenant string, o *Overlay) (*
 // setCurrent makes t the tenant's current version and removes old versions beyond maxOldVersions.
 func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantVersions) {
 	if old := s.tenants[tenant]; old != nil {
-		t.older = slices.DeleteFunc(old.all(), func(v storedVersion) bool { return v.id == t.id })
+		t.older = slices.DeleteFunc(old.all(), func(v Installed) bool { return v.ID == t.ID })
 	}
 	s.tenants[tenant] = t
 	for len(t.older) > maxOldVersions {
-		oldest := t.older[0].id
+		oldest := t.older[0]
 		t.older = slices.Delete(t.older, 0, 1)
-		_, overlay, extended := strings.Cut(oldest, ".")
-		if !extended || s.inUse(oldest) {
+		_, overlay, extended := strings.Cut(oldest.ID, ".")
+		if !extended || t.uses(oldest.ID) {
 			continue
 		}
-		if err := errors.Join(os.RemoveAll(s.path(oldest)), s.removeOverlay(overlay)); err != nil {
-			s.opts.Log.WarnContext(ctx, "removal of old tenant catalogue failed", "version", oldest, "error", err)
+		err := os.RemoveAll(s.path(oldest.Dir))
+		if !t.uses("." + overlay) {
+			err = errors.Join(err, os.RemoveAll(s.path(s.overlayDir(tenant, overlay))))
+		}
+		if err != nil {
+			s.opts.Log.WarnContext(ctx, "removal of old tenant catalogue failed", "version", oldest.ID, "error", err)
 		}
 	}
 }
 
-func (s *VersionStore) removeOverlay(id string) error {
-	if s.inUse("." + id) {
-		return nil
-	}
-	return os.RemoveAll(s.path(id))
+// uses reports whether the tenant has a version whose ID ends in suffix.
+func (t *tenantVersions) uses(suffix string) bool {
+	return slices.ContainsFunc(t.all(), func(v Installed) bool { return strings.HasSuffix(v.ID, suffix) })
 }
 
-// inUse reports whether any tenant has a version whose ID ends in suffix.
-func (s *VersionStore) inUse(suffix string) bool {
-	for _, t := range s.tenants {
-		if slices.ContainsFunc(t.all(), func(v storedVersion) bool { return strings.HasSuffix(v.id, suffix) }) {
-			return true
-		}
-	}
-	return false
+// overlayDir returns the name of the directory with the tenant's overlay.
+func (s *VersionStore) overlayDir(tenant, overlay string) string {
+	return s.secret(tenant) + "." + overlay
 }
 
-// symlinkOverlay writes the overlay's files to Dir/<overlay>, and creates Dir/<base>.<overlay> with symbolic
-// links to the overlay and to the base. listing lists the base's tools.
-func (s *VersionStore) symlinkOverlay(base, overlay string, files map[string][]byte, listing *Listing) error {
-	name := base + "." + overlay
-	if _, err := os.Stat(s.path(name)); err == nil {
-		return nil
+// symlinkOverlay writes the overlay's files to a directory of the tenant, and creates the directory of the version
+// <base>.<overlay> with symbolic links to the overlay and to the base. It returns this version without its Listing.
+func (s *VersionStore) symlinkOverlay(
+	tenant string, base Installed, overlay string, files map[string][]byte,
+) (Installed, error) {
+	v := Installed{ID: base.ID + "." + overlay, Dir: s.secret(tenant) + "." + base.ID + "." + overlay}
+	if _, err := os.Stat(s.path(v.Dir)); err == nil {
+		return v, nil
 	}
-	if _, err := os.Stat(s.path(overlay)); err != nil {
-		if err := writeTree(s.opts.Dir, overlay, files); err != nil {
-			return err
+	overlayDir := s.overlayDir(tenant, overlay)
+	if _, err := os.Stat(s.path(overlayDir)); err != nil {
+		if err := writeTree(s.opts.Dir, overlayDir, files); err != nil {
+			return v, err
 		}
 	}
-	symlinks := map[string]string{"__init__.py": base} // to the version ID
-	for _, t := range listing.Tools {
-		symlinks[t.Package()] = base
+	symlinks := map[string]string{"__init__.py": base.ID} // to the version's directory
+	for _, t := range base.Listing.Tools {
+		symlinks[t.Package()] = base.ID
 	}
 	for file := range files {
 		dir, _, _ := strings.Cut(file, "/")
-		symlinks[dir] = overlay
+		symlinks[dir] = overlayDir
 	}
-	return createDir(s.opts.Dir, name, func(tmp string) error {
+	return v, createDir(s.opts.Dir, v.Dir, func(tmp string) error {
 		err := os.Mkdir(filepath.Join(tmp, "servers"), 0o755)
-		for name, id := range symlinks {
-			target := filepath.Join("..", "..", id, "servers", name)
+		for name, dir := range symlinks {
+			target := filepath.Join("..", "..", dir, "servers", name)
 			err = errors.Join(err, os.Symlink(target, filepath.Join(tmp, "servers", name)))
 		}
 		return err

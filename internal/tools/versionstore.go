@@ -39,22 +39,26 @@ type VersionStoreOptions struct {
 // VersionStore keeps the catalogue's versions on a worker, in a directory that the boxes mount. Each task
 // keeps the version with which it began. It is safe for concurrent use.
 //
-// A version is named by the digest of its content. The version of a tenant with registered tools is named
-// <base>.<overlay> and is a directory of symbolic links to both. Boxes cannot list the mounted directory,
-// so a program finds only its own version, and never another tenant's tools.
+// A version's ID is the digest of its content. The version of a tenant with registered tools has the ID
+// <base>.<overlay> and is a directory of symbolic links to both. Boxes cannot list the mounted directory, and the
+// names of a tenant's directories begin with a random text. A program therefore finds only the fleet's versions and
+// its own, and never another tenant's tools, even if it knows what they contain.
 type VersionStore struct {
 	opts VersionStoreOptions
 
 	mu           sync.Mutex
-	base         storedVersion       // the fleet's version that new tasks begin with
+	base         Installed           // the fleet's version that new tasks begin with
 	lastRead     *Listing            // what Source listed when base was unpacked
 	baseListings map[string]*Listing // by version ID
 	tenants      map[string]*tenantVersions
+	secrets      map[string]string // the random text of each tenant
 }
 
-type storedVersion struct {
-	id      string
-	listing *Listing
+// Installed is a version in a VersionStore's directory.
+type Installed struct {
+	ID      string   // the same on every host
+	Dir     string   // the name of its complete and immutable directory; only programs of its tenant may know it
+	Listing *Listing // the same until something changes
 }
 
 // OpenVersionStore empties the directory and opens a store there.
@@ -66,16 +70,18 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	if err := errors.Join(os.MkdirAll(o.Dir, 0o711), os.Chmod(o.Dir, 0o711)); err != nil {
 		return nil, fmt.Errorf("create catalogue directory: %w", err)
 	}
-	return &VersionStore{opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{}}, nil
+	return &VersionStore{
+		opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{},
+		secrets: map[string]string{},
+	}, nil
 }
 
 // Dir returns the directory of the versions.
 func (s *VersionStore) Dir() string { return s.opts.Dir }
 
-// Current returns the tenant's current version and its tools. The version is the name of a complete and
-// immutable directory below Dir; the *Listing is the same until something changes. If the source cannot
-// be read, Current logs the error and returns the last version.
-func (s *VersionStore) Current(ctx context.Context, tenant string) (version string, listing *Listing, err error) {
+// Current returns the tenant's current version. If the source cannot be read, Current logs the error and returns
+// the last version.
+func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, err error) {
 	var overlay *Overlay
 	if s.opts.Overlay != nil { // without the lock: it may be slow, and other tenants must not wait for it
 		overlay = s.opts.Overlay(tenant)
@@ -83,53 +89,54 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (version stri
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil {
-		if s.base.listing == nil || ctx.Err() != nil {
-			return "", nil, err
+		if s.base.Listing == nil || ctx.Err() != nil {
+			return v, err
 		}
-		s.opts.Log.WarnContext(ctx, "read of catalogue failed; last version kept", "version", s.base.id, "error", err)
+		s.opts.Log.WarnContext(ctx, "read of catalogue failed; last version kept", "version", s.base.ID, "error", err)
 	}
 	if overlay == nil {
-		return s.base.id, s.base.listing, nil
+		return s.base, nil
 	}
 	t := s.tenants[tenant]
-	if t == nil || t.base != s.base.listing || t.overlay != overlay {
+	if t == nil || t.base != s.base.Listing || t.overlay != overlay {
 		if t, err = s.extend(ctx, tenant, overlay); err != nil {
-			return "", nil, fmt.Errorf("add the registered tools of tenant %s: %w", tenant, err)
+			return v, fmt.Errorf("add the registered tools of tenant %s: %w", tenant, err)
 		}
 	}
-	return t.id, t.listing, nil
+	return t.Installed, nil
 }
 
-// Kept returns the tools of a version that Current returned earlier, on this or another host, and ensures
-// that its directory exists. The error is fs.ErrNotExist if the version no longer exists.
-func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (*Listing, error) {
+// Kept returns a version that Current returned earlier, on this or another host. The error is fs.ErrNotExist if the
+// version no longer exists.
+func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Installed, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.tenants[tenant]; t != nil {
 		for _, v := range t.all() {
-			if v.id == version {
-				return v.listing, nil
+			if v.ID == version {
+				return v, nil
 			}
 		}
 	}
 	baseID, overlayID, extended := strings.Cut(version, ".")
 	base, err := s.fetchBase(ctx, baseID)
 	if err != nil || !extended {
-		return base, err
+		return Installed{ID: baseID, Dir: baseID, Listing: base}, err
 	}
 	files, err := s.fetchOverlay(ctx, tenant, overlayID)
 	if err != nil {
-		return nil, err
+		return v, err
 	}
 	listing, used, err := Extend(base, &Overlay{Files: files})
 	if err == nil {
-		err = s.symlinkOverlay(baseID, overlayID, used, base)
+		v, err = s.symlinkOverlay(tenant, Installed{ID: baseID, Listing: base}, overlayID, used)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("rebuild catalogue %s: %w", version, err)
+		return v, fmt.Errorf("rebuild catalogue %s: %w", version, err)
 	}
-	s.setCurrent(ctx, tenant, &tenantVersions{storedVersion: storedVersion{version, listing}})
-	return listing, nil
+	v.Listing = listing
+	s.setCurrent(ctx, tenant, &tenantVersions{Installed: v})
+	return v, nil
 }
 
 func (s *VersionStore) refresh(ctx context.Context) error {
@@ -148,7 +155,7 @@ func (s *VersionStore) refresh(ctx context.Context) error {
 	s.opts.Log.InfoContext(ctx, "catalogue loaded",
 		"version", v.ID, "tools", len(listing.Tools), "broken", len(listing.Broken))
 	s.upload(ctx, versionKey(v.ID), v)
-	s.base, s.lastRead, s.baseListings[v.ID] = storedVersion{v.ID, listing}, listing, listing
+	s.base, s.lastRead, s.baseListings[v.ID] = Installed{ID: v.ID, Dir: v.ID, Listing: listing}, listing, listing
 	return nil
 }
 

@@ -40,11 +40,17 @@ func newVersionStore(t *testing.T) (store *tools.VersionStore, write func(name, 
 
 func current(t *testing.T, s *tools.VersionStore) (version string, listing *tools.Listing) {
 	t.Helper()
-	version, listing, err := s.Current(t.Context(), "acme")
+	v := currentOf(t, s, "acme")
+	return v.ID, v.Listing
+}
+
+func currentOf(t *testing.T, s *tools.VersionStore, tenant string) tools.Installed {
+	t.Helper()
+	v, err := s.Current(t.Context(), tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return version, listing
+	return v
 }
 
 func TestVersionStoreFollowsTheFiles(t *testing.T) {
@@ -112,62 +118,101 @@ func TestVersionsOfTenants(t *testing.T) {
 		}
 		return store
 	}
-	read := func(s *tools.VersionStore, version, name string) string {
-		data, err := os.ReadFile(filepath.Join(s.Dir(), version, "servers", name))
+	read := func(s *tools.VersionStore, v tools.Installed, name string) string {
+		data, err := os.ReadFile(filepath.Join(s.Dir(), v.Dir, "servers", name))
 		if err != nil {
 			return "none"
 		}
 		return string(data)
 	}
 	here := open(tools.OpenCatalogue(dir, tools.Options{}), overlays)
-	version, listing, err := here.Current(t.Context(), "acme")
-	if err != nil || len(listing.Tools) != 2 || listing.Tools[0].ID() != "crm/find" ||
-		listing.Tools[0].State != tools.Registered || len(listing.Broken) != 1 {
-		t.Fatalf("Current = %+v, %v", listing, err)
+	v := currentOf(t, here, "acme")
+	if len(v.Listing.Tools) != 2 || v.Listing.Tools[0].ID() != "crm/find" ||
+		v.Listing.Tools[0].State != tools.Registered || len(v.Listing.Broken) != 1 {
+		t.Fatalf("Current = %+v", v)
 	}
-	find, f := read(here, version, "crm/find.py"), read(here, version, "mine/f.py")
-	g := read(here, version, "mine/g.py")
+	find, f, g := read(here, v, "crm/find.py"), read(here, v, "mine/f.py"), read(here, v, "mine/g.py")
 	if !strings.Contains(find, "2") || !strings.Contains(f, "1") || g != "none" {
-		t.Errorf("files of %s: %q, %q, %q", version, find, f, g)
+		t.Errorf("files of %s: %q, %q, %q", v.ID, find, f, g)
 	}
-	base, others, err := here.Current(t.Context(), "other")
-	if err != nil || len(others.Tools) != 1 || read(here, base, "crm/find.py") != "none" ||
-		!strings.HasPrefix(version, base+".") {
-		t.Errorf("another tenant has %s with %+v, %v", base, others, err)
+	base := currentOf(t, here, "other")
+	if len(base.Listing.Tools) != 1 || read(here, base, "crm/find.py") != "none" ||
+		!strings.HasPrefix(v.ID, base.ID+".") {
+		t.Errorf("another tenant has %+v", base)
 	}
 	if info, err := os.Stat(here.Dir()); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("mode of the versions directory = %v, %v, want 0711", info.Mode(), err)
 	}
 	// Another host, with other files and without registered tools.
 	elsewhere := open(tools.OpenCatalogue(t.TempDir(), tools.Options{}), nil)
-	again, err := elsewhere.Kept(t.Context(), "acme", version)
-	if err != nil || len(again.Tools) != 2 || again.Tools[0].State != tools.Registered ||
-		read(elsewhere, version, "crm/find.py") != find {
+	again, err := elsewhere.Kept(t.Context(), "acme", v.ID)
+	if err != nil || again.ID != v.ID || len(again.Listing.Tools) != 2 ||
+		again.Listing.Tools[0].State != tools.Registered || read(elsewhere, again, "crm/find.py") != find {
 		t.Errorf("Kept on another host = %+v, %v", again, err)
 	}
 	unknown := strings.Repeat("a", 26)
-	for _, bad := range []string{"x", "../..", base + "..", base + "." + base, base + ".", unknown} {
+	for _, bad := range []string{
+		"x", "../..", base.ID + "..", base.ID + "." + base.ID, base.ID + ".", unknown, v.Dir,
+	} {
 		if _, err := elsewhere.Kept(t.Context(), "acme", bad); err == nil {
 			t.Errorf("Kept(%q) = nil, want an error", bad)
 		}
 	}
-	if _, err := elsewhere.Kept(t.Context(), "other", version); err == nil {
+	if _, err := elsewhere.Kept(t.Context(), "other", v.ID); err == nil {
 		t.Error("Kept returned another tenant's tools")
 	}
 	// Old versions of a tenant are removed.
-	var last string
+	var last tools.Installed
 	for i := range 40 {
 		module := fmt.Appendf(nil, "def find():\n    return %d\n", i)
 		overlays["acme"] = &tools.Overlay{Files: map[string][]byte{"crm/find.py": module}}
-		if last, _, err = here.Current(t.Context(), "acme"); err != nil {
-			t.Fatal(err)
-		}
+		last = currentOf(t, here, "acme")
 	}
 	entries, err := os.ReadDir(here.Dir())
 	if err != nil || len(entries) != 2*33+1 ||
-		read(here, last, "crm/find.py") == "none" || read(here, version, "crm/find.py") != "none" {
+		read(here, last, "crm/find.py") == "none" || read(here, v, "crm/find.py") != "none" {
 		t.Errorf("%d directories after 41 versions, want two for each of the last 33, and the base: %v",
 			len(entries), err)
+	}
+}
+
+// A program that knows everything about the registered tools of another tenant (their files, the version's ID) does
+// not know the names of their directories, because these are random for each tenant and worker process.
+func TestDirectoriesOfTenantsAreSecret(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "mine/f.py", "def f():\n    return 1\n")
+	overlay := &tools.Overlay{Files: map[string][]byte{"crm/find.py": []byte("def find():\n    return 2\n")}}
+	prefixes := map[string]bool{}
+	for range 2 {
+		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
+			Source: tools.OpenCatalogue(dir, tools.Options{}), Dir: filepath.Join(t.TempDir(), "versions"),
+			Log: slog.New(slog.DiscardHandler),
+			Overlay: func(tenant string) *tools.Overlay {
+				return map[string]*tools.Overlay{"a": overlay, "b": overlay}[tenant]
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := currentOf(t, store, "nobody").ID
+		for _, tenant := range []string{"a", "b"} {
+			v := currentOf(t, store, tenant)
+			prefix, rest, _ := strings.Cut(v.Dir, ".")
+			if prefixes[prefix] || len(prefix) != 26 || rest != v.ID || !strings.HasPrefix(v.ID, base+".") {
+				t.Errorf("tenant %s: version %s in %s, want a new random prefix of 26 characters", tenant, v.ID, v.Dir)
+			}
+			prefixes[prefix] = true
+		}
+		entries, err := os.ReadDir(store.Dir())
+		if err != nil || len(entries) != 1+2*2 {
+			t.Errorf("%d directories, %v, want the base's, and two for each tenant", len(entries), err)
+		}
+		for _, e := range entries {
+			prefix, _, _ := strings.Cut(e.Name(), ".")
+			if e.Name() != base && !prefixes[prefix] {
+				t.Errorf("the directory %s can be guessed", e.Name())
+			}
+		}
 	}
 }
 
@@ -196,22 +241,21 @@ func TestPublishedSource(t *testing.T) {
 		}
 		first := publish("f")
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		v, listing, err := store.Current(t.Context(), "acme")
-		if err != nil || v != first || len(listing.Tools) != 1 {
-			t.Fatalf("Current = %s, %+v, %v, want %s", v, listing, err, first)
+		if v, listing := current(t, store); v != first || len(listing.Tools) != 1 {
+			t.Fatalf("Current = %s, %+v, want %s", v, listing, first)
 		}
 		second := publish("g")
-		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != first {
-			t.Errorf("Current before the next poll = %s, %v, want %s", v, err, first)
+		if v, _ := current(t, store); v != first {
+			t.Errorf("Current before the next poll = %s, want %s", v, first)
 		}
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		if v, listing, err := store.Current(t.Context(), "acme"); err != nil || v != second || len(listing.Tools) != 2 {
-			t.Errorf("Current three seconds later = %s, %v, want %s", v, err, second)
+		if v, listing := current(t, store); v != second || len(listing.Tools) != 2 {
+			t.Errorf("Current three seconds later = %s, want %s", v, second)
 		}
 		bucket.SetFault(broken)
 		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
-		if v, _, err := store.Current(t.Context(), "acme"); err != nil || v != second {
-			t.Errorf("Current without the bucket = %s, %v, want %s", v, err, second)
+		if v, _ := current(t, store); v != second {
+			t.Errorf("Current without the bucket = %s, want %s", v, second)
 		}
 	})
 }

@@ -174,9 +174,9 @@ func (p Parts) catalogueVersion(ctx context.Context, tenant string) string {
 	if p.Pipeline.Tools.Catalogue == nil {
 		return ""
 	}
-	version, _, err := p.Pipeline.Tools.Catalogue.Current(ctx, tenant)
+	v, err := p.Pipeline.Tools.Catalogue.Current(ctx, tenant)
 	if err != nil {
 		p.Pipeline.Log.WarnContext(ctx, "catalogue not read", "tenant", tenant, "error", err)
 	}
-	return version
+	return v.ID
 }
