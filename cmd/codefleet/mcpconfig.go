@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/bridge"
 )
 
 // mcpClient describes how to configure an MCP client. Either json or text is set.
@@ -60,6 +61,18 @@ func (j serverJSON) render(s mcpServer) any {
 	return map[string]any{j.key: map[string]any{"codefleet": fields}}
 }
 
+// startCommand returns a server that this program connects to, for clients whose file lists only commands.
+func (s mcpServer) startCommand() mcpServer {
+	if s.url == "" {
+		return s
+	}
+	s.env = map[string]string{
+		"CODEFLEET_URL": strings.TrimSuffix(s.url, bridge.PathMCP), "CODEFLEET_TOKEN": tokenPlaceholder,
+	}
+	s.url = ""
+	return s
+}
+
 func mcpClients() []mcpClient {
 	standard := serverJSON{key: "mcpServers", urlKey: "url"}
 	cline, gemini, windsurf := standard, standard, standard
@@ -69,7 +82,9 @@ func mcpClients() []mcpClient {
 	zed := serverJSON{"context_servers", "url", map[string]any{"source": "custom"}, map[string]any{"source": "custom"}}
 	return []mcpClient{
 		{name: "claude-code", text: claudeCode},
-		{name: "claude-desktop", file: "claude_desktop_config.json", json: standard.render},
+		{name: "claude-desktop", file: "claude_desktop_config.json", json: func(s mcpServer) any {
+			return standard.render(s.startCommand())
+		}},
 		{name: "cline", file: "cline_mcp_settings.json", json: cline.render},
 		{name: "codex", file: "~/.codex/config.toml", text: codex},
 		{name: "cursor", file: "~/.cursor/mcp.json", json: standard.render},
@@ -157,7 +172,7 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 		if err != nil {
 			return s, noFleet(err)
 		}
-		s.url = strings.TrimSuffix(found.URL, "/") + "/mcp"
+		s.url = strings.TrimSuffix(found.URL, "/") + bridge.PathMCP
 		return s, nil
 	}
 	if file := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")); file != "" {

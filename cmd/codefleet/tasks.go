@@ -72,9 +72,10 @@ func taskDuration(r client.Record) string {
 	return duration(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// summary returns the beginning of a task's error, description or program.
+// summary returns the beginning of a task's error, description or program. The error of a cancelled task says no more
+// than its status.
 func summary(r client.Record) string {
-	if r.Result != nil && r.Result.Error != nil {
+	if r.Status != client.Cancelled && r.Result != nil && r.Result.Error != nil {
 		return cell(r.Result.Error.Message)
 	}
 	return cell(cmp.Or(r.Description, r.Code))

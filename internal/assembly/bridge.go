@@ -13,7 +13,7 @@ func Bridge(c *config.Config, t *telemetry.Telemetry, version string, f client.O
 		Fleet: f, Version: version, Profile: c.MCP.Profile,
 		Wait: c.MCP.Wait, MaxWait: c.MCP.MaxWait, MaxOutput: c.MCP.MaxOutput,
 		Limits: bridge.Limits{Rate: c.MCP.Rate, Concurrent: c.MCP.Concurrent},
-		Hosts:  c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, AuthServers: c.MCP.AuthorizationServers,
+		Hosts:  c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins,
 		Log: t.Logger,
 	}
 }

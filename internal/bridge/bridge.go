@@ -33,9 +33,10 @@ const (
 
 // Paths of the HTTP interface.
 const (
-	PathMCP  = "/mcp" // streamable HTTP, for all revisions of the protocol
-	PathSSE  = "/sse" // the transport of revision 2024-11-05
-	metadata = "/.well-known/oauth-protected-resource"
+	PathMCP = "/mcp" // streamable HTTP, for all revisions of the protocol
+	PathSSE = "/sse" // the transport of revision 2024-11-05
+
+	pathRegister = "/register" // where clients attempt to register with OAuth
 )
 
 // Profiles returns the names of all profiles.
@@ -58,8 +59,6 @@ type Options struct {
 	Hosts []string
 	// Origins are the web origins whose pages may send requests, besides that of this server.
 	Origins []string
-	// AuthServers are the OAuth servers that issue this fleet's tokens. Clients read them from the metadata.
-	AuthServers []string
 
 	Log *slog.Logger // nil logs nothing
 }

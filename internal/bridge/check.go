@@ -20,7 +20,7 @@ type Checked struct {
 	MS      float64         `json:"ms"`
 	Message string          `json:"message"`          // a summary of the result, or what is wrong
 	Args    json.RawMessage `json:"args,omitempty"`   // of the call
-	Answer  json.RawMessage `json:"answer,omitempty"` // the result's structured content
+	Answer  json.RawMessage `json:"answer,omitempty"` // the result's structured content, or the text of an error
 }
 
 // probe is one call of a tool, and the test of its result. A later probe may use what an earlier one found.
@@ -154,7 +154,7 @@ func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings)
 		c.Message = err.Error()
 		return c
 	}
-	content, _ := r.StructuredContent.(map[string]any)
+	content := contentOf(r)
 	c.Answer, _ = json.Marshal(content) // decoded JSON cannot fail
 	if r.IsError {
 		c.Message = fmt.Sprint(content["error"])
@@ -162,4 +162,19 @@ func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings)
 	}
 	c.Message, c.OK = p.test(f, content)
 	return c
+}
+
+// contentOf returns the structured content of a result, or else the object in its text.
+func contentOf(r *mcp.CallToolResult) map[string]any {
+	if content, ok := r.StructuredContent.(map[string]any); ok {
+		return content
+	}
+	var content map[string]any
+	if len(r.Content) == 0 {
+		return nil
+	}
+	if text, ok := r.Content[0].(*mcp.TextContent); ok {
+		_ = json.Unmarshal([]byte(text.Text), &content) // anything else has no members
+	}
+	return content
 }

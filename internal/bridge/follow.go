@@ -117,12 +117,18 @@ func (c *call) newProgress() *progress {
 	return &progress{c: c, token: c.progressToken(), begun: time.Now()}
 }
 
+// maxProgress bounds the text of a notification, in bytes.
+const maxProgress = 400
+
+// report sends a stage with its details, such as what a tool's server says about a long call, or a piece of output.
 func (p *progress) report(ctx context.Context, e client.Event) {
 	switch {
+	case e.Stage != "" && strings.TrimSpace(e.Text) != "":
+		p.send(ctx, e.Stage+": "+text.Truncate(text.OneLine(e.Text), maxProgress))
 	case e.Stage != "":
 		p.send(ctx, e.Stage)
 	case strings.TrimSpace(e.Text) != "":
-		p.send(ctx, text.Truncate(strings.TrimSpace(e.Text), 400))
+		p.send(ctx, text.Truncate(strings.TrimSpace(e.Text), maxProgress))
 	}
 }
 

@@ -15,9 +15,13 @@ func (b *Bridge) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e, ok := errors.AsType[*client.APIError](err)
 	switch {
 	case ok && e.Status == http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate",
-			fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "codefleet", origin(r)+metadata+PathMCP))
-		http.Error(w, e.Message, http.StatusUnauthorized)
+		// No metadata of a protected resource: clients that read it begin OAuth, which the fleet does not have.
+		challenge := `Bearer realm="codefleet"`
+		if r.Header.Get("Authorization") != "" {
+			challenge += fmt.Sprintf(", error=\"invalid_token\", error_description=%q", e.Message)
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+		http.Error(w, e.Message+": "+sendToken, http.StatusUnauthorized)
 	case ok && e.Status == http.StatusForbidden:
 		http.Error(w, e.Message, http.StatusForbidden)
 	case r.Context().Err() != nil: // the caller has disconnected
@@ -28,31 +32,17 @@ func (b *Bridge) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// origin returns the origin of this server as the caller addressed it.
-func origin(r *http.Request) string {
-	scheme := "http"
-	if r.TLS != nil {
-		scheme = "https"
-	}
-	return scheme + "://" + r.Host
-}
+// sendToken says how a client authenticates.
+const sendToken = "send a token of this fleet in the header Authorization: Bearer TOKEN"
 
-// serveMetadata describes this resource and names the servers that issue tokens for it (RFC 9728).
-func (b *Bridge) serveMetadata(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", "*") // the metadata is public
-	h.Set("Content-Type", "application/json")
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		h.Set("Allow", "GET")
-		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"resource":                 origin(r) + PathMCP,
-		"resource_name":            "codefleet",
-		"authorization_servers":    append([]string{}, b.o.AuthServers...),
-		"scopes_supported":         []string{scopeRead, scopeSubmit},
-		"bearer_methods_supported": []string{"header"},
+// refuseRegistration responds to clients that attempt to register with OAuth, as some do after any 401, and then
+// show only this response.
+func refuseRegistration(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadRequest)
+	_ = json.NewEncoder(w).Encode(map[string]string{ // fails if the client has disconnected
+		"error":             "invalid_client_metadata",
+		"error_description": "the fleet refused the bearer token, or got none, and has no OAuth: " + sendToken,
 	})
 }
 

@@ -23,8 +23,7 @@ func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(PathMCP, b.serve(func(t *transports) http.Handler { return http.HandlerFunc(t.serveMCP) }))
 	mux.HandleFunc(PathSSE, b.serve(func(t *transports) http.Handler { return t.sse }))
-	mux.HandleFunc(metadata, b.serveMetadata)
-	mux.HandleFunc(metadata+PathMCP, b.serveMetadata)
+	mux.HandleFunc("POST "+pathRegister, refuseRegistration)
 	return mux
 }
 

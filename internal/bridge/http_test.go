@@ -127,11 +127,11 @@ func post(t *testing.T, url, token, version, session, message string) (status in
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// TestAuthentication checks that only tenants' tokens are accepted, and that the response to other requests refers to
-// the metadata.
+// TestAuthentication checks that only tenants' tokens are accepted, and that the response to other requests says why
+// and does not advertise OAuth, which the fleet does not have.
 func TestAuthentication(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	url := serve(t, f, func(o *bridge.Options) { o.AuthServers = []string{"https://login.example.org"} })
+	url := serve(t, f, nil)
 	for token, want := range map[string]int{
 		"": 401, "wrong": 401, ingesttest.Operator: 403, ingesttest.ReadOnly: 200, ingesttest.Token: 200,
 	} {
@@ -139,24 +139,37 @@ func TestAuthentication(t *testing.T) {
 		if status != want {
 			t.Errorf("token %q: %d %s, want %d", token, status, body, want)
 		}
-		if want == 401 &&
-			!strings.Contains(header.Get("WWW-Authenticate"),
-				`resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`) {
-			t.Errorf("token %q: WWW-Authenticate: %s", token, header.Get("WWW-Authenticate"))
+		challenge := header.Get("WWW-Authenticate")
+		if want == 401 && (!strings.HasPrefix(challenge, `Bearer realm="codefleet"`) ||
+			strings.Contains(challenge, "resource_metadata") || !strings.Contains(body, "Authorization: Bearer") ||
+			token != "" && !strings.Contains(challenge, `error="invalid_token"`)) {
+			t.Errorf("token %q: WWW-Authenticate: %s; body %q", token, challenge, body)
 		}
 	}
-	resp, err := http.Get(url + "/.well-known/oauth-protected-resource/mcp")
+	for _, path := range []string{"oauth-protected-resource/mcp", "oauth-authorization-server"} {
+		resp, err := http.Get(url + "/.well-known/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusNotFound {
+			t.Errorf("GET %s = %s, want 404", path, resp.Status)
+		}
+	}
+	// Some clients attempt to register after any 401, and show only the response to that.
+	resp, err := http.Post(url+"/register", "application/json", strings.NewReader(`{"client_name":"t"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var meta struct {
-		Resource string   `json:"resource"`
-		Servers  []string `json:"authorization_servers"`
+	var refusal struct {
+		Error       string `json:"error"`
+		Description string `json:"error_description"`
 	}
-	err = json.NewDecoder(resp.Body).Decode(&meta)
-	if err != nil || meta.Resource != url+"/mcp" || len(meta.Servers) != 1 {
-		t.Errorf("metadata = %+v, %v", meta, err)
+	err = json.NewDecoder(resp.Body).Decode(&refusal)
+	if err != nil || resp.StatusCode != 400 || refusal.Error == "" ||
+		!strings.Contains(refusal.Description, "no OAuth") {
+		t.Errorf("POST /register = %s %+v, %v", resp.Status, refusal, err)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 
 // result is the outcome of a tool call: content, or questions, or a task that has not ended.
 type result struct {
-	out    any  // the structured content, a JSON object
+	out    any  // the structured content, a JSON object; nil means none
 	text   any  // the text; nil means out
 	failed bool // the call is an error
 	links  []resourceLink
@@ -56,19 +56,21 @@ func (r *result) encode() (*mcp.CallToolResult, error) {
 	if r.questions != nil {
 		return &mcp.CallToolResult{InputRequests: r.questions, RequestState: r.requestState}, nil
 	}
-	structure, err := marshal(r.out)
+	shown := r.text
+	if shown == nil {
+		shown = r.out
+	}
+	text, err := marshal(shown)
 	if err != nil {
 		return nil, err
 	}
-	text := structure
-	if r.text != nil {
-		if text, err = marshal(r.text); err != nil {
+	out := &mcp.CallToolResult{IsError: r.failed, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}
+	if r.out != nil {
+		structure, err := marshal(r.out)
+		if err != nil {
 			return nil, err
 		}
-	}
-	out := &mcp.CallToolResult{
-		IsError: r.failed, StructuredContent: json.RawMessage(structure),
-		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}},
+		out.StructuredContent = json.RawMessage(structure)
 	}
 	for _, l := range r.links {
 		out.Content = append(out.Content, l.content())
@@ -87,7 +89,8 @@ func marshal(v any) ([]byte, error) {
 	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
 }
 
-// failure is the structured content of a call that failed before it had a task's result.
+// failure is the text of a call that failed before it had a task's result. It is not structured content, which
+// must conform to the tool's output schema: clients that check it would show their own error instead.
 type failure struct {
 	Success    bool   `json:"success"`
 	Result     any    `json:"result"`
@@ -107,7 +110,7 @@ func errorResult(err error) *result {
 			f.Error += " (" + e.Hint + ")"
 		}
 	}
-	return &result{out: f, failed: true}
+	return &result{text: f, failed: true}
 }
 
 // badArgument returns the error for an invalid argument.

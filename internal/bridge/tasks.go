@@ -121,7 +121,8 @@ type listOut struct {
 type listedTask struct {
 	TaskID      string    `json:"task_id"`
 	Status      string    `json:"status"`
-	Summary     string    `json:"what,omitempty" jsonschema:"the beginning of its description or program, or of its error"`
+	Summary     string    `json:"what,omitempty" jsonschema:"the beginning of its description, or of its program"`
+	Error       string    `json:"error,omitempty" jsonschema:"the beginning of why it did not succeed"`
 	Session     string    `json:"session,omitempty"`
 	SubmittedAt time.Time `json:"submitted_at"`
 	EndedAt     time.Time `json:"ended_at,omitzero"`
@@ -149,23 +150,29 @@ func (c *call) list(ctx context.Context, in listIn) (*result, error) {
 	out := listOut{Tasks: []listedTask{}}
 	for _, r := range recs {
 		out.Tasks = append(out.Tasks, listedTask{
-			TaskID: r.TaskID, Status: string(r.Status), Summary: summary(r), Session: r.Session,
+			TaskID: r.TaskID, Status: string(r.Status), Summary: summary(r), Error: errorOf(r), Session: r.Session,
 			SubmittedAt: r.SubmittedAt, EndedAt: r.EndedAt,
 		})
 	}
 	return &result{out: out}, nil
 }
 
-// summary returns the beginning of a task's error, or else of its description or program.
+// maxSummary bounds a text in the list of tasks, in bytes.
+const maxSummary = 100
+
+// summary returns the beginning of a task's description, or else of its program.
 func summary(r client.Record) string {
-	s := r.Code
-	if r.Result != nil {
-		if d := r.Result.Labels["description"]; d != "" {
-			s = d
-		}
-		if r.Result.Error != nil {
-			s = r.Result.Error.Message
-		}
+	s := r.Description
+	if s == "" && r.Result != nil {
+		s = r.Result.Labels["description"]
 	}
-	return text.Truncate(text.OneLine(s), 100)
+	return text.Truncate(text.OneLine(cmp.Or(s, r.Code)), maxSummary)
+}
+
+// errorOf returns the beginning of why a task did not succeed.
+func errorOf(r client.Record) string {
+	if r.Result == nil || r.Result.Error == nil {
+		return ""
+	}
+	return text.Truncate(text.OneLine(r.Result.Error.Message), maxSummary)
 }

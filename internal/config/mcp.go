@@ -23,8 +23,6 @@ type MCP struct {
 	Rate int `yaml:"rate"`
 	// Concurrent requests per tenant over HTTP. Idle streams do not count.
 	Concurrent int `yaml:"concurrent"`
-	// OAuth servers that issue tokens of this fleet, for clients that discover them.
-	AuthorizationServers []string `yaml:"authorization_servers"`
 }
 
 func (k *checker) mcp() {

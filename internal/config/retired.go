@@ -43,22 +43,27 @@ var gone = map[string]retired{
 	"optimizations.file_content_cache": {fateCache, []string{"true", "yes", "on"}},
 	"guardrails.rate_limiting":         {fate: "no effect: limits are set per tenant"},
 	"guardrails.allowed_networks":      {fate: fateNetwork},
+	"mcp.authorization_servers":        {fate: fateOAuth},
 	"tool_mappings":                    {fate: "no effect: a task lists its tools in tools.allow"},
 	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the settings"},
 }
 
+const fateOAuth = "no effect: tokens are those of tenants.<name>.tokens; the fleet verifies no OAuth tokens"
+
 // goneVars lists retired variables.
 var goneVars = map[string]retired{
-	"MSB_SERVER_URL":              {fate: fateMSB},
-	"MSB_API_KEY":                 {fate: fateMSB},
-	"OPENSANDBOX_DOMAIN":          {fate: fateMSB},
-	"ALLOW_NETWORK_ACCESS":        {fateNetwork, []string{"false", "0", "no", "off"}},
-	"STATE_ENABLED":               {fateStateOn, []string{"true", "1", "yes", "on"}},
-	"STATE_AUTO_SAVE":             {fateStateSave, []string{"true", "1", "yes", "on"}},
-	"STATE_FORMAT":                {fateStateJSON, []string{"json"}},
-	"OPTIMIZATION_GPU_EMBEDDINGS": {fateGPU, []string{"false", "0", "no", "off"}},
-	"MCP_BENCHMARK_MODE":          {fate: "no effect: see guardrails.enabled"},
-	"MCP_MODE":                    {fate: "no effect: the examples find a fleet by CODEFLEET_URL or CODEFLEET_FLEET"},
+	"MSB_SERVER_URL":                      {fate: fateMSB},
+	"MSB_API_KEY":                         {fate: fateMSB},
+	"OPENSANDBOX_DOMAIN":                  {fate: fateMSB},
+	"ALLOW_NETWORK_ACCESS":                {fateNetwork, []string{"false", "0", "no", "off"}},
+	"STATE_ENABLED":                       {fateStateOn, []string{"true", "1", "yes", "on"}},
+	"STATE_AUTO_SAVE":                     {fateStateSave, []string{"true", "1", "yes", "on"}},
+	"STATE_FORMAT":                        {fateStateJSON, []string{"json"}},
+	"OPTIMIZATION_GPU_EMBEDDINGS":         {fateGPU, []string{"false", "0", "no", "off"}},
+	"CODEFLEET_MCP_AUTHORIZATION_SERVERS": {fate: fateOAuth},
+
+	"MCP_BENCHMARK_MODE": {fate: "no effect: see guardrails.enabled"},
+	"MCP_MODE":           {fate: "no effect: the examples find a fleet by CODEFLEET_URL or CODEFLEET_FLEET"},
 }
 
 func (f *file) retired(path string, n *yaml.Node) {

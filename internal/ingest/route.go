@@ -110,7 +110,7 @@ func (r route) tag() string {
 	_, path, _ := strings.Cut(r.pattern, "/")
 	parts := strings.Split(path, "/")
 	switch {
-	case parts[0] == "mcp", parts[0] == "sse", parts[0] == ".well-known":
+	case parts[0] == "mcp", parts[0] == "sse", parts[0] == "register":
 		return "mcp"
 	case parts[0] == "v1" && strings.Contains(path, "/approvals"):
 		return "approvals"

@@ -281,17 +281,14 @@ func (s *Server) metaRoutes() []route {
 
 // mcpRoutes are the paths of the MCP bridge, which authenticates requests itself.
 func (s *Server) mcpRoutes() []route {
-	const metadata = "Metadata of the protected resource (RFC 9728)"
 	return []route{
 		row("/mcp", public, s.serveMCP, "mcp", "MCP bridge over streamable HTTP").methods("get", "post", "delete").
 			note("See docs/mcp.md. Errors of the transport are text.").
 			returns(200, "Object").returnsMedia(200, "text/event-stream", "Text"),
 		row("/sse", public, s.serveMCP, "mcpSSE", "MCP bridge over the older SSE transport").methods("get", "post").
 			returnsMedia(200, "text/event-stream", "Text"),
-		row("/.well-known/oauth-protected-resource", public, s.serveMCP, "mcpMetadata", metadata).methods("get").
-			returns(200, "Object"),
-		row("/.well-known/oauth-protected-resource/mcp", public, s.serveMCP, "mcpMetadataOfPath", metadata).
-			methods("get").
-			returns(200, "Object"),
+		row("POST /register", public, s.serveMCP, "mcpRegister", "Refuse MCP clients that try OAuth").
+			note("The fleet has no OAuth. The response says how a client authenticates.").
+			returns(400, "Object"),
 	}
 }

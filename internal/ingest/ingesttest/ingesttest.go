@@ -128,7 +128,8 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 }
 
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
-// returns artifacts, "fail" fails, "block" runs until it is cancelled, and "ask" requests the approval of one call for
+// returns artifacts, "fail" fails, "block" runs until it is cancelled, "call" does so, too, after a tool's server has
+// reported progress, and "ask" requests the approval of one call for
 // each further word and prints the answers. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
@@ -152,7 +153,10 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		r.Status, r.Error = schemas.Failed, &schemas.Error{
 			Code: "program_error", Message: "ValueError: " + rest, Line: 1,
 		}
-	case "block":
+	case "call", "block":
+		if word == "call" {
+			j.Emit(ctx, schemas.Progress{Stage: "tool", Text: "wiki/export: 1 of 3: page 1"})
+		}
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: "blocking\n"})
 		<-ctx.Done()
 		r.Status, r.Error = schemas.Cancelled, &schemas.Error{
