@@ -78,6 +78,8 @@ type conn interface {
 	answer(ctx context.Context, id string, a Answer) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, limit int) ([]DeadTask, error)
+	redrive(ctx context.Context, id string) (Record, error)
+	redriveAll(ctx context.Context, from uint64) (Redriven, error)
 	audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error)
 	fleet(ctx context.Context) (Fleet, error)
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
@@ -215,6 +217,33 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]Record, error) {
 // Dead returns the tenant's dead-letter queue, the latest first. A zero limit selects 100.
 func (c *Client) Dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	return c.conn.dead(ctx, limit)
+}
+
+// Redrive queues a dead-lettered task again, with the same id, and returns its record. For a task that is not
+// dead-lettered, or whose record is no longer kept, the error is an *APIError with the code "not_redrivable". Redrive is
+// not retried after a lost connection.
+func (c *Client) Redrive(ctx context.Context, id string) (Record, error) {
+	return c.conn.redrive(ctx, id)
+}
+
+// RedriveAll redrives all dead-lettered tasks of the tenant, the oldest first, and calls fn for each, also for those
+// that cannot be redriven. If fn returns an error, RedriveAll returns it.
+func (c *Client) RedriveAll(ctx context.Context, fn func(RedrivenTask) error) error {
+	for from := uint64(0); ; {
+		page, err := c.conn.redriveAll(ctx, from)
+		if err != nil {
+			return err
+		}
+		for _, t := range page.Tasks {
+			if err := fn(t); err != nil {
+				return err
+			}
+		}
+		if page.Next == 0 {
+			return nil
+		}
+		from = page.Next
+	}
 }
 
 // Fleet returns the workers and the backlog of each task pool.

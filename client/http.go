@@ -110,6 +110,19 @@ func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	return request[[]DeadTask](ctx, d, call{path: []string{"v1", "dead"}, query: q})
 }
 
+func (d *httpConn) redrive(ctx context.Context, id string) (Record, error) {
+	return request[Record](ctx, d, call{
+		method: http.MethodPost, path: []string{"v1", "tasks", id, "redrive"}, once: true,
+	})
+}
+
+func (d *httpConn) redriveAll(ctx context.Context, from uint64) (Redriven, error) {
+	q := url.Values{"seq": {strconv.FormatUint(from, 10)}}
+	return request[Redriven](ctx, d, call{
+		method: http.MethodPost, path: []string{"v1", "dead", "redrive"}, query: q, once: true,
+	})
+}
+
 func (d *httpConn) fleet(ctx context.Context) (Fleet, error) {
 	return request[Fleet](ctx, d, call{path: []string{"v1", "fleet"}})
 }

@@ -29,6 +29,9 @@ type natsConn struct {
 	retryFor         time.Duration
 }
 
+// redrivePage is how many dead letters one call of redriveAll handles at most.
+const redrivePage = 100
+
 func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 	tenant := cmp.Or(o.Tenant, "default")
 	if err := schemas.CheckName("tenant", tenant); err != nil {
@@ -167,6 +170,22 @@ func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	}
 	found, err := d.jobs.DeadLetters(ctx, d.tenant, limit)
 	return found, unmarked(queueError(err))
+}
+
+func (d *natsConn) redrive(ctx context.Context, id string) (Record, error) {
+	if !d.fleetCredentials {
+		return Record{}, fleetOnly()
+	}
+	r, err := d.jobs.Redrive(ctx, d.tenant, id)
+	return r, unmarked(queueError(err))
+}
+
+func (d *natsConn) redriveAll(ctx context.Context, from uint64) (Redriven, error) {
+	if !d.fleetCredentials {
+		return Redriven{}, fleetOnly()
+	}
+	page, err := d.jobs.RedriveAll(ctx, d.tenant, from, redrivePage)
+	return page, unmarked(queueError(err))
 }
 
 func (d *natsConn) fleet(ctx context.Context) (Fleet, error) {

@@ -94,4 +94,8 @@ type (
 	Backlog = schemas.Backlog
 	// DeadTask is a task or an event in the dead-letter queue, with the reason.
 	DeadTask = schemas.DeadTask
+	// Redriven is a page of a redrive of all dead letters.
+	Redriven = schemas.Redriven
+	// RedrivenTask is a dead-lettered task that was redriven, or the reason why it was not.
+	RedrivenTask = schemas.RedrivenTask
 )

@@ -57,3 +57,17 @@ type DeadTask struct {
 	Error   Error             `json:"error"`
 	Event   map[string]string `json:"event,omitempty"` // attributes of the event, without its data
 }
+
+// Redriven reports which dead-lettered tasks a request has redriven.
+type Redriven struct {
+	Tasks []RedrivenTask `json:"tasks"`
+	Next  uint64         `json:"next,omitempty"` // where the next request continues; 0 if no dead letter is left
+}
+
+// RedrivenTask is a dead-lettered task that was redriven, or the reason why it was not.
+type RedrivenTask struct {
+	Seq    uint64 `json:"seq"` // sequence number in the dead-letter queue
+	TaskID string `json:"task_id"`
+	Status Status `json:"status,omitempty"` // empty if it was not redriven
+	Error  string `json:"error,omitempty"`
+}

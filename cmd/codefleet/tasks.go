@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -96,8 +97,10 @@ func (a *app) deadCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "dead",
-		Short: "List dead-lettered tasks and events",
-		Args:  noArgs,
+		Short: "List dead-lettered tasks and events, and redrive tasks",
+		Long: "List the tasks that the fleet could not run and the events that it could not accept.\n" +
+			"After the cause is removed, `codefleet dead redrive` queues tasks again.",
+		Args: noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			if limit < 1 {
 				return usage("--limit %d: want at least 1", limit)
@@ -114,7 +117,79 @@ func (a *app) deadCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks and events")
+	c.AddCommand(a.redriveCommand())
 	return c
+}
+
+func (a *app) redriveCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use:   "redrive ID... | --all",
+		Short: "Queue dead-lettered tasks again",
+		Long: "Queue dead-lettered tasks again. A task keeps its id, its program and its workspace, and has\n" +
+			"all its attempts again. Tool calls that it has completed are not repeated.",
+		Example: "  codefleet dead\n" +
+			"  codefleet dead redrive a2wntt52fwmbq3ezlg6zelfsfu\n" +
+			"  codefleet dead redrive --all",
+		Args: func(_ *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage("redrive: want task ids, or --all").try("codefleet dead")
+			}
+			return nil
+		},
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			redriven, err := redrive(ctx, c, args)
+			if err != nil && len(redriven) == 0 {
+				return err
+			}
+			return cmp.Or(a.showRedriven(redriven), err)
+		}),
+	}
+	c.Flags().BoolVar(&all, "all", false, "all dead-lettered tasks, the oldest first")
+	return c
+}
+
+// redrive redrives the tasks with the given ids, or all of them without ids. It stops at the first error.
+func redrive(ctx context.Context, c *client.Client, ids []string) (redriven []client.RedrivenTask, err error) {
+	if len(ids) == 0 {
+		err = c.RedriveAll(ctx, func(t client.RedrivenTask) error {
+			redriven = append(redriven, t)
+			return nil
+		})
+		return redriven, err
+	}
+	for _, id := range ids {
+		rec, err := c.Redrive(ctx, id)
+		if err != nil {
+			return redriven, err
+		}
+		redriven = append(redriven, client.RedrivenTask{TaskID: rec.TaskID, Status: rec.Status})
+	}
+	return redriven, nil
+}
+
+// showRedriven prints what was redriven, and fails if a task was not.
+func (a *app) showRedriven(redriven []client.RedrivenTask) error {
+	if len(redriven) == 0 && a.output == "text" {
+		_, err := fmt.Fprintln(a.stdout, "no dead-lettered task")
+		return err
+	}
+	refused := 0
+	for _, t := range redriven {
+		if t.Error != "" {
+			refused++
+		}
+	}
+	err := list(a, redriven, "TASK\tSTATUS\tERROR", func(t client.RedrivenTask) []any {
+		return []any{t.TaskID, cmp.Or(string(t.Status), "not redriven"), cmp.Or(t.Error, "-")}
+	})
+	if err == nil && refused > 0 {
+		err = &failure{
+			code: errcode.ExitFailed, message: fmt.Sprintf("%d of %d tasks not redriven", refused, len(redriven)),
+			hint: "submit those tasks again",
+		}
+	}
+	return err
 }
 
 func (a *app) workersCommand() *cobra.Command {

@@ -60,6 +60,11 @@ func Of(err error) *Error {
 		}
 		return e
 	}
+	if n, ok := errors.AsType[*jobs.NotRedrivableError](err); ok {
+		e := New(errcode.NotRedrivable, "%s", n.Reason)
+		e.Hint = n.Hint
+		return e
+	}
 	switch {
 	case errors.Is(err, jobs.ErrUnknownTask):
 		return &Error{

@@ -48,6 +48,7 @@ const (
 	Expired           = "expired"
 	FleetError        = "fleet_error"
 	InvalidResult     = "invalid_result"
+	NotRedrivable     = "not_redrivable"
 	OtherData         = "other_data"
 	UnknownArtifact   = "unknown_artifact"
 	UnknownSchema     = "unknown_schema"

@@ -45,6 +45,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.Answer](b, "Answer")
 	addSchema[schemas.AuditRecord](b, "AuditRecord")
 	addSchema[schemas.DeadTask](b, "DeadTask")
+	addSchema[schemas.Redriven](b, "Redriven")
 	addSchema[schemas.Fleet](b, "Fleet")
 	addSchema[schemas.Tool](b, "Tool")
 	addSchema[schemas.ToolList](b, "ToolList")

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
@@ -30,6 +31,30 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	}
 	dead, err := s.o.Jobs.DeadLetters(r.Context(), identityOf(r.Context()).tenant, limit)
 	return respondList(w, dead, err)
+}
+
+func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
+	if !names.IsTaskID(r.PathValue("id")) {
+		return jobs.ErrUnknownTask
+	}
+	rec, err := s.o.Jobs.Redrive(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+	return respond(w, rec, err)
+}
+
+func (s *Server) postRedriveAll(w http.ResponseWriter, r *http.Request) error {
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	var seq uint64
+	if v := r.URL.Query().Get("seq"); v != "" {
+		if seq, err = strconv.ParseUint(v, 10, 64); err != nil {
+			return badParameter("seq", "it must be the number `next` of an earlier response")
+		}
+	}
+	removeWriteDeadline(w)
+	redriven, err := s.o.Jobs.RedriveAll(r.Context(), identityOf(r.Context()).tenant, seq, limit)
+	return respond(w, redriven, err)
 }
 
 func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {

@@ -136,6 +136,8 @@ var failing = map[string]struct {
 	"watchTask":        {"GET", "/v1/tasks/x/events", ingesttest.Token, "", errcode.UnknownTask},
 	"getArtifact":      {"GET", "/v1/tasks/x/artifacts/a", ingesttest.Token, "", errcode.UnknownTask},
 	"listDead":         {"GET", "/v1/dead?limit=x", ingesttest.Token, "", errcode.BadParameter},
+	"redriveTask":      {"POST", "/v1/tasks/x/redrive", ingesttest.Token, "", errcode.UnknownTask},
+	"redriveDead":      {"POST", "/v1/dead/redrive?seq=x", ingesttest.Token, "", errcode.BadParameter},
 	"listAudit":        {"GET", "/v1/audit?task=x", ingesttest.Token, "", errcode.BadParameter},
 	"submitEvents":     {"POST", "/v1/events", ingesttest.Token, `{}`, errcode.BadMediaType},
 	"allowEvents":      {"OPTIONS", "/v1/events", ingesttest.ReadOnly, "", errcode.Forbidden},

@@ -62,6 +62,19 @@ func (s *Server) taskRoutes() []route {
 			takes("limit").
 			returns(200, "[]DeadTask").
 			fails(queueErrors...).fails(errcode.BadParameter),
+		row("POST /v1/tasks/{id}/redrive", ScopeSubmit, s.queue(s.postRedrive),
+			"redriveTask", "Queue a dead-lettered task again").
+			note("The task keeps its id and its program; its attempts are counted from the beginning. Its dead letter "+
+				"is removed.").
+			returns(200, "Record").
+			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRedrivable),
+		row("POST /v1/dead/redrive", ScopeSubmit, s.queue(s.postRedriveAll),
+			"redriveDead", "Queue dead-lettered tasks again, the oldest first").
+			note("A task that cannot be redriven has an error in the response and stays in the dead-letter queue. "+
+				"Repeat the request with `seq` set to `next` until `next` is absent.").
+			takes("seq", "limit").
+			returns(200, "Redriven").
+			fails(queueErrors...).fails(errcode.BadParameter),
 		row("GET /v1/audit", ScopeRead, s.queue(s.getAudit),
 			"listAudit", "List audit records of tool calls, the latest first").
 			takes("task", "limit").

@@ -40,7 +40,7 @@ func (r *run) fence(ctx context.Context) (*schemas.Result, error) {
 func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, release func()) error {
 	c := r.w.c
 	if dead {
-		if err := c.deadLetter(ctx, r.lane, r.id, r.id, r.m.msg, result.Error); err != nil {
+		if err := c.deadLetter(ctx, r.lane, r.id, r.id, r.rec.Run, r.m.msg, result.Error); err != nil {
 			return err
 		}
 	}

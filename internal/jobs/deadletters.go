@@ -23,8 +23,10 @@ const (
 )
 
 // deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task
-// id, or empty.
-func (c *Client) deadLetter(ctx context.Context, l lane, key, task string, m *nats.Msg, reason *schemas.Error) error {
+// id, or empty. run is the number of runs of the task: a task that is redriven and dies again has a new letter.
+func (c *Client) deadLetter(
+	ctx context.Context, l lane, key, task string, run int, m *nats.Msg, reason *schemas.Error,
+) error {
 	text, err := json.Marshal(reason)
 	if err != nil {
 		return err
@@ -35,8 +37,9 @@ func (c *Client) deadLetter(ctx context.Context, l lane, key, task string, m *na
 	if task != "" {
 		h.Set(deadTask, task)
 	}
-	msg := &nats.Msg{Subject: "dlq." + l.tenant + "." + key, Header: h, Data: m.Data}
-	if _, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(key+"."+reason.Code)); err != nil {
+	msg := &nats.Msg{Subject: deadSubject(l.tenant, key), Header: h, Data: m.Data}
+	id := fmt.Sprintf("%s.%d.%s", key, run, reason.Code)
+	if _, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id)); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", key, err)
 	}
 	return nil
@@ -51,7 +54,7 @@ func (c *Client) DeadLetters(ctx context.Context, tenant string, limit int) ([]s
 		d, err := parseDeadLetter(tenant, m)
 		return d, true, err
 	}
-	all, err := latest(ctx, c, streamDead, "dlq."+tenant+".>", limit, parse)
+	all, err := latest(ctx, c, streamDead, deadSubject(tenant, "*"), limit, parse)
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
 	}

@@ -67,6 +67,11 @@ type RefusedError struct {
 	Hint    string
 }
 
+// NotRedrivableError is why a task cannot be redriven. Nothing was changed.
+type NotRedrivableError struct{ Reason, Hint string }
+
+func (e *NotRedrivableError) Error() string { return e.Reason }
+
 func refuse(code, path, format string, args ...any) *RefusedError {
 	return &RefusedError{Code: code, Path: path, Message: fmt.Sprintf(format, args...)}
 }

@@ -51,6 +51,7 @@ const (
 func recordSubject(tenant, id string) string  { return recordPrefix + tenant + "." + id }
 func notifySubject(tenant, id string) string  { return notifyPrefix + tenant + "." + id }
 func logSubject(tenant, id string) string     { return "log." + tenant + "." + id }
+func deadSubject(tenant, key string) string   { return "dlq." + tenant + "." + key }
 func delayedSubject(tenant, id string) string { return "delayed." + tenant + "." + id }
 
 // Provision creates the streams and buckets, or updates their settings to those of this version. It keeps stored

@@ -40,7 +40,7 @@ func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBo
 		Code:    errcode.DiskFull,
 		Message: "the worker's disk has no space left for the task's workspace",
 		Hint: "free space on the disk of the worker's data directory, or give it a larger one; " +
-			"then submit the task again",
+			"then redrive the task: codefleet dead redrive ID",
 	})
 }
 
@@ -53,6 +53,7 @@ func explainMissingKey(err error) error {
 	return jobs.WithDetails(err, schemas.Error{
 		Code:    errcode.NoKey,
 		Message: "the workspace is encrypted with a key that the worker does not have",
-		Hint:    "set the secret in workspaces.encryption, or in the tenant's encryption; then submit the task again",
+		Hint: "set the secret in workspaces.encryption, or in the tenant's encryption; then redrive the task: " +
+			"codefleet dead redrive ID",
 	})
 }

@@ -45,7 +45,7 @@ func (s *Store) Commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 }
 
 func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, error) {
-	if t.base.Head.Fences(c.TaskID) {
+	if t.base.Head.Fences(c.TaskID, c.Attempt) {
 		return Commit{}, ErrFenced
 	}
 	if c.TaskID != "" && (c.Attempt > 1 || !c.Since.IsZero()) {
@@ -95,7 +95,7 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 		if err != nil {
 			return Commit{}, err
 		}
-		if v.Head.Fences(c.TaskID) {
+		if v.Head.Fences(c.TaskID, c.Attempt) {
 			return Commit{}, ErrFenced
 		}
 		done, err := s.repo.FindTask(ctx, t.ref, v.Head, c.TaskID, repo.UntilGeneration(t.base.Head.Generation))

@@ -17,7 +17,7 @@ import (
 // fence fences a task of ref that must not have committed.
 func fence(t *testing.T, bucket objects.Objects, task string) {
 	t.Helper()
-	c, err := state.New(bucket, state.Options{}).Fence(t.Context(), ref, task, time.Time{})
+	c, err := state.New(bucket, state.Options{}).Fence(t.Context(), ref, task, 1, time.Time{})
 	if c != nil || err != nil {
 		t.Fatalf("Fence(%s) = %+v, %v, want no commit", task, c, err)
 	}
@@ -68,7 +68,7 @@ func TestFence(t *testing.T) {
 			if files["stopped"] != "" || files["late"] != "" || files["other"] == "" {
 				t.Errorf("files = %v, want none of the fenced task", files)
 			}
-			done, err := fresh.Store.Fence(t.Context(), ref, "task-2", time.Time{})
+			done, err := fresh.Store.Fence(t.Context(), ref, "task-2", 1, time.Time{})
 			if err != nil || done == nil || done.Generation != c.Generation {
 				t.Errorf("Fence(task-2) = %+v, %v, want its commit of generation %d", done, err, c.Generation)
 			}
@@ -104,7 +104,7 @@ func TestFenceOrCommit(t *testing.T) {
 					var fenceErr error
 					bucket.call = func() { // between the commit's preparation and its swap
 						store := state.New(bucket, state.Options{})
-						found, fenceErr = store.Fence(t.Context(), ref, "task-1", time.Time{})
+						found, fenceErr = store.Fence(t.Context(), ref, "task-1", 1, time.Time{})
 					}
 					bucket.SetFault(fault)
 					_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-1", Attempt: 1})
@@ -117,6 +117,27 @@ func TestFenceOrCommit(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// A fence holds for the attempts before a redrive; those after it may commit.
+func TestFencedAttempts(t *testing.T) {
+	bucket := mem.New()
+	store := state.New(bucket, state.Options{})
+	if c, err := store.Fence(t.Context(), ref, "task", 3, time.Time{}); c != nil || err != nil {
+		t.Fatalf("Fence = %+v, %v, want no commit", c, err)
+	}
+	for attempt, want := range []error{1: state.ErrFenced, 2: state.ErrFenced, 3: state.ErrFenced, 4: nil} {
+		if attempt == 0 {
+			continue
+		}
+		w := statetest.OpenWorker(t, bucket)
+		w.Checkout()
+		w.Write("a", "1")
+		opts := state.CommitOptions{TaskID: "task", Attempt: attempt, Since: time.Now()}
+		if _, err := w.Store.Commit(t.Context(), w.Tree, opts); !errors.Is(err, want) {
+			t.Errorf("commit of attempt %d: %v, want %v", attempt, err, want)
 		}
 	}
 }

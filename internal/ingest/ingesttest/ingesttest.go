@@ -8,6 +8,7 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -128,9 +129,9 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 }
 
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
-// returns artifacts, "fail" fails, "block" runs until it is cancelled, "call" does so, too, after a tool's server has
-// reported progress, and "ask" requests the approval of one call for
-// each further word and prints the answers. Run prints any other code, and a description.
+// returns artifacts, "fail" fails, "die" fails permanently, as if the fleet had failed, "block" runs until it is
+// cancelled, "call" does so, too, after a tool's server has reported progress, and "ask" requests the approval of one
+// call for each further word and prints the answers. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
 		Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller",
@@ -153,6 +154,8 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		r.Status, r.Error = schemas.Failed, &schemas.Error{
 			Code: "program_error", Message: "ValueError: " + rest, Line: 1,
 		}
+	case "die":
+		return nil, jobs.Permanent(errors.New("the fleet failed"))
 	case "call", "block":
 		if word == "call" {
 			j.Emit(ctx, schemas.Progress{Stage: "tool", Text: "wiki/export: 1 of 3: page 1"})

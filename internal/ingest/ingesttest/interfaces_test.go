@@ -212,15 +212,57 @@ func TestClientAsATenantOverNATS(t *testing.T) {
 		t.Errorf("Get = %+v, %v", again, err)
 	}
 	for name, try := range map[string]func() error{
-		"watch":  func() error { _, err := c.Watch(t.Context(), r.TaskID, 0, nil); return err },
-		"cancel": func() error { _, err := c.Cancel(t.Context(), r.TaskID); return err },
-		"list":   func() error { _, err := c.List(t.Context(), client.ListOptions{}); return err },
-		"dead":   func() error { _, err := c.Dead(t.Context(), 1); return err },
-		"audit":  func() error { _, err := c.Audit(t.Context(), client.AuditOptions{}); return err },
-		"fleet":  func() error { _, err := c.Fleet(t.Context()); return err },
+		"watch":   func() error { _, err := c.Watch(t.Context(), r.TaskID, 0, nil); return err },
+		"cancel":  func() error { _, err := c.Cancel(t.Context(), r.TaskID); return err },
+		"list":    func() error { _, err := c.List(t.Context(), client.ListOptions{}); return err },
+		"dead":    func() error { _, err := c.Dead(t.Context(), 1); return err },
+		"redrive": func() error { _, err := c.Redrive(t.Context(), r.TaskID); return err },
+		"redrive all": func() error {
+			return c.RedriveAll(t.Context(), func(client.RedrivenTask) error { return nil })
+		},
+		"audit": func() error { _, err := c.Audit(t.Context(), client.AuditOptions{}); return err },
+		"fleet": func() error { _, err := c.Fleet(t.Context()); return err },
 	} {
 		if e, ok := errors.AsType[*client.APIError](try()); !ok || e.Code != "http_only" {
 			t.Errorf("%s = %v, want http_only", name, e)
+		}
+	}
+}
+
+// TestClientRedrives checks that both interfaces redrive one task and all, and refuse a task that is not dead.
+func TestClientRedrives(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	for name, c := range interfaces(t, f) {
+		dead, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "die"}})
+		if err != nil || dead.Status != client.Dead {
+			t.Fatalf("Run over %s = %+v, %v, want dead", name, dead, err)
+		}
+		again, err := c.Redrive(t.Context(), dead.TaskID)
+		if err != nil || again.TaskID != dead.TaskID || again.Status.Terminal() {
+			t.Fatalf("Redrive over %s = %+v, %v, want the same task in the queue", name, again, err)
+		}
+		if again, err = c.Wait(t.Context(), dead.TaskID); err != nil || again.Run != 2 {
+			t.Fatalf("Wait over %s = %+v, %v, want a second run", name, again, err)
+		}
+		var all []client.RedrivenTask
+		err = c.RedriveAll(t.Context(), func(task client.RedrivenTask) error {
+			all = append(all, task)
+			return nil
+		})
+		if err != nil || len(all) == 0 || all[len(all)-1].TaskID != dead.TaskID ||
+			all[len(all)-1].Status != client.Queued {
+			t.Errorf("RedriveAll over %s = %+v, %v, want the task", name, all, err)
+		}
+		if _, err := c.Wait(t.Context(), dead.TaskID); err != nil {
+			t.Fatal(err)
+		}
+		ok, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "print 1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Redrive(t.Context(), ok.TaskID)
+		if e, isAPI := errors.AsType[*client.APIError](err); !isAPI || e.Code != "not_redrivable" || e.Status != 409 {
+			t.Errorf("Redrive of a succeeded task over %s = %v, want not_redrivable", name, err)
 		}
 	}
 }

@@ -60,10 +60,11 @@ type RecentTask struct {
 	Unix       int64  `json:"u"` // time of the commit
 }
 
-// FencedTask is a task that must not commit.
+// FencedTask is a task whose attempts up to Attempt must not commit. Later attempts, after a redrive, may.
 type FencedTask struct {
-	Task string `json:"t"`
-	Unix int64  `json:"u"` // since when
+	Task    string `json:"t"`
+	Unix    int64  `json:"u"`           // since when
+	Attempt int    `json:"a,omitempty"` // 0 means all attempts
 }
 
 // Manifest returns the name of the commit's manifest.
@@ -149,17 +150,20 @@ func (h *Head) Next(m Header, ref ManifestRef) *Head {
 	return next
 }
 
-// Fence returns the HEAD that follows h when a task is fenced. It refers to the same version.
-func (h *Head) Fence(task string, now time.Time) *Head {
+// Fence returns the HEAD that follows h when the attempts of a task up to attempt are fenced. It refers to the same
+// version.
+func (h *Head) Fence(task string, attempt int, now time.Time) *Head {
 	next := *h
-	next.Fenced = append(h.fencedAt(now), FencedTask{task, now.Unix()})
+	next.Fenced = append(h.fencedAt(now), FencedTask{Task: task, Unix: now.Unix(), Attempt: attempt})
 	next.Fenced = next.Fenced[max(0, len(next.Fenced)-maxFenced):]
 	return &next
 }
 
-// Fences reports whether a task must not commit.
-func (h *Head) Fences(task string) bool {
-	return slices.ContainsFunc(h.Fenced, func(f FencedTask) bool { return f.Task == task })
+// Fences reports whether an attempt of a task must not commit.
+func (h *Head) Fences(task string, attempt int) bool {
+	return slices.ContainsFunc(h.Fenced, func(f FencedTask) bool {
+		return f.Task == task && (f.Attempt == 0 || attempt <= f.Attempt)
+	})
 }
 
 // fencedAt returns the tasks that are still fenced at a time.

@@ -79,7 +79,7 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 // prepare waits while HEAD is being purged. A workspace without HEAD begins above its tenant's floor (see
 // format.Floor).
 func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error {
-	if p.On.Head.Fences(p.Options.TaskID) {
+	if p.On.Head.Fences(p.Options.TaskID, p.Options.Attempt) {
 		return ErrFenced
 	}
 	for p.On.Head.Purging() {
@@ -185,7 +185,7 @@ func (p *Proposal) confirm(
 		out, v, err := p.committed(ctx, &h, etag, man, data)
 		return &out, v, err
 	}
-	if h.Fences(p.Options.TaskID) {
+	if h.Fences(p.Options.TaskID, p.Options.Attempt) {
 		return nil, nil, ErrFenced
 	}
 	if h.Commit == p.On.Head.Commit { // not applied

@@ -26,15 +26,17 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// Fence returns a task's commit, as Applied does. If there is none, it makes sure that there never will be: a run of
-// the task that is still alive gets ErrFenced from its commit. Fence may be repeated; after an error the task may or
-// may not be fenced.
-func (r *Repo) Fence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (c *Commit, err error) {
+// Fence returns a task's commit, as Applied does. If there is none, it makes sure that no attempt up to attempt will
+// make one: a run of such an attempt that is still alive gets ErrFenced from its commit. Fence may be repeated; after
+// an error the attempts may or may not be fenced.
+func (r *Repo) Fence(
+	ctx context.Context, ref format.Ref, taskID string, attempt int, since time.Time,
+) (c *Commit, err error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
 	err = r.Options.Retry.Swap(ctx, func() (final bool, err error) {
-		c, err = r.tryFence(ctx, ref, taskID, since)
+		c, err = r.tryFence(ctx, ref, taskID, attempt, since)
 		return false, err
 	})
 	if err != nil {
@@ -44,13 +46,15 @@ func (r *Repo) Fence(ctx context.Context, ref format.Ref, taskID string, since t
 }
 
 // tryFence makes one attempt. If its swap is applied but the response is lost, the next attempt finds the fence.
-func (r *Repo) tryFence(ctx context.Context, ref format.Ref, taskID string, since time.Time) (*Commit, error) {
+func (r *Repo) tryFence(
+	ctx context.Context, ref format.Ref, taskID string, attempt int, since time.Time,
+) (*Commit, error) {
 	h, etag, err := r.ReadHead(ctx, ref, "")
 	if err != nil {
 		return nil, err
 	}
 	c, err := r.FindTask(ctx, ref, h, taskID, UntilTime(since))
-	if err != nil || c != nil || h.Fences(taskID) {
+	if err != nil || c != nil || h.Fences(taskID, attempt) {
 		return c, err
 	}
 	if h.Purging() {
@@ -67,7 +71,7 @@ func (r *Repo) tryFence(ctx context.Context, ref format.Ref, taskID string, sinc
 			Deleted: true,
 		}
 	}
-	_, err = r.SwapHead(ctx, ref, etag, h.Fence(taskID, now))
+	_, err = r.SwapHead(ctx, ref, etag, h.Fence(taskID, attempt, now))
 	return nil, err
 }
 

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// command runs one command line with the fleet f and returns its exit code and what it printed.
+func command(t *testing.T, f *ingesttest.Fleet, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("CODEFLEET_URL", f.URL)
+	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
+	var out, errs bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: os.Environ(), exit: os.Exit}
+	code = a.main(t.Context(), args)
+	return code, out.String(), errs.String()
+}
+
+func submitted(t *testing.T, f *ingesttest.Fleet, code string) client.Record {
+	t.Helper()
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: code}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRedriveCommand(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	if code, out, _ := command(t, f, "dead", "redrive", "--all"); code != 0 || out != "no dead-lettered task\n" {
+		t.Errorf("redrive --all of nothing = %d %q", code, out)
+	}
+	dead, ok := submitted(t, f, "die"), submitted(t, f, "print 1")
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"neither":  {nil, 2, "want task ids, or --all"},
+		"both":     {[]string{dead.TaskID, "--all"}, 2, "want task ids, or --all"},
+		"not dead": {[]string{ok.TaskID}, 2, "is succeeded: only dead-lettered tasks can be redriven"},
+		"unknown":  {[]string{"x"}, 2, "unknown_task"},
+		"one":      {[]string{dead.TaskID}, 0, dead.TaskID + "  queued"},
+	} {
+		code, out, errs := command(t, f, append([]string{"dead", "redrive"}, c.args...)...)
+		if code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("%s: exit code %d, %s%s, want %d and %q", name, code, out, errs, c.code, c.want)
+		}
+	}
+}

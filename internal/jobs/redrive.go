@@ -1,0 +1,264 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/names"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	// redriveTimer is after which time a redriven task returns to its lane if the process crashes while it
+	// redrives it. It is longer than all requests of Redrive take together.
+	redriveTimer = 2 * time.Minute
+	redriveTime  = time.Minute
+)
+
+// Redrive queues a dead-lettered task again, with the same id, program and journal, and without its attempts, and
+// removes its dead letter. It returns the task's new record. The error is ErrUnknownTask or a *NotRedrivableError if
+// nothing was changed. After another error the task may be queued. If several processes redrive a task at once, only
+// one does.
+//
+// A crash leaves the task either dead, with its dead letter, or queued. First a timer is stored in DELAYED, then the
+// record is changed, then the message is published on its lane. The timer's message is for a crash before that: the
+// task does not own it otherwise.
+func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, redriveTime)
+	defer cancel()
+	rec, err := c.find(ctx, tenant, id)
+	unknown := errors.Is(err, ErrUnknownTask)
+	if err != nil && (!unknown || !names.IsTaskID(id) || schemas.CheckName("tenant", tenant) != nil) {
+		return schemas.Record{}, err
+	}
+	letter, lane, err := c.letter(ctx, tenant, id)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound) && unknown:
+		return schemas.Record{}, ErrUnknownTask
+	case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
+		return schemas.Record{}, fmt.Errorf("redrive task %s: %w", id, err)
+	case unknown:
+		return schemas.Record{}, &NotRedrivableError{
+			Reason: "the record of task " + id + " is no longer kept: it cannot be run again under the same id",
+			Hint:   "submit the task again",
+		}
+	}
+	if err := notRedrivable(rec, letter != nil); err != nil {
+		return schemas.Record{}, err
+	}
+	after, err := c.redrive(ctx, rec, lane, letter)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	return after.Record, nil
+}
+
+// letter returns a task's dead letter and the lane on which its event arrived.
+func (c *Client) letter(ctx context.Context, tenant, id string) (*jetstream.RawStreamMsg, lane, error) {
+	stream, err := c.js.Stream(ctx, streamDead)
+	if err != nil {
+		return nil, lane{}, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, deadSubject(tenant, id))
+	if err != nil {
+		return nil, lane{}, err
+	}
+	l, ok := laneOf(m.Header.Get(deadOrigin))
+	if !ok || l.tenant != tenant {
+		return nil, lane{}, fmt.Errorf("the dead letter names no lane: %q", m.Header.Get(deadOrigin))
+	}
+	return m, l, nil
+}
+
+// notRedrivable returns why a task cannot be redriven, or nil.
+func notRedrivable(rec storedRecord, hasLetter bool) error {
+	switch {
+	case rec.Status != schemas.Dead && rec.Status != schemas.Blocked:
+		return &NotRedrivableError{
+			Reason: fmt.Sprintf("task %s is %s: only dead-lettered tasks can be redriven", rec.TaskID, rec.Status),
+			Hint:   "list them with `codefleet dead` (GET /v1/dead)",
+		}
+	case !hasLetter:
+		return &NotRedrivableError{
+			Reason: fmt.Sprintf("task %s has no dead letter: it was not dead-lettered, or its event is no longer kept",
+				rec.TaskID),
+			Hint: "submit the task again",
+		}
+	case !rec.ExpiresAt.IsZero() && !time.Now().Before(rec.ExpiresAt):
+		return &NotRedrivableError{
+			Reason: fmt.Sprintf("task %s expired at %s", rec.TaskID, rec.ExpiresAt.UTC().Format(time.RFC3339)),
+			Hint:   "submit the task again with a later expirytime, or without one",
+		}
+	}
+	return nil
+}
+
+// redrive does what Redrive describes, to a task whose record was read as rec.
+func (c *Client) redrive(
+	ctx context.Context, rec storedRecord, l lane, letter *jetstream.RawStreamMsg,
+) (storedRecord, error) {
+	header := withoutServerHeaders(letter.Header)
+	for _, name := range []string{deadError, deadOrigin, deadTask} {
+		header.Del(name)
+	}
+	header.Set(runHeader, strconv.Itoa(rec.Run))
+	if err := c.renewData(ctx, rec, header); err != nil {
+		return rec, err
+	}
+	timer, err := c.startTimer(ctx, l, rec, header, letter.Data)
+	if err != nil {
+		return rec, fmt.Errorf("redrive task %s: %w", rec.TaskID, err)
+	}
+	after := rec
+	after.Status, after.QueueSeq, after.Worker, after.LeaseUntil = schemas.Queued, 0, "", time.Time{}
+	after.Attempts, after.Result, after.EndedAt, after.CancelRequested = nil, nil, time.Time{}, false
+	err = c.swap(ctx, &after)
+	if errors.Is(err, errAmbiguous) {
+		if fresh, readErr := c.loadLeader(ctx, rec.Tenant, rec.TaskID); readErr == nil && fresh.rev != rec.rev {
+			after, err = fresh, nil // either this call or another has redriven it
+		}
+	}
+	if errors.Is(err, errStale) {
+		c.deleteMsg(ctx, streamDelayed, timer)
+		return rec, &NotRedrivableError{
+			Reason: "another process has just redriven or changed task " + rec.TaskID,
+			Hint:   "see its record: codefleet status " + rec.TaskID,
+		}
+	}
+	if err != nil {
+		return rec, fmt.Errorf("redrive task %s: %w", rec.TaskID, err)
+	}
+	due := fmt.Sprintf("%s.redrive.%d", rec.TaskID, letter.Sequence)
+	msg := &nats.Msg{Subject: l.subject(), Header: header, Data: letter.Data}
+	if _, err := c.publishOnce(ctx, msg, due); err == nil {
+		c.deleteMsg(ctx, streamDelayed, timer)
+	} else { // for example because the tenant's backlog is full
+		c.opts.Log.WarnContext(ctx, "redriven task waits for its timer", "task", rec.TaskID, "error", err)
+	}
+	c.deleteLetters(ctx, rec, letter.Sequence)
+	return after, nil
+}
+
+// renewData stores the data of an event that refers to the object store again, because the store forgets it.
+func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.Header) error {
+	ref := header.Get("ce-dataref")
+	if ref == "" {
+		return nil
+	}
+	name, err := objectName(rec.Tenant, ref)
+	if err != nil {
+		return &NotRedrivableError{Reason: fmt.Sprintf("task %s: %s", rec.TaskID, err), Hint: "submit the task again"}
+	}
+	data, err := c.getObject(ctx, name)
+	if objectMissing(err) {
+		return &NotRedrivableError{
+			Reason: fmt.Sprintf("the data of task %s is no longer kept", rec.TaskID), Hint: "submit the task again",
+		}
+	}
+	if err == nil {
+		err = c.putObject(ctx, name, data)
+	}
+	return err
+}
+
+// startTimer stores a message that returns the task to its lane after redriveTimer, and returns its sequence.
+func (c *Client) startTimer(
+	ctx context.Context, l lane, rec storedRecord, header nats.Header, data []byte,
+) (uint64, error) {
+	msg := &nats.Msg{
+		Subject: delayedSubject(rec.Tenant, rec.TaskID), Header: withoutServerHeaders(header), Data: data,
+	}
+	msg.Header.Set("Nats-Schedule", "@at "+time.Now().Add(redriveTimer).UTC().Format(time.RFC3339Nano))
+	msg.Header.Set("Nats-Schedule-Target", "due."+strings.TrimPrefix(l.subject(), "tasks.")+"."+rec.TaskID)
+	ack, err := c.js.PublishMsg(ctx, msg)
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// deleteMsg removes a message that does no harm if it stays.
+func (c *Client) deleteMsg(ctx context.Context, stream string, seq uint64) {
+	s, err := c.js.Stream(ctx, stream)
+	if err == nil {
+		err = s.DeleteMsg(ctx, seq)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		c.opts.Log.DebugContext(ctx, "message not removed", "stream", stream, "seq", seq, "error", err)
+	}
+}
+
+// deleteLetters removes a task's dead letters up to the one with the sequence number last.
+func (c *Client) deleteLetters(ctx context.Context, rec storedRecord, last uint64) {
+	s, err := c.js.Stream(ctx, streamDead)
+	if err == nil {
+		subject := deadSubject(rec.Tenant, rec.TaskID)
+		err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last+1))
+	}
+	if err != nil {
+		c.opts.Log.WarnContext(ctx, "dead letter not removed", "task", rec.TaskID, "error", err)
+	}
+}
+
+// RedriveAll redrives the tenant's dead-lettered tasks, the oldest first, from the dead letter with the sequence
+// number from, and at most limit of them. One that cannot be redriven is reported and left in the queue. Events that
+// never became tasks are skipped.
+func (c *Client) RedriveAll(ctx context.Context, tenant string, from uint64, limit int) (schemas.Redriven, error) {
+	out := schemas.Redriven{Tasks: []schemas.RedrivenTask{}}
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return out, err
+	}
+	letters, err := c.lettersFrom(ctx, tenant, from, limit+1)
+	if err != nil {
+		return out, fmt.Errorf("read dead letters: %w", err)
+	}
+	for _, d := range letters {
+		if len(out.Tasks) == limit {
+			out.Next = d.Seq
+			return out, nil
+		}
+		task := schemas.RedrivenTask{Seq: d.Seq, TaskID: d.TaskID}
+		rec, err := c.Redrive(ctx, tenant, d.TaskID)
+		refused, isRefused := errors.AsType[*NotRedrivableError](err)
+		switch {
+		case err == nil:
+			task.Status = rec.Status
+		case isRefused:
+			task.Error = refused.Reason
+		case errors.Is(err, ErrUnknownTask): // another process has redriven it, and its record is gone
+			task.Error = err.Error()
+		default:
+			return out, err
+		}
+		out.Tasks = append(out.Tasks, task)
+	}
+	return out, nil
+}
+
+var errEnough = errors.New("enough dead letters")
+
+// lettersFrom returns the dead letters of tasks, the oldest first.
+func (c *Client) lettersFrom(ctx context.Context, tenant string, from uint64, limit int) ([]schemas.DeadTask, error) {
+	var letters []schemas.DeadTask
+	err := c.readFrom(ctx, streamDead, deadSubject(tenant, "*"), from, func(m *nats.Msg) error {
+		d, err := parseDeadLetter(tenant, m)
+		if err != nil || d.TaskID == "" {
+			return err
+		}
+		if letters = append(letters, d); len(letters) >= limit {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return letters, err
+}
