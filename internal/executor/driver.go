@@ -122,7 +122,7 @@ const PackagesDir = "/opt/packages"
 
 // Info describes a driver on this host.
 type Info struct {
-	Driver        string // gvisor, microsandbox, host
+	Driver        string // as in package drivers, or "host" in tests
 	EngineVersion string
 	Tier          string // as in package drivers; compared with a task's min_tier
 	Limits        string // "cgroup" if boxes have outer memory and CPU limits, else "rlimit"
