@@ -16,7 +16,7 @@ import (
 // NoState is the ETag of a state document that does not exist.
 const NoState = "none"
 
-// State is a state document of a workspace: a JSON object that programs find at /workspace/<File>.
+// State is a state document of a workspace. Programs find it at /workspace/<File>, in JSON or YAML as its name says.
 type State struct {
 	Workspace string          `json:"workspace"` // empty selects main
 	File      string          `json:"file"`      // empty selects the fleet's default document

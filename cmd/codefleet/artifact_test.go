@@ -29,7 +29,7 @@ func fleetStore(ts *testscript.TestScript) *s3.Objects {
 	return bucket
 }
 
-// later N commits N generations of the workspace main, and then collects garbage with the shortest retention. With a
+// later N makes N commits to the workspace main, and then collects garbage with the shortest retention. With a
 // second argument, the time until which versions are retained expires first.
 func later(ts *testscript.TestScript, _ bool, args []string) {
 	bucket := fleetStore(ts)

@@ -97,7 +97,7 @@ func TestCheckCommand(t *testing.T) {
 	}
 	line := "run `codefleet up`, or `bin/codefleet status ID`; see `codefleet`"
 	if got := commandsInMarkdown(line); len(got) != 2 || got[0] != "up" || got[1] != "status ID" {
-		t.Errorf("commandsInMarkdown(%s) = %q", line, got)
+		t.Errorf("commandsInMarkdown(%s) = %q, want up and status ID", line, got)
 	}
 }
 

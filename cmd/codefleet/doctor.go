@@ -129,7 +129,8 @@ func (p *hostCheck) memory(context.Context) finding {
 	}
 	f := finding{
 		"memory", good,
-		fmt.Sprintf("%d MB for tasks: %d at a time of %d MB, %d slots", total, total/perTask, perTask, slots), "",
+		fmt.Sprintf("%d MB for tasks: enough for %d of %d MB each, slots: %d", total, total/perTask, perTask, slots),
+		"",
 	}
 	if total/perTask < slots {
 		f.Status, f.Fix = warning, "tasks will wait for memory: change execution.memory_mb_total, "+
@@ -293,7 +294,7 @@ func (p *hostCheck) boot(ctx context.Context) finding {
 	}
 	f := finding{
 		name, good,
-		fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root is %s",
+		fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root file system: %s",
 			info.Driver, duration(time.Since(start)), info.Limits, info.Environment),
 		"",
 	}
@@ -349,7 +350,7 @@ func (p *hostCheck) fleet(ctx context.Context) finding {
 	defer c.Close()
 	f, err := c.Fleet(ctx)
 	if err != nil {
-		return finding{name, warning, fmt.Sprintf("%s does not answer: %v", found.URL, err), start}
+		return finding{name, warning, fmt.Sprintf("%s does not respond: %v", found.URL, err), start}
 	}
 	if len(f.Workers) == 0 {
 		return finding{name, problem, found.URL + " has no worker", "start bin/worker"}

@@ -16,8 +16,9 @@ import (
 // embedderKey is the API key that startEmbedder's endpoint expects. Like real endpoints, it repeats the key in errors.
 const embedderKey = "sk-embedder-of-the-test"
 
-// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the texts to the
-// file embedded, each on its own line. The content of the file mode makes it fail (down) or hang (hang).
+// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the texts to a file
+// named "embedded", each on its own line. A file named "mode" makes it fail, if it contains "down", or hang, if it
+// contains "hang".
 func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
 	var mu sync.Mutex

@@ -80,7 +80,8 @@ func (a *app) report(err error) int {
 	return f.code
 }
 
-// commandHints replace the fleet's hints for error codes where those address programs.
+// commandHints replace the fleet's hints for these error codes, because the fleet's are for programs and not for a
+// person at a prompt.
 var commandHints = map[string]string{
 	errcode.UnknownTask:     "codefleet tasks  (ended tasks are kept for some days)",
 	errcode.Unauthorized:    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
@@ -110,7 +111,7 @@ func explain(err error) *failure {
 	}
 	if e, ok := errors.AsType[*callError](err); ok {
 		return &failure{
-			code: errcode.ExitUnreachable, message: "the fleet does not answer", err: e.err,
+			code: errcode.ExitUnreachable, message: "the fleet does not respond", err: e.err,
 			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
 		}
 	}
@@ -127,13 +128,13 @@ type runError struct{ err error }
 func (e *runError) Error() string { return e.err.Error() }
 func (e *runError) Unwrap() error { return e.err }
 
-// callError marks an error of a client's call. Unless it is an APIError, the fleet did not respond.
+// callError marks an error of a method of client.Client. Unless it is an APIError, the fleet did not respond.
 type callError struct{ err error }
 
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// markCall marks an error of a client's call.
+// markCall marks an error of a method of client.Client, if any.
 func markCall(err error) error {
 	if err == nil {
 		return nil

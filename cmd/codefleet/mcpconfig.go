@@ -39,11 +39,10 @@ func (s mcpServer) headers() map[string]string {
 	return map[string]string{"Authorization": "Bearer " + tokenPlaceholder}
 }
 
-// serverJSON describes the JSON that most clients share: {key: {"codefleet": {…}}}. urlKey is the key for the URL;
-// local and remote are additional fields of a server that is a command or a URL.
+// serverJSON describes the JSON that most clients share: {key: {"codefleet": {…}}}.
 type serverJSON struct {
-	key, urlKey   string
-	local, remote map[string]any
+	key, urlKey   string         // urlKey is the key for the URL
+	local, remote map[string]any // additional fields: local with a command, remote with a URL
 }
 
 func (j serverJSON) render(s mcpServer) any {
@@ -124,7 +123,7 @@ func codex(s mcpServer) string {
 	if s.url != "" {
 		return fmt.Sprintf("[mcp_servers.codefleet]\nurl = %q\nbearer_token_env_var = \"CODEFLEET_TOKEN\"", s.url)
 	}
-	args, _ := json.Marshal(s.args) // strings
+	args, _ := json.Marshal(s.args) // strings cannot fail
 	return fmt.Sprintf("[mcp_servers.codefleet]\ncommand = %q\nargs = %s", s.command, args) +
 		s.formatEnv("\nenv.%s = %q")
 }

@@ -32,7 +32,7 @@ func probeQueue(ctx context.Context, c *config.Config) finding {
 		return finding{name, problem, err.Error(), "upgrade it to " + jobs.MinServer + " or newer"}
 	case err != nil:
 		return finding{
-			name, problem, fmt.Sprintf("nats.url does not answer: %v", err),
+			name, problem, fmt.Sprintf("the server at nats.url does not respond: %v", err),
 			"check the address (codefleet config show) and the server",
 		}
 	}

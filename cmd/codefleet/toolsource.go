@@ -13,10 +13,10 @@ import (
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
 
-// toolFlags select where a command finds tools.
+// toolFlags select the tools that a command works on.
 type toolFlags struct {
-	local  bool
-	server string
+	local  bool   // the tools of execution.servers_dir instead of the fleet's
+	server string // only tools of this server; empty selects all
 }
 
 // toolSource provides the tools of a fleet or of a directory on this host.
@@ -26,8 +26,9 @@ type toolSource interface {
 	ReadTool(ctx context.Context, server, name string) (client.Tool, error)
 }
 
-// fromTools calls fn with the fleet or, if no fleet is found, with the settings' servers directory. If the fleet was
-// found only by its fleet.json and does not respond, it was killed: fromTools prints a note and uses the directory.
+// fromTools calls fn with the tools of the fleet or, with --local or if no fleet is found, with those of
+// execution.servers_dir. A fleet that was found only by its fleet.json and does not respond was probably killed:
+// fromTools then prints a note and uses execution.servers_dir.
 func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(toolSource) (T, error)) (v T, err error) {
 	found, err := client.Locate(a.fleet)
 	if flags.local || errors.Is(err, client.ErrNoFleet) {
@@ -47,11 +48,11 @@ func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(tool
 		return v, markCall(err)
 	}
 	fmt.Fprintf(a.stderr,
-		"note: the fleet at %s does not respond; these are the tools of the settings' servers directory\n", found.URL)
+		"note: the fleet at %s does not respond; these are the tools of execution.servers_dir\n", found.URL)
 	return fn(localTools{a})
 }
 
-// localTools is the catalogue of the settings' servers directory.
+// localTools is the catalogue of execution.servers_dir.
 type localTools struct{ *app }
 
 func (a localTools) Tools(ctx context.Context, o client.ToolsOptions) (client.ToolList, error) {
@@ -93,7 +94,7 @@ func (a localTools) SearchTools(
 	return ingest.FoundTools(found), nil
 }
 
-// catalogue reads the tools of the settings' servers directory.
+// catalogue reads the tools of execution.servers_dir.
 func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	c, err := a.load()
 	if err != nil {

@@ -25,8 +25,8 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "publish",
 		Short: "Publish the tools of the servers directory as a catalogue version",
-		Long: "Publish the tools of the settings' servers directory (modules, definitions, approvals)\n" +
-			"as an immutable catalogue version in the fleet's bucket. The bucket is that of --fleet\n" +
+		Long: "Publish the tools of execution.servers_dir (modules, definitions, approvals) as an\n" +
+			"immutable catalogue version in the fleet's bucket. The bucket is that of --fleet\n" +
 			"FILE, of s3.* in the settings, or of the fleet on this host. New tasks use the published\n" +
 			"version; tasks that have begun keep theirs. Workers and ingest processes without\n" +
 			"execution.servers_dir fetch it within seconds. `codefleet up` uses its own directory.",
@@ -97,7 +97,7 @@ func publish(ctx context.Context, c *config.Config, version string) (published, 
 
 var errNoBucket = errors.New("the settings name no bucket")
 
-// publishLocal publishes the catalogue of the settings' servers directory as the current version.
+// publishLocal publishes the catalogue of execution.servers_dir as the current version.
 func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects) (string, *tools.Listing, error) {
 	catalogue, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {

@@ -21,8 +21,8 @@ func (a *app) workspaceCommand() *cobra.Command {
 		Use:   "workspace",
 		Short: "Show, change and restore the files that tasks work on",
 		Long: "Show, change and restore the files that tasks work on. Each task or command that changes\n" +
-			"files commits a new generation of the workspace. The number of a generation or the name\n" +
-			"of a pin selects a version.",
+			"files commits a new version of the workspace. A version is selected by its number, which\n" +
+			"is its generation, or by the name of a pin.",
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

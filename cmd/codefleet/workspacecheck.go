@@ -77,9 +77,9 @@ func (a *app) wsRepairCommand() *cobra.Command {
 		Use:   "repair",
 		Short: "Repair the newest version after the loss of objects",
 		Long: "Repair the newest version after objects in the store were lost or damaged: commit a new\n" +
-			"generation with everything that can be recovered. The command removes nothing and does\n" +
-			"not change an intact workspace.\n\n" +
-			"  HEAD lost         the newest manifest whose packs exist replaces it\n" +
+			"version with everything that can be recovered. The command removes nothing and does not\n" +
+			"change an intact workspace.\n\n" +
+			"  HEAD lost         it is rebuilt from the newest manifest whose packs exist\n" +
 			"  a manifest lost   its paths are lost, unless a later manifest has them. Content\n" +
 			"                    without a known path is recovered in recovered/ under its SHA-256;\n" +
 			"                    a file above 4 MiB is recovered in pieces\n" +

@@ -26,10 +26,10 @@ import (
 // unpacker applies layers to a directory, the lowest first.
 type unpacker struct {
 	root         *os.Root
-	bytesLeft    int64 // of layers that may still be read
+	bytesLeft    int64 // how many bytes of layers may still be read
 	bytesWritten int64 // to files; sparse files are larger than what is read
 	maxMB        int64
-	filesLeft    int             // that may still be unpacked
+	filesLeft    int             // how many files may still be unpacked
 	written      map[string]bool // paths written by the current layer
 }
 

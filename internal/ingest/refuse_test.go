@@ -246,7 +246,7 @@ func TestWebHookHandshake(t *testing.T) {
 		map[string]string{"WebHook-Request-Origin": "eventemitter.example.com"}, nil)
 	if resp.StatusCode != 200 || resp.Header.Get("WebHook-Allowed-Origin") != "eventemitter.example.com" ||
 		resp.Header.Get("WebHook-Allowed-Rate") != "*" {
-		t.Errorf("OPTIONS = %d %v", resp.StatusCode, resp.Header)
+		t.Errorf("OPTIONS = %d %v, want 200 that allows the origin at any rate", resp.StatusCode, resp.Header)
 	}
 	resp, _ = request(t, f, "OPTIONS", "/v1/events",
 		map[string]string{"WebHook-Request-Origin": "evil.example.com", "Authorization": ""}, nil)
@@ -299,10 +299,10 @@ func TestQueueDoesNotRespond(t *testing.T) {
 	resp, got := request(t, f, "POST", "/v1/events", batch, strings.NewReader("["+strings.TrimSuffix(events, ",")+"]"))
 	if items := decode[[]struct{ Status int }](t, got); resp.StatusCode != 207 || len(items) != 100 ||
 		items[99].Status != 503 {
-		t.Errorf("batch = %d %s", resp.StatusCode, got)
+		t.Errorf("batch = %d %s, want 207 and 503 for the last of 100 events", resp.StatusCode, got)
 	}
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
-		t.Errorf("the batch took %s, want one wait for the queue of 300ms", elapsed)
+		t.Errorf("the batch took %s, want at most 5s: it waits 300ms for the queue, once for all its events", elapsed)
 	}
 	if resp, _ := request(t, f, "GET", "/healthz", nil, nil); resp.StatusCode != 200 {
 		t.Errorf("healthz = %d, want 200", resp.StatusCode)

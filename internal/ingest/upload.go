@@ -226,7 +226,7 @@ func (s *Server) postFiles(w http.ResponseWriter, r *http.Request, ref state.Ref
 	if v := q.Get("base"); v != "" {
 		var err error
 		if o.Base, err = strconv.ParseInt(v, 10, 64); err != nil || o.Base < 0 {
-			return badParameter("base", "it must be the number of a generation")
+			return badParameter("base", "it must be a generation")
 		}
 	}
 	if err := checkMessage(o.Message); err != nil {

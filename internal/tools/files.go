@@ -90,7 +90,7 @@ func (s *serverFiles) refresh(root *os.Root, server string) (changed bool, err e
 	return changed || len(s.files) < before, nil
 }
 
-// refreshFile reads one file again if it may have changed, and reports whether it did.
+// refreshFile reads one file again if it may have changed, and reports whether it has changed.
 func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) (changed bool) {
 	old := s.files[name]
 	if old != nil && old.stat.unchanged(info) {
@@ -106,7 +106,7 @@ func (s *serverFiles) refreshFile(root *os.Root, name string, info fs.FileInfo) 
 	return true
 }
 
-// interpret parses the content of the file, which has this name.
+// interpret parses the file's content. The name says whether it contains the definitions or a module.
 func (f *cachedFile) interpret(name string) {
 	switch {
 	case name == DefinitionsFile:

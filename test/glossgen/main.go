@@ -138,7 +138,8 @@ func ppmi(sentences [][]string, vocabulary []string) *sparse {
 	return weigh(pairs, len(vocabulary))
 }
 
-// weigh converts the counts of pairs of n stems. A key has the two stems in its upper and lower 32 bits.
+// weigh computes the matrix for n stems from how often each pair of stems occurs. A key of pairs has one stem in its
+// upper 32 bits and the other in its lower 32 bits.
 func weigh(pairs map[uint64]float32, n int) *sparse {
 	row, total, smoothed := make([]float64, n), 0.0, 0.0
 	for key, c := range pairs {

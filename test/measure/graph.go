@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// words are words that had several meanings in this repository.
+// words had several meanings in this repository. Each should be declared at most once.
 var words = strings.Fields("settle take link collect entry plain shown answer head seen patient tell said heads wire")
 
 // ambiguousWords lists the words that are declared more than once as a function, a method or a type, with the number of
@@ -38,8 +38,8 @@ func (c *checkout) ambiguousWords() string {
 	return strings.Join(list, " ")
 }
 
-// upward returns the share of references between the files of a package and of the packages below it that run against
-// the order of the files. The order is chosen so that few references do, by the heuristic of Eades, Lin and Smyth
+// upward sorts the files of a package and of the packages below it, and returns how many of their references to each
+// other lead from a later file to an earlier one. The order keeps these few, by the heuristic of Eades, Lin and Smyth
 // (1993).
 func (c *checkout) upward(path string) string {
 	graph, total := map[string]map[string]bool{}, 0

@@ -7,7 +7,7 @@ import (
 )
 
 // supportsUserAttributes reports whether files in a directory can have extended user attributes, which msb needs
-// for its sandboxes. A tmpfs has them since Linux 6.6.
+// for its sandboxes. On a tmpfs that requires Linux 6.6 or newer.
 func supportsUserAttributes(dir string) bool {
 	file, err := os.CreateTemp(dir, "codefleet-")
 	if err != nil {

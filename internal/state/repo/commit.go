@@ -17,11 +17,11 @@ type Proposal struct {
 	Repo    *Repo
 	Ref     format.Ref
 	Options CommitOptions
-	Base    *Version        // version that was changed
+	Base    *Version        // version to which Changes were made
 	On      *Version        // version that the commit builds on
-	Changes []format.Change // made to Base
+	Changes []format.Change // from Base
 	Result  []format.Blob   // Options.Result, if that is large
-	Stored  func() error    // waits until all content is stored; nil if it is
+	Stored  func() error    // waits until all content is stored; nil if it already is
 
 	Relocation *Relocation // of content of On; nil lets Run decide
 	Full       bool        // write a full manifest
@@ -37,8 +37,9 @@ type Proposal struct {
 }
 
 // Run commits the proposal. If another commit comes first, Run merges with it and tries again. If the response to a
-// swap is lost, Run finds out whether the swap was applied. If another run of the task has committed already, Run
-// returns that commit and a nil version.
+// swap is lost, Run finds out whether the swap was applied; if it was, and others have committed since, the returned
+// version is empty and Merged is set. If another run of the task has committed already, Run returns that commit and a
+// nil version.
 func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 	p.id = format.NewCommitID()
 	if !p.Merged {
@@ -215,7 +216,7 @@ func (p *Proposal) confirm(
 	return nil, nil, p.follow(ctx, h, etag)
 }
 
-// build returns the HEAD of the next generation, its manifest, and the stored bytes of the manifest.
+// build returns the HEAD of the next generation, its manifest, and the manifest's bytes as they will be stored.
 func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 	changes, moved := p.Relocation.addMoved(p.On.Set, p.changes)
 	set, err := p.On.Set.Apply(changes)

@@ -1,5 +1,5 @@
-// Package statetest contains the contracts of objects.Objects and state.Store as tests. Every object store must pass
-// them; a bug in one store adds a test for all.
+// Package statetest tests object stores: TestObjects checks the contract of objects.Objects, TestStore that workspaces
+// work on a store, and TestHeads both for a head mode. A bug that is found in one object store adds a test for all.
 package statetest
 
 import (

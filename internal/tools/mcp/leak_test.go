@@ -54,7 +54,7 @@ func TestForgottenSession(t *testing.T) {
 	restart()
 	if err := call(false); reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "session not found") ||
 		strings.Contains(err.Error(), "session ID") {
-		t.Errorf("the call after the restart: %v", err)
+		t.Errorf("the call after the restart: %v; want a lost call, and not the session's ID", err)
 	}
 	if err := call(false); err != nil {
 		t.Errorf("the next call: %v", err)

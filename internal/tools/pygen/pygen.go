@@ -55,15 +55,16 @@ const (
 	maxSchema = 1 << 20 // bytes of both schemas of a tool
 	maxName   = 512     // bytes
 
-	maxIndentFactor = 4 // indented definitions may be this many times as long
+	maxIndentFactor = 4 // indented definitions may be this many times as long as compact ones
 )
 
-// Generate returns a server's package. It fails only if the server's name yields no Python name. A tool
-// without a valid definition is Rejected, and the others are not affected.
+// Generate returns a server's package. It fails if the server's name is too long or yields no Python name. A
+// tool without a valid definition is listed in Rejected, and the others are not affected.
 func Generate(s Source) (Package, error) {
 	dir := Identifier(s.Server)
 	if dir == "" || len(s.Server) > maxName {
-		return Package{}, fmt.Errorf("generate server %q: its name yields no Python name", text.Printable(s.Server))
+		return Package{}, fmt.Errorf("generate server %q: its name is too long or yields no Python name",
+			text.Printable(s.Server))
 	}
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
