@@ -123,13 +123,19 @@ func (s *Server) Drain() { s.stop() }
 // errOpen is returned by Serve for an address that other hosts can reach while authentication is off.
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
-// Serve serves requests on ln until ctx ends. Then it accepts no further requests, calls Drain, waits for the
+// Serve serves requests on ln until ctx ends, and creates the records of tasks that were published without Submit (see
+// jobs.Client.RecordTasks). Then it accepts no further requests, calls Drain, waits for the
 // requests in progress and returns nil. It returns an error if they have not finished within Grace, or if ln
 // fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
 		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())
 	}
+	recording, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	background.Go(func() { s.o.Jobs.RecordTasks(recording) })
 	return httpserve.Serve(ctx, ln, httpserve.Options{
 		Handler: s.handler, TLS: s.o.Access.TLS, Grace: s.o.Limits.Grace, Log: s.o.Log,
 		Drain: s.Drain, Close: s.o.Mirror.Close,

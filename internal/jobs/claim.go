@@ -51,7 +51,7 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 			r.release()
 		}
 	}()
-	refused, err := w.check(ctx, &r.submission)
+	refused, err := w.c.checkMessage(ctx, &r.submission, w.opts.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -75,12 +75,12 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 	return nil, fmt.Errorf("claim task %s: another process changed its record first, %d times", r.id, swapTries)
 }
 
-// check fetches the event's data and checks both. refused goes into the task's record; err means that the data
+// checkMessage fetches the event's data and checks both. refused goes into the task's record; err means that the data
 // could not be fetched.
-func (w *Worker) check(ctx context.Context, s *submission) (refused *RefusedError, err error) {
-	err = w.fetchData(ctx, s)
+func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
+	err = c.fetchData(ctx, s)
 	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
-		err = cmp.Or(err, s.check(w.c.opts.AnyInbox, w.opts.Policy)) // derives the record's fields in any case
+		err = cmp.Or(err, s.check(c.opts.AnyInbox, policy)) // derives the record's fields in any case
 	}
 	if refused, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		return refused, nil
@@ -89,7 +89,7 @@ func (w *Worker) check(ctx context.Context, s *submission) (refused *RefusedErro
 }
 
 // fetchData fetches the data of an event that refers to the object store.
-func (w *Worker) fetchData(ctx context.Context, s *submission) error {
+func (c *Client) fetchData(ctx context.Context, s *submission) error {
 	ref := extension(s.event, "dataref")
 	if ref == "" || len(s.data) > 0 {
 		return nil
@@ -98,7 +98,7 @@ func (w *Worker) fetchData(ctx context.Context, s *submission) error {
 	if err != nil {
 		return refuse(errcode.BadEvent, "dataref", "%s", err)
 	}
-	s.data, err = w.c.getObject(ctx, name)
+	s.data, err = c.getObject(ctx, name)
 	if objectMissing(err) {
 		return refuse(errcode.BadData, "dataref", "the data is no longer in the store")
 	}

@@ -42,6 +42,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 	background.Go(func() { w.publishPresence(present) })
 	background.Go(func() { d.scan(accept) })
 	background.Go(func() { w.promote(accept) })
+	background.Go(func() { w.c.RecordTasks(accept) })
 	d.dispatch(accept, work)
 	w.lanes.close()
 	return nil

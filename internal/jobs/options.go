@@ -21,8 +21,8 @@ type Options struct {
 	AnyInbox    bool          // accept any replyto below _INBOX; for servers without authentication
 
 	// Producer is for the NATS user of a tenant, which may only publish the tenant's tasks and read its
-	// records. Submit then limits the data to one message, and does not create the record: the worker that
-	// claims the task does. Wait treats a task without a record as not claimed yet.
+	// records. Submit then limits the data to one message, and does not create the record: RecordTasks does, or
+	// the worker that claims the task. Wait treats a task without a record as not recorded yet.
 	Producer bool
 
 	Policy Policy       // what tenants may submit; nil allows every valid event

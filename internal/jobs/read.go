@@ -17,6 +17,8 @@ const (
 	defaultList = 100
 	listWindow  = 1024 // sequences at the end of a stream that are read first
 	readBatch   = 256  // messages per request
+
+	numPendingHeader = "Nats-Num-Pending" // how many messages follow a batch
 )
 
 // ListOptions narrow List.
@@ -92,7 +94,8 @@ func (c *Client) readFrom(ctx context.Context, stream, subject string, seq uint6
 	}
 }
 
-// batch performs one batched direct get: the server sends up to readBatch messages and then a status.
+// batch performs one batched direct get: the server sends up to readBatch messages, fewer if they are large, and then a
+// status that says whether there are more.
 func (c *Client) batch(
 	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
 ) (next uint64, more bool, err error) {
@@ -110,7 +113,7 @@ func (c *Client) batch(
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	for n := 0; ; n++ {
+	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return 0, false, err
@@ -118,7 +121,8 @@ func (c *Client) batch(
 		switch status := m.Header.Get("Status"); status {
 		case "":
 		case "204", "404":
-			return next, n == readBatch, nil
+			pending := m.Header.Get(numPendingHeader)
+			return next, next > 0 && pending != "" && pending != "0", nil
 		default:
 			return 0, false, fmt.Errorf("read %s: status %s %s", stream, status, m.Header.Get("Description"))
 		}

@@ -23,6 +23,7 @@ const (
 	streamAsked   = "ASKED"        // asked.<tenant>.<task>
 	bucketWorkers = "workers"
 	bucketObjects = "PAYLOADS"
+	bucketCursors = "CURSORS"
 
 	recordPrefix = "$KV.TASKSTATE."
 	auditPrefix  = "audit."
@@ -69,6 +70,13 @@ func (c *Client) Provision(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("provision bucket %s: %w", bucketWorkers, err)
+	}
+	_, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketCursors, Description: "how far work on streams has come", Storage: jetstream.FileStorage,
+		History: 1, Replicas: c.opts.Storage.Replicas,
+	})
+	if err != nil {
+		return fmt.Errorf("provision bucket %s: %w", bucketCursors, err)
 	}
 	_, err = c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
 		Bucket: bucketObjects, Description: "task data and results that are too large for a message",

@@ -1,0 +1,192 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// record runs RecordTasks on a connection of its own until the test ends.
+func (f *fleet) record(t *testing.T) {
+	t.Helper()
+	c := connect(t, f.opts)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var wg sync.WaitGroup
+	wg.Go(func() { c.RecordTasks(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// publishTask publishes a task as a foreign producer does, and returns its id.
+func (f *fleet) publishTask(t testing.TB, lane, id string) string {
+	t.Helper()
+	h, data, err := encodeNATS(taskEvent(id, `{"code":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, "tasks."+lane+".acme", h, string(data))
+	return TaskID("acme", "/test", id)
+}
+
+func (f *fleet) awaitRecord(t testing.TB, id string) (rec schemas.Record) {
+	t.Helper()
+	eventually(t, "record", func() (err error) {
+		rec, err = f.Record(t.Context(), "acme", id)
+		return err
+	})
+	return rec
+}
+
+// A task that was published without Submit is visible within a second, before a worker claims it.
+func TestRecordTasks(t *testing.T) {
+	f := newFleet(t)
+	early := f.publishTask(t, "default.normal", "early") // before there is any process of the fleet
+	f.record(t)
+	f.awaitRecord(t, early)
+	began := time.Now()
+	id := f.publishTask(t, "gpu.low", "1")
+	rec := f.awaitRecord(t, id)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the record appeared after %v, want at most 1s", took)
+	}
+	if rec.Status != schemas.Queued || rec.Pool != "gpu" || rec.Priority != "low" {
+		t.Errorf("record = %+v", rec)
+	}
+	if list, err := f.List(t.Context(), "acme", ListOptions{}); err != nil || len(list) != 2 {
+		t.Errorf("List = %+v, %v, want both tasks", list, err)
+	}
+	if rec, err := f.Cancel(t.Context(), "acme", id); err != nil || rec.Status != schemas.Cancelled {
+		t.Errorf("Cancel = %+v, %v", rec, err)
+	}
+	f.work(t, WorkerOptions{Pools: []string{"default", "gpu"}, Handler: succeed})
+	if rec := f.await(t, early); rec.Status != schemas.Succeeded {
+		t.Errorf("task after the start of a worker = %+v", rec)
+	}
+	f.awaitEmpty(t)
+}
+
+// A worker creates the records of tasks of all pools, while it is busy too.
+func TestWorkerRecordsTasks(t *testing.T) {
+	f := newFleet(t)
+	release := make(chan struct{})
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		<-release
+		return succeed(ctx, j)
+	}})
+	ids := []string{
+		f.publishTask(t, "default.normal", "1"), f.publishTask(t, "default.normal", "2"),
+		f.publishTask(t, "other.normal", "3"),
+	}
+	for _, id := range ids {
+		f.awaitRecord(t, id)
+	}
+	close(release)
+	f.await(t, ids[0])
+	f.await(t, ids[1])
+}
+
+// Many processes write each record once, and one that was killed in its turn does not keep it.
+func TestRecordTasksInTurns(t *testing.T) {
+	f := newFleet(t)
+	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
+	if err == nil {
+		_, err = kv.Put(t.Context(), cursorRecorded, []byte(`{"seq":0,"busy":true}`)) // of a process that was killed
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.record(t)
+	}
+	const tasks = 1000
+	for i := range tasks {
+		f.publishTask(t, "default.normal", strconv.Itoa(i))
+	}
+	stream, err := f.js.Stream(t.Context(), streamRecords)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "records", func() error {
+		info, err := stream.Info(t.Context())
+		if err == nil && info.State.Msgs != tasks {
+			err = fmt.Errorf("there are %d, want %d", info.State.Msgs, tasks)
+		}
+		return err
+	})
+	if info := stream.CachedInfo(); info.State.LastSeq != tasks {
+		t.Errorf("%d writes for %d records", info.State.LastSeq, tasks)
+	}
+	eventually(t, "cursor", func() error {
+		e, err := kv.Get(t.Context(), cursorRecorded)
+		if err == nil && string(e.Value()) != fmt.Sprintf(`{"seq":%d,"busy":false}`, tasks) {
+			err = errors.New(string(e.Value()))
+		}
+		return err
+	})
+}
+
+// A stream of tasks that was made anew begins with sequence 1 again.
+func TestRecordTasksOfNewStream(t *testing.T) {
+	f := newFleet(t)
+	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
+	if err == nil {
+		_, err = kv.Put(t.Context(), cursorRecorded, []byte(`{"seq":1000}`))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.record(t)
+	f.awaitRecord(t, f.publishTask(t, "default.normal", "1"))
+}
+
+// Messages that are no tasks get no record, and do not hold up those behind them.
+func TestRecordTasksSkipsOthers(t *testing.T) {
+	f := newFleet(t)
+	f.record(t)
+	f.publish(t, "tasks.default.normal.acme", nats.Header{}, "not an event")
+	f.publish(t, "tasks.default.unknown.acme", nats.Header{}, "no such priority")
+	h, data, err := encodeNATS(taskEvent("refused", `{"code":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, "tasks.default.normal.acme", h, string(data))
+	f.awaitRecord(t, f.publishTask(t, "default.normal", "1"))
+	f.awaitRecord(t, TaskID("acme", "/test", "refused"))
+	stream, err := f.js.Stream(t.Context(), streamRecords)
+	if err != nil || stream.CachedInfo().State.Msgs != 2 {
+		t.Errorf("records = %+v, %v, want 2", stream, err)
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	if rec := f.await(t, TaskID("acme", "/test", "refused")); rec.Status != schemas.Blocked {
+		t.Errorf("refused task = %+v", rec)
+	}
+	f.awaitEmpty(t)
+}
+
+// One read of messages that are large together continues after the server's limit of bytes.
+func TestReadsLargeMessages(t *testing.T) {
+	f := newFleet(t)
+	const n = 100
+	large := string(make([]byte, 900<<10))
+	for range n {
+		f.publish(t, "tasks.default.normal.acme", nats.Header{}, large)
+	}
+	got := 0
+	err := f.readFrom(t.Context(), streamTasks, "tasks.>", 1, func(m *nats.Msg) error {
+		if m.Header.Get(jetstream.SequenceHeader) != "" {
+			got++
+		}
+		return nil
+	})
+	if err != nil || got != n {
+		t.Errorf("read %d messages, %v, want %d", got, err, n)
+	}
+}
