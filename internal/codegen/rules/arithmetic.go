@@ -11,180 +11,175 @@ import (
 
 // expression is an arithmetic expression in Python.
 type expression struct {
-	python string
-	refers bool // it refers to the previous number, which python calls result_so_far
-	simple bool // it has only short numbers, + - * / and parentheses: a calculator that uses floats is exact
-	single bool // it is one number, without an operator
+	python  string
+	refers  bool // to the previous number, which python names result_so_far
+	pronoun bool // as "it"
+	simple  bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
+	single  bool // one number and nothing else
+	digits  int  // of all numbers together: their product has no more
+	ok      bool
 }
 
 const (
-	previous  = "result_so_far"
-	percentOf = "percent_of"
+	previous    = "result_so_far"
+	percentOf   = "percent_of"
+	wordPower   = "to_the_power" // "-2 squared" is 4 for some and -4 for others
+	maxDepth    = 50             // of parentheses and signs
+	maxPower    = 1000
+	floatDigits = 15 // a float holds every whole number of so many digits
 )
 
-// operatorWords are the words that are replaced by operators, longer ones first. The last pattern matches references to
-// the previous number.
-var operatorWords = []struct {
-	pattern *regexp.Regexp
-	symbol  string
-}{
-	{regexp.MustCompile(`(?i)(\d)\s*(?:%|percent)\s+of\s+`), "$1 " + percentOf + " "},
-	{regexp.MustCompile(`(?i)\b(?:to the power of|raised to)\b`), " ** "},
-	{regexp.MustCompile(`(?i)\bmultiplied by\b|\btimes\b`), " * "},
-	{regexp.MustCompile(`(?i)\bdivided by\b`), " / "},
-	{regexp.MustCompile(`(?i)\bplus\b`), " + "},
-	{regexp.MustCompile(`(?i)\bminus\b`), " - "},
-	{regexp.MustCompile(`(?i)\bmod(?:ulo)?\b`), " % "},
-	{regexp.MustCompile(`(?i)\bsquared\b`), " ** 2"},
-	{regexp.MustCompile(`(?i)\bcubed\b`), " ** 3"},
-	{regexp.MustCompile(`(?i)(\d)\s*[x×]\s*(\d)`), "$1 * $2"},
-	{regexp.MustCompile(`(?i)\b(?:the (?:previous |last )?(?:result|sum|product|total|answer|value|number)` +
-		`|that(?: number| result)?|it|this)\b`), " " + previous + " "},
-}
-
-var (
-	notDecimal = regexp.MustCompile(`(?i)\b0[xbo][0-9a-f]`) // 0x10 is not a product
-	dateLike   = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b|\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
-
-	// -5 mod 3 may mean 1 or -2.
-	negativeModulo = regexp.MustCompile(`(?:^|[-+*/(%×÷−])\s*[-−]\s*[\d.,]+\s*%|%\s*[-−]`)
-
-	// "-2 squared" may mean 4 or -4.
-	negativePower = regexp.MustCompile(`(?i)(?:^|[-+*/(×÷−]|\bby\b|\btimes\b|\bplus\b|\bminus\b)` +
-		`\s*(?:[-−]|\bminus\b)\s*[\d.,]+\s+(?:squared|to the power|raised)`)
-
-	// arithNumber matches a number without an exponent and without a trailing point.
-	arithNumber = regexp.MustCompile(`^(?:[\d,]*\.?\d+)$`)
-)
-
-const (
-	maxDepth    = 50 // of parentheses and signs
-	maxPower    = 1000.0
-	floatDigits = 15 // a float represents every whole number with this many digits exactly
-)
-
-// arithGrammar is the grammar of a task's arithmetic, in which operatorWords are replaced.
+// arithGrammar is the arithmetic of tasks after their words are replaced by operators.
 var arithGrammar = arith.Grammar{
-	Sum: []string{"+", "-", "−"}, Product: []string{"*", "×", "/", "÷", "%", percentOf}, Power: []string{"**", "^"},
-	Sign: []string{"-", "−"}, Names: []string{previous}, Thousands: true, MaxNesting: 3 * maxDepth,
-}
-
-// parseArithmetic reads a text that is one arithmetic expression and nothing else.
-func parseArithmetic(s string) (expression, bool) {
-	s = digits(strings.TrimSpace(s))
-	if notDecimal.MatchString(s) || dateLike.MatchString(s) || negativePower.MatchString(s) {
-		return expression{}, false
-	}
-	for _, w := range operatorWords {
-		s = w.pattern.ReplaceAllString(s, w.symbol)
-	}
-	if negativeModulo.MatchString(s) {
-		return expression{}, false
-	}
-	n, err := arithGrammar.Parse(s)
-	if err != nil {
-		return expression{}, false
-	}
-	w := arithWriter{simple: true}
-	text, ok := w.write(n, 0)
-	return expression{
-		python: text, refers: w.refers, single: n.Kind == arith.Number || n.Kind == arith.Name,
-		simple: w.simple && !w.refers && w.digits <= floatDigits,
-	}, ok
+	Sum: []string{"+", "-"}, Product: []string{"*", "/", "%", percentOf}, Power: []string{"**", "^", wordPower},
+	Sign: []string{"-"}, Names: []string{previous}, Thousands: true, MaxNesting: 3 * maxDepth,
 }
 
 var (
-	smallNumbers = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen " +
-		"fourteen fifteen sixteen seventeen eighteen nineteen")
-	tens         = strings.Fields("- - twenty thirty forty fifty sixty seventy eighty ninety")
-	numberInWord = regexp.MustCompile(`(?i)\b(?:(` + strings.Join(tens[2:], "|") + `)(?:-(` +
-		strings.Join(smallNumbers[1:10], "|") + `))?|(` + strings.Join(smallNumbers, "|") + `))\b`)
+	// dateLike is no calculation.
+	dateLike = regexp.MustCompile(`\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
+	// arithNumber has no exponent and no point at its end.
+	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
+	pronouns    = wordSet("it this that")
+
+	units = strings.Fields("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen " +
+		"fifteen sixteen seventeen eighteen nineteen")
+	tens = strings.Fields("- - twenty thirty forty fifty sixty seventy eighty ninety")
 )
 
-// digits replaces numbers in words by digits, up to ninety-nine. Larger ones stay words, so they are not understood.
+// digits replaces a number in a word up to ninety-nine by digits. Others stay.
 func digits(s string) string {
-	return numberInWord.ReplaceAllStringFunc(s, func(word string) string {
-		m := numberInWord.FindStringSubmatch(strings.ToLower(word))
-		n := max(0, slices.Index(smallNumbers, m[2]+m[3])) + 10*max(0, slices.Index(tens, m[1]))
-		return strconv.Itoa(n)
-	})
-}
-
-// arithWriter writes an expression as Python.
-type arithWriter struct {
-	simple, refers bool
-	digits         int // the digits of all numbers together, which bound the digits of their product
-}
-
-// write returns an expression as Python. It returns false if the expression can be grouped in two ways, is nested too
-// deeply, or contains a number with an exponent or a trailing point.
-func (w *arithWriter) write(n *arith.Node, depth int) (string, bool) {
+	ten, unit, joined := strings.Cut(strings.ToLower(s), "-")
+	t, u := slices.Index(tens, ten), slices.Index(units, unit)
 	switch {
-	case depth > maxDepth:
-		return "", false
-	case n.Kind == arith.Number:
-		text := number(n.Text)
-		w.digits += len(text)
-		return text, arithNumber.MatchString(n.Text)
-	case n.Kind == arith.Name:
-		w.refers = true
-		return n.Text, true
-	case n.Kind == arith.Sign:
-		text, ok := w.write(n.Args[0], depth+1)
-		return "(-" + text + ")", ok // -2 ** 2 is -4
-	case n.Kind == arith.Group:
-		text, ok := w.write(n.Args[0], depth+1)
-		if text == previous || numeral.MatchString(text) {
-			return text, ok
+	case ten == "" || joined && (t < 0 || u < 1 || u > 9):
+		return s
+	case !joined && t < 0:
+		if u = slices.Index(units, ten); u < 0 {
+			return s
 		}
-		return "(" + text + ")", ok
-	case n.Kind == arith.Binary && unambiguous(n):
-		return w.binary(n, depth)
 	}
-	return "", false
+	return strconv.Itoa(10*max(t, 0) + max(u, 0))
 }
 
-func (w *arithWriter) binary(n *arith.Node, depth int) (string, bool) {
-	left, ok := w.write(n.Args[0], depth)
+// parseArithmetic reads tokens that are one arithmetic expression and nothing else.
+func (w *writer) parseArithmetic(t []token) expression {
+	e := expression{simple: true}
+	var b strings.Builder
+	for i := 0; i < len(t); {
+		size := min(maxPhrase, len(t)-i)
+		py, ok := "", false
+		for ; size > 0 && !ok; size-- {
+			v, known := w.phrase("operator", t[i:i+size])
+			py, ok = v.py, known
+		}
+		if size++; !ok {
+			py = digits(t[i].text)
+			if !plainNumber.MatchString(py) || t[i].kind != word && t[i].kind != number {
+				return e
+			}
+		}
+		e.pronoun = e.pronoun || pronouns[t[i].lower]
+		b.WriteString(py + " ")
+		i += max(size, 1)
+	}
+	n, err := arithGrammar.Parse(b.String())
+	if err != nil || dateLike.MatchString(written(t)) {
+		return e
+	}
+	e.python, e.ok = e.write(n, 0)
+	e.single = n.Kind == arith.Number || n.Kind == arith.Name
+	e.simple = e.simple && !e.refers && e.digits <= floatDigits
+	return e
+}
+
+// written returns tokens with spaces only where the task has them.
+func written(t []token) string {
+	var b strings.Builder
+	for i := range t {
+		if i > 0 && t[i].start > t[i-1].end {
+			b.WriteByte(' ')
+		}
+		b.WriteString(t[i].text)
+	}
+	return b.String()
+}
+
+// write returns the Python text of an expression; false if readers may group it in two ways.
+func (e *expression) write(n *arith.Node, depth int) (string, bool) {
+	var left, right string
+	ok := depth <= maxDepth
+	if n.Kind != arith.Binary {
+		depth++
+	}
+	for i, arg := range n.Args {
+		text, understood := e.write(arg, depth)
+		if ok = ok && understood; i == 0 {
+			left = text
+		}
+		right = text
+	}
 	if !ok {
 		return "", false
 	}
-	right, ok := w.write(n.Args[1], depth)
+	switch n.Kind {
+	case arith.Number:
+		text := pythonNumber(n.Text)
+		e.digits += len(text)
+		return text, arithNumber.MatchString(n.Text) && len(text) <= maxDigits
+	case arith.Name:
+		e.refers = true
+		return n.Text, true
+	case arith.Sign:
+		return "(-" + left + ")", n.Args[0].Text != wordPower // -2 ** 2 is -4
+	case arith.Group:
+		if left == previous || numeral.MatchString(left) {
+			return left, true
+		}
+		return "(" + left + ")", true
+	}
 	switch n.Text {
 	case percentOf:
-		return left + " * " + right + " / 100", ok
-	case "**", "^":
-		w.simple = false
+		return left + " * " + right + " / 100", readOneWay(n)
+	case "**", "^", wordPower:
+		e.simple = false
 		exponent, err := strconv.ParseFloat(strings.Trim(right, "()-"), 64)
-		return left + " ** " + right, ok && (err != nil || exponent <= maxPower)
+		return left + " ** " + right, readOneWay(n) && (err != nil || exponent <= maxPower)
 	case "%":
-		w.simple = false
+		e.simple = false
 	}
-	symbol := strings.NewReplacer("−", "-", "×", "*", "÷", "/").Replace(n.Text)
-	return left + " " + symbol + " " + right, ok
+	return left + " " + n.Text + " " + right, readOneWay(n)
 }
 
-// unambiguous reports whether an operator can be grouped in only one way. It is not unambiguous in 2 ** 3 ** 2, in
-// "200 / 10% of 50", and in a product with % both as modulo and as percent.
-func unambiguous(n *arith.Node) bool {
-	isPower := func(n *arith.Node) bool { return n.Kind == arith.Binary && slices.Contains(arithGrammar.Power, n.Text) }
-	if isPower(n) {
-		return !isPower(n.Args[1])
+// readOneWay reports whether all readers group an operator alike. They do not for 2 ** 3 ** 2, for "200 / 10% of 50",
+// for % as modulo beside % as percent, and not for -5 % 3, which is 1 for some and -2 for others.
+func readOneWay(n *arith.Node) bool {
+	if slices.Contains(arithGrammar.Power, n.Text) {
+		return !slices.Contains(arithGrammar.Power, n.Args[1].Text)
 	}
-	percent, modulo := false, false
-	for slices.Contains(arithGrammar.Product, n.Text) && n.Kind == arith.Binary {
-		left := n.Args[0]
-		if n.Text == percentOf && left.Kind == arith.Binary && (left.Text == "/" || left.Text == "÷") {
-			return false
-		}
-		percent, modulo = percent || n.Text == percentOf, modulo || n.Text == "%"
-		n = left
+	operators, signed := "", n.Args[1].Kind == arith.Sign
+	for ; n.Kind == arith.Binary && slices.Contains(arithGrammar.Product, n.Text); n = n.Args[0] {
+		operators += n.Text + " "
+		signed = signed || n.Args[0].Kind == arith.Sign || n.Args[1].Kind == arith.Sign
 	}
-	return !percent || !modulo
+	percent, modulo := strings.Contains(operators, percentOf), strings.Contains(operators, "% ")
+	return !(percent && modulo) && !(modulo && signed) && !strings.Contains(operators, percentOf+" /")
 }
 
-// number returns a numeral as Python, without thousands separators and leading zeros.
-func number(s string) string {
+func readExpression(w *writer, t []token) (value, bool) {
+	e := w.parseArithmetic(t)
+	return value{py: e.python}, e.ok
+}
+
+// readOperand reads one operand that stands beside any operator: a number, "it", or parentheses.
+func readOperand(w *writer, t []token) (value, bool) {
+	e := w.parseArithmetic(t)
+	enclosed := t[0].is("(") && slices.IndexFunc(t, func(t token) bool { return t.is(")") }) == len(t)-1
+	return value{py: e.python}, e.ok && (e.single || enclosed || signed(t) != "")
+}
+
+// pythonNumber writes a numeral for Python: no separators, no leading zeros.
+func pythonNumber(s string) string {
 	s = strings.TrimLeft(strings.ReplaceAll(s, ",", ""), "0")
 	if s == "" || s[0] == '.' {
 		s = "0" + s

@@ -544,7 +544,6 @@ func TestRulesRefuseTasksThatTheyDoNotUnderstand(t *testing.T) {
 		"Get weather for Paris, and if temperature is above 20, calculate 1 + 1, then calculate 2 + 2",
 		"Get weather for Paris, London", "Get weather for Paris asap", "Get weather for Paris as well as London",
 		"Get weather for paris or so please",
-		"Get weather for Bosnia and Herzegovina",
 		"Get weather for Paris and London, and if temperature is above 20, calculate 1 + 1",
 		"Calculate 5 + 3, get weather for Paris, and add 2 to it",
 		"Calculate 5 + 3, get weather for Paris and Rome, and multiply that by 2",

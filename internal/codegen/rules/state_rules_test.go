@@ -57,7 +57,14 @@ func TestStateSentences(t *testing.T) {
 			map[string]any{"count": 50.0, "first": 60.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}},
 			nil,
 		},
-		{"Calculate 5 + 3 and save it to /workspace/state.json", map[string]any{"result": 8.0}, nil}, // the whole file
+		{
+			"Calculate 5 + 3 and save it to /workspace/state.json",
+			map[string]any{
+				"count": 50.0, "first": 60.0, "step": 2.0, "results": []any{1.0, 2.0, 7.0}, "result": 8.0,
+			},
+			nil,
+		},
+		{"Overwrite state.json with {\"a\": 1}", map[string]any{"a": 1.0}, nil},
 	} {
 		got := h.run(c.task)
 		if d := cmp.Diff(any(c.state), h.readJSON("workspace/state.json")); d != "" {

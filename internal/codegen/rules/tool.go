@@ -1,46 +1,215 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// tool is a selected tool.
-type tool struct{ *codegen.Tool }
+// toolKind describes a tool that forms use: words in its name ("!word": not in it, "@word": its server), its required
+// parameters ("a|b": one of two names), and the function of the prelude that replaces a missing one.
+type toolKind struct {
+	words, params []string
+	fallback      string
+	selected      *codegen.Tool
+}
 
-// requires reports whether these are exactly the tool's required parameters.
-func (t *tool) requires(names ...string) bool {
-	n := 0
-	for _, p := range t.Params {
-		if p.Required {
-			if !slices.Contains(names, p.Name) {
+// find returns the first selected tool of a kind, nil when there is none.
+func (w *writer) find(k toolKind) *codegen.Tool {
+	fits := func(t codegen.Tool) bool {
+		name, named := strings.ToLower(t.Name), false
+		for _, word := range k.words {
+			switch {
+			case word[0] == '@' && t.Server != word[1:], word[0] == '!' && strings.Contains(name, word[1:]):
 				return false
 			}
-			n++
+			named = named || strings.Contains(name, word)
 		}
+		return named && slices.EqualFunc(k.params, required(&t), func(names, name string) bool {
+			return slices.Contains(strings.Split(names, "|"), name)
+		})
 	}
-	return n == len(names)
+	if i := slices.IndexFunc(w.request.Tools, fits); i >= 0 {
+		return &w.request.Tools[i]
+	}
+	return nil
 }
 
-// named reports whether the tool's name contains one of the words.
-func (t *tool) named(words ...string) bool {
-	name := strings.ToLower(t.Name)
-	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
+// resolve returns the function of a kind of tool in the program, "" if there is none.
+func (w *writer) resolve(k toolKind) (string, toolKind) {
+	if k.selected = w.find(k); k.selected == nil {
+		return k.fallback, k
+	}
+	return w.function(k.selected), k
 }
 
-// has reports whether the tool has the parameter.
-func (t *tool) has(param string) bool {
-	return slices.ContainsFunc(t.Params, func(p codegen.Param) bool { return p.Name == param })
+// function imports the function of a tool and returns its name in the program.
+func (w *writer) function(t *codegen.Tool) string {
+	id, name := t.Server+"/"+t.Name, t.FunctionName()
+	if as, ok := w.tools[id]; ok {
+		return as
+	}
+	w.tools[id] = name
+	if _, taken := w.imports[name]; taken || w.names[name] > 0 || reserved(name) {
+		w.tools[id] = t.ModuleName() + "_" + name
+		name += " as " + w.tools[id]
+	}
+	w.imports[name] = t.ModuleName()
+	return w.tools[id]
 }
 
-// requiredParam returns the name of the first required parameter, or "" if there is none.
-func (t *tool) requiredParam() string {
+func required(t *codegen.Tool) (names []string) {
 	for _, p := range t.Params {
 		if p.Required {
-			return p.Name
+			names = append(names, p.Name)
 		}
 	}
-	return ""
+	return names
+}
+
+func hasParam(t *codegen.Tool, name string) bool {
+	return t != nil && slices.ContainsFunc(t.Params, func(p codegen.Param) bool { return p.Name == name })
+}
+
+// callTool reads "add(2, 3)", "find_customer with name 'Ada'" and "find customer name 'Ada'": every word belongs to the
+// tool's name, to a parameter or to a value.
+func (w *writer) callTool(m match) bool {
+	for i := range w.request.Tools {
+		c := toolCall{w: w, tool: &w.request.Tools[i], given: map[string]bool{}}
+		if c.inParentheses(m["rest"].tokens) || c.inWords(m["rest"].tokens) {
+			m["tool"] = value{text: c.tool.Name, py: w.function(c.tool) + "(" + strings.Join(c.arguments, ", ") + ")"}
+			return true
+		}
+	}
+	return false
+}
+
+// toolCall is a call while its arguments are read.
+type toolCall struct {
+	w         *writer
+	tool      *codegen.Tool
+	given     map[string]bool
+	arguments []string
+}
+
+// add adds an argument by the parameter's name, "" for the next required one.
+func (c *toolCall) add(name string, t []token) bool {
+	i := slices.IndexFunc(c.tool.Params, func(p codegen.Param) bool {
+		return !c.given[p.Name] && (p.Name == name || name == "" && p.Required)
+	})
+	if i < 0 || len(t) == 0 {
+		return false
+	}
+	p := c.tool.Params[i]
+	v, ok := readValue(c.w, t)
+	_, constant := c.w.grammar.phrases["constant"][t[0].lower]
+	switch isNumber := signed(t) != ""; {
+	case t[0].kind == word && !constant, len(p.Enum) > 0 && !slices.Contains(p.Enum, t[0].text),
+		p.Type == "str" && t[0].kind != quoted, p.Type == "float" && !isNumber,
+		p.Type == "int" && (!isNumber || strings.Contains(v.py, ".")):
+		return false
+	}
+	c.given[p.Name] = true
+	c.arguments = append(c.arguments, p.Name+"="+v.py)
+	return ok
+}
+
+func (c *toolCall) complete() bool {
+	return !slices.ContainsFunc(required(c.tool), func(name string) bool { return !c.given[name] })
+}
+
+// inParentheses reads "name(1, b=2)".
+func (c *toolCall) inParentheses(t []token) bool {
+	if len(t) < 3 || t[0].text != c.tool.FunctionName() && t[0].text != c.tool.Name || !t[1].is("(") ||
+		!t[len(t)-1].is(")") {
+		return false
+	}
+	for _, argument := range divide(t[2:len(t)-1], func(t []token, i int) bool { return t[i].is(",") }) {
+		name := ""
+		if len(argument) > 2 && argument[1].is("=") {
+			name, argument = argument[0].text, argument[2:]
+		}
+		if !c.add(name, argument) {
+			return false
+		}
+	}
+	return c.complete()
+}
+
+// inWords reads the words of the tool's name and "parameter value" pairs.
+func (c *toolCall) inWords(t []token) bool {
+	var said []string
+	for at := 0; at < len(t); {
+		name, size := c.parameter(t[at:])
+		switch {
+		case size > 0:
+			end := min(at+size+1, len(t))
+			if t[at+size].is("-−") {
+				end = min(end+1, len(t))
+			}
+			if !c.add(name, t[at+size:end]) {
+				return false
+			}
+			at = end
+			continue
+		case t[at].kind == word:
+			said = append(said, t[at].text)
+		case !t[at].is(",:"):
+			return false
+		}
+		at++
+	}
+	return c.complete() && slices.Equal(c.stems(said), c.stems([]string{c.tool.Name}))
+}
+
+// parameter returns the parameter that tokens begin with, and the size of "name", "name is" or "name =" before a value.
+func (c *toolCall) parameter(t []token) (name string, size int) {
+	for _, p := range c.tool.Params {
+		size := len(strings.Split(p.Name, "_"))
+		if t[0].text == p.Name {
+			size = 1
+		} else if !startsWith(t, strings.Split(strings.ToLower(p.Name), "_")) {
+			continue
+		}
+		if size < len(t) && (t[size].is(":=") || slices.Contains([]string{"is", "as", "of"}, t[size].lower)) {
+			size++
+		}
+		if size < len(t) && (t[size].kind != word || c.w.grammar.phrases["constant"][t[size].lower] != "") {
+			return p.Name, size
+		}
+	}
+	return "", 0
+}
+
+// stems returns the words that must be equal in a clause and in the tool's name.
+func (c *toolCall) stems(words []string) (out []string) {
+	for _, w := range strings.FieldsFunc(strings.ToLower(strings.Join(words, " ")), func(r rune) bool {
+		return strings.ContainsRune(" _-.", r)
+	}) {
+		if !c.w.grammar.sets["small"][w] && w != strings.ToLower(c.tool.Server) {
+			out = append(out, strings.TrimSuffix(w, "s"))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// importSkill imports a skill, which must be among those that are known, if any are. "Use double_number to triple 5"
+// means another skill.
+func (w *writer) importSkill(m match) bool {
+	if m["skill"].text != "" && m["skill"].tokens[0].text != w.vars["does"] {
+		name, entry := m["skill"].tokens[0].text, ""
+		i := slices.IndexFunc(w.request.Skills, func(s codegen.Skill) bool { return s.Name == name })
+		if i >= 0 {
+			entry = w.request.Skills[i].Entry
+		} else if w.request.Skills != nil || !strings.Contains(name, "_") {
+			return false // "import pandas": perhaps no skill
+		}
+		w.vars["does"] = name
+		w.vars["skill"] = w.let("use_skill", "skill("+quote(name)+", "+quote(cmp.Or(entry, "run"))+")")
+	}
+	does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
+	return w.vars["skill"] != "" && slices.Contains(does, strings.ToLower(m["verb"].text))
 }

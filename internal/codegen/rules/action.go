@@ -1,0 +1,285 @@
+package rules
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// action is one line of what a form writes: an operation, its argument before ":", and a template of Python. A template
+// has {slot} for a value, {,slot} for an optional argument by name, $variable for a variable, and $tool for a tool.
+type action struct{ op, name, template string }
+
+func parseAction(line string) action {
+	op, rest, _ := strings.Cut(line, " ")
+	if name, template, ok := strings.Cut(rest, ": "); ok && slices.Contains(named, op) {
+		return action{op, name, template}
+	}
+	return action{op, rest, rest}
+}
+
+// named are the operations with a name before the template.
+var named = strings.Fields("new let show compute place set")
+
+// run performs the actions of a form; false if the clause does not fit after all.
+func (w *writer) run(actions []action, m match) bool {
+	for i, a := range actions {
+		if a.op == "for" { // each value of a list, with the rest of the actions
+			for _, v := range m[a.name].list {
+				one := maps.Clone(m)
+				one["each"] = value{py: v, text: v, list: m[a.name].list}
+				if !w.run(actions[i+1:], one) {
+					return false
+				}
+			}
+			return true
+		}
+		if !w.perform(a, m) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *writer) perform(a action, m match) bool {
+	python, ok := w.fill(a.template, m)
+	if !ok {
+		return false
+	}
+	switch a.op {
+	case "need":
+		w.vars["outputs"] = strings.Repeat("yes", len(w.outputs))
+		return !slices.ContainsFunc(strings.Fields(a.name), func(v string) bool { return w.vars[v] == "" })
+	case "lack":
+		return !slices.ContainsFunc(strings.Fields(a.name), func(v string) bool { return w.vars[v] != "" })
+	case "plain": // a slot with a name that is no noun for all contents
+		t := m[a.name].tokens[0]
+		return t.kind == quoted || !w.grammar.sets["contents"][t.lower]
+	case "only": // "the result" can only mean the last number
+		plural := slices.ContainsFunc(w.clause.tokens, func(t token) bool { return t.lower == "results" })
+		return w.vars["number"] != "" && (!plural || len(w.outputs) == 1)
+	case "clear": // "it" means one thing only
+		return w.vars["number"] != "" && !w.foundSince()
+	case "open", "load":
+		if a.op == "load" || w.vars["doc"] == "" || w.vars["file"] != python {
+			w.open(map[string]string{"open": "load_or_new(", "load": "load("}[a.op]+python+")", python)
+		}
+	case "new": // a document of a file
+		file, _ := w.fill(a.name, m)
+		w.open(python, file)
+		w.vars["dirty"] = "yes"
+	case "contents":
+		return w.contents(m)
+	case "do":
+		w.line("%s", python)
+	case "change":
+		w.line("%s", python)
+		w.vars["dirty"] = "yes"
+	case "save":
+		w.save()
+	case "let":
+		w.let(a.name, python)
+	case "show":
+		name, _ := w.fill(a.name, m)
+		base, key, ok := strings.Cut(name, " ")
+		if !ok {
+			key = base
+		}
+		w.let(base, python)
+		w.line("show(%s, %s)", quote(key), w.last)
+		w.output(key, w.last)
+	case "out":
+		w.output(python, w.last)
+	case "same": // the open document, if the clause names one
+		return python == "" || python == w.vars["file"]
+	case "in-order":
+		first, known := parseDate(m["a"].text)
+		last, known2 := parseDate(m["b"].text)
+		return known != known2 || known && !last.Before(first)
+	case "in-calendar":
+		count, err := strconv.Atoi(python + m["count"].py)
+		if m["unit"].py == "7" {
+			count *= 7
+		}
+		day, known := parseDate(m["date"].text)
+		year := day.AddDate(0, 0, count).Year()
+		return err == nil && (!known || year >= firstYear && year <= 9999)
+	case "root":
+		e := w.parseArithmetic(tokenise("(" + m["operand"].text + ")"))
+		of := strings.ReplaceAll(e.python, previous, w.vars["number"])
+		w.calculated("square root of "+of, "square_root("+of+")")
+		return e.ok && !strings.Contains(of, "-") && (!e.refers || w.vars["number"] != "" && !(e.pronoun && w.foundSince()))
+	case "place": // the answer about one place
+		w.let(a.name, python)
+		w.line("show(%s + %s, %s)", quote(a.name+" "), m["each"].py, w.last)
+		key := a.name
+		if w.vars["record"] = w.last; len(m["each"].list) > 1 {
+			w.vars["several"], key = "yes", a.name+" "+strings.Trim(m["each"].py, `"`)
+		}
+		w.output(key, w.last)
+	case "keep": // replaces the rows
+		w.keep(python)
+	case "calc":
+		return w.calculate(tokenise(python))
+	case "compute":
+		label, _ := w.fill(a.name, m)
+		w.calculated(label, python)
+	case "claim":
+		if m["claim"].text != "" {
+			w.line("check_claim(%s, %s, %s)", w.vars["number"], m["claim"].py, quote(m["expr"].text))
+		}
+	case "is":
+		w.vars[a.name] = w.last
+	case "set":
+		w.vars[a.name] = python
+	case "forget":
+		for v := range strings.FieldsSeq(a.name) {
+			delete(w.vars, v)
+		}
+	case "await": // the next clause has the contents
+		return w.at < len(w.clauses) && (w.clauses[w.at].data != nil || len(w.clauses[w.at].fields) > 0)
+	case "if":
+		return w.condition(m)
+	case "each":
+		return w.each(m)
+	case "each-place":
+		return w.eachPlace(m)
+	case "skill":
+		return w.importSkill(m)
+	case "tool":
+		return w.callTool(m)
+	case "cities":
+		return w.cities(m)
+	case "bare":
+		return w.bareWeather()
+	default:
+		panic("grammar.txt: no operation " + a.op)
+	}
+	return true
+}
+
+var inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$[\w]+`)
+
+// fill replaces slots, variables and tools in a template; false if one is missing.
+func (w *writer) fill(template string, m match) (string, bool) {
+	ok, tool := true, toolKind{}
+	filled := inTemplate.ReplaceAllStringFunc(template, func(s string) string {
+		name := strings.Trim(s, `{}$,"~`)
+		kind, isTool := w.grammar.tools[name]
+		v := m[name]
+		switch {
+		case s[0] == '{' && v.text == "" && w.grammar.phrases["default"][name] != "":
+			return w.grammar.phrases["default"][name]
+		case s[0] == '{' && s[1] == '"': // as a string
+			return quote(v.text)
+		case s[0] == '{' && s[1] == '~': // as written
+			return strings.Trim(v.text, "\"")
+		case s[0] == '{' && s[1] == ',':
+			if v.text == "" {
+				return ""
+			}
+			ok = ok && hasParam(tool.selected, name)
+			return ", " + name + "=" + v.py
+		case s[0] == '{' && v.py == "":
+			return strings.ToLower(v.text)
+		case s[0] == '{':
+			return v.py
+		case isTool:
+			var python string
+			python, tool = w.resolve(kind)
+			ok = ok && python != ""
+			return python
+		case name == "last":
+			return w.last
+		case name == "outputs":
+			return w.outputs[len(w.outputs)-1].variable
+		}
+		ok = ok && w.vars[name] != ""
+		return w.vars[name]
+	})
+	return filled, ok
+}
+
+// open makes a JSON file the open document. A document with changes is saved before.
+func (w *writer) open(python, file string) {
+	w.save()
+	w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), file, file
+	delete(w.vars, "text")
+	delete(w.vars, "saved")
+}
+
+// save saves the open document if it has changes.
+func (w *writer) save() {
+	if w.vars["dirty"] != "" {
+		w.line("save(%s, %s)", w.vars["file"], w.vars["doc"])
+		w.vars["saved"] = "check_saved(" + w.vars["file"] + ", " + w.vars["doc"] + ")"
+		delete(w.vars, "dirty")
+	}
+}
+
+// contents reads the value that a clause gives a document: JSON or bullets.
+func (w *writer) contents(m match) bool {
+	literal, ok := m["value"], m["value"].text != ""
+	switch c := w.clause; {
+	case ok:
+	case c.data != nil:
+		literal, ok = readValue(w, []token{*c.data})
+	case len(c.fields) > 0:
+		ok = true
+		for _, f := range c.fields {
+			v, understood := readValue(w, f.value)
+			ok = ok && understood
+			literal.list = append(literal.list, quote(f.name)+": "+v.py)
+		}
+		literal.py = "{" + strings.Join(literal.list, ", ") + "}"
+	}
+	w.list = m["value"].text == ""
+	m["contents"] = literal
+	return ok
+}
+
+// keep replaces the rows, also in the result.
+func (w *writer) keep(python string) {
+	old := w.vars["rows"]
+	w.vars["rows"] = w.let("kept", python)
+	w.line("print(\"Rows kept:\", len(%s), \"of\", len(%s))", w.last, old)
+	for i := range w.outputs {
+		if w.outputs[i].variable == old {
+			w.outputs[i].variable = w.last
+		}
+	}
+}
+
+// calculate emits the value of an arithmetic expression. If it refers to a previous number, that must be the last one
+// without doubt.
+func (w *writer) calculate(t []token) bool {
+	e, previousNumber := w.parseArithmetic(t), w.vars["number"]
+	if !e.ok || e.single && !t[0].is("(") || e.refers && (previousNumber == "" || e.pronoun && w.foundSince()) {
+		return false
+	}
+	of := strings.ReplaceAll(e.python, previous, previousNumber)
+	python := of
+	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
+		python = "as_number(" + w.function(calculator) + "(" + quote(of) + "), " + quote(of) + ")"
+	} else if strings.ContainsAny(of, "/%") || strings.Contains(of, "**") {
+		python = "calculated(lambda: " + of + ", " + quote(of) + ")"
+	}
+	w.calculated(of, python)
+	return true
+}
+
+// calculated emits a Python expression as the last number, and prints it after the text that it is the value of.
+func (w *writer) calculated(of, python string) {
+	delete(w.vars, "sum")
+	w.vars["number"] = w.let("value", python)
+	w.line("print(%s, %s)", quote(of+" ="), w.last)
+	w.output("calculation", w.last)
+}
+
+// foundSince reports whether there is a later output than the last number, which "it" may mean as well.
+func (w *writer) foundSince() bool {
+	at := slices.IndexFunc(w.outputs, func(o output) bool { return o.variable == w.vars["number"] })
+	return slices.ContainsFunc(w.outputs[at+1:], func(o output) bool { return !o.condition && !o.elsewhere })
+}

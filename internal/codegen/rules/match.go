@@ -1,0 +1,86 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+)
+
+// match holds the values of a clause's slots by name.
+type match map[string]value
+
+// value is what a slot has read.
+type value struct {
+	text   string // as written, in one line
+	py     string // as Python
+	tokens []token
+	list   []string // of lists, in Python
+}
+
+// matcher matches the tokens of a clause against patterns, and remembers how far it came.
+type matcher struct {
+	w        *writer
+	tokens   []token
+	furthest int
+	steps    int
+}
+
+const (
+	maxSteps = 100_000 // of one clause
+	maxSlot  = 400     // tokens of a slot
+)
+
+// match calls done with the values of each way in which nodes match all tokens, until done returns true.
+func (m *matcher) match(nodes []node, at int, values match, done func(match) bool) bool {
+	m.furthest = max(m.furthest, at)
+	if m.steps++; m.steps > maxSteps || len(nodes) == 0 {
+		return m.steps <= maxSteps && at == len(m.tokens) && done(values)
+	}
+	n, rest := nodes[0], nodes[1:]
+	switch {
+	case n.words != nil:
+		return at < len(m.tokens) && slices.Contains(n.words, m.tokens[at].lower) && m.match(rest, at+1, values, done)
+	case n.slot != "":
+		for end := min(len(m.tokens), at+maxSlot); end > at; end-- {
+			v, ok := m.w.read(n.slot, m.tokens[at:end])
+			if !ok {
+				continue
+			}
+			v.tokens, v.text = m.tokens[at:end], join(m.tokens[at:end])
+			with := maps.Clone(values)
+			with[n.name] = v
+			if m.match(rest, end, with, done) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, a := range n.alternatives {
+		if m.match(slices.Concat(a, rest), at, values, done) {
+			return true
+		}
+	}
+	return n.optional && m.match(rest, at, values, done)
+}
+
+// notUnderstood returns the words of a clause that no slot and no form accounts for, else the rest that no form expects.
+func (m *matcher) notUnderstood(c clause) (out []string) {
+	tokens := slices.Clone(m.tokens)
+	for _, f := range c.fields {
+		if _, ok := m.w.read("value", f.value); !ok {
+			out = append(out, join(f.value))
+		}
+	}
+	for len(tokens) > 0 {
+		size := max(1, placeSize(tokens))
+		t := tokens[0]
+		if t.kind == ambiguous || t.kind == word && size == 1 && !m.w.grammar.vocabulary[t.lower] && placeSize(tokens) == 0 {
+			out = append(out, t.text)
+		}
+		tokens = tokens[size:]
+	}
+	if len(out) == 0 {
+		out = append(out, join(m.tokens[min(m.furthest, len(m.tokens)-1):]))
+	}
+	return out
+}
+

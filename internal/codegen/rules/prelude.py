@@ -1,0 +1,432 @@
+class Failure(Exception):
+    """Why the program cannot do what the task asks."""
+
+
+def plain(path):
+    """A path for a person."""
+    path = str(path)
+    return path[len("/workspace/"):] if path.startswith("/workspace/") else path
+
+
+def named(names):
+    """Names for a message."""
+    names = [str(name) for name in names]
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "") if names else "none"
+
+
+def show(label, value):
+    print(label + ":", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+
+
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def as_number(value, what):
+    """A number; whole ones without a fraction."""
+    if isinstance(value, dict):
+        value = value.get("result", value.get("value"))
+    if not is_number(value):
+        raise Failure("%s is %s, not a number" % (what, json.dumps(value, ensure_ascii=False, default=str)[:100]))
+    if isinstance(value, int) or not math.isfinite(value):
+        return value
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def calculated(compute, what):
+    """The value of a calculation."""
+    try:
+        return as_number(compute(), what)
+    except ZeroDivisionError:
+        raise Failure("cannot calculate %s: division by zero" % what) from None
+    except OverflowError:
+        raise Failure("cannot calculate %s: the value is too large" % what) from None
+
+
+def square_root(value):
+    """The root of a number; a whole number if it is one."""
+    if value < 0:
+        raise Failure("%s has no square root" % value)
+    root = math.isqrt(value) if isinstance(value, int) else math.sqrt(value)
+    return root if root * root == value else math.sqrt(value)
+
+
+def check_claim(value, claim, text):
+    """Stops when the task claims another value."""
+    if value != claim:
+        raise Failure("the task says %s = %s, but it is %s" % (text, claim, value))
+
+
+def file_at(path):
+    """A file that exists."""
+    file = pathlib.Path(path)
+    if file.is_dir():
+        raise Failure("%s is a directory, not a file" % plain(path))
+    if not file.is_file():
+        there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
+        raise Failure("%s does not exist; its directory has: %s" % (plain(path), named(there)))
+    return file
+
+
+def existing(path):
+    """A path that exists."""
+    if not pathlib.Path(path).exists():
+        raise Failure("%s does not exist" % plain(path))
+    print(plain(path), "exists")
+    return path
+
+
+def read_text(path):
+    try:
+        return file_at(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise Failure("%s is not a text file" % plain(path)) from None
+
+
+def text_of(value):
+    """The text in a tool's answer."""
+    value = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(value, str):
+        raise Failure("the tool answered no text")
+    return value
+
+
+def free(path):
+    """A path that a file can be written to without replacing another."""
+    if pathlib.Path(path).exists():
+        raise Failure("%s exists already; say overwrite to replace it" % plain(path))
+    return path
+
+
+def check_text(path, text):
+    """Reads a written file back."""
+    if file_at(path).read_text(encoding="utf-8") != text:
+        raise Failure("%s does not hold what was written" % plain(path))
+    print("Wrote", plain(path))
+
+
+def write_text(path, text):
+    file = pathlib.Path(path)
+    if file.is_dir():
+        raise Failure("%s is a directory, not a file" % plain(path))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def append_text(path, text):
+    """Adds a line to a file, which may be missing, and returns its path."""
+    old = read_text(path) if pathlib.Path(path).exists() else ""
+    new = old + ("" if old.endswith("\n") or not old else "\n") + text + "\n"
+    write_text(path, new)
+    check_text(path, new)
+    return plain(path)
+
+
+def copy_file(source, target, replace=False):
+    data = file_at(source).read_bytes()
+    file = pathlib.Path(target if replace else free(target))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    if file.read_bytes() != data:
+        raise Failure("%s does not hold what was written" % plain(target))
+    print("Copied", plain(source), "to", plain(target))
+    return plain(target)
+
+
+def move_file(source, target):
+    file = file_at(source)
+    pathlib.Path(free(target)).parent.mkdir(parents=True, exist_ok=True)
+    file.rename(target)
+    print("Moved", plain(source), "to", plain(target))
+    return plain(target)
+
+
+def delete_file(path):
+    file_at(path).unlink()
+    print("Deleted", plain(path))
+    return plain(path)
+
+
+def files_in(path):
+    """The names of a directory's files."""
+    directory = pathlib.Path(path)
+    if not directory.is_dir():
+        raise Failure("%s is not a directory" % plain(path))
+    hidden = ("servers", "client", "lost+found")
+    return sorted(f.name for f in directory.iterdir()
+                  if f.is_file() and not f.name.startswith(".") and f.name not in hidden)
+
+
+def lines_with(path, text):
+    return [line for line in read_text(path).splitlines() if text in line]
+
+
+def load(path):
+    """The document in a JSON file."""
+    text = read_text(path)
+    if not text.strip():
+        raise Failure("%s is empty" % plain(path))
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Failure("%s is not JSON: %s" % (plain(path), error)) from None
+
+
+def load_or_new(path):
+    """The object in a JSON file; a missing file is an empty object."""
+    document = load(path) if pathlib.Path(path).exists() else {}
+    if not isinstance(document, dict):
+        raise Failure("%s holds no object with fields" % plain(path))
+    return document
+
+
+def merged(path, value):
+    """What a JSON file holds, with the fields of value; other fields stay."""
+    if not pathlib.Path(path).exists():
+        return value
+    document = load(path)
+    if document == value:
+        return value
+    if not isinstance(document, dict) or not isinstance(value, dict):
+        raise Failure("%s holds something else already; say overwrite to replace it" % plain(path))
+    return {**document, **value}
+
+
+def check_saved(path, value):
+    """Stops unless a JSON file holds a value."""
+    if load(path) != json.loads(json.dumps(value)):
+        raise Failure("%s does not hold what was saved" % plain(path))
+
+
+def save(path, value):
+    """Writes a JSON file and reads it back."""
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        raise Failure("a value for %s is not a finite number" % plain(path)) from None
+    write_text(path, text)
+    check_saved(path, value)
+    print("Saved", plain(path))
+
+
+def field(record, name, of):
+    """A field by its name; of a tool's answer in any spelling of upper and lower case."""
+    if isinstance(record, dict):
+        for key, value in record.items():
+            if key == name:
+                return value
+        for key, value in record.items():
+            if str(key).lower() == name.lower():
+                return value
+    raise Failure("%s has no field %s; its fields are: %s"
+                  % (of, name, named(record if isinstance(record, dict) else [])))
+
+
+def check_fields(document, names, of):
+    for name in names:
+        field(document, name, of)
+
+
+def list_field(document, name, of):
+    """A field that holds a list."""
+    value = field(document, name, of)
+    if not isinstance(value, list):
+        raise Failure("the field %s of %s is no list" % (name, of))
+    return value
+
+
+def change(document, name, by, of):
+    """Adds to a field that holds a number."""
+    document[name] = as_number(field(document, name, of), "the field %s of %s" % (name, of)) + by
+
+
+def put(document, name, value, of):
+    """Sets a field."""
+    if not isinstance(document, dict):
+        raise Failure("%s holds no object with fields" % of)
+    document[name] = value
+
+
+def remove(document, name, of):
+    field(document, name, of)
+    if name not in document:
+        raise Failure("%s has no field %s" % (of, name))
+    del document[name]
+
+
+def measure(values, name, what):
+    """A measure of numbers."""
+    values = [as_number(value, "a value of " + what) for value in values]
+    if not values and name != "sum":
+        raise Failure("there are no values of %s" % what)
+    return as_number({"sum": sum, "min": min, "max": max, "mean": statistics.fmean,
+                      "median": statistics.median}[name](values), what)
+
+
+def rows_of(ask):
+    """The rows in a query's answer."""
+    try:
+        value = ask()
+    except sqlite3.Error as error:
+        raise Failure("cannot query the database: %s" % error) from None
+    rows = value.get("rows") if isinstance(value, dict) else value
+    if not isinstance(rows, list):
+        raise Failure("the query answered no rows")
+    return [dict(row) for row in rows]
+
+
+def table_rows(ask, table):
+    """All rows of a table."""
+    rows = rows_of(lambda: ask(sql='SELECT * FROM "%s"' % table))
+    print("Rows of", table + ":", len(rows))
+    return rows
+
+
+def csv_rows(path):
+    """The rows of a CSV file with a header; numbers as numbers."""
+    rows = list(csv.DictReader(read_text(path).splitlines()))
+    if not rows:
+        raise Failure("%s has no rows below a header" % plain(path))
+
+    def read(text):
+        try:
+            return as_number(float(text), text)
+        except (TypeError, ValueError):
+            return text
+
+    return [{key: read(text) for key, text in row.items()} for row in rows]
+
+
+def column(rows, name):
+    """The values of a column; a missing value is None."""
+    names = {str(key).lower(): key for row in rows for key in row}
+    if rows and name.lower() not in names:
+        raise Failure("the rows have no column %s; their columns are: %s" % (name, named(names.values())))
+    return [row.get(names[name.lower()]) for row in rows]
+
+
+def values(rows, name):
+    """The values of a column that are there."""
+    return [value for value in column(rows, name) if value is not None]
+
+
+def compared(rows, name, compare, limit):
+    """The rows whose column compares so with a limit."""
+    found = []
+    for row, value in zip(rows, column(rows, name)):
+        if value is None:
+            continue
+        if is_number(value) != is_number(limit):
+            raise Failure("the column %s has the value %s, which cannot be compared with %s" % (name, value, limit))
+        if compare(value):
+            found.append(row)
+    return found
+
+
+def ordered(rows, name, reverse):
+    """The rows by a column; those without a value come last."""
+    pairs = list(zip(column(rows, name), rows))
+    try:
+        there = sorted((p for p in pairs if p[0] is not None), key=lambda p: p[0], reverse=reverse)
+    except TypeError:
+        raise Failure("the column %s has numbers and text: it has no order" % name) from None
+    return [row for _, row in there] + [row for value, row in pairs if value is None]
+
+
+def marked(rows, word):
+    """The rows that are so: by a column of that name with yes and no (active, is_active), or by the column status or
+    state when it has that value."""
+    names = {str(key).lower(): key for row in rows for key in row}
+    yes, no = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no", "none", "")
+
+    def flag(name):
+        for key in (name, "is_" + name):
+            if key in names:
+                said = [str(row.get(names[key])).lower() for row in rows]
+                if all(text in yes + no for text in said):
+                    return [text in yes for text in said]
+        return None
+
+    if not rows:
+        return []
+    is_so = flag(word)
+    if is_so is None and word.startswith("in") and flag(word[2:]) is not None:
+        is_so = [not so for so in flag(word[2:])]
+    for key in ("status", "state"):
+        said = [str(row.get(names.get(key))).lower() for row in rows]
+        if is_so is None and word in said:
+            is_so = [text == word for text in said]
+    if is_so is None:
+        raise Failure("cannot tell which rows are %s: no column says so; the columns are: %s"
+                      % (word, named(names.values())))
+    return [row for row, so in zip(rows, is_so) if so]
+
+
+def statistics_of(rows):
+    """The number of rows, and for each column of quantities its least, greatest, mean, median and sum."""
+    found = {"count": len(rows)}
+    for key in dict.fromkeys(key for row in rows for key in row):
+        name = str(key).lower()
+        if name in ("id", "active", "enabled", "deleted") or name.endswith("_id") or name.startswith(("is_", "has_")):
+            continue
+        values = [row[key] for row in rows if row.get(key) is not None]
+        if values and all(is_number(value) for value in values):
+            found[key] = {"min": min(values), "max": max(values), "mean": statistics.fmean(values),
+                          "median": statistics.median(values), "sum": sum(values)}
+    return found
+
+
+def date_after(date, days):
+    try:
+        return (date + datetime.timedelta(days=days)).isoformat()
+    except OverflowError:
+        raise Failure("the calendar has no such date") from None
+
+
+def days_from(first, last):
+    """The days from one date to a later one."""
+    if last < first:
+        raise Failure("%s is after %s" % (first, last))
+    return (last - first).days
+
+
+def days_until(month, day):
+    """Days from today to the next such day; 0 today."""
+    today = datetime.date.today()
+    target = datetime.date(today.year, month, day)
+    if target < today:
+        target = datetime.date(today.year + 1, month, day)
+    return (target - today).days
+
+
+def days_until_season(season):
+    """Days to the season's first day on the northern hemisphere; 0 while it lasts."""
+    first_days = {"spring": (3, 20), "summer": (6, 21), "autumn": (9, 22), "winter": (12, 21)}
+    today = datetime.date.today()
+    now = [name for name, day in first_days.items() if (today.month, today.day) >= day]
+    if (now[-1] if now else "winter") == season:
+        return 0
+    start = datetime.date(today.year, *first_days[season])
+    return ((start if start > today else start.replace(year=today.year + 1)) - today).days
+
+
+def counted(count, places):
+    """The first places of a list, as many as the task says."""
+    if not isinstance(count, int) or not 0 < count <= len(places):
+        raise Failure("%s is not a number of cities from 1 to %d" % (count, len(places)))
+    print("The task names only", places[0] + "; the others are large cities of a fixed list.")
+    return places[:count]
+
+
+def skill(name, entry):
+    """A function of the workspace's skills."""
+    try:
+        module = importlib.import_module("skills." + name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("skills", "skills." + name):
+            raise
+        raise Failure("the workspace has no skill %s" % name) from None
+    for function in (entry, "run", name):
+        if callable(getattr(module, function, None)):
+            return getattr(module, function)
+    raise Failure("the skill %s has no function run" % name)

@@ -1,0 +1,150 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// kind is what a token is.
+type kind int
+
+const (
+	word kind = iota
+	number
+	quoted
+	jsonText
+	path
+	isoDate
+	symbol
+	ambiguous // a numeral with two readings, as 1.000
+	newline
+)
+
+// token is a piece of the task. Quotations, JSON and paths are one token each: no form matches inside them.
+type token struct {
+	kind       kind
+	text       string // without quotation marks
+	lower      string // of words and symbols; empty for values
+	start, end int    // bytes of the task
+}
+
+// is reports whether the token is one of the symbols.
+func (t token) is(symbols string) bool { return t.kind == symbol && strings.Contains(symbols, t.text) }
+
+var (
+	pathPattern = regexp.MustCompile(`^(?:(?:~|\.{1,2})?/[\w.\-]+(?:/[\w.\-]+)*` +
+		`|[\w\-]+(?:/[\w.\-]+)*\.(?:json|txt|csv|md|log|yaml|yml|xml|html|py|tsv|db))(?:$|[^\w/\-])`)
+	datePattern  = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}(?:$|[^\w-])`)
+	numberToken  = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
+	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
+	productToken = regexp.MustCompile(`^[1-9]\d*x\d`) // 10x10 is a product, 0x10 is not
+	quoteToken   = regexp.MustCompile("^(?:\"([^\"\n]*)\"|“([^”\n]*)”|‘([^’\n]*)’|`([^`\n]*)`|'([^'\n]*)')")
+	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
+
+	// plainNumber has one reading: a point before three digits may separate thousands or decimals.
+	plainNumber = regexp.MustCompile(`^(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d+)?$`)
+	dotNumber   = regexp.MustCompile(`^[1-9]\d{0,2}\.\d{3}$`)
+)
+
+// tokenise divides a task into tokens.
+func tokenise(task string) []token {
+	var out []token
+	for at := 0; at < len(task); {
+		t, size := next(task[at:], at == 0 || !wordEnd(task[:at]))
+		if size == 0 {
+			_, size = utf8.DecodeRuneInString(task[at:])
+			at += size
+			continue
+		}
+		t.start, t.end = at, at+size
+		out = append(out, t)
+		at += size
+	}
+	return out
+}
+
+// wordEnd reports whether a text ends inside a word.
+func wordEnd(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
+}
+
+// next returns the first token of a text and its size, 0 for white space. starts is false inside a word.
+func next(s string, starts bool) (token, int) {
+	if r, _ := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
+		return token{}, 0
+	}
+	if s[0] == '{' || s[0] == '[' {
+		if text, size := jsonToken(s); size > 0 {
+			return token{kind: jsonText, text: text}, size
+		}
+	}
+	if m := quoteToken.FindStringSubmatch(s); m != nil && (starts || s[0] != '\'') {
+		return token{kind: quoted, text: strings.Join(m[1:], "")}, len(m[0])
+	}
+	if m := pathPattern.FindString(s); starts && m != "" {
+		m = strings.TrimRight(pathText(m), ".")
+		if strings.ContainsFunc(m, unicode.IsLetter) {
+			return token{kind: path, text: m}, len(m)
+		}
+	}
+	if datePattern.MatchString(s) {
+		return token{kind: isoDate, text: s[:10]}, 10
+	}
+	if n := numberToken.FindString(s); n != "" && (productToken.MatchString(s) || !startsWord(s[len(n):])) {
+		if !plainNumber.MatchString(n) || dotNumber.MatchString(n) {
+			return token{kind: ambiguous, text: n}, len(n)
+		}
+		return token{kind: number, text: n}, len(n)
+	}
+	if w := wordToken.FindString(s); w != "" && (starts || !productToken.MatchString("1"+s)) {
+		return token{kind: word, text: w, lower: strings.ToLower(strings.ReplaceAll(w, "’", "'"))}, len(w)
+	}
+	m := symbolToken.FindString(s)
+	if m == "" { // a new line
+		m = s[:1]
+	}
+	k := symbol
+	if m == "\n" {
+		k = newline
+	}
+	return token{kind: k, text: m, lower: m}, len(m)
+}
+
+// pathText drops the character after a path.
+func pathText(m string) string {
+	r, size := utf8.DecodeLastRuneInString(m)
+	if !wordEnd(m) && r != '.' && r != '-' {
+		return m[:len(m)-size]
+	}
+	return m
+}
+
+func startsWord(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return unicode.IsLetter(r) || r == '_'
+}
+
+// jsonToken returns the JSON value that a text begins with, compact, and its size; 0 if there is none.
+func jsonToken(s string) (text string, size int) {
+	decoder := json.NewDecoder(strings.NewReader(s))
+	var value json.RawMessage
+	var compact bytes.Buffer
+	if decoder.Decode(&value) != nil || json.Compact(&compact, value) != nil {
+		return "", 0
+	}
+	return compact.String(), int(decoder.InputOffset())
+}
+
+// join returns the text of tokens with one space between them.
+func join(tokens []token) string {
+	var texts []string
+	for _, t := range tokens {
+		texts = append(texts, t.text)
+	}
+	return strings.Join(texts, " ")
+}

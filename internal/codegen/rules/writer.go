@@ -1,0 +1,264 @@
+package rules
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// Write writes a program for a task. The error is a *codegen.CodeRequiredError if a part of the task is not understood.
+// It implements codegen.Rules.
+func Write(r codegen.Request) (codegen.Program, error) {
+	w := &writer{
+		request: r, grammar: theGrammar(), vars: map[string]string{}, tools: map[string]string{},
+		imports: map[string]string{}, names: map[string]int{},
+	}
+	refuse := func(format string, args ...any) (codegen.Program, error) {
+		return codegen.Program{}, w.codeRequired(fmt.Sprintf(format, args...))
+	}
+	if len(r.Task) > maxTask {
+		return refuse("the task is %d bytes; the limit of the rules is %d", len(r.Task), maxTask)
+	}
+	if w.clauses = split(r.Task); len(w.clauses) > maxClauses {
+		return refuse("the task has %d steps; the limit of the rules is %d", len(w.clauses), maxClauses)
+	}
+	for w.at < len(w.clauses) {
+		w.step()
+	}
+	w.save()
+	switch {
+	case len(w.unknown) > 0:
+		words := fmt.Sprintf("%q", w.words[:min(len(w.words), maxWords)])
+		return refuse("the rules do not understand %s", strings.ReplaceAll(words[1:len(words)-1], `" "`, `", "`))
+	case len(w.body) == 0:
+		return refuse("the task contains no request that the rules know")
+	}
+	program := fmt.Sprintf("%s%s%s\n\nresult = %s\n", head, w.header(), strings.Join(w.body, "\n"), w.result())
+	return codegen.Program{
+		Code: program, By: codegen.ByRules, Tools: slices.Sorted(maps.Keys(w.tools)), Understood: w.understood,
+	}, nil
+}
+
+const (
+	head     = "# Written by rules. Every value below stands in the task or comes from the workspace or a tool.\n"
+	maxWords = 10 // in a refusal
+)
+
+// writer is the state after the clauses read so far.
+type writer struct {
+	request codegen.Request
+	grammar *grammar
+	clauses []clause
+	at      int    // the index after the clause being read
+	clause  clause // being read
+	list    bool   // the clause's bullet list or JSON block is read
+
+	// vars are what later clauses may refer to, as Python: number, record, rows, text, path; the open document doc, its
+	// file, and dirty while it has changes that are not saved; saved, the check of what was saved; skill. table and does
+	// name the table of rows and the skill.
+	vars    map[string]string
+	last    string            // the last variable
+	tools   map[string]string // id of one that the program calls → its name there
+	imports map[string]string // function, or "function as name" → module
+	names   map[string]int    // of variables
+	body    []string
+	depth   int // of indentation
+
+	outputs    []output
+	understood []string
+	unknown    []string // clauses
+	words      []string // that no clause accounts for
+}
+
+// output is one part of the result.
+type output struct {
+	key, variable string
+	condition     bool // the outcome of a condition
+	elsewhere     bool // found in the branch that is not being read
+}
+
+// step reads one clause; with a condition also the clauses of its branches.
+func (w *writer) step() {
+	c := w.clauses[w.at]
+	w.at++
+	w.clause = c
+	before := len(w.body)
+	w.line("%s", comment(c.text))
+	m := &matcher{w: w, tokens: c.tokens}
+	for _, f := range w.grammar.forms {
+		if w.try(f, m) {
+			w.understood = append(w.understood, f.name+": "+c.text)
+			if len(w.body) == before+1 {
+				w.body = w.body[:before] // no comment without code
+			}
+			return
+		}
+	}
+	w.body = w.body[:before]
+	w.unknown = append(w.unknown, c.text)
+	for _, word := range m.notUnderstood(c) {
+		if !slices.Contains(w.words, word) {
+			w.words = append(w.words, word)
+		}
+	}
+	w.line("%s", comment("TODO: " + c.text))
+}
+
+// try reads the tokens of a matcher with a form. It changes nothing if they do not fit.
+func (w *writer) try(f *form, m *matcher) bool {
+	return m.match([]node{{alternatives: f.patterns}}, 0, match{}, func(values match) bool {
+		saved, c := *w, w.clause
+		saved.vars, saved.tools, saved.imports = maps.Clone(w.vars), maps.Clone(w.tools), maps.Clone(w.imports)
+		saved.names, saved.outputs, saved.body = maps.Clone(w.names), slices.Clone(w.outputs), slices.Clone(w.body)
+		w.list = false
+		if w.run(f.actions, values) && (w.list || len(c.fields) == 0 && c.data == nil) {
+			return true
+		}
+		*w = saved
+		return false
+	})
+}
+
+func (w *writer) line(format string, args ...any) {
+	w.body = append(w.body, strings.Repeat("    ", w.depth)+fmt.Sprintf(format, args...))
+}
+
+// let emits a new variable with a value.
+func (w *writer) let(base, python string) string {
+	w.last = w.fresh(base)
+	w.line("%s = %s", w.last, python)
+	return w.last
+}
+
+// fresh returns a variable name that is not in use: base, base_2, …
+func (w *writer) fresh(base string) string {
+	for {
+		w.names[base]++
+		name := base
+		if n := w.names[base]; n > 1 {
+			name = fmt.Sprintf("%s_%d", base, n)
+		}
+		if _, taken := w.imports[name]; !taken && !reserved(name) {
+			return name
+		}
+	}
+}
+
+// output adds a variable to the result.
+func (w *writer) output(key, variable string) {
+	name := key
+	for i := 2; slices.ContainsFunc(w.outputs, func(o output) bool { return o.key == name }); i++ {
+		name = fmt.Sprintf("%s %d", key, i)
+	}
+	w.outputs = append(w.outputs, output{key: name, variable: variable})
+}
+
+//go:embed prelude.py
+var preludeText string
+
+// prelude returns the functions that programs contain if they use them, in their order: each may use earlier ones.
+var prelude = sync.OnceValue(func() []function {
+	var out []function
+	for code := range strings.SplitSeq(preludeText, "\n\n\n") {
+		name := identifier.FindAllString(code, 2)[1]
+		out = append(out, function{name, strings.TrimSpace(code) + "\n", regexp.MustCompile(`\b` + name + `\(`)})
+	}
+	return out
+})
+
+// function is a function or a class of prelude.py.
+type function struct {
+	name, code string
+	use        *regexp.Regexp
+}
+
+var (
+	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
+	modules    = strings.Fields("csv datetime importlib json math pathlib sqlite3 statistics")
+)
+
+// reserved reports whether a name has a meaning in the program's functions.
+func reserved(name string) bool {
+	return slices.Contains(modules, name) ||
+		slices.ContainsFunc(prelude(), func(f function) bool { return f.name == name })
+}
+
+// header returns the imports and the functions that the body uses.
+func (w *writer) header() string {
+	functions, used := "", strings.Join(w.body, "\n")
+	for _, f := range slices.Backward(prelude()) {
+		if f.use.MatchString(used) {
+			functions, used = "\n\n"+f.code+functions, used+f.code
+		}
+	}
+	imports := ""
+	for _, m := range modules {
+		if strings.Contains(used, m+".") {
+			imports += "import " + m + "\n"
+		}
+	}
+	byModule := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(w.imports)) {
+		byModule[w.imports[name]] = append(byModule[w.imports[name]], name)
+	}
+	if imports != "" && len(byModule) > 0 {
+		imports += "\n"
+	}
+	for _, module := range slices.Sorted(maps.Keys(byModule)) {
+		imports += "from servers." + module + " import " + strings.Join(byModule[module], ", ") + "\n"
+	}
+	return imports + functions + "\n\n"
+}
+
+// result is the document of a task about a document, else the only output, else all outputs by name.
+func (w *writer) result() string {
+	doc, outputs := w.vars["doc"], w.outputs
+	if doc != "" {
+		if !slices.ContainsFunc(outputs, func(o output) bool {
+			return !strings.HasPrefix(o.key, "calculation") && !strings.HasPrefix(o.key, "sum")
+		}) {
+			return doc
+		}
+		w.output("state", doc)
+		outputs = w.outputs
+	}
+	switch len(outputs) {
+	case 0:
+		return "None"
+	case 1:
+		return outputs[0].variable
+	}
+	var parts []string
+	for _, o := range outputs {
+		parts = append(parts, quote(o.key)+": "+o.variable)
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// codeRequired returns the error for a task that is not understood.
+func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
+	e := &codegen.CodeRequiredError{Reason: reason, Understood: w.understood, Unknown: w.unknown}
+	for i := range w.request.Tools {
+		t := &w.request.Tools[i]
+		e.Signatures = append(e.Signatures, "from servers."+t.ModuleName()+" import "+t.FunctionName()+"  # "+t.Stub())
+		if len(w.understood) == 0 { // the skeleton begins with the tools
+			w.function(t)
+		}
+	}
+	if len(w.unknown) == 0 {
+		w.line("%s", comment("TODO: " + reason))
+	}
+	w.line("raise NotImplementedError(\"write the parts marked TODO, then remove this line\")")
+	e.Skeleton = w.header() + strings.Join(w.body, "\n") + "\n\nresult = " + w.result() + "\n"
+	return e
+}
+
+// comment returns any text as one line of comment.
+func comment(s string) string { return "# " + text.Truncate(text.Printable(text.OneLine(s)), 160) }
