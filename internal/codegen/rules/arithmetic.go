@@ -152,8 +152,11 @@ func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 }
 
 // readOneWay reports whether all readers group an operator alike. They do not for 2 ** 3 ** 2, for "200 / 10% of 50",
-// for % as modulo beside % as percent, and not for -5 % 3, which is 1 for some and -2 for others.
+// for "50% of 80 + 3", for % as modulo beside % as percent, and not for -5 % 3, which is 1 for some and -2 for others.
 func readOneWay(n *arith.Node) bool {
+	if slices.Contains(arithGrammar.Sum, n.Text) {
+		return n.Args[0].Text != percentOf
+	}
 	if slices.Contains(arithGrammar.Power, n.Text) {
 		return !slices.Contains(arithGrammar.Power, n.Args[1].Text)
 	}

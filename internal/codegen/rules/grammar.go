@@ -54,7 +54,6 @@ var theGrammar = sync.OnceValue(func() *grammar {
 		case line == "" || kind == "#":
 		case kind == "words":
 			g.sets[name] = wordSet(rest)
-			maps.Copy(g.vocabulary, g.sets[name])
 		case kind == "phrases":
 			g.addPhrases(name, rest)
 		case kind == "macro":
@@ -79,6 +78,7 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			last.patterns = append(last.patterns, c.alternatives("")...)
 		}
 	}
+	maps.Copy(g.vocabulary, g.sets["known"])
 	return g
 })
 

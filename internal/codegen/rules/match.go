@@ -46,10 +46,13 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 				continue
 			}
 			v.tokens, v.text = m.tokens[at:end], join(m.tokens[at:end])
-			with := maps.Clone(values)
+			with, furthest := maps.Clone(values), m.furthest
 			with[n.name] = v
 			if m.match(rest, end, with, done) {
 				return true
+			}
+			if n.slot == "rest" { // it takes every word
+				m.furthest = furthest
 			}
 		}
 		return false
@@ -62,25 +65,24 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	return n.optional && m.match(rest, at, values, done)
 }
 
-// notUnderstood returns the words of a clause that no slot and no form accounts for, else the rest that no form expects.
+// notUnderstood returns the words of a clause that no form knows, and the rest of the clause if it begins after them.
 func (m *matcher) notUnderstood(c clause) (out []string) {
-	tokens := slices.Clone(m.tokens)
 	for _, f := range c.fields {
 		if _, ok := m.w.read("value", f.value); !ok {
 			out = append(out, join(f.value))
 		}
 	}
-	for len(tokens) > 0 {
-		size := max(1, placeSize(tokens))
-		t := tokens[0]
-		if t.kind == ambiguous || t.kind == word && size == 1 && !m.w.grammar.vocabulary[t.lower] && placeSize(tokens) == 0 {
-			out = append(out, t.text)
+	last := -1
+	for i := 0; i < len(m.tokens); {
+		t, size := m.tokens[i], placeSize(m.tokens[i:])
+		known := size > 0 || m.w.grammar.vocabulary[t.lower] || t.lower == m.w.vars["table"] || digits(t.text) != t.text
+		if t.kind == ambiguous || (t.kind == word || t.kind == symbol) && !known {
+			out, last = append(out, t.text), i
 		}
-		tokens = tokens[size:]
+		i += max(1, size)
 	}
-	if len(out) == 0 {
-		out = append(out, join(m.tokens[min(m.furthest, len(m.tokens)-1):]))
+	if rest := min(m.furthest, len(m.tokens)-1); last < rest || len(out) == 0 {
+		out = append(out, join(m.tokens[rest:]))
 	}
 	return out
 }
-

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	gocmp "cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -16,42 +17,41 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// sampleTool returns a tool with string parameters; a parameter that ends with "?" is optional.
-func sampleTool(server, name string, params ...string) codegen.Tool {
+func sample(server, name string, params ...string) codegen.Tool {
 	t := codegen.Tool{Server: server, Name: name}
 	for _, p := range params {
-		optional := strings.HasSuffix(p, "?")
-		t.Params = append(t.Params, codegen.Param{Name: strings.TrimSuffix(p, "?"), Type: "str", Required: !optional})
+		p, optional := strings.CutSuffix(p, "?")
+		name, kind, _ := strings.Cut(p, ":")
+		t.Params = append(t.Params, codegen.Param{Name: name, Type: gocmp.Or(kind, "str"), Required: !optional})
 	}
 	return t
 }
 
-// shippedTools returns the eleven tools of the servers that codefleet ships.
-func shippedTools() []codegen.Tool {
+// eleven are the tools of the shipped servers.
+func eleven() []codegen.Tool {
 	return []codegen.Tool{
-		sampleTool("calculator", "add", "a", "b"), sampleTool("calculator", "multiply", "a", "b"),
-		sampleTool("calculator", "calculate", "expression"),
-		sampleTool("weather", "get_weather", "location", "units?"),
-		sampleTool("weather", "get_forecast", "location", "days?", "units?"),
-		sampleTool("filesystem", "read_file", "path", "encoding?"),
-		sampleTool("filesystem", "write_file", "path", "content", "encoding?"),
-		sampleTool("filesystem", "list_directory", "path", "recursive?"),
-		sampleTool("database", "query", "sql", "parameters?"), sampleTool("database", "execute", "sql", "parameters?"),
-		sampleTool("database", "list_tables"),
+		sample("calculator", "add", "a:float", "b:float"), sample("calculator", "multiply", "a:float", "b:float"),
+		sample("calculator", "calculate", "expression"),
+		sample("weather", "get_weather", "location", "units?"),
+		sample("weather", "get_forecast", "location", "days:int?", "units?"),
+		sample("filesystem", "read_file", "path", "encoding?"),
+		sample("filesystem", "write_file", "path", "content", "encoding?"),
+		sample("filesystem", "list_directory", "path", "recursive:bool?"),
+		sample("database", "query", "sql", "parameters?"), sample("database", "execute", "sql", "parameters?"),
+		sample("database", "list_tables"),
 	}
 }
 
-// harness is a directory in which programs run with stubs of the tools. The stubs record their calls in calls.jsonl.
-type harness struct {
+// world is a directory with stubs of tools, in which programs run. Each stub records its call in calls.jsonl.
+type world struct {
 	t   *testing.T
 	dir string
 }
 
-// newHarness returns a harness whose weather tool reports a temperature.
-func newHarness(t *testing.T, temperature string) *harness {
+func newWorld(t *testing.T, temperature string) *world {
 	t.Helper()
-	h := &harness{t, t.TempDir()}
-	h.write("servers/calculator/__init__.py", note+`
+	w := &world{t, t.TempDir()}
+	w.write("servers/calculator/__init__.py", note+`
 import ast, operator
 _ops = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
         ast.USub: operator.neg}
@@ -63,7 +63,7 @@ def calculate(expression):
     _note("calculate", expression)
     return float(_value(ast.parse(expression, mode="eval").body))
 `)
-	h.write("servers/weather/__init__.py", note+`
+	w.write("servers/weather/__init__.py", note+`
 def get_weather(location, *, units="celsius"):
     _note("get_weather", location, units)
     return {"location": location, "temperature": `+temperature+`, "unit": units, "condition": "sunny", "humidity": 50}
@@ -71,7 +71,7 @@ def get_forecast(location, *, days=5, units="celsius"):
     _note("get_forecast", location, days)
     return {"location": location, "unit": units, "forecast": [{"high": 20 + d} for d in range(days)]}
 `)
-	h.write("servers/filesystem/__init__.py", note+`
+	w.write("servers/filesystem/__init__.py", note+`
 import os
 def write_file(path, content, *, encoding="utf-8"):
     _note("write_file", path, content)
@@ -83,7 +83,7 @@ def read_file(path, *, encoding="utf-8"):
 def list_directory(path, *, recursive=False):
     return {"path": path, "items": sorted(os.listdir(path)), "recursive": recursive}
 `)
-	h.write("servers/database/__init__.py", note+`
+	w.write("servers/database/__init__.py", note+`
 def query(sql, *, parameters=None):
     _note("query", sql)
     return [{"id": 1, "name": "Alice", "age": 30, "active": 1}, {"id": 2, "name": "Bob", "age": 99, "active": 0},
@@ -94,12 +94,12 @@ def execute(sql, *, parameters=None):
 def list_tables():
     return ["users"]
 `)
-	h.write("skills/double_number.py", "def double_number(x: float) -> float:\n    return x * 2\n\nrun = "+
+	w.write("skills/double_number.py", "def double_number(x: float) -> float:\n    return x * 2\n\nrun = "+
 		"double_number\n")
-	if err := os.MkdirAll(filepath.Join(h.dir, "workspace"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(w.dir, "workspace"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return h
+	return w
 }
 
 const note = `
@@ -109,106 +109,106 @@ def _note(*call):
         f.write(json.dumps(call) + "\n")
 `
 
-func (h *harness) write(name, content string) {
-	h.t.Helper()
-	path := filepath.Join(h.dir, name)
+func (w *world) write(name, content string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		h.t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		h.t.Fatal(err)
+		w.t.Fatal(err)
 	}
 }
 
-// run runs the program that the rules write for a task, with /workspace in the directory, and returns its result.
-func (h *harness) run(task string) any {
-	h.t.Helper()
-	result, output, err := h.try(task)
+// run writes the program of a task, runs it with /workspace in the world, and returns its result.
+func (w *world) run(task string) any {
+	w.t.Helper()
+	result, output, err := w.try(task)
 	if err != nil {
-		h.t.Fatalf("task %q: %v\n%s", task, err, output)
+		w.t.Fatalf("task %q: %v\n%s", task, err, output)
 	}
 	return result
 }
 
-func (h *harness) try(task string) (result any, output string, err error) {
-	h.t.Helper()
-	program, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
+func (w *world) try(task string) (result any, output string, err error) {
+	w.t.Helper()
+	program, err := Write(codegen.Request{Task: task, Tools: eleven()})
 	if err != nil {
 		return nil, "", err
 	}
-	code := strings.ReplaceAll(program.Code, "/workspace", filepath.Join(h.dir, "workspace"))
-	h.write("program.py", code+"\nimport json\npathlib_out = open('result.json', 'w')\njson.dump(result, "+
+	code := strings.ReplaceAll(program.Code, "/workspace", filepath.Join(w.dir, "workspace"))
+	w.write("program.py", code+"\nimport json\npathlib_out = open('result.json', 'w')\njson.dump(result, "+
 		"pathlib_out)\npathlib_out.close()\n")
-	cmd := exec.CommandContext(h.t.Context(), "/usr/bin/python3", "program.py")
-	cmd.Dir = h.dir
+	cmd := exec.CommandContext(w.t.Context(), "/usr/bin/python3", "program.py")
+	cmd.Dir = w.dir
 	cmd.Env = append(cmd.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, program.Code + string(out), err
 	}
-	return h.readJSON("result.json"), string(out), nil
+	return w.readJSON("result.json"), string(out), nil
 }
 
-func (h *harness) readJSON(name string) any {
-	h.t.Helper()
-	data, err := os.ReadFile(filepath.Join(h.dir, name))
+func (w *world) readJSON(name string) any {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.dir, name))
 	if err != nil {
-		h.t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
-		h.t.Fatalf("%s: %v", name, err)
+		w.t.Fatalf("%s: %v", name, err)
 	}
 	return v
 }
 
-func (h *harness) calls(name string) int {
-	data, _ := os.ReadFile(filepath.Join(h.dir, "calls.jsonl"))
+func (w *world) calls(name string) int {
+	data, _ := os.ReadFile(filepath.Join(w.dir, "calls.jsonl"))
 	return strings.Count(string(data), `["`+name+`"`)
 }
 
 func TestExample00And01(t *testing.T) {
-	h := newHarness(t, "18")
-	if got := h.run("Calculate 5 + 3"); got != 8.0 {
+	w := newWorld(t, "18")
+	if got := w.run("Calculate 5 + 3"); got != 8.0 {
 		t.Errorf("5 + 3 = %v, want 8", got)
 	}
-	if got := h.run("Calculate 10 * 5"); got != 50.0 {
+	if got := w.run("Calculate 10 * 5"); got != 50.0 {
 		t.Errorf("10 * 5 = %v, want 50", got)
 	}
-	got := h.run("Calculate 5 + 3 and get weather for San Francisco").(map[string]any)
+	got := w.run("Calculate 5 + 3 and get weather for San Francisco").(map[string]any)
 	if got["calculation"] != 8.0 {
 		t.Errorf("calculation = %v, want 8", got["calculation"])
 	}
 	if weather := got["weather"].(map[string]any); weather["location"] != "San Francisco" ||
 		weather["temperature"] != 18.0 {
-		t.Errorf("weather = %v, want the weather of San Francisco", weather)
+		t.Errorf("weather = %v, want that of San Francisco", weather)
 	}
 	if forecast := got["forecast"].(map[string]any); forecast["location"] != "San Francisco" {
-		t.Errorf("forecast = %v, want the forecast of San Francisco", forecast)
+		t.Errorf("forecast = %v, want that of San Francisco", forecast)
 	}
 }
 
 func TestExample02CallsOnceForEachCity(t *testing.T) {
-	h := newHarness(t, "18")
-	got := h.run("Calculate 10 * 5, then get weather for that many cities starting with San Francisco").(map[string]any)
+	w := newWorld(t, "18")
+	got := w.run("Calculate 10 * 5, then get weather for that many cities starting with San Francisco").(map[string]any)
 	reports := got["weather"].([]any)
 	cities := map[any]bool{}
 	for _, r := range reports {
 		cities[r.(map[string]any)["location"]] = true
 	}
-	if got["calculation"] != 50.0 || len(cities) != 50 || h.calls("get_weather") != 50 ||
+	if got["calculation"] != 50.0 || len(cities) != 50 || w.calls("get_weather") != 50 ||
 		reports[0].(map[string]any)["location"] != "San Francisco" {
 		t.Errorf("calculation %v, %d cities, %d calls, first %v, want 50, 50, 50, San Francisco", got["calculation"],
-			len(cities), h.calls("get_weather"), reports[0])
+			len(cities), w.calls("get_weather"), reports[0])
 	}
-	if _, output, err := h.try("Calculate 100 * 5, then get weather for that many cities starting with " +
+	if _, output, err := w.try("Calculate 100 * 5, then get weather for that many cities starting with " +
 		"Oslo"); err == nil || !strings.Contains(output, "500 is not a number of cities") {
-		t.Errorf("500 cities: %v, want an error of the program\n%s", err, output)
+		t.Errorf("500 cities: %v, want the program to refuse\n%s", err, output)
 	}
 }
 
 func TestExample03KeepsActiveUsersOnly(t *testing.T) {
-	got := newHarness(t, "18").run("Query database for users, filter for active users, and calculate " +
+	got := newWorld(t, "18").run("Query database for users, filter for active users, and calculate " +
 		"statistics").(map[string]any)
 	want := map[string]any{
 		"users": []any{
@@ -221,11 +221,11 @@ func TestExample03KeepsActiveUsersOnly(t *testing.T) {
 		},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("result (-want +got):\n%s", d)
+		t.Error(d)
 	}
 }
 
-func TestExample04RunsTheBranchWhoseConditionHolds(t *testing.T) {
+func TestExample04TakesTheBranchThatHolds(t *testing.T) {
 	task := "Get weather for San Francisco, and if temperature is above 20, calculate how many days until summer"
 	today := time.Now()
 	summer := time.Date(today.Year(), 6, 21, 0, 0, 0, 0, time.UTC)
@@ -240,17 +240,17 @@ func TestExample04RunsTheBranchWhoseConditionHolds(t *testing.T) {
 		holds       bool
 		days        any
 	}{{"25", true, days}, {"20", false, nil}, {"15.5", false, nil}} {
-		got := newHarness(t, c.temperature).run(task).(map[string]any)
+		got := newWorld(t, c.temperature).run(task).(map[string]any)
 		if got["temperature above 20"] != c.holds || got["days until summer"] != c.days {
-			t.Errorf("at %s degrees: condition %v, days %v, want %v, %v", c.temperature, got["temperature above 20"],
+			t.Errorf("at %s: branch %v, days %v, want %v, %v", c.temperature, got["temperature above 20"],
 				got["days until summer"], c.holds, c.days)
 		}
 	}
 }
 
 func TestExample05KeepsState(t *testing.T) {
-	h := newHarness(t, "18")
-	h.run(`
+	w := newWorld(t, "18")
+	w.run(`
     Calculate 5 + 3, then save the result and metadata to /workspace/state.json.
     The JSON file should contain:
     - calculation: "5 + 3"
@@ -262,10 +262,10 @@ func TestExample05KeepsState(t *testing.T) {
     Print a confirmation message when state is saved.
     `)
 	want := map[string]any{"calculation": "5 + 3", "result": 8.0, "step": 1.0, "message": "State saved in session 1"}
-	if d := cmp.Diff(want, h.readJSON("workspace/state.json")); d != "" {
-		t.Errorf("state after session 1 (-want +got):\n%s", d)
+	if d := cmp.Diff(want, w.readJSON("workspace/state.json")); d != "" {
+		t.Errorf("after session 1: %s", d)
 	}
-	h.run(`
+	w.run(`
     Read the state from /workspace/state.json that was saved in a previous session.
     Print the contents of the file.
     Verify that /workspace exists and is mounted.
@@ -273,29 +273,28 @@ func TestExample05KeepsState(t *testing.T) {
     Update the step field to 2 and save it back to /workspace/state.json.
     `)
 	want["step"] = 2.0
-	if d := cmp.Diff(want, h.readJSON("workspace/state.json")); d != "" {
-		t.Errorf("state after session 2 (-want +got):\n%s", d)
+	if d := cmp.Diff(want, w.readJSON("workspace/state.json")); d != "" {
+		t.Errorf("after session 2: %s", d)
 	}
 }
 
 func TestExample06And07(t *testing.T) {
-	h := newHarness(t, "18")
-	if got := h.run("Import the double_number skill and use it to double 15"); got != 30.0 {
+	w := newWorld(t, "18")
+	if got := w.run("Import the double_number skill and use it to double 15"); got != 30.0 {
 		t.Errorf("double 15 = %v, want 30", got)
 	}
-	if got := h.run("Write a test file with content 'Hello World', then read it back and print the " +
+	if got := w.run("Write a test file with content 'Hello World', then read it back and print the " +
 		"content"); got != "Hello World" {
 		t.Errorf("read back %q, want Hello World", got)
 	}
-	if h.calls("write_file") != 1 || h.calls("read_file") != 1 {
-		t.Errorf("%d calls of write_file and %d of read_file, want one of each", h.calls("write_file"),
-			h.calls("read_file"))
+	if w.calls("write_file") != 1 || w.calls("read_file") != 1 {
+		t.Errorf("%d writes and %d reads, want one of each by the tools", w.calls("write_file"), w.calls("read_file"))
 	}
 }
 
 func TestExample08(t *testing.T) {
-	h := newHarness(t, "18")
-	h.run(`
+	w := newWorld(t, "18")
+	w.run(`
     Initialize a calculation workflow:
     1. Create /workspace/workflow_state.json with:
        - workflow_id: "calc_001"
@@ -308,7 +307,7 @@ func TestExample08(t *testing.T) {
     4. Verify /workspace exists and is mounted
     5. Print confirmation that workflow state was initialized
     `)
-	h.run(`
+	w.run(`
     Continue the workflow from the previous session:
     1. Read /workspace/workflow_state.json
     2. Print the current state (workflow_id, current_step, results)
@@ -317,7 +316,7 @@ func TestExample08(t *testing.T) {
     5. Verify you can read the state from the previous session
     6. Print confirmation that workflow continued
     `)
-	got := h.run(`
+	got := w.run(`
     Complete the workflow:
     1. Read /workspace/workflow_state.json
     2. Print the current state (workflow_id, current_step, all results)
@@ -333,16 +332,16 @@ func TestExample08(t *testing.T) {
 		"results": []any{50.0, 60.0, 60.0}, "status": "completed", "total": 170.0,
 	}
 	if d := cmp.Diff(any(want), got); d != "" {
-		t.Errorf("result (-want +got):\n%s", d)
+		t.Errorf("result: %s", d)
 	}
-	if d := cmp.Diff(any(want), h.readJSON("workspace/workflow_state.json")); d != "" {
-		t.Errorf("workflow_state.json (-want +got):\n%s", d)
+	if d := cmp.Diff(any(want), w.readJSON("workspace/workflow_state.json")); d != "" {
+		t.Errorf("file: %s", d)
 	}
 }
 
 func TestExample14(t *testing.T) {
-	h := newHarness(t, "18")
-	h.run(`
+	w := newWorld(t, "18")
+	w.run(`
         Save state to /workspace/state.json:
         {
             "workflow_id": "wf_001",
@@ -352,7 +351,7 @@ func TestExample14(t *testing.T) {
         }
         Verify the file was created.
         `)
-	h.run(`
+	w.run(`
         Read state from /workspace/state.json.
         Print the contents.
         Update the step field to 2.
@@ -362,8 +361,8 @@ func TestExample14(t *testing.T) {
 		"workflow_id": "wf_001", "step": 2.0, "progress": "initialized",
 		"data": map[string]any{"key": "value"},
 	}
-	if d := cmp.Diff(any(want), h.readJSON("workspace/state.json")); d != "" {
-		t.Errorf("state.json (-want +got):\n%s", d)
+	if d := cmp.Diff(any(want), w.readJSON("workspace/state.json")); d != "" {
+		t.Errorf("state.json: %s", d)
 	}
 	for _, task := range []string{`
         Initialize a workflow:
@@ -394,16 +393,16 @@ func TestExample14(t *testing.T) {
         Add a "total" field with the sum.
         Save the final state.
         `} {
-		h.run(task)
+		w.run(task)
 	}
 	want = map[string]any{
 		"workflow_id": "wf_stateful_001", "current_step": 3.0, "total_steps": 3.0,
 		"results": []any{50.0, 60.0}, "status": "completed", "total": 110.0,
 	}
-	if d := cmp.Diff(any(want), h.readJSON("workspace/workflow_state.json")); d != "" {
-		t.Errorf("workflow_state.json (-want +got):\n%s", d)
+	if d := cmp.Diff(any(want), w.readJSON("workspace/workflow_state.json")); d != "" {
+		t.Errorf("workflow_state.json: %s", d)
 	}
-	h.run(`
+	w.run(`
         Create /workspace/cross_session_state.json with:
         {
             "session": 1,
@@ -413,7 +412,7 @@ func TestExample14(t *testing.T) {
         }
         Print confirmation that state was saved.
         `)
-	h.run(`
+	w.run(`
         Read /workspace/cross_session_state.json.
         Print the contents.
         Update session to 2, step to 2.
@@ -424,14 +423,14 @@ func TestExample14(t *testing.T) {
 		"session": 2.0, "step": 2.0, "message": "State created in session 1",
 		"data": map[string]any{"value": 100.0}, "session_2_data": map[string]any{"value": 200.0},
 	}
-	if d := cmp.Diff(any(want), h.readJSON("workspace/cross_session_state.json")); d != "" {
-		t.Errorf("cross_session_state.json (-want +got):\n%s", d)
+	if d := cmp.Diff(any(want), w.readJSON("workspace/cross_session_state.json")); d != "" {
+		t.Errorf("cross_session_state.json: %s", d)
 	}
 }
 
 func TestRulesValues(t *testing.T) {
-	h := newHarness(t, "18")
-	h.write("workspace/notes.txt", "three lines")
+	w := newWorld(t, "18")
+	w.write("workspace/notes.txt", "three lines")
 	for _, c := range []struct {
 		task string
 		want any
@@ -511,13 +510,13 @@ func TestRulesValues(t *testing.T) {
 			map[string]any{"calculation": 9.0, "result above 10": false, "calculation 2": nil, "calculation 3": 4.0},
 		},
 	} {
-		if d := cmp.Diff(c.want, h.run(c.task)); d != "" {
-			t.Errorf("result of %q (-want +got):\n%s", c.task, d)
+		if d := cmp.Diff(c.want, w.run(c.task)); d != "" {
+			t.Errorf("%q: %s", c.task, d)
 		}
 	}
 }
 
-func TestRulesRefuseTasksThatTheyDoNotUnderstand(t *testing.T) {
+func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 	for _, task := range []string{
 		"", "   ", "Berechne die Wurzel aus 16 und schreibe sie auf", "search jira issues", "Get weather for my city",
 		"Get weather for the place I was born", "Read file and calculate sum", "Calculate the thing",
@@ -559,7 +558,7 @@ func TestRulesRefuseTasksThatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists",
 		"Calculate 5 + 3 for each user",
 	} {
-		_, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
+		_, err := Write(codegen.Request{Task: task, Tools: eleven()})
 		required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 		if !ok {
 			t.Errorf("Write(%.60q) = %v, want code_required", task, err)
@@ -567,7 +566,7 @@ func TestRulesRefuseTasksThatTheyDoNotUnderstand(t *testing.T) {
 		}
 		if len(required.Understood) == 0 &&
 			!strings.Contains(required.Skeleton, "from servers.weather import get_forecast, get_weather\n") {
-			t.Errorf("Write(%.60q): the skeleton does not import the tools:\n%s", task, required.Skeleton)
+			t.Errorf("Write(%.60q): skeleton without the tools:\n%s", task, required.Skeleton)
 		}
 		if len(required.Signatures) != 11 || !strings.Contains(required.Skeleton, "TODO") || required.Reason == "" {
 			t.Errorf("Write(%.60q): %+v, want a reason, the signatures and a skeleton", task, required)
@@ -575,16 +574,16 @@ func TestRulesRefuseTasksThatTheyDoNotUnderstand(t *testing.T) {
 	}
 }
 
-func TestErrorListsUnderstoodClauses(t *testing.T) {
+func TestRulesSayWhatTheyUnderstood(t *testing.T) {
 	_, err := Write(codegen.Request{
 		Task:  "Calculate 5 + 3, if the result is above 7, email it to bob",
-		Tools: shippedTools(),
+		Tools: eleven(),
 	})
 	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok || !slices.Equal(required.Understood,
 		[]string{"calculate: Calculate 5 + 3", "if: if the result is above 7"}) ||
 		!slices.Equal(required.Unknown, []string{"email it to bob"}) {
-		t.Fatalf("Write: %+v, want all clauses but the last one understood", required)
+		t.Fatalf("Write: %+v, want all but the last clause understood", required)
 	}
 	check := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
 	check.Stdin = strings.NewReader(required.Skeleton)
@@ -593,10 +592,10 @@ func TestErrorListsUnderstoodClauses(t *testing.T) {
 	}
 }
 
-func TestProgramFailsIfItContradictsTheTask(t *testing.T) {
-	if _, output, err := newHarness(t, "18").try("Calculate 10 * 5 = 60"); err == nil ||
+func TestContradictionStopsTheProgram(t *testing.T) {
+	if _, output, err := newWorld(t, "18").try("Calculate 10 * 5 = 60"); err == nil ||
 		!strings.Contains(output, "but it is 50") {
-		t.Errorf("10 * 5 = 60: %v, want an error that names 50\n%s", err, output)
+		t.Errorf("10 * 5 = 60: %v, want the program to say that it is 50\n%s", err, output)
 	}
 }
 
@@ -608,10 +607,10 @@ func FuzzWrite(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, task string) {
-		program, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
+		program, err := Write(codegen.Request{Task: task, Tools: eleven()})
 		if err == nil && (strings.Contains(program.Code, "⟦") && !strings.Contains(task, "⟦") ||
 			!strings.Contains(program.Code, "result = ")) {
-			t.Errorf("Write(%q) = %s, want a result and no marks", task, program.Code)
+			t.Errorf("Write(%q) = %s", task, program.Code)
 		}
 	})
 }

@@ -229,7 +229,7 @@ func readFile(_ *writer, t []token) (value, bool) {
 		p = "/workspace/" + p
 	}
 	inside := strings.HasPrefix(p+"/", "/workspace/") || strings.HasPrefix(p+"/", "/tmp/")
-	return value{py: quote(p)}, len(t) == 1 && t[0].kind == path && inside && !slices.Contains(strings.Split(p, "/"), "..")
+	return value{py: quote(p)}, len(t) == 1 && t[0].kind == path && inside && !strings.Contains(p, "/../") && !strings.Contains(p, "~")
 }
 
 func readTextFile(_ *writer, t []token) (value, bool) {
