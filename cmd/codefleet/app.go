@@ -35,6 +35,8 @@ type app struct {
 	fleet  string // --fleet
 	config string // --config
 	output string // -o: text or json
+
+	explain bool // --explain of run and result: print the program that a refused task needs
 }
 
 // main runs one command line and returns the exit code.

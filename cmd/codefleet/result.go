@@ -40,7 +40,13 @@ func (a *app) resultCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().DurationVar(&wait, "wait", 0, "wait up to this long for the task to end")
+	a.explainFlag(c)
 	return c
+}
+
+// explainFlag adds --explain, for tasks that end with the error code code_required.
+func (a *app) explainFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&a.explain, "explain", false, "print the program to finish if no model and no rule wrote it")
 }
 
 // showResult prints a result. output and stderr are the parts of the program's output that are not printed yet.
@@ -126,7 +132,15 @@ func (a *app) showError(r client.Result) {
 	if e.Cause != "" {
 		fmt.Fprintln(a.stderr, "  "+strings.ReplaceAll(strings.TrimSpace(e.Cause), "\n", "\n  "))
 	}
-	if e.Hint != "" {
+	hint, program, unfinished := strings.Cut(e.Hint, "\n")
+	switch unfinished = unfinished && e.Code == errcode.CodeRequired; {
+	case unfinished && a.explain:
+		fmt.Fprintln(a.stderr, "  try:", hint)
+		fmt.Fprint(a.stdout, program)
+	case unfinished:
+		hint = strings.Replace(hint, "finish this program", "finish the program that --explain prints", 1)
+		fmt.Fprintln(a.stderr, "  try:", strings.TrimSuffix(hint, ":"))
+	case e.Hint != "":
 		fmt.Fprintln(a.stderr, "  try:", e.Hint)
 	}
 }

@@ -40,6 +40,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	flags.declare(c)
 	a.completeTaskFlags(c)
+	a.explainFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		s, err := flags.submission(args, a.stdin)
 		if err != nil {

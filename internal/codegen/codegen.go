@@ -2,7 +2,6 @@ package codegen
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 )
 
@@ -74,16 +73,11 @@ type Program struct {
 // CodeRequiredError reports that the rules did not understand a task. The task then ends with the status blocked and
 // the error code code_required. The caller's model can complete Skeleton in one more call.
 type CodeRequiredError struct {
-	Reason     string
+	Reason     string   // names the words that are not understood
 	Understood []string // as in Program
 	Unknown    []string // the clauses that match no rule
 	Signatures []string // of the selected tools
 	Skeleton   string   // the unfinished program, with a TODO for each unknown clause
 }
 
-func (e *CodeRequiredError) Error() string {
-	if len(e.Unknown) == 0 {
-		return "code required: " + e.Reason
-	}
-	return fmt.Sprintf("code required: %s: %q", e.Reason, e.Unknown[0])
-}
+func (e *CodeRequiredError) Error() string { return "code required: " + e.Reason }

@@ -133,7 +133,7 @@ var refusals = []Error{
 		"Use a relative path without `..`."),
 	row(Blocked, "blocked", "A check refused the program and gave no code.", "Read the message."),
 	row(CodeRequired, "blocked", "No model wrote the program, and the rules do not understand the whole description.",
-		"Finish the program in `hint` and send it as `code`."),
+		"Configure a model, or finish the program in `hint` and send it as `code`."),
 	row(FolderNotImported, "blocked",
 		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold.",
 		"Remove what the message names, or list it in `.workspaceignore`."),

@@ -117,7 +117,8 @@ func TestCodeRequired(t *testing.T) {
 		t.Fatalf("Write = %v, want a *CodeRequiredError", err)
 	}
 	got := describeCodeRequired(required, "model_timeout: no whole answer")
-	if got.Code != "code_required" || got.Message != `no rule understands a part of the task: "email it to bob"` {
+	message := `the model wrote no program, and the rules do not understand "email", "bob"`
+	if got.Code != "code_required" || got.Message != message {
 		t.Errorf("describeCodeRequired = %s: %s", got.Code, got.Message)
 	}
 	want := "understood:\n  calculate: Calculate 5 + 3\nnot understood:\n  email it to bob\n" +

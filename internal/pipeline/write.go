@@ -162,12 +162,14 @@ func (t task) emitModel(ctx context.Context, d draft) func(string) {
 	}
 }
 
-// describeCodeRequired returns an error with what the caller's own model needs to finish the program.
+// describeCodeRequired returns an error with how to configure a model, and with what the caller's own model needs to
+// finish the program.
 // modelFailure is why the fleet's model, if any, did not write it.
 func describeCodeRequired(e *codegen.CodeRequiredError, modelFailure string) *schemas.Error {
-	out := &schemas.Error{Code: errcode.CodeRequired, Message: e.Reason}
-	if len(e.Unknown) > 0 {
-		out.Message += fmt.Sprintf(": %q", e.Unknown[0])
+	message := "no model is configured, and "
+	advice := "configure a model: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server (docs/generation.md)"
+	if modelFailure != "" {
+		message, advice = "the model wrote no program, and ", "correct the model's settings (codefleet config show)"
 	}
 	var cause []string
 	add := func(title string, lines []string) {
@@ -181,7 +183,8 @@ func describeCodeRequired(e *codegen.CodeRequiredError, modelFailure string) *sc
 	if modelFailure != "" {
 		add("the model:", []string{modelFailure})
 	}
-	out.Cause = strings.Join(cause, "\n")
-	out.Hint = "finish this program and send it as `code` (codefleet run --file FILE):\n" + e.Skeleton
-	return out
+	return &schemas.Error{
+		Code: errcode.CodeRequired, Message: message + e.Reason, Cause: strings.Join(cause, "\n"),
+		Hint: advice + "; or finish this program and send it as `code` (codefleet run --file FILE):\n" + e.Skeleton,
+	}
 }

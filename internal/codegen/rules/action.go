@@ -262,9 +262,10 @@ func (w *writer) calculate(t []token) bool {
 	of := strings.ReplaceAll(e.python, previous, previousNumber)
 	python := of
 	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
-		python = "as_number(" + w.function(calculator) + "(" + quote(of) + "), " + quote(of) + ")"
-	} else if strings.ContainsAny(of, "/%") || strings.Contains(of, "**") {
-		python = "calculated(lambda: " + of + ", " + quote(of) + ")"
+		python = w.function(calculator) + "(" + quote(of) + ")"
+	}
+	if python != of || strings.ContainsAny(of, "/%") || strings.Contains(of, "**") {
+		python = "calculated(lambda: " + python + ", " + quote(of) + ")"
 	}
 	w.calculated(of, python)
 	return true

@@ -167,7 +167,7 @@ func (w *writer) eachPlace(m match) bool {
 // bareWeather reports whether "weather" includes the forecast: nothing else in the task is about it.
 func (w *writer) bareWeather() bool {
 	follows := w.at < len(w.clauses) && w.clauses[w.at].tokens[0].lower == "if"
-	return !follows && w.depth == 0 && !slices.ContainsFunc(w.clauses, func(c clause) bool {
+	return !follows && w.depth == 1 && !slices.ContainsFunc(w.clauses, func(c clause) bool {
 		return slices.ContainsFunc(c.tokens, func(t token) bool { return t.lower == "forecast" })
 	})
 }

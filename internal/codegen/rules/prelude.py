@@ -305,7 +305,7 @@ def column(rows, name):
     return [row.get(names[name.lower()]) for row in rows]
 
 
-def values(rows, name):
+def column_values(rows, name):
     """The values of a column that are there."""
     return [value for value in column(rows, name) if value is not None]
 

@@ -59,6 +59,10 @@ def _value(n):
     if isinstance(n, ast.BinOp): return _ops[type(n.op)](_value(n.left), _value(n.right))
     if isinstance(n, ast.UnaryOp): return _ops[type(n.op)](_value(n.operand))
     return n.value
+def add(a, b):
+    return a + b
+def multiply(a, b):
+    return a * b
 def calculate(expression):
     _note("calculate", expression)
     return float(_value(ast.parse(expression, mode="eval").body))
@@ -597,20 +601,4 @@ func TestContradictionStopsTheProgram(t *testing.T) {
 		!strings.Contains(output, "but it is 50") {
 		t.Errorf("10 * 5 = 60: %v, want the program to say that it is 50\n%s", err, output)
 	}
-}
-
-func FuzzWrite(f *testing.F) {
-	for _, s := range []string{
-		"Calculate 5 + 3 and get weather for Rome", "Create /workspace/a.json with:\n- a: 1",
-		"{\"a\": [1,2", "⟦q0⟧ 'x' /a.json", "if x is > 3, add 1 to it",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, task string) {
-		program, err := Write(codegen.Request{Task: task, Tools: eleven()})
-		if err == nil && (strings.Contains(program.Code, "⟦") && !strings.Contains(task, "⟦") ||
-			!strings.Contains(program.Code, "result = ")) {
-			t.Errorf("Write(%q) = %s", task, program.Code)
-		}
-	})
 }

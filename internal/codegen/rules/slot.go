@@ -213,7 +213,7 @@ func (w *writer) readPairs(t []token) (v value, ok bool) {
 // readName reads the name of a table, a column or a skill.
 func readName(w *writer, t []token) (value, bool) {
 	_, ok := readKey(w, t)
-	return value{py: quote(t[0].text)}, ok && plainName.MatchString(t[0].text) &&
+	return value{py: quote(t[0].text)}, ok && t[0].lower != w.vars["table"] && plainName.MatchString(t[0].text) &&
 		(t[0].kind == quoted || !w.grammar.sets["contents"][t[0].lower])
 }
 

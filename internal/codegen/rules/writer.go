@@ -18,7 +18,7 @@ import (
 func Write(r codegen.Request) (codegen.Program, error) {
 	w := &writer{
 		request: r, grammar: theGrammar(), vars: map[string]string{}, tools: map[string]string{},
-		imports: map[string]string{}, names: map[string]int{},
+		imports: map[string]string{}, names: map[string]int{}, depth: 1,
 	}
 	refuse := func(format string, args ...any) (codegen.Program, error) {
 		return codegen.Program{}, w.codeRequired(fmt.Sprintf(format, args...))
@@ -40,16 +40,12 @@ func Write(r codegen.Request) (codegen.Program, error) {
 	case len(w.body) == 0:
 		return refuse("the task contains no request that the rules know")
 	}
-	program := fmt.Sprintf("%s%s%s\n\nresult = %s\n", head, w.header(), strings.Join(w.body, "\n"), w.result())
 	return codegen.Program{
-		Code: program, By: codegen.ByRules, Tools: slices.Sorted(maps.Keys(w.tools)), Understood: w.understood,
+		Code: w.program(), By: codegen.ByRules, Tools: slices.Sorted(maps.Keys(w.tools)), Understood: w.understood,
 	}, nil
 }
 
-const (
-	head     = "# Written by rules. Every value below stands in the task or comes from the workspace or a tool.\n"
-	maxWords = 10 // in a refusal
-)
+const maxWords = 10 // in a refusal
 
 // writer is the state after the clauses read so far.
 type writer struct {
@@ -190,31 +186,30 @@ func reserved(name string) bool {
 		slices.ContainsFunc(prelude(), func(f function) bool { return f.name == name })
 }
 
-// header returns the imports and the functions that the body uses.
-func (w *writer) header() string {
-	functions, used := "", strings.Join(w.body, "\n")
+// program returns the whole program: imports, what the task asks, and the functions that it uses.
+func (w *writer) program() string {
+	w.line("return %s", w.result())
+	body := "\n\ndef main():\n" + strings.Join(w.body, "\n") + "\n"
+	functions, used := "", body
 	for _, f := range slices.Backward(prelude()) {
 		if f.use.MatchString(used) {
 			functions, used = "\n\n"+f.code+functions, used+f.code
 		}
 	}
-	imports := ""
+	head := "# Written by rules. Every value in main stands in the task or comes from the workspace or a tool.\n"
 	for _, m := range modules {
 		if strings.Contains(used, m+".") {
-			imports += "import " + m + "\n"
+			head += "import " + m + "\n"
 		}
 	}
 	byModule := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.imports)) {
 		byModule[w.imports[name]] = append(byModule[w.imports[name]], name)
 	}
-	if imports != "" && len(byModule) > 0 {
-		imports += "\n"
-	}
 	for _, module := range slices.Sorted(maps.Keys(byModule)) {
-		imports += "from servers." + module + " import " + strings.Join(byModule[module], ", ") + "\n"
+		head += "from servers." + module + " import " + strings.Join(byModule[module], ", ") + "\n"
 	}
-	return imports + functions + "\n\n"
+	return head + body + functions + "\n\nresult = main()\n"
 }
 
 // result is the document of a task about a document, else the only output, else all outputs by name.
@@ -256,7 +251,7 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 		w.line("%s", comment("TODO: " + reason))
 	}
 	w.line("raise NotImplementedError(\"write the parts marked TODO, then remove this line\")")
-	e.Skeleton = w.header() + strings.Join(w.body, "\n") + "\n\nresult = " + w.result() + "\n"
+	e.Skeleton = w.program()
 	return e
 }
 

@@ -1,0 +1,247 @@
+package rules
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+)
+
+// sentence is a line of testdata/sentences.txt: the task, and what becomes of it: "refused" and the words that are not
+// understood, "fails" and the end of the program's message, or the program's result as JSON.
+type sentence struct{ task, want string }
+
+func sentences(tb testing.TB) []sentence {
+	tb.Helper()
+	data, err := os.ReadFile("testdata/sentences.txt")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out []sentence
+	for line := range strings.Lines(string(data)) {
+		task, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " => ")
+		if !ok {
+			tb.Fatalf("testdata/sentences.txt: %q has no =>", line)
+		}
+		out = append(out, sentence{strings.NewReplacer(`\\`, `\`, `\n`, "\n").Replace(task), want})
+	}
+	return out
+}
+
+// Sentences as people write them who do not know the grammar: none has a wrong value.
+func TestEverydaySentences(t *testing.T) {
+	all := sentences(t)
+	if len(all) < 300 {
+		t.Fatalf("%d sentences, want at least 300", len(all))
+	}
+	for _, s := range all {
+		w := everydayWorld(t)
+		result, output, err := w.try(s.task)
+		text, _ := json.Marshal(result)
+		got := string(text)
+		if refused, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
+			got = "refused " + strings.TrimPrefix(refused.Reason, "the rules do not understand ")
+		} else if err != nil {
+			lines := strings.Split(strings.TrimSpace(output), "\n")
+			got = "fails " + strings.TrimPrefix(lines[len(lines)-1], "Failure: ")
+		}
+		if got = strings.ReplaceAll(got, w.dir, ""); got != s.want {
+			t.Errorf("%q:\n got %s\nwant %s", s.task, got, s.want)
+		}
+	}
+}
+
+func everydayWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, "18")
+	w.write("workspace/notes.txt", "one x\ntwo\n")
+	w.write("workspace/state.json", `{"count": 1, "results": [1]}`)
+	return w
+}
+
+// accepted returns the sentences that become programs.
+func accepted(tb testing.TB) (tasks []string) {
+	tb.Helper()
+	for _, s := range sentences(tb) {
+		if !strings.HasPrefix(s.want, "refused ") {
+			tasks = append(tasks, s.task)
+		}
+	}
+	return tasks
+}
+
+// A sentence with one more word that the grammar does not know is refused, wherever the word stands. Where it makes the
+// name of a field or a column, the program says that there is none.
+func TestAnotherWordIsRefused(t *testing.T) {
+	nouns := []string{"name", "key", "field", "value"} // "as name x" names the field x
+	for _, task := range accepted(t) {
+		for _, word := range []string{"zorblat", "carefully", "Bitcoin"} {
+			tokens := tokenise(task)
+			for i, tok := range tokens {
+				if tok.kind != wordKind || i == 0 || slices.Contains(nouns, task[tokens[i-1].start:tokens[i-1].end]) {
+					continue
+				}
+				changed := task[:tok.start] + word + " " + task[tok.start:]
+				_, err := Write(codegen.Request{Task: changed, Tools: eleven()})
+				required, ok := errors.AsType[*codegen.CodeRequiredError](err)
+				output := ""
+				if err == nil {
+					_, output, err = everydayWorld(t).try(changed)
+				}
+				switch {
+				case err == nil:
+					t.Errorf("%q: no error, want code_required", changed)
+				case ok && !strings.Contains(required.Reason, word):
+					t.Errorf("%q: %s, want %s named", changed, required.Reason, word)
+				case !ok && !regexp.MustCompile(`Failure: .*`+word).MatchString(output):
+					t.Errorf("%q: the program fails without %q\n%s", changed, word, output)
+				}
+			}
+		}
+	}
+}
+
+const wordKind = word // word is a variable in the test above
+
+// parser is a Python process that parses programs. It answers each with the text outside strings and comments.
+type parser struct {
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+const parse = `
+import ast, io, json, sys, tokenize
+for line in sys.stdin:
+    code = json.loads(line)
+    try:
+        ast.parse(code)
+        tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+        names = [t.string for t in tokens if t.type not in (tokenize.STRING, tokenize.COMMENT)]
+        print(json.dumps({"names": " ".join(names)}), flush=True)
+    except Exception as error:
+        print(json.dumps({"error": repr(error)}), flush=True)
+`
+
+func newParser(tb testing.TB) *parser {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), "/usr/bin/python3", "-c", parse)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 10<<20)
+	return &parser{in, lines}
+}
+
+// names returns the text of a program outside strings and comments. The error is Python's.
+func (c *parser) names(code string) (string, error) {
+	data, err := json.Marshal(code)
+	if err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(c.in, "%s\n", data); err != nil {
+		return "", err
+	}
+	if !c.out.Scan() {
+		return "", errors.New("the parser has ended")
+	}
+	var answer struct{ Names, Error string }
+	if err := json.Unmarshal(c.out.Bytes(), &answer); err != nil {
+		return "", err
+	}
+	if answer.Error != "" {
+		return "", errors.New(answer.Error)
+	}
+	return answer.Names, nil
+}
+
+// Text of a task appears in a program only in strings and comments, and the program is Python.
+func TestTextOfTasksIsLiteral(t *testing.T) {
+	c := newParser(t)
+	const mark = "zq9"
+	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+		`"`, `'`, `\`, `"""`, `'''`, "{", "}", "%s", "{value}", "$number", "\\n", "#", "\u2028", "\u202e", "'); import os; (\"",
+	}))
+	templates := []string{
+		"Save 'X' as count in state", "Save 5 as 'X' in state", "Write 'X' to notes.txt", "Get weather for 'X'",
+		"Query database for 'X'", "Query database for users, keep users with 'X' above 3", "Does notes.txt contain 'X'?",
+		"Save `X` as count in state", `Save {"a": "X"} as count in state`, "Create a.json with:\n- a: 'X'", "Run 'SELECT X'",
+		"Calculate 1 + 1 and X", "X", "Query database for X", "Save 5 as X in state", "Import the X_skill skill",
+		"Copy X.txt to a.txt", "What is the average X of users?", "Get weather for Paris. If X is above 3, calculate 1 + 1",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{"", " ", "_"}).Draw(t, "joint")
+		text = mark + text + texts.Draw(t, "text") + mark
+		task := strings.ReplaceAll(rapid.SampledFrom(templates).Draw(t, "template"), "X", text)
+		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		code := p.Code
+		if required, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
+			code = required.Skeleton
+		}
+		names, err := c.names(code)
+		if err != nil || strings.Contains(names, mark) {
+			t.Errorf("%q: %v, names %q\n%s", task, err, names, code)
+		}
+	})
+}
+
+func FuzzWrite(f *testing.F) {
+	for _, s := range sentences(f) {
+		f.Add(s.task)
+	}
+	for _, s := range []string{
+		"Create /workspace/a.json with:\n- a: 1", "{\"a\": [1,2", "'x' /a.json", "if x is > 3, add 1 to it",
+		"Save " + strings.Repeat("[", 300) + strings.Repeat("]", 300) + " as a in state",
+		"Calculate " + strings.Repeat("9", 5000) + " + 1", "Calculate " + strings.Repeat("(", 200) + "1" + strings.Repeat(")", 200),
+		"Calculate 1" + strings.Repeat(" + 1", 2000), strings.Repeat("calculate ", 1900), strings.Repeat("1 + ", 4000) + "1",
+		strings.Repeat("Paris, ", 2000) + "and Oslo", "get weather for " + strings.Repeat("Paris, ", 150) + "and Oslo",
+		"add " + strings.Repeat("1, ", 300) + "2",
+	} {
+		f.Add(s)
+	}
+	c := newParser(f)
+	f.Fuzz(func(t *testing.T, task string) {
+		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		code := p.Code
+		if required, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
+			code = required.Skeleton
+		}
+		if _, err := c.names(code); err != nil {
+			t.Errorf("Write(%.200q): %v\n%.2000s", task, err, code)
+		}
+	})
+}
+
+// A function of prelude.py uses only earlier ones.
+func TestPreludeOrder(t *testing.T) {
+	functions := prelude()
+	for i, f := range functions {
+		later := functions[i+1:]
+		if j := slices.IndexFunc(later, func(g function) bool { return g.use.MatchString(f.code) }); j >= 0 {
+			t.Errorf("%s uses %s, which is later", f.name, later[j].name)
+		}
+	}
+}
