@@ -50,7 +50,7 @@ var (
 	keyName   = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
 	selects   = regexp.MustCompile(`(?i)^\s*(?:select|with)\b`)
 	changes   = regexp.MustCompile(`(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`)
-	ordinal = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
+	ordinal   = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
 )
 
 const (

@@ -104,7 +104,7 @@ func (w *writer) step() {
 			w.words = append(w.words, word)
 		}
 	}
-	w.line("%s", comment("TODO: " + c.text))
+	w.line("%s", comment("TODO: "+c.text))
 }
 
 // try reads the tokens of a matcher with a form. It changes nothing if they do not fit.
@@ -248,7 +248,7 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 		}
 	}
 	if len(w.unknown) == 0 {
-		w.line("%s", comment("TODO: " + reason))
+		w.line("%s", comment("TODO: "+reason))
 	}
 	w.line("raise NotImplementedError(\"write the parts marked TODO, then remove this line\")")
 	e.Skeleton = w.program()
