@@ -146,8 +146,9 @@ func (w *writer) perform(a action, m match) bool {
 		return w.each(m)
 	case "each-place":
 		return w.eachPlace(m)
-	case "skill":
-		return w.importSkill(m)
+	case "verb": // "use double_number to triple 5" means another skill
+		does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
+		return slices.Contains(does, strings.ToLower(m["verb"].text))
 	case "tool":
 		return w.callTool(m)
 	case "cities":

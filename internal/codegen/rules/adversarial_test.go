@@ -46,7 +46,7 @@ func TestEverydaySentences(t *testing.T) {
 		t.Fatalf("%d sentences, want at least 300", len(all))
 	}
 	for _, s := range all {
-		w := everydayWorld(t)
+		w := everydayHarness(t)
 		result, output, err := w.try(s.task)
 		text, _ := json.Marshal(result)
 		got := string(text)
@@ -62,9 +62,9 @@ func TestEverydaySentences(t *testing.T) {
 	}
 }
 
-func everydayWorld(t *testing.T) *world {
+func everydayHarness(t *testing.T) *harness {
 	t.Helper()
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	w.write("workspace/notes.txt", "one x\ntwo\n")
 	w.write("workspace/state.json", `{"count": 1, "results": [1]}`)
 	return w
@@ -93,11 +93,11 @@ func TestAnotherWordIsRefused(t *testing.T) {
 					continue
 				}
 				changed := task[:tok.start] + word + " " + task[tok.start:]
-				_, err := Write(codegen.Request{Task: changed, Tools: eleven()})
+				_, err := Write(codegen.Request{Task: changed, Tools: shippedTools()})
 				required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 				output := ""
 				if err == nil {
-					_, output, err = everydayWorld(t).try(changed)
+					_, output, err = everydayHarness(t).try(changed)
 				}
 				switch {
 				case err == nil:
@@ -196,7 +196,7 @@ func TestTextOfTasksIsLiteral(t *testing.T) {
 		text := rapid.SampledFrom([]string{"", " ", "_"}).Draw(t, "joint")
 		text = mark + text + texts.Draw(t, "text") + mark
 		task := strings.ReplaceAll(rapid.SampledFrom(templates).Draw(t, "template"), "X", text)
-		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		p, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		code := p.Code
 		if required, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
 			code = required.Skeleton
@@ -224,7 +224,7 @@ func FuzzWrite(f *testing.F) {
 	}
 	c := newParser(f)
 	f.Fuzz(func(t *testing.T, task string) {
-		p, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		p, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		code := p.Code
 		if required, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
 			code = required.Skeleton

@@ -418,7 +418,7 @@ def counted(count, places):
     return places[:count]
 
 
-def skill(name, entry):
+def skill(name):
     """A function of the workspace's skills."""
     try:
         module = importlib.import_module("skills." + name)
@@ -426,7 +426,7 @@ def skill(name, entry):
         if error.name not in ("skills", "skills." + name):
             raise
         raise Failure("the workspace has no skill %s" % name) from None
-    for function in (entry, "run", name):
+    for function in ("run", name):
         if callable(getattr(module, function, None)):
             return getattr(module, function)
     raise Failure("the skill %s has no function run" % name)

@@ -27,8 +27,8 @@ func sample(server, name string, params ...string) codegen.Tool {
 	return t
 }
 
-// eleven are the tools of the shipped servers.
-func eleven() []codegen.Tool {
+// shippedTools are the tools of the shipped servers.
+func shippedTools() []codegen.Tool {
 	return []codegen.Tool{
 		sample("calculator", "add", "a:float", "b:float"), sample("calculator", "multiply", "a:float", "b:float"),
 		sample("calculator", "calculate", "expression"),
@@ -42,15 +42,15 @@ func eleven() []codegen.Tool {
 	}
 }
 
-// world is a directory with stubs of tools, in which programs run. Each stub records its call in calls.jsonl.
-type world struct {
+// harness is a directory with stubs of tools, in which programs run. Each stub records its call in calls.jsonl.
+type harness struct {
 	t   *testing.T
 	dir string
 }
 
-func newWorld(t *testing.T, temperature string) *world {
+func newHarness(t *testing.T, temperature string) *harness {
 	t.Helper()
-	w := &world{t, t.TempDir()}
+	w := &harness{t, t.TempDir()}
 	w.write("servers/calculator/__init__.py", note+`
 import ast, operator
 _ops = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -113,7 +113,7 @@ def _note(*call):
         f.write(json.dumps(call) + "\n")
 `
 
-func (w *world) write(name, content string) {
+func (w *harness) write(name, content string) {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -125,7 +125,7 @@ func (w *world) write(name, content string) {
 }
 
 // run writes the program of a task, runs it with /workspace in the world, and returns its result.
-func (w *world) run(task string) any {
+func (w *harness) run(task string) any {
 	w.t.Helper()
 	result, output, err := w.try(task)
 	if err != nil {
@@ -134,9 +134,9 @@ func (w *world) run(task string) any {
 	return result
 }
 
-func (w *world) try(task string) (result any, output string, err error) {
+func (w *harness) try(task string) (result any, output string, err error) {
 	w.t.Helper()
-	program, err := Write(codegen.Request{Task: task, Tools: eleven()})
+	program, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 	if err != nil {
 		return nil, "", err
 	}
@@ -153,7 +153,7 @@ func (w *world) try(task string) (result any, output string, err error) {
 	return w.readJSON("result.json"), string(out), nil
 }
 
-func (w *world) readJSON(name string) any {
+func (w *harness) readJSON(name string) any {
 	w.t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.dir, name))
 	if err != nil {
@@ -166,13 +166,13 @@ func (w *world) readJSON(name string) any {
 	return v
 }
 
-func (w *world) calls(name string) int {
+func (w *harness) calls(name string) int {
 	data, _ := os.ReadFile(filepath.Join(w.dir, "calls.jsonl"))
 	return strings.Count(string(data), `["`+name+`"`)
 }
 
 func TestExample00And01(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	if got := w.run("Calculate 5 + 3"); got != 8.0 {
 		t.Errorf("5 + 3 = %v, want 8", got)
 	}
@@ -193,7 +193,7 @@ func TestExample00And01(t *testing.T) {
 }
 
 func TestExample02CallsOnceForEachCity(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	got := w.run("Calculate 10 * 5, then get weather for that many cities starting with San Francisco").(map[string]any)
 	reports := got["weather"].([]any)
 	cities := map[any]bool{}
@@ -212,7 +212,7 @@ func TestExample02CallsOnceForEachCity(t *testing.T) {
 }
 
 func TestExample03KeepsActiveUsersOnly(t *testing.T) {
-	got := newWorld(t, "18").run("Query database for users, filter for active users, and calculate " +
+	got := newHarness(t, "18").run("Query database for users, filter for active users, and calculate " +
 		"statistics").(map[string]any)
 	want := map[string]any{
 		"users": []any{
@@ -244,7 +244,7 @@ func TestExample04TakesTheBranchThatHolds(t *testing.T) {
 		holds       bool
 		days        any
 	}{{"25", true, days}, {"20", false, nil}, {"15.5", false, nil}} {
-		got := newWorld(t, c.temperature).run(task).(map[string]any)
+		got := newHarness(t, c.temperature).run(task).(map[string]any)
 		if got["temperature above 20"] != c.holds || got["days until summer"] != c.days {
 			t.Errorf("at %s: branch %v, days %v, want %v, %v", c.temperature, got["temperature above 20"],
 				got["days until summer"], c.holds, c.days)
@@ -253,7 +253,7 @@ func TestExample04TakesTheBranchThatHolds(t *testing.T) {
 }
 
 func TestExample05KeepsState(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	w.run(`
     Calculate 5 + 3, then save the result and metadata to /workspace/state.json.
     The JSON file should contain:
@@ -283,7 +283,7 @@ func TestExample05KeepsState(t *testing.T) {
 }
 
 func TestExample06And07(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	if got := w.run("Import the double_number skill and use it to double 15"); got != 30.0 {
 		t.Errorf("double 15 = %v, want 30", got)
 	}
@@ -297,7 +297,7 @@ func TestExample06And07(t *testing.T) {
 }
 
 func TestExample08(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	w.run(`
     Initialize a calculation workflow:
     1. Create /workspace/workflow_state.json with:
@@ -344,7 +344,7 @@ func TestExample08(t *testing.T) {
 }
 
 func TestExample14(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	w.run(`
         Save state to /workspace/state.json:
         {
@@ -433,7 +433,7 @@ func TestExample14(t *testing.T) {
 }
 
 func TestRulesValues(t *testing.T) {
-	w := newWorld(t, "18")
+	w := newHarness(t, "18")
 	w.write("workspace/notes.txt", "three lines")
 	for _, c := range []struct {
 		task string
@@ -562,7 +562,7 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		"Read s.json, set status to done if a is above 3", "Write 'abc' to out.txt unless it exists",
 		"Calculate 5 + 3 for each user",
 	} {
-		_, err := Write(codegen.Request{Task: task, Tools: eleven()})
+		_, err := Write(codegen.Request{Task: task, Tools: shippedTools()})
 		required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 		if !ok {
 			t.Errorf("Write(%.60q) = %v, want code_required", task, err)
@@ -581,7 +581,7 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 func TestRulesSayWhatTheyUnderstood(t *testing.T) {
 	_, err := Write(codegen.Request{
 		Task:  "Calculate 5 + 3, if the result is above 7, email it to bob",
-		Tools: eleven(),
+		Tools: shippedTools(),
 	})
 	required, ok := errors.AsType[*codegen.CodeRequiredError](err)
 	if !ok || !slices.Equal(required.Understood,
@@ -597,7 +597,7 @@ func TestRulesSayWhatTheyUnderstood(t *testing.T) {
 }
 
 func TestContradictionStopsTheProgram(t *testing.T) {
-	if _, output, err := newWorld(t, "18").try("Calculate 10 * 5 = 60"); err == nil ||
+	if _, output, err := newHarness(t, "18").try("Calculate 10 * 5 = 60"); err == nil ||
 		!strings.Contains(output, "but it is 50") {
 		t.Errorf("10 * 5 = 60: %v, want the program to say that it is 50\n%s", err, output)
 	}

@@ -16,7 +16,7 @@ var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression, "operand": readOperand,
 	"quoted": readQuoted, "select": readSelect, "change": readChange, "value": readValue, "key": readKey, "keys": readKeys, "name": readName,
 	"noun": readNoun, "file": readFile, "text-file": readTextFile, "json-file": readJSONFile, "csv-file": readCSVFile,
-	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "rest": readRest,
+	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "skill": readSkill, "rest": readRest,
 }
 
 // read reads tokens as the value of a slot or of a phrase.
@@ -215,6 +215,11 @@ func readName(w *writer, t []token) (value, bool) {
 	_, ok := readKey(w, t)
 	return value{py: quote(t[0].text)}, ok && t[0].lower != w.vars["table"] && plainName.MatchString(t[0].text) &&
 		(t[0].kind == quoted || !w.grammar.sets["contents"][t[0].lower])
+}
+
+// readSkill reads a skill's name: a word with "_".
+func readSkill(_ *writer, t []token) (value, bool) {
+	return value{py: quote(t[0].text)}, len(t) == 1 && t[0].kind == word && snakeCase.MatchString(t[0].text)
 }
 
 // readNoun reads a word for the last rows.

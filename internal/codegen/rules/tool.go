@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -194,22 +193,4 @@ func (c *toolCall) stems(words []string) (out []string) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// importSkill imports a skill, which must be among those that are known, if any are. "Use double_number to triple 5"
-// means another skill.
-func (w *writer) importSkill(m match) bool {
-	if m["skill"].text != "" && m["skill"].tokens[0].text != w.vars["does"] {
-		name, entry := m["skill"].tokens[0].text, ""
-		i := slices.IndexFunc(w.request.Skills, func(s codegen.Skill) bool { return s.Name == name })
-		if i >= 0 {
-			entry = w.request.Skills[i].Entry
-		} else if w.request.Skills != nil || !strings.Contains(name, "_") {
-			return false // "import pandas": perhaps no skill
-		}
-		w.vars["does"] = name
-		w.vars["skill"] = w.let("use_skill", "skill("+quote(name)+", "+quote(cmp.Or(entry, "run"))+")")
-	}
-	does := append(strings.Split(strings.ToLower(w.vars["does"]), "_"), "", "number", "numbers")
-	return w.vars["skill"] != "" && slices.Contains(does, strings.ToLower(m["verb"].text))
 }
