@@ -1,5 +1,7 @@
 // Command placegen writes the places that package rules knows: the countries of CLDR by their English names, and the
 // cities of the time zone database. A country's line begins with "=".
+//
+//	go run ./test/placegen -zones "$(go env GOROOT)/lib/time/zoneinfo.zip" -out internal/codegen/rules/places.txt
 package main
 
 import (
@@ -7,8 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	zones := flag.String("zones", filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip"), "Go's time zone database")
+	zones := flag.String("zones", "", "Go's time zone database: $(go env GOROOT)/lib/time/zoneinfo.zip")
 	out := flag.String("out", "places.txt", "file to write")
 	flag.Parse()
 	if err := run(*zones, *out); err != nil {
@@ -46,7 +46,7 @@ func run(zones, out string) error {
 // areas are the first parts of time zones that are named after cities.
 var areas = []string{"Africa", "America", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific"}
 
-// everyday are names of zones and regions, in small letters, that are no cities or countries, or that are other words in
+// everyday are names of zones and regions, in small letters, that are no places, or that are other words in
 // a sentence.
 var everyday = []string{
 	"act", "canary", "center", "christmas", "comodrivadavia", "creston", "easter", "eurozone", "johnston", "knox",
@@ -59,13 +59,13 @@ func cities(zones string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer archive.Close()
+	defer func() { _ = archive.Close() }()
 	found := map[string]bool{}
 	for _, file := range archive.File {
 		parts := strings.Split(strings.ReplaceAll(file.Name, "_", " "), "/")
 		name := parts[len(parts)-1]
-		if len(parts) > 1 && slices.Contains(areas, parts[0]) && !slices.Contains(everyday, strings.ToLower(name)) &&
-			name != "" {
+		isCity := len(parts) > 1 && slices.Contains(areas, parts[0]) && name != ""
+		if isCity && !slices.Contains(everyday, strings.ToLower(name)) {
 			found[name] = true
 		}
 	}

@@ -110,7 +110,7 @@ func (w *writer) perform(a action, m match) bool {
 		e := w.parseArithmetic(tokenise("(" + m["operand"].text + ")"))
 		of := strings.ReplaceAll(e.python, previous, w.vars["number"])
 		w.calculated("square root of "+of, "square_root("+of+")")
-		return e.ok && !strings.Contains(of, "-") && (!e.refers || w.vars["number"] != "" && !(e.pronoun && w.foundSince()))
+		return e.ok && !strings.Contains(of, "-") && w.refersClearly(e)
 	case "place": // the answer about one place
 		w.let(a.name, python)
 		w.line("show(%s + %s, %s)", quote(a.name+" "), m["each"].py, w.last)
@@ -253,14 +253,18 @@ func (w *writer) keep(python string) {
 	}
 }
 
-// calculate emits the value of an arithmetic expression. If it refers to a previous number, that must be the last one
-// without doubt.
+// refersClearly reports whether an expression that refers to a previous number can only mean the last one.
+func (w *writer) refersClearly(e expression) bool {
+	return !e.refers || w.vars["number"] != "" && (!e.pronoun || !w.foundSince())
+}
+
+// calculate emits the value of an arithmetic expression.
 func (w *writer) calculate(t []token) bool {
-	e, previousNumber := w.parseArithmetic(t), w.vars["number"]
-	if !e.ok || e.single && !t[0].is("(") || e.refers && (previousNumber == "" || e.pronoun && w.foundSince()) {
+	e := w.parseArithmetic(t)
+	if !e.ok || e.single && !t[0].is("(") || !w.refersClearly(e) {
 		return false
 	}
-	of := strings.ReplaceAll(e.python, previous, previousNumber)
+	of := strings.ReplaceAll(e.python, previous, w.vars["number"])
 	python := of
 	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
 		python = w.function(calculator) + "(" + quote(of) + ")"

@@ -183,14 +183,19 @@ func TestTextOfTasksIsLiteral(t *testing.T) {
 	c := newParser(t)
 	const mark = "zq9"
 	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
-		`"`, `'`, `\`, `"""`, `'''`, "{", "}", "%s", "{value}", "$number", "\\n", "#", "\u2028", "\u202e", "'); import os; (\"",
+		`"`, `'`, `\`, `"""`, `'''`, "{", "}", "%s", "{value}", "$number", "\\n", "#", "\u2028", "\u202e",
+		"'); import os; (\"",
 	}))
 	templates := []string{
 		"Save 'X' as count in state", "Save 5 as 'X' in state", "Write 'X' to notes.txt", "Get weather for 'X'",
-		"Query database for 'X'", "Query database for users, keep users with 'X' above 3", "Does notes.txt contain 'X'?",
-		"Save `X` as count in state", `Save {"a": "X"} as count in state`, "Create a.json with:\n- a: 'X'", "Run 'SELECT X'",
+		"Query database for 'X'", "Query database for users, keep users with 'X' above 3",
+		"Does notes.txt contain 'X'?",
+		"Save `X` as count in state", `Save {"a": "X"} as count in state`,
+		"Create a.json with:\n- a: 'X'",
+		"Run 'SELECT X'",
 		"Calculate 1 + 1 and X", "X", "Query database for X", "Save 5 as X in state", "Import the X_skill skill",
-		"Copy X.txt to a.txt", "What is the average X of users?", "Get weather for Paris. If X is above 3, calculate 1 + 1",
+		"Copy X.txt to a.txt", "What is the average X of users?",
+		"Get weather for Paris. If X is above 3, calculate 1 + 1",
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"", " ", "_"}).Draw(t, "joint")
@@ -215,8 +220,10 @@ func FuzzWrite(f *testing.F) {
 	for _, s := range []string{
 		"Create /workspace/a.json with:\n- a: 1", "{\"a\": [1,2", "'x' /a.json", "if x is > 3, add 1 to it",
 		"Save " + strings.Repeat("[", 300) + strings.Repeat("]", 300) + " as a in state",
-		"Calculate " + strings.Repeat("9", 5000) + " + 1", "Calculate " + strings.Repeat("(", 200) + "1" + strings.Repeat(")", 200),
-		"Calculate 1" + strings.Repeat(" + 1", 2000), strings.Repeat("calculate ", 1900), strings.Repeat("1 + ", 4000) + "1",
+		"Calculate " + strings.Repeat("9", 5000) + " + 1",
+		"Calculate " + strings.Repeat("(", 200) + "1" + strings.Repeat(")", 200),
+		"Calculate 1" + strings.Repeat(" + 1", 2000), strings.Repeat("calculate ", 1900),
+		strings.Repeat("1 + ", 4000) + "1",
 		strings.Repeat("Paris, ", 2000) + "and Oslo", "get weather for " + strings.Repeat("Paris, ", 150) + "and Oslo",
 		"add " + strings.Repeat("1, ", 300) + "2",
 	} {

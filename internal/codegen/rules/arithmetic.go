@@ -122,7 +122,7 @@ func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	switch n.Kind {
+	switch n.Kind { //nolint:exhaustive // the rest are operators
 	case arith.Number:
 		text := pythonNumber(n.Text)
 		e.digits += len(text)
@@ -160,13 +160,15 @@ func readOneWay(n *arith.Node) bool {
 	if slices.Contains(arithGrammar.Power, n.Text) {
 		return !slices.Contains(arithGrammar.Power, n.Args[1].Text)
 	}
-	operators, signed := "", n.Args[1].Kind == arith.Sign
+	var operators []string // the last first
+	signed := n.Args[1].Kind == arith.Sign
 	for ; n.Kind == arith.Binary && slices.Contains(arithGrammar.Product, n.Text); n = n.Args[0] {
-		operators += n.Text + " "
+		operators = append(operators, n.Text)
 		signed = signed || n.Args[0].Kind == arith.Sign || n.Args[1].Kind == arith.Sign
 	}
-	percent, modulo := strings.Contains(operators, percentOf), strings.Contains(operators, "% ")
-	return !(percent && modulo) && !(modulo && signed) && !strings.Contains(operators, percentOf+" /")
+	percent, modulo := slices.Contains(operators, percentOf), slices.Contains(operators, "%")
+	divided := strings.Contains(strings.Join(operators, " "), percentOf+" /")
+	return (!percent || !modulo) && (!modulo || !signed) && !divided
 }
 
 func readExpression(w *writer, t []token) (value, bool) {

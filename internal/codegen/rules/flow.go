@@ -90,7 +90,8 @@ func (w *writer) branch(head string, clauses []clause) {
 		w.step()
 	}
 	w.save()
-	if !slices.ContainsFunc(w.body[start:], func(l string) bool { return !strings.HasPrefix(strings.TrimSpace(l), "#") }) {
+	isCode := func(line string) bool { return !strings.HasPrefix(strings.TrimSpace(line), "#") }
+	if !slices.ContainsFunc(w.body[start:], isCode) {
 		w.line("pass")
 	}
 	w.vars, w.clauses, w.at = vars, outer, at

@@ -60,7 +60,10 @@ var theGrammar = sync.OnceValue(func() *grammar {
 			g.macros[name] = rest
 		case kind == "tool":
 			parts := strings.Split(rest+"/", "/")
-			g.tools[name] = toolKind{strings.Fields(parts[0]), strings.Fields(parts[1]), strings.TrimSpace(parts[2]), nil}
+			g.tools[name] = toolKind{
+				words: strings.Fields(parts[0]), params: strings.Fields(parts[1]),
+				fallback: strings.TrimSpace(parts[2]),
+			}
 		case kind == "form":
 			name, group, _ := strings.Cut(strings.TrimPrefix(line, "form "), " @")
 			g.forms = append(g.forms, &form{name: name, group: group})

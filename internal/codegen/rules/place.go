@@ -11,10 +11,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// placeText lists the countries of CLDR and the cities of the time zone database, one a line; a country begins with "=".
+// placeText lists the countries of CLDR, after "=", and the cities of the time zone database.
 // cityText lists the cities of tasks about "that many cities", in their order.
 //
-//go:generate go run ../../../test/placegen -out places.txt
 //go:embed places.txt
 var placeText string
 

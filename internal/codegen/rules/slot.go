@@ -13,10 +13,12 @@ import (
 
 // slots are the kinds of values in a sentence beside the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression, "operand": readOperand,
-	"quoted": readQuoted, "select": readSelect, "change": readChange, "value": readValue, "key": readKey, "keys": readKeys, "name": readName,
-	"noun": readNoun, "file": readFile, "text-file": readTextFile, "json-file": readJSONFile, "csv-file": readCSVFile,
-	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "skill": readSkill, "rest": readRest,
+	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression,
+	"operand": readOperand, "quoted": readQuoted, "select": readSelect, "change": readChange,
+	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun,
+	"file": readFile, "text-file": readTextFile, "json-file": readJSONFile, "csv-file": readCSVFile,
+	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay,
+	"skill": readSkill, "rest": readRest,
 }
 
 // read reads tokens as the value of a slot or of a phrase.
@@ -224,7 +226,8 @@ func readSkill(_ *writer, t []token) (value, bool) {
 
 // readNoun reads a word for the last rows.
 func readNoun(w *writer, t []token) (value, bool) {
-	return value{}, len(t) == 1 && (w.grammar.sets["nouns"][t[0].lower] || t[0].lower != "" && t[0].lower == w.vars["table"])
+	noun := t[0].lower
+	return value{}, len(t) == 1 && noun != "" && (w.grammar.sets["nouns"][noun] || noun == w.vars["table"])
 }
 
 // readFile reads a path in the workspace or in /tmp.
@@ -234,7 +237,8 @@ func readFile(_ *writer, t []token) (value, bool) {
 		p = "/workspace/" + p
 	}
 	inside := strings.HasPrefix(p+"/", "/workspace/") || strings.HasPrefix(p+"/", "/tmp/")
-	return value{py: quote(p)}, len(t) == 1 && t[0].kind == path && inside && !strings.Contains(p, "/../") && !strings.Contains(p, "~")
+	inside = inside && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "~")
+	return value{py: quote(p)}, len(t) == 1 && t[0].kind == path && inside
 }
 
 func readTextFile(_ *writer, t []token) (value, bool) {

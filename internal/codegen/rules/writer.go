@@ -56,9 +56,9 @@ type writer struct {
 	clause  clause // being read
 	list    bool   // the clause's bullet list or JSON block is read
 
-	// vars are what later clauses may refer to, as Python: number, record, rows, text, path; the open document doc, its
-	// file, and dirty while it has changes that are not saved; saved, the check of what was saved; skill. table and does
-	// name the table of rows and the skill.
+	// vars are what later clauses may refer to, as Python: the last number, record, rows, text, path and skill; the open
+	// document doc and its file; saved, the check of what was saved. dirty is set while doc has changes that are not
+	// saved. table and does name the table of rows and the skill.
 	vars    map[string]string
 	last    string            // the last variable
 	tools   map[string]string // id of one that the program calls → its name there
@@ -190,26 +190,24 @@ func reserved(name string) bool {
 func (w *writer) program() string {
 	w.line("return %s", w.result())
 	body := "\n\ndef main():\n" + strings.Join(w.body, "\n") + "\n"
-	functions, used := "", body
+	var functions []string
+	used := body
 	for _, f := range slices.Backward(prelude()) {
 		if f.use.MatchString(used) {
-			functions, used = "\n\n"+f.code+functions, used+f.code
+			functions, used = append(functions, "\n\n"+f.code), used+f.code
 		}
 	}
-	head := "# Written by rules. Every value in main stands in the task or comes from the workspace or a tool.\n"
+	slices.Reverse(functions)
+	head := []string{"# Written by rules: each value in main stands in the task, or comes from the workspace or a tool."}
 	for _, m := range modules {
 		if strings.Contains(used, m+".") {
-			head += "import " + m + "\n"
+			head = append(head, "import "+m)
 		}
 	}
-	byModule := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.imports)) {
-		byModule[w.imports[name]] = append(byModule[w.imports[name]], name)
+		head = append(head, "from servers."+w.imports[name]+" import "+name)
 	}
-	for _, module := range slices.Sorted(maps.Keys(byModule)) {
-		head += "from servers." + module + " import " + strings.Join(byModule[module], ", ") + "\n"
-	}
-	return head + body + functions + "\n\nresult = main()\n"
+	return strings.Join(head, "\n") + "\n" + body + strings.Join(functions, "") + "\n\nresult = main()\n"
 }
 
 // result is the document of a task about a document, else the only output, else all outputs by name.
@@ -242,7 +240,8 @@ func (w *writer) codeRequired(reason string) *codegen.CodeRequiredError {
 	e := &codegen.CodeRequiredError{Reason: reason, Understood: w.understood, Unknown: w.unknown}
 	for i := range w.request.Tools {
 		t := &w.request.Tools[i]
-		e.Signatures = append(e.Signatures, "from servers."+t.ModuleName()+" import "+t.FunctionName()+"  # "+t.Stub())
+		imported := "from servers." + t.ModuleName() + " import " + t.FunctionName()
+		e.Signatures = append(e.Signatures, imported+"  # "+t.Stub())
 		if len(w.understood) == 0 { // the skeleton begins with the tools
 			w.function(t)
 		}
