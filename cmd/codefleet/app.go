@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -246,18 +247,42 @@ func (a *app) print(v any, write func(w io.Writer)) error {
 
 func (a *app) write(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
-		return a.printJSON(v)
+		return a.encodeJSON(v, true)
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	write(w)
 	return w.Flush()
 }
 
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.stdout)
+// maxIndented bounds how much longer indentation makes JSON. Beyond it, JSON is printed on one line.
+const (
+	maxIndented       = 1 << 20 // bytes of any value
+	maxIndentedFactor = 8       // of larger values
+)
+
+// indented returns valid JSON with indentation, unless that makes it much longer.
+func indented(data []byte) []byte {
+	return text.IndentJSON(data, "  ", max(maxIndented, maxIndentedFactor*len(data)))
+}
+
+// encodeJSON prints v and a line end.
+func (a *app) encodeJSON(v any, indent bool) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	if indent {
+		data = indented(data)
+	}
+	out := string(data)
+	if isTerminal(a.stdout) {
+		out = text.TerminalJSON(out)
+	}
+	_, err := fmt.Fprintln(a.stdout, out)
+	return err
 }
 
 // list prints items as JSON, or as a table with one row per item. The header is separated by tabs.
@@ -288,6 +313,6 @@ func printable(s string) string {
 }
 
 func isTerminal(v any) bool {
-	f, ok := v.(*os.File)
+	f, ok := v.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }

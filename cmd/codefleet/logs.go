@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -64,7 +63,7 @@ func (a *app) logsSoFar(ctx context.Context, c *client.Client, rec client.Record
 
 func (a *app) showEvent(e client.Event) error {
 	if a.output == "json" {
-		return json.NewEncoder(a.stdout).Encode(e.Progress)
+		return a.encodeJSON(e.Progress, false)
 	}
 	switch e.Stream {
 	case "stdout":

@@ -23,7 +23,7 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	a := &app{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		stdin: os.Stdin, stdout: onScreen(os.Stdout), stderr: onScreen(os.Stderr),
 		env: os.Environ(), signals: signals, exit: os.Exit,
 		worker: process.RunWorker,
 	}

@@ -197,5 +197,5 @@ func (a *app) showMCP(m mcpClient, s mcpServer) error {
 		_, err := fmt.Fprintln(a.stdout, m.text(s))
 		return err
 	}
-	return a.printJSON(m.json(s))
+	return a.encodeJSON(m.json(s), true)
 }

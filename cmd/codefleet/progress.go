@@ -15,7 +15,7 @@ type progress struct {
 
 func (a *app) progress() *progress {
 	if a.output == "text" && isTerminal(a.stderr) {
-		return &progress{w: a.stderr}
+		return &progress{w: unscreened(a.stderr)}
 	}
 	return &progress{}
 }
@@ -25,7 +25,7 @@ func (p *progress) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.w != nil {
-		fmt.Fprintf(p.w, "\r\x1b[K%s …", text)
+		fmt.Fprintf(p.w, "\r\x1b[K%s …", printable(text))
 		p.visible = true
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -221,9 +220,8 @@ func showTool(w io.Writer, t client.Tool) {
 }
 
 func showSchema(w io.Writer, title string, schema json.RawMessage) {
-	var b bytes.Buffer
-	if len(schema) > 0 && json.Indent(&b, schema, "", "  ") == nil {
-		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", title, text.Printable(b.String()))
+	if len(schema) > 0 {
+		fmt.Fprintf(w, "\n%s (JSON Schema):\n%s\n", title, text.Printable(string(indented(schema))))
 	}
 }
 
@@ -250,7 +248,7 @@ func (a *app) completeTools(flags *toolFlags) cobra.CompletionFunc {
 		}
 		var ids []string
 		for _, tool := range list.Tools {
-			ids = append(ids, tool.ID+"\t"+tool.Description)
+			ids = append(ids, text.Printable(tool.ID+"\t"+tool.Description))
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	}

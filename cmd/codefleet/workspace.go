@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
@@ -78,7 +79,7 @@ func (a *app) complete(
 		}
 		defer fleet.Close()
 		words := slices.DeleteFunc(request(ctx, fleet, args), func(c cobra.Completion) bool {
-			return !strings.HasPrefix(c, typed)
+			return !strings.HasPrefix(c, typed) || strings.ContainsFunc(c, text.Controls) // the shell prints them
 		})
 		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}

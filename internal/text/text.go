@@ -56,19 +56,41 @@ func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // Printable returns s with every Hidden character written as its code point, such as <U+200B>. Use it before
 // untrusted text reaches a terminal, a prompt or a page.
-func Printable(s string) string {
-	if !strings.ContainsFunc(s, Hidden) {
+func Printable(s string) string { return spell(s, Hidden, "<U+%04X>") }
+
+// Terminal returns s with every character that Controls a terminal written as its code point, like Printable.
+// Other characters, such as the joiners of emoji, are unchanged.
+func Terminal(s string) string { return spell(s, Controls, "<U+%04X>") }
+
+// TerminalJSON is Terminal for valid JSON: the result is equivalent JSON.
+func TerminalJSON(s string) string { return spell(s, Controls, `\u%04x`) }
+
+// spell returns s with each character for which hidden is true in a printable form.
+func spell(s string, hidden func(rune) bool, form string) string {
+	if !strings.ContainsFunc(s, hidden) {
 		return s
 	}
 	var b strings.Builder
 	for _, r := range s {
-		if Hidden(r) {
-			fmt.Fprintf(&b, "<U+%04X>", r)
+		if hidden(r) {
+			fmt.Fprintf(&b, form, r)
 		} else {
 			b.WriteRune(r)
 		}
 	}
 	return b.String()
+}
+
+// Controls reports whether a terminal acts on r or displays other characters in another order because of it:
+// control characters other than tabs and line ends, bytes that are not UTF-8, and bidirectional controls.
+func Controls(r rune) bool {
+	switch r {
+	case '\t', '\n', '\r':
+		return false
+	case unicode.ReplacementChar:
+		return true
+	}
+	return unicode.In(r, unicode.Cc, unicode.Bidi_Control)
 }
 
 // Hidden reports whether r is invisible to a reader: control characters other than tabs and line ends, format

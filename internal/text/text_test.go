@@ -60,6 +60,21 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+func TestTerminal(t *testing.T) {
+	for in, want := range map[string][2]string{
+		"plain\ttext\r\n":  {"plain\ttext\r\n", "plain\ttext\r\n"},
+		"\x1b]52;c;YQ==\a": {`<U+001B>]52;c;YQ==<U+0007>`, `\u001b]52;c;YQ==\u0007`},
+		"\u009b2J\x7f\b":   {`<U+009B>2J<U+007F><U+0008>`, `\u009b2J\u007f\u0008`},
+		"raw \x9b2J":       {`raw <U+FFFD>2J`, `raw \ufffd2J`},
+		"a\u202eb\u2066":   {`a<U+202E>b<U+2066>`, `a\u202eb\u2066`},
+		"👩\u200d🔬 ✔\ufe0f نمی\u200cشود": {"👩\u200d🔬 ✔\ufe0f نمی\u200cشود", "👩\u200d🔬 ✔\ufe0f نمی\u200cشود"},
+	} {
+		if got := [2]string{text.Terminal(in), text.TerminalJSON(in)}; got != want {
+			t.Errorf("Terminal, TerminalJSON(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestOneLine(t *testing.T) {
 	if got := text.OneLine("  a\n\tb  c "); got != "a b c" {
 		t.Errorf("OneLine() = %q", got)

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// screen is a stream that is a terminal. It makes visible the characters with which untrusted text, such as a
+// program's output, could control the terminal: set its title, write to the clipboard, or hide lines. All output of
+// commands passes through it. Files and pipes get the unchanged bytes.
+type screen struct {
+	file *os.File
+	cut  []byte // the start of a character whose other bytes have not been written yet
+}
+
+// onScreen returns f, as a screen if it is a terminal.
+func onScreen(f *os.File) io.Writer {
+	if isTerminal(f) {
+		return &screen{file: f}
+	}
+	return f
+}
+
+// Fd makes isTerminal report true.
+func (s *screen) Fd() uintptr { return s.file.Fd() }
+
+// unscreened returns the terminal itself, for escape sequences of the command's own.
+func unscreened(w io.Writer) io.Writer {
+	if s, ok := w.(*screen); ok {
+		return s.file
+	}
+	return w
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	data := append(s.cut, p...)
+	end := wholeCharacters(data)
+	s.cut = bytes.Clone(data[end:])
+	if _, err := io.WriteString(s.file, text.Terminal(string(data[:end]))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// wholeCharacters returns the length of data without an incomplete character at its end.
+func wholeCharacters(data []byte) int {
+	for i := len(data) - 1; i >= max(0, len(data)-utf8.UTFMax+1); i-- {
+		if utf8.RuneStart(data[i]) {
+			if !utf8.FullRune(data[i:]) {
+				return i
+			}
+			break
+		}
+	}
+	return len(data)
+}

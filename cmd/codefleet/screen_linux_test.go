@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostile has what terminals act on: a title, the clipboard, a C1 sequence, text that hides a line, bytes that are
+// not UTF-8, and a change of direction.
+const hostile = "\x1b]0;t\a\x1b]52;c;YQ==\a\u009b31m\x1b[1A\x1b[2K\x7f\b\u202e"
+
+// TestHostileTextOnATerminal prints hostile text of a fleet with commands whose output is a terminal, and checks
+// that nothing in it can control the terminal. A file gets the unchanged text.
+func TestHostileTextOnATerminal(t *testing.T) {
+	quoted, err := json.Marshal(hostile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := string(quoted)
+	result := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","output":%s,"stderr":%s,"result":%s,"generated_by":"llm",`+
+		`"code":%s,"tools":{"selected":[%s]},"guardrails":[{"level":%s,"message":%s}],"egress":[{"host":%s}],`+
+		`"error":{"code":"x","message":%s,"cause":%s,"hint":%s},"workspace":{"conflicts":[%s]}}`,
+		q, q, q, q, q, q, q, q, q, q, q, q, q)
+	record := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","description":%s,"workspace":%s,"pool":%s,"worker":%s,`+
+		`"result":%s}`, q, q, q, q, q, result)
+	fleet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/events"):
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i, stream := range []string{"stdout", "stderr", ""} {
+				fmt.Fprintf(w, "id: %d\nevent: progress\ndata: {\"stage\":%s,\"stream\":%q,\"text\":%s}\n\n",
+					i+1, q, stream, q)
+			}
+			fmt.Fprintf(w, "event: record\ndata: %s\n\n", record)
+		case r.URL.Path == "/v1/tasks" && r.Method == http.MethodGet:
+			fmt.Fprintf(w, "[%s]", record)
+		case strings.HasPrefix(r.URL.Path, "/v1/tasks"):
+			_, _ = io.WriteString(w, record)
+		case strings.Contains(r.URL.Path, "/files/"):
+			_, _ = io.WriteString(w, hostile+"\xff\x9b")
+		default:
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprintf(w, `{"code":%s,"message":%s,"hint":%s}`, q, q, q)
+		}
+	}))
+	defer fleet.Close()
+	t.Setenv("CODEFLEET_URL", fleet.URL)
+	t.Setenv("CODEFLEET_TOKEN", "t")
+	for _, command := range []string{
+		"result x", "result x -o json", "logs x", "logs x -o json", "run --code 1", "status x", "status x -o json",
+		"tasks", "tasks -o json", "workspace cat f", "dead", "audit", "approvals",
+		"workspace log", "tools", "state get",
+	} {
+		t.Run(command, func(t *testing.T) {
+			shown := onTerminal(t, func(terminal *os.File) {
+				a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ()}
+				a.main(t.Context(), strings.Fields(command))
+			})
+			lines := strings.NewReplacer("\r\x1b[K", "", "\r", "").Replace(shown)
+			if lines == "" || !utf8.ValidString(lines) || strings.ContainsAny(lines, "\x1b\a\u009b\x7f\b\u202e") {
+				t.Errorf("terminal got %q", shown)
+			}
+		})
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	a := &app{stdout: onScreen(file), stderr: io.Discard, env: os.Environ()}
+	a.main(t.Context(), []string{"result", "x"})
+	if got, err := os.ReadFile(file.Name()); err != nil || !strings.HasPrefix(string(got), hostile) {
+		t.Errorf("file got %q, %v, want the unchanged text", got, err)
+	}
+}
+
+// onTerminal returns what fn writes to a new pseudo terminal.
+func onTerminal(t *testing.T, fn func(terminal *os.File)) string {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo terminals: %v", err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(chan string)
+	go func() {
+		data, _ := io.ReadAll(master) // ends with an error when the terminal is closed
+		all <- string(data)
+	}()
+	fn(terminal)
+	if err := terminal.Close(); err != nil {
+		t.Error(err)
+	}
+	return <-all
+}
+
+// TestScreen writes characters in parts.
+func TestScreen(t *testing.T) {
+	shown := onTerminal(t, func(terminal *os.File) {
+		w := onScreen(terminal)
+		for _, c := range []byte("é\u009b漢👩\x1b") {
+			if n, err := w.Write([]byte{c}); n != 1 || err != nil {
+				t.Errorf("Write = %d, %v", n, err)
+			}
+		}
+	})
+	if want := "é<U+009B>漢👩<U+001B>"; shown != want {
+		t.Errorf("terminal got %q, want %q", shown, want)
+	}
+}
+
+// TestIndentationIsBounded prints a deeply nested result.
+func TestIndentationIsBounded(t *testing.T) {
+	deep := json.RawMessage(strings.Repeat("[", 9990) + strings.Repeat("]", 9990))
+	var b strings.Builder
+	if err := (&app{stdout: &b, output: "json"}).print(map[string]any{"result": deep}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() > maxIndented || !json.Valid([]byte(b.String())) {
+		t.Errorf("%d bytes of JSON are printed as %d", len(deep), b.Len())
+	}
+}
