@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
+	"strings"
 	"sync"
 )
 
@@ -19,8 +21,32 @@ type natsLog struct {
 func (l *natsLog) put(level slog.Level, format string, v []any) {
 	ctx := context.Background()
 	if l.log.Enabled(ctx, level) {
-		l.log.Log(ctx, level, "NATS server output", "line", fmt.Sprintf(format, v...))
+		line := format
+		if len(v) > 0 { // otherwise the format may be text of a client
+			line = fmt.Sprintf(format, v...)
+		}
+		l.log.Log(ctx, level, "NATS server output", "line", withoutClientText(line))
 	}
+}
+
+// connection matches a line about a connection: its address and id, what it calls itself, its account and user, and
+// the message.
+var connection = regexp.MustCompile(
+	`(?s)^(\S+ - \w+:\d+)(?: - "(?:[^"\\]|\\.)*")?( - "(?:[^"\\]|\\.)*")?( - .*)$`)
+
+// withoutClientText returns a line without the parts that a client has sent, such as the beginning of a malformed
+// message. The server quotes them.
+func withoutClientText(line string) string {
+	m := connection.FindStringSubmatch(line)
+	if m == nil {
+		return line
+	}
+	where, message := m[1]+m[2], m[3]
+	first, last := strings.IndexAny(message, `"'`), strings.LastIndexAny(message, `"'`)
+	if first < 0 {
+		return where + message
+	}
+	return where + message[:first] + `"…"` + message[last+1:]
 }
 
 func (l *natsLog) fatal() error {

@@ -109,8 +109,20 @@ func TestNamesOfFilesAreNotLogged(t *testing.T) {
 	wantStatus(t, f, 404, nil, "GET", main+"/files/patients/jane-doe.txt", nil, "")
 	wantStatus(t, f, 404, nil, "GET", "/v1/state/state/jane-doe.json", nil, "")
 	wantStatus(t, f, 404, nil, "GET", "/v1/tasks/t/artifacts/jane-doe.pdf", nil, "")
+	for _, line := range []string{
+		"PATCH " + main + "/files/jane-doe.pdf", "GET /v1//jane-doe", "GET /v1/tasks/../jane-doe", "GET /jane-doe",
+		"GET /v2/jane-doe", "GET /v1/workspaces/main/jane-doe", "PUT /v1/workspaces/jane-doe/nothing/x",
+		"GET /v1/tasks/jane-doe.pdf", "GET /v1/tasks/jane-doe%2Fx", "GET /v1/tools/jane-doe.pdf/x",
+		"PUT /v1/tasks/jane-doe/artifacts/x",
+	} {
+		method, path, _ := strings.Cut(line, " ")
+		if resp, _ := request(t, f, method, path, nil, nil); resp.StatusCode < 400 {
+			t.Errorf("%s = %d, want an error", line, resp.StatusCode)
+		}
+	}
 	if text := f.Log.String(); strings.Contains(text, "jane-doe") ||
-		!strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) {
+		!strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) ||
+		!strings.Contains(text, `"path":"/v1/workspaces/…"`) {
 		t.Errorf("log:\n%s", text)
 	}
 }

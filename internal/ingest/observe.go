@@ -17,6 +17,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // tracedKey marks the context of a request whose caller sent a trace.
@@ -65,7 +66,7 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", loggedPath(r.URL.Path, w.route)),
+		slog.String("method", r.Method), slog.String("path", s.loggedPath(r, w.route)),
 		slog.Int("status", w.status), slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(duration.Microseconds())/1000), slog.String("remote", r.RemoteAddr),
 	}
@@ -78,17 +79,44 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 	s.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
-// loggedPath returns the path of a request. It omits a file name at the end, which is tenant data.
-func loggedPath(path, route string) string {
-	before, _, ok := strings.Cut(route, "...}")
-	if !ok {
-		return path
+// loggedPath returns the path of a request for the log: its constant segments, and valid names of tasks and workspaces.
+// Other segments may be names of files, which are tenant data. In a path without a route, any segment may be one that
+// no route begins with.
+func (s *Server) loggedPath(r *http.Request, route string) string {
+	segments := strings.Split(r.URL.EscapedPath(), "/")
+	if route == "" {
+		known := s.constantSegments(segments)
+		if known < len(segments) {
+			segments = append(segments[:known:known], "…")
+		}
+		return strings.Join(segments, "/")
 	}
-	name := path
-	for range strings.Count(before, "/") {
-		_, name, _ = strings.Cut(name, "/")
+	_, pattern, _ := strings.Cut(route, "/")
+	var logged strings.Builder
+	for i, part := range strings.Split(pattern, "/") {
+		segment := "…"
+		if !strings.HasPrefix(part, "{") || i+1 < len(segments) && schemas.CheckName("path", segments[i+1]) == nil &&
+			!strings.HasSuffix(part, "...}") {
+			segment = segments[i+1]
+		}
+		logged.WriteString("/" + segment)
 	}
-	return strings.TrimSuffix(path, name) + "…"
+	return logged.String()
+}
+
+// constantSegments returns how many of the first segments of a path are constants of one route.
+func (s *Server) constantSegments(segments []string) int {
+	most := 0
+	for _, rt := range s.routes() {
+		_, path, _ := strings.Cut(rt.pattern, "/")
+		parts := strings.Split("/"+path, "/")
+		n := 0
+		for n < min(len(parts), len(segments)) && parts[n] == segments[n] {
+			n++
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 func describeSpan(span trace.Span, w *recorder, r *http.Request) {

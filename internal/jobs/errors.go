@@ -90,5 +90,14 @@ func (e *RefusedError) asError() *schemas.Error {
 	return &schemas.Error{Code: e.Code, Message: text.Truncate(e.text(), maxText), Hint: e.Hint}
 }
 
+// spanStatus returns the text of an error for a trace. It omits the message of a refusal, which may contain values of
+// the event.
+func spanStatus(err error) string {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return refused.Code
+	}
+	return err.Error()
+}
+
 // maxText bounds the text of an error in a record, in bytes.
 const maxText = 1000

@@ -47,7 +47,7 @@ func (r *run) execute(work context.Context) {
 	after, done := context.WithTimeout(context.WithoutCancel(ctx), r.w.opts.AckWait)
 	defer done()
 	if err := r.finish(after, job, l, cause, result, err); err != nil {
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, spanStatus(err))
 		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)
 	}
 	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))

@@ -45,7 +45,7 @@ func (c *Client) submitTraced(
 	defer span.End()
 	rec, err := c.submit(ctx, tenant, ev, isNew)
 	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
+		span.SetStatus(codes.Error, spanStatus(err))
 		return rec, err
 	}
 	span.SetAttributes(attribute.String("codefleet.task", rec.TaskID))

@@ -3,10 +3,15 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -69,5 +74,42 @@ func TestConnectErrors(t *testing.T) {
 	defer cancel()
 	if c, err := Connect(ctx, opts); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Connect that waits = %v, %v", c, err)
+	}
+}
+
+// The status of a span has the code of a refusal, but no values of the refused event.
+func TestRefusedValuesAreNotTraced(t *testing.T) {
+	f := newFleet(t)
+	spans := tracetest.NewSpanRecorder()
+	opts := f.opts
+	opts.Server, opts.Tracer = Server{URL: f.srv.URL()}, sdktrace.NewTracerProvider(
+		sdktrace.WithSpanProcessor(spans)).Tracer("")
+	opts.Policy = func(string) (TenantPolicy, bool) { return TenantPolicy{}, true }
+	c, err := Connect(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	refused := []string{
+		`{"code":"x","network":{"allow":["jane-doe.example.org"]}}`, `{"code":"x","files":[{"path":"../jane-doe"}]}`,
+		`{"code":"x","jane-doe":1}`, `{"code":"x","not_before":"jane-doe"}`, `{"code":"x","pool":"jane-doe!"}`,
+	}
+	for _, data := range refused {
+		if rec, err := c.Submit(t.Context(), "acme", taskEvent("1", data)); err == nil {
+			t.Errorf("Submit(%s) = %+v, want an error", data, rec)
+		}
+	}
+	if _, err := c.Submit(t.Context(), "acme", taskEvent("1", `{"code":"x"}`, "session", "jane-doe!")); err == nil {
+		t.Error("Submit with an invalid session = nil, want an error")
+	}
+	ended := spans.Ended()
+	if len(ended) != len(refused)+1 {
+		t.Errorf("%d spans, want %d", len(ended), len(refused)+1)
+	}
+	for _, s := range ended {
+		if all := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(all, "jane-doe") ||
+			s.Status().Code != codes.Error || s.Status().Description == "" {
+			t.Errorf("span %s", all)
+		}
 	}
 }

@@ -26,7 +26,7 @@ from client.mcp_client import ToolError, call_mcp_tool
 from servers.calculator import add, calculate
 from servers.filesystem import write_file
 add(270915, 1)
-for call in lambda: calculate("270915/0"), lambda: call_mcp_tool("calculator", "ad", {"a": 270915}):
+for call in lambda: calculate("270915/0"), lambda: call_mcp_tool("calculator", "ad270915", {"a": 270915}):
     try:
         call()
     except ToolError:
@@ -42,7 +42,7 @@ write_file("a", "270915")
 		calls = append(calls, fmt.Sprintf("%s/%s %t", call.Server, call.Tool, call.OK))
 	}
 	if d := cmp.Diff([]string{
-		"calculator/add true", "calculator/calculate false", "calculator/ad false",
+		"calculator/add true", "calculator/calculate false", "calculator/ad270915 false",
 		"filesystem/write_file true",
 	}, calls); d != "" {
 		t.Errorf("calls of the result (-want +got):\n%s", d)
@@ -68,7 +68,7 @@ write_file("a", "270915")
 	}
 	want := []string{
 		"end calculator/add true ", "end calculator/calculate false tool_failed",
-		"end calculator/ad false unknown",
+		"end calculator/(unknown) false unknown",
 	}
 	if d := cmp.Diff(want, trail); d != "" || err != nil {
 		t.Errorf("AuditTrail: %v (-want +got):\n%s", err, d)

@@ -96,17 +96,18 @@ func audit(cfg Config, e *Execution) layer {
 func newAuditRecord(cfg Config, c Call) AuditRecord {
 	record := AuditRecord{
 		Task: cfg.Task.ID, Tenant: cfg.Task.Tenant, Session: cfg.Task.Session, Run: cfg.Task.Run,
-		Server: text.Printable(c.Server), Tool: text.Printable(c.Tool),
 		ArgsHash: argsHash(c.Args), ArgsBytes: len(c.Args), Started: time.Now(),
 	}
+	record.Server, record.Tool = knownNames(cfg.Catalogue, c)
 	if t, err := cfg.Catalogue.Lookup(c.Server, c.Tool); err == nil {
 		record.Mutates = t.State != tools.Local && t.Annotations.Mutates()
 	}
 	return record
 }
 
-// addCall adds a call to Calls.
+// addCall adds a call to Calls, which only the tenant reads: with the names that the program used.
 func (e *Execution) addCall(record AuditRecord, c Call, r Result) {
+	record.Server, record.Tool = text.Printable(c.Server), text.Printable(c.Tool)
 	if record.Mutates && record.OK {
 		record.ArgsExcerpt = text.Truncate(string(c.Args), maxExcerpt)
 		record.ResultExcerpt = text.Truncate(string(r.Value), maxExcerpt)

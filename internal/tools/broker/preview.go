@@ -14,10 +14,12 @@ import (
 
 // Limits of Preview.
 const (
-	previewBytes  = 4 << 10        // of the whole preview
-	previewString = 400 + len("…") // bytes per string
-	previewItems  = 20             // per list or object
-	previewDepth  = 6
+	previewBytes    = 4 << 10        // of the whole preview
+	previewString   = 400 + len("…") // bytes per string
+	previewItems    = 20             // per list or object
+	previewDepth    = 6
+	previewMasked   = 4 << 10  // bytes of a string in which secrets are searched; more than previewString
+	previewSearched = 64 << 10 // bytes of all strings in which secrets are searched
 )
 
 // secretName matches names of fields whose values are redacted.
@@ -25,32 +27,36 @@ var secretName = regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api
 	`credential|authorization|cookie)s?$`)
 
 // Preview returns arguments for the person who decides about a call, as JSON of at most 4 KiB. It redacts
-// fields that are named like secrets, spells out hidden characters, and truncates long values.
+// fields that are named like secrets, masks what looks like a credential, a card or a mail address (see mask), spells
+// out hidden characters, and truncates long values.
 func Preview(args json.RawMessage) json.RawMessage {
 	v, err := tools.DecodeJSON(args)
 	if err != nil {
 		v = fmt.Sprintf("(%d bytes of invalid JSON)", len(args))
 	}
-	out, err := tools.EncodeJSON(previewValue(v, previewDepth))
+	out, err := tools.EncodeJSON((&previewer{left: previewSearched}).value(v, previewDepth))
 	if out = bytes.TrimSpace(out); err == nil && len(out) <= previewBytes {
 		return out
 	}
 	return fmt.Appendf(nil, `"(%d bytes, too long to preview)"`, len(args))
 }
 
-func previewValue(v any, depth int) any {
+// previewer makes one preview.
+type previewer struct{ left int } // bytes that may still be searched for secrets
+
+func (p *previewer) value(v any, depth int) any {
 	switch v := v.(type) {
 	case string:
-		return previewText(v)
+		return p.text(v)
 	case json.Number:
-		return json.RawMessage(truncateNumber(v.String()))
+		return p.number(v.String())
 	case []any:
 		if depth == 0 {
 			return fmt.Sprintf("(list of length %d)", len(v))
 		}
 		out := make([]any, 0, min(len(v), previewItems+1))
 		for _, item := range v[:min(len(v), previewItems)] {
-			out = append(out, previewValue(item, depth-1))
+			out = append(out, p.value(item, depth-1))
 		}
 		if more := len(v) - previewItems; more > 0 {
 			out = append(out, fmt.Sprintf("(%d more)", more))
@@ -67,9 +73,9 @@ func previewValue(v any, depth int) any {
 				break
 			}
 			if secretName.MatchString(name) && v[name] != nil {
-				out[previewText(name)] = "(hidden)"
+				out[p.text(name)] = hidden
 			} else {
-				out[previewText(name)] = previewValue(v[name], depth-1)
+				out[p.text(name)] = p.value(v[name], depth-1)
 			}
 		}
 		return out
@@ -77,18 +83,25 @@ func previewValue(v any, depth int) any {
 	return v
 }
 
-func previewText(s string) string {
-	short := text.Truncate(s, previewString)
-	if short != s {
-		short += fmt.Sprintf(" (%d bytes)", len(s))
+func (p *previewer) text(s string) string {
+	short := text.Prefix(s, previewMasked)
+	if p.left -= len(short); p.left < 0 {
+		return fmt.Sprintf("(%d bytes)", len(s))
+	}
+	short = mask(short)
+	if len(short) > previewString || len(s) > previewMasked {
+		short = text.Truncate(short+"…", previewString) + fmt.Sprintf(" (%d bytes)", len(s))
 	}
 	return text.Printable(short)
 }
 
-// truncateNumber returns the number as JSON, as a truncated string if it has very many digits.
-func truncateNumber(s string) string {
+// previewNumber returns a number, or a string if it has very many digits or is the number of a card.
+func (p *previewer) number(s string) any {
 	if len(s) > 40 {
-		return fmt.Sprintf(`"%s… (%d digits)"`, s[:40], len(s))
+		return fmt.Sprintf("%s… (%d digits)", s[:40], len(s))
 	}
-	return s
+	if len(s) >= 13 && len(s) <= 19 && isCard(s) {
+		return mask(s)
+	}
+	return json.RawMessage(s)
 }

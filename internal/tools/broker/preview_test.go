@@ -19,9 +19,22 @@ func TestPreview(t *testing.T) {
 		`{"html":"<b>&"}`:                          `{"html":"<b>&"}`,
 		fmt.Sprintf(`{"text":%q}`, long): fmt.Sprintf(`{"text":"%s… (2000 bytes)"}`,
 			strings.Repeat("ä", 200)),
-		`[` + strings.Repeat(`1,`, 29) + `1]`:         `[` + strings.Repeat(`1,`, 20) + `"(10 more)"]`,
-		`{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}`: `{"a":{"a":{"a":{"a":{"a":{"a":"(object of size 1)"}}}}}}`,
-		`{"n":` + strings.Repeat("1", 1000) + `}`:     `{"n":"` + strings.Repeat("1", 40) + `… (1000 digits)"}`,
+		`[` + strings.Repeat(`1,`, 29) + `1]`:                                           `[` + strings.Repeat(`1,`, 20) + `"(10 more)"]`,
+		`{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}`:                                   `{"a":{"a":{"a":{"a":{"a":{"a":"(object of size 1)"}}}}}}`,
+		`{"n":` + strings.Repeat("1", 1000) + `}`:                                       `{"n":"` + strings.Repeat("1", 40) + `… (1000 digits)"}`,
+		`{"text":"key ghp_16C7e42F292c6912E7710c838347Ae178B4a, AKIAIOSFODNN7EXAMPLE"}`: `{"text":"key (hidden), (hidden)"}`,
+		`{"headers":["Authorization: Bearer abc.def"],"url":"postgres://me:pw3@db:5432/x?password=pw4&a=1"}`: `{"headers":[` +
+			`"Authorization: Bearer (hidden)"],"url":"postgres://me:(hidden)@db:5432/x?password=(hidden)&a=1"}`,
+		`{"body":"{\"password\": \"hunter2\", \"a\": 1}"}`:           `{"body":"{\"password\": \"(hidden)\", \"a\": 1}"}`,
+		`{"pem":"-----BEGIN RSA PRIVATE KEY-----\nMIIE"}`:            `{"pem":"(hidden)"}`,
+		`{"to":"jane.doe@example.org","card":"4242-4242 4242 4242"}`: `{"card":"(card …4242)","to":"j…@example.org"}`,
+		`{"card":4242424242424242,"when":1732300000000,"id":4242424242424243}`: `{"card":"(card …4242)",` +
+			`"id":4242424242424243,"when":1732300000000}`,
+		`{"jane@example.org":1,"t":"eyJhbGciOiJIUzI1NiJ9.e30.c2ln"}`: `{"j…@example.org":1,"t":"(hidden)"}`,
+		`{"q":"SELECT * FROM tokens WHERE secret IS NULL","at":"12:30, 5 @ 3"}`: `{"at":"12:30, 5 @ 3",` +
+			`"q":"SELECT * FROM tokens WHERE secret IS NULL"}`,
+		`{"x":"` + strings.Repeat("x", 380) + ` ghp_16C7e42F292c6912E7710c838347Ae178B4a"}`: `{"x":"` +
+			strings.Repeat("x", 380) + ` (hidden)"}`,
 		`nonsense`: `"(8 bytes of invalid JSON)"`,
 		`{"` + strings.Repeat("k", 1000) + `":"` + `"}`: `{"` + strings.Repeat("k", 400) + `… (1000 bytes)":""}`,
 	} {
