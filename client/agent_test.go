@@ -33,7 +33,7 @@ func TestAgentSetsDefaultsOfTasks(t *testing.T) {
 	defer a.Close()
 	result, output, err := a.ExecuteTask(t.Context(), "Calculate 5 + 3")
 	if err != nil || output != "42\n" || result.Status != client.Succeeded {
-		t.Fatalf("ExecuteTask = %+v, %q, %v", result, output, err)
+		t.Fatalf("ExecuteTask = %+v, %q, %v; want succeeded with the output 42", result, output, err)
 	}
 	got.IdempotencyKey = ""
 	want := client.Submission{

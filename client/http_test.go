@@ -90,7 +90,7 @@ func TestSubmitRetries(t *testing.T) {
 		start := time.Now()
 		r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print(1)"}, Session: "s"})
 		if err != nil || r.TaskID != taskID || r.Status != client.Queued {
-			t.Fatalf("Submit = %+v, %v", r, err)
+			t.Fatalf("Submit = %+v, %v; want the queued task", r, err)
 		}
 		if len(keys) != 4 || keys[0] == "" || keys[0] != keys[3] {
 			t.Errorf("keys = %q, want the same key four times", keys)
@@ -112,7 +112,7 @@ func TestRetriesEnd(t *testing.T) {
 		_, err := c.Get(t.Context(), taskID)
 		e, ok := errors.AsType[*client.APIError](err)
 		if !ok || e.Status != 503 || e.Code != "unavailable" || e.Hint != "try again" {
-			t.Errorf("Get = %v", err)
+			t.Errorf("Get = %v; want 503 unavailable with the hint", err)
 		}
 		if took := time.Since(start); took > 15*time.Second || n < 5 {
 			t.Errorf("gave up after %s and %d requests, want at most 15 s and at least 5", took, n)
@@ -173,7 +173,7 @@ func TestWaitRepeatsRequests(t *testing.T) {
 	})
 	r, err := c.Wait(t.Context(), taskID)
 	if err != nil || r.Status != client.Succeeded || r.Result.Output != "42\n" {
-		t.Errorf("Wait = %+v, %v", r, err)
+		t.Errorf("Wait = %+v, %v; want succeeded with the output 42", r, err)
 	}
 	if diff := cmp.Diff([]string{"30s", "30s", "30s"}, waits); diff != "" {
 		t.Errorf("waits (-want +got):\n%s", diff)
@@ -225,7 +225,7 @@ func TestWatchResumes(t *testing.T) {
 			return nil
 		})
 		if err != nil || r.Status != client.Succeeded {
-			t.Errorf("Watch = %+v, %v", r, err)
+			t.Errorf("Watch = %+v, %v; want succeeded", r, err)
 		}
 		if diff := cmp.Diff([]string{"3a", "5b", "9c"}, got); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)

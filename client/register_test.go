@@ -58,7 +58,7 @@ func TestRegisterTools(t *testing.T) {
 	offer, ok := strings.CutPrefix(string(<-offers), "default ")
 	var o tools.Offer
 	if err := json.Unmarshal([]byte(offer), &o); err != nil || !ok || o.Server != "crm" || len(o.Tools) != 1 {
-		t.Fatalf("offer = %s, %v", offer, err)
+		t.Fatalf("offer = %s, %v; want one tool of the server crm", offer, err)
 	}
 	if want := (tools.About{Title: "Customers", Description: "Who buys<U+202E> what."}); o.About != want {
 		t.Errorf("offer describes the server as %+v, want %+v", o.About, want)

@@ -124,7 +124,7 @@ func TestConfigFromVariable(t *testing.T) {
 	}
 	got := problems(t, config.Source{Env: []string{"CODEFLEET_CONFIG=missing.yaml"}})
 	if len(got) != 1 || !strings.Contains(got[0], "missing.yaml") {
-		t.Errorf("problems with a missing file = %q", got)
+		t.Errorf("problems with a missing file = %q; want one that names missing.yaml", got)
 	}
 }
 
@@ -221,7 +221,8 @@ func TestSecrets(t *testing.T) {
 		"- {name: w, url: 'https://w', headers: {X-Key_file: key}}\ntools:\n  policy: {a/read_file: approve}\n")
 	c := load(t, config.Source{File: "c.yaml", Env: []string{"OPENAI_API_KEY_FILE=key"}})
 	if c.S3.SecretKey != "s3cr3t-key" || c.LLM.OpenAIAPIKey != "s3cr3t-key" {
-		t.Errorf("secrets read from files = %q, %q", string(c.S3.SecretKey), string(c.LLM.OpenAIAPIKey))
+		t.Errorf("secrets read from files = %q, %q; want s3cr3t-key twice",
+			string(c.S3.SecretKey), string(c.LLM.OpenAIAPIKey))
 	}
 	env, headers := c.MCPServers[0].Env, c.MCPServers[1].Headers
 	if env["K"] != "s3cr3t-env" || env["TOKEN"] != "s3cr3t-key" || env["SSL_CERT_FILE"] != "/x" || len(env) != 3 ||
@@ -233,7 +234,7 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("policy of the tool read_file = %q, want approve", got)
 	}
 	if got := c.Origin("llm.openai_api_key").String(); got != "environment OPENAI_API_KEY_FILE" {
-		t.Errorf("origin = %q", got)
+		t.Errorf("origin = %q; want the variable OPENAI_API_KEY_FILE", got)
 	}
 	printed, err := json.Marshal(c.Values())
 	if err != nil {
@@ -269,7 +270,7 @@ func TestSecrets(t *testing.T) {
 	write(t, ".env", "# x\nA='s3cr3t\n")
 	if got := problems(t, config.Source{}); len(got) != 1 || strings.Contains(got[0], "s3cr3t") ||
 		!strings.HasPrefix(got[0], ".env:2: ") {
-		t.Errorf("problems with a broken .env = %q", got)
+		t.Errorf("problems with a broken .env = %q; want one, in line 2 and without the secret", got)
 	}
 }
 
@@ -306,7 +307,7 @@ tenants:
 	write(t, "short.yaml", "tenants: {a: {tokens: [{file: short}]}}\nauth: {enabled: false}\nhttp: {addr: '0.0.0.0:1'}")
 	got := problems(t, config.Source{File: "short.yaml"})
 	if len(got) != 2 || !strings.Contains(got[0], "at least 16 characters") || !strings.Contains(got[1], "loopback") {
-		t.Errorf("problems = %q", got)
+		t.Errorf("problems = %q; want a token that is too short, and an address that is not loopback", got)
 	}
 }
 
@@ -335,7 +336,7 @@ workflows: []
 		t.Errorf("llm %v by %q from %v", c.LLM.Enabled, c.LLM.Provider, c.Origin("llm.enabled"))
 	}
 	if len(c.MCPServers) != 1 || c.MCPServers[0].Name != "jira-cloud" || c.MCPServers[0].URL != "https://j" {
-		t.Errorf("mcp_servers = %+v", c.MCPServers)
+		t.Errorf("mcp_servers = %+v; want jira-cloud at https://j", c.MCPServers)
 	}
 	var warnings []string
 	for _, w := range c.Warnings {
@@ -355,7 +356,7 @@ func TestValidateAfterChange(t *testing.T) {
 	c := load(t, config.Source{})
 	c.Queue.Attempts = 0
 	if err := c.Validate(); err == nil || err.Error() != "configuration: queue.attempts: 0 is less than 1" {
-		t.Errorf("Validate = %v", err)
+		t.Errorf("Validate = %v; want queue.attempts below 1", err)
 	}
 }
 

@@ -272,7 +272,7 @@ func TestPullAndPush(t *testing.T) {
 	}
 	w.want("pulled", w.files(), w.remote.now())
 	if info, err := os.Stat(filepath.Join(w.dir, "a")); err != nil || info.ModTime().UnixNano() != 1e18+123456789 {
-		t.Errorf("time of a = %v, %v", info.ModTime(), err)
+		t.Errorf("time of a = %v, %v; want the time that the workspace has", info.ModTime(), err)
 	}
 	if dirty, err := w.folder.Dirty(); dirty || err != nil {
 		t.Errorf("Dirty() = %v, %v", dirty, err)
@@ -291,11 +291,11 @@ func TestPullAndPush(t *testing.T) {
 	r, err := w.folder.Push(t.Context(), "", dirsync.Refuse)
 	if err != nil || !slices.Equal(r.Removed, []string{"large"}) ||
 		!slices.Equal(r.Written, []string{"empty", "x", "x/n"}) {
-		t.Errorf("Push() = %+v, %v", r, err)
+		t.Errorf("Push() = %+v, %v; want large removed, and empty, x and x/n written", r, err)
 	}
 	w.want("pushed", w.remote.now(), w.files())
 	if r, err = w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil || r.Generation != 3 || len(r.Written) != 0 {
-		t.Errorf("Push() of nothing = %+v, %v", r, err)
+		t.Errorf("Push() of nothing = %+v, %v; want generation 3 and nothing written", r, err)
 	}
 }
 
@@ -487,10 +487,10 @@ func TestNoEscape(t *testing.T) {
 		t.Errorf("files = %v", got)
 	}
 	if !slices.Contains(r.Skipped, "abs") || !slices.Contains(r.Skipped, "bad\u202ename") {
-		t.Errorf("skipped = %q", r.Skipped)
+		t.Errorf("skipped = %q; want abs and the name with a hidden character", r.Skipped)
 	}
 	if data, err := os.ReadFile(outside); string(data) != "safe" || err != nil {
-		t.Errorf("outside = %q, %v", data, err)
+		t.Errorf("outside = %q, %v; want it unchanged", data, err)
 	}
 }
 

@@ -293,7 +293,7 @@ func TestRebinding(t *testing.T) {
 	r := start(t, egress.Options{}, "*.example.com")
 	first, err := r.get(t, "https://rebound.example.com/")
 	if err != nil || first != "200 OK: GET rebound.example.com of secret: " {
-		t.Errorf("first GET = %q, %v", first, err)
+		t.Errorf("first GET = %q, %v; want 200 from the first address", first, err)
 	}
 	r.client.CloseIdleConnections()
 	if got, err := r.get(t, "https://rebound.example.com/"); err == nil ||
@@ -326,7 +326,7 @@ func TestRedirectIsANewRequest(t *testing.T) {
 func TestNextAddress(t *testing.T) {
 	r := start(t, egress.Options{}, "two.example.com")
 	if got, err := r.get(t, "http://two.example.com/"); got != "200 OK: GET two.example.com of plain: " {
-		t.Errorf("GET = %q, %v", got, err)
+		t.Errorf("GET = %q, %v; want 200 for two.example.com", got, err)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestHostHeader(t *testing.T) {
 	got := r.raw(t, "GET http://example.com/ HTTP/1.1\r\nHost: other.net\r\n"+
 		"Proxy-Authorization: secret\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "GET example.com of plain: ") {
-		t.Errorf("response = %q", got)
+		t.Errorf("response = %q; want 200 for example.com", got)
 	}
 }
 
@@ -423,7 +423,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	r.stop()
 	if a := r.Attempts(); len(a) != 2 || a[0].Verdict != egress.RefusedLimit && a[1].Verdict != egress.RefusedLimit {
-		t.Errorf("Attempts() = %+v", a)
+		t.Errorf("Attempts() = %+v; want two, one refused for the limit", a)
 	}
 }
 
@@ -451,7 +451,7 @@ func TestEndOfRun(t *testing.T) {
 	fmt.Fprint(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
 	status, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || status != "HTTP/1.1 200 Connection established\r\n" {
-		t.Fatalf("status = %q, %v", status, err)
+		t.Fatalf("status = %q, %v; want 200 Connection established", status, err)
 	}
 	r.stop() // waits for the connection
 	if n, err := io.Copy(io.Discard, conn); err == nil && n > 64 {

@@ -193,11 +193,11 @@ func TestTenantReplySubject(t *testing.T) {
 	// The tenant may publish with an acknowledgement, read, subscribe, and receive a reply.
 	response, err := nc.Request("tasks.default.normal.acme", nil, 2*time.Second)
 	if err != nil || !strings.Contains(string(response.Data), `"stream":"TASKS"`) {
-		t.Errorf("publish a task = %v, %v", response, err)
+		t.Errorf("publish a task = %v, %v; want it stored in TASKS", response, err)
 	}
 	response, err = nc.Request("$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE.acme.mine", nil, 2*time.Second)
 	if err != nil || string(response.Data) != `{"forged":true}` {
-		t.Errorf("read a record = %v, %v", response, err)
+		t.Errorf("read a record = %v, %v; want the record", response, err)
 	}
 	for _, subject := range []string{"notify.acme.reply.x", "_INBOX.acme.x"} {
 		sub, err := nc.SubscribeSync(subject)
@@ -205,7 +205,7 @@ func TestTenantReplySubject(t *testing.T) {
 			t.Fatal(err)
 		}
 		if msg, err := sub.NextMsg(2 * time.Second); err != nil || string(msg.Data) != "r" {
-			t.Errorf("NextMsg(%s) = %v, %v", subject, msg, err)
+			t.Errorf("NextMsg(%s) = %v, %v; want \"r\"", subject, msg, err)
 		}
 	}
 

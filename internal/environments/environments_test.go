@@ -57,7 +57,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		if e.Name == "none" {
 			if executor.ReasonOf(err) != executor.ReasonImageMissing ||
 				!strings.HasPrefix(err.Error(), "pools.none.image: ") {
-				t.Errorf("Prepare(none) = %v", err)
+				t.Errorf("Prepare(none) = %v; want image_missing for pools.none.image", err)
 			}
 			continue
 		}
@@ -69,7 +69,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 	both := root["both"]
 	if both.Image != "python:other" || both.Description != "image python:other" || len(both.Mounts) != 1 ||
 		both.Mounts[0].Target != executor.PackagesDir || !both.Mounts[0].ReadOnly {
-		t.Fatalf("Prepare(both) = %+v", both)
+		t.Fatalf("Prepare(both) = %+v; want python:other with a read-only package layer", both)
 	}
 	if diff := cmp.Diff([]string{"fast 1.0"}, both.Modules); diff != "" {
 		t.Errorf("Modules (-want +got):\n%s", diff)
@@ -81,10 +81,10 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		t.Errorf("Prepare(one) = %+v, want the layer of %+v", one, both)
 	}
 	if file := root["file"]; !filepath.IsAbs(file.Image) || file.Description != "image environments_test.go" {
-		t.Errorf("Prepare(file) = %+v", file)
+		t.Errorf("Prepare(file) = %+v; want the path of this file", file)
 	}
 	if image := root["image"]; image.Image != "python:other" || len(image.Mounts) != 0 {
-		t.Errorf("Prepare(image) = %+v", image)
+		t.Errorf("Prepare(image) = %+v; want python:other without a package layer", image)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestUnusableRequirements(t *testing.T) {
 	}).List() {
 		if _, err := e.Prepare(t.Context()); executor.ReasonOf(err) != executor.ReasonRequirements ||
 			!strings.Contains(err.Error(), "requirements") {
-			t.Errorf("Prepare(%s) = %v", e.Name, err)
+			t.Errorf("Prepare(%s) = %v; want requirements_failed", e.Name, err)
 		}
 	}
 }

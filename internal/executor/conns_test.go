@@ -67,11 +67,11 @@ func TestConnCarriesBytes(t *testing.T) {
 		t.Errorf("Read() = %d, %v, want 3", n, err)
 	}
 	if n, err := c.Write([]byte("output")); n != 6 || err != nil || string(p.body) != "output" {
-		t.Errorf("Write() = %d, %v; sent %q", n, err, p.body)
+		t.Errorf("Write() = %d, %v; sent %q, want all of \"output\" sent", n, err, p.body)
 	}
 	p.must(t, runner.Frame{Type: "eof", ID: 1})
 	if n, err := c.Read(got); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("Read() after the end = %d, %v", n, err)
+		t.Errorf("Read() after the end = %d, %v; want EOF", n, err)
 	}
 	p.received()
 	if err := errors.Join(c.(*conn).CloseWrite(), c.Close(), c.Close()); err != nil {
@@ -137,7 +137,7 @@ func TestConnDeadlines(t *testing.T) {
 		}
 		_, err := c.Read(make([]byte, 1))
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != time.Second {
-			t.Errorf("Read() = %v after %v", err, time.Since(start))
+			t.Errorf("Read() = %v after %v; want the deadline to end it after 1s", err, time.Since(start))
 		}
 		if n, err := c.Write(make([]byte, 2*runner.Window)); n != 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write() = %d, %v", n, err)

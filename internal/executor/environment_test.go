@@ -108,7 +108,7 @@ func TestEnvironmentRecovers(t *testing.T) {
 		var unavailable *UnavailableError
 		_, err := tp.Acquire(t.Context(), Key{Tenant: "a", Environment: "science"}, Limits{}, nil)
 		if !errors.As(err, &unavailable) || ReasonOf(err) != ReasonRequirements {
-			t.Errorf("Acquire of an environment that cannot be prepared = %v", err)
+			t.Errorf("Acquire of an environment that cannot be prepared = %v; want requirements_failed", err)
 		}
 		if e := tp.Environments()[1]; e.LastReason != ReasonRequirements || e.Description != "" {
 			t.Errorf("failed environment: %+v", e)

@@ -320,10 +320,10 @@ func TestPoolRecoversFromFailures(t *testing.T) {
 		host.mu.Unlock()
 		wait(maxBackoff)
 		if box := tp.acquire("a"); box.Boot() != "warm" {
-			t.Errorf("Boot after recovery = %q", box.Boot())
+			t.Errorf("Boot after recovery = %q; want warm", box.Boot())
 		}
 		if s := tp.Stats(); s.LastError != "" || s.LastReason != "" {
-			t.Errorf("LastError after recovery = %q", s.LastError)
+			t.Errorf("LastError after recovery = %q; want no error and no reason", s.LastError)
 		}
 		tp.finish()
 	})
@@ -531,7 +531,7 @@ func TestRequestThatStopsWaiting(t *testing.T) {
 			t.Errorf("Acquire whose context ended = %v, want its cause", first.err)
 		}
 		if again := tp.startAcquire(ctx, "b", Limits{}); !errors.Is(again.err, enough) {
-			t.Errorf("Acquire with an ended context = %v", again.err)
+			t.Errorf("Acquire with an ended context = %v; want the context's cause", again.err)
 		}
 		held.Release()
 		synctest.Wait()
@@ -578,7 +578,7 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		}
 		wait(2 * destroyPause)
 		if !next.done() || next.err != nil {
-			t.Errorf("request after the box was gone = %+v", next)
+			t.Errorf("request after the box was gone = %+v; want it granted", next)
 		}
 		tp.finish()
 	})

@@ -254,7 +254,7 @@ func TestUnpackOnce(t *testing.T) {
 	}
 	own, err := image.Unpack(t.Context(), image.Options{Path: first.Dir, Dir: o.Dir})
 	if err != nil || own != (image.Root{Dir: first.Dir}) {
-		t.Errorf("Unpack of a directory = %+v, %v", own, err)
+		t.Errorf("Unpack of a directory = %+v, %v; want the directory itself", own, err)
 	}
 }
 
@@ -341,10 +341,10 @@ func TestHostileImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tree(t, root.Dir); got[strings.TrimPrefix(outside, "/")] != "theirs" || got["b"] != "b" {
-		t.Errorf("files written through links = %v", got)
+		t.Errorf("files written through links = %v; want them inside the root", got)
 	}
 	if text, err := os.ReadFile(outside); string(text) != "mine" {
-		t.Errorf("the host's file = %q, %v", text, err)
+		t.Errorf("the host's file = %q, %v; want it unchanged", text, err)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestUnpackCancelled(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := image.Unpack(ctx, image.Options{Path: docker(t, archiveOf(t, lower...)), Dir: dir}); !errors.Is(err,
 		context.Canceled) {
-		t.Errorf("Unpack = %v", err)
+		t.Errorf("Unpack = %v; want the context's error", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left: %v", left)

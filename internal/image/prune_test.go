@@ -70,7 +70,7 @@ func TestPrune(t *testing.T) {
 	roots["used"].Release()
 	want("used", "fresh", "used again")
 	if removed, err := image.Prune(filepath.Join(dir, "none"), 0); removed != nil || err != nil {
-		t.Errorf("Prune() of a missing directory = %q, %v", removed, err)
+		t.Errorf("Prune() of a missing directory = %q, %v; want nothing removed", removed, err)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestPruneDuringUnpack(t *testing.T) {
 					return
 				}
 				if text, err := os.ReadFile(filepath.Join(root.Dir, "a")); err != nil || string(text) != "whole" {
-					t.Errorf("unpacked file = %q, %v", text, err)
+					t.Errorf("unpacked file = %q, %v; want \"whole\"", text, err)
 				}
 				root.Release()
 			}

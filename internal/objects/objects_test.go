@@ -25,7 +25,7 @@ func TestDigest(t *testing.T) {
 	}
 	var got objects.Digest
 	if err := got.UnmarshalText(text); err != nil || got != d || got.Compare(d) != 0 {
-		t.Errorf("UnmarshalText(%s) = %s, %v", text, got, err)
+		t.Errorf("UnmarshalText(%s) = %s, %v; want the digest again", text, got, err)
 	}
 	for _, bad := range []string{"", "00", string(text) + "0", "z" + string(text[1:])} {
 		if err := got.UnmarshalText([]byte(bad)); err == nil {

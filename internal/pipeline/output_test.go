@@ -13,7 +13,7 @@ func TestOutputIsIndependentOfPieces(t *testing.T) {
 		var got strings.Builder
 		o := newOutput(func(stream, s string) {
 			if stream != "stdout" {
-				t.Fatalf("stream = %q", stream)
+				t.Fatalf("stream = %q; want stdout", stream)
 			}
 			got.WriteString(s)
 		})

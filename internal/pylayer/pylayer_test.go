@@ -94,7 +94,7 @@ func TestBuild(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(built[0].Dir, "greeting", "__init__.py"))
 	if err != nil || string(text) != "VERSION = '1.2'\n" {
-		t.Errorf("the module = %q, %v", text, err)
+		t.Errorf("the module = %q, %v; want version 1.2", text, err)
 	}
 	info, err := os.Stat(filepath.Join(built[0].Dir, "greeting", "__init__.py"))
 	if err != nil || info.Mode().Perm() != 0o444 {

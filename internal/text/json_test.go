@@ -12,7 +12,7 @@ import (
 func TestIndentJSON(t *testing.T) {
 	if got := string(text.IndentJSON([]byte(`{"a":[1,{"b":"x,[\""}],"c":{}}`), " ",
 		1000)); got != "{\n \"a\": [\n  1,\n  {\n   \"b\": \"x,[\\\"\"\n  }\n ],\n \"c\": {}\n}" {
-		t.Errorf("IndentJSON() = %s", got)
+		t.Errorf("IndentJSON() = %s; want it indented, except the empty object", got)
 	}
 	deep := strings.Repeat("[", 5000) + strings.Repeat("1,", 9000) + "1" + strings.Repeat("]", 5000)
 	if got := string(text.IndentJSON([]byte(deep), "  ", 1<<20)); got != deep {

@@ -41,7 +41,7 @@ func FuzzTruncate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, limit int) {
 		for _, got := range []string{text.Truncate(s, limit), text.TruncateStart(s, limit)} {
 			if limit >= 0 && len(got) > limit || utf8.ValidString(s) && !utf8.ValidString(got) {
-				t.Errorf("Truncate(%q, %d) = %q", s, limit, got)
+				t.Errorf("Truncate(%q, %d) = %q; want valid UTF-8 within the limit", s, limit, got)
 			}
 		}
 	})
@@ -77,7 +77,7 @@ func TestTerminal(t *testing.T) {
 
 func TestOneLine(t *testing.T) {
 	if got := text.OneLine("  a\n\tb  c "); got != "a b c" {
-		t.Errorf("OneLine() = %q", got)
+		t.Errorf("OneLine() = %q; want \"a b c\"", got)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestTenantsSeeOnlyAllowedTools(t *testing.T) {
 		_, err = c.client.ReadTool(ctx, "database", "query")
 		if e, refused := errors.AsType[*client.APIError](err); name == "some" &&
 			(!refused || e.Code != "unknown_tool") || name == "all" && err != nil {
-			t.Errorf("%s: ReadTool(database/query) = %v", name, err)
+			t.Errorf("%s: ReadTool(database/query) = %v; want unknown_tool for some, and the tool for all", name, err)
 		}
 	}
 }

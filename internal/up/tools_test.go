@@ -35,7 +35,7 @@ write_file("a", "270915")
 `
 	rec, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: code}})
 	if err != nil || rec.Status != client.Succeeded {
-		t.Fatalf("Run = %+v, %v", rec, err)
+		t.Fatalf("Run = %+v, %v; want succeeded", rec, err)
 	}
 	var calls []string
 	for _, call := range rec.Result.Tools.Calls {

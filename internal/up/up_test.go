@@ -60,7 +60,7 @@ func TestOneTrace(t *testing.T) {
 	}
 	rec, err = c.Wait(t.Context(), rec.TaskID)
 	if err != nil || rec.Status != client.Succeeded {
-		t.Fatalf("Wait = %+v, %v", rec, err)
+		t.Fatalf("Wait = %+v, %v; want succeeded", rec, err)
 	}
 	stop() // the last span ends after the result is published
 	var got []string

@@ -111,7 +111,7 @@ func (f *fleet) run(t *testing.T, id, code string, allow ...string) *schemas.Res
 		t.Fatal(err)
 	}
 	if rec, err = f.Wait(t.Context(), "acme", rec.TaskID); err != nil || rec.Result == nil {
-		t.Fatalf("Wait() = %+v, %v", rec, err)
+		t.Fatalf("Wait() = %+v, %v; want a result", rec, err)
 	}
 	return rec.Result
 }

@@ -260,7 +260,7 @@ func run(t *testing.T, c *client.Client, task client.Task) client.Result {
 		return nil
 	})
 	if err != nil || rec.Result == nil {
-		t.Fatalf("Watch = %+v, %v", rec, err)
+		t.Fatalf("Watch = %+v, %v; want a result", rec, err)
 	}
 	if live.String() != rec.Result.Output {
 		t.Errorf("live output %q, want %q as in the result", live.String(), rec.Result.Output)

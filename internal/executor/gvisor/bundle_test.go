@@ -174,7 +174,7 @@ func TestNamespaceHints(t *testing.T) {
 	}
 	fill(t, sysctls, map[string]string{"free/x": ""})
 	if hints := namespaceHints(filepath.Join(sysctls, "free")); len(hints) > 0 {
-		t.Errorf("hints for a system without restrictions = %q", hints)
+		t.Errorf("hints for a system without restrictions = %q; want none", hints)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestCgroupsVersion2(t *testing.T) {
 	}
 	control, err := os.ReadFile(filepath.Join(mount, "codefleet", "cgroup.subtree_control"))
 	if err != nil || string(control) != "+memory +cpu" {
-		t.Errorf("subtree_control = %q, %v", control, err)
+		t.Errorf("subtree_control = %q, %v; want \"+memory +cpu\"", control, err)
 	}
 	fill(t, g.dirs[0], map[string]string{
 		"memory.events": "low 0\noom 2\noom_kill 1\n", "memory.current": "31457280\n", "cpu.stat": "usage_usec " +
@@ -261,7 +261,7 @@ func TestFindCgroups(t *testing.T) {
 		"cpu": "-> cpu,cpuacct", "cpuacct": "-> cpu,cpuacct",
 	})
 	if c := findCgroups(bare); c.enabled() {
-		t.Errorf("findCgroups without any = %+v", c)
+		t.Errorf("findCgroups without any = %+v; want none enabled", c)
 	}
 	want := []string{filepath.Join(hybrid, "memory"), filepath.Join(hybrid, "cpu,cpuacct")}
 	if diff := cmp.Diff(want, findCgroups(hybrid).roots); diff != "" {

@@ -120,7 +120,7 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	select {
 	case <-p.Ready():
 	case err := <-done:
-		t.Fatalf("Run after the crash = %v", err)
+		t.Fatalf("Run after the crash = %v; want it to continue", err)
 	}
 	l := acquire(t, p, "next", executor.Limits{})
 	if v := run(t, l, "import os; print(os.listdir('/workspace'))"); v.Output != "[]\n" {

@@ -25,7 +25,7 @@ func TestProbe(t *testing.T) {
 	}
 	if info.Driver != "gvisor" || info.Tier != "gvisor" || info.EngineVersion == "" ||
 		info.Environment != "host /usr" || info.MultiTenant {
-		t.Errorf("Probe = %+v", info)
+		t.Errorf("Probe = %+v; want gvisor on the host's /usr, for one tenant", info)
 	}
 	if os.Geteuid() == 0 && info.Limits != "cgroup" {
 		t.Errorf("limits of root = %q, want cgroup", info.Limits)
@@ -78,7 +78,7 @@ func TestLongStateDirectory(t *testing.T) {
 	}
 	_, err = d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "test"})
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter state directory") {
-		t.Errorf("Create = %v", err)
+		t.Errorf("Create = %v; want a hint to choose a shorter state directory", err)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -174,7 +174,7 @@ func TestSecondProcessInABox(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stdout, stderr, exit := python(t, box, "print(open('/tmp/f').read())"); stdout != "shared" || exit != 0 {
-		t.Errorf("second process = %q, %q, %d", stdout, stderr, exit)
+		t.Errorf("second process = %q, %q, %d; want it to see the file of the first", stdout, stderr, exit)
 	}
 	first.Stdin().Close()
 	if code, err := first.Wait(); err != nil || code != 0 {
@@ -182,7 +182,7 @@ func TestSecondProcessInABox(t *testing.T) {
 	}
 	if stdout, stderr, exit := python(t, box, "import os; print(os.path.exists('/tmp/f'))"); stdout != "False" ||
 		exit != 0 {
-		t.Errorf("process in the rebooted box = %q, %q, %d", stdout, stderr, exit)
+		t.Errorf("process in the rebooted box = %q, %q, %d; want no file", stdout, stderr, exit)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestDestroyAtAnyTime(t *testing.T) {
 				t.Errorf("Stdout after Destroy = %q, %v, want its end", rest, err)
 			}
 			if code, err := s.Wait(); err != nil || code == 0 {
-				t.Errorf("Wait after Destroy = %d, %v", code, err)
+				t.Errorf("Wait after Destroy = %d, %v; want an exit code other than 0", code, err)
 			}
 			if _, err := box.Exec(t.Context(), []string{"/bin/true"}); !errors.Is(err, os.ErrClosed) {
 				t.Errorf("Exec after Destroy = %v, want ErrClosed", err)
@@ -285,7 +285,7 @@ func TestCreateRefuses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := d.Create(ctx, executor.Spec{Name: "w2", Owner: "test"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Create after the end of its context = %v", err)
+		t.Errorf("Create after the end of its context = %v; want the context's error", err)
 	}
 }
 

@@ -23,7 +23,7 @@ var long = flag.Bool("long", os.Getenv("CODEFLEET_LONG_TESTS") == "1", "200 boxe
 func TestPoolRunsPrograms(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 2, Max: 3, DiskMB: 64})
 	if info := p.Info(); info.Driver != "gvisor" {
-		t.Errorf("Info = %+v", info)
+		t.Errorf("Info = %+v; want the driver gvisor", info)
 	}
 	box := acquire(t, p, "a", executor.Limits{})
 	first := box.BoxID()
@@ -38,7 +38,7 @@ func TestPoolRunsPrograms(t *testing.T) {
 		t.Errorf("run = %+v, want 42", got)
 	}
 	if data, err := os.ReadFile(filepath.Join(box.Dir(), "f")); err != nil || string(data) != "kept" {
-		t.Errorf("file of the program on the host = %q, %v", data, err)
+		t.Errorf("file of the program on the host = %q, %v; want \"kept\"", data, err)
 	}
 	box.Release()
 	box = acquire(t, p, "a", executor.Limits{})
@@ -76,7 +76,7 @@ except OSError as e: print(errno.errorcode[e.errno])
 	box.Release()
 	box = acquire(t, p, "b", executor.Limits{})
 	if v := run(t, box, "print(1)"); v.Output != "1\n" {
-		t.Errorf("next task = %+v", v)
+		t.Errorf("next task = %+v; want the output 1", v)
 	}
 	box.Release()
 }
@@ -87,7 +87,7 @@ func TestLockedWorkspaceIsUnlocked(t *testing.T) {
 	box := acquire(t, p, "a", executor.Limits{})
 	id := box.BoxID()
 	if v := run(t, box, "import os\nos.chmod('/workspace', 0)"); v.Status != executor.Succeeded {
-		t.Errorf("removing the permissions = %+v", v)
+		t.Errorf("removing the permissions = %+v; want succeeded", v)
 	}
 	box.Release()
 	box = acquire(t, p, "a", executor.Limits{})
@@ -209,7 +209,7 @@ func TestStopWhileCreating(t *testing.T) {
 		}
 		ctx, stop := context.WithTimeout(t.Context(), delay)
 		if err := p.Run(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Run stopped after %v = %v", delay, err)
+			t.Errorf("Run stopped after %v = %v; want nil or a deadline error", delay, err)
 		}
 		stop()
 		if _, err := p.Acquire(t.Context(), executor.Key{Tenant: "a"}, executor.Limits{},
@@ -248,7 +248,7 @@ func TestNothingLeaks(t *testing.T) {
 		box := acquire(t, p, fmt.Sprint("tenant-", i), executor.Limits{})
 		for range 200 / boxes {
 			if v := run(t, box, "print(1)"); v.Output != "1\n" {
-				t.Fatalf("run %d = %+v", i, v)
+				t.Fatalf("run %d = %+v; want the output 1", i, v)
 			}
 		}
 		box.Discard()

@@ -44,7 +44,7 @@ func TestConfiguredRootfs(t *testing.T) {
 	t.Cleanup(func() { d.Close() })
 	info, err := d.Probe(t.Context())
 	if err != nil || info.Environment != root || !info.MultiTenant {
-		t.Fatalf("Probe = %+v, %v", info, err)
+		t.Fatalf("Probe = %+v, %v; want this root file system, for several tenants", info, err)
 	}
 	catalogue := executor.Mount{Source: shortDir(t), Target: "/opt/codefleet", ReadOnly: true}
 	box := newBox(t, d, executor.Spec{Mounts: []executor.Mount{catalogue}})

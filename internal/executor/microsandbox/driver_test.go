@@ -81,7 +81,7 @@ func TestSessionsAreIndependent(t *testing.T) {
 	}
 	if _, err := box.Exec(t.Context(), []string{"/no/such/program"}); err == nil ||
 		!strings.Contains(err.Error(), "not_found") {
-		t.Errorf("Exec of nothing = %v", err)
+		t.Errorf("Exec of nothing = %v; want not_found", err)
 	}
 	if _, err := idle.Stdin().Write([]byte("still here")); err != nil {
 		t.Error(err)
@@ -142,18 +142,18 @@ func TestCreateThatFails(t *testing.T) {
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "fails", Owner: "o"}); err == nil ||
 		!strings.Contains(err.Error(), "boot failed") {
-		t.Errorf("Create = %v", err)
+		t.Errorf("Create = %v; want boot failed", err)
 	}
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "vanishes", Owner: "o"}); err == nil ||
 		!strings.Contains(err.Error(), "connect to the agent") {
-		t.Errorf("Create of a box that dies at once = %v", err)
+		t.Errorf("Create of a box that dies at once = %v; want an error from the connection to the agent", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(home, "fake")); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	create(t, d, "w0")
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"}); !errors.Is(err, os.ErrExist) {
-		t.Errorf("Create of a name in use = %v", err)
+		t.Errorf("Create of a name in use = %v; want that it exists", err)
 	}
 	for _, spec := range []executor.Spec{
 		{Name: "a/b", Owner: "o"},
@@ -179,7 +179,7 @@ func TestSweep(t *testing.T) {
 	}
 	create(t, first, "w0")
 	if err := second.Sweep(t.Context(), "dead"); !errors.Is(err, filelock.ErrLocked) {
-		t.Errorf("Sweep of a locked owner = %v", err)
+		t.Errorf("Sweep of a locked owner = %v; want that it is locked", err)
 	}
 	third := fake(t, sameMsb)
 	mine, err := third.Create(t.Context(), executor.Spec{Name: "w1", Owner: "mine"})
@@ -344,7 +344,7 @@ esac
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(os.ErrDeadlineExceeded)
 	if _, _, err := d.EngineVersion(ended); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("EngineVersion with an ended context = %v", err)
+		t.Errorf("EngineVersion with an ended context = %v; want a deadline error", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)

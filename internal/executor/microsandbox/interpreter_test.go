@@ -32,10 +32,10 @@ func TestInterpreter(t *testing.T) {
 		}
 	}
 	if _, err := d.Interpreter(t.Context(), "no/such:image"); executor.ReasonOf(err) != executor.ReasonImageMissing {
-		t.Errorf("Interpreter of a missing image = %v", err)
+		t.Errorf("Interpreter of a missing image = %v; want image_missing", err)
 	}
 	if _, err := d.Interpreter(t.Context(), "python:large"); executor.ReasonOf(err) != executor.ReasonImageTooLarge {
-		t.Errorf("Interpreter of an image of 10 GB = %v", err)
+		t.Errorf("Interpreter of an image of 10 GB = %v; want image_too_large", err)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestParsePython(t *testing.T) {
 	}
 	for _, output := range []string{"", "python 3", "{}", `{"version": 3}`} {
 		if got, err := microsandbox.ParsePython(output); err == nil {
-			t.Errorf("ParsePython(%q) = %v", output, got)
+			t.Errorf("ParsePython(%q) = %v; want an error", output, got)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestParsePython(t *testing.T) {
 func TestPrepared(t *testing.T) {
 	got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "protected": ["/var/tmp", "/run/a b"]}`)
 	if got != `["/var/tmp", "/run/a b"]` || err != nil {
-		t.Errorf("Prepared = %s, %v", got, err)
+		t.Errorf("Prepared = %s, %v; want /var/tmp and \"/run/a b\"", got, err)
 	}
 	for out, want := range map[string]executor.Reason{
 		"":                   executor.ReasonImageNoPython,

@@ -124,7 +124,7 @@ func FuzzReadFrame(f *testing.F) {
 		var failed startError
 		for _, into := range []any{&output, &failed, &exited{}} {
 			if err := m.decode(into); err != nil && !errors.Is(err, errProtocol) {
-				t.Errorf("decode = %v", err)
+				t.Errorf("decode = %v; want errProtocol or nil", err)
 			}
 		}
 		if n := len(output.Data) + len(failed.Kind) + len(failed.Message); n > 2*len(data) {

@@ -82,7 +82,7 @@ func TestRealProbe(t *testing.T) {
 	t.Logf("%+v in %s", info, time.Since(begun).Round(time.Millisecond))
 	if info.Driver != "microsandbox" || info.Tier != "microsandbox" || info.EngineVersion != microsandbox.Version ||
 		!info.MultiTenant {
-		t.Errorf("Probe = %+v", info)
+		t.Errorf("Probe = %+v; want microsandbox for several tenants", info)
 	}
 }
 
@@ -168,7 +168,7 @@ open('/workspace/old', 'a').write(', and more'); os.remove('/workspace/new')
 		t.Errorf("link to %q, %v", to, err)
 	}
 	if text, err := os.ReadFile(filepath.Join(ws, "old")); string(text) != "changed, and more" {
-		t.Errorf("old = %q, %v", text, err)
+		t.Errorf("old = %q, %v; want \"changed, and more\"", text, err)
 	}
 	if _, err := os.Lstat(filepath.Join(ws, "new")); !os.IsNotExist(err) {
 		t.Errorf("file new still exists: %v", err)

@@ -138,7 +138,7 @@ func FuzzRead(f *testing.F) {
 			frame, err := Read(in)
 			if err != nil {
 				if !errors.Is(err, ErrFrame) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-					t.Errorf("Read() = %v", err)
+					t.Errorf("Read() = %v; want ErrFrame or the end of the stream", err)
 				}
 				return
 			}
