@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,9 @@ type Client struct {
 	js   jetstream.JetStream
 	tel  *telemetry
 
+	indexing sync.Mutex
+	index    *statusIndex // nil until it is used
+
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
 }
 
@@ -31,6 +35,10 @@ const (
 	requestTimeout   = 10 * time.Second // enough for a cluster to elect a leader
 	reconnectWait    = 100 * time.Millisecond
 	reconnectWaitMax = 2 * time.Second
+
+	// syncQueue is how many messages a synchronous subscription holds. nats.go allocates the whole queue, by default
+	// 512 KiB, and each waiting caller has a subscription.
+	syncQueue = 2 * readBatch
 )
 
 // Connect connects to the server. It returns ErrServerTooOld for a server older than MinServer. It does not
@@ -80,6 +88,7 @@ func (c *Client) natsOptions() []nats.Option {
 		nats.Name(o.Name),
 		nats.CustomInboxPrefix(inboxes),
 		nats.PermissionErrOnSubscribe(true),
+		nats.SyncQueueLen(syncQueue),
 		nats.MaxReconnects(-1),
 		nats.CustomReconnectDelay(reconnectDelay),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
@@ -128,6 +137,7 @@ func reconnectDelay(attempts int) time.Duration {
 
 // Close flushes published messages and closes the connection.
 func (c *Client) Close() {
+	c.dropIndex(nil)
 	if err := c.nc.FlushTimeout(time.Second); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		c.opts.Log.WarnContext(context.Background(), "flush of the NATS connection failed", "error", err)
 	}

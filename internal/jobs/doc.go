@@ -22,6 +22,6 @@
 //
 //	worker     dispatch, schedule, claim, execute, complete, requeue, job, run, worker, heartbeat, lanes, …
 //	client     submit, cancel, wait, watch, approvals, deadletters, redrive, backlog, presence, journal, recorder, …
-//	records    records, result, approvalstate, submission, publish, events, read, objects
+//	records    records, result, approvalstate, submission, publish, events, read, index, objects
 //	base       client, streams, lane, telemetry, binding, policy, options, errors
 package jobs

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -33,11 +34,7 @@ func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]s
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
-	parse := func(m *nats.Msg) (r schemas.Record, ok bool, err error) {
-		err = json.Unmarshal(m.Data, &r)
-		return r, len(opts.Status) == 0 || slices.Contains(opts.Status, r.Status), err
-	}
-	all, err := latest(ctx, c, streamRecords, recordPrefix+tenant+".>", opts.Limit, parse)
+	all, err := c.latestRecords(ctx, tenant, opts)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
@@ -45,6 +42,17 @@ func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]s
 		return cmp.Or(b.SubmittedAt.Compare(a.SubmittedAt), cmp.Compare(a.TaskID, b.TaskID))
 	})
 	return all, nil
+}
+
+func (c *Client) latestRecords(ctx context.Context, tenant string, opts ListOptions) ([]schemas.Record, error) {
+	if len(opts.Status) > 0 {
+		return c.listByStatus(ctx, tenant, opts.Status, cmp.Or(max(0, opts.Limit), defaultList))
+	}
+	parse := func(m *nats.Msg) (r schemas.Record, ok bool, err error) {
+		err = json.Unmarshal(m.Data, &r)
+		return r, true, err
+	}
+	return latest(ctx, c, streamRecords, recordPrefix+tenant+".>", opts.Limit, parse)
 }
 
 // latest returns a stream's last messages for which parse reports ok, newest first. The default limit is 100.
@@ -94,21 +102,29 @@ func (c *Client) readFrom(ctx context.Context, stream, subject string, seq uint6
 	}
 }
 
-// batch performs one batched direct get: the server sends up to readBatch messages, fewer if they are large, and then a
-// status that says whether there are more.
+// batch reads up to readBatch messages on subject, fewer if they are large. more reports whether others follow.
 func (c *Client) batch(
 	ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error,
 ) (next uint64, more bool, err error) {
+	query := map[string]any{"seq": seq, "next_by_subj": subject, "batch": readBatch}
+	return c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error { return fn(m) })
+}
+
+// directGet calls fn with the messages that a query selects and their sequences. next follows the last sequence. more
+// reports whether the server has stopped before the last message.
+func (c *Client) directGet(
+	ctx context.Context, stream string, query any, fn func(m *nats.Msg, seq uint64) error,
+) (next uint64, more bool, err error) {
+	data, err := json.Marshal(query)
+	if err != nil {
+		return 0, false, err
+	}
 	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
 	if err != nil {
 		return 0, false, err
 	}
 	defer unsubscribe(sub)
-	query, err := json.Marshal(map[string]any{"seq": seq, "next_by_subj": subject, "batch": readBatch})
-	if err != nil {
-		return 0, false, err
-	}
-	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, sub.Subject, query); err != nil {
+	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, sub.Subject, data); err != nil {
 		return 0, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -126,12 +142,12 @@ func (c *Client) batch(
 		default:
 			return 0, false, fmt.Errorf("read %s: status %s %s", stream, status, m.Header.Get("Description"))
 		}
-		var at uint64
-		if _, err := fmt.Sscan(m.Header.Get(jetstream.SequenceHeader), &at); err != nil {
+		seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+		if err != nil {
 			return 0, false, fmt.Errorf("read %s: sequence: %w", stream, err)
 		}
-		next = at + 1
-		if err := fn(m); err != nil {
+		next = seq + 1
+		if err := fn(m, seq); err != nil {
 			return 0, false, err
 		}
 	}

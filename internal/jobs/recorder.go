@@ -120,15 +120,15 @@ func (r *recorder) catchUp(ctx context.Context) error {
 // turn.
 func (r *recorder) recordUpTo(ctx context.Context) error {
 	target := r.heard.Load()
-	if clock.Sleep(ctx, recordGrace) != nil {
-		return nil
+	if err := clock.Sleep(ctx, recordGrace); err != nil {
+		return err
 	}
 	for {
 		if done, err := r.turn(ctx, target); done || err != nil {
 			return err
 		}
-		if clock.Sleep(ctx, turnPoll) != nil {
-			return nil
+		if err := clock.Sleep(ctx, turnPoll); err != nil {
+			return err
 		}
 	}
 }
@@ -146,8 +146,9 @@ func (r *recorder) turn(ctx context.Context, target uint64) (done bool, err erro
 	if at.Busy && time.Since(r.since) < turnTime {
 		return false, nil
 	}
-	for mine := true; at.Seq < target; {
+	for at.Seq < target {
 		at.Busy = true
+		var mine bool
 		if rev, mine, err = r.write(ctx, at, rev); err != nil || !mine {
 			return false, err
 		}

@@ -107,6 +107,7 @@ func (c *Client) swap(ctx context.Context, r *storedRecord) error {
 	}
 	msg := nats.NewMsg(recordSubject(r.Tenant, r.TaskID))
 	msg.Data = data
+	msg.Header.Set(statusHeader, string(r.Status))
 	if r.Status.Terminal() {
 		msg.Header.Set(jetstream.MsgTTLHeader, ttl(c.opts.Storage.Retention))
 	}

@@ -1,0 +1,280 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// statusHeader repeats a record's status in the headers of its message, so that an index needs no bodies.
+const statusHeader = "Codefleet-Status"
+
+// statusIndex lists the records of all tenants by status. It follows the headers of the records' stream, and takes
+// about 100 bytes of memory per record.
+type statusIndex struct {
+	c    *Client
+	stop func()
+
+	mu       sync.Mutex
+	seq      uint64        // of the last message that was indexed
+	advanced chan struct{} // closed when seq changes; nil if nothing waits
+	tenants  map[string]*tenantIndex
+}
+
+// tenantIndex is the index of one tenant's records.
+type tenantIndex struct {
+	newest map[taskKey]uint64 // the sequence of each record's latest message
+	lists  map[schemas.Status][]indexEntry
+	added  map[schemas.Status]int // entries since a list was last cleaned of outdated ones
+}
+
+// taskKey is a decoded task id.
+type taskKey [16]byte
+
+// indexEntry is a message that gave a record a status. It is outdated if the record has a later message.
+type indexEntry struct {
+	task    taskKey
+	seq     uint64
+	expires int64 // when the server removes the record, in Unix seconds; 0 is never
+}
+
+// statusIndex returns the client's index, which is built on first use.
+func (c *Client) statusIndex(ctx context.Context) (*statusIndex, error) {
+	c.indexing.Lock()
+	defer c.indexing.Unlock()
+	if c.index != nil {
+		return c.index, nil
+	}
+	x := &statusIndex{c: c, tenants: map[string]*tenantIndex{}}
+	consumer, err := c.js.OrderedConsumer(ctx, streamRecords, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{recordPrefix + ">"}, DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("index records: %w", err)
+	}
+	consuming, err := consumer.Consume(x.add, jetstream.PullMaxMessages(indexPrefetch))
+	if err != nil {
+		return nil, fmt.Errorf("index records: %w", err)
+	}
+	x.stop = func() {
+		consuming.Stop()
+		<-consuming.Closed()
+	}
+	c.index = x
+	return x, nil
+}
+
+const indexPrefetch = 5000 // headers of records that are requested at once
+
+// dropIndex ends an index, or the current one if x is nil. The next use builds a new one.
+func (c *Client) dropIndex(x *statusIndex) {
+	c.indexing.Lock()
+	defer c.indexing.Unlock()
+	if c.index != nil && (x == nil || x == c.index) {
+		c.index.stop()
+		c.index = nil
+	}
+}
+
+// add indexes one message of the records' stream.
+func (x *statusIndex) add(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return
+	}
+	tenant, id, ok := cutLast(strings.TrimPrefix(m.Subject(), recordPrefix))
+	raw, err := subjectEncoding.DecodeString(id)
+	if !ok || err != nil || len(raw) != len(taskKey{}) {
+		return
+	}
+	e := indexEntry{task: taskKey(raw), seq: meta.Sequence.Stream}
+	if ttl, err := time.ParseDuration(m.Headers().Get(jetstream.MsgTTLHeader)); err == nil {
+		e.expires = meta.Timestamp.Add(ttl).Unix()
+	}
+	status := schemas.Status(m.Headers().Get(statusHeader))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e.seq <= x.seq {
+		return // delivered again after an interruption
+	}
+	t := x.tenants[tenant]
+	if t == nil {
+		t = &tenantIndex{
+			newest: map[taskKey]uint64{}, lists: map[schemas.Status][]indexEntry{}, added: map[schemas.Status]int{},
+		}
+		x.tenants[strings.Clone(tenant)] = t
+	}
+	t.add(e, internStatus(status))
+	x.seq = e.seq
+	if x.advanced != nil {
+		close(x.advanced)
+		x.advanced = nil
+	}
+}
+
+// internStatus returns an equal string that does not keep the message in memory. A status of another version of
+// codefleet is unknown: "".
+func internStatus(s schemas.Status) schemas.Status {
+	if i := slices.Index(statuses, s); i >= 0 {
+		return statuses[i]
+	}
+	return ""
+}
+
+var statuses = []schemas.Status{
+	schemas.Queued, schemas.Running, schemas.RetryWait, schemas.Succeeded, schemas.Failed, schemas.Blocked,
+	schemas.Timeout, schemas.Cancelled, schemas.Expired, schemas.Dead,
+}
+
+func (t *tenantIndex) add(e indexEntry, status schemas.Status) {
+	t.newest[e.task] = e.seq
+	list := t.lists[status]
+	// Records expire in the order in which they ended. Outdated entries leave once they may be a third of the list.
+	now := time.Now().Unix()
+	for len(list) > 0 && (list[0].expires != 0 && list[0].expires < now || t.newest[list[0].task] != list[0].seq) {
+		if t.newest[list[0].task] == list[0].seq {
+			delete(t.newest, list[0].task)
+		}
+		list = list[1:]
+	}
+	t.added[status]++
+	if t.added[status] > 64+len(list)/2 {
+		list = slices.DeleteFunc(slices.Clone(list), func(e indexEntry) bool { return t.newest[e.task] != e.seq })
+		t.added[status] = 0
+	}
+	t.lists[status] = append(list, e)
+}
+
+// latest returns up to limit records of a tenant with one of the statuses, the latest first.
+func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) []indexEntry {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.tenants[tenant]
+	if t == nil {
+		return nil
+	}
+	var all []indexEntry
+	for _, status := range append(slices.Clone(wanted), "") {
+		n := 0
+		for _, e := range slices.Backward(t.lists[status]) {
+			if t.newest[e.task] == e.seq {
+				all = append(all, e)
+				if n++; n == limit {
+					break
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b indexEntry) int { return cmp.Compare(b.seq, a.seq) })
+	return all[:min(limit, len(all))]
+}
+
+// reach waits until the index has the message with sequence seq.
+func (x *statusIndex) reach(ctx context.Context, seq uint64) error {
+	for {
+		x.mu.Lock()
+		if x.seq >= seq {
+			x.mu.Unlock()
+			return nil
+		}
+		if x.advanced == nil {
+			x.advanced = make(chan struct{})
+		}
+		advanced := x.advanced
+		x.mu.Unlock()
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return fmt.Errorf("index records: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// listByStatus returns the latest records of a tenant with one of the statuses, including every record that was
+// written before the call.
+func (c *Client) listByStatus(
+	ctx context.Context, tenant string, wanted []schemas.Status, limit int,
+) ([]schemas.Record, error) {
+	stream, err := c.js.Stream(ctx, streamRecords)
+	if err != nil {
+		return nil, err
+	}
+	last, err := stream.GetLastMsgForSubject(ctx, recordPrefix+tenant+".>")
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.statusIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.reach(ctx, last.Sequence); err != nil {
+		c.dropIndex(x) // the stream may have been made anew
+		return nil, err
+	}
+	for window := limit; ; window *= 2 {
+		entries := x.latest(tenant, wanted, window)
+		found, err := c.loadAll(ctx, tenant, entries, wanted, limit)
+		if err != nil || len(found) == limit || len(entries) < window {
+			return found, err
+		}
+	}
+}
+
+const loadBatch = 100 // records of a request
+
+// loadAll returns the records of entries that have one of the statuses, at most limit.
+func (c *Client) loadAll(
+	ctx context.Context, tenant string, entries []indexEntry, wanted []schemas.Status, limit int,
+) (found []schemas.Record, err error) {
+	for chunk := range slices.Chunk(entries, loadBatch) {
+		records, err := c.loadMany(ctx, tenant, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range chunk {
+			id := subjectEncoding.EncodeToString(e.task[:])
+			r, ok := records[id]
+			if (!ok || r.rev < e.seq) && c.opts.Storage.Replicas > 1 { // from a replica that lags behind
+				r, err = c.loadLeader(ctx, tenant, id)
+				ok = err == nil
+			}
+			if err != nil && !errors.Is(err, ErrUnknownTask) {
+				return nil, err
+			}
+			if ok && slices.Contains(wanted, r.Status) && len(found) < limit {
+				found = append(found, r.Record)
+			}
+		}
+	}
+	return found, nil
+}
+
+// loadMany reads the records of at most loadBatch entries with one request, by task id.
+func (c *Client) loadMany(ctx context.Context, tenant string, entries []indexEntry) (map[string]storedRecord, error) {
+	subjects := make([]string, len(entries))
+	for i, e := range entries {
+		subjects[i] = recordSubject(tenant, subjectEncoding.EncodeToString(e.task[:]))
+	}
+	records := make(map[string]storedRecord, len(entries))
+	_, _, err := c.directGet(ctx, streamRecords, map[string]any{"multi_last": subjects},
+		func(m *nats.Msg, seq uint64) error {
+			_, id, _ := cutLast(m.Header.Get(jetstream.SubjectHeader))
+			r, err := decodeRecord(id, seq, m.Data)
+			records[id] = r
+			return err
+		})
+	return records, err
+}

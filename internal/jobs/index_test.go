@@ -1,0 +1,181 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func (f *fleet) listed(t *testing.T, o ListOptions) (ids []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	all, err := f.List(ctx, "acme", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		ids = append(ids, r.TaskID)
+	}
+	return ids
+}
+
+// A list by status reads the records that it returns, and not all records.
+func TestListByStatusIsIndexed(t *testing.T) {
+	f := newFleet(t)
+	const records = 2000
+	for i := range records {
+		r := schemas.Record{
+			TaskID: TaskID("acme", "/test", strconv.Itoa(i)), Tenant: "acme", Status: schemas.Succeeded,
+			SubmittedAt: time.Unix(int64(i), 0),
+		}
+		data, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg := &nats.Msg{
+			Subject: recordSubject("acme", r.TaskID), Data: data, Header: nats.Header{statusHeader: {string(r.Status)}},
+		}
+		if _, err := f.js.PublishMsgAsync(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-f.js.PublishAsyncComplete()
+	failed := ListOptions{Status: []schemas.Status{schemas.Failed, schemas.Dead}}
+	if got := f.listed(t, failed); len(got) > 0 {
+		t.Errorf("List failed = %v, want none", got)
+	}
+	before := f.nc.Stats().InMsgs
+	if got := f.listed(t, failed); len(got) > 0 {
+		t.Errorf("List failed = %v, want none", got)
+	}
+	got := f.listed(t, ListOptions{Status: []schemas.Status{schemas.Succeeded}, Limit: 3})
+	want := []string{TaskID("acme", "/test", "1999"), TaskID("acme", "/test", "1998"), TaskID("acme", "/test", "1997")}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("List succeeded (-want +got):\n%s", d)
+	}
+	if n := f.nc.Stats().InMsgs - before; n > 50 {
+		t.Errorf("two lists read %d messages", n)
+	}
+}
+
+// A list by status includes every write before it, those of other clients too, and records without the header.
+func TestListByStatusIsCurrent(t *testing.T) {
+	f := newFleet(t)
+	other := connect(t, f.opts)
+	queued := ListOptions{Status: []schemas.Status{schemas.Queued}}
+	for i := range 20 {
+		rec, err := other.Submit(t.Context(), "acme", taskEvent(strconv.Itoa(i), `{"code":"x"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{rec.TaskID}, f.listed(t, queued)); d != "" {
+			t.Fatalf("List queued after Submit (-want +got):\n%s", d)
+		}
+		if _, err := other.Cancel(t.Context(), "acme", rec.TaskID); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.listed(t, queued); len(got) > 0 {
+			t.Fatalf("List queued after Cancel = %v, want none", got)
+		}
+	}
+	old := schemas.Record{TaskID: TaskID("acme", "/test", "old"), Tenant: "acme", Status: schemas.Dead}
+	data, err := json.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, recordSubject("acme", old.TaskID), nil, string(data))
+	if d := cmp.Diff([]string{old.TaskID}, f.listed(t, ListOptions{Status: []schemas.Status{schemas.Dead}})); d != "" {
+		t.Errorf("List dead with a record without a header (-want +got):\n%s", d)
+	}
+	if got := f.listed(t, ListOptions{Status: []schemas.Status{schemas.Cancelled}, Limit: 30}); len(got) != 20 {
+		t.Errorf("List cancelled = %d tasks, want 20", len(got))
+	}
+}
+
+// The index agrees with a map of records, whatever the order of changes, and forgets expired ones.
+func TestIndexModel(t *testing.T) {
+	now := time.Now().Unix()
+	rapid.Check(t, func(t *rapid.T) {
+		x := &tenantIndex{
+			newest: map[taskKey]uint64{}, lists: map[schemas.Status][]indexEntry{}, added: map[schemas.Status]int{},
+		}
+		index := &statusIndex{tenants: map[string]*tenantIndex{"a": x}}
+		model := map[taskKey]schemas.Status{}
+		for seq := range uint64(rapid.IntRange(1, 400).Draw(t, "messages")) {
+			key := taskKey{byte(rapid.IntRange(0, 40).Draw(t, "task"))}
+			status := rapid.SampledFrom(statuses).Draw(t, "status")
+			x.add(indexEntry{task: key, seq: seq + 1}, status)
+			model[key] = status
+		}
+		for _, status := range statuses {
+			want := 0
+			for _, s := range model {
+				if s == status {
+					want++
+				}
+			}
+			got := index.latest("a", []schemas.Status{status}, 100)
+			if len(got) != want {
+				t.Fatalf("latest(%s) = %d records, want %d", status, len(got), want)
+			}
+		}
+	})
+	x := &tenantIndex{
+		newest: map[taskKey]uint64{}, lists: map[schemas.Status][]indexEntry{}, added: map[schemas.Status]int{},
+	}
+	for i := range 1000 { // each of them expires before the next is added
+		x.add(indexEntry{task: taskKey{byte(i), byte(i >> 8)}, seq: uint64(i + 1), expires: now - 10}, schemas.Dead)
+	}
+	if len(x.newest) > 2 || len(x.lists[schemas.Dead]) > 2 {
+		t.Errorf("the index keeps %s", fmt.Sprint(len(x.newest), " records and ", len(x.lists[schemas.Dead]), " entries"))
+	}
+}
+
+// A caller that waits takes little memory, although nats.go allocates the queue of a subscription in advance.
+func TestMemoryOfWaiters(t *testing.T) {
+	f := newFleet(t)
+	id := f.submit(t, "1", `{"code":"x"}`).TaskID
+	const callers, limit = 200, 100 << 10
+	before, subscriptions := heap(), f.nc.NumSubscriptions()
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for range callers {
+		waiting.Go(func() {
+			if _, err := f.Wait(ctx, "acme", id); !errors.Is(err, context.Canceled) {
+				t.Errorf("Wait = %v", err)
+			}
+		})
+	}
+	eventually(t, "subscriptions", func() error {
+		if n := f.nc.NumSubscriptions() - subscriptions; n < callers {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	if each := (heap() - before) / callers; each > limit {
+		t.Errorf("a waiting caller takes %d bytes; the limit is %d", each, limit)
+	}
+	cancel()
+	waiting.Wait()
+}
+
+// heap returns the bytes in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
