@@ -119,7 +119,7 @@ func TestCodeRequired(t *testing.T) {
 	got := describeCodeRequired(required, "model_timeout: no whole answer")
 	message := `the model wrote no program, and the rules do not understand "email", "bob"`
 	if got.Code != "code_required" || got.Message != message {
-		t.Errorf("describeCodeRequired = %s: %s; want code_required for the clause", got.Code, got.Message)
+		t.Errorf("describeCodeRequired = %s: %s, want code_required: %s", got.Code, got.Message, message)
 	}
 	want := "understood:\n  calculate: Calculate 5 + 3\nnot understood:\n  email it to bob\n" +
 		"tools:\n  from servers.calculator import calculate  # calculate(expression: str) -> float\nthe model:\n  " +
