@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"net"
@@ -347,6 +349,18 @@ func (k *checker) tenant(name string, t Tenant) {
 	k.tokens(key+".tokens", t.Tokens)
 }
 
+// knownTokens are the hashes of words that stood in samples or that people try first.
+var knownTokens = hashesOf("", "test", "token", "TOKEN", "secret", "password", "admin", "changeme", "codefleet")
+
+func hashesOf(words ...string) map[string]string {
+	hashes := make(map[string]string, len(words))
+	for _, word := range words {
+		sum := sha256.Sum256([]byte(word))
+		hashes[hex.EncodeToString(sum[:])] = word
+	}
+	return hashes
+}
+
 func (k *checker) tokens(key string, tokens []Token) {
 	for i, t := range tokens {
 		at := fmt.Sprintf("%s[%d]", key, i)
@@ -355,6 +369,9 @@ func (k *checker) tokens(key string, tokens []Token) {
 		}
 		if t.SHA256 != "" && !hashRule.MatchString(string(t.SHA256)) {
 			k.bad(at+".sha256", "want 64 hexadecimal digits; compute them with: printf %%s \"$TOKEN\" | sha256sum")
+		}
+		if word, known := knownTokens[strings.ToLower(string(t.SHA256))]; known {
+			k.bad(at+".sha256", "the hash of %q, which anybody can guess: generate a token with openssl rand -hex 24", word)
 		}
 		for _, s := range t.Scopes {
 			k.oneOf(at+".scopes", s, "read", "submit", "approve", "operator")

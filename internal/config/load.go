@@ -91,6 +91,7 @@ func Load(s Source) (*Config, error) {
 	l.apply(LayerEnv, l.env)
 	l.applyFlags(s.Flags)
 	l.derive()
+	l.warnNoEffect()
 	l.problems = append(l.problems, l.cfg.check()...)
 	if len(l.problems) > 0 {
 		return nil, &InvalidError{Problems: l.problems}

@@ -1,5 +1,11 @@
 package config
 
+import (
+	"fmt"
+
+	"github.com/codefleet/codefleet/internal/executor/drivers"
+)
+
 // Planned features whose settings exist already.
 const (
 	guardrailsAndPrivacy = "guardrails and privacy"
@@ -16,4 +22,34 @@ var noEffectYet = map[string]string{
 	"guardrails.security_checks":       guardrailsAndPrivacy,
 	"optimizations.tool_cache":         speed,
 	"optimizations.parallel_discovery": speed,
+}
+
+// fleetBehaves are the values of noEffectYet's settings that describe what the fleet does anyway.
+var fleetBehaves = map[string]string{
+	"guardrails.enabled": "false", "guardrails.strict_mode": "false", "guardrails.security_checks": "false",
+	"optimizations.tool_cache": "true", "optimizations.parallel_discovery": "true",
+}
+
+// warnNoEffect warns of each given setting that changes nothing.
+func (l *loader) warnNoEffect() {
+	for _, k := range l.keys {
+		from, feature := l.cfg.Origin(k.path), noEffectYet[k.path]
+		value := fmt.Sprint(k.value)
+		if feature != "" && from.Layer != LayerDefault && value != "" && value != fleetBehaves[k.path] {
+			l.warn(settingOf(from, k.path), "no effect yet: planned for "+feature)
+		}
+	}
+	const image = "execution.sandbox_image"
+	from := l.cfg.Origin(image)
+	if from.Layer != LayerDefault && l.cfg.Execution.SandboxType == drivers.GVisor {
+		l.warn(settingOf(from, image), "no effect with sandbox_type gvisor: set pools.default.image or execution.rootfs")
+	}
+}
+
+// settingOf returns where a setting was given, and its key if the place does not name it.
+func settingOf(from Origin, key string) string {
+	if from.Layer == LayerFile {
+		return from.Where + ": " + key
+	}
+	return from.Where
 }

@@ -65,7 +65,7 @@ type Token struct {
 	Name string `yaml:"name" sample:"ci"`
 	// SHA-256 of the token, 64 hexadecimal digits (`printf %s "$TOKEN" | sha256sum`). Set either
 	// sha256 or file.
-	SHA256 Secret `yaml:"sha256" sample:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	SHA256 Secret `yaml:"sha256" sample:"HASH-OF-YOUR-TOKEN"`
 	// File with the token itself.
 	File string `yaml:"file"`
 	// read (tasks and results), submit (and cancel), approve (tool calls that wait for approval),
