@@ -65,9 +65,9 @@ func TestStoredBytes(t *testing.T) {
 	first := ManifestRef{"000000000001-0123456789abcdef", objects.Sum([]byte("first"))}
 	delta := &Manifest{
 		Header: Header{
-			Generation: 2, Commit: "SECOND", Time: at, Parent: &first, Chain: []ManifestRef{first}, ChainBytes: 5,
-			FullBytes: 700,
-			Changed:   []string{"dir/link"}, Moved: 1, Conflicts: []string{"x"}, Files: 3, Bytes: 410,
+			Generation: 2, Commit: "SECOND", Time: at, Parent: &first, Chain: []Layer{{first, 4}},
+			Ancestors: []ManifestRef{first},
+			Changed:   []string{"dir/link"}, Repeated: 1, Conflicts: []string{"x"}, Files: 3, Bytes: 410,
 		},
 		Changes: []Change{{Path: "dir/link"}, {"name \xff & ü", full.Changes[3].Entry}},
 		Result:  []Blob{c},

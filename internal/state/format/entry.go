@@ -79,6 +79,19 @@ func (e *Entry) Same(other *Entry) bool {
 // IsDir reports whether e is a directory. It returns false for nil.
 func (e *Entry) IsDir() bool { return e != nil && e.Kind == KindDir }
 
+// findBlob returns the blob of e with a digest, or nil. e may be nil.
+func (e *Entry) findBlob(id objects.Digest) *Blob {
+	if e == nil {
+		return nil
+	}
+	for i := range e.Blobs {
+		if e.Blobs[i].ID == id {
+			return &e.Blobs[i]
+		}
+	}
+	return nil
+}
+
 // Check validates an entry, except for its path.
 func (e *Entry) Check() error {
 	var total int64

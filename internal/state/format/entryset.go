@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"sync"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
@@ -16,8 +15,7 @@ type EntrySet struct {
 	Files   int   // number of entries
 	Bytes   int64 // of all files
 
-	once  sync.Once
-	index map[objects.Digest]*Blob // by content; built at the first use
+	blobs blobIndex
 }
 
 // EmptySet is the version of a workspace without commits.
@@ -74,23 +72,54 @@ func (s *EntrySet) HasBelow(dir string, except map[string]bool) bool {
 	return slices.ContainsFunc(s.below(dir), func(e *Entry) bool { return !except[e.Path] })
 }
 
-// Apply returns the entry set that sorted changes make of s.
+// Apply returns the entry set that sorted changes make of s. It returns an error if that is not a tree.
 func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
-	entries := make([]*Entry, 0, len(s.Entries)+len(changes))
+	const many = 8 // at this part of the entries, all are checked
+	out := &EntrySet{Entries: make([]*Entry, 0, len(s.Entries)+len(changes)), Bytes: s.Bytes}
 	old := s.Entries
+	last := ""
 	for _, c := range changes {
-		for len(old) > 0 && old[0].Path < c.Path {
-			entries = append(entries, old[0])
-			old = old[1:]
+		if c.Path <= last {
+			return nil, fmt.Errorf("paths are not sorted: %q follows %q", c.Path, last)
 		}
-		if len(old) > 0 && old[0].Path == c.Path {
+		last = c.Path
+		i, found := sort.Find(len(old), func(i int) int { return cmp.Compare(c.Path, old[i].Path) })
+		out.Entries = append(out.Entries, old[:i]...)
+		if old = old[i:]; found {
+			out.Bytes -= old[0].Size
 			old = old[1:]
 		}
 		if c.Entry != nil {
-			entries = append(entries, c.Entry)
+			out.Entries = append(out.Entries, c.Entry)
+			out.Bytes += c.Entry.Size
 		}
 	}
-	return NewEntrySet(append(entries, old...))
+	out.Entries = append(out.Entries, old...)
+	out.Files = len(out.Entries)
+	if len(changes) >= len(out.Entries)/many {
+		return NewEntrySet(out.Entries)
+	}
+	for _, c := range changes {
+		if err := out.checkPath(c); err != nil {
+			return nil, err
+		}
+	}
+	out.blobs.inherit(&s.blobs, changes, len(out.Entries))
+	return out, nil
+}
+
+// checkPath returns an error if a path that was changed, or a path below it, has no directory.
+func (s *EntrySet) checkPath(c Change) error {
+	if dir := ParentDir(c.Path); c.Entry != nil && dir != "" && !s.Find(dir).IsDir() {
+		return fmt.Errorf("path %q has no directory", c.Path)
+	}
+	if c.Entry.IsDir() {
+		return nil
+	}
+	if below := s.below(c.Path); len(below) > 0 {
+		return fmt.Errorf("path %q has no directory", below[0].Path)
+	}
+	return nil
 }
 
 // Diff returns the changes that turn s into other.
@@ -120,27 +149,19 @@ func (s *EntrySet) Diff(other *EntrySet) []Change {
 func (s *EntrySet) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 	const minIndexed = 17
 	if n >= minIndexed {
-		s.once.Do(func() {
-			s.index = make(map[objects.Digest]*Blob, len(s.Entries))
-			for _, e := range s.Entries {
-				for i := range e.Blobs {
-					s.index[e.Blobs[i].ID] = &e.Blobs[i]
-				}
-			}
-		})
-		return func(id objects.Digest) (Blob, bool) {
-			if b := s.index[id]; b != nil {
-				return *b, true
-			}
-			return Blob{}, false
-		}
+		s.blobs.build(s.Entries)
 	}
 	return func(id objects.Digest) (Blob, bool) {
+		path, known, indexed := s.blobs.find(id)
+		if indexed && !known {
+			return Blob{}, false
+		}
+		if b := s.Find(path).findBlob(id); b != nil {
+			return *b, true
+		}
 		for _, e := range s.Entries {
-			for _, b := range e.Blobs {
-				if b.ID == id {
-					return b, true
-				}
+			if b := e.findBlob(id); b != nil {
+				return *b, true
 			}
 		}
 		return Blob{}, false
@@ -149,11 +170,19 @@ func (s *EntrySet) BlobFinder(n int) func(objects.Digest) (Blob, bool) {
 
 // PackUse says how much of a pack a version needs.
 type PackUse struct {
-	Pack *Pack
-	Live int64 // stored bytes that the version needs
+	Pack  *Pack
+	Live  int64 // stored bytes that the version needs
+	Blobs int   // number of blobs that the version needs
 }
 
-// PackUses returns the packs that s needs, in ascending order of Live.
+// Cost returns about how many bytes are written when the content is moved to another pack, with what the index of the
+// pack and the manifest say of each blob.
+func (u PackUse) Cost() int64 {
+	const perBlob = 128
+	return u.Live + int64(u.Blobs)*perBlob
+}
+
+// PackUses returns the packs that s needs, in ascending order of Cost.
 func (s *EntrySet) PackUses() []PackUse {
 	index := map[objects.Digest]int{}
 	var uses []PackUse
@@ -172,13 +201,14 @@ func (s *EntrySet) PackUses() []PackUse {
 				last = b.Pack
 			}
 			uses[at].Live += b.Stored
+			uses[at].Blobs++
 		}
 	}
 	for i := range uses { // a blob that several files share was counted for each of them
 		uses[i].Live = min(uses[i].Live, uses[i].Pack.Size)
 	}
 	slices.SortFunc(uses, func(a, b PackUse) int {
-		return cmp.Or(cmp.Compare(a.Live, b.Live), a.Pack.ID.Compare(b.Pack.ID))
+		return cmp.Or(cmp.Compare(a.Cost(), b.Cost()), a.Pack.ID.Compare(b.Pack.ID))
 	})
 	return uses
 }

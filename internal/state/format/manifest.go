@@ -3,7 +3,6 @@ package format
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,11 +20,6 @@ const (
 	maxManifestLine = 8 << 20   // bytes of a header with many packs, or of a file with many chunks
 	maxEntries      = 2_000_000
 	chunkerID       = "fastcdc-1m-2m-4m" // algorithm; minimal, normal and maximal chunk size
-)
-
-const (
-	chainMin = 16 // minimal number of deltas between full manifests
-	chainMax = 64 // maximal number of deltas between full manifests
 )
 
 // ManifestRef identifies a manifest by its name and the digest of its bytes.
@@ -70,19 +64,39 @@ type Header struct {
 	Result     json.RawMessage `json:"result,omitempty"`
 	ResultBlob []blobRef       `json:"result_blob,omitempty"` // a large result, instead of Result
 	Parent     *ManifestRef    `json:"parent,omitempty"`      // of the previous generation
-	Chain      []ManifestRef   `json:"chain,omitempty"`       // deltas only: full manifest first, parent last
-	ChainBytes int64           `json:"chain_bytes,omitempty"` // stored size of the preceding deltas
-	FullBytes  int64           `json:"full_bytes,omitempty"`  // stored size of the full manifest
+	// Ancestors are the newest manifests whose generations are multiples of 16, of 256, of 4096, and so on.
+	Ancestors []ManifestRef `json:"ancestors,omitempty"`
+	Chain     []Layer       `json:"chain,omitempty"` // deltas only: what to apply it to, a full manifest first
 	// Changed lists the paths that the commit changed if the lines do not: in a full manifest with a parent, and in a
-	// delta with Moved lines.
-	Changed   []string  `json:"changed,omitempty"`
-	Moved     int       `json:"moved,omitempty"` // lines of a delta that only record where content is stored now
+	// delta with Repeated lines.
+	Changed []string `json:"changed,omitempty"`
+	// Repeated counts the lines of a delta that record no change of its commit: where content is stored now, and the
+	// lines of manifests that it replaces in the chain.
+	Repeated  int       `json:"repeated,omitempty"`
 	Conflicts []string  `json:"conflicts,omitempty"`
 	Chunker   string    `json:"chunker"`
 	Files     int       `json:"files"` // of the version, not of this manifest
 	Bytes     int64     `json:"bytes"`
 	Packs     []PackRef `json:"packs,omitempty"` // the lines refer to them by index
 	Lines     int       `json:"lines"`
+}
+
+// Before returns the references to older manifests of the history, oldest first.
+func (h *Header) Before() []ManifestRef {
+	var refs []ManifestRef
+	for _, at := range slices.Backward(h.Ancestors) {
+		refs = append(refs, at)
+	}
+	if h.Parent != nil {
+		refs = append(refs, *h.Parent)
+	}
+	return refs
+}
+
+// Layer is a manifest in the chain of a delta.
+type Layer struct {
+	ManifestRef
+	Lines int `json:"lines"`
 }
 
 // PackRef is a Pack as a manifest's header lists it.
@@ -119,6 +133,8 @@ type Manifest struct {
 	Changes []Change // all entries if it is full
 	Result  []Blob   // Header.ResultBlob, decoded
 	Key     string   // id of the key that encrypts the object; empty if it is unencrypted
+
+	below [][]string // paths of each manifest of Header.Chain after the first; set by Attach and Extend
 }
 
 // IsFull reports whether m lists every path of its version.
@@ -126,52 +142,8 @@ func (m *Manifest) IsFull() bool { return len(m.Header.Chain) == 0 }
 
 // ChangedPaths returns the paths that the commit changed.
 func (m *Manifest) ChangedPaths() []string {
-	if m.IsFull() && m.Header.Parent != nil || m.Header.Moved > 0 {
+	if m.IsFull() && m.Header.Parent != nil || m.Header.Repeated > 0 {
 		return m.Header.Changed
 	}
 	return ChangedPaths(m.Changes)
-}
-
-// Extend makes m the successor of prev, which is nil for the first version of a workspace and for the first version
-// after a deletion. m becomes a full manifest of set if full is set or the chain of deltas is too long, and a delta of
-// prev otherwise. prevBytes is prev's stored size.
-func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, prevBytes int64, set *EntrySet, full bool) {
-	if prev == nil {
-		m.Changes = EmptySet.Diff(set)
-		return
-	}
-	parent := *prevRef
-	m.Header.Parent = &parent
-	chain := append(slices.Clone(prev.Header.Chain), parent)
-	fullBytes, deltas := prev.Header.FullBytes, prev.Header.ChainBytes
-	if prev.IsFull() {
-		fullBytes = prevBytes
-	} else {
-		deltas += prevBytes
-	}
-	if full || len(chain) > chainMax || len(chain) >= chainMin && deltas >= fullBytes/4 {
-		if m.Header.Moved == 0 {
-			m.Header.Changed = ChangedPaths(m.Changes)
-		}
-		m.Header.Moved = 0
-		m.Changes = EmptySet.Diff(set)
-		return
-	}
-	m.Header.Chain, m.Header.FullBytes, m.Header.ChainBytes = chain, fullBytes, deltas
-}
-
-// Squash combines the changes of consecutive manifests.
-func Squash(deltas []*Manifest) []Change {
-	if len(deltas) == 1 {
-		return deltas[0].Changes
-	}
-	latest := map[string]Change{}
-	for _, m := range deltas {
-		for _, c := range m.Changes {
-			latest[c.Path] = c
-		}
-	}
-	changes := slices.Collect(maps.Values(latest))
-	SortChanges(changes)
-	return changes
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// DecodeManifest decrypts, parses and validates the stored bytes of one of ref's manifests.
-func DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
+// DecodeManifest decrypts, parses and validates the stored bytes of a manifest of ref.
+func (c Codec) DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
 	plain, key, err := keys.decrypt(ref.manifestIdentity(), data)
 	if err != nil {
 		return nil, err
 	}
-	m, err := decodeManifest(plain)
+	m, err := c.decodeManifest(plain)
 	if err != nil {
 		return nil, err
 	}
@@ -26,23 +26,36 @@ func DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-func decodeManifest(data []byte) (*Manifest, error) {
+func (c Codec) decodeManifest(data []byte) (*Manifest, error) {
+	const small = 256 << 10 // bytes; larger ones are decompressed line by line
+	var frame zstd.Header
+	if frame.Decode(data) == nil && frame.HasFCS && frame.FrameContentSize <= small {
+		plain, err := c.dec.DecodeAll(data, make([]byte, 0, frame.FrameContentSize))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
+		}
+		return readManifest(bytes.NewReader(plain))
+	}
 	zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxWindow(8*zstdWindow), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	defer zr.Close()
-	lines := bufio.NewScanner(io.LimitReader(zr, maxManifest))
-	lines.Buffer(make([]byte, 0, 64<<10), maxManifestLine)
-	m, err := readManifest(lines)
+	return readManifest(io.LimitReader(zr, maxManifest))
+}
+
+func readManifest(r io.Reader) (*Manifest, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4<<10), maxManifestLine)
+	m, err := scanManifest(lines)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	return m, nil
 }
 
-func readManifest(lines *bufio.Scanner) (*Manifest, error) {
+func scanManifest(lines *bufio.Scanner) (*Manifest, error) {
 	m := &Manifest{}
 	if err := scanJSON(lines, &m.Header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -99,6 +112,8 @@ func (h *Header) check() ([]*Pack, error) {
 		return nil, fmt.Errorf("invalid generation %d", h.Generation)
 	case h.Lines < 0 || h.Lines > maxEntries:
 		return nil, fmt.Errorf("invalid number of lines %d", h.Lines)
+	case len(h.Ancestors) > maxAncestors:
+		return nil, fmt.Errorf("%d ancestors", len(h.Ancestors))
 	case len(h.Chain) > chainMax:
 		return nil, fmt.Errorf("chain of %d manifests; the limit is %d", len(h.Chain), chainMax)
 	}

@@ -76,7 +76,7 @@ func (p *Pins) FindLost(name string) *Gap {
 
 // BrokenBy reports whether m's version cannot be read because it builds on lost manifests.
 func (p *Pins) BrokenBy(m *Manifest) bool {
-	return slices.ContainsFunc(m.Header.Chain, func(r ManifestRef) bool { return p.FindLost(r.Name) != nil })
+	return slices.ContainsFunc(m.Header.Chain, func(l Layer) bool { return p.FindLost(l.Name) != nil })
 }
 
 // Older returns the manifests of pinned and kept generations below limit, newest first.

@@ -84,9 +84,8 @@ func (c *collector) hasOtherKey(ref format.Ref, v *repo.Version) bool {
 	if v.Head.Manifest == nil {
 		return false
 	}
-	manifests := append(slices.Clip(v.Manifest.Header.Chain), *v.Head.Manifest)
-	return slices.ContainsFunc(manifests,
-		func(m format.ManifestRef) bool { return c.otherKey[ref.ManifestKey(m.Name)] })
+	return c.otherKey[ref.ManifestKey(v.Head.Manifest.Name)] || slices.ContainsFunc(v.Manifest.Header.Chain,
+		func(l format.Layer) bool { return c.otherKey[ref.ManifestKey(l.Name)] })
 }
 
 // rekeyTombstone encrypts a deleted workspace's pins and HEAD with the tenant's current key. HEAD comes last, because

@@ -27,7 +27,7 @@ func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManif
 		if err != nil {
 			return err
 		}
-		c.markManifest(ref, at, m, k.pinned)
+		c.markManifest(ref, at.ManifestRef, m, k.pinned)
 	}
 	if broken {
 		return nil

@@ -111,8 +111,12 @@ func TestRepair(t *testing.T) {
 			name: "newest manifest flipped", manifest: one(12), how: statetest.Flipped(30), unknown: []int64{12},
 			want: unnamed(allBut(12), 12),
 		},
-		{name: "delta gone", manifest: one(6), how: statetest.Gone, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
-		{name: "delta truncated", manifest: one(6), how: truncated, unknown: []int64{6}, want: unnamed(allBut(6), 6)},
+		{name: "delta gone", manifest: one(10), how: statetest.Gone, unknown: []int64{10}, want: unnamed(allBut(10), 10)},
+		{
+			name: "delta truncated", manifest: one(10), how: truncated, unknown: []int64{10},
+			want: unnamed(allBut(10), 10),
+		},
+		{name: "delta that others repeat gone", manifest: one(6), how: statetest.Gone, want: allBut(), same: true},
 		{
 			name: "full manifest gone", manifest: one(1), how: statetest.Gone, unknown: []int64{1},
 			want: unnamed(allBut(1), 1),
@@ -253,7 +257,7 @@ func TestRepairKeepsHistory(t *testing.T) {
 	for _, how := range []func([]byte) []byte{statetest.Gone, statetest.Flipped(40)} {
 		bucket := mem.New()
 		_, manifests := damagedHistory(t, bucket)
-		bucket.Damage(manifests[6], how)
+		bucket.Damage(manifests[9], how)
 		bucket.Damage("acme/w/main/HEAD", how)
 		store := state.New(bucket, state.Options{})
 		out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{})
@@ -265,7 +269,7 @@ func TestRepairKeepsHistory(t *testing.T) {
 		for _, c := range log {
 			generations = append(generations, c.Generation)
 		}
-		if want := []int64{13, 5, 4, 3, 2, 1}; err != nil || !slices.Equal(generations, want) {
+		if want := []int64{13, 8, 7, 6, 5, 4, 3, 2, 1}; err != nil || !slices.Equal(generations, want) {
 			t.Errorf("Log() = %v, %v, want generations %v", generations, err, want)
 		}
 		f, _, err := history.Open(t.Context(), store.Repo(), ref, 5, "d/f3")
@@ -275,9 +279,9 @@ func TestRepairKeepsHistory(t *testing.T) {
 		if data, err := io.ReadAll(f); err != nil || string(data) != damagedContent(3) {
 			t.Errorf("d/f3 of generation 5 is %d bytes, %v", len(data), err)
 		}
-		if done, err := store.Applied(t.Context(), ref, "task-9", time.Time{}); err != nil || done == nil ||
-			done.Generation != 9 {
-			t.Errorf("Applied(task-9) = %+v, %v, want generation 9", done, err)
+		if done, err := store.Applied(t.Context(), ref, "task-8", time.Time{}); err != nil || done == nil ||
+			done.Generation != 8 {
+			t.Errorf("Applied(task-8) = %+v, %v, want generation 8", done, err)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 func (r *repairer) commit(ctx context.Context) error {
 	on := &repo.Version{Head: r.head, ETag: r.etag, Set: format.EmptySet, ReadAt: time.Now()}
 	if r.base != nil {
-		on.Set, on.Manifest, on.ManifestBytes = r.base.Set, r.base.Manifest, r.base.ManifestBytes
+		on.Set, on.Manifest = r.base.Set, r.base.Manifest
 		on.Head.Manifest = &r.lineage[r.at].Ref
 	}
 	if r.headBad {
@@ -131,6 +131,6 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 func (r *repairer) inChain(name string) bool {
 	return slices.ContainsFunc(r.lineage, func(s manifestStep) bool {
 		return s.NamedManifest != nil &&
-			slices.ContainsFunc(s.Manifest.Header.Chain, func(at format.ManifestRef) bool { return at.Name == name })
+			slices.ContainsFunc(s.Manifest.Header.Chain, func(l format.Layer) bool { return l.Name == name })
 	})
 }

@@ -163,7 +163,7 @@ func (p *Proposal) committed(
 		"task_id", p.Options.TaskID, "changed", len(p.Changes), "conflicts", len(p.conflicts), "merged", p.Merged)
 	p.Repo.Notify(p.Ref)
 	v := &Version{
-		Head: *h, ETag: etag, Manifest: man, Set: p.set, ManifestBytes: int64(len(data)), ReadAt: time.Now(),
+		Head: *h, ETag: etag, Manifest: man, Set: p.set, ReadAt: time.Now(),
 	}
 	c := CommitOf(man)
 	c.Changed, c.Result = format.ChangedPaths(p.changes), p.Options.Result
@@ -238,16 +238,16 @@ func (p *Proposal) build() (*format.Head, *format.Manifest, []byte, error) {
 		man.Header.Result = p.Options.Result
 	}
 	if moved > 0 {
-		man.Header.Moved, man.Header.Changed = moved, format.ChangedPaths(p.changes)
+		man.Header.Repeated, man.Header.Changed = moved, format.ChangedPaths(p.changes)
 	}
-	man.Extend(p.On.Manifest, p.On.Head.Manifest, p.On.ManifestBytes, set, p.Full)
+	man.Extend(p.On.Manifest, p.On.Head.Manifest, set, p.Full)
 	data, err := p.Repo.Codec.EncodeManifest(p.Ref, p.Repo.Keys(p.Ref.Tenant), man)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	digest := objects.Sum(data)
 	name := format.ManifestName(man.Header.Generation, format.ManifestDigits(digest))
-	p.Repo.versions.put(p.Ref.ManifestKey(name), &Loaded{man, set, int64(len(data))})
+	p.Repo.versions.put(p.Ref.ManifestKey(name), &Loaded{man, set})
 	p.set = set
 	next := p.On.Head.Next(man.Header, format.ManifestRef{Name: name, Digest: digest})
 	next.Files, next.Bytes = set.Files, set.Bytes

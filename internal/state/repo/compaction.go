@@ -15,8 +15,9 @@ import (
 // packs, to which the next version refers. The old packs stay until garbage collection removes them together with the
 // older versions.
 type Compaction struct {
-	Small  int   // a commit compacts if it builds on more small packs than this; the default is 16
-	Little int64 // a pack is small if fewer of its bytes than this are needed; the default is 512 KiB
+	// A commit compacts if it builds on more small packs of about one size than Small; the default is 16.
+	Small  int
+	Little int64 // a pack is small if moving what is needed of it costs fewer bytes; the default is 512 KiB
 	// Packs is the number of packs above which Little is half of format.PackTarget; the default is 64.
 	Packs int
 	// Waste is how many bytes garbage collection must be able to free before it compacts packs of which less than half
@@ -50,24 +51,24 @@ func (f *Relocation) Stored() error {
 	return f.Wait()
 }
 
-// choose returns the packs to compact, or nil. uses are in ascending order of Live. Packs that are not cached are
+// choose returns the packs to compact, or nil. uses are in ascending order of Cost. Packs that are not cached are
 // compacted only if there are too many that are really small.
 func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
-	under := func(limit int64) int {
+	under := func(limit int64) []format.PackUse {
 		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int {
-			return cmp.Compare(u.Live, limit)
+			return cmp.Compare(u.Cost(), limit)
 		})
-		return n
+		return uses[:n]
 	}
-	n, download := under(c.Little), true
-	if n <= c.Small {
-		if n, download = under(format.PackTarget/2), false; len(uses) <= c.Packs || n <= c.Small {
+	chosen, download := c.crowded(under(c.Little)), true
+	if len(chosen) == 0 && len(uses) > c.Packs {
+		if chosen, download = under(format.PackTarget/2), false; len(chosen) <= c.Small {
 			return nil
 		}
 	}
 	from := map[objects.Digest]bool{}
 	var total int64
-	for _, u := range uses[:n] {
+	for _, u := range chosen {
 		if !download && !cached(u.Pack.ID) {
 			continue
 		}
@@ -80,6 +81,38 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 		return nil
 	}
 	return from
+}
+
+// crowded returns the packs up to the last size class that has too many, with the pack into which smaller ones are
+// moved. Sizes of one class differ by less than the factor Small, so that content which is moved is then in a higher
+// class.
+func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
+	chosen, moved := 0, int64(0)
+	for at := 0; at < len(small); {
+		class, end, sum := c.class(small[at].Cost()), at, int64(0)
+		for ; end < len(small) && c.class(small[end].Cost()) == class; end++ {
+			sum += small[end].Cost()
+		}
+		n := end - at
+		if moved > 0 && c.class(moved) == class {
+			n++
+		}
+		if n > c.Small {
+			for _, u := range small[chosen:at] {
+				sum += u.Cost()
+			}
+			chosen, moved = end, moved+sum
+		}
+		at = end
+	}
+	return small[:chosen]
+}
+
+func (c Compaction) class(cost int64) (class int) {
+	for ; cost > 1; cost /= int64(max(2, c.Small)) {
+		class++
+	}
+	return class
 }
 
 // compact moves content of set into fewer packs if it is spread over too many. Errors are only logged, because the

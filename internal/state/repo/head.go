@@ -12,12 +12,11 @@ import (
 
 // Version is a version of a workspace, with the HEAD that refers to it.
 type Version struct {
-	Head          format.Head
-	ETag          string // of HEAD; empty if there is no HEAD
-	Set           *format.EntrySet
-	Manifest      *format.Manifest // nil if Head.Manifest is
-	ManifestBytes int64            // stored size of the manifest
-	ReadAt        time.Time        // when HEAD was read
+	Head     format.Head
+	ETag     string // of HEAD; empty if there is no HEAD
+	Set      *format.EntrySet
+	Manifest *format.Manifest // nil if Head.Manifest is
+	ReadAt   time.Time        // when HEAD was read
 }
 
 // NoChange returns the outcome of a commit that would not have changed v.
@@ -83,7 +82,7 @@ func (r *Repo) VersionOf(ctx context.Context, ref format.Ref, h format.Head, eta
 	if err != nil {
 		return nil, err
 	}
-	v.Set, v.Manifest, v.ManifestBytes = l.Set, l.Manifest, l.ManifestBytes
+	v.Set, v.Manifest = l.Set, l.Manifest
 	return v, nil
 }
 

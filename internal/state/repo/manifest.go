@@ -20,9 +20,8 @@ const (
 
 // Loaded is a manifest with the entries of its version.
 type Loaded struct {
-	Manifest      *format.Manifest
-	Set           *format.EntrySet
-	ManifestBytes int64 // stored size of the manifest
+	Manifest *format.Manifest
+	Set      *format.EntrySet
 }
 
 // versionCache keeps the last decoded versions, by their manifests' keys.
@@ -76,17 +75,17 @@ func (r *Repo) manifestBytes(ctx context.Context, ref format.Ref, at format.Mani
 	return obj.Data, nil
 }
 
-// decode returns a manifest and its stored size.
-func (r *Repo) decode(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, int64, error) {
+// decode returns a manifest.
+func (r *Repo) decode(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, error) {
 	data, err := r.manifestBytes(ctx, ref, at)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	m, err := format.DecodeManifest(ref, r.Keys(ref.Tenant), data)
+	m, err := r.Codec.DecodeManifest(ref, r.Keys(ref.Tenant), data)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", ref.ManifestKey(at.Name), err)
+		return nil, fmt.Errorf("%s: %w", ref.ManifestKey(at.Name), err)
 	}
-	return m, int64(len(data)), nil
+	return m, nil
 }
 
 // Load returns the version that a manifest describes.
@@ -95,7 +94,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, at format.ManifestRef) 
 	if v := r.versions.get(key); v != nil {
 		return v, nil
 	}
-	m, size, err := r.decode(ctx, ref, at)
+	m, err := r.decode(ctx, ref, at)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +113,7 @@ func (r *Repo) Load(ctx context.Context, ref format.Ref, at format.ManifestRef) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", key, objects.ErrCorrupt, err)
 	}
-	v := &Loaded{m, set, size}
+	v := &Loaded{m, set}
 	r.versions.put(key, v)
 	return v, nil
 }
@@ -129,35 +128,55 @@ func (r *Repo) checkReserved(set *format.EntrySet) error {
 	return nil
 }
 
-// loadChain returns what a delta builds on: the newest version of its chain that is in memory, or else the empty set,
-// and the manifests to apply to it.
+// loadChain returns what a delta builds on: its parent or the newest version of its chain if that is in memory, or else
+// the empty set, and the manifests to apply to it.
 func (r *Repo) loadChain(
 	ctx context.Context, ref format.Ref, m *format.Manifest,
 ) (*format.EntrySet, []*format.Manifest, error) {
-	base, chain := format.EmptySet, m.Header.Chain
-	for i, at := range slices.Backward(chain) {
-		if v := r.versions.get(ref.ManifestKey(at.Name)); v != nil {
-			base, chain = v.Set, chain[i+1:]
-			break
-		}
-	}
-	deltas := make([]*format.Manifest, len(chain))
+	base, at, rest := r.loadedBase(ref, m)
+	deltas := make([]*format.Manifest, len(rest))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(chainParallel)
-	for i, at := range chain {
+	for i, l := range rest {
 		g.Go(func() (err error) {
-			deltas[i], _, err = r.decode(ctx, ref, at)
+			deltas[i], err = r.decode(ctx, ref, l.ManifestRef)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	if base == format.EmptySet && len(deltas) > 0 && !deltas[0].IsFull() {
-		return nil, nil, fmt.Errorf("%s: %w: a chain begins with this manifest, which is not full",
-			ref.ManifestKey(chain[0].Name), objects.ErrCorrupt)
+	if base != nil {
+		m.Attach(base.Manifest, at, deltas)
+		return base.Set, deltas, nil
 	}
-	return base, deltas, nil
+	if len(deltas) > 0 && !deltas[0].IsFull() {
+		return nil, nil, fmt.Errorf("%s: %w: a chain begins with this manifest, which is not full",
+			ref.ManifestKey(rest[0].Name), objects.ErrCorrupt)
+	}
+	m.Attach(nil, at, deltas)
+	return format.EmptySet, deltas, nil
+}
+
+// loadedBase returns a version in memory that a delta can be applied to, its reference, and the rest of the chain. It
+// returns nil and the whole chain if there is none.
+func (r *Repo) loadedBase(
+	ref format.Ref, m *format.Manifest,
+) (base *Loaded, at format.ManifestRef, rest []format.Layer) {
+	usable := func(at format.ManifestRef) bool {
+		base = r.versions.get(ref.ManifestKey(at.Name))
+		return base != nil && m.Follows(base.Manifest, at)
+	}
+	p := m.Header.Parent
+	if p != nil && usable(*p) && len(m.Header.Chain) <= len(base.Manifest.Header.Chain)+1 {
+		return base, *p, nil
+	}
+	for i, l := range slices.Backward(m.Header.Chain) {
+		if usable(l.ManifestRef) {
+			return base, l.ManifestRef, m.Header.Chain[i+1:]
+		}
+	}
+	return nil, at, m.Header.Chain
 }
 
 // ReadManifest returns a manifest, from memory or the cache if possible. If digest is nil, the manifest is verified
@@ -169,7 +188,7 @@ func (r *Repo) ReadManifest(
 		return v.Manifest, nil
 	}
 	if digest != nil {
-		m, _, err := r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest})
+		m, err := r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest})
 		return m, err
 	}
 	found, err := r.ReadNamed(ctx, ref, name)
@@ -190,7 +209,7 @@ func (r *Repo) ReadNamed(ctx context.Context, ref format.Ref, name string) (*Nam
 	if at.Digits() != format.ManifestDigits(at.Digest) {
 		return nil, fmt.Errorf("%s: %w: the content does not match the digest", key, objects.ErrCorrupt)
 	}
-	m, err := format.DecodeManifest(ref, r.Keys(ref.Tenant), obj.Data)
+	m, err := r.Codec.DecodeManifest(ref, r.Keys(ref.Tenant), obj.Data)
 	if err == nil && m.Header.Generation != at.Generation() {
 		err = fmt.Errorf("%w: the header has generation %d", objects.ErrCorrupt, m.Header.Generation)
 	}

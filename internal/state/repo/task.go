@@ -105,8 +105,9 @@ func (r *Repo) FindTask(
 	if len(h.Recent) > 0 {
 		name, digest = h.Recent[0].Manifest(), nil
 	}
+	manifests := r.newAhead(ref)
 	for {
-		m, err := r.ReadManifest(ctx, ref, name, digest)
+		m, err := manifests.read(ctx, name, digest)
 		if errors.Is(err, objects.ErrNotFound) {
 			return nil, nil // removed by garbage collection
 		}

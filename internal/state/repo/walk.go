@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -16,10 +17,11 @@ func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.Manif
 	if err != nil || h.Manifest == nil {
 		return err
 	}
+	manifests := r.newAhead(ref)
 	next, last := h.Manifest, h.Generation+1 // last is the generation that was visited last
 	for next != nil {
 		at := *next
-		m, err := r.ReadManifest(ctx, ref, at.Name, &at.Digest)
+		m, err := manifests.read(ctx, at.Name, &at.Digest)
 		if format.IsDamage(err) {
 			before, ok, gapErr := r.skipGap(ctx, ref, at)
 			if ok {
@@ -71,7 +73,7 @@ func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loa
 		return nil, err
 	}
 	if at == nil {
-		return &Loaded{&format.Manifest{}, format.EmptySet, 0}, nil
+		return &Loaded{&format.Manifest{}, format.EmptySet}, nil
 	}
 	return r.Load(ctx, ref, *at)
 }
@@ -81,6 +83,9 @@ func (r *Repo) Find(ctx context.Context, ref format.Ref, generation int64) (*Loa
 func (r *Repo) FindManifest(
 	ctx context.Context, ref format.Ref, generation int64,
 ) (found *format.ManifestRef, err error) {
+	if found, err = r.leap(ctx, ref, generation); found != nil || err != nil {
+		return found, err
+	}
 	err = r.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {
 		if generation == 0 || m.Header.Generation == generation {
 			found = &at
@@ -91,6 +96,35 @@ func (r *Repo) FindManifest(
 		err = fmt.Errorf("generation %d of %s: %w", generation, ref, objects.ErrNotFound)
 	}
 	return found, err
+}
+
+// leap follows ancestors from HEAD to a generation. It returns nil if they do not lead there, because garbage collection
+// has removed some, or they are damaged.
+func (r *Repo) leap(ctx context.Context, ref format.Ref, generation int64) (*format.ManifestRef, error) {
+	h, _, err := r.ReadHead(ctx, ref, "")
+	if err != nil || h.Manifest == nil || generation < h.Born {
+		return nil, err
+	}
+	for at := *h.Manifest; ; {
+		if at.Generation() == generation {
+			return &at, nil
+		}
+		m, err := r.ReadManifest(ctx, ref, at.Name, &at.Digest)
+		if format.IsDamage(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		before := m.Header.Before()
+		i := slices.IndexFunc(before, func(b format.ManifestRef) bool {
+			return b.Generation() >= generation && b.Generation() < at.Generation()
+		})
+		if i < 0 {
+			return nil, nil
+		}
+		at = before[i]
+	}
 }
 
 // skipGap returns the manifest before one that cannot be read. ok is false if the pins do not list it as a gap.

@@ -1,0 +1,168 @@
+package format
+
+import (
+	"maps"
+	"slices"
+)
+
+// The manifests of a chain become shorter from the first, which is full, to the last. When a delta and the last
+// manifests of the chain are of one size class, or smaller, and there are layerWidth of them, the delta replaces them:
+// it repeats their lines. So every line is written a few times, and a chain has a few manifests, however long the
+// history is.
+const (
+	layerWidth = 4  // also the ratio of the sizes of consecutive classes
+	minDeltas  = 16 // lines of all deltas of a chain, before a full manifest is due
+	chainMax   = 64
+)
+
+// ancestorStep is the base of the generations in Header.Ancestors, which are multiples of its powers.
+const (
+	ancestorStep = 16
+	maxAncestors = 12
+)
+
+// Extend makes m the successor of prev, which is nil for the first version of a workspace and for the first version
+// after a deletion. m becomes a full manifest of set if full is set or the deltas have as many lines as the last full
+// manifest, and a delta otherwise.
+func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, set *EntrySet, full bool) {
+	if prev == nil {
+		m.Changes = EmptySet.Diff(set)
+		return
+	}
+	parent := *prevRef
+	m.Header.Parent, m.Header.Ancestors = &parent, prev.Header.ancestorsOfNext(parent)
+	changed := m.Header.Changed
+	if m.Header.Repeated == 0 {
+		changed = ChangedPaths(m.Changes)
+	}
+	chain, below := prev.chainOfNext(parent)
+	keep := keptLayers(chain, len(m.Changes))
+	if full || keep == 0 || len(below) != len(chain)-1 {
+		m.Header.Changed, m.Header.Repeated = changed, 0
+		m.Changes = EmptySet.Diff(set)
+		return
+	}
+	m.repeat(below[keep-1:], set)
+	if m.Header.Repeated > 0 {
+		m.Header.Changed = changed
+	}
+	m.Header.Chain, m.below = chain[:keep:keep], below[:keep-1:keep-1]
+}
+
+// chainOfNext returns the longest chain that the successor of m can have, and the paths of its manifests after the
+// first. at is the reference to m.
+func (m *Manifest) chainOfNext(at ManifestRef) ([]Layer, [][]string) {
+	chain := append(slices.Clone(m.Header.Chain), Layer{at, m.Header.Lines})
+	if m.IsFull() {
+		return chain, nil
+	}
+	return chain, append(slices.Clone(m.below), ChangedPaths(m.Changes))
+}
+
+// keptLayers returns how many manifests of a chain are left when a delta of n lines follows: it replaces the others. It
+// returns 0 if a full manifest is due.
+func keptLayers(chain []Layer, n int) int {
+	lines := n
+	for _, l := range chain[1:] {
+		lines += l.Lines
+	}
+	if lines >= max(minDeltas, chain[0].Lines) || len(chain) > chainMax {
+		return 0
+	}
+	for kept := len(chain); ; {
+		same, sum := 0, 0
+		for _, l := range slices.Backward(chain[1:kept]) {
+			if sizeClass(l.Lines) > sizeClass(n) {
+				break
+			}
+			same++
+			sum += l.Lines
+		}
+		if same < layerWidth-1 {
+			return kept
+		}
+		kept -= same
+		n += sum
+	}
+}
+
+func sizeClass(lines int) (class int) {
+	for ; lines >= layerWidth; lines /= layerWidth {
+		class++
+	}
+	return class
+}
+
+// repeat adds to a delta the lines of other manifests, with the entries of set.
+func (m *Manifest) repeat(others [][]string, set *EntrySet) {
+	if len(others) == 0 {
+		return
+	}
+	has := make(map[string]bool, len(m.Changes))
+	for _, c := range m.Changes {
+		has[c.Path] = true
+	}
+	changes := slices.Clone(m.Changes)
+	for _, path := range slices.Concat(others...) {
+		if !has[path] {
+			has[path] = true
+			changes = append(changes, Change{path, set.Find(path)})
+		}
+	}
+	m.Header.Repeated += len(changes) - len(m.Changes)
+	SortChanges(changes)
+	m.Changes = changes
+}
+
+// Follows reports whether m can be applied to the version of base, whose reference is at: base is its parent, or in its
+// chain.
+func (m *Manifest) Follows(base *Manifest, at ManifestRef) bool {
+	chain, _ := base.chainOfNext(at)
+	n := min(len(chain), len(m.Header.Chain))
+	return !m.IsFull() && slices.Equal(chain[:n], m.Header.Chain[:n])
+}
+
+// Attach records the manifests that m builds on, which Extend needs: base, if it is not nil and m Follows it, and the
+// manifests after it in the chain.
+func (m *Manifest) Attach(base *Manifest, at ManifestRef, rest []*Manifest) {
+	m.below = nil
+	if base != nil {
+		_, below := base.chainOfNext(at)
+		m.below = below[:min(len(below), len(m.Header.Chain)-1)]
+	}
+	for _, d := range rest {
+		if !d.IsFull() {
+			m.below = append(slices.Clip(m.below), ChangedPaths(d.Changes))
+		}
+	}
+}
+
+// ancestorsOfNext returns the ancestors of the successor of the manifest with header h. at is the reference to that.
+func (h *Header) ancestorsOfNext(at ManifestRef) []ManifestRef {
+	out := slices.Clone(h.Ancestors)
+	generation := at.Generation()
+	for i, step := 0, int64(ancestorStep); i < maxAncestors && generation > 0 && generation%step == 0; i++ {
+		if i == len(out) {
+			out = append(out, at)
+		}
+		out[i] = at
+		step *= ancestorStep
+	}
+	return out
+}
+
+// Squash combines the changes of consecutive manifests.
+func Squash(deltas []*Manifest) []Change {
+	if len(deltas) == 1 {
+		return deltas[0].Changes
+	}
+	latest := map[string]Change{}
+	for _, m := range deltas {
+		for _, c := range m.Changes {
+			latest[c.Path] = c
+		}
+	}
+	changes := slices.Collect(maps.Values(latest))
+	SortChanges(changes)
+	return changes
+}

@@ -1,0 +1,87 @@
+package repo
+
+import (
+	"context"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+)
+
+const (
+	aheadParallel = 16
+	aheadFirst    = 16   // generations that are read ahead at first; every time twice as many
+	aheadMost     = 1024 // generations; bounds what is in memory
+)
+
+// ahead reads manifests of the history ahead of a reader that follows parents, many at a time. Errors are not kept:
+// the reader then reads the manifest itself.
+type ahead struct {
+	repo   *Repo
+	ref    format.Ref
+	window int64 // generations that were read ahead last
+
+	mu    sync.Mutex
+	found map[string]*format.Manifest // by name
+	asked map[string]bool
+	slots chan struct{}
+	tasks sync.WaitGroup
+}
+
+func (r *Repo) newAhead(ref format.Ref) *ahead {
+	return &ahead{repo: r, ref: ref, slots: make(chan struct{}, aheadParallel)}
+}
+
+// read returns a manifest, which must be older than those it returned before. If digest is nil, the manifest is
+// verified against the digits in its name.
+func (a *ahead) read(ctx context.Context, name string, digest *objects.Digest) (*format.Manifest, error) {
+	if a.found == nil { // a reader that needs one manifest reads no others
+		a.found = map[string]*format.Manifest{}
+		return a.repo.ReadManifest(ctx, a.ref, name, digest)
+	}
+	m := a.found[name]
+	if m == nil && digest != nil {
+		a.fetch(ctx, format.ManifestRef{Name: name, Digest: *digest})
+		m = a.found[name]
+	}
+	if m == nil {
+		return a.repo.ReadManifest(ctx, a.ref, name, digest)
+	}
+	delete(a.found, name)
+	return m, nil
+}
+
+// fetch reads the manifest at and those before it.
+func (a *ahead) fetch(ctx context.Context, at format.ManifestRef) {
+	a.window = min(max(2*a.window, aheadFirst), aheadMost)
+	a.found, a.asked = map[string]*format.Manifest{}, map[string]bool{}
+	a.ask(ctx, at, at.Generation()-a.window)
+	a.tasks.Wait()
+}
+
+// ask reads a manifest, and those after the generation last to which it refers.
+func (a *ahead) ask(ctx context.Context, at format.ManifestRef, last int64) {
+	a.mu.Lock()
+	asked := a.asked[at.Name]
+	a.asked[at.Name] = true
+	a.mu.Unlock()
+	if asked {
+		return
+	}
+	a.tasks.Go(func() {
+		a.slots <- struct{}{}
+		m, err := a.repo.ReadManifest(ctx, a.ref, at.Name, &at.Digest)
+		<-a.slots
+		if err != nil {
+			return
+		}
+		a.mu.Lock()
+		a.found[at.Name] = m
+		a.mu.Unlock()
+		for _, next := range m.Header.Before() {
+			if g := next.Generation(); g > last && g < at.Generation() {
+				a.ask(ctx, next, last)
+			}
+		}
+	})
+}
