@@ -168,14 +168,8 @@ func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 	if h.Deleted {
 		born = h.Generation + 1
 	}
-	kept, err := c.keptVersions(ctx, ref, born)
-	if err != nil {
+	if err := c.markVersions(ctx, ref, born); err != nil {
 		return err
-	}
-	for _, k := range kept {
-		if err := c.markVersion(ctx, ref, k); err != nil {
-			return err
-		}
 	}
 	return c.markRetained(ctx, ref, h)
 }

@@ -3,42 +3,10 @@ package maintenance
 import (
 	"context"
 	"errors"
-	"slices"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
-
-// markVersion marks a manifest and everything that its version needs.
-func (c *collector) markVersion(ctx context.Context, ref format.Ref, k keptManifest) error {
-	c.markManifest(ref, k.ref, k.man, k.pinned)
-	broken := false
-	for _, at := range k.man.Header.Chain {
-		key := ref.ManifestKey(at.Name)
-		if c.lost[key] {
-			broken = true
-			continue
-		}
-		if c.live[key] && !k.pinned {
-			continue
-		}
-		m, err := c.repo.ReadManifest(ctx, ref, at.Name, &at.Digest)
-		if err != nil {
-			return err
-		}
-		c.markManifest(ref, at.ManifestRef, m, k.pinned)
-	}
-	if broken {
-		return nil
-	}
-	v, err := c.repo.Load(ctx, ref, k.ref)
-	if err != nil {
-		return err
-	}
-	c.markContent(v.Set)
-	return nil
-}
 
 // markManifest marks a manifest and the packs to which it refers, even if its version needs nothing of them: deltas
 // build on it.
@@ -60,67 +28,6 @@ func (c *collector) recordKey(key, id string) {
 		c.otherKey[key] = true
 		c.out.OtherKeys[id]++
 	}
-}
-
-// keptManifest is the manifest of a kept version.
-type keptManifest struct {
-	ref    format.ManifestRef
-	man    *format.Manifest
-	pinned bool
-}
-
-// keptVersions returns the versions that retention and pins keep. It lists those in the pins object that can no longer
-// be reached from HEAD through parents, and removes the pins of generations before born, which were deleted.
-func (c *collector) keptVersions(ctx context.Context, ref format.Ref, born int64) ([]keptManifest, error) {
-	var all []keptManifest
-	err := c.repo.Walk(ctx, ref, func(at format.ManifestRef, m *format.Manifest) bool {
-		all = append(all, keptManifest{ref: at, man: m})
-		c.recordKey(ref.ManifestKey(at.Name), m.Key) // even if the manifest will be removed
-		return true
-	})
-	if err != nil {
-		return nil, err
-	}
-	p, etag, err := c.repo.ReadPins(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	if etag != "" {
-		c.recordKey(ref.PinsKey(), p.Key)
-	}
-	for _, g := range p.Lost {
-		c.lost[ref.ManifestKey(g.Name)] = true
-	}
-	var kept []keptManifest
-	var orphans []format.ManifestRef // kept versions that parents will not lead to
-	replaced := c.now                // when the version was replaced
-	days := map[string]bool{}
-	gap := false
-	for i, k := range all {
-		h := k.man.Header
-		day := h.Time.Format(time.DateOnly)
-		daily := !days[day] && c.now.Sub(h.Time) <= time.Duration(c.opts.Retention.Daily)*24*time.Hour
-		pinned := slices.ContainsFunc(p.Pins, func(x format.Pin) bool { return x.At == k.ref })
-		if i < c.opts.Retention.Newest || c.now.Sub(replaced) < c.opts.Retention.All || daily || pinned {
-			k.pinned = pinned
-			kept = append(kept, k)
-			if gap && !pinned {
-				orphans = append(orphans, k.ref)
-			}
-		} else {
-			gap = true
-		}
-		days[day] = true
-		replaced = h.Time
-	}
-	lost := func(x format.Pin) bool { return x.Generation < born }
-	current := p.Key == c.key || etag == ""
-	if c.opts.DryRun || current && slices.Equal(orphans, p.Kept) && !slices.ContainsFunc(p.Pins, lost) {
-		return kept, nil
-	}
-	return kept, c.repo.ChangePins(ctx, ref, func(p *format.Pins) {
-		p.Kept, p.Pins = orphans, slices.DeleteFunc(p.Pins, lost)
-	})
 }
 
 // markRetained marks what retained versions need.
@@ -146,7 +53,9 @@ func (c *collector) markRetained(ctx context.Context, ref format.Ref, h format.H
 		if err != nil {
 			return err
 		}
-		if err := c.markVersion(ctx, ref, keptManifest{ref: *at, man: m}); err != nil {
+		v := c.newVersionMarker(ref, format.Pins{})
+		v.keep(*at, m, false)
+		if err := v.finish(ctx); err != nil {
 			return err
 		}
 	}
@@ -186,14 +95,12 @@ func (c *collector) markPack(pack *format.Pack) *liveBlobs {
 	return p
 }
 
-// markContent records what a kept version needs of packs.
-func (c *collector) markContent(s *format.EntrySet) {
-	for _, e := range s.Entries {
-		for _, b := range e.Blobs {
-			if p := c.markPack(b.Pack); !p.counted[b.Offset] {
-				p.counted[b.Offset] = true
-				p.live += b.Stored
-			}
+// countBlobs records what a kept version needs of packs.
+func (c *collector) countBlobs(blobs []format.Blob) {
+	for _, b := range blobs {
+		if p := c.markPack(b.Pack); !p.counted[b.Offset] {
+			p.counted[b.Offset] = true
+			p.live += b.Stored
 		}
 	}
 }
