@@ -2,9 +2,12 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
@@ -18,8 +21,13 @@ type Cleaning struct {
 	Collect maintenance.GCOptions
 }
 
-// firstClean bounds the time until a new worker first tries to collect.
-const firstClean = time.Minute
+const (
+	firstClean    = time.Minute // bound of the time until a new worker first tries to collect
+	cleanParallel = 2           // tenants
+	// cleanLimit ends the collection of one tenant, so that the other tenants have their turn. What it has removed stays
+	// removed, and what it has read is cached for the next one.
+	cleanLimit = 15 * time.Minute
+)
 
 // run collects garbage when it is due, until ctx ends. The delays are random, so that workers try at
 // different times.
@@ -35,11 +43,24 @@ func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger)
 		case <-ctx.Done():
 			return
 		}
-		for _, tenant := range c.Tenants {
-			c.clean(ctx, store, tenant, log)
-		}
+		c.cleanAll(ctx, store, log)
 		next.Reset(c.Every/4 + spread(c.Every/4))
 	}
+}
+
+// cleanAll collects the garbage of all tenants, in random order.
+func (c Cleaning) cleanAll(ctx context.Context, store *state.Store, log *slog.Logger) {
+	var turns errgroup.Group
+	turns.SetLimit(cleanParallel)
+	for _, i := range rand.Perm(len(c.Tenants)) {
+		turns.Go(func() error {
+			limited, cancel := context.WithTimeout(ctx, cleanLimit)
+			defer cancel()
+			c.clean(limited, store, c.Tenants[i], log)
+			return nil
+		})
+	}
+	_ = turns.Wait() // no function returns an error
 }
 
 func spread(d time.Duration) time.Duration {
@@ -50,7 +71,7 @@ func spread(d time.Duration) time.Duration {
 func (c Cleaning) clean(ctx context.Context, store *state.Store, tenant string, log *slog.Logger) {
 	out, collected, err := maintenance.CollectIfDue(ctx, store.Repo(), tenant, c.Every, c.Collect)
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 	case err != nil:
 		log.WarnContext(ctx, "garbage collection failed", "tenant", tenant, "error", err)
 	case collected:

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
@@ -19,8 +21,8 @@ import (
 // Several workers delete unneeded objects and an inactive workspace, and keep the rest.
 func TestCleaning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objects := mem.New()
-		store := state.New(objects, state.Options{})
+		bucket := mem.New()
+		store := state.New(bucket, state.Options{})
 		fill(t, store, "main", 25)
 		fill(t, store, "old", 2)
 
@@ -30,7 +32,7 @@ func TestCleaning(t *testing.T) {
 			Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: -1}, Inactive: 10 * 24 * time.Hour,
 		}}
 		for range 3 {
-			workers.Go(func() { c.run(ctx, state.New(objects, state.Options{}), slog.New(slog.DiscardHandler)) })
+			workers.Go(func() { c.run(ctx, state.New(bucket, state.Options{}), slog.New(slog.DiscardHandler)) })
 		}
 		for range 15 { // days; main is in use
 			<-time.After(24 * time.Hour)
@@ -45,16 +47,52 @@ func TestCleaning(t *testing.T) {
 		if files, err := store.List(t.Context(), ref, 0, ""); err != nil || len(files) != 1 {
 			t.Errorf("List(main) = %v, %v, want one file", files, err)
 		}
-		for info, err := range objects.List(t.Context(), "acme/w/old/", "") {
+		for info, err := range bucket.List(t.Context(), "acme/w/old/", "") {
 			if err != nil || !strings.HasSuffix(info.Key, "/HEAD") {
 				t.Errorf("object of the inactive workspace = %s, %v, want only HEAD", info.Key, err)
 			}
 		}
-		for range objects.List(t.Context(), "other/w/", "") {
+		for range bucket.List(t.Context(), "other/w/", "") {
 			t.Error("a tenant without workspaces has an object")
 		}
-		if err := objects.Violations(); err != nil {
+		if err := bucket.Violations(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// slowTenant is an object store that never lists the objects of the tenant "slow".
+type slowTenant struct{ *mem.Objects }
+
+func (s slowTenant) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
+	if prefix != "slow/" {
+		return s.Objects.List(ctx, prefix, after)
+	}
+	return func(yield func(objects.ObjectInfo, error) bool) {
+		<-ctx.Done()
+		yield(objects.ObjectInfo{}, ctx.Err())
+	}
+}
+
+// A tenant whose garbage collection takes for ever keeps no other tenant waiting.
+func TestCleaningIsFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		store := state.New(slowTenant{bucket}, state.Options{})
+		fill(t, store, "main", 25)
+		ctx, cancel := context.WithCancel(t.Context())
+		var worker sync.WaitGroup
+		c := Cleaning{Tenants: []string{"slow", "acme"}, Every: time.Hour, Collect: maintenance.GCOptions{
+			Retention: maintenance.Retention{Newest: 1, All: time.Minute, Daily: -1}, Grace: time.Hour,
+		}}
+		worker.Go(func() { c.run(ctx, store, slog.New(slog.DiscardHandler)) })
+		time.Sleep(5 * time.Hour)
+		cancel()
+		worker.Wait()
+		ref := state.Ref{Tenant: "acme", Workspace: "main"}
+		fresh := state.New(bucket, state.Options{})
+		if log, err := history.Log(t.Context(), fresh.Repo(), ref, 0); err != nil || len(log) > 4 {
+			t.Errorf("Log() = %d versions, %v, want at most 4", len(log), err)
 		}
 	})
 }
