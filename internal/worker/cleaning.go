@@ -24,8 +24,8 @@ type Cleaning struct {
 const (
 	firstClean    = time.Minute // bound of the time until a new worker first tries to collect
 	cleanParallel = 2           // tenants
-	// cleanLimit ends the collection of one tenant, so that the other tenants have their turn. What it has removed stays
-	// removed, and what it has read is cached for the next one.
+	// cleanLimit ends the collection of one tenant, so that the other tenants have their turn. What it has removed
+	// stays removed, and what it has read is cached for the next one.
 	cleanLimit = 15 * time.Minute
 )
 
@@ -52,7 +52,7 @@ func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger)
 func (c Cleaning) cleanAll(ctx context.Context, store *state.Store, log *slog.Logger) {
 	var turns errgroup.Group
 	turns.SetLimit(cleanParallel)
-	for _, i := range rand.Perm(len(c.Tenants)) {
+	for _, i := range rand.Perm(len(c.Tenants)) { //nolint:gosec // no secret
 		turns.Go(func() error {
 			limited, cancel := context.WithTimeout(ctx, cleanLimit)
 			defer cancel()

@@ -86,7 +86,7 @@ func TestCleaningIsFair(t *testing.T) {
 			Retention: maintenance.Retention{Newest: 1, All: time.Minute, Daily: -1}, Grace: time.Hour,
 		}}
 		worker.Go(func() { c.run(ctx, store, slog.New(slog.DiscardHandler)) })
-		time.Sleep(5 * time.Hour)
+		<-time.After(5 * time.Hour)
 		cancel()
 		worker.Wait()
 		ref := state.Ref{Tenant: "acme", Workspace: "main"}

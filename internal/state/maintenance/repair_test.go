@@ -111,7 +111,10 @@ func TestRepair(t *testing.T) {
 			name: "newest manifest flipped", manifest: one(12), how: statetest.Flipped(30), unknown: []int64{12},
 			want: unnamed(allBut(12), 12),
 		},
-		{name: "delta gone", manifest: one(10), how: statetest.Gone, unknown: []int64{10}, want: unnamed(allBut(10), 10)},
+		{
+			name: "delta gone", manifest: one(10), how: statetest.Gone, unknown: []int64{10},
+			want: unnamed(allBut(10), 10),
+		},
 		{
 			name: "delta truncated", manifest: one(10), how: truncated, unknown: []int64{10},
 			want: unnamed(allBut(10), 10),

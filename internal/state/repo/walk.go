@@ -98,8 +98,8 @@ func (r *Repo) FindManifest(
 	return found, err
 }
 
-// leap follows ancestors from HEAD to a generation. It returns nil if they do not lead there, because garbage collection
-// has removed some, or they are damaged.
+// leap follows ancestors from HEAD to a generation. It returns nil if they do not lead there: garbage collection has
+// removed some, or they are damaged.
 func (r *Repo) leap(ctx context.Context, ref format.Ref, generation int64) (*format.ManifestRef, error) {
 	h, _, err := r.ReadHead(ctx, ref, "")
 	if err != nil || h.Manifest == nil || generation < h.Born {

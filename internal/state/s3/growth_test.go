@@ -27,6 +27,7 @@ func BenchmarkGrowth(b *testing.B) {
 }
 
 func growth(b *testing.B, w *bench) {
+	b.Helper()
 	n := *growthCommits
 	step := n / 12
 	var first, last time.Duration
