@@ -19,8 +19,10 @@ import (
 func (a *app) toolsApproveCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
-		Use:   "approve [SERVER/TOOL...] | --all",
+		Use:   "approve [SERVER[/TOOL]...] | --all",
 		Short: "Show the new and changed definitions of MCP tools, and approve the named ones",
+		Long: "Show the new and changed definitions of MCP tools. With names, approve them: SERVER/TOOL is\n" +
+			"one tool; SERVER, or SERVER/*, are all new and changed tools of the server.",
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -35,8 +37,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 				return err
 			}
 			for _, id := range args {
-				server, name, _ := strings.Cut(id, "/")
-				if _, err := listing.Lookup(server, name); err != nil {
+				if err := checkApproved(listing, id); err != nil {
 					return unknownTool(err)
 				}
 			}
@@ -45,6 +46,23 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&all, "all", false, "approve all definitions")
 	return c
+}
+
+// checkApproved returns an error unless the name is that of a tool, or of a server, with or without "/*".
+func checkApproved(listing *tools.Listing, name string) error {
+	server, tool, named := strings.Cut(name, "/")
+	if !named || tool == "*" {
+		return listing.CheckServer(server)
+	}
+	_, err := listing.Lookup(server, tool)
+	return err
+}
+
+// names reports whether one of the names, as checkApproved accepts them, includes the tool.
+func names(list []string, t tools.Tool) bool {
+	return slices.ContainsFunc(list, func(name string) bool {
+		return name == t.ID() || strings.TrimSuffix(name, "/*") == t.Server
+	})
 }
 
 // pendingTool is a definition that waits for approval.
@@ -67,7 +85,7 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 	}
 	list := []pendingTool{}
 	for _, t := range listing.Tools {
-		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !slices.Contains(ids, t.ID()) {
+		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !names(ids, t) {
 			continue
 		}
 		r := pendingTool{
@@ -125,7 +143,8 @@ func showPending(w io.Writer, list []pendingTool) {
 	}
 	if waiting > 0 {
 		fmt.Fprintf(w, "%d pending. Show a whole definition with codefleet tools show SERVER/TOOL; approve it "+
-			"with codefleet tools approve SERVER/TOOL\n", waiting)
+			"with codefleet tools approve SERVER/TOOL, or all tools of a server with codefleet tools approve SERVER\n",
+			waiting)
 	}
 }
 

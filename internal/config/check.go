@@ -313,12 +313,32 @@ func (k *checker) servers() {
 		}
 		defined[s.Name] = true
 		k.url(key+".url", s.URL, "https", "http")
-		if s.User != "" && s.Command == "" {
-			k.bad(key+".user", "%q has no command, so it cannot have a user", s.Name)
-		}
-		k.oneOf(key+".connection_type", cmp.Or(s.ConnectionType, "stdio"), "stdio", "http", "sse")
+		k.server(key, s)
 		k.oneOf(key+".scope", cmp.Or(s.Scope, "tenant"), "tenant", "session", "shared")
 	}
+}
+
+func (k *checker) server(key string, s MCPServer) {
+	if s.User != "" && s.Command == "" {
+		k.bad(key+".user", "%q has no command, so it cannot have a user", s.Name)
+	}
+	if s.Cwd != "" && s.Command == "" {
+		k.bad(key+".cwd", "%q has no command, so it cannot have a working directory", s.Name)
+	}
+	switch {
+	case s.ConnectionType == "":
+	case s.Command != "":
+		k.oneOf(key+".connection_type", s.ConnectionType, "stdio")
+	default:
+		k.oneOf(key+".connection_type", s.ConnectionType, "http", "sse")
+	}
+	if s.StartTimeout < 0 {
+		k.bad(key+".start_timeout", "%s is negative", s.StartTimeout)
+	}
+	if s.Timeout < 0 {
+		k.bad(key+".timeout", "%s is negative", s.Timeout)
+	}
+	k.atLeast(key+".concurrency", s.Concurrency, 0)
 }
 
 func (k *checker) tenant(name string, t Tenant) {

@@ -68,6 +68,8 @@ type Config struct {
 	Warnings []string `yaml:"-"`
 
 	origins map[string]Origin
+	source  Source               // from which Load read the settings
+	files   map[string]fileStamp // the files that Load read or looked for
 }
 
 // HTTP configures the HTTP interface.

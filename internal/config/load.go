@@ -82,8 +82,16 @@ func (e *InvalidError) Error() string {
 // Load reads all layers of s and checks the settings. The error is an *InvalidError with all problems. Load does not
 // write files and does not read the process's environment.
 func Load(s Source) (*Config, error) {
+	l := load(s)
+	if len(l.problems) > 0 {
+		return nil, &InvalidError{Problems: l.problems}
+	}
+	return l.cfg, nil
+}
+
+func load(s Source) *loader {
 	l := &loader{cfg: Default(), env: parseEnv(s.Env)}
-	l.cfg.origins = map[string]Origin{}
+	l.cfg.origins, l.cfg.source, l.cfg.files = map[string]Origin{}, s, map[string]fileStamp{}
 	l.keys = keysOf(l.cfg)
 	l.readDotEnv(s.DotEnv)
 	l.readFile(s.File)
@@ -93,10 +101,14 @@ func Load(s Source) (*Config, error) {
 	l.derive()
 	l.warnNoEffect()
 	l.problems = append(l.problems, l.cfg.check()...)
-	if len(l.problems) > 0 {
-		return nil, &InvalidError{Problems: l.problems}
+	return l
+}
+
+// reads records a file before it is read.
+func (l *loader) reads(path string) {
+	if _, known := l.cfg.files[path]; !known {
+		l.cfg.files[path] = stampOf(path)
 	}
-	return l.cfg, nil
 }
 
 // Origin returns where the value of a key, such as "nats.url", came from.

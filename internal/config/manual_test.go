@@ -56,7 +56,9 @@ func TestExampleFile(t *testing.T) {
 			continue
 		}
 		ignore := gocmp.FilterPath(func(p gocmp.Path) bool {
-			ignored := []string{".origins", ".Warnings", ".Tenants", ".Profiles", ".MCPServers", ".Operators"}
+			ignored := []string{
+				".origins", ".source", ".files", ".Warnings", ".Tenants", ".Profiles", ".MCPServers", ".Operators",
+			}
 			return slices.Contains(ignored, p.Last().String()) || p.String() == "Pools"
 		}, gocmp.Ignore())
 		if diff := gocmp.Diff(want, got, ignore, cmpopts.EquateEmpty(), gocmp.AllowUnexported(Config{})); diff != "" {

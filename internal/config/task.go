@@ -234,16 +234,23 @@ type MCPServer struct {
 	Env map[string]Secret `yaml:"env"`
 	// User that runs command. This needs root. The default is the worker's user.
 	User string `yaml:"user"`
+	// Working directory of command. The default is the worker's.
+	Cwd string `yaml:"cwd"`
 	// URL of a running server.
 	URL string `yaml:"url" sample:"https://wiki.example.org/mcp"`
 	// Headers of requests to url. `NAME_file: PATH` reads the value of NAME from a file.
 	Headers map[string]Secret `yaml:"headers"`
-	// stdio, http or sse. The default is stdio for a command and http for a URL.
+	// stdio for a command; http, or the older sse, for a URL. The default is stdio or http.
 	ConnectionType string `yaml:"connection_type"`
 	// False disables the server.
 	Enabled *bool `yaml:"enabled"`
-	// Time limit of one call.
+	// How long the server may take to start and to answer the first request. The default is 2m for a
+	// command, because npx and uvx may download it first, and 30s for a URL.
+	StartTimeout time.Duration `yaml:"start_timeout"`
+	// How long a call may take without an answer or progress. The default is 1m.
 	Timeout time.Duration `yaml:"timeout"`
+	// Concurrent calls of one worker; more calls wait. The default is 8.
+	Concurrency int `yaml:"concurrency"`
 	// Which tasks share a connection, and what the server keeps in it: tenant (a tenant's tasks, the
 	// default), session (a session's tasks) or shared (the tasks of all tenants).
 	Scope string `yaml:"scope"`

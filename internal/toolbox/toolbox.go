@@ -24,7 +24,7 @@ import (
 // Options are the parts of a Toolbox. Source, Allow and Log are required.
 type Options struct {
 	Source     tools.Source
-	Reserved   []string                     // names of servers that tenants' processes cannot register
+	Reserved   func() []string              // names of servers that tenants' processes cannot register
 	Allow      func(tenant string) []string // the tenant's allow-list, for broker.Allowed
 	Embeddings *toolsearch.Embeddings       // for searches; nil searches by words alone
 	Log        *slog.Logger
@@ -71,7 +71,7 @@ func (b *Toolbox) Index(listing *tools.Listing) *toolsearch.Index { return b.sea
 // Join connects the toolbox to the queue. From then on it has the tools that tenants' processes register, and the
 // history of tenants' tasks.
 func (b *Toolbox) Join(queue *jobs.Client) error {
-	r := registered.New(sendCalls(queue), b.o.Log, b.o.Reserved...)
+	r := registered.New(sendCalls(queue), b.o.Log, b.o.Reserved)
 	unwatch, err := queue.WatchOffers(r.Update)
 	if err != nil {
 		return err
@@ -158,10 +158,9 @@ func (b *Toolbox) Search(ctx context.Context, tenant string, r selection.Request
 // Upstream returns a function that routes a call to the fleet's MCP server of that name, or else to the tenant's
 // processes.
 func (b *Toolbox) Upstream(servers *mcp.Manager) broker.Upstream {
-	fleetServers := servers.Servers()
 	return func(ctx context.Context, r tools.Request) (tools.Result, error) {
 		registry := b.registry()
-		if registry == nil || slices.Contains(fleetServers, r.Server) {
+		if registry == nil || servers.Has(ctx, r.Server) {
 			return servers.Call(ctx, r)
 		}
 		return registry.Call(ctx, r)

@@ -2,9 +2,9 @@
 package tooling
 
 import (
-	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/codefleet/codefleet/internal/assembly/models"
 	"github.com/codefleet/codefleet/internal/config"
@@ -31,7 +31,7 @@ func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolb
 		return nil, err
 	}
 	o := toolbox.Options{
-		Source: local, Reserved: upstreamNames(c), Allow: allowOf(c), Embeddings: embeddings, Log: log,
+		Source: local, Reserved: reservedNames(c, log), Allow: allowOf(c), Embeddings: embeddings, Log: log,
 	}
 	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
 		o.Source = toolbox.PublishedOr(tools.OpenPublished(bucket), local)
@@ -112,37 +112,61 @@ func budget(c *config.Config) broker.Budget {
 
 // Upstreams returns the MCP servers behind the tools: the configured ones, and the built-in ones, which run in
 // this process. A configured server replaces the built-in one with the same name. The first call of a server
-// starts it.
+// starts it. When the settings' files change, the new servers and secrets are used without a restart.
 func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
+	builtins, err := builtinServers()
+	if err != nil {
+		return nil, err
+	}
+	reloader := config.NewReloader(c)
+	o.Reload = func() ([]mcp.Server, error) {
+		changed, err := reloader.Changed()
+		if err != nil || changed == nil {
+			return nil, err
+		}
+		return servers(changed, builtins), nil
+	}
+	return mcp.NewManager(servers(c, builtins), o)
+}
+
+// servers returns the configured servers, and the built-in ones that they do not replace.
+func servers(c *config.Config, builtins []mcp.Server) []mcp.Server {
 	var list []mcp.Server
-	for _, s := range c.MCPServers {
-		if s.Enabled != nil && !*s.Enabled {
-			continue
-		}
-		if s.ConnectionType == "sse" {
-			return nil, fmt.Errorf("mcp_servers: %s: the transport sse is not supported: "+
-				"use the server's streamable HTTP address", s.Name)
-		}
+	for _, s := range enabled(c) {
 		list = append(list, mcp.Server{
-			Name: s.Name, Command: s.Command, Args: s.Args, Env: reveal(s.Env), User: s.User,
-			URL: s.URL, Headers: reveal(s.Headers),
-			Scope: mcp.Scope(s.Scope), Limits: mcp.Limits{CallTimeout: s.Timeout},
+			Name: s.Name, Command: s.Command, Args: s.Args, Env: reveal(s.Env), User: s.User, Dir: s.Cwd,
+			URL: s.URL, SSE: s.ConnectionType == "sse", Headers: reveal(s.Headers), Scope: mcp.Scope(s.Scope),
+			Limits: mcp.Limits{CallTimeout: s.Timeout, ConnectTimeout: s.StartTimeout, Concurrency: s.Concurrency},
 		})
 	}
-	for _, name := range builtin.Names() {
-		if slices.ContainsFunc(list, func(s mcp.Server) bool { return s.Name == name }) {
-			continue
+	for _, b := range builtins {
+		if !slices.ContainsFunc(list, func(s mcp.Server) bool { return s.Name == b.Name }) {
+			list = append(list, b)
 		}
+	}
+	return list
+}
+
+func builtinServers() ([]mcp.Server, error) {
+	var list []mcp.Server
+	for _, name := range builtin.Names() {
 		server, err := builtin.New(name, builtin.Options{})
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, mcp.Server{
-			Name: name, InProcess: server, Scope: mcp.Shared, // they keep no state of their callers
+			Name: name, InProcess: server, Scope: mcp.Shared, // they keep nothing of their callers
 			Limits: mcp.Limits{Concurrency: builtinConcurrency},
 		})
 	}
-	return mcp.NewManager(list, o)
+	return list, nil
+}
+
+// enabled returns the configured servers that are not disabled.
+func enabled(c *config.Config) []config.MCPServer {
+	return slices.DeleteFunc(slices.Clone(c.MCPServers), func(s config.MCPServer) bool {
+		return s.Enabled != nil && !*s.Enabled
+	})
 }
 
 // reveal returns the plain text of secrets.
@@ -154,15 +178,25 @@ func reveal(secrets map[string]config.Secret) map[string]string {
 	return out
 }
 
-// upstreamNames returns the names of the servers of Upstreams.
-func upstreamNames(c *config.Config) []string {
-	names := builtin.Names()
-	for _, s := range c.MCPServers {
-		if s.Enabled == nil || *s.Enabled {
+// reservedNames returns a function that returns the names of the servers of Upstreams.
+func reservedNames(c *config.Config, log *slog.Logger) func() []string {
+	reloader := config.NewReloader(c)
+	var mu sync.Mutex
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		switch changed, err := reloader.Changed(); {
+		case err != nil:
+			log.Warn("changed settings of tool servers not applied", "error", err)
+		case changed != nil:
+			c = changed
+		}
+		names := builtin.Names()
+		for _, s := range enabled(c) {
 			names = append(names, s.Name)
 		}
+		return names
 	}
-	return names
 }
 
 // builtinConcurrency is how many calls of a built-in server run at once.

@@ -1,11 +1,18 @@
 package tooling
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -52,6 +59,63 @@ func TestUpstreamsInMetrics(t *testing.T) {
 		if !strings.Contains(w.Body.String(), want+"\n") {
 			t.Errorf("/metrics lacks %q:\n%s", want, w.Body.String())
 		}
+	}
+}
+
+// Servers, and secrets in files, that change while a worker runs are used without a restart. A new server's name is
+// reserved as well.
+func TestSettingsAreReadAgain(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, nil)
+	sdk.AddTool(server, &sdk.Tool{Name: "hello"}, func(
+		_ context.Context, _ *sdk.CallToolRequest, _ struct{},
+	) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{}, nil, nil
+	})
+	handler := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "right" {
+			http.Error(w, "wrong key", http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	dir := t.TempDir()
+	file, secret := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "secret")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := "data: " + dir + "\nmcp_servers:\n- {name: web, url: " + web.URL + ", headers: {Authorization_file: " +
+		secret + "}}\n"
+	write(secret, "wrong\n")
+	write(file, settings)
+	c, err := config.Load(config.Source{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	reserved := reservedNames(c, slog.New(slog.DiscardHandler))
+	call := func(server string) error {
+		_, err := m.Call(t.Context(), tools.Request{Server: server, Tool: "hello", Args: []byte("{}")})
+		return err
+	}
+	if err := call("web"); err == nil || !strings.Contains(err.Error(), "wrong key") {
+		t.Fatalf("with a wrong key: %v", err)
+	}
+	write(secret, "right\n")
+	write(file, settings+"- {name: later, url: "+web.URL+", headers: {Authorization: right}}\n")
+	if err := errors.Join(call("later"), call("web")); err != nil {
+		t.Errorf("after the change of the settings: %v", err)
+	}
+	if got := reserved(); !slices.Contains(got, "later") {
+		t.Errorf("reserved names = %v, want them to include later", got)
 	}
 }
 

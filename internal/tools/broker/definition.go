@@ -33,5 +33,5 @@ func definition(cfg Config) layer {
 
 func toolChanged(c Call, t tools.Tool, what string) *Error {
 	return fail(c, errcode.ToolChanged, "%s; it is now %s", what, t.Signature).
-		hint("codefleet tools approve %s shows the difference", t.ID())
+		hint("codefleet tools approve shows the difference; codefleet tools approve %s approves it", t.ID())
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,9 +67,10 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 			r.Progress(text.Printable(message), p.Progress, p.Total)
 		}
 	})()
-	res, err := s.client.CallTool(ctx, params)
+	refused := &refusal{}
+	res, err := s.client.CallTool(refused.record(ctx), params)
 	if err != nil {
-		return tools.Result{}, u.classify(ctx, c, s, err)
+		return tools.Result{}, u.classify(ctx, c, s, refused, err)
 	}
 	c.markUsed(s)
 	return convert(r, res)
@@ -101,7 +103,8 @@ func isDrift(err error) bool {
 
 // classify converts an error of the SDK. It drops the connection if that was lost or if a response exceeded
 // the limit. It keeps the connection after a time-out, a cancelled context or an error response.
-func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, err error) error {
+func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused *refusal, err error) error {
+	status, reason := refused.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}
 	wire, isWire := errors.AsType[*jsonrpc.Error](err)
 	switch cause := context.Cause(ctx); {
@@ -120,6 +123,12 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, err err
 		c.markUsed(s)
 	case errors.Is(err, errTooLarge):
 		out.Reason, out.Err = tools.TooLarge, fmt.Errorf("the response exceeds %d bytes", u.Limits.MaxResultBytes)
+		c.drop(s)
+	case status >= 400 && status < 500 && status != http.StatusNotFound: // 404: the session has ended
+		out.Reason, out.Sent, out.Err = tools.Down, false, errors.New(reason)
+		c.drop(s)
+	case status != 0:
+		out.Reason, out.Err = tools.Lost, errors.New(reason)
 		c.drop(s)
 	default:
 		out.Reason, out.Err = tools.Lost, fmt.Errorf("the connection was lost: %s",

@@ -233,8 +233,9 @@ func (h *hostile) call(m rpc) {
 		h.send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
 		h.text(m.ID, "asked")
 	case "who":
+		dir, _ := os.Getwd()
 		data, _ := json.Marshal(map[string]any{
-			"env": os.Environ(), "uid": os.Getuid(), "pid": os.Getpid(), "calls": calls,
+			"dir": dir, "env": os.Environ(), "uid": os.Getuid(), "pid": os.Getpid(), "calls": calls,
 		})
 		h.respond(m.ID, `{"content":[],"structuredContent":`+string(data)+`}`)
 	case "was-cancelled":

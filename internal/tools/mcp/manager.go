@@ -16,6 +16,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type Server struct {
 	User    string            // the process runs as this user, which requires root; the default is the current user
 
 	URL     string
+	SSE     bool // use the transport HTTP with SSE, which came before streamable HTTP
 	Headers map[string]string
 
 	InProcess *sdk.Server
@@ -58,20 +60,26 @@ type Server struct {
 // Limits bounds the use of one server. A zero field means the default.
 type Limits struct {
 	Concurrency    int           // calls at a time over all connections, default 8
-	ConnectTimeout time.Duration // default 30 s
+	ConnectTimeout time.Duration // default 30 s, for a command 2 min: npx and uvx may download it first
 	CallTimeout    time.Duration // time without a response or progress, default 60 s
 	MaxResultBytes int           // size of one message, default 8 MiB
 	IdleTimeout    time.Duration // when to close an idle connection that is not Shared, default 10 min
 }
 
-func (l Limits) withDefaults() Limits {
-	return Limits{
+func (s Server) withDefaults() Server {
+	l, connect := s.Limits, 30*time.Second
+	if s.Command != "" {
+		connect = 2 * time.Minute
+	}
+	s.Scope = cmp.Or(s.Scope, PerTenant)
+	s.Limits = Limits{
 		Concurrency:    cmp.Or(l.Concurrency, 8),
-		ConnectTimeout: cmp.Or(l.ConnectTimeout, 30*time.Second),
+		ConnectTimeout: cmp.Or(l.ConnectTimeout, connect),
 		CallTimeout:    cmp.Or(l.CallTimeout, time.Minute),
 		MaxResultBytes: cmp.Or(l.MaxResultBytes, 8<<20),
 		IdleTimeout:    cmp.Or(l.IdleTimeout, 10*time.Minute),
 	}
+	return s
 }
 
 // Options configures a Manager.
@@ -81,6 +89,9 @@ type Options struct {
 	// OnOutput receives the lines that a server writes to standard error, and those on standard output
 	// that are not messages. If it is nil, they are logged.
 	OnOutput func(server, line string)
+	// Reload returns the configuration if it has changed since the last call, and otherwise nil. The manager calls
+	// it before every call of a tool. If it is nil, the configuration never changes.
+	Reload func() ([]Server, error)
 }
 
 // Backoff is the pause after a failed attempt to connect: Min, doubled each time, up to Max.
@@ -91,32 +102,49 @@ type Manager struct {
 	log      *slog.Logger
 	backoff  Backoff
 	onOutput func(server, line string)
-	servers  map[string]*upstream
+	reload   func() ([]Server, error)
 
+	refreshing sync.Mutex
+
+	// mu is not held while an upstream is locked.
 	mu         sync.Mutex
+	servers    map[string]*upstream
+	retired    []*upstream // no longer configured, but perhaps still in use
 	closed     bool
 	goroutines sync.WaitGroup // goroutines of connections
 }
 
 // NewManager checks the configuration, without connecting, and returns all problems at once.
 func NewManager(servers []Server, opts Options) (*Manager, error) {
-	m := &Manager{log: cmp.Or(opts.Log, slog.Default()), onOutput: opts.OnOutput, servers: map[string]*upstream{}}
+	m := &Manager{log: cmp.Or(opts.Log, slog.Default()), onOutput: opts.OnOutput, reload: opts.Reload}
 	m.backoff.Min = cmp.Or(opts.Backoff.Min, 200*time.Millisecond)
 	m.backoff.Max = cmp.Or(opts.Backoff.Max, 30*time.Second)
+	var err error
+	m.servers, err = m.configure(servers)
+	return m, err
+}
+
+// configure returns the upstreams for a configuration. A server whose configuration is unchanged keeps its upstream.
+func (m *Manager) configure(servers []Server) (map[string]*upstream, error) {
+	upstreams := map[string]*upstream{}
 	var problems []error
 	var asRoot []string
 	for _, s := range servers {
-		s.Scope, s.Limits = cmp.Or(s.Scope, PerTenant), s.Limits.withDefaults()
+		s = s.withDefaults()
 		if err := s.check(); err != nil {
 			problems = append(problems, fmt.Errorf("server %q: %w", s.Name, err))
 		}
-		if m.servers[s.Name] != nil {
+		if upstreams[s.Name] != nil {
 			problems = append(problems, fmt.Errorf("server %q: configured twice", s.Name))
+		}
+		if u := m.servers[s.Name]; u != nil && reflect.DeepEqual(u.Server, s) {
+			upstreams[s.Name] = u
+			continue
 		}
 		if s.Command != "" && s.User == "" && os.Geteuid() == 0 {
 			asRoot = append(asRoot, s.Name)
 		}
-		m.servers[s.Name] = &upstream{
+		upstreams[s.Name] = &upstream{
 			Server: s, redactor: newRedactor(s), manager: m, slots: make(chan struct{}, max(s.Limits.Concurrency, 1)),
 			conns: map[string]*conn{},
 		}
@@ -125,7 +153,52 @@ func NewManager(servers []Server, opts Options) (*Manager, error) {
 		m.log.Warn("tool servers will run as root: configure a user for each",
 			"servers", asRoot, "setting", "mcp_servers[].user")
 	}
-	return m, errors.Join(problems...)
+	return upstreams, errors.Join(problems...)
+}
+
+// refresh applies a changed configuration. Calls in flight end with the one that they began with. If the new
+// configuration is invalid, refresh logs that and keeps the old one.
+func (m *Manager) refresh(ctx context.Context) {
+	if m.reload == nil {
+		return
+	}
+	m.refreshing.Lock() // only refresh changes servers and retired
+	defer m.refreshing.Unlock()
+	servers, err := m.reload()
+	if err == nil && servers == nil {
+		return
+	}
+	var upstreams map[string]*upstream
+	if err == nil {
+		upstreams, err = m.configure(servers)
+	}
+	if err != nil {
+		m.log.WarnContext(ctx, "changed settings of tool servers not applied", "error", err)
+		return
+	}
+	var old []*upstream
+	var changed []string
+	for name, u := range m.servers {
+		if upstreams[name] != u {
+			old, changed = append(old, u), append(changed, name)
+		}
+	}
+	for name := range upstreams {
+		if m.servers[name] == nil {
+			changed = append(changed, name)
+		}
+	}
+	retired := append(slices.DeleteFunc(slices.Clone(m.retired), (*upstream).unused), old...)
+	m.mu.Lock()
+	m.servers, m.retired = upstreams, retired
+	m.mu.Unlock()
+	for _, u := range old {
+		u.retire()
+	}
+	if changed != nil {
+		slices.Sort(changed)
+		m.log.InfoContext(ctx, "changed settings of tool servers applied", "servers", changed)
+	}
 }
 
 func (s Server) check() error {
@@ -146,6 +219,9 @@ func (s Server) check() error {
 		s.Limits.CallTimeout < 0 || s.Limits.ConnectTimeout < 0:
 		return errors.New("limits must not be negative")
 	}
+	if s.SSE && s.URL == "" {
+		return errors.New("only a server with an address can use SSE")
+	}
 	if s.URL != "" {
 		if u, err := url.Parse(s.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 			return errors.New("the url must be an http or https address")
@@ -155,13 +231,23 @@ func (s Server) check() error {
 }
 
 // Servers returns the sorted names of the configured servers.
-func (m *Manager) Servers() []string { return slices.Sorted(maps.Keys(m.servers)) }
+func (m *Manager) Servers() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.servers))
+}
+
+// Has reports whether a server is configured.
+func (m *Manager) Has(ctx context.Context, server string) bool {
+	_, err := m.upstream(ctx, server)
+	return err == nil
+}
 
 // Call makes one call and returns the tool's result, which may be an error of the tool. The returned error is
 // a *tools.UnknownError for an unknown server, a *tools.UpstreamError, or the cause of ctx. Cancelling ctx
 // cancels the call on the server. Call repeats the call once if it is Repeatable and the connection was lost.
 func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, error) {
-	u, err := m.upstream(r.Server)
+	u, err := m.upstream(ctx, r.Server)
 	if err != nil {
 		return tools.Result{}, err
 	}
@@ -184,7 +270,7 @@ func (m *Manager) Call(ctx context.Context, r tools.Request) (tools.Result, erro
 func (m *Manager) Definitions(ctx context.Context, server, tenant, session string) (defs []tools.Definition,
 	about tools.About, err error,
 ) {
-	u, err := m.upstream(server)
+	u, err := m.upstream(ctx, server)
 	if err != nil {
 		return nil, about, err
 	}
@@ -198,8 +284,11 @@ func (m *Manager) Definitions(ctx context.Context, server, tenant, session strin
 	return defs, live.about, u.redactor.redactUpstream(err)
 }
 
-func (m *Manager) upstream(name string) (*upstream, error) {
+func (m *Manager) upstream(ctx context.Context, name string) (*upstream, error) {
+	m.refresh(ctx)
+	m.mu.Lock()
 	u, ok := m.servers[name]
+	m.mu.Unlock()
 	if !ok {
 		return nil, &tools.UnknownError{What: "server", Name: name, Nearest: tools.Nearest(name, m.Servers(), 3)}
 	}
@@ -220,9 +309,12 @@ type Health struct {
 
 // Health returns the state of every upstream, by name.
 func (m *Manager) Health() []Health {
+	m.mu.Lock()
+	servers := maps.Clone(m.servers)
+	m.mu.Unlock()
 	var out []Health
-	for _, name := range m.Servers() {
-		out = append(out, m.servers[name].health())
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		out = append(out, servers[name].health())
 	}
 	return out
 }
@@ -231,8 +323,9 @@ func (m *Manager) Health() []Health {
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.closed = true
+	all := slices.AppendSeq(slices.Clone(m.retired), maps.Values(m.servers))
 	m.mu.Unlock()
-	for _, u := range m.servers {
+	for _, u := range all {
 		u.closeAll()
 	}
 	m.goroutines.Wait()

@@ -17,7 +17,8 @@ import (
 // open starts the process or connects to the server, and performs the handshake. base is the connection's
 // context, not a call's: it ends when the connection is closed.
 func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, error) {
-	ctx, cancel := context.WithCancel(base)
+	refused := &refusal{}
+	ctx, cancel := context.WithCancel(refused.record(base))
 	s := &mcpSession{up: u, cancel: cancel}
 	late := time.AfterFunc(u.Limits.ConnectTimeout, cancel)
 	transport, err := u.transport(ctx, s, log)
@@ -32,7 +33,12 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	case base.Err() != nil:
 		err = errClosed
 	case err == nil || ctx.Err() != nil:
-		err = errors.Join(fmt.Errorf("no handshake within %s", u.Limits.ConnectTimeout), err)
+		err = errors.Join(fmt.Errorf("no handshake within %s (to wait longer, set mcp_servers[].start_timeout)",
+			u.Limits.ConnectTimeout), err)
+	default:
+		if _, reason := refused.explain(u.redactor); reason != "" {
+			err = fmt.Errorf("%w (%s)", err, reason)
+		}
 	}
 	if s.client != nil {
 		_ = s.client.Close() // err says more
@@ -53,6 +59,10 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 		ours, theirs := sdk.NewInMemoryTransports()
 		_, err := u.InProcess.Connect(ctx, theirs, nil)
 		return ours, err
+	case u.SSE:
+		return &sdk.SSEClientTransport{
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.Limits.MaxResultBytes,
+		}, nil
 	case u.URL != "":
 		return &sdk.StreamableClientTransport{
 			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.Limits.MaxResultBytes, MaxRetries: 1,
@@ -121,7 +131,7 @@ func httpClient(s Server) *http.Client {
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case r.URL.Host != u.Host || r.URL.Scheme != u.Scheme:
-				return errors.New("redirected to another host or scheme: if that is intended, configure its address")
+				return errOtherHost
 			case len(via) > 3:
 				return errors.New("too many redirects")
 			}
@@ -138,19 +148,28 @@ type roundTripper struct {
 }
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if len(t.headers) > 0 && r.URL.Host == t.host && r.URL.Scheme == t.scheme {
+	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
+		return nil, errOtherHost // an SSE server names the address for messages
+	}
+	if len(t.headers) > 0 {
 		r = r.Clone(r.Context())
 		for k, v := range t.headers {
 			r.Header.Set(k, v)
 		}
 	}
 	resp, err := t.base.RoundTrip(r)
+	if err == nil && resp.StatusCode >= 400 && r.Method != http.MethodDelete {
+		noteRefusal(r.Context(), resp)
+	}
 	if err == nil &&
 		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // each event has its own limit
 		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}
 	}
 	return resp, err
 }
+
+var errOtherHost = errors.New("the server directs requests to another host or scheme: " +
+	"if that is intended, configure its address")
 
 var errTooLarge = errors.New("the response is too large")
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +21,9 @@ type upstream struct {
 	manager  *Manager
 	slots    chan struct{}
 
-	mu    sync.Mutex
-	conns map[string]*conn // by scope key
+	mu      sync.Mutex
+	conns   map[string]*conn // by scope key
+	retired bool             // no longer configured: each connection is closed when its last call ends
 }
 
 // conn is a connection that is established, or re-established, when a call needs it.
@@ -224,7 +227,14 @@ func (c *conn) release() {
 	c.up.mu.Lock()
 	defer c.up.mu.Unlock()
 	c.inFlight--
-	if c.inFlight > 0 || c.up.Scope == Shared || c.up.conns[c.key] != c {
+	if c.inFlight > 0 || c.up.conns[c.key] != c {
+		return
+	}
+	if c.up.retired {
+		c.up.manager.start(c.closeIdle)
+		return
+	}
+	if c.up.Scope == Shared {
 		return
 	}
 	if c.idleTimer == nil {
@@ -241,11 +251,32 @@ func (c *conn) closeIdle() {
 		return
 	}
 	delete(c.up.conns, c.key)
+	if c.cancelDial != nil {
+		c.cancelDial()
+	}
 	s := c.session
 	c.up.mu.Unlock()
 	if s != nil {
 		s.close()
 	}
+}
+
+// retire closes all connections without calls, and the others when their last call ends.
+func (u *upstream) retire() {
+	u.mu.Lock()
+	u.retired = true
+	idle := slices.Collect(maps.Values(u.conns))
+	u.mu.Unlock()
+	for _, c := range idle {
+		u.manager.start(c.closeIdle) // it does nothing while there are calls
+	}
+}
+
+// unused reports whether the upstream has no connection.
+func (u *upstream) unused() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.conns) == 0
 }
 
 func (u *upstream) closeAll() {

@@ -46,7 +46,13 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 			return toResult(response, problem)
 		case errors.Is(err, ErrRetry) && try < maxTries:
 			continue
-		case errors.Is(err, ErrNotServed), errors.Is(err, ErrRetry):
+		case errors.Is(err, ErrNotServed):
+			problem.Reason, problem.Err = tools.Down, ErrNotServed
+			if _, registered := offered[q.Server+"/"+q.Tool]; !registered {
+				problem.Err = fmt.Errorf("%w, and the worker's setting mcp_servers lists no server %q", ErrNotServed,
+					q.Server)
+			}
+		case errors.Is(err, ErrRetry):
 			problem.Reason, problem.Err = tools.Down, err
 		case errors.Is(context.Cause(calling), errNoResponse) && ctx.Err() == nil:
 			problem.Reason, problem.Sent, problem.Err = tools.Timeout, true, fmt.Errorf("no response within %s", wait)

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ const (
 type Registry struct {
 	send     Send
 	log      *slog.Logger
-	reserved map[string]bool // directory names of the fleet's servers
+	reserved func() []string // names of the fleet's servers; nil for none
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
@@ -54,7 +55,7 @@ type tenant struct {
 	instances map[string]*instance // by process; guarded by Registry.mu
 
 	mu      sync.Mutex // held while rebuilding, so that one tenant's many tools do not delay the others
-	key     [32]byte   // digest of the announcements from which overlay and defs were built
+	key     [32]byte   // digest of the announcements and reserved names from which overlay and defs were built
 	overlay *tools.Overlay
 	defs    map[string]tools.OfferedTool // by server/tool
 }
@@ -67,14 +68,23 @@ type instance struct {
 	updated time.Time
 }
 
-// New returns an empty registry. reserved lists the fleet's servers, with or without tools in the catalogue.
-// Tenants cannot register tools under these names, because their calls go to the fleet's server.
-func New(send Send, log *slog.Logger, reserved ...string) *Registry {
-	r := &Registry{send: send, log: log, reserved: map[string]bool{}, tenants: map[string]*tenant{}}
-	for _, server := range reserved {
-		r.reserved[pygen.Identifier(server)] = true
+// New returns an empty registry. reserved lists the fleet's servers, with or without tools in the catalogue, and
+// may be nil. Tenants cannot register tools under these names, because their calls go to the fleet's server.
+func New(send Send, log *slog.Logger, reserved func() []string) *Registry {
+	return &Registry{send: send, log: log, reserved: reserved, tenants: map[string]*tenant{}}
+}
+
+// reservedDirs returns the directory names of the fleet's servers, sorted.
+func (r *Registry) reservedDirs() []string {
+	if r.reserved == nil {
+		return nil
 	}
-	return r
+	var dirs []string
+	for _, server := range r.reserved() {
+		dirs = append(dirs, pygen.Identifier(server))
+	}
+	slices.Sort(dirs)
+	return dirs
 }
 
 // Update stores an announcement of a process. Empty data means that the process has ended. The announcement
@@ -140,11 +150,13 @@ func (r *Registry) current(name string) (*tools.Overlay, map[string]tools.Offere
 	for _, i := range instances {
 		h.Write(i.sum[:])
 	}
+	reserved := r.reservedDirs()
+	h.Write([]byte(strings.Join(reserved, "/")))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if key := [32]byte(h.Sum(nil)); t.overlay == nil || key != t.key {
 		t.key = key
-		t.rebuild(instances, r.reserved)
+		t.rebuild(instances, reserved)
 	}
 	return t.overlay, t.defs
 }
@@ -169,7 +181,7 @@ func (r *Registry) instances(name string) (t *tenant, out []*instance) {
 
 // rebuild builds the overlay from the processes' announcements. It keeps the old overlay if that is equal,
 // because processes often come and go without a change of the tools.
-func (t *tenant) rebuild(instances []*instance, reserved map[string]bool) {
+func (t *tenant) rebuild(instances []*instance, reserved []string) {
 	servers, about, broken := mergeOffers(instances, reserved)
 	o := &tools.Overlay{Files: map[string][]byte{}, Expose: map[string]bool{}, Broken: broken}
 	t.defs = map[string]tools.OfferedTool{}
@@ -206,7 +218,7 @@ func equalOverlays(a, b *tools.Overlay) bool {
 
 // mergeOffers returns the tools that the processes serve, by server and tool, and the descriptions of their
 // servers. If definitions or descriptions differ, the process that started last wins.
-func mergeOffers(instances []*instance, reserved map[string]bool) (
+func mergeOffers(instances []*instance, reserved []string) (
 	servers map[string]map[string]tools.OfferedTool, about map[string]tools.About, broken []tools.Broken,
 ) {
 	reject := func(path, message string) {
@@ -219,7 +231,7 @@ func mergeOffers(instances []*instance, reserved map[string]bool) (
 			reject(unnamed, "a process sent an invalid announcement: "+text.Printable(err.Error()))
 		} else if err := tools.CheckOfferedServer(o.Server); err != nil {
 			reject(unnamed, err.Error())
-		} else if reserved[o.Server] {
+		} else if slices.Contains(reserved, o.Server) {
 			reject(o.Server, tools.ServerTaken(o.Server))
 		} else {
 			offers = append(offers, o)

@@ -35,7 +35,7 @@ func offer(t *testing.T, server string, second int, names ...string) []byte {
 }
 
 func newRegistry(send registered.Send) *registered.Registry {
-	return registered.New(send, slog.New(slog.DiscardHandler))
+	return registered.New(send, slog.New(slog.DiscardHandler), nil)
 }
 
 func ids(r *registered.Registry, tenant string) (out []string) {
@@ -191,7 +191,8 @@ func TestHostileOffers(t *testing.T) {
 // A fleet's server without approved tools is not in the catalogue. Its name is still reserved, because calls go
 // to the fleet's server.
 func TestReservedServers(t *testing.T) {
-	r := registered.New(nil, slog.New(slog.DiscardHandler), "github", "My-Server")
+	reserved := []string{"github", "My-Server"}
+	r := registered.New(nil, slog.New(slog.DiscardHandler), func() []string { return reserved })
 	for i, server := range []string{"github", "crm"} {
 		r.Update("acme", fmt.Sprint("p", i), offer(t, server, i, "delete_repository"))
 	}
@@ -202,6 +203,10 @@ func TestReservedServers(t *testing.T) {
 	}
 	if len(o.Broken) != 1 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) {
 		t.Errorf("broken = %v", o.Broken)
+	}
+	reserved = append(reserved, "crm") // the fleet gets another server while it runs
+	if got := ids(r, "acme"); len(got) != 0 {
+		t.Errorf("tools = %v, want none after crm became a server of the fleet", got)
 	}
 }
 

@@ -1,0 +1,51 @@
+package config
+
+import (
+	"os"
+	"sync"
+	"time"
+)
+
+// Reloader loads settings again when a file that they were read from has changed. It is safe for concurrent use.
+type Reloader struct {
+	mu     sync.Mutex
+	source Source
+	files  map[string]fileStamp
+}
+
+// fileStamp identifies the content of a file. The zero value is that of a missing file.
+type fileStamp struct {
+	size     int64
+	modified time.Time
+}
+
+// NewReloader returns a reloader of settings that Load returned. Other settings never change.
+func NewReloader(c *Config) *Reloader { return &Reloader{source: c.source, files: c.files} }
+
+// Changed loads the settings again if a file has changed since the last call. Otherwise it returns nil. A
+// change that makes the settings invalid returns an error once.
+func (r *Reloader) Changed() (*Config, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := false
+	for name, stamp := range r.files {
+		changed = changed || stampOf(name) != stamp
+	}
+	if !changed {
+		return nil, nil
+	}
+	l := load(r.source)
+	r.files = l.cfg.files
+	if len(l.problems) > 0 {
+		return nil, &InvalidError{Problems: l.problems}
+	}
+	return l.cfg, nil
+}
+
+func stampOf(name string) fileStamp {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fileStamp{}
+	}
+	return fileStamp{info.Size(), info.ModTime()}
+}

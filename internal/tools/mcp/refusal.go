@@ -1,0 +1,65 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// refusal keeps the last HTTP response that refused a request of one call or handshake. The SDK's error has only its
+// status, but servers say in the body what to change.
+type refusal struct {
+	mu     sync.Mutex
+	status int
+	body   string
+}
+
+type refusalKey struct{}
+
+// record returns a context for requests whose refusals are kept.
+func (f *refusal) record(ctx context.Context) context.Context {
+	return context.WithValue(ctx, refusalKey{}, f)
+}
+
+// maxRefusalBody is how much of a body is kept; maxRefusalText, how much of it is reported, in bytes.
+const (
+	maxRefusalBody = 4 << 10
+	maxRefusalText = 500
+)
+
+// noteRefusal keeps a response that refuses a request. The response can still be read.
+func noteRefusal(ctx context.Context, resp *http.Response) {
+	f, ok := ctx.Value(refusalKey{}).(*refusal)
+	if !ok {
+		return
+	}
+	start, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBody)) // what was read until an error is kept
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), resp.Body), resp.Body}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status, f.body = resp.StatusCode, string(start)
+}
+
+// explain returns the status and a description of the refusal, without secrets, or 0 and "" if there was none.
+func (f *refusal) explain(r redactor) (status int, reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.status == 0 {
+		return 0, ""
+	}
+	reason = fmt.Sprintf("the server responded with %d %s", f.status, http.StatusText(f.status))
+	body := text.Printable(text.OneLine(r.redact(strings.ToValidUTF8(f.body, "?"))))
+	if body = text.Truncate(strings.TrimSpace(body), maxRefusalText); body != "" {
+		reason += ": " + body
+	}
+	return f.status, reason
+}
