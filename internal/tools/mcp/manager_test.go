@@ -610,7 +610,8 @@ func TestRefusalsOverHTTP(t *testing.T) {
 		if !ok || ue.Reason != want.reason || ue.Sent != want.sent {
 			t.Errorf("%s: %#v, want %v", path, err, want)
 		}
-		if got := err.Error(); !strings.Contains(got, "not for (hidden),<U+001B>[31m use host b!!!") || len(got) > 1000 {
+		got := err.Error()
+		if !strings.Contains(got, "not for (hidden),<U+001B>[31m use host b!!!") || len(got) > 1000 {
 			t.Errorf("%s: %s (%d bytes)", path, got, len(got))
 		}
 	}
