@@ -46,20 +46,29 @@ func TestEverydaySentences(t *testing.T) {
 		t.Fatalf("%d sentences, want at least 300", len(all))
 	}
 	for _, s := range all {
-		w := everydayHarness(t)
-		result, output, err := w.try(s.task)
-		text, _ := json.Marshal(result)
-		got := string(text)
-		if refused, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
-			got = "refused " + strings.TrimPrefix(refused.Reason, "the rules do not understand ")
-		} else if err != nil {
-			lines := strings.Split(strings.TrimSpace(output), "\n")
-			got = "fails " + strings.TrimPrefix(lines[len(lines)-1], "Failure: ")
-		}
-		if got = strings.ReplaceAll(got, w.dir, ""); got != s.want {
-			t.Errorf("%q:\n got %s\nwant %s", s.task, got, s.want)
-		}
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			if got := outcome(t, s.task); got != s.want {
+				t.Errorf("%q:\n got %s\nwant %s", s.task, got, s.want)
+			}
+		})
 	}
+}
+
+// outcome runs a task and returns what becomes of it, as sentence.want.
+func outcome(t *testing.T, task string) string {
+	t.Helper()
+	h := everydayHarness(t)
+	result, output, err := h.try(task)
+	text, _ := json.Marshal(result)
+	got := string(text)
+	if refused, ok := errors.AsType[*codegen.CodeRequiredError](err); ok {
+		got = "refused " + strings.TrimPrefix(refused.Reason, "the rules do not understand ")
+	} else if err != nil {
+		lines := strings.Split(strings.TrimSpace(output), "\n")
+		got = "fails " + strings.TrimPrefix(lines[len(lines)-1], "Failure: ")
+	}
+	return strings.ReplaceAll(got, h.dir, "")
 }
 
 func everydayHarness(t *testing.T) *harness {

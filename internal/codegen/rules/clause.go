@@ -33,8 +33,10 @@ type field struct {
 func split(task string) []clause {
 	s := splitter{task: task}
 	for _, line := range divide(tokenise(task), func(t []token, i int) bool { return t[i].kind == newline }) {
-		item := len(line) > 1 && line[0].is("-*•")
-		if item {
+		item := len(line) > 1 && line[0].is("-*•") && line[1].start > line[0].end
+		if item && line[1].kind == number {
+			line[0].kind, line[0].lower = ambiguous, "" // an item, or a negative number?
+		} else if item {
 			line = line[1:]
 		}
 		last := len(s.out) - 1
@@ -76,7 +78,7 @@ func withoutOrdinal(line []token) []token {
 	if len(rest) > 2 && rest[0].is("(") && rest[2].is(")") {
 		rest = rest[1:]
 	}
-	if len(rest) > 2 && rest[0].kind == number && len(rest[0].text) <= 2 && rest[1].is(".)") {
+	if len(rest) > 2 && rest[0].kind == number && len(rest[0].text) <= 2 && rest[1].is(".)") && rest[2].kind == word {
 		return rest[2:]
 	}
 	return line

@@ -18,7 +18,7 @@ var slots = map[string]func(w *writer, t []token) (value, bool){
 	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun,
 	"file": readFile, "text-file": readTextFile, "json-file": readJSONFile, "csv-file": readCSVFile,
 	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay,
-	"skill": readSkill, "rest": readRest,
+	"skill": readSkill, "object": readObject, "rest": readRest,
 }
 
 // read reads tokens as the value of a slot or of a phrase.
@@ -171,6 +171,11 @@ func readValue(w *writer, t []token) (value, bool) {
 	_, status := w.grammar.phrases["status"][t[0].lower]
 	return value{py: quote(t[0].text)}, t[0].kind == quoted ||
 		t[0].kind == word && (status || snakeCase.MatchString(t[0].text))
+}
+
+func readObject(_ *writer, t []token) (value, bool) {
+	py, ok := pythonLiteral(t[0].text)
+	return value{py: py}, ok && len(t) == 1 && t[0].kind == jsonText && t[0].text[0] == '{'
 }
 
 // readKey reads a field's name.
