@@ -31,6 +31,8 @@ type (
 	ToolQuery = schemas.ToolQuery
 	// ToolMatch is a tool that matches a query.
 	ToolMatch = schemas.ToolMatch
+	// ToolParam is one parameter of a ToolMatch.
+	ToolParam = schemas.ToolParam
 )
 
 // Detail selects how much of each tool a response contains.
@@ -38,7 +40,7 @@ type Detail string
 
 // The levels of detail. An empty Detail selects DetailDescription.
 const (
-	DetailName        Detail = "name"        // ids only
+	DetailName        Detail = "name"        // ids and imports
 	DetailDescription Detail = "description" // one line: signature and summary
 	DetailFull        Detail = "full"        // the whole definition
 )
@@ -53,7 +55,7 @@ type ToolsOptions struct {
 // SearchToolsOptions configure a search.
 type SearchToolsOptions struct {
 	Detail  Detail
-	Limit   int  // maximum number of tools; 0 selects 20 for each query
+	Limit   int  // maximum number of tools for each query; default and maximum 20
 	Explain bool // whether to return how the rank of each tool was computed
 }
 

@@ -10,13 +10,14 @@ type Tool struct {
 	Name   string `json:"name"`
 	State  string `json:"state"` // local | registered | approved; programs may not call pending | changed
 
-	Import      string `json:"import,omitempty"`      // from servers.calculator import add
+	Import      string `json:"import,omitempty"`      // from servers.calculator import add; at every level
 	Signature   string `json:"signature,omitempty"`   // add(a: float, b: float) -> float
 	Description string `json:"description,omitempty"` // one line, except at the level full
 
 	Module       string           `json:"module,omitempty"`   // servers.calculator.add
 	Function     string           `json:"function,omitempty"` // add
 	Path         string           `json:"path,omitempty"`     // below servers/
+	Types        string           `json:"types,omitempty"`    // the classes that the signature names, in Python
 	Title        string           `json:"title,omitempty"`
 	InputSchema  json.RawMessage  `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage  `json:"output_schema,omitempty"`
@@ -90,9 +91,11 @@ type ToolMatch struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
 	Score       float64      `json:"score"` // relative to the query's best tool, which has 1
+	Import      string       `json:"import,omitempty"`
 	Signature   string       `json:"signature,omitempty"`
 	Description string       `json:"description,omitempty"`
 	Params      []ToolParam  `json:"params,omitempty"` // at the level full
+	Types       string       `json:"types,omitempty"`  // the classes that the signature names, at the level full
 	Why         *ToolReasons `json:"why,omitempty"`    // if the request has explain
 }
 

@@ -97,7 +97,7 @@ func (a *app) toolsSearchCommand(flags *toolFlags) *cobra.Command {
 	}
 	c.Flags().BoolVar(&o.Explain, "explain", false, "print how the score of each tool was computed")
 	c.Flags().StringVar(&detail, "detail", detail, "name, description or full")
-	c.Flags().IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of tools")
+	c.Flags().IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of tools for each query")
 	completeFlag(c, "detail", string(client.DetailName), string(client.DetailDescription), string(client.DetailFull))
 	return c
 }
@@ -113,6 +113,7 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 		first, rest, _ := strings.Cut(t.Description, "\n")
 		row(w, fmt.Sprintf("%.2f", t.Score), t.ID, first)
 		if full {
+			row(w, "", "", t.Import)
 			row(w, "", "", t.Signature)
 			for line := range strings.Lines(rest) {
 				row(w, "", "", strings.TrimRight(line, "\n"))

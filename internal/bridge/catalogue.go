@@ -7,129 +7,62 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
 type noIn struct{}
 
 // listOfNames wraps a list in an object, because older revisions require structured content to be an object. The
-// text of the result is the bare list.
+// text of the result is the bare list, unless the list is incomplete.
 type listOfNames struct {
 	Result []string `json:"result"`
+	More   int      `json:"more,omitempty" jsonschema:"further names, which do not fit; search_tools finds them"`
 }
 
-func namesResult(names []string) *result {
-	names = append([]string{}, names...) // an empty list, not null
-	return &result{out: listOfNames{names}, text: names}
+// namesResult returns as many of the names as fit.
+func (c *call) namesResult(names []string) *result {
+	size, n := len(`{"result":[],"more":10000}`), 0
+	for ; n < len(names); n++ {
+		if size += len(names[n]) + len(`"",`); size > c.b.o.MaxOutput {
+			break
+		}
+	}
+	list := listOfNames{Result: append([]string{}, names[:n]...), More: len(names) - n}
+	if list.More > 0 {
+		return &result{out: list}
+	}
+	return &result{out: list, text: list.Result}
 }
 
 type serverIn struct {
 	ServerName string `json:"server_name"`
 }
 
-type searchIn struct {
-	Query       string   `json:"query,omitempty" jsonschema:"what the tools should do"`
-	Queries     []string `json:"queries,omitempty" jsonschema:"instead of query: one for each step, at most 20"`
-	DetailLevel string   `json:"detail_level,omitempty" jsonschema:"name (default), description, or full"`
-	MaxResults  int      `json:"max_results,omitempty" jsonschema:"default 10 a query, at most 50"`
-}
-
-const (
-	maxQueries      = 20 // limit of queries in one search, as in the fleet
-	maxResults      = 50
-	resultsPerQuery = 10 // default
-)
-
-// list returns the queries of a search.
-func (in searchIn) list() ([]string, error) {
-	if in.Queries == nil {
-		in.Queries = []string{in.Query}
-	} else if in.Query != "" {
-		return nil, badArgument("give either query or queries, not both")
-	}
-	if n := len(in.Queries); n == 0 || n > maxQueries {
-		return nil, badArgument("%d queries: give 1 to %d", n, maxQueries)
-	}
-	for _, q := range in.Queries {
-		if strings.TrimSpace(q) == "" {
-			return nil, badArgument("a query is empty: describe what the tools should do, in query or in queries")
-		}
-	}
-	return in.Queries, nil
-}
-
-// toolFound is a tool in the result of search_tools, at the levels description and full.
-type toolFound struct {
-	Description string `json:"description,omitempty"`
-	Code        string `json:"code,omitempty"`
-}
-
-// searchNote says how certain a search is. In the result it stands beside the servers, under searchKey.
-type searchNote struct {
-	Confidence     float64            `json:"confidence" jsonschema:"0 to 1, of the least certain query; low: perhaps no tool fits"`
-	UnmatchedTerms []string           `json:"unmatched_terms" jsonschema:"words of the queries that occur in no tool"`
-	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"if queries was given: each query with its tools as server/tool, best first"`
-	Degraded       string             `json:"degraded,omitempty" jsonschema:"why the search did without the configured embeddings"`
-}
-
-// noteOf summarises the queries of a search. With perQuery it also lists each query.
-func noteOf(found client.ToolSearch, perQuery bool) searchNote {
-	n := searchNote{UnmatchedTerms: []string{}, Degraded: found.Degraded}
-	for i, q := range found.Queries {
-		if i == 0 || q.Confidence < n.Confidence {
-			n.Confidence = q.Confidence
-		}
-		for _, term := range q.UnmatchedTerms {
-			if !slices.Contains(n.UnmatchedTerms, term) {
-				n.UnmatchedTerms = append(n.UnmatchedTerms, term)
-			}
-		}
-	}
-	if perQuery {
-		n.Queries = found.Queries
-	}
-	return n
-}
-
-// searchKey is a name that no server can have.
-const searchKey = "_search"
-
-func searchSchema() *jsonschema.Schema {
-	s := schemaOf[map[string]any]()
-	s.Properties = map[string]*jsonschema.Schema{searchKey: schemaOf[searchNote]()}
-	s.Required = []string{searchKey}
-	return s
-}
-
 func (ts *toolSet) addCatalogue() {
 	addTool(ts, tool{
 		name: "list_servers", title: "List servers", scope: scopeRead, hints: readsOnly, out: schemaOf[listOfNames](),
-		text: "The servers whose tools programs can call.",
+		text: "The servers whose tools programs can call, as programs import them.",
 	}, func(ctx context.Context, c *call, _ noIn) (*result, error) {
-		servers, _, err := c.catalogue(ctx, "")
-		return namesResult(servers), err
+		servers, err := c.catalogue(ctx)
+		return c.namesResult(packages(servers)), err
 	})
 	addTool(ts, tool{
 		name: "get_server_tools", title: "List a server's tools", scope: scopeRead, hints: readsOnly,
 		out:  schemaOf[listOfNames](),
 		text: "The tools of one server. In a program: from servers.SERVER import TOOL.",
 	}, func(ctx context.Context, c *call, in serverIn) (*result, error) {
-		if in.ServerName == "" {
-			return nil, badArgument("server_name is empty")
-		}
-		_, tools, err := c.catalogue(ctx, in.ServerName)
-		return namesResult(tools[in.ServerName]), err
+		return c.serverTools(ctx, in.ServerName)
 	})
 	addTool(ts, tool{
 		name: "list_available_tools", title: "List all tools", scope: scopeRead, hints: readsOnly,
-		out:  schemaOf[map[string][]string](),
-		text: "The names of all tools, by server. With many of them, search_tools is cheaper.",
+		out: schemaOf[map[string][]string](),
+		text: "The names of all tools, by server. With many of them, search_tools is cheaper. " + truncatedKey +
+			" has the servers whose tools do not fit: call get_server_tools.",
 	}, func(ctx context.Context, c *call, _ noIn) (*result, error) {
-		_, tools, err := c.catalogue(ctx, "")
-		return &result{out: tools}, err
+		servers, err := c.catalogue(ctx)
+		return &result{out: allTools(servers, c.b.o.MaxOutput)}, err
 	})
 	t := tool{
 		name: "search_tools", title: "Search tools", scope: scopeRead, compact: true, hints: readsOnly,
@@ -145,81 +78,149 @@ func (ts *toolSet) addCatalogue() {
 	addTool(ts, t, func(ctx context.Context, c *call, in searchIn) (*result, error) { return c.search(ctx, in) })
 }
 
-// catalogue returns the servers, in order, and the tools of each that a program may call.
-func (c *call) catalogue(ctx context.Context, server string) (servers []string, tools map[string][]string, err error) {
-	list, err := c.fleet.Tools(ctx, client.ToolsOptions{Server: server, Detail: client.DetailName})
+// server is a server of the catalogue, under the names that programs import.
+type server struct {
+	name, pkg string // as the server's MCP name, and in Python
+	tools     []string
+	ids       []string // of the tools, as server/tool
+}
+
+// catalogue returns the servers with the tools that a program may call, in order.
+func (c *call) catalogue(ctx context.Context) ([]server, error) {
+	list, err := c.fleet.Tools(ctx, client.ToolsOptions{Detail: client.DetailName})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	tools = map[string][]string{}
+	var servers []server
 	for _, t := range list.Tools {
 		if t.State == "pending" || t.State == "changed" {
 			continue
 		}
-		if tools[t.Server] == nil {
-			servers = append(servers, t.Server)
+		pkg, function := importNames(t.Import, t.Server, t.Name)
+		if n := len(servers); n == 0 || servers[n-1].name != t.Server {
+			servers = append(servers, server{name: t.Server, pkg: pkg})
 		}
-		tools[t.Server] = append(tools[t.Server], t.Name)
+		s := &servers[len(servers)-1]
+		s.tools, s.ids = append(s.tools, function), append(s.ids, t.ID)
 	}
-	return servers, tools, nil
+	return servers, nil
 }
 
-func (c *call) search(ctx context.Context, in searchIn) (*result, error) {
-	level := client.Detail(in.DetailLevel)
-	switch level {
-	case "":
-		level = client.DetailName
-	case client.DetailName, client.DetailDescription, client.DetailFull:
-	default:
-		return nil, badArgument("unknown detail_level %q: want one of name, description, full", in.DetailLevel)
+// importNames returns the package and the function of an import such as "from servers.map_ import show_map". They
+// may differ from the names of the MCP server and its tool, which a fleet that sends no import calls them.
+func importNames(statement, server, tool string) (pkg, function string) {
+	rest, ok := strings.CutPrefix(statement, "from servers.")
+	if pkg, function, found := strings.Cut(rest, " import "); ok && found {
+		return pkg, function
 	}
-	if in.MaxResults < 0 || in.MaxResults > maxResults {
-		return nil, badArgument("max_results must be from 1 to %d", maxResults)
+	return server, tool
+}
+
+func packages(servers []server) []string {
+	names := make([]string, len(servers))
+	for i, s := range servers {
+		names[i] = s.pkg
 	}
-	queries, err := in.list()
+	return names
+}
+
+// serverTools lists the tools of the server with this name, in Python or of the MCP server.
+func (c *call) serverTools(ctx context.Context, name string) (*result, error) {
+	if name == "" {
+		return nil, badArgument("server_name is empty")
+	}
+	servers, err := c.catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limit := cmp.Or(in.MaxResults, min(resultsPerQuery*len(queries), maxResults))
-	found, err := c.fleet.SearchTools(ctx, client.SearchToolsOptions{Detail: level, Limit: limit}, queries...)
+	for _, match := range []func(server) string{
+		func(s server) string { return s.pkg }, func(s server) string { return s.name },
+	} {
+		if i := slices.IndexFunc(servers, func(s server) bool { return match(s) == name }); i >= 0 {
+			return c.namesResult(servers[i].tools), nil
+		}
+	}
+	return nil, unknownServer(name, packages(servers))
+}
+
+// maxSuggested bounds how many names an error lists.
+const maxSuggested = 20
+
+func unknownServer(name string, all []string) error {
+	message := fmt.Sprintf("unknown server %q", text.Truncate(text.Printable(name), maxSummary))
+	switch nearest := text.Nearest(name, all, max(2, len(name)/3)); {
+	case nearest != "":
+		message += fmt.Sprintf("; did you mean %s?", nearest)
+	case len(all) > maxSuggested:
+		message += "; some are " + strings.Join(all[:maxSuggested], ", ")
+	case len(all) > 0:
+		message += "; there are " + strings.Join(all, ", ")
+	}
+	return &client.APIError{Code: errcode.UnknownTool, Message: message, Hint: "list_servers lists the servers"}
+}
+
+// truncatedKey is a name that no server can have.
+const truncatedKey = "_truncated"
+
+// allTools returns the tools by server in at most limit bytes of JSON. truncatedKey has the servers whose tools do
+// not fit, which are those with the most.
+func allTools(servers []server, limit int) map[string][]string {
+	out := map[string][]string{}
+	size := 2
+	for _, s := range servers {
+		out[s.pkg] = s.tools
+		size += namesSize(s)
+	}
+	bySize := slices.SortedStableFunc(slices.Values(servers), func(a, b server) int {
+		return cmp.Compare(namesSize(b), namesSize(a))
+	})
+	for _, s := range bySize {
+		if size <= limit {
+			break
+		}
+		if out[truncatedKey] == nil {
+			size += len(truncatedKey) + len(`"":[],`)
+		}
+		delete(out, s.pkg)
+		out[truncatedKey] = append(out[truncatedKey], s.pkg)
+		size -= namesSize(s) - len(s.pkg) - len(`"",`)
+	}
+	slices.Sort(out[truncatedKey])
+	return out
+}
+
+// namesSize returns the size of a server and its tools in JSON.
+func namesSize(s server) int {
+	size := len(s.pkg) + len(`"":[],`)
+	for _, t := range s.tools {
+		size += len(t) + len(`"",`)
+	}
+	return size
+}
+
+// toolIDs returns an allow-list of tools as the fleet expects it: entries with the names of Python modules become
+// those of the MCP servers. The fleet reports entries that name nothing.
+func (c *call) toolIDs(ctx context.Context, allow []string) ([]string, error) {
+	servers, err := c.catalogue(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{}
-	for _, g := range found.Servers {
-		names, full := []string{}, map[string]toolFound{}
-		for _, t := range g.Tools {
-			names = append(names, t.Tool)
-			full[t.Tool] = describe(g.Server, t, level)
-		}
-		if out[g.Server] = full; level == client.DetailName {
-			out[g.Server] = names
+	ids := map[string]string{}
+	for _, s := range servers {
+		ids[s.pkg+"/*"] = s.name + "/*"
+		for i, t := range s.tools {
+			ids[s.pkg+"/"+t] = s.ids[i]
 		}
 	}
-	out[searchKey] = noteOf(found, in.Queries != nil)
-	return &result{out: out}, nil
-}
-
-// describe returns a tool in the form in which a program calls it.
-func describe(server string, t client.ToolMatch, level client.Detail) toolFound {
-	line := strings.TrimSpace(t.Description)
-	if level == client.DetailDescription {
-		return toolFound{Description: strings.TrimSpace(t.Signature + "  # " + line)}
+	for _, s := range servers { // the names of MCP servers go first
+		ids[s.name+"/*"] = s.name + "/*"
+		for _, id := range s.ids {
+			ids[id] = id
+		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "from servers.%s import %s\n\n# %s\n", server, t.Tool, t.Signature)
-	for _, p := range t.Params {
-		fmt.Fprintf(&b, "#   %s: %s", p.Name, p.Type)
-		if !p.Required {
-			b.WriteString(", optional")
-		}
-		if len(p.Enum) > 0 {
-			fmt.Fprintf(&b, ", one of %s", strings.Join(p.Enum, ", "))
-		}
-		if p.Description != "" {
-			b.WriteString("  " + text.OneLine(p.Description))
-		}
-		b.WriteString("\n")
+	out := make([]string, len(allow))
+	for i, entry := range allow {
+		out[i] = cmp.Or(ids[entry], entry)
 	}
-	return toolFound{Description: line, Code: b.String()}
+	return out, nil
 }

@@ -81,17 +81,17 @@ func ListTools(listing *tools.Listing, server string, detail selection.Detail) s
 
 // DescribeTool returns a tool as the HTTP interface describes it.
 func DescribeTool(t tools.Tool, detail selection.Detail) schemas.Tool {
-	out := schemas.Tool{ID: t.ID(), Server: t.Server, Name: t.Name, State: string(t.State)}
+	out := schemas.Tool{ID: t.ID(), Server: t.Server, Name: t.Name, State: string(t.State), Import: t.Import()}
 	if detail == selection.DetailName {
 		return out
 	}
-	out.Import, out.Signature, out.Description = t.Import(), t.Signature, t.Summary()
+	out.Signature, out.Description = t.Signature, t.Summary()
 	if detail != selection.DetailFull {
 		return out
 	}
 	out.Description = cmp.Or(t.Description, t.Doc)
 	out.Module, out.Function, out.Path, out.Title, out.Hash = t.Module, t.Function, t.Path, t.Title, t.Hash
-	out.Exposed = t.Exposed
+	out.Exposed, out.Types = t.Exposed, t.Types
 	out.InputSchema, out.OutputSchema = tools.PrintableSchema(t.InputSchema), tools.PrintableSchema(t.OutputSchema)
 	if t.Annotations != (tools.Annotations{}) {
 		a := schemas.ToolAnnotations(t.Annotations)
@@ -178,13 +178,15 @@ func FoundTools(r selection.Response) schemas.ToolSearch {
 		group := schemas.ToolGroup{Server: g.Server, Tools: []schemas.ToolMatch{}, More: g.More}
 		for _, h := range g.Tools {
 			match := schemas.ToolMatch{
-				ID: h.ID, Tool: h.Tool, Score: h.Score, Signature: h.Signature, Description: h.Description,
+				ID: h.ID, Tool: h.Tool, Score: h.Score, Import: h.Import, Signature: h.Signature,
+				Description: h.Description,
 			}
 			if h.Why != nil {
 				why := schemas.ToolReasons(*h.Why)
 				match.Why = &why
 			}
 			if h.Definition != nil {
+				match.Types = h.Definition.Types
 				match.Params = make([]schemas.ToolParam, len(h.Definition.Params))
 				for i, p := range h.Definition.Params {
 					match.Params[i] = schemas.ToolParam(p)

@@ -67,8 +67,11 @@ func TestToolsLevels(t *testing.T) {
 	f := withTools(t)
 	want := schemas.ToolList{
 		Tools: []schemas.Tool{
-			{ID: "mail/search", Server: "mail", Name: "search", State: "local"},
-			{ID: "mail/send", Server: "mail", Name: "send", State: "local"},
+			{
+				ID: "mail/search", Server: "mail", Name: "search", State: "local",
+				Import: "from servers.mail import search",
+			},
+			{ID: "mail/send", Server: "mail", Name: "send", State: "local", Import: "from servers.mail import send"},
 		},
 		Broken:   []schemas.BrokenTool{{Path: "math/mistake.py", Line: 1, Message: "'(' was never closed"}},
 		Warnings: []schemas.ToolWarning{},
@@ -126,7 +129,7 @@ func TestToolsServers(t *testing.T) {
 func TestToolsSearch(t *testing.T) {
 	f := withTools(t)
 	_, got := request(t, f, "GET",
-		"/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=2&explain=true", nil, nil)
+		"/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=1&explain=true", nil, nil)
 	found := decode[schemas.ToolSearch](t, got)
 	if len(found.Queries) != 2 || found.Available != 3 {
 		t.Fatalf("search = %s", got)
@@ -147,7 +150,7 @@ func TestToolsSearch(t *testing.T) {
 		}
 	}
 	if n != 2 {
-		t.Errorf("%d tools found, want 2, the limit", n)
+		t.Errorf("%d tools found, want 2, one for each query", n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -18,7 +19,7 @@ func (p *Pipeline) explainFailure(s steps, b box, f *executor.Failure) *schemas.
 	}
 	e := &schemas.Error{Code: f.Code, Message: f.Message, Cause: f.Cause, Hint: f.Hint, Line: f.Line}
 	if e.Hint == "" {
-		e.Hint = p.moduleHint(f.Message, b)
+		e.Hint = p.moduleHint(f.Message, b, s.tools)
 	}
 	if e.Hint == "" && len(s.network) == 0 {
 		e.Hint = networkHint(f.Message)
@@ -42,22 +43,55 @@ func networkHint(message string) string {
 var noModule = regexp.MustCompile(`^ModuleNotFoundError: No module named '([A-Za-z0-9_.-]{1,100})'`)
 
 // moduleHint explains which modules the box has, and how an operator adds the missing one.
-func (p *Pipeline) moduleHint(message string, b box) string {
+func (p *Pipeline) moduleHint(message string, b box, t toolset) string {
 	m := noModule.FindStringSubmatch(message)
 	if m == nil {
 		return ""
 	}
 	top, _, _ := strings.Cut(m[1], ".")
-	if hint := reservedModules[top]; hint != "" {
-		return hint
+	switch top {
+	case "skills":
+		return noSkill
+	case "servers":
+		return noServer(m[1], t.packages())
 	}
 	return missingModule(top, b.Environment(), b.sandbox.Environment, p.Pool.Environments())
 }
 
-// reservedModules are the packages that come from the workspace or the catalogue.
-var reservedModules = map[string]string{
-	"skills":  "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME",
-	"servers": "unknown tool: `codefleet tools` lists the tools; you add one as a file servers/SERVER/TOOL.py",
+const noSkill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
+
+// noServer explains which servers a program can import, given the module that it attempted to import.
+func noServer(module string, packages []string) string {
+	if len(packages) == 0 {
+		return "the task has no tools"
+	}
+	const limit = 20
+	parts := strings.Split(module, ".")
+	name := parts[min(1, len(parts)-1)]
+	if slices.Contains(packages, name) {
+		return "import a tool from its server: from servers." + name + " import TOOL"
+	}
+	hint := ""
+	if nearest := text.Nearest(name, packages, max(2, len(name)/3)); nearest != "" {
+		hint = "did you mean servers." + nearest + "? "
+	}
+	hint += "the servers are " + strings.Join(packages[:min(limit, len(packages))], ", ")
+	if n := len(packages) - limit; n > 0 {
+		hint += fmt.Sprintf(" and %d more", n)
+	}
+	return hint
+}
+
+// packages returns the servers whose tools the task may call, as programs import them.
+func (t toolset) packages() (names []string) {
+	if t.index == nil {
+		return nil
+	}
+	for _, tool := range t.index.Permitted(t.allow) {
+		names = append(names, tool.Package())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // missingModule explains which modules the environment has, which other pools of the worker have the missing

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,11 +13,10 @@ import (
 // Missing skills and tools get their own hints; other errors get none.
 func TestHintModules(t *testing.T) {
 	const skill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
-	const tool = "unknown tool: `codefleet tools` lists the tools; you add one as a file servers/SERVER/TOOL.py"
 	for message, want := range map[string]string{
 		"ModuleNotFoundError: No module named 'skills.x'":    skill,
 		"ModuleNotFoundError: No module named 'skills'":      skill,
-		"ModuleNotFoundError: No module named 'servers.x.y'": tool,
+		"ModuleNotFoundError: No module named 'servers.x.y'": "the task has no tools",
 		"ModuleNotFoundError: No module named 'a b'":         "",
 		"ValueError: x": "",
 	} {
@@ -27,6 +27,33 @@ func TestHintModules(t *testing.T) {
 	}
 	if e := new(Pipeline).explainFailure(steps{}, box{}, nil); e != nil {
 		t.Errorf("explainFailure(nil) = %+v, want nil", e)
+	}
+}
+
+// A wrong server gets the nearest name, and no advice to type a command: the reader may be a model.
+func TestHintServers(t *testing.T) {
+	many := []string{"map_"}
+	for i := range 24 {
+		many = append(many, fmt.Sprintf("s%02d", i))
+	}
+	for _, c := range []struct {
+		module   string
+		packages []string
+		want     string
+	}{
+		{"servers.map", []string{"calculator", "map_"}, "did you mean servers.map_? the servers are calculator, map_"},
+		{"servers.zeppelin.fly", []string{"map_"}, "the servers are map_"},
+		{"servers.map_.nosuch", []string{"map_"}, "import a tool from its server: from servers.map_ import TOOL"},
+		{"servers", nil, "the task has no tools"},
+		{
+			"servers.zeppelin", many,
+			"the servers are map_, s00, s01, s02, s03, s04, s05, s06, s07, s08, s09, s10, s11, s12, s13, s14, s15, " +
+				"s16, s17, s18 and 5 more",
+		},
+	} {
+		if got := noServer(c.module, c.packages); got != c.want {
+			t.Errorf("noServer(%s, %v) = %q, want %q", c.module, c.packages, got, c.want)
+		}
 	}
 }
 

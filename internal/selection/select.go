@@ -37,7 +37,7 @@ const (
 type Request struct {
 	Queries []string         // one query for each step finds more than one query for the whole task
 	Detail  Detail           // the default is description
-	Limit   int              // maximum number of tools in all; the default is MaxTools for each query
+	Limit   int              // maximum number of tools for each query; default and maximum MaxTools
 	Floor   int              // number of tools that a query selects whatever their score; the default is MinTools
 	History *History         // the tenant's; may be nil
 	Allow   func(*Tool) bool // nil allows all tools; the result must depend on the tool alone
@@ -65,6 +65,7 @@ type Hit struct {
 	ID          string       `json:"id"`
 	Tool        string       `json:"tool"`
 	Score       float64      `json:"score"` // the query's best tool has 1
+	Import      string       `json:"import,omitempty"`
 	Signature   string       `json:"signature,omitempty"`
 	Description string       `json:"description,omitempty"`
 	Definition  *Tool        `json:"definition,omitempty"`
@@ -103,7 +104,7 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 			kept = cutFused(fuse(found, dense[i]), r.Floor)
 			report.Confidence = max(report.Confidence, dense[i].confidence())
 		}
-		for _, c := range kept {
+		for _, c := range kept[:min(len(kept), r.Limit)] {
 			c.score /= kept[0].score
 			report.Tools = append(report.Tools, s.tools[c.tool].ID())
 			if old, ok := best[c.tool]; !ok || better(c, old) {
@@ -126,7 +127,7 @@ func (r *Request) setDefaults() error {
 		return fmt.Errorf("%q: %w", r.Detail, ErrDetail)
 	}
 	if r.Limit <= 0 {
-		r.Limit = MaxTools * max(1, len(r.Queries))
+		r.Limit = MaxTools
 	}
 	if r.Floor <= 0 {
 		r.Floor = MinTools
@@ -160,7 +161,6 @@ func round3(x float32) float64 { return math.Round(float64(x)*1000) / 1000 }
 // group adds the best candidates to the response, by server.
 func (s *Index) group(response *Response, best map[int32]candidate, r Request) {
 	chosen := slices.SortedFunc(maps.Values(best), compareCandidates)
-	chosen = chosen[:min(len(chosen), r.Limit)]
 	if s.Len() > 0 {
 		response.Share = float64(len(chosen)) / float64(s.Len())
 	}
@@ -188,7 +188,7 @@ func (s *Index) serverRange(tool int32) (first, last int) {
 
 func (s *Index) hit(c candidate, r Request) Hit {
 	t := &s.tools[c.tool]
-	h := Hit{ID: t.ID(), Tool: t.Name, Score: round3(c.score)}
+	h := Hit{ID: t.ID(), Tool: t.Name, Score: round3(c.score), Import: t.Import}
 	switch r.Detail {
 	case DetailName:
 	case DetailDescription:

@@ -14,7 +14,11 @@ type Tool struct {
 	Params            []Param `json:"params,omitempty"`
 	ServerTitle       string  `json:"server_title,omitempty"` // the server's name for people; may be empty
 	ServerDescription string  `json:"server_description,omitempty"`
-	Signature         string  `json:"signature,omitempty"` // one line of Python; it is returned but not searched
+
+	// In Python. They are returned but not searched.
+	Import    string `json:"import,omitempty"`
+	Signature string `json:"signature,omitempty"` // one line
+	Types     string `json:"types,omitempty"`     // the classes that the signature names
 }
 
 // Param is one parameter of a tool.

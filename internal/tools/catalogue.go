@@ -281,7 +281,7 @@ func (c *Catalogue) tool(dir, file string, f *cachedFile) (Tool, *Broken) {
 	}
 	return Tool{
 		Server: dir, Name: base, State: Local, Module: "servers." + dir + "." + base, Path: at,
-		Function: f.fn.name, Signature: f.fn.signature, Doc: f.fn.doc, Description: f.fn.doc,
+		Function: f.fn.name, Signature: f.fn.signature, Types: f.fn.types, Doc: f.fn.doc, Description: f.fn.doc,
 	}, nil
 }
 

@@ -156,10 +156,18 @@ func readFile(root *os.Root, name string, info fs.FileInfo) *cachedFile {
 func (f *cachedFile) parseModule(name string) {
 	header, sealed := readHeader(f.data)
 	if f.sealed = sealed; sealed {
-		f.fn = function{name: header.Function, signature: header.Signature}
+		f.fn = function{name: header.Function, signature: header.Signature, types: declaredTypes(f.data)}
 		return
 	}
 	f.fn, f.err = scanModule(f.data, name)
+}
+
+// declaredTypes returns the classes of a generated module, which are between its imports and its function.
+func declaredTypes(module []byte) string {
+	_, rest, _ := bytes.Cut(module, []byte("\nDEFINITION = "))
+	_, rest, _ = bytes.Cut(rest, []byte("\n"))
+	types, _, _ := bytes.Cut(rest, []byte("\n@tool\n"))
+	return strings.TrimSpace(strings.ReplaceAll(string(types), "\n\n\n", "\n\n"))
 }
 
 func parseDefinitions(f *cachedFile) *parsedDefinitions {

@@ -9,6 +9,7 @@ import (
 type function struct {
 	name      string
 	signature string // name(params) -> type, on one line
+	types     string // the classes of a generated module
 	doc       string // its docstring, or the module's
 }
 

@@ -104,9 +104,10 @@ type Tool struct {
 	Name   string `json:"name"`   // the name in calls: the MCP tool's, or else the function's
 	State  State  `json:"state"`
 
-	Module    string `json:"module"`    // servers.calculator.add
-	Function  string `json:"function"`  // add
-	Signature string `json:"signature"` // add(a: float, b: float) -> float
+	Module    string `json:"module"`          // servers.calculator.add
+	Function  string `json:"function"`        // add
+	Signature string `json:"signature"`       // add(a: float, b: float) -> float
+	Types     string `json:"types,omitempty"` // the classes that the signature of a generated module names, in Python
 	Doc       string `json:"doc,omitempty"`
 	Path      string `json:"path"` // relative to servers/, with slashes
 

@@ -197,7 +197,8 @@ func definition(t tools.Tool) codegen.Tool {
 
 func selectable(t tools.Tool) selection.Tool {
 	out := selection.Tool{
-		Server: t.Server, Name: t.Name, Description: t.Description, Signature: t.Signature,
+		Server: t.Server, Name: t.Name, Description: t.Description,
+		Import: t.Import(), Signature: t.Signature, Types: t.Types,
 		ServerDescription: t.About.Description + "\n" + t.About.Instructions,
 	}
 	if !strings.EqualFold(t.About.Title, t.Server) { // otherwise the title adds no words

@@ -446,3 +446,41 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 		t.Errorf("Previous of s_: %v", err)
 	}
 }
+
+// TestDiscovery checks what the catalogue says about a generated tool whose names are not names of Python: an import
+// that works, and the members of its nested arguments.
+func TestDiscovery(t *testing.T) {
+	schema := `{"type": "object", "required": ["points"], "properties": {"points": {"type": "array", "items": {
+		"type": "object", "required": ["lat"],
+		"properties": {"lat": {"type": "number", "description": "degrees north"}, "label": {"type": "string"}}}}}}`
+	p, err := Generate(Source{Server: "map", Tools: []tools.Definition{def("show-map", schema), def("plain", `{}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	py := startPython(t)
+	py.write(p)
+	listing, err := tools.OpenCatalogue(filepath.Join(py.dir, "servers"), tools.Options{}).Read(t.Context())
+	if err != nil || len(listing.Tools) != 2 {
+		t.Fatalf("Read = %+v, %v", listing, err)
+	}
+	if plain := listing.Tools[0]; plain.Types != "" {
+		t.Errorf("types of a tool without nested arguments = %q, want none", plain.Types)
+	}
+	show := listing.Tools[1]
+	if got, want := show.Import(), "from servers.map_ import show_map"; got != want {
+		t.Errorf("Import() = %q, want %q", got, want)
+	}
+	points := []any{map[string]any{"lat": 1}}
+	call := py.call(t, request{Server: show.Package(), Function: show.Function, Args: []any{points}})
+	if call.Error != "" || call.Value.Tool != "show-map" {
+		t.Errorf("call of the imported function = %+v", call)
+	}
+	for _, want := range []string{"class ", "(TypedDict", "    lat: float  # degrees north", "    label: str"} {
+		if !strings.Contains(show.Types, want) {
+			t.Errorf("Types = %q, want %q in it", show.Types, want)
+		}
+	}
+	if strings.Contains(show.Types, "import") || strings.Contains(show.Types, "def ") {
+		t.Errorf("Types = %q, want only classes", show.Types)
+	}
+}
