@@ -25,7 +25,7 @@ const (
 	firstClean    = time.Minute // bound of the time until a new worker first tries to collect
 	cleanParallel = 2           // tenants
 	// cleanLimit ends the collection of one tenant, so that the other tenants have their turn. What it has removed
-	// stays removed, and what it has read is cached for the next one.
+	// stays removed.
 	cleanLimit = 15 * time.Minute
 )
 

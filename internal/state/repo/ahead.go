@@ -70,7 +70,7 @@ func (a *ahead) ask(ctx context.Context, at format.ManifestRef, last int64) {
 	}
 	a.tasks.Go(func() {
 		a.slots <- struct{}{}
-		m, err := a.repo.ReadManifest(ctx, a.ref, at.Name, &at.Digest)
+		m, err := a.repo.peek(ctx, a.ref, at)
 		<-a.slots
 		if err != nil {
 			return

@@ -58,8 +58,8 @@ func (c *versionCache) put(key string, v *Loaded) {
 	}
 }
 
-// manifestBytes returns the verified bytes of a manifest.
-func (r *Repo) manifestBytes(ctx context.Context, ref format.Ref, at format.ManifestRef) ([]byte, error) {
+// fetch returns the verified bytes of a manifest.
+func (r *Repo) fetch(ctx context.Context, ref format.Ref, at format.ManifestRef) ([]byte, error) {
 	if data := r.Cached(at.Digest); data != nil {
 		return data, nil
 	}
@@ -71,16 +71,30 @@ func (r *Repo) manifestBytes(ctx context.Context, ref format.Ref, at format.Mani
 	if objects.Sum(obj.Data) != at.Digest {
 		return nil, fmt.Errorf("%s: %w: the content does not match the digest", key, objects.ErrCorrupt)
 	}
-	r.Cache(at.Digest, obj.Data)
 	return obj.Data, nil
 }
 
-// decode returns a manifest.
+// decode returns a manifest, and caches it on the worker's disk.
 func (r *Repo) decode(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, error) {
-	data, err := r.manifestBytes(ctx, ref, at)
+	return r.decodeWith(ctx, ref, at, func(data []byte) { r.Cache(at.Digest, data) })
+}
+
+// peek returns a manifest, and does not cache it: it is one of very many.
+func (r *Repo) peek(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, error) {
+	if v := r.versions.get(ref.ManifestKey(at.Name)); v != nil {
+		return v.Manifest, nil
+	}
+	return r.decodeWith(ctx, ref, at, func([]byte) {})
+}
+
+func (r *Repo) decodeWith(
+	ctx context.Context, ref format.Ref, at format.ManifestRef, cache func([]byte),
+) (*format.Manifest, error) {
+	data, err := r.fetch(ctx, ref, at)
 	if err != nil {
 		return nil, err
 	}
+	cache(data)
 	m, err := r.Codec.DecodeManifest(ref, r.Keys(ref.Tenant), data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ref.ManifestKey(at.Name), err)
