@@ -67,7 +67,7 @@ func TestLongHistory(t *testing.T) {
 		r := state.New(bucket, state.Options{}).Repo()
 		diff, err := history.Diff(t.Context(), r, ref, 1, 0)
 		if n := requests(bucket)["get m"]; err != nil || len(diff) != grownCommits-1+49 || n > 100 {
-			t.Errorf("Diff() from the first version = %d changes, %v, after reading %d manifests, want %d and at most 100",
+			t.Errorf("Diff() from the first version = %d changes, %v, by reading %d manifests, want %d by at most 100",
 				len(diff), err, n, grownCommits-1+49)
 		}
 		log, err := history.Log(t.Context(), r, ref, 0)
@@ -78,7 +78,8 @@ func TestLongHistory(t *testing.T) {
 			n := grownCommits - 1 - i
 			path := fmt.Sprintf("d%02d/f%04d", n%50, n)
 			if c.Generation != int64(n+1) || c.Changed[len(c.Changed)-1] != path || len(c.Changed) > 2 {
-				t.Fatalf("Log()[%d] = generation %d that changed %v, want %d and %s", i, c.Generation, c.Changed, n+1, path)
+				t.Fatalf("Log()[%d] = generation %d that changed %v, want %d and %s",
+					i, c.Generation, c.Changed, n+1, path)
 			}
 		}
 		requests(bucket)
@@ -115,8 +116,8 @@ func TestLongHistory(t *testing.T) {
 
 func collect(t *testing.T, bucket *mem.Objects) {
 	t.Helper()
-	store := state.New(bucket, state.Options{})
-	if _, err := maintenance.CollectGarbage(t.Context(), store.Repo(), ref.Tenant, maintenance.GCOptions{}); err != nil {
+	r := state.New(bucket, state.Options{}).Repo()
+	if _, err := maintenance.CollectGarbage(t.Context(), r, ref.Tenant, maintenance.GCOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
