@@ -83,6 +83,12 @@ func Of(err error) *Error {
 			Message: "the tenant has too many queued tasks",
 			Hint:    "try again later, or ask the operator for more workers",
 		}
+	case errors.Is(err, jobs.ErrStorageFull):
+		return &Error{
+			Status: http.StatusTooManyRequests, Code: errcode.StorageFull, RetryAfter: 60,
+			Message: "the large data of the tenant's unfinished tasks fills its share of the queue's storage",
+			Hint:    "wait until tasks have ended, pass large data in a workspace, or ask the operator for more",
+		}
 	case errors.Is(err, context.Canceled):
 		return &Error{
 			Status: http.StatusServiceUnavailable, Code: errcode.Stopping, RetryAfter: 1,

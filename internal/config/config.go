@@ -206,6 +206,12 @@ type Queue struct {
 	// How often the fleet tries to run a task, if workers are lost or the fleet fails, before the
 	// task is dead-lettered.
 	Attempts int `yaml:"attempts"`
+	// How much large data (over 256 KiB a task) one tenant may have in the queue, in MiB. Above it,
+	// such tasks are refused. The data is deleted when its task has ended, or after 8 days if the
+	// task was dead-lettered.
+	PayloadMB int `yaml:"payload_mb"`
+	// How many dead letters of each tenant are kept. The oldest are deleted first.
+	DeadLetters int `yaml:"dead_letters"`
 }
 
 // Worker configures one worker process.
@@ -284,7 +290,7 @@ func Default() *Config {
 			KeepNewest: 20, KeepAll: 24 * time.Hour, KeepDays: 7, CleanEvery: 6 * time.Hour, Grace: minGrace,
 			KeepDeleted: 30 * 24 * time.Hour,
 		},
-		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3},
+		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3, PayloadMB: 4096, DeadLetters: 1000},
 		Worker: Worker{Drain: 30 * time.Second},
 		Execution: Execution{
 			SkillsDir:   "./skills",

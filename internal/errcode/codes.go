@@ -36,6 +36,7 @@ const (
 	BacklogFull = "backlog_full"
 	Busy        = "busy"
 	Internal    = "internal"
+	StorageFull = "storage_full"
 	Stopping    = "stopping"
 	Unavailable = "unavailable"
 )

@@ -98,6 +98,8 @@ var condition = []Error{
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
 		"Report it, with the log lines that have the same trace id."),
 	row(Stopping, "503", "The process is shutting down.", "Send the request again; another process will serve it."),
+	row(StorageFull, "429", "The large data of the tenant's unfinished tasks fills its share of the queue's storage.",
+		"Wait until tasks have ended, pass large data in a workspace, or increase `queue.payload_mb`."),
 	row(Unavailable, "503 tool client",
 		"The queue, the object store, the fleet or a tool's server did not respond, or its response was invalid.",
 		"Try again; submissions with an idempotency key or event id are safe to repeat."),

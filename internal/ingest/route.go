@@ -46,7 +46,7 @@ var (
 	queueErrors  = codeList{errcode.Unavailable, errcode.Stopping}
 	submitErrors = codeList{
 		errcode.BadEvent, errcode.BadName, errcode.BadReplyTo, errcode.Expired, errcode.TenantMismatch,
-		errcode.UnknownTenant, errcode.NotAllowed, errcode.OtherData, errcode.BacklogFull,
+		errcode.UnknownTenant, errcode.NotAllowed, errcode.OtherData, errcode.BacklogFull, errcode.StorageFull,
 	}
 	toolErrors      = codeList{errcode.NoTools, errcode.Unavailable, errcode.Stopping}
 	storeErrors     = append(codeList{errcode.NoWorkspaces, errcode.Corrupt, errcode.NoKey}, queueErrors...)

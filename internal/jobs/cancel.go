@@ -85,6 +85,9 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 			}
 		}
 		err = errors.Join(err, remove())
+		if ref := msg.Header.Get("ce-dataref"); ref != "" && err == nil {
+			c.dropData(ctx, after.Tenant, ref)
+		}
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		c.opts.Log.DebugContext(ctx, "message of a cancelled task not removed", "task", after.TaskID, "error", err)

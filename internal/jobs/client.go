@@ -28,6 +28,9 @@ type Client struct {
 	indexing sync.Mutex
 	index    *statusIndex // nil until it is used
 
+	usage       usage        // of the object store, by tenant
+	deadLetters atomic.Int64 // that this process has stored
+
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
 }
 

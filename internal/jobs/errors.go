@@ -12,7 +12,8 @@ import (
 // Errors of Connect, Submit and the methods that read a record.
 var (
 	ErrUnknownTask  = errors.New("unknown task")
-	ErrBacklogFull  = errors.New("backlog of the tenant is full") // try again later
+	ErrBacklogFull  = errors.New("backlog of the tenant is full")              // try again later
+	ErrStorageFull  = errors.New("storage of the tenant in the queue is full") // try again when tasks have ended
 	ErrKeyReused    = errors.New("the task exists with different data")
 	ErrServerTooOld = errors.New("NATS server is older than supported") // see MinServer
 )

@@ -16,6 +16,7 @@ import (
 
 const (
 	objectScheme = "nats-object:" + bucketObjects + "/"
+	dataName     = "/data"  // the end of the name of a task's data
 	maxObject    = 64 << 20 // bytes; the fleet stores no larger objects
 )
 

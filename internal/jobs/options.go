@@ -53,8 +53,12 @@ type Credentials struct {
 type Storage struct {
 	Retention  time.Duration // how long a terminal record is kept; default DefaultRetention
 	MaxBacklog int64         // unfinished tasks per lane, above which Submit fails with ErrBacklogFull; default 100,000
-	Replicas   int           // of each stream; default 1
-	Revisions  int64         // how many revisions of each record are kept, for audits; default 1
+	// PayloadBytes is how much data that is too large for messages one tenant's tasks may have, until they end. Above
+	// it, Submit fails with ErrStorageFull for such data; default 4 GiB.
+	PayloadBytes int64
+	DeadLetters  int64 // of each tenant that are kept, the newest; default 1,000
+	Replicas     int   // of each stream; default 1
+	Revisions    int64 // how many revisions of each record are kept, for audits; default 1
 }
 
 const (
@@ -62,6 +66,8 @@ const (
 	DefaultRetention = 7 * 24 * time.Hour
 	defaultAckWait   = 30 * time.Second
 	defaultBacklog   = 100_000
+	defaultPayloads  = 4 << 30
+	defaultDead      = 1000
 )
 
 func (o Options) withDefaults() Options {
@@ -70,6 +76,8 @@ func (o Options) withDefaults() Options {
 	s := &o.Storage
 	s.Retention = cmp.Or(s.Retention, DefaultRetention)
 	s.MaxBacklog = cmp.Or(s.MaxBacklog, defaultBacklog)
+	s.PayloadBytes = cmp.Or(s.PayloadBytes, defaultPayloads)
+	s.DeadLetters = cmp.Or(s.DeadLetters, defaultDead)
 	s.Replicas = cmp.Or(s.Replicas, 1)
 	s.Revisions = cmp.Or(s.Revisions, 1)
 	o.Log = cmp.Or(o.Log, slog.Default())

@@ -50,6 +50,12 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 			Hint:   "submit the task again",
 		}
 	}
+	if letter != nil && letter.Header.Get(deadCut) != "" {
+		return schemas.Record{}, &NotRedrivableError{
+			Reason: "the event of task " + id + " is invalid, and only its beginning is kept",
+			Hint:   "correct it, and submit it as a new task",
+		}
+	}
 	if err := notRedrivable(rec, letter != nil); err != nil {
 		return schemas.Record{}, err
 	}

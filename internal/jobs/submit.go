@@ -21,8 +21,8 @@ import (
 //
 // It is idempotent while the record is kept: events with the same tenant, source and key (idempotencykey, or
 // else id) are the same task, whatever its status. If their data differs, Submit returns the first event's
-// record with ErrKeyReused. Other errors are *RefusedError, ErrBacklogFull and connection errors; after a
-// connection error the task may be queued, and Submit may be called again. Data above 256 KiB goes through the
+// record with ErrKeyReused. Other errors are *RefusedError, ErrBacklogFull, ErrStorageFull and
+// connection errors; after a connection error the task may be queued, and Submit may be called again. Data above 256 KiB goes through the
 // object store, up to MaxData.
 func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
 	return c.submitTraced(ctx, tenant, ev, false)
@@ -112,8 +112,12 @@ func (c *Client) enqueue(ctx context.Context, s *submission) (uint64, error) {
 	ev := s.event
 	if len(s.data) > inlineMax && !c.opts.Producer {
 		ev = ev.Clone()
-		name := s.tenant + "/" + s.id + "/data"
-		if err := c.putObject(ctx, name, s.data); err != nil {
+		name := s.tenant + "/" + s.id + dataName
+		err := c.reserve(ctx, s.tenant, int64(len(s.data)))
+		if err == nil {
+			err = c.putObject(ctx, name, s.data)
+		}
+		if err != nil {
 			return 0, fmt.Errorf("submit task %s: %w", s.id, err)
 		}
 		ev.DataEncoded = nil

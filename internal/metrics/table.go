@@ -24,6 +24,14 @@ var (
 		Name: "codefleet.tasks.lost", Kind: Counter, Unit: "{run}",
 		Help: "Runs abandoned because their lease was lost.", Attributes: []Attribute{pool},
 	}
+	DeadLettersRemoved = Metric{
+		Name: "codefleet.tasks.dead_letters_removed", Kind: Counter, Unit: "{letter}",
+		Help: "Dead letters removed because their tenant has more than queue.dead_letters.",
+	}
+	StorageRefusals = Metric{
+		Name: "codefleet.tasks.storage_full", Kind: Counter, Unit: "{event}",
+		Help: "Tasks not accepted because their tenant has more data in the queue than queue.payload_mb.",
+	}
 	TasksRefused = Metric{
 		Name: "codefleet.tasks.refused", Kind: Counter, Unit: "{event}",
 		Help: "Events refused as tasks.",
@@ -112,7 +120,8 @@ var (
 
 // Table lists every metric once.
 var Table = []Metric{
-	TasksSubmitted, TasksEnded, TasksRetried, TasksLost, TasksRefused, TasksRunning, TaskQueued, TaskRun,
+	TasksSubmitted, TasksEnded, TasksRetried, TasksLost, TasksRefused,
+	DeadLettersRemoved, StorageRefusals, TasksRunning, TaskQueued, TaskRun,
 	PoolBoxes, PoolWaiting, PoolFailing, PoolMade, PoolEvents,
 	ToolsUpstream, ToolsUpstreamFailures,
 }

@@ -1,0 +1,89 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+// Bounds of the dead letter of an event that can never become a task. Only its beginning is kept.
+const (
+	maxDeadData   = 4 << 10  // bytes of the data
+	maxDeadValue  = 1 << 10  // bytes of a header's value; longer ones are left out
+	maxDeadHeader = 16 << 10 // bytes of all headers; otherwise only those of the dead letter are kept
+
+	deadCut = "Codefleet-Cut" // header of a truncated dead letter: the number of bytes of the whole data
+
+	trimInterval = 16 // dead letters of this process between two removals of old ones
+)
+
+// invalid reports whether an event with this error can never become a task.
+func invalid(code string) bool {
+	switch code {
+	case errcode.BadEvent, errcode.BadData, errcode.BadName, errcode.BadReplyTo, errcode.BadSubject, errcode.TooLarge,
+		errcode.TenantMismatch:
+		return true
+	}
+	return false
+}
+
+// cutInvalid truncates the dead letter of an invalid event.
+func cutInvalid(m *nats.Msg) {
+	size := 0
+	for name, values := range m.Header {
+		for _, v := range values {
+			if len(name)+len(v) > maxDeadValue && !isDeadHeader(name) {
+				m.Header.Del(name)
+				break
+			}
+			size += len(name) + len(v)
+		}
+	}
+	if size > maxDeadHeader {
+		for name := range m.Header {
+			if !isDeadHeader(name) {
+				m.Header.Del(name)
+			}
+		}
+	}
+	if len(m.Data) > maxDeadData {
+		m.Header.Set(deadCut, strconv.Itoa(len(m.Data)))
+		m.Data = m.Data[:maxDeadData]
+	}
+}
+
+func isDeadHeader(name string) bool {
+	return name == deadError || name == deadOrigin || name == deadTask
+}
+
+// trimDeadLetters removes the tenant's oldest dead letters above the limit. It does so only every few calls, so that
+// a tenant may exceed the limit by a few letters.
+func (c *Client) trimDeadLetters(ctx context.Context, tenant string) {
+	if c.deadLetters.Add(1)%trimInterval != 1 {
+		return
+	}
+	var response struct {
+		Error  *jetstream.APIError `json:"error"`
+		Purged int64               `json:"purged"`
+	}
+	m, err := c.request(ctx, "$JS.API.STREAM.PURGE."+streamDead, []byte(
+		`{"filter":"`+deadSubject(tenant, "*")+`","keep":`+strconv.FormatInt(c.opts.Storage.DeadLetters, 10)+`}`))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &response)
+	}
+	if err == nil && response.Error != nil {
+		err = response.Error
+	}
+	if err != nil {
+		c.opts.Log.WarnContext(ctx, "old dead letters not removed", "tenant", tenant, "error", err)
+	}
+	if response.Purged > 0 {
+		c.tel.deadRemoved.Add(ctx, response.Purged)
+		c.opts.Log.InfoContext(ctx, "old dead letters removed", "tenant", tenant, "removed", response.Purged)
+	}
+}
