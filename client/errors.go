@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// ErrNotEnded is returned by Result for a task that is still queued or running.
+// ErrNotEnded is returned by Result for a task that is queued, running, or waiting for a retry.
 var ErrNotEnded = errors.New("the task has not ended")
 
 // APIError is an error with which the fleet refused a request. Its JSON is the body of an HTTP error response.

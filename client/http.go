@@ -261,7 +261,7 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// responseError returns the error of an unsuccessful response, marked for retry.
+// responseError returns the error of an unsuccessful response, marked by retryable.
 func responseError(resp *http.Response) error {
 	e := &APIError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -276,7 +276,7 @@ func responseError(resp *http.Response) error {
 	return retryable(e)
 }
 
-// retryable marks an error as permanent, or with the time after which to try again.
+// retryable marks an error for retry: as permanent, or with the time after which to try again, if it is known.
 func retryable(e *APIError) error {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -301,7 +301,7 @@ func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation
 	return v, unmarked(err)
 }
 
-// unmarked returns err without the marks for retry.
+// unmarked returns err without the marks of retryable.
 func unmarked(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		return e

@@ -224,8 +224,8 @@ func notOverNATS(message string) error {
 	}
 }
 
-// queueError converts an error of the queue into the error that the HTTP interface would return, marked for retry. It
-// returns errors of the caller's context unchanged.
+// queueError converts an error of the queue into the error that the HTTP interface would return, marked by retryable.
+// It returns errors of the caller's context unchanged.
 func queueError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -108,15 +108,17 @@ type ToolParam struct {
 	Required    bool     `json:"required,omitempty"`
 }
 
-// ToolReasons are the parts of a tool's score.
+// ToolReasons are the parts of a tool's score, and the terms that matched.
 type ToolReasons struct {
-	Terms   []string `json:"terms"` // matched words, by weight
+	// Terms are the matched stems, the highest weight first. A synonym or spelling neighbour of a stem of the query is
+	// listed as "neighbour (for stem)".
+	Terms   []string `json:"terms"`
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
-	Vectors float64  `json:"vectors"`
+	Vectors float64  `json:"vectors"` // of words
 	History float64  `json:"history"`
-	Dense   float64  `json:"dense,omitempty"`
+	Dense   float64  `json:"dense,omitempty"` // of embeddings
 }
 
 // ToolQuery is one query of a search, with its confidence.

@@ -226,7 +226,7 @@ func TestEnvironmentText(t *testing.T) {
 		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
 	}
 	e.Restored = true
-	if got, want := environmentText(e), "host /usr (boxes are restored: 72 ms)"; got != want {
+	if got, want := environmentText(e), "host /usr (boxes restored from a snapshot, the newest in 72 ms)"; got != want {
 		t.Errorf("environmentText(%+v) = %q, want %q", e, got, want)
 	}
 }

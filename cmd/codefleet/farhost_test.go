@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/process"
 )
 
-// farWorker runs a worker like cmd/worker on another host, until SIGINT.
+// farWorker is a program that runs a worker until SIGINT, as cmd/worker would on another host.
 func farWorker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -42,7 +42,7 @@ func TestIntegration(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		e.Setenv("PORT", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)) //nolint:forcetypeassert // of tcp
+		e.Setenv("PORT", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)) //nolint:forcetypeassert // of a TCP listener
 		if err := l.Close(); err != nil {
 			return err
 		}

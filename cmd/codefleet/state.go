@@ -74,8 +74,12 @@ func (a *app) stateSetCommand() *cobra.Command {
 			}
 			s, err = c.SaveState(ctx, s)
 			if e, ok := hasStatus(err, http.StatusPreconditionFailed); ok {
+				message := "another writer has changed the state"
+				if isNew {
+					message = "the state document already exists"
+				}
 				return &failure{
-					code: errcode.ExitRefused, message: "another writer has changed the state", err: e,
+					code: errcode.ExitRefused, message: message, err: e,
 					hint: strings.TrimSpace("codefleet state get -o json " + file),
 				}
 			}

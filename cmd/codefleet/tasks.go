@@ -149,7 +149,8 @@ func (a *app) redriveCommand() *cobra.Command {
 	return c
 }
 
-// redrive redrives the tasks with the given ids, or all of them without ids. It stops at the first error.
+// redrive redrives the tasks with the given ids, or all dead-lettered tasks if no id is given. It stops at the
+// first error.
 func redrive(ctx context.Context, c *client.Client, ids []string) (redriven []client.RedrivenTask, err error) {
 	if len(ids) == 0 {
 		err = c.RedriveAll(ctx, func(t client.RedrivenTask) error {
@@ -324,7 +325,7 @@ func environmentText(e client.Environment) string {
 		about += ": " + cell(strings.Join(e.Packages, ", "))
 	}
 	if e.Restored {
-		about += fmt.Sprintf(" (boxes are restored: %.0f ms)", e.MadeMS)
+		about += fmt.Sprintf(" (boxes restored from a snapshot, the newest in %.0f ms)", e.MadeMS)
 	}
 	if e.Error != "" {
 		about = e.Reason + ": " + text.OneLine(e.Error)

@@ -21,7 +21,7 @@ func (a *app) toolServerCommand() *cobra.Command {
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			err := builtin.Serve(ctx, args[0], builtin.Options{}, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
 			if errors.Is(err, io.EOF) || ctx.Err() != nil {
-				return nil //nolint:nilerr // the client has closed the connection
+				return nil //nolint:nilerr // the client has closed the connection, or ctx has ended
 			}
 			return err
 		}),

@@ -14,7 +14,7 @@ import (
 
 type noIn struct{}
 
-// listOfNames wraps a list in an object, because older revisions require structured content to be an object. The
+// listOfNames wraps a list in an object, because older MCP revisions require structured content to be an object. The
 // text of the result is the bare list, unless the list is incomplete.
 type listOfNames struct {
 	Result []string `json:"result"`

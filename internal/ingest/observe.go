@@ -20,7 +20,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// tracedKey marks the context of a request whose caller sent a trace.
+// tracedKey is the context key of a bool: whether the caller sent a trace context.
 type tracedKey struct{}
 
 // observe gives each request a span and a log message, and responds if the handler panics. It does not log
@@ -80,8 +80,8 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 }
 
 // loggedPath returns the path of a request for the log: its constant segments, and valid names of tasks and workspaces.
-// Other segments may be names of files, which are tenant data. In a path without a route, any segment may be one that
-// no route begins with.
+// Other segments may be names of files, which are tenant data. If no route matches, only
+// the leading segments that the path has in common with some route are logged.
 func (s *Server) loggedPath(r *http.Request, route string) string {
 	segments := strings.Split(r.URL.EscapedPath(), "/")
 	if route == "" {
@@ -104,7 +104,7 @@ func (s *Server) loggedPath(r *http.Request, route string) string {
 	return logged.String()
 }
 
-// constantSegments returns how many of the first segments of a path are constants of one route.
+// constantSegments returns how many leading segments a path has in common with the route that is most like it.
 func (s *Server) constantSegments(segments []string) int {
 	most := 0
 	for _, rt := range s.routes() {

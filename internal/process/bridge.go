@@ -14,7 +14,7 @@ import (
 
 // Bridge runs an MCP bridge as a separate process.
 type Bridge struct {
-	Transport string // one of Transports; http and sse both serve all transports over HTTP
+	Transport string // one of Transports; http and sse differ only in the address that Run prints
 	Options   bridge.Options
 	Stdin     io.ReadCloser
 	Stdout    io.WriteCloser // carries the protocol with stdio; otherwise Run prints the address
@@ -30,7 +30,7 @@ func (b Bridge) Run(ctx context.Context, c *config.Config) error {
 	if b.Transport == "stdio" {
 		err := server.ServeStdio(ctx, b.Stdin, b.Stdout)
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || ctx.Err() != nil {
-			return nil // the client has closed the connection
+			return nil // the client has closed the connection, or ctx has ended
 		}
 		return err
 	}

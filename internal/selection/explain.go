@@ -6,15 +6,17 @@ import (
 	"slices"
 )
 
-// Explanation holds the parts of a tool's score.
+// Explanation holds the parts of a tool's score, and the terms that matched.
 type Explanation struct {
-	Terms   []string `json:"terms"` // the matched stems by weight: "stem", or "stem (for stem of the query)"
+	// Terms are the matched stems, the highest weight first. A synonym or spelling neighbour of a stem of the query is
+	// listed as "neighbour (for stem)".
+	Terms   []string `json:"terms"`
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
-	Vectors float64  `json:"vectors"`
+	Vectors float64  `json:"vectors"` // of words
 	History float64  `json:"history"`
-	Dense   float64  `json:"dense,omitempty"`
+	Dense   float64  `json:"dense,omitempty"` // of embeddings
 }
 
 func (s *Index) explain(c candidate, r Request) *Explanation {

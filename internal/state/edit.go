@@ -44,15 +44,15 @@ type EditOptions struct {
 	Message string // for the history
 }
 
-// EditError reports an edit that no version permits. Nothing was committed.
+// EditError reports an edit that cannot be made, for example of a file where a directory is. Nothing was committed.
 type EditError struct{ Path, Why string }
 
 // Error implements error.
 func (e *EditError) Error() string { return fmt.Sprintf("path %q %s", e.Path, e.Why) }
 
-// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits whose
-// outcome the newest version already has change nothing, so a call whose response was lost may be repeated. A call with
-// conditions (IfMatch, IfNoneMatch) may not: its own commit ends them.
+// Edit commits changes that do not come from a tree: all of them or none. It creates missing directories. Edits that
+// the newest version already contains change nothing, so a call whose response was lost may be repeated. A call with
+// conditions (IfMatch, IfNoneMatch) may not be repeated: after its own commit, they no longer hold.
 //
 // Nothing was committed after *EditError, ErrQuota, ErrDeleted, *ConflictError (also for an unmet condition), and
 // ErrNotFound (Base is no longer kept).

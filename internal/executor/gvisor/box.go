@@ -137,8 +137,8 @@ func (b *box) enter(process *specs.Process) (*session, error) {
 	return launch(b.runsc("exec", "--process="+file, containerID), b.group)
 }
 
-// runsc returns an engine command. The engine's state is in the box's directory; the owner's boxes share the
-// empty network namespace of its file servers.
+// runsc returns a command of the engine. The engine's state is in the box's directory. The gofers of an owner's boxes,
+// which serve files to the sandboxes, share an empty network namespace.
 func (b *box) runsc(args ...string) *exec.Cmd {
 	flags := []string{
 		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, "shared"),
@@ -191,7 +191,7 @@ func (b *box) OutOfMemory() bool {
 	return b.oom
 }
 
-// Guest describes the box. If the driver is not root, the box has only one user.
+// Guest describes the box. If the driver is rootless, the box has only one user.
 func (b *box) Guest() executor.Guest {
 	guest := executor.DefaultGuest()
 	guest.Python, guest.CountsThreads, guest.HiddenSockets = b.python, true, true

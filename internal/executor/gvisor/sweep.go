@@ -14,9 +14,9 @@ import (
 // what the probes of dead processes left behind.
 const probeOwner = ".probe-"
 
-// Sweep removes what boxes of an earlier process of the owner and probes of dead processes left behind, but no
-// boxes of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and
-// nothing is changed.
+// Sweep removes what dead processes left behind: the owner's boxes, and the probes of all owners. It removes no boxes
+// of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and nothing is
+// changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {
 	if !validName(ownerName) {
 		return fmt.Errorf("sweep gvisor boxes: invalid owner %q", ownerName)

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// Sweep removes what boxes of an earlier process of the owner and probes of dead processes left behind, but no boxes
+// Sweep removes what dead processes left behind: the owner's boxes, and the probes of all owners. It removes no boxes
 // of this driver. If another process of the same owner is running, the error is filelock.ErrLocked and nothing is
 // changed.
 func (d *Driver) Sweep(ctx context.Context, ownerName string) error {

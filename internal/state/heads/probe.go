@@ -32,9 +32,9 @@ const (
 	probeBody     = "codefleet probe"
 )
 
-// Probe finds out what an object store supports, with about 30 small requests below _probe/. If the store ignores
-// conditional writes, it returns objects.ErrUnsafe with the capabilities: on such a store, commits would silently
-// overwrite each other. After any other error the capabilities are unknown.
+// Probe finds out what an object store supports, with about 30 small requests below _probe/. If the store ignores or
+// rejects conditional writes, Probe returns objects.ErrUnsafe with the capabilities: on such a store, commits cannot be
+// kept from overwriting each other. After any other error the capabilities are unknown.
 func Probe(ctx context.Context, bucket objects.Objects) (Capabilities, error) {
 	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
 	p := &prober{bucket: bucket, prefix: "_probe/" + strings.ToLower(rand.Text()) + "/"}

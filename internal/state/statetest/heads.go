@@ -15,10 +15,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// Lacking is a store that rejects some conditions of PUT with an error.
+// Lacking is a store that rejects PUT with If-Match and, unless Create is set, with If-None-Match.
 type Lacking struct {
 	*mem.Objects
-	Create bool // If-None-Match: * is honoured
+	Create bool // honour If-None-Match: *
 }
 
 // CompareAndSwap implements objects.Objects.

@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/metrics"
 )
 
-// Observe registers the servers' metrics until unregister is called. Only the log has the error of a server
-// that is down: its text is unbounded, so it cannot be an attribute.
+// Observe registers the servers' metrics until unregister is called. The error of a server that is down is not an
+// attribute, because its text is unbounded; Health and the log have it.
 func (m *Manager) Observe(meter metric.Meter) (unregister func(), err error) {
 	instruments := metrics.New(meter)
 	states, failures := instruments.Gauge(metrics.ToolsUpstream), instruments.Gauge(metrics.ToolsUpstreamFailures)
