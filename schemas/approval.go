@@ -12,6 +12,7 @@ type Approval struct {
 	Server     string          `json:"server"`
 	Tool       string          `json:"tool"`
 	Signature  string          `json:"signature,omitempty"` // the tool's Python signature, only while pending
+	Effects    string          `json:"effects,omitempty"`   // as the tool's definition declares them, only while pending
 	Arguments  json.RawMessage `json:"arguments,omitempty"` // redacted and truncated, only while pending
 	ArgsHash   string          `json:"args_hash"`           // SHA-256 of the arguments, as the program passed them
 	ArgsBytes  int             `json:"args_bytes"`

@@ -78,10 +78,13 @@ const (
 
 // formAbout returns the form that asks about one call.
 func formAbout(q client.Approval) *mcp.ElicitParams {
+	message := fmt.Sprintf("A program that runs in codefleet wants to call %s/%s.\n%s\n", q.Server, q.Tool, q.Signature)
+	if q.Effects != "" {
+		message += "effects, as its definition declares them: " + q.Effects + "\n"
+	}
 	return &mcp.ElicitParams{
-		Mode: "form",
-		Message: fmt.Sprintf("A program that runs in codefleet wants to call %s/%s, which may delete or overwrite.\n"+
-			"%s\narguments: %s", q.Server, q.Tool, q.Signature, q.Arguments),
+		Mode:    "form",
+		Message: message + fmt.Sprintf("arguments: %s", q.Arguments),
 		RequestedSchema: &jsonschema.Schema{
 			Type: "object", Required: []string{"decision"},
 			Properties: map[string]*jsonschema.Schema{"decision": {

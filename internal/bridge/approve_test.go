@@ -97,8 +97,9 @@ func TestApproval(t *testing.T) {
 				t.Errorf("%s: %v: %v after %d forms, want %q after %d",
 					version, c.words, got, u.asked(), c.output, c.asked)
 			}
-			if !strings.Contains(u.forms[0], `crm/drop`) || !strings.Contains(u.forms[0], `arguments: "a"`) {
-				t.Errorf("form = %q, want the tool and its arguments", u.forms[0])
+			if f := u.forms[0]; !strings.Contains(f, `crm/drop`) || !strings.Contains(f, `arguments: "a"`) ||
+				!strings.Contains(f, "effects, as its definition declares them: read-only\n") {
+				t.Errorf("form = %q, want the tool, its declared effects and its arguments", f)
 			}
 		}
 

@@ -105,7 +105,7 @@ func withdrawApprovals(r *schemas.Record) {
 
 // closeApproval sets a call's final state. It drops what a person needed to decide, and keeps the digest.
 func closeApproval(a *schemas.Approval, state string) {
-	a.State, a.Arguments, a.Signature = state, nil, ""
+	a.State, a.Arguments, a.Signature, a.Effects = state, nil, "", ""
 }
 
 // answerApproval records an answer by a person, and reports whether that changed anything: the same answer may

@@ -54,7 +54,8 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 		}
 		expires := slices.MinFunc(ends, time.Time.Compare)
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
-			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, ExpiresAt: expires.UTC(),
+			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, Effects: q.Effects,
+			ExpiresAt: expires.UTC(),
 			Arguments: broker.Preview(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})
 		return broker.Approval{State: broker.ApprovalState(a.State), By: a.By, Reason: a.Reason}, err

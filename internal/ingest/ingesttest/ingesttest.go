@@ -189,7 +189,7 @@ func Question(arg string) schemas.Approval {
 		Call:      base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").EncodeToString(sum[:])[:10],
 		Server:    "crm",
 		Tool:      "drop",
-		Signature: "drop(who)",
+		Signature: "drop(who)", Effects: "read-only",
 		Arguments: json.RawMessage(strconv.Quote(arg)),
 		ArgsHash:  hex.EncodeToString(sum[:]),
 		ArgsBytes: len(arg),

@@ -18,6 +18,7 @@ type ApprovalRequest struct {
 	Call         string // the call's name within its task, the same in every run
 	Server, Tool string
 	Signature    string          // the tool's, in Python
+	Effects      string          // as the tool's definition declares them
 	Args         json.RawMessage // as the program passed them, with privacy tokens; use Preview to display them
 	ArgsHash     string
 }
@@ -48,7 +49,7 @@ func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 	}
 	r := ApprovalRequest{
 		Task: cfg.Task, Call: c.key.name(), Server: c.Server, Tool: c.Tool, Signature: c.def.Signature,
-		Args: c.originalArgs, ArgsHash: c.key.ArgsHash,
+		Effects: c.def.Annotations.Effects(), Args: c.originalArgs, ArgsHash: c.key.ArgsHash,
 	}
 	a, err := cfg.Hooks.Approve(ctx, r)
 	if err != nil {

@@ -426,6 +426,9 @@ func TestApprovalIsAudited(t *testing.T) {
 		var names []string
 		w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 			names = append(names, q.Call)
+			if want := "may delete or overwrite; may reach the outside world"; q.Effects != want {
+				t.Errorf("effects of drop = %q, want %q", q.Effects, want)
+			}
 			return broker.Approval{State: outcome, By: "alice", Reason: "not today"}, nil
 		}
 		e := w.open()
@@ -597,6 +600,40 @@ func TestResults(t *testing.T) {
 	w.cfg.Hooks.Spill = nil
 	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != errcode.ResultTooLarge {
 		t.Errorf("a large result without Spill: %v", err)
+	}
+}
+
+// What a tool sent reaches the program as text, bounded and printable, where it cannot be the result: a value that
+// does not match the output schema, and the structured content of an error.
+func TestAnswersInErrors(t *testing.T) {
+	w := newWorld(t)
+	e := w.open()
+	long := strings.Repeat("x", 100_000)
+	hidden := object(`{"n":"y‮","retry_after":7,"long":"` + long + `"}`)
+	for i, test := range []struct {
+		tool       string
+		res        tools.Result
+		want, lack string
+	}{
+		{"typed", tools.Result{Structured: hidden}, `the result is {"n":"y<U+202E>","retry_after":7,"long":"xxx`, "‮"},
+		{
+			"put",
+			tools.Result{IsError: true, Structured: hidden, Content: text("rate limit").Content},
+			`rate limit` + "\n" + `{"n":"y<U+202E>","retry_after":7`, "‮",
+		},
+		{"put", tools.Result{IsError: true, Structured: object(`{"code": 5}`)}, `{"code": 5}`, "without a message"},
+		{
+			"put",
+			tools.Result{IsError: true, Structured: object(`{"code":5}`), Content: text(`{ "code": 5 }`).Content},
+			`{ "code": 5 }`, `{"code":5}`,
+		},
+	} {
+		w.reply[test.tool] = func(tools.Request) (tools.Result, error) { return test.res, nil }
+		_, err := w.call(e, test.tool, fmt.Sprintf(`{"n":%d}`, i))
+		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), test.lack) ||
+			len(err.Error()) > 10_000 {
+			t.Errorf("%d: error %.200v, want %q in at most 10,000 bytes, without %q", i, err, test.want, test.lack)
+		}
 	}
 }
 

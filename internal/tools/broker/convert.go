@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -42,10 +43,10 @@ func convert(cfg Config) layer {
 	}
 }
 
-// maxErrorText bounds a tool's error message, in bytes.
+// maxErrorText bounds a tool's text, and its structured content, in an error message, in bytes.
 const maxErrorText = 4000
 
-// toolError converts a tool's error result. Like any result, its message may contain private values.
+// toolError converts a tool's error result: its text, and its structured content if the text does not contain it.
 func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error {
 	var parts []string
 	for _, b := range res.Content {
@@ -53,14 +54,29 @@ func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error 
 			parts = append(parts, b.Text)
 		}
 	}
-	message := cmp.Or(strings.Join(parts, "\n"), "the tool failed without a message")
-	message = text.Truncate(message, maxErrorText)
+	message := text.Truncate(strings.Join(parts, "\n"), maxErrorText)
+	if res.Structured != nil && !slices.ContainsFunc(parts, func(s string) bool { return sameJSON(s, res.Structured) }) {
+		message = strings.TrimPrefix(message+"\n"+text.Truncate(string(res.Structured), maxErrorText), "\n")
+	}
+	message = cmp.Or(message, "the tool failed without a message")
+	return markSent(fail(c, errcode.ToolFailed, "%s", quoted(ctx, cfg, c, message)))
+}
+
+// sameJSON reports whether a text is the JSON value v.
+func sameJSON(s string, v json.RawMessage) bool {
+	var a, b bytes.Buffer
+	return json.Compact(&a, []byte(s)) == nil && json.Compact(&b, v) == nil && bytes.Equal(a.Bytes(), b.Bytes())
+}
+
+// quoted returns what a tool sent in a form for error messages: printable and, because it may contain private values,
+// tokenised.
+func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 	if data, err := json.Marshal(message); err == nil {
 		if data, err = tokenise(ctx, cfg, c, data); err != nil || json.Unmarshal(data, &message) != nil {
-			message = "the tool failed; its message could not be tokenised"
+			return "(what the tool sent could not be tokenised)"
 		}
 	}
-	return markSent(fail(c, errcode.ToolFailed, "%s", text.Printable(message)))
+	return text.Printable(message)
 }
 
 func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
@@ -76,7 +92,7 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 
 func value(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
 	if res.Structured != nil {
-		return structured(s.cfg, s.call, res.Structured)
+		return structured(ctx, s.cfg, s.call, res.Structured)
 	}
 	var values []json.RawMessage
 	for i, b := range res.Content {
@@ -95,14 +111,15 @@ func value(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, 
 	return json.Marshal(values)
 }
 
-func structured(cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
+func structured(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
 	if s := cfg.Schemas.get(c.def).output; s != nil {
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
 		if err == nil {
 			err = s.validate(doc)
 		}
 		if err != nil {
-			return nil, fail(c, errcode.Unavailable, "the tool's result does not match its schema: %s", explain(err))
+			return nil, fail(c, errcode.Unavailable, "the tool's result does not match its schema: %s; the result is %s",
+				explain(err), quoted(ctx, cfg, c, text.Truncate(string(v), maxErrorText)))
 		}
 	}
 	var mark struct {
