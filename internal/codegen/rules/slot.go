@@ -13,12 +13,17 @@ import (
 
 // slots are the kinds of values in a sentence beside the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
-	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression,
-	"operand": readOperand, "quoted": readQuoted, "select": readSelect, "change": readChange,
-	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun,
-	"file": readFile, "text-file": readTextFile, "json-file": readJSONFile, "csv-file": readCSVFile,
-	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay,
-	"skill": readSkill, "object": readObject, "rest": readRest,
+	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression, "operand": readOperand,
+	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
+	"state": readState, "place": readPlace, "places": readPlaces, "date": readDate, "day": readDay, "rest": readRest,
+	"quoted":    literal(quoted, ``),
+	"select":    literal(quoted, `(?i)^\s*(?:select|with)\b`),
+	"change":    literal(quoted, `(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`),
+	"object":    literal(jsonText, `^\{`),
+	"skill":     literal(word, snakeCase.String()),
+	"text-file": literal(path, `\.(?:txt|csv|md|log|yaml|yml|xml|html|py|tsv|db)$|/[^.]*$`),
+	"json-file": jsonFile,
+	"csv-file":  literal(path, `\.csv$`),
 }
 
 // read reads tokens as the value of a slot or of a phrase.
@@ -42,6 +47,9 @@ func (w *writer) phrase(name string, t []token) (value, bool) {
 	return value{py: py}, ok && len(t) == len(words)
 }
 
+// jsonFile reads the name of a JSON file.
+var jsonFile = literal(path, `\.json$`)
+
 const maxPhrase = 5 // words
 
 var (
@@ -50,8 +58,6 @@ var (
 	snakeCase = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
 	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	keyName   = regexp.MustCompile(`^[A-Za-z_][\w-]*$`)
-	selects   = regexp.MustCompile(`(?i)^\s*(?:select|with)\b`)
-	changes   = regexp.MustCompile(`(?i)^\s*(?:insert|update|delete|create|drop|alter)\b`)
 	ordinal   = regexp.MustCompile(`(?i)(\d)(?:st|nd|rd|th)?(?: of)? `)
 )
 
@@ -138,19 +144,18 @@ func enumeration(t []token) [][]token {
 	return out
 }
 
-func readQuoted(_ *writer, t []token) (value, bool) {
-	return value{py: quote(t[0].text)}, len(t) == 1 && t[0].kind == quoted
-}
-
-// readSelect and readChange read SQL in quotes.
-func readSelect(_ *writer, t []token) (value, bool) {
-	v, ok := readQuoted(nil, t)
-	return v, ok && selects.MatchString(t[0].text)
-}
-
-func readChange(_ *writer, t []token) (value, bool) {
-	v, ok := readQuoted(nil, t)
-	return v, ok && changes.MatchString(t[0].text)
+// literal reads one token of a kind whose text matches a pattern.
+func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
+	re := regexp.MustCompile(pattern)
+	return func(_ *writer, t []token) (value, bool) {
+		py, ok := quote(t[0].text), len(t) == 1 && t[0].kind == k && re.MatchString(t[0].text)
+		if ok && k == path {
+			return readFile(nil, t)
+		} else if ok && k == jsonText {
+			py, ok = pythonLiteral(t[0].text)
+		}
+		return value{py: py}, ok
+	}
 }
 
 // readValue reads a value for a field. A bare word is one only if everybody takes it for text.
@@ -171,11 +176,6 @@ func readValue(w *writer, t []token) (value, bool) {
 	_, status := w.grammar.phrases["status"][t[0].lower]
 	return value{py: quote(t[0].text)}, t[0].kind == quoted ||
 		t[0].kind == word && (status || snakeCase.MatchString(t[0].text))
-}
-
-func readObject(_ *writer, t []token) (value, bool) {
-	py, ok := pythonLiteral(t[0].text)
-	return value{py: py}, ok && len(t) == 1 && t[0].kind == jsonText && t[0].text[0] == '{'
 }
 
 // readKey reads a field's name.
@@ -205,7 +205,7 @@ func readKeys(w *writer, t []token) (v value, ok bool) {
 
 // readPairs reads "session to 2, step to 3 (completed)" as arguments.
 func (w *writer) readPairs(t []token) (v value, ok bool) {
-	for _, part := range divide(t, func(t []token, i int) bool { return t[i].is(",") }) {
+	for _, part := range enumeration(t) {
 		m := &matcher{w: w, tokens: part}
 		if !m.match(w.grammar.pair, 0, match{}, func(m match) bool {
 			v.list = append(v.list, m["key"].py+", "+m["value"].py)
@@ -222,11 +222,6 @@ func readName(w *writer, t []token) (value, bool) {
 	_, ok := readKey(w, t)
 	return value{py: quote(t[0].text)}, ok && t[0].lower != w.vars["table"] && plainName.MatchString(t[0].text) &&
 		(t[0].kind == quoted || !w.grammar.sets["contents"][t[0].lower])
-}
-
-// readSkill reads a skill's name: a word with "_".
-func readSkill(_ *writer, t []token) (value, bool) {
-	return value{py: quote(t[0].text)}, len(t) == 1 && t[0].kind == word && snakeCase.MatchString(t[0].text)
 }
 
 // readNoun reads a word for the last rows.
@@ -246,26 +241,11 @@ func readFile(_ *writer, t []token) (value, bool) {
 	return value{py: quote(p)}, len(t) == 1 && t[0].kind == path && inside
 }
 
-func readTextFile(_ *writer, t []token) (value, bool) {
-	v, ok := readFile(nil, t)
-	return v, ok && !strings.HasSuffix(t[0].text, ".json")
-}
-
-func readJSONFile(_ *writer, t []token) (value, bool) {
-	v, ok := readFile(nil, t)
-	return v, ok && strings.HasSuffix(t[0].text, ".json")
-}
-
-func readCSVFile(_ *writer, t []token) (value, bool) {
-	v, ok := readFile(nil, t)
-	return v, ok && strings.HasSuffix(t[0].text, ".csv")
-}
-
 // readState reads the workspace's state document or a JSON file, as in "workflow state" or "file a.json".
 func readState(w *writer, t []token) (value, bool) {
 	v, last := value{py: quote(statePath)}, len(t)-1
 	if t[last].kind == path {
-		file, ok := readJSONFile(nil, t[last:])
+		file, ok := jsonFile(nil, t[last:])
 		if !ok {
 			return v, false
 		}
