@@ -56,7 +56,7 @@ type writer struct {
 	clause  clause // being read
 	list    bool   // the clause's bullet list or JSON block is read
 
-	// vars are what later clauses may refer to, as Python: the last number, record, rows, text, path and skill; the open
+	// vars are what later clauses may refer to, as Python: the last number, record, rows, text, path, skill; the open
 	// document doc and its file; saved, the check of what was saved. dirty is set while doc has changes that are not
 	// saved. table and does name the table of rows and the skill.
 	vars    map[string]string
@@ -198,7 +198,7 @@ func (w *writer) program() string {
 		}
 	}
 	slices.Reverse(functions)
-	head := []string{"# Written by rules: each value in main stands in the task, or comes from the workspace or a tool."}
+	head := []string{"# Written by rules: each value in main is in the task, or comes from the workspace or a tool."}
 	for _, m := range modules {
 		if strings.Contains(used, m+".") {
 			head = append(head, "import "+m)
