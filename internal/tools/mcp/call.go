@@ -273,12 +273,9 @@ func convert(r tools.Request, res *sdk.CallToolResult) (tools.Result, error) {
 		return invalid(errors.New("the tool asks for user input, which a program cannot provide"))
 	}
 	out := tools.Result{IsError: res.IsError}
-	if res.StructuredContent != nil {
-		data, err := json.Marshal(res.StructuredContent)
-		if err != nil {
-			return invalid(err)
-		}
-		out.Structured = data
+	var err error
+	if out.Structured, err = structuredOf(res); err != nil {
+		return invalid(err)
 	}
 	for _, c := range res.Content {
 		out.Content = append(out.Content, block(c))

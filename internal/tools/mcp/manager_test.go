@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/logtest"
@@ -738,4 +739,48 @@ func TestCallAfterClose(t *testing.T) {
 		t.Errorf("a call after Close: %v", err)
 	}
 	m.Close()
+}
+
+// Integers of structured content that no float64 can represent reach the program unchanged, over every transport.
+func TestNumbersAreExact(t *testing.T) {
+	const numbers = `{"id":9223372036854775807,"snow":9007199254740993,"big":123456789012345678901234567890,` +
+		`"text":"\u2028 <\"\\>","list":[1.10]}`
+	server := sdk.NewServer(&sdk.Implementation{Name: "numbers", Version: "1"}, nil)
+	server.AddTool(&sdk.Tool{Name: "echo", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(
+		_ context.Context, _ *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
+		return &sdk.CallToolResult{StructuredContent: json.RawMessage(numbers)}, nil
+	})
+	get := func(*http.Request) *sdk.Server { return server }
+	mux := http.NewServeMux()
+	mux.Handle("/events", sdk.NewStreamableHTTPHandler(get, nil))
+	mux.Handle("/json", sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{JSONResponse: true}))
+	mux.Handle("/sse", sdk.NewSSEHandler(get, nil))
+	web := httptest.NewServer(mux)
+	defer web.CloseClientConnections()
+	m, _ := manager(t,
+		hostileServer(t, "calls"),
+		mcp.Server{Name: "inside", InProcess: server},
+		mcp.Server{Name: "events", URL: web.URL + "/events"},
+		mcp.Server{Name: "json", URL: web.URL + "/json"},
+		mcp.Server{Name: "sse", URL: web.URL + "/sse", SSE: true},
+	)
+	defer m.Close()
+	decode := func(data json.RawMessage) any {
+		v, err := tools.DecodeJSON(data)
+		if err != nil {
+			t.Fatalf("%v in %s", err, data)
+		}
+		return v
+	}
+	for _, name := range m.Servers() {
+		got, err := m.Call(t.Context(), tools.Request{Server: name, Tool: "echo", Args: json.RawMessage(numbers)})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(decode(json.RawMessage(numbers)), decode(got.Structured)); diff != "" {
+			t.Errorf("structured content over %s (-want +got):\n%s", name, diff)
+		}
+	}
 }

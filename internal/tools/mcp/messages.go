@@ -63,7 +63,7 @@ func (l *messageReader) nextMessage() ([]byte, error) {
 		return nil, nil
 	}
 	if (trimmed[0] == '{' || trimmed[0] == '[') && json.Valid(trimmed) {
-		return line, nil
+		return exactContent(line), nil
 	}
 	l.onInvalid(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
 	if id := responseID(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {

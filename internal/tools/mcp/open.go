@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -56,16 +57,17 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logger) (sdk.Transport, error) {
 	switch {
 	case u.InProcess != nil:
-		ours, theirs := sdk.NewInMemoryTransports()
-		_, err := u.InProcess.Connect(ctx, theirs, nil)
-		return ours, err
+		ours, theirs := net.Pipe()
+		_, err := u.InProcess.Connect(ctx, &sdk.IOTransport{Reader: theirs, Writer: theirs}, nil)
+		in := newMessageReader(ours, u.Limits.MaxResultBytes, func(string) {})
+		return &sdk.IOTransport{Reader: in, Writer: ours, MaxLineLength: u.maxMessage()}, err
 	case u.SSE:
 		return &sdk.SSEClientTransport{
-			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.Limits.MaxResultBytes,
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.maxMessage(),
 		}, nil
 	case u.URL != "":
 		return &sdk.StreamableClientTransport{
-			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.Limits.MaxResultBytes, MaxRetries: 1,
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.maxMessage(), MaxRetries: 1,
 		}, nil
 	}
 	output := func(log func(line string)) func(line string) {
@@ -87,8 +89,11 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 	in := newMessageReader(proc.stdout, u.Limits.MaxResultBytes, output(func(line string) {
 		log.WarnContext(ctx, "discarded non-message output of tool server", "line", line)
 	}))
-	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.Limits.MaxResultBytes + 1024}, nil
+	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.maxMessage()}, nil
 }
+
+// maxMessage is the limit of a message that the SDK reads, in bytes. Readers before it apply MaxResultBytes.
+func (u *upstream) maxMessage() int { return maxGrowth*u.Limits.MaxResultBytes + 1024 }
 
 func (u *upstream) client(s *mcpSession) *sdk.Client {
 	opts := &sdk.ClientOptions{
@@ -161,11 +166,16 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && resp.StatusCode >= 400 && r.Method != http.MethodDelete {
 		noteRefusal(r.Context(), resp)
 	}
-	if err == nil &&
-		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // each event has its own limit
-		resp.Body = &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}
+	if err != nil {
+		return resp, err
 	}
-	return resp, err
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") { // each event has its own limit
+		resp.Body = newEventReader(resp.Body, int(t.maxBytes))
+		return resp, nil
+	}
+	resp.Body = &exactBody{ReadCloser: &limitedBody{ReadCloser: resp.Body, left: t.maxBytes}}
+	resp.ContentLength = -1
+	return resp, nil
 }
 
 var errOtherHost = errors.New("the server directs requests to another host or scheme: " +

@@ -1,0 +1,145 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// The SDK decodes structured content into Go values, which changes integers above 2^53. So exactContent replaces it
+// with a string that contains its JSON, before the SDK reads the message, and structuredOf restores it.
+
+// exactMark begins the strings that exactContent writes.
+const exactMark = "\x00exact:"
+
+// maxGrowth is how many times as long exactContent may make a message: a string escapes quotes and backslashes.
+const maxGrowth = 2
+
+// exactContent returns a message with its structured content as a string. It returns other messages unchanged.
+func exactContent(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"structuredContent"`)) {
+		return message
+	}
+	var response, result map[string]json.RawMessage
+	if json.Unmarshal(message, &response) != nil || json.Unmarshal(response["result"], &result) != nil {
+		return message
+	}
+	content := result["structuredContent"]
+	if content == nil || string(content) == "null" {
+		return message
+	}
+	var err error
+	for _, step := range []struct {
+		in   map[string]json.RawMessage
+		key  string
+		from func() any
+	}{
+		{result, "structuredContent", func() any { return exactMark + string(content) }},
+		{response, "result", func() any { return result }},
+	} {
+		if step.in[step.key], err = tools.EncodeJSON(step.from()); err != nil {
+			return message
+		}
+	}
+	out, err := tools.EncodeJSON(response)
+	if err != nil {
+		return message
+	}
+	return out
+}
+
+// structuredOf returns the structured content of a result, or nil if it has none.
+func structuredOf(res *sdk.CallToolResult) (json.RawMessage, error) {
+	if res.StructuredContent == nil {
+		return nil, nil
+	}
+	if s, ok := res.StructuredContent.(string); ok {
+		if raw, marked := strings.CutPrefix(s, exactMark); marked && json.Valid([]byte(raw)) {
+			return json.RawMessage(raw), nil
+		}
+	}
+	return json.Marshal(res.StructuredContent)
+}
+
+// eventReader applies exactContent to the messages of an event stream, each of which is the data of one event.
+type eventReader struct {
+	io.ReadCloser
+	in     *bufio.Reader
+	limit  int    // bytes of one event
+	lines  []byte // the data lines of the current event
+	data   []byte // their content
+	unread []byte
+}
+
+func newEventReader(source io.ReadCloser, limit int) *eventReader {
+	return &eventReader{ReadCloser: source, in: bufio.NewReaderSize(source, 64<<10), limit: limit}
+}
+
+func (r *eventReader) Read(p []byte) (int, error) {
+	for len(r.unread) == 0 {
+		line, err := r.line()
+		if content, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			r.lines = append(r.lines, line...)
+			r.data = append(append(r.data, bytes.TrimPrefix(content, []byte(" "))...), '\n')
+		} else {
+			if len(bytes.TrimSpace(line)) == 0 { // the event ends
+				r.unread = r.event()
+			}
+			r.unread = append(r.unread, line...)
+		}
+		if err != nil && len(r.unread) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, r.unread)
+	r.unread = r.unread[n:]
+	return n, nil
+}
+
+// line reads one line with its end, unless the stream ends with it.
+func (r *eventReader) line() (line []byte, err error) {
+	for {
+		part, err := r.in.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line)+len(r.lines) > r.limit {
+			return nil, errTooLarge
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// event returns the data lines of the event that ends, with exact content.
+func (r *eventReader) event() []byte {
+	lines, data := r.lines, bytes.TrimSpace(r.data)
+	r.lines, r.data = nil, nil
+	if out := exactContent(data); !bytes.Equal(out, data) {
+		return append([]byte("data: "), out...) // it ends with a newline
+	}
+	return lines
+}
+
+// exactBody applies exactContent to a response that is one message.
+type exactBody struct {
+	io.ReadCloser
+	message io.Reader
+}
+
+func (b *exactBody) Read(p []byte) (int, error) {
+	if b.message == nil {
+		data, err := io.ReadAll(b.ReadCloser)
+		if err != nil {
+			return 0, err
+		}
+		b.message = bytes.NewReader(exactContent(data))
+	}
+	return b.message.Read(p)
+}
