@@ -108,6 +108,9 @@ func (k *checker) stores() {
 	for u := range strings.SplitSeq(n.URL, ",") {
 		k.url("nats.url", strings.TrimSpace(u), "nats", "tls", "ws", "wss")
 	}
+	if !slices.Contains([]int{0, 1, 3, 5}, n.Replicas) {
+		k.bad("nats.replicas", "want 1, 3 or 5")
+	}
 	if n.Password != "" && n.User == "" {
 		k.bad("nats.user", "nats.password requires nats.user")
 	}

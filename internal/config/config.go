@@ -116,6 +116,10 @@ type NATS struct {
 	TLSCert string `yaml:"tls_cert"`
 	// File with the private key of tls_cert.
 	TLSKey string `yaml:"tls_key"`
+	// How many servers of a NATS cluster keep each task: 1, 3 or 5. By default 3 in a cluster of at least
+	// three servers, else 1. With 3, the loss of any one server loses no task. Replicas that were added by
+	// hand are not removed.
+	Replicas int `yaml:"replicas"`
 	// Accept a server older than 2.12.3, which can lose messages.
 	AllowOldServer bool `yaml:"allow_old_server"`
 }

@@ -111,7 +111,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	_, err := s.o.Jobs.Workers(ctx)
+	err := s.o.Jobs.Ready(ctx)
 	return respond(w, map[string]string{"status": "ready"}, err)
 }
 

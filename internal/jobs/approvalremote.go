@@ -54,7 +54,9 @@ func (c *Client) requestApproval(
 	if err != nil {
 		return response, err
 	}
-	m, err := c.request(ctx, approvalSubject+tenant, data)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, approvalSubject+tenant, data)
 	if err == nil {
 		err = json.Unmarshal(m.Data, &response)
 	}

@@ -110,7 +110,7 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 // its result is announced again.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
-	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.opts.Storage.Replicas > 1 {
+	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
 		rec, err = r.w.c.loadLeader(ctx, r.tenant, r.id) // an outdated record must not lose a task
 	}
 	switch {

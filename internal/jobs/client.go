@@ -28,14 +28,16 @@ type Client struct {
 	indexing sync.Mutex
 	index    *statusIndex // nil until it is used
 
-	usage       usage        // of the object store, by tenant
-	deadLetters atomic.Int64 // that this process has stored
+	usage        usage        // of the object store, by tenant
+	deadLetters  atomic.Int64 // that this process has stored
+	warnReplicas sync.Once    // the warning that tasks have too few replicas
 
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
 }
 
 const (
 	requestTimeout   = 10 * time.Second // enough for a cluster to elect a leader
+	tryTimeout       = 2 * time.Second  // of one try of a request
 	reconnectWait    = 100 * time.Millisecond
 	reconnectWaitMax = 2 * time.Second
 
@@ -147,11 +149,19 @@ func (c *Client) Close() {
 	c.nc.Close()
 }
 
-// request sends a request to the server and waits for the response, at most requestTimeout.
+// request sends a request to the server and waits for the response, at most requestTimeout. It repeats the request
+// after tryTimeout, because a server that was lost may have received it. So the request must be idempotent.
 func (c *Client) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.nc.RequestWithContext(ctx, subject, data)
+	for {
+		try, done := context.WithTimeout(ctx, tryTimeout)
+		msg, err := c.nc.RequestWithContext(try, subject, data)
+		done()
+		if err == nil || try.Err() == nil || ctx.Err() != nil {
+			return msg, err
+		}
+	}
 }
 
 // unsubscribe ends a subscription. Unsubscribe fails only on a closed connection, which has no subscriptions.

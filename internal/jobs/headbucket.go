@@ -34,12 +34,20 @@ type Head struct {
 
 // OpenHeadBucket opens the bucket and creates it if necessary.
 func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
-	kv, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+	replicas, err := c.replicas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = c.provisionBucket(ctx, jetstream.KeyValueConfig{
 		Bucket: bucketHeads, Description: "newest versions of workspaces", History: 1,
-		Storage: jetstream.FileStorage, Replicas: c.opts.Storage.Replicas,
+		Storage: jetstream.FileStorage, Replicas: replicas,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("provision bucket %s: %w", bucketHeads, err)
+		return nil, err
+	}
+	kv, err := c.js.KeyValue(ctx, bucketHeads)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucketHeads, err)
 	}
 	return &HeadBucket{kv}, nil
 }

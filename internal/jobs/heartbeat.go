@@ -146,7 +146,7 @@ func (l *lease) heartbeat() error {
 		return err
 	}
 	r, err := l.leases.c.load(ctx, l.m.tenant, l.id)
-	if err == nil && (r.Run != l.run || r.Worker != l.leases.worker) && l.leases.c.opts.Storage.Replicas > 1 {
+	if err == nil && (r.Run != l.run || r.Worker != l.leases.worker) && l.leases.c.clustered() {
 		r, err = l.leases.c.loadLeader(ctx, l.m.tenant, l.id)
 	}
 	switch {

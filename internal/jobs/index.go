@@ -247,7 +247,7 @@ func (c *Client) loadAll(
 		for _, e := range chunk {
 			id := subjectEncoding.EncodeToString(e.task[:])
 			r, ok := records[id]
-			if (!ok || r.rev < e.seq) && c.opts.Storage.Replicas > 1 { // from a replica that lags behind
+			if (!ok || r.rev < e.seq) && c.clustered() { // from a replica that lags behind
 				r, err = c.loadLeader(ctx, tenant, id)
 				ok = err == nil
 			}

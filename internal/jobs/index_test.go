@@ -140,7 +140,7 @@ func TestIndexModel(t *testing.T) {
 		x.add(indexEntry{task: taskKey{byte(i), byte(i >> 8)}, seq: uint64(i + 1), expires: now - 10}, schemas.Dead)
 	}
 	if len(x.newest) > 2 || len(x.lists[schemas.Dead]) > 2 {
-		t.Errorf("the index keeps %s", fmt.Sprint(len(x.newest), " records and ", len(x.lists[schemas.Dead]), " entries"))
+		t.Errorf("the index keeps %d records and %d entries", len(x.newest), len(x.lists[schemas.Dead]))
 	}
 }
 

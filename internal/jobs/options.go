@@ -57,7 +57,7 @@ type Storage struct {
 	// it, Submit fails with ErrStorageFull for such data; default 4 GiB.
 	PayloadBytes int64
 	DeadLetters  int64 // of each tenant that are kept, the newest; default 1,000
-	Replicas     int   // of each stream; default 1
+	Replicas     int   // of each stream; by default 3 in a cluster of at least three servers, else 1
 	Revisions    int64 // how many revisions of each record are kept, for audits; default 1
 }
 
@@ -78,7 +78,6 @@ func (o Options) withDefaults() Options {
 	s.MaxBacklog = cmp.Or(s.MaxBacklog, defaultBacklog)
 	s.PayloadBytes = cmp.Or(s.PayloadBytes, defaultPayloads)
 	s.DeadLetters = cmp.Or(s.DeadLetters, defaultDead)
-	s.Replicas = cmp.Or(s.Replicas, 1)
 	s.Revisions = cmp.Or(s.Revisions, 1)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	return o

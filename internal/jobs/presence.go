@@ -16,6 +16,9 @@ import (
 // Workers returns the workers that published their presence within the last nine seconds, sorted by name.
 func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	kv, err := c.js.KeyValue(ctx, bucketWorkers)
+	if errors.Is(err, jetstream.ErrBucketNotFound) { // no worker since the restart of a server without replicas
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
@@ -43,4 +46,16 @@ func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	}
 	slices.SortFunc(all, func(a, b schemas.Worker) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
+}
+
+// provisionWorkers creates the bucket of the workers' presence, which is kept in memory.
+func (c *Client) provisionWorkers(ctx context.Context) error {
+	replicas, err := c.replicas(ctx)
+	if err != nil {
+		return err
+	}
+	return c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketWorkers, Description: "live workers", Storage: jetstream.MemoryStorage, TTL: presenceTTL,
+		History: 1, Replicas: replicas,
+	})
 }

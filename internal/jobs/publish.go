@@ -25,7 +25,7 @@ func isSubjectFull(err error) bool {
 // duplicate counts only on the same subject. An extra message does no harm, since the record decides which one
 // runs.
 func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uint64, error) {
-	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
+	ack, err := c.publishRetrying(ctx, msg, id)
 	if err == nil && ack.Duplicate && !c.isStoredOn(ctx, msg.Subject, ack.Sequence) {
 		ack, err = c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id+"."+rand.Text()))
 	}
@@ -33,6 +33,22 @@ func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uin
 		return 0, err
 	}
 	return ack.Sequence, nil
+}
+
+// publishRetrying publishes msg until the server acknowledges or refuses it, for requestTimeout at most: the stream's
+// leader may be lost. The message id prevents a second copy.
+func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, id string) (*jetstream.PubAck, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for {
+		try, done := context.WithTimeout(ctx, tryTimeout)
+		ack, err := c.js.PublishMsg(try, msg, jetstream.WithMsgID(id))
+		done()
+		timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+		if !timeout && !errors.Is(err, jetstream.ErrNoStreamResponse) || ctx.Err() != nil {
+			return ack, err
+		}
+	}
 }
 
 // isStoredOn reports whether TASKS holds message seq on subject.

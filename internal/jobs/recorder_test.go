@@ -190,3 +190,24 @@ func TestReadsLargeMessages(t *testing.T) {
 		t.Errorf("read %d messages, %v, want %d", got, err, n)
 	}
 }
+
+// A server that is restarted loses the bucket of workers, which is in memory. Workers make it anew.
+func TestPresenceAfterRestart(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Name: "w", Handler: succeed})
+	present := func() error {
+		workers, err := f.Workers(t.Context())
+		if err == nil && len(workers) != 1 {
+			err = fmt.Errorf("workers = %+v, want one", workers)
+		}
+		return err
+	}
+	eventually(t, "worker", present)
+	if err := f.js.DeleteKeyValue(t.Context(), bucketWorkers); err != nil {
+		t.Fatal(err)
+	}
+	if workers, err := f.Workers(t.Context()); err != nil || len(workers) > 0 {
+		t.Errorf("Workers without a bucket = %+v, %v, want none", workers, err)
+	}
+	eventually(t, "worker after the restart", present)
+}

@@ -221,7 +221,7 @@ func (c *Client) find(ctx context.Context, tenant, id string) (storedRecord, err
 		return storedRecord{}, ErrUnknownTask
 	}
 	r, err := c.load(ctx, tenant, id)
-	if errors.Is(err, ErrUnknownTask) && c.opts.Storage.Replicas > 1 && !c.opts.Producer {
+	if errors.Is(err, ErrUnknownTask) && c.clustered() && !c.opts.Producer {
 		r, err = c.loadLeader(ctx, tenant, id)
 	}
 	return r, err

@@ -25,6 +25,8 @@ const (
 	bucketObjects = "PAYLOADS"
 	bucketCursors = "CURSORS"
 
+	cursorsPurpose = "how far work on streams has come"
+
 	recordPrefix = "$KV.TASKSTATE."
 	auditPrefix  = "audit."
 	notifyPrefix = "notify." // notify.<tenant>.<task>: the server republishes every record there
@@ -56,41 +58,57 @@ func deadSubject(tenant, key string) string   { return "dlq." + tenant + "." + k
 func delayedSubject(tenant, id string) string { return "delayed." + tenant + "." + id }
 
 // Provision creates the streams and buckets, or updates their settings to those of this version. It keeps stored
-// messages. Several processes may call it at once and at any time. The server must run with sync_interval:
-// always, or a power failure can lose acknowledged tasks.
+// messages, and does not lower a number of replicas. Several processes may call it at once and at any time. The server
+// must run with sync_interval: always, or a power failure can lose acknowledged tasks.
 func (c *Client) Provision(ctx context.Context) error {
-	for _, s := range c.streams() {
-		if _, err := c.js.CreateOrUpdateStream(ctx, s); err != nil {
-			return fmt.Errorf("provision stream %s: %w", s.Name, err)
+	replicas, err := c.replicas(ctx)
+	if err != nil {
+		return err
+	}
+	err = c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketCursors, Description: cursorsPurpose, Storage: jetstream.FileStorage,
+		History: 1, Replicas: replicas,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.provisionWorkers(ctx); err != nil {
+		return err
+	}
+	for _, s := range c.streams(replicas) {
+		if err := c.provisionStream(ctx, s); err != nil {
+			return err
 		}
 	}
-	_, err := c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketWorkers, Description: "live workers", Storage: jetstream.MemoryStorage,
-		TTL: presenceTTL, History: 1, Replicas: c.opts.Storage.Replicas,
-	})
-	if err != nil {
-		return fmt.Errorf("provision bucket %s: %w", bucketWorkers, err)
+	current, err := c.currentReplicas(ctx, "OBJ_"+bucketObjects)
+	replicas = max(replicas, current)
+	if err == nil {
+		_, err = c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: bucketObjects, Description: "task data and results that are too large for a message",
+			TTL: c.opts.Storage.Retention + 24*time.Hour, Storage: jetstream.FileStorage,
+			Replicas: replicas,
+		})
 	}
-	_, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketCursors, Description: "how far work on streams has come", Storage: jetstream.FileStorage,
-		History: 1, Replicas: c.opts.Storage.Replicas,
-	})
 	if err != nil {
-		return fmt.Errorf("provision bucket %s: %w", bucketCursors, err)
-	}
-	_, err = c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket: bucketObjects, Description: "task data and results that are too large for a message",
-		TTL: c.opts.Storage.Retention + 24*time.Hour, Storage: jetstream.FileStorage, Replicas: c.opts.Storage.Replicas,
-	})
-	if err != nil {
-		return fmt.Errorf("provision bucket %s: %w", bucketObjects, err)
+		return provisionError("bucket "+bucketObjects, replicas, err)
 	}
 	return c.provisionDelayed(ctx)
 }
 
-// streams returns the configuration of all streams, which are kept on disk. LOGS and HISTORY acknowledge a
-// message before it is on disk, the others after (see sync_interval at Provision).
-func (c *Client) streams() []jetstream.StreamConfig {
+// Ready returns an error if the queue cannot store tasks and records now, because the server or the leader of their
+// streams does not respond.
+func (c *Client) Ready(ctx context.Context) error {
+	for _, name := range []string{streamTasks, streamRecords} {
+		if _, err := c.js.Stream(ctx, name); err != nil {
+			return fmt.Errorf("read the state of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// streams returns the configuration of all streams, which are kept on disk. With one replica, LOGS and
+// HISTORY acknowledge a message before it is on disk, the others after (see sync_interval at Provision).
+func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
 		Name: streamTasks, Description: "tasks to run, removed when completed",
 		Subjects: []string{"tasks.*.*.*"}, Retention: jetstream.WorkQueuePolicy,
@@ -135,7 +153,7 @@ func (c *Client) streams() []jetstream.StreamConfig {
 	}}
 	for i := range all {
 		all[i].Storage = jetstream.FileStorage
-		all[i].Replicas = c.opts.Storage.Replicas
+		all[i].Replicas = replicas
 	}
 	return all
 }

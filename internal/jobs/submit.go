@@ -84,13 +84,29 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	if c.opts.Producer {
 		return r.Record, nil
 	}
-	switch err := c.swap(ctx, &r); {
-	case err == nil:
-		return r.Record, nil
-	case errors.Is(err, errStale), errors.Is(err, errAmbiguous): // a worker or this call has created the record
-		return c.existing(ctx, r)
-	default:
-		return schemas.Record{}, err
+	return c.create(ctx, r)
+}
+
+// create writes the record of a task that was just queued. It tries again if a server was lost, for requestTimeout at
+// most.
+func (c *Client) create(ctx context.Context, r storedRecord) (schemas.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for {
+		try, done := context.WithTimeout(ctx, tryTimeout)
+		err := c.swap(try, &r)
+		done()
+		ambiguous := errors.Is(err, errAmbiguous)
+		switch {
+		case err == nil:
+			return r.Record, nil
+		case !ambiguous && !errors.Is(err, errStale):
+			return schemas.Record{}, err
+		}
+		found, err := c.existing(ctx, r) // created by a worker, by RecordTasks or by this call
+		if !ambiguous || !errors.Is(err, ErrUnknownTask) || ctx.Err() != nil {
+			return found, err
+		}
 	}
 }
 

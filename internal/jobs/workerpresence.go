@@ -3,7 +3,10 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -54,5 +57,10 @@ func (w *Worker) publishInfo(ctx context.Context, key string) error {
 		return err
 	}
 	_, err = w.c.js.Publish(ctx, "$KV."+bucketWorkers+"."+key, data)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // a server that was restarted has lost what was in memory
+		if err = w.c.provisionWorkers(ctx); err == nil {
+			_, err = w.c.js.Publish(ctx, "$KV."+bucketWorkers+"."+key, data)
+		}
+	}
 	return err
 }

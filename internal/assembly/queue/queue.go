@@ -26,8 +26,11 @@ func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Option
 			User: c.NATS.User, Password: string(c.NATS.Password), Token: string(c.NATS.Token), CredsFile: c.NATS.Creds,
 		},
 		Name: name, AckWait: c.Queue.AckWait, AnyInbox: !c.Auth.Enabled, Policy: Policy(c),
-		Storage: jobs.Storage{PayloadBytes: int64(c.Queue.PayloadMB) << 20, DeadLetters: int64(c.Queue.DeadLetters)},
-		Log:     t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/jobs"),
+		Storage: jobs.Storage{
+			PayloadBytes: int64(c.Queue.PayloadMB) << 20, DeadLetters: int64(c.Queue.DeadLetters),
+			Replicas: c.NATS.Replicas,
+		},
+		Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/jobs"),
 		Meter: t.MeterProvider.Meter("codefleet/jobs"),
 	}, nil
 }

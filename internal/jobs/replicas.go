@@ -1,0 +1,249 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/clock"
+)
+
+// clusterReplicas is the default number of replicas in a cluster: a task survives the loss of any one server.
+const clusterReplicas = 3
+
+// clustered reports whether the server is part of a cluster. A replica then may lag behind its stream's leader.
+func (c *Client) clustered() bool { return c.nc.ConnectedClusterName() != "" }
+
+// replicas returns how many replicas each stream has at least: those of the options, or clusterReplicas in a cluster
+// that has as many servers, or else 1.
+func (c *Client) replicas(ctx context.Context) (int, error) {
+	n := c.opts.Storage.Replicas
+	if n > 0 && n < clusterReplicas && c.clustered() {
+		c.warnReplicas.Do(func() {
+			c.opts.Log.WarnContext(ctx, "tasks stored on one server of the NATS cluster only", "nats.replicas", n)
+		})
+	}
+	if n > 0 || !c.clustered() {
+		return max(1, n), nil
+	}
+	err := c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketCursors, Description: cursorsPurpose, Storage: jetstream.FileStorage,
+		History: 1, Replicas: clusterReplicas,
+	})
+	if isTooFewServers(err) {
+		c.warnReplicas.Do(func() {
+			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three servers")
+		})
+		return 1, nil
+	}
+	return clusterReplicas, err
+}
+
+// isTooFewServers reports whether the server refused a stream because the cluster has fewer servers than replicas.
+func isTooFewServers(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeInsufficientResources)
+}
+
+const (
+	codeNoPeers               = 10005
+	codeInsufficientResources = 10023
+)
+
+// currentReplicas returns the number of replicas of a stream, or 0 if it does not exist.
+func (c *Client) currentReplicas(ctx context.Context, stream string) (int, error) {
+	s, err := c.js.Stream(ctx, stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.CachedInfo().Config.Replicas, nil
+}
+
+// provisionStream creates or updates a stream. It does not lower the number of replicas.
+func (c *Client) provisionStream(ctx context.Context, conf jetstream.StreamConfig) error {
+	current, err := c.currentReplicas(ctx, conf.Name)
+	if err == nil {
+		conf.Replicas = max(conf.Replicas, current)
+		if conf.PersistMode == jetstream.AsyncPersistMode {
+			err = c.provisionUnsynced(ctx, conf)
+		} else {
+			_, err = c.js.CreateOrUpdateStream(ctx, conf)
+		}
+	}
+	return provisionError("stream "+conf.Name, conf.Replicas, err)
+}
+
+// provisionError says what could not be provisioned, and why.
+func provisionError(what string, replicas int, err error) error {
+	if isTooFewServers(err) {
+		err = fmt.Errorf("nats.replicas: the NATS cluster has fewer than %d servers: %w", replicas, err)
+	}
+	if err != nil {
+		return fmt.Errorf("provision %s: %w", what, err)
+	}
+	return nil
+}
+
+// provisionBucket creates or updates a bucket. It does not lower the number of replicas.
+func (c *Client) provisionBucket(ctx context.Context, conf jetstream.KeyValueConfig) error {
+	current, err := c.currentReplicas(ctx, "KV_"+conf.Bucket)
+	if err == nil {
+		conf.Replicas = max(conf.Replicas, current)
+		_, err = c.js.CreateOrUpdateKeyValue(ctx, conf)
+	}
+	return provisionError("bucket "+conf.Bucket, conf.Replicas, err)
+}
+
+// The server syncs LOGS and HISTORY later only while they have one replica, and cannot change that for an existing
+// stream. So provisionUnsynced copies such a stream, and makes it anew from the copy. The copies are mirrors, which
+// keep the sequences.
+
+const (
+	copySuffix = "_COPY"
+	copyPoll   = 20 * time.Millisecond
+	copyStale  = 30 * time.Second // after which the lock of a process that was killed is removed
+)
+
+// provisionUnsynced creates or updates a stream that is not synced while it has one replica.
+func (c *Client) provisionUnsynced(ctx context.Context, conf jetstream.StreamConfig) error {
+	if conf.Replicas > 1 {
+		conf.PersistMode = jetstream.DefaultPersistMode
+	}
+	main, err := c.streamInfo(ctx, conf.Name)
+	if err != nil {
+		return err
+	}
+	if main != nil && main.Config.Mirror == nil && conf.Replicas == 1 {
+		conf.PersistMode = main.Config.PersistMode
+	}
+	spare, err := c.streamInfo(ctx, conf.Name+copySuffix)
+	if err != nil {
+		return err
+	}
+	if spare != nil || main != nil && main.Config.PersistMode != conf.PersistMode {
+		unlock, err := c.lockCopy(ctx, conf.Name)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if err := c.remake(ctx, conf); err != nil {
+			return err
+		}
+	}
+	_, err = c.js.CreateOrUpdateStream(ctx, conf)
+	return err
+}
+
+// streamInfo returns a stream's configuration and state, or nil if it does not exist.
+func (c *Client) streamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	s, err := c.js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.CachedInfo(), nil
+}
+
+// lockCopy waits until no other process copies the stream.
+func (c *Client) lockCopy(ctx context.Context, name string) (unlock func(), err error) {
+	kv, err := c.js.KeyValue(ctx, bucketCursors)
+	if err != nil {
+		return nil, err
+	}
+	key := "copy-" + name
+	var seen uint64
+	since := time.Now()
+	for {
+		rev, err := kv.Create(ctx, key, nil)
+		if err == nil {
+			return func() { _ = kv.Delete(context.WithoutCancel(ctx), key, jetstream.LastRevision(rev)) }, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return nil, err
+		}
+		if e, err := kv.Get(ctx, key); err == nil && e.Revision() != seen {
+			seen, since = e.Revision(), time.Now()
+		}
+		if time.Since(since) > copyStale {
+			_ = kv.Delete(ctx, key, jetstream.LastRevision(seen)) // if it fails, another process has the lock
+			since = time.Now()
+		}
+		if err := clock.Sleep(ctx, copyPoll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// remake makes a stream anew with another persist mode. After a crash, the next call continues with the step that was
+// not done.
+func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig) error {
+	for {
+		main, err := c.streamInfo(ctx, conf.Name)
+		if err != nil {
+			return err
+		}
+		spare, err := c.streamInfo(ctx, conf.Name+copySuffix)
+		if err != nil {
+			return err
+		}
+		done, err := c.remakeStep(ctx, conf, main, spare)
+		if done || err != nil {
+			return err
+		}
+		if err := clock.Sleep(ctx, copyPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// remakeStep does the next step: copy the stream, delete it, end the copying, create the stream as a mirror of the
+// copy, make the mirror the stream, delete the copy.
+func (c *Client) remakeStep(
+	ctx context.Context, conf jetstream.StreamConfig, main, spare *jetstream.StreamInfo,
+) (done bool, err error) {
+	switch {
+	case main == nil && spare == nil:
+		return true, nil
+	case main == nil && spare.Config.Mirror != nil: // the server refuses two mirrors of each other
+		ended := spare.Config
+		ended.Mirror, ended.Subjects = nil, []string{ended.Name}
+		_, err = c.js.UpdateStream(ctx, ended)
+	case main == nil:
+		_, err = c.js.CreateStream(ctx, mirrorOf(spare.Config.Name, conf))
+	case main.Config.Mirror != nil && spare != nil && !hasCopied(main, spare):
+	case main.Config.Mirror != nil:
+		_, err = c.js.UpdateStream(ctx, conf)
+	case main.Config.PersistMode == conf.PersistMode:
+		if spare != nil {
+			err = c.js.DeleteStream(ctx, spare.Config.Name)
+		}
+		return true, err
+	case spare == nil:
+		copied := mirrorOf(conf.Name, conf)
+		copied.Name += copySuffix
+		_, err = c.js.CreateStream(ctx, copied)
+	case hasCopied(spare, main):
+		err = c.js.DeleteStream(ctx, conf.Name)
+	}
+	return false, err
+}
+
+// mirrorOf returns the configuration of a mirror of the stream origin, with the limits of conf.
+func mirrorOf(origin string, conf jetstream.StreamConfig) jetstream.StreamConfig {
+	conf.Subjects = nil
+	conf.Mirror = &jetstream.StreamSource{Name: origin}
+	return conf
+}
+
+// hasCopied reports whether a mirror has all messages of its origin.
+func hasCopied(mirror, origin *jetstream.StreamInfo) bool {
+	return origin.State.Msgs == 0 || mirror.State.LastSeq >= origin.State.LastSeq
+}

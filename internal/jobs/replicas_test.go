@@ -1,0 +1,212 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// startCluster starts a NATS cluster of n servers, and returns options to connect to it.
+func startCluster(t *testing.T, n int) ([]*server.Server, Options) {
+	t.Helper()
+	var servers []*server.Server
+	var urls []string
+	routes := make([]*url.URL, n)
+	for i := range routes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes[i] = &url.URL{Scheme: "nats", Host: l.Addr().String()}
+		l.Close()
+	}
+	for i, route := range routes {
+		port, err := strconv.Atoi(route.Port())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := server.NewServer(&server.Options{
+			ServerName: "n" + strconv.Itoa(i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+			JetStream: true, StoreDir: t.TempDir(), Routes: routes,
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+		servers = append(servers, s)
+	}
+	for _, s := range servers {
+		if !s.ReadyForConnections(30 * time.Second) {
+			t.Fatal("the server does not start")
+		}
+		urls = append(urls, s.ClientURL())
+	}
+	ready := func() error {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == n {
+				return nil
+			}
+		}
+		return fmt.Errorf("no leader of %d servers", n)
+	}
+	eventually(t, "cluster", ready)
+	return servers, Options{Server: Server{URL: strings.Join(urls, ",")}, AckWait: 10 * time.Second, Log: noLog}
+}
+
+// awaitReplicas waits until each stream and bucket has want replicas: a stream responds once it has a leader.
+func awaitReplicas(t *testing.T, c *Client, want int) {
+	t.Helper()
+	for _, name := range []string{
+		streamTasks, streamRecords, streamLogs, streamDead, streamDelayed, streamJournal, streamHistory, streamSpent,
+		streamAudit, streamAsked, "KV_" + bucketWorkers, "KV_" + bucketCursors, "OBJ_" + bucketObjects,
+	} {
+		eventually(t, name, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			n, err := c.currentReplicas(ctx, name)
+			if err == nil && n != want {
+				err = fmt.Errorf("%d replicas, want %d", n, want)
+			}
+			return err
+		})
+	}
+}
+
+// In a cluster of three, every stream has three replicas. Streams with one replica are raised, with their messages, and
+// replicas that were added by hand are kept. Submit works after the loss of a server.
+func TestReplicas(t *testing.T) {
+	servers, opts := startCluster(t, 3)
+	opts.Storage.Replicas = 1
+	one := connect(t, opts)
+	provision(t, one)
+	awaitReplicas(t, one, 1)
+	first, err := one.Submit(t.Context(), "acme", taskEvent("first", `{"code":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		_, err := one.js.Publish(t.Context(), logSubject("acme", first.TaskID), []byte(strconv.Itoa(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	opts.Storage.Replicas = 0
+	c := connect(t, opts)
+	provision(t, c)
+	awaitReplicas(t, c, 3)
+	logs, err := c.js.Stream(t.Context(), streamLogs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := logs.GetLastMsgForSubject(t.Context(), "log.acme.*"); err != nil || m.Sequence != 3 {
+		t.Errorf("last log entry = %+v, %v, want sequence 3", m, err)
+	}
+	if info := logs.CachedInfo(); info.State.Msgs != 3 || info.Config.Mirror != nil ||
+		info.Config.PersistMode != jetstream.DefaultPersistMode {
+		t.Errorf("logs = %+v", info)
+	}
+	provision(t, one) // with replicas: 1
+	awaitReplicas(t, c, 3)
+
+	info, err := c.js.Stream(t.Context(), streamTasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		if s.Name() == info.CachedInfo().Cluster.Leader {
+			s.Shutdown()
+		}
+	}
+	for i := range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		_, err := c.Submit(ctx, "acme", taskEvent(strconv.Itoa(i), `{"code":"x"}`))
+		cancel()
+		if err != nil {
+			t.Errorf("Submit after the loss of a server = %v", err)
+		}
+	}
+	if rec, err := c.Record(t.Context(), "acme", first.TaskID); err != nil || rec.Status != schemas.Queued {
+		t.Errorf("Record after the loss of a server = %+v, %v", rec, err)
+	}
+}
+
+func provision(t *testing.T, c *Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := c.Provision(ctx); err != nil {
+		t.Fatalf("Provision = %v", err)
+	}
+}
+
+// With fewer than three servers, the default is one replica, and a setting that cannot be kept is an error.
+func TestReplicasOfSmallCluster(t *testing.T) {
+	_, opts := startCluster(t, 2)
+	c := connect(t, opts)
+	provision(t, c)
+	awaitReplicas(t, c, 1)
+	opts.Storage.Replicas = 3
+	err := connect(t, opts).Provision(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "nats.replicas: the NATS cluster has fewer than 3 servers") {
+		t.Errorf("Provision with 3 replicas = %v", err)
+	}
+}
+
+// A process that was killed while it copied a stream is followed by one that continues.
+func TestRemakeContinues(t *testing.T) {
+	f := newFleet(t)
+	logs := func() *jetstream.StreamInfo {
+		info, err := f.streamInfo(t.Context(), streamLogs)
+		if err != nil || info == nil {
+			t.Fatalf("info of the logs = %v, %v", info, err)
+		}
+		return info
+	}
+	for i := range 10 {
+		if _, err := f.js.Publish(t.Context(), "log.acme.x", []byte(strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conf := logs().Config
+	conf.PersistMode = jetstream.DefaultPersistMode
+	eventually(t, "the last step", func() error { // each step by another process
+		main, err := f.streamInfo(t.Context(), streamLogs)
+		if err != nil {
+			return err
+		}
+		spare, err := f.streamInfo(t.Context(), streamLogs+copySuffix)
+		if err != nil {
+			return err
+		}
+		done, err := f.remakeStep(t.Context(), conf, main, spare)
+		if err == nil && !done {
+			err = fmt.Errorf("not done: %+v, %+v", main, spare)
+		}
+		return err
+	})
+	info := logs()
+	if info.State.Msgs != 10 || info.State.LastSeq != 10 || info.Config.Mirror != nil ||
+		info.Config.PersistMode != jetstream.DefaultPersistMode || len(info.Config.Subjects) != 1 {
+		t.Errorf("logs = %+v", info)
+	}
+	if spare, err := f.streamInfo(t.Context(), streamLogs+copySuffix); spare != nil || err != nil {
+		t.Errorf("copy = %+v, %v, want none", spare, err)
+	}
+	provision(t, f.Client)
+	if logs().Config.PersistMode != jetstream.DefaultPersistMode {
+		t.Error("Provision with one replica made the stream unsynced again")
+	}
+}
