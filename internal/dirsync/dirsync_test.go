@@ -472,12 +472,13 @@ func TestNoEscape(t *testing.T) {
 		"abs": "->/etc/passwd", "up": "->../x", "in": "->fine", "fine": "1", "dir/outside": "task", "file": "task",
 		".git/config": "task", ".git/hooks/post-checkout": "task", "sub/.git/config": "task",
 		"bad\u202ename": "1", "ctl\x07": "1", "../outside": "1", "/outside": "1", "x/../../outside": "1", "": "1",
+		".GIT/config": "task", "sub/.Git/config": "task", "sub/GIT~1/config": "task", "bad\ufffdname": "1",
 	})
 	r := w.pull(dirsync.KeepBoth)
 	got := w.files()
 	for _, p := range []string{
 		"abs", "up", "bad\u202ename", "../outside", ".git/hooks/post-checkout",
-		"sub/.git/config",
+		"sub/.git/config", ".GIT/config", "sub/.Git/config", "sub/GIT~1/config", "bad\ufffdname",
 	} {
 		if _, ok := got[p]; ok {
 			t.Errorf("%q was written", p)

@@ -99,18 +99,24 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 }
 
 // exchangeable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
-// characters, within the length limits, and outside the directories that the fleet mounts for its tools.
+// characters, within the length limits, and outside the directories that the fleet mounts for its tools. No component
+// may be .git on a file system that ignores case or has short names. A replacement character stands for bytes that are
+// not UTF-8, and so does not name a file of the workspace.
 func exchangeable(p string) bool {
 	const maxName, maxPath = 255, 4096
 	if first, _, _ := strings.Cut(p, "/"); first == "servers" || first == "client" {
 		return false
 	}
-	long := func(name string) bool { return len(name) > maxName }
+	refused := func(name string) bool {
+		return len(name) > maxName || name != ".git" && strings.EqualFold(name, ".git") ||
+			strings.EqualFold(name, "git~1")
+	}
 	hidden := func(r rune) bool {
-		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
+		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' ||
+			r == unicode.ReplacementChar
 	}
 	return utf8.ValidString(p) && fs.ValidPath(p) && p != "." && len(p) <= maxPath &&
-		!strings.ContainsFunc(p, hidden) && !slices.ContainsFunc(strings.Split(p, "/"), long)
+		!strings.ContainsFunc(p, hidden) && !slices.ContainsFunc(strings.Split(p, "/"), refused)
 }
 
 // lstat describes a path without following it. It returns nil for anything but files, directories and symbolic links.
