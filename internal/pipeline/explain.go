@@ -25,7 +25,7 @@ func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBo
 	if !isDiskFull(err) {
 		return err
 	}
-	p.Store.FreeDisk(ctx)
+	p.Store.Repo().EmptyCache(ctx)
 	if box != nil && !errors.Is(err, executor.ErrDiskFull) {
 		if full := box.CheckDisk(); full == nil && box.DiskMB() > 0 {
 			return &schemas.Error{

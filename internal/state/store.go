@@ -97,6 +97,3 @@ func (s *Store) List(ctx context.Context, ref Ref, generation int64, dir string)
 func (s *Store) Retain(ctx context.Context, ref Ref, generation int64, until time.Time) error {
 	return s.repo.Retain(ctx, ref, generation, until)
 }
-
-// FreeDisk empties the cache and stops caching for a minute. Checkout and Commit call it when the disk is full.
-func (s *Store) FreeDisk(ctx context.Context) { s.repo.EmptyCache(ctx) }
