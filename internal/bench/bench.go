@@ -52,6 +52,7 @@ func Scenarios() []Scenario {
 		{Name: "throughput", Samples: 5, Measure: (*Bench).throughput},
 		{Name: "tools", Samples: 20, Measure: (*Bench).brokered},
 		{Name: "memory", Samples: 3, Measure: (*Bench).memory},
+		{Name: "growth", Samples: 12, NoSandbox: true, Measure: (*Bench).growth},
 	}
 }
 

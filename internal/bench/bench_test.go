@@ -79,6 +79,24 @@ func TestOverhead(t *testing.T) {
 	}
 }
 
+// TestGrowth checks that a short history has all numbers of the scenario growth.
+func TestGrowth(t *testing.T) {
+	o, temp := options(t)
+	o.Scenario, o.Runs = "growth", 1
+	reports, err := Run(t.Context(), o, Scenarios())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEmpty(t, temp)
+	r := reports[0]
+	if len(r.Numbers) != 6 || r.Numbers["G1"].Value != 1 || !r.Numbers["G5"].Met || !r.Numbers["G6"].Met {
+		t.Errorf("numbers = %+v, want 6, G1 = 1, and G5 and G6 met", r.Numbers)
+	}
+	if len(r.Tables) != 1 || len(r.Tables[0].Rows) != 1 {
+		t.Errorf("tables = %+v, want one with one row", r.Tables)
+	}
+}
+
 // TestInterrupted checks that a cancelled run leaves no files.
 func TestInterrupted(t *testing.T) {
 	o, temp := options(t)

@@ -32,8 +32,8 @@ func FuzzManifest(f *testing.F) {
 	f.Add(bytes.ReplaceAll(plain, []byte(`"p":"b"`), []byte(`"p":"../b"`)))
 	f.Add(bytes.ReplaceAll(plain, []byte(`"s":5`), []byte(`"s":500000000000`)))
 	f.Fuzz(func(t *testing.T, plain []byte) {
-		c.decodeManifest(plain) // not a zstd frame, most likely
-		m, err := c.decodeManifest(c.enc.EncodeAll(plain, nil))
+		c.decodeManifest(plain, false) // not a zstd frame, most likely
+		m, err := c.decodeManifest(c.enc.EncodeAll(plain, nil), false)
 		if err != nil {
 			return
 		}
@@ -57,7 +57,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m2, err := c.decodeManifest(again)
+		m2, err := c.decodeManifest(again, false)
 		if err != nil {
 			t.Fatalf("decode of an encoded manifest = %v", err)
 		}

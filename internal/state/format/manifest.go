@@ -142,8 +142,13 @@ func (m *Manifest) IsFull() bool { return len(m.Header.Chain) == 0 }
 
 // ChangedPaths returns the paths that the commit changed.
 func (m *Manifest) ChangedPaths() []string {
-	if m.IsFull() && m.Header.Parent != nil || m.Header.Repeated > 0 {
+	if m.listsChanged() {
 		return m.Header.Changed
 	}
 	return ChangedPaths(m.Changes)
+}
+
+// listsChanged reports whether Header.Changed is set, because the lines do not say what the commit changed.
+func (m *Manifest) listsChanged() bool {
+	return m.IsFull() && m.Header.Parent != nil || m.Header.Repeated > 0
 }

@@ -14,11 +14,20 @@ import (
 
 // DecodeManifest decrypts, parses and validates the stored bytes of a manifest of ref.
 func (c Codec) DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
+	return c.decrypted(ref, keys, data, false)
+}
+
+// DecodeSummary is DecodeManifest without the lines of a manifest whose header has the changed paths.
+func (c Codec) DecodeSummary(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
+	return c.decrypted(ref, keys, data, true)
+}
+
+func (c Codec) decrypted(ref Ref, keys *Keyring, data []byte, brief bool) (*Manifest, error) {
 	plain, key, err := keys.decrypt(ref.manifestIdentity(), data)
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.decodeManifest(plain)
+	m, err := c.decodeManifest(plain, brief)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +35,7 @@ func (c Codec) DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, e
 	return m, nil
 }
 
-func (c Codec) decodeManifest(data []byte) (*Manifest, error) {
+func (c Codec) decodeManifest(data []byte, brief bool) (*Manifest, error) {
 	const small = 256 << 10 // bytes; larger ones are decompressed line by line
 	var frame zstd.Header
 	if frame.Decode(data) == nil && frame.HasFCS && frame.FrameContentSize <= small {
@@ -34,7 +43,7 @@ func (c Codec) decodeManifest(data []byte) (*Manifest, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 		}
-		return readManifest(bytes.NewReader(plain))
+		return readManifest(bytes.NewReader(plain), brief)
 	}
 	zr, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxWindow(8*zstdWindow), zstd.WithDecoderLowmem(true))
@@ -42,20 +51,20 @@ func (c Codec) decodeManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	defer zr.Close()
-	return readManifest(io.LimitReader(zr, maxManifest))
+	return readManifest(io.LimitReader(zr, maxManifest), brief)
 }
 
-func readManifest(r io.Reader) (*Manifest, error) {
+func readManifest(r io.Reader, brief bool) (*Manifest, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxManifestLine)
-	m, err := scanManifest(lines)
+	m, err := scanManifest(lines, brief)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	return m, nil
 }
 
-func scanManifest(lines *bufio.Scanner) (*Manifest, error) {
+func scanManifest(lines *bufio.Scanner, brief bool) (*Manifest, error) {
 	m := &Manifest{}
 	if err := scanJSON(lines, &m.Header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -66,6 +75,9 @@ func scanManifest(lines *bufio.Scanner) (*Manifest, error) {
 	}
 	if m.Result, err = resolve(m.Header.ResultBlob, packs); err != nil {
 		return nil, fmt.Errorf("header: result: %w", err)
+	}
+	if brief && m.listsChanged() {
+		return m, nil
 	}
 	last := ""
 	for range m.Header.Lines {

@@ -56,7 +56,7 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 		c.lost[ref.ManifestKey(g.Name)] = true
 	}
 	v := c.newVersionMarker(ref, p)
-	if err := c.repo.Walk(ctx, ref, v.visit); err != nil {
+	if err := c.repo.WalkWhole(ctx, ref, v.visit); err != nil {
 		return err
 	}
 	if err := v.finish(ctx); err != nil {

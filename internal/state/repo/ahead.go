@@ -19,6 +19,7 @@ const (
 type ahead struct {
 	repo   *Repo
 	ref    format.Ref
+	brief  bool  // lines may be missing, see format.Codec.DecodeSummary
 	window int64 // generations that were read ahead last
 
 	mu    sync.Mutex
@@ -28,8 +29,8 @@ type ahead struct {
 	tasks sync.WaitGroup
 }
 
-func (r *Repo) newAhead(ref format.Ref) *ahead {
-	return &ahead{repo: r, ref: ref, slots: make(chan struct{}, aheadParallel)}
+func (r *Repo) newAhead(ref format.Ref, brief bool) *ahead {
+	return &ahead{repo: r, ref: ref, brief: brief, slots: make(chan struct{}, aheadParallel)}
 }
 
 // read returns a manifest, which must be older than those it returned before. If digest is nil, the manifest is
@@ -70,7 +71,7 @@ func (a *ahead) ask(ctx context.Context, at format.ManifestRef, last int64) {
 	}
 	a.tasks.Go(func() {
 		a.slots <- struct{}{}
-		m, err := a.repo.peek(ctx, a.ref, at)
+		m, err := a.repo.peek(ctx, a.ref, at, a.brief)
 		<-a.slots
 		if err != nil {
 			return

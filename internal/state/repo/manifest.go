@@ -76,30 +76,40 @@ func (r *Repo) fetch(ctx context.Context, ref format.Ref, at format.ManifestRef)
 
 // decode returns a manifest, and caches it on the worker's disk.
 func (r *Repo) decode(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, error) {
-	return r.decodeWith(ctx, ref, at, func(data []byte) { r.Cache(at.Digest, data) })
-}
-
-// peek returns a manifest, and does not cache it: it is one of very many.
-func (r *Repo) peek(ctx context.Context, ref format.Ref, at format.ManifestRef) (*format.Manifest, error) {
-	if v := r.versions.get(ref.ManifestKey(at.Name)); v != nil {
-		return v.Manifest, nil
-	}
-	return r.decodeWith(ctx, ref, at, func([]byte) {})
-}
-
-func (r *Repo) decodeWith(
-	ctx context.Context, ref format.Ref, at format.ManifestRef, cache func([]byte),
-) (*format.Manifest, error) {
 	data, err := r.fetch(ctx, ref, at)
 	if err != nil {
 		return nil, err
 	}
-	cache(data)
+	r.Cache(at.Digest, data)
 	m, err := r.Codec.DecodeManifest(ref, r.Keys(ref.Tenant), data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ref.ManifestKey(at.Name), err)
+	return m, inManifest(ref, at, err)
+}
+
+// peek returns a manifest, and does not cache it: it is one of very many. If brief is set, lines may be missing, see
+// format.Codec.DecodeSummary.
+func (r *Repo) peek(
+	ctx context.Context, ref format.Ref, at format.ManifestRef, brief bool,
+) (*format.Manifest, error) {
+	if v := r.versions.get(ref.ManifestKey(at.Name)); v != nil {
+		return v.Manifest, nil
 	}
-	return m, nil
+	data, err := r.fetch(ctx, ref, at)
+	if err != nil {
+		return nil, err
+	}
+	decode := r.Codec.DecodeManifest
+	if brief {
+		decode = r.Codec.DecodeSummary
+	}
+	m, err := decode(ref, r.Keys(ref.Tenant), data)
+	return m, inManifest(ref, at, err)
+}
+
+func inManifest(ref format.Ref, at format.ManifestRef, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", ref.ManifestKey(at.Name), err)
 }
 
 // Load returns the version that a manifest describes.

@@ -11,13 +11,27 @@ import (
 )
 
 // Walk visits the manifests of the history, newest first, until visit returns false. It follows parents from HEAD, and
-// then visits the older manifests that retention or pins keep.
+// then visits the older manifests that retention or pins keep. Manifests whose header has the changed paths may be
+// without lines.
 func (r *Repo) Walk(ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool) error {
+	return r.walk(ctx, ref, true, visit)
+}
+
+// WalkWhole is Walk with all lines of all manifests.
+func (r *Repo) WalkWhole(
+	ctx context.Context, ref format.Ref, visit func(format.ManifestRef, *format.Manifest) bool,
+) error {
+	return r.walk(ctx, ref, false, visit)
+}
+
+func (r *Repo) walk(
+	ctx context.Context, ref format.Ref, brief bool, visit func(format.ManifestRef, *format.Manifest) bool,
+) error {
 	h, _, err := r.ReadHead(ctx, ref, "")
 	if err != nil || h.Manifest == nil {
 		return err
 	}
-	manifests := r.newAhead(ref)
+	manifests := r.newAhead(ref, brief)
 	next, last := h.Manifest, h.Generation+1 // last is the generation that was visited last
 	for next != nil {
 		at := *next
