@@ -67,7 +67,11 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 		return nil, err
 	}
 	w.Mount = executor.Mount{Source: versions.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}
-	if w.upstreams, err = Upstreams(c, mcp.Options{Log: t.Logger}); err != nil {
+	announced, err := addAnnounced(c, t.Logger)
+	if err != nil {
+		return nil, err
+	}
+	if w.upstreams, err = Upstreams(c, mcp.Options{Log: t.Logger, OnAnnounced: announced}); err != nil {
 		return nil, err
 	}
 	if w.unobserve, err = w.upstreams.Observe(t.MeterProvider.Meter("codefleet/tools")); err != nil {
@@ -79,6 +83,26 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 		Policy: policy(c), Budget: budget(c), Allow: allowOf(c), Approval: c.Tools.ApprovalTimeout,
 	}
 	return w, nil
+}
+
+// addAnnounced returns a function that adds tools, which a server announces while it runs, to the local catalogue.
+func addAnnounced(c *config.Config, log *slog.Logger) (func(server string, defs []tools.Definition), error) {
+	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	return func(server string, defs []tools.Definition) {
+		mu.Lock()
+		defer mu.Unlock()
+		added, err := toolbox.AddAnnounced(dir, server, defs)
+		if err != nil {
+			log.Warn("announced tools not added", "server", server, "error", err)
+		} else if len(added) > 0 {
+			log.Info("announced tools added: approve them with codefleet tools approve", "server", server,
+				"tools", len(added))
+		}
+	}, nil
 }
 
 // Close stops the upstreams and closes the toolbox.

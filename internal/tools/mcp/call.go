@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -26,6 +27,8 @@ type mcpSession struct {
 	cancel context.CancelFunc
 	once   sync.Once
 	used   atomic.Bool // the server has responded to a call
+
+	announcing atomic.Bool // announceTools is about to list the tools
 
 	token    atomic.Int64
 	progress sync.Map // progress token, as float64 → func(*sdk.ProgressNotificationParams)
@@ -197,6 +200,26 @@ func (s *mcpSession) invalidateTools() {
 	s.mu.Lock()
 	s.listed = nil
 	s.mu.Unlock()
+}
+
+// announceDelay is how long announceTools waits for further changes.
+const announceDelay = 200 * time.Millisecond
+
+// announceTools lists the tools in the background and passes them to OnAnnounced. Changes in quick succession are
+// announced together.
+func (s *mcpSession) announceTools(ctx context.Context) {
+	m := s.up.manager
+	if m.announce == nil || s.announcing.Swap(true) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	m.start(func() {
+		_ = clock.Sleep(ctx, announceDelay) // ctx does not end
+		s.announcing.Store(false)
+		if defs, err := s.definitions(ctx); err == nil { // after an error, the next announcement tries again
+			m.announce(s.up.Name, defs)
+		}
+	})
 }
 
 // Limits of a server's list of tools.

@@ -89,6 +89,8 @@ type Options struct {
 	// OnOutput receives the lines that a server writes to standard error, and those on standard output
 	// that are not messages. If it is nil, they are logged.
 	OnOutput func(server, line string)
+	// OnAnnounced receives a server's tools after the server has announced that they changed.
+	OnAnnounced func(server string, defs []tools.Definition)
 	// Reload returns the configuration if it has changed since the last call, and otherwise nil. The manager calls
 	// it before every call of a tool. If it is nil, the configuration never changes.
 	Reload func() ([]Server, error)
@@ -103,6 +105,7 @@ type Manager struct {
 	backoff  Backoff
 	onOutput func(server, line string)
 	reload   func() ([]Server, error)
+	announce func(server string, defs []tools.Definition)
 
 	refreshing sync.Mutex
 
@@ -117,6 +120,7 @@ type Manager struct {
 // NewManager checks the configuration, without connecting, and returns all problems at once.
 func NewManager(servers []Server, opts Options) (*Manager, error) {
 	m := &Manager{log: cmp.Or(opts.Log, slog.Default()), onOutput: opts.OnOutput, reload: opts.Reload}
+	m.announce = opts.OnAnnounced
 	m.backoff.Min = cmp.Or(opts.Backoff.Min, 200*time.Millisecond)
 	m.backoff.Max = cmp.Or(opts.Backoff.Max, 30*time.Second)
 	var err error

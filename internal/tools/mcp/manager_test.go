@@ -683,6 +683,38 @@ func TestReload(t *testing.T) {
 	waitUntil(t, "the removed server's process has ended", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
+// A tool that a server announces while it runs reaches OnAnnounced.
+func TestAnnouncedTools(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "lab", Version: "1"}, nil)
+	handle := func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		return &sdk.CallToolResult{}, nil, nil
+	}
+	sdk.AddTool(server, &sdk.Tool{Name: "one"}, handle)
+	announced := make(chan []string, 10)
+	m, err := mcp.NewManager([]mcp.Server{{Name: "lab", InProcess: server}}, mcp.Options{
+		Log: slog.New(slog.DiscardHandler),
+		OnAnnounced: func(server string, defs []tools.Definition) {
+			names := []string{server}
+			for _, d := range defs {
+				names = append(names, d.Name)
+			}
+			announced <- names
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	call := tools.Request{Server: "lab", Tool: "one", Args: json.RawMessage(`{}`)}
+	if _, err := m.Call(t.Context(), call); err != nil {
+		t.Fatal(err)
+	}
+	sdk.AddTool(server, &sdk.Tool{Name: "two"}, handle)
+	if got := <-announced; !slices.Equal(got, []string{"lab", "one", "two"}) {
+		t.Errorf("announced = %q, want both tools of lab", got)
+	}
+}
+
 // A command runs in its working directory.
 func TestWorkingDirectory(t *testing.T) {
 	s := hostileServer(t, "dir")

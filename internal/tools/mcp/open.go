@@ -98,8 +98,9 @@ func (u *upstream) maxMessage() int { return maxGrowth*u.Limits.MaxResultBytes +
 func (u *upstream) client(s *mcpSession) *sdk.Client {
 	opts := &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{}, // no roots, sampling or elicitation: there is no user
-		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) {
+		ToolListChangedHandler: func(ctx context.Context, _ *sdk.ToolListChangedRequest) {
 			s.invalidateTools()
+			s.announceTools(ctx)
 		},
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 			token, isNumber := r.Params.ProgressToken.(float64) // a small integer, decoded from JSON

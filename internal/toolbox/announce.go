@@ -1,0 +1,33 @@
+package toolbox
+
+import (
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+)
+
+// AddAnnounced writes modules for the tools that a server announced while it ran, and returns their names. They wait
+// for approval like all new tools. It changes nothing else: one connection of a server may lack tools of another, and
+// a changed definition is adopted only by `codefleet tools generate`. A server without modules gets none.
+func AddAnnounced(dir, server string, defs []tools.Definition) (added []string, err error) {
+	previous, err := pygen.Previous(dir, server)
+	if err != nil || previous.Server == "" {
+		return nil, err
+	}
+	all := slices.Clone(previous.Tools)
+	for _, d := range defs {
+		if !slices.ContainsFunc(all, func(known tools.Definition) bool { return known.Name == d.Name }) {
+			all, added = append(all, d), append(added, d.Name)
+		}
+	}
+	if added == nil {
+		return nil, nil
+	}
+	p, err := pygen.Generate(pygen.Source{Server: server, About: previous.About, Tools: all, Previous: previous})
+	if err != nil {
+		return nil, err
+	}
+	_, err = pygen.Write(dir, p)
+	return slices.DeleteFunc(added, func(name string) bool { return p.Definitions.Names[name] == "" }), err
+}
