@@ -10,7 +10,7 @@ import (
 )
 
 // FleetFile is the content of fleet.json: the addresses of a running fleet, and the credentials that `codefleet up`
-// generates at each start. Access to the file gives the permissions of an operator.
+// generates at its first start. Access to the file gives the permissions of an operator.
 type FleetFile struct {
 	URL    string `json:"url"`    // address of the HTTP interface
 	Token  string `json:"token"`  // a bearer token with every scope

@@ -95,6 +95,7 @@ func (c *Client) natsOptions() []nats.Option {
 		nats.PermissionErrOnSubscribe(true),
 		nats.SyncQueueLen(syncQueue),
 		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), // the server may get its users later
 		nats.CustomReconnectDelay(reconnectDelay),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if !nc.IsClosed() && err != nil {

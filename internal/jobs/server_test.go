@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,4 +172,46 @@ func TestNoStall(t *testing.T) {
 			t.Fatalf("task %d waited %v with a free slot: %v", i, waited, err)
 		}
 	}
+}
+
+// A client whose user the server does not know (yet) keeps reconnecting.
+func TestReconnectsAfterAuthorizationError(t *testing.T) {
+	dir := t.TempDir()
+	start := func(addr, password string) *embedded.NATS {
+		t.Helper()
+		srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
+			Dir: dir, Addr: addr, Fleet: embedded.NATSUser{User: "fleet", Password: password}, Log: noLog,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return srv
+	}
+	srv := start("127.0.0.1:0", "right")
+	addr := strings.TrimPrefix(srv.URL(), "nats://")
+	c := connect(t, Options{
+		Server: Server{URL: srv.URL()}, Credentials: Credentials{User: "fleet", Password: "right"}, Log: noLog,
+	})
+	if err := c.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	srv.Close()
+	srv = start(addr, "wrong")
+	refused := 0
+	eventually(t, "refused connections", func() error {
+		if errors.Is(c.nc.LastError(), nats.ErrAuthorization) {
+			refused++
+		}
+		if c.nc.IsClosed() {
+			t.Fatal("the client gave up")
+		}
+		if refused < 100 { // a second
+			return errors.New("not refused")
+		}
+		return nil
+	})
+	srv.Close()
+	srv = start(addr, "right")
+	defer srv.Close()
+	eventually(t, "connection", func() error { return c.Ready(t.Context()) })
 }

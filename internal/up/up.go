@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -100,7 +101,11 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		unlock()
 		return nil, inUse("http", o.Config.HTTP.Addr, err)
 	}
-	f.File = f.newCredentials()
+	if f.File, err = f.credentials(); err != nil {
+		f.listener.Close()
+		unlock()
+		return nil, err
+	}
 	life, ready := f.startWorker(ctx)
 	if err := f.serve(ctx, life); err != nil {
 		f.stop(err)
@@ -208,7 +213,37 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// newCredentials generates the fleet's credentials. They are new at each start.
+// credentialsName is the name of the file with the credentials, in the data directory. fleet.json contains them too, but
+// exists only while the fleet runs.
+const credentialsName = "credentials.json"
+
+// credentials returns the credentials of the fleet's last start, so that workers which joined it find it again after a
+// restart. It generates those that are missing. A private fleet gets new ones.
+func (f *Fleet) credentials() (config.FleetFile, error) {
+	file := f.newCredentials()
+	if f.o.Private {
+		return file, nil
+	}
+	path := filepath.Join(f.o.Config.Data, credentialsName)
+	last, err := config.ReadFleetFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return file, file.Write(path)
+	}
+	if err != nil {
+		return file, fmt.Errorf("%w: remove the file to get new credentials", err)
+	}
+	file.Token = cmp.Or(last.Token, file.Token)
+	file.NATS.Password = cmp.Or(last.NATS.Password, file.NATS.Password)
+	file.S3.AccessKey = cmp.Or(last.S3.AccessKey, file.S3.AccessKey)
+	file.S3.SecretKey = cmp.Or(last.S3.SecretKey, file.S3.SecretKey)
+	for tenant, user := range file.NATS.Tenants {
+		user.Password = cmp.Or(last.NATS.Tenants[tenant].Password, user.Password)
+		file.NATS.Tenants[tenant] = user
+	}
+	return file, file.Write(path)
+}
+
+// newCredentials generates credentials.
 func (f *Fleet) newCredentials() config.FleetFile {
 	c := f.o.Config
 	tenants := slices.Sorted(maps.Keys(c.Tenants))
