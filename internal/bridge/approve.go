@@ -45,7 +45,7 @@ func (c *call) askThenView(
 			return nil, err
 		}
 	}
-	return c.view(rec, got, o), nil
+	return c.view(ctx, rec, got, o), nil
 }
 
 // elicit asks the user about one call, for at most as long as the client waits for its own call. It reports whether

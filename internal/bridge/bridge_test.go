@@ -435,3 +435,34 @@ func TestFleetNotStarted(t *testing.T) {
 		t.Errorf("ServeStdio with a wrong token = %v, want unauthorized", err)
 	}
 }
+
+// TestImages checks that small images, of artifacts and of tools, reach the model as content, and that other files do
+// not.
+func TestImages(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	shot := ingesttest.PNG + "of a tool"
+	_, err = c.Workspace("main").Put(t.Context(), "tool-results/shot.png", strings.NewReader(shot), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, _ := stdio(t, options(f, ingesttest.Token), nil)
+	r, err := cs.CallTool(t.Context(),
+		&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "image"}})
+	if err != nil || r.IsError {
+		t.Fatalf("execute_task = %+v, %v", r, err)
+	}
+	var images []string
+	for _, content := range r.Content {
+		if image, ok := content.(*mcp.ImageContent); ok {
+			images = append(images, image.MIMEType+" "+string(image.Data))
+		}
+	}
+	if diff := cmp.Diff([]string{"image/png " + ingesttest.PNG, "image/png " + shot}, images); diff != "" {
+		t.Errorf("images of the result (-want +got):\n%s", diff)
+	}
+}

@@ -21,6 +21,7 @@ type result struct {
 	out    any  // the structured content, a JSON object; nil means none
 	text   any  // the text; nil means out
 	failed bool // the call is an error
+	images []mcp.Content
 	links  []resourceLink
 	value  json.RawMessage // the program's result, if its task succeeded and the result is complete
 
@@ -72,6 +73,7 @@ func (r *result) encode() (*mcp.CallToolResult, error) {
 		}
 		out.StructuredContent = json.RawMessage(structure)
 	}
+	out.Content = append(out.Content, r.images...)
 	for _, l := range r.links {
 		out.Content = append(out.Content, l.content())
 	}

@@ -101,7 +101,7 @@ func (p *principal) getTask(ctx context.Context, id string) (taskState, error) {
 		canAsk, _ := ctx.Value(canElicitKey{}).(bool)
 		return p.pendingTask(rec, canAsk), nil
 	}
-	result, err := p.view(rec, &partial{}, viewOptions{}).encode()
+	result, err := p.view(ctx, rec, &partial{}, viewOptions{}).encode()
 	return stateOf(rec, result), err
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -68,13 +69,15 @@ const (
 	maxChanged = 50   // paths in changed_files
 )
 
-// view returns a task as a result of at most Options.MaxOutput bytes. got is the output of a task that has not
-// ended.
-func (p *principal) view(rec client.Record, got *partial, o viewOptions) *result {
+// view returns a task as a result of at most Options.MaxOutput bytes, and its images. got is the output of a task that
+// has not ended.
+func (p *principal) view(ctx context.Context, rec client.Record, got *partial, o viewOptions) *result {
 	if rec.Result == nil {
 		return &result{out: runningTask(rec, got, o.offset, p.b.o.MaxOutput)}
 	}
-	return endedTask(rec, o, p.b.o.MaxOutput)
+	r := endedTask(rec, o, p.b.o.MaxOutput)
+	r.images = p.images(ctx, rec)
+	return r
 }
 
 func runningTask(rec client.Record, got *partial, offset, budget int) taskOut {

@@ -81,7 +81,9 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	}
 	f.Objects = mem.New()
 	options := ingest.Options{
-		Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{"out/a.csv": "1,2\n"},
+		Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{
+			"out/a.csv": "1,2\n", "out/dot.png": PNG, "out/large.png": PNG + strings.Repeat("x", 2<<20),
+		},
 		Access: ingest.Access{Tokens: []ingest.Token{
 			token("default", Token, "default", "submit", "read", "approve", "operator"),
 			token("other", Other, "other", "submit", "read", "approve"),
@@ -129,8 +131,8 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 }
 
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
-// returns artifacts, "fail" fails, "die" fails permanently, as if the fleet had failed, "block" runs until it is
-// cancelled, "call" does so, too, after a tool's server has reported progress, and "ask" requests the approval of one
+// returns artifacts, "image" returns images, "fail" fails, "die" fails permanently, as if the fleet had failed, "block"
+// runs until it is cancelled, "call" does so, too, after a tool's server has reported progress, and "ask" requests the approval of one
 // call for each further word and prints the answers. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
@@ -150,6 +152,13 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 			{Path: "gone.txt", Bytes: 4, MediaType: "text/plain"},
 			{Path: "short.html", Bytes: 400, MediaType: "text/html\r\nX-Evil: 1"},
 		}
+	case "image":
+		r.Artifacts = []schemas.Artifact{
+			{Path: "out/dot.png", Bytes: int64(len(PNG)), MediaType: "image/png"},
+			{Path: "out/a.csv", Bytes: 4, MediaType: "image/png"},
+			{Path: "out/large.png", Bytes: 2 << 20, MediaType: "image/png"},
+		}
+		r.Result = json.RawMessage(`{"shot":{"path":"tool-results/shot.png","media_type":"image/png","bytes":70}}`)
 	case "fail":
 		r.Status, r.Error = schemas.Failed, &schemas.Error{
 			Code: "program_error", Message: "ValueError: " + rest, Line: 1,
@@ -196,6 +205,9 @@ func Question(arg string) schemas.Approval {
 		ExpiresAt: time.Now().Add(time.Minute),
 	}
 }
+
+// PNG begins like an image.
+const PNG = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 // Files are the artifacts of every task, by path.
 type Files map[string]string
