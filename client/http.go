@@ -156,7 +156,16 @@ func (d *httpConn) do(
 	if limit > 0 {
 		limit += c.wait
 	}
-	_, err := retry(ctx, limit, func() (struct{}, error) {
+	var failing time.Time // when the first attempt failed: retryFor does not include the wait for the task
+	_, err := retry(ctx, limit, func() (_ struct{}, err error) {
+		defer func() {
+			if err != nil && failing.IsZero() {
+				failing = time.Now()
+			}
+			if err != nil && d.retryFor > 0 && time.Since(failing) > d.retryFor {
+				err = backoff.Permanent(unmarked(err))
+			}
+		}()
 		ctx := ctx
 		if timeout > 0 {
 			bounded, cancel := context.WithTimeout(ctx, timeout)

@@ -352,3 +352,24 @@ func TestNewRejectsAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreachableFleet checks that a request that waits for a task fails RetryFor after the fleet stopped responding,
+// and not only after the wait.
+func TestUnreachableFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.New(t.Context(), client.Options{
+			URL: "http://fleet.test", RetryFor: 3 * time.Second,
+			HTTPClient: &http.Client{Transport: wire{http.HandlerFunc(refuse)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		_, err = c.Wait(t.Context(), taskID)
+		if took := time.Since(begun); err == nil || took < time.Second || took > 6*time.Second {
+			t.Errorf("Wait = %v after %s, want an error after about 3s", err, took)
+		}
+	})
+}
+
+func refuse(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) }

@@ -156,9 +156,10 @@ type Record struct {
 	CancelRequested bool       `json:"cancel_requested,omitempty"`
 	ExpiresAt       time.Time  `json:"expires_at,omitzero"`
 	SubmittedAt     time.Time  `json:"submitted_at"`
+	NotBefore       time.Time  `json:"not_before,omitzero"` // of the task
 	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
 	EndedAt         time.Time  `json:"ended_at,omitzero"`
-	Description     string     `json:"description,omitempty"` // the beginning of the task's description
+	Description     string     `json:"description,omitempty"` // the beginning of its description or program
 	Code            string     `json:"code,omitempty"`        // the program, once known; later runs execute the same
 	GeneratedBy     string     `json:"generated_by,omitempty"`
 	Catalogue       string     `json:"catalogue,omitempty"` // the catalogue version; later runs use the same

@@ -86,6 +86,8 @@ func (a *app) root() *cobra.Command {
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(),
 		a.benchCommand(), a.configCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
+	root.Version = versionLine(thisVersion())
+	root.SetVersionTemplate("{{.Version}}\n")
 	completeFlag(root, "output", "text", "json")
 	strictHelp(root)
 	explainArgErrors(root)
@@ -273,7 +275,7 @@ func (a *app) encodeJSON(v any, indent bool) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	data := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	data := text.UnescapeHTML(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 	if indent {
 		data = indented(data)
 	}

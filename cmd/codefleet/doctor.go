@@ -73,7 +73,8 @@ func (a *app) doctor(ctx context.Context, _ []string) error {
 			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),
 			within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.hugePages),
 			within(probeTime, p.openFiles), within(probeTime, p.clock), within(probeTime, p.queue),
-			within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.fleet),
+			within(probeTime, p.store), within(probeTime, p.encryption), within(probeTime, p.model),
+			within(probeTime, p.fleet),
 		} {
 			found = append(found, check(ctx))
 		}
@@ -356,6 +357,11 @@ func (p *hostCheck) fleet(ctx context.Context) finding {
 		return finding{name, problem, found.URL + " has no worker", "start bin/worker"}
 	}
 	return finding{name, good, fmt.Sprintf("%s, workers: %d", found.URL, len(f.Workers)), ""}
+}
+
+// model names the model that writes programs. A fleet works without one.
+func (p *hostCheck) model(context.Context) finding {
+	return finding{"model", good, modelText(p.Config), ""}
 }
 
 // dependency returns the version of a module in this program.

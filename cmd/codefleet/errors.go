@@ -3,14 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"time"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // retryTime is how long a command retries a request while the fleet does not respond. It is short because a
@@ -71,12 +74,41 @@ func (a *app) report(err error) int {
 		return errcode.ExitOK
 	}
 	f := explain(err)
-	if text := f.Error(); text != "" {
-		fmt.Fprintln(a.stderr, "codefleet:", text)
+	if message := f.Error(); message != "" {
+		if a.output == "json" {
+			return a.reportJSON(f)
+		}
+		fmt.Fprintln(a.stderr, "codefleet:", message)
 		if f.hint != "" {
 			fmt.Fprintln(a.stderr, "  try:", f.hint)
 		}
 	}
+	return f.code
+}
+
+// errorOutput is what commands with -o json print on standard error if they fail.
+type errorOutput struct {
+	Error errorDetails `json:"error"`
+}
+
+type errorDetails struct {
+	Message  string `json:"message"`
+	Code     string `json:"code,omitempty"` // of docs/errors.md, if the fleet refused the request
+	Hint     string `json:"hint,omitempty"`
+	ExitCode int    `json:"exit_code"`
+}
+
+// reportJSON prints an error as JSON, on one line, and returns the exit code.
+func (a *app) reportJSON(f *failure) int {
+	e := errorDetails{Message: f.Error(), Hint: f.hint, ExitCode: f.code}
+	if refused, ok := errors.AsType[*client.APIError](f); ok {
+		e.Code = refused.Code
+	}
+	data, err := json.Marshal(errorOutput{e})
+	if err != nil {
+		data = []byte(f.Error()) // strings and numbers cannot fail
+	}
+	fmt.Fprintln(a.stderr, string(text.UnescapeHTML(data)))
 	return f.code
 }
 
@@ -108,6 +140,12 @@ func explain(err error) *failure {
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 		return &failure{code: errcode.ExitStopped, message: "interrupted"}
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return &failure{
+			code: errcode.ExitUnreachable, message: "the fleet speaks HTTP, not HTTPS", err: err,
+			hint: "an address that begins with http://, in CODEFLEET_URL or fleet.json",
+		}
 	}
 	if e, ok := errors.AsType[*callError](err); ok {
 		return &failure{

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,6 +51,10 @@ func (a *app) mcpCommand() *cobra.Command {
 	return c
 }
 
+// bridgeRetryTime is how long a bridge retries a request while the fleet does not respond. It suffices for a restart of
+// the fleet; a client waits no longer for the error.
+const bridgeRetryTime = 3 * time.Second
+
 // mcp runs a bridge. Over stdio, standard output carries only the protocol.
 func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (err error) {
 	c, err := a.load(flags...)
@@ -60,6 +65,7 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	if err != nil {
 		return noFleet(err)
 	}
+	found.RetryFor = bridgeRetryTime
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "mcp", version, a.stderr))
 	if err != nil {
 		return usage("%v", err)

@@ -40,6 +40,24 @@ func (p *progress) clear() {
 	}
 }
 
+// above returns a writer of whole lines that removes the line from the terminal before each write.
+func (p *progress) above(w io.Writer) io.Writer {
+	if p.w == nil {
+		return w
+	}
+	return &lineWriter{p, w}
+}
+
+type lineWriter struct {
+	line *progress
+	w    io.Writer
+}
+
+func (l *lineWriter) Write(data []byte) (int, error) {
+	l.line.clear()
+	return l.w.Write(data)
+}
+
 // during shows text while fn runs.
 func during[T any](a *app, text string, fn func() (T, error)) (T, error) {
 	line := a.progress()

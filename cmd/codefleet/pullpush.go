@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,9 @@ func (a *app) wsPullCommand() *cobra.Command {
 		case theirs:
 			policy = client.Theirs
 		}
+		if err := pullable(ctx, ws, args[0]); err != nil {
+			return err
+		}
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return usage("%v", err)
 		}
@@ -51,6 +55,21 @@ func (a *app) wsPullCommand() *cobra.Command {
 	c.ValidArgsFunction = completeDirs
 	return c
 }
+
+// pullable rejects the first pull of a workspace without commits, unless it is the default one: its name is probably
+// mistyped.
+func pullable(ctx context.Context, ws *client.Workspace, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, dirsync.BaseFileName)); err == nil {
+		return nil
+	}
+	info, err := ws.Info(ctx)
+	if err != nil || info.Generation > 0 || ws.Name() == defaultWorkspace {
+		return err
+	}
+	return usage("the workspace %s has no commits", ws.Name()).try("codefleet workspace list")
+}
+
+const defaultWorkspace = "main"
 
 func (a *app) wsPushCommand() *cobra.Command {
 	var ours bool

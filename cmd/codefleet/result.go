@@ -13,6 +13,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) resultCommand() *cobra.Command {
@@ -117,7 +118,7 @@ func resultText(v json.RawMessage) string {
 	if json.Unmarshal(v, &s) == nil {
 		return s
 	}
-	return string(v)
+	return string(text.UnescapeHTML(v))
 }
 
 func (a *app) showError(r client.Result) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -142,10 +143,17 @@ func (r *foreground) startFleet(ctx context.Context) error {
 	}
 	fmt.Fprintf(r.a.stderr, "no fleet found: starting one for this run in %s (`codefleet up` keeps one running)\n",
 		c.Data)
-	r.private, err = up.Start(ctx, up.Options{
-		Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show,
-	})
-	r.line.clear()
+	start := func() (err error) {
+		r.private, err = up.Start(ctx, up.Options{
+			Config: c, Telemetry: t, Version: version, Worker: r.a.worker, Private: true, Step: r.line.show,
+		})
+		r.line.clear()
+		return err
+	}
+	err = r.whenFree(ctx, c.Data, start)
+	if r.client != nil {
+		return errors.Join(err, flush(ctx, t)) // a fleet was started meanwhile
+	}
 	if err != nil {
 		return cannotStart(ctx, errors.Join(err, flush(ctx, t)))
 	}
@@ -154,6 +162,40 @@ func (r *foreground) startFleet(ctx context.Context) error {
 		URL: r.private.File.URL, Token: r.private.File.Token, Source: "codefleet/cli",
 	})
 	return err
+}
+
+// whenFree calls start until the data directory is free. Another command that runs a task in a fleet of its own uses it
+// only for that time. If a fleet that stays appears, whenFree connects to it instead.
+func (r *foreground) whenFree(ctx context.Context, dir string, start func() error) error {
+	const pause = 200 * time.Millisecond
+	for told := false; ; told = true {
+		err := start()
+		if !errors.Is(err, up.ErrInUse) {
+			return err
+		}
+		if r.a.responds(ctx) {
+			r.client, err = r.a.connect(ctx, 0)
+			return err
+		}
+		if !told {
+			fmt.Fprintf(r.a.stderr, "note: another process uses %s: waiting for it (CODEFLEET_DATA selects another)\n",
+				dir)
+		}
+		if ended := clock.Sleep(ctx, pause); ended != nil {
+			return ended
+		}
+	}
+}
+
+// responds reports whether the fleet that the flags or the environment name responds.
+func (a *app) responds(ctx context.Context) bool {
+	c, err := a.connect(ctx, -1)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_, err = c.WhoAmI(ctx)
+	return err == nil
 }
 
 func (r *foreground) close() {
@@ -258,6 +300,10 @@ func (r *foreground) show(e client.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.begun = true
+	if e.Stage == "approval" && e.Text != "" { // the task does not continue without a person
+		r.line.clear()
+		fmt.Fprintln(r.a.stderr, "note:", printable(e.Text))
+	}
 	if r.a.output == "json" {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -63,6 +64,12 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 	row(w, "pool", r.Pool+", "+r.Priority)
 	row(w, "submitted", ago(r.SubmittedAt))
+	if what := cmp.Or(r.Description, r.Code); what != "" {
+		row(w, "what", cell(what))
+	}
+	if !r.NotBefore.IsZero() && r.StartedAt.IsZero() {
+		row(w, "runs at", r.NotBefore.Local().Format(time.DateTime))
+	}
 	if !r.StartedAt.IsZero() {
 		row(w, "started", fmt.Sprintf("%s, run %d on %s", ago(r.StartedAt), r.Run, r.Worker))
 	}

@@ -28,6 +28,8 @@ type taskFlags struct {
 	code, file, inputs string
 	session, workspace string
 	timeout            time.Duration
+	memory             int
+	cpus               float64
 	with, out, net     []string
 	pool, priority     string
 	model              string
@@ -43,6 +45,8 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringVarP(&f.workspace, "workspace", "w", "",
 		"`NAME` of the workspace that the task reads and changes (default: main)")
 	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one run, such as 90s")
+	s.IntVar(&f.memory, "memory", 0, "memory limit of one run in `MB`")
+	s.Float64Var(&f.cpus, "cpus", 0, "`NUMBER` of processors of one run, such as 0.5")
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
 	s.StringArrayVar(&f.out, "out", nil,
 		"`GLOB` of files to return; run saves them below the working directory (may be repeated)")
@@ -97,6 +101,9 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
+	if err := f.fileOf(args, &s); err != nil {
+		return s, err
+	}
 	given := 0
 	for _, set := range []bool{s.Description != "", f.code != "", f.file != ""} {
 		if set {
@@ -118,10 +125,37 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 			return s, err
 		}
 	}
+	for _, host := range f.net {
+		if _, rest, isURL := strings.Cut(host, "://"); isURL {
+			name, _, _ := strings.Cut(rest, "/")
+			return s, usage("--net %s is a URL; want a host", host).try("--net " + name)
+		}
+	}
 	if len(f.net) > 0 {
 		s.Network = &client.Network{Allow: f.net}
 	}
 	return s, nil
+}
+
+// fileOf treats a description that is the name of a Python file as --file, and rejects that of any other file. A person
+// who types a file's name means the file.
+func (f *taskFlags) fileOf(args []string, s *client.Submission) error {
+	if len(args) != 1 || f.code != "" || f.file != "" || strings.ContainsAny(args[0], "\n") {
+		return nil
+	}
+	name := args[0]
+	info, err := os.Stat(name)
+	isFile, isPython := err == nil && info.Mode().IsRegular(), filepath.Ext(name) == ".py"
+	switch {
+	case isFile && isPython:
+		f.file, s.Description = name, ""
+	case isFile:
+		return usage("%s is a file, not a task", name).
+			try("codefleet run --file " + name + "  (a Python program), or codefleet run - < " + name + "  (a task)")
+	case isPython && !strings.Contains(name, " "):
+		return usage("%s: no such file", name).try("codefleet run --file FILE, or --code TEXT")
+	}
+	return nil
 }
 
 func readDescription(s *client.Submission, stdin io.Reader) error {
@@ -198,8 +232,15 @@ func (f *taskFlags) readTimes(s *client.Submission) error {
 	if f.timeout < 0 {
 		return usage("--timeout %s is negative", f.timeout)
 	}
-	if f.timeout > 0 {
-		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds()}
+	const longest = 7 * 24 * time.Hour // the schema's limit
+	if f.timeout > longest {
+		return usage("--timeout %s: the limit is %s (7 days)", f.timeout, longest)
+	}
+	if f.memory < 0 || f.cpus < 0 {
+		return usage("--memory and --cpus must not be negative")
+	}
+	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {
+		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds(), MemoryMB: f.memory, CPUs: f.cpus}
 	}
 	if f.at == "" {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 )
@@ -21,6 +22,7 @@ import (
 func (a *app) tasksCommand() *cobra.Command {
 	var status []string
 	var limit int
+	var watch bool
 	c := &cobra.Command{
 		Use:   "tasks",
 		Short: "List tasks, latest first",
@@ -36,22 +38,43 @@ func (a *app) tasksCommand() *cobra.Command {
 				}
 				o.Status = append(o.Status, client.Status(s))
 			}
-			recs, err := c.List(ctx, o)
-			if err != nil {
-				return err
+			if !watch {
+				return a.listTasks(ctx, c, o)
 			}
-			return list(a, recs, "TASK\tSTATUS\tSUBMITTED\tDURATION\tWORKSPACE\tSUMMARY", func(r client.Record) []any {
-				return []any{
-					r.TaskID, r.Status, duration(time.Since(r.SubmittedAt)) + " ago", taskDuration(r),
-					r.Workspace, summary(r),
+			for {
+				if a.output == "text" && isTerminal(a.stdout) {
+					fmt.Fprint(unscreened(a.stdout), "\x1b[H\x1b[2J")
 				}
-			})
+				if err := a.listTasks(ctx, c, o); err != nil {
+					return err
+				}
+				if clock.Sleep(ctx, watchEvery) != nil {
+					return nil // Ctrl-C is how a watch ends
+				}
+			}
 		}),
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
 	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks")
+	c.Flags().BoolVar(&watch, "watch", false, "list again every 2 seconds, until Ctrl-C")
 	completeFlag(c, "status", statuses()...)
 	return c
+}
+
+// watchEvery is how often `tasks --watch` lists the tasks.
+const watchEvery = 2 * time.Second
+
+func (a *app) listTasks(ctx context.Context, c *client.Client, o client.ListOptions) error {
+	recs, err := c.List(ctx, o)
+	if err != nil {
+		return err
+	}
+	return list(a, recs, "TASK\tSTATUS\tSUBMITTED\tDURATION\tWORKSPACE\tSUMMARY", func(r client.Record) []any {
+		return []any{
+			r.TaskID, statusCell(r), duration(time.Since(r.SubmittedAt)) + " ago", taskDuration(r),
+			r.Workspace, summary(r),
+		}
+	})
 }
 
 func statuses() []string {
@@ -63,6 +86,14 @@ func statuses() []string {
 		names = append(names, string(s))
 	}
 	return names
+}
+
+// statusCell returns a task's status, and when a task that is not due will run.
+func statusCell(r client.Record) string {
+	if left := time.Until(r.NotBefore); r.Status == client.Queued && left > 0 {
+		return "queued, runs in " + duration(left)
+	}
+	return string(r.Status)
 }
 
 // taskDuration returns how long a task took from submission to its end, or "-" if it has not ended.
@@ -81,6 +112,9 @@ func summary(r client.Record) string {
 	}
 	return cell(cmp.Or(r.Description, r.Code))
 }
+
+// maxErrorCell bounds an error in a table; -o json has the whole text.
+const maxErrorCell = 160
 
 // cell truncates text to the width of a table column.
 func cell(s string) string { return text.Truncate(text.OneLine(s), 48) }
@@ -111,7 +145,8 @@ func (a *app) deadCommand() *cobra.Command {
 			}
 			return list(a, dead, "SEQ\tTASK\tWHEN\tCODE\tERROR", func(d client.DeadTask) []any {
 				return []any{
-					d.Seq, cmp.Or(d.TaskID, "-"), duration(time.Since(d.Time)) + " ago", d.Error.Code, d.Error.Message,
+					d.Seq, cmp.Or(d.TaskID, "-"), duration(time.Since(d.Time)) + " ago", d.Error.Code,
+					text.Truncate(text.OneLine(d.Error.Message), maxErrorCell),
 				}
 			})
 		}),
@@ -328,7 +363,7 @@ func environmentText(e client.Environment) string {
 		about += fmt.Sprintf(" (boxes restored from a snapshot, the newest in %.0f ms)", e.MadeMS)
 	}
 	if e.Error != "" {
-		about = e.Reason + ": " + text.OneLine(e.Error)
+		about = e.Reason + ": " + text.Truncate(text.OneLine(e.Error), maxErrorCell) // pip's may have thousands of bytes
 	}
 	return about
 }

@@ -119,11 +119,12 @@ func showPending(w io.Writer, list []pendingTool) {
 	if len(list) == 0 {
 		fmt.Fprintln(w, "nothing waits for approval")
 	}
-	waiting := 0
+	waiting, approved := 0, 0
 	for _, r := range list {
 		state := string(r.State)
 		if r.Approved {
 			state += " → approved"
+			approved++
 		} else {
 			waiting++
 		}
@@ -140,6 +141,9 @@ func showPending(w io.Writer, list []pendingTool) {
 		for _, warning := range r.Warnings {
 			fmt.Fprintf(w, "    warning: %s\n", warning)
 		}
+	}
+	if approved > 0 {
+		fmt.Fprintf(w, "%d approved; programs can call them from the next task on\n", approved)
 	}
 	if waiting > 0 {
 		fmt.Fprintf(w, "%d pending. Show a whole definition with codefleet tools show SERVER/TOOL; approve it "+

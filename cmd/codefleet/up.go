@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +73,7 @@ type addresses struct {
 	Data  string `json:"data"`
 	Fleet string `json:"fleet"`
 	PID   int    `json:"pid"`
+	Model string `json:"model"` // who writes the programs of tasks with a description
 }
 
 func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
@@ -79,18 +81,18 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	if err != nil {
 		return err
 	}
-	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "up", version, a.stderr))
+	start, steps := time.Now(), a.progress()
+	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "up", version, steps.above(a.stderr)))
 	if err != nil {
 		return usage("%v", err)
 	}
 	defer func() { err = errors.Join(err, flush(ctx, t)) }()
-	start, steps := time.Now(), a.progress()
 	f, err := up.Start(ctx, up.Options{Config: c, Telemetry: t, Version: version, Worker: a.worker, Step: steps.show})
 	steps.clear()
 	if err != nil {
 		return cannotStart(ctx, err)
 	}
-	out := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID}
+	out := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID, modelText(c)}
 	if err := a.print(out, func(w io.Writer) { showAddresses(w, out, time.Since(start)) }); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -112,8 +114,21 @@ func showAddresses(w io.Writer, a addresses, took time.Duration) {
 	row(w, "s3", a.S3)
 	row(w, "data", a.Data)
 	row(w, "fleet", a.Fleet, "(credentials; other commands find the fleet with this file)")
+	row(w, "model", a.Model)
 	row(w, "ready after "+duration(took))
 	row(w, "ready")
+}
+
+// modelText names the model that writes programs, or says how to configure one.
+func modelText(c *config.Config) string {
+	if !c.LLM.Enabled {
+		return "none: rules write programs (a model: OPENAI_API_KEY, or llm in config.yaml)"
+	}
+	name := c.LLM.Model
+	if c.LLM.Provider == "azure_openai" {
+		name = c.LLM.AzureDeploymentName
+	}
+	return name + " (" + c.LLM.Provider + ")"
 }
 
 func cannotStart(ctx context.Context, err error) error {
@@ -123,7 +138,11 @@ func cannotStart(ctx context.Context, err error) error {
 	f := &failure{code: errcode.ExitFailed, message: "start the fleet", err: err, hint: "codefleet doctor"}
 	if errors.Is(err, up.ErrInUse) {
 		f.code, f.hint = errcode.ExitUsage,
-			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR"
+			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR; "+
+				"if it is a codefleet run without a fleet, wait until that ends"
+	}
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.ENOTDIR) {
+		f.code, f.hint = errcode.ExitUsage, "codefleet up --help"
 	}
 	return f
 }

@@ -24,10 +24,14 @@ func (a *app) versionCommand() *cobra.Command {
 		RunE: a.do(func(context.Context, []string) error {
 			v := thisVersion()
 			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "codefleet %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+				fmt.Fprintln(w, versionLine(v))
 			})
 		}),
 	}
+}
+
+func versionLine(v versionInfo) string {
+	return fmt.Sprintf("codefleet %s (%s, %s)", v.Version, v.Go, v.Platform)
 }
 
 func thisVersion() versionInfo {

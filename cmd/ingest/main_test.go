@@ -59,7 +59,7 @@ func TestServesWithSettings(t *testing.T) {
 	n := startNATS(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
-	sum := sha256.Sum256([]byte("secret"))
+	sum := sha256.Sum256([]byte("a-token-of-the-test"))
 	conf := "nats: {url: '" + n.URL() + "', user: " + n.Fleet().User + ", password: '" + n.Fleet().Password + "'}\n" +
 		"http: {addr: '127.0.0.1:0'}\ntenants: {acme: {tokens: [{name: ci, sha256: " + hex.EncodeToString(sum[:]) +
 		"}]}}\n"
@@ -67,7 +67,7 @@ func TestServesWithSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, end := start(t, "--config", filepath.Join(dir, "config.yaml"))
-	c, err := client.New(t.Context(), client.Options{URL: url, Token: "secret"})
+	c, err := client.New(t.Context(), client.Options{URL: url, Token: "a-token-of-the-test"})
 	if err != nil {
 		t.Fatal(err)
 	}

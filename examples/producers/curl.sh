@@ -3,7 +3,7 @@
 # CODEFLEET_URL and CODEFLEET_TOKEN select the fleet; CODE is the program.
 set -eu
 url=${CODEFLEET_URL:-http://127.0.0.1:8787}
-code=${CODE:-print(6*7)}
+code=$(printf %s "${CODE:-print(6*7)}" | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' | awk '{printf "%s%s", n, $0; n = "\\n"}') # as in JSON
 run=$(date +%s)-$$ # part of the ids, so that each run of this script sends new tasks
 
 post() { # PATH CURL-ARGUMENT...

@@ -40,6 +40,9 @@ type findings struct {
 // checkFile is the state document that the probes write.
 const checkFile = "state/mcp-test.json"
 
+// checkWorkspace is the workspace that the probes use, so that they change nothing of the user's.
+const checkWorkspace = "mcp-test"
+
 func joined(list []any) string { return strings.TrimSpace(fmt.Sprintln(list...)) }
 
 func noArgs(*findings) map[string]any { return map[string]any{} }
@@ -48,7 +51,7 @@ func probes() []probe {
 	return []probe{
 		{
 			"execute_task",
-			func(*findings) map[string]any { return map[string]any{"code": "6*7"} },
+			func(*findings) map[string]any { return map[string]any{"code": "6*7", "workspace": checkWorkspace} },
 			func(_ *findings, a map[string]any) (string, bool) {
 				return fmt.Sprintf("6*7 = %v", a["result"]), a["result"] == 42.0
 			},
@@ -59,7 +62,9 @@ func probes() []probe {
 		{
 			"save_state",
 			func(f *findings) map[string]any {
-				return map[string]any{"state_file": checkFile, "state_data": map[string]any{"mark": f.mark}}
+				return map[string]any{
+					"state_file": checkFile, "workspace": checkWorkspace, "state_data": map[string]any{"mark": f.mark},
+				}
 			},
 			func(f *findings, a map[string]any) (string, bool) {
 				f.saved = a["success"] == true
@@ -68,7 +73,9 @@ func probes() []probe {
 		},
 		{
 			"get_state",
-			func(*findings) map[string]any { return map[string]any{"state_file": checkFile} },
+			func(*findings) map[string]any {
+				return map[string]any{"state_file": checkFile, "workspace": checkWorkspace}
+			},
 			func(f *findings, a map[string]any) (string, bool) {
 				data, _ := a["data"].(map[string]any)
 				if !f.saved { // save_state was not called or failed

@@ -101,6 +101,9 @@ is wrong. Where a code occurs:
 
 ## Exit codes of the command line
 
+With ` + "`-o json`" + `, an error is one JSON object on standard error:
+` + "`{\"error\": {\"message\", \"code\", \"hint\", \"exit_code\"}}`" + `.
+
 | exit code | meaning | status of the task |
 |---|---|---|
 `)

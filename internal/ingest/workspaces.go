@@ -149,9 +149,15 @@ func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) 
 	}
 	i := slices.IndexFunc(pins, func(p history.Pinned) bool { return p.Name == text })
 	if i < 0 {
-		return 0, badParameter(name, "it must be a generation or a pin")
+		return 0, unknownPin(name, ref)
 	}
 	return pins[i].Generation, nil
+}
+
+func unknownPin(name string, ref state.Ref) error {
+	e := apierror.New(errcode.BadParameter, "the workspace %s has no such pin", ref.Workspace)
+	e.Cause, e.Hint, e.Path = "it must be a generation or a pin", "codefleet workspace pin lists the pins", name
+	return e
 }
 
 // generationOf reads ?generation=.

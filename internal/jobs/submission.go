@@ -195,13 +195,20 @@ func (s *submission) checkPolicy(policy Policy) error {
 // record returns the record of the task before its first run.
 func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time) storedRecord {
 	hash := sha256.Sum256(s.data)
+	// The bridge keeps the description of a task with a program in a label.
+	what := cmp.Or(s.task.Description, s.task.Labels["description"], strings.TrimSpace(s.task.Code))
+	var notBefore time.Time
+	if s.task.NotBefore != nil {
+		notBefore = s.task.NotBefore.UTC()
+	}
 	return storedRecord{
 		DataHash: hex.EncodeToString(hash[:]),
 		Record: schemas.Record{
 			TaskID: s.id, Tenant: s.tenant, Workspace: s.workspace, Session: s.session,
 			Pool: s.pool, Priority: s.priority, Status: schemas.Queued, QueueSeq: queueSeq,
-			ExpiresAt: s.expires, SubmittedAt: now.UTC(), Description: text.Truncate(s.task.Description, maxSummary),
-			Source: s.event.Source(), EventID: s.event.ID(), TraceID: traceID(ctx),
+			ExpiresAt: s.expires, SubmittedAt: now.UTC(), NotBefore: notBefore,
+			Description: text.Truncate(what, maxSummary),
+			Source:      s.event.Source(), EventID: s.event.ID(), TraceID: traceID(ctx),
 		},
 	}
 }

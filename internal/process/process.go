@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
 
@@ -103,6 +104,7 @@ func (p *Process) settings() error {
 	if p.program.Flags != nil {
 		p.program.Flags(flags)
 	}
+	flags.Usage = func() { printFlags(flags, p.program.Name) }
 	err := flags.Parse(p.program.Args)
 	if errors.Is(err, flag.ErrHelp) {
 		return err
@@ -125,6 +127,16 @@ func (p *Process) settings() error {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	return nil
+}
+
+// printFlags prints the flags with two dashes, as the documentation writes them. One dash works, too.
+func printFlags(flags *flag.FlagSet, name string) {
+	w := flags.Output()
+	fmt.Fprintf(w, "Usage: %s [FLAG...]\n", name)
+	flags.VisitAll(func(f *flag.Flag) {
+		value, text := flag.UnquoteUsage(f)
+		fmt.Fprintf(w, "  --%s\n    \t%s\n", strings.TrimSpace(f.Name+" "+strings.ToUpper(value)), text)
+	})
 }
 
 // Exit prints the error of a command and returns its exit code: 0 after a signal or -h, 2 for usage and configuration,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/filelock"
@@ -19,6 +20,9 @@ var ErrInUse = errors.New("the data directory is in use")
 
 // lockDir creates dir and locks it until release is called. The lock file names the process that holds the lock.
 func lockDir(dir string) (release func(), err error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("data directory %s is a file: choose a directory with --data: %w", dir, syscall.ENOTDIR)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unwritable(dir, err)
 	}

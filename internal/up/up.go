@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -320,13 +321,24 @@ func (f *Fleet) setAddresses() {
 	if c.HTTP.TLSCert != "" {
 		scheme = "https://"
 	}
-	f.File.URL = scheme + f.listener.Addr().String()
+	f.File.URL = scheme + addressOf(f.listener, c.HTTP.Addr)
 	f.File.NATS.URL = f.nats.URL()
 	f.File.S3.Endpoint = "http://" + f.s3.Endpoint()
 	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
 	c.S3.Embedded = true
 	c.S3.Endpoint = f.File.S3.Endpoint
 	c.S3.AccessKey, c.S3.SecretKey = f.File.S3.AccessKey, config.Secret(f.File.S3.SecretKey)
+}
+
+// addressOf returns the address of a listener. For an unspecified address it keeps the host of the setting, because the
+// listener of 0.0.0.0 reports [::].
+func addressOf(l net.Listener, setting string) string {
+	host, _, err := net.SplitHostPort(setting)
+	bound, isTCP := l.Addr().(*net.TCPAddr)
+	if err != nil || host == "" || !isTCP || !bound.IP.IsUnspecified() {
+		return l.Addr().String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(bound.Port))
 }
 
 // server returns the HTTP interface. It accepts the tokens in the settings and in the fleet file.

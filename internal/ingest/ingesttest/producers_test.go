@@ -76,14 +76,14 @@ func TestCurl(t *testing.T) {
 		t.Skip("no curl")
 	}
 	f := ingesttest.Start(t, 1, nil)
-	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, "CODE=print 42"},
+	lines := run(t, []string{"CODEFLEET_URL=" + f.URL, "CODEFLEET_TOKEN=" + ingesttest.Token, `CODE=print "4\2"`},
 		"../../../examples/producers/curl.sh")
 	responses := 0
 	for _, line := range lines {
 		var r schemas.Record
 		switch {
 		case strings.HasPrefix(line, "{"):
-			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Result == nil || r.Result.Output != "42\n" {
+			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Result == nil || r.Result.Output != `"4\2"`+"\n" {
 				t.Errorf("response %s: %v", line, err)
 			}
 			responses++

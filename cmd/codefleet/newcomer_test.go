@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/up"
+)
+
+// TestNewcomer checks command lines that people try in their first hour: what a command prints, and its exit code.
+func TestNewcomer(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"job.py": "print from a file", "task.txt": "Add 2 and 3"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args string // separated by |
+		code int
+		want string
+	}{
+		{"run|job.py", 0, "from a file\n"},
+		{"run|task.txt", 2, "task.txt is a file, not a task"},
+		{"run|nosuch.py", 2, "nosuch.py: no such file"},
+		{"run|--net|https://example.org/x|--code|x", 2, "try: --net example.org\n"},
+		{"run|--timeout|9999h|--code|x", 2, "the limit is 168h0m0s (7 days)"},
+		{"run|--memory|-1|--code|x", 2, "must not be negative"},
+		{"--version", 0, "codefleet dev ("},
+		{"workspace|pull|--workspace|mistyped|dir", 2, "the workspace mistyped has no commits"},
+		{"workspace|restore|nosuchpin", 2, "the workspace main has no such pin"},
+		{"-o|json|run", 2, `{"error":{"message":"want exactly one of`},
+		{"-o|json|status|x", 2, `"code":"unknown_task"`},
+	} {
+		code, out, errs := command(t, f, strings.Split(c.args, "|")...)
+		if code != c.code || !strings.Contains(out+errs, c.want) {
+			t.Errorf("codefleet %s: exit code %d, %s%s, want %d and %q", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join("dir")); err == nil {
+		t.Error("pull of a mistyped workspace has created the directory")
+	}
+}
+
+// TestErrorsAsJSON checks that -o json prints an error as one JSON object, on standard error.
+func TestErrorsAsJSON(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	code, out, errs := command(t, f, "-o", "json", "status", "x")
+	var got errorOutput
+	err := json.Unmarshal([]byte(errs), &got)
+	if err != nil || out != "" || got.Error.ExitCode != code || got.Error.Hint == "" || got.Error.Code != "unknown_task" {
+		t.Errorf("status -o json = %q, %q, %v, want an error with code %d", out, errs, err, code)
+	}
+}
+
+// TestQueuedTasks checks that a list and a status say what a task is, and when it runs, before its first run.
+func TestQueuedTasks(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	_, id, _ := command(t, f, "submit", "--at", "+90m", "--code", "print later")
+	_, tasks, _ := command(t, f, "tasks")
+	_, status, _ := command(t, f, "status", strings.TrimSpace(id))
+	if !strings.Contains(tasks, "queued, runs in 1h") || !strings.Contains(tasks, "print later") {
+		t.Errorf("tasks = %s, want what and when", tasks)
+	}
+	if !strings.Contains(status, "print later") || !strings.Contains(status, "runs at") {
+		t.Errorf("status = %s, want what and when", status)
+	}
+}
+
+// TestWrongScheme checks the hint for an https address of a fleet that speaks http.
+func TestWrongScheme(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	f.URL = strings.Replace(f.URL, "http:", "https:", 1)
+	if code, _, errs := command(t, f, "tasks"); code != 3 || !strings.Contains(errs, "speaks HTTP, not HTTPS") {
+		t.Errorf("exit code %d, %s, want 3 and the scheme", code, errs)
+	}
+}
+
+// TestPendingApprovalIsPrinted checks that a run whose output is not a terminal says that a call waits.
+func TestPendingApprovalIsPrinted(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	q := ingesttest.Question("who")
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Close()
+	t.Setenv("CODEFLEET_URL", f.URL)
+	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
+	a := &app{stdin: strings.NewReader(""), stdout: pw, stderr: pw, env: os.Environ(), exit: os.Exit}
+	done := make(chan int, 1)
+	go func() { done <- a.main(t.Context(), []string{"run", "--code", "ask who"}); pw.Close() }()
+	var text strings.Builder
+	buf := make([]byte, 4096)
+	for !strings.Contains(text.String(), "codefleet approve") {
+		n, err := pr.Read(buf)
+		if err != nil {
+			t.Fatalf("the run ended without a note: %v, %s", err, text.String())
+		}
+		text.Write(buf[:n])
+	}
+	if !strings.Contains(text.String(), "note: crm/drop waits for approval: codefleet approve ") ||
+		!strings.Contains(text.String(), q.Call) {
+		t.Errorf("run = %s, want the call", text.String())
+	}
+	_, id, _ := strings.Cut(text.String(), "codefleet approve ")
+	if code, out, errs := command(t, f, "approve", strings.Fields(id)[0]); code != 0 {
+		t.Errorf("approve = %d, %s%s", code, out, errs)
+	}
+	if code := <-done; code != 0 {
+		t.Errorf("run = %d after the approval", code)
+	}
+}
+
+// TestRunWaitsForAnotherRun checks that a run without a fleet waits while another one uses the data directory.
+func TestRunWaitsForAnotherRun(t *testing.T) {
+	for _, name := range []string{"CODEFLEET_URL", "CODEFLEET_FLEET"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_DATA_HOME", "")
+	var errs bytes.Buffer
+	r := &foreground{a: &app{stderr: &errs}, line: &progress{}}
+	tries := 0
+	err := r.whenFree(t.Context(), t.TempDir(), func() error {
+		if tries++; tries < 3 {
+			return up.ErrInUse
+		}
+		return nil
+	})
+	if err != nil || tries != 3 || strings.Count(errs.String(), "waiting for it") != 1 {
+		t.Errorf("whenFree = %v after %d tries, %s, want one note and a third try", err, tries, errs.String())
+	}
+}
