@@ -21,7 +21,8 @@ func TestAddAnnounced(t *testing.T) {
 		t.Errorf("tools of a server without modules: %v, %v, want none", added, err)
 	}
 	p, err := pygen.Generate(pygen.Source{
-		Server: "lab", About: tools.About{Title: "Lab"}, Tools: []tools.Definition{def("one", "First."), def("two", "")},
+		Server: "lab", About: tools.About{Title: "Lab"},
+		Tools: []tools.Definition{def("one", "First."), def("two", "")},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -609,17 +609,21 @@ func TestAnswersInErrors(t *testing.T) {
 	w := newWorld(t)
 	e := w.open()
 	long := strings.Repeat("x", 100_000)
-	hidden := object(`{"n":"y‮","retry_after":7,"long":"` + long + `"}`)
+	const hiddenRune = "\u202e"
+	hidden := object(`{"n":"y` + hiddenRune + `","retry_after":7,"long":"` + long + `"}`)
 	for i, test := range []struct {
 		tool       string
 		res        tools.Result
 		want, lack string
 	}{
-		{"typed", tools.Result{Structured: hidden}, `the result is {"n":"y<U+202E>","retry_after":7,"long":"xxx`, "‮"},
+		{
+			"typed", tools.Result{Structured: hidden},
+			`the result is {"n":"y<U+202E>","retry_after":7,"long":"xxx`, hiddenRune,
+		},
 		{
 			"put",
 			tools.Result{IsError: true, Structured: hidden, Content: text("rate limit").Content},
-			`rate limit` + "\n" + `{"n":"y<U+202E>","retry_after":7`, "‮",
+			`rate limit` + "\n" + `{"n":"y<U+202E>","retry_after":7`, hiddenRune,
 		},
 		{"put", tools.Result{IsError: true, Structured: object(`{"code": 5}`)}, `{"code": 5}`, "without a message"},
 		{

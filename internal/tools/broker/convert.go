@@ -55,7 +55,8 @@ func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error 
 		}
 	}
 	message := text.Truncate(strings.Join(parts, "\n"), maxErrorText)
-	if res.Structured != nil && !slices.ContainsFunc(parts, func(s string) bool { return sameJSON(s, res.Structured) }) {
+	repeats := func(part string) bool { return sameJSON(part, res.Structured) }
+	if res.Structured != nil && !slices.ContainsFunc(parts, repeats) {
 		message = strings.TrimPrefix(message+"\n"+text.Truncate(string(res.Structured), maxErrorText), "\n")
 	}
 	message = cmp.Or(message, "the tool failed without a message")
@@ -118,8 +119,8 @@ func structured(ctx context.Context, cfg Config, c Call, v json.RawMessage) (jso
 			err = s.validate(doc)
 		}
 		if err != nil {
-			return nil, fail(c, errcode.Unavailable, "the tool's result does not match its schema: %s; the result is %s",
-				explain(err), quoted(ctx, cfg, c, text.Truncate(string(v), maxErrorText)))
+			return nil, fail(c, errcode.Unavailable,
+				"the tool's result does not match its schema: %s; the result is %s", explain(err), quoted(ctx, cfg, c, text.Truncate(string(v), maxErrorText)))
 		}
 	}
 	var mark struct {
