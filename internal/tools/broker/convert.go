@@ -120,7 +120,8 @@ func structured(ctx context.Context, cfg Config, c Call, v json.RawMessage) (jso
 		}
 		if err != nil {
 			return nil, fail(c, errcode.Unavailable,
-				"the tool's result does not match its schema: %s; the result is %s", explain(err), quoted(ctx, cfg, c, text.Truncate(string(v), maxErrorText)))
+				"the tool's result does not match its schema: %s; the result is %s", explain(err),
+				quoted(ctx, cfg, c, text.Truncate(string(v), maxErrorText)))
 		}
 	}
 	var mark struct {
