@@ -466,3 +466,24 @@ func TestImages(t *testing.T) {
 		t.Errorf("images of the result (-want +got):\n%s", diff)
 	}
 }
+
+// TestTaskListFits checks that a list of tasks does not exceed the limit of a result.
+func TestTaskListFits(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	o := options(f, ingesttest.Token)
+	o.MaxOutput = 4000
+	cs, _ := stdio(t, o, nil)
+	for range 30 {
+		invoke(t, cs, "submit_task", map[string]any{"task_description": strings.Repeat("long ", 50)})
+	}
+	r, err := cs.CallTool(t.Context(),
+		&mcp.CallToolParams{Name: "list_tasks", Arguments: map[string]any{"limit": 100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := r.Content[0].(*mcp.TextContent)
+	got, _ := r.StructuredContent.(map[string]any)
+	if n := len(text.Text); n > 4000 || n < 2000 || got["truncated"] != true {
+		t.Errorf("list_tasks: %d bytes, truncated %v, want at most 4000", n, got["truncated"])
+	}
+}

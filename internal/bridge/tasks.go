@@ -115,7 +115,8 @@ type listIn struct {
 }
 
 type listOut struct {
-	Tasks []listedTask `json:"tasks"`
+	Tasks     []listedTask `json:"tasks"`
+	Truncated bool         `json:"truncated,omitempty" jsonschema:"older tasks do not fit: give a status or a smaller limit"`
 }
 
 type listedTask struct {
@@ -147,12 +148,17 @@ func (c *call) list(ctx context.Context, in listIn) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := listOut{Tasks: []listedTask{}}
+	out, size := listOut{Tasks: []listedTask{}}, len(`{"tasks":[],"truncated":true}`)
 	for _, r := range recs {
-		out.Tasks = append(out.Tasks, listedTask{
+		t := listedTask{
 			TaskID: r.TaskID, Status: string(r.Status), Summary: summary(r), Error: errorOf(r), Session: r.Session,
 			SubmittedAt: r.SubmittedAt, EndedAt: r.EndedAt,
-		})
+		}
+		if size += jsonSize(t) + len(","); size > c.b.o.MaxOutput {
+			out.Truncated = true
+			break
+		}
+		out.Tasks = append(out.Tasks, t)
 	}
 	return &result{out: out}, nil
 }
