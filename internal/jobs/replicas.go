@@ -23,7 +23,7 @@ func (c *Client) replicas(ctx context.Context) (int, error) {
 	n := c.opts.Storage.Replicas
 	if n > 0 && n < clusterReplicas && c.clustered() {
 		c.warnReplicas.Do(func() {
-			c.opts.Log.WarnContext(ctx, "tasks stored on one server of the NATS cluster only", "nats.replicas", n)
+			c.opts.Log.WarnContext(ctx, "tasks stored on one server of the NATS cluster only", "replicas", n)
 		})
 	}
 	if n > 0 || !c.clustered() {
@@ -35,7 +35,7 @@ func (c *Client) replicas(ctx context.Context) (int, error) {
 	})
 	if isTooFewServers(err) {
 		c.warnReplicas.Do(func() {
-			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three servers")
+			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three")
 		})
 		return 1, nil
 	}

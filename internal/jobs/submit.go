@@ -21,9 +21,9 @@ import (
 //
 // It is idempotent while the record is kept: events with the same tenant, source and key (idempotencykey, or
 // else id) are the same task, whatever its status. If their data differs, Submit returns the first event's
-// record with ErrKeyReused. Other errors are *RefusedError, ErrBacklogFull, ErrStorageFull and
-// connection errors; after a connection error the task may be queued, and Submit may be called again. Data above 256 KiB goes through the
-// object store, up to MaxData.
+// record with ErrKeyReused. Other errors are *RefusedError, ErrBacklogFull, ErrStorageFull and connection errors;
+// after a connection error the task may be queued, and Submit may be called again. Data above 256 KiB goes through
+// the object store, up to MaxData.
 func (c *Client) Submit(ctx context.Context, tenant string, ev event.Event) (schemas.Record, error) {
 	return c.submitTraced(ctx, tenant, ev, false)
 }

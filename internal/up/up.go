@@ -214,8 +214,8 @@ func (f *Fleet) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// credentialsName is the name of the file with the credentials, in the data directory. fleet.json contains them too, but
-// exists only while the fleet runs.
+// credentialsName is the name of the file with the credentials, in the data directory. fleet.json contains them
+// too, but exists only while the fleet runs.
 const credentialsName = "credentials.json"
 
 // credentials returns the credentials of the fleet's last start, so that workers which joined it find it again after a

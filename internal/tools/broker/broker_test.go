@@ -617,7 +617,8 @@ func TestAnswersInErrors(t *testing.T) {
 		want, lack string
 	}{
 		{
-			"typed", tools.Result{Structured: hidden},
+			"typed",
+			tools.Result{Structured: hidden},
 			`the result is {"n":"y<U+202E>","retry_after":7,"long":"xxx`, hiddenRune,
 		},
 		{
