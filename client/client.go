@@ -220,8 +220,8 @@ func (c *Client) Dead(ctx context.Context, limit int) ([]DeadTask, error) {
 }
 
 // Redrive queues a dead-lettered task again, with the same id, and returns its record. For a task that is not
-// dead-lettered, or whose record is no longer kept, the error is an *APIError with the code "not_redrivable". Redrive is
-// not retried after a lost connection.
+// dead-lettered, or whose record is no longer kept, the error is an *APIError with the code "not_redrivable". Redrive
+// is not retried after a lost connection.
 func (c *Client) Redrive(ctx context.Context, id string) (Record, error) {
 	return c.conn.redrive(ctx, id)
 }

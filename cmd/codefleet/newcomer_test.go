@@ -54,7 +54,8 @@ func TestErrorsAsJSON(t *testing.T) {
 	code, out, errs := command(t, f, "-o", "json", "status", "x")
 	var got errorOutput
 	err := json.Unmarshal([]byte(errs), &got)
-	if err != nil || out != "" || got.Error.ExitCode != code || got.Error.Hint == "" || got.Error.Code != "unknown_task" {
+	if err != nil || out != "" || got.Error.ExitCode != code || got.Error.Hint == "" ||
+		got.Error.Code != "unknown_task" {
 		t.Errorf("status -o json = %q, %q, %v, want an error with code %d", out, errs, err, code)
 	}
 }

@@ -49,7 +49,7 @@ func (a *app) tasksCommand() *cobra.Command {
 					return err
 				}
 				if clock.Sleep(ctx, watchEvery) != nil {
-					return nil // Ctrl-C is how a watch ends
+					return nil //nolint:nilerr // Ctrl-C is how a watch ends
 				}
 			}
 		}),
@@ -363,7 +363,7 @@ func environmentText(e client.Environment) string {
 		about += fmt.Sprintf(" (boxes restored from a snapshot, the newest in %.0f ms)", e.MadeMS)
 	}
 	if e.Error != "" {
-		about = e.Reason + ": " + text.Truncate(text.OneLine(e.Error), maxErrorCell) // pip's may have thousands of bytes
+		about = e.Reason + ": " + text.Truncate(text.OneLine(e.Error), maxErrorCell) // pip writes long ones
 	}
 	return about
 }

@@ -396,7 +396,7 @@ func (k *checker) tokens(key string, tokens []Token) {
 			k.bad(at+".sha256", "want 64 hexadecimal digits; compute them with: printf %%s \"$TOKEN\" | sha256sum")
 		}
 		if word, known := knownTokens[strings.ToLower(string(t.SHA256))]; known {
-			k.bad(at+".sha256", "the hash of %q, which anybody can guess: generate a token with openssl rand -hex 24", word)
+			k.bad(at+".sha256", "the hash of %q, which is easy to guess: generate one with openssl rand -hex 24", word)
 		}
 		for _, s := range t.Scopes {
 			k.oneOf(at+".scopes", s, "read", "submit", "approve", "operator")

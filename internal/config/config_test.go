@@ -363,11 +363,11 @@ guardrails: {enabled: true, strict_mode: false}
 		"GUARDRAILS_STRICT_MODE=true", "STATE_FORMAT=yaml", "OPTIMIZATION_TOOL_CACHE=true",
 	}})
 	want := []string{
-		"STATE_FORMAT: no effect: the extension of STATE_FILE (execution.state.state_file) says whether it is JSON or YAML",
+		"STATE_FORMAT: no effect: the extension of STATE_FILE (execution.state.state_file) says if it is JSON or YAML",
 		"c.yaml:1: execution.skills_dir: no effect yet: planned for sessions and skills",
 		"c.yaml:2: guardrails.enabled: no effect yet: planned for guardrails and privacy",
 		"GUARDRAILS_STRICT_MODE: no effect yet: planned for guardrails and privacy",
-		"c.yaml:1: execution.sandbox_image: no effect with sandbox_type gvisor: set pools.default.image or execution.rootfs",
+		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -379,7 +379,7 @@ func TestSampleHash(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for hash, want := range map[string]string{
 		"HASH-OF-YOUR-TOKEN": "want 64 hexadecimal digits",
-		"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08": `the hash of "test", which anybody can guess`,
+		"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08": `the hash of "test", which is easy to guess`,
 	} {
 		write(t, "c.yaml", "tenants: {acme: {tokens: [{sha256: "+hash+"}]}}")
 		if got := problems(t, config.Source{File: "c.yaml"}); len(got) != 1 || !strings.Contains(got[0], want) {

@@ -42,7 +42,7 @@ func (l *loader) warnNoEffect() {
 	const image = "execution.sandbox_image"
 	from := l.cfg.Origin(image)
 	if from.Layer != LayerDefault && l.cfg.Execution.SandboxType == drivers.GVisor {
-		l.warn(settingOf(from, image), "no effect with sandbox_type gvisor: set pools.default.image or execution.rootfs")
+		l.warn(settingOf(from, image), "no effect with gVisor: set pools.default.image or execution.rootfs")
 	}
 }
 

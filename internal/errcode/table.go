@@ -117,7 +117,7 @@ var tasks = []Error{
 	row(InvalidResult, "dead", "The result does not match its schema.",
 		"Report it: it is a bug in the fleet or in a plugin."),
 	row(NotRedrivable, "409",
-		"The task cannot be redriven: it is not dead-lettered, it has expired, or its record or data is no longer kept.",
+		"The task cannot be redriven: it is not dead-lettered, has expired, or its record or data is no longer kept.",
 		"See `codefleet dead`; submit the task again if its record is gone."),
 	row(OtherData, "409", "An earlier submission with the same source and key had other data.",
 		"Use a new event id or idempotency key for a new task."),

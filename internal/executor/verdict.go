@@ -53,7 +53,8 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	case done.Error != nil:
 		f := Failure(*done.Error)
 		if f.Code == errcode.MemoryLimit {
-			f.Message, f.Hint = memoryMessage(e.limits), "ask for more memory (codefleet run --memory MB, or limits.memory_mb), "+
+			f.Message = memoryMessage(e.limits)
+			f.Hint = "ask for more memory (codefleet run --memory MB, or limits.memory_mb), " +
 				"or work on smaller pieces"
 		}
 		return v.with(Failed, &f)
