@@ -74,21 +74,31 @@ def filter_program(machine):
     """
     which = MACHINES.index(machine)
     allow, absent = [(RETURN, 0, 0, ALLOW)], [(RETURN, 0, 0, FAIL | errno.ENOSYS)]
-    forbidden = [(RETURN, 0, 0, FAIL | errno.EPERM)]
-    program = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, AUDIT_ARCH[which])] + absent + [(LOAD, 0, 0, NUMBER)]
-    program += when(AT_LEAST, X32, absent)
-    unsupported = [(RETURN, 0, 0, FAIL | errno.ENOTSUP)]
+    unsupported, forbidden = [(RETURN, 0, 0, FAIL | errno.ENOTSUP)], [(RETURN, 0, 0, FAIL | errno.EPERM)]
+    rules = {CLONE[which]: [(LOAD, 0, 0, ARGUMENT)] + when(ANY_BIT, NAMESPACES, forbidden) + allow}
     for calls, failure in ((ABSENT, absent), (UNSUPPORTED, unsupported), (FORBIDDEN, forbidden)):
-        for numbers in calls.values():
-            program += when(EQUAL, numbers[which], failure)
-    program += when(EQUAL, CLONE[which], [(LOAD, 0, 0, ARGUMENT)] + when(ANY_BIT, NAMESPACES, forbidden) + allow)
+        rules.update((numbers[which], failure) for numbers in calls.values())
     for numbers, mode in ((MKNOD, 1), (MKNODAT, 2)):
         regular = [(LOAD, 0, 0, ARGUMENT + 8 * mode), (AND, 0, 0, 0o170000)]
         for kind in (0, stat.S_IFREG):
             regular += when(EQUAL, kind, allow)
         if numbers[which] is not None:
-            program += when(EQUAL, numbers[which], regular + forbidden)
-    return program + allow
+            rules[numbers[which]] = regular + forbidden
+    program = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, AUDIT_ARCH[which])] + absent + [(LOAD, 0, 0, NUMBER)]
+    return program + when(AT_LEAST, X32, absent) + search(sorted(rules.items()), allow)
+
+
+def search(rules, otherwise):
+    """Returns a binary search for the system call's number: every system call executes the filter.
+
+    rules are pairs of a number and its instructions.
+    """
+    if len(rules) == 1:
+        number, instructions = rules[0]
+        return when(EQUAL, number, instructions) + otherwise
+    middle = len(rules) // 2
+    below, rest = search(rules[:middle], otherwise), search(rules[middle:], otherwise)
+    return [(AT_LEAST, len(below), 0, rules[middle][0])] + below + rest
 
 
 def when(code, value, instructions):
