@@ -58,7 +58,7 @@ func (w wait) query() url.Values {
 }
 
 func (d *httpConn) approvals(ctx context.Context) ([]PendingApproval, error) {
-	return request[[]PendingApproval](ctx, d, call{path: []string{"v1", "approvals"}})
+	return request[[]PendingApproval](ctx, d, httpRequest{path: []string{"v1", "approvals"}})
 }
 
 func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, error) {
@@ -66,7 +66,7 @@ func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, err
 	if err != nil {
 		return Record{}, fmt.Errorf("encode answer: %w", err)
 	}
-	return request[Record](ctx, d, call{
+	return request[Record](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "tasks", id, "approvals"}, header: jsonHeader(), body: body,
 	})
 }

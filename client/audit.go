@@ -26,7 +26,7 @@ func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, er
 	q := url.Values{}
 	set(q, "task", o.Task)
 	setLimit(q, o.Limit)
-	return request[[]AuditRecord](ctx, d, call{path: []string{"v1", "audit"}, query: q})
+	return request[[]AuditRecord](ctx, d, httpRequest{path: []string{"v1", "audit"}, query: q})
 }
 
 func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {

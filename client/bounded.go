@@ -29,7 +29,7 @@ func (c *Client) WaitFor(ctx context.Context, id string, d time.Duration) (Recor
 }
 
 func (d *httpConn) whoami(ctx context.Context) (Identity, error) {
-	return request[Identity](ctx, d, call{path: []string{"v1", "whoami"}})
+	return request[Identity](ctx, d, httpRequest{path: []string{"v1", "whoami"}})
 }
 
 func (d *natsConn) whoami(context.Context) (Identity, error) {

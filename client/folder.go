@@ -96,7 +96,7 @@ func (r remote) Read(ctx context.Context, generation int64, paths []string, fn f
 	if err != nil {
 		return err
 	}
-	c := r.at(call{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
+	c := r.at(httpRequest{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
 	d, err := r.client.overHTTP()
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (r remote) Write(ctx context.Context, base int64, message string, edits []d
 		q.Set("message", message)
 	}
 	var done Commit
-	err := r.do(ctx, call{
+	err := r.do(ctx, httpRequest{
 		method: http.MethodPost, path: []string{"files"}, query: q, once: true,
 		header: http.Header{"Content-Type": {"multipart/form-data; boundary=" + boundary}},
 		stream: func() io.Reader {

@@ -64,8 +64,8 @@ func (d *httpConn) close() error {
 	return nil
 }
 
-// call is one request, which may be sent several times.
-type call struct {
+// httpRequest is one request, which may be sent several times.
+type httpRequest struct {
 	method string
 	path   []string // unescaped segments below the base URL
 	query  url.Values
@@ -81,18 +81,18 @@ func (d *httpConn) submit(ctx context.Context, s Submission, w wait) (Record, er
 	if err != nil {
 		return Record{}, fmt.Errorf("encode task: %w", err)
 	}
-	return request[Record](ctx, d, call{
+	return request[Record](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "tasks"}, header: jsonHeader(), body: body,
 		query: w.query(), wait: w.time,
 	})
 }
 
 func (d *httpConn) record(ctx context.Context, id string, w wait) (Record, error) {
-	return request[Record](ctx, d, call{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
+	return request[Record](ctx, d, httpRequest{path: []string{"v1", "tasks", id}, query: w.query(), wait: w.time})
 }
 
 func (d *httpConn) cancel(ctx context.Context, id string) (Record, error) {
-	return request[Record](ctx, d, call{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
+	return request[Record](ctx, d, httpRequest{method: http.MethodDelete, path: []string{"v1", "tasks", id}})
 }
 
 func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
@@ -101,56 +101,56 @@ func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 		q.Add("status", string(s))
 	}
 	setLimit(q, o.Limit)
-	return request[[]Record](ctx, d, call{path: []string{"v1", "tasks"}, query: q})
+	return request[[]Record](ctx, d, httpRequest{path: []string{"v1", "tasks"}, query: q})
 }
 
 func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
 	q := url.Values{}
 	setLimit(q, limit)
-	return request[[]DeadTask](ctx, d, call{path: []string{"v1", "dead"}, query: q})
+	return request[[]DeadTask](ctx, d, httpRequest{path: []string{"v1", "dead"}, query: q})
 }
 
 func (d *httpConn) redrive(ctx context.Context, id string) (Record, error) {
-	return request[Record](ctx, d, call{
+	return request[Record](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "tasks", id, "redrive"}, once: true,
 	})
 }
 
 func (d *httpConn) redriveAll(ctx context.Context, from uint64) (Redriven, error) {
 	q := url.Values{"seq": {strconv.FormatUint(from, 10)}}
-	return request[Redriven](ctx, d, call{
+	return request[Redriven](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "dead", "redrive"}, query: q, once: true,
 	})
 }
 
 func (d *httpConn) fleet(ctx context.Context) (Fleet, error) {
-	return request[Fleet](ctx, d, call{path: []string{"v1", "fleet"}})
+	return request[Fleet](ctx, d, httpRequest{path: []string{"v1", "fleet"}})
 }
 
 func (d *httpConn) artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
-	return d.open(ctx, call{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)})
+	return d.open(ctx, httpRequest{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)})
 }
 
 func (d *httpConn) get(ctx context.Context, v any, query url.Values, path ...string) error {
-	return d.json(ctx, v, call{path: path, query: query})
+	return d.json(ctx, v, httpRequest{path: path, query: query})
 }
 
 // request sends c, with retries, and decodes the response.
-func request[T any](ctx context.Context, d *httpConn, c call) (T, error) {
+func request[T any](ctx context.Context, d *httpConn, c httpRequest) (T, error) {
 	var v T
 	err := d.json(ctx, &v, c)
 	return v, err
 }
 
 // json sends c, with retries, and decodes the response into v.
-func (d *httpConn) json(ctx context.Context, v any, c call) error {
+func (d *httpConn) json(ctx context.Context, v any, c httpRequest) error {
 	return d.do(ctx, c, responseTimeout+c.wait, decoder(v))
 }
 
 // do sends c, with retries, and passes each successful response to read. timeout bounds each attempt; zero means no
 // limit.
 func (d *httpConn) do(
-	ctx context.Context, c call, timeout time.Duration, read func(http.Header, io.Reader) error,
+	ctx context.Context, c httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
 ) error {
 	limit := d.retryFor
 	if limit > 0 {
@@ -196,7 +196,7 @@ func decoder(v any) func(http.Header, io.Reader) error {
 }
 
 // open sends c, with retries, and returns the body of the response. The caller closes it.
-func (d *httpConn) open(ctx context.Context, c call) (io.ReadCloser, error) {
+func (d *httpConn) open(ctx context.Context, c httpRequest) (io.ReadCloser, error) {
 	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (d *httpConn) open(ctx context.Context, c call) (io.ReadCloser, error) {
 }
 
 // send sends c once. It returns a successful response or an error.
-func (d *httpConn) send(ctx context.Context, c call) (*http.Response, error) {
+func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, error) {
 	if !fs.ValidPath(strings.Join(c.path, "/")) { // an empty segment or dots would change the URL's path
 		return nil, backoff.Permanent(&APIError{
 			Status:  http.StatusNotFound,
@@ -270,23 +270,23 @@ func unwrapURL(err error) error {
 	return err
 }
 
-// responseError returns the error of an unsuccessful response, marked by retryable.
+// responseError returns the error of an unsuccessful response, marked by markForRetry.
 func responseError(resp *http.Response) error {
 	e := &APIError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, e) != nil || e.Code == "" {
 		e = &APIError{
-			Code: errcode.UnexpectedAnswer, Message: "the response is " + resp.Status + ", which is not from a fleet",
+			Code: errcode.UnexpectedResponse, Message: "the response is " + resp.Status + ", which is not from a fleet",
 			Hint: "check the address of the fleet",
 		}
 	}
 	e.Status = resp.StatusCode
 	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
-	return retryable(e)
+	return markForRetry(e)
 }
 
-// retryable marks an error for retry: as permanent, or with the time after which to try again, if it is known.
-func retryable(e *APIError) error {
+// markForRetry marks an error for retry: as permanent, or with the time after which to try again, if it is known.
+func markForRetry(e *APIError) error {
 	switch e.Status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 	default:
@@ -310,7 +310,7 @@ func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation
 	return v, unmarked(err)
 }
 
-// unmarked returns err without the marks of retryable.
+// unmarked returns err without the marks of markForRetry.
 func unmarked(err error) error {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		return e

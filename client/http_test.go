@@ -131,12 +131,12 @@ func TestRefusalsAreNotRetried(t *testing.T) {
 			client.APIError{Code: "bad_data", Message: "m", Cause: "c", Hint: "h", Path: "/limits", Status: 400},
 		},
 		"not a fleet": {404, `<html>`, client.APIError{
-			Code:    "unexpected_answer",
+			Code:    "unexpected_response",
 			Message: "the response is 404 Not Found, which is not from a fleet",
 			Hint:    "check the address of the fleet", Status: 404,
 		}},
 		"redirect": {302, ``, client.APIError{
-			Code:    "unexpected_answer",
+			Code:    "unexpected_response",
 			Message: "the response is 302 Found, which is not from a fleet", Hint: "check the address of the fleet",
 			Status: 302,
 		}},

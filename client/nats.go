@@ -234,5 +234,5 @@ func queueError(err error) error {
 	if e.Code == errcode.Unavailable {
 		return fmt.Errorf("request over NATS: %w", err)
 	}
-	return retryable(&e)
+	return markForRetry(&e)
 }

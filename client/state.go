@@ -37,7 +37,7 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 	if err != nil {
 		return s, err
 	}
-	req, err := stateCall(http.MethodGet, s)
+	req, err := stateRequest(http.MethodGet, s)
 	if err != nil {
 		return s, err
 	}
@@ -65,7 +65,7 @@ func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	req, err := stateCall(http.MethodPut, s)
+	req, err := stateRequest(http.MethodPut, s)
 	if err != nil {
 		return s, err
 	}
@@ -78,8 +78,8 @@ func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 	return s, nil
 }
 
-func stateCall(method string, s State) (call, error) {
-	c := call{method: method, path: []string{"v1", "state"}, query: url.Values{"workspace": {s.Workspace}}}
+func stateRequest(method string, s State) (httpRequest, error) {
+	c := httpRequest{method: method, path: []string{"v1", "state"}, query: url.Values{"workspace": {s.Workspace}}}
 	if s.File == "" {
 		return c, nil
 	}

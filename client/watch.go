@@ -60,7 +60,7 @@ func (w *watcher) stream(ctx context.Context) error {
 	if w.after > 0 {
 		header.Set("Last-Event-ID", strconv.FormatUint(w.after, 10))
 	}
-	resp, err := w.conn.send(ctx, call{path: []string{"v1", "tasks", w.id, "events"}, header: header})
+	resp, err := w.conn.send(ctx, httpRequest{path: []string{"v1", "tasks", w.id, "events"}, header: header})
 	if err != nil {
 		return err
 	}

@@ -128,14 +128,14 @@ func (c *Client) Workspaces(ctx context.Context) ([]WorkspaceInfo, error) {
 // Info returns the newest generation and size of the workspace.
 func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
 	var info WorkspaceInfo
-	err := w.json(ctx, &info, call{})
+	err := w.json(ctx, &info, httpRequest{})
 	return info, err
 }
 
 // Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with
 // an empty workspace.
 func (w *Workspace) Delete(ctx context.Context) error {
-	return w.json(ctx, nil, call{method: http.MethodDelete})
+	return w.json(ctx, nil, httpRequest{method: http.MethodDelete})
 }
 
 // Log returns commits, the newest first. limit is from 1 to 1000; 0 selects 100.
@@ -143,14 +143,14 @@ func (w *Workspace) Log(ctx context.Context, limit int) ([]Commit, error) {
 	q := url.Values{}
 	setLimit(q, limit)
 	var log []Commit
-	err := w.json(ctx, &log, call{path: []string{"log"}, query: q})
+	err := w.json(ctx, &log, httpRequest{path: []string{"log"}, query: q})
 	return log, err
 }
 
 // Diff returns the paths that differ between the versions from and to.
 func (w *Workspace) Diff(ctx context.Context, from, to string) ([]PathChange, error) {
 	var list []PathChange
-	err := w.json(ctx, &list, call{path: []string{"diff"}, query: url.Values{"from": {from}, "to": {to}}})
+	err := w.json(ctx, &list, httpRequest{path: []string{"diff"}, query: url.Values{"from": {from}, "to": {to}}})
 	return list, err
 }
 
@@ -203,7 +203,7 @@ func (w *Workspace) Mirror(ctx context.Context) (Mirrored, error) {
 // Pins returns the pins, the oldest first.
 func (w *Workspace) Pins(ctx context.Context) ([]Pin, error) {
 	var pins []Pin
-	err := w.json(ctx, &pins, call{path: []string{"pins"}})
+	err := w.json(ctx, &pins, httpRequest{path: []string{"pins"}})
 	return pins, err
 }
 
@@ -215,12 +215,12 @@ func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) 
 	}
 	var p Pin
 	return p, w.json(ctx, &p,
-		call{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body})
+		httpRequest{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body})
 }
 
 // Unpin removes a pin.
 func (w *Workspace) Unpin(ctx context.Context, name string) error {
-	return w.json(ctx, nil, call{method: http.MethodDelete, path: []string{"pins", name}})
+	return w.json(ctx, nil, httpRequest{method: http.MethodDelete, path: []string{"pins", name}})
 }
 
 // Files returns the paths of a version below dir, and the version's generation. An empty dir selects all paths.
@@ -236,7 +236,7 @@ func (w *Workspace) Files(ctx context.Context, version, dir string) ([]Workspace
 		}
 		return json.NewDecoder(body).Decode(&list)
 	}
-	err := w.do(ctx, call{path: []string{"files"}, query: q}, responseTimeout, read)
+	err := w.do(ctx, httpRequest{path: []string{"files"}, query: q}, responseTimeout, read)
 	return list, generation, err
 }
 
@@ -247,7 +247,7 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 	if err != nil {
 		return nil, err
 	}
-	c, err := w.fileCall(http.MethodGet, path)
+	c, err := w.fileRequest(http.MethodGet, path)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 // "precondition_failed". The request is not retried, because content can be read only once.
 func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, etag string) (Commit, error) {
 	var done Commit
-	c, err := w.fileCall(http.MethodPut, path)
+	c, err := w.fileRequest(http.MethodPut, path)
 	if err != nil {
 		return done, err
 	}
@@ -279,7 +279,7 @@ func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, eta
 // Remove removes a file, or a directory with its content. The request is not retried after a lost connection.
 func (w *Workspace) Remove(ctx context.Context, path string) (Commit, error) {
 	var done Commit
-	c, err := w.fileCall(http.MethodDelete, path)
+	c, err := w.fileRequest(http.MethodDelete, path)
 	if err != nil {
 		return done, err
 	}
@@ -296,7 +296,7 @@ func (w *Workspace) Archive(ctx context.Context, version, dir, format string) (i
 		return nil, err
 	}
 	q := url.Values{"generation": {version}, "dir": {dir}, "format": {format}}
-	return d.open(ctx, w.at(call{path: []string{"archive"}, query: q}))
+	return d.open(ctx, w.at(httpRequest{path: []string{"archive"}, query: q}))
 }
 
 // condition sets the request header for an ETag, as Put describes.
@@ -319,20 +319,20 @@ func badPathCause(p string) string {
 	return fmt.Sprintf("%q is empty or absolute, or contains ., .. or an empty name", p)
 }
 
-func (w *Workspace) fileCall(method, path string) (call, error) {
+func (w *Workspace) fileRequest(method, path string) (httpRequest, error) {
 	path = strings.TrimSuffix(path, "/")
 	if badPath(path) {
-		return call{}, &APIError{
+		return httpRequest{}, &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadPath, Path: "path",
 			Message: "the path is not valid in a workspace", Cause: badPathCause(path),
 			Hint: "use a relative path, such as data/in.csv",
 		}
 	}
-	return call{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil
+	return httpRequest{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil
 }
 
 // at returns c with the path of the workspace.
-func (w *Workspace) at(c call) call {
+func (w *Workspace) at(c httpRequest) httpRequest {
 	c.path = append([]string{"v1", "workspaces", w.name}, c.path...)
 	return c
 }
@@ -343,17 +343,17 @@ func (w *Workspace) post(ctx context.Context, v any, verb string, body any) erro
 		return err
 	}
 	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
-	c := call{method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork"}
+	c := httpRequest{method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork"}
 	return w.do(ctx, c, 0, decoder(v))
 }
 
-func (w *Workspace) json(ctx context.Context, v any, c call) error {
+func (w *Workspace) json(ctx context.Context, v any, c httpRequest) error {
 	return w.do(ctx, c, responseTimeout, decoder(v))
 }
 
 // do is httpConn.do for a request about the workspace.
 func (w *Workspace) do(
-	ctx context.Context, c call, timeout time.Duration, read func(http.Header, io.Reader) error,
+	ctx context.Context, c httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
 ) error {
 	d, err := w.client.overHTTP()
 	if err != nil {

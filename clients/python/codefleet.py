@@ -286,7 +286,7 @@ def _refusal(e):
         text = ": ".join(filter(None, (body["message"], body.get("cause"))))
         return FleetError(text, e.code, body["code"], body.get("hint", ""), body.get("path", ""))
     except (ValueError, KeyError, TypeError, OSError):
-        return FleetError(f"the response is {e.code}, which is not from a fleet", e.code, "unexpected_answer", "check the address of the fleet")
+        return FleetError(f"the response is {e.code}, which is not from a fleet", e.code, "unexpected_response", "check the address of the fleet")
 
 
 def _seconds(text):

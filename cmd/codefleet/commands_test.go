@@ -53,7 +53,7 @@ func TestExitCodes(t *testing.T) {
 		{markCall(&client.APIError{Status: 403}), 4},
 		{markCall(&client.APIError{Status: 429}), 4},
 		{markCall(&client.APIError{Status: 503}), 3},
-		{markCall(&client.APIError{Status: 400, Code: "unexpected_answer"}), 3},
+		{markCall(&client.APIError{Status: 400, Code: "unexpected_response"}), 3},
 		{markCall(errors.New("connection refused")), 3},
 		{markCall(usage("no")), 2},
 		{markCall(fmt.Errorf("wait: %w", context.Canceled)), 5},

@@ -127,7 +127,7 @@ func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
-	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnexpectedAnswer {
+	if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.UnexpectedResponse {
 		return &failure{code: errcode.ExitUnreachable, message: "no fleet at this address: " + e.Message, hint: e.Hint}
 	} else if ok {
 		return &failure{

@@ -39,9 +39,9 @@ func (a *app) mcpTestCommand() *cobra.Command {
 
 // mcpReport is what `mcp test -o json` prints.
 type mcpReport struct {
-	Passed int              `json:"passed"`
-	Total  int              `json:"total"`
-	Tools  []bridge.Checked `json:"tools"`
+	Passed int                  `json:"passed"`
+	Total  int                  `json:"total"`
+	Tools  []bridge.CheckResult `json:"tools"`
 }
 
 func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
@@ -52,7 +52,7 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 	found.RetryFor = retryTime
 	var report mcpReport
 	o := bridge.Options{Fleet: found, Version: version, Log: slog.New(slog.DiscardHandler)}
-	err = bridge.Check(ctx, o, tools, func(c bridge.Checked) {
+	err = bridge.Check(ctx, o, tools, func(c bridge.CheckResult) {
 		report.Total++
 		mark := "✗"
 		if c.OK {
@@ -63,7 +63,7 @@ func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
 		if a.output == "text" {
 			fmt.Fprintf(a.stdout, "%s %-22s %s (%.0f ms)\n", mark, c.Tool, c.Message, c.MS)
 			if verbose {
-				fmt.Fprintf(a.stdout, "    call    %s\n    result  %s\n", c.Args, c.Answer)
+				fmt.Fprintf(a.stdout, "    call    %s\n    result  %s\n", c.Args, c.Result)
 			}
 		}
 	})

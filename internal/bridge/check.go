@@ -13,14 +13,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Checked is the outcome of one call by Check.
-type Checked struct {
+// CheckResult is the outcome of one call by Check.
+type CheckResult struct {
 	Tool    string          `json:"tool"`
 	OK      bool            `json:"ok"`
 	MS      float64         `json:"ms"`
 	Message string          `json:"message"`          // a summary of the result, or what is wrong
 	Args    json.RawMessage `json:"args,omitempty"`   // of the call
-	Answer  json.RawMessage `json:"answer,omitempty"` // the result's structured content, or the text of an error
+	Result  json.RawMessage `json:"result,omitempty"` // the structured content, or the text of an error
 }
 
 // probe is one call of a tool, and the test of its result. A later probe may use what an earlier one found.
@@ -114,7 +114,7 @@ func probes() []probe {
 
 // Check starts a bridge and calls its tools as an MCP client does. tools are their names; none means all. Check
 // passes each outcome to report. It returns an error if it cannot connect to the bridge.
-func Check(ctx context.Context, o Options, tools []string, report func(Checked)) error {
+func Check(ctx context.Context, o Options, tools []string, report func(CheckResult)) error {
 	b := New(o)
 	defer b.Close()
 	in, toServer := io.Pipe()
@@ -151,9 +151,9 @@ func CheckedTools() []string {
 	return names
 }
 
-func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings) Checked {
+func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings) CheckResult {
 	args, begun := p.args(f), time.Now()
-	c := Checked{Tool: p.tool}
+	c := CheckResult{Tool: p.tool}
 	r, err := session.CallTool(ctx, &mcp.CallToolParams{Name: p.tool, Arguments: args})
 	c.MS = float64(time.Since(begun).Microseconds()) / 1000
 	c.Args, _ = json.Marshal(args) // strings and maps cannot fail
@@ -162,7 +162,7 @@ func (p probe) run(ctx context.Context, session *mcp.ClientSession, f *findings)
 		return c
 	}
 	content := contentOf(r)
-	c.Answer, _ = json.Marshal(content) // decoded JSON cannot fail
+	c.Result, _ = json.Marshal(content) // decoded JSON cannot fail
 	if r.IsError {
 		c.Message = fmt.Sprint(content["error"])
 		return c

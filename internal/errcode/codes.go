@@ -136,9 +136,9 @@ const (
 
 // Errors that clients create.
 const (
-	HTTPOnly         = "http_only"
-	NATSOnly         = "nats_only"
-	NoFleet          = "no_fleet"    // clients/python
-	Unreachable      = "unreachable" // clients/python
-	UnexpectedAnswer = "unexpected_answer"
+	HTTPOnly           = "http_only"
+	NATSOnly           = "nats_only"
+	NoFleet            = "no_fleet"    // clients/python
+	Unreachable        = "unreachable" // clients/python
+	UnexpectedResponse = "unexpected_response"
 )

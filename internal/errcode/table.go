@@ -258,6 +258,6 @@ var clients = []Error{
 		"Start one with `codefleet up`, or pass `url` and `token`."),
 	row(Unreachable, "client", "The Python client could not reach the fleet.",
 		"Check the address; `codefleet doctor` checks the host."),
-	row(UnexpectedAnswer, "client", "The server at the address responded, but it is not a fleet.",
+	row(UnexpectedResponse, "client", "The server at the address responded, but it is not a fleet.",
 		"Check the address, and any proxy in between."),
 }

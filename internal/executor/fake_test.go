@@ -194,7 +194,7 @@ func (tp *testPool) finish() {
 func oneTenantEach(events []PoolEvent) error {
 	tenant := map[string]string{}
 	for _, e := range events {
-		if e.What != "acquired" {
+		if e.Step != "acquired" {
 			continue
 		}
 		if before, ok := tenant[e.BoxID]; ok && before != e.Tenant {
@@ -254,8 +254,8 @@ func (tp *testPool) tracedEvents(what ...string) string {
 	defer tp.mu.Unlock()
 	var words []string
 	for _, e := range tp.events {
-		if slices.Contains(what, e.What) {
-			words = append(words, strings.TrimSpace(e.What+" "+e.BoxID))
+		if slices.Contains(what, e.Step) {
+			words = append(words, strings.TrimSpace(e.Step+" "+e.BoxID))
 		}
 	}
 	return strings.Join(words, ", ")

@@ -60,7 +60,7 @@ type Key struct {
 // PoolEvent is one step in the life of a box: "created", "acquired", "ran", "released", "discarded",
 // "evicted", "destroyed".
 type PoolEvent struct {
-	What, BoxID, Tenant, Task string
+	Step, BoxID, Tenant, Task string
 }
 
 // PoolStats counts boxes by state, and events since the start.

@@ -215,9 +215,9 @@ func (s *scheduler) countOf(e *environment, state boxState) int {
 	return n
 }
 
-func (s *scheduler) trace(what string, b *pooledBox, task string) {
+func (s *scheduler) trace(step string, b *pooledBox, task string) {
 	if s.opts.Trace != nil {
-		s.opts.Trace(PoolEvent{What: what, BoxID: b.id, Tenant: b.key.Tenant, Task: task})
+		s.opts.Trace(PoolEvent{Step: step, BoxID: b.id, Tenant: b.key.Tenant, Task: task})
 	}
 }
 

@@ -103,7 +103,7 @@ func awaitIdle(t *testing.T, trace string, boxes int) {
 	eventually(t, "idle pool", func(context.Context) error {
 		live, discarded := 0, 0
 		for _, e := range events(t, trace) {
-			switch e.What {
+			switch e.Step {
 			case "created":
 				live++
 			case "discarded":
@@ -221,7 +221,7 @@ func checkAcquires(t *testing.T, path, reuse string, tasks int) {
 	t.Helper()
 	served, acquires, ran := map[string]string{}, map[string]int{}, 0
 	for _, e := range events(t, path) {
-		switch e.What {
+		switch e.Step {
 		case "acquired":
 			if was, ok := served[e.BoxID]; ok && was != e.Tenant {
 				t.Errorf("box %s served %s and %s", e.BoxID, was, e.Tenant)

@@ -73,7 +73,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 	pool, err := executor.NewPool(executortest.Host{}, executor.PoolOptions{
 		MinReady: 1, Max: 2, Dir: filepath.Join(t.TempDir(), "b"), Owner: "w", DiskMB: -1, Log: quiet,
 		Trace: func(e executor.PoolEvent) {
-			if e.What == "created" {
+			if e.Step == "created" {
 				boxOnce.Do(func() { close(box) })
 			}
 		},

@@ -199,7 +199,7 @@ def get(url):
 	f.run(t, "4", "1", "*.example.com", "example.com")
 	boxes := map[string]string{}
 	for len(f.events) > 0 {
-		if e := <-f.events; e.What == "ran" {
+		if e := <-f.events; e.Step == "ran" {
 			boxes[e.Task] = e.BoxID
 		}
 	}

@@ -164,7 +164,7 @@ func TestBoxDies(t *testing.T) {
 	await := func(step string) {
 		t.Helper()
 		for e := range events {
-			if e.What == step {
+			if e.Step == step {
 				return
 			}
 		}

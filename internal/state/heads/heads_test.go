@@ -14,7 +14,7 @@ import (
 func TestWith(t *testing.T) {
 	statetest.TestHeads(t, func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
-		return heads.With(statetest.Lacking{Objects: m}, statetest.MemHeads{Objects: mem.New()}), m
+		return heads.With(statetest.WithoutIfMatch{Objects: m}, statetest.MemHeads{Objects: mem.New()}), m
 	})
 }
 

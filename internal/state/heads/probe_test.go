@@ -49,7 +49,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	for _, create := range []bool{true, false} {
-		caps, err := heads.Probe(t.Context(), statetest.Lacking{Objects: mem.New(), Create: create})
+		caps, err := heads.Probe(t.Context(), statetest.WithoutIfMatch{Objects: mem.New(), Create: create})
 		if !errors.Is(err, objects.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic ||
 			!caps.Ranges {
 			t.Errorf("Probe() of a store that rejects If-Match, with create %v = %+v, %v", create, caps, err)

@@ -15,14 +15,14 @@ import (
 	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// Lacking is a store that rejects PUT with If-Match and, unless Create is set, with If-None-Match.
-type Lacking struct {
+// WithoutIfMatch is a store that rejects PUT with If-Match and, unless Create is set, with If-None-Match.
+type WithoutIfMatch struct {
 	*mem.Objects
 	Create bool // honour If-None-Match: *
 }
 
 // CompareAndSwap implements objects.Objects.
-func (l Lacking) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+func (l WithoutIfMatch) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	if old == "" && l.Create {
 		return l.Objects.CompareAndSwap(ctx, key, old, data)
 	}
@@ -30,7 +30,7 @@ func (l Lacking) CompareAndSwap(ctx context.Context, key, old string, data []byt
 }
 
 // Put may replace a HEAD, which the store in memory would report as a violation.
-func (l Lacking) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
+func (l WithoutIfMatch) Put(ctx context.Context, key string, data []byte, sum objects.Digest) error {
 	if !strings.HasSuffix(key, "/HEAD") {
 		return l.Objects.Put(ctx, key, data, sum)
 	}
@@ -79,14 +79,14 @@ func HeadModes(t *testing.T) map[string]func() objects.Objects {
 	return map[string]func() objects.Objects{
 		"compare and swap": func() objects.Objects { return mem.New() },
 		"create only": func() objects.Objects {
-			o := Lacking{mem.New(), true}
+			o := WithoutIfMatch{mem.New(), true}
 			return heads.With(o, createonly.New(o))
 		},
 		"single writer": func() objects.Objects {
-			o := Lacking{mem.New(), false}
+			o := WithoutIfMatch{mem.New(), false}
 			return heads.With(o, singlewriter.New(o, lock))
 		},
-		"another store": func() objects.Objects { return heads.With(Lacking{mem.New(), false}, MemHeads{mem.New()}) },
+		"another store": func() objects.Objects { return heads.With(WithoutIfMatch{mem.New(), false}, MemHeads{mem.New()}) },
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func TestCreateOnly(t *testing.T) {
 	statetest.TestHeads(t, func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
-		o := statetest.Lacking{Objects: m, Create: true}
+		o := statetest.WithoutIfMatch{Objects: m, Create: true}
 		return heads.With(o, createonly.New(o)), m
 	})
 }
@@ -27,7 +27,7 @@ func TestCreateOnly(t *testing.T) {
 func TestPrune(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
-		heads := createonly.New(statetest.Lacking{Objects: m, Create: true})
+		heads := createonly.New(statetest.WithoutIfMatch{Objects: m, Create: true})
 		swap := func(version string) string {
 			t.Helper()
 			version, err := heads.CompareAndSwap(t.Context(), "w/HEAD", version,

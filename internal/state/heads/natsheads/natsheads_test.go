@@ -39,7 +39,7 @@ func TestNATSHeads(t *testing.T) {
 	statetest.TestHeads(t, func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
 		store := natsheads.New(func() (*jobs.HeadBucket, error) { return connect(t) })
-		return heads.With(statetest.Lacking{Objects: m}, store), m
+		return heads.With(statetest.WithoutIfMatch{Objects: m}, store), m
 	})
 }
 

@@ -17,7 +17,7 @@ func TestSingleWriter(t *testing.T) {
 	lock := singlewriter.HostLock(filepath.Join(t.TempDir(), "heads.lock"))
 	statetest.TestHeads(t, func() (objects.Objects, *mem.Objects) {
 		m := mem.New()
-		o := statetest.Lacking{Objects: m}
+		o := statetest.WithoutIfMatch{Objects: m}
 		return heads.With(o, singlewriter.New(o, lock)), m
 	})
 }
