@@ -145,6 +145,9 @@ func TestRefusesToStart(t *testing.T) {
 				t.Errorf("exit code %d, output %q, log %q; want %d, no output and a log with %q", code, out.String(),
 					log.String(), tt.code, tt.want)
 			}
+			if strings.Contains(log.String(), "ingest: usage:") {
+				t.Errorf("log %q, want no words about the class of the error", log.String())
+			}
 		})
 	}
 }

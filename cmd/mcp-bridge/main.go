@@ -54,12 +54,12 @@ func run(
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if !slices.Contains(process.Transports(), b.Transport) {
-		return fmt.Errorf("%w: --transport %s: want one of %s", process.ErrUsage, b.Transport,
-			strings.Join(process.Transports(), ", "))
+		return process.UsageError(fmt.Errorf("--transport %s: want one of %s", b.Transport,
+			strings.Join(process.Transports(), ", ")))
 	}
 	found, err := client.Locate(fleet)
 	if err != nil {
-		return fmt.Errorf("%w: %w", process.ErrUsage, err)
+		return process.UsageError(err)
 	}
 	b.Options = assembly.Bridge(p.Config, p.Telemetry, version, found)
 	return b.Run(ctx, p.Config)

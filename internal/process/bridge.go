@@ -40,7 +40,7 @@ func (b Bridge) Run(ctx context.Context, c *config.Config) error {
 	}
 	ln, err := Listen(ctx, c.MCP.Addr)
 	if errors.Is(err, errInUse) {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return UsageError(err)
 	}
 	if err != nil {
 		return err

@@ -22,8 +22,18 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// ErrUsage is wrapped by errors in the command line and in the settings.
+// ErrUsage is the class of errors in the command line and in the settings, which UsageError makes. Their texts do not
+// contain its text.
 var ErrUsage = errors.New("usage")
+
+// usageError is an error in the command line or in the settings.
+type usageError struct{ error }
+
+func (e usageError) Is(target error) bool { return target == ErrUsage }
+func (e usageError) Unwrap() error        { return e.error }
+
+// UsageError returns err, marked as an ErrUsage. The text stays the same.
+func UsageError(err error) error { return usageError{err} }
 
 // Program describes a command to Open. Name and Stderr are required.
 type Program struct {
@@ -49,7 +59,7 @@ const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
 // that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. After -h the error is flag.ErrHelp.
-// It wraps ErrUsage if flags or settings are wrong.
+// It is an ErrUsage if flags or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
 	if err := p.settings(); err != nil {
@@ -124,7 +134,7 @@ func (p *Process) settings() error {
 			"`codefleet up` needs none of them")
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return UsageError(err)
 	}
 	return nil
 }
