@@ -47,7 +47,28 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	return a.report(root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if err != nil && wantsJSON(args) {
+		a.output = "json" // cobra has not read the flag, if the error is in the command line before it
+	}
+	return a.report(err)
+}
+
+// wantsJSON reports whether a command line has -o json, in any of its forms.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			if i+1 < len(args) && args[i+1] == "json" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (a *app) root() *cobra.Command {

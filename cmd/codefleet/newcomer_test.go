@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/sourcetest"
 	"github.com/codefleet/codefleet/internal/up"
 )
 
@@ -37,6 +41,9 @@ func TestNewcomer(t *testing.T) {
 		{"workspace|restore|nosuchpin", 2, "the workspace main has no such pin"},
 		{"-o|json|run", 2, `{"error":{"message":"want exactly one of`},
 		{"-o|json|status|x", 2, `"code":"unknown_task"`},
+		{"tasks|--nonsense|-o|json", 2, `{"error":{"message":"unknown flag: --nonsense"`},
+		{"nonsense|--output=json", 2, `{"error":{"message":"unknown command`},
+		{"run|--nonsense|--|-o|json", 2, "codefleet: unknown flag: --nonsense\n"},
 	} {
 		code, out, errs := command(t, f, strings.Split(c.args, "|")...)
 		if code != c.code || !strings.Contains(out+errs, c.want) {
@@ -45,6 +52,31 @@ func TestNewcomer(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join("dir")); err == nil {
 		t.Error("pull of a mistyped workspace has created the directory")
+	}
+}
+
+// TestReadmeOfUp checks that the README shows what `codefleet up` prints.
+func TestReadmeOfUp(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(sourcetest.Root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Source{Env: []string{"HOME=/nonexistent"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const data = "/home/you/.local/share/codefleet"
+	var out bytes.Buffer
+	a := &app{stdout: &out, output: "text"}
+	shown := addresses{
+		HTTP: "http://127.0.0.1:8787", NATS: "nats://127.0.0.1:4222", S3: "http://127.0.0.1:9000",
+		Data: data, Fleet: data + "/fleet.json", Model: modelText(c),
+	}
+	if err := a.print(shown, func(w io.Writer) { showAddresses(w, shown, 179*time.Millisecond) }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "$ bin/codefleet up\n" + out.String() + "```\n"; !strings.Contains(string(readme), want) {
+		t.Errorf("README.md lacks this block:\n%s", want)
 	}
 }
 
@@ -78,8 +110,10 @@ func TestQueuedTasks(t *testing.T) {
 func TestWrongScheme(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	f.URL = strings.Replace(f.URL, "http:", "https:", 1)
-	if code, _, errs := command(t, f, "tasks"); code != 3 || !strings.Contains(errs, "speaks HTTP, not HTTPS") {
-		t.Errorf("exit code %d, %s, want 3 and the scheme", code, errs)
+	code, _, errs := command(t, f, "tasks")
+	right := "try: use the address " + strings.Replace(f.URL, "https:", "http:", 1) + "\n"
+	if code != 3 || !strings.Contains(errs, "speaks HTTP, not HTTPS") || !strings.Contains(errs, right) {
+		t.Errorf("exit code %d, %s, want 3, the scheme and %q", code, errs, right)
 	}
 }
 
