@@ -236,6 +236,9 @@ func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, err
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
 	resp, err := d.http.Do(req)
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return nil, backoff.Permanent(wrongScheme(req.URL, "http"))
+	}
 	if err != nil {
 		err = fmt.Errorf("request to %s: %w", d.base.Host, unwrapURL(err))
 		if c.once {
@@ -279,10 +282,29 @@ func responseError(resp *http.Response) error {
 			Code: errcode.UnexpectedResponse, Message: "the response is " + resp.Status + ", which is not from a fleet",
 			Hint: "check the address of the fleet",
 		}
+		if expectsHTTPS(resp, body) {
+			e = wrongScheme(resp.Request.URL, "https")
+		}
 	}
 	e.Status = resp.StatusCode
 	e.RetryAfter, _ = strconv.Atoi(resp.Header.Get("Retry-After"))
 	return markForRetry(e)
+}
+
+// wrongScheme returns the error of a request to a server that speaks the scheme want, and not that of u.
+func wrongScheme(u *url.URL, want string) *APIError {
+	return &APIError{
+		Code:    errcode.UnexpectedResponse,
+		Message: fmt.Sprintf("the server speaks %s, not %s", strings.ToUpper(want), strings.ToUpper(u.Scheme)),
+		Hint:    fmt.Sprintf("use the address %s://%s", want, u.Host),
+	}
+}
+
+// expectsHTTPS reports whether a server that speaks HTTPS has refused a request over HTTP. Servers have a text of their
+// own for it, which names HTTPS.
+func expectsHTTPS(resp *http.Response, body []byte) bool {
+	return resp.StatusCode == http.StatusBadRequest && resp.Request != nil && resp.Request.URL.Scheme == "http" &&
+		bytes.Contains(body, []byte("HTTPS"))
 }
 
 // markForRetry marks an error for retry: as permanent, or with the time after which to try again, if it is known.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -373,3 +374,30 @@ func TestUnreachableFleet(t *testing.T) {
 }
 
 func refuse(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) }
+
+// TestWrongScheme checks that a request to a server with the other scheme is not repeated, and that the error has the
+// address to use.
+func TestWrongScheme(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { respond(w, 200, []client.Record{}) })
+	plain, encrypted := httptest.NewServer(handler), httptest.NewUnstartedServer(handler)
+	defer plain.Close()
+	encrypted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	encrypted.StartTLS()
+	defer encrypted.Close()
+	for right, message := range map[string]string{
+		plain.URL: "the server speaks HTTP, not HTTPS", encrypted.URL: "the server speaks HTTPS, not HTTP",
+	} {
+		scheme, rest, _ := strings.Cut(right, "://")
+		other := map[string]string{"http": "https", "https": "http"}[scheme]
+		c, err := client.New(t.Context(), client.Options{URL: other + "://" + rest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, err = c.List(t.Context(), client.ListOptions{})
+		e, ok := errors.AsType[*client.APIError](err)
+		if !ok || e.Code != "unexpected_answer" || e.Message != message || e.Hint != "use the address "+right {
+			t.Errorf("List at %s://%s = %v, want %q and the address %s", other, rest, err, message, right)
+		}
+	}
+}

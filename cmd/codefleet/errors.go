@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"time"
 
 	"github.com/codefleet/codefleet/client"
@@ -140,12 +139,6 @@ func explain(err error) *failure {
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 		return &failure{code: errcode.ExitStopped, message: "interrupted"}
-	}
-	if errors.Is(err, http.ErrSchemeMismatch) {
-		return &failure{
-			code: errcode.ExitUnreachable, message: "the fleet speaks HTTP, not HTTPS", err: err,
-			hint: "an address that begins with http://, in CODEFLEET_URL or fleet.json",
-		}
 	}
 	if e, ok := errors.AsType[*callError](err); ok {
 		return &failure{
