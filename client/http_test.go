@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -381,7 +381,7 @@ func TestWrongScheme(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { respond(w, 200, []client.Record{}) })
 	plain, encrypted := httptest.NewServer(handler), httptest.NewUnstartedServer(handler)
 	defer plain.Close()
-	encrypted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	encrypted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	encrypted.StartTLS()
 	defer encrypted.Close()
 	for right, message := range map[string]string{
@@ -396,7 +396,7 @@ func TestWrongScheme(t *testing.T) {
 		defer c.Close()
 		_, err = c.List(t.Context(), client.ListOptions{})
 		e, ok := errors.AsType[*client.APIError](err)
-		if !ok || e.Code != "unexpected_answer" || e.Message != message || e.Hint != "use the address "+right {
+		if !ok || e.Code != "unexpected_response" || e.Message != message || e.Hint != "use the address "+right {
 			t.Errorf("List at %s://%s = %v, want %q and the address %s", other, rest, err, message, right)
 		}
 	}

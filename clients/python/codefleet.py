@@ -148,6 +148,22 @@ class Agent:
         """Cancel a task and return its record. A running task ends when its worker has stopped it."""
         return self._request("DELETE", _path("tasks", task_id))
 
+    def redrive(self, task_id):
+        """Queue a dead-lettered task again, under the same id, and return its record. For a task that is not
+        dead-lettered, the code of the FleetError is "not_redrivable"."""
+        return self._request("POST", _path("tasks", task_id, "redrive"), once=True)
+
+    def redrive_all(self):
+        """Queue all dead-lettered tasks again, the oldest first. Return [{"task_id", "status"}, …]; a task that cannot
+        be redriven has an "error" instead of a status, and stays in the dead-letter queue."""
+        tasks, seq = [], 0
+        while True:
+            page = self._request("POST", f"/v1/dead/redrive?seq={seq}", once=True)
+            tasks += page["tasks"]
+            seq = page.get("next", 0)
+            if not seq:
+                return tasks
+
     def wait(self, task_id, timeout=None):
         """Return the record of a task once it has ended. Raise TimeoutError after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
@@ -216,7 +232,7 @@ class Agent:
             _print(self.last_record, *outcome)
         return outcome
 
-    def _request(self, method, path, body=None, headers=None, timeout=0, raw=False):
+    def _request(self, method, path, body=None, headers=None, timeout=0, raw=False, once=False):
         request = urllib.request.Request(self._url + path, method=method, headers=headers or {})
         if isinstance(body, bytes):
             request.data = body
@@ -232,10 +248,12 @@ class Agent:
                     content = response.read()
                     return content if raw else json.loads(content)
             except urllib.error.HTTPError as e:
-                error, retry = _refusal(e), e.code in (429, 502, 503, 504)
+                error, retry = _refusal(e, self._url), e.code in ((429,) if once else (429, 502, 503, 504))
                 pause = max(pause, _seconds(e.headers.get("Retry-After")))
             except (OSError, ValueError, http.client.HTTPException) as e:
-                error, retry = FleetError(f"fleet at {self._url} cannot be reached: {getattr(e, 'reason', e)}"), True
+                error, retry = FleetError(f"fleet at {self._url} cannot be reached: {getattr(e, 'reason', e)}"), not once
+                if "WRONG_VERSION_NUMBER" in str(e):
+                    error, retry = _wrong_scheme(self._url, "http"), False
             if not retry or time.monotonic() + pause > end:
                 raise error
             time.sleep(pause)
@@ -280,13 +298,23 @@ def _print(record, result, output, error):
         print(f"Error: {error}")
 
 
-def _refusal(e):
+def _refusal(e, url):
+    content = b""
     try:
-        body = json.loads(e.read())
+        content = e.read()
+        body = json.loads(content)
         text = ": ".join(filter(None, (body["message"], body.get("cause"))))
         return FleetError(text, e.code, body["code"], body.get("hint", ""), body.get("path", ""))
     except (ValueError, KeyError, TypeError, OSError):
+        if e.code == 400 and url.startswith("http:") and b"HTTPS" in content:
+            return _wrong_scheme(url, "https")
         return FleetError(f"the response is {e.code}, which is not from a fleet", e.code, "unexpected_response", "check the address of the fleet")
+
+
+def _wrong_scheme(url, scheme):
+    """Return the error for a server that speaks a scheme other than the URL's."""
+    used, rest = url.split("://", 1)
+    return FleetError(f"the server speaks {scheme.upper()}, not {used.upper()}", 400, "unexpected_response", f"use the address {scheme}://{rest}")
 
 
 def _seconds(text):

@@ -1,5 +1,5 @@
 """Tests of the Python client. python_test.go runs them and starts the fleet that CODEFLEET_URL names. Its fake worker
-prints a task's description, and runs the programs "print …", "fail …", "files" and "block"."""
+prints a task's description, and runs the programs "print …", "fail …", "die", "files" and "block"."""
 
 import contextlib
 import http.server
@@ -55,6 +55,22 @@ class Tasks(unittest.TestCase):
         agent = create_agent()
         ids = {agent.submit({"code": "print 1"}, idempotency_key="k")["task_id"] for _ in range(2)}
         self.assertEqual(len(ids), 1)
+
+    def test_redrive(self):
+        agent = create_agent()
+        self.assertEqual(agent.redrive_all(), [])
+        agent.execute_code("die")
+        task_id = agent.last_record["task_id"]
+        self.assertEqual(agent.last_record["status"], "dead")
+        record = agent.redrive(task_id)
+        self.assertEqual((record["task_id"], record["status"]), (task_id, "queued"))
+        self.assertEqual(agent.wait(task_id, 20)["status"], "dead")
+        self.assertEqual([(t["task_id"], t["status"]) for t in agent.redrive_all()], [(task_id, "queued")])
+        agent.wait(task_id, 20)
+        agent.execute_code("print 1")
+        with self.assertRaises(FleetError) as caught:
+            agent.redrive(agent.last_record["task_id"])
+        self.assertEqual((caught.exception.status, caught.exception.code), (409, "not_redrivable"))
 
     def test_verbose(self):
         out = io.StringIO()
@@ -161,7 +177,8 @@ class Responses(http.server.BaseHTTPRequestHandler):
     """Sends the responses of a list, one for each request: (status, headers, body)."""
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.server.paths.append(self.path)
         self.server.keys.append(self.headers["Idempotency-Key"])
         status, headers, body = self.server.responses.pop(0)
         self.send_response(status)
@@ -178,7 +195,7 @@ class Responses(http.server.BaseHTTPRequestHandler):
 class Failures(unittest.TestCase):
     def respond(self, *responses):
         server = http.server.HTTPServer(("127.0.0.1", 0), Responses)
-        server.responses, server.keys = list(responses), []
+        server.responses, server.keys, server.paths = list(responses), [], []
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         self.addCleanup(server.server_close)
@@ -194,6 +211,29 @@ class Failures(unittest.TestCase):
         self.assertEqual([call.args[0] for call in sleep.call_args_list], [0.1, 3])
         self.assertEqual(len(server.keys), 3)
         self.assertEqual(len(set(server.keys)), 1)
+
+    def test_redrive_is_not_repeated(self):
+        server, agent = self.respond((503, {}, b'{"code":"unavailable","message":"m"}'))
+        with self.assertRaises(FleetError) as caught:
+            agent.redrive_all()
+        self.assertEqual((caught.exception.code, server.responses), ("unavailable", []))
+
+    def test_redrive_all_reads_all_pages(self):
+        pages = [{"tasks": [{"task_id": "a", "status": "queued"}], "next": 7}, {"tasks": [{"task_id": "b", "error": "gone"}]}]
+        server, agent = self.respond(*((200, {}, json.dumps(page).encode()) for page in pages))
+        self.assertEqual([t["task_id"] for t in agent.redrive_all()], ["a", "b"])
+        self.assertEqual(server.paths, ["/v1/dead/redrive?seq=0", "/v1/dead/redrive?seq=7"])
+
+    def test_wrong_scheme(self):
+        refusal = b"Client sent an HTTP request to an HTTPS server.\n"
+        _, agent = self.respond((400, {}, refusal))
+        result, _, error = agent.execute_task("x")
+        self.assertEqual((result, error), (ExecutionResult.FAILURE, f"the server speaks HTTPS, not HTTP (use the address https{agent._url[4:]})"))
+        server, agent = self.respond()
+        server.handle_error = lambda *args: None
+        encrypted = create_agent(url="https" + agent._url[4:])
+        result, _, error = encrypted.execute_task("x")
+        self.assertEqual((result, error), (ExecutionResult.FAILURE, f"the server speaks HTTP, not HTTPS (use the address {agent._url})"))
 
     def test_redirect_is_not_followed(self):
         _, agent = self.respond((307, {"Location": "http://127.0.0.1:9/"}, b""))
