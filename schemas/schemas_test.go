@@ -57,6 +57,14 @@ func TestValidateTask(t *testing.T) {
 	}
 }
 
+func TestValidateWritesPlainNumbers(t *testing.T) {
+	err := Validate(TaskV1, []byte(`{"code":"x","limits":{"timeout_s":35996400}}`))
+	const want = "/limits/timeout_s: maximum: got 35996400, want 604800"
+	if err == nil || err.Error() != want {
+		t.Errorf("Validate of a timeout of 9999 hours = %v, want %s", err, want)
+	}
+}
+
 func TestValidateRequiresUTF8(t *testing.T) {
 	var task Task
 	err := Decode(TaskV1, []byte("{\"code\": \"print('\xff')\"}"), &task)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
+
+	"github.com/codefleet/codefleet/internal/violation"
 )
 
 // Invalid is a place where a document violates its schema.
@@ -108,7 +108,6 @@ func asInvalid(schema string, err error) error {
 		return err
 	}
 	out := &InvalidError{Schema: schema}
-	p := message.NewPrinter(language.English)
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		if k, ok := e.ErrorKind.(*kind.OneOf); ok && schema == TaskV1 && len(e.InstanceLocation) == 0 {
@@ -119,7 +118,7 @@ func asInvalid(schema string, err error) error {
 			walk(c)
 		}
 		if len(e.Causes) == 0 {
-			out.At = append(out.At, Invalid{Path: pointer(e.InstanceLocation), Message: e.ErrorKind.LocalizedString(p)})
+			out.At = append(out.At, Invalid{Path: pointer(e.InstanceLocation), Message: violation.Describe(e.ErrorKind)})
 		}
 	}
 	walk(ve)

@@ -16,7 +16,7 @@ const module = "github.com/codefleet/codefleet"
 // imports lists which packages of this module each package may import. A pattern that ends in /... matches
 // everything below. Every package must be in this table, except those that free reports.
 var imports = map[string][]string{
-	"schemas": nil,
+	"schemas": {"internal/violation"},
 	"servers": nil,
 
 	// The leaves import no other leaf.
@@ -34,6 +34,7 @@ var imports = map[string][]string{
 	"internal/errcode":               nil,
 	"internal/metrics":               nil,
 	"internal/arith":                 nil,
+	"internal/violation":             nil,
 
 	// Workspaces, from the stored bytes up.
 	"internal/objects":                  nil,
@@ -73,7 +74,7 @@ var imports = map[string][]string{
 	"internal/tools":            {"servers", "internal/objects"},
 	"internal/tools/mcp":        {"internal/tools"},
 	"internal/tools/pygen":      {"internal/tools"},
-	"internal/tools/broker":     {"internal/tools"},
+	"internal/tools/broker":     {"internal/tools", "internal/violation"},
 	"internal/tools/builtin":    {"internal/arith", "internal/tools"},
 	"internal/tools/registered": {"internal/tools", "internal/tools/pygen"},
 	"internal/tools/toolstest":  {"internal/tools/...", "internal/tools", "servers"}, // tests only
@@ -216,7 +217,7 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":                     {"cmd/codefleet"},
 	"github.com/santhosh-tekuri/jsonschema/...": {
 		"schemas", "internal/tools/broker",
-		"internal/tools/pygen",
+		"internal/tools/pygen", "internal/violation",
 	},
 	"github.com/fxamacker/cbor/...":                             {"internal/executor/microsandbox"},
 	"github.com/cloudevents/sdk-go/v2/client":                   {}, // our own binding; only package event is used

@@ -14,12 +14,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/violation"
 )
 
 // Schemas caches compiled schemas for all executions of a process. It is safe for concurrent use.
@@ -224,5 +223,5 @@ func problem(k jsonschema.ErrorKind) string {
 	case *kind.Format:
 		return "is not a valid " + k.Want
 	}
-	return k.LocalizedString(message.NewPrinter(language.English))
+	return violation.Describe(k)
 }

@@ -1,0 +1,62 @@
+// Package violation words the violations of a JSON Schema. Unlike the validator's own texts, it writes numbers plainly:
+// 36000000, not 3.6 × 10⁷.
+package violation
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// Describe returns what one violation is.
+func Describe(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Minimum:
+		return bound("minimum", k.Got, k.Want)
+	case *kind.Maximum:
+		return bound("maximum", k.Got, k.Want)
+	case *kind.ExclusiveMinimum:
+		return bound("exclusiveMinimum", k.Got, k.Want)
+	case *kind.ExclusiveMaximum:
+		return bound("exclusiveMaximum", k.Got, k.Want)
+	case *kind.MultipleOf:
+		return bound("multipleOf", k.Got, k.Want)
+	case *kind.MinLength:
+		return count("minLength", k.Got, k.Want)
+	case *kind.MaxLength:
+		return count("maxLength", k.Got, k.Want)
+	case *kind.MinItems:
+		return count("minItems", k.Got, k.Want)
+	case *kind.MaxItems:
+		return count("maxItems", k.Got, k.Want)
+	case *kind.MinProperties:
+		return count("minProperties", k.Got, k.Want)
+	case *kind.MaxProperties:
+		return count("maxProperties", k.Got, k.Want)
+	}
+	return k.LocalizedString(message.NewPrinter(language.English))
+}
+
+func bound(rule string, got, want *big.Rat) string {
+	return fmt.Sprintf("%s: got %s, want %s", rule, number(got), number(want))
+}
+
+func count(rule string, got, want int) string {
+	return fmt.Sprintf("%s: got %d, want %d", rule, got, want)
+}
+
+// number writes a number as JSON does: with an exponent only if it has more than 21 digits before the point, or begins
+// with 6 zeros behind it.
+func number(r *big.Rat) string {
+	f, _ := r.Float64()
+	format := byte('f')
+	if abs := max(f, -f); abs >= 1e21 || abs < 1e-6 && abs > 0 {
+		format = 'e'
+	}
+	return strconv.FormatFloat(f, format, -1, 64)
+}
