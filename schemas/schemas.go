@@ -159,7 +159,7 @@ type Record struct {
 	NotBefore       time.Time  `json:"not_before,omitzero"` // of the task
 	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
 	EndedAt         time.Time  `json:"ended_at,omitzero"`
-	Description     string     `json:"description,omitempty"` // the beginning of its description or program
+	Description     string     `json:"description,omitempty"` // the beginning of Task.Summary
 	Code            string     `json:"code,omitempty"`        // the program, once known; later runs execute the same
 	GeneratedBy     string     `json:"generated_by,omitempty"`
 	Catalogue       string     `json:"catalogue,omitempty"` // the catalogue version; later runs use the same

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -64,7 +63,7 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 	row(w, "pool", r.Pool+", "+r.Priority)
 	row(w, "submitted", ago(r.SubmittedAt))
-	if what := cmp.Or(r.Description, r.Code); what != "" {
+	if what := r.Summary(); what != "" {
 		row(w, "what", cell(what))
 	}
 	if !r.NotBefore.IsZero() && r.StartedAt.IsZero() {

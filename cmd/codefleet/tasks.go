@@ -110,7 +110,7 @@ func summary(r client.Record) string {
 	if r.Status != client.Cancelled && r.Result != nil && r.Result.Error != nil {
 		return cell(r.Result.Error.Message)
 	}
-	return cell(cmp.Or(r.Description, r.Code))
+	return cell(r.Summary())
 }
 
 // maxErrorCell bounds an error in a table; -o json has the whole text.

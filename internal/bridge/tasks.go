@@ -122,7 +122,7 @@ type listOut struct {
 type listedTask struct {
 	TaskID      string    `json:"task_id"`
 	Status      string    `json:"status"`
-	Summary     string    `json:"what,omitempty" jsonschema:"the beginning of its description, or of its program"`
+	Summary     string    `json:"what,omitempty" jsonschema:"the beginning of its description, or a line of its program"`
 	Error       string    `json:"error,omitempty" jsonschema:"the beginning of why it did not succeed"`
 	Session     string    `json:"session,omitempty"`
 	SubmittedAt time.Time `json:"submitted_at"`
@@ -166,14 +166,8 @@ func (c *call) list(ctx context.Context, in listIn) (*result, error) {
 // maxSummary bounds a text in the list of tasks, in bytes.
 const maxSummary = 100
 
-// summary returns the beginning of a task's description, or else of its program.
-func summary(r client.Record) string {
-	s := r.Description
-	if s == "" && r.Result != nil {
-		s = r.Result.Labels["description"]
-	}
-	return text.Truncate(text.OneLine(cmp.Or(s, r.Code)), maxSummary)
-}
+// summary returns the beginning of what a task does.
+func summary(r client.Record) string { return text.Truncate(text.OneLine(r.Summary()), maxSummary) }
 
 // errorOf returns the beginning of why a task did not succeed.
 func errorOf(r client.Record) string {

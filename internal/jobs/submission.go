@@ -195,8 +195,6 @@ func (s *submission) checkPolicy(policy Policy) error {
 // record returns the record of the task before its first run.
 func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time) storedRecord {
 	hash := sha256.Sum256(s.data)
-	// The bridge keeps the description of a task with a program in a label.
-	what := cmp.Or(s.task.Description, s.task.Labels["description"], strings.TrimSpace(s.task.Code))
 	var notBefore time.Time
 	if s.task.NotBefore != nil {
 		notBefore = s.task.NotBefore.UTC()
@@ -207,7 +205,7 @@ func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time)
 			TaskID: s.id, Tenant: s.tenant, Workspace: s.workspace, Session: s.session,
 			Pool: s.pool, Priority: s.priority, Status: schemas.Queued, QueueSeq: queueSeq,
 			ExpiresAt: s.expires, SubmittedAt: now.UTC(), NotBefore: notBefore,
-			Description: text.Truncate(what, maxSummary),
+			Description: text.Truncate(s.task.Summary(), maxSummary),
 			Source:      s.event.Source(), EventID: s.event.ID(), TraceID: traceID(ctx),
 		},
 	}

@@ -17,6 +17,10 @@ func TestRecordDescription(t *testing.T) {
 	if got := describe("Calculate 5 + 3"); got != "Calculate 5 + 3" {
 		t.Errorf("description of a short sentence = %q, want all of it", got)
 	}
+	s := submission{task: schemas.Task{Code: "import json\n\nprint(json.dumps(inputs))\n"}}
+	if got := s.record(t.Context(), 1, time.Now()).Description; got != "print(json.dumps(inputs))" {
+		t.Errorf("description of a program = %q, want its first statement", got)
+	}
 	got := describe("x" + strings.Repeat("ü", 1000))
 	if len(got) > maxSummary || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {
 		t.Errorf("description of a long sentence has %d bytes, valid %v: %q", len(got), utf8.ValidString(got), got)

@@ -1,0 +1,71 @@
+package schemas
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Summary says what the task does: its description, or else a line of its program or the name of its skill.
+func (t *Task) Summary() string {
+	described := cmp.Or(strings.TrimSpace(t.Description), strings.TrimSpace(t.Labels["description"]))
+	switch {
+	case described != "": // the bridge keeps the description of a task with a program in a label
+		return described
+	case t.Code != "":
+		return firstStatement(t.Code)
+	case t.Skill != "":
+		return "skill " + t.Skill
+	case len(t.Workflow) > 0:
+		return "workflow"
+	}
+	return ""
+}
+
+// Summary says what the record's task does. Records of earlier versions have no description of a program.
+func (r *Record) Summary() string {
+	labels := map[string]string(nil)
+	if r.Result != nil {
+		labels = r.Result.Labels
+	}
+	return (&Task{Description: r.Description, Code: r.Code, Labels: labels}).Summary()
+}
+
+// firstStatement returns the line of a Python program that says what it does: the first line of its docstring, or else
+// the first that is no comment or import. A program of comments and imports is described by the first of them.
+func firstStatement(code string) string {
+	fallback, quote := "", "" // quote ends the docstring that has begun without a text
+	for line := range strings.Lines(code) {
+		line = strings.TrimSpace(line)
+		if quote == "" {
+			line, quote = cutQuote(line)
+		}
+		if quote != "" {
+			text, _, closed := strings.Cut(line, quote)
+			if text = strings.TrimSpace(text); text != "" {
+				return text
+			}
+			if closed {
+				quote = ""
+			}
+			continue
+		}
+		switch word, _, _ := strings.Cut(line, " "); {
+		case line == "":
+		case strings.HasPrefix(line, "#"), word == "import", word == "from":
+			fallback = cmp.Or(fallback, strings.TrimSpace(strings.TrimLeft(line, "#!")))
+		default:
+			return line
+		}
+	}
+	return fallback
+}
+
+// cutQuote removes the quotes with which a docstring begins, and returns them.
+func cutQuote(line string) (rest, quote string) {
+	for _, quote := range []string{`"""`, "'''"} {
+		if rest, ok := strings.CutPrefix(line, quote); ok {
+			return rest, quote
+		}
+	}
+	return line, ""
+}
