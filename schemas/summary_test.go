@@ -10,7 +10,7 @@ func TestTaskSummary(t *testing.T) {
 		{Task{Description: " Add 5 and 3 \n"}, "Add 5 and 3"},
 		{Task{Code: "x = 1", Labels: map[string]string{"description": "Add"}}, "Add"},
 		{
-			Task{Code: "\n# -*- coding: utf-8 -*-\nimport os\nfrom servers.a import b\n\n  print(b(os.getpid()))\nx = 2\n"},
+			Task{Code: "\n# -*- coding -*-\nimport os\nfrom servers.a import b\n\n  print(b(os.getpid()))\nx = 2"},
 			"print(b(os.getpid()))",
 		},
 		{Task{Code: "#!/usr/bin/python3\n\"\"\"Count the orders.\n\nMore.\"\"\"\nprint(1)"}, "Count the orders."},

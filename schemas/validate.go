@@ -118,7 +118,8 @@ func asInvalid(schema string, err error) error {
 			walk(c)
 		}
 		if len(e.Causes) == 0 {
-			out.At = append(out.At, Invalid{Path: pointer(e.InstanceLocation), Message: violation.Describe(e.ErrorKind)})
+			at := Invalid{Path: pointer(e.InstanceLocation), Message: violation.Describe(e.ErrorKind)}
+			out.At = append(out.At, at)
 		}
 	}
 	walk(ve)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -381,12 +382,12 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := r.StructuredContent.(map[string]any)
-	if got["output"] != strings.Repeat("ü", 2000) || got["truncated"] != true || got["next_output_offset"] != 4000.0 {
-		t.Errorf("output of %d bytes, truncated %v, next %v", len(got["output"].(string)), got["truncated"],
-			got["next_output_offset"])
+	output, _ := got["output"].(string)
+	if len(output) < 3000 || got["truncated"] != true || got["next_output_offset"] != float64(len(output)) {
+		t.Errorf("output of %d bytes, truncated %v, next %v", len(output), got["truncated"], got["next_output_offset"])
 	}
-	more, _ := invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "output_offset": 4000})
-	if more["output"] != strings.Repeat("ü", 1000)+"\n" || more["truncated"] != false {
+	more, _ := invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "output_offset": len(output)})
+	if output+more["output"].(string) != long+"\n" || more["truncated"] != false {
 		t.Errorf("rest of the output: %d bytes, truncated %v", len(more["output"].(string)), more["truncated"])
 	}
 	link, ok := r.Content[1].(*mcp.ResourceLink)
@@ -485,5 +486,135 @@ func TestTaskListFits(t *testing.T) {
 	got, _ := r.StructuredContent.(map[string]any)
 	if n := len(text.Text); n > 4000 || n < 2000 || got["truncated"] != true {
 		t.Errorf("list_tasks: %d bytes, truncated %v, want at most 4000", n, got["truncated"])
+	}
+}
+
+// TestLargeTaskFits checks that a task whose parts are all too long fits into a result, which names the parts, and that
+// get_task and the links return each part.
+func TestLargeTaskFits(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	for _, limit := range []int{4000, 20_000} {
+		o := options(f, ingesttest.Token)
+		o.MaxOutput = limit
+		cs, _ := stdio(t, o, nil)
+		call := func(tool string, args map[string]any) (map[string]any, []mcp.Content) {
+			r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(r.Content[0].(*mcp.TextContent).Text); n > limit {
+				t.Errorf("%s(%v): %d bytes, want at most %d", tool, args, n, limit)
+			}
+			got, _ := r.StructuredContent.(map[string]any)
+			return got, r.Content
+		}
+		got, content := call("execute_task", map[string]any{"code": "large", "verbose": true})
+		want := []any{"error", "stderr", "artifacts", "changes", "code", "result", "output"}
+		if d := cmp.Diff(want, got["incomplete"]); d != "" || got["truncated"] != true || got["error_line"] != 1.0 {
+			t.Errorf("%d bytes: incomplete parts (-want +got):\n%s", limit, d)
+		}
+		for i, part := range want {
+			link, _ := content[1+i].(*mcp.ResourceLink)
+			read, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: link.URI})
+			if err != nil || int64(len(read.Contents[0].Text)) != *link.Size || link.Name != part {
+				t.Fatalf("ReadResource(%s) = %v, want %d bytes", link.URI, err, *link.Size)
+			}
+			args := map[string]any{"task_id": got["task_id"], "part": part, "output_offset": *link.Size - 5000}
+			var text strings.Builder
+			for args["output_offset"] != nil {
+				piece, _ := call("get_task", args)
+				text.WriteString(piece["output"].(string))
+				args["output_offset"] = piece["next_output_offset"]
+			}
+			if whole := read.Contents[0].Text; text.Len() < 5000 || !strings.HasSuffix(whole, text.String()) {
+				t.Errorf("get_task(part %s): %d bytes, want the last 5000", part, text.Len())
+			}
+		}
+	}
+}
+
+// TestStateFits checks that a state document fits into a result, and that path and offset return all of it.
+func TestStateFits(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	o := options(f, ingesttest.Token)
+	o.MaxOutput = 4000
+	cs, _ := stdio(t, o, nil)
+	get := func(args map[string]any) map[string]any {
+		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "get_state", Arguments: args})
+		if err != nil || r.IsError {
+			t.Fatalf("get_state(%v) = %+v, %v", args, r, err)
+		}
+		if n := len(r.Content[0].(*mcp.TextContent).Text); n > 4000 {
+			t.Errorf("get_state(%v): %d bytes, want at most 4000", args, n)
+		}
+		got, _ := r.StructuredContent.(map[string]any)
+		return got
+	}
+	each := func(path string, use func(got map[string]any)) { // use all results for a path
+		for args := map[string]any{"path": path}; ; {
+			got := get(args)
+			use(got)
+			if args["offset"] = got["next_offset"]; args["offset"] == nil {
+				return
+			}
+		}
+	}
+	join := func(path string) string {
+		var s strings.Builder
+		each(path, func(got map[string]any) { s.WriteString(got["data"].(string)) })
+		return s.String()
+	}
+	list := make([]any, 500)
+	for i := range list {
+		list[i] = map[string]any{"id": float64(i), "name": strings.Repeat("n", i%40)}
+	}
+	list[7] = strings.Repeat("\x01", 1000)
+	text := strings.Repeat("ü\n", 5000)
+	members := map[string]any{"a": "short", "b/~": list, "c": 5.0, "text": text}
+	for i := range 300 {
+		members["m"+strings.Repeat("m", i%30)+string(rune('A'+i%26))] = float64(i)
+	}
+	if _, failed := invoke(t, cs, "save_state", map[string]any{"state_data": members}); failed {
+		t.Fatal("save_state failed")
+	}
+
+	top := map[string]any{}
+	var omitted []any
+	each("", func(got map[string]any) {
+		maps.Copy(top, got["data"].(map[string]any))
+		parts, _ := got["omitted"].([]any)
+		omitted = append(omitted, parts...)
+		if hint, _ := got["hint"].(string); got["truncated"] != true || !strings.Contains(hint, "do not save") {
+			t.Errorf("truncated %v, hint %q, want a warning", got["truncated"], hint)
+		}
+	})
+	var items []any
+	each("/b~1~0", func(got map[string]any) { items = append(items, got["data"].([]any)...) })
+	if items[7] != nil {
+		t.Errorf("the long item = %v, want null", items[7])
+	}
+	items[7] = join("/b~1~0/7")
+	top["b/~"], top["text"] = items, join("/text")
+	if d := cmp.Diff(members, top); d != "" {
+		t.Errorf("the parts of the document (-want +got):\n%s", d)
+	}
+	if len(omitted) != 2 || omitted[0].(map[string]any)["path"] != "/b~1~0" {
+		t.Errorf("omitted = %v, want the list and the text", omitted)
+	}
+	if got := get(map[string]any{"path": "/b~1~0/3/id"}); got["data"] != 3.0 || got["truncated"] != nil {
+		t.Errorf("get_state of one number = %v, want 3", got)
+	}
+	for _, args := range []map[string]any{
+		{"path": "b"},
+		{"path": "/b"},
+		{"path": "/b~1~0/500"},
+		{"path": "/b~1~0/-1"},
+		{"path": "/c/x"},
+		{"offset": -1},
+		{"path": "/c", "offset": 1},
+	} {
+		if got, failed := invoke(t, cs, "get_state", args); !failed || got["error_code"] != "bad_arguments" {
+			t.Errorf("get_state(%v) = %v, want bad_arguments", args, got)
+		}
 	}
 }

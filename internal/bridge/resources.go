@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -26,7 +25,7 @@ func (p *principal) addResources(s *mcp.Server) {
 	}
 	s.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name: "task", Title: "Part of a task", URITemplate: "codefleet://tasks/{task_id}/{+part}",
-		Description: "A part of a task: output, stderr, result, code, or artifacts/PATH.",
+		Description: "A part of a task: " + strings.Join(parts, ", ") + ", or artifacts/PATH.",
 	}, p.readResource)
 }
 
@@ -60,18 +59,8 @@ func (p *principal) part(ctx context.Context, id, part string) (data []byte, med
 	if err != nil {
 		return nil, "", err
 	}
-	switch part {
-	case "output":
-		return []byte(r.Output), "text/plain", nil
-	case "stderr":
-		return []byte(r.Stderr), "text/plain", nil
-	case "code":
-		return []byte(r.Code), "text/x-python", nil
-	case "result":
-		if len(r.Result) == 0 {
-			r.Result = json.RawMessage("null")
-		}
-		return r.Result, "application/json", nil
+	if data, media, ok := textOf(&r, part); ok {
+		return data, media, nil
 	}
 	name, ok := strings.CutPrefix(part, "artifacts/")
 	if !ok {

@@ -13,6 +13,8 @@ import (
 type getStateIn struct {
 	StateFile string `json:"state_file,omitempty" jsonschema:"NAME.json or NAME.yaml, at the top of the workspace or below state/; default state.json"`
 	Workspace string `json:"workspace,omitempty" jsonschema:"default main"`
+	Path      string `json:"path,omitempty" jsonschema:"return only this part of the document: a JSON Pointer such as /orders/7"`
+	Offset    int    `json:"offset,omitempty" jsonschema:"member, item or byte to begin at, if the part is too long for one result"`
 }
 
 type getStateOut struct {
@@ -20,6 +22,11 @@ type getStateOut struct {
 	Data    json.RawMessage `json:"data" jsonschema:"its content; {} if it does not exist"`
 	Version string          `json:"version" jsonschema:"pass it to save_state as if_version"`
 	File    string          `json:"file" jsonschema:"the path for programs"`
+
+	Truncated  bool          `json:"truncated,omitempty" jsonschema:"data is incomplete: do not save it"`
+	NextOffset int           `json:"next_offset,omitempty" jsonschema:"pass it as offset, with the same path, for more"`
+	Omitted    []omittedPart `json:"omitted,omitempty" jsonschema:"parts that are too long for this result: pass their path"`
+	Hint       string        `json:"hint,omitempty" jsonschema:"what to do next"`
 }
 
 type saveStateIn struct {
@@ -40,14 +47,23 @@ func (ts *toolSet) addState() {
 		name: "get_state", title: "Get state", scope: scopeRead, out: schemaOf[getStateOut](),
 		hints: readsOnly,
 		text: "Read a state document of the workspace, without a program. Programs find it at /workspace/state.json. " +
-			"If it does not exist, the result is {exists: false, data: {}}.",
+			"If it does not exist, the result is {exists: false, data: {}}. path and offset return a part of a long " +
+			"one.",
 	}, func(ctx context.Context, c *call, in getStateIn) (*result, error) {
+		if in.Offset < 0 {
+			return nil, badArgument("offset is negative")
+		}
 		st, err := c.fleet.GetState(ctx, in.Workspace, in.StateFile)
 		if err != nil {
 			return nil, err
 		}
-		out := getStateOut{Exists: st.Exists, Data: st.Data, Version: st.ETag, File: boxPath(st.File)}
-		return &result{out: out}, nil
+		part, err := statePart(st.Data, in.Path)
+		if err != nil {
+			return nil, err
+		}
+		out := getStateOut{Exists: st.Exists, Version: st.ETag, File: boxPath(st.File)}
+		err = out.fit(part, in, c.b.o.MaxOutput)
+		return &result{out: out}, err
 	})
 	addTool(ts, tool{
 		name: "save_state", title: "Save state", scope: scopeSubmit, out: schemaOf[saveStateOut](),

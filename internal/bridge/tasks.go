@@ -17,6 +17,7 @@ type getIn struct {
 	TaskID       string `json:"task_id"`
 	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000; 0 does not wait"`
 	OutputOffset int    `json:"output_offset,omitempty" jsonschema:"byte of the output to begin at"`
+	Part         string `json:"part,omitempty" jsonschema:"of a task that has ended, as output: result, stderr, error, code, artifacts, changes"`
 	Verbose      bool   `json:"verbose,omitempty"`
 }
 
@@ -25,6 +26,7 @@ type compactGetIn struct {
 	TaskID       string `json:"task_id"`
 	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"default 20000"`
 	OutputOffset int    `json:"output_offset,omitempty"`
+	Part         string `json:"part,omitempty" jsonschema:"result, stderr, error, code"`
 }
 
 // getWait is how long get_task waits by default.
@@ -40,7 +42,7 @@ func (ts *toolSet) addTaskTools() {
 	if ts.profile == Compact {
 		t.text = "Wait for a task; returns its status, output so far, finally the result."
 		addTool(ts, t, func(ctx context.Context, c *call, in compactGetIn) (*result, error) {
-			return c.get(ctx, getIn{TaskID: in.TaskID, WaitMS: in.WaitMS, OutputOffset: in.OutputOffset})
+			return c.get(ctx, getIn{TaskID: in.TaskID, WaitMS: in.WaitMS, OutputOffset: in.OutputOffset, Part: in.Part})
 		})
 		return
 	}
@@ -64,6 +66,9 @@ func (c *call) get(ctx context.Context, in getIn) (*result, error) {
 	if in.OutputOffset < 0 {
 		return nil, badArgument("output_offset is negative")
 	}
+	if !knownPart(in.Part) {
+		return nil, unknownPart(in.Part)
+	}
 	var got partial
 	id, end := strings.TrimSpace(in.TaskID), c.begun.Add(wait)
 	o := viewOptions{verbose: in.Verbose, offset: in.OutputOffset}
@@ -83,6 +88,9 @@ func (c *call) get(ctx context.Context, in getIn) (*result, error) {
 	rec, err := c.follow(ctx, id, wait, &got, skip...)
 	if err != nil {
 		return nil, err
+	}
+	if in.Part != "" && rec.Status.Terminal() {
+		return c.viewPart(ctx, id, in.Part, in.OutputOffset)
 	}
 	return c.askThenView(ctx, rec, &got, end, o, skip)
 }

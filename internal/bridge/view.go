@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/text"
@@ -29,9 +28,10 @@ type taskOut struct {
 	ErrorLine   int           `json:"error_line,omitempty" jsonschema:"line of the program"`
 	Stderr      string        `json:"stderr,omitempty" jsonschema:"end of standard error, if the task did not succeed"`
 
-	Truncated  bool   `json:"truncated" jsonschema:"this result is incomplete"`
-	NextOffset int    `json:"next_output_offset,omitempty" jsonschema:"pass it to get_task as output_offset for more of the output"`
-	ResultURI  string `json:"result_uri,omitempty" jsonschema:"resource with the result, if it is too long"`
+	Truncated  bool     `json:"truncated" jsonschema:"this result is incomplete"`
+	Incomplete []string `json:"incomplete,omitempty" jsonschema:"parts that do not fit: get_task with part returns their text"`
+	NextOffset int      `json:"next_output_offset,omitempty" jsonschema:"pass it to get_task as output_offset for more of the output"`
+	ResultURI  string   `json:"result_uri,omitempty" jsonschema:"resource with the result, if it is too long"`
 
 	Artifacts []artifactOut `json:"artifacts,omitempty"`
 	ToolCalls *toolCalls    `json:"tool_calls,omitempty"`
@@ -80,40 +80,47 @@ func (p *principal) view(ctx context.Context, rec client.Record, got *partial, o
 	return r
 }
 
-func runningTask(rec client.Record, got *partial, offset, budget int) taskOut {
+// runningTask returns a task that has not ended in at most limit bytes of JSON.
+func runningTask(rec client.Record, got *partial, offset, limit int) taskOut {
 	out := taskOut{
 		TaskID: rec.TaskID, Status: string(rec.Status), Success: true, Stage: got.stage, PollAfterMS: pollAfter(rec),
 	}
 	out.Hint = fmt.Sprintf("not an error: the task continues; call get_task with this task_id in %d ms",
 		out.PollAfterMS)
-	out.addApprovals(rec)
-	out.addOutput(got.output.String(), offset, budget)
+	out.addApprovals(rec, sharesOf(limit).approvals)
+	out.addOutput(got.output.String(), offset, limit-jsonSize(out)-linksSize)
 	out.Truncated = out.Truncated || got.skipped
 	return out
 }
 
-func endedTask(rec client.Record, o viewOptions, budget int) *result {
+// linksSize is more than the size of Incomplete, NextOffset and ResultURI in JSON.
+const linksSize = 350
+
+// endedTask returns a task that has ended in at most limit bytes of JSON.
+func endedTask(rec client.Record, o viewOptions, limit int) *result {
 	out := taskOut{TaskID: rec.TaskID, Status: string(rec.Status), Success: rec.Status == client.Succeeded}
-	view, r := &result{failed: !out.Success}, rec.Result
-	out.addError(r)
-	switch {
-	case len(r.Result) > budget:
-		out.Truncated, out.ResultURI = true, resourceURI(rec.TaskID, "result")
-		view.links = append(view.links, resourceLink{out.ResultURI, "result", "application/json", int64(len(r.Result))})
-	case len(r.Result) > 0 && string(r.Result) != "null":
-		out.Result = r.Result
-		budget -= len(r.Result)
+	view, r, share := &result{failed: !out.Success}, rec.Result, sharesOf(limit)
+	out.addError(view, r, share)
+	out.addEffects(view, r, share)
+	if o.verbose {
+		out.addDetails(view, r, share)
 	}
-	out.addOutput(r.Output, o.offset, max(budget-len(out.Stderr), minOutput))
+	budget := limit - jsonSize(out) - linksSize
+	value, fits := resultText(r, budget-min(minOutput, textSize(r.Output)))
+	if fits {
+		if len(value) > 0 {
+			out.Result = value
+		}
+		budget -= len(value)
+	} else {
+		out.ResultURI = resourceURI(rec.TaskID, partResult)
+		out.omit(view, r, partResult)
+	}
+	out.addOutput(r.Output, o.offset, budget)
 	if out.NextOffset > 0 {
-		uri := resourceURI(rec.TaskID, "output")
-		view.links = append(view.links, resourceLink{uri, "output", "text/plain", int64(len(r.Output))})
+		out.omit(view, r, partOutput)
 	}
 	out.Truncated = out.Truncated || r.Truncated
-	out.addEffects(r)
-	if o.verbose {
-		out.Details = detailsOf(r)
-	}
 	for _, f := range out.Artifacts {
 		view.links = append(view.links, resourceLink{f.URI, f.Path, f.MediaType, f.Bytes})
 	}
@@ -136,8 +143,9 @@ type approvalOut struct {
 	Deny      string    `json:"deny" jsonschema:"command with which a person denies it"`
 }
 
-// addApprovals adds the calls that wait for approval, and a hint how to have them approved.
-func (out *taskOut) addApprovals(rec client.Record) {
+// addApprovals adds the calls that wait for approval, and a hint how to have them approved. If they take more than
+// limit bytes of JSON, they lose their arguments, and the last ones are left out.
+func (out *taskOut) addApprovals(rec client.Record, limit int) {
 	for _, q := range rec.Pending(time.Now()) {
 		approve := "codefleet approve " + rec.TaskID + " " + q.Call
 		out.Approval = append(out.Approval, approvalOut{
@@ -147,30 +155,43 @@ func (out *taskOut) addApprovals(rec client.Record) {
 	if len(out.Approval) == 0 {
 		return
 	}
+	for i := len(out.Approval) - 1; i >= 0 && jsonSize(out.Approval) > limit; i-- {
+		out.Approval[i].Arguments, out.Truncated = "too long for this result", true
+	}
+	out.Approval = fitting(out.Approval, limit)
 	out.PollAfterMS = max(out.PollAfterMS, 5000)
 	out.Hint = fmt.Sprintf("not an error: the program waits until a person approves a tool call, see approval: "+
 		"show it to your user, who can type `%s`, and call get_task with this task_id in %d ms",
 		out.Approval[0].Approve, out.PollAfterMS)
 }
 
-// addOutput adds at most budget bytes of the output, from offset on.
+// addOutput adds at most budget bytes of the output as JSON, from offset on.
 func (out *taskOut) addOutput(output string, offset, budget int) {
-	offset = min(offset, len(output))
-	for offset > 0 && offset < len(output) && !utf8.RuneStart(output[offset]) {
-		offset--
-	}
-	rest := output[offset:]
-	out.Output = text.Prefix(rest, budget)
+	rest := suffix(output, offset)
+	out.Output = textPrefix(rest, budget)
 	if len(out.Output) < len(rest) {
-		out.Truncated, out.NextOffset = true, offset+len(out.Output)
+		out.Truncated, out.NextOffset = true, len(output)-len(rest)+len(out.Output)
 	}
 }
 
 // addError adds why the task did not succeed. The text has message, cause, line and hint.
-func (out *taskOut) addError(r *client.Result) {
+func (out *taskOut) addError(view *result, r *client.Result, share shares) {
 	if r.Error == nil {
 		return
 	}
+	message := errorText(r)
+	shown := textStart(message, share.err)
+	if out.Error = &shown; shown != message {
+		out.omit(view, r, partError)
+	}
+	out.ErrorCode, out.ErrorLine = r.Error.Code, r.Error.Line
+	out.Stderr = textEnd(r.Stderr, min(minOutput, share.stderr))
+	if out.Stderr != r.Stderr {
+		out.omit(view, r, partStderr)
+	}
+}
+
+func errorText(r *client.Result) string {
 	e := r.Error
 	message := e.Message
 	cause := strings.TrimSpace(e.Cause)
@@ -186,15 +207,17 @@ func (out *taskOut) addError(r *client.Result) {
 	if cause != "" { // it has several lines: a traceback
 		message += "\n" + text.TruncateStart(cause, minOutput)
 	}
-	out.Error, out.ErrorCode, out.ErrorLine = &message, e.Code, e.Line
-	out.Stderr = text.TruncateStart(r.Stderr, minOutput)
+	return message
 }
 
 // addEffects adds what the task did besides its output: artifacts, tool calls and changed files.
-func (out *taskOut) addEffects(r *client.Result) {
+func (out *taskOut) addEffects(view *result, r *client.Result, share shares) {
 	for _, f := range r.Artifacts {
 		uri := resourceURI(r.TaskID, "artifacts/"+f.Path)
 		out.Artifacts = append(out.Artifacts, artifactOut{f.Path, f.Bytes, f.MediaType, uri})
+	}
+	if out.Artifacts = fitting(out.Artifacts, share.artifacts); len(out.Artifacts) < len(r.Artifacts) {
+		out.omit(view, r, partArtifacts)
 	}
 	if n := len(r.Tools.Calls); n > 0 {
 		out.ToolCalls = &toolCalls{N: n}
@@ -204,18 +227,26 @@ func (out *taskOut) addEffects(r *client.Result) {
 			}
 		}
 	}
-	out.Changed, out.Conflicts = r.Workspace.Changed, r.Workspace.Conflicts
-	if len(out.Changed) > maxChanged {
-		out.Changed, out.Truncated = out.Changed[:maxChanged], true
+	changed, conflicts := r.Workspace.Changed, r.Workspace.Conflicts
+	out.Changed = fitting(changed[:min(maxChanged, len(changed))], share.changed)
+	out.Conflicts = fitting(conflicts, share.conflicts)
+	if len(out.Changed) < len(changed) || len(out.Conflicts) < len(conflicts) {
+		out.omit(view, r, partChanges)
 	}
 }
 
-func detailsOf(r *client.Result) *details {
-	d := &details{Code: r.Code, GeneratedBy: r.GeneratedBy, Selected: r.Tools.Selected}
+// addDetails adds how the task ran.
+func (out *taskOut) addDetails(view *result, r *client.Result, share shares) {
+	d := &details{Code: textPrefix(r.Code, share.code), GeneratedBy: r.GeneratedBy}
+	if len(d.Code) < len(r.Code) {
+		out.omit(view, r, partCode)
+	}
+	d.Selected = fitting(r.Tools.Selected, share.selected)
+	out.Truncated = out.Truncated || len(d.Selected) < len(r.Tools.Selected)
 	if raw, err := json.Marshal(r.TimingMS); err == nil {
 		_ = json.Unmarshal(raw, &d.TimingMS) // an object of numbers
 	}
-	return d
+	out.Details = d
 }
 
 // pollAfter returns after how many milliseconds a client should ask for a task again. The delay grows with the

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -164,6 +165,8 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		r.Status, r.Error = schemas.Failed, &schemas.Error{
 			Code: "program_error", Message: "ValueError: " + rest, Line: 1,
 		}
+	case "large":
+		large(r)
 	case "die":
 		return nil, jobs.Permanent(errors.New("the fleet failed"))
 	case "call", "block":
@@ -190,6 +193,25 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		j.Emit(ctx, schemas.Progress{Stream: "stdout", Text: r.Output})
 	}
 	return r, nil
+}
+
+// large makes each part of a result longer than what a client shows of it.
+func large(r *schemas.Result) {
+	r.Status, r.Error = schemas.Failed, &schemas.Error{
+		Code: errcode.Exception, Message: strings.Repeat("message ", 1000), Cause: strings.Repeat("cause\n", 1000),
+		Hint: strings.Repeat("hint ", 1000), Line: 1,
+	}
+	r.Output = strings.Repeat("\x1b\"ü\n", 10_000)
+	r.Stderr = strings.Repeat("\x01stderr\n", 10_000)
+	r.Code = strings.Repeat("code\n", 10_000)
+	r.Result = json.RawMessage(`"` + strings.Repeat("result", 10_000) + `"`)
+	for i := range 500 {
+		name := fmt.Sprintf("out/%0100d", i)
+		r.Artifacts = append(r.Artifacts, schemas.Artifact{Path: name, Bytes: 4, MediaType: "text/csv"})
+		r.Workspace.Changed = append(r.Workspace.Changed, name)
+		r.Workspace.Conflicts = append(r.Workspace.Conflicts, name)
+		r.Tools.Selected = append(r.Tools.Selected, "server/"+name)
+	}
 }
 
 // Question returns a call of crm/drop with an argument, which expires in a minute.
