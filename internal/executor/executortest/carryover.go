@@ -99,6 +99,8 @@ for place in places:
         with open(place + "/left", "w"):
             os.remove(place + "/left")
     found["create in " + place] = attempt(create)
+    if place != "/workspace":
+        found["free in " + place] = os.statvfs(place).f_bfree
 def connect():
     with socket.socket(socket.AF_UNIX) as s:
         s.connect("\0left")
@@ -201,6 +203,23 @@ everywhere(close)`,
 acl = bytes.fromhex("02000000" "01000700ffffffff" "04000700ffffffff" "20000700ffffffff")
 everywhere(lambda place: os.setxattr(place, "user.left", b"x"))
 everywhere(lambda place: os.setxattr(place, "system.posix_acl_default", acl))`,
+	// Each socket is in the queue of the other, so that neither is ever closed by its reference count.
+	"descriptors sent in a circle": `
+import array
+def send(to, *given):
+    descriptors = array.array("i", [s.fileno() for s in given])
+    to.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+for number in range(20):
+    a, b, c, d = *socket.socketpair(), *socket.socketpair()
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 4711 + number))
+    listener.listen()
+    with open("/tmp/%d" % number, "w+") as file:
+        file.write("x" * 1000000)
+        file.flush()
+        os.remove(file.name)
+        send(a, c, d, file, listener)
+        send(c, a, b)`,
 	"a memory file": `os.write(os.memfd_create("left"), b"x" * (1 << 20))`,
 	"a terminal":    `attempt(lambda: __import__("pty").openpty())`,
 	"a lock": `

@@ -4,7 +4,8 @@ A box runs many programs of a tenant, one after the other. Whatever a program cr
 removed before the next program. Processes, threads and descriptors, and what only these hold, end with it.
 Files are removed by the host and by child.empty. Kernel objects that outlive their process cannot be created,
 because a seccomp filter denies the system calls. Under gVisor, sockets that a program binds to a name in the
-workspace exist only in the sandbox: special_file finds them, and the box is discarded.
+workspace exist only in the sandbox: special_file finds them, and the box is discarded. gVisor does not collect
+sockets that are only in each other's queues: unix_sockets counts them, and the box is discarded, too.
 """
 
 import ctypes
@@ -121,6 +122,12 @@ def newest_socket():
     """Returns the number of a new socket. gVisor numbers sockets in order of creation."""
     with socket.socket(socket.AF_UNIX) as probe:
         return os.fstat(probe.fileno()).st_ino
+
+
+def unix_sockets():
+    """Returns the number of Unix sockets in the box."""
+    with open("/proc/net/unix", "rb") as sockets:
+        return sum(1 for line in sockets) - 1  # without the heading
 
 
 def special_file(directory, uid):

@@ -80,7 +80,7 @@ type Guest struct {
 	// CountsThreads means that sysinfo(2) counts exactly the threads of the runner and of programs.
 	CountsThreads bool `json:"counts_threads"`
 	// HiddenSockets means that sockets with names in Workspace exist only in the box, so that the host cannot
-	// remove them. The runner then searches for them.
+	// remove them, and that sockets in each other's queues are never collected. The runner then searches for them.
 	HiddenSockets bool `json:"hidden_sockets"`
 	// SeparateUser means that the runner is root and programs run as UID. Otherwise both run as the same user.
 	SeparateUser bool `json:"separate_user"`

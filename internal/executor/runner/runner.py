@@ -54,6 +54,7 @@ def main(boot, compiled):
     if boot["pause"]:
         pause(host, ready, compiled)
         compiled = b""
+    Child.unix_sockets = confine.unix_sockets() if boot["hidden_sockets"] else 0
     while True:
         execution = Execution(host, Child(boot))
         host.send(ready, compiled)
@@ -228,6 +229,10 @@ class Child:
         finally:
             os._exit(child.LOST)
 
+    def made_sockets(self):
+        """Returns whether the program has created sockets in a box in which they may outlive it."""
+        return self.boot["hidden_sockets"] and confine.newest_socket() != self.newest_socket + 1
+
     def close(self):
         self.control.close()
         os.close(self.out)
@@ -266,6 +271,7 @@ class Execution:
         self.how = None  # how the program ended
         self.error, self.result = None, b""
         self.status = None  # wait status of the child, once it is reaped
+        self.made_sockets = False
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
         # The number of threads in the box while the program has only one.
@@ -463,6 +469,9 @@ class Execution:
         """Stops all processes of the program, forwards its last output, and reports."""
         if not self.halt():
             self.kill()
+        self.made_sockets = self.child.made_sockets()
+        if self.made_sockets:  # those that its processes hold end with them; left searches for others
+            self.kill()
         if self.network:
             self.network.close()
         if self.how == "exit":
@@ -491,8 +500,10 @@ class Execution:
     def left(self):
         """Returns what the program left in the box that cannot be removed. Call it after its processes have ended."""
         boot = self.child.boot
-        if not boot["hidden_sockets"] or confine.newest_socket() == self.child.newest_socket + 1:
+        if not self.made_sockets:
             return ""
+        if confine.unix_sockets() != Child.unix_sockets:
+            return "sockets that were sent to each other"
         return confine.special_file(boot["workspace"], boot["uid"] if boot["separate_user"] else os.geteuid())
 
     def halt(self):
