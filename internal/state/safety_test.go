@@ -1,12 +1,16 @@
 package state_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/codefleet/codefleet/internal/state"
@@ -184,4 +188,118 @@ func TestRefs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestExactTree checks that a tree that a program has changed is, at the next checkout, like that of another worker:
+// what a version does not have is gone.
+func TestExactTree(t *testing.T) {
+	for name, leave := range map[string]func(dir string) error{
+		"hard links": func(dir string) error {
+			return errors.Join(
+				os.Link(filepath.Join(dir, "file"), filepath.Join(dir, "other")),
+				os.Link(filepath.Join(dir, "link"), filepath.Join(dir, "dir", "link")),
+			)
+		},
+		"a hard link to an excluded name": func(dir string) error {
+			return os.Link(filepath.Join(dir, "file"), filepath.Join(dir, "servers"))
+		},
+		"mode bits": func(dir string) error {
+			return errors.Join(
+				os.Chmod(filepath.Join(dir, "file"), 0o755|os.ModeSetuid|os.ModeSetgid),
+				os.Chmod(filepath.Join(dir, "dir"), 0o755|os.ModeSetgid|os.ModeSticky),
+			)
+		},
+	} {
+		for _, then := range []string{"commit", "revert"} {
+			t.Run(name+", "+then, func(t *testing.T) {
+				bucket := mem.New()
+				w := statetest.OpenWorker(t, bucket)
+				w.Checkout()
+				w.Write("file", "1")
+				w.Write("dir/file", "1")
+				if err := os.Symlink("file", filepath.Join(w.Dir, "link")); err != nil {
+					t.Fatal(err)
+				}
+				w.Commit("task-1")
+				w.Checkout()
+				if err := leave(w.Dir); err != nil {
+					t.Fatal(err)
+				}
+				if then == "commit" {
+					w.Commit("task-2")
+				} else if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
+					t.Fatal(err)
+				}
+				w.Checkout()
+				other := statetest.OpenWorker(t, bucket)
+				other.Checkout()
+				if diff := cmp.Diff(exactly(t, other.Dir), exactly(t, w.Dir)); diff != "" {
+					t.Errorf("the tree differs (-of another worker +used):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// exactly returns the mode and the number of hard links of each file, directory and link below dir.
+func exactly(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			found[path[len(dir):]] = fmt.Sprint(info.Mode(), " ", info.Sys().(*syscall.Stat_t).Nlink)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestHolesOfFiles checks that a checkout does not fill the holes of files, so that a version does not need more of the
+// disk than its program did.
+func TestHolesOfFiles(t *testing.T) {
+	bucket := mem.New()
+	a, b := statetest.OpenWorker(t, bucket), statetest.OpenWorker(t, bucket)
+	a.Checkout()
+	for name, size := range map[string]int64{"small": 1 << 20, "large": 20 << 20, "odd": 1<<20 + 1} {
+		a.Write(name, "begin")
+		f, err := os.OpenFile(filepath.Join(a.Dir, name), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("middle"), size/2); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Commit("task-1")
+	b.Checkout()
+	b.Want(a.Files())
+	if had, has := diskUse(t, a.Dir), diskUse(t, b.Dir); has > had+64<<10 {
+		t.Errorf("the files need %d bytes of the disk after a checkout, %d before", has, had)
+	}
+}
+
+func diskUse(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		var st syscall.Stat_t
+		if err := syscall.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		bytes += st.Blocks * 512
+	}
+	return bytes
 }

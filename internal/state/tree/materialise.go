@@ -32,7 +32,9 @@ func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan b
 		}
 	}
 	t.excluded = nil
-	return t.content.DiskError(ctx, t.reconcile(ctx, target))
+	err := t.content.DiskError(ctx, t.reconcile(ctx, target))
+	t.extra = t.extra && err != nil
+	return err
 }
 
 // reconcile makes the directory equal to target. nodes must be valid. After an error, the directory's content is
@@ -62,14 +64,15 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 	kept := 0
 	for _, e := range target.Entries {
 		n := t.nodes[e.Path]
-		if n != nil && n.entry == e {
+		extra := n != nil && n.stat.Extra
+		if n != nil && n.entry == e && !extra {
 			kept++
 			continue
 		}
-		if n != nil && t.holds(n, e) {
+		if n != nil && (!extra || e.Kind == format.KindDir) && t.holds(n, e) {
 			kept++
 			n.entry = e
-			if e.Kind != format.KindSymlink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
+			if extra || e.Kind != format.KindSymlink && n.stat.Mode != e.Mode || !t.owns(n.stat) {
 				touch = append(touch, e)
 			}
 			continue

@@ -22,7 +22,7 @@ func (t *Dir) rescan() error {
 		t.known = false
 		return err
 	}
-	t.excluded = out.excluded
+	t.excluded, t.extra = out.excluded, false
 	t.round++
 	for _, f := range out.found {
 		n, ok := t.nodes[f.path]
@@ -35,6 +35,7 @@ func (t *Dir) rescan() error {
 			n.stat, n.racy = f.stat, f.stat.racy(started)
 		}
 		n.round = t.round
+		t.extra = t.extra || f.stat.Extra
 	}
 	for path, n := range t.nodes {
 		if n.round != t.round {

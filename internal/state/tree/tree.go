@@ -36,6 +36,7 @@ type Dir struct {
 	nodes    map[string]*node // paths that the last scan found, without excluded ones
 	round    uint32           // number of the last scan
 	excluded []string
+	extra    bool // the last scan found a path with Extra
 	known    bool // nodes describes the directory, apart from changes since the last scan
 }
 
@@ -57,8 +58,9 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 	return &Dir{ref: ref, content: store, opts: o, root: root, nodes: map[string]*node{}}, nil
 }
 
-// Exact reports whether the Dir knows that the directory held no excluded files after the last scan.
-func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 }
+// Exact reports whether the Dir knows that the directory held nothing but a version after the last scan: no excluded
+// files, hard links or special mode bits.
+func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.extra }
 
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }

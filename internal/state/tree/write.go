@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -64,7 +65,7 @@ func (d *dirHandle) writeFile(e *format.Entry, data []byte) (stat, error) {
 		return stat{}, err
 	}
 	defer f.Close()
-	if _, err := f.Write(data); err != nil {
+	if err := writeBlocks(f, data, 0); err != nil {
 		return stat{}, fmt.Errorf("write %q: %w", e.Path, err)
 	}
 	return d.finish(f, e)
@@ -103,29 +104,55 @@ func (d *dirHandle) reserve(e *format.Entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// writePart writes one chunk of a file. A chunk of zeros stays a hole.
+// writePart writes one chunk of a file.
 func (d *dirHandle) writePart(e *format.Entry, data []byte, offset int64) error {
-	if allZero(data) {
-		return nil
-	}
 	f, err := d.openFile(e.Path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(data, offset)
+	err = writeBlocks(f, data, offset)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %q: %w", e.Path, err)
 	}
 	return nil
 }
 
-func allZero(data []byte) bool {
-	for _, b := range data {
-		if b != 0 {
-			return false
+// zeros is one block of a file system.
+var zeros [4096]byte
+
+// writeBlocks writes data to a part of a file that is a hole, or at its end. Blocks of zeros stay holes: a version then
+// needs no more of the disk than the program that wrote it, whose files may have had holes.
+func writeBlocks(f *os.File, data []byte, offset int64) error {
+	end := offset + int64(len(data))
+	for len(data) > 0 {
+		n, hole := blocks(data)
+		if !hole {
+			if _, err := f.WriteAt(data[:n], offset); err != nil {
+				return err
+			}
+		} else if n == len(data) { // the file may end here
+			if info, err := f.Stat(); err != nil || info.Size() >= end {
+				return err
+			}
+			return f.Truncate(end)
 		}
+		data, offset = data[n:], offset+int64(n)
 	}
-	return true
+	return nil
+}
+
+// blocks returns how many bytes data begins with that are blocks of zeros, or that are not.
+func blocks(data []byte) (n int, hole bool) {
+	for n < len(data) {
+		block := data[n:min(n+len(zeros), len(data))]
+		if zero := len(block) == len(zeros) && bytes.Equal(block, zeros[:]); n == 0 {
+			hole = zero
+		} else if zero != hole {
+			break
+		}
+		n += len(block)
+	}
+	return n, hole
 }
 
 // finishParts completes a file that was written in parts.
