@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -249,6 +250,24 @@ func FuzzWrite(f *testing.F) {
 			t.Errorf("Write(%.200q): %v\n%.2000s", task, err, code)
 		}
 	})
+}
+
+// TestTimeIsBounded reads tasks of the largest size in which every token resembles the beginning of a longer one. Time
+// that grows with the square of the size is far above the limit.
+func TestTimeIsBounded(t *testing.T) {
+	const limit = 10 * time.Second
+	for _, part := range []string{"1x", "[1,", `{"a":`, "(", "a/", "1,1", "“", "\xff", "please "} {
+		t.Run(part, func(t *testing.T) {
+			began := time.Now()
+			task := strings.Repeat(part, maxTask/len(part)-1) + "a"
+			if _, err := Write(codegen.Request{Task: task}); err == nil {
+				t.Errorf("Write(%.20q…) = nil error, want a refusal", task)
+			}
+			if d := time.Since(began); d > limit {
+				t.Errorf("Write(%.20q…) took %s; the limit is %s", task, d, limit)
+			}
+		})
+	}
 }
 
 // A function of prelude.py uses only earlier ones.

@@ -40,7 +40,8 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	case n.words != nil:
 		return at < len(m.tokens) && slices.Contains(n.words, m.tokens[at].lower) && m.match(rest, at+1, values, done)
 	case n.slot != "":
-		for end := min(len(m.tokens), at+maxSlot); end > at; end-- {
+		for end := min(len(m.tokens), at+maxSlot); end > at && m.steps <= maxSteps; end-- {
+			m.steps++
 			v, ok := m.w.read(n.slot, m.tokens[at:end])
 			if !ok {
 				continue

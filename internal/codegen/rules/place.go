@@ -3,7 +3,6 @@ package rules
 import (
 	_ "embed"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -43,10 +42,15 @@ func fold(name string) string {
 	}, norm.NFD.String(name))), " ")
 }
 
+const maxPlace = 6 // words
+
 // placeSize returns the size of the longest place name that tokens begin with, 0 for none.
 func placeSize(t []token) int {
-	words := slices.IndexFunc(append(slices.Clip(t), token{kind: symbol}), func(t token) bool { return t.kind != word })
-	for n := min(words, 6); n > 0; n-- {
+	n := 0
+	for n < min(len(t), maxPlace) && t[n].kind == word {
+		n++
+	}
+	for ; n > 0; n-- {
 		if _, ok := knownPlaces()[fold(join(t[:n]))]; ok {
 			return n
 		}

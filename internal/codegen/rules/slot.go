@@ -148,13 +148,16 @@ func enumeration(t []token) [][]token {
 func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 	re := regexp.MustCompile(pattern)
 	return func(_ *writer, t []token) (value, bool) {
-		py, ok := quote(t[0].text), len(t) == 1 && t[0].kind == k && re.MatchString(t[0].text)
-		if ok && k == path {
+		switch {
+		case len(t) != 1 || t[0].kind != k || !re.MatchString(t[0].text):
+			return value{}, false
+		case k == path:
 			return readFile(nil, t)
-		} else if ok && k == jsonText {
-			py, ok = pythonLiteral(t[0].text)
+		case k == jsonText:
+			py, ok := pythonLiteral(t[0].text)
+			return value{py: py}, ok
 		}
-		return value{py: py}, ok
+		return value{py: quote(t[0].text)}, true
 	}
 }
 
@@ -180,8 +183,11 @@ func readValue(w *writer, t []token) (value, bool) {
 
 // readKey reads a field's name.
 func readKey(w *writer, t []token) (value, bool) {
+	if len(t) != 1 {
+		return value{}, false
+	}
 	named := t[0].kind == word && keyName.MatchString(t[0].text) && !w.grammar.sets["unnamed"][t[0].lower]
-	return value{py: quote(t[0].text)}, len(t) == 1 && (named || t[0].kind == quoted)
+	return value{py: quote(t[0].text)}, named || t[0].kind == quoted
 }
 
 // readKeys reads "a, b and all c".
@@ -190,7 +196,7 @@ func readKeys(w *writer, t []token) (v value, ok bool) {
 		if len(part) == 2 && part[0].lower == "all" {
 			part = part[1:]
 		}
-		if len(part) != 1 {
+		if len(part) == 0 {
 			return v, false
 		}
 		key, isKey := readKey(w, part)
@@ -219,8 +225,8 @@ func (w *writer) readPairs(t []token) (v value, ok bool) {
 
 // readName reads the name of a table, a column or a skill.
 func readName(w *writer, t []token) (value, bool) {
-	_, ok := readKey(w, t)
-	return value{py: quote(t[0].text)}, ok && t[0].lower != w.vars["table"] && plainName.MatchString(t[0].text) &&
+	v, ok := readKey(w, t)
+	return v, ok && t[0].lower != w.vars["table"] && plainName.MatchString(t[0].text) &&
 		(t[0].kind == quoted || !w.grammar.sets["contents"][t[0].lower])
 }
 
@@ -232,13 +238,16 @@ func readNoun(w *writer, t []token) (value, bool) {
 
 // readFile reads a path in the workspace or in /tmp.
 func readFile(_ *writer, t []token) (value, bool) {
+	if len(t) != 1 || t[0].kind != path {
+		return value{}, false
+	}
 	p := strings.TrimPrefix(t[0].text, "./")
 	if !strings.HasPrefix(p, "/") {
 		p = "/workspace/" + p
 	}
 	inside := strings.HasPrefix(p+"/", "/workspace/") || strings.HasPrefix(p+"/", "/tmp/")
 	inside = inside && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "~")
-	return value{py: quote(p)}, len(t) == 1 && t[0].kind == path && inside
+	return value{py: quote(p)}, inside
 }
 
 // readState reads the workspace's state document or a JSON file, as in "workflow state" or "file a.json".

@@ -42,7 +42,7 @@ var (
 	numberToken  = regexp.MustCompile(`^(?:\d+(?:[.,]\d+)*|\.\d+)`)
 	wordToken    = regexp.MustCompile(`^(?:St\.|[\pL\d_][\pL\pM\d_]*(?:['’-][\pL\pM\d_]+)*)`)
 	productToken = regexp.MustCompile(`^[1-9]\d*x\d`) // 10x10 is a product, 0x10 is not
-	quoteToken   = regexp.MustCompile("^(?:\"([^\"\n]*)\"|“([^”\n]*)”|‘([^’\n]*)’|`([^`\n]*)`|'([^'\n]*)')")
+	productRest  = regexp.MustCompile(`^\d*x\d`)      // what follows a product's first digit
 	symbolToken  = regexp.MustCompile(`^(?:\*\*|//|[<>=!]=|\n|.)`)
 
 	// plainNumber has one reading: a point before three digits may separate thousands or decimals.
@@ -50,11 +50,28 @@ var (
 	dotNumber   = regexp.MustCompile(`^[1-9]\d{0,2}\.\d{3}$`)
 )
 
+// Bounds of what tokenise reads ahead, so that its time is proportional to the size of the task.
+const (
+	maxLiteral = 500 // bytes of a path or a number
+	maxNotJSON = 100 // brackets that begin no JSON; further brackets are symbols
+)
+
 // tokenise divides a task into tokens.
 func tokenise(task string) []token {
 	var out []token
+	notJSON := 0
 	for at := 0; at < len(task); {
-		t, size := next(task[at:], at == 0 || !wordEnd(task[:at]))
+		var t token
+		size := 0
+		if c := task[at]; (c == '{' || c == '[') && notJSON < maxNotJSON {
+			t.kind = jsonText
+			if t.text, size = jsonToken(task[at:]); size == 0 {
+				notJSON++
+			}
+		}
+		if size == 0 {
+			t, size = next(task[at:], at == 0 || !wordEnd(task[:at]))
+		}
 		if size == 0 {
 			_, size = utf8.DecodeRuneInString(task[at:])
 			at += size
@@ -78,15 +95,15 @@ func next(s string, starts bool) (token, int) {
 	if r, _ := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
 		return token{}, 0
 	}
-	if s[0] == '{' || s[0] == '[' {
-		if text, size := jsonToken(s); size > 0 {
-			return token{kind: jsonText, text: text}, size
+	if text, size := quotation(s); size > 0 && (starts || s[0] != '\'') {
+		return token{kind: quoted, text: text}, size
+	}
+	near := s[:min(len(s), maxLiteral)]
+	if starts {
+		m := pathPattern.FindString(near)
+		if len(m) == maxLiteral {
+			m = ""
 		}
-	}
-	if m := quoteToken.FindStringSubmatch(s); m != nil && (starts || s[0] != '\'') {
-		return token{kind: quoted, text: strings.Join(m[1:], "")}, len(m[0])
-	}
-	if m := pathPattern.FindString(s); starts && m != "" {
 		m = strings.TrimRight(pathText(m), ".")
 		if strings.ContainsFunc(m, unicode.IsLetter) {
 			return token{kind: path, text: m}, len(m)
@@ -95,24 +112,39 @@ func next(s string, starts bool) (token, int) {
 	if datePattern.MatchString(s) {
 		return token{kind: isoDate, text: s[:10]}, 10
 	}
-	if n := numberToken.FindString(s); n != "" && (productToken.MatchString(s) || !startsWord(s[len(n):])) {
+	if n := numberToken.FindString(near); n != "" && (productToken.MatchString(near) || !startsWord(s[len(n):])) {
 		if !plainNumber.MatchString(n) || dotNumber.MatchString(n) {
 			return token{kind: ambiguous, text: n}, len(n)
 		}
 		return token{kind: number, text: n}, len(n)
 	}
-	if w := wordToken.FindString(s); w != "" && (starts || !productToken.MatchString("1"+s)) {
-		return token{kind: word, text: w, lower: strings.ToLower(strings.ReplaceAll(w, "’", "'"))}, len(w)
+	if starts || !productRest.MatchString(near) {
+		if w := wordToken.FindString(s); w != "" {
+			return token{kind: word, text: w, lower: strings.ToLower(strings.ReplaceAll(w, "’", "'"))}, len(w)
+		}
 	}
-	m := symbolToken.FindString(s)
-	if m == "" { // a new line
-		m = s[:1]
-	}
+	m := symbolToken.FindString(near)
 	k := symbol
 	if m == "\n" {
 		k = newline
 	}
 	return token{kind: k, text: m, lower: m}, len(m)
+}
+
+// quotes are the pairs of quotation marks.
+var quotes = [][2]string{{`"`, `"`}, {"“", "”"}, {"‘", "’"}, {"`", "`"}, {"'", "'"}}
+
+// quotation returns the text of the quotation that a line begins with, and the quotation's size; 0 if there is none.
+func quotation(s string) (text string, size int) {
+	for _, q := range quotes {
+		if rest, ok := strings.CutPrefix(s, q[0]); ok {
+			line, _, _ := strings.Cut(rest, "\n")
+			if text, _, ok := strings.Cut(line, q[1]); ok {
+				return text, len(q[0]) + len(text) + len(q[1])
+			}
+		}
+	}
+	return "", 0
 }
 
 // pathText drops the character after a path.
