@@ -138,21 +138,33 @@ var statuses = []schemas.Status{
 
 func (t *tenantIndex) add(e indexEntry, status schemas.Status) {
 	t.newest[e.task] = e.seq
+	t.removeExpired()
 	list := t.lists[status]
-	// Records expire in the order in which they ended. Outdated entries leave once they may be a third of the list.
-	now := time.Now().Unix()
-	for len(list) > 0 && (list[0].expires != 0 && list[0].expires < now || t.newest[list[0].task] != list[0].seq) {
-		if t.newest[list[0].task] == list[0].seq {
-			delete(t.newest, list[0].task)
-		}
-		list = list[1:]
-	}
 	t.added[status]++
-	if t.added[status] > 64+len(list)/2 {
+	if t.added[status] > 64+len(list)/2 { // a third of the list may be outdated
 		list = slices.DeleteFunc(slices.Clone(list), func(e indexEntry) bool { return t.newest[e.task] != e.seq })
 		t.added[status] = 0
 	}
 	t.lists[status] = append(list, e)
+}
+
+// removeExpired removes outdated and expired entries from the beginning of each list. Records expire in the order in
+// which they ended.
+func (t *tenantIndex) removeExpired() {
+	now := time.Now().Unix()
+	for status, list := range t.lists {
+		for len(list) > 0 {
+			outdated := t.newest[list[0].task] != list[0].seq
+			if !outdated {
+				if list[0].expires == 0 || list[0].expires >= now {
+					break
+				}
+				delete(t.newest, list[0].task)
+			}
+			list = list[1:]
+		}
+		t.lists[status] = list
+	}
 }
 
 // latest returns up to limit records of a tenant with one of the statuses, the latest first.
@@ -163,8 +175,9 @@ func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) 
 	if t == nil {
 		return nil
 	}
+	t.removeExpired()
 	var all []indexEntry
-	for _, status := range append(slices.Clone(wanted), "") {
+	for _, status := range slices.Concat(wanted, []schemas.Status{""}) {
 		n := 0
 		for _, e := range slices.Backward(t.lists[status]) {
 			if t.newest[e.task] == e.seq {

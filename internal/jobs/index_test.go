@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,6 +143,25 @@ func TestIndexModel(t *testing.T) {
 	if len(x.newest) > 2 || len(x.lists[schemas.Dead]) > 2 {
 		t.Errorf("the index keeps %d records and %d entries", len(x.newest), len(x.lists[schemas.Dead]))
 	}
+}
+
+// Expired records are forgotten, although no further record gets their status.
+func TestIndexForgetsExpiredRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &tenantIndex{
+			newest: map[taskKey]uint64{}, lists: map[schemas.Status][]indexEntry{}, added: map[schemas.Status]int{},
+		}
+		expires := time.Now().Add(time.Minute).Unix()
+		for i := range uint64(100) {
+			x.add(indexEntry{task: taskKey{byte(i)}, seq: i + 1, expires: expires}, schemas.Failed)
+		}
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble
+		x.add(indexEntry{task: taskKey{200}, seq: 200}, schemas.Queued)
+		if len(x.newest) != 1 || len(x.lists[schemas.Failed]) > 0 {
+			t.Errorf("the index keeps %d records and %d failed ones, want 1 and none",
+				len(x.newest), len(x.lists[schemas.Failed]))
+		}
+	})
 }
 
 // A caller that waits takes little memory, although nats.go allocates the queue of a subscription in advance.
