@@ -178,12 +178,8 @@ func (r *recorder) write(ctx context.Context, at cursor, rev uint64) (next uint6
 	if err != nil {
 		return 0, false, err
 	}
-	if rev == 0 {
-		next, err = r.kv.Create(ctx, cursorRecorded, data)
-	} else {
-		next, err = r.kv.Update(ctx, cursorRecorded, data, rev)
-	}
-	if errors.Is(err, jetstream.ErrKeyExists) || isWrongRevision(err) {
+	next, err = swapKey(ctx, r.kv, cursorRecorded, data, rev)
+	if errors.Is(err, errStale) {
 		return 0, false, nil
 	}
 	if err != nil {
@@ -226,6 +222,9 @@ func (c *Client) createRecord(ctx context.Context, m *nats.Msg, seq uint64) erro
 		return nil //nolint:nilerr // a worker refuses the message
 	}
 	s := submission{lane: l, event: ev, data: ev.Data()}
+	if _, err := c.load(ctx, l.tenant, s.taskID()); !errors.Is(err, ErrUnknownTask) {
+		return err // the usual case: Submit has created the record
+	}
 	if _, err := c.checkMessage(ctx, &s, c.opts.Policy); err != nil {
 		return err
 	}

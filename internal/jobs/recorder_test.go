@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +72,34 @@ func TestRecordTasks(t *testing.T) {
 		t.Errorf("task after the start of a worker = %+v", rec)
 	}
 	f.awaitEmpty(t)
+}
+
+// RecordTasks does not fetch the data of tasks that have a record.
+func TestRecordTasksFetchesLittle(t *testing.T) {
+	f := newFleet(t)
+	const size = 1 << 20
+	f.submit(t, "1", `{"code":"`+strings.Repeat("x", size)+`"}`)
+	c := connect(t, f.opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.RecordTasks(ctx) })
+	defer wg.Wait()
+	defer cancel()
+	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{c: f.Client, kv: kv}
+	eventually(t, "the cursor", func() error {
+		at, _, err := r.read(t.Context())
+		if err == nil && at.Seq == 0 {
+			err = errors.New("no task is recorded")
+		}
+		return err
+	})
+	if n := c.nc.Stats().InBytes; n > size/2 {
+		t.Errorf("RecordTasks has received %d bytes", n)
+	}
 }
 
 // A worker creates the records of tasks of all pools, while it is busy too.

@@ -73,8 +73,12 @@ func (c *Client) newSubmission(tenant string, ev event.Event) (submission, error
 // wrong value is replaced by its default, so that a refused event has a record and a reply too. If pool and
 // priority are set, from the message's subject, the event's must be the same.
 func (s *submission) check(anyInbox bool, policy Policy) error {
-	s.id = TaskID(s.tenant, s.event.Source(), cmp.Or(extension(s.event, "idempotencykey"), s.event.ID()))
+	s.id = s.taskID()
 	return cmp.Or(s.checkAttributes(), s.checkReplyTo(anyInbox), s.decode(), s.checkPolicy(policy))
+}
+
+func (s *submission) taskID() string {
+	return TaskID(s.tenant, s.event.Source(), cmp.Or(extension(s.event, "idempotencykey"), s.event.ID()))
 }
 
 func (s *submission) checkAttributes() error {
