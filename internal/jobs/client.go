@@ -28,9 +28,8 @@ type Client struct {
 	indexing sync.Mutex
 	index    *statusIndex // nil until it is used
 
-	usage        usage        // of the object store, by tenant
-	deadLetters  atomic.Int64 // that this process has stored
-	warnReplicas sync.Once    // the warning that tasks have too few replicas
+	usage        usage     // of the object store, by tenant
+	warnReplicas sync.Once // the warning that tasks have too few replicas
 
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
 }

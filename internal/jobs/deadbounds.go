@@ -3,12 +3,14 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Bounds of the dead letter of an event that can never become a task. Only its beginning is kept.
@@ -19,7 +21,7 @@ const (
 
 	deadCut = "Codefleet-Cut" // header of a truncated dead letter: the number of bytes of the whole data
 
-	trimInterval = 16 // dead letters of this process between two removals of old ones
+	trimInterval = 16 // dead letters, on average, between two removals of old ones
 )
 
 // invalid reports whether an event with this error can never become a task.
@@ -61,18 +63,22 @@ func isDeadHeader(name string) bool {
 	return name == deadError || name == deadOrigin || name == deadTask
 }
 
-// trimDeadLetters removes the tenant's oldest dead letters above the limit. It does so only every few calls, so that
-// a tenant may exceed the limit by a few letters.
+// trimDeadLetters removes the tenant's oldest dead letters above the limit. It does so only for some letters, so that a
+// tenant may exceed the limit for a while.
 func (c *Client) trimDeadLetters(ctx context.Context, tenant string) {
-	if c.deadLetters.Add(1)%trimInterval != 1 {
+	// The tenant of a message on an invalid subject may be any text, such as a wildcard.
+	if schemas.CheckName("tenant", tenant) != nil || rand.N(trimInterval) != 0 { //nolint:gosec // not a secret
 		return
 	}
 	var response struct {
 		Error  *jetstream.APIError `json:"error"`
 		Purged int64               `json:"purged"`
 	}
-	m, err := c.request(ctx, "$JS.API.STREAM.PURGE."+streamDead, []byte(
-		`{"filter":"`+deadSubject(tenant, "*")+`","keep":`+strconv.FormatInt(c.opts.Storage.DeadLetters, 10)+`}`))
+	query, err := json.Marshal(map[string]any{"filter": deadSubject(tenant, "*"), "keep": c.opts.Storage.DeadLetters})
+	var m *nats.Msg
+	if err == nil {
+		m, err = c.request(ctx, "$JS.API.STREAM.PURGE."+streamDead, query)
+	}
 	if err == nil {
 		err = json.Unmarshal(m.Data, &response)
 	}

@@ -70,20 +70,30 @@ func (h *HeadBucket) Get(ctx context.Context, key string) (Head, error) {
 // Swap writes a head if it still has the given revision, and returns the new one. Revision 0 means that the head
 // does not exist. After ErrHeadConflict nothing was written; after any other error the head may be written.
 func (h *HeadBucket) Swap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
-	var next uint64
-	var err error
-	if revision == 0 {
-		next, err = h.kv.Create(ctx, headToken(key), data)
-	} else {
-		next, err = h.kv.Update(ctx, headToken(key), data, revision)
-	}
-	if errors.Is(err, jetstream.ErrKeyExists) || isWrongRevision(err) {
-		return 0, fmt.Errorf("head %s: %w", key, ErrHeadConflict)
+	next, err := swapKey(ctx, h.kv, headToken(key), data, revision)
+	if errors.Is(err, errStale) {
+		err = ErrHeadConflict
 	}
 	if err != nil {
 		return 0, fmt.Errorf("head %s: %w", key, err)
 	}
 	return next, nil
+}
+
+// swapKey writes a key's value if it still has revision rev, and returns the new revision. Revision 0 means that the
+// key does not exist. After errStale nothing was written.
+func swapKey(
+	ctx context.Context, kv jetstream.KeyValue, key string, data []byte, rev uint64,
+) (next uint64, err error) {
+	if rev == 0 {
+		next, err = kv.Create(ctx, key, data)
+	} else {
+		next, err = kv.Update(ctx, key, data, rev)
+	}
+	if errors.Is(err, jetstream.ErrKeyExists) || isWrongRevision(err) {
+		err = errStale
+	}
+	return next, err
 }
 
 // List returns the heads whose keys begin with prefix, sorted by key.
@@ -92,27 +102,39 @@ func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 		filter = headToken(prefix[:i+1]) + ">"
 	}
-	w, err := h.kv.Watch(ctx, filter, jetstream.IgnoreDeletes())
+	entries, err := keysOf(ctx, h.kv, filter)
 	if err != nil {
 		return nil, fmt.Errorf("list heads: %w", err)
 	}
-	defer func() { _ = w.Stop() }()
 	var out []Head
+	for _, e := range entries {
+		if key := strings.ReplaceAll(e.Key(), ".", "/"); strings.HasPrefix(key, prefix) {
+			out = append(out, Head{key, e.Value(), e.Revision(), e.Created()})
+		}
+	}
+	slices.SortFunc(out, func(a, b Head) int { return strings.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+// keysOf returns the keys that match filter, with their values.
+func keysOf(ctx context.Context, kv jetstream.KeyValue, filter string) (out []jetstream.KeyValueEntry, err error) {
+	w, err := kv.Watch(ctx, filter, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = w.Stop() }()
 	for {
 		select {
 		case e, open := <-w.Updates():
 			if !open {
-				return nil, errors.New("list heads: the connection was closed")
+				return nil, errors.New("the connection was closed")
 			}
 			if e == nil { // the end of the list
-				slices.SortFunc(out, func(a, b Head) int { return strings.Compare(a.Key, b.Key) })
 				return out, nil
 			}
-			if key := strings.ReplaceAll(e.Key(), ".", "/"); strings.HasPrefix(key, prefix) {
-				out = append(out, Head{key, e.Value(), e.Revision(), e.Created()})
-			}
+			out = append(out, e)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("list heads: %w", context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		}
 	}
 }

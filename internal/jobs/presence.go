@@ -22,38 +22,22 @@ func (c *Client) Workers(ctx context.Context) ([]schemas.Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
-	keys, err := kv.Keys(ctx)
-	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, nil
-	}
+	entries, err := keysOf(ctx, kv, ">")
 	if err != nil {
 		return nil, fmt.Errorf("list workers: %w", err)
 	}
-	all := make([]schemas.Worker, 0, len(keys))
-	for _, key := range keys {
-		e, err := kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) { // the worker has just stopped
-			continue
-		}
-		var info schemas.Worker
-		if err == nil {
-			err = json.Unmarshal(e.Value(), &info)
-		}
-		if err != nil {
+	all := make([]schemas.Worker, len(entries))
+	for i, e := range entries {
+		if err := json.Unmarshal(e.Value(), &all[i]); err != nil {
 			return nil, fmt.Errorf("list workers: %w", err)
 		}
-		all = append(all, info)
 	}
 	slices.SortFunc(all, func(a, b schemas.Worker) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
 // provisionWorkers creates the bucket of the workers' presence, which is kept in memory.
-func (c *Client) provisionWorkers(ctx context.Context) error {
-	replicas, err := c.replicas(ctx)
-	if err != nil {
-		return err
-	}
+func (c *Client) provisionWorkers(ctx context.Context, replicas int) error {
 	return c.provisionBucket(ctx, jetstream.KeyValueConfig{
 		Bucket: bucketWorkers, Description: "live workers", Storage: jetstream.MemoryStorage, TTL: presenceTTL,
 		History: 1, Replicas: replicas,

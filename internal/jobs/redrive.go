@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -118,7 +117,7 @@ func (c *Client) redrive(
 	if err := c.renewData(ctx, rec, header); err != nil {
 		return rec, err
 	}
-	timer, err := c.startTimer(ctx, l, rec, header, letter.Data)
+	timer, err := c.delay(ctx, l, rec, header, letter.Data, time.Now().Add(redriveTimer))
 	if err != nil {
 		return rec, fmt.Errorf("redrive task %s: %w", rec.TaskID, err)
 	}
@@ -172,22 +171,6 @@ func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.He
 		err = c.putObject(ctx, name, data)
 	}
 	return err
-}
-
-// startTimer stores a message that returns the task to its lane after redriveTimer, and returns its sequence.
-func (c *Client) startTimer(
-	ctx context.Context, l lane, rec storedRecord, header nats.Header, data []byte,
-) (uint64, error) {
-	msg := &nats.Msg{
-		Subject: delayedSubject(rec.Tenant, rec.TaskID), Header: withoutServerHeaders(header), Data: data,
-	}
-	msg.Header.Set("Nats-Schedule", "@at "+time.Now().Add(redriveTimer).UTC().Format(time.RFC3339Nano))
-	msg.Header.Set("Nats-Schedule-Target", "due."+strings.TrimPrefix(l.subject(), "tasks.")+"."+rec.TaskID)
-	ack, err := c.js.PublishMsg(ctx, msg)
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
 }
 
 // deleteMsg removes a message that does no harm if it stays.

@@ -29,10 +29,7 @@ func (c *Client) replicas(ctx context.Context) (int, error) {
 	if n > 0 || !c.clustered() {
 		return max(1, n), nil
 	}
-	err := c.provisionBucket(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketCursors, Description: cursorsPurpose, Storage: jetstream.FileStorage,
-		History: 1, Replicas: clusterReplicas,
-	})
+	err := c.provisionCursors(ctx, clusterReplicas)
 	if isTooFewServers(err) {
 		c.warnReplicas.Do(func() {
 			c.opts.Log.WarnContext(ctx, "tasks stored on one server only: the NATS cluster has fewer than three")
@@ -55,14 +52,11 @@ const (
 
 // currentReplicas returns the number of replicas of a stream, or 0 if it does not exist.
 func (c *Client) currentReplicas(ctx context.Context, stream string) (int, error) {
-	s, err := c.js.Stream(ctx, stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, nil
-	}
-	if err != nil {
+	info, err := c.streamInfo(ctx, stream)
+	if info == nil {
 		return 0, err
 	}
-	return s.CachedInfo().Config.Replicas, nil
+	return info.Config.Replicas, nil
 }
 
 // provisionStream creates or updates a stream. It does not lower the number of replicas.
@@ -100,6 +94,13 @@ func (c *Client) provisionBucket(ctx context.Context, conf jetstream.KeyValueCon
 	return provisionError("bucket "+conf.Bucket, conf.Replicas, err)
 }
 
+func (c *Client) provisionCursors(ctx context.Context, replicas int) error {
+	return c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketCursors, Description: "how far work on streams has come", Storage: jetstream.FileStorage,
+		History: 1, Replicas: replicas,
+	})
+}
+
 // The server syncs LOGS and HISTORY later only while they have one replica, and cannot change that for an existing
 // stream. So provisionUnsynced copies such a stream, and makes it anew from the copy. The copies are mirrors, which
 // keep the sequences.
@@ -127,12 +128,12 @@ func (c *Client) provisionUnsynced(ctx context.Context, conf jetstream.StreamCon
 		return err
 	}
 	if spare != nil || main != nil && main.Config.PersistMode != conf.PersistMode {
-		unlock, err := c.lockCopy(ctx, conf.Name)
+		lock, err := c.lockCopy(ctx, conf.Name)
 		if err != nil {
 			return err
 		}
-		defer unlock()
-		if err := c.remake(ctx, conf); err != nil {
+		defer lock.release(ctx)
+		if err := c.remake(ctx, conf, lock); err != nil {
 			return err
 		}
 	}
@@ -152,8 +153,16 @@ func (c *Client) streamInfo(ctx context.Context, name string) (*jetstream.Stream
 	return s.CachedInfo(), nil
 }
 
+// copyLock is held by the process that copies a stream.
+type copyLock struct {
+	kv      jetstream.KeyValue
+	key     string
+	rev     uint64
+	renewed time.Time
+}
+
 // lockCopy waits until no other process copies the stream.
-func (c *Client) lockCopy(ctx context.Context, name string) (unlock func(), err error) {
+func (c *Client) lockCopy(ctx context.Context, name string) (*copyLock, error) {
 	kv, err := c.js.KeyValue(ctx, bucketCursors)
 	if err != nil {
 		return nil, err
@@ -162,11 +171,11 @@ func (c *Client) lockCopy(ctx context.Context, name string) (unlock func(), err 
 	var seen uint64
 	since := time.Now()
 	for {
-		rev, err := kv.Create(ctx, key, nil)
+		rev, err := swapKey(ctx, kv, key, nil, 0)
 		if err == nil {
-			return func() { _ = kv.Delete(context.WithoutCancel(ctx), key, jetstream.LastRevision(rev)) }, nil
+			return &copyLock{kv: kv, key: key, rev: rev, renewed: time.Now()}, nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyExists) {
+		if !errors.Is(err, errStale) {
 			return nil, err
 		}
 		if e, err := kv.Get(ctx, key); err == nil && e.Revision() != seen {
@@ -182,10 +191,30 @@ func (c *Client) lockCopy(ctx context.Context, name string) (unlock func(), err 
 	}
 }
 
+// renew tells other processes that the lock's holder is alive. It returns an error if another process has the lock.
+func (l *copyLock) renew(ctx context.Context) error {
+	if time.Since(l.renewed) < copyStale/3 {
+		return nil
+	}
+	rev, err := swapKey(ctx, l.kv, l.key, nil, l.rev)
+	if err != nil {
+		return fmt.Errorf("renew lock %s: %w", l.key, err)
+	}
+	l.rev, l.renewed = rev, time.Now()
+	return nil
+}
+
+func (l *copyLock) release(ctx context.Context) {
+	_ = l.kv.Delete(context.WithoutCancel(ctx), l.key, jetstream.LastRevision(l.rev)) // else it becomes stale
+}
+
 // remake makes a stream anew with another persist mode. After a crash, the next call continues with the step that was
 // not done.
-func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig) error {
+func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *copyLock) error {
 	for {
+		if err := lock.renew(ctx); err != nil {
+			return err
+		}
 		main, err := c.streamInfo(ctx, conf.Name)
 		if err != nil {
 			return err

@@ -210,3 +210,29 @@ func TestRemakeContinues(t *testing.T) {
 		t.Error("Provision with one replica made the stream unsynced again")
 	}
 }
+
+// The lock of a process that copies a stream is renewed, so that it does not become stale. The process stops when
+// another one has taken the lock.
+func TestCopyLock(t *testing.T) {
+	f := newFleet(t)
+	lock, err := f.lockCopy(t.Context(), streamLogs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := lock.rev
+	if err := lock.renew(t.Context()); err != nil || lock.rev != first {
+		t.Errorf("renew of a new lock = %v, revision %d; want %d", err, lock.rev, first)
+	}
+	lock.renewed = time.Time{}
+	if err := lock.renew(t.Context()); err != nil || lock.rev == first {
+		t.Errorf("renew of an old lock = %v, revision %d; want another one", err, lock.rev)
+	}
+	lock.release(t.Context())
+	if _, err := f.lockCopy(t.Context(), streamLogs); err != nil {
+		t.Fatalf("lockCopy after release = %v", err)
+	}
+	lock.renewed = time.Time{}
+	if err := lock.renew(t.Context()); err == nil {
+		t.Error("renew of another process's lock succeeded")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -72,15 +73,8 @@ func toRetryWait(outcome, text string) func(*storedRecord) {
 // Tasks that run later wait in DELAYED, since in TASKS they would count against the tenant's cap. When a task is
 // due, the server publishes its message on due.…, and a worker moves it to TASKS (promote).
 func (r *run) delayUntil(ctx context.Context, at time.Time, change func(*storedRecord)) error {
-	msg := &nats.Msg{
-		Subject: delayedSubject(r.tenant, r.id), Header: withoutServerHeaders(r.m.msg.Header), Data: r.m.msg.Data,
-	}
-	msg.Header.Set(runHeader, strconv.Itoa(r.rec.Run))
-	// nats.go has an option for this header, but it drops fractions of a second.
-	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano))
-	msg.Header.Set("Nats-Schedule-Target", "due."+r.pool+"."+r.priority+"."+r.tenant+"."+r.id)
-	if _, err := r.w.c.js.PublishMsg(ctx, msg); err != nil {
-		return fmt.Errorf("delay task %s: %w", r.id, err)
+	if _, err := r.w.c.delay(ctx, r.lane, r.rec, r.m.msg.Header, r.m.msg.Data, at); err != nil {
+		return err
 	}
 	err := r.update(ctx, func(rec *storedRecord) {
 		change(rec)
@@ -90,6 +84,24 @@ func (r *run) delayUntil(ctx context.Context, at time.Time, change func(*storedR
 		return err
 	}
 	return r.m.acknowledge(ctx, r.w.c)
+}
+
+// delay stores a message in DELAYED, which returns the task to its lane at a time, and returns the message's sequence.
+func (c *Client) delay(
+	ctx context.Context, l lane, rec storedRecord, header nats.Header, data []byte, at time.Time,
+) (uint64, error) {
+	msg := &nats.Msg{
+		Subject: delayedSubject(rec.Tenant, rec.TaskID), Header: withoutServerHeaders(header), Data: data,
+	}
+	msg.Header.Set(runHeader, strconv.Itoa(rec.Run))
+	// nats.go has an option for this header, but it drops fractions of a second.
+	msg.Header.Set("Nats-Schedule", "@at "+at.UTC().Format(time.RFC3339Nano))
+	msg.Header.Set("Nats-Schedule-Target", "due."+strings.TrimPrefix(l.subject(), "tasks.")+"."+rec.TaskID)
+	ack, err := c.js.PublishMsg(ctx, msg)
+	if err != nil {
+		return 0, fmt.Errorf("delay task %s: %w", rec.TaskID, err)
+	}
+	return ack.Sequence, nil
 }
 
 // backoff returns the delay of a retry: it doubles with each attempt.

@@ -25,8 +25,6 @@ const (
 	bucketObjects = "PAYLOADS"
 	bucketCursors = "CURSORS"
 
-	cursorsPurpose = "how far work on streams has come"
-
 	recordPrefix = "$KV.TASKSTATE."
 	auditPrefix  = "audit."
 	notifyPrefix = "notify." // notify.<tenant>.<task>: the server republishes every record there
@@ -65,14 +63,10 @@ func (c *Client) Provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.provisionBucket(ctx, jetstream.KeyValueConfig{
-		Bucket: bucketCursors, Description: cursorsPurpose, Storage: jetstream.FileStorage,
-		History: 1, Replicas: replicas,
-	})
-	if err != nil {
+	if err := c.provisionCursors(ctx, replicas); err != nil {
 		return err
 	}
-	if err := c.provisionWorkers(ctx); err != nil {
+	if err := c.provisionWorkers(ctx, replicas); err != nil {
 		return err
 	}
 	for _, s := range c.streams(replicas) {

@@ -56,11 +56,19 @@ func (w *Worker) publishInfo(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.c.js.Publish(ctx, "$KV."+bucketWorkers+"."+key, data)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) { // a server that was restarted has lost what was in memory
-		if err = w.c.provisionWorkers(ctx); err == nil {
-			_, err = w.c.js.Publish(ctx, "$KV."+bucketWorkers+"."+key, data)
-		}
+	publish := func() error {
+		_, err := w.c.js.Publish(ctx, "$KV."+bucketWorkers+"."+key, data)
+		return err
+	}
+	if err := publish(); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	replicas, err := w.c.replicas(ctx) // a server that was restarted has lost what was in memory
+	if err == nil {
+		err = w.c.provisionWorkers(ctx, replicas)
+	}
+	if err == nil {
+		err = publish()
 	}
 	return err
 }
