@@ -28,7 +28,7 @@ func farWorker() {
 		err = process.RunWorker(ctx, work, assembly.WorkerOptions{
 			Config: p.Config, Version: "test", Telemetry: p.Telemetry, Join: join, Ready: func() {},
 		})
-		err = errors.Join(err, p.Close())
+		err = errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}
 	os.Exit(process.Exit(ctx, "worker", err, os.Stderr))
 }

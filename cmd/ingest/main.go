@@ -38,7 +38,7 @@ func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		Settings: map[string]string{"http": "http.addr"},
 	})
 	if err == nil {
-		err = errors.Join(serve(ctx, p, stdout), p.Close())
+		err = errors.Join(serve(ctx, p, stdout), p.Close(context.WithoutCancel(ctx)))
 	}
 	return process.Exit(ctx, "ingest", err, stderr)
 }

@@ -52,7 +52,7 @@ func run(
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close()) }()
+	defer func() { err = errors.Join(err, p.Close(context.WithoutCancel(ctx))) }()
 	if !slices.Contains(process.Transports(), b.Transport) {
 		return process.UsageError(fmt.Errorf("--transport %s: want one of %s", b.Transport,
 			strings.Join(process.Transports(), ", ")))

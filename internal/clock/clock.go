@@ -37,3 +37,13 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// After returns a context with the values of ctx that ends d after ctx has ended, with the same cause.
+func After(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = Sleep(later, d) // ends early if the caller cancels
+		cancel(context.Cause(ctx))
+	})
+	return later, func() { stop(); cancel(context.Canceled) }
+}

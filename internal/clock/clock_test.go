@@ -44,3 +44,24 @@ func TestSleep(t *testing.T) {
 		}
 	})
 }
+
+func TestAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := errors.New("stopped")
+		ctx, end := context.WithCancelCause(t.Context())
+		later, cancel := clock.After(ctx, time.Minute)
+		defer cancel()
+		early, cancelEarly := clock.After(ctx, time.Minute)
+		start := time.Now()
+		end(stopped)
+		cancelEarly()
+		<-early.Done()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("After(1m) ended %v after its cancellation, want 0s", took)
+		}
+		<-later.Done()
+		if took, cause := time.Since(start), context.Cause(later); took != time.Minute || !errors.Is(cause, stopped) {
+			t.Errorf("After(1m) ended after %v with %v, want 1m and %v", took, cause, stopped)
+		}
+	})
+}

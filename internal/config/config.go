@@ -227,7 +227,8 @@ type Worker struct {
 	Pools []string `yaml:"pools"`
 	// Maximum number of concurrent tasks. 0 selects twice the number of processors, at least 3.
 	Slots int `yaml:"slots"`
-	// How long running tasks may continue after the stop signal before they are requeued.
+	// How long running tasks may continue after the stop signal before they are requeued. A worker exits
+	// at most a second later, even if the object store or the queue does not respond.
 	Drain time.Duration `yaml:"drain"`
 }
 

@@ -21,8 +21,8 @@ const (
 // process handles a message. The task runs here, is completed without a run, or is delayed; or the message is
 // acknowledged as a duplicate, or left for redelivery. If the message is requeued with a delay, wakeAfter makes
 // the dispatcher look for messages of the lane again after the delay.
-func (w *Worker) process(work context.Context, m *message, wakeAfter func(lane, time.Duration)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), w.opts.AckWait)
+func (w *Worker) process(work, late context.Context, m *message, wakeAfter func(lane, time.Duration)) {
+	ctx, cancel := settling(work, late, w.opts.AckWait)
 	defer cancel()
 	r, err := w.claim(ctx, m, wakeAfter)
 	switch {
@@ -34,7 +34,7 @@ func (w *Worker) process(work context.Context, m *message, wakeAfter func(lane, 
 		}
 	case r != nil:
 		defer r.release()
-		r.execute(work)
+		r.execute(work, late)
 	}
 }
 

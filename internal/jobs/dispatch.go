@@ -10,12 +10,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/schemas"
 )
 
 // Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a
-// grace time), handlers are cancelled with ErrDraining and their tasks are requeued. Run returns after all
-// handlers have returned.
+// grace time), handlers are cancelled with ErrDraining and their tasks are requeued, within two SettleTimes: what the
+// queue does not confirm by then, it delivers again after the ack wait. Run returns after all handlers have returned.
 func (w *Worker) Run(accept, work context.Context) error {
 	if w.opts.Handler == nil {
 		return errors.New("start worker: WorkerOptions.Handler is required")
@@ -35,15 +36,17 @@ func (w *Worker) Run(accept, work context.Context) error {
 		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
 	}
 	defer stopApprovals()
+	late, stop := clock.After(work, 2*SettleTime)
+	defer stop()
 	present, cancel := context.WithCancel(context.WithoutCancel(accept))
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel() // after the last task has finished
-	background.Go(func() { w.publishPresence(present) })
+	background.Go(func() { w.publishPresence(present, late) })
 	background.Go(func() { d.scan(accept) })
 	background.Go(func() { w.promote(accept) })
 	background.Go(func() { w.c.RecordTasks(accept) })
-	d.dispatch(accept, work)
+	d.dispatch(accept, work, late)
 	w.lanes.close()
 	return nil
 }
@@ -114,7 +117,7 @@ func (d *dispatcher) wake(subject string) {
 }
 
 // dispatch assigns lanes to slots until accept ends, then waits for the slots.
-func (d *dispatcher) dispatch(accept, work context.Context) {
+func (d *dispatcher) dispatch(accept, work, late context.Context) {
 	var slots sync.WaitGroup
 	defer slots.Wait()
 	s := newSchedule()
@@ -130,7 +133,7 @@ func (d *dispatcher) dispatch(accept, work context.Context) {
 				break
 			}
 			free--
-			slots.Go(func() { d.useSlot(accept, work, l) })
+			slots.Go(func() { d.useSlot(accept, work, late, l) })
 		}
 		select {
 		case l := <-d.wakes:
@@ -160,7 +163,7 @@ func (d *dispatcher) dispatch(accept, work context.Context) {
 }
 
 // useSlot fetches one message of a lane and processes it.
-func (d *dispatcher) useSlot(accept, work context.Context, l lane) {
+func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	m, err := d.w.lanes.fetch(accept, l)
 	if err != nil && accept.Err() == nil {
 		d.w.log.WarnContext(accept, "task not fetched", "subject", l.subject(), "error", err)
@@ -170,7 +173,7 @@ func (d *dispatcher) useSlot(accept, work context.Context, l lane) {
 		return
 	}
 	d.events <- slotEvent{lane: l, kind: slotStarted, pending: m.pending}
-	d.w.process(work, m, d.wakeLater)
+	d.w.process(work, late, m, d.wakeLater)
 	d.events <- slotEvent{lane: l, kind: slotDone}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// execute calls the handler under a lease, and completes or requeues the task.
-func (r *run) execute(work context.Context) {
+// execute calls the handler under a lease, and completes or requeues the task. late ends two SettleTimes after work.
+func (r *run) execute(work, late context.Context) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(work))
 	defer cancel(nil)
 	defer context.AfterFunc(work, func() { cancel(ErrDraining) })()
@@ -44,13 +44,24 @@ func (r *run) execute(work context.Context) {
 	if l.overdue() {
 		cause = ErrLeaseLost
 	}
-	after, done := context.WithTimeout(context.WithoutCancel(ctx), r.w.opts.AckWait)
+	after, done := settling(ctx, late, r.w.opts.AckWait)
 	defer done()
 	if err := r.finish(after, job, l, cause, result, err); err != nil {
 		span.SetStatus(codes.Error, spanStatus(err))
 		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)
 	}
 	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))
+}
+
+// SettleTime is how long what a drained run has begun to store may take: a handler may finish a commit for SettleTime
+// after work has ended, and then its task is requeued within SettleTime.
+const SettleTime = 300 * time.Millisecond
+
+// settling returns ctx without its end. It ends after limit, and when late ends.
+func settling(ctx, late context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := context.AfterFunc(late, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // startSpan starts the span task.run as a child of the publisher's span. It also records the span task.queue for the

@@ -28,7 +28,7 @@ func (w *Worker) Info() schemas.Worker {
 }
 
 // publishPresence publishes the worker's presence until ctx ends, and then removes it.
-func (w *Worker) publishPresence(ctx context.Context) {
+func (w *Worker) publishPresence(ctx, late context.Context) {
 	every := time.NewTicker(presenceEvery)
 	defer every.Stop()
 	key := subjectEncoding.EncodeToString([]byte(w.opts.Name)) // a name may be any string
@@ -39,7 +39,7 @@ func (w *Worker) publishPresence(ctx context.Context) {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			ctx, cancel := settling(ctx, late, time.Second)
 			defer cancel()
 			if kv, err := w.c.js.KeyValue(ctx, bucketWorkers); err == nil {
 				w.logError(ctx, "presence not removed", kv.Purge(ctx, key))

@@ -120,7 +120,7 @@ func closeCalls(ctx context.Context, calls *broker.Execution) error {
 	if calls == nil {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	ctx, stop := cleanup(ctx)
 	defer stop()
 	return calls.Close(ctx)
 }

@@ -30,9 +30,6 @@ type commit struct {
 	ms        float64
 }
 
-// cleanupTime bounds the work after a task's context has ended.
-const cleanupTime = 10 * time.Second
-
 // applied returns the result of an earlier run that committed and was lost before it completed the task. It
 // returns nil if there is none.
 func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error) {
@@ -60,7 +57,8 @@ func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, err
 	return p.earlierResult(ctx, t, *c)
 }
 
-// commit stores the attempt's changes to the workspace, with the result. Only a lost lease interrupts it.
+// commit stores the attempt's changes to the workspace, with the result. Only a lost lease and the end of a drain
+// interrupt it.
 func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool) (c commit, err error) {
 	defer measure(&c.ms)()
 	ctx, span := p.Tracer.Start(ctx, "workspace.commit")
@@ -70,7 +68,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	if err := a.box.CheckDisk(); err != nil {
 		return c, err
 	}
-	ctx, stop := untilLeaseLost(ctx)
+	ctx, stop := uninterrupted(ctx)
 	defer stop()
 	result, err := json.Marshal(s.with(a).result())
 	if err != nil {
@@ -112,7 +110,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 // discards the box.
 func (p *Pipeline) revert(ctx context.Context, a attempt) (ms float64) {
 	defer measure(&ms)()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	ctx, stop := cleanup(ctx)
 	defer stop()
 	if err := p.Store.Revert(ctx, a.checkout.tree); err != nil {
 		p.Log.WarnContext(ctx, "workspace not reverted, box discarded", "box", a.box.BoxID(), "error", err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 )
@@ -23,15 +25,31 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	return running, func() { stop(); cancel(nil) }
 }
 
-// untilLeaseLost returns ctx for work that must not be interrupted: only a lost lease ends it.
-func untilLeaseLost(ctx context.Context) (context.Context, context.CancelFunc) {
+// uninterrupted returns ctx for work that a cancelled or expired task must not interrupt. A lost lease ends it, and so
+// does the end of a drain, after jobs.SettleTime: then the process exits.
+func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); errors.Is(cause, jobs.ErrLeaseLost) {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, jobs.ErrDraining) && clock.Sleep(finishing, jobs.SettleTime) == nil {
+			cancel(cause)
+		}
+		if errors.Is(cause, jobs.ErrLeaseLost) {
 			cancel(cause)
 		}
 	})
 	return finishing, func() { stop(); cancel(nil) }
+}
+
+// cleanupTime bounds the work after a task's context has ended.
+const cleanupTime = 10 * time.Second
+
+// cleanup returns a context for the work after an attempt. It ends after cleanupTime, and jobs.SettleTime after the end
+// of a drain.
+func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := uninterrupted(ctx)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	return ctx, func() { cancel(); stop() }
 }
 
 // orCause adds to err the cause of ctx's end, if it has ended.

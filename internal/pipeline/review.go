@@ -93,7 +93,7 @@ func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Resu
 	if !p.Plugins.Results() {
 		return out, nil
 	}
-	reviewing, stop := untilLeaseLost(ctx) // a cancelled task has a result too
+	reviewing, stop := uninterrupted(ctx) // a cancelled task has a result too
 	defer stop()
 	out, err := p.Plugins.Result(reviewing, t.forPlugins(), out)
 	if err != nil {

@@ -162,14 +162,23 @@ func Exit(ctx context.Context, program string, err error, stderr io.Writer) int 
 	return 1
 }
 
-// Close closes the connection and sends the last spans.
-func (p *Process) Close() error {
-	if p.Queue != nil {
-		p.Queue.Close()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+// Close closes the connection and sends the last spans, unless ctx ends.
+func (p *Process) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
-	return p.Telemetry.Shutdown(ctx)
+	closed := make(chan error, 1)
+	go func() { // outlives Close only until the process exits
+		if p.Queue != nil {
+			p.Queue.Close()
+		}
+		closed <- p.Telemetry.Shutdown(ctx)
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("close connections: %w", context.Cause(ctx))
+	}
 }
 
 // ServeHealth serves /healthz and /metrics on telemetry.addr until ctx ends. It returns once it listens. If

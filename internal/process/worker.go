@@ -3,13 +3,41 @@ package process
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends.
+const (
+	// ExitTime is how long a process may take to exit after worker.drain has passed.
+	ExitTime = time.Second
+	// releaseTime is the part of ExitTime in which a worker requeues its tasks and destroys its boxes.
+	releaseTime = ExitTime * 80 / 100
+	// CloseTime is the part of ExitTime after which open connections are abandoned.
+	CloseTime = ExitTime * 90 / 100
+)
+
+// RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends. It
+// returns at most releaseTime later, even if an object store, a queue or a box does not respond. What is then left on
+// this host is removed by the next worker, and the claims of tasks expire.
 func RunWorker(accept, work context.Context, o assembly.WorkerOptions) error {
+	late, cancel := clock.After(work, releaseTime)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- runWorker(accept, work, o) }() // outlives RunWorker only until the process exits
+	select {
+	case err := <-ended:
+		return err
+	case <-late.Done():
+		o.Telemetry.Logger.WarnContext(accept, "worker stopped before everything was released",
+			"drain", o.Config.Worker.Drain, "left", "claims expire, and the next worker removes boxes")
+		return nil
+	}
+}
+
+func runWorker(accept, work context.Context, o assembly.WorkerOptions) error {
 	parts, release, err := assembly.Worker(accept, o)
 	if err != nil {
 		return err

@@ -73,6 +73,8 @@ func Run(accept, work context.Context, p Parts) error {
 	}
 	defer unregister()
 
+	late, cancel := clock.After(work, 2*jobs.SettleTime)
+	defer cancel()
 	boxes, closePool := context.WithCancel(context.WithoutCancel(accept))
 	defer closePool()
 	accept, stopClaiming := context.WithCancel(accept)
@@ -102,8 +104,8 @@ func Run(accept, work context.Context, p Parts) error {
 	}
 	closePool()
 	running.Wait()
-	mirroring, cancel := context.WithTimeout(context.WithoutCancel(accept), mirrorTime)
-	defer cancel()
+	mirroring, stopMirroring := context.WithTimeout(late, mirrorTime)
+	defer stopMirroring()
 	fleet.Mirror.Close(mirroring)
 	return cmp.Or(poolErr, err)
 }

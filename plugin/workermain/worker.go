@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/storage"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/process"
@@ -63,7 +64,13 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	context.AfterFunc(ctx, func() { time.AfterFunc(p.Config.Worker.Drain, cancel) })
-	return errors.Join(serve(ctx, work, p, c.Version, list), p.Close())
+	end, stop := clock.After(work, process.CloseTime)
+	defer stop()
+	err = serve(ctx, work, p, c.Version, list)
+	if closing := p.Close(end); end.Err() == nil { // connections that do not close in time are no failure
+		err = errors.Join(err, closing)
+	}
+	return err
 }
 
 func serve(accept, work context.Context, p *process.Process, version string, list []plugin.Plugin) error {

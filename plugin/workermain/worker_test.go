@@ -36,6 +36,7 @@ type fleet struct {
 	client *client.Client
 	file   string   // the path of its fleet.json
 	env    []string // the environment of a worker that joins it
+	data   string   // the data directory of this worker
 }
 
 func startFleet(t *testing.T) fleet {
@@ -50,7 +51,7 @@ func startFleet(t *testing.T) fleet {
 	return fleet{c, uptest.File(t, f), []string{
 		"HOME=" + data, "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "CODEFLEET_DATA=" + data,
 		"CODEFLEET_EXECUTION_RUNSC=" + runsc, "CODEFLEET_QUEUE_ATTEMPTS=2",
-	}}
+	}, data}
 }
 
 // trial is a plugin with all hooks. The task's label with the name of a hook selects what the hook does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/state/format"
 )
@@ -24,6 +25,9 @@ type background struct {
 const parallelUpdates = 2 // workspaces
 
 var errClosed = errors.New("the mirror was closed")
+
+// releaseTime bounds the release of the leases of updates that Close has interrupted.
+const releaseTime = 200 * time.Millisecond
 
 func newBackground(of *Mirror) *background {
 	ctx, stop := context.WithCancelCause(context.Background())

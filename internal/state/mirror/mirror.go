@@ -206,7 +206,11 @@ func (u *update) makeEqual(ctx context.Context, v *repo.Version) error {
 	if err == nil {
 		return u.write(ctx, done)
 	}
-	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), u.lease)
+	limit := u.lease
+	if errors.Is(context.Cause(ctx), errClosed) { // the process ends; the lease expires if it cannot be released
+		limit = releaseTime
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	// Release the lease. Touched still says that the update is not complete.
 	if !errors.Is(err, objects.ErrConflict) {

@@ -1,0 +1,170 @@
+package workermain_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/logtest"
+	"github.com/codefleet/codefleet/internal/process"
+	"github.com/codefleet/codefleet/plugin/workermain"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// relayed is a fleet whose queue and object store a worker reaches through relays.
+type relayed struct {
+	fleet
+	nats, s3 *faulttest.Relay
+}
+
+func startRelayed(t *testing.T) relayed {
+	t.Helper()
+	f := startFleet(t)
+	file, err := config.ReadFleetFile(f.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := relayed{fleet: f, nats: relayTo(t, file.NATS.URL), s3: relayTo(t, file.S3.Endpoint)}
+	file.NATS.URL, file.S3.Endpoint = r.nats.Through(file.NATS.URL), r.s3.Through(file.S3.Endpoint)
+	r.file = filepath.Join(t.TempDir(), "fleet.json")
+	if err := file.Write(r.file); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func relayTo(t *testing.T, address string) *faulttest.Relay {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return faulttest.StartRelay(t, u.Host)
+}
+
+// TestDrainIsKept checks that a worker ends within a second of worker.drain, whatever the object store and the queue
+// do, and that the task of an interrupted run is requeued at once if the queue responds.
+func TestDrainIsKept(t *testing.T) {
+	const endless = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+	const writes = "open('a.txt', 'w').write('a')"
+	const drain = time.Second
+	for name, c := range map[string]struct {
+		code string
+		on   string // the fault begins when the worker sends this to the object store, or else while the program runs
+		mode faulttest.Mode
+		of   func(relayed) *faulttest.Relay
+	}{
+		"store hangs while the program runs":   {endless, "", faulttest.Hang, store},
+		"store hangs during the checkout":      {writes, "/w/main/", faulttest.Hang, store},
+		"store hangs during the commit":        {writes, "PUT ", faulttest.Hang, store},
+		"store refuses during the commit":      {writes, "PUT ", faulttest.Refuse, store},
+		"store is slow during the commit":      {writes, "PUT ", faulttest.Slow, store},
+		"queue hangs while the program runs":   {endless, "", faulttest.Hang, queue},
+		"queue refuses while the program runs": {endless, "", faulttest.Refuse, queue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startRelayed(t)
+			w := f.startWorker(t, "CODEFLEET_WORKER_DRAIN="+drain.String())
+			w.await(t, "worker ready")
+			struck := c.of(f).SetOn(c.on, c.mode)
+			rec, err := f.client.Submit(t.Context(), client.Submission{Task: client.Task{Code: c.code}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.on != "" {
+				<-struck
+			} else {
+				f.awaitOutput(t, rec.TaskID)
+				c.of(f).Set(c.mode)
+			}
+			start := time.Now()
+			w.stop()
+			if err := <-w.ended; err != nil {
+				t.Errorf("Run() = %v, want nil", err)
+			}
+			took := time.Since(start)
+			t.Logf("ended %v after the stop signal", took)
+			if limit := drain + process.ExitTime; took > limit {
+				t.Errorf("Run() ended %v after the stop signal, want at most %v\n%s", took, limit, w.log.String())
+			}
+			if c.of(f) != f.s3 {
+				return // the claim expires
+			}
+			rec, err = f.client.Get(t.Context(), rec.TaskID)
+			if err != nil || rec.Status != schemas.RetryWait {
+				t.Errorf("Get() = %s, %v, want %s\n%s", rec.Status, err, schemas.RetryWait, w.log.String())
+			}
+			if left, err := hostdir.Mounts(f.data); err != nil || len(left) > 0 {
+				t.Errorf("Mounts() = %v, %v, want none\n%s", left, err, w.log.String())
+			}
+		})
+	}
+}
+
+func store(f relayed) *faulttest.Relay { return f.s3 }
+func queue(f relayed) *faulttest.Relay { return f.nats }
+
+// awaitOutput waits until the task's program has written something.
+func (f fleet) awaitOutput(t *testing.T, id string) {
+	t.Helper()
+	written := errors.New("written")
+	_, err := f.client.Watch(t.Context(), id, 0, func(e client.Event) error {
+		if e.Stream == "stdout" {
+			return written
+		}
+		return nil
+	})
+	if !errors.Is(err, written) {
+		t.Fatalf("Watch() = %v, want output of the program", err)
+	}
+}
+
+// worker is a worker that runs in this process.
+type worker struct {
+	stop  context.CancelFunc
+	ended chan error // receives the result of Run
+	log   *logtest.Log
+}
+
+// startWorker starts a worker, with additional environment variables. Its log is written as it is in log.
+func (f fleet) startWorker(t *testing.T, env ...string) worker {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	w := worker{stop, make(chan error, 1), &logtest.Log{}}
+	go func() {
+		w.ended <- workermain.Run(ctx, workermain.Config{
+			Args: []string{"--fleet", f.file}, Env: slices.Concat(f.env, env), Stderr: w.log,
+		})
+	}()
+	t.Cleanup(stop)
+	return w
+}
+
+// await waits until the log contains text.
+func (w worker) await(t *testing.T, text string) {
+	t.Helper()
+	await(t, text, func() bool { return strings.Contains(w.log.String(), text) })
+}
+
+// await calls done until it returns true.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for every := time.NewTicker(20 * time.Millisecond); !done(); {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: not in time", what)
+		}
+	}
+}
