@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"path"
 	"strconv"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -45,7 +44,7 @@ func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Length", strconv.FormatInt(a.Bytes, 10))
 	h.Set("Cache-Control", "private, no-store")
 	w.WriteHeader(http.StatusOK)
-	if n, err := io.Copy(s.deadlineWriter(w), f); err != nil || n != a.Bytes {
+	if n, err := io.Copy(w, f); err != nil || n != a.Bytes {
 		s.o.Log.WarnContext(r.Context(), "artifact sent incompletely", "task_id", rec.TaskID, "sent", n, "of",
 			a.Bytes, "error", err)
 		panic(http.ErrAbortHandler) // a partial file must not look complete
@@ -80,22 +79,3 @@ func asDownload(h http.Header, mediaType, name string) {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cache-Control", "private, no-cache")
 }
-
-// deadlineWriter sets a deadline for each write instead of one for the whole response.
-type deadlineWriter struct {
-	http.ResponseWriter
-	rc      *http.ResponseController
-	timeout time.Duration
-}
-
-func (s *Server) deadlineWriter(w http.ResponseWriter) *deadlineWriter {
-	return &deadlineWriter{w, http.NewResponseController(w), s.o.Limits.BodyTime}
-}
-
-func (w *deadlineWriter) Write(b []byte) (int, error) {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout))
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap gives http.ResponseController access to the server's own writer.
-func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -52,7 +52,6 @@ func (s *Server) postRedriveAll(w http.ResponseWriter, r *http.Request) error {
 			return badParameter("seq", "it must be the number `next` of an earlier response")
 		}
 	}
-	removeWriteDeadline(w)
 	redriven, err := s.o.Jobs.RedriveAll(r.Context(), identityOf(r.Context()).tenant, seq, limit)
 	return respond(w, redriven, err)
 }
@@ -123,7 +122,6 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // serveMCP passes a request to the MCP bridge. Its streams last for as long as their clients are connected; the
 // bridge sets a deadline for each read and write.
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) error {
-	removeWriteDeadline(w)
 	s.o.MCP.ServeHTTP(w, r)
 	return nil
 }

@@ -16,8 +16,8 @@ func (s *Server) guard(next func(*recorder, *http.Request)) func(*recorder, *htt
 	return func(w *recorder, r *http.Request) {
 		// Errors are ignored because not every ResponseWriter supports deadlines.
 		rc := http.NewResponseController(w)
-		_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.Wait + s.o.Limits.BodyTime))
-		if r.ContentLength != 0 { // net/http reads part of the body even if the request is refused
+		_ = rc.SetWriteDeadline(time.Time{}) // the previous request of the connection left one
+		if r.ContentLength != 0 {            // net/http reads part of the body even if the request is refused
 			_ = rc.SetReadDeadline(time.Now().Add(s.o.Limits.BodyTime))
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -33,7 +33,7 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		ctx, span := s.o.Tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
 		r = r.WithContext(ctx)
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, rc: http.NewResponseController(w), timeout: s.o.Limits.BodyTime}
 		defer func() {
 			s.recovered(rec, r, recover())
 			s.logRequest(rec, r, time.Since(start))

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -356,7 +357,7 @@ func TestSlowBody(t *testing.T) {
 func TestWaitMayExceedBodyTime(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	addr, _ := serve(t, f,
-		ingest.Options{Limits: ingest.Limits{BodyTime: 50 * time.Millisecond, Wait: 300 * time.Millisecond}})
+		ingest.Options{Limits: ingest.Limits{BodyTime: 500 * time.Millisecond, Wait: 600 * time.Millisecond}})
 	start := time.Now()
 	resp, err := http.Post("http://"+addr+"/v1/tasks?wait=1h", "application/json",
 		strings.NewReader(`{"code":"block"}`))
@@ -364,8 +365,55 @@ func TestWaitMayExceedBodyTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if elapsed := time.Since(start); resp.StatusCode != 202 || elapsed < 300*time.Millisecond {
-		t.Errorf("POST = %d after %s, want 202 after the longest wait of 300ms", resp.StatusCode, elapsed)
+	if elapsed := time.Since(start); resp.StatusCode != 202 || elapsed < 600*time.Millisecond {
+		t.Errorf("POST = %d after %s, want 202 after the longest wait of 600ms", resp.StatusCode, elapsed)
+	}
+}
+
+// The time that a handler takes before it responds does not count against the time to send the response.
+func TestSlowHandlersRespond(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	o := ingest.Options{Limits: ingest.Limits{BodyTime: 100 * time.Millisecond, Wait: time.Millisecond}}
+	o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-time.After(2 * (o.Limits.BodyTime + o.Limits.Wait))
+		fmt.Fprint(w, "done")
+	})
+	addr, _ := serve(t, f, o)
+	for range 2 { // on one connection
+		resp, err := http.Get("http://" + addr + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || string(got) != "done" {
+			t.Errorf("GET = %d %q, %v, want done", resp.StatusCode, got, err)
+		}
+	}
+}
+
+// A client that stops reading is disconnected after the time to send a response.
+func TestSlowReader(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	ended := make(chan error, 1)
+	addr, _ := serve(t, f, ingest.Options{
+		Limits: ingest.Limits{BodyTime: 100 * time.Millisecond},
+		MCP: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			var err error
+			for chunk := make([]byte, 1<<20); err == nil; {
+				_, err = w.Write(chunk)
+			}
+			ended <- err
+		}),
+	})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write to a client that does not read = %v, want %v", err, os.ErrDeadlineExceeded)
 	}
 }
 

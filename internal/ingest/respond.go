@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
 )
@@ -73,9 +74,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // recorder records what the log and the span report about a request. It is the http.ResponseWriter of all
-// handlers.
+// handlers. Each write has its own deadline: the time that a handler takes before and between its writes does not
+// count, and a client that stops reading is disconnected.
 type recorder struct {
 	http.ResponseWriter
+	rc          *http.ResponseController
+	timeout     time.Duration // of each write
 	status      int
 	bytes       int64
 	id          identity
@@ -89,6 +93,7 @@ func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
 	}
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) // not every ResponseWriter supports it
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -96,6 +101,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout))
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
 	return n, err

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -48,7 +47,7 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 
-	out := newStream(w, s.o.Limits.BodyTime)
+	out := newStream(w)
 	defer clock.Repeat(ctx, s.o.Limits.Heartbeat, func() {
 		if out.write(": alive\n\n") != nil {
 			cancel() // the client has disconnected
@@ -74,22 +73,20 @@ func (s *Server) sendRecord(ctx context.Context, out *stream, id string) error {
 	return out.send(lastID, "record", rec)
 }
 
-// stream writes server-sent events. Each write has its own deadline, so that a client that stops reading is
-// disconnected.
+// stream writes server-sent events.
 type stream struct {
-	mu      sync.Mutex
-	w       http.ResponseWriter
-	rc      *http.ResponseController
-	timeout time.Duration // of each write
+	mu sync.Mutex
+	w  http.ResponseWriter
+	rc *http.ResponseController
 }
 
-func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
+func newStream(w http.ResponseWriter) *stream {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // tells proxies not to buffer
 	w.WriteHeader(http.StatusOK)
-	st := &stream{w: w, rc: http.NewResponseController(w), timeout: timeout}
+	st := &stream{w: w, rc: http.NewResponseController(w)}
 	_ = st.write(": codefleet\n\n") // some clients wait for the first bytes
 	return st
 }
@@ -105,7 +102,6 @@ func (st *stream) send(id, event string, v any) error {
 func (st *stream) write(s string) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	_ = st.rc.SetWriteDeadline(time.Now().Add(st.timeout))
 	if _, err := io.WriteString(st.w, s); err != nil {
 		return err
 	}

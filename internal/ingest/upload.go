@@ -44,7 +44,6 @@ func (s *Server) upload(
 	rc := http.NewResponseController(w)
 	result, err := s.o.Workspaces.Edit(r.Context(), ref, o, edits(&deadlineReader{r.Body, rc, s.o.Limits.BodyTime}))
 	_ = rc.SetReadDeadline(time.Time{})
-	_ = rc.SetWriteDeadline(time.Now().Add(s.o.Limits.BodyTime)) // the first deadline may have passed
 	return result, s.bodyError(w, err)
 }
 

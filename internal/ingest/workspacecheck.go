@@ -2,17 +2,10 @@ package ingest
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 )
-
-// removeWriteDeadline removes the time limit of a response that may take long. The request still ends if its caller
-// disconnects.
-func removeWriteDeadline(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-}
 
 // checkOptions is the body of POST …/check.
 type checkOptions struct {
@@ -39,7 +32,6 @@ func (s *Server) postCheck(w http.ResponseWriter, r *http.Request, ref state.Ref
 	if o.Of < 0 || o.Of > 256 || o.Part < 0 || o.Part > o.Of {
 		return badParameter("part", "it must be from 1 to `of`, which is at most 256")
 	}
-	removeWriteDeadline(w)
 	result, err := maintenance.Check(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.CheckOptions(o))
 	if err != nil {
 		return err
@@ -70,7 +62,6 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request, ref state.Re
 	if err != nil {
 		return err
 	}
-	removeWriteDeadline(w)
 	result, err := maintenance.Repair(r.Context(), s.o.Workspaces.Repo(), ref, maintenance.RepairOptions(o))
 	if err != nil {
 		return err
@@ -83,7 +74,6 @@ func (s *Server) postRepair(w http.ResponseWriter, r *http.Request, ref state.Re
 }
 
 func (s *Server) postMirror(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
-	removeWriteDeadline(w)
 	result, err := s.o.Mirror.Update(r.Context(), ref)
 	result.Skipped = append([]string{}, result.Skipped...)
 	return respond(w, result, err)

@@ -72,7 +72,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, ref state.Ref) 
 	if strings.Count(r.Header.Get("Range"), ",") >= maxRanges {
 		r.Header.Del("Range")
 	}
-	http.ServeContent(s.deadlineWriter(w), r, "", info.Time, f)
+	http.ServeContent(w, r, "", info.Time, f)
 	return nil
 }
 
@@ -145,12 +145,11 @@ func (s *Server) sendArchive(
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := s.deadlineWriter(w)
 	write := s.writeTar
 	if format == "zip" {
 		write = s.writeZip
 	}
-	if err := write(r.Context(), out, ref, generation, include); err != nil {
+	if err := write(r.Context(), w, ref, generation, include); err != nil {
 		s.o.Log.WarnContext(r.Context(), "archive sent incompletely", "workspace", ref.String(), "error", err.Error())
 		panic(http.ErrAbortHandler) // a partial archive must not look complete
 	}
