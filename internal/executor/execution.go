@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -229,39 +230,56 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 	}
 	e.calls[f.ID] = true
 	e.work.Go(func() {
-		value, err := e.call(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
-		code := ""
-		if err != nil {
-			value, _ = json.Marshal(err.Error()) // cannot fail for a string
-			if callErr, ok := errors.AsType[*CallError](err); ok {
-				code = callErr.Code
-			}
-		}
+		result, err := e.call(ctx, Call{ID: f.ID, Server: f.Server, Tool: f.Tool, Hash: f.Hash, Args: f.Body})
+		reply, body := replyTo(f.ID, result, err)
 		e.mu.Lock()
 		delete(e.calls, f.ID) // before the reply, after which the program may make another call
 		e.mu.Unlock()
 		if ctx.Err() != nil {
 			return // the run is ending; the error must not reach the program before it is stopped
 		}
-		reply := runner.Reply{Type: "reply", Size: len(value), ID: f.ID, OK: err == nil, Code: code}
-		_ = e.runner.send(reply, value) // a failed write shows as the end of the frames
+		_ = e.runner.send(reply, body) // a failed write shows as the end of the frames
 	})
 	return nil
 }
 
-func (e *execution) call(ctx context.Context, call Call) (json.RawMessage, error) {
+func (e *execution) call(ctx context.Context, call Call) (CallResult, error) {
+	refuse := func(code, reason string) (CallResult, error) {
+		return CallResult{}, &CallError{Code: code, Err: errors.New(reason)}
+	}
 	switch {
 	case e.hooks.Call == nil:
-		return nil, &CallError{errcode.Forbidden, errors.New("this task has no tools")}
+		return refuse(errcode.Forbidden, "this task has no tools")
 	case call.Server == "" || call.Tool == "":
-		return nil, &CallError{errcode.BadArguments, errors.New("a call must name a server and a tool")}
+		return refuse(errcode.BadArguments, "a call must name a server and a tool")
 	case !json.Valid(call.Args):
-		return nil, &CallError{errcode.BadArguments, errors.New("the arguments are not JSON")}
+		return refuse(errcode.BadArguments, "the arguments are not JSON")
 	}
-	value, err := e.hooks.Call(ctx, call)
-	if err == nil && len(value) > maxReplyBytes {
-		err := fmt.Errorf("the result is %d bytes; the limit is %d", len(value), maxReplyBytes)
-		return nil, &CallError{errcode.ResultTooLarge, err}
+	result, err := e.hooks.Call(ctx, call)
+	if size := len(result.Value) + len(result.Content); err == nil && size > maxReplyBytes {
+		return refuse(errcode.ResultTooLarge,
+			fmt.Sprintf("the result is %d bytes; the limit is %d", size, maxReplyBytes))
 	}
-	return value, err
+	return result, err
+}
+
+// replyTo returns the frame that replies to a call.
+func replyTo(id uint64, result CallResult, err error) (runner.Reply, []byte) {
+	parts := [3]json.RawMessage{result.Value, result.Content}
+	reply := runner.Reply{Type: "reply", ID: id, OK: err == nil}
+	if err != nil {
+		text, _ := json.Marshal(err.Error()) // cannot fail for a string
+		parts = [3]json.RawMessage{text}
+		if e, ok := errors.AsType[*CallError](err); ok {
+			reply.Code = e.Code
+			if len(text)+len(e.Content)+len(e.Structured) <= maxReplyBytes {
+				parts[1], parts[2] = e.Content, e.Structured
+			}
+		}
+	}
+	for i, part := range parts {
+		reply.Parts[i] = len(part)
+		reply.Size += len(part)
+	}
+	return reply, slices.Concat(parts[:]...)
 }

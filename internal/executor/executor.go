@@ -92,8 +92,8 @@ type Hooks struct {
 	// with the execution. If Network is nil, the program has no network access.
 	Network func(ctx context.Context, conn net.Conn)
 
-	// Call makes a tool call. The program sees an error as a ToolError, with the code of a *CallError.
-	Call func(ctx context.Context, call Call) (json.RawMessage, error)
+	// Call makes a tool call. The program sees an error as a ToolError, with the fields of a *CallError.
+	Call func(ctx context.Context, call Call) (CallResult, error)
 
 	// Called is called for each of the first 1,000 calls of tools that run in the program's process, in the
 	// order in which they completed, as reported by the program (untrusted).
@@ -107,10 +107,18 @@ type LocalCall struct {
 	OK           bool
 }
 
-// CallError is a tool call's error with a code that programs can handle.
+// CallResult is the result of a tool call.
+type CallResult struct {
+	Value   json.RawMessage // any JSON value
+	Content json.RawMessage // a list of what the tool returned beside Value; may be empty
+}
+
+// CallError is a tool call's error with what programs can handle.
 type CallError struct {
-	Code string
-	Err  error
+	Code       string
+	Err        error
+	Structured json.RawMessage // what the tool sent with its error; may be empty
+	Content    json.RawMessage // a list of what the tool sent with its error; may be empty
 }
 
 func (e *CallError) Error() string { return e.Err.Error() }

@@ -2,7 +2,6 @@ package executor_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -127,9 +126,9 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 				t.Fatal(err)
 			}
 			v, err := single.Run(t.Context(), executor.Program{TaskID: "x", Code: "1"}, executor.Hooks{
-				Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+				Call: func(ctx context.Context, _ executor.Call) (executor.CallResult, error) {
 					<-ctx.Done()
-					return nil, ctx.Err()
+					return executor.CallResult{}, ctx.Err()
 				},
 			})
 			if err != nil || v.Status != executor.Failed || v.Error.Code != c.code || !v.Dirty || single.Alive() {

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,16 +79,16 @@ func spill(tree *state.Tree) broker.Spill {
 // callHook returns the executor's hook for tool calls.
 func (p *Pipeline) callHook(
 	t task, calls *broker.Execution,
-) func(context.Context, executor.Call) (json.RawMessage, error) {
-	return func(ctx context.Context, c executor.Call) (json.RawMessage, error) {
+) func(context.Context, executor.Call) (executor.CallResult, error) {
+	return func(ctx context.Context, c executor.Call) (executor.CallResult, error) {
 		call := broker.Call{
 			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.emitProgress(ctx, c),
 		}
 		r, err := calls.Call(ctx, p.reviewCall(ctx, t, call))
 		if e, ok := errors.AsType[*broker.Error](err); ok {
-			err = &executor.CallError{Code: e.Code, Err: e}
+			err = &executor.CallError{Code: e.Code, Err: e, Structured: e.Structured, Content: e.Content}
 		}
-		return r.Value, err
+		return executor.CallResult{Value: r.Value, Content: r.Content}, err
 	}
 }
 

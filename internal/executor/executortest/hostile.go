@@ -2,7 +2,6 @@ package executortest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -35,10 +34,10 @@ func testStops(t *testing.T, newDriver newDriver) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		code := "from client.mcp_client import call_mcp_tool\ncall_mcp_tool('s', 't', {})"
 		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: code}, executor.Hooks{
-			Call: func(calling context.Context, _ executor.Call) (json.RawMessage, error) {
+			Call: func(calling context.Context, _ executor.Call) (executor.CallResult, error) {
 				cancel(executor.ErrCancelled)
 				<-calling.Done()
-				return nil, calling.Err() // must not become an error of the program
+				return executor.CallResult{}, calling.Err() // must not become an error of the program
 			},
 		})
 		if err != nil {

@@ -223,14 +223,14 @@ while True:
 				}
 			}
 		},
-		Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+		Call: func(ctx context.Context, _ executor.Call) (executor.CallResult, error) {
 			select {
 			case <-full:
 			case <-ctx.Done():
-				return nil, ctx.Err()
+				return executor.CallResult{}, ctx.Err()
 			}
 			total := stable(ctx, &sent)
-			return json.RawMessage(`{"sent": ` + strconv.FormatInt(total, 10) + `}`), nil
+			return executor.CallResult{Value: json.RawMessage(`{"sent": ` + strconv.FormatInt(total, 10) + `}`)}, nil
 		},
 	})
 	want{result: "[true," + strconv.Itoa(total) + "]"}.check(t, v)
@@ -280,9 +280,9 @@ s.recv(1)
 			n, _ := io.Copy(io.Discard, conn)
 			got.Store(n)
 		},
-		Call: func(context.Context, executor.Call) (json.RawMessage, error) {
+		Call: func(context.Context, executor.Call) (executor.CallResult, error) {
 			allow()
-			return json.RawMessage("1"), nil
+			return executor.CallResult{Value: json.RawMessage("1")}, nil
 		},
 	})
 	var result []any

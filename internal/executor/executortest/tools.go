@@ -20,7 +20,15 @@ import (
 )
 
 // echo returns the arguments of a call as its result.
-func echo(_ context.Context, c executor.Call) (json.RawMessage, error) { return c.Args, nil }
+func echo(_ context.Context, c executor.Call) (executor.CallResult, error) {
+	return executor.CallResult{Value: c.Args}, nil
+}
+
+// marshalled returns v as the result of a call.
+func marshalled(v any) (executor.CallResult, error) {
+	data, err := json.Marshal(v)
+	return executor.CallResult{Value: data}, err
+}
 
 func testTools(t *testing.T, newDriver newDriver) {
 	catalogue := workspace(t)
@@ -39,9 +47,9 @@ func testTools(t *testing.T, newDriver newDriver) {
 		var call executor.Call
 		v := b.must(t, executor.Program{Catalogue: "v1", Code: "from servers.calculator import add\nadd(1, 2)"},
 			executor.Hooks{
-				Call: func(_ context.Context, c executor.Call) (json.RawMessage, error) {
+				Call: func(_ context.Context, c executor.Call) (executor.CallResult, error) {
 					call = c
-					return json.RawMessage(`{"sum": 3}`), nil
+					return executor.CallResult{Value: json.RawMessage(`{"sum": 3}`)}, nil
 				},
 			})
 		want{result: `{"sum":3}`}.check(t, v)
@@ -66,9 +74,9 @@ func testTools(t *testing.T, newDriver newDriver) {
 		v := b.must(t, executor.Program{
 			Code:   "from client.mcp_client import *\ncall_mcp_tool('s', 't')",
 			Limits: executor.Limits{Timeout: 200 * time.Millisecond},
-		}, executor.Hooks{Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+		}, executor.Hooks{Call: func(ctx context.Context, _ executor.Call) (executor.CallResult, error) {
 			<-ctx.Done()
-			return nil, ctx.Err()
+			return executor.CallResult{}, ctx.Err()
 		}})
 		want{status: executor.Timeout, code: "timeout"}.check(t, v)
 		b.check(t)
@@ -77,7 +85,7 @@ func testTools(t *testing.T, newDriver newDriver) {
 
 var toolCalls = []struct {
 	name, code string
-	call       func(context.Context, executor.Call) (json.RawMessage, error)
+	call       func(context.Context, executor.Call) (executor.CallResult, error)
 	want       want
 }{
 	{
@@ -87,8 +95,9 @@ var toolCalls = []struct {
 	{
 		"an error", "try:\n  call_mcp_tool('s', 't')\nexcept ToolError as e:\n" +
 			"  result = [e.server, e.tool, e.message, e.code]",
-		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return nil, errors.New("out of \"order\"\n") //nolint:revive,staticcheck // the text comes from a tool
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			err := errors.New("out of \"order\"\n") //nolint:revive,staticcheck // the text comes from a tool
+			return executor.CallResult{}, err
 		},
 		want{result: `["s","t","out of \"order\"\n","internal"]`},
 	},
@@ -101,8 +110,8 @@ for arguments in ({}, {"a": object()}, {"a": "x" * 1_100_000}):
 import pickle
 codes.append(pickle.loads(pickle.dumps(e := ToolError("s", "t", "m", "timeout"))).code)
 result = codes`,
-		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return nil, fmt.Errorf("wrapped: %w",
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			return executor.CallResult{}, fmt.Errorf("wrapped: %w",
 				&executor.CallError{Code: "over_budget", Err: errors.New("nine calls")})
 		},
 		want{result: `["over_budget","bad_arguments","bad_arguments","timeout"]`},
@@ -146,8 +155,9 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 	},
 	{
 		"a deeply nested result", "call_mcp_tool('s', 't')",
-		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return json.RawMessage(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)), nil
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			nested := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
+			return executor.CallResult{Value: json.RawMessage(nested)}, nil
 		},
 		want{
 			status: "failed", code: "exception",
@@ -156,8 +166,8 @@ call_mcp_tool("s" * 512, "t" * 512, {"a": 1})`, echo,
 	},
 	{
 		"a long number as result", "len(str(call_mcp_tool('s', 't')))",
-		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return json.RawMessage(strings.Repeat("7", 4000)), nil
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			return executor.CallResult{Value: json.RawMessage(strings.Repeat("7", 4000))}, nil
 		},
 		want{result: "4000"},
 	},
@@ -172,17 +182,73 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 	},
 	{
 		"a large result", "len(call_mcp_tool('s', 't'))",
-		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return json.Marshal(strings.Repeat("x", 5<<20))
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			return marshalled(strings.Repeat("x", 5<<20))
 		},
 		want{result: "5242880"},
 	},
 	{
 		"too large a result", "call_mcp_tool('s', 't')",
-		func(context.Context, executor.Call) (json.RawMessage, error) {
-			return json.Marshal(strings.Repeat("x", 17<<20))
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			return marshalled(strings.Repeat("x", 17<<20))
 		},
 		want{status: "failed", code: "exception", message: "the limit is 16777216", line: 2},
+	},
+	{
+		"content beside the value", `
+import threading
+from client.mcp_client import with_content
+def both(): return [call_mcp_tool("s", "t", {"i": i})["i"] for i in range(2)]
+value, content = with_content(both)
+inner = lambda: with_content(lambda function: call_mcp_tool("s", "t", {"i": function}), function=5)
+several, found = with_content(parallel, [lambda i=i: call_mcp_tool("s", "t", {"i": i})["i"] for i in range(3)], limit=3)
+alone = call_mcp_tool("s", "t")
+result = [value, content, with_content(inner), several, sorted(found, key=str), alone, with_content(len, "abc")]`,
+		func(_ context.Context, c executor.Call) (executor.CallResult, error) {
+			return executor.CallResult{Value: c.Args, Content: json.RawMessage(`["beside ` +
+				strings.NewReplacer("{", "", "}", "", `"`, "").Replace(string(c.Args)) + `"]`)}, nil
+		},
+		want{result: `[[0,1],["beside i:0","beside i:1"],[[{"i":5},["beside i:5"]],[]],` +
+			`[0,1,2],["beside i:0","beside i:1","beside i:2"],{},[3,[]]]`},
+	},
+	{
+		"the content of an error", `
+import pickle
+from client.mcp_client import with_content
+try: with_content(call_mcp_tool, "s", "t")
+except ToolError as e: first, again = e, pickle.loads(pickle.dumps(e))
+try: call_mcp_tool("s", "t", {"a": object()})
+except ToolError as e: refused = e
+result = [first.message, first.code, first.structured, first.content] + [again.structured, again.content]
+result += [refused.structured, refused.content]`,
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			return executor.CallResult{}, &executor.CallError{
+				Code: "tool_failed", Err: errors.New("limit"),
+				Structured: json.RawMessage(`{"retry_after":7}`), Content: json.RawMessage(`["limit",{"path":"/x"}]`),
+			}
+		},
+		want{result: `["limit","tool_failed",{"retry_after":7},["limit",{"path":"/x"}],` +
+			`{"retry_after":7},["limit",{"path":"/x"}],null,[]]`},
+	},
+	{
+		"too large a content", "call_mcp_tool('s', 't')",
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			r, err := marshalled(strings.Repeat("x", 9<<20))
+			r.Content = json.RawMessage("[" + string(r.Value) + "]")
+			return r, err
+		},
+		want{status: "failed", code: "exception", message: "the limit is 16777216", line: 2},
+	},
+	{
+		"too large a content of an error", `
+try: call_mcp_tool("s", "t")
+except ToolError as e: result = [e.message, e.structured, e.content]`,
+		func(context.Context, executor.Call) (executor.CallResult, error) {
+			r, err := marshalled(strings.Repeat("x", 17<<20))
+			return executor.CallResult{}, errors.Join(err,
+				&executor.CallError{Code: "tool_failed", Err: errors.New("no"), Structured: r.Value})
+		},
+		want{result: `["no",null,[]]`},
 	},
 	{
 		"many calls", "sum(parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i})['i'] for i in range(300)], " +
@@ -244,12 +310,12 @@ func testOverlap(t *testing.T, b *box) {
 	const code = "from client.mcp_client import *\n" +
 		"parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i}) for i in range(8)])"
 	v := b.must(t, executor.Program{Code: code}, executor.Hooks{
-		Call: func(_ context.Context, c executor.Call) (json.RawMessage, error) {
+		Call: func(_ context.Context, c executor.Call) (executor.CallResult, error) {
 			all.Done()
 			all.Wait()
 			var args struct{ I int }
 			err := json.Unmarshal(c.Args, &args)
-			return json.RawMessage(strconv.Itoa(args.I * args.I)), err
+			return executor.CallResult{Value: json.RawMessage(strconv.Itoa(args.I * args.I))}, err
 		},
 	})
 	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)
@@ -309,12 +375,12 @@ func testLive(t *testing.T, b *box) {
 			}
 			received.Write(data)
 		},
-		Call: func(ctx context.Context, _ executor.Call) (json.RawMessage, error) {
+		Call: func(ctx context.Context, _ executor.Call) (executor.CallResult, error) {
 			select {
 			case <-printed:
 			case <-ctx.Done():
 			}
-			return json.RawMessage("1"), ctx.Err()
+			return executor.CallResult{Value: json.RawMessage("1")}, ctx.Err()
 		},
 	})
 	want{output: "before\nafter\n"}.check(t, v)

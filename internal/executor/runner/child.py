@@ -172,13 +172,13 @@ class Channel:
             raise mcp_client.ToolError(server, tool, message, "bad_arguments") from None
         header, body = self._reply(number)
         try:
-            value = json.loads(body) if body else None
+            value, content, structured = decoded(body, header["parts"])
         except (ValueError, RecursionError) as error:  # a number has too many digits, or the nesting is too deep
             message = "the result cannot be decoded: %s" % error
             raise mcp_client.ToolError(server, tool, message, "unavailable") from None
         if header.get("ok"):
-            return value
-        raise mcp_client.ToolError(server, tool, value, header.get("code") or "internal")
+            return value, content or []
+        raise mcp_client.ToolError(server, tool, value, header.get("code") or "internal", structured, content)
 
     def report(self, server, tool, ms, ok):
         """Reports a call that was made in this process, up to MAX_REPORTS."""
@@ -206,6 +206,15 @@ class Channel:
                     if message is not None:
                         self._replies[message[0].get("id")] = message
                     self._changed.notify_all()
+
+
+def decoded(body, sizes):
+    """Returns the JSON values that a body consists of. An empty one is None."""
+    values, start = [], 0
+    for size in sizes:
+        values.append(json.loads(body[start : start + size]) if size else None)
+        start += size
+    return values
 
 
 class Program:

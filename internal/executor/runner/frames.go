@@ -51,13 +51,15 @@ type Limits struct {
 	Output    int64 `json:"output"` // bytes of each stream that are forwarded
 }
 
-// Reply is the reply to a call. The body is a JSON value: the result, or the text of the error.
+// Reply is the reply to a call. The body has three parts, each of which is a JSON value or empty: the result, or the
+// text of the error; a list of what the tool returned beside it; and the structured content of the error.
 type Reply struct {
-	Type string `json:"t"` // reply
-	Size int    `json:"size"`
-	ID   uint64 `json:"id"`
-	OK   bool   `json:"ok"`
-	Code string `json:"code,omitempty"` // of the error
+	Type  string `json:"t"` // reply
+	Size  int    `json:"size"`
+	Parts [3]int `json:"parts"` // bytes of each part
+	ID    uint64 `json:"id"`
+	OK    bool   `json:"ok"`
+	Code  string `json:"code,omitempty"` // of the error
 }
 
 // ConnMessage is a message about one of the program's connections: data carries bytes in the body, ack

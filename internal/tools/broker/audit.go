@@ -75,7 +75,7 @@ func audit(cfg Config, e *Execution) layer {
 		c.record = &record
 		r, err := next(ctx, c)
 		record.MS, record.OK = millisecondsSince(record.Started), err == nil
-		record.Replayed, record.ResultBytes = r.Replayed, len(r.Value)
+		record.Replayed, record.ResultBytes = r.Replayed, r.size()
 		if failure, ok := errors.AsType[*Error](asError(ctx, c, err)); ok && err != nil {
 			record.Code = failure.Code
 			e.overBudget.CompareAndSwap(false, failure.Code == errcode.OverBudget)

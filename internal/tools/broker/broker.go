@@ -61,11 +61,15 @@ func (c Call) ID() string { return c.Server + "/" + c.Tool }
 // Result is what the program gets.
 type Result struct {
 	Value    json.RawMessage // any JSON value
+	Content  json.RawMessage // a list of what the tool returned beside its structured content; nil if nothing
 	Replayed bool            // from the journal
 
 	raw   *tools.Result // set by upstream, for convert
 	files []File        // spilled by convert, for record
 }
+
+// size returns the bytes of the result, without its files.
+func (r Result) size() int { return len(r.Value) + len(r.Content) }
 
 // handler makes a call.
 type handler func(ctx context.Context, c Call) (Result, error)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -639,6 +640,87 @@ func TestAnswersInErrors(t *testing.T) {
 			len(err.Error()) > 10_000 {
 			t.Errorf("%d: error %.200v, want %q in at most 10,000 bytes, without %q", i, err, test.want, test.lack)
 		}
+	}
+}
+
+// What a tool returns beside its structured content reaches the program, unless it only repeats it, and so does what
+// it sends with an error. Files and large content are stored, and all of it is replayed.
+func TestContentBesideStructure(t *testing.T) {
+	note := func(s string) tools.Content { return tools.Content{Type: "text", Text: s} }
+	png := tools.Content{Type: "image", MediaType: "image/png", Data: []byte("png")}
+	link := tools.Content{Type: "resource_link", URI: "x:/y", Text: "y", MediaType: "text/plain"}
+	result := func(structured string, content ...tools.Content) tools.Result {
+		return tools.Result{Structured: object(structured), Content: content}
+	}
+	failure := func(structured string, content ...tools.Content) tools.Result {
+		return tools.Result{IsError: true, Structured: object(structured), Content: content}
+	}
+	long := strings.Repeat("x", 300)
+	const file = `{"bytes":3,"media_type":"image/png","path":"F.png"}`
+	const jsonFile = `{"bytes":310,"media_type":"application/json","path":"F.json"}`
+	type got struct {
+		Value, Content, Structured, Code string
+		Files                            int
+	}
+	for name, test := range map[string]struct {
+		tool string
+		res  tools.Result
+		want got
+	}{
+		"nothing":                      {"put", result(`{"n":1}`), got{Value: `{"n":1}`}},
+		"no copies":                    {"put", result(`{"n":1,"a":"é"}`, note(`{ "a": "\u00e9", "n": 1 }`)), got{Value: `{"n":1,"a":"é"}`}},
+		"no copies of a wrapped value": {"wrapped", result(`{"result":10}`, note("10")), got{Value: "10"}},
+		"not quite a copy": {
+			"wrapped", result(`{"result":10}`, note("10 apples")), got{Value: "10", Content: `["10 apples"]`},
+		},
+		"text, a file, a link and JSON": {
+			"put", result(`{"n":1}`, note("a"), png, link, note(`[2]`)), got{
+				Value: `{"n":1}`, Files: 1,
+				Content: `["a",` + file + `,{"media_type":"text/plain","name":"y","uri":"x:/y"},[2]]`,
+			},
+		},
+		"large content": {
+			"put", result(`{"n":1}`, note(long+"123456")), got{Value: `{"n":1}`, Content: `[` + jsonFile + `]`, Files: 1},
+		},
+		"content without structure": {
+			"put", tools.Result{Content: []tools.Content{note("a"), png}}, got{Value: `["a",` + file + `]`, Files: 1},
+		},
+		"an error": {"put", failure(`{"retry":7}`, note("no"), png), got{
+			Structured: `{"retry":7}`, Content: `["no",` + file + `]`, Code: errcode.ToolFailed, Files: 1,
+		}},
+		"a large error": {
+			"put", failure(`{"big":"` + long + `"}`), got{Structured: jsonFile, Code: errcode.ToolFailed, Files: 1},
+		},
+		"an error without content": {"put", tools.Result{IsError: true}, got{Code: errcode.ToolFailed}},
+		"a result that does not match": {
+			"typed", result(`{"n":"x"}`, note("n")), got{Structured: `{"n":"x"}`, Content: `["n"]`, Code: errcode.Unavailable},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.cfg.SpillAt = 250
+			w.reply[test.tool] = func(tools.Request) (tools.Result, error) { return test.res, nil }
+			names := regexp.MustCompile(`artifacts/[^"]*\.`)
+			short := func(v json.RawMessage) string { return names.ReplaceAllString(string(v), "F.") }
+			for run, open := range []func() *broker.Execution{w.open, w.next} {
+				e := open()
+				clear(w.files)
+				r, err := e.Call(t.Context(), broker.Call{Server: "s", Tool: test.tool, Args: object(`{}`)})
+				is := got{Value: short(r.Value), Content: short(r.Content), Files: len(w.files)}
+				if f, ok := errors.AsType[*broker.Error](err); ok {
+					is.Structured, is.Content, is.Code = short(f.Structured), short(f.Content), f.Code
+				}
+				if diff := cmp.Diff(test.want, is); diff != "" {
+					t.Errorf("run %d (-want +got):\n%s", run+1, diff)
+				}
+				if err := e.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if len(w.made) != 0 && test.want.Code != errcode.Unavailable {
+				t.Errorf("the second run made the calls %v, want none", w.made)
+			}
+		})
 	}
 }
 

@@ -84,7 +84,7 @@ func budget(b Budget) layer {
 		defer cancel()
 		started := time.Now()
 		r, err := next(limited, c)
-		u.add(time.Since(started), len(r.Value))
+		u.add(time.Since(started), r.size())
 		_, known := errors.AsType[*Error](err)
 		if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
 			err = markSent(fail(c, errcode.Timeout, "the call took more than %s", b.PerCall))

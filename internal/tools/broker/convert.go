@@ -17,37 +17,81 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// convert converts a tool's result for the program: to its validated structured value, or else to its
-// text, which is decoded if it is a JSON object or list. Images, audio and large values become files.
+// convert converts a tool's result for the program: to its validated structured value and a list of what the tool
+// sent beside it, or else to its text, which is decoded if it is a JSON object or list. Images, audio and large values
+// become files.
 func convert(cfg Config) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		r, err := next(ctx, c)
 		if err != nil {
 			return r, err
 		}
-		if r.raw.IsError {
-			return Result{}, toolError(ctx, cfg, c, *r.raw)
-		}
 		s := &spiller{cfg: cfg, call: c}
-		v, err := value(ctx, s, *r.raw)
-		if err == nil {
-			v, err = tokenise(ctx, cfg, c, v)
+		if r.raw.IsError {
+			err := toolError(ctx, s, *r.raw)
+			return Result{files: s.files}, err
 		}
-		if err == nil && len(v) > cfg.SpillAt {
-			v, err = s.spill(ctx, "all.json", "application/json", v)
-		}
+		value, beside, err := s.convert(ctx, *r.raw)
 		if err != nil {
 			return Result{}, markSent(asError(ctx, c, err))
 		}
-		return Result{Value: v, files: s.files}, nil
+		return Result{Value: value, Content: beside, files: s.files}, nil
 	}
+}
+
+func (s *spiller) convert(ctx context.Context, res tools.Result) (value, beside json.RawMessage, err error) {
+	if res.Structured == nil {
+		value, err = unstructured(ctx, s, res)
+	} else if value, err = structured(ctx, s, res); err == nil {
+		beside, err = s.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
+			return repeats(b, res.Structured) || repeats(b, value)
+		}))
+	}
+	if err == nil {
+		value, err = s.deliver(ctx, "all.json", value)
+	}
+	return value, beside, err
+}
+
+// deliver returns a value as the program gets it: tokenised and, if it is large, as a reference to a file.
+func (s *spiller) deliver(ctx context.Context, suffix string, v json.RawMessage) (json.RawMessage, error) {
+	v, err := tokenise(ctx, s.cfg, s.call, v)
+	if err == nil && len(v) > s.cfg.SpillAt {
+		return s.spill(ctx, suffix, "application/json", v)
+	}
+	return v, err
+}
+
+// blocks returns content blocks as a list, or nil if there are none. A large list becomes a file; the list that the
+// program gets then contains only the reference to it.
+func (s *spiller) blocks(ctx context.Context, list []tools.Content) (json.RawMessage, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	converted, err := s.contents(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	all, err := json.Marshal(converted)
+	if err == nil {
+		all, err = tokenise(ctx, s.cfg, s.call, all)
+	}
+	if err != nil || len(all) <= s.cfg.SpillAt {
+		return all, err
+	}
+	file, err := s.spill(ctx, "content.json", "application/json", all)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal([]json.RawMessage{file})
 }
 
 // maxErrorText bounds a tool's text, and its structured content, in an error message, in bytes.
 const maxErrorText = 4000
 
-// toolError converts a tool's error result: its text, and its structured content if the text does not contain it.
-func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error {
+// toolError converts a tool's error result. The message is its text, and its structured content if the text does not
+// contain it.
+func toolError(ctx context.Context, s *spiller, res tools.Result) error {
 	var parts []string
 	for _, b := range res.Content {
 		if b.Text != "" {
@@ -55,18 +99,44 @@ func toolError(ctx context.Context, cfg Config, c Call, res tools.Result) error 
 		}
 	}
 	message := text.Truncate(strings.Join(parts, "\n"), maxErrorText)
-	repeats := func(part string) bool { return sameJSON(part, res.Structured) }
-	if res.Structured != nil && !slices.ContainsFunc(parts, repeats) {
+	inText := func(b tools.Content) bool { return repeats(b, res.Structured) }
+	if res.Structured != nil && !slices.ContainsFunc(res.Content, inText) {
 		message = strings.TrimPrefix(message+"\n"+text.Truncate(string(res.Structured), maxErrorText), "\n")
 	}
 	message = cmp.Or(message, "the tool failed without a message")
-	return markSent(fail(c, errcode.ToolFailed, "%s", quoted(ctx, cfg, c, message)))
+	e := fail(s.call, errcode.ToolFailed, "%s", quoted(ctx, s.cfg, s.call, message))
+	return markSent(s.attach(ctx, e, res))
 }
 
-// sameJSON reports whether a text is the JSON value v.
-func sameJSON(s string, v json.RawMessage) bool {
-	var a, b bytes.Buffer
-	return json.Compact(&a, []byte(s)) == nil && json.Compact(&b, v) == nil && bytes.Equal(a.Bytes(), b.Bytes())
+// attach adds to an error what the tool sent. What cannot be stored is left out, because the error itself says more.
+func (s *spiller) attach(ctx context.Context, e *Error, res tools.Result) *Error {
+	var structuredErr, contentErr error
+	if res.Structured != nil {
+		e.Structured, structuredErr = s.deliver(ctx, "all.json", res.Structured)
+	}
+	e.Content, contentErr = s.blocks(ctx, res.Content)
+	if err := errors.Join(structuredErr, contentErr); err != nil {
+		s.cfg.Log.WarnContext(ctx, "content of a tool's error lost",
+			"task_id", s.cfg.Task.ID, "tool", s.call.ID(), "error", err)
+	}
+	return e
+}
+
+// repeats reports whether a block only repeats v: as JSON or, if v is a string, as its text.
+func repeats(b tools.Content, v json.RawMessage) bool {
+	if b.Type != "text" || v == nil {
+		return false
+	}
+	var s string
+	if json.Unmarshal(v, &s) == nil && s == b.Text {
+		return true
+	}
+	parsed, err := canonicalJSON([]byte(b.Text))
+	if err != nil {
+		return false
+	}
+	want, err := canonicalJSON(v)
+	return err == nil && bytes.Equal(parsed, want)
 }
 
 // quoted returns what a tool sent in a form for error messages: printable and, because it may contain private values,
@@ -91,37 +161,46 @@ func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.
 	return out, err
 }
 
-func value(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
-	if res.Structured != nil {
-		return structured(ctx, s.cfg, s.call, res.Structured)
+// unstructured returns the value of a result without structured content: its only block, or the list of its blocks.
+func unstructured(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
+	values, err := s.contents(ctx, res.Content)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(values) == 0:
+		return json.RawMessage("null"), nil
+	case len(values) == 1:
+		return values[0], nil
 	}
+	return json.Marshal(values)
+}
+
+// contents converts content blocks.
+func (s *spiller) contents(ctx context.Context, list []tools.Content) ([]json.RawMessage, error) {
 	var values []json.RawMessage
-	for i, b := range res.Content {
+	for i, b := range list {
 		v, err := content(ctx, s, i, b)
 		if err != nil {
 			return nil, err
 		}
 		values = append(values, v)
 	}
-	switch len(values) {
-	case 0:
-		return json.RawMessage("null"), nil
-	case 1:
-		return values[0], nil
-	}
-	return json.Marshal(values)
+	return values, nil
 }
 
-func structured(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
-	if s := cfg.Schemas.get(c.def).output; s != nil {
+// structured returns the value of a result's structured content.
+func structured(ctx context.Context, s *spiller, res tools.Result) (json.RawMessage, error) {
+	c, v := s.call, res.Structured
+	if schema := s.cfg.Schemas.get(c.def).output; schema != nil {
 		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(v))
 		if err == nil {
-			err = s.validate(doc)
+			err = schema.validate(doc)
 		}
 		if err != nil {
-			return nil, fail(c, errcode.Unavailable,
+			e := fail(c, errcode.Unavailable,
 				"the tool's result does not match its schema: %s; the result is %s", explain(err),
-				quoted(ctx, cfg, c, text.Truncate(string(v), maxErrorText)))
+				quoted(ctx, s.cfg, c, text.Truncate(string(v), maxErrorText)))
+			return nil, s.attach(ctx, e, res)
 		}
 	}
 	var mark struct {

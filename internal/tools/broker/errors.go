@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -17,6 +18,10 @@ type Error struct {
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // what to do next
 	Sent    bool   `json:"sent"`           // the call may have taken effect
+
+	// What the tool sent with its error: structured content, and a list of all content blocks. Both may be nil.
+	Structured json.RawMessage `json:"structured,omitempty"`
+	Content    json.RawMessage `json:"content,omitempty"`
 }
 
 // Error omits server and tool, because Python's ToolError adds them.

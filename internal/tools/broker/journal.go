@@ -50,7 +50,10 @@ type JournalEntry struct {
 	At    time.Time       `json:"at"`
 	Value json.RawMessage `json:"value,omitempty"` // the result of an Answered call
 	Error *Error          `json:"error,omitempty"` // the tool's error, if an Answered call failed
-	Files []File          `json:"files,omitempty"` // the files that Value refers to; as large as results may be
+	// Content is a list of what the tool returned beside its structured content.
+	Content json.RawMessage `json:"content,omitempty"`
+	// Files are the files that Value, Content and Error refer to. They are as large as results may be.
+	Files []File `json:"files,omitempty"`
 }
 
 // File is a part of a result that the program gets as a file.
@@ -72,14 +75,24 @@ const (
 
 // argsHash returns the digest of the arguments in canonical form.
 func argsHash(args json.RawMessage) string {
-	canon := []byte(args)
-	if v, err := tools.DecodeJSON(args); err == nil {
-		if data, err := json.Marshal(v); err == nil {
-			canon = data
-		}
+	canon, err := canonicalJSON(args)
+	if err != nil {
+		canon = args
 	}
 	sum := sha256.Sum256(canon)
 	return hex.EncodeToString(sum[:])
+}
+
+// canonicalJSON returns a JSON value with sorted keys and without spaces. Numbers keep their text.
+func canonicalJSON(data []byte) ([]byte, error) {
+	if !json.Valid(data) {
+		return nil, errors.New("not a JSON value")
+	}
+	v, err := tools.DecodeJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 // journalWriter writes to the journal, partly in the background.

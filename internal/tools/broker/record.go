@@ -12,7 +12,9 @@ import (
 func record(cfg Config, rec *journalWriter) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		r, err := next(ctx, c)
-		entry := JournalEntry{Key: c.key, State: Answered, Run: cfg.Task.Run, Value: r.Value, Files: r.files}
+		entry := JournalEntry{
+			Key: c.key, State: Answered, Run: cfg.Task.Run, Value: r.Value, Content: r.Content, Files: r.files,
+		}
 		if err != nil {
 			failure, ok := errors.AsType[*Error](err)
 			if !ok || failure.Code != errcode.ToolFailed {

@@ -113,9 +113,6 @@ func replay(cfg Config, log *replayLog) layer {
 // recordedResult returns the result in an entry. It spills the files again, because the earlier run may
 // have been on another host.
 func recordedResult(ctx context.Context, cfg Config, c Call, recorded JournalEntry) (Result, error) {
-	if recorded.Error != nil {
-		return Result{Replayed: true}, recorded.Error
-	}
 	for _, f := range recorded.Files {
 		if cfg.Hooks.Spill == nil {
 			return Result{}, fail(c, errcode.ResultTooLarge, "the result is a file, and this task cannot store files")
@@ -124,5 +121,8 @@ func recordedResult(ctx context.Context, cfg Config, c Call, recorded JournalEnt
 			return Result{}, fmt.Errorf("write the result to a file: %w", err)
 		}
 	}
-	return Result{Value: recorded.Value, Replayed: true}, nil
+	if recorded.Error != nil {
+		return Result{Replayed: true}, recorded.Error
+	}
+	return Result{Value: recorded.Value, Content: recorded.Content, Replayed: true}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -170,6 +171,13 @@ print(image["media_type"], image["bytes"] > 0)
 print(sorted(get_structured_content("New York")))
 from servers.filesystem import write_file, read_text_file, list_directory
 write_file("WORK/a.txt", "Hello World")
+with open("WORK/a.png", "wb") as f: f.write(b"png")
+from client.mcp_client import with_content
+from servers.filesystem import read_media_file
+structure, beside = with_content(read_media_file, "WORK/a.png")
+print(sorted(structure), [(b["media_type"], b["bytes"]) for b in beside])
+try: read_text_file("WORK/none.txt")
+except ToolError as e: print(e.code, len(e.content), "no such file" in e.content[0])
 print(read_text_file("WORK/a.txt"))
 try: read_text_file("/etc/passwd")
 except ToolError as e: print("refused:", "Access denied" in str(e))
@@ -188,6 +196,8 @@ print("first" in str(git_log(path="WORK/repo")))
 	want := `Echo: hi | The sum of 2 and 3 is 5.
 image/png True
 ['conditions', 'humidity', 'temperature']
+['content'] [('image/png', 3)]
+tool_failed 1 True
 {'content': 'Hello World'}
 refused: True
 ['Ada']
@@ -200,8 +210,8 @@ True
 	}
 	n := 0
 	files.Range(func(any, any) bool { n++; return true })
-	if n != 1 {
-		t.Errorf("%d files were stored, want only the image", n)
+	if n != 2 {
+		t.Errorf("%d files were stored, want only the two images", n)
 	}
 }
 
@@ -241,9 +251,13 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 			tb.Fatal(err)
 		}
 		r, err := e.Call(tb.Context(), broker.Call{Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Arguments})
-		response := map[string]any{"value": r.Value}
+		response := map[string]any{"value": r.Value, "content": r.Content}
 		if err != nil {
-			response = map[string]any{"error": err.Error()}
+			failure, ok := errors.AsType[*broker.Error](err)
+			if !ok {
+				tb.Fatal(err)
+			}
+			response = map[string]any{"error": failure}
 		}
 		if err := json.NewEncoder(responsesWrite).Encode(response); err != nil {
 			tb.Fatal(err)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 
 class ToolError(Exception):
@@ -11,6 +11,10 @@ class ToolError(Exception):
 
 def call_mcp_tool(server: str, tool: str, arguments: Dict[str, Any], hash: str = "") -> Any:
     return {"server": server, "tool": tool, "arguments": arguments, "hash": hash}
+
+
+def with_content(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Tuple[Any, List[Any]]:
+    return function(*args, **kwargs), []
 
 
 def parallel(calls: List[Callable[[], Any]], limit: int = 16) -> List[Any]:
