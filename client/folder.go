@@ -66,6 +66,42 @@ func (w *Workspace) Push(ctx context.Context, dir, message string, policy Confli
 	return r, errors.Join(err, f.Close())
 }
 
+// ReadFiles calls fn with the content of each of the files at paths, in any order. It sends one request. Paths that the
+// version does not have as files are left out.
+func (w *Workspace) ReadFiles(
+	ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error,
+) error {
+	body, err := json.Marshal(map[string]any{"generation": generation, "paths": paths})
+	if err != nil {
+		return err
+	}
+	c := w.at(httpRequest{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
+	d, err := w.client.overHTTP()
+	if err != nil {
+		return err
+	}
+	archive, err := d.open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	for t := tar.NewReader(archive); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read response of %s: %w", d.base.Host, err)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		if err := fn(h.Name, t); err != nil {
+			return err
+		}
+	}
+}
+
 func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 	d, err := w.client.overHTTP()
 	if err != nil {
@@ -90,37 +126,9 @@ func (r remote) Files(ctx context.Context, generation int64) ([]dirsync.FileInfo
 	return list, err
 }
 
-// Read reads many files with one request.
+// Read implements dirsync.Remote.
 func (r remote) Read(ctx context.Context, generation int64, paths []string, fn func(string, io.Reader) error) error {
-	body, err := json.Marshal(map[string]any{"generation": generation, "paths": paths})
-	if err != nil {
-		return err
-	}
-	c := r.at(httpRequest{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
-	d, err := r.client.overHTTP()
-	if err != nil {
-		return err
-	}
-	archive, err := d.open(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer archive.Close()
-	for t := tar.NewReader(archive); ; {
-		h, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read response of %s: %w", d.base.Host, err)
-		}
-		if h.Typeflag != tar.TypeReg {
-			continue
-		}
-		if err := fn(h.Name, t); err != nil {
-			return err
-		}
-	}
+	return r.ReadFiles(ctx, generation, paths, fn)
 }
 
 // Write streams the edits as one form. The request is not retried; the next push repeats what was not committed.

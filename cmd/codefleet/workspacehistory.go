@@ -35,27 +35,6 @@ func (a *app) wsLogCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) wsDiffCommand() *cobra.Command {
-	c := a.wsCommand(&cobra.Command{
-		Use:     "diff A [B]",
-		Short:   "List the paths that differ between versions A and B; B defaults to the newest",
-		Example: "  codefleet workspace diff 3 7\n  codefleet workspace diff before-upgrade",
-		Args:    cobra.RangeArgs(1, 2),
-	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
-		diff, err := ws.Diff(ctx, args[0], arg(args, 1))
-		if err != nil {
-			return err
-		}
-		return a.print(orEmpty(diff), func(w io.Writer) {
-			for _, d := range diff {
-				row(w, d.Op, d.Path, d.Bytes)
-			}
-		})
-	})
-	a.completeVersions(c, 2)
-	return c
-}
-
 func (a *app) wsRestoreCommand() *cobra.Command {
 	var message string
 	c := a.wsCommand(&cobra.Command{
