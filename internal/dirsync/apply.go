@@ -20,6 +20,13 @@ var errChanged = errors.New("the path changed since it was scanned")
 // apply makes the directory equal to the workspace at the paths of todo. It first removes paths, the deepest first,
 // then creates directories and symbolic links, and then writes files in the order in which they arrive.
 func (f *Folder) apply(ctx context.Context, generation int64, todo []difference, policy Policy, r *Report) error {
+	if len(todo) == 0 {
+		return nil
+	}
+	if err := f.readUmask(); err != nil {
+		return err
+	}
+	f.meter = meter{report: f.o.Progress}
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
@@ -46,6 +53,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 		default:
 			files[d.path] = d
 			wanted = append(wanted, d.path)
+			f.meter.total += d.there.Bytes
 		}
 		if err != nil {
 			return err
@@ -66,6 +74,38 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 		err = fmt.Errorf("the workspace did not send %d of the requested files", len(files))
 	}
 	return err
+}
+
+// readUmask finds out which permissions new paths in the directory cannot have. The system call that returns the umask
+// would also change it, for a moment, in all of the process.
+func (f *Folder) readUmask() error {
+	temp := tempName("umask")
+	if err := f.root.Mkdir(temp, fs.ModePerm); err != nil {
+		return err
+	}
+	info, err := f.root.Lstat(temp)
+	if err == nil {
+		f.umask = fs.ModePerm &^ info.Mode().Perm()
+	}
+	return errors.Join(err, f.root.Remove(temp))
+}
+
+// modeHere returns the mode that a path of the workspace gets in the directory. A program may have made the path
+// writable for everybody on this host, or unusable for its owner here.
+func (f *Folder) modeHere(e *FileInfo) fs.FileMode {
+	owner := fs.FileMode(0o400)
+	if e.Kind == Dir {
+		owner = 0o700
+	}
+	return fs.FileMode(e.Mode).Perm()&^f.umask | owner
+}
+
+// recordWritten records a path that Pull wrote.
+func (f *Folder) recordWritten(e *FileInfo) {
+	f.record(e.Path, e, nil, time.Now())
+	if mode := uint32(f.modeHere(e)); e.Kind != Symlink && mode != e.Mode {
+		f.base.Paths[e.Path].LocalMode = mode
+	}
 }
 
 // remove removes a path of the directory if it has not changed since the scan.
@@ -159,10 +199,10 @@ func (f *Folder) writeDir(d difference, r *Report, generation int64) error {
 	if err := f.root.MkdirAll(d.path, 0o755); err != nil {
 		return err
 	}
-	if err := errors.Join(f.root.Chmod(d.path, fs.FileMode(d.there.Mode)), f.chown(d.path)); err != nil {
+	if err := errors.Join(f.root.Chmod(d.path, f.modeHere(d.there)), f.chown(d.path)); err != nil {
 		return err
 	}
-	f.record(d.path, d.there, nil, time.Now())
+	f.recordWritten(d.there)
 	if d.here == nil {
 		r.Written = append(r.Written, d.path)
 	}
@@ -214,13 +254,13 @@ func (f *Folder) writeFile(d difference, content io.Reader, policy Policy, r *Re
 	defer f.root.Remove(temp) //nolint:errcheck // it no longer exists once it has its name
 	defer out.Close()
 	v := verifier{want: d.there}
-	if _, err := io.Copy(io.MultiWriter(out, &v), io.LimitReader(content, d.there.Bytes+1)); err != nil {
+	if _, err := io.Copy(io.MultiWriter(out, &v, &f.meter), io.LimitReader(content, d.there.Bytes+1)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
 	if !v.ok() {
 		return fmt.Errorf("write %q: the content does not match its digest", d.path)
 	}
-	if err := errors.Join(f.chown(temp), out.Chmod(fs.FileMode(d.there.Mode)),
+	if err := errors.Join(f.chown(temp), out.Chmod(f.modeHere(d.there)),
 		f.root.Chtimes(temp, d.there.Time, d.there.Time)); err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	}
@@ -244,7 +284,7 @@ func (f *Folder) install(temp string, d difference, policy Policy, r *Report, ge
 	} else if err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	} else {
-		f.record(d.path, d.there, nil, time.Now())
+		f.recordWritten(d.there)
 		f.base.Paths[d.path].Stat = writtenStat(out, d.there)
 	}
 	r.Written = append(r.Written, name)

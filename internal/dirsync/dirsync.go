@@ -120,6 +120,9 @@ type Options struct {
 	Workspace string
 	// Owner owns the paths that are written. Nil means the user and group of this process.
 	Owner *Owner
+	// Progress is called while content is transferred, with the bytes of files that are done and the bytes in all. It
+	// may be nil.
+	Progress func(done, total int64)
 }
 
 // Owner is a user and group.
@@ -140,6 +143,23 @@ type Folder struct {
 	remote Remote
 	o      Options
 	base   base
+	umask  fs.FileMode // set by apply
+	meter  meter       // of the current transfer
+}
+
+// meter counts what is written to it, and reports it.
+type meter struct {
+	done, total int64
+	report      func(done, total int64)
+}
+
+// Write implements io.Writer.
+func (m *meter) Write(b []byte) (int, error) {
+	m.done += int64(len(b))
+	if m.report != nil {
+		m.report(m.done, m.total)
+	}
+	return len(b), nil
 }
 
 // base is what both sides had after the last synchronisation. It is stored in Options.BaseFile.
@@ -155,6 +175,9 @@ type basePath struct {
 	// Stat is the stat of the file in the directory: a file with the same stat need not be read. If it is zero, the
 	// file must be read.
 	Stat stat `json:"stat,omitzero"`
+	// LocalMode is the mode that Pull gave the path in the directory, if that is not Mode: without the bits of the
+	// umask, and usable by its owner. A path with this mode counts as one with Mode.
+	LocalMode uint32 `json:"local_mode,omitempty"`
 }
 
 // Open opens a directory, which must exist.

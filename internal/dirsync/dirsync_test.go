@@ -16,7 +16,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,8 +30,10 @@ import (
 // the content of a symbolic link is "->" and its target.
 type remote struct {
 	versions []map[string]string
+	modes    map[string]uint32 // that differ from 0644 and 0755
 	during   func(path string) // called before Read returns each file
 	race     func()            // called once before a write
+	cut      string            // the path in whose content a read breaks off
 }
 
 func (r *remote) set(files map[string]string) {
@@ -85,10 +89,18 @@ func (r *remote) Files(_ context.Context, g int64) ([]dirsync.FileInfo, error) {
 			dirs[name] = true
 			continue
 		}
-		list = append(list, infoOf(p, content))
+		e := infoOf(p, content)
+		if mode, ok := r.modes[p]; ok {
+			e.Mode = mode
+		}
+		list = append(list, e)
 	}
 	for d := range dirs {
-		list = append(list, dirsync.FileInfo{Path: d, Kind: dirsync.Dir, Mode: 0o755})
+		mode := uint32(0o755)
+		if m, ok := r.modes[d]; ok {
+			mode = m
+		}
+		list = append(list, dirsync.FileInfo{Path: d, Kind: dirsync.Dir, Mode: mode})
 	}
 	return list, nil
 }
@@ -98,7 +110,11 @@ func (r *remote) Read(_ context.Context, g int64, paths []string, fn func(string
 		if r.during != nil {
 			r.during(p)
 		}
-		if err := fn(p, strings.NewReader(r.versions[g][p])); err != nil {
+		content := io.Reader(strings.NewReader(r.versions[g][p]))
+		if p == r.cut {
+			content = iotest.ErrReader(io.ErrUnexpectedEOF)
+		}
+		if err := fn(p, content); err != nil {
 			return err
 		}
 	}
@@ -114,6 +130,9 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 	next := r.now()
 	var conflicts []string
 	for _, e := range edits {
+		if e.Kind == dirsync.File && r.modes != nil {
+			r.modes[e.Path] = e.Mode
+		}
 		was := map[string]string{}
 		if base > 0 {
 			was = r.versions[base]
@@ -435,6 +454,108 @@ func TestEditDuringPull(t *testing.T) {
 			w.sync()
 			w.want("there", w.remote.now(), w.files())
 		})
+	}
+}
+
+// TestModes checks that what a program made writable for everybody is not so here, that its owner can use what the
+// program made unusable, and that neither is a change.
+func TestModes(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o027))
+	w := newWorld(t)
+	w.remote.set(map[string]string{"open": "1", "script": "1", "closed": "1", "d/in": "1", "s/in": "1", "l": "->open"})
+	w.remote.modes = map[string]uint32{"open": 0o666, "script": 0o777, "closed": 0, "d": 0o777, "s": 0o555}
+	w.pull(dirsync.Refuse)
+	want := map[string]fs.FileMode{
+		"open": 0o640, "script": 0o750, "closed": 0o400, "d": 0o750, "d/in": 0o640, "s": 0o750, "s/in": 0o640,
+	}
+	modes := func() map[string]fs.FileMode {
+		got := map[string]fs.FileMode{}
+		for p := range want {
+			info, err := os.Lstat(filepath.Join(w.dir, p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[p] = info.Mode().Perm()
+		}
+		return got
+	}
+	if diff := cmp.Diff(want, modes()); diff != "" {
+		t.Errorf("pulled modes (-want +got):\n%s", diff)
+	}
+	w.open()
+	if dirty, err := w.folder.Dirty(); dirty || err != nil {
+		t.Errorf("Dirty() = %v, %v, want false", dirty, err)
+	}
+	if r := w.sync(); len(r.Written)+len(r.Conflicts) != 0 {
+		t.Errorf("Sync() = %+v, want nothing", r)
+	}
+	// An edit keeps the mode of the workspace, and a new mode here goes there.
+	w.write("open", "2")
+	if err := os.Chmod(filepath.Join(w.dir, "script"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.sync(); !slices.Equal(r.Written, []string{"open", "script"}) {
+		t.Errorf("Sync() = %+v, want open and script written", r)
+	}
+	if w.remote.modes["open"] != 0o666 || w.remote.modes["script"] != 0o700 {
+		t.Errorf("modes in the workspace = %v, want 666 for open and 700 for script", w.remote.modes)
+	}
+	// A new mode there comes here.
+	w.remote.modes["d"], w.remote.modes["script"] = 0o700, 0o777
+	w.pull(dirsync.Refuse)
+	want["d"] = 0o700
+	if diff := cmp.Diff(want, modes()); diff != "" {
+		t.Errorf("modes pulled again (-want +got):\n%s", diff)
+	}
+}
+
+// TestPullFailsMidway checks that a pull that fails leaves complete files only, reports them, and is continued by the
+// next pull.
+func TestPullFailsMidway(t *testing.T) {
+	w := newWorld(t)
+	w.write("b", "mine")
+	w.remote.set(map[string]string{"b": "mine"})
+	w.pull(dirsync.Refuse)
+	w.remote.set(map[string]string{"a": "1", "b": "2", "c": "3", "d": "4"})
+	w.remote.cut = "c"
+	r, err := w.folder.Pull(t.Context(), dirsync.Refuse)
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !slices.Equal(r.Written, []string{"a", "b"}) {
+		t.Errorf("Pull() = %+v, %v, want a and b written", r, err)
+	}
+	w.want("after the failure", w.files(), map[string]string{"a": "1", "b": "2"})
+	w.remote.cut = ""
+	w.open()
+	if r := w.pull(dirsync.Refuse); !slices.Equal(r.Written, []string{"c", "d"}) {
+		t.Errorf("Pull() again = %+v, want c and d written", r)
+	}
+	w.want("after the second pull", w.files(), w.remote.now())
+}
+
+// TestProgress checks that transfers report how much is done, up to all of it.
+func TestProgress(t *testing.T) {
+	w := newWorld(t)
+	var reports [][2]int64
+	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "main", Progress: func(done, total int64) {
+		reports = append(reports, [2]int64{done, total})
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w.remote.set(map[string]string{"a": "1234", "d/b": "56", "l": "->a"})
+	if _, err := f.Pull(t.Context(), dirsync.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(reports); n != 2 || reports[1] != [2]int64{6, 6} || reports[0][0] >= 6 {
+		t.Errorf("reports of Pull = %v, want two, up to 6 of 6", reports)
+	}
+	reports = nil
+	w.write("n", "123")
+	if _, err := f.Push(t.Context(), "", dirsync.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(reports); n == 0 || reports[n-1] != [2]int64{3, 3} {
+		t.Errorf("reports of Push = %v, want up to 3 of 3", reports)
 	}
 }
 

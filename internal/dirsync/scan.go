@@ -60,6 +60,7 @@ func (f *Folder) rules() ignore.Rules {
 }
 
 // scan returns the paths of the directory that rules do not exclude. skipped lists paths that a workspace cannot have.
+// A path with the mode that Pull gave it has the mode of the base.
 func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []string, err error) {
 	found = map[string]*local{}
 	err = fs.WalkDir(f.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
@@ -91,6 +92,9 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 		case l == nil:
 			skipped = append(skipped, p)
 			return skip
+		}
+		if k := f.base.Paths[p]; k != nil && l.kind == k.Kind && l.kind != Symlink && l.mode == k.LocalMode {
+			l.mode = k.Mode
 		}
 		found[p] = l
 		return nil

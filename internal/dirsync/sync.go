@@ -107,6 +107,7 @@ func (f *Folder) record(p string, e *FileInfo, l *local, began time.Time) {
 }
 
 // Pull applies the changes of the workspace to the directory. Paths that only the directory changed stay as they are.
+// If Pull fails, the report lists what it had done before; each listed path is complete, and another Pull continues.
 func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 	c, err := f.compare(ctx)
 	if err != nil {
@@ -184,6 +185,12 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 	if len(edits) == 0 {
 		return r, f.save()
 	}
+	f.meter = meter{report: f.o.Progress}
+	for _, e := range edits {
+		if e.Kind == File {
+			f.meter.total += e.Bytes
+		}
+	}
 	began := time.Now()
 	if r.Generation, err = f.remote.Write(ctx, c.generation, message, edits); err != nil {
 		return r, err
@@ -226,7 +233,7 @@ func (f *Folder) edit(p string, l *local) Edit {
 			if err != nil {
 				return nil, err
 			}
-			return &stableReader{file, p, l.stat}, nil
+			return &stableReader{file, p, l.stat, &f.meter}, nil
 		}
 	}
 	return e
@@ -255,11 +262,13 @@ type stableReader struct {
 	file    *os.File
 	path    string
 	scanned stat
+	meter   *meter
 }
 
 // Read implements io.Reader.
 func (s *stableReader) Read(b []byte) (int, error) {
 	n, err := s.file.Read(b)
+	_, _ = s.meter.Write(b[:n]) // never fails
 	if errors.Is(err, io.EOF) {
 		if info, statErr := s.file.Stat(); statErr != nil || statOf(info) != s.scanned {
 			return n, fmt.Errorf("%s: %w", s.path, errChanging)
