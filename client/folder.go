@@ -44,7 +44,8 @@ type (
 // Pull writes what has changed in the workspace since the last Pull or Push into an existing directory. Files that have
 // changed only in the directory stay. The directory's file .codefleet-workspace.json records the last version. Pull
 // skips and reports paths that could do harm: symbolic links that point outside the directory, .git, and names with
-// control characters.
+// control characters. Paths have the modes of the workspace, without the bits of the process's umask. If Pull fails,
+// the report lists what it had written before; each of these files is complete, and another Pull continues.
 func (w *Workspace) Pull(ctx context.Context, dir string, policy ConflictPolicy) (SyncReport, error) {
 	f, err := w.openFolder(dir)
 	if err != nil {
@@ -107,7 +108,9 @@ func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return dirsync.Open(dir, remote{w}, dirsync.Options{Workspace: d.base.Hostname() + "/" + w.name})
+	return dirsync.Open(dir, remote{w}, dirsync.Options{
+		Workspace: d.base.Hostname() + "/" + w.name, Progress: w.Progress,
+	})
 }
 
 // remote is a dirsync.Remote for a workspace.

@@ -23,12 +23,16 @@ const mainWorkspace = "main"
 type Workspace struct {
 	client *Client
 	name   string
+
+	// Progress, if it is set, is called while Pull and Push transfer content, with the bytes of files that are done and
+	// the bytes in all. If files change during a Push, it begins again.
+	Progress func(done, total int64)
 }
 
 // Workspace returns the workspace with the given name; an empty name selects main. It makes no request. A workspace
 // without commits is empty.
 func (c *Client) Workspace(name string) *Workspace {
-	return &Workspace{c, cmp.Or(name, mainWorkspace)}
+	return &Workspace{client: c, name: cmp.Or(name, mainWorkspace)}
 }
 
 // Name returns the workspace's name.

@@ -58,6 +58,46 @@ func (l *lineWriter) Write(data []byte) (int, error) {
 	return l.w.Write(data)
 }
 
+// transfer returns a function that shows how much of a transfer is done, each time that the percentage changes.
+func (p *progress) transfer(what string) func(done, total int64) {
+	shown := int64(-1)
+	return func(done, total int64) {
+		const all = 100
+		percent := done * all / max(total, 1)
+		if percent == shown {
+			return
+		}
+		shown = percent
+		p.show(fmt.Sprintf("%s: %s of %s (%d %%)", what, bytesText(done), bytesText(total), percent))
+	}
+}
+
+// counter reports how much has been written to it.
+type counter struct {
+	done, total int64
+	report      func(done, total int64)
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.done += int64(len(b))
+	c.report(c.done, c.total)
+	return len(b), nil
+}
+
+// bytesText formats a number of bytes with one of the units of SI.
+func bytesText(n int64) string {
+	const step = 1000
+	if n < step {
+		return fmt.Sprintf("%d B", n)
+	}
+	size, unit := float64(n)/step, 0
+	units := []string{"kB", "MB", "GB", "TB"}
+	for ; size >= step && unit < len(units)-1; unit++ {
+		size /= step
+	}
+	return fmt.Sprintf("%.1f %s", size, units[unit])
+}
+
 // during shows text while fn runs.
 func during[T any](a *app, text string, fn func() (T, error)) (T, error) {
 	line := a.progress()

@@ -39,9 +39,12 @@ func (a *app) wsPullCommand() *cobra.Command {
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return usage("%v", err)
 		}
-		r, err := during(a, "pull "+ws.Name(), func() (client.SyncReport, error) {
+		r, err := a.transfer("pull", ws, func() (client.SyncReport, error) {
 			return ws.Pull(ctx, args[0], policy)
 		})
+		if err != nil && len(r.Written)+len(r.Removed) > 0 {
+			return stopped(err, r)
+		}
 		if err != nil {
 			return explainSyncError(err, "codefleet workspace pull --keep-both "+args[0]+"  (keeps your files, and "+
 				"the workspace's as NAME.conflict-gN), or --theirs")
@@ -87,7 +90,7 @@ func (a *app) wsPushCommand() *cobra.Command {
 		if ours {
 			policy = client.Ours
 		}
-		r, err := during(a, "push "+ws.Name(), func() (client.SyncReport, error) {
+		r, err := a.transfer("push", ws, func() (client.SyncReport, error) {
 			return ws.Push(ctx, args[0], message, policy)
 		})
 		if err != nil {
@@ -100,6 +103,27 @@ func (a *app) wsPushCommand() *cobra.Command {
 	c.Flags().BoolVar(&ours, "ours", false, "on conflicts, replace the workspace's file with yours")
 	c.ValidArgsFunction = completeDirs
 	return c
+}
+
+// transfer calls fn, which pulls or pushes ws, and shows how much is done.
+func (a *app) transfer(
+	verb string, ws *client.Workspace, fn func() (client.SyncReport, error),
+) (client.SyncReport, error) {
+	line, what := a.progress(), verb+" "+ws.Name()
+	line.show(what)
+	defer line.clear()
+	ws.Progress = line.transfer(what)
+	return fn()
+}
+
+// stopped returns the error of a pull that has changed some of the paths.
+func stopped(err error, r client.SyncReport) error {
+	return &failure{
+		code: explain(markCall(explainSyncError(err, ""))).code, err: err,
+		message: fmt.Sprintf("the pull stopped after writing %d and removing %d paths, each as a whole",
+			len(r.Written), len(r.Removed)),
+		hint: "the same command again: it continues",
+	}
 }
 
 func completeDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -378,6 +379,8 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 	return nil
 }
 
+// saveOne writes an artifact under a temporary name first, so that a file with its name is replaced by the whole of it
+// or not at all.
 func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a client.Artifact) error {
 	from, err := r.client.Artifact(ctx, id, a.Path)
 	if err != nil {
@@ -387,10 +390,19 @@ func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a cl
 	if err := root.MkdirAll(path.Dir(a.Path), 0o755); err != nil {
 		return err
 	}
-	to, err := root.Create(a.Path)
+	temp := path.Join(path.Dir(a.Path), ".codefleet-tmp-"+strings.ToLower(rand.Text()))
+	to, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, from)
-	return cmp.Or(err, to.Close())
+	defer r.line.clear()
+	count := &counter{total: a.Bytes, report: r.line.transfer("save " + a.Path)}
+	_, err = io.Copy(to, io.TeeReader(from, count))
+	if err = cmp.Or(err, to.Close()); err == nil {
+		err = root.Rename(temp, a.Path)
+	}
+	if err != nil {
+		_ = root.Remove(temp)
+	}
+	return err
 }
