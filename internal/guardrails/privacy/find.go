@@ -1,0 +1,84 @@
+package privacy
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Type is a kind of personal data or secret.
+type Type string
+
+// The types that Detector finds.
+const (
+	Email  Type = "email"
+	Phone  Type = "phone"
+	SSN    Type = "ssn" // US social security number
+	Card   Type = "card"
+	IBAN   Type = "iban"
+	IP     Type = "ip"     // IPv4 or IPv6 address
+	Secret Type = "secret" // API key, access token or private key
+)
+
+// Types returns all types, in the order of the documentation.
+func Types() []Type { return []Type{Email, Phone, SSN, Card, IBAN, IP, Secret} }
+
+// Span is a value that was found: text[Start:End].
+type Span struct {
+	Start, End int // in bytes
+	Type       Type
+}
+
+// Detector finds values of some types. It is safe for concurrent use.
+type Detector struct {
+	types   map[Type]bool
+	secrets *secrets // nil unless Secret is among types
+}
+
+// New returns a Detector of the given types.
+func New(types ...Type) (*Detector, error) {
+	d := &Detector{types: map[Type]bool{}}
+	for _, t := range types {
+		d.types[t] = true
+	}
+	if !d.types[Secret] {
+		return d, nil
+	}
+	var err error
+	d.secrets, err = newSecrets()
+	return d, err
+}
+
+// Find returns the values in text in order. They do not overlap: of two that do, the longer one is returned.
+// The time that it takes is proportional to the length of the text.
+func (d *Detector) Find(text string) []Span {
+	n := normalize(text)
+	s := scanner{text: n.text}
+	s.scan()
+	found := slices.DeleteFunc(s.found, func(f Span) bool { return !d.types[f.Type] })
+	if d.secrets != nil {
+		found = append(found, d.secrets.find(n.text)...)
+	}
+	found = longest(found)
+	for i, f := range found {
+		found[i].Start, found[i].End = n.original(f.Start), n.original(f.End)
+	}
+	return found
+}
+
+// longest sorts spans, and of those that overlap keeps the longest.
+func longest(found []Span) []Span {
+	slices.SortFunc(found, func(a, b Span) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
+	})
+	kept := found[:0]
+	for _, f := range found {
+		last := len(kept) - 1
+		switch {
+		case last < 0 || f.Start >= kept[last].End:
+			kept = append(kept, f)
+		case f.End-f.Start > kept[last].End-kept[last].Start:
+			kept[last] = f
+		}
+	}
+	return kept
+}

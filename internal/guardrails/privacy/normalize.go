@@ -1,0 +1,91 @@
+package privacy
+
+import (
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// normalized is a text in which every decimal digit is an ASCII digit, every space and hyphen the ASCII one, and which
+// contains no invisible characters, so that a value is found however it is written.
+type normalized struct {
+	text   string
+	shifts []shift // in order; empty if the text is unchanged
+}
+
+// shift says that the normalized text from offset at on continues at offset from of the original.
+type shift struct{ at, from int }
+
+func normalize(text string) normalized {
+	i := strings.IndexFunc(text, func(r rune) bool { return ascii(r) != r })
+	if i < 0 {
+		return normalized{text: text}
+	}
+	var b strings.Builder
+	b.Grow(len(text))
+	b.WriteString(text[:i])
+	var shifts []shift
+	for i < len(text) {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		to := ascii(r)
+		if to == r { // also an invalid byte, which DecodeRuneInString returns as U+FFFD
+			b.WriteString(text[i : i+size])
+			i += size
+			continue
+		}
+		if to >= 0 {
+			shifts = append(shifts, shift{b.Len(), i})
+			b.WriteByte(byte(to))
+		}
+		i += size
+		shifts = append(shifts, shift{b.Len(), i})
+	}
+	return normalized{b.String(), shifts}
+}
+
+// original returns the offset in the original text.
+func (n normalized) original(offset int) int {
+	i := sort.Search(len(n.shifts), func(i int) bool { return n.shifts[i].at > offset })
+	if i == 0 {
+		return offset
+	}
+	s := n.shifts[i-1]
+	return s.from + offset - s.at
+}
+
+// ascii returns the ASCII character that stands for r in a normalized text, -1 if r is left out, or r itself.
+func ascii(r rune) rune {
+	switch {
+	case r < utf8.RuneSelf:
+		return r
+	case unicode.Is(unicode.Nd, r):
+		return digit(r)
+	case unicode.Is(unicode.Cf, r):
+		return -1
+	case unicode.Is(unicode.Zs, r):
+		return ' '
+	case unicode.Is(unicode.Pd, r):
+		return '-'
+	case r == '＠':
+		return '@'
+	case r == '．':
+		return '.'
+	}
+	return r
+}
+
+// digit returns the ASCII digit of a decimal digit. Unicode encodes the ten digits of a script in a row from zero.
+func digit(r rune) rune {
+	for _, t := range unicode.Nd.R16 {
+		if r >= rune(t.Lo) && r <= rune(t.Hi) {
+			return '0' + (r-rune(t.Lo))%10
+		}
+	}
+	for _, t := range unicode.Nd.R32 {
+		if r >= rune(t.Lo) && r <= rune(t.Hi) {
+			return '0' + (r-rune(t.Lo))%10
+		}
+	}
+	return r
+}

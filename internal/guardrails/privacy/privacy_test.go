@@ -1,0 +1,204 @@
+package privacy_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+)
+
+func detector(t testing.TB) *privacy.Detector {
+	t.Helper()
+	d, err := privacy.New(privacy.Types()...)
+	if err != nil {
+		t.Fatalf("New = %v, want nil", err)
+	}
+	return d
+}
+
+func TestFind(t *testing.T) {
+	d := detector(t)
+	for _, c := range []struct {
+		text string
+		want []string // "type value"
+	}{
+		{"write to ada.lovelace+x@mail.example.co.uk.", []string{"email ada.lovelace+x@mail.example.co.uk"}},
+		{"ada@localhost, @home, a@b", nil},
+		{"é@exämple.org", []string{"email é@exämple.org"}},
+		{"ada＠example．org", []string{"email ada＠example．org"}},
+		{"a\u200bda@exam\u200bple.org", []string{"email a\u200bda@exam\u200bple.org"}},
+		{"call 030 1234567 today", []string{"phone 030 1234567"}},
+		{"Tel.: (030) 123-4567x89", []string{"phone (030) 123-4567x89"}},
+		{"+44 20 7946 0958", []string{"phone +44 20 7946 0958"}},
+		{"tel ٠٣٠ ١٢٣٤٥٦٧", []string{"phone ٠٣٠ ١٢٣٤٥٦٧"}},
+		{"212-555-0187", []string{"phone 212-555-0187"}},
+		{"order 4711 of 2026-11-22 12:30:01 costs 1,234,567.89", nil},
+		{"call me on 2026-11-22", nil},
+		{"pi is 3.14159265358979", nil},
+		{"commit 9876543210abcdef, item_1234567890, v1234567", nil},
+		{"SSN 536-90-4399", []string{"ssn 536-90-4399"}},
+		{"000-12-3456 666-12-3456 900-12-3456 123-00-4567", nil},
+		{"my ssn is 536904399", []string{"ssn 536904399"}},
+		{"pay with 4111 1111 1111 1111 12/27", []string{"card 4111 1111 1111 1111"}},
+		{"5500-0000-0000-0004", []string{"card 5500-0000-0000-0004"}},
+		{"4111111111111112", nil}, // wrong last digit
+		{"0000000000000000", nil},
+		{"my card 4111111111111112", []string{"card 4111111111111112"}},
+		{"IBAN GB29 NWBK 6016 1331 9268 19!", []string{"iban GB29 NWBK 6016 1331 9268 19"}},
+		{"de89370400440532013000", []string{"iban de89370400440532013000"}},
+		{"DE88370400440532013000", nil}, // wrong check digits
+		{"GB29NWBK60161331926819X", nil},
+		{"from 192.168.0.1:80 and 10.0.0.256", []string{"ip 192.168.0.1"}},
+		{"at 2001:db8::1, ::1 and fe80::1.", []string{"ip 2001:db8::1", "ip ::1", "ip fe80::1"}},
+		{"12:30:01 std::vector a::b ::", nil},
+		{"key AKIAQ3EGRIVAZ5XWVJ7P", []string{"secret AKIAQ3EGRIVAZ5XWVJ7P"}},
+		{"AKIAQ3EGRIVAZ5XWVJ7P # gitleaks:allow", []string{"secret AKIAQ3EGRIVAZ5XWVJ7P"}},
+		{"", nil},
+		{"\xff\xfe ada@example.org \xff", []string{"email ada@example.org"}},
+	} {
+		var got []string
+		for _, s := range d.Find(c.text) {
+			got = append(got, string(s.Type)+" "+c.text[s.Start:s.End])
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("Find(%q) = %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+func TestFindPrivateKey(t *testing.T) {
+	line := strings.Repeat("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7", 1)
+	key := "-----BEGIN PRIVATE KEY-----\n" + strings.Repeat(line+"x9Zq\n", 20) + "-----END PRIVATE KEY-----"
+	text := "before\n" + key + "\nafter\n"
+	got := detector(t).Find(text)
+	if len(got) != 1 || text[got[0].Start:got[0].End] != key {
+		t.Errorf("Find(private key) = %v, want one span of %d bytes at 7", got, len(key))
+	}
+}
+
+// Each type is found only if it was asked for.
+func TestTypes(t *testing.T) {
+	const text = "ada@example.org 4111111111111111 AKIAQ3EGRIVAZ5XWVJ7P"
+	d, err := privacy.New(privacy.Card)
+	if err != nil {
+		t.Fatalf("New = %v, want nil", err)
+	}
+	if got := d.Find(text); len(got) != 1 || got[0].Type != privacy.Card {
+		t.Errorf("Find(%q) = %v, want the card only", text, got)
+	}
+}
+
+// Replace and Restore are a round trip for any text, and no value stays in the replaced text.
+func TestRoundTrip(t *testing.T) {
+	d := detector(t)
+	values := []string{
+		"ada@example.org", "+44 20 7946 0958", "536-90-4399", "4111 1111 1111 1111", "GB29NWBK60161331926819",
+		"192.168.0.1", "AKIAQ3EGRIVAZ5XWVJ7P",
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		tokens := privacy.NewTokens(d, []byte(rapid.String().Draw(r, "key")))
+		var b strings.Builder
+		var used []string
+		for range rapid.IntRange(0, 6).Draw(r, "values") {
+			v := rapid.SampledFrom(values).Draw(r, "value")
+			used = append(used, v)
+			b.WriteString(rapid.String().Draw(r, "text") + "\n" + v + "\n")
+		}
+		text := b.String()
+		replaced := tokens.Replace(text)
+		for _, v := range used {
+			if strings.Contains(replaced, v) {
+				r.Errorf("Replace(%q) = %q, want no %q", text, replaced, v)
+			}
+		}
+		if got := tokens.Restore(replaced); got != text {
+			r.Errorf("Restore(Replace(%q)) = %q, want the text", text, got)
+		}
+		raw, err := json.Marshal(map[string]any{text: []any{text, map[string]any{"phone": text, "n": 1e300}}})
+		if err != nil {
+			r.Fatalf("Marshal = %v, want nil", err)
+		}
+		masked, err := tokens.ReplaceJSON(raw)
+		if err != nil {
+			r.Fatalf("ReplaceJSON(%s) = %v, want nil", raw, err)
+		}
+		back, err := tokens.RestoreJSON(masked)
+		if err != nil || !jsonEqual(back, raw) {
+			r.Errorf("RestoreJSON(ReplaceJSON(%s)) = %s, %v, want the value", raw, back, err)
+		}
+	})
+}
+
+func jsonEqual(a, b json.RawMessage) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	p, _ := json.Marshal(x)
+	q, _ := json.Marshal(y)
+	return string(p) == string(q)
+}
+
+func TestTokensOfAnotherScope(t *testing.T) {
+	d := detector(t)
+	const text = "ada@example.org"
+	fleet := []byte("the fleet's key")
+	a := privacy.NewTokens(d, privacy.ScopeKey(fleet, "tenant-a", "task-1"))
+	b := privacy.NewTokens(d, privacy.ScopeKey(fleet, "tenant-b", "task-1"))
+	token := a.Replace(text)
+	if again := a.Replace(text); again != token {
+		t.Errorf("Replace twice = %s and %s, want the same token", token, again)
+	}
+	if other := b.Replace(text); other == token {
+		t.Errorf("Replace of two tenants = %s twice, want different tokens", token)
+	}
+	if got := b.Restore(token); got != token {
+		t.Errorf("Restore(another tenant's %s) = %q, want it unchanged", token, got)
+	}
+	if got, want := a.Restore("x "+token+" [EMAIL_000000000000] [EMAIL_1]"), "x "+text+" [EMAIL_000000000000] [EMAIL_1]"; got != want {
+		t.Errorf("Restore = %q, want %q", got, want)
+	}
+}
+
+func TestReplaceJSON(t *testing.T) {
+	tokens := privacy.NewTokens(detector(t), []byte("key"))
+	in := `{"email":"not an address","Phone-Number":491701234567,"id":4111111111111111,"n":[1.50,true,null,"<a>"],` +
+		`"mail ada@example.org":{"ssn":""}}`
+	got, err := tokens.ReplaceJSON(json.RawMessage(in))
+	if err != nil {
+		t.Fatalf("ReplaceJSON = %v, want nil", err)
+	}
+	for _, want := range []string{
+		`{"email":"[EMAIL_`, `"Phone-Number":"[PHONE_`, `"id":4111111111111111`, `"n":[1.50,true,null,"<a>"]`,
+		`"mail [EMAIL_`, `{"ssn":""}`,
+	} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("ReplaceJSON = %s, want it to contain %s", got, want)
+		}
+	}
+	for _, bad := range []string{"", "{", `{"a":1}{}`, `{"a"}`} {
+		if got, err := tokens.ReplaceJSON(json.RawMessage(bad)); err == nil {
+			t.Errorf("ReplaceJSON(%q) = %s, want an error", bad, got)
+		}
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	d := detector(f)
+	for _, s := range []string{"ada@example.org", "+44 20 7946 0958x1", "1.2.3.4", "::1", "GB29 NWBK", "٠٣٠ (1)", "AKIA"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		end := 0
+		for _, s := range d.Find(text) {
+			if s.Start < end || s.End <= s.Start || s.End > len(text) {
+				t.Errorf("Find(%q) = %v, want spans in order within the text", text, s)
+			}
+			end = s.End
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package privacy
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// scanner finds all values but secrets in one pass over a normalized text.
+type scanner struct {
+	text  string
+	found []Span
+}
+
+func (s *scanner) scan() {
+	for i := 0; i < len(s.text); {
+		c := s.text[i]
+		switch {
+		case c == '@':
+			s.email(i)
+			i++
+		case c == ':' || class[c]&isAlnum != 0:
+			i = s.word(i)
+		case (c == '+' || c == '(') && i+1 < len(s.text) && class[s.text[i+1]]&isDigit != 0:
+			i = s.number(i)
+		default:
+			i++
+		}
+	}
+}
+
+// word looks at the word that starts at i, and returns where to go on.
+func (s *scanner) word(i int) int {
+	end := i
+	for end < len(s.text) && class[s.text[end]]&(isAlnum|isColon) != 0 {
+		end++
+	}
+	if strings.IndexByte(s.text[i:end], ':') >= 0 && s.ipv6(i) {
+		return end
+	}
+	if s.text[i] == ':' {
+		return i + 1
+	}
+	if class[s.text[i]]&isDigit != 0 {
+		return s.number(i)
+	}
+	if n := ibanLength(s.text[i:]); n > 0 {
+		s.add(i, i+n, IBAN)
+		return i + n
+	}
+	for i < len(s.text) && class[s.text[i]]&isAlnum != 0 {
+		i++
+	}
+	return i
+}
+
+func (s *scanner) add(start, end int, t Type) { s.found = append(s.found, Span{start, end, t}) }
+
+// The limits of RFC 5321, sections 4.5.3.1.1 and 4.5.3.1.2.
+const maxLocalPart, maxDomain = 64, 255
+
+// email looks for an address around the @ at i.
+func (s *scanner) email(i int) {
+	start, end := i, i+1
+	for start > 0 && i-start < maxLocalPart && class[s.text[start-1]]&isLocal != 0 {
+		start--
+	}
+	for end < len(s.text) && end-i <= maxDomain && class[s.text[end]]&isDomain != 0 {
+		end++
+	}
+	local := strings.TrimLeft(s.text[start:i], ".'")
+	domain := strings.TrimRight(s.text[i+1:end], ".-")
+	if local == "" || !validDomain(domain) {
+		return
+	}
+	s.add(i-len(local), i+1+len(domain), Email)
+}
+
+// validDomain reports whether a domain has two labels or more, and none is empty.
+func validDomain(domain string) bool {
+	labels := strings.Split(domain, ".")
+	for _, l := range labels {
+		if l == "" || strings.HasPrefix(l, "-") {
+			return false
+		}
+	}
+	return len(labels) > 1 && len(labels[len(labels)-1]) > 1
+}
+
+// maxIPv6 is the length of the longest IPv6 address, without a zone.
+const maxIPv6 = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+
+// ipv6 looks for an IPv6 address that starts at i.
+func (s *scanner) ipv6(i int) bool {
+	end := i
+	for end < len(s.text) && end-i <= maxIPv6 && class[s.text[end]]&(isHex|isColon|isDot) != 0 {
+		end++
+	}
+	word := strings.TrimRight(s.text[i:end], ".")
+	if strings.HasSuffix(word, ":") && !strings.HasSuffix(word, "::") {
+		word = word[:len(word)-1]
+	}
+	if end < len(s.text) && class[s.text[end]]&isAlnum != 0 || !strings.ContainsAny(word, "0123456789") {
+		return false
+	}
+	if _, err := netip.ParseAddr(word); err != nil {
+		return false
+	}
+	s.add(i, i+len(word), IP)
+	return true
+}
+
+// class has the classes of each byte. A byte above ASCII is part of a letter.
+var class = classes()
+
+const (
+	isDigit uint16 = 1 << iota
+	isHex
+	isAlnum
+	isLocal // of an e-mail address, before the @
+	isDomain
+	isColon
+	isDot
+	isSeparator // between groups of digits
+	isKey       // of an API key or token
+)
+
+func classes() (t [256]uint16) {
+	set := func(chars string, c uint16) {
+		for i := range len(chars) {
+			t[chars[i]] |= c
+		}
+	}
+	const digits, hexLetters = "0123456789", "abcdefABCDEF"
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	set(digits, isDigit|isHex|isAlnum|isLocal|isDomain|isKey)
+	set(hexLetters, isHex)
+	set(letters, isAlnum|isLocal|isDomain|isKey)
+	set("+/=_-~", isKey)
+	set("!#$%&'*+/=?^_`{|}~.-", isLocal)
+	set(".-", isDomain)
+	set(":", isColon)
+	set(".", isDot)
+	set(" -./()", isSeparator)
+	for i := 0x80; i < 0x100; i++ {
+		t[i] |= isAlnum | isLocal | isDomain
+	}
+	return t
+}
