@@ -35,6 +35,7 @@ var imports = map[string][]string{
 	"internal/metrics":               nil,
 	"internal/arith":                 nil,
 	"internal/violation":             nil,
+	"internal/guardrails/privacy":    nil,
 
 	// Workspaces, from the stored bytes up.
 	"internal/objects":                  nil,
@@ -187,6 +188,7 @@ var imports = map[string][]string{
 
 	// Programs that only developers run. No released binary contains them.
 	"test/selectioneval": {"internal/selection", "internal/selection/terms"},
+	"test/privacyeval":   {"internal/guardrails/privacy"},
 	"test/glossgen":      {"internal/selection/gloss", "internal/selection/terms"},
 }
 
@@ -215,6 +217,8 @@ var homes = map[string][]string{
 	"go.yaml.in/yaml/...":                        {"internal/config", "internal/statedoc"},
 	"github.com/joho/godotenv":                   {"internal/config"},
 	"github.com/spf13/cobra":                     {"cmd/codefleet"},
+	"github.com/nyaruka/phonenumbers":            {"internal/guardrails/privacy"},
+	"github.com/zricethezav/gitleaks/...":        {"internal/guardrails/privacy"},
 	"github.com/santhosh-tekuri/jsonschema/...": {
 		"schemas", "internal/tools/broker",
 		"internal/tools/pygen", "internal/violation",

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+)
+
+func (a *app) privacyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "privacy",
+		Short: "Find personal data and keys",
+	}
+	c.AddCommand(a.privacyScanCommand())
+	return c
+}
+
+// privacyFinding is one value in a file.
+type privacyFinding struct {
+	File   string       `json:"file"`
+	Line   int          `json:"line"`   // from 1
+	Column int          `json:"column"` // in characters, from 1
+	Type   privacy.Type `json:"type"`
+	Value  string       `json:"value"`
+}
+
+// maxScannedFile bounds the size of a file in bytes, because it is held in memory.
+const maxScannedFile = 256 << 20
+
+func (a *app) privacyScanCommand() *cobra.Command {
+	var types []string
+	c := &cobra.Command{
+		Use:   "scan FILE…",
+		Short: "List personal data and keys in files, or in standard input with -",
+		Long: "List e-mail addresses, phone numbers, US social security numbers, payment cards, IBANs,\n" +
+			"IP addresses and keys, with the place of each. Nothing leaves this machine. Values are\n" +
+			"found by their form and check digits; names of persons and places are not found.",
+		Example: "codefleet privacy scan customers.csv\ncat log.txt | codefleet privacy scan --types email,phone -",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.do(func(_ context.Context, files []string) error {
+			wanted, err := privacyTypes(types)
+			if err != nil {
+				return err
+			}
+			d, err := privacy.New(wanted...)
+			if err != nil {
+				return err
+			}
+			var found []privacyFinding
+			for _, name := range files {
+				data, err := a.readForScan(name)
+				if err != nil {
+					return err
+				}
+				found = append(found, findingsIn(d, name, data)...)
+			}
+			return list(a, found, "FILE\tLINE\tCOLUMN\tTYPE\tVALUE", func(f privacyFinding) []any {
+				return []any{f.File, f.Line, f.Column, f.Type, f.Value}
+			})
+		}),
+	}
+	c.Flags().StringSliceVar(&types, "types", nil, "list only these types: "+joinTypes())
+	completeFlag(c, "types", strings.Split(joinTypes(), ", ")...)
+	return c
+}
+
+func joinTypes() string {
+	var names []string
+	for _, t := range privacy.Types() {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
+}
+
+func privacyTypes(names []string) ([]privacy.Type, error) {
+	if len(names) == 0 {
+		return privacy.Types(), nil
+	}
+	var types []privacy.Type
+	for _, n := range names {
+		if !slices.Contains(privacy.Types(), privacy.Type(n)) {
+			return nil, usage("--types %s: want some of %s", n, joinTypes())
+		}
+		types = append(types, privacy.Type(n))
+	}
+	return types, nil
+}
+
+func (a *app) readForScan(name string) (string, error) {
+	in := a.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", usage("%v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxScannedFile+1))
+	if err != nil {
+		return "", &failure{code: errcode.ExitFailed, message: "read " + name, err: err}
+	}
+	if len(data) > maxScannedFile {
+		return "", usage("%s is larger than %d MiB", name, maxScannedFile>>20).try("split it, and scan the parts")
+	}
+	return string(data), nil
+}
+
+func findingsIn(d *privacy.Detector, name, data string) []privacyFinding {
+	var found []privacyFinding
+	line, lineStart, from := 1, 0, 0
+	for _, s := range d.Find(data) {
+		skipped := data[from:s.Start]
+		if n := strings.Count(skipped, "\n"); n > 0 {
+			line += n
+			lineStart = from + strings.LastIndexByte(skipped, '\n') + 1
+		}
+		from = s.Start
+		found = append(found, privacyFinding{
+			File: name, Line: line, Column: utf8.RuneCountInString(data[lineStart:s.Start]) + 1,
+			Type: s.Type, Value: data[s.Start:s.End],
+		})
+	}
+	return found
+}
