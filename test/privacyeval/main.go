@@ -119,7 +119,7 @@ func report(name string, byType map[privacy.Type]*counts) {
 		c := byType[t]
 		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\n", t, c.values, ratio(c.found, c.values), c.spans, ratio(c.right, c.spans))
 	}
-	w.Flush()
+	_ = w.Flush() // standard output
 }
 
 func ratio(n, of int) string {

@@ -6,7 +6,8 @@ import "strings"
 var (
 	phoneWords = []string{
 		"phone", "mobile", "cell", "call", "tel", "fax", "desk", "office", "reach", "answering", "contact",
-		"sms", "whatsapp", "telefon", "téléphone", "teléfono", "handy", "messages to", "my registered", "text me", "dial",
+		"sms", "whatsapp", "telefon", "téléphone", "teléfono", "handy", "messages to", "my registered", "text me",
+		"dial",
 	}
 	cardWords = []string{"card", "credit", "cc ", "visa", "mastercard", "amex"}
 	ssnWords  = []string{"ssn", "social security"}

@@ -11,7 +11,7 @@ var ibanLengths = parseLengths("AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI2
 
 func parseLengths(list string) map[string]int {
 	m := map[string]int{}
-	for _, e := range strings.Fields(list) {
+	for e := range strings.FieldsSeq(list) {
 		m[e[:2]] = int(e[2]-'0')*10 + int(e[3]-'0')
 	}
 	return m

@@ -115,7 +115,7 @@ func TestFindAnywhere(t *testing.T) {
 
 func FuzzFind(f *testing.F) {
 	d := detector(f)
-	for _, s := range []string{"ada@example.org", "+44 20 7946 0958x1", "1.2.3.4", "::1", "GB29 NWBK", "٠٣٠ (1)", "AKIA"} {
+	for _, s := range []string{"ada@example.org", "+44 20 7946 0958x1", "1.2.3.4", "::1", "GB29 NWBK", "٠٣٠ (1)"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
