@@ -77,6 +77,10 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 	a.pool.mu.Lock()
 	a.pool.sched.trace("ran", a.box, program.TaskID)
 	a.pool.mu.Unlock()
+	if err := a.box.views.show(program.Catalogue); err != nil {
+		a.Discard()
+		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
+	}
 	verdict, err := a.runWatched(ctx, program, hooks)
 	// A program may have removed its own access to the directory. The next one needs it.
 	if err = errors.Join(err, os.Chmod(a.box.dir, workspaceMode)); err != nil {

@@ -142,10 +142,13 @@ type Spec struct {
 	// it is empty, the driver's default is used.
 	Image     string
 	Workspace string // directory of the host that is /workspace in the box, writable
-	Mounts    []Mount
-	Env       []string // "NAME=value"; the complete environment of processes in the box
-	MemoryMB  int      // outer limit, if the driver has one; 0 for the driver's default
-	CPUs      float64  // as MemoryMB
+	// Views is a directory of the host, on which this package builds read-only mounts inside of the workspace that show
+	// a program its tools. Drivers find them in Mounts. If it is empty, the workspace has none.
+	Views    string
+	Mounts   []Mount
+	Env      []string // "NAME=value"; the complete environment of processes in the box
+	MemoryMB int      // outer limit, if the driver has one; 0 for the driver's default
+	CPUs     float64  // as MemoryMB
 }
 
 // Mount makes a directory of the host visible in a box.

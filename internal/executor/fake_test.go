@@ -59,8 +59,9 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 	if h.boxes[spec.Name] != nil {
 		h.violation("two boxes named %s", spec.Name)
 	}
-	if entries, err := os.ReadDir(spec.Workspace); err != nil || len(entries) > 0 {
-		h.violation("workspace of a new box: %v, %v", entries, err)
+	if entries, err := os.ReadDir(spec.Workspace); err != nil || len(entries) != 2 ||
+		entries[0].Name() != "client" || entries[1].Name() != "servers" {
+		h.violation("workspace of a new box: %v, %v, want mount points only", entries, err)
 	}
 	h.created++
 	b := &fakeBox{host: h, spec: spec, end: make(chan struct{})}

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,8 +23,8 @@ const (
 	destroying // discarded, and not yet destroyed
 )
 
-// pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner and
-// bootTime, which are written before the box is ready.
+// pooledBox is a box in a pool. Its fields are guarded by Pool.mu, except dir, hasDisk, box, runner, views
+// and bootTime, which are written before the box is ready.
 type pooledBox struct {
 	id    string // never reused
 	env   *environment
@@ -37,6 +38,7 @@ type pooledBox struct {
 	hasDisk  bool   // dir is the mount point of the box's disk
 	box      Box
 	runner   boxRunner
+	views    *views
 	bootTime time.Duration
 
 	memoryMB  int            // while acquired
@@ -138,7 +140,11 @@ func (p *Pool) build(ctx context.Context, b *pooledBox) error {
 	}
 	spec := Spec{
 		Name: "w" + strconv.Itoa(b.slot), Owner: p.opts.Owner, Workspace: b.dir, Image: root.Image,
-		Mounts: slices.Concat(p.opts.Mounts, root.Mounts), Env: runner.Env(),
+		Views: filepath.Join(filepath.Dir(b.dir), "views"), Mounts: slices.Concat(p.opts.Mounts, root.Mounts),
+		Env: runner.Env(),
+	}
+	if b.views, err = mountViews(&spec); err != nil {
+		return err
 	}
 	err = p.boot(ctx, b, spec, root.Preload)
 	if _, ok := errors.AsType[*snapshotError](err); ok { // the snapshot has been removed

@@ -14,6 +14,7 @@ type Single struct {
 	driver   Driver
 	preload  []string
 	template *template
+	views    *views
 }
 
 // NewSingle creates a box and starts the runner in it. If spec.Env is nil, the runner's default is used.
@@ -40,6 +41,10 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	if spec.Env == nil {
 		spec.Env = runner.Env()
 	}
+	views, err := mountViews(&spec)
+	if err != nil {
+		return nil, err
+	}
 	box, err := driver.Create(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -48,11 +53,14 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	if err != nil {
 		return nil, err
 	}
-	return &Single{runner: r, driver: driver, preload: preload, template: template}, nil
+	return &Single{runner: r, driver: driver, preload: preload, template: template, views: views}, nil
 }
 
 // Run runs a program. After an error or a Dirty verdict, the box is destroyed.
 func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, error) {
+	if err := s.views.show(p.Catalogue); err != nil {
+		return Verdict{}, err
+	}
 	return s.runner.run(ctx, p, hooks)
 }
 

@@ -20,6 +20,9 @@ type Options struct {
 	// Reserved lists top-level names that belong to the fleet: no version has them, and Checkout removes what a program
 	// made there. Nil means servers, client and lost+found.
 	Reserved []string
+	// MountPoints lists the names of Reserved at which boxes mount directories: Checkout leaves empty directories there
+	// that do not belong to Owner. Nil means servers and client.
+	MountPoints []string
 	// Excludes lists patterns that are never committed, in addition to .workspaceignore. Nil means ignore.Defaults.
 	Excludes   []string
 	Retry      objects.RetryPolicy // for requests to the object store
@@ -56,6 +59,9 @@ func New(bucket objects.Objects, opts Options) *Store {
 	if opts.Reserved == nil {
 		opts.Reserved = []string{"servers", "client", "lost+found"}
 	}
+	if opts.MountPoints == nil {
+		opts.MountPoints = []string{"servers", "client"}
+	}
 	if opts.Excludes == nil {
 		opts.Excludes = ignore.Defaults
 	}
@@ -64,7 +70,8 @@ func New(bucket objects.Objects, opts Options) *Store {
 		Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Log: opts.Log,
 	})
 	return &Store{repo: r, dirs: tree.Options{
-		Owner: opts.Owner, Reserved: opts.Reserved, Excludes: opts.Excludes, Quota: r.Options.Quota, Log: opts.Log,
+		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Excludes: opts.Excludes,
+		Quota: r.Options.Quota, Log: opts.Log,
 	}}
 }
 

@@ -41,12 +41,15 @@ func testCompiled(t *testing.T, b *box, catalogue string) {
 import os, py_compile, sys, types
 from servers.letters import which
 which.which = lambda: "changed"
-os.makedirs("servers/letters/__pycache__", exist_ok=True)
 letters = "servers/letters/"
 names = ["__init__.py", "which.py", "evil.py"]
 for path in ["servers/__init__.py", "servers/evil.py"] + [letters + name for name in names]:
-    with open(path, "w") as f: f.write("def which(): return 'evil'")
-    py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    try:
+        os.makedirs("servers/letters/__pycache__", exist_ok=True)
+        with open(path, "w") as f: f.write("def which(): return 'evil'")
+        py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    except OSError: # the directory can only be read
+        pass
 for name in "servers.evil", "servers.letters.evil", "servers.letters.../evil", "servers." + "x" * 300, 7:
     sys.modules[name] = types.ModuleType("x")
 sys.modules["servers.letters"].__file__ = "/workspace/servers/letters/__init__.py"
@@ -56,7 +59,11 @@ which.which()`, `"changed"`)
 	first := "import sys\nsys.path.insert(0, '/workspace')\n"
 	run("v3", first+which, `["v3",false,true]`)
 	run("v3", first+which, `["v3",true,true]`)
-	run("", "import servers\nservers.which()", `"evil"`) // without tools, servers is a module of the workspace
+	without := `"evil"` // a module of the workspace
+	if b.spec.Views != "" {
+		without = `"none"`
+	}
+	run("", "import servers\ngetattr(servers, 'which', lambda: 'none')()", without)
 
 	for _, forged := range []string{
 		"7", "{}", "[7]", "['servers.../evil']", "['os']", "['servers.a.b.c']", "['servers.a\\n']",

@@ -26,6 +26,7 @@ func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("streams", func(t *testing.T) { testStreams(t, newDriver) })
 	t.Run("programs", func(t *testing.T) { testPrograms(t, newDriver) })
 	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
+	t.Run("views", func(t *testing.T) { testViews(t, newDriver) })
 	t.Run("packages", func(t *testing.T) { testPackages(t, newDriver) })
 	t.Run("preload", func(t *testing.T) { testPreload(t, newDriver) })
 	t.Run("network", func(t *testing.T) { testNetwork(t, newDriver) })
@@ -43,6 +44,7 @@ func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	restored := func(t *testing.T) executor.Driver { t.Helper(); return restoring{newDriver(t)} }
 	t.Run("programs", func(t *testing.T) { testPrograms(t, restored) })
 	t.Run("tools", func(t *testing.T) { testTools(t, restored) })
+	t.Run("views", func(t *testing.T) { testViews(t, restored) })
 	t.Run("packages", func(t *testing.T) { testPackages(t, restored) })
 	t.Run("network", func(t *testing.T) { testNetwork(t, restored) })
 	t.Run("stops", func(t *testing.T) { testStops(t, restored) })
@@ -78,15 +80,18 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 		driver = marked.Driver
 	}
 	b := &box{driver: driver, spec: spec, split: true}
-	if restored {
-		b.single = template(t, driver, spec, "asyncio", "email.message", "ssl", "uuid")
-	}
 	if prober, ok := driver.(executor.Prober); ok {
 		info, err := prober.Probe(t.Context())
 		if err != nil {
 			t.Fatalf("Probe() = %v", err)
 		}
 		b.info = info
+	}
+	if b.info.Tier != "" { // otherwise the driver has no mounts
+		b.spec.Views = workspace(t)
+	}
+	if restored {
+		b.single = template(t, driver, b.spec, "asyncio", "email.message", "ssl", "uuid")
 	}
 	b.start(t)
 	if restored && !b.single.Restored() {
@@ -104,6 +109,9 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload ...string) *executor.Single {
 	t.Helper()
 	spec.Workspace = workspace(t)
+	if spec.Views != "" {
+		spec.Views = workspace(t)
+	}
 	single, err := executor.NewPreloaded(t.Context(), driver, spec, preload, filepath.Join(t.TempDir(), "saved"))
 	if err != nil {
 		t.Fatalf("NewPreloaded() = %v", err)

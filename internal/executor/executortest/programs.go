@@ -3,6 +3,7 @@ package executortest
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,7 +163,7 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 	{"futures", "from __future__ import annotations\ndef f(x: nothing): pass\nf(1)", want{}},
 	{
-		"the working directory", "import os\nopen('made.txt', 'w').write('x')\nos.listdir()",
+		"the working directory", "import os\nopen('made.txt', 'w').write('x')\n[n for n in os.listdir() if n not in ('client', 'servers')]",
 		want{result: `["made.txt"]`},
 	},
 	{
@@ -233,11 +234,17 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })
 }
 
+// isView reports whether a name in the workspace belongs to the fleet.
+func isView(name string) bool { return name == "client" || name == "servers" }
+
 // empty removes the files of a program from its workspace.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
+		if below, _ := os.ReadDir(filepath.Join(dir, e.Name())); isView(e.Name()) && len(below) == 0 {
+			continue // a mount point
+		}
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 	if err != nil {
@@ -301,8 +308,8 @@ func testBlocked(t *testing.T, b *box) {
 			expected.code, expected.line = f.Code, f.Line
 		}
 		expected.check(t, v)
-		if entries, err := os.ReadDir(b.spec.Workspace); len(entries) != 0 || err != nil {
-			t.Errorf("a blocked program left %v, %v", entries, err)
+		if _, err := os.Lstat(filepath.Join(b.spec.Workspace, "ran")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a blocked program has run (%v)", err)
 		}
 		b.check(t)
 	}

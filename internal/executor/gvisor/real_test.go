@@ -75,6 +75,9 @@ func newBox(tb testing.TB, d *gvisor.Driver, spec executor.Spec) executor.Box {
 	return box
 }
 
+// views is what a program prints as the sorted names of an empty workspace.
+const views = "['client', 'servers']\n"
+
 // workspace returns a directory that the programs of a box can write to.
 func workspace(tb testing.TB) string {
 	tb.Helper()

@@ -113,6 +113,13 @@ func Env() []string {
 	}
 }
 
+// Client returns the files of the package that programs import as client, by name. Programs use the runner's copy in
+// memory; the files are for reading, and for processes that a program starts.
+func Client() map[string]string {
+	const about = "\"\"\"The program's interface to the fleet.\"\"\"\n"
+	return map[string]string{"__init__.py": about, "mcp_client.py": source("mcp_client")}
+}
+
 // Source returns what the command of Argv reads first: the configuration and the runner itself, as text and,
 // if available, compiled.
 func Source(boot Boot) []byte {

@@ -2,8 +2,12 @@ package tree
 
 import (
 	"context"
+	"errors"
+	"io"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -22,7 +26,7 @@ func (t *Dir) rescan() error {
 		t.known = false
 		return err
 	}
-	t.excluded, t.extra = out.excluded, false
+	t.excluded, t.extra = slices.DeleteFunc(out.excluded, t.isMountPoint), false
 	t.round++
 	for _, f := range out.found {
 		n, ok := t.nodes[f.path]
@@ -49,6 +53,25 @@ func (t *Dir) rescan() error {
 // reserved reports whether path is a reserved name, or below one.
 func (t *Dir) reserved(path string) bool {
 	return slices.Contains(t.opts.Reserved, format.TopDir(path))
+}
+
+// isMountPoint reports whether path is one of the fleet's mount points: an empty directory that no program made. The
+// box mounts another directory there, so programs cannot change it, and removing it would end the mount.
+func (t *Dir) isMountPoint(path string) bool {
+	if !slices.Contains(t.opts.MountPoints, path) {
+		return false
+	}
+	f, err := t.root.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	st, err := statFile(f)
+	if err != nil || t.opts.Owner != nil && t.owns(st) {
+		return false
+	}
+	_, err = f.Readdirnames(1)
+	return errors.Is(err, io.EOF)
 }
 
 // ignoreRules returns the rules of the options and of the directory's .workspaceignore file.

@@ -17,9 +17,12 @@ import (
 type Options struct {
 	Owner    *Owner   // of the written files; nil means the user and group of this process
 	Reserved []string // top-level names that belong to the fleet and are never part of a version
-	Excludes []string // patterns of paths that are never part of a version, in addition to .workspaceignore
-	Quota    format.Quota
-	Log      *slog.Logger
+	// MountPoints lists the names of Reserved at which a box mounts directories. An empty directory there that does
+	// not belong to Owner stays; anything else is removed, as at the other names.
+	MountPoints []string
+	Excludes    []string // patterns of paths that are never part of a version, in addition to .workspaceignore
+	Quota       format.Quota
+	Log         *slog.Logger
 }
 
 // Owner is the user and group that own materialised files.

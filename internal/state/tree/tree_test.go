@@ -21,7 +21,8 @@ func open(t *testing.T, bucket objects.Objects) (dir string, d *tree.Dir) {
 	store := content.New(bucket, content.Options{Log: log})
 	dir = t.TempDir()
 	d, err := tree.Open(dir, format.Ref{Tenant: "acme", Workspace: "main"}, store, tree.Options{
-		Reserved: []string{"servers"}, Excludes: []string{"*.tmp"}, Quota: format.DefaultQuota, Log: log,
+		Reserved: []string{"servers"}, MountPoints: []string{"servers"}, Excludes: []string{"*.tmp"},
+		Quota: format.DefaultQuota, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +42,73 @@ func write(t *testing.T, dir string, files map[string]string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestMountPoints checks that only empty directories stay at mount points.
+func TestMountPoints(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		write func(dir string) error // of the mount point
+		stays bool
+	}{
+		{"empty", func(dir string) error { return os.Mkdir(dir, 0o755) }, true},
+		{"not empty", func(dir string) error { return os.MkdirAll(filepath.Join(dir, "x"), 0o755) }, false},
+		{"a file", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, false},
+		{"a link", func(dir string) error { return os.Symlink(".", dir) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, d := open(t, mem.New())
+			if err := c.write(filepath.Join(dir, "servers")); err != nil {
+				t.Fatal(err)
+			}
+			up, err := d.Diff(t.Context(), format.EmptySet, false, nil)
+			if err != nil || len(up.Changes) > 0 {
+				t.Errorf("Diff() = %v, %v, want no changes", up, err)
+			}
+			if d.Exact() != c.stays {
+				t.Errorf("Exact() = %v, want %v", d.Exact(), c.stays)
+			}
+			for range 2 {
+				if err := d.Materialise(t.Context(), format.EmptySet, true); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := os.Lstat(filepath.Join(dir, "servers")); (err == nil) != c.stays {
+					t.Errorf("Lstat() = %v, want it to stay: %v", err, c.stays)
+				}
+			}
+		})
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the owner of files can only be set by root")
+	}
+	t.Run("of a program", func(t *testing.T) {
+		dir := t.TempDir()
+		log := slog.New(slog.DiscardHandler)
+		d, err := tree.Open(dir, format.Ref{Tenant: "acme", Workspace: "main"},
+			content.New(mem.New(), content.Options{Log: log}), tree.Options{
+				Owner: &tree.Owner{UID: 65534, GID: 65534}, Reserved: []string{"servers", "client", "lost+found"},
+				MountPoints: []string{"servers", "client"}, Quota: format.DefaultQuota, Log: log,
+			})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for _, name := range []string{"servers", "client", "lost+found"} {
+			if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chown(filepath.Join(dir, "client"), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Materialise(t.Context(), format.EmptySet, true); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 || entries[0].Name() != "servers" {
+			t.Errorf("left are %v, %v; want only servers", entries, err)
+		}
+	})
 }
 
 // TestRoundTrip checks that Materialise writes to one directory what Diff found in another.

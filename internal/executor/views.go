@@ -1,0 +1,105 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/codefleet/codefleet/internal/executor/runner"
+)
+
+// views are the directories of the workspace in which a program sees its tools as files: servers has the modules of
+// the program's catalogue version, and client the module through which they make calls. Both are mounts that a box can
+// only read: no program can change, remove or replace them, and no version of a workspace has them. A nil views has no
+// directories.
+type views struct {
+	servers string // directory of the host, with a symbolic link to each package of version
+	store   string // directory of the host with the catalogue versions; empty if the box has none
+	version string // that servers shows; empty for none
+	broken  bool   // servers may have links to several versions
+}
+
+// mountViews makes the directories of the views in spec.Views and their mount points in spec.Workspace, and adds them
+// to spec.Mounts. It returns nil if spec.Views is empty.
+func mountViews(spec *Spec) (*views, error) {
+	if spec.Views == "" {
+		return nil, nil
+	}
+	guest := DefaultGuest()
+	v := &views{servers: filepath.Join(spec.Views, "servers")}
+	for _, m := range spec.Mounts {
+		if m.Target == guest.Catalogue {
+			v.store = m.Source
+		}
+	}
+	client := filepath.Join(spec.Views, "client")
+	err := errors.Join(makeViewDir(spec.Views), makeViewDir(v.servers), makeViewDir(client))
+	for name, text := range runner.Client() {
+		err = errors.Join(err, writeViewFile(filepath.Join(client, name), text))
+	}
+	for _, dir := range []string{v.servers, client} {
+		name := filepath.Base(dir)
+		err = errors.Join(err, makeViewDir(filepath.Join(spec.Workspace, name)))
+		spec.Mounts = append(slices.Clip(spec.Mounts),
+			Mount{Source: dir, Target: path.Join(guest.Workspace, name), ReadOnly: true})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make views of the tools: %w", err)
+	}
+	return v, nil
+}
+
+// show makes servers show a catalogue version, or nothing if version is empty. No program may run in the box.
+func (v *views) show(version string) error {
+	if v == nil || version == v.version && !v.broken {
+		return nil
+	}
+	v.broken = true
+	old, err := os.ReadDir(v.servers)
+	for _, entry := range old {
+		err = errors.Join(err, os.Remove(filepath.Join(v.servers, entry.Name())))
+	}
+	packages, listing := v.packages(version)
+	err = errors.Join(err, listing)
+	for _, name := range packages {
+		target := path.Join(DefaultGuest().Catalogue, version, "servers", name)
+		err = errors.Join(err, os.Symlink(target, filepath.Join(v.servers, name)))
+	}
+	if err != nil {
+		return fmt.Errorf("show tools of catalogue version %s: %w", version, err)
+	}
+	v.version, v.broken = version, false
+	return nil
+}
+
+// packages returns the names in the directory servers of a catalogue version.
+func (v *views) packages(version string) ([]string, error) {
+	if version == "" || v.store == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(v.store, version, "servers"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names := make([]string, len(entries))
+	for i, entry := range entries {
+		names[i] = entry.Name()
+	}
+	return names, nil
+}
+
+// makeViewDir makes a directory that every user of a box can read, despite the umask.
+func makeViewDir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+func writeViewFile(name, text string) error {
+	return errors.Join(os.WriteFile(name, []byte(text), 0o644), os.Chmod(name, 0o644))
+}
