@@ -56,7 +56,8 @@ func writeFiles(files []schemas.File, tree *state.Tree) error {
 		if err != nil {
 			return &schemas.Error{
 				Code: errcode.BadFile, Message: fmt.Sprintf("/files/%d: %v", i, err),
-				Hint: "a name is a relative path within the workspace, such as data/in.csv",
+				Hint: "a name is a relative path within the workspace, such as data/in.csv; " +
+					"servers, client and lost+found belong to the fleet",
 			}
 		}
 	}
