@@ -11,7 +11,9 @@ import (
 // TestViews checks which packages the view of the tools has after each change of the catalogue version.
 func TestViews(t *testing.T) {
 	store := t.TempDir()
-	for _, file := range []string{"v1/servers/a/x.py", "v1/servers/__init__.py", "v2/servers/a/x.py", "v2/servers/b/x.py"} {
+	for _, file := range []string{
+		"v1/servers/a/x.py", "v1/servers/__init__.py", "v2/servers/a/x.py", "v2/servers/b/x.py",
+	} {
 		path := filepath.Join(store, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)

@@ -163,7 +163,8 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 	{"futures", "from __future__ import annotations\ndef f(x: nothing): pass\nf(1)", want{}},
 	{
-		"the working directory", "import os\nopen('made.txt', 'w').write('x')\n[n for n in os.listdir() if n not in ('client', 'servers')]",
+		"the working directory",
+		"import os\nopen('made.txt', 'w').write('x')\n[n for n in os.listdir() if n not in ('client', 'servers')]",
 		want{result: `["made.txt"]`},
 	},
 	{

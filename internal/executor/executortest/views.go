@@ -16,11 +16,10 @@ func testViews(t *testing.T, newDriver newDriver) {
 	catalogue := workspace(t)
 	for version, tool := range map[string]string{"v1": "add", "v2": "multiply"} {
 		put(t, filepath.Join(catalogue, version, "servers"), map[string]string{
-			"__init__.py":                  "",
-			"calculator/__init__.py":       "",
-			"calculator/" + tool + ".py":   tool + " = '" + version + "'\n",
-			"weather/__init__.py":          "from client.mcp_client import call_mcp_tool\ncall_mcp_tool('weather', 'get')\n",
-			"weather/__pycache__/stale.py": "",
+			"__init__.py":                "",
+			"calculator/__init__.py":     "",
+			"calculator/" + tool + ".py": tool + " = '" + version + "'\n",
+			"weather/__init__.py":        "from client import mcp_client\nmcp_client.call_mcp_tool('weather', 'get')\n",
 		})
 	}
 	b := open(t, newDriver(t), executor.Spec{Mounts: []executor.Mount{{
