@@ -36,17 +36,11 @@ func exactContent(message []byte) []byte {
 		return message
 	}
 	var err error
-	for _, step := range []struct {
-		in   map[string]json.RawMessage
-		key  string
-		from func() any
-	}{
-		{result, "structuredContent", func() any { return exactMark + string(content) }},
-		{response, "result", func() any { return result }},
-	} {
-		if step.in[step.key], err = tools.EncodeJSON(step.from()); err != nil {
-			return message
-		}
+	if result["structuredContent"], err = tools.EncodeJSON(exactMark + string(content)); err != nil {
+		return message
+	}
+	if response["result"], err = tools.EncodeJSON(result); err != nil {
+		return message
 	}
 	out, err := tools.EncodeJSON(response)
 	if err != nil {
@@ -76,6 +70,7 @@ type eventReader struct {
 	lines  []byte // the data lines of the current event
 	data   []byte // their content
 	unread []byte
+	err    error // ends the stream after unread
 }
 
 func newEventReader(source io.ReadCloser, limit int) *eventReader {
@@ -84,18 +79,23 @@ func newEventReader(source io.ReadCloser, limit int) *eventReader {
 
 func (r *eventReader) Read(p []byte) (int, error) {
 	for len(r.unread) == 0 {
-		line, err := r.line()
-		if content, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+		if r.err != nil {
+			return 0, r.err
+		}
+		var line []byte
+		if line, r.err = r.line(); r.err != nil && !errors.Is(r.err, io.EOF) {
+			continue // the event is incomplete
+		}
+		content, isData := bytes.CutPrefix(line, []byte("data:"))
+		if isData {
 			r.lines = append(r.lines, line...)
 			r.data = append(append(r.data, bytes.TrimPrefix(content, []byte(" "))...), '\n')
-		} else {
-			if len(bytes.TrimSpace(line)) == 0 { // the event ends
-				r.unread = r.event()
-			}
-			r.unread = append(r.unread, line...)
 		}
-		if err != nil && len(r.unread) == 0 {
-			return 0, err
+		if r.err != nil || len(bytes.TrimSpace(line)) == 0 { // the event ends
+			r.unread = r.event()
+		}
+		if !isData {
+			r.unread = append(r.unread, line...)
 		}
 	}
 	n := copy(p, r.unread)

@@ -1,0 +1,48 @@
+package mcp
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEventReader(t *testing.T) {
+	const (
+		message = `{"id":1,"result":{"structuredContent":{"n":9007199254740993}}}`
+		exact   = `{"id":1,"result":{"structuredContent":"\u0000exact:{\"n\":9007199254740993}"}}`
+		limit   = 200
+	)
+	long := strings.Repeat("x", limit/2)
+	for _, tt := range []struct {
+		name, in, want string
+		err            error
+	}{
+		{"other lines", ": comment\nevent: message\nid: 1\n\n", ": comment\nevent: message\nid: 1\n\n", nil},
+		{"other data", "data: a\ndata:b\n\ndata: c\n\n", "data: a\ndata:b\n\ndata: c\n\n", nil},
+		{"structured content", "id: 1\ndata: " + message + "\n\n", "id: 1\ndata: " + exact + "\n\n", nil},
+		{
+			"several lines", "data: " + message[:8] + "\ndata: " + message[8:] + "\r\n\r\n",
+			"data: " + exact + "\n\r\n", nil,
+		},
+		{"end without an empty line", "data: " + message, "data: " + exact + "\n", nil},
+		{"large line", "data: a\n\ndata: " + long + long + "\n\ndata: b\n\n", "data: a\n\n", errTooLarge},
+		{"large event", "data: a\n\n" + strings.Repeat("data: "+long+"\n", 9) + "\n", "data: a\n\n", errTooLarge},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newEventReader(io.NopCloser(strings.NewReader(tt.in)), limit)
+			got, err := io.ReadAll(r)
+			if !errors.Is(err, tt.err) {
+				t.Errorf("error = %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, string(got)); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if n, again := r.Read(make([]byte, 1)); n > 0 || again == nil {
+				t.Errorf("Read after the end = %d, %v", n, again)
+			}
+		})
+	}
+}
