@@ -18,13 +18,14 @@ var secretText = regexp.MustCompile(strings.Join([]string{
 }, "|"))
 
 // namedSecret matches a secret after its name.
-var namedSecret = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|access[_-]?key|credential|authorization|` +
-	`cookie)s?\\?["']?\s*[=:]\s*\\?["']?(?:(?:bearer|basic)\s+)?)[^\s"'\\,;&@}]{3,}`)
+var namedSecret = regexp.MustCompile(`(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|private[_-]?key|` +
+	`access[_-]?key|credential|authorization|cookie)s?\\?["']?\s*[=:]\s*\\?["']?(?:(?:bearer|basic)\s+)?)[^\s"'\\,;&@}]{3,}`)
 
 var (
 	urlPassword = regexp.MustCompile(`(://[^/\s:@]*:)[^/\s@]+@`)
 	mailAddress = regexp.MustCompile(`([\p{L}\p{N}])[\p{L}\p{N}._%+-]*@([\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+)`)
 	cardNumber  = regexp.MustCompile(`\b\d(?:[ -]?\d){12,18}\b`)
+	separators  = strings.NewReplacer(" ", "", "-", "")
 )
 
 // mask hides credentials, the digits of payment cards except the last four, and the names of mail addresses. Their
@@ -35,7 +36,7 @@ func mask(s string) string {
 	s = urlPassword.ReplaceAllString(s, "${1}"+hidden+"@")
 	s = mailAddress.ReplaceAllString(s, "${1}…@${2}")
 	return cardNumber.ReplaceAllStringFunc(s, func(s string) string {
-		digits := strings.NewReplacer(" ", "", "-", "").Replace(s)
+		digits := separators.Replace(s)
 		if !isCard(digits) {
 			return s
 		}
