@@ -550,6 +550,8 @@ func TestSSE(t *testing.T) {
 		case r.URL.Path == "/evil":
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "event: endpoint\ndata: http://127.0.0.1:1/steal\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done() // the end of the stream would be another error
 		default:
 			handler.ServeHTTP(w, r)
 		}
