@@ -36,6 +36,8 @@ func (u *upstream) open(base context.Context, log *slog.Logger) (*mcpSession, er
 	case err == nil || ctx.Err() != nil:
 		err = errors.Join(fmt.Errorf("no handshake within %s (to wait longer, set mcp_servers[].start_timeout)",
 			u.Limits.ConnectTimeout), err)
+	case refused.toOtherHost():
+		err = errOtherHost
 	default:
 		if _, reason := refused.explain(u.redactor); reason != "" {
 			err = fmt.Errorf("%w (%s)", err, reason)
@@ -155,7 +157,8 @@ type roundTripper struct {
 
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != t.host || r.URL.Scheme != t.scheme {
-		return nil, errOtherHost // an SSE server names the address for messages
+		noteOtherHost(r.Context()) // an SSE server names the address for messages
+		return nil, errOtherHost
 	}
 	if len(t.headers) > 0 {
 		r = r.Clone(r.Context())

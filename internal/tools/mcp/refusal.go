@@ -15,9 +15,10 @@ import (
 // refusal keeps the last HTTP response that refused a request of one call or handshake. The SDK's error has only its
 // status, but servers say in the body what to change.
 type refusal struct {
-	mu     sync.Mutex
-	status int
-	body   string
+	mu        sync.Mutex
+	status    int
+	body      string
+	otherHost bool // a request to another host was not sent
 }
 
 type refusalKey struct{}
@@ -47,6 +48,22 @@ func noteRefusal(ctx context.Context, resp *http.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.status, f.body = resp.StatusCode, string(start)
+}
+
+// noteOtherHost records that a request to another host was not sent: the SDK may report only that it closed the
+// connection because of that.
+func noteOtherHost(ctx context.Context) {
+	if f, ok := ctx.Value(refusalKey{}).(*refusal); ok {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.otherHost = true
+	}
+}
+
+func (f *refusal) toOtherHost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.otherHost
 }
 
 // explain returns the status and a description of the refusal, without secrets, or 0 and "" if there was none.
