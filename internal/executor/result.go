@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -32,7 +33,7 @@ func validResult(data []byte) bool {
 			i = endOfString(data, i)
 		case c == '-' || c >= '0' && c <= '9':
 			end := i + 1
-			for end < len(data) && bytes.IndexByte([]byte("+-.eE0123456789"), data[end]) >= 0 {
+			for end < len(data) && strings.IndexByte("+-.eE0123456789", data[end]) >= 0 {
 				end++
 			}
 			if !validNumber(data[i:end]) {

@@ -118,10 +118,15 @@ def install_filter(libc):
         raise OSError(ctypes.get_errno(), "install the seccomp filter")
 
 
-def newest_socket():
-    """Returns the number of a new socket. gVisor numbers sockets in order of creation."""
+def number(of):
+    """Returns the number of a socket. gVisor numbers sockets in order of creation."""
+    return os.fstat(of.fileno()).st_ino
+
+
+def next_number():
+    """Returns the number of a new socket."""
     with socket.socket(socket.AF_UNIX) as probe:
-        return os.fstat(probe.fileno()).st_ino
+        return number(probe)
 
 
 def unix_sockets():

@@ -125,12 +125,12 @@ def packages():
 def harden(boot):
     libc = ctypes.CDLL(None, use_errno=True)
     options = [
-        (38, 1, 0),  # PR_SET_NO_NEW_PRIVS
-        (36, 1, 0),  # PR_SET_CHILD_SUBREAPER: orphans become our children
-        (4, 0, 0),  # PR_SET_DUMPABLE: no other process may inspect this one
+        (38, 1),  # PR_SET_NO_NEW_PRIVS
+        (36, 1),  # PR_SET_CHILD_SUBREAPER: orphans become our children
+        (4, 0),  # PR_SET_DUMPABLE: no other process may inspect this one
     ]
-    for option, value, more in options:
-        if libc.prctl(option, value, more, 0, 0) != 0:
+    for option, value in options:
+        if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl %d" % option)
     confine.install_filter(libc)
     Child.libc = libc
@@ -190,7 +190,7 @@ class Child:
     def __init__(self, boot):
         self.boot = boot
         ours, theirs = socket.socketpair()
-        self.newest_socket = confine.newest_socket() if boot["hidden_sockets"] else 0
+        self.newest_socket = max(confine.number(end) for end in (ours, theirs))
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         self.pid = os.fork()
@@ -231,7 +231,7 @@ class Child:
 
     def made_sockets(self):
         """Returns whether the program has created sockets in a box in which they may outlive it."""
-        return self.boot["hidden_sockets"] and confine.newest_socket() != self.newest_socket + 1
+        return self.boot["hidden_sockets"] and confine.next_number() != self.newest_socket + 1
 
     def close(self):
         self.control.close()
@@ -329,6 +329,7 @@ class Execution:
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])
                 if header.get("network"):
                     self.network = network(self.child.boot).Network(self.host, self.poll)
+                    self.child.newest_socket = confine.number(self.network.listener)
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
