@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/codefleet/codefleet/internal/text"
@@ -11,9 +12,10 @@ import (
 
 // screen is a stream that is a terminal. It makes visible the characters with which untrusted text, such as a
 // program's output, could control the terminal: set its title, write to the clipboard, or hide lines. All output of
-// commands passes through it. Files and pipes get the unchanged bytes.
+// commands passes through it. Files and pipes get the unchanged bytes. Like a file, it is safe for concurrent use.
 type screen struct {
 	file *os.File
+	mu   sync.Mutex
 	cut  []byte // the start of a character whose other bytes have not been written yet
 }
 
@@ -37,6 +39,8 @@ func unscreened(w io.Writer) io.Writer {
 }
 
 func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	data := append(s.cut, p...)
 	end := wholeCharacters(data)
 	s.cut = bytes.Clone(data[end:])

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -128,6 +129,26 @@ func TestScreen(t *testing.T) {
 	})
 	if want := "é<U+009B>漢👩<U+001B>"; shown != want {
 		t.Errorf("terminal got %q, want %q", shown, want)
+	}
+}
+
+// TestScreenIsSafe writes whole lines at once: log messages and output.
+func TestScreenIsSafe(t *testing.T) {
+	const line, writers, lines = "漢é\n", 4, 100
+	shown := onTerminal(t, func(terminal *os.File) {
+		w := onScreen(terminal)
+		var all sync.WaitGroup
+		for range writers {
+			all.Go(func() {
+				for range lines {
+					fmt.Fprint(w, line)
+				}
+			})
+		}
+		all.Wait()
+	})
+	if want := strings.Repeat(line, writers*lines); strings.ReplaceAll(shown, "\r", "") != want {
+		t.Errorf("terminal got %q", shown)
 	}
 }
 
