@@ -57,6 +57,7 @@ func (c *Client) RecordTasks(ctx context.Context) {
 	}
 }
 
+// run creates records until ctx ends or the connection was lost and restored.
 func (r *recorder) run(ctx context.Context) (err error) {
 	if r.kv, err = r.c.js.KeyValue(ctx, bucketCursors); err != nil {
 		return err
@@ -76,8 +77,8 @@ func (r *recorder) run(ctx context.Context) (err error) {
 		select {
 		case <-r.woken:
 			err = r.recordUpTo(ctx)
-		case <-connected: // wake-ups may have been lost
-			err = r.catchUp(ctx)
+		case <-connected: // wake-ups may have been lost, or the stream was made anew
+			return nil
 		case <-ctx.Done():
 			return nil
 		}

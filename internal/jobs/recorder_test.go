@@ -16,14 +16,15 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// record runs RecordTasks on a connection of its own until the test ends.
-func (f *fleet) record(t *testing.T) {
+// record runs RecordTasks on a connection of its own until the test ends, and returns the connection.
+func (f *fleet) record(t *testing.T) *Client {
 	t.Helper()
 	c := connect(t, f.opts)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() { c.RecordTasks(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
+	return c
 }
 
 // publishTask publishes a task as a foreign producer does, and returns its id.
@@ -79,12 +80,7 @@ func TestRecordTasksFetchesLittle(t *testing.T) {
 	f := newFleet(t)
 	const size = 1 << 20
 	f.submit(t, "1", `{"code":"`+strings.Repeat("x", size)+`"}`)
-	c := connect(t, f.opts)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { c.RecordTasks(ctx) })
-	defer wg.Wait()
-	defer cancel()
+	c := f.record(t)
 	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
 	if err != nil {
 		t.Fatal(err)
@@ -174,6 +170,23 @@ func TestRecordTasksOfNewStream(t *testing.T) {
 	}
 	f.record(t)
 	f.awaitRecord(t, f.publishTask(t, "default.normal", "1"))
+}
+
+// After a restart of the server, which may have lost its disk, the sequences may begin again.
+func TestRecordTasksAfterLossOfTheStream(t *testing.T) {
+	f := newFleet(t)
+	c := f.record(t)
+	for i := range 3 {
+		f.awaitRecord(t, f.publishTask(t, "default.normal", strconv.Itoa(i)))
+	}
+	if err := f.js.DeleteStream(t.Context(), streamTasks); err != nil {
+		t.Fatal(err)
+	}
+	provision(t, f.Client)
+	if err := c.nc.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitRecord(t, f.publishTask(t, "default.normal", "new"))
 }
 
 // Messages that are no tasks get no record, and do not hold up those behind them.
