@@ -117,10 +117,12 @@ func (ls *lanes) close() {
 	ls.inboxes = nil
 }
 
+// ensureConsumer creates a lane's consumer unless it is known to exist. Several slots may do so at once.
 func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.consumers[l] {
+	known := ls.consumers[l]
+	ls.mu.Unlock()
+	if known {
 		return nil
 	}
 	_, err := ls.c.js.CreateOrUpdateConsumer(ctx, streamTasks, jetstream.ConsumerConfig{
@@ -130,6 +132,8 @@ func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
 	if err != nil {
 		return fmt.Errorf("create consumer %s: %w", l.consumer(), err)
 	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	ls.consumers[l] = true
 	return nil
 }
