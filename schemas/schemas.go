@@ -137,6 +137,7 @@ type Attempt struct {
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	Outcome   string    `json:"outcome,omitempty"` // a terminal status, lost, error, drained or unavailable
 	Error     string    `json:"error,omitempty"`
+	Redriven  bool      `json:"redriven,omitempty"` // the task was redriven later, so the run no longer counts
 }
 
 // Record is the current state of a task. Every transition replaces it by compare-and-swap.

@@ -210,9 +210,10 @@ type Queue struct {
 	// How often the fleet tries to run a task, if workers are lost or the fleet fails, before the
 	// task is dead-lettered.
 	Attempts int `yaml:"attempts"`
-	// How much large data (over 256 KiB a task) one tenant may have in the queue, in MiB. Above it,
-	// such tasks are refused. The data is deleted when its task has ended, or after 8 days if the
-	// task was dead-lettered.
+	// How much large data one tenant may have in the queue, in MiB. It limits the data of unfinished
+	// tasks (those over 256 KiB): above it, such tasks are refused. It also limits what is kept for up
+	// to 8 days: large results, recorded tool calls, and data of dead letters. The oldest of these
+	// are deleted first; the record of such a task stays, and its result says so.
 	PayloadMB int `yaml:"payload_mb"`
 	// How many dead letters of each tenant are kept. The oldest are deleted first.
 	DeadLetters int `yaml:"dead_letters"`

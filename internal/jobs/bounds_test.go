@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -60,7 +61,7 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	}
 	var refused *NotRedrivableError
 	if _, err := f.Redrive(t.Context(), "acme", TaskID("acme", "/foreign", "a1")); !errors.As(err, &refused) ||
-		!strings.Contains(refused.Reason, "only its beginning") {
+		!strings.Contains(refused.Reason, "only the beginning") {
 		t.Errorf("Redrive of a truncated event = %v", err)
 	}
 	if rec, err := f.Redrive(t.Context(), "acme", TaskID("acme", "/foreign", "valid")); err != nil {
@@ -79,8 +80,11 @@ func TestDeadLettersAreBounded(t *testing.T) {
 		f.publish(t, "tasks.default.normal.acme", ceHeader(strconv.Itoa(i)), "{")
 	}
 	f.awaitForeign(t, "/foreign", strconv.Itoa(events-1))
-	eventually(t, "the removal", func() error {
-		letters, err := f.DeadLetters(t.Context(), "acme", events)
+	next := events
+	eventually(t, "the removal", func() error { // which a random letter causes
+		f.publish(t, "tasks.default.normal.acme", ceHeader(strconv.Itoa(next)), "{")
+		next++
+		letters, err := f.DeadLetters(t.Context(), "acme", 1000)
 		if n := len(letters); n == 0 || n > 5+trimInterval || letters[0].TaskID == "" {
 			return fmt.Errorf("%d letters, %w", n, err)
 		}
@@ -126,8 +130,120 @@ func TestLargeDataIsBounded(t *testing.T) {
 			return nil
 		})
 	}
-	f.usage.mu.Lock()
-	f.usage.byTenant = nil // as after usageAge
-	f.usage.mu.Unlock()
+	f.forgetUsage()
 	f.submit(t, "4", data)
+}
+
+// forgetUsage makes the client list the objects again, as after usageAge.
+func (f *fleet) forgetUsage() {
+	f.usage.mu.Lock()
+	defer f.usage.mu.Unlock()
+	f.usage.byTenant = nil
+}
+
+// TestLargeResultsAreBounded completes tasks with more large results than a tenant may have in the queue. The oldest
+// are removed: their records stay and say so. Results of other tenants stay.
+func TestLargeResultsAreBounded(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.Storage.PayloadBytes = 2 << 20 })
+	f.work(t, WorkerOptions{Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+		n, err := strconv.Atoi(j.Task.Code)
+		return &schemas.Result{Status: schemas.Succeeded, Output: strings.Repeat("x", n)}, err
+	}})
+	run := func(tenant, id string, size int) string {
+		rec, err := f.Submit(t.Context(), tenant, taskEvent(id, fmt.Sprintf(`{"code":"%d"}`, size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Wait(t.Context(), tenant, rec.TaskID); err != nil {
+			t.Fatal(err)
+		}
+		return rec.TaskID
+	}
+	whole := func(tenant, id string, size int) error {
+		rec, err := f.Record(t.Context(), tenant, id)
+		if err != nil || rec.Status != schemas.Succeeded {
+			t.Fatalf("Record = %+v, %v", rec, err)
+		}
+		if rec.Result.ResultRef != "" && len(rec.Result.Output) == size && len(rec.Result.Guardrails) == 0 {
+			return nil
+		}
+		if n := rec.Result.Guardrails; rec.Result.ResultRef != "" || rec.Result.Output != "" || len(n) != 1 ||
+			n[0].Rule != ruleResult || !strings.Contains(n[0].Message, "queue.payload_mb") {
+			t.Errorf("record without its large result = %+v, %+v", rec, rec.Result)
+		}
+		return errors.New("no longer kept")
+	}
+	const size = 400 << 10
+	other := run("other", "1", size)
+	var ids []string
+	for i := range 12 {
+		ids = append(ids, run("acme", strconv.Itoa(i), size))
+	}
+	if err := whole("other", other, size); err != nil {
+		t.Errorf("result of another tenant: %v", err)
+	}
+	kept := 0
+	for i, id := range ids {
+		switch err := whole("acme", id, size); {
+		case err == nil:
+			kept++
+		case kept > 0:
+			t.Errorf("result %d of %d is gone, an older one is kept", i, len(ids))
+		}
+	}
+	if kept < 3 || kept > 5 {
+		t.Errorf("%d results of %d bytes are kept, want 3 to 5 in 2 MiB", kept, size)
+	}
+	// A result that is larger than the limit alone leaves the others, and its record says so at once.
+	if huge := run("acme", "huge", 3<<20); whole("acme", huge, 3<<20) == nil || whole("acme", ids[11], size) != nil {
+		t.Error("a result of 3 MiB is kept, or took the place of others")
+	}
+	f.awaitEmpty(t)
+}
+
+// TestDataOfDeadLettersIsBounded dead-letters tasks with more data than a tenant may have in the queue. What is left
+// can be redriven; the rest has a letter that says why not. None of it counts against new tasks.
+func TestDataOfDeadLettersIsBounded(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.Storage.PayloadBytes = 2 << 20 })
+	var healed atomic.Bool
+	f.work(t, WorkerOptions{Attempts: 1, Handler: failing(&healed)})
+	large := `{"code":"` + strings.Repeat("x", 700<<10) + `"}`
+	var ids []string
+	for i := range 10 {
+		id := fmt.Sprint("a", i)
+		if i%2 == 0 { // in the message
+			f.publish(t, "tasks.default.normal.acme", ceHeader(id), large)
+			ids = append(ids, f.awaitForeign(t, "/foreign", id).TaskID)
+			continue
+		}
+		f.forgetUsage()
+		ids = append(ids, f.await(t, f.submit(t, id, large).TaskID).TaskID)
+		f.awaitEmpty(t) // then its data counts no longer
+	}
+	f.awaitEmpty(t)
+	if n := storedBytes(t, f, streamDead); n > 1<<20 {
+		t.Errorf("%d dead letters have %d bytes", len(ids), n)
+	}
+	if n := storedBytes(t, f, "OBJ_"+bucketObjects); n > 3<<20 {
+		t.Errorf("the object store has %d bytes, want about 2 MiB", n)
+	}
+	healed.Store(true)
+	redriven := 0
+	for i, id := range ids {
+		f.forgetUsage()
+		_, err := f.Redrive(t.Context(), "acme", id)
+		refused, isRefused := errors.AsType[*NotRedrivableError](err)
+		switch {
+		case err == nil:
+			redriven++
+			if rec := f.await(t, id); rec.Status != schemas.Succeeded {
+				t.Errorf("redriven task %d = %+v", i, rec)
+			}
+		case !isRefused || !strings.Contains(refused.Reason, "no longer kept") || redriven > 0:
+			t.Errorf("Redrive of task %d = %v", i, err)
+		}
+	}
+	if redriven == 0 || redriven > 2 {
+		t.Errorf("%d tasks of %d bytes were redriven, want 1 or 2 in 2 MiB", redriven, len(large))
+	}
 }

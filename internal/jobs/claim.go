@@ -184,7 +184,7 @@ func (r *run) begin(ctx context.Context) error {
 	}
 	rec.Attempts = append(slices.Clone(rec.Attempts), schemas.Attempt{Run: rec.Run, Worker: rec.Worker, StartedAt: now})
 	if len(rec.Attempts) > maxRuns {
-		i := max(0, slices.IndexFunc(rec.Attempts, func(a schemas.Attempt) bool { return !isAttempt(a.Outcome) }))
+		i := max(0, slices.IndexFunc(rec.Attempts, func(a schemas.Attempt) bool { return !isAttempt(a) }))
 		rec.Attempts = slices.Delete(rec.Attempts, i, i+1)
 	}
 	r.prepare(ctx)

@@ -59,7 +59,7 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	if err := r.m.acknowledge(ctx, c); err != nil {
 		return fmt.Errorf("acknowledge: %w", err) // it is delivered again, with a terminal record
 	}
-	if ref := extension(r.event, "dataref"); ref != "" && !dead { // a dead task may be redriven
+	if ref := extension(r.event, "dataref"); ref != "" { // a dead letter has the data, too
 		c.dropData(ctx, r.tenant, ref)
 	}
 	return nil

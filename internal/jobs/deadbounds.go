@@ -3,8 +3,11 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -57,6 +60,56 @@ func cutInvalid(m *nats.Msg) {
 		m.Header.Set(deadCut, strconv.Itoa(len(m.Data)))
 		m.Data = m.Data[:maxDeadData]
 	}
+}
+
+// moveDeadData moves the data of a dead letter to the object store, unless it is small: there the dead letters of a
+// tenant have a limit in bytes. If the data exceeds it alone, the letter is truncated. Data that is in the object store
+// already becomes data of a dead letter, which may be removed for newer objects.
+func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int, m *nats.Msg) error {
+	ev, err := decodeNATS(m.Header, m.Data)
+	if err != nil {
+		cutInvalid(m)
+		return nil //nolint:nilerr // the letter has the error of the task
+	}
+	data, ref := ev.Data(), extension(ev, "dataref")
+	if ref == "" && len(m.Data) <= maxDeadData {
+		return nil
+	}
+	if ref != "" {
+		name, err := objectName(tenant, ref)
+		if err == nil {
+			data, err = c.getObject(ctx, name)
+		}
+		if objectMissing(err) {
+			return nil // Redrive reports it
+		}
+		if err != nil {
+			return err
+		}
+	}
+	name := fmt.Sprintf("%s/%s/dead-%d", tenant, task, run) // new for each death, which another process may redrive
+	err = c.keepObject(ctx, tenant, name, data)
+	if errors.Is(err, ErrStorageFull) {
+		cutInvalid(m)
+		m.Header.Set(deadCut, strconv.Itoa(len(data)))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ev.DataEncoded = nil
+	ev.SetExtension("dataref", objectRef(name))
+	header, _, err := encodeNATS(ev)
+	if err != nil {
+		return err
+	}
+	for name, values := range m.Header { // of the queue, such as the number of runs
+		if key := strings.ToLower(name); !strings.HasPrefix(key, cePrefix) && key != "content-type" {
+			header[name] = values
+		}
+	}
+	m.Header, m.Data = header, nil
+	return nil
 }
 
 func isDeadHeader(name string) bool {

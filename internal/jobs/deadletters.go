@@ -24,7 +24,7 @@ const (
 
 // deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task
 // id, or empty. run is the number of runs of the task: a task that is redriven and dies again has a new letter. Of an
-// event that can never become a task, only the beginning is kept.
+// event that can never become a task, only the beginning is kept. Large data of other events moves to the object store.
 func (c *Client) deadLetter(
 	ctx context.Context, l lane, key, task string, run int, m *nats.Msg, reason *schemas.Error,
 ) error {
@@ -39,8 +39,10 @@ func (c *Client) deadLetter(
 		h.Set(deadTask, task)
 	}
 	msg := &nats.Msg{Subject: deadSubject(l.tenant, key), Header: h, Data: m.Data}
-	if invalid(reason.Code) {
+	if invalid(reason.Code) || task == "" {
 		cutInvalid(msg)
+	} else if err := c.moveDeadData(ctx, l.tenant, task, run, msg); err != nil {
+		return fmt.Errorf("dead-letter %s: %w", key, err)
 	}
 	id := fmt.Sprintf("%s.%d.%s", key, run, reason.Code)
 	if _, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id)); err != nil {

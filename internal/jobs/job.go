@@ -13,7 +13,9 @@ import (
 
 // Lost reports whether an earlier run of the task was lost: its worker did not say how it ended.
 func (j *Job) Lost() bool {
-	return slices.ContainsFunc(j.Record.Attempts, func(a schemas.Attempt) bool { return a.Outcome == outcomeLost })
+	return slices.ContainsFunc(j.Record.Attempts, func(a schemas.Attempt) bool {
+		return a.Outcome == outcomeLost && !a.Redriven // a redriven task was fenced when it died
+	})
 }
 
 // SaveProgram writes the program, and who wrote it (see Result.GeneratedBy), into the record before the first

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -12,17 +13,21 @@ import (
 const journalRef = "Codefleet-Ref"
 
 // PutJournal stores a journal entry of a task for seven days. It replaces an earlier entry with the same key.
-// The entry is durable when PutJournal returns. After an error, PutJournal may be repeated.
-func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data []byte) error {
+// The entry is durable when PutJournal returns. After an error, PutJournal may be repeated. A large entry may be
+// removed to make room for later ones; then Journal returns short in its place.
+func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data, short []byte) error {
 	msg := nats.NewMsg(journalSubject(tenant, task) + digest(key))
 	msg.Data = data
 	if len(data) > inlineMax {
+		msg.Data = short
 		name := tenant + "/" + task + "/journal-" + digest(string(data))
-		if err := c.putObject(ctx, name, data); err != nil {
+		err := c.keepObject(ctx, tenant, name, data)
+		if err != nil && !errors.Is(err, ErrStorageFull) {
 			return fmt.Errorf("write journal of task %s: %w", task, err)
 		}
-		msg.Data = nil
-		msg.Header.Set(journalRef, objectRef(name))
+		if err == nil {
+			msg.Header.Set(journalRef, objectRef(name))
+		}
 	}
 	if _, err := c.js.PublishMsg(ctx, msg); err != nil {
 		return fmt.Errorf("write journal of task %s: %w", task, err)
@@ -45,10 +50,15 @@ func (c *Client) Journal(ctx context.Context, tenant, task string) ([][]byte, er
 		out[i] = m.Data
 		if ref := m.Header.Get(journalRef); ref != "" {
 			name, err := objectName(tenant, ref)
+			var data []byte
 			if err == nil {
-				out[i], err = c.getObject(ctx, name)
+				data, err = c.getObject(ctx, name)
 			}
-			if err != nil {
+			switch {
+			case err == nil:
+				out[i] = data
+			case objectMissing(err) && len(m.Data) > 0: // out[i] is the short entry
+			default:
 				return nil, fmt.Errorf("read journal of task %s: %w", task, err)
 			}
 		}

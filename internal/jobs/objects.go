@@ -16,7 +16,7 @@ import (
 
 const (
 	objectScheme = "nats-object:" + bucketObjects + "/"
-	dataName     = "/data"  // the end of the name of a task's data
+	dataName     = "/data"  // the end of the name of an unfinished task's data
 	maxObject    = 64 << 20 // bytes; the fleet stores no larger objects
 )
 
@@ -31,6 +31,15 @@ func objectName(tenant, ref string) (string, error) {
 			text.Truncate(ref, maxText), tenant)
 	}
 	return name, nil
+}
+
+// keepObject stores an object that is kept for a time. The tenant's oldest such objects may be removed for it; see
+// makeRoom.
+func (c *Client) keepObject(ctx context.Context, tenant, name string, data []byte) error {
+	if err := c.makeRoom(ctx, tenant, int64(len(data))); err != nil {
+		return fmt.Errorf("store %s: %w", name, err)
+	}
+	return c.putObject(ctx, name, data)
 }
 
 func (c *Client) putObject(ctx context.Context, name string, data []byte) error {

@@ -177,13 +177,18 @@ func (c *Client) spillResult(ctx context.Context, r *storedRecord) (*schemas.Res
 	if err != nil {
 		return nil, err
 	}
-	if err := c.putObject(ctx, name, whole); err != nil {
+	err = c.keepObject(ctx, r.Tenant, name, whole)
+	if errors.Is(err, ErrStorageFull) {
+		return withoutRest(slim(r.Result, ""), "the whole result is larger than queue.payload_mb"), nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	return slim(r.Result, objectRef(name)), nil
 }
 
-// whole returns the record with its result read back from the object store, if it was spilled.
+// whole returns the record with its result read back from the object store, if it was spilled. If it was removed there,
+// the record has what is left of it.
 func (c *Client) whole(ctx context.Context, r storedRecord) (schemas.Record, error) {
 	if r.Result == nil || r.Result.ResultRef == "" {
 		return r.Record, nil
@@ -194,6 +199,10 @@ func (c *Client) whole(ctx context.Context, r storedRecord) (schemas.Record, err
 		return r.Record, err
 	}
 	data, err := c.getObject(ctx, name)
+	if objectMissing(err) {
+		r.Result = withoutRest(r.Result, "later large results of the tenant took its place (queue.payload_mb)")
+		return r.Record, nil
+	}
 	var result schemas.Result
 	if err == nil {
 		err = json.Unmarshal(data, &result)

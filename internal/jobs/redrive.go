@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,10 +22,10 @@ const (
 	redriveTime  = time.Minute
 )
 
-// Redrive queues a dead-lettered task again, with the same id, program and journal, and without its attempts, and
-// removes its dead letter. It returns the task's new record. The error is ErrUnknownTask or a *NotRedrivableError if
-// nothing was changed. After another error the task may be queued. If several processes redrive a task at once, only
-// one does.
+// Redrive queues a dead-lettered task again, with the same id, program and journal, and removes its dead letter. Its
+// runs stay in the record but no longer count as attempts. It returns the task's new record. The error is ErrUnknownTask or a
+// *NotRedrivableError if nothing was changed. After another error the task may be queued. If several processes redrive
+// a task at once, only one does.
 //
 // A crash leaves the task either dead, with its dead letter, or queued. First a timer is stored in DELAYED, then the
 // record is changed, then the message is published on its lane. The timer's message is for a crash before that: the
@@ -51,7 +52,7 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 	}
 	if letter != nil && letter.Header.Get(deadCut) != "" {
 		return schemas.Record{}, &NotRedrivableError{
-			Reason: "the event of task " + id + " is invalid, and only its beginning is kept",
+			Reason: "of the event of task " + id + ", which is invalid or too large, only the beginning is kept",
 			Hint:   "correct it, and submit it as a new task",
 		}
 	}
@@ -123,7 +124,11 @@ func (c *Client) redrive(
 	}
 	after := rec
 	after.Status, after.QueueSeq, after.Worker, after.LeaseUntil = schemas.Queued, 0, "", time.Time{}
-	after.Attempts, after.Result, after.EndedAt, after.CancelRequested = nil, nil, time.Time{}, false
+	after.Result, after.EndedAt, after.CancelRequested = nil, time.Time{}, false
+	after.Attempts = slices.Clone(rec.Attempts) // the record that was read must not change
+	for i := range after.Attempts {
+		after.Attempts[i].Redriven = true
+	}
 	err = c.swap(ctx, &after)
 	if errors.Is(err, errAmbiguous) {
 		if fresh, readErr := c.loadLeader(ctx, rec.Tenant, rec.TaskID); readErr == nil && fresh.rev != rec.rev {
@@ -148,12 +153,15 @@ func (c *Client) redrive(
 		c.opts.Log.WarnContext(ctx, "redriven task waits for its timer", "task", rec.TaskID, "error", err)
 	}
 	c.deleteLetters(ctx, rec, letter.Sequence)
+	if ref := percentDecode(letter.Header.Get("ce-dataref")); ref != "" {
+		c.dropData(ctx, rec.Tenant, ref)
+	}
 	return after, nil
 }
 
-// renewData stores the data of an event that refers to the object store again, because the store forgets it.
+// renewData makes the data of a dead letter in the object store data of an unfinished task again, which is not removed.
 func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.Header) error {
-	ref := header.Get("ce-dataref")
+	ref := percentDecode(header.Get("ce-dataref"))
 	if ref == "" {
 		return nil
 	}
@@ -168,8 +176,19 @@ func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.He
 		}
 	}
 	if err == nil {
+		err = c.reserve(ctx, rec.Tenant, int64(len(data)))
+	}
+	if errors.Is(err, ErrStorageFull) {
+		return &NotRedrivableError{
+			Reason: "the data of task " + rec.TaskID + " does not fit beside that of the tenant's unfinished tasks",
+			Hint:   "wait until tasks have ended, or increase queue.payload_mb",
+		}
+	}
+	name = fmt.Sprintf("%s/%s/redriven-%d%s", rec.Tenant, rec.TaskID, rec.Run, dataName)
+	if err == nil {
 		err = c.putObject(ctx, name, data)
 	}
+	header.Set("ce-dataref", percentEncode(objectRef(name)))
 	return err
 }
 

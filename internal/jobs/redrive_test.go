@@ -47,8 +47,13 @@ func TestRedrive(t *testing.T) {
 					t.Fatalf("Redrive = %+v, %v, want it queued", again, err)
 				}
 				end := f.await(t, dead.TaskID)
-				if end.Status != want.status || end.Run != want.run {
-					t.Errorf("record = %+v, want %+v", end, want)
+				if end.Status != want.status || end.Run != want.run || len(end.Attempts) != want.run {
+					t.Errorf("record = %+v, want %+v and all runs", end, want)
+				}
+				for i, a := range end.Attempts {
+					if old := a.Run <= again.Run; a.Run != i+1 || a.Redriven != old || old && a.Error == "" {
+						t.Errorf("run %d after a redrive of run %d = %+v", i+1, again.Run, a)
+					}
 				}
 				letters, err := f.DeadLetters(t.Context(), "acme", 5)
 				if err != nil || (len(letters) == 1) != (want.status == schemas.Dead) {
@@ -57,6 +62,34 @@ func TestRedrive(t *testing.T) {
 			}
 			f.awaitEmpty(t)
 		})
+	}
+}
+
+// A record keeps a limited number of runs. Of the runs that do not count, the oldest are forgotten first.
+func TestRunsOfARecordAreBounded(t *testing.T) {
+	f := newFleet(t)
+	var healed atomic.Bool
+	f.work(t, WorkerOptions{Handler: failing(&healed)})
+	id := f.await(t, f.submit(t, "1", `{"code":"x","retry":{"attempts":1}}`).TaskID).TaskID
+	rec, err := f.loadLeader(t.Context(), "acme", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rec.Run = 1; rec.Run < maxRuns; rec.Run++ {
+		rec.Attempts = append(rec.Attempts, rec.Attempts[0])
+		rec.Attempts[rec.Run].Run = rec.Run + 1
+	}
+	if err := f.swap(t.Context(), &rec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Redrive(t.Context(), "acme", id); err != nil {
+		t.Fatal(err)
+	}
+	dead := f.await(t, id)
+	kept := dead.Attempts
+	first, last := kept[0].Run, kept[len(kept)-1].Run
+	if dead.Status != schemas.Dead || dead.Run != maxRuns+1 || len(kept) != maxRuns || first != 2 || last != dead.Run {
+		t.Errorf("after %d runs the %s record keeps %d, from %d to %d", dead.Run, dead.Status, len(kept), first, last)
 	}
 }
 

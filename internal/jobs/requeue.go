@@ -117,7 +117,7 @@ func (r *run) backoff() time.Duration {
 func (r *run) unavailableDelay() time.Duration {
 	n := 0
 	for _, a := range slices.Backward(r.rec.Attempts) {
-		if a.Outcome != outcomeUnavailable && a.Outcome != "" { // the latest run has no outcome yet
+		if a.Redriven || a.Outcome != outcomeUnavailable && a.Outcome != "" { // the latest run has no outcome yet
 			break
 		}
 		n++

@@ -3,6 +3,7 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -39,6 +40,20 @@ func slim(r *schemas.Result, ref string) *schemas.Result {
 		e.Hint = text.Truncate(e.Hint, maxText)
 		s.Error = &e
 	}
+	return &s
+}
+
+// ruleResult is the rule of the finding that parts of a result are not kept.
+const ruleResult = "result"
+
+// withoutRest returns a copy of a slim result whose other parts are not kept, with a finding that says so.
+func withoutRest(r *schemas.Result, why string) *schemas.Result {
+	s := *r
+	s.ResultRef = ""
+	s.Guardrails = append(slices.Clone(r.Guardrails), schemas.Finding{
+		Rule: ruleResult, Level: "warning",
+		Message: "value, output, program and lists of this result are no longer kept: " + why,
+	})
 	return &s
 }
 

@@ -116,11 +116,12 @@ func sameRun(a, b storedRecord) bool {
 		a.Attempts[n-1].StartedAt.Equal(b.Attempts[m-1].StartedAt)
 }
 
-// attempts counts the runs that are attempts. Runs that a shutdown ended or that could not begin are not.
+// attempts counts the runs that are attempts. Runs that a shutdown ended, that could not begin, or after which the task
+// was redriven are not.
 func (r *run) attempts() int {
 	n := 0
 	for _, a := range r.rec.Attempts {
-		if isAttempt(a.Outcome) {
+		if isAttempt(a) {
 			n++
 		}
 	}
@@ -142,6 +143,6 @@ const (
 	outcomeUnavailable = "unavailable" // see Unavailable
 )
 
-func isAttempt(outcome string) bool {
-	return outcome != outcomeDrained && outcome != outcomeUnavailable
+func isAttempt(a schemas.Attempt) bool {
+	return !a.Redriven && a.Outcome != outcomeDrained && a.Outcome != outcomeUnavailable
 }

@@ -21,25 +21,26 @@ import (
 // telemetry records the spans and metrics of the queue.
 type telemetry struct {
 	trace.Tracer
-	submitted, completed, retried, lost, refused, deadRemoved, storageFull metric.Int64Counter
-	running                                                                metric.Int64UpDownCounter
-	queued, run                                                            metric.Float64Histogram
+	submitted, completed, retried, lost, refused, deadRemoved, payloadsRemoved, storageFull metric.Int64Counter
+	running                                                                                 metric.Int64UpDownCounter
+	queued, run                                                                             metric.Float64Histogram
 }
 
 func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
 	m := metrics.New(meter)
 	t := &telemetry{
-		Tracer:      cmp.Or(tracer, tracenoop.NewTracerProvider().Tracer("")),
-		submitted:   m.Counter(metrics.TasksSubmitted),
-		completed:   m.Counter(metrics.TasksEnded),
-		retried:     m.Counter(metrics.TasksRetried),
-		lost:        m.Counter(metrics.TasksLost),
-		refused:     m.Counter(metrics.TasksRefused),
-		deadRemoved: m.Counter(metrics.DeadLettersRemoved),
-		storageFull: m.Counter(metrics.StorageRefusals),
-		running:     m.UpDown(metrics.TasksRunning),
-		queued:      m.Histogram(metrics.TaskQueued),
-		run:         m.Histogram(metrics.TaskRun),
+		Tracer:          cmp.Or(tracer, tracenoop.NewTracerProvider().Tracer("")),
+		submitted:       m.Counter(metrics.TasksSubmitted),
+		completed:       m.Counter(metrics.TasksEnded),
+		retried:         m.Counter(metrics.TasksRetried),
+		lost:            m.Counter(metrics.TasksLost),
+		refused:         m.Counter(metrics.TasksRefused),
+		deadRemoved:     m.Counter(metrics.DeadLettersRemoved),
+		storageFull:     m.Counter(metrics.StorageRefusals),
+		payloadsRemoved: m.Counter(metrics.PayloadsRemoved),
+		running:         m.UpDown(metrics.TasksRunning),
+		queued:          m.Histogram(metrics.TaskQueued),
+		run:             m.Histogram(metrics.TaskRun),
 	}
 	return t, m.Err()
 }

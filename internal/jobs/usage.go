@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,67 +12,157 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// usage estimates how many bytes of task data each tenant has in the object store. The store has no such count, so the
-// objects are listed now and then. In between, what this process adds is counted.
+// usage estimates how many bytes each tenant has in the object store. The store has no such count, so the objects are
+// listed now and then. In between, what this process adds is counted.
 type usage struct {
 	mu       sync.Mutex
 	listed   time.Time
-	byTenant map[string]int64
+	byTenant map[string]share
 }
 
-// usageAge is after which time the objects are listed again before a tenant's data is stored.
-const usageAge = 10 * time.Second
+// share is what one tenant has in the object store. Each part has the limit Storage.PayloadBytes.
+type share struct {
+	unfinished int64 // data of unfinished tasks, which must not be removed
+	kept       int64 // what is kept for a time: results, recorded tool calls, and data of dead-lettered tasks
+}
 
-// reserve counts data that a tenant is about to store. It returns ErrStorageFull if the tenant would exceed its limit.
+const (
+	// usageAge is after which time the objects are listed again before a tenant's data is stored.
+	usageAge = 10 * time.Second
+	// roomParts: to make room, so many tenths of the limit are left, so that not every object lists the store again.
+	roomParts = 9
+)
+
+// reserve counts data of an unfinished task that a tenant is about to store. It returns ErrStorageFull if the tenant
+// would exceed its limit.
 func (c *Client) reserve(ctx context.Context, tenant string, size int64) error {
 	u := &c.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if now := time.Now(); u.byTenant == nil || now.Sub(u.listed) > usageAge {
-		all, err := c.listUsage(ctx)
-		if err != nil {
-			return fmt.Errorf("read the usage of the object store: %w", err)
-		}
-		u.byTenant, u.listed = all, now
+	if err := c.refreshUsage(ctx); err != nil {
+		return err
 	}
-	if u.byTenant[tenant]+size > c.opts.Storage.PayloadBytes {
+	s := u.byTenant[tenant]
+	if s.unfinished+size > c.opts.Storage.PayloadBytes {
 		c.tel.storageFull.Add(ctx, 1)
 		return ErrStorageFull
 	}
-	u.byTenant[tenant] += size
+	s.unfinished += size
+	u.byTenant[tenant] = s
 	return nil
 }
 
-func (c *Client) listUsage(ctx context.Context) (map[string]int64, error) {
-	all := map[string]int64{}
-	store, err := c.js.ObjectStore(ctx, bucketObjects)
+// makeRoom counts an object that is about to be kept for a tenant. If the tenant would exceed its limit, makeRoom
+// first removes the tenant's oldest kept objects. It returns ErrStorageFull if the object alone exceeds the limit.
+func (c *Client) makeRoom(ctx context.Context, tenant string, size int64) error {
+	limit := c.opts.Storage.PayloadBytes
+	if size > limit {
+		return ErrStorageFull
+	}
+	u := &c.usage
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	err := c.refreshUsage(ctx)
+	if err == nil && u.byTenant[tenant].kept+size > limit {
+		err = c.removeOldest(ctx, tenant, max(0, limit/10*roomParts-size))
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	objects, err := store.List(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return nil, err
+	s := u.byTenant[tenant]
+	s.kept += size
+	u.byTenant[tenant] = s
+	return nil
+}
+
+// refreshUsage lists the objects again, if that was not done lately.
+func (c *Client) refreshUsage(ctx context.Context) error {
+	u := &c.usage
+	if u.byTenant != nil && time.Since(u.listed) <= usageAge {
+		return nil
 	}
+	objects, err := c.listObjects(ctx)
+	if err != nil {
+		return err
+	}
+	u.byTenant, u.listed = map[string]share{}, time.Now()
 	for _, o := range objects {
-		if tenant, rest, _ := strings.Cut(o.Name, "/"); strings.HasSuffix(rest, dataName) {
-			all[tenant] += int64(o.Size)
+		tenant, _, _ := strings.Cut(o.Name, "/")
+		s := u.byTenant[tenant]
+		if strings.HasSuffix(o.Name, dataName) {
+			s.unfinished += int64(o.Size)
+		} else {
+			s.kept += int64(o.Size)
 		}
+		u.byTenant[tenant] = s
 	}
-	return all, nil
+	return nil
+}
+
+// removeOldest removes the tenant's oldest kept objects until the others have at most limit bytes.
+func (c *Client) removeOldest(ctx context.Context, tenant string, limit int64) error {
+	objects, err := c.listObjects(ctx)
+	if err != nil {
+		return err
+	}
+	objects = slices.DeleteFunc(objects, func(o *jetstream.ObjectInfo) bool {
+		return !strings.HasPrefix(o.Name, tenant+"/") || strings.HasSuffix(o.Name, dataName)
+	})
+	slices.SortFunc(objects, func(a, b *jetstream.ObjectInfo) int { return b.ModTime.Compare(a.ModTime) })
+	kept, removed := int64(0), int64(0)
+	for _, o := range objects { // the newest first
+		if kept+int64(o.Size) <= limit {
+			kept += int64(o.Size)
+			continue
+		}
+		limit = kept // all older ones go
+		if err := c.dropObject(ctx, o.Name); err != nil {
+			return err
+		}
+		removed++
+	}
+	s := c.usage.byTenant[tenant]
+	s.kept = kept
+	c.usage.byTenant[tenant] = s
+	if removed > 0 {
+		c.tel.payloadsRemoved.Add(ctx, removed)
+		c.opts.Log.InfoContext(ctx, "old large results removed", "tenant", tenant, "removed", removed)
+	}
+	return nil
+}
+
+func (c *Client) listObjects(ctx context.Context) ([]*jetstream.ObjectInfo, error) {
+	store, err := c.js.ObjectStore(ctx, bucketObjects)
+	var objects []*jetstream.ObjectInfo
+	if err == nil {
+		objects, err = store.List(ctx)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return nil, fmt.Errorf("list the object store: %w", err)
+	}
+	return objects, nil
 }
 
 // dropData removes a task's data from the object store once no run can need it. If that fails, the data stays until
 // the store forgets it.
 func (c *Client) dropData(ctx context.Context, tenant, ref string) {
 	name, err := objectName(tenant, ref)
-	var store jetstream.ObjectStore
 	if err == nil {
-		store, err = c.js.ObjectStore(ctx, bucketObjects)
+		err = c.dropObject(ctx, name)
 	}
+	if err != nil {
+		c.opts.Log.DebugContext(ctx, "data of an ended task not removed", "tenant", tenant, "error", err)
+	}
+}
+
+// dropObject removes an object, if it exists.
+func (c *Client) dropObject(ctx context.Context, name string) error {
+	store, err := c.js.ObjectStore(ctx, bucketObjects)
 	if err == nil {
 		err = store.Delete(ctx, name)
 	}
 	if err != nil && !objectMissing(err) {
-		c.opts.Log.DebugContext(ctx, "data of an ended task not removed", "tenant", tenant, "error", err)
+		return fmt.Errorf("remove %s: %w", name, err)
 	}
+	return nil
 }

@@ -28,6 +28,10 @@ var (
 		Name: "codefleet.tasks.dead_letters_removed", Kind: Counter, Unit: "{letter}",
 		Help: "Dead letters removed because their tenant has more than queue.dead_letters.",
 	}
+	PayloadsRemoved = Metric{
+		Name: "codefleet.tasks.payloads_removed", Kind: Counter, Unit: "{object}",
+		Help: "Large results, recorded tool calls and data of dead letters removed because of queue.payload_mb.",
+	}
 	StorageRefusals = Metric{
 		Name: "codefleet.tasks.storage_full", Kind: Counter, Unit: "{event}",
 		Help: "Tasks not accepted because their tenant has more data in the queue than queue.payload_mb.",
@@ -121,7 +125,7 @@ var (
 // Table lists every metric once.
 var Table = []Metric{
 	TasksSubmitted, TasksEnded, TasksRetried, TasksLost, TasksRefused,
-	DeadLettersRemoved, StorageRefusals, TasksRunning, TaskQueued, TaskRun,
+	DeadLettersRemoved, PayloadsRemoved, StorageRefusals, TasksRunning, TaskQueued, TaskRun,
 	PoolBoxes, PoolWaiting, PoolFailing, PoolMade, PoolEvents,
 	ToolsUpstream, ToolsUpstreamFailures,
 }

@@ -35,6 +35,11 @@ func (j journal) Record(ctx context.Context, r broker.JournalEntry) error {
 	if err != nil {
 		return err
 	}
+	// Without its result, a call is in doubt: it was made, but what it returned is not known.
+	short, err := json.Marshal(broker.JournalEntry{Key: r.Key, State: broker.Intended, Run: r.Run, At: r.At})
+	if err != nil {
+		return err
+	}
 	key := fmt.Sprintf("%s\x00%s\x00%s\x00%d", r.Key.Server, r.Key.Tool, r.Key.ArgsHash, r.Key.N)
-	return j.queue.PutJournal(ctx, r.Key.Tenant, r.Key.Task, key, data)
+	return j.queue.PutJournal(ctx, r.Key.Tenant, r.Key.Task, key, data, short)
 }
