@@ -54,20 +54,25 @@ type hostCheck struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var clean bool
+	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether this host can run a fleet, and print fixes",
 		Long: "Check whether this host can run a fleet, and print how to fix each problem. The exit code\n" +
 			"is 1 if there is a problem, and 0 if there are at most warnings.",
 		Args: noArgs,
-		RunE: a.do(a.doctor),
 	}
+	c.Flags().BoolVar(&clean, "clean", false,
+		"remove what killed workers have left on this host: mounts, loop devices, control groups, processes, directories")
+	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.doctor(ctx, clean) })
+	return c
 }
 
-func (a *app) doctor(ctx context.Context, _ []string) error {
+func (a *app) doctor(ctx context.Context, clean bool) error {
 	found, c := a.checkConfig()
 	if c != nil {
 		p := &hostCheck{Config: c, app: a, root: os.Geteuid() == 0}
+		found = append(found, p.remains(ctx, clean)...)
 		for _, check := range []func(context.Context) finding{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox),
 			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly/models"
@@ -58,6 +59,10 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 		return p, nil, err
 	}
 	opened.add(func() error { dir.Close(); return nil })
+	cleaning, stopCleaning := context.WithCancel(ctx)
+	var cleaned sync.WaitGroup
+	cleaned.Go(func() { removeRemains(cleaning, c, t.Logger) })
+	opened.add(func() error { stopCleaning(); cleaned.Wait(); return nil })
 	driver, err := sandbox.Choose(ctx, c, dir.Microsandbox(), dir.GVisor(), t.Logger)
 	if err != nil {
 		return p, nil, err

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // ErrPoolClosed is returned by Acquire after Run has ended.
@@ -31,6 +33,7 @@ type Pool struct {
 	wake   chan struct{} // wakes Run to schedule again
 	ready  chan struct{} // see Ready
 	prefix string        // of this process's box ids
+	lock   *hostdir.Lock // of the pool's directories; owned by Run
 
 	mu    sync.Mutex
 	sched scheduler
@@ -165,6 +168,7 @@ func (p *Pool) WarmTenants() map[string]bool {
 // it destroys every box, even those in use. Run may be called once.
 func (p *Pool) Run(ctx context.Context) error {
 	if err := p.prepareHost(ctx); err != nil {
+		p.lock.Release()
 		err = fmt.Errorf("start pool: %w", err)
 		p.close(fmt.Errorf("%w: %w", ErrPoolClosed, err))
 		return err

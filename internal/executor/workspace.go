@@ -27,14 +27,20 @@ func (p *Pool) workspacesDir() string { return filepath.Join(p.opts.Dir, p.opts.
 // snapshotsDir returns the directory of the boxes' snapshots.
 func (o PoolOptions) snapshotsDir() string { return filepath.Join(o.Dir, o.Owner, "saved") }
 
-// resetFiles removes what a dead process of the same owner left behind, and makes the pool's directories.
+// resetFiles removes what a dead process of the same owner left behind, and makes the pool's directories. It locks them,
+// so that no other process takes them for those of a dead one.
 func (p *Pool) resetFiles() error {
+	dir := filepath.Dir(p.workspacesDir())
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	var err error
+	if p.lock, err = hostdir.Acquire(dir); err != nil {
+		return err
+	}
 	for dir, mode := range map[string]os.FileMode{p.workspacesDir(): 0o711, p.opts.snapshotsDir(): 0o700} {
 		if err := hostdir.Remove(dir); err != nil {
 			return fmt.Errorf("remove files of earlier boxes: %w", err)
-		}
-		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
-			return err
 		}
 		if err := os.Mkdir(dir, mode); err != nil {
 			return err
@@ -51,6 +57,7 @@ func (p *Pool) removeFiles(ctx context.Context) error {
 	if left > 0 {
 		return fmt.Errorf("stop pool: %d boxes could not be destroyed", left)
 	}
+	defer p.lock.Release()
 	if err := hostdir.Remove(filepath.Dir(p.workspacesDir())); err != nil {
 		return fmt.Errorf("stop pool: %w", err)
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -15,7 +16,14 @@ import (
 type Dir struct {
 	path string
 	lock *hostdir.Lock
+
+	registered bool
 }
+
+const (
+	boxesDir  = "boxes"
+	gvisorDir = "g"
+)
 
 // maxWorkers bounds how many workers share a data directory.
 const maxWorkers = 64
@@ -36,7 +44,7 @@ func OpenDir(data string) (*Dir, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Dir{path, lock}, nil
+		return &Dir{path, lock, register(path) == nil}, nil // without a record, only workers in data clean up
 	}
 	return nil, fmt.Errorf("open a directory below %s: %d workers use it already; set another data directory",
 		data, maxWorkers)
@@ -51,16 +59,24 @@ func FirstDir(data string) *Dir { return &Dir{path: dirPath(data, 0)} }
 func (d *Dir) Microsandbox() string { return filepath.Join(d.path, "m") }
 
 // GVisor is the directory of the driver gvisor.
-func (d *Dir) GVisor() string { return filepath.Join(d.path, "g") }
+func (d *Dir) GVisor() string { return filepath.Join(d.path, gvisorDir) }
 
 // Catalogue is the directory of catalogue versions.
 func (d *Dir) Catalogue() string { return filepath.Join(d.path, "catalogue") }
 
 // Boxes is the directory of the pool.
-func (d *Dir) Boxes() string { return filepath.Join(d.path, "boxes") }
+func (d *Dir) Boxes() string { return filepath.Join(d.path, boxesDir) }
 
 // Cache is the directory of the workspace store's cache.
 func (d *Dir) Cache() string { return filepath.Join(d.path, "cache") }
 
+// Path returns the directory.
+func (d *Dir) Path() string { return d.path }
+
 // Close lets another worker use the directory.
-func (d *Dir) Close() { d.lock.Release() }
+func (d *Dir) Close() {
+	if left, _ := os.ReadDir(d.Boxes()); d.registered && len(left) == 0 {
+		_ = unregister(d.path) // a record of an unused directory has no effect
+	}
+	d.lock.Release()
+}

@@ -141,7 +141,7 @@ func (b *box) enter(process *specs.Process) (*session, error) {
 // which serve files to the sandboxes, share an empty network namespace.
 func (b *box) runsc(args ...string) *exec.Cmd {
 	flags := []string{
-		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, "shared"),
+		"--root=" + b.dir, "--shared-root=" + filepath.Join(b.owner.dir, sharedDir),
 		"--platform=systrap", "--network=none", "--overlay2=none", "--ignore-cgroups",
 		"--host-uds=none", "--host-fifo=none", "--file-access-mounts=shared", "--host-settings=ignore",
 	}

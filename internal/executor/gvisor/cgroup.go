@@ -23,6 +23,9 @@ type cgroups struct {
 	roots []string // root directories of the hierarchies; version 2 has one
 }
 
+// cgroupMount is where the hierarchies are mounted.
+const cgroupMount = "/sys/fs/cgroup"
+
 // boxOverheadMB is added to a program's memory limit to get its box's limit. It covers the engine, the runner
 // and full scratch file systems.
 const boxOverheadMB = 128 + tmpMB + shmMB

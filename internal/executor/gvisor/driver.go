@@ -86,7 +86,7 @@ func New(opts Options) (*Driver, error) {
 		images:   images{byDir: map[string]*imageRoot{}},
 	}
 	if !d.rootless {
-		d.cgroups = findCgroups("/sys/fs/cgroup")
+		d.cgroups = findCgroups(cgroupMount)
 	}
 	return d, nil
 }

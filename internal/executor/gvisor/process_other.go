@@ -19,3 +19,4 @@ func exitCode(state *os.ProcessState) int         { return state.ExitCode() }
 func killAll(context.Context, string) error       { return nil }
 func processStats(string) (executor.Stats, error) { return executor.Stats{}, errUnsupported }
 func killSandbox(string) error                    { return nil }
+func processesOf(string) ([]int, error)           { return nil, nil }

@@ -1,6 +1,6 @@
-// Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock, Sweep), the
-// mounts below them (Mounts, UnmountBelow) and disks of a fixed size inside them (NewDisk). It does not know
-// boxes or drivers.
+// Package hostdir manages directories on the worker's host that outlive a crash: their locks (Lock, Held, Sweep), the
+// mounts below them (Mounts, UnmountBelow), disks of a fixed size inside them (NewDisk), and all disks of this host
+// (Disks). It does not know boxes or drivers.
 //
 // Mounts and disks need Linux and root. On other systems the functions return errors.ErrUnsupported.
 package hostdir
@@ -17,6 +17,9 @@ import (
 
 	"github.com/codefleet/codefleet/internal/filelock"
 )
+
+// lockName is the name of the lock file in a locked directory.
+const lockName = "lock"
 
 // A Lock is held until Release, or until the process ends for any reason.
 type Lock struct{ file *os.File }
@@ -40,7 +43,7 @@ func tryLock(dir string) (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +103,26 @@ func PathHash(path string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
+// parseDisks returns the mount points of loop devices in a mountinfo file, by device.
+func parseDisks(mountinfo string) map[string]string {
+	points := map[string]string{}
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, source := strings.Fields(before), strings.Fields(after)
+		if len(fields) > 4 && len(source) > 1 && strings.HasPrefix(source[1], "/dev/loop") {
+			points[source[1]] = unescape(fields[4])
+		}
+	}
+	return points
+}
+
+// A Disk is a loop device.
+type Disk struct {
+	Device string // such as /dev/loop0
+	Image  string // the file with its content, even if it was deleted
+	Mount  string // the mount point; empty if it is not mounted
+}
+
 // parseMounts returns the mount points in a mountinfo file, in the file's order: a mount follows the mount that
 // contains its mount point.
 func parseMounts(mountinfo string) []string {
@@ -145,7 +168,39 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// below reports whether path is dir or is inside it. Both must be clean and absolute.
-func below(path, dir string) bool {
+// Below reports whether path is dir or is inside it. Both must be clean and absolute.
+func Below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, dir+string(filepath.Separator))
+}
+
+// Held reports whether a process holds the lock of dir. It also finds a lock whose file was deleted.
+func Held(dir string) (bool, error) {
+	path := filepath.Join(dir, lockName)
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return opened(path + " (deleted)")
+	}
+	if err != nil {
+		return false, fmt.Errorf("check the lock of %s: %w", dir, err)
+	}
+	defer file.Close()
+	switch err := filelock.TryLock(file); {
+	case errors.Is(err, filelock.ErrLocked):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("check the lock of %s: %w", dir, err)
+	}
+	return false, nil
+}
+
+// opened reports whether a process of this user has a file open. A deleted file's path ends in " (deleted)". On systems
+// without /proc it returns false.
+func opened(path string) (bool, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, file := range files {
+		if target, err := os.Readlink(file); err == nil && target == path {
+			return true, nil
+		}
+	}
+	return false, err
 }

@@ -1,6 +1,7 @@
 package hostdir
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,31 @@ func Mounts(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list mounts: %w", err)
 	}
-	return slices.DeleteFunc(parseMounts(string(info)), func(point string) bool { return !below(point, dir) }), nil
+	return slices.DeleteFunc(parseMounts(string(info)), func(point string) bool { return !Below(point, dir) }), nil
+}
+
+// Disks lists the loop devices of this host.
+func Disks() ([]Disk, error) {
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list disks: %w", err)
+	}
+	mounts := parseDisks(string(info))
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, fmt.Errorf("list disks: %w", err)
+	}
+	var disks []Disk
+	for _, file := range files {
+		image, err := os.ReadFile(file)
+		if err != nil {
+			continue // it was detached
+		}
+		device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))
+		image = bytes.TrimSuffix(bytes.TrimSuffix(image, []byte("\n")), []byte(" (deleted)"))
+		disks = append(disks, Disk{Device: device, Image: string(image), Mount: mounts[device]})
+	}
+	return disks, nil
 }
 
 // resolve makes a path comparable with the kernel's paths: absolute and without symbolic links. Symbolic links

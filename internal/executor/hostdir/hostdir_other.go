@@ -11,6 +11,9 @@ import (
 // Mounts returns no mount points on this system.
 func Mounts(string) ([]string, error) { return nil, nil }
 
+// Disks returns no disks on this system.
+func Disks() ([]Disk, error) { return nil, nil }
+
 // UnmountBelow does nothing on this system.
 func UnmountBelow(string) error { return nil }
 

@@ -50,8 +50,8 @@ func FuzzUnescape(f *testing.F) {
 
 func TestBelow(t *testing.T) {
 	for path, want := range map[string]bool{"/a/b": true, "/a/b/c": true, "/a/bc": false, "/a": false} {
-		if got := below(path, "/a/b"); got != want {
-			t.Errorf("below(%q) = %v, want %v", path, got, want)
+		if got := Below(path, "/a/b"); got != want {
+			t.Errorf("Below(%q) = %v, want %v", path, got, want)
 		}
 	}
 }

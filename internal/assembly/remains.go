@@ -1,0 +1,45 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/codefleet/codefleet/internal/assembly/sandbox"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/worker"
+)
+
+// Remains returns what ended workers, with any data directory, have left on this host: mounts, loop devices, control
+// groups, processes and directories of boxes. With remove, it removes them. Boxes of workers that run are not touched.
+func Remains(ctx context.Context, c *config.Config, remove bool) ([]sandbox.Remains, error) {
+	owners, err := sandbox.RunningOwners()
+	if err != nil {
+		return nil, err
+	}
+	abandoned, err := worker.FindAbandoned(owners)
+	errs := []error{err}
+	var found []sandbox.Remains
+	for _, a := range abandoned {
+		r, err := sandbox.FindRemains(a.Path(), a.GVisor(), a.Owners)
+		found, errs = append(found, r), append(errs, err)
+		if remove && err == nil {
+			err = sandbox.RemoveBoxes(ctx, c, a.Microsandbox(), a.GVisor(), a.Owners)
+			errs = append(errs, errors.Join(err, a.RemoveFiles()))
+		}
+		a.Close()
+	}
+	return found, errors.Join(errs...)
+}
+
+// removeRemains removes what ended workers have left. A worker does so when it starts.
+func removeRemains(ctx context.Context, c *config.Config, log *slog.Logger) {
+	found, err := Remains(ctx, c, true)
+	for _, r := range found {
+		log.InfoContext(ctx, "remains of an ended worker removed", "dir", r.Dir, "mounts", len(r.Mounts),
+			"disks", len(r.Disks), "groups", len(r.Groups), "processes", r.Processes)
+	}
+	if err != nil {
+		log.WarnContext(ctx, "remains of ended workers not removed", "error", err)
+	}
+}

@@ -1,0 +1,58 @@
+package gvisor
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// sharedDir is the directory, in that of an owner, with what the owner's boxes share.
+const sharedDir = "shared"
+
+// RunningOwners returns the directories of the owners that have processes of boxes on this host: Options.Dir/OWNER.
+func RunningOwners() ([]string, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var dirs []string
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		for arg := range bytes.SplitSeq(args, []byte{0}) {
+			shared, found := strings.CutPrefix(string(arg), "--shared-root=")
+			dir, ours := strings.CutSuffix(shared, "/"+sharedDir)
+			if found && ours && !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs, nil
+}
+
+// Processes returns the number of processes of the boxes whose directory is below dir.
+func Processes(dir string) (int, error) {
+	pids, err := processesOf(dir)
+	return len(pids), err
+}
+
+// Groups returns the control groups of an owner and its boxes.
+func Groups(ownerDir string) []string {
+	var all []string
+	for _, root := range findCgroups(cgroupMount).roots {
+		dir := filepath.Join(root, ownerGroup(ownerDir))
+		boxes, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // fails only for an invalid pattern
+		for _, procs := range boxes {
+			all = append(all, filepath.Dir(procs))
+		}
+		if _, err := os.Stat(dir); err == nil {
+			all = append(all, dir)
+		}
+	}
+	return all
+}

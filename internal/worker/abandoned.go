@@ -1,0 +1,165 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+)
+
+// Abandoned is a directory whose worker has ended without removing its boxes, for example because it was killed. The
+// worker may have had any data directory. The directory is locked until Close.
+type Abandoned struct {
+	Dir
+	Owners []string // the owners of boxes: names of directories
+}
+
+// FindAbandoned returns the directories of this host that no worker uses, among known ones: those that workers have
+// registered, those of the disks of boxes, and those of gvisorOwners, which are directories of the driver gvisor's
+// owners. A directory is in use if a process holds its lock, or the lock of one of its owners.
+func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
+	known, err := registered()
+	disks, disksErr := hostdir.Disks()
+	for _, d := range disks {
+		if dir, ok := dirOfDisk(d.Image); ok {
+			known = append(known, dir)
+		}
+	}
+	for _, owner := range gvisorOwners {
+		if parent := filepath.Dir(owner); filepath.Base(parent) == gvisorDir {
+			known = append(known, filepath.Dir(parent))
+		}
+	}
+	slices.Sort(known)
+	errs := []error{err, disksErr}
+	var found []Abandoned
+	for _, path := range slices.Compact(known) {
+		a, ok, err := open(path, gvisorOwners)
+		if ok {
+			found = append(found, a)
+		}
+		errs = append(errs, err)
+	}
+	return found, errors.Join(errs...)
+}
+
+// dirOfDisk returns the worker's directory of the disk of a box, DIR/boxes/OWNER/ws/BOX/disk.
+func dirOfDisk(image string) (dir string, ok bool) {
+	parts := strings.Split(image, "/")
+	n := len(parts) - 5
+	if n < 2 || parts[n] != boxesDir || parts[n+2] != "ws" || parts[n+4] != "disk" {
+		return "", false
+	}
+	return strings.Join(parts[:n], "/"), true
+}
+
+// open locks a directory, unless a worker uses it or it contains nothing of boxes.
+func open(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) {
+	a = Abandoned{Dir: Dir{path: path}}
+	if held, err := hostdir.Held(path); held || err != nil {
+		return a, false, err
+	}
+	var locks []string
+	for _, parent := range []string{a.Boxes(), a.GVisor(), filepath.Join(a.Microsandbox(), "owners")} {
+		entries, err := os.ReadDir(parent)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return a, false, fmt.Errorf("look for boxes in %s: %w", path, err)
+		}
+		for _, e := range entries {
+			a.Owners, locks = append(a.Owners, e.Name()), append(locks, filepath.Join(parent, e.Name()))
+		}
+	}
+	for _, owner := range gvisorOwners { // their directories may be deleted
+		if filepath.Dir(owner) == a.GVisor() {
+			a.Owners, locks = append(a.Owners, filepath.Base(owner)), append(locks, owner)
+		}
+	}
+	if len(a.Owners) == 0 {
+		return a, false, unregister(path)
+	}
+	slices.Sort(a.Owners)
+	a.Owners = slices.Compact(a.Owners)
+	for _, dir := range locks {
+		if held, err := hostdir.Held(dir); held || err != nil {
+			return a, false, err
+		}
+	}
+	a.lock, err = hostdir.Acquire(path)
+	return a, err == nil, err
+}
+
+// RemoveFiles removes the files of boxes and their mounts, and the directory if nothing else is in it. Call it after the boxes were removed.
+func (a *Abandoned) RemoveFiles() error {
+	for _, dir := range []string{a.Boxes(), a.GVisor()} {
+		if err := hostdir.Remove(dir); err != nil {
+			return fmt.Errorf("remove the boxes of an ended worker: %w", err)
+		}
+	}
+	if left, err := os.ReadDir(a.path); err == nil && len(left) == 1 { // the lock
+		return hostdir.Remove(a.path)
+	}
+	return nil
+}
+
+// register records on this host that a worker uses dir, so that workers with other data directories find it should this
+// one be killed. The record is a symbolic link. On hosts without a directory for it there is none.
+func register(dir string) error {
+	book := bookDir()
+	if book == "" {
+		return nil
+	}
+	if err := os.MkdirAll(book, 0o700); err != nil {
+		return fmt.Errorf("register worker directory: %w", err)
+	}
+	err := os.Symlink(dir, filepath.Join(book, hostdir.PathHash(dir)))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("register worker directory: %w", err)
+	}
+	return nil
+}
+
+// unregister removes the record of register.
+func unregister(dir string) error {
+	if book := bookDir(); book != "" {
+		err := os.Remove(filepath.Join(book, hostdir.PathHash(dir)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("unregister worker directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// registered returns the recorded directories.
+func registered() ([]string, error) {
+	book := bookDir()
+	entries, err := os.ReadDir(book)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list worker directories: %w", err)
+	}
+	var dirs []string
+	for _, e := range entries {
+		if dir, err := os.Readlink(filepath.Join(book, e.Name())); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
+}
+
+// bookDir returns the directory with the records of this user's workers, which is emptied when the host boots, or "" if
+// this host has none.
+func bookDir() string {
+	parent := "/run"
+	if uid := os.Geteuid(); uid != 0 {
+		parent = filepath.Join(parent, "user", strconv.Itoa(uid))
+	}
+	if _, err := os.Stat(parent); err != nil {
+		return ""
+	}
+	return filepath.Join(parent, "codefleet", "workers")
+}
