@@ -63,7 +63,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Args: noArgs,
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
-		"remove what killed workers have left on this host: mounts, loop devices, control groups, processes, directories")
+		"remove what killed workers have left on this host: mounts, loop devices, groups, processes, directories")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.doctor(ctx, clean) })
 	return c
 }

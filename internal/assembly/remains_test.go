@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// TestRemains checks that Remains finds and removes what a killed worker has left: a disk, control groups, a process and
+// TestRemains checks that Remains finds and removes what a killed worker has left: a disk, groups, a process and
 // directories, even if some of its files were deleted. It touches nothing of a worker that holds a lock.
 func TestRemains(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -67,7 +67,7 @@ func TestRemains(t *testing.T) {
 	}
 }
 
-// makeRemains makes what a worker has in its directory: locked directories, a box with a disk and a process, and groups.
+// makeRemains makes what a worker has in its directory: locked directories, a box with a disk, a process and groups.
 func makeRemains(t *testing.T, dir string) {
 	t.Helper()
 	for _, owner := range []string{".", "g/f", "boxes/f"} {
@@ -94,7 +94,6 @@ func makeRemains(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = hostdir.UnmountBelow(dir) })
-	//nolint:gosec // arguments of this test
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read line",
 		"--root="+state, "--shared-root="+filepath.Join(dir, "g", "f", "shared"))
 	stdin, err := cmd.StdinPipe()

@@ -27,8 +27,8 @@ func (p *Pool) workspacesDir() string { return filepath.Join(p.opts.Dir, p.opts.
 // snapshotsDir returns the directory of the boxes' snapshots.
 func (o PoolOptions) snapshotsDir() string { return filepath.Join(o.Dir, o.Owner, "saved") }
 
-// resetFiles removes what a dead process of the same owner left behind, and makes the pool's directories. It locks them,
-// so that no other process takes them for those of a dead one.
+// resetFiles removes what a dead process of the same owner left behind, and makes the pool's directories. It locks
+// them, so that no other process takes them for those of a dead one.
 func (p *Pool) resetFiles() error {
 	dir := filepath.Dir(p.workspacesDir())
 	if err := os.MkdirAll(dir, 0o711); err != nil {
