@@ -8,6 +8,16 @@ def plain(path):
     return path[len("/workspace/"):] if path.startswith("/workspace/") else path
 
 
+def explained(error):
+    """The same error in words, if it is about a file, the database or a tool."""
+    if isinstance(error, OSError) and error.strerror:
+        file = plain(error.filename) + ": " if error.filename else ""
+        return Failure(file + error.strerror[:1].lower() + error.strerror[1:])
+    if isinstance(error, OSError) or type(error).__module__ in ("client.mcp_client", "sqlite3"):
+        return Failure(str(error))
+    return error
+
+
 def named(names):
     """Names for a message."""
     names = [str(name) for name in names]
@@ -91,11 +101,34 @@ def text_of(value):
     return value
 
 
+def kept(path):
+    """A path that is kept when the task has ended: not one of the fleet, and not an ignored one."""
+    rules = ["/servers", "/client", "/lost+found", "__pycache__/", ".venv/", "node_modules/"]
+    ignored = pathlib.Path("/workspace/.workspaceignore")
+    if ignored.is_file():
+        rules += [rule.strip() for rule in ignored.read_text(encoding="utf-8", errors="replace").split("\n")]
+    parts = plain(path).split("/")
+    for end in range(1, len(parts) + 1):
+        for rule in rules:
+            pattern = rule.rstrip("/")
+            subject = "/".join(parts[:end]) if "/" in pattern else parts[end - 1]
+            if pattern and rule[0] != "#" and (end < len(parts) or rule[-1] != "/") \
+                    and fnmatch.fnmatchcase(subject, pattern.lstrip("/")):
+                raise Failure("%s would not be kept in the workspace; choose another name" % plain(path))
+    return path
+
+
 def free(path):
     """A path that a file can be written to without replacing another."""
     if pathlib.Path(path).exists():
         raise Failure("%s exists already; say overwrite to replace it" % plain(path))
-    return path
+    return kept(path)
+
+
+def check_unlike(path, text):
+    """Stops if a text would replace another file."""
+    if not pathlib.Path(path).exists() or file_at(path).read_bytes() != text.encode():
+        free(path)
 
 
 def check_text(path, text):
@@ -109,7 +142,7 @@ def write_text(path, text):
     file = pathlib.Path(path)
     if file.is_dir():
         raise Failure("%s is a directory, not a file" % plain(path))
-    file.parent.mkdir(parents=True, exist_ok=True)
+    pathlib.Path(kept(path)).parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
 
 
@@ -124,7 +157,7 @@ def append_text(path, text):
 
 def copy_file(source, target, replace=False):
     data = file_at(source).read_bytes()
-    file = pathlib.Path(target if replace else free(target))
+    file = pathlib.Path(kept(target) if replace else free(target))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
     if file.read_bytes() != data:
@@ -170,6 +203,8 @@ def load(path):
         return json.loads(text)
     except ValueError as error:
         raise Failure("%s is not JSON: %s" % (plain(path), error)) from None
+    except RecursionError:
+        raise Failure("%s is nested too deeply" % plain(path)) from None
 
 
 def load_or_new(path):
@@ -284,15 +319,26 @@ def table_rows(ask, table):
 
 def csv_rows(path):
     """The rows of a CSV file with a header; numbers as numbers."""
-    rows = list(csv.DictReader(read_text(path).splitlines()))
+    reader = csv.DictReader(read_text(path).lstrip("\ufeff").splitlines())
+    rows, names = list(reader), reader.fieldnames or []
     if not rows:
         raise Failure("%s has no rows below a header" % plain(path))
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise Failure("%s has several columns %s" % (plain(path), twice[0]))
+    if any(any(row.pop(None, None) or []) for row in rows):
+        raise Failure("%s has a row with more values than its columns: %s" % (plain(path), named(names)))
 
     def read(text):
-        try:
-            return as_number(float(text), text)
-        except (TypeError, ValueError):
+        if not text or not text.isascii() or "_" in text:
             return text
+        for kind in (int, float):
+            try:
+                number = kind(text)
+                return as_number(number, text) if math.isfinite(number) else text
+            except (OverflowError, ValueError):
+                continue
+        return text
 
     return [{key: read(text) for key, text in row.items()} for row in rows]
 

@@ -3,6 +3,7 @@ package rules
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/codefleet/codefleet/internal/codegen"
@@ -108,6 +109,54 @@ func TestSentences(t *testing.T) {
 		if err != nil || string(text) != want {
 			t.Errorf("%q = %s, %v, want %s\n%s", task, text, err, want, output)
 		}
+	}
+}
+
+// Programs read what stands in a file, or say why they cannot.
+func TestFilesOfTheWorkspace(t *testing.T) {
+	for _, c := range []struct{ file, content, task, want string }{
+		{"a.csv", "name,price\na,1.5\nb,2.5\n", "What is the average price in a.csv?", "2"},
+		{"a.csv", "\ufeffprice,x\n1,2\n", "What is the average price in a.csv?", "1"},
+		{"a.csv", "price,\n1,\n2,,\n", "What is the average price in a.csv?", "1.5"},
+		{"a.csv", "price\nnan\n", "What is the average price in a.csv?", `a value of price is "nan", not a number`},
+		{"a.csv", "price\n1e999\n", "What is the average price in a.csv?", `a value of price is "1e999", not a number`},
+		{"a.csv", "price\n1_0\n", "What is the average price in a.csv?", `a value of price is "1_0", not a number`},
+		{"a.csv", "price,price\n1,2\n", "What is the average price in a.csv?", "a.csv has several columns price"},
+		{
+			"a.csv", "name;amount\nA;1,50\n", "What is the average amount in a.csv?",
+			"a.csv has a row with more values than its columns: name;amount",
+		},
+		{"a.json", strings.Repeat("[", 3000), "Read a.json", "a.json is nested too deeply"},
+		{
+			".workspaceignore", "# logs\n*.log\n/build/\n", "Write 'x' to a.log",
+			"a.log would not be kept in the workspace; choose another name",
+		},
+		{
+			".workspaceignore", "# logs\n*.log\n/build/\n", "Copy notes.txt to build/a.txt",
+			"build/a.txt would not be kept in the workspace; choose another name",
+		},
+		{".workspaceignore", "# logs\n*.log\n/build/\n", "Copy notes.txt to build.txt", `"build.txt"`},
+		{
+			"x", "", "Write 'x' to " + strings.Repeat("a", 300) + ".txt",
+			strings.Repeat("a", 300) + ".txt: file name too long",
+		},
+	} {
+		h := everydayHarness(t)
+		h.write("workspace/"+c.file, c.content)
+		result, output, err := h.try(c.task)
+		got, _ := json.Marshal(result)
+		if err != nil {
+			lines := strings.Split(strings.TrimSpace(output), "\n")
+			got = []byte(strings.TrimPrefix(lines[len(lines)-1], "Failure: "))
+		}
+		if string(got) != c.want {
+			t.Errorf("%q with %s %.40q = %s, want %s", c.task, c.file, c.content, got, c.want)
+		}
+	}
+	h := everydayHarness(t)
+	h.write("workspace/a.csv", "price\n9007199254740993\n")
+	if _, output, err := h.try("What is the maximum price in a.csv?"); output != "value: 9007199254740993\n" || err != nil {
+		t.Errorf("large integer in a.csv: printed %q, %v", output, err)
 	}
 }
 

@@ -177,7 +177,7 @@ type function struct {
 
 var (
 	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
-	modules    = strings.Fields("csv datetime importlib json math pathlib sqlite3 statistics")
+	modules    = strings.Fields("csv datetime fnmatch importlib json math pathlib sqlite3 statistics")
 )
 
 // reserved reports whether a name has a meaning in the program's functions.
@@ -190,14 +190,13 @@ func reserved(name string) bool {
 func (w *writer) program() string {
 	w.line("return %s", w.result())
 	body := "\n\ndef main():\n" + strings.Join(w.body, "\n") + "\n"
-	var functions []string
-	used := body
-	for _, f := range slices.Backward(prelude()) {
-		if f.use.MatchString(used) {
-			functions, used = append(functions, "\n\n"+f.code), used+f.code
-		}
+	run := "result = main()\n"
+	functions := functionsOf(body)
+	if len(w.imports) > 0 || strings.Contains(functions, "pathlib.") {
+		run = "try:\n    result = main()\nexcept Exception as error:\n    raise explained(error) from None\n"
+		functions = functionsOf(body + run)
 	}
-	slices.Reverse(functions)
+	used := body + functions
 	head := []string{"# Written by rules: each value in main is in the task, or comes from the workspace or a tool."}
 	for _, m := range modules {
 		if strings.Contains(used, m+".") {
@@ -207,7 +206,17 @@ func (w *writer) program() string {
 	for _, name := range slices.Sorted(maps.Keys(w.imports)) {
 		head = append(head, "from servers."+w.imports[name]+" import "+name)
 	}
-	return strings.Join(head, "\n") + "\n" + body + strings.Join(functions, "") + "\n\nresult = main()\n"
+	return strings.Join(head, "\n") + "\n" + used + "\n\n" + run
+}
+
+// functionsOf returns the functions of the prelude that some code uses, and those that they use.
+func functionsOf(code string) (functions string) {
+	for _, f := range slices.Backward(prelude()) {
+		if f.use.MatchString(code + functions) {
+			functions = "\n\n" + f.code + functions
+		}
+	}
+	return functions
 }
 
 // result is the document of a task about a document, else the only output, else all outputs by name.
