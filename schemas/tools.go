@@ -117,8 +117,11 @@ type ToolReasons struct {
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
 	Vectors float64  `json:"vectors"` // of words
+	Name    float64  `json:"name"`
 	History float64  `json:"history"`
 	Dense   float64  `json:"dense,omitempty"` // of embeddings
+	// OtherOperation reports that the tool's operation is not the query's, which lowers its score.
+	OtherOperation bool `json:"other_operation,omitempty"`
 }
 
 // ToolQuery is one query of a search, with its confidence.

@@ -120,10 +120,14 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 			}
 		}
 		if why := t.Why; why != nil {
-			row(w, "", "", fmt.Sprintf(
-				"words %.2f, clause %.2f, server %.2f, vectors %.2f, history %.2f, embeddings %.3f: %s",
-				why.Lexical, why.Clause, why.Server, why.Vectors, why.History, why.Dense, strings.Join(why.Terms, ", "),
-			))
+			line := fmt.Sprintf(
+				"words %.2f, clause %.2f, server %.2f, vectors %.2f, name %.2f, history %.2f, embeddings %.3f: %s",
+				why.Lexical, why.Clause, why.Server, why.Vectors, why.Name, why.History, why.Dense,
+				strings.Join(why.Terms, ", "))
+			if why.OtherOperation {
+				line += "; lowered, because its operation is another one"
+			}
+			row(w, "", "", line)
 		}
 	}
 	for _, q := range found.Queries {

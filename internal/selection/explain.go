@@ -15,14 +15,18 @@ type Explanation struct {
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
 	Vectors float64  `json:"vectors"` // of words
+	Name    float64  `json:"name"`
 	History float64  `json:"history"`
 	Dense   float64  `json:"dense,omitempty"` // of embeddings
+	// OtherOperation reports that the tool's operation is not the query's, which lowers its score.
+	OtherOperation bool `json:"other_operation,omitempty"`
 }
 
 func (s *Index) explain(c candidate, r Request) *Explanation {
 	e := &Explanation{
 		Terms: []string{}, Lexical: round3(c.lexical), Clause: round3(c.clause), Server: round3(c.server),
-		Vectors: round3(c.gloss), History: round3(c.history), Dense: round3(c.fusion),
+		Vectors: round3(c.gloss), Name: round3(c.name), History: round3(c.history), Dense: round3(c.fusion),
+		OtherOperation: c.other,
 	}
 	names := make(map[int32]string, len(s.lexical.ids))
 	for w, id := range s.lexical.ids {

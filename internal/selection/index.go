@@ -21,7 +21,9 @@ type Index struct {
 	vectors  []int8    // gloss.Dimensions numbers per tool
 	common   []float32 // the direction that all tools share, which is removed from every vector
 	table    *gloss.Table
-	scratch  sync.Pool // *scratch
+	does     []operations // of each tool
+	names    [][]int32    // the terms of the subject of each tool
+	scratch  sync.Pool    // *scratch
 }
 
 // Build analyses a catalogue. If several tools have the same id, the last one counts. Otherwise their order does not
@@ -39,7 +41,7 @@ func Build(tools []Tool) *Index {
 		s.position[s.tools[i].ID()] = int32(i)
 	}
 	s.buildIndexes()
-	s.scratch.New = func() any { return newScratch(len(s.tools), s.servers.docs) }
+	s.scratch.New = func() any { return newScratch(len(s.tools), s.servers.docs, len(s.lexical.idf)) }
 	return s
 }
 
@@ -54,6 +56,7 @@ func (s *Index) buildIndexes() {
 		last := len(serverTools) - 1
 		serverTools[last] = append(serverTools[last], i)
 		s.serverOf[i] = int32(last)
+		s.does = append(s.does, toolOperations(&s.tools[i]))
 	}
 	v := newVectorizer(s.table, len(s.tools))
 	s.lexical = newPostings(len(s.tools), 0, func(d int) []field {
@@ -72,6 +75,12 @@ func (s *Index) buildIndexes() {
 		about := append(slices.Clone(analyse(first.Server)), analyse(first.ServerTitle)...)
 		return []field{{3, about}, {1, analyse(first.ServerDescription)}, {1, names}, {0.5, described}}
 	})
+	s.names = make([][]int32, len(s.tools))
+	for i := range s.tools {
+		for _, term := range subject(analyse(s.tools[i].Name)) {
+			s.names[i] = append(s.names[i], s.lexical.ids[term])
+		}
+	}
 	s.spelling = newSpelling(slices.Sorted(maps.Keys(s.lexical.ids)))
 }
 

@@ -16,25 +16,32 @@ const (
 	serverWeight   = 0.05
 	clauseWeight   = 0.3
 	glossWeight    = 0.4
-	historyWeight  = 0.8 // up to 1.3 if the past task is nearly the same
+	historyWeight  = 0.8  // up to 1.3 if the past task is nearly the same
+	nameWeight     = 0.15 // times the share of the tool's name that the query mentions
+	nameTerms      = 6    // of a query; in a longer one, names weigh less, because it mentions many words by chance
+
+	// otherOperation is the share of its score that a tool keeps if it has another operation than the query.
+	otherOperation = 0.6
 
 	repeatWeight   = 0.5 // times the logarithm of how often a word occurs in the query
 	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
 	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
 
 	minCosine  = 0.35 // of a tool that matches only by its vector
+	stepTerms  = 12   // of a query; a longer one describes a task, which also needs operations that it does not name
 	maxTerms   = 256  // of a query; later terms are ignored
 	maxClauses = 30   // of a query; later clauses are ignored
 )
 
-// scratch is the working memory of one ranking: scores of tools and servers.
+// scratch is the working memory of one ranking: scores of tools and servers, and weights of terms.
 type scratch struct {
-	lexical, clause, bestClause, server, total []float32
+	lexical, clause, bestClause, server []float32
+	terms                               []float32 // of the query; all others are 0
 }
 
-func newScratch(tools, servers int) *scratch {
+func newScratch(tools, servers, terms int) *scratch {
 	f := func(n int) []float32 { return make([]float32, n) }
-	return &scratch{f(tools), f(tools), f(tools), f(servers), f(tools)}
+	return &scratch{f(tools), f(tools), f(tools), f(servers), f(terms)}
 }
 
 // query is an analysed query.
@@ -119,9 +126,11 @@ func (s *Index) expand(term string, weight float32, weights map[string]float32, 
 
 // candidate is one tool in a ranking, with the parts of its score.
 type candidate struct {
-	tool                                            int32
-	score                                           float32
-	lexical, clause, server, gloss, history, fusion float32
+	tool                                                  int32
+	score                                                 float32
+	lexical, clause, server, gloss, history, name, fusion float32
+
+	other bool // its operation is not the query's
 
 	kept bool // in a fused list, whether the tool is within the cut-off of one of the two lists
 }
@@ -147,8 +156,16 @@ func (s *Index) rank(sentence string, history *History, allowed func(*Tool) bool
 	}
 	s.scoreClauses(w, sentence)
 	s.scoreServers(w, q)
-	return s.sum(w, signals{top: top, vector: vector, votes: votes, gloss: glossWeight * shrink(top, q)}, allowed,
-		limit), q
+	for _, t := range q.terms {
+		w.terms[t.id] = min(1, t.weight)
+		defer func() { w.terms[t.id] = 0 }()
+	}
+	g := signals{top: top, vector: vector, votes: votes, gloss: glossWeight * shrink(top, q)}
+	g.name = nameWeight * min(1, nameTerms/float32(max(1, len(q.own))))
+	if len(q.own) <= stepTerms {
+		g.asked = operationsOf(sentence)
+	}
+	return s.sum(w, g, allowed, limit), q
 }
 
 // shrink returns the factor for the vectors' weight, which is lower if the best lexical hit already covers the query.
@@ -165,6 +182,8 @@ type signals struct {
 	gloss  float32 // the vectors' weight
 	vector []int8  // the query's vector, or nil
 	votes  map[int32]float32
+	name   float32 // the names' weight
+	asked  operations
 }
 
 // sum adds up the signals of each tool and returns the best candidates.
@@ -181,13 +200,17 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 			clause:  clauseWeight * unit * w.bestClause[d],
 			server:  serverWeight * w.server[s.serverOf[d]],
 			history: historyWeight * unit * g.votes[int32(d)],
+			name:    g.name * unit * s.mentioned(d, w.terms),
 		}
 		if g.vector != nil {
 			if like := cosine(g.vector, s.vectors[d*dims:]); like > floor {
 				c.gloss = g.gloss * unit * like
 			}
 		}
-		c.score = c.lexical + c.clause + c.server + c.gloss + c.history
+		c.score = c.lexical + c.clause + c.server + c.gloss + c.history + c.name
+		if c.other = g.asked.conflict(s.does[d]); c.other {
+			c.score *= otherOperation
+		}
 		if c.score > 0 && best.wants(c) && (allowed == nil || allowed(&s.tools[d])) {
 			best.put(c)
 		}
@@ -211,6 +234,19 @@ func (s *Index) scoreClauses(w *scratch, sentence string) {
 			}
 		}
 	}
+}
+
+// mentioned returns the share of a tool's name, without its operation, that the query mentions: 0 to 1.
+func (s *Index) mentioned(tool int, terms []float32) float32 {
+	sum, all := float32(0), float32(0)
+	for _, id := range s.names[tool] {
+		idf := s.lexical.idf[id]
+		sum, all = sum+terms[id]*idf, all+idf
+	}
+	if all == 0 {
+		return 0
+	}
+	return sum / all
 }
 
 func (s *Index) scoreServers(w *scratch, q query) {
