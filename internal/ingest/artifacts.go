@@ -46,7 +46,7 @@ func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusOK)
 	if n, err := io.Copy(w, f); err != nil || n != a.Bytes {
 		s.o.Log.WarnContext(r.Context(), "artifact sent incompletely", "task_id", rec.TaskID, "sent", n, "of",
-			a.Bytes, "error", err)
+			a.Bytes, "error", causes(err))
 		panic(http.ErrAbortHandler) // a partial file must not look complete
 	}
 	return nil

@@ -1,10 +1,14 @@
 package ingest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
@@ -14,7 +18,7 @@ import (
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := apierror.Of(err)
 	if e.Status >= 500 && r.Context().Err() == nil { // otherwise the caller has disconnected
-		s.o.Log.WarnContext(r.Context(), "request failed", "code", e.Code, "error", err.Error())
+		s.o.Log.WarnContext(r.Context(), "request failed", "code", e.Code, "error", cmp.Or(causes(err), e.Message))
 	}
 	h := w.Header()
 	if e.Status == http.StatusUnauthorized {
@@ -27,6 +31,39 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		rec.code = e.Code
 	}
 	writeJSON(w, e.Status, e)
+}
+
+// causes returns the text of the innermost errors of err, for the log. The layers around them have names of a tenant's
+// files and keys of the object store, which the log must not have; the record of the request has its route and tenant.
+func causes(err error) string {
+	var texts []string
+	for _, leaf := range leaves(err) {
+		if text := leaf.Error(); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, ": ")
+}
+
+// leaves returns the innermost errors of err, without those whose code is logged. Of an error of the network, the
+// address belongs to the cause.
+func leaves(err error) (list []error) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+	case nil, *apierror.Error:
+		return nil
+	case *net.OpError:
+		return []error{e}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			list = append(list, leaves(inner)...)
+		}
+		return list
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			return leaves(inner)
+		}
+	}
+	return []error{err}
 }
 
 // respond writes v as the whole response, unless err is not nil.

@@ -3,6 +3,7 @@ package mem
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/codefleet/codefleet/internal/objects"
@@ -27,6 +28,8 @@ const (
 	Corrupt                   // a read returns data with a flipped bit
 	Broken                    // an error that is not temporary; the call has no effect
 )
+
+var errBroken = errors.New("injected: broken")
 
 // SetFault installs the function that decides how each call fails. Concurrent calls call it concurrently; it may block
 // to make them slow. Nil ends all faults.
@@ -78,7 +81,7 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 	case NotApplied:
 		return f, fmt.Errorf("%s %s: injected: %w", c.Op, c.Key, objects.ErrTemporary)
 	case Broken:
-		return f, fmt.Errorf("%s %s: injected: broken", c.Op, c.Key)
+		return f, fmt.Errorf("%s %s: %w", c.Op, c.Key, errBroken)
 	default:
 		return f, ctx.Err()
 	}

@@ -262,11 +262,15 @@ func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// wrap adds the request to its error, and classifies the error.
+// wrap adds the request to its error, and classifies the error. The URL is left out, because it repeats the key.
 func (o *Objects) wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
 	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	key = keyInErrors(key)
 	r := minio.ToErrorResponse(err)
 	var kind error
 	switch {
@@ -280,6 +284,16 @@ func (o *Objects) wrap(op, key string, err error) error {
 		return fmt.Errorf("%s %s: %w", op, key, err)
 	}
 	return fmt.Errorf("%s %s: %w: %w", op, key, kind, err)
+}
+
+// keyInErrors returns a key as errors, and so the logs, have it. The key of a file in a mirror ends in the path that a
+// tenant's program has given the file, which is left out.
+func keyInErrors(key string) string {
+	const files = "/files/"
+	if i := strings.Index(key, files); i >= 0 {
+		return key[:i+len(files)] + "…"
+	}
+	return key
 }
 
 func temporary(err error, r minio.ErrorResponse) bool {

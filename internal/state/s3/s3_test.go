@@ -1,10 +1,13 @@
 package s3_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/objects"
@@ -96,4 +99,19 @@ func TestProbe(t *testing.T) {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
 	t.Log(caps.Verdict)
+}
+
+// TestErrorsHaveNoPaths checks that errors have neither the path of a file in a mirror nor the URL of the request.
+func TestErrorsHaveNoPaths(t *testing.T) {
+	o, err := s3.Open(s3.Options{Endpoint: "http://127.0.0.1:1", Bucket: "the-bucket", AccessKey: "k", SecretKey: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // the module tries for longer
+	defer cancel()
+	err = o.PutFile(ctx, "acme/main/files/plans/secret.txt", strings.NewReader("x"), 1)
+	if err == nil || !strings.HasPrefix(err.Error(), "put acme/main/files/…: ") || strings.Contains(err.Error(), "secret") ||
+		strings.Contains(err.Error(), "the-bucket") {
+		t.Errorf("PutFile() = %v, want an error without the path and the bucket", err)
+	}
 }
