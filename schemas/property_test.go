@@ -89,6 +89,8 @@ var (
 			MinTier: rapid.SampledFrom([]string{"", "gvisor", "microsandbox"}).Draw(t, "tier"),
 			Commit:  rapid.SampledFrom([]string{"", "on_success", "always"}).Draw(t, "commit"),
 			Labels:  labels.Draw(t, "labels"),
+			Env: rapid.MapOfN(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,127}`), rapid.StringN(0, 50, 200), 0, 4).
+				Draw(t, "env"),
 		}
 		content := rapid.StringN(1, 50, 200).Draw(t, "content")
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {

@@ -79,6 +79,7 @@ type Task struct {
 	Skill          string            `json:"skill,omitempty"`
 	Workflow       json.RawMessage   `json:"workflow,omitempty"`
 	Inputs         json.RawMessage   `json:"inputs,omitempty"` // any JSON value; the program's variable `inputs`
+	Env            map[string]string `json:"env,omitempty"`    // environment variables of the program
 	Files          []File            `json:"files,omitempty"`
 	Tools          *ToolChoice       `json:"tools,omitempty"`
 	Pool           string            `json:"pool,omitempty"`

@@ -31,6 +31,7 @@ type taskFlags struct {
 	memory             int
 	cpus               float64
 	with, out, net     []string
+	env                []string
 	pool, priority     string
 	model              string
 	at, key            string
@@ -47,6 +48,8 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one run, such as 90s")
 	s.IntVar(&f.memory, "memory", 0, "memory limit of one run in `MB`")
 	s.Float64Var(&f.cpus, "cpus", 0, "`NUMBER` of processors of one run, such as 0.5")
+	s.StringArrayVar(&f.env, "env", nil,
+		"`NAME=VALUE` of an environment variable of the program (may be repeated)")
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
 	s.StringArrayVar(&f.out, "out", nil,
 		"`GLOB` of files to return; run saves them below the working directory (may be repeated)")
@@ -118,6 +121,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		func() error { return readDescription(&s, stdin) },
 		func() error { return f.readCode(&s, stdin) },
 		func() error { return f.readInputs(&s) },
+		func() error { return f.readEnv(&s) },
 		func() error { return f.readFiles(&s) },
 		func() error { return f.readTimes(&s) },
 	} {
@@ -204,6 +208,24 @@ func (f *taskFlags) readInputs(s *client.Submission) (err error) {
 		s.Inputs, err = readJSON("--inputs", f.inputs, nil)
 	}
 	return err
+}
+
+// readEnv reads --env. Its errors do not contain values, which may be secret.
+func (f *taskFlags) readEnv(s *client.Submission) error {
+	for _, variable := range f.env {
+		name, value, ok := strings.Cut(variable, "=")
+		if !ok || name == "" {
+			return usage("--env: want NAME=VALUE").try("--env GREETING=hello")
+		}
+		if _, twice := s.Env[name]; twice {
+			return usage("--env: %s is given twice", name)
+		}
+		if s.Env == nil {
+			s.Env = map[string]string{}
+		}
+		s.Env[name] = value
+	}
+	return nil
 }
 
 func (f *taskFlags) readFiles(s *client.Submission) error {

@@ -181,6 +181,9 @@ func (s *submission) decode() error {
 				"pattern %q: unclosed bracket or trailing backslash", pattern)
 		}
 	}
+	if err := checkEnv(s.task.Env); err != nil {
+		return err
+	}
 	s.pool = cmp.Or(s.pool, s.task.Pool, defaultPool)
 	return nil
 }

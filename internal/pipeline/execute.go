@@ -77,7 +77,8 @@ func (p *Pipeline) runProgram(ctx context.Context, s steps, b box, hooks executo
 	var undecided error // why plugins could not validate the program
 	hooks.Check = p.validator(running, s, &undecided)
 	e.verdict, err = b.Run(running, executor.Program{
-		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Limits: t.limits, Catalogue: s.tools.dir,
+		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Env: t.job.Task.Env, Limits: t.limits,
+		Catalogue: s.tools.dir,
 	}, hooks)
 	if err = errors.Join(err, undecided); err != nil {
 		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))
