@@ -113,7 +113,9 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 		}
 		o.Allow = append(o.Allow, p)
 	}
-	o.Lookup, o.Dial = w.lookup, w.dial
+	if o.Dial = w.dial; o.Lookup == nil {
+		o.Lookup = w.lookup
+	}
 	r := &rig{Proxy: egress.New(o), internet: w}
 	r.serve(t)
 	pool := x509.NewCertPool()
