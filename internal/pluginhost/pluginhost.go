@@ -4,6 +4,7 @@ package pluginhost
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/plugin"
 )
 
@@ -120,14 +123,20 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 			continue // run has logged it
 		}
 		in.Selected = []string{}
+		added, dropped, example := map[string]bool{}, 0, ""
 		for _, id := range ids {
 			switch {
 			case !available[id]:
-				s.log.WarnContext(ctx, "plugin selected a tool that the task may not use",
-					"plugin", m.plugin.Name(), "task_id", t.ID, "tool", id)
-			case !slices.Contains(in.Selected, id):
+				dropped++
+				example = cmp.Or(example, id)
+			case !added[id]:
+				added[id] = true
 				in.Selected = append(in.Selected, id)
 			}
+		}
+		if dropped > 0 {
+			s.log.WarnContext(ctx, "plugin selected tools that the task may not use", "plugin", m.plugin.Name(),
+				"task_id", t.ID, "tool", text.Truncate(example, maxText), "tools", dropped)
 		}
 	}
 	return in.Selected
@@ -143,7 +152,11 @@ func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code
 		given := d
 		given.Tools = slices.Clone(d.Tools)
 		code, err := run(ctx, s, m, "generate", t, func(ctx context.Context) (string, error) {
-			return p.Generate(ctx, t, given)
+			code, err := p.Generate(ctx, t, given)
+			if err == nil && len(code) > maxProgram {
+				err = fmt.Errorf("the program has %d bytes; the limit is %d", len(code), maxProgram)
+			}
+			return code, err
 		})
 		if err == nil && code != "" && code != d.Code { // run has logged an error
 			d.Code, d.By, changed = code, ByPlugin, true
@@ -186,7 +199,11 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 		given.Args = bytes.Clone(c.Args)
 		args, err := run(ctx, s, m, "call", t, func(ctx context.Context) (json.RawMessage, error) {
 			args, err := p.Call(ctx, t, given)
-			if err == nil && args != nil && !isObject(args) {
+			switch {
+			case err != nil || args == nil:
+			case len(args) > maxArguments:
+				err = fmt.Errorf("the arguments have %d bytes; the limit is %d", len(args), maxArguments)
+			case !isObject(args):
 				err = errors.New("the arguments are not a JSON object")
 			}
 			return args, err
@@ -240,9 +257,55 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 	return r, nil
 }
 
+// Limits of what a hook returns, in bytes.
+const (
+	maxProgram   = 256 << 10 // the queue's limit
+	maxArguments = 1 << 20   // the limit for programs
+	maxAdded     = 1 << 20   // by which a result may become larger
+	maxDepth     = 64        // of a changed value, as of a program's
+	maxText      = 4 << 10   // of each text of a refusal
+)
+
+// size returns about how many bytes a result has.
+func size(r plugin.Result) int {
+	n := len(r.Value) + len(r.Output) + len(r.Stderr)
+	for k, v := range r.Labels {
+		n += len(k) + len(v)
+	}
+	for _, note := range r.Notes {
+		n += len(note.Rule) + len(note.Level) + len(note.Message) + 64 // names of fields
+	}
+	if e := r.Error; e != nil {
+		n += len(e.Code) + len(e.Message) + len(e.Cause) + len(e.Hint)
+	}
+	return n
+}
+
+// tooDeep reports whether a JSON value has more than maxDepth levels.
+func tooDeep(value json.RawMessage) bool {
+	depth := 0
+	for d := json.NewDecoder(bytes.NewReader(value)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return false // the end of a valid value
+		}
+		switch token {
+		case json.Delim('['), json.Delim('{'):
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case json.Delim(']'), json.Delim('}'):
+			depth--
+		}
+	}
+}
+
 // check returns an error if a changed result violates package plugin's rules or the schema of results. It undoes a
 // change of the status, makes text valid UTF-8 and sets default levels of notes.
 func check(changed *plugin.Result, original plugin.Result) error {
+	if n, limit := size(*changed), size(original)+maxAdded; n > limit {
+		return fmt.Errorf("the result has %d bytes; the limit is %d", n, limit)
+	}
 	changed.Status = original.Status
 	changed.Output, changed.Stderr = strings.ToValidUTF8(changed.Output, "�"), strings.ToValidUTF8(changed.Stderr, "�")
 	if len(changed.Value) == 0 {
@@ -251,6 +314,8 @@ func check(changed *plugin.Result, original plugin.Result) error {
 	switch {
 	case changed.Value != nil && !json.Valid(changed.Value):
 		return errors.New("the value is not JSON")
+	case changed.Value != nil && (!utf8.Valid(changed.Value) || tooDeep(changed.Value)):
+		return fmt.Errorf("the value is not UTF-8, or has more than %d levels", maxDepth)
 	case (changed.Error == nil) != (original.Error == nil):
 		return errors.New("a hook must not set or remove the error")
 	}

@@ -166,7 +166,7 @@ func TestRefusal(t *testing.T) {
 	no := &plugin.Refusal{Code: "no", Message: "not here"}
 	s := set(t, &log, validator(func(context.Context) error { return no }),
 		second{func(context.Context) error { t.Error("invoked after a refusal"); return nil }})
-	if got, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); got != no || err != nil {
+	if got, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); got == nil || *got != *no || err != nil {
 		t.Errorf("Validate = %v, %v, want %v", got, err, no)
 	}
 	if log.Len() > 0 {
@@ -316,5 +316,68 @@ func TestResult(t *testing.T) {
 	}
 	if original.Error.Message != "secret" {
 		t.Error("a plugin changed the original result")
+	}
+}
+
+// TestFloods checks that a plugin cannot return more than the queue can keep, and that a log line does not grow with
+// what it returns.
+func TestFloods(t *testing.T) {
+	huge := strings.Repeat("x", 8<<20)
+	var log bytes.Buffer
+	ids := []string{"a/x"}
+	for range 100_000 {
+		ids = append(ids, "b/z", "a/x")
+	}
+	s := set(t, &log,
+		selector(func(context.Context, plugin.Selection) ([]string, error) { return append(ids, huge), nil }),
+		generator(func(context.Context, plugin.Draft) (string, error) { return "#" + huge, nil }),
+		validator(func(context.Context) error {
+			return &plugin.Refusal{Code: huge, Message: huge, Hint: huge, Line: -1}
+		}),
+		caller(func(context.Context, plugin.Call) (json.RawMessage, error) {
+			return json.RawMessage(`{"a":"` + huge + `"}`), nil
+		}))
+	got := s.Select(t.Context(), plugin.Task{}, plugin.Selection{Available: []plugin.Tool{{Server: "a", Name: "x"}}})
+	if diff := cmp.Diff([]string{"a/x"}, got); diff != "" {
+		t.Errorf("Select (-want +got):\n%s", diff)
+	}
+	if code, changed := s.Generate(t.Context(), plugin.Task{}, plugin.Draft{Code: "1"}); code != "1" || changed {
+		t.Errorf("Generate = %d bytes, %t, want the draft", len(code), changed)
+	}
+	r, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{})
+	if err != nil || r == nil || len(r.Code)+len(r.Message)+len(r.Hint) > 4*maxText || r.Line != 0 {
+		t.Errorf("Validate = %.100v, %v, want a refusal with short texts", r, err)
+	}
+	if args, refusal, err := s.Call(t.Context(), plugin.Task{}, plugin.Call{}); err == nil || refusal != nil {
+		t.Errorf("Call = %d bytes, %v, want an error", len(args), refusal)
+	}
+	for name, hook := range map[string]resulter{
+		"value": func(_ context.Context, r *plugin.Result) error {
+			r.Value = json.RawMessage(`"` + huge + `"`)
+			return nil
+		},
+		"output": func(_ context.Context, r *plugin.Result) error { r.Output = huge; return nil },
+		"label":  func(_ context.Context, r *plugin.Result) error { r.Labels["a"] = huge; return nil },
+		"notes": func(_ context.Context, r *plugin.Result) error {
+			r.Notes = make([]schemas.Finding, 100_000)
+			return nil
+		},
+		"error": func(_ context.Context, r *plugin.Result) error { r.Error.Cause = huge; return nil },
+		"depth": func(_ context.Context, r *plugin.Result) error {
+			r.Value = json.RawMessage(strings.Repeat("[", 9990) + strings.Repeat("]", 9990))
+			return nil
+		},
+		"no UTF-8": func(_ context.Context, r *plugin.Result) error {
+			r.Value = json.RawMessage("\"\xff\"")
+			return nil
+		},
+	} {
+		_, err := set(t, &log, hook).Result(t.Context(), plugin.Task{}, plugin.Result{Error: &schemas.Error{Code: "x"}})
+		if err == nil {
+			t.Errorf("%s: a result that is too large was accepted", name)
+		}
+	}
+	if log.Len() > 64<<10 {
+		t.Errorf("the log has %d bytes", log.Len())
 	}
 }

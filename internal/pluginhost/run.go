@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/plugin"
 )
 
@@ -92,8 +93,14 @@ func invoke[T any](
 	}
 }
 
-// refused returns the refusal in an error, or nil.
+// refused returns the refusal in an error, with texts of limited size, or nil.
 func refused(err error) *plugin.Refusal {
 	r, _ := errors.AsType[*plugin.Refusal](err) // a nil *Refusal counts as an ordinary error
-	return r
+	if r == nil {
+		return nil
+	}
+	return &plugin.Refusal{
+		Code: text.Truncate(r.Code, maxText), Message: text.Truncate(r.Message, maxText),
+		Hint: text.Truncate(r.Hint, maxText), Line: max(0, r.Line),
+	}
 }

@@ -283,3 +283,79 @@ func TestMutatingCallsAreMadeOnce(t *testing.T) {
 		}
 	})
 }
+
+// Runs of a task may make other calls than the ones before: fewer, more, in another order, in threads. However they
+// differ, together they change no more than the last run that changed something would alone, and the n-th equal call
+// always has the same result.
+func TestRunsThatDiffer(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			made, results := map[string]int{}, map[string][]string{}
+			w.reply["put"] = func(r tools.Request) (tools.Result, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				made[string(r.Args)]++
+				return text(fmt.Sprint(string(r.Args), made[string(r.Args)])), nil
+			}
+			sum := func() (n int) {
+				for _, k := range made {
+					n += k
+				}
+				return n
+			}
+			for run := range rapid.IntRange(2, 5).Draw(rt, "runs") {
+				w.cfg.Task.Run = run + 1
+				e, before := w.open(), sum()
+				program := rapid.SliceOfN(rapid.IntRange(0, 3), 0, 6).Draw(rt, "program")
+				threads := rapid.Bool().Draw(rt, "threads")
+				counts, got := map[string]int{}, map[string][]string{}
+				var calls sync.WaitGroup
+				for i, n := range program {
+					args := fmt.Sprintf(`{"n":%d}`, n)
+					counts[args]++
+					call := func() {
+						value, err := w.call(e, "put", args)
+						if err != nil && code(err) != errcode.InDoubt {
+							t.Errorf("put %s = %v", args, err)
+						}
+						w.mu.Lock()
+						defer w.mu.Unlock()
+						got[args] = append(got[args], value)
+					}
+					if !threads {
+						call()
+						continue
+					}
+					delay := time.Duration(rapid.IntRange(0, 400).Draw(rt, "delay")+i) * time.Millisecond
+					calls.Go(func() {
+						<-time.After(delay)
+						call()
+					})
+				}
+				calls.Wait()
+				if err := e.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for args, values := range got {
+					slices.Sort(values) // calls in threads end in any order
+					values = slices.DeleteFunc(values, func(v string) bool { return v == "" })
+					if n := min(len(values), len(results[args])); !slices.Equal(values[:n], results[args][:n]) {
+						t.Errorf("run %d: put %s = %v, want %v first", run+1, args, values, results[args])
+					}
+					if len(values) > len(results[args]) {
+						results[args] = values
+					}
+				}
+				for args, n := range made {
+					if sum() > before && n > counts[args] {
+						t.Errorf("put %s was made %d times by run %d, which calls %v", args, n, run+1, program)
+					}
+				}
+			}
+		})
+		if t.Failed() {
+			rt.Fatal("see above")
+		}
+	})
+}
