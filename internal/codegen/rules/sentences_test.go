@@ -155,7 +155,8 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 	}
 	h := everydayHarness(t)
 	h.write("workspace/a.csv", "price\n9007199254740993\n")
-	if _, output, err := h.try("What is the maximum price in a.csv?"); output != "value: 9007199254740993\n" || err != nil {
+	_, output, err := h.try("What is the maximum price in a.csv?")
+	if output != "value: 9007199254740993\n" || err != nil {
 		t.Errorf("large integer in a.csv: printed %q, %v", output, err)
 	}
 }

@@ -41,11 +41,11 @@ func Check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions)
 }
 
 func check(ctx context.Context, r *repo.Repo, ref format.Ref, opts CheckOptions, out *CheckResult) error {
-	packs, err := newInspector(ctx, r, ref.Tenant)
+	refs, err := checkHistory(ctx, r, ref, out)
 	if err != nil {
 		return err
 	}
-	refs, err := checkHistory(ctx, r, ref, out)
+	packs, err := newInspector(ctx, r, ref.Tenant) // after HEAD was read, so that the packs of its version are listed
 	if err != nil {
 		return err
 	}
@@ -105,12 +105,8 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		return nil, err
 	}
 	if etag == "" && h.Generation == 0 {
-		for info, err := range r.Bucket.List(ctx, ref.ManifestPrefix(), "") {
-			if err != nil {
-				return nil, err
-			}
-			out.Problems = append(out.Problems, ref.HeadKey()+": missing, although "+info.Key+" exists")
-			break
+		if err := checkLostHead(ctx, r, ref, out); err != nil {
+			return nil, err
 		}
 	}
 	var refs []format.ManifestRef
@@ -124,6 +120,21 @@ func checkHistory(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckR
 		return refs, nil
 	}
 	return refs, out.recordDamage(err)
+}
+
+// checkLostHead records that HEAD, which is missing, is lost if there are manifests.
+func checkLostHead(ctx context.Context, r *repo.Repo, ref format.Ref, out *CheckResult) error {
+	for info, err := range r.Bucket.List(ctx, ref.ManifestPrefix(), "") {
+		if err != nil {
+			return err
+		}
+		_, etag, err := r.ReadHead(ctx, ref, "") // the workspace may have been created in the meantime
+		if etag == "" && err == nil {
+			out.Problems = append(out.Problems, ref.HeadKey()+": missing, although "+info.Key+" exists")
+		}
+		return out.recordDamage(err)
+	}
+	return nil
 }
 
 // recordDamage records err if it means damage, and returns any other error.

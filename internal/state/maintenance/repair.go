@@ -103,8 +103,13 @@ func (r *repairer) run(ctx context.Context) error {
 	return r.recordGaps(ctx)
 }
 
-// survey reads HEAD and all manifests, and finds the lineage.
-func (r *repairer) survey(ctx context.Context) (err error) {
+// survey reads HEAD and all manifests, and finds the lineage. It reads HEAD before it lists objects: otherwise a commit
+// in between would refer to objects that are not listed, and seem to be lost.
+func (r *repairer) survey(ctx context.Context) error {
+	headErr, err := r.readHead(ctx)
+	if err != nil {
+		return err
+	}
 	if r.packs, err = newInspector(ctx, r.repo, r.ref.Tenant); err != nil {
 		return err
 	}
@@ -126,30 +131,48 @@ func (r *repairer) survey(ctx context.Context) (err error) {
 			r.readable[name] = found
 		}
 	}
-	if err := r.readHead(ctx); err != nil {
-		return err
+	if errors.Is(headErr, objects.ErrNotFound) && len(r.names) > 0 {
+		if headErr, err = r.readHead(ctx); err != nil {
+			return err
+		}
+		if headErr == nil { // the workspace was created after HEAD was read
+			r.names, r.out.Problems = nil, nil
+			return r.survey(ctx)
+		}
+	}
+	if headErr != nil {
+		if err := r.rebuildHead(ctx, headErr); err != nil {
+			return err
+		}
 	}
 	r.findLineage()
 	return nil
 }
 
-// readHead reads HEAD. If it is lost, it makes one that follows the newest manifest.
-func (r *repairer) readHead(ctx context.Context) error {
+// readHead reads HEAD. damage says why it cannot be read if it is missing or damaged.
+func (r *repairer) readHead(ctx context.Context) (damage, err error) {
 	obj, err := r.repo.Bucket.Get(ctx, r.ref.HeadKey(), objects.GetOptions{})
-	if err != nil && !errors.Is(err, objects.ErrNotFound) {
-		return err
+	if errors.Is(err, objects.ErrNotFound) {
+		return err, nil
 	}
-	if err == nil {
-		r.etag = obj.ETag
-		if r.head, err = format.DecodeHead(r.ref, r.repo.Keys(r.ref.Tenant), obj.Data); err == nil ||
-			!format.IsDamage(err) {
-			return err
-		}
-	} else if len(r.names) == 0 {
+	if err != nil {
+		return nil, err
+	}
+	r.etag = obj.ETag
+	r.head, err = format.DecodeHead(r.ref, r.repo.Keys(r.ref.Tenant), obj.Data)
+	if format.IsDamage(err) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// rebuildHead makes a HEAD that follows the newest manifest.
+func (r *repairer) rebuildHead(ctx context.Context, damage error) error {
+	if r.etag == "" && len(r.names) == 0 {
 		return nil // the workspace does not exist, or was purged
 	}
 	r.headBad = true
-	r.out.Problems = append(r.out.Problems, r.ref.HeadKey()+": "+err.Error())
+	r.out.Problems = append(r.out.Problems, r.ref.HeadKey()+": "+damage.Error())
 	r.head = format.Head{Born: 1}
 	for _, name := range r.names {
 		r.head.Generation = max(r.head.Generation, format.ManifestRef{Name: name}.Generation())

@@ -81,6 +81,18 @@ func (r *repairer) recordGaps(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, at := range p.Older(math.MaxInt64) { // also those that were committed and pinned after the survey
+		if r.readable[at.Name] != nil || r.bad[at.Name] {
+			continue
+		}
+		found, err := r.repo.ReadNamed(ctx, r.ref, at.Name)
+		if err != nil && !format.IsDamage(err) {
+			return err
+		}
+		if err == nil {
+			r.readable[at.Name] = found
+		}
+	}
 	gaps := r.gaps(p)
 	if len(gaps) == 0 {
 		return nil
