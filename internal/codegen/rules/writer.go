@@ -164,7 +164,7 @@ var prelude = sync.OnceValue(func() []function {
 	var out []function
 	for code := range strings.SplitSeq(preludeText, "\n\n\n") {
 		name := identifier.FindAllString(code, 2)[1]
-		out = append(out, function{name, strings.TrimSpace(code) + "\n", regexp.MustCompile(`\b` + name + `\(`)})
+		out = append(out, function{name, strings.TrimSpace(code) + "\n", callsIn(code)})
 	}
 	return out
 })
@@ -172,11 +172,21 @@ var prelude = sync.OnceValue(func() []function {
 // function is a function or a class of prelude.py.
 type function struct {
 	name, code string
-	use        *regexp.Regexp
+	calls      map[string]bool
+}
+
+// callsIn returns the names before parentheses.
+func callsIn(code string) map[string]bool {
+	names := map[string]bool{}
+	for _, m := range call.FindAllStringSubmatch(code, -1) {
+		names[m[1]] = true
+	}
+	return names
 }
 
 var (
 	identifier = regexp.MustCompile(`[A-Za-z_]\w*`)
+	call       = regexp.MustCompile(`\b([A-Za-z_]\w*)\(`)
 	modules    = strings.Fields("csv datetime fnmatch importlib json math pathlib sqlite3 statistics")
 )
 
@@ -211,8 +221,10 @@ func (w *writer) program() string {
 
 // functionsOf returns the functions of the prelude that some code uses, and those that they use.
 func functionsOf(code string) (functions string) {
+	calls := callsIn(code)
 	for _, f := range slices.Backward(prelude()) {
-		if f.use.MatchString(code + functions) {
+		if calls[f.name] {
+			maps.Copy(calls, f.calls)
 			functions = "\n\n" + f.code + functions
 		}
 	}
