@@ -200,27 +200,36 @@ func (c *diskCache) insert(item cachedObject) {
 // drop removes an object that is damaged or cannot be read.
 func (c *diskCache) drop(id objects.Digest) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if item, ok := c.items[id]; ok {
-		c.remove(item)
+	item, ok := c.items[id]
+	if ok {
+		c.forget(item)
+	}
+	c.mu.Unlock()
+	if ok {
+		os.Remove(c.path(id))
 	}
 }
 
-// trim removes the least recently used objects until the cache has at most limit bytes.
+// trim removes the least recently used objects until the cache has at most limit bytes. Readers that have an object's
+// file open can still read it.
 func (c *diskCache) trim(limit int64) {
+	var removed []objects.Digest
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for c.size > limit && c.order.Len() > 0 {
-		c.remove(c.order.Back())
+		removed = append(removed, c.forget(c.order.Back()))
+	}
+	c.mu.Unlock()
+	for _, id := range removed {
+		os.Remove(c.path(id)) // not under the lock: a cache of gigabytes has many files
 	}
 }
 
-// remove removes an object. The caller holds c.mu. Readers that have the file open can still read it.
-func (c *diskCache) remove(item *list.Element) {
+// forget removes an object from the list. The caller holds c.mu.
+func (c *diskCache) forget(item *list.Element) objects.Digest {
 	o := c.order.Remove(item).(*cachedObject) //nolint:errcheck // the list holds nothing else
 	delete(c.items, o.id)
 	c.size -= o.size
-	os.Remove(c.path(o.id))
+	return o.id
 }
 
 // freeBytes returns the free bytes of dir's file system. It returns false if they are unknown.

@@ -212,8 +212,7 @@ func (r *Repo) ReadManifest(
 		return v.Manifest, nil
 	}
 	if digest != nil {
-		m, err := r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest})
-		return m, err
+		return r.decode(ctx, ref, format.ManifestRef{Name: name, Digest: *digest})
 	}
 	found, err := r.ReadNamed(ctx, ref, name)
 	if err != nil {
