@@ -10,8 +10,8 @@ import (
 
 const (
 	aheadParallel = 16
-	aheadFirst    = 16   // generations that are read ahead at first; every time twice as many
-	aheadMost     = 1024 // generations; bounds what is in memory
+	aheadFirst    = 16   // generations that are read ahead at first; the number doubles each time
+	aheadMost     = 1024 // generations that are read ahead at most, because they are in memory
 )
 
 // ahead reads manifests of the history ahead of a reader that follows parents, many at a time. Errors are not kept:
@@ -24,9 +24,9 @@ type ahead struct {
 
 	mu    sync.Mutex
 	found map[string]*format.Manifest // by name
-	asked map[string]bool
+	begun map[string]bool             // names of manifests whose read has begun
 	slots chan struct{}
-	tasks sync.WaitGroup
+	reads sync.WaitGroup
 }
 
 func (r *Repo) newAhead(ref format.Ref, brief bool) *ahead {
@@ -55,21 +55,21 @@ func (a *ahead) read(ctx context.Context, name string, digest *objects.Digest) (
 // fetch reads the manifest at and those before it.
 func (a *ahead) fetch(ctx context.Context, at format.ManifestRef) {
 	a.window = min(max(2*a.window, aheadFirst), aheadMost)
-	a.found, a.asked = map[string]*format.Manifest{}, map[string]bool{}
-	a.ask(ctx, at, at.Generation()-a.window)
-	a.tasks.Wait()
+	a.found, a.begun = map[string]*format.Manifest{}, map[string]bool{}
+	a.begin(ctx, at, at.Generation()-a.window)
+	a.reads.Wait()
 }
 
-// ask reads a manifest, and those after the generation last to which it refers.
-func (a *ahead) ask(ctx context.Context, at format.ManifestRef, last int64) {
+// begin begins to read a manifest, and then those after the generation last to which it refers.
+func (a *ahead) begin(ctx context.Context, at format.ManifestRef, last int64) {
 	a.mu.Lock()
-	asked := a.asked[at.Name]
-	a.asked[at.Name] = true
+	begun := a.begun[at.Name]
+	a.begun[at.Name] = true
 	a.mu.Unlock()
-	if asked {
+	if begun {
 		return
 	}
-	a.tasks.Go(func() {
+	a.reads.Go(func() {
 		a.slots <- struct{}{}
 		m, err := a.repo.peek(ctx, a.ref, at, a.brief)
 		<-a.slots
@@ -81,7 +81,7 @@ func (a *ahead) ask(ctx context.Context, at format.ManifestRef, last int64) {
 		a.mu.Unlock()
 		for _, next := range m.Header.Before() {
 			if g := next.Generation(); g > last && g < at.Generation() {
-				a.ask(ctx, next, last)
+				a.begin(ctx, next, last)
 			}
 		}
 	})
