@@ -22,8 +22,8 @@ const statusHeader = "Codefleet-Status"
 // statusIndex lists the records of all tenants by status. It follows the headers of the records' stream, and takes
 // about 100 bytes of memory per record.
 type statusIndex struct {
-	c    *Client
-	stop func()
+	created time.Time // of the stream
+	stop    func()
 
 	mu       sync.Mutex
 	seq      uint64        // of the last message that was indexed
@@ -48,14 +48,19 @@ type indexEntry struct {
 	expires int64 // when the server removes the record, in Unix seconds; 0 is never
 }
 
-// statusIndex returns the client's index, which is built on first use.
-func (c *Client) statusIndex(ctx context.Context) (*statusIndex, error) {
+// statusIndex returns the client's index of the records' stream that was created at a time. It is built on first use,
+// and anew for another stream, whose sequences begin again.
+func (c *Client) statusIndex(ctx context.Context, created time.Time) (*statusIndex, error) {
 	c.indexing.Lock()
 	defer c.indexing.Unlock()
-	if c.index != nil {
+	if c.index != nil && c.index.created.Equal(created) {
 		return c.index, nil
 	}
-	x := &statusIndex{c: c, tenants: map[string]*tenantIndex{}}
+	if c.index != nil {
+		c.index.stop()
+		c.index = nil
+	}
+	x := &statusIndex{created: created, tenants: map[string]*tenantIndex{}}
 	consumer, err := c.js.OrderedConsumer(ctx, streamRecords, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{recordPrefix + ">"}, DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: true,
 	})
@@ -229,12 +234,12 @@ func (c *Client) listByStatus(
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.statusIndex(ctx)
+	x, err := c.statusIndex(ctx, stream.CachedInfo().Created)
 	if err != nil {
 		return nil, err
 	}
 	if err := x.reach(ctx, last.Sequence); err != nil {
-		c.dropIndex(x) // the stream may have been made anew
+		c.dropIndex(x) // its consumer may have been lost
 		return nil, err
 	}
 	for window := limit; ; window *= 2 {

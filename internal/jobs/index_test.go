@@ -106,6 +106,26 @@ func TestListByStatusIsCurrent(t *testing.T) {
 	}
 }
 
+// After a restart of the server, which may have lost its disk, the sequences may begin again.
+func TestListByStatusAfterLossOfTheStream(t *testing.T) {
+	f := newFleet(t)
+	queued := ListOptions{Status: []schemas.Status{schemas.Queued}}
+	for i := range 3 {
+		f.submit(t, strconv.Itoa(i), `{"code":"x"}`)
+	}
+	if got := f.listed(t, queued); len(got) != 3 {
+		t.Fatalf("List queued = %v, want 3 tasks", got)
+	}
+	if err := f.js.DeleteStream(t.Context(), streamRecords); err != nil {
+		t.Fatal(err)
+	}
+	provision(t, f.Client)
+	rec := f.submit(t, "new", `{"code":"x"}`)
+	if d := cmp.Diff([]string{rec.TaskID}, f.listed(t, queued)); d != "" {
+		t.Errorf("List queued (-want +got):\n%s", d)
+	}
+}
+
 // The index agrees with a map of records, whatever the order of changes, and forgets expired ones.
 func TestIndexModel(t *testing.T) {
 	now := time.Now().Unix()
