@@ -118,15 +118,15 @@ def install_filter(libc):
         raise OSError(ctypes.get_errno(), "install the seccomp filter")
 
 
-def number(of):
+def socket_number(of):
     """Returns the number of a socket. gVisor numbers sockets in order of creation."""
     return os.fstat(of.fileno()).st_ino
 
 
-def next_number():
+def next_socket_number():
     """Returns the number of a new socket."""
     with socket.socket(socket.AF_UNIX) as probe:
-        return number(probe)
+        return socket_number(probe)
 
 
 def unix_sockets():

@@ -190,7 +190,7 @@ class Child:
     def __init__(self, boot):
         self.boot = boot
         ours, theirs = socket.socketpair()
-        self.newest_socket = max(confine.number(end) for end in (ours, theirs))
+        self.newest_socket = max(confine.socket_number(end) for end in (ours, theirs))
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         self.pid = os.fork()
@@ -231,7 +231,7 @@ class Child:
 
     def made_sockets(self):
         """Returns whether the program has created sockets in a box in which they may outlive it."""
-        return self.boot["hidden_sockets"] and confine.next_number() != self.newest_socket + 1
+        return self.boot["hidden_sockets"] and confine.next_socket_number() != self.newest_socket + 1
 
     def close(self):
         self.control.close()
@@ -329,7 +329,7 @@ class Execution:
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])
                 if header.get("network"):
                     self.network = network(self.child.boot).Network(self.host, self.poll)
-                    self.child.newest_socket = confine.number(self.network.listener)
+                    self.child.newest_socket = confine.socket_number(self.network.listener)
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
