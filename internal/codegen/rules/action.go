@@ -109,7 +109,8 @@ func (w *writer) perform(a action, m match) bool {
 	case "root":
 		e := w.parseArithmetic(tokenise("(" + m["operand"].text + ")"))
 		of := strings.ReplaceAll(e.python, previous, w.vars["number"])
-		w.calculated("square root of "+of, "square_root("+of+")")
+		root := "square root of " + of
+		w.calculated(root, "calculated(lambda: square_root("+of+"), "+quote(root)+")")
 		return e.ok && !strings.Contains(of, "-") && w.refersClearly(e)
 	case "place": // the answer about one place
 		w.let(a.name, python)

@@ -133,7 +133,7 @@ func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 	case arith.Sign:
 		return "(-" + left + ")", n.Args[0].Text != wordPower // -2 ** 2 is -4
 	case arith.Group:
-		if left == previous || numeral.MatchString(left) {
+		if left == previous || numeral.MatchString(left) || n.Args[0].Kind == arith.Group {
 			return left, true
 		}
 		return "(" + left + ")", true
