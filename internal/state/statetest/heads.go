@@ -86,7 +86,9 @@ func HeadModes(t *testing.T) map[string]func() objects.Objects {
 			o := WithoutIfMatch{mem.New(), false}
 			return heads.With(o, singlewriter.New(o, lock))
 		},
-		"another store": func() objects.Objects { return heads.With(WithoutIfMatch{mem.New(), false}, MemHeads{mem.New()}) },
+		"another store": func() objects.Objects {
+			return heads.With(WithoutIfMatch{mem.New(), false}, MemHeads{mem.New()})
+		},
 	}
 }
 
