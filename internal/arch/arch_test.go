@@ -164,7 +164,7 @@ var imports = map[string][]string{
 	},
 	"internal/process": {
 		"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config",
-		"internal/jobs", "internal/telemetry", "internal/worker",
+		"internal/jobs", "internal/objects", "internal/state", "internal/telemetry", "internal/worker",
 	},
 	"internal/worker": {
 		"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir",

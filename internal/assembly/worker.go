@@ -30,7 +30,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// WorkerOptions configure Worker. All fields but Plugins are required.
+// WorkerOptions configure Worker. All fields but Plugins and Pool are required.
 type WorkerOptions struct {
 	Config    *config.Config
 	Version   string // of codefleet, shown in lists of workers
@@ -42,6 +42,8 @@ type WorkerOptions struct {
 	Join func(context.Context) (*jobs.Client, error)
 	// Ready is called once, as soon as the worker can start a task without delay.
 	Ready func()
+	// Pool, if not nil, is called once with the worker's pool, before it runs.
+	Pool func(*executor.Pool)
 }
 
 // Worker constructs a worker. The caller calls release when the worker has stopped. ctx bounds the choice of
@@ -90,6 +92,9 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 	pool, err := executor.NewPool(driver.Driver, poolOptions(c, t, dir, tools.Mount, envs.List()))
 	if err != nil {
 		return p, nil, err
+	}
+	if o.Pool != nil {
+		o.Pool(pool)
 	}
 	join := func(ctx context.Context) (*jobs.Client, error) {
 		client, err := o.Join(ctx)

@@ -255,7 +255,8 @@ type Telemetry struct {
 	// Serve /metrics.
 	Metrics bool `yaml:"metrics"`
 	// Address on which a worker process serves /metrics and /healthz. By default, it does not serve
-	// them. (ingest and `codefleet up` serve them on http.addr.)
+	// them. (ingest and `codefleet up` serve them on http.addr.) A worker's /healthz responds with 503
+	// and the reasons while the queue or the object store does not respond or no box can be created.
 	Addr string `yaml:"addr"`
 }
 

@@ -174,9 +174,12 @@ func (s *S3) Pid() int { return s.cmd.Process.Pid }
 func (s *S3) Exited() <-chan struct{} { return s.exited }
 
 // Close stops the server and waits until it has exited. Requests in progress may fail.
-func (s *S3) Close() error {
+func (s *S3) Close() error { return s.Stop(s3StopLimit) }
+
+// Stop is like Close, and kills the server after limit. Objects whose PUT was acknowledged are on disk.
+func (s *S3) Stop(limit time.Duration) error {
 	s.stop.Do(func() { s.lifeline.Close() })
-	timeout := time.NewTimer(s3StopLimit)
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
 	case <-s.exited:

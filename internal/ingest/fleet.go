@@ -10,6 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/names"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -101,7 +102,8 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return respond(w, map[string]string{"status": "ok"}, nil)
 }
 
-// readyz responds with 200 while requests can be served: the queue responds, and the server is not draining.
+// readyz responds with 200 while requests can be served: the queue and the object store respond, and the server is not
+// draining.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	if s.stopping.Err() != nil {
 		e := apierror.New(errcode.Stopping, "this process is stopping")
@@ -111,6 +113,9 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
 	err := s.o.Jobs.Ready(ctx)
+	if err == nil && s.o.Workspaces != nil {
+		err = objects.Responds(ctx, s.o.Workspaces.Repo().Bucket)
+	}
 	return respond(w, map[string]string{"status": "ready"}, err)
 }
 

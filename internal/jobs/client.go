@@ -70,12 +70,17 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	options := c.natsOptions()
-	for {
+	for waited := false; ; waited = true {
 		nc, err := nats.Connect(c.opts.Server.URL, options...)
+		if err == nil && waited {
+			c.opts.Log.InfoContext(ctx, "wait for NATS ended", "url", nc.ConnectedUrlRedacted())
+		}
 		if err == nil || !c.opts.Server.Wait || errors.Is(err, nats.ErrAuthorization) {
 			return nc, err
 		}
-		c.opts.Log.InfoContext(ctx, "waiting for NATS", "url", c.opts.Server.URL, "error", err)
+		if !waited {
+			c.opts.Log.WarnContext(ctx, "waiting for NATS", "url", c.opts.Server.URL, "error", err)
+		}
 		if ended := clock.Sleep(ctx, time.Second); ended != nil {
 			return nil, errors.Join(err, ended)
 		}

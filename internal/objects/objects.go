@@ -132,3 +132,12 @@ func Replace(ctx context.Context, store Objects, key string, data []byte) error 
 	}
 	return err
 }
+
+// Responds returns an error unless the store responds to a read, with its credentials and its bucket.
+func Responds(ctx context.Context, store Objects) error {
+	_, err := store.Get(ctx, "_probe/responds", GetOptions{})
+	if err == nil || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return fmt.Errorf("read from the object store: %w", err)
+}

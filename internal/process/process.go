@@ -52,6 +52,7 @@ type Process struct {
 	Queue     *jobs.Client     // set by Connect
 	Fleet     config.FleetFile // the file of --fleet; zero without the flag
 	program   Program
+	checks    checks
 }
 
 // flushTime is the time limit for sending the last spans.
@@ -76,7 +77,7 @@ func Open(ctx context.Context, program Program) (*Process, error) {
 	return p, nil
 }
 
-// Connect connects to the queue. It waits for the queue until ctx ends.
+// Connect connects to the queue. It waits for the queue and the leaders of its streams until ctx ends.
 func (p *Process) Connect(ctx context.Context) error {
 	o, err := queue.Options(p.Config, p.Telemetry, "codefleet "+p.program.Name)
 	if err != nil {
@@ -86,10 +87,7 @@ func (p *Process) Connect(ctx context.Context) error {
 	if p.Queue, err = jobs.Connect(ctx, o); err != nil {
 		return fmt.Errorf("connect to the queue: %w", err)
 	}
-	if err := p.Queue.Provision(ctx); err != nil {
-		return fmt.Errorf("create the streams: %w", err)
-	}
-	return nil
+	return p.provision(ctx)
 }
 
 func (p *Process) settings() error {
@@ -194,7 +192,7 @@ func (p *Process) ServeHealth(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.Telemetry.MetricsHandler)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.Handle("GET /healthz", &p.checks)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: flushTime}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() {

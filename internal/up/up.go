@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/assembly/tooling"
 	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/ingest"
@@ -60,7 +62,7 @@ type Fleet struct {
 	o        Options
 	listener net.Listener
 	nats     *embedded.NATS
-	s3       *embedded.S3
+	s3       atomic.Pointer[embedded.S3] // replaced when its process exits
 	queue    *jobs.Client
 	bridge   *bridge.Bridge   // nil if mcp.enabled is false
 	tools    *toolbox.Toolbox // used by the HTTP interface
@@ -136,12 +138,19 @@ func (f *Fleet) startWorker(ctx context.Context) (life context.Context, ready <-
 		})
 	})
 	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cancel) })
+	late, stopLate := clock.After(work, 2*jobs.SettleTime) // then no task needs the object store any more
+	context.AfterFunc(late, func() {
+		if s3 := f.s3.Load(); s3 != nil {
+			_ = s3.Stop(stopS3Time)
+		}
+	})
 	go func() {
 		defer close(f.done)
 		defer cancel()
 		<-life.Done()
 		<-f.opened
 		f.err = f.end(life)
+		stopLate()
 	}()
 	return life, warm
 }
@@ -183,14 +192,7 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 		context.AfterFunc(life, f.bridge.Close)
 	}
 	f.part(life, "the http interface", func() error { return server.Serve(life, f.listener) })
-	f.part(life, "the object store", func() error {
-		select {
-		case <-f.s3.Exited():
-			return errors.New("process exited")
-		case <-life.Done():
-			return nil
-		}
-	})
+	f.part(life, "the object store", func() error { return f.keepS3(life) })
 	return nil
 }
 
@@ -287,10 +289,10 @@ func (f *Fleet) startStores(ctx context.Context) error {
 		if err := checkFree(ctx, c.S3.Addr); err != nil {
 			return inUse("s3", c.S3.Addr, err)
 		}
-		f.s3, err = embedded.StartS3(ctx, embedded.S3Options{
-			Dir: filepath.Join(c.Data, "s3"), Addr: c.S3.Addr, Bucket: c.S3.Bucket, Log: log,
-			AccessKey: f.File.S3.AccessKey, SecretKey: f.File.S3.SecretKey,
-		})
+		s3, err := f.startS3(ctx, c.S3.Addr)
+		if err == nil {
+			f.s3.Store(s3)
+		}
 		return err
 	})
 	return g.Wait()
@@ -323,7 +325,7 @@ func (f *Fleet) setAddresses() {
 	}
 	f.File.URL = scheme + addressOf(f.listener, c.HTTP.Addr)
 	f.File.NATS.URL = f.nats.URL()
-	f.File.S3.Endpoint = "http://" + f.s3.Endpoint()
+	f.File.S3.Endpoint = "http://" + f.s3.Load().Endpoint()
 	c.NATS.URL, c.NATS.User, c.NATS.Password = f.File.NATS.URL, f.File.NATS.User, config.Secret(f.File.NATS.Password)
 	c.S3.Embedded = true
 	c.S3.Endpoint = f.File.S3.Endpoint
@@ -411,9 +413,7 @@ func (f *Fleet) closeStores() {
 	if f.queue != nil {
 		f.queue.Close()
 	}
-	if f.s3 != nil {
-		_ = f.s3.Close() // the exit status after a signal has no meaning
-	}
+	f.closeS3()
 	if f.nats != nil {
 		f.nats.Close()
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/process"
 	"github.com/codefleet/codefleet/internal/state/heads"
@@ -82,6 +84,10 @@ func serve(accept, work context.Context, p *process.Process, version string, lis
 	if len(list) > 0 {
 		log.InfoContext(accept, "plugins loaded", "hooks", set.Hooks())
 	}
+	starting := func(context.Context) error { return process.ErrStarting }
+	for _, part := range []string{"queue", "object store", "sandbox"} {
+		p.Check(part, starting)
+	}
 	if err := p.ServeHealth(work); err != nil {
 		return err
 	}
@@ -90,12 +96,18 @@ func serve(accept, work context.Context, p *process.Process, version string, lis
 		if err != nil {
 			return nil, err
 		}
+		p.Check("object store", func(ctx context.Context) error { return objects.Responds(ctx, store.Repo().Bucket) })
+		if err := p.AwaitStore(ctx, store); err != nil {
+			return nil, err
+		}
 		found, err := heads.Probe(ctx, store.Repo().Bucket)
 		if err != nil {
 			return nil, err
 		}
 		log.InfoContext(ctx, "object store probed", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
-		err = p.Connect(ctx)
+		if err = p.Connect(ctx); err == nil {
+			p.Check("queue", p.Queue.Ready)
+		}
 		return p.Queue, err
 	}
 	ready := func() {
@@ -104,5 +116,15 @@ func serve(accept, work context.Context, p *process.Process, version string, lis
 	p.Config.Execution.WorkspaceDir = "" // only `codefleet up` has a live folder
 	return process.RunWorker(accept, work, assembly.WorkerOptions{
 		Config: p.Config, Version: version, Telemetry: p.Telemetry, Plugins: set, Join: join, Ready: ready,
+		Pool: func(pool *executor.Pool) { p.Check("sandbox", func(context.Context) error { return able(pool) }) },
 	})
+}
+
+// able returns why the pool has no boxes, or nil.
+func able(pool *executor.Pool) error {
+	s := pool.Stats()
+	if s.LastError != "" && s.Ready+s.Bound+s.Acquired == 0 {
+		return errors.New(s.LastError)
+	}
+	return nil
 }

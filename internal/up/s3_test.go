@@ -1,0 +1,116 @@
+package up
+
+import (
+	"context"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/logtest"
+	"github.com/codefleet/codefleet/internal/telemetry"
+)
+
+// TestS3IsStartedAgain kills the process of the object store, twice. The fleet stays up, and the store is back at the
+// same address with the same objects.
+func TestS3IsStartedAgain(t *testing.T) {
+	log := &logtest.Log{}
+	conf := config.Default()
+	conf.Data, conf.Tenants = t.TempDir(), map[string]config.Tenant{config.DefaultTenant: {}}
+	tel, err := telemetry.Setup(t.Context(), assembly.Telemetry(conf, "up", "test", log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Start(t.Context(), Options{
+		Config: conf, Telemetry: tel, Version: "test", Private: true,
+		Worker: func(accept, _ context.Context, p assembly.WorkerOptions) error {
+			if _, err := p.Join(accept); err != nil {
+				return err
+			}
+			p.Ready()
+			<-accept.Done()
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		old := f.s3.Load()
+		if err := syscall.Kill(old.Pid(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		awaitS3(t, f, old, log)
+	}
+	select {
+	case <-f.Done():
+		t.Errorf("the fleet has ended: %v\n%s", f.err, log.String())
+	default:
+	}
+	if err := f.Close(); err != nil {
+		t.Errorf("Close() = %v, want nil", err)
+	}
+}
+
+// awaitS3 waits until another process of the object store responds.
+func awaitS3(t *testing.T, f *Fleet, old *embedded.S3, log *logtest.Log) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for every := time.NewTicker(20 * time.Millisecond); ; {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.File.S3.Endpoint, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			if f.s3.Load() != old {
+				return
+			}
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			t.Fatalf("the object store is not back\n%s", log.String())
+		}
+	}
+}
+
+// TestDrainWithAStoppedStore checks that a fleet ends within a second of worker.drain although its object store is
+// stopped and its worker interrupts its tasks only then.
+func TestDrainWithAStoppedStore(t *testing.T) {
+	conf := config.Default()
+	conf.Data, conf.Tenants = t.TempDir(), map[string]config.Tenant{config.DefaultTenant: {}}
+	conf.Worker.Drain = time.Second
+	tel, err := telemetry.Setup(t.Context(), assembly.Telemetry(conf, "up", "test", &logtest.Log{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Start(t.Context(), Options{
+		Config: conf, Telemetry: tel, Version: "test", Private: true,
+		Worker: func(accept, work context.Context, p assembly.WorkerOptions) error {
+			if _, err := p.Join(accept); err != nil {
+				return err
+			}
+			p.Ready()
+			<-work.Done()
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(f.s3.Load().Pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := f.Close(); err != nil {
+		t.Errorf("Close() = %v, want nil", err)
+	}
+	if took := time.Since(start); took > conf.Worker.Drain+time.Second {
+		t.Errorf("Close() took %v, want at most a second more than %v", took, conf.Worker.Drain)
+	}
+}

@@ -1,0 +1,127 @@
+package workermain_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// TestHealth takes the parts that a worker needs away and gives them back: /healthz names what is missing. The worker
+// starts without any of them, and waits.
+func TestHealth(t *testing.T) {
+	f := startRelayed(t)
+	f.s3.Set(faulttest.Refuse)
+	f.nats.Set(faulttest.Refuse)
+	addr := freeAddr(t)
+	w := f.startWorker(t, "CODEFLEET_TELEMETRY_ADDR="+addr, "CODEFLEET_WORKER_DRAIN=1s")
+	w.await(t, "waiting for a part of the fleet")
+	awaitHealth(t, addr, "503 object store: ", "queue: not reached yet")
+	f.s3.Set(faulttest.Forward)
+	w.await(t, "waiting for NATS")
+	awaitHealth(t, addr, "503 queue: not reached yet")
+	f.nats.Set(faulttest.Forward)
+	w.await(t, "worker ready")
+	awaitHealth(t, addr, "200 ok")
+	for _, c := range []struct {
+		name  string
+		relay *faulttest.Relay
+	}{{"queue", f.nats}, {"object store", f.s3}} {
+		for _, mode := range []faulttest.Mode{faulttest.Hang, faulttest.Refuse} {
+			c.relay.Set(mode)
+			awaitHealth(t, addr, "503 "+c.name+": ")
+			c.relay.Set(faulttest.Forward)
+			awaitHealth(t, addr, "200 ok")
+		}
+	}
+	for text, want := range map[string]int{"waiting for a part of the fleet": 1, `"msg":"waiting for NATS"`: 1} {
+		if n := strings.Count(w.log.String(), text); n != want {
+			t.Errorf("%q is logged %d times, want %d\n%s", text, n, want, w.log.String())
+		}
+	}
+	r := run(t, f.client, client.Task{Code: "6*7"})
+	if r.Status != schemas.Succeeded {
+		t.Errorf("task after all faults: %s, %v, want %s", r.Status, r.Error, schemas.Succeeded)
+	}
+	w.stop()
+	if err := <-w.ended; err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
+// TestStartFails checks that a worker exits for what does not heal.
+func TestStartFails(t *testing.T) {
+	for name, change := range map[string]func(*config.FleetFile){
+		"password of the queue":        func(f *config.FleetFile) { f.NATS.Password = "wrong" },
+		"bucket of the object store":   func(f *config.FleetFile) { f.S3.Bucket = "wrong" },
+		"password of the object store": func(f *config.FleetFile) { f.S3.SecretKey = "wrong" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startFleet(t)
+			file, err := config.ReadFleetFile(f.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(&file)
+			if err := file.Write(f.file); err != nil {
+				t.Fatal(err)
+			}
+			w := f.startWorker(t)
+			select {
+			case err := <-w.ended:
+				if err == nil {
+					t.Error("Run() = nil, want an error")
+				}
+				t.Log(err)
+			case <-time.After(30 * time.Second):
+				t.Errorf("the worker waits, want an error\n%s", w.log.String())
+			}
+		})
+	}
+}
+
+// awaitHealth waits until the status and body of /healthz contain all texts.
+func awaitHealth(t *testing.T, addr string, texts ...string) {
+	t.Helper()
+	await(t, fmt.Sprintf("/healthz with %q", texts), func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if took := time.Since(start); err != nil || took > 5*time.Second {
+			t.Errorf("GET /healthz took %v: %v, want at most 5s", took, err)
+		}
+		got := fmt.Sprint(resp.StatusCode, " ", string(body))
+		for _, text := range texts {
+			if !strings.Contains(got, text) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
