@@ -142,6 +142,71 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 	}
 }
 
+// killed is a driver whose boxes report that the host's kernel killed one of their processes for lack of memory.
+type killed struct{ impostor }
+
+type killedBox struct{ executor.Box }
+
+func (d killed) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+	box, err := d.impostor.Create(ctx, spec)
+	return killedBox{box}, err
+}
+
+func (killedBox) OutOfMemory() bool { return true }
+
+// The kernel may kill another process of the box than the program: one of the engine, or a child of the program.
+func TestKilledForMemory(t *testing.T) {
+	const signal, exit = "'how': 'exit', 'signal': 'SIGKILL'", "'how': 'exit', 'code': 247"
+	const exception = "'how': 'end', 'error': {'code': 'exception', 'message': 'died', 'cause': 'trace', 'line': 3}"
+	const end, syntax = "'how': 'end'", "'how': 'end', 'error': {'code': 'syntax_error', 'message': 'x'}"
+	for _, c := range []struct {
+		name, done string
+		host       bool // whether the host's kernel killed a process, not the box's
+		code       string
+		dirty      bool
+	}{
+		{"the program or what executes it", signal, true, errcode.MemoryLimit, true},
+		{"a child, and the program fails", exception, true, errcode.MemoryLimit, true},
+		{"a child, and the program exits", exit, true, errcode.MemoryLimit, true},
+		{"a child, and the program ends", end, true, "", true},
+		{"after a syntax error", syntax, true, errcode.SyntaxError, true},
+		{"by the box's kernel", signal + ", 'oom': True", false, errcode.MemoryLimit, true},
+		{"a child, by the box's kernel", exception + ", 'oom': True", false, errcode.MemoryLimit, true},
+		{"not for memory", signal, false, errcode.Signal, false},
+		{"no process", exception, false, errcode.Exception, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			script := "hello()\nwhile b'\"run\"' not in read(): pass\nsend({'t': 'done', " + c.done + "})\nwhile True: read()"
+			var driver executor.Driver = impostor{script: script}
+			if c.host {
+				driver = killed{impostor{script: script}}
+			}
+			single, err := executor.NewSingle(t.Context(), driver, executor.Spec{Workspace: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := single.Run(t.Context(), executor.Program{TaskID: "x", Code: "1"}, executor.Hooks{})
+			if err != nil {
+				t.Fatalf("Run() = %v", err)
+			}
+			var code string
+			if v.Error != nil {
+				code = v.Error.Code
+			}
+			if code != c.code || v.Dirty != c.dirty {
+				t.Errorf("Run() = %+v, %+v, want the code %q, dirty %v", v, v.Error, c.code, c.dirty)
+			}
+			if code == errcode.MemoryLimit && strings.Contains(c.done, "trace") &&
+				(v.Error.Line != 3 || v.Error.Cause != "trace") {
+				t.Errorf("error %+v, want the exception's line and cause", v.Error)
+			}
+			if err := single.Close(t.Context()); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		})
+	}
+}
+
 // The host sends next to a runner that pauses after a program.
 func TestRunnerThatPauses(t *testing.T) {
 	const script = `

@@ -38,17 +38,30 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
 	v.Dirty = done.Left != ""
 	v.Truncated = v.Truncated || done.Dropped > 0
+	v = e.ended(v, done)
+	if done.OOM || e.runner.killedForMemory() {
+		v.Dirty = true
+		if v.Status == Failed && isDeath(v.Error.Code) {
+			v.Error = e.killedForMemory(v.Error)
+		}
+	}
+	return v
+}
+
+// isDeath reports whether a failure with the code may be due to a kill of one of the program's processes, of the
+// program itself, or of a process of the engine that executes it.
+func isDeath(code string) bool {
+	return code == errcode.Signal || code == errcode.ExitCode || code == errcode.Exception
+}
+
+// ended returns v with the outcome of the program in "done".
+func (e *execution) ended(v Verdict, done runner.Frame) Verdict {
 	switch {
 	case done.How == "cancelled":
 		return e.stoppedVerdict(v)
 	case done.How == "channel":
 		return v.with(Failed, channelBroken())
 	case done.How == "exit":
-		// The box may run out of memory first if its limit is lower than the program's.
-		if done.OOM || done.Signal == "SIGKILL" && e.runner.killedForMemory() {
-			v.Dirty = true
-			return v.with(Failed, e.boxOutOfMemory())
-		}
 		return exitVerdict(v, done.Code, done.Signal)
 	case done.Error != nil:
 		f := Failure(*done.Error)
@@ -129,6 +142,14 @@ func (e *execution) boxOutOfMemory() *Failure {
 	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(e.limits) + "; the whole sandbox was ended"}
 }
 
+// killedForMemory returns the failure of a program that failed after the kernel had killed a process of its box for
+// lack of memory: the box may run out of memory first if its limit is lower than the program's.
+func (e *execution) killedForMemory(seen *Failure) *Failure {
+	f := e.boxOutOfMemory()
+	f.Line, f.Cause = seen.Line, seen.Cause
+	return f
+}
+
 // protocolError destroys the box, and returns the verdict on a program whose runner violates the protocol.
 func (e *execution) protocolError(err error) Verdict {
 	_ = e.runner.kill() // first, because it unblocks pending writes
@@ -147,7 +168,7 @@ func (r *runnerProcess) outOfMemory() bool {
 }
 
 // killedForMemory reports whether the host's kernel has killed a process of the box for lack of memory. If the box is
-// alive, this was the program's process.
+// alive, this was a process of the program, or one that the engine needs to execute it.
 func (r *runnerProcess) killedForMemory() bool {
 	reporter, ok := r.box.(OOMReporter)
 	return ok && reporter.OutOfMemory()

@@ -114,7 +114,7 @@ type Frame struct {
 	PeakKB  int64    `json:"peak_kb,omitempty"`
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output that were not forwarded
 	Left    string   `json:"left,omitempty"`    // what the program left behind that cannot be removed
-	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed the program for lack of memory
+	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed a process for lack of memory
 
 	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
 	// call, bytes in data, and the result in done.

@@ -481,12 +481,10 @@ class Execution:
             self.drain(stream, descriptor)
         self.child.close()
         header = {"t": "done", "how": self.how, "cpu_ms": self.cpu * 1000, "peak_kb": self.peak}
-        header.update(dropped=self.dropped, left=self.left())
+        header.update(dropped=self.dropped, left=self.left(), oom=oom_kills(self.child.boot) > self.oom_kills)
         if self.how == "exit":
             code = os.waitstatus_to_exitcode(self.status)
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
-            if code == -signal.SIGKILL and oom_kills(self.child.boot) > self.oom_kills:
-                header["oom"] = True
         if self.error:
             header["error"] = self.error
         try:
