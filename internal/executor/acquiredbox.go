@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -82,8 +81,7 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}
 	verdict, err := a.runWatched(ctx, program, hooks)
-	// A program may have removed its own access to the directory. The next one needs it.
-	if err = errors.Join(err, os.Chmod(a.box.dir, workspaceMode)); err != nil {
+	if err = errors.Join(err, resetWorkspace(a.box.dir)); err != nil {
 		a.Discard()
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}

@@ -176,7 +176,8 @@ func TestKilledForMemory(t *testing.T) {
 		{"no process", exception, false, errcode.Exception, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			script := "hello()\nwhile b'\"run\"' not in read(): pass\nsend({'t': 'done', " + c.done + "})\nwhile True: read()"
+			script := "hello()\nwhile b'\"run\"' not in read(): pass\n" +
+				"send({'t': 'done', " + c.done + "})\nwhile True: read()"
 			var driver executor.Driver = impostor{script: script}
 			if c.host {
 				driver = killed{impostor{script: script}}

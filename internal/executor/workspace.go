@@ -2,15 +2,24 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // workspaceMode is the mode of a workspace directory when a program starts.
 const workspaceMode = 0o700
+
+// resetWorkspace undoes what a program has changed about its workspace directory itself. It may have removed its own
+// access, which the next program needs, or set the directory's times, which the next program could read.
+func resetWorkspace(dir string) error {
+	now := time.Now()
+	return errors.Join(os.Chmod(dir, workspaceMode), os.Chtimes(dir, now, now))
+}
 
 // diskMode says whether each box gets a disk. The first attempt decides.
 type diskMode int

@@ -54,7 +54,7 @@ func (b *box) restart(t *testing.T) {
 
 // kernelNumbers defines the numbers of the system calls that the programs below make, and helper functions.
 const kernelNumbers = `
-import ctypes, glob, os, re, socket, stat
+import ctypes, fcntl, glob, json, locale, os, random, re, signal, socket, stat, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 x86 = os.uname().machine == "x86_64"
 def call(number, *arguments):
@@ -67,6 +67,15 @@ def attempt(f):
         return f()
     except Exception as error:
         return type(error).__name__
+def flags(path):
+    d = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return attempt(lambda: fcntl.ioctl(d, 0x80086601, bytes(8)).hex()) # FS_IOC_GETFLAGS
+    finally:
+        os.close(d)
+def lock(path):
+    with open(path, "rb") as f:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
 def everywhere(f):
     for place in places:
         attempt(lambda: f(place))
@@ -100,7 +109,8 @@ for place in places:
             os.remove(place + "/left")
     found["create in " + place] = attempt(create)
     if place != "/workspace":
-        found["free in " + place] = os.statvfs(place).f_bfree
+        free = os.statvfs(place)
+        found["free in " + place] = [free.f_bfree, free.f_ffree]
 def connect():
     with socket.socket(socket.AF_UNIX) as s:
         s.connect("\0left")
@@ -113,9 +123,33 @@ found["terminals"] = attempt(lambda: sorted(os.listdir("/dev/pts")))
 found["processes"] = len([p for p in glob.glob("/proc/[0-9]*") if user(p) == os.getuid() and os.getuid()])
 found["signals"] = [line for line in open("/proc/self/status") if re.match("Sig|Shd", line)]
 found["limits"] = sorted(line for line in open("/proc/self/limits") if "address space" not in line)
-found["environment"] = sorted(os.environ)
+found["environment"] = sorted(os.environ.items())
 found["umask"] = oct(os.umask(0o022))
 found["descriptors"] = len(os.listdir("/proc/self/fd"))
+found["directory"] = os.getcwd()
+found["priority"] = [os.getpriority(os.PRIO_PROCESS, 0), os.getpriority(os.PRIO_PROCESS, os.getppid())]
+found["scheduling"] = [os.sched_getscheduler(0), sorted(os.sched_getaffinity(0))]
+found["files of the process"] = {name: text("/proc/self/" + name) for name in (
+    "oom_score_adj", "comm", "cgroup", "coredump_filter", "timerslack_ns", "uid_map", "personality", "loginuid")}
+found["timers"] = [signal.getitimer(which) for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL)]
+found["path"] = sys.path
+found["locale"] = locale.setlocale(locale.LC_ALL)
+found["zone"] = time.tzname
+found["functions"] = [f.__qualname__ for f in (hash, open, json.load, os.fork, random.random, sys.displayhook)]
+found["kernel"] = {path: text(path) for path in glob.glob("/proc/sys/**", recursive=True)
+                   if os.path.isfile(path) and not re.search("random|nr$|-state|ns_last_pid|count|sample_rate", path)}
+for place in places:
+    found["times of " + place] = [4711 in (os.stat(place).st_mtime, os.stat(place).st_atime)]
+    found["flags of " + place] = flags(place)
+found["locks"] = [attempt(lambda: lock(path)) for path in (
+    sys.executable, "/etc/passwd", "/proc/self/comm", "/dev/null")]
+def bind(kind, port):
+    with socket.socket(socket.AF_INET, kind) as s:
+        s.bind(("127.0.0.1", port))
+found["ports"] = [attempt(lambda: bind(kind, port)) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+                  for port in (4711, 4712)]
+for protocol in "udp", "raw", "icmp", "packet", "netlink":
+    found[protocol] = attempt(lambda: len(open("/proc/net/" + protocol).readlines()))
 found["modules"] = sorted(__import__("sys").modules)[:1000]
 found`
 
@@ -223,8 +257,158 @@ for number in range(20):
 	"a memory file": `os.write(os.memfd_create("left"), b"x" * (1 << 20))`,
 	"a terminal":    `attempt(lambda: __import__("pty").openpty())`,
 	"a lock": `
-import fcntl, time
 f = open("/tmp/lock", "w")
 fcntl.flock(f, fcntl.LOCK_EX)
 os.fork() or time.sleep(60)`,
+	"locks of files that all programs can read": `
+held = []
+for path in sys.executable, "/etc/passwd", "/proc/self/comm", "/dev/null":
+    f = open(path, "rb")
+    held.append(f)
+    attempt(lambda: fcntl.flock(f, fcntl.LOCK_EX))
+    attempt(lambda: fcntl.fcntl(f, 1024, fcntl.F_RDLCK)) # F_SETLEASE
+os.fork() or time.sleep(60)`,
+	"deep directories": `
+def dig(place):
+    os.chdir(place)
+    for _ in range(3000):
+        os.mkdir("left" * 10)
+        os.chdir("left" * 10)
+everywhere(dig)
+os.chdir("/workspace")`,
+	"long names": `
+def write(place):
+    path = place + "/" + "x" * 255
+    os.mkdir(path)
+    for i in range(14):
+        path += "/" + str(i % 10) * 250
+        os.mkdir(path)
+everywhere(write)`,
+	"many files": `
+def write(place):
+    os.mkdir(place + "/left")
+    for i in range(3000):
+        open(place + "/left/%d" % i, "w").close()
+everywhere(write)`,
+	"holes and links": `
+def write(place):
+    with open(place + "/left", "w") as f:
+        f.truncate(1 << 40) if place == "/workspace" else f.truncate(1 << 24)
+    for i in range(50):
+        os.link(place + "/left", place + "/link%d" % i)
+    os.symlink("left", place + "/symlink")
+    os.symlink("..", place + "/up")
+    os.symlink("loop", place + "/loop")
+everywhere(write)`,
+	"deleted files": `
+import mmap
+held = []
+def write(place):
+    f = open(place + "/left", "wb+")
+    f.write(b"x" * (8 << 20))
+    f.flush()
+    held.append((f, mmap.mmap(f.fileno(), 8 << 20)))
+    os.unlink(place + "/left")
+    d = os.open(place, os.O_TMPFILE | os.O_RDWR)
+    os.write(d, b"x" * (1 << 20))
+everywhere(write)
+os.fork() or time.sleep(60)`,
+	"a deleted directory": `
+def leave(place):
+    os.mkdir(place + "/left")
+    os.chdir(place + "/left")
+    os.rmdir(place + "/left")
+everywhere(leave)`,
+	"times": `everywhere(lambda place: os.utime(place, (4711, 4711)))`,
+	"flags": `
+def set(place):
+    d = os.open(place, os.O_RDONLY)
+    for value in 0x10, 0x20, 0x40, 0x80, 0x20000: # immutable, append only, no dump, no atime, top of hierarchy
+        attempt(lambda: fcntl.ioctl(d, 0x40086602, struct.pack("q", value))) # FS_IOC_SETFLAGS
+    attempt(lambda: fcntl.ioctl(d, 0x401c5820, struct.pack("5I8x", 0, 0, 0, 4711, 0))) # FS_IOC_FSSETXATTR
+    call((469, 469), d, b"", struct.pack("Q4I", 0x10, 0, 0, 4711, 0), ctypes.c_size_t(24), 0x1000) # file_setattr
+everywhere(set)
+for name in "a", "b":
+    with open(name, "w") as f:
+        attempt(lambda: fcntl.ioctl(f, 0x40086602, struct.pack("q", 0x10 if name == "a" else 0x20)))`,
+	"its own process": `
+import builtins
+os.environ["LEFT"] = "x"
+libc.setenv(b"LEFT", b"x", 1)
+os.chdir("/tmp")
+os.umask(0)
+attempt(lambda: locale.setlocale(locale.LC_ALL, "C"))
+os.environ["TZ"] = "LEFT-5"
+time.tzset()
+builtins.hash = json.load = os.fork = random.random = sys.displayhook = print
+sys.path.insert(0, "/tmp")
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.setitimer(signal.ITIMER_VIRTUAL, 50)
+os.nice(5)
+attempt(lambda: os.sched_setaffinity(0, {0}))
+attempt(lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)))
+libc.prctl(15, b"left", 0, 0, 0) # PR_SET_NAME
+libc.prctl(29, 5000, 0, 0, 0) # PR_SET_TIMERSLACK
+libc.personality(0x0040000)
+for name, value in (("oom_score_adj", "1000"), ("comm", "left"), ("coredump_filter", "0")):
+    attempt(lambda: open("/proc/self/" + name, "w").write(value))
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))`,
+	"its parent": `
+import resource
+parent = os.getppid()
+for which in os.PRIO_PROCESS, os.PRIO_PGRP, os.PRIO_USER:
+    for who in (parent, os.getpgid(parent), 0) if which != os.PRIO_USER else (0, os.getuid()):
+        attempt(lambda: os.setpriority(which, who, 5)) if who else None
+attempt(lambda: os.sched_setaffinity(parent, {0}))
+attempt(lambda: os.sched_setscheduler(parent, os.SCHED_BATCH, os.sched_param(0)))
+for number in range(16):
+    attempt(lambda: resource.prlimit(parent, number, (4711, 4711)))
+for path in glob.glob("/proc/%d/*" % parent) + glob.glob("/proc/%d/task/*/*" % parent):
+    for value in "1000", "left":
+        attempt(lambda: open(path, "w").write(value))
+for number in 10, 12, 15, 18, 19: attempt(lambda: os.kill(parent, number))
+attempt(lambda: os.setpgid(parent, 0))`,
+	"settings of the kernel": `
+written = []
+for top in "/proc", "/sys", "/dev":
+    for directory, names, files in os.walk(top):
+        if re.match("/proc/([0-9]|self|thread)", directory):
+            names.clear()
+            continue
+        for path in [directory + "/" + name for name in files]:
+            if not re.match("/dev/(tty|ptmx|console|fd|std)", path) and not os.path.isdir(path):
+                attempt(lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)) or written.append(path)
+                        if os.access(path, os.W_OK) else None)
+written`,
+	"watches": `
+d = libc.inotify_init()
+for place in places:
+    libc.inotify_add_watch(d, place.encode(), 0xFFF)
+    e = os.open(place, os.O_RDONLY)
+    attempt(lambda: fcntl.fcntl(e, fcntl.F_NOTIFY, fcntl.DN_CREATE | fcntl.DN_MULTISHOT))
+libc.timerfd_create(1, 0), libc.eventfd(1, 0), libc.epoll_create(1)
+libc.fanotify_init(0, 0)`,
+	"pending signals": `
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))
+for number in range(34, 64):
+    for _ in range(20): libc.sigqueue(os.getpid(), number, None)`,
+	"closed connections": `
+for port in 4711, 4712:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            server, _ = listener.accept()
+            server.close() if port == 4711 else client.close()`,
+	"datagrams": `
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", 4711))
+s.sendto(b"x" * 1000, ("127.0.0.1", 4711))
+attempt(lambda: s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4s", bytes([224, 1, 1, 1]),
+                                                                                       bytes([127, 0, 0, 1]))))
+os.fork() or time.sleep(60)`,
+	"many threads": `
+import threading
+for _ in range(40): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()`,
 }

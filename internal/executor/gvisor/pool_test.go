@@ -280,3 +280,18 @@ func usageAtRest(t *testing.T, p *executor.Pool, dir string) usage {
 		}
 	}
 }
+
+// The workspace directory itself is the same for each program of a box, whatever an earlier one has done to it.
+func TestWorkspaceDirectoryIsReset(t *testing.T) {
+	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1})
+	box := acquire(t, p, "a", executor.Limits{})
+	id := box.BoxID()
+	run(t, box, "import os; os.utime('/workspace', (4711, 4711)); os.chmod('/workspace', 0o7001)")
+	box.Release()
+	box = acquire(t, p, "a", executor.Limits{})
+	defer box.Release()
+	v := run(t, box, "import os; s = os.stat('/workspace'); print(oct(s.st_mode), 4711 in (s.st_atime, s.st_mtime))")
+	if v.Output != "0o40700 False\n" || box.BoxID() != id {
+		t.Errorf("next program in box %s: %+v, want the mode and times reset in box %s", box.BoxID(), v, id)
+	}
+}

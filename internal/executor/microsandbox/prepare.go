@@ -19,7 +19,7 @@ var pythons = []string{"/usr/local/bin/python3", "/usr/bin/python3"}
 const oomEvents = "/sys/fs/cgroup/microsandbox-workload/memory.events"
 
 // prepareBox runs in each new machine, as root. It prints the version of Python, takes down the network device,
-// which msb's machines have even without network access, enables the memory controller, and removes the permission
+// which msb's machines have even without network access, keeps no ports of closed connections, enables the memory controller, and removes the permission
 // of programs to write to files of the image: the root file system of msb's machines is not read-only, and a task
 // must not leave files there for the next one. The first machine of an image searches for these files and prints
 // them; later machines get the list.
@@ -47,6 +47,11 @@ control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for name in os.listdir("/sys/class/net"):
     if name != "lo":
         fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", name.encode(), 0))  # SIOCSIFFLAGS
+try: # ports of closed connections are free at once, not after a minute
+    with open("/proc/sys/net/ipv4/tcp_max_tw_buckets", "w") as buckets:
+        buckets.write("0")
+except OSError:
+    pass
 with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as control:
     control.write("+memory")
 open("` + oomEvents + `").close()

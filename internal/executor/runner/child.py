@@ -100,16 +100,35 @@ def text_stream(descriptor):
 
 
 def empty(directory):
-    """Removes everything in a directory. Raises an error if something is left."""
+    """Removes everything in a directory. Raises an error if something is left.
+
+    It moves directories up before it removes what contained them, so neither the number of levels nor the length of
+    paths matters.
+    """
+    moved = 0
+    below = _remove_files(directory)
+    while below:
+        inner = os.path.join(directory, below.pop())
+        for name in _remove_files(inner):
+            while os.path.lexists(os.path.join(directory, str(moved))):
+                moved += 1
+            os.rename(os.path.join(inner, name), os.path.join(directory, str(moved)))
+            below.append(str(moved))
+        os.rmdir(inner)
+
+
+def _remove_files(directory):
+    """Removes everything but directories in a directory. Returns the names of the directories, made accessible."""
     with os.scandir(directory) as scan:
         entries = list(scan)
+    below = []
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             os.chmod(entry.path, 0o700)
-            empty(entry.path)
-            os.rmdir(entry.path)
+            below.append(entry.name)
         else:
             os.unlink(entry.path)
+    return below
 
 
 class Channel:

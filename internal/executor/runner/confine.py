@@ -5,7 +5,8 @@ removed before the next program. Processes, threads and descriptors, and what on
 Files are removed by the host and by child.empty. Kernel objects that outlive their process cannot be created,
 because a seccomp filter denies the system calls. Under gVisor, sockets that a program binds to a name in the
 workspace exist only in the sandbox: special_file finds them, and the box is discarded. gVisor does not collect
-sockets that are only in each other's queues: unix_sockets counts them, and the box is discarded, too.
+sockets that are only in each other's queues: unix_sockets counts them, and the box is discarded, too. The port of a
+closed connection stays in use for a minute: the box of a program that has accepted connections is discarded, too.
 """
 
 import ctypes
@@ -38,6 +39,7 @@ UNSUPPORTED = {  # fail as on a file system without extended attributes, which v
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
     "setxattrat": (463, 463),
+    "file_setattr": (469, 469),
 }
 FORBIDDEN = {  # fail for lack of permission
     "mount": (165, 40),
@@ -49,6 +51,7 @@ FORBIDDEN = {  # fail for lack of permission
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
     "unshare": (272, 97),  # in its own namespace, a program would have the privileges of root
     "setns": (308, 268),
 }
@@ -133,6 +136,13 @@ def unix_sockets():
     """Returns the number of Unix sockets in the box."""
     with open("/proc/net/unix", "rb") as sockets:
         return sum(1 for line in sockets) - 1  # without the heading
+
+
+def accepted_connections():
+    """Returns how many TCP connections have been accepted in the box."""
+    with open("/proc/net/snmp", "rb") as counters:
+        names, values = [line.split() for line in counters if line.startswith(b"Tcp:")]
+    return int(values[names.index(b"PassiveOpens")])
 
 
 def special_file(directory, uid):

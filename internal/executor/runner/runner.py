@@ -55,6 +55,7 @@ def main(boot, compiled):
         pause(host, ready, compiled)
         compiled = b""
     Child.unix_sockets = confine.unix_sockets() if boot["hidden_sockets"] else 0
+    Child.accepted = confine.accepted_connections() if boot["hidden_sockets"] else 0
     while True:
         execution = Execution(host, Child(boot))
         host.send(ready, compiled)
@@ -503,6 +504,9 @@ class Execution:
             return ""
         if confine.unix_sockets() != Child.unix_sockets:
             return "sockets that were sent to each other"
+        before, Child.accepted = Child.accepted, confine.accepted_connections()
+        if Child.accepted - before > (self.network.last_id if self.network else 0):
+            return "ports of closed connections"
         return confine.special_file(boot["workspace"], boot["uid"] if boot["separate_user"] else os.geteuid())
 
     def halt(self):
