@@ -88,7 +88,7 @@ func processesOfBox(t *testing.T, box string) (pids []int) {
 			if err != nil {
 				t.Error(err)
 			}
-			for _, field := range strings.Fields(string(text)) {
+			for field := range strings.FieldsSeq(string(text)) {
 				if pid, err := strconv.Atoi(field); err == nil {
 					pids = append(pids, pid)
 				}
