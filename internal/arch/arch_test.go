@@ -34,6 +34,7 @@ var imports = map[string][]string{
 	"internal/errcode":               nil,
 	"internal/metrics":               nil,
 	"internal/arith":                 nil,
+	"internal/removal":               nil,
 	"internal/violation":             nil,
 	"internal/guardrails/privacy":    nil,
 
@@ -233,7 +234,7 @@ var homes = map[string][]string{
 // base lists small packages without state that every package may import.
 var base = []string{
 	"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode",
-	"internal/metrics",
+	"internal/metrics", "internal/removal",
 }
 
 // testOnly lists packages that all tests may import, but no released binary.

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/filelock"
+	"github.com/codefleet/codefleet/internal/removal"
 )
 
 // lockName is the name of the lock file in a locked directory.
@@ -153,19 +154,16 @@ func isOctal(s string) bool {
 	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7'
 }
 
-// removeAll deletes dir, even if a program has left directories in it that their owner cannot enter.
+// removeAll deletes dir and whatever a program has left in it.
 func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if !errors.Is(err, fs.ErrPermission) {
+	root, err := os.OpenRoot(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() { // called before the directory is read
-			_ = os.Chmod(path, 0o700) //nolint:gosec // the box is destroyed; no process changes the tree
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
+	return errors.Join(removal.All(root, filepath.Base(dir)), root.Close())
 }
 
 // Below reports whether path is dir or is inside it. Both must be clean and absolute.

@@ -3,9 +3,7 @@ package tree
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/removal"
 	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
@@ -157,7 +156,7 @@ func (t *Dir) fileHolds(e *format.Entry) bool {
 // remove deletes a path and everything below it.
 func (t *Dir) remove(path string) error {
 	delete(t.nodes, path)
-	if err := t.root.RemoveAll(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := removal.All(t.root, path); err != nil {
 		return fmt.Errorf("remove %q: %w", path, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/removal"
 	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
@@ -93,7 +94,7 @@ func (t *Dir) WriteFile(path string, data []byte, mode os.FileMode) error {
 			return err
 		}
 	}
-	if err := t.root.RemoveAll(path); err != nil {
+	if err := removal.All(t.root, path); err != nil {
 		return fmt.Errorf("write %q: %w", path, err)
 	}
 	e := &format.Entry{
