@@ -36,6 +36,9 @@ type app struct {
 	fleet  string // --fleet
 	config string // --config
 	output string // -o: text or json
+	color  string // --color: auto, always or never
+
+	watchEvery time.Duration // how often tasks --watch lists the tasks; zero means 2 seconds
 
 	explain bool // --explain of run and result: print the program that a refused task needs
 }
@@ -80,12 +83,16 @@ func (a *app) root() *cobra.Command {
 			if a.output != "text" && a.output != "json" {
 				return usage("-o %s: want text or json", a.output)
 			}
+			if !slices.Contains([]string{"auto", "always", "never"}, a.color) {
+				return usage("--color %s: want auto, always or never", a.color)
+			}
 			return nil
 		},
 	}
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", "text",
 		"output format: text, or json (standard output then has only the documented JSON)")
+	f.StringVar(&a.color, "color", "auto", "auto, always or never; auto obeys NO_COLOR and TERM=dumb")
 	f.StringVar(&a.fleet, "fleet", "", "fleet.json of the fleet to use (CODEFLEET_FLEET)")
 	f.StringVar(&a.config, "config", "", "configuration file (CODEFLEET_CONFIG)")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -110,6 +117,7 @@ func (a *app) root() *cobra.Command {
 	root.Version = versionLine(thisVersion())
 	root.SetVersionTemplate("{{.Version}}\n")
 	completeFlag(root, "output", "text", "json")
+	completeFlag(root, "color", "auto", "always", "never")
 	strictHelp(root)
 	explainArgErrors(root)
 	markRunErrors(root)
@@ -272,9 +280,20 @@ func (a *app) write(v any, write func(w io.Writer)) error {
 	if a.output == "json" {
 		return a.encodeJSON(v, true)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	write(w)
-	return w.Flush()
+	if a.colours(a.stdout) {
+		var table bytes.Buffer
+		err := align(&table, write)
+		a.paintTable(a.stdout, table.String())
+		return err
+	}
+	return align(a.stdout, write)
+}
+
+// align passes what write writes to w, with the columns of tables aligned.
+func align(w io.Writer, write func(w io.Writer)) error {
+	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	write(aligned)
+	return aligned.Flush()
 }
 
 // maxIndented bounds how much longer indentation makes JSON. Beyond it, JSON is printed on one line.

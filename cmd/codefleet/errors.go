@@ -77,7 +77,8 @@ func (a *app) report(err error) int {
 		if a.output == "json" {
 			return a.reportJSON(f)
 		}
-		fmt.Fprintln(a.stderr, "codefleet:", message)
+		a.paint(a.stderr, red, "codefleet:")
+		fmt.Fprintln(a.stderr, "", message)
 		if f.hint != "" {
 			fmt.Fprintln(a.stderr, "  try:", f.hint)
 		}

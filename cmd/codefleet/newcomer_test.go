@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -103,6 +104,33 @@ func TestQueuedTasks(t *testing.T) {
 	}
 	if !strings.Contains(status, "print later") || !strings.Contains(status, "runs at") {
 		t.Errorf("status = %s, want what and when", status)
+	}
+}
+
+// TestWatchedTasks checks that --watch lists the tasks again until Ctrl-C, which is no error.
+func TestWatchedTasks(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	if code, out, errs := command(t, f, "submit", "--code", "print 1"); code != 0 {
+		t.Fatal(out, errs)
+	}
+	pr, pw := io.Pipe()
+	signals := make(chan os.Signal, 1)
+	a := &app{
+		stdin: strings.NewReader(""), stdout: pw, stderr: io.Discard, env: os.Environ(), exit: os.Exit,
+		signals: signals, watchEvery: time.Millisecond,
+	}
+	done := make(chan int, 1)
+	go func() { done <- a.main(t.Context(), []string{"tasks", "--watch"}); pw.Close() }()
+	headers := 0
+	for lines := bufio.NewScanner(pr); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "TASK ") {
+			if headers++; headers == 2 {
+				signals <- os.Interrupt
+			}
+		}
+	}
+	if code := <-done; code != 0 || headers < 2 {
+		t.Errorf("tasks --watch: exit code %d after %d lists, want 0 after 2", code, headers)
 	}
 }
 

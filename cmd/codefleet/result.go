@@ -81,7 +81,9 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	if line := toolsLine(r); line != "" {
 		fmt.Fprintln(a.stderr, line)
 	}
-	fmt.Fprintln(a.stderr, timing(r))
+	status, rest, _ := strings.Cut(timing(r), " ")
+	a.paint(a.stderr, colourOf(status), status)
+	fmt.Fprintln(a.stderr, "", rest)
 	return statusError(r.Status)
 }
 

@@ -4,16 +4,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
 // hostile has what terminals act on: a title, the clipboard, a C1 sequence, text that hides a line, bytes that are
@@ -58,6 +62,7 @@ func TestHostileTextOnATerminal(t *testing.T) {
 	defer fleet.Close()
 	t.Setenv("CODEFLEET_URL", fleet.URL)
 	t.Setenv("CODEFLEET_TOKEN", "t")
+	t.Setenv("TERM", "xterm")
 	for _, command := range []string{
 		"result x", "result x -o json", "logs x", "logs x -o json", "run --code 1", "status x", "status x -o json",
 		"tasks", "tasks -o json", "workspace cat f", "dead", "audit", "approvals",
@@ -68,7 +73,8 @@ func TestHostileTextOnATerminal(t *testing.T) {
 				a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ()}
 				a.main(t.Context(), strings.Fields(command))
 			})
-			lines := strings.NewReplacer("\r\x1b[K", "", "\r", "").Replace(shown)
+			own := []string{"\r\x1b[K", "", "\r", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", ""}
+			lines := strings.NewReplacer(own...).Replace(shown)
 			if lines == "" || !utf8.ValidString(lines) || strings.ContainsAny(lines, "\x1b\a\u009b\x7f\b\u202e") {
 				t.Errorf("terminal got %q", shown)
 			}
@@ -162,4 +168,58 @@ func TestIndentationIsBounded(t *testing.T) {
 	if b.Len() > maxIndented || !json.Valid([]byte(b.String())) {
 		t.Errorf("%d bytes of JSON are printed as %d", len(deep), b.Len())
 	}
+}
+
+// TestColours checks that a terminal gets statuses and errors in colour, and that NO_COLOR, TERM=dumb, --color never
+// and a pipe do not.
+func TestColours(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	t.Setenv("CODEFLEET_URL", f.URL)
+	t.Setenv("CODEFLEET_TOKEN", ingesttest.Token)
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("TERM", "xterm")
+	run := func(args string) string {
+		return onTerminal(t, func(terminal *os.File) {
+			a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ(), exit: os.Exit}
+			a.main(t.Context(), strings.Split(args, "|"))
+		})
+	}
+	id := lastTask(t, f)
+	want := map[string]string{
+		"run|--code|fail ü":                "\x1b[31mfailed\x1b[0m in ",
+		"run|--code|print \x1b[32mfake":    "\x1b[32msucceeded\x1b[0m in ",
+		"tasks":                            "  \x1b[31mfailed\x1b[0m     ",
+		"status|" + id:                     "status     \x1b[32msucceeded\x1b[0m\r\n",
+		"status|x":                         "\x1b[31mcodefleet:\x1b[0m the fleet refused",
+		"tasks|--color|never|--status|bad": "codefleet: --status bad",
+	}
+	for _, args := range slices.Sorted(maps.Keys(want)) { // run comes before tasks
+		shown := run(args)
+		if text := want[args]; !strings.Contains(shown, text) || strings.Contains(shown, "\x1b[32mfake") {
+			t.Errorf("%q shows %q, want %q", args, shown, text)
+		}
+	}
+	for name, value := range map[string]string{"NO_COLOR": "1", "TERM": "dumb"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			if shown := run("tasks"); strings.Contains(shown, "\x1b") || !strings.Contains(shown, "failed") {
+				t.Errorf("tasks shows %q, want no colours", shown)
+			}
+		})
+	}
+	if _, out, _ := command(t, f, "tasks"); strings.Contains(out, "\x1b") {
+		t.Errorf("tasks without a terminal prints %q, want no colours", out)
+	}
+	if _, out, _ := command(t, f, "tasks", "--color", "always"); !strings.Contains(out, "\x1b[31mfailed\x1b[0m") {
+		t.Errorf("tasks --color always prints %q, want colours", out)
+	}
+	if code, _, errs := command(t, f, "tasks", "--color", "blue"); code != 2 {
+		t.Errorf("--color blue = %d, %s, want 2", code, errs)
+	}
+}
+
+// lastTask runs a task and returns its id.
+func lastTask(t *testing.T, f *ingesttest.Fleet) string {
+	t.Helper()
+	return submitted(t, f, "print 1").TaskID
 }

@@ -48,7 +48,7 @@ func (a *app) tasksCommand() *cobra.Command {
 				if err := a.listTasks(ctx, c, o); err != nil {
 					return err
 				}
-				if clock.Sleep(ctx, watchEvery) != nil {
+				if clock.Sleep(ctx, cmp.Or(a.watchEvery, watchEvery)) != nil {
 					return nil //nolint:nilerr // Ctrl-C is how a watch ends
 				}
 			}

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
-	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 func (a *app) wsDiffCommand() *cobra.Command {
@@ -49,11 +48,9 @@ func (a *app) showDiffs(diffs []pathDiff) error {
 	}
 	printed := 0
 	for _, d := range diffs {
-		n, err := io.WriteString(a.stdout, d.text())
-		if err != nil {
-			return &failure{code: errcode.ExitFailed, message: "write the output", err: err}
-		}
-		printed += n
+		text := d.text()
+		a.paintDiff(a.stdout, text)
+		printed += len(text)
 	}
 	if len(diffs) > 0 && printed == 0 {
 		fmt.Fprintln(a.stderr, "note: only directories differ; --stat lists them")

@@ -21,7 +21,7 @@ func TestEnv(t *testing.T) {
 		"proxy":          {`{"https_proxy": "value-that-is-secret"}`, "/env/https_proxy"},
 		"NUL":            {`{"A": "value-that-is-secret\u0000"}`, "/env/A"},
 		"large":          {`{"A": "` + strings.Repeat("ü", 8000) + `", "B": "` + value + `"}`, ""},
-		"too large":      {`{"A": "` + strings.Repeat("ü", 8000) + `", "B": "` + strings.Repeat(value, 50) + `"}`, "/env"},
+		"too large":      {`{"A": "` + strings.Repeat("ü", 8180) + `", "B": "` + strings.Repeat("x", 99) + `"}`, "/env"},
 		"one too large":  {`{"A": "` + strings.Repeat("x", 9000) + `"}`, "/env/A"},
 		"not a name":     {`{"A-B": "value-that-is-secret"}`, "/"},
 		"not a string":   {`{"A": 1}`, "/env/A"},
