@@ -28,6 +28,8 @@ type (
 	Result = schemas.Result
 	// Progress is a stage or a piece of output of a running task.
 	Progress = schemas.Progress
+	// Finding is what a guardrail or a plugin notes about a task.
+	Finding = schemas.Finding
 	// Artifact is a file that a task returns.
 	Artifact = schemas.Artifact
 	// Status is the status of a task.

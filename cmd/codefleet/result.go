@@ -72,7 +72,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 		fmt.Fprintln(a.stderr, "note: another task changed the same file; both versions are kept:", printable(path))
 	}
 	for _, f := range r.Guardrails {
-		fmt.Fprintln(a.stderr, f.Level+":", f.Message)
+		fmt.Fprintln(a.stderr, findingLine(f))
 	}
 	a.showProgram(r)
 	for _, e := range r.Egress {
@@ -85,6 +85,14 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	a.paint(a.stderr, colourOf(status), status)
 	fmt.Fprintln(a.stderr, "", rest)
 	return statusError(r.Status)
+}
+
+// findingLine returns a guardrail's finding as a line of text.
+func findingLine(f client.Finding) string {
+	if f.Line > 0 {
+		return printable(fmt.Sprintf("%s: line %d: %s", f.Level, f.Line, f.Message))
+	}
+	return printable(f.Level + ": " + f.Message)
 }
 
 // maxProgramLines limits how many lines of a program are printed.

@@ -36,6 +36,7 @@ var imports = map[string][]string{
 	"internal/arith":                 nil,
 	"internal/removal":               nil,
 	"internal/violation":             nil,
+	"internal/guardrails":            nil,
 	"internal/guardrails/privacy":    nil,
 
 	// Workspaces, from the stored bytes up.
@@ -109,7 +110,7 @@ var imports = map[string][]string{
 		"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
 		"internal/executor", "internal/executor/drivers", "internal/state", "internal/egress",
-		"internal/allowlist",
+		"internal/allowlist", "internal/guardrails",
 	},
 
 	"internal/toolsearch": {
@@ -148,8 +149,8 @@ var imports = map[string][]string{
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments",
-		"internal/executor", "internal/executor/drivers", "internal/ingest", "internal/jobs", "internal/pipeline",
-		"internal/pluginhost", "internal/state",
+		"internal/executor", "internal/executor/drivers", "internal/guardrails", "internal/ingest", "internal/jobs",
+		"internal/pipeline", "internal/pluginhost", "internal/state",
 		"internal/telemetry", "internal/worker",
 	},
 	"internal/assembly/queue": {"internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry"},

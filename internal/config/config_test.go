@@ -357,20 +357,55 @@ workflows: []
 func TestNoEffect(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `execution: {skills_dir: ./skills, sandbox_type: gvisor, sandbox_image: python}
-guardrails: {enabled: true, strict_mode: false}
 `)
 	c := load(t, config.Source{File: "c.yaml", Env: []string{
-		"GUARDRAILS_STRICT_MODE=true", "STATE_FORMAT=yaml", "OPTIMIZATION_TOOL_CACHE=true",
+		"STATE_FORMAT=yaml", "OPTIMIZATION_TOOL_CACHE=true",
 	}})
 	want := []string{
 		"STATE_FORMAT: no effect: the extension of STATE_FILE (execution.state.state_file) says if it is JSON or YAML",
 		"c.yaml:1: execution.skills_dir: no effect yet: planned for sessions and skills",
-		"c.yaml:2: guardrails.enabled: no effect yet: planned for guardrails and privacy",
-		"GUARDRAILS_STRICT_MODE: no effect yet: planned for guardrails and privacy",
 		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+// TestGuardrailsLevel checks that the level follows the setting of that name, and otherwise the three older settings.
+func TestGuardrailsLevel(t *testing.T) {
+	for _, c := range []struct {
+		in   config.Guardrails
+		want string
+	}{
+		{config.Guardrails{Enabled: true, SecurityChecks: true}, "advise"},
+		{config.Guardrails{Enabled: true, SecurityChecks: true, StrictMode: true}, "strict"},
+		{config.Guardrails{SecurityChecks: true, StrictMode: true}, "off"},
+		{config.Guardrails{Enabled: true, StrictMode: true}, "off"},
+		{config.Guardrails{Level: "strict"}, "strict"},
+		{config.Guardrails{Level: "off", Enabled: true, SecurityChecks: true, StrictMode: true}, "off"},
+	} {
+		if got := c.in.EffectiveLevel(); got != c.want {
+			t.Errorf("EffectiveLevel(%+v) = %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+// TestGuardrailsAreChecked checks that a wrong level or pattern is found when the settings are loaded.
+func TestGuardrailsAreChecked(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", `guardrails: {level: strickt, blocked_patterns: ["("]}
+tenants: {acme: {guardrails: {level: none, blocked_patterns: ["a**"]}}}
+`)
+	_, err := config.Load(config.Source{File: "c.yaml"})
+	for _, want := range []string{
+		`guardrails.level: "strickt" is not one of off, advise, strict; did you mean strict?`,
+		"guardrails.blocked_patterns: error parsing regexp: missing closing ): `(`",
+		`tenants.acme.guardrails.level: "none" is not one of off, advise, strict`,
+		"tenants.acme.guardrails.blocked_patterns: error parsing regexp: invalid nested repetition operator: `**`",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Load = %v, want it to contain %q", err, want)
+		}
 	}
 }
 

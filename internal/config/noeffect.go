@@ -8,25 +8,20 @@ import (
 
 // Planned features whose settings exist already.
 const (
-	guardrailsAndPrivacy = "guardrails and privacy"
-	sessionsAndSkills    = "sessions and skills"
-	speed                = "speed"
+	sessionsAndSkills = "sessions and skills"
+	speed             = "speed"
 )
 
 // noEffectYet maps each setting that no code reads to the planned feature that will read it. The manual marks these
 // settings, and a test checks the list.
 var noEffectYet = map[string]string{
 	"execution.skills_dir":             sessionsAndSkills,
-	"guardrails.enabled":               guardrailsAndPrivacy,
-	"guardrails.strict_mode":           guardrailsAndPrivacy,
-	"guardrails.security_checks":       guardrailsAndPrivacy,
 	"optimizations.tool_cache":         speed,
 	"optimizations.parallel_discovery": speed,
 }
 
 // fleetBehaves are the values of noEffectYet's settings that describe what the fleet does anyway.
 var fleetBehaves = map[string]string{
-	"guardrails.enabled": "false", "guardrails.strict_mode": "false", "guardrails.security_checks": "false",
 	"optimizations.tool_cache": "true", "optimizations.parallel_discovery": "true",
 }
 

@@ -85,16 +85,46 @@ type Limits struct {
 
 // Guardrails configure checks of programs, and two limits of one run.
 type Guardrails struct {
-	// Check programs, inputs and results. The sandbox is the security boundary, not these checks.
+	// What a finding about a program leads to: off (programs are not checked), advise (a warning in the
+	// result) or strict (the program does not run). By default, the next three settings decide. The
+	// sandbox is the security boundary, not these checks.
+	Level string `yaml:"level"`
+	// Check programs. If false, the level is off.
 	Enabled bool `yaml:"enabled" env:"GUARDRAILS_ENABLED"`
-	// Refuse a task with a finding. If false, the finding is a warning in the result.
+	// Do not run a program with a finding. If true, the level is strict.
 	StrictMode bool `yaml:"strict_mode" env:"GUARDRAILS_STRICT_MODE"`
-	// Check the program's code.
+	// Check the program's code. If false, the level is off.
 	SecurityChecks bool `yaml:"security_checks"`
+	// Modules that programs should not import, such as requests. Modules in them count, too.
+	BlockedImports []string `yaml:"blocked_imports"`
+	// Functions that programs should not use, such as os.remove.
+	BlockedCalls []string `yaml:"blocked_calls"`
+	// Regular expressions (RE2) that the text of a program should not match.
+	BlockedPatterns []string `yaml:"blocked_patterns"`
 	// Time limit of one run.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
 	// Memory limit of one run.
 	MaxMemoryMB int `yaml:"max_memory_mb" env:"MAX_MEMORY_MB"`
+}
+
+// Levels of guardrails, from the weakest.
+const (
+	GuardrailsOff    = "off"
+	GuardrailsAdvise = "advise"
+	GuardrailsStrict = "strict"
+)
+
+// EffectiveLevel returns the level that the settings select.
+func (g Guardrails) EffectiveLevel() string {
+	switch {
+	case g.Level != "":
+		return g.Level
+	case !g.Enabled || !g.SecurityChecks:
+		return GuardrailsOff
+	case g.StrictMode:
+		return GuardrailsStrict
+	}
+	return GuardrailsAdvise
 }
 
 // Optimizations configure warm sandboxes and the tool cache.

@@ -41,8 +41,22 @@ type Tenant struct {
 	// Encryption of the tenant's workspaces, instead of workspaces.encryption. Destroying the
 	// secrets erases the workspaces.
 	Encryption Encryption `yaml:"encryption"`
+	// Rules for the tenant's programs, in addition to those in guardrails.
+	Guardrails TenantGuardrails `yaml:"guardrails"`
 	// Upper limits of one run. 0 selects the fleet's default.
 	Limits TenantLimits `yaml:"limits"`
+}
+
+// TenantGuardrails make the fleet's guardrails stricter for a tenant.
+type TenantGuardrails struct {
+	// off, advise or strict. The fleet's level applies if it is stricter.
+	Level string `yaml:"level" sample:"strict"`
+	// Modules that the tenant's programs should not import.
+	BlockedImports []string `yaml:"blocked_imports"`
+	// Functions that the tenant's programs should not use.
+	BlockedCalls []string `yaml:"blocked_calls"`
+	// Regular expressions (RE2) that the text of the tenant's programs should not match.
+	BlockedPatterns []string `yaml:"blocked_patterns"`
 }
 
 // TenantLimits are the upper limits of one run of a tenant's task.

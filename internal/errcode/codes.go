@@ -63,6 +63,7 @@ const (
 	Blocked           = "blocked"
 	CodeRequired      = "code_required"
 	FolderNotImported = "folder_not_imported"
+	GuardrailRefused  = "guardrail_refused"
 	LimitTooLarge     = "limit_too_large"
 	NotSupported      = "not_supported"
 	Refused           = "refused"

@@ -136,6 +136,8 @@ var refusals = []Error{
 	row(Blocked, "blocked", "A check refused the program and gave no code.", "Read the message."),
 	row(CodeRequired, "blocked", "No model wrote the program, and the rules do not understand the whole description.",
 		"Configure a model, or finish the program in `hint` and send it as `code`."),
+	row(GuardrailRefused, "blocked", "The guardrails are strict, and the program breaks a rule; `guardrails` lists all findings.",
+		"Change the program as the finding says, or ask the operator to set `guardrails.level` to `advise`."),
 	row(FolderNotImported, "blocked",
 		"The live folder of `codefleet up --workspace` has files that a workspace cannot hold.",
 		"Remove what the message names, or list it in `.workspaceignore`."),

@@ -61,6 +61,7 @@ type execution struct {
 	calls map[uint64]bool // in progress; guarded by mu
 
 	localCalls     int              // reported so far
+	facts          bool             // the runner will send the facts
 	started        bool             // the program may run
 	stopped        string           // the status with which run stopped the program; empty if it did not
 	blocked        *Failure         // the reason, if stopped is Blocked
@@ -127,12 +128,14 @@ func (e *execution) start() {
 	l := e.limits
 	body := append([]byte(e.program.Code), e.program.Inputs...)
 	e.started = e.hooks.Check == nil
+	e.facts = !e.started || e.hooks.Facts != nil
 	e.send(runner.Run{
 		Type:        "run",
 		Size:        len(body),
 		Task:        e.program.TaskID,
 		Code:        len(e.program.Code),
-		Check:       !e.started,
+		Facts:       e.facts,
+		Wait:        !e.started,
 		Network:     e.conns != nil,
 		Catalogue:   e.program.Catalogue,
 		Env:         e.program.Env,
@@ -167,7 +170,7 @@ func (e *execution) stop(status string) {
 // handle handles a frame of the running program. An error means that the runner violates the protocol.
 func (e *execution) handle(ctx context.Context, f runner.Frame) error {
 	switch {
-	case f.Type == "checked" && !e.started:
+	case f.Type == "checked" && e.facts:
 		return e.check(f.Body)
 	case f.Type == "out" && e.started:
 		e.print(f.Stream, f.Body)
@@ -190,6 +193,11 @@ func (e *execution) check(body []byte) error {
 	var facts Facts
 	if err := json.Unmarshal(body, &facts); err != nil {
 		return fmt.Errorf("decode facts: %w", err)
+	}
+	e.facts = false
+	if e.started {
+		e.hooks.Facts(facts)
+		return nil
 	}
 	e.started = true
 	err := e.hooks.Check(facts)

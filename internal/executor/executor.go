@@ -75,7 +75,7 @@ type Program struct {
 	Env       map[string]string // added to the program's environment
 }
 
-// Hooks are a program's only connections to the outside. Each may be nil. Output, Check and Called are
+// Hooks are a program's only connections to the outside. Each may be nil. Output, Check, Facts and Called are
 // called one at a time. Network and Call may be called concurrently and must return soon after their context
 // ends. Run returns after all hooks have returned.
 type Hooks struct {
@@ -83,6 +83,9 @@ type Hooks struct {
 	// cannot be parsed. If it returns an error, the verdict's status is Blocked, and its Error is the
 	// *Failure that Check returned, or one with the error's text as its message.
 	Check func(Facts) error
+
+	// Facts is called like Check, but the program does not wait for it. It is not called if Check is set.
+	Facts func(Facts)
 
 	// Output is called with what the program prints, as it arrives, up to Limits.OutputBytes per stream.
 	// stream is "stdout" or "stderr". Output must not retain data.
@@ -132,14 +135,42 @@ type Call struct {
 	Args         json.RawMessage // a JSON object
 }
 
-// Facts list what a program imports and uses. Each list is truncated to 1,000 elements.
+// Facts list what a program imports and uses, in the order of its lines. Each list is truncated to 1,000 elements, and
+// each name to 200 characters. Names are dotted and have their imports resolved, such as "os.system".
 type Facts struct {
 	Lines      int      `json:"lines"`
 	Imports    []Import `json:"imports"`
-	Calls      []Name   `json:"calls"`      // dotted names of callees, with imports resolved, such as "os.system"
+	Calls      []Name   `json:"calls"`      // of callees
 	Attributes []Name   `json:"attributes"` // attributes and names that begin with two underscores
+	References []Name   `json:"references"` // members of modules, and functions that run code, that are not called there
+	Paths      []Path   `json:"paths"`      // constant paths that are passed to functions of files
+	Signs      []Sign   `json:"signs"`
 	Truncated  bool     `json:"truncated,omitempty"`
 }
+
+// Path is a path that a program passes to a function.
+type Path struct {
+	Name  string `json:"name"` // of the function, such as "open" or "pathlib.Path.write_text"
+	Path  string `json:"path"`
+	Write bool   `json:"write"` // the function changes what the path names
+	Line  int    `json:"line"`
+}
+
+// Sign is a construct of a program. Kind is one of the Sign constants.
+type Sign struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"` // of the module for SignComputedAttribute
+	Line int    `json:"line"`
+}
+
+// Kinds of constructs.
+const (
+	SignComputedAttribute = "computed_attribute" // a member of a module whose name is not constant
+	SignComputedImport    = "computed_import"    // an import of a module whose name is not constant
+	SignEndlessLoop       = "endless_loop"       // a loop that nothing in it ends
+	SignHugeRange         = "huge_range"         // a range of a constant size of 10⁹ or more
+	SignHugeValue         = "huge_value"         // a sequence of a constant size of 10⁹ or more, or a number as long
+)
 
 // Import is one imported module. Names lists what a from-import takes from it.
 type Import struct {

@@ -16,11 +16,12 @@ import (
 
 // execution is the outcome of running the program in its box once.
 type execution struct {
-	verdict executor.Verdict
-	failure *schemas.Error       // why the program did not succeed
-	calls   []broker.AuditRecord // its tool calls
-	egress  []egress.Attempt     // the connections that it tried to make
-	ms      float64
+	verdict  executor.Verdict
+	failure  *schemas.Error       // why the program did not succeed
+	calls    []broker.AuditRecord // its tool calls
+	egress   []egress.Attempt     // the connections that it tried to make
+	findings []schemas.Finding    // of the guardrails
+	ms       float64
 }
 
 // execute runs the program, with its tools and its network.
@@ -75,7 +76,7 @@ func (p *Pipeline) runProgram(ctx context.Context, s steps, b box, hooks executo
 	running, stop := cancellable(ctx)
 	defer stop()
 	var undecided error // why plugins could not validate the program
-	hooks.Check = p.validator(running, s, &undecided)
+	hooks = p.checks(running, s, hooks, &e.findings, &undecided)
 	e.verdict, err = b.Run(running, executor.Program{
 		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Env: t.job.Task.Env, Limits: t.limits,
 		Catalogue: s.tools.dir,

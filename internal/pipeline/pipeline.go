@@ -18,6 +18,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/guardrails"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
@@ -32,12 +33,13 @@ type Parts struct {
 	Store   *state.Store
 	Tools   Tools
 	Codegen Codegen
-	History *toolsearch.History                 // records which tools tasks use; may be nil
-	Plugins *pluginhost.Set                     // may be nil
-	Limits  func(tenant string) executor.Limits // for tasks that set none; nil means the executor's defaults
-	Network egress.Options                      // for executions with network access; Allow comes from the task
-	Log     *slog.Logger                        // nil disables the log
-	Tracer  trace.Tracer                        // nil disables tracing
+	History *toolsearch.History                   // records which tools tasks use; may be nil
+	Plugins *pluginhost.Set                       // may be nil
+	Guard   func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
+	Limits  func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
+	Network egress.Options                        // for executions with network access; Allow comes from the task
+	Log     *slog.Logger                          // nil disables the log
+	Tracer  trace.Tracer                          // nil disables tracing
 }
 
 // Pipeline runs tasks. It is safe for concurrent use.

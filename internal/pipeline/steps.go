@@ -83,7 +83,7 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	v, o := a.execution.verdict, a.outcome
 	r.Status, r.Result, r.Output, r.Stderr, r.Error = o.Status, o.Value, o.Output, o.Stderr, o.Error
 	r.Truncated, r.Labels = v.Truncated, o.Labels
-	r.Guardrails = append(r.Guardrails, o.Notes...)
+	r.Guardrails = slices.Concat(r.Guardrails, a.execution.findings, o.Notes)
 	r.Resources = schemas.Resources{CPUMS: v.CPUMS, PeakMemoryMB: v.PeakMemoryMB}
 	for _, e := range a.execution.calls {
 		r.Tools.Calls = append(r.Tools.Calls, schemas.ToolCall{

@@ -232,6 +232,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 		want{result: "5242880"}.check(t, v)
 	})
 	t.Run("facts", func(t *testing.T) { testFacts(t, b) })
+	t.Run("advice", func(t *testing.T) { testAdvice(t, b) })
 	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })
 }
 
@@ -290,9 +291,34 @@ if False:
 			{Name: "open", Line: 6},
 		},
 		Attributes: []executor.Name{{Name: "__bases__", Line: 7}, {Name: "__class__", Line: 7}},
+		References: []executor.Name{},
+		Paths:      []executor.Path{{Name: "open", Path: "f", Line: 6}},
+		Signs:      []executor.Sign{},
 	}
 	if diff := cmp.Diff(facts, got); diff != "" {
 		t.Errorf("Check(facts) (-want +got):\n%s", diff)
+	}
+}
+
+// testAdvice checks that a program does not wait for Facts, and that facts of any size arrive.
+func testAdvice(t *testing.T, b *box) {
+	names := "import os\n" + strings.Repeat("os."+strings.Repeat("\u4e00", 300)+"\n", 1500)
+	deep := "if 0: x = " + strings.Repeat("-(", 90) + "1" + strings.Repeat(")", 90)
+	for _, c := range []struct {
+		name, code string
+		truncated  bool
+	}{
+		{"small", "6*7", false},
+		{"many long names", "if 0:\n " + strings.ReplaceAll(strings.TrimSpace(names), "\n", "\n ") + "\n6*7", true},
+		{"nested", deep + "\n6*7", false},
+	} {
+		var got *executor.Facts
+		v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{Facts: func(f executor.Facts) { got = &f }})
+		want{result: "42"}.check(t, v)
+		if got == nil || got.Truncated != c.truncated || got.Lines != strings.Count(c.code, "\n")+1 {
+			t.Errorf("%s: Facts(%+v), want %d lines, truncated %t", c.name, got, strings.Count(c.code, "\n")+1, c.truncated)
+		}
+		b.check(t)
 	}
 }
 

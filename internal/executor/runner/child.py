@@ -241,7 +241,7 @@ class Program:
         self.channel = channel
         self.space = space  # address space used before the program, in bytes
         self.task = run["task"]
-        self.check = run["check"]
+        self.facts, self.wait = run["facts"], run["wait"]
         self.limits = run["limits"]
         self.result_bytes = run["result_bytes"]
         self.code = body[: run["code"]].decode("utf-8", "replace")
@@ -270,9 +270,9 @@ class Program:
 
     def parse(self):
         tree = compile(self.code, FILENAME, "exec", ast.PyCF_ONLY_AST, True)
-        if self.check:
-            body = json.dumps(facts.facts(tree, self.code), separators=(",", ":")).encode()
-            self.channel.send({"t": "checked"}, body)
+        if self.facts:
+            self.channel.send({"t": "checked"}, facts.encoded(tree, self.code))
+        if self.wait:
             self.channel.receive()  # go
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             last = tree.body[-1]

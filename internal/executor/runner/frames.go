@@ -33,7 +33,8 @@ type Run struct {
 	Size        int               `json:"size"`
 	Task        string            `json:"task"`
 	Code        int               `json:"code"`              // bytes of source
-	Check       bool              `json:"check"`             // send checked, and wait for go before running
+	Facts       bool              `json:"facts"`             // send checked, with the program's facts
+	Wait        bool              `json:"wait"`              // wait for go before running
 	Network     bool              `json:"network,omitempty"` // the program may open connections
 	Catalogue   string            `json:"catalogue,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`

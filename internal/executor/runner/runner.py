@@ -324,7 +324,7 @@ class Execution:
                 continue
             if kind == "run":
                 self.host.refresh()
-                self.id, self.check = header["task"], header["check"]
+                self.id, self.check = header["task"], header["facts"]
                 self.idle = time.monotonic() - self.since
                 self.catalogue = header.get("catalogue")
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])

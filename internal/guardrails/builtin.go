@@ -1,0 +1,195 @@
+package guardrails
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// rule is one of the fleet's own rules. find returns findings without the rule's name and hint.
+type rule struct {
+	name, hint string
+	find       func(Program) []Finding
+}
+
+// builtin are the fleet's own rules. docs/guardrails.md lists them.
+var builtin = []rule{
+	{"dynamic_code", "write the code out, so that it can be read and judged", dynamicCode},
+	{"process", "use a Python module or a tool instead of another process", processes},
+	{"network", "ask for the hosts in the task's network field, or call a tool", network},
+	{"files", "write below /workspace or /tmp, and read only your own files", files},
+	{"resources", "end the loop, or work in smaller pieces", resources},
+	{"hidden", "name what you use", hidden},
+	{"native_code", "use a Python module instead of native code", nativeCode},
+	{"too_complex", "split the program into smaller tasks", tooComplex},
+}
+
+// RuleNames returns the names of the fleet's own rules, in the order of the documentation.
+func RuleNames() []string {
+	var names []string
+	for _, r := range builtin {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// uses returns a finding for each call of, or reference to, one of names. A name that ends in ".*" is a prefix.
+func uses(p Program, what string, names ...string) []Finding {
+	var found []Finding
+	for _, u := range slices.Concat(p.Calls, p.References) {
+		name := strings.TrimPrefix(u.Name, "builtins.")
+		if slices.ContainsFunc(names, func(n string) bool { return matches(n, name) }) {
+			found = append(found, Finding{Line: u.Line, Message: what + " (" + name + ")"})
+		}
+	}
+	return found
+}
+
+func matches(pattern, name string) bool {
+	prefix, ok := strings.CutSuffix(pattern, "*")
+	return name == pattern || ok && strings.HasPrefix(name, prefix)
+}
+
+// imports returns a finding for each import of one of modules, or of a module in them.
+func imports(p Program, what string, modules ...string) []Finding {
+	var found []Finding
+	for _, i := range p.Imports {
+		for _, m := range imported(i) {
+			if inModules(modules, m) {
+				found = append(found, Finding{Line: i.Line, Message: what + " (" + m + ")"})
+				break
+			}
+		}
+	}
+	return found
+}
+
+// imported returns the names of the modules that an import may load: "from urllib import request" loads
+// urllib.request.
+func imported(i Import) []string {
+	all := []string{i.Module}
+	for _, n := range i.Names {
+		all = append(all, i.Module+"."+n)
+	}
+	return all
+}
+
+func dynamicCode(p Program) []Finding {
+	found := uses(p, "runs code that is put together while it runs",
+		"eval", "exec", "compile", "__import__", "breakpoint", "runpy.*", "code.Interact*", "code.interact",
+		"codeop.*", "marshal.loads", "marshal.load", "pickle.loads", "pickle.load", "pickle.Unpickler",
+		"types.FunctionType", "types.CodeType")
+	for _, a := range p.Attributes {
+		if slices.Contains(internals, a.Name) {
+			found = append(found, Finding{Line: a.Line, Message: "reaches into Python's internals (" + a.Name + ")"})
+		}
+	}
+	return found
+}
+
+// internals are attributes by which programs reach what they have not imported.
+var internals = []string{
+	"__subclasses__", "__globals__", "__builtins__", "__code__", "__bases__", "__base__", "__mro__", "__import__",
+	"__loader__", "__closure__", "__getattribute__",
+}
+
+func processes(p Program) []Finding {
+	return slices.Concat(
+		imports(p, "starts other processes", "subprocess", "pty", "_posixsubprocess"),
+		uses(p, "starts or stops other processes",
+			"os.system", "os.popen", "os.exec*", "os.spawn*", "os.posix_spawn*", "os.fork*", "os.kill*", "pty.*",
+			"subprocess.*", "asyncio.create_subprocess*", "commands.*", "platform.popen"))
+}
+
+func network(p Program) []Finding {
+	if p.Network {
+		return nil
+	}
+	return slices.Concat(
+		imports(p, "uses the network, which this task cannot reach",
+			"socket", "socketserver", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx",
+			"aiohttp", "websocket", "websockets", "ftplib", "smtplib", "poplib", "imaplib", "nntplib", "telnetlib",
+			"xmlrpc", "paramiko", "pycurl", "grpc", "boto3"),
+		uses(p, "uses the network, which this task cannot reach",
+			"asyncio.open_connection", "asyncio.start_server", "urllib.request.*"))
+}
+
+// writable are the directories in which programs may write.
+var writable = []string{"/workspace", "/tmp", "/dev/shm", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr"}
+
+// private are paths with data of the system or of other users.
+var private = []string{
+	"/proc", "/sys", "/etc/shadow", "/etc/passwd", "/etc/sudoers", "/root", "/dev/mem", "~/.ssh", "~/.aws", "~/.kube",
+	"~/.config", "~/.netrc", "/var/run", "/run",
+}
+
+func files(p Program) []Finding {
+	var found []Finding
+	for _, use := range p.Paths {
+		clean := path.Clean(use.Path)
+		absolute := strings.HasPrefix(clean, "/") || strings.HasPrefix(clean, "~")
+		switch {
+		case use.Write && (absolute && !below(writable, clean) || strings.HasPrefix(clean, "..")):
+			found = append(found, Finding{Line: use.Line, Message: "changes a path outside the workspace (" + use.Path + ")"})
+		case below(private, clean):
+			found = append(found, Finding{Line: use.Line, Message: "reads data of the system (" + use.Path + ")"})
+		}
+	}
+	return found
+}
+
+func below(dirs []string, name string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return name == d || strings.HasPrefix(name, d+"/") })
+}
+
+func resources(p Program) []Finding {
+	return signs(p, map[string]string{
+		"endless_loop": "contains a loop that nothing ends",
+		"huge_range":   "counts to a billion or further",
+		"huge_value":   "makes a value of a gigabyte or more",
+	})
+}
+
+func hidden(p Program) []Finding {
+	found := signs(p, map[string]string{
+		"computed_attribute": "uses a function whose name is not written out",
+		"computed_import":    "imports a module whose name is not written out",
+	})
+	for _, i := range p.Imports {
+		if slices.Contains(i.Names, "*") && slices.Contains(wide, i.Module) {
+			found = append(found, Finding{Line: i.Line, Message: "imports every name of " + i.Module})
+		}
+	}
+	return append(found, uses(p, "looks at Python's internals", "sys._getframe", "sys._current_frames", "gc.get_objects",
+		"gc.get_referrers")...)
+}
+
+// wide are modules whose functions would have no module in their name after an import of all names.
+var wide = []string{"os", "subprocess", "sys", "builtins", "shutil", "socket", "importlib", "ctypes", "posix"}
+
+func nativeCode(p Program) []Finding {
+	return imports(p, "runs native code", "ctypes", "cffi", "_ctypes", "posix")
+}
+
+func tooComplex(p Program) []Finding {
+	if !p.Truncated {
+		return nil
+	}
+	return []Finding{{Message: "is too large to judge as a whole"}}
+}
+
+// signs returns a finding for each construct in messages.
+func signs(p Program, messages map[string]string) []Finding {
+	var found []Finding
+	for _, s := range p.Signs {
+		message, ok := messages[s.Kind]
+		if !ok {
+			continue
+		}
+		if s.Name != "" {
+			message += " (of " + s.Name + ")"
+		}
+		found = append(found, Finding{Line: s.Line, Message: message})
+	}
+	return found
+}

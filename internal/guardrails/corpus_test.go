@@ -1,0 +1,97 @@
+package guardrails_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/codefleet/codefleet/internal/guardrails"
+)
+
+// parse prints the facts of each program as one line of JSON. It only parses them.
+const parse = `
+import ast, json, sys
+sys.path.insert(0, sys.argv[1])
+import facts
+for code in json.load(sys.stdin):
+    print(json.dumps(facts.facts(ast.parse(code), code)))
+`
+
+type program struct {
+	name, code string
+	facts      guardrails.Program
+}
+
+// corpus returns the programs of an archive with the facts that the sandbox's parser reports of them.
+func corpus(t *testing.T, archive string) []program {
+	t.Helper()
+	a, err := txtar.ParseFile(filepath.Join("testdata", archive))
+	if err != nil {
+		t.Fatalf("read the corpus: %v", err)
+	}
+	programs, codes := []program{}, []string{}
+	for _, f := range a.Files {
+		programs = append(programs, program{name: f.Name, code: string(f.Data)})
+		codes = append(codes, string(f.Data))
+	}
+	in, err := json.Marshal(codes)
+	if err != nil {
+		t.Fatalf("encode the corpus: %v", err)
+	}
+	cmd := exec.Command("python3", "-W", "ignore", "-c", parse, filepath.FromSlash("../executor/runner"))
+	cmd.Stdin = bytes.NewReader(in)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("python3: %v", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) != len(programs) {
+		t.Fatalf("python3 printed %d lines, want %d", len(lines), len(programs))
+	}
+	for i, line := range lines {
+		if err := json.Unmarshal([]byte(line), &programs[i].facts); err != nil {
+			t.Fatalf("facts of %s: %v", programs[i].name, err)
+		}
+		programs[i].facts.Code = programs[i].code
+	}
+	return programs
+}
+
+// Every bad program of the corpus breaks the rule in its name, and no innocent program breaks any.
+func TestCorpus(t *testing.T) {
+	rules, err := guardrails.New(guardrails.Options{Level: guardrails.Advise}, guardrails.Options{})
+	if err != nil {
+		t.Fatalf("New = %v, want nil", err)
+	}
+	bad, found := corpus(t, "bad.txtar"), 0
+	for _, p := range bad {
+		_, want, _ := strings.Cut(strings.TrimSuffix(p.name, ".py"), "-")
+		if has(rules.Program(p.facts), want) {
+			found++
+		} else {
+			t.Errorf("bad %s: findings %+v, want one of %s:\n%s", p.name, rules.Program(p.facts), want, p.code)
+		}
+	}
+	innocent, alarms := corpus(t, "innocent.txtar"), 0
+	for _, p := range innocent {
+		if f := rules.Program(p.facts); len(f) > 0 {
+			alarms++
+			t.Errorf("innocent %s: findings %+v, want none:\n%s", p.name, f, p.code)
+		}
+	}
+	t.Logf("found %d of %d bad programs, %d alarms in %d innocent ones", found, len(bad), alarms, len(innocent))
+}
+
+func has(found []guardrails.Finding, rule string) bool {
+	for _, f := range found {
+		if f.Rule == rule {
+			return true
+		}
+	}
+	return false
+}

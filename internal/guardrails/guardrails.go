@@ -1,0 +1,195 @@
+// Package guardrails judges programs by rules before they run: the fleet's own rules, and those of the operator.
+//
+// A rule looks at facts that the parser in the sandbox reports, not at the text, so that comments, strings and names
+// that merely look alike raise no finding. The rules advise, and refuse early what would fail or surprise later. They
+// do not contain a program: a program that means to deceive them can. The sandbox is the security boundary.
+package guardrails
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Level says what a finding leads to.
+type Level int
+
+// Levels, from the weakest.
+const (
+	Off    Level = iota // programs are not judged
+	Advise              // findings are warnings in the result
+	Strict              // a program with a finding does not run
+)
+
+// Program is what the rules know about a program. Names are dotted and have their imports resolved.
+type Program struct {
+	Code       string
+	Imports    []Import
+	Calls      []Use
+	Attributes []Use // names that begin with two underscores
+	References []Use // members of modules, and functions that run code, that are not called there
+	Paths      []Path
+	Signs      []Sign
+	Truncated  bool // a list was truncated
+	Network    bool // the task may reach hosts
+}
+
+// Import is an imported module, with the names that a from-import takes from it.
+type Import struct {
+	Module string
+	Names  []string
+	Line   int
+}
+
+// Use is a name used on a line.
+type Use struct {
+	Name string
+	Line int
+}
+
+// Path is a constant path that is passed to a function.
+type Path struct {
+	Name, Path string
+	Write      bool // the function changes what the path names
+	Line       int
+}
+
+// Sign is a construct, such as a loop without an end.
+type Sign struct {
+	Kind, Name string
+	Line       int
+}
+
+// Finding is a rule that a program breaks.
+type Finding struct {
+	Rule    string
+	Line    int    // 0 if the finding is about the whole program
+	Message string // what is wrong
+	Hint    string // what to do instead
+}
+
+// String returns the finding as a sentence without its line: what the program does, and what to do instead.
+func (f Finding) String() string { return "the program " + f.Message + ": " + f.Hint }
+
+// Options are the operator's settings, of the fleet or of a tenant.
+type Options struct {
+	Level           Level
+	BlockedImports  []string // modules, with the modules in them
+	BlockedCalls    []string // dotted names, such as "os.remove"
+	BlockedPatterns []string // regular expressions (RE2) over the text
+}
+
+// Rules judge programs. They are safe for concurrent use.
+type Rules struct {
+	Level    Level
+	imports  []string
+	calls    []string
+	patterns []*regexp.Regexp
+}
+
+// New returns the rules of a fleet, made stricter by a tenant's: the level is the stricter one, and lists add up. It
+// returns an error for an invalid pattern.
+func New(fleet, tenant Options) (*Rules, error) {
+	r := &Rules{
+		Level:   max(fleet.Level, tenant.Level),
+		imports: slices.Concat(fleet.BlockedImports, tenant.BlockedImports),
+		calls:   slices.Concat(fleet.BlockedCalls, tenant.BlockedCalls),
+	}
+	for _, p := range slices.Concat(fleet.BlockedPatterns, tenant.BlockedPatterns) {
+		re, err := regexp.Compile(p)
+		if err != nil {
+			return nil, fmt.Errorf("blocked pattern %q: %w", p, err)
+		}
+		r.patterns = append(r.patterns, re)
+	}
+	return r, nil
+}
+
+// maxFindings bounds the findings of one program.
+const maxFindings = 100
+
+// Program returns what is wrong with a program, by line, at most one finding per rule and line, and 100 in all. It
+// returns nil if the level is Off.
+func (r *Rules) Program(p Program) []Finding {
+	if r.Level == Off {
+		return nil
+	}
+	var found []Finding
+	for _, rule := range builtin {
+		for _, f := range rule.find(p) {
+			f.Rule, f.Hint = rule.name, rule.hint
+			found = append(found, f)
+		}
+	}
+	found = append(found, r.configured(p)...)
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(a.Line, b.Line) })
+	found = unique(found)
+	return found[:min(len(found), maxFindings)]
+}
+
+// unique drops findings of the same rule and line as one before them.
+func unique(found []Finding) []Finding {
+	type key struct {
+		rule string
+		line int
+	}
+	seen := map[key]bool{}
+	return slices.DeleteFunc(found, func(f Finding) bool {
+		k := key{f.Rule, f.Line}
+		if seen[k] {
+			return true
+		}
+		seen[k] = true
+		return false
+	})
+}
+
+// configured returns the findings of the operator's rules.
+func (r *Rules) configured(p Program) []Finding {
+	var found []Finding
+	for _, i := range p.Imports {
+		if m, ok := blockedImport(r.imports, i); ok {
+			found = append(found, Finding{
+				Rule: "blocked_import", Line: i.Line, Message: "imports " + m, Hint: "the operator blocks this module",
+			})
+		}
+	}
+	for _, u := range slices.Concat(p.Calls, p.References) {
+		if slices.Contains(r.calls, u.Name) || inModules(r.imports, u.Name) {
+			found = append(found, Finding{
+				Rule: "blocked_call", Line: u.Line, Message: "uses " + u.Name, Hint: "the operator blocks this function",
+			})
+		}
+	}
+	for _, re := range r.patterns {
+		if at := re.FindStringIndex(p.Code); at != nil {
+			found = append(found, Finding{
+				Rule: "blocked_pattern", Line: 1 + strings.Count(p.Code[:at[0]], "\n"),
+				Message: "contains text that matches " + re.String(), Hint: "the operator blocks this pattern",
+			})
+		}
+	}
+	return found
+}
+
+// blockedImport returns the first blocked module that i imports.
+func blockedImport(blocked []string, i Import) (string, bool) {
+	if inModules(blocked, i.Module) {
+		return i.Module, true
+	}
+	for _, n := range i.Names {
+		if slices.Contains(blocked, i.Module+"."+n) {
+			return i.Module + "." + n, true
+		}
+	}
+	return "", false
+}
+
+// inModules reports whether name is one of modules, or is in one of them.
+func inModules(modules []string, name string) bool {
+	return slices.ContainsFunc(modules, func(m string) bool {
+		return name == m || strings.HasPrefix(name, m+".")
+	})
+}
