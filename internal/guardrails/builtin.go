@@ -130,7 +130,9 @@ func files(p Program) []Finding {
 		absolute := strings.HasPrefix(clean, "/") || strings.HasPrefix(clean, "~")
 		switch {
 		case use.Write && (absolute && !below(writable, clean) || strings.HasPrefix(clean, "..")):
-			found = append(found, Finding{Line: use.Line, Message: "changes a path outside the workspace (" + use.Path + ")"})
+			found = append(found, Finding{
+				Line: use.Line, Message: "changes a path outside the workspace (" + use.Path + ")",
+			})
 		case below(private, clean):
 			found = append(found, Finding{Line: use.Line, Message: "reads data of the system (" + use.Path + ")"})
 		}
@@ -160,8 +162,8 @@ func hidden(p Program) []Finding {
 			found = append(found, Finding{Line: i.Line, Message: "imports every name of " + i.Module})
 		}
 	}
-	return append(found, uses(p, "looks at Python's internals", "sys._getframe", "sys._current_frames", "gc.get_objects",
-		"gc.get_referrers")...)
+	return append(found, uses(p, "looks at Python's internals", "sys._getframe", "sys._current_frames",
+		"gc.get_objects", "gc.get_referrers")...)
 }
 
 // wide are modules whose functions would have no module in their name after an import of all names.

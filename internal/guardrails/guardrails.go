@@ -159,7 +159,8 @@ func (r *Rules) configured(p Program) []Finding {
 	for _, u := range slices.Concat(p.Calls, p.References) {
 		if slices.Contains(r.calls, u.Name) || inModules(r.imports, u.Name) {
 			found = append(found, Finding{
-				Rule: "blocked_call", Line: u.Line, Message: "uses " + u.Name, Hint: "the operator blocks this function",
+				Rule: "blocked_call", Line: u.Line, Message: "uses " + u.Name,
+				Hint: "the operator blocks this function",
 			})
 		}
 	}

@@ -315,8 +315,9 @@ func testAdvice(t *testing.T, b *box) {
 		var got *executor.Facts
 		v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{Facts: func(f executor.Facts) { got = &f }})
 		want{result: "42"}.check(t, v)
-		if got == nil || got.Truncated != c.truncated || got.Lines != strings.Count(c.code, "\n")+1 {
-			t.Errorf("%s: Facts(%+v), want %d lines, truncated %t", c.name, got, strings.Count(c.code, "\n")+1, c.truncated)
+		lines := strings.Count(c.code, "\n") + 1
+		if got == nil || got.Truncated != c.truncated || got.Lines != lines {
+			t.Errorf("%s: Facts(%+v), want %d lines, truncated %t", c.name, got, lines, c.truncated)
 		}
 		b.check(t)
 	}

@@ -1,0 +1,90 @@
+package guardrails_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/guardrails"
+)
+
+// rules returns the names and lines of the rules that a program breaks.
+func broken(t *testing.T, fleet, tenant guardrails.Options, p guardrails.Program) []string {
+	t.Helper()
+	r, err := guardrails.New(fleet, tenant)
+	if err != nil {
+		t.Fatalf("New = %v, want nil", err)
+	}
+	var found []string
+	for _, f := range r.Program(p) {
+		found = append(found, fmt.Sprint(f.Rule, " ", f.Line))
+	}
+	return found
+}
+
+func TestConfiguredRules(t *testing.T) {
+	p := guardrails.Program{
+		Code:       "import a.b\nfrom c import d\nx = 1 # DROP TABLE\n",
+		Imports:    []guardrails.Import{{Module: "a.b", Line: 1}, {Module: "c", Names: []string{"d"}, Line: 2}},
+		Calls:      []guardrails.Use{{Name: "c.d", Line: 4}, {Name: "open", Line: 5}, {Name: "ab.x", Line: 6}},
+		References: []guardrails.Use{{Name: "open", Line: 7}},
+	}
+	for _, c := range []struct {
+		name string
+		in   guardrails.Options
+		want []string
+	}{
+		{"none", guardrails.Options{}, nil},
+		{"a module", guardrails.Options{BlockedImports: []string{"a"}}, []string{"blocked_import 1"}},
+		{"a module within", guardrails.Options{BlockedImports: []string{"c.d"}}, []string{"blocked_import 2", "blocked_call 4"}},
+		{"a call", guardrails.Options{BlockedCalls: []string{"open"}}, []string{"blocked_call 5", "blocked_call 7"}},
+		{"a pattern", guardrails.Options{BlockedPatterns: []string{`(?i)drop\s+table`}}, []string{"blocked_pattern 3"}},
+	} {
+		c.in.Level = guardrails.Advise
+		if diff := cmp.Diff(c.want, broken(t, c.in, guardrails.Options{}, p)); diff != "" {
+			t.Errorf("%s of the fleet (-want +got):\n%s", c.name, diff)
+		}
+		if diff := cmp.Diff(c.want, broken(t, guardrails.Options{Level: guardrails.Advise}, c.in, p)); diff != "" {
+			t.Errorf("%s of the tenant (-want +got):\n%s", c.name, diff)
+		}
+	}
+	if _, err := guardrails.New(guardrails.Options{}, guardrails.Options{BlockedPatterns: []string{"("}}); err == nil {
+		t.Error("New with an invalid pattern = nil, want an error")
+	}
+}
+
+// A tenant's level applies if it is stricter than the fleet's.
+func TestTenantOnlyTightens(t *testing.T) {
+	levels := []guardrails.Level{guardrails.Off, guardrails.Advise, guardrails.Strict}
+	for _, fleet := range levels {
+		for _, tenant := range levels {
+			r, err := guardrails.New(guardrails.Options{Level: fleet}, guardrails.Options{Level: tenant})
+			if err != nil || r.Level != max(fleet, tenant) {
+				t.Errorf("New(%d, %d) = level %d, %v, want %d", fleet, tenant, r.Level, err, max(fleet, tenant))
+			}
+		}
+	}
+}
+
+// The level Off finds nothing, network access lifts the rule of that name, and findings are bounded.
+func TestProgram(t *testing.T) {
+	advise := guardrails.Options{Level: guardrails.Advise}
+	p := guardrails.Program{Imports: []guardrails.Import{{Module: "socket", Line: 1}}}
+	if got := broken(t, guardrails.Options{}, guardrails.Options{}, p); got != nil {
+		t.Errorf("findings of level off = %q, want none", got)
+	}
+	if diff := cmp.Diff([]string{"network 1"}, broken(t, advise, guardrails.Options{}, p)); diff != "" {
+		t.Errorf("findings without network access (-want +got):\n%s", diff)
+	}
+	p.Network = true
+	if got := broken(t, advise, guardrails.Options{}, p); got != nil {
+		t.Errorf("findings with network access = %q, want none", got)
+	}
+	for line := range 1000 {
+		p.Calls = append(p.Calls, guardrails.Use{Name: "eval", Line: line + 1}, guardrails.Use{Name: "exec", Line: line + 1})
+	}
+	if got := broken(t, advise, guardrails.Options{}, p); len(got) != 100 || got[99] != "dynamic_code 100" {
+		t.Errorf("findings = %q, want 100, one for each line", got)
+	}
+}
