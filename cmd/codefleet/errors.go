@@ -112,16 +112,6 @@ func (a *app) reportJSON(f *failure) int {
 	return f.code
 }
 
-// commandHints replace the fleet's hints for these error codes, because the fleet's are for programs and not for a
-// person at a prompt.
-var commandHints = map[string]string{
-	errcode.UnknownTask:     "codefleet tasks  (ended tasks are kept for some days)",
-	errcode.Unauthorized:    "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
-	errcode.UnknownTool:     unknownHint,
-	errcode.UnknownApproval: "codefleet approvals",
-	errcode.UnknownVersion:  "codefleet workspace log  (lists the kept versions)",
-}
-
 // explain returns an error with its exit code and hint.
 func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -132,7 +122,7 @@ func explain(err error) *failure {
 	} else if ok {
 		return &failure{
 			code: errcode.ExitOfRefusal(e.Code, e.Status), err: e, message: "the fleet refused",
-			hint: cmp.Or(commandHints[e.Code], e.Hint),
+			hint: cmp.Or(errcode.Next(e.Code).Command, e.Hint),
 		}
 	}
 	if e, ok := errors.AsType[*config.InvalidError](err); ok {

@@ -168,8 +168,7 @@ func TestPendingApprovalIsPrinted(t *testing.T) {
 		}
 		text.Write(buf[:n])
 	}
-	if !strings.Contains(text.String(), "note: crm/drop waits for approval: codefleet approve ") ||
-		!strings.Contains(text.String(), q.Call) {
+	if !strings.Contains(text.String(), "note: crm/drop waits for approval (call "+q.Call+"): codefleet approve ") {
 		t.Errorf("run = %s, want the call", text.String())
 	}
 	_, id, _ := strings.Cut(text.String(), "codefleet approve ")

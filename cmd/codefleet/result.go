@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -147,14 +148,33 @@ func (a *app) showError(r client.Result) {
 	hint, program, unfinished := strings.Cut(e.Hint, "\n")
 	switch unfinished = unfinished && e.Code == errcode.CodeRequired; {
 	case unfinished && a.explain:
-		fmt.Fprintln(a.stderr, "  try:", hint)
+		fmt.Fprintln(a.stderr, "  try:", hint+flagsFor(hint))
 		fmt.Fprint(a.stdout, program)
 	case unfinished:
 		hint = strings.Replace(hint, "finish this program", "finish the program that --explain prints", 1)
-		fmt.Fprintln(a.stderr, "  try:", strings.TrimSuffix(hint, ":"))
+		fmt.Fprintln(a.stderr, "  try:", strings.TrimSuffix(hint, ":")+flagsFor(hint))
 	case e.Hint != "":
-		fmt.Fprintln(a.stderr, "  try:", e.Hint)
+		fmt.Fprintln(a.stderr, "  try:", cmp.Or(errcode.Next(e.Code).Command, e.Hint)+flagsFor(e.Hint))
 	}
+}
+
+// fieldFlags are the flags of run for fields of a task that hints name.
+var fieldFlags = []struct{ field, flag string }{
+	{"network.allow", "--net HOST"}, {"limits.timeout_s", "--timeout DURATION"}, {"as `code`", "--file FILE"},
+}
+
+// flagsFor returns the flags for the fields of a task that a hint names.
+func flagsFor(hint string) string {
+	var flags []string
+	for _, f := range fieldFlags {
+		if strings.Contains(hint, f.field) {
+			flags = append(flags, f.flag)
+		}
+	}
+	if flags == nil {
+		return ""
+	}
+	return " (codefleet run " + strings.Join(flags, " ") + ")"
 }
 
 // toolsLine summarises the selected tools, who wrote the program, its tokens and its tool calls. It is empty for a

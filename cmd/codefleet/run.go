@@ -303,7 +303,7 @@ func (r *foreground) show(e client.Event) error {
 	r.begun = true
 	if e.Stage == "approval" && e.Text != "" { // the task does not continue without a person
 		r.line.clear()
-		fmt.Fprintln(r.a.stderr, "note:", printable(e.Text))
+		fmt.Fprintln(r.a.stderr, "note:", printable(e.Text)+": codefleet approve "+e.TaskID)
 	}
 	if r.a.output == "json" {
 		return nil

@@ -172,7 +172,7 @@ func (a *app) showServer(ctx context.Context, flags toolFlags) error {
 	})
 	if err != nil {
 		f := *explain(err)
-		if f.hint == unknownHint { // the argument may be the name of a tool
+		if f.hint == unknownHint() { // the argument may be the name of a tool
 			f.hint = "codefleet tools search " + flags.server
 		}
 		return &f

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/toolbox"
@@ -107,13 +108,13 @@ func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 	return catalogue.Read(ctx)
 }
 
-// unknownHint is the hint for an unknown tool or server.
-const unknownHint = "codefleet tools"
+// unknownHint returns the hint for an unknown tool or server.
+func unknownHint() string { return errcode.Next(errcode.UnknownTool).Command }
 
 // unknownTool explains the error of a lookup, if any.
 func unknownTool(err error) error {
 	if err == nil {
 		return nil
 	}
-	return usage("%v", err).try(unknownHint)
+	return usage("%v", err).try(unknownHint())
 }

@@ -56,7 +56,7 @@ func Of(err error) *Error {
 	if a, ok := errors.AsType[*jobs.AnswerError](err); ok {
 		e := New(jobs.AnswerCode(a), "%s", a.Message)
 		if errors.Is(a, jobs.ErrApprovalNotFound) {
-			e.Hint = "codefleet approvals (GET /v1/approvals) lists pending calls"
+			e.Hint = "GET /v1/approvals lists pending calls"
 		}
 		return e
 	}

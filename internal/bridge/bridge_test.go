@@ -229,7 +229,7 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unknown = "the task does not exist (check the id; ended tasks are deleted after some days)"
+	const unknown = "the task does not exist (list_tasks lists the tasks; ended tasks are kept for some days)"
 	for _, c := range []struct {
 		tool string
 		args map[string]any

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,8 +109,8 @@ func errorResult(err error) *result {
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
 		f.Error = strings.TrimPrefix(e.Error(), e.Code+": ")
-		if e.Hint != "" {
-			f.Error += " (" + e.Hint + ")"
+		if hint := cmp.Or(errcode.Next(e.Code).Tool, e.Hint); hint != "" {
+			f.Error += " (" + hint + ")"
 		}
 	}
 	return &result{text: f, failed: true}

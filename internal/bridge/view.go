@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
@@ -201,8 +203,8 @@ func errorText(r *client.Result) string {
 	if e.Line > 0 {
 		message += fmt.Sprintf(" (line %d)", e.Line)
 	}
-	if e.Hint != "" {
-		message += " (" + e.Hint + ")"
+	if hint := cmp.Or(errcode.Next(e.Code).Tool, e.Hint); hint != "" {
+		message += " (" + hint + ")"
 	}
 	if cause != "" { // it has several lines: a traceback
 		message += "\n" + text.TruncateStart(cause, minOutput)

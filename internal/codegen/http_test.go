@@ -88,7 +88,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 					program.Fallback, err, c.want)
 			}
 			wrongSetting := c.want == codegen.Unauthorised || c.want == codegen.UnknownModel
-			if strings.Contains(program.Fallback, "codefleet config show") != wrongSetting {
+			if strings.Contains(program.Fallback, "in the settings llm") != wrongSetting {
 				t.Errorf("fallback = %q, want the setting to check only if a setting is wrong", program.Fallback)
 			}
 			if strings.Contains(program.Fallback, testKey) {

@@ -75,8 +75,8 @@ func (e *ModelError) Error() string {
 
 // remedies name the setting to check, for errors that a retry does not fix.
 var remedies = map[Kind]string{
-	Unauthorised: " (check the model's key: codefleet config show says where it comes from)",
-	UnknownModel: " (check the name of the model or deployment, and the address: codefleet config show)",
+	Unauthorised: " (check the model's key in the settings llm)",
+	UnknownModel: " (check the name of the model or deployment, and the address, in the settings llm)",
 }
 
 // explain returns the error's text with its remedy.

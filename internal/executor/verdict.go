@@ -67,8 +67,7 @@ func (e *execution) ended(v Verdict, done runner.Frame) Verdict {
 		f := Failure(*done.Error)
 		if f.Code == errcode.MemoryLimit {
 			f.Message = memoryMessage(e.limits)
-			f.Hint = "ask for more memory (codefleet run --memory MB, or limits.memory_mb), " +
-				"or work on smaller pieces"
+			f.Hint = "ask for more memory in limits.memory_mb, or work on smaller pieces"
 		}
 		return v.with(Failed, &f)
 	case len(done.Body) == 0:

@@ -44,7 +44,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	f, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, 0, name)
 	if errors.Is(err, state.ErrNotFound) {
 		e := apierror.New(errcode.UnknownState, "the workspace %s has no state document %s", ref.Workspace, name)
-		e.Hint = "write it with codefleet state set"
+		e.Hint = "write it with PUT"
 		return e
 	}
 	if err != nil {
@@ -72,8 +72,7 @@ func (s *Server) getState(w http.ResponseWriter, r *http.Request) error {
 	} else if content, err = statedoc.ToJSON(name, content); err != nil {
 		e := apierror.New(errcode.BadState, "the state document %s is damaged", name)
 		e.Status, e.Cause = http.StatusConflict, err.Error()
-		e.Hint = "a task may have written it (codefleet workspace log lists the commits); replace it with " +
-			"codefleet state set"
+		e.Hint = "a task may have written it (the log of the workspace lists the commits); replace it"
 		return e
 	}
 	_, _ = w.Write(content) //nolint:gosec // not HTML, and nosniff

@@ -69,7 +69,7 @@ func refOf(r *http.Request, name string) (state.Ref, error) {
 
 func unknownFile(ref state.Ref, name string) error {
 	e := apierror.New(errcode.UnknownFile, "the workspace %s has no file %q", ref.Workspace, name)
-	e.Hint = "codefleet workspace ls lists its files"
+	e.Hint = "list the files of the workspace"
 	return e
 }
 
@@ -156,7 +156,7 @@ func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) 
 
 func unknownPin(name string, ref state.Ref) error {
 	e := apierror.New(errcode.BadParameter, "the workspace %s has no such pin", ref.Workspace)
-	e.Cause, e.Hint, e.Path = "it must be a generation or a pin", "codefleet workspace pin lists the pins", name
+	e.Cause, e.Hint, e.Path = "it must be a generation or a pin", "list the pins of the workspace", name
 	return e
 }
 
@@ -222,14 +222,14 @@ func storeError(err error) error {
 		e.Paths = []string{edit.Path}
 	case errors.Is(err, state.ErrNotFound):
 		e = apierror.New(errcode.UnknownVersion, "the version does not exist, or garbage collection has deleted it")
-		e.Hint = "codefleet workspace log lists the versions"
+		e.Hint = "the log of the workspace lists the versions"
 	case errors.Is(err, state.ErrDeleted):
 		e = apierror.New(errcode.WorkspaceDeleted, "the workspace was deleted, and possibly created again")
 		e.Hint = "start from its current version"
 	case errors.Is(err, objects.ErrCorrupt):
 		e = apierror.New(errcode.Corrupt, "the stored version is damaged")
 		e.Cause = err.Error()
-		e.Hint = "codefleet workspace check lists the damage, codefleet workspace repair rebuilds what is readable"
+		e.Hint = "an operator can check and repair the workspace"
 	case errors.Is(err, mirror.ErrNotConfigured):
 		e = apierror.New(errcode.NoMirror, "the fleet has no mirror of workspaces")
 		e.Hint = "set workspaces.mirror"

@@ -88,7 +88,7 @@ func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.
 		return current, nil
 	}
 	j.Emit(ctx, schemas.Progress{Stage: "approval", Text: fmt.Sprintf(
-		"%s/%s waits for approval: codefleet approve %s %s", q.Server, q.Tool, r.id, q.Call)})
+		"%s/%s waits for approval (call %s)", q.Server, q.Tool, q.Call)})
 	return r.waitForAnswer(ctx, notified, current)
 }
 

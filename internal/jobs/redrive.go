@@ -89,7 +89,7 @@ func notRedrivable(rec storedRecord, hasLetter bool) error {
 	case rec.Status != schemas.Dead && rec.Status != schemas.Blocked:
 		return &NotRedrivableError{
 			Reason: fmt.Sprintf("task %s is %s: only dead-lettered tasks can be redriven", rec.TaskID, rec.Status),
-			Hint:   "list them with `codefleet dead` (GET /v1/dead)",
+			Hint:   "GET /v1/dead lists them",
 		}
 	case !hasLetter:
 		return &NotRedrivableError{
@@ -139,7 +139,7 @@ func (c *Client) redrive(
 		c.deleteMsg(ctx, streamDelayed, timer)
 		return rec, &NotRedrivableError{
 			Reason: "another process has just redriven or changed task " + rec.TaskID,
-			Hint:   "see its record: codefleet status " + rec.TaskID,
+			Hint:   "read its record again",
 		}
 	}
 	if err != nil {

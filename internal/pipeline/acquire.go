@@ -49,7 +49,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool",
 			"task_id", s.task.id(), "pool", pool, "reason", reason, "error", err) // the error is for operators
 		return b, jobs.Unavailable(fmt.Errorf(
-			"the pool %s has no sandboxes on this worker (%s): `codefleet pool` shows the reason", pool, reason))
+			"the pool %s has no sandboxes on this worker (%s)", pool, reason))
 	}
 	if err != nil {
 		return b, p.explainFullDisk(ctx, nil, fmt.Errorf("acquire a sandbox: %w", orCause(ctx, err)))

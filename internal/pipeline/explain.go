@@ -32,7 +32,7 @@ func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBo
 				Code: errcode.WorkspaceLimit,
 				Message: fmt.Sprintf("the workspace and the files of the task do not fit on "+
 					"the sandbox's disk of %d MiB", box.DiskMB()),
-				Hint: "remove files (codefleet workspace ls -r, codefleet workspace rm), or raise limits.workspace_mb",
+				Hint: "remove files from the workspace, or raise limits.workspace_mb",
 			}
 		}
 	}
@@ -40,7 +40,7 @@ func (p *Pipeline) explainFullDisk(ctx context.Context, box *executor.AcquiredBo
 		Code:    errcode.DiskFull,
 		Message: "the worker's disk has no space left for the task's workspace",
 		Hint: "free space on the disk of the worker's data directory, or give it a larger one; " +
-			"then redrive the task: codefleet dead redrive ID",
+			"then redrive the task",
 	})
 }
 
@@ -53,7 +53,6 @@ func explainMissingKey(err error) error {
 	return jobs.WithDetails(err, schemas.Error{
 		Code:    errcode.NoKey,
 		Message: "the workspace is encrypted with a key that the worker does not have",
-		Hint: "set the secret in workspaces.encryption, or in the tenant's encryption; then redrive the task: " +
-			"codefleet dead redrive ID",
+		Hint:    "set the secret in workspaces.encryption, or in the tenant's encryption; then redrive the task",
 	})
 }

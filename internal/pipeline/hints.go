@@ -36,8 +36,7 @@ func networkHint(message string) string {
 	if !noRoute.MatchString(message) {
 		return ""
 	}
-	return "programs have no network unless their task names the hosts: " +
-		"codefleet run --net HOST, or network.allow in the task"
+	return "programs have no network unless their task names the hosts in network.allow"
 }
 
 var noModule = regexp.MustCompile(`^ModuleNotFoundError: No module named '([A-Za-z0-9_.-]{1,100})'`)

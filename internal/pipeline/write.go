@@ -169,7 +169,7 @@ func describeCodeRequired(e *codegen.CodeRequiredError, modelFailure string) *sc
 	message := "no model is configured, and "
 	advice := "configure a model: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server (docs/generation.md)"
 	if modelFailure != "" {
-		message, advice = "the model wrote no program, and ", "correct the model's settings (codefleet config show)"
+		message, advice = "the model wrote no program, and ", "correct the model's settings"
 	}
 	var cause []string
 	add := func(title string, lines []string) {
@@ -185,6 +185,6 @@ func describeCodeRequired(e *codegen.CodeRequiredError, modelFailure string) *sc
 	}
 	return &schemas.Error{
 		Code: errcode.CodeRequired, Message: message + e.Reason, Cause: strings.Join(cause, "\n"),
-		Hint: advice + "; or finish this program and send it as `code` (codefleet run --file FILE):\n" + e.Skeleton,
+		Hint: advice + "; or finish this program and send it as `code`:\n" + e.Skeleton,
 	}
 }

@@ -304,7 +304,7 @@ func TestRejectedCalls(t *testing.T) {
 		{"s", "put", `{"a":[{"b":{"c":1,"c":2}}]}`, errcode.BadArguments, `duplicate object member name "c"`},
 		{"s", "get", "{\"location\":\"\xff\"}", errcode.BadArguments, "invalid UTF-8"},
 		{"s", "open", `{"a":1,"A":2}`, errcode.Unknown, `unknown argument "A"; did you mean a`},
-		{"s", "new", `{}`, errcode.Forbidden, "codefleet tools approve s/new"},
+		{"s", "new", `{}`, errcode.Forbidden, "tools approve s/new"},
 		{"s", "other", `{}`, errcode.ToolChanged, "changed after it was approved; it is now other(...)"},
 		{"s", "local", `{}`, errcode.Unknown, "from servers.s import local"},
 		{"s", "set", `{}`, errcode.Forbidden, "policy denies"},

@@ -20,7 +20,7 @@ func definition(cfg Config) layer {
 				hint("%s", t.Import())
 		case t.State == tools.Pending:
 			return Result{}, fail(c, errcode.Forbidden, "this tool is not approved").
-				hint("codefleet tools approve %s", t.ID())
+				hint("an operator must approve it: tools approve %s", t.ID())
 		case t.State == tools.Changed:
 			return Result{}, toolChanged(c, t, "its definition changed after it was approved")
 		case c.Hash != "" && c.Hash != t.Hash:
@@ -33,5 +33,5 @@ func definition(cfg Config) layer {
 
 func toolChanged(c Call, t tools.Tool, what string) *Error {
 	return fail(c, errcode.ToolChanged, "%s; it is now %s", what, t.Signature).
-		hint("codefleet tools approve shows the difference; codefleet tools approve %s approves it", t.ID())
+		hint("an operator must approve the change: tools approve %s", t.ID())
 }

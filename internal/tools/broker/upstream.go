@@ -41,7 +41,7 @@ func upstreamError(ctx context.Context, c Call, err error) error {
 	e.Sent = u.Sent
 	switch u.Reason {
 	case tools.Drifted:
-		e.Hint = "run codefleet tools generate, then codefleet tools approve"
+		e.Hint = "an operator must generate the tools again, and approve the change"
 	case tools.Lost, tools.Timeout:
 		if c.def.Annotations.Mutates() {
 			e.Hint = "the call may have taken effect"

@@ -1,0 +1,85 @@
+package bridge
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/sourcetest"
+)
+
+// command matches what a person types at a command line.
+var command = regexp.MustCompile("codefleet (approvals?|approve|config|dead|doctor|logs|mcp|model|pool|result|run|" +
+	"state|status|tasks|tools|up|usage|workers?|workspace)\\b")
+
+// TestErrorsNameNoCommand checks for each error code that an error reaches an MCP client without advice to type a
+// command: it has no command line.
+func TestErrorsNameNoCommand(t *testing.T) {
+	for _, g := range errcode.Table {
+		for _, e := range g.Errors {
+			refused := errorResult(&client.APIError{Code: e.Code, Message: "message", Hint: "hint"})
+			var rec client.Record
+			ended := `{"status": "failed", "result": {"error": {"code": "` + e.Code + `", "message": "m", "hint": "hint"}}}`
+			if err := json.Unmarshal([]byte(ended), &rec); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range []*result{refused, endedTask(rec, viewOptions{verbose: true}, 4000)} {
+				encoded, err := r.encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				shown, _ := marshal(encoded.Content)
+				want := "hint"
+				if step := errcode.Next(e.Code).Tool; step != "" {
+					want = step
+				}
+				if text := string(shown); command.MatchString(text) || !strings.Contains(text, want) {
+					t.Errorf("%s: an MCP client gets %s, want %q and no command", e.Code, text, want)
+				}
+			}
+		}
+	}
+}
+
+// TestTextsNameNoCommand checks that the packages whose texts reach clients name no command. Those for people at a
+// command line are in package errcode.
+func TestTextsNameNoCommand(t *testing.T) {
+	speakers := []string{
+		"internal/apierror", "internal/bridge", "internal/codegen", "internal/egress", "internal/executor",
+		"internal/ingest", "internal/jobs", "internal/pipeline", "internal/selection", "internal/state",
+		"internal/statedoc", "internal/toolbox", "internal/tools", "internal/toolsearch", "schemas",
+	}
+	exceptions := []string{
+		// With these an MCP client tells its user how to approve a call.
+		"codefleet approve ", "a tool call waits for approval: codefleet approve %s %s",
+		"codefleet mcp test", // the name of a client
+	}
+	for _, f := range sourcetest.GoFiles(t) {
+		if f.Test || !slices.ContainsFunc(speakers, func(p string) bool {
+			return f.Package == p || strings.HasPrefix(f.Package, p+"/")
+		}) {
+			continue
+		}
+		_, tree := sourcetest.Parse(t, f, 0)
+		for n := range ast.Preorder(tree) {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				continue
+			}
+			text, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if command.MatchString(text) && !slices.Contains(exceptions, text) {
+				t.Errorf("%s: %q names a command: say it in errcode.Next", f.Path, text)
+			}
+		}
+	}
+}

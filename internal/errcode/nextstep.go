@@ -1,0 +1,47 @@
+package errcode
+
+// NextStep says what to do after an error, in the terms of those who have no HTTP client. The hint that an error carries
+// is in the terms of HTTP, of a task's fields and of the settings.
+type NextStep struct {
+	Command string // for a person at a command line
+	Tool    string // for an MCP client, which has the tools of the bridge only
+}
+
+// Next returns the next step after an error with this code. Its fields are empty where the error's own hint is enough.
+func Next(code string) NextStep { return nextSteps[code] }
+
+var nextSteps = map[string]NextStep{
+	UnknownTask: {
+		Command: "codefleet tasks  (ended tasks are kept for some days)",
+		Tool:    "list_tasks lists the tasks; ended tasks are kept for some days",
+	},
+	Unauthorized: {
+		Command: "set CODEFLEET_TOKEN to a token of this fleet, or --fleet to its fleet.json",
+		Tool:    "the user must configure a token of this fleet in the MCP client",
+	},
+	UnknownTool: {
+		Command: "codefleet tools",
+		Tool:    "search_tools finds tools by what they do, and list_available_tools lists them",
+	},
+	UnknownApproval: {Command: "codefleet approvals", Tool: "get_task shows the calls that wait for approval"},
+	UnknownVersion:  {Command: "codefleet workspace log  (lists the kept versions)"},
+	UnknownFile:     {Command: "codefleet workspace ls"},
+	UnknownState: {
+		Command: "codefleet state set",
+		Tool:    "save_state creates it",
+	},
+	NotRedrivable: {Command: "codefleet dead  (lists the tasks that can be redriven)"},
+	Corrupt:       {Command: "codefleet workspace check, then codefleet workspace repair"},
+	DiskFull:      {Command: "free space on the worker's disk, then codefleet dead redrive ID"},
+	NoKey:         {Command: "configure the key, then codefleet dead redrive ID"},
+	WorkspaceLimit: {
+		Command: "codefleet workspace ls -r and codefleet workspace rm, or raise limits.workspace_mb",
+		Tool:    "have a program remove files below /workspace, or use another workspace",
+	},
+	PreconditionFailed: {Tool: "get_state returns the current version: repeat the change on it"},
+	BadState:           {Tool: "save_state replaces the document"},
+	MemoryLimit: {
+		Command: "codefleet run --memory MB (limits.memory_mb), or work on smaller pieces",
+		Tool:    "work on smaller pieces",
+	},
+}
