@@ -24,7 +24,7 @@ var command = regexp.MustCompile("codefleet (approvals?|approve|config|dead|doct
 func TestErrorsNameNoCommand(t *testing.T) {
 	for _, g := range errcode.Table {
 		for _, e := range g.Errors {
-			refused := errorResult(&client.APIError{Code: e.Code, Message: "message", Hint: "hint"})
+			refused := errorResult(&client.APIError{Status: 400, Code: e.Code, Message: "message", Hint: "hint"})
 			var rec client.Record
 			ended := `{"status": "failed", "result": {"error": {"code": "` + e.Code + `", "message": "m", "hint": "hint"}}}`
 			if err := json.Unmarshal([]byte(ended), &rec); err != nil {
@@ -60,6 +60,7 @@ func TestTextsNameNoCommand(t *testing.T) {
 		// With these an MCP client tells its user how to approve a call.
 		"codefleet approve ", "a tool call waits for approval: codefleet approve %s %s",
 		"codefleet mcp test", // the name of a client
+		"mirror update failed; the next commit, or codefleet workspace mirror, tries again", // a log message
 	}
 	for _, f := range sourcetest.GoFiles(t) {
 		if f.Test || !slices.ContainsFunc(speakers, func(p string) bool {

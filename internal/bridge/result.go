@@ -109,7 +109,11 @@ func errorResult(err error) *result {
 	if e, ok := errors.AsType[*client.APIError](err); ok {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
 		f.Error = strings.TrimPrefix(e.Error(), e.Code+": ")
-		if hint := cmp.Or(errcode.Next(e.Code).Tool, e.Hint); hint != "" {
+		hint := e.Hint
+		if e.Status != 0 { // the fleet's error, and not one of the bridge
+			hint = cmp.Or(errcode.Next(e.Code).Tool, hint)
+		}
+		if hint != "" {
 			f.Error += " (" + hint + ")"
 		}
 	}

@@ -1,7 +1,7 @@
 package errcode
 
-// NextStep says what to do after an error, in the terms of those who have no HTTP client. The hint that an error carries
-// is in the terms of HTTP, of a task's fields and of the settings.
+// NextStep says what to do after an error, in the terms of those who have no HTTP client. The hint that an error has is
+// in the terms of HTTP, of a task's fields and of the settings.
 type NextStep struct {
 	Command string // for a person at a command line
 	Tool    string // for an MCP client, which has the tools of the bridge only
