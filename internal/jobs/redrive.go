@@ -23,9 +23,9 @@ const (
 )
 
 // Redrive queues a dead-lettered task again, with the same id, program and journal, and removes its dead letter. Its
-// runs stay in the record but no longer count as attempts. It returns the task's new record. The error is ErrUnknownTask or a
-// *NotRedrivableError if nothing was changed. After another error the task may be queued. If several processes redrive
-// a task at once, only one does.
+// runs stay in the record but no longer count as attempts. It returns the task's new record. The error is
+// ErrUnknownTask or a *NotRedrivableError if nothing was changed. After another error the task may be queued. If
+// several processes redrive a task at once, only one does.
 //
 // A crash leaves the task either dead, with its dead letter, or queued. First a timer is stored in DELAYED, then the
 // record is changed, then the message is published on its lane. The timer's message is for a crash before that: the
