@@ -13,7 +13,7 @@ const (
 	firstRestart = 100 * time.Millisecond // pause before the object store is started again; doubles with each failure
 	maxRestart   = 5 * time.Second
 	stopS3Time   = 300 * time.Millisecond // for the object store to stop once worker.drain has passed
-	steadyS3     = time.Minute // a process that has lived longer is started again after firstRestart
+	steadyS3     = time.Minute            // a process that has lived longer is started again after firstRestart
 )
 
 // startS3 starts the process of the object store.
