@@ -45,7 +45,7 @@ var gone = map[string]retired{
 	"guardrails.allowed_networks":      {fate: fateNetwork},
 	"mcp.authorization_servers":        {fate: fateOAuth},
 	"tool_mappings":                    {fate: "no effect: a task lists its tools in tools.allow"},
-	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the settings"},
+	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the settings; tasks with one are not supported yet"},
 }
 
 const fateOAuth = "no effect: tokens are those of tenants.<name>.tokens; the fleet verifies no OAuth tokens"
@@ -63,7 +63,7 @@ var goneVars = map[string]retired{
 	"CODEFLEET_MCP_AUTHORIZATION_SERVERS": {fate: fateOAuth},
 
 	"MCP_BENCHMARK_MODE": {fate: "no effect: see guardrails.enabled"},
-	"MCP_MODE":           {fate: "no effect: the examples find a fleet by CODEFLEET_URL or CODEFLEET_FLEET"},
+	"MCP_MODE":           {fate: "no effect: clients find a fleet by CODEFLEET_URL or CODEFLEET_FLEET"},
 }
 
 func (f *file) retired(path string, n *yaml.Node) {

@@ -1,9 +1,11 @@
 package ingest_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,22 +23,26 @@ func TestReadersChangeNothing(t *testing.T) {
 	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", nil, "1")
 	wantStatus(t, f, 200, nil, "PUT", main+"/pins/keep", jsonType, `{}`)
 	reader := map[string]string{"Authorization": "Bearer " + ingesttest.ReadOnly, "Content-Type": "application/json"}
-	for _, c := range [][2]string{
-		{"PUT", main + "/files/f"},
-		{"PUT", main + "/files/g"},
-		{"DELETE", main + "/files/f"},
-		{"POST", main + "/files"},
-		{"POST", main + "/restore"},
-		{"POST", main + "/fork"},
-		{"PUT", main + "/pins/new"},
-		{"DELETE", main + "/pins/keep"},
-		{"DELETE", main},
-		{"PUT", "/v1/state"},
-		{"PUT", "/v1/state/state.json"},
-		{"POST", "/v1/tasks"},
-		{"DELETE", "/v1/tasks/x"},
-	} {
-		wantStatus(t, f, 403, nil, c[0], c[1], reader, "{}")
+	var document struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	wantStatus(t, f, 200, &document, "GET", "/openapi.json", nil, "")
+	values := strings.NewReplacer("{workspace}", "main", "{id}", strings.Repeat("a", 26), "{pin}", "keep", "{path}", "f",
+		"{name}", "state.json")
+	reads := []string{"post /v1/workspaces/{workspace}/check", "post /v1/workspaces/{workspace}/archive"}
+	refused := 0
+	for path, operations := range document.Paths {
+		for method := range operations {
+			mcp := path == "/mcp" || path == "/register" || strings.HasPrefix(path, "/sse") // they check scopes themselves
+			if method == "get" || method == "head" || mcp || slices.Contains(reads, method+" "+path) {
+				continue
+			}
+			wantStatus(t, f, 403, nil, strings.ToUpper(method), values.Replace(path), reader, "{}")
+			refused++
+		}
+	}
+	if refused < 19 {
+		t.Errorf("%d routes were refused, want all that change something", refused)
 	}
 	var info history.Info
 	var pins []history.Pinned

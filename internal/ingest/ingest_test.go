@@ -290,6 +290,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		{"DELETE", ""},
 		{"GET", "/events"},
 		{"GET", "/artifacts/out/a.csv"},
+		{"POST", "/redrive"},
 	} {
 		foreign, body := request(t, f, req[0], "/v1/tasks/"+r.TaskID+req[1], other, nil)
 		unknown, want := request(t, f, req[0], "/v1/tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa"+req[1], other, nil)
