@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -151,6 +152,10 @@ func TestSubmissionRefuses(t *testing.T) {
 		"--with: open missing":                   {code: "x", with: []string{"missing"}},
 		"with its files is larger than 32 MiB":   {code: "x", with: []string{"huge"}},
 		"larger than 32 MiB":                     {file: "-"},
+		"--file /dev/zero is larger than 32 MiB": {file: "/dev/zero"},
+		"--inputs: @/dev/zero is larger than 32": {code: "x", inputs: "@/dev/zero"},
+		"--with /dev/zero: the task with its":    {code: "x", with: []string{"/dev/zero"}},
+		"--cpus NaN: want a number":              {code: "x", cpus: math.NaN()},
 		`--at "soon" is not a time`:              {code: "x", at: "soon"},
 		"--timeout -1s is negative":              {code: "x", timeout: -time.Second},
 	} {

@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -104,9 +104,12 @@ func readJSON(name, text string, stdin io.Reader) (json.RawMessage, error) {
 	data := []byte(text)
 	var err error
 	if path, ok := strings.CutPrefix(text, "@"); ok {
-		data, err = os.ReadFile(path)
+		data, err = readFile(path)
 	} else if text == "-" && stdin != nil {
-		data, err = io.ReadAll(stdin)
+		data, err = readLimited(stdin)
+	}
+	if errors.Is(err, errTooLarge) {
+		return nil, usage("%s: %s %v", name, text, err)
 	}
 	if err != nil {
 		return nil, usage("%s: %v", name, err)

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,19 +190,40 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 	var data []byte
 	var err error
 	if path == "-" {
-		data, err = io.ReadAll(io.LimitReader(stdin, maxTask+1))
+		data, err = readLimited(stdin)
 	} else {
-		data, err = os.ReadFile(path)
+		data, err = readFile(path)
 	}
 	switch {
+	case errors.Is(err, errTooLarge):
+		return "", usage("%s %v", name, err)
 	case err != nil:
 		return "", usage("%s: %v", name, err)
-	case len(data) > maxTask:
-		return "", usage("%s is larger than %d MiB", name, maxTask>>20)
 	case !utf8.Valid(data):
 		return "", usage("%s is not UTF-8 text", name)
 	}
 	return string(data), nil
+}
+
+var errTooLarge = fmt.Errorf("is larger than %d MiB", maxTask>>20)
+
+// readFile returns the content of a file that is part of a task. A device or a pipe may have no end, so it reads no
+// more than a task can hold. The error of a larger file is errTooLarge.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readLimited(f)
+}
+
+func readLimited(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxTask+1))
+	if err == nil && len(data) > maxTask {
+		return nil, errTooLarge
+	}
+	return data, err
 }
 
 func (f *taskFlags) readInputs(s *client.Submission) (err error) {
@@ -231,11 +254,11 @@ func (f *taskFlags) readEnv(s *client.Submission) error {
 func (f *taskFlags) readFiles(s *client.Submission) error {
 	total := len(s.Code) + len(s.Inputs)
 	for _, path := range f.with {
-		data, err := os.ReadFile(path)
-		if err != nil {
+		data, err := readFile(path)
+		if err != nil && !errors.Is(err, errTooLarge) {
 			return usage("--with: %v", err)
 		}
-		if total += len(data); total > maxTask {
+		if total += len(data); err != nil || total > maxTask {
 			return usage("--with %s: the task with its files is larger than %d MiB", path, maxTask>>20)
 		}
 		file := client.File{Name: filepath.Base(path)}
@@ -257,6 +280,9 @@ func (f *taskFlags) readTimes(s *client.Submission) error {
 	const longest = 7 * 24 * time.Hour // the schema's limit
 	if f.timeout > longest {
 		return usage("--timeout %s: the limit is %s (7 days)", f.timeout, longest)
+	}
+	if math.IsNaN(f.cpus) {
+		return usage("--cpus %v: want a number such as 0.5", f.cpus)
 	}
 	if f.memory < 0 || f.cpus < 0 {
 		return usage("--memory and --cpus must not be negative")

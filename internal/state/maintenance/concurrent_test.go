@@ -17,12 +17,14 @@ import (
 func TestCommitDuringMaintenance(t *testing.T) {
 	for name, maintain := range map[string]func(t *testing.T, store *state.Store){
 		"check": func(t *testing.T, store *state.Store) {
+			t.Helper()
 			out, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 			if err != nil || len(out.Problems)+len(out.Lost) > 0 {
 				t.Errorf("Check() = %+v, %v, want no damage", out, err)
 			}
 		},
 		"repair": func(t *testing.T, store *state.Store) {
+			t.Helper()
 			out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{ReadData: true})
 			if err != nil || !out.Commit.NoChange || len(out.Problems)+len(out.Lost) > 0 {
 				t.Errorf("Repair() = %+v, %v, want no change", out, err)
