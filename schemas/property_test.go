@@ -83,12 +83,13 @@ var (
 
 	task = rapid.Custom(func(t *rapid.T) Task {
 		v := Task{
-			Pool:    rapid.OneOf(rapid.Just(""), slug).Draw(t, "pool"),
-			Inputs:  rapid.OneOf(rapid.Just(json.RawMessage(nil)), jsonValue).Draw(t, "inputs"),
-			Files:   rapid.SliceOfN(file, 0, 3).Draw(t, "files"),
-			MinTier: rapid.SampledFrom([]string{"", "gvisor", "microsandbox"}).Draw(t, "tier"),
-			Commit:  rapid.SampledFrom([]string{"", "on_success", "always"}).Draw(t, "commit"),
-			Labels:  labels.Draw(t, "labels"),
+			Pool:      rapid.OneOf(rapid.Just(""), slug).Draw(t, "pool"),
+			Inputs:    rapid.OneOf(rapid.Just(json.RawMessage(nil)), jsonValue).Draw(t, "inputs"),
+			Files:     rapid.SliceOfN(file, 0, 3).Draw(t, "files"),
+			MinTier:   rapid.SampledFrom([]string{"", "gvisor", "microsandbox"}).Draw(t, "tier"),
+			Commit:    rapid.SampledFrom([]string{"", "on_success", "always"}).Draw(t, "commit"),
+			CheckOnly: rapid.Bool().Draw(t, "check_only"),
+			Labels:    labels.Draw(t, "labels"),
 			Env: rapid.MapOfN(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,127}`), rapid.StringN(0, 50, 200), 0, 4).
 				Draw(t, "env"),
 		}

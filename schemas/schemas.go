@@ -91,7 +91,8 @@ type Task struct {
 	NotBefore      *time.Time        `json:"not_before,omitempty"`
 	Artifacts      []string          `json:"artifacts,omitempty"` // glob patterns of paths in the workspace
 	RepairAttempts *int              `json:"repair_attempts,omitempty"`
-	Commit         string            `json:"commit,omitempty"` // on_success (default) | always
+	Commit         string            `json:"commit,omitempty"`     // on_success (default) | always
+	CheckOnly      bool              `json:"check_only,omitempty"` // judge the program, and do not run it
 	Labels         map[string]string `json:"labels,omitempty"`
 }
 

@@ -112,7 +112,7 @@ func (a *app) root() *cobra.Command {
 	group("files", a.workspaceCommand(), a.stateCommand())
 	group("fleet",
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(),
-		a.benchCommand(), a.configCommand(), a.privacyCommand(), a.toolServerCommand())
+		a.benchCommand(), a.configCommand(), a.guardCommand(), a.privacyCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
 	root.Version = versionLine(thisVersion())
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -27,6 +27,11 @@ func (p *Pipeline) checks(
 		*found = findings(rules, judged(s, f))
 	}
 	switch {
+	case s.task.job.Task.CheckOnly:
+		hooks.Check = func(f executor.Facts) error {
+			judge(f)
+			return errChecked
+		}
 	case rules.Level == guardrails.Strict:
 		hooks.Check = func(f executor.Facts) error {
 			if judge(f); len(*found) > 0 {
@@ -47,6 +52,12 @@ func (p *Pipeline) checks(
 	}
 	return hooks
 }
+
+// errChecked ends a program that is judged and not run.
+var errChecked = &executor.Failure{Code: "checked", Message: "the program was judged and not run"}
+
+// checkedOnly reports whether the program was judged and not run.
+func (e execution) checkedOnly() bool { return e.verdict.Error == errChecked }
 
 func (p *Pipeline) guard(t task) *guardrails.Rules {
 	if p.Guard == nil {

@@ -91,6 +91,9 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 		})
 	}
 	r.Workspace.Generation = a.checkout.generation
+	if a.execution.checkedOnly() {
+		r.Status, r.Error = schemas.Succeeded, nil
+	}
 	if a.commit.refused != nil {
 		r.Status, r.Error = schemas.Failed, a.commit.refused
 	}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+func (a *app) guardCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "guard",
+		Short: "Judge programs by the fleet's guardrails",
+	}
+	c.AddCommand(a.guardCheckCommand())
+	return c
+}
+
+func (a *app) guardCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check FILE|-",
+		Short: "Judge a program without running it",
+		Long: "List what is wrong with a program by the fleet's guardrails. A sandbox of the fleet parses the\n" +
+			"program and does not run it. The exit code is 1 if there is a finding, or if the program\n" +
+			"cannot be parsed.",
+		Example: "  codefleet guard check report.py\n  codefleet guard check -o json - < report.py",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.do(func(ctx context.Context, args []string) error {
+			flags := taskFlags{file: args[0]}
+			s, err := flags.submission(nil, a.stdin)
+			if err != nil {
+				return err
+			}
+			s.CheckOnly = true
+			found, err := a.guardCheck(ctx, s)
+			if err != nil {
+				return err
+			}
+			err = list(a, found, "LINE\tRULE\tLEVEL\tMESSAGE", func(f client.Finding) []any {
+				return []any{f.Line, f.Rule, f.Level, f.Message}
+			})
+			if err != nil || len(found) == 0 {
+				return err
+			}
+			return &failure{code: errcode.ExitFailed, message: fmt.Sprintf("%s: findings: %d", args[0], len(found))}
+		}),
+	}
+}
+
+// guardCheck returns the findings about a program. If no fleet is found, it starts one for the task.
+func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Finding, error) {
+	starting, stop := a.interruptible(ctx)
+	defer stop()
+	r, rec, err := a.begin(starting, s)
+	if r != nil {
+		defer r.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	final, err := r.client.Wait(starting, rec.TaskID)
+	if err != nil {
+		return nil, markCall(err)
+	}
+	if final.Status != client.Succeeded {
+		a.showError(*final.Result)
+		return nil, statusError(final.Status)
+	}
+	return final.Result.Guardrails, nil
+}
