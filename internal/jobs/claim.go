@@ -107,7 +107,7 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 
 // read reads the record, or makes one for an event without a record, and reports whether this message owns it.
 // It acknowledges duplicates: another message still carries the task, or the task is completed, in which case
-// its result is announced again.
+// its result is announced again. A message that came too early is delivered again.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
@@ -127,10 +127,21 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 	case rec.Status.Terminal():
 		r.announce(ctx) // the event was submitted again, perhaps with another replyto
 		return false, r.m.acknowledge(ctx, r.w.c)
+	case r.early(rec):
+		err := r.m.requeue(r.w.c, requeueDelay)
+		r.wakeAfter(r.lane, requeueDelay)
+		return false, err
 	case !r.owns(rec):
 		return false, r.m.acknowledge(ctx, r.w.c)
 	}
 	return true, nil
+}
+
+// early reports whether this message came from DELAYED before the record says that the task waits there: the process
+// that stored the timer has not written the record yet, or was lost.
+func (r *run) early(rec storedRecord) bool {
+	runs, err := strconv.Atoi(r.m.msg.Header.Get(runHeader))
+	return err == nil && runs == rec.Run && !r.owns(rec)
 }
 
 // owns reports whether this message may run the record's task: the record names the message, or the message came

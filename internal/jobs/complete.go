@@ -49,7 +49,13 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 		endRun(rec, result.EndedAt, string(result.Status), errorText(result.Error))
 	})
 	if err != nil {
+		if dead {
+			r.withdrawLetter(ctx)
+		}
 		return err
+	}
+	if !dead && (r.rec.Run > 1 || !r.claimed && r.rec.Run > 0) { // an earlier run may have left a letter
+		c.deleteLetters(ctx, r.tenant, r.id)
 	}
 	c.tel.completed.Add(ctx, 1, attrStatus(r.pool, result.Status))
 	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
@@ -63,6 +69,16 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 		c.dropData(ctx, r.tenant, ref)
 	}
 	return nil
+}
+
+// withdrawLetter removes the dead letter of a task that another process has completed in the meantime, and that is not
+// dead. While the task is not completed, the letter stays: its id prevents another letter for the same reason, and the
+// worker that completes the task removes it.
+func (r *run) withdrawLetter(ctx context.Context) {
+	rec, err := r.w.c.loadLeader(ctx, r.tenant, r.id)
+	if err == nil && rec.Status.Terminal() && rec.Status != schemas.Dead && rec.Status != schemas.Blocked {
+		r.w.c.deleteLetters(ctx, r.tenant, r.id)
+	}
 }
 
 // endRun records how the latest run ended, if that is not recorded yet.

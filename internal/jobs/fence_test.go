@@ -50,7 +50,7 @@ func (w *workspace) fence(_ context.Context, j *Job) (*schemas.Result, error) {
 }
 
 // claimAndDisappear claims the task, as a worker would that then disappears.
-func (f *fleet) claimAndDisappear(t *testing.T) {
+func (f *fleet) claimAndDisappear(t *testing.T) (r *run) {
 	t.Helper()
 	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
 	eventually(t, "claim", func() error {
@@ -58,13 +58,13 @@ func (f *fleet) claimAndDisappear(t *testing.T) {
 		if err != nil || m == nil {
 			return fmt.Errorf("fetch = %v, %v", m, err) //nolint:errorlint // err may be nil
 		}
-		r, err := w.claim(t.Context(), m, nil)
-		if err != nil || r == nil {
+		if r, err = w.claim(t.Context(), m, nil); err != nil || r == nil {
 			t.Fatalf("claim = %v, %v", r, err)
 		}
 		return nil
 	})
 	w.lanes.close()
+	return r
 }
 
 // If the lost run of a task has committed, the task has succeeded, even if it was cancelled, expired or exhausted. If
@@ -169,4 +169,68 @@ func TestCancelBetweenRuns(t *testing.T) {
 	if end := f.await(t, rec.TaskID); end.Status != schemas.Succeeded || time.Since(began) > time.Minute {
 		t.Errorf("record = %+v after %s, want succeeded at once", end, time.Since(began))
 	}
+}
+
+// A worker stores the dead letter before the record. If another process completes the task in between, or after it, no
+// dead letter is left.
+func TestDeadLetterOfACompletedTask(t *testing.T) {
+	dead := func() *schemas.Result { return resultWith(schemas.Dead, errorExpired()) }
+	for name, test := range map[string]func(t *testing.T, f *fleet, first, second *run){
+		"completed before the letter": func(t *testing.T, _ *fleet, first, second *run) {
+			t.Helper()
+			if err := second.complete(t.Context(), resultWith(schemas.Succeeded, nil), false, func() {}); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.complete(t.Context(), dead(), true, func() {}); !errors.Is(err, ErrLeaseLost) {
+				t.Errorf("late complete = %v, want %v", err, ErrLeaseLost)
+			}
+		},
+		"completed after the letter": func(t *testing.T, f *fleet, first, second *run) {
+			t.Helper()
+			if err := first.complete(t.Context(), dead(), true, func() {}); !errors.Is(err, ErrLeaseLost) {
+				t.Errorf("late complete = %v, want %v", err, ErrLeaseLost)
+			}
+			if letters, err := f.DeadLetters(t.Context(), "acme", 1); err != nil || len(letters) != 1 {
+				t.Errorf("DeadLetters = %+v, %v, want the letter until the task is completed", letters, err)
+			}
+			if err := second.complete(t.Context(), resultWith(schemas.Succeeded, nil), false, func() {}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
+			f.submit(t, "1", `{"code":"x"}`)
+			test(t, f, f.claimAndDisappear(t), f.claimAndDisappear(t))
+			if letters, err := f.DeadLetters(t.Context(), "acme", 1); err != nil || len(letters) > 0 {
+				t.Errorf("DeadLetters = %+v, %v, want none", letters, err)
+			}
+		})
+	}
+}
+
+// A timer may be due before the worker that stored it has written the record. Its message is kept until then, because
+// no other message will carry the task.
+func TestTimerBeforeRecord(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.AckWait = 10 * time.Second })
+	rec := f.submit(t, "1", `{"code":"x"}`)
+	first := f.claimAndDisappear(t)
+	header := withoutServerHeaders(first.m.msg.Header)
+	header.Set(runHeader, "1")
+	if err := f.publishDue(t.Context(), first.lane, rec.TaskID, header, first.m.msg.Data); err != nil {
+		t.Fatal(err)
+	}
+	other := NewWorker(f.Client, WorkerOptions{Handler: succeed})
+	early := f.fetch(t, other.lanes)
+	other.process(t.Context(), t.Context(), early, func(lane, time.Duration) {})
+	other.lanes.close()
+	err := first.delayUntil(t.Context(), time.Now().Add(time.Hour), toRetryWait(outcomeError, "no box"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	if end := f.await(t, rec.TaskID); end.Status != schemas.Succeeded || end.Run != 2 {
+		t.Errorf("record = %+v, want succeeded in run 2", end)
+	}
+	f.awaitEmpty(t)
 }

@@ -152,7 +152,7 @@ func (c *Client) redrive(
 	} else { // for example because the tenant's backlog is full
 		c.opts.Log.WarnContext(ctx, "redriven task waits for its timer", "task", rec.TaskID, "error", err)
 	}
-	c.deleteLetters(ctx, rec, letter.Sequence)
+	c.deleteLetters(ctx, rec.Tenant, rec.TaskID, jetstream.WithPurgeSequence(letter.Sequence+1))
 	if ref := percentDecode(letter.Header.Get("ce-dataref")); ref != "" {
 		c.dropData(ctx, rec.Tenant, ref)
 	}
@@ -203,15 +203,14 @@ func (c *Client) deleteMsg(ctx context.Context, stream string, seq uint64) {
 	}
 }
 
-// deleteLetters removes a task's dead letters up to the one with the sequence number last.
-func (c *Client) deleteLetters(ctx context.Context, rec storedRecord, last uint64) {
+// deleteLetters removes a task's dead letters. The options may limit which ones.
+func (c *Client) deleteLetters(ctx context.Context, tenant, id string, opts ...jetstream.StreamPurgeOpt) {
 	s, err := c.js.Stream(ctx, streamDead)
 	if err == nil {
-		subject := deadSubject(rec.Tenant, rec.TaskID)
-		err = s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last+1))
+		err = s.Purge(ctx, append(opts, jetstream.WithPurgeSubject(deadSubject(tenant, id)))...)
 	}
 	if err != nil {
-		c.opts.Log.WarnContext(ctx, "dead letter not removed", "task", rec.TaskID, "error", err)
+		c.opts.Log.WarnContext(ctx, "dead letter not removed", "task", id, "error", err)
 	}
 }
 
