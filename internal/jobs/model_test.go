@@ -406,7 +406,9 @@ func (w *world) check(stopped bool) (problems []string) {
 		return []string{"the task has no record"}
 	}
 	for i, rec := range revisions[:len(revisions)-1] {
-		if next := revisions[i+1]; rec.Status.Terminal() && (next.Status != schemas.Queued || next.Attempts != nil) {
+		next := revisions[i+1]
+		redriven := rec.Status == schemas.Dead && next.Status == schemas.Queued
+		if rec.Status.Terminal() && !redriven {
 			problem("the record changed from %s to %s", rec.Status, next.Status)
 		}
 	}

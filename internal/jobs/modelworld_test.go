@@ -100,7 +100,9 @@ func (p *process) step() {
 	if m := p.ack; m == nil {
 		p.turn <- struct{}{}
 	} else {
-		p.ack = nil
+		for p.ack = nil; len(p.acks) > 0; { // the process has repeated its request
+			m = <-p.acks
+		}
 		response := []byte("+OK")
 		if !p.killed {
 			response = p.world.acknowledge(p.reply, m.Data)
