@@ -30,7 +30,10 @@ func validResult(data []byte) bool {
 		case c == ']' || c == '}':
 			depth--
 		case c == '"':
-			i = endOfString(data, i)
+			begin := i
+			if i = endOfString(data, i); loneSurrogate(data[begin:i]) {
+				return false
+			}
 		case c == '-' || c >= '0' && c <= '9':
 			end := i + 1
 			for end < len(data) && strings.IndexByte("+-.eE0123456789", data[end]) >= 0 {
@@ -53,6 +56,27 @@ func endOfString(data []byte, i int) int {
 		}
 	}
 	return i
+}
+
+// loneSurrogate reports whether a valid JSON string has an escaped surrogate that is not half of a pair.
+func loneSurrogate(s []byte) bool {
+	high := false // the escape before is the first half of a pair
+	for i := 0; i < len(s); i++ {
+		unit := rune(0)
+		if s[i] == '\\' {
+			if i++; s[i] == 'u' {
+				value, _ := strconv.ParseUint(string(s[i+1:i+5]), 16, 16)
+				unit = rune(value)
+				i += 4
+			}
+		}
+		low := unit >= 0xDC00 && unit < 0xE000
+		if high != low {
+			return true
+		}
+		high = unit >= 0xD800 && unit < 0xDC00
+	}
+	return high
 }
 
 // validNumber reports whether a JSON number is short enough and, unless it is an integer, a finite float64.

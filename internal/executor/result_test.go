@@ -11,7 +11,12 @@ func TestValidResult(t *testing.T) {
 		result string
 		want   bool
 	}{
-		"values":              {`{"a":[1,-2.5e3,"x\"[[","\ud800",null,true]}`, true},
+		"values":              {`{"a":[1,-2.5e3,"x\"[[","\ud83d\uDE00",null,true]}`, true},
+		"lone high surrogate": {`["\ud800"]`, false},
+		"high before letters": {`"\ud800abcdef"`, false},
+		"lone low surrogate":  {`{"\udcff":1}`, false},
+		"pair in reverse":     {`"\udc00\ud800"`, false},
+		"no surrogate":        {`"\\ud800"`, true},
 		"deep":                {nested(maxResultDepth), true},
 		"too deep":            {nested(maxResultDepth + 1), false},
 		"too deep, objects":   {strings.Repeat(`{"":`, 65) + "1" + strings.Repeat("}", 65), false},

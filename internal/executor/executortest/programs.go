@@ -140,6 +140,10 @@ Pair = collections.namedtuple('Pair', 'a b')
 	},
 	{"bytes that are not text", "import os\nos.write(1, b'a\\xffb')\nNone", want{output: "a\uFFFDb"}},
 	{"surrogates", "print('\\udcff')", want{output: "\\udcff\n"}},
+	{
+		"surrogates in the result", "import pathlib\n{'\\udcff': ['\\ud800x', pathlib.Path('\\udcff'), '\U0001F600']}",
+		want{result: `{"\\udcff":["\\ud800x","\\udcff","\ud83d\ude00"]}`},
+	},
 	{"standard input", "input()", want{status: "failed", code: "exception", message: "EOFError", line: 1}},
 	{
 		"main", "__name__ == '__main__' and __import__('sys').modules['__main__'].__dict__ is globals()",

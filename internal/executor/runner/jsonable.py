@@ -46,7 +46,7 @@ class Converter:
             return value
         if isinstance(value, str):
             self.budget -= len(value)
-            return str.__str__(value)
+            return text(value)
         if isinstance(value, int):
             str(value)  # ValueError if it has too many digits
             return int(value)
@@ -74,9 +74,9 @@ class Converter:
         if hasattr(kind, "__members__") and hasattr(value, "_value_"):  # Enum
             return self.convert(value._value_, depth)
         if hasattr(kind, "isoformat"):  # date, time, datetime, pandas.Timestamp
-            return str(value.isoformat())
+            return text(str(value.isoformat()))
         if kind.__module__.partition(".")[0] in TEXTUAL:
-            return str(value)
+            return text(str(value))
         if hasattr(kind, "tolist"):  # numpy's arrays and scalars
             return self.convert(value.tolist(), depth)
         if hasattr(kind, "to_dict"):  # pandas
@@ -103,16 +103,25 @@ def ordered(members):
 
 def key_of(key):
     if isinstance(key, str):
-        return str.__str__(key)
+        return text(key)
     if key is None or isinstance(key, bool):
         return {None: "null", True: "true", False: "false"}[key]
-    return str(key)[:MAX_REPR]
+    return text(str(key)[:MAX_REPR])
+
+
+def text(value):
+    """Returns a string with its surrogates spelled out, because many libraries cannot decode them.
+
+    Python has surrogates in the names of files that are not UTF-8.
+    """
+    value = str.__str__(value)
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 
 def opaque(value):
     kind = type(value)
     try:
-        text = repr(value)[:MAX_REPR]
+        shown = repr(value)[:MAX_REPR]
     except Exception as error:
-        text = "<repr: %s>" % type(error).__name__
-    return {"$type": "%s.%s" % (kind.__module__, kind.__qualname__), "$repr": str.__str__(text)}
+        shown = "<repr: %s>" % type(error).__name__
+    return {"$type": text("%s.%s" % (kind.__module__, kind.__qualname__)), "$repr": text(shown)}
