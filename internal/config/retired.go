@@ -45,7 +45,7 @@ var gone = map[string]retired{
 	"guardrails.allowed_networks":      {fate: fateNetwork},
 	"mcp.authorization_servers":        {fate: fateOAuth},
 	"tool_mappings":                    {fate: "no effect: a task lists its tools in tools.allow"},
-	"workflows":                        {fate: "no effect: a workflow is part of a task, not of the settings; tasks with one are not supported yet"},
+	"workflows":                        {fate: "no effect: workflows are not supported yet"},
 }
 
 const fateOAuth = "no effect: tokens are those of tenants.<name>.tokens; the fleet verifies no OAuth tokens"

@@ -27,13 +27,14 @@ func TestReadersChangeNothing(t *testing.T) {
 		Paths map[string]map[string]json.RawMessage
 	}
 	wantStatus(t, f, 200, &document, "GET", "/openapi.json", nil, "")
-	values := strings.NewReplacer("{workspace}", "main", "{id}", strings.Repeat("a", 26), "{pin}", "keep", "{path}", "f",
-		"{name}", "state.json")
+	values := strings.NewReplacer("{workspace}", "main", "{id}", strings.Repeat("a", 26), "{pin}", "keep",
+		"{path}", "f", "{name}", "state.json")
 	reads := []string{"post /v1/workspaces/{workspace}/check", "post /v1/workspaces/{workspace}/archive"}
 	refused := 0
 	for path, operations := range document.Paths {
 		for method := range operations {
-			mcp := path == "/mcp" || path == "/register" || strings.HasPrefix(path, "/sse") // they check scopes themselves
+			// The bridge checks scopes itself.
+			mcp := path == "/mcp" || path == "/register" || strings.HasPrefix(path, "/sse")
 			if method == "get" || method == "head" || mcp || slices.Contains(reads, method+" "+path) {
 				continue
 			}
