@@ -117,12 +117,17 @@ func (v *verdict) count(n int) {
 	v.lost += max(0, 1-n)
 }
 
+// dial connects to the queue.
+func (f *fleet) dial() (*nats.Conn, error) {
+	return nats.Connect("nats://"+strings.TrimPrefix(f.env[0], "NATS_ADDR="),
+		nats.UserInfo(embedded.FleetUser, password),
+		nats.CustomInboxPrefix("_INBOX."+embedded.FleetUser))
+}
+
 // everyRecord returns all revisions of all records, in the order in which they were written.
 func (f *fleet) everyRecord(t *testing.T) []schemas.Record {
 	t.Helper()
-	nc, err := nats.Connect("nats://"+strings.TrimPrefix(f.env[0], "NATS_ADDR="),
-		nats.UserInfo(embedded.FleetUser, password),
-		nats.CustomInboxPrefix("_INBOX."+embedded.FleetUser))
+	nc, err := f.dial()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,6 +180,50 @@ func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
 	return p.start()
 }
 
+// Away returns a fault that kills the process with SIGKILL, and starts it again after a random time between shortest
+// and longest. In between, the directories are removed, like those of a host that is lost with its disk.
+func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(context.Context, *rand.Rand) error {
+	return func(ctx context.Context, rng *rand.Rand) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.closed {
+			return nil
+		}
+		if err := p.kill(); err != nil {
+			return fmt.Errorf("kill %s: %w", p.role, err)
+		}
+		for _, dir := range dirs {
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("remove the disk of %s: %w", p.role, err)
+			}
+		}
+		_ = clock.Sleep(ctx, between(shortest, longest, rng))
+		return p.start()
+	}
+}
+
+// Roll returns a fault that ends the context of the role, waits until the process has exited, at most for limit, and
+// starts it again, as a rolling restart does.
+func (p *Process) Roll(limit time.Duration) func(context.Context, *rand.Rand) error {
+	return func(context.Context, *rand.Rand) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.closed {
+			return nil
+		}
+		late := time.AfterFunc(limit, func() { _ = p.cmd.Process.Kill() })
+		defer late.Stop()
+		if err := errors.Join(p.stdin.Close(), p.cmd.Wait()); err != nil {
+			return fmt.Errorf("restart %s: %w", p.role, err)
+		}
+		return p.start()
+	}
+}
+
+func between(shortest, longest time.Duration, rng *rand.Rand) time.Duration {
+	return shortest + time.Duration(rng.Int64N(int64(longest-shortest)+1))
+}
+
 // Freeze returns a fault that stops the process for a random time between shortest and longest, and then continues it.
 func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
@@ -191,7 +235,7 @@ func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, 
 		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			return fmt.Errorf("stop %s: %w", p.role, err)
 		}
-		_ = clock.Sleep(ctx, shortest+time.Duration(rng.Int64N(int64(longest-shortest)+1)))
+		_ = clock.Sleep(ctx, between(shortest, longest, rng))
 		return p.cmd.Process.Signal(syscall.SIGCONT)
 	}
 }

@@ -44,6 +44,7 @@ type fleet struct {
 	sandboxed bool     // whether boxes are gVisor's
 	env       []string // environment variables of every role
 	nats, s3  *faulttest.Process
+	nodes     []*faulttest.Process // of the queue; nats is the first
 	workers   []*faulttest.Process
 	queue     *jobs.Client
 	bucket    objects.Objects
@@ -53,6 +54,12 @@ type fleet struct {
 // newFleet starts a queue and an object store. The test fails if a process, mount or control group of the fleet is
 // left at the end.
 func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	return newFleetOf(t, 1)
+}
+
+// newFleetOf is like newFleet, with a queue of several servers.
+func newFleetOf(t *testing.T, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{dir: t.TempDir(), seed: *faultSeed}
 	for f.seed == 0 {
@@ -67,28 +74,50 @@ func newFleet(t *testing.T) *fleet {
 		boxes = "processes without a sandbox, because runsc or root is missing"
 	}
 	t.Logf("repeat with -args -faults.seed %d; boxes: %s", f.seed, boxes)
-	queueAddr, storeAddr := freeAddr(t), freeAddr(t)
+	var servers []string
+	for range nodes {
+		servers = append(servers, freeAddr(t))
+	}
+	queueAddr, storeAddr := strings.Join(servers, ","), freeAddr(t)
 	f.env = []string{
 		"NATS_ADDR=" + queueAddr, "NATS_DIR=" + filepath.Join(f.dir, "nats"),
 		"S3_ADDR=" + storeAddr, "S3_DIR=" + filepath.Join(f.dir, "s3"), "RUNSC=" + runsc, "TMPDIR=" + f.dir,
 	}
 	t.Cleanup(func() { f.checkClean(t) })
-	f.nats = faulttest.Start(t, "nats", f.env...)
+	f.startQueue(t, servers)
 	f.s3 = faulttest.Start(t, "s3", f.env...)
 	var err error
 	if f.queue, err = connect(t.Context(), queueAddr); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.queue.Close)
-	if err := f.queue.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "streams", f.queue.Provision) // a cluster needs a leader first
 	if f.bucket, err = openObjects(storeAddr); err != nil {
 		t.Fatal(err)
 	}
 	f.store = state.New(f.bucket, state.Options{})
 	return f
 }
+
+// startQueue starts the servers of the queue.
+func (f *fleet) startQueue(t *testing.T, addrs []string) {
+	t.Helper()
+	var routes []string
+	for range addrs {
+		routes = append(routes, freeAddr(t))
+	}
+	for i, addr := range addrs {
+		env := f.env
+		if len(addrs) > 1 {
+			env = append(slices.Clone(env), "NATS_ADDR="+addr, "NATS_DIR="+f.nodeDir(i),
+				"NATS_ROUTE="+routes[i], "NATS_ROUTES="+strings.Join(routes, ","))
+		}
+		f.nodes = append(f.nodes, faulttest.Start(t, "nats", env...))
+	}
+	f.nats = f.nodes[0]
+}
+
+func (f *fleet) nodeDir(i int) string { return filepath.Join(f.dir, "nats", strconv.Itoa(i)) }
 
 // engine returns the path of gVisor's runsc, or "" if this test cannot use it.
 func engine() string {

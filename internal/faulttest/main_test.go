@@ -26,8 +26,17 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// ackWait is the ack wait of these fleets: a worker loses its task after this long without a heartbeat.
+// ackWait is the ack wait of these fleets: a worker loses its task after this long without a heartbeat. TestChaos sets
+// another one.
 const ackWait = 2 * time.Second
+
+// chosenAckWait returns the ack wait that the environment names, or ackWait.
+func chosenAckWait() time.Duration {
+	if d, err := time.ParseDuration(faulttest.Getenv("ACK_WAIT")); err == nil {
+		return d
+	}
+	return ackWait
+}
 
 const (
 	bucket   = "fleet"
@@ -54,6 +63,9 @@ func roleLog() *slog.Logger {
 }
 
 func natsRole(ctx context.Context, ready func()) error {
+	if faulttest.Getenv("NATS_ROUTES") != "" {
+		return nodeRole(ctx, ready)
+	}
 	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
 		Dir: faulttest.Getenv("NATS_DIR"), Addr: faulttest.Getenv("NATS_ADDR"), Log: roleLog(),
 		Fleet: embedded.NATSUser{User: embedded.FleetUser, Password: password},
@@ -94,11 +106,15 @@ func s3Role(ctx context.Context, ready func()) error {
 
 // connect connects to the queue at addr.
 func connect(ctx context.Context, addr string) (*jobs.Client, error) {
+	replicas, err := strconv.Atoi(cmp.Or(faulttest.Getenv("REPLICAS"), "0"))
+	if err != nil {
+		return nil, err
+	}
 	return jobs.Connect(ctx, jobs.Options{
 		Server:      jobs.Server{URL: "nats://" + addr, Wait: true},
 		Credentials: jobs.Credentials{User: embedded.FleetUser, Password: password},
-		Storage:     jobs.Storage{Revisions: 1000},
-		AckWait:     ackWait, Log: roleLog(),
+		Storage:     jobs.Storage{Revisions: 1000, Replicas: replicas},
+		AckWait:     chosenAckWait(), Log: roleLog(),
 	})
 }
 
@@ -158,7 +174,7 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	err = worker.Run(ctx, ctx, worker.Parts{
-		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWait, Log: roleLog()},
+		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: chosenAckWait(), Log: roleLog()},
 		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{

@@ -1,0 +1,343 @@
+package faulttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+var (
+	chaosTasks    = flag.Int("chaos.tasks", 0, "number of tasks in TestChaos; 0 skips it")
+	chaosNodes    = flag.Int("chaos.nodes", 1, "NATS servers: 1 or 3")
+	chaosReplicas = flag.Int("chaos.replicas", 0, "replicas of each stream; 0 is the default of the fleet")
+	chaosAckWait  = flag.Duration("chaos.ack-wait", ackWait, "the ack wait; the default of the fleet is 30s")
+	chaosEvery    = flag.Duration("chaos.every", 1500*time.Millisecond, "mean interval between two faults")
+	chaosOut      = flag.String("chaos.o", "", "file for the result, as JSON")
+)
+
+// nodeRole runs a server of a NATS cluster.
+func nodeRole(ctx context.Context, ready func()) error {
+	addr, err := net.ResolveTCPAddr("tcp", faulttest.Getenv("NATS_ADDR"))
+	if err != nil {
+		return err
+	}
+	route, err := net.ResolveTCPAddr("tcp", faulttest.Getenv("NATS_ROUTE"))
+	if err != nil {
+		return err
+	}
+	var routes []*url.URL
+	for r := range strings.SplitSeq(faulttest.Getenv("NATS_ROUTES"), ",") {
+		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
+	}
+	srv, err := server.NewServer(&server.Options{
+		ServerName: "node-" + strconv.Itoa(addr.Port), Host: addr.IP.String(), Port: addr.Port,
+		Username: embedded.FleetUser, Password: password, MaxPayload: 2 << 20, NoSigs: true, NoLog: true,
+		JetStream: true, StoreDir: faulttest.Getenv("NATS_DIR"), SyncAlways: true, Routes: routes,
+		Cluster: server.ClusterOpts{Name: "chaos", Host: route.IP.String(), Port: route.Port},
+	})
+	if err != nil {
+		return err
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(30 * time.Second) {
+		return errors.New("the server does not start")
+	}
+	ready()
+	<-ctx.Done()
+	srv.Shutdown()
+	srv.WaitForShutdown()
+	return nil
+}
+
+// booking is the program of TestChaos: it calls a tool that has an effect, and then does what counting does.
+const booking = `
+from client.mcp_client import ToolError
+from servers.ledger import book
+try:
+    book(int(inputs["name"].split("-")[1]))
+except ToolError as error:
+    print("in doubt:", error)
+` + counting
+
+// chaosReport is the result of TestChaos.
+type chaosReport struct {
+	Seed       uint64                 `json:"seed"`
+	Nodes      int                    `json:"nodes"`
+	Replicas   int                    `json:"replicas"` // 0 is the default
+	AckWait    string                 `json:"ack_wait"`
+	Sandbox    bool                   `json:"sandbox"`
+	Tasks      int                    `json:"tasks"`
+	Runs       int                    `json:"runs"`
+	Statuses   map[schemas.Status]int `json:"statuses"`
+	Faults     map[string]int         `json:"faults"`
+	Lost       int                    `json:"lost"`
+	Twice      int                    `json:"twice"`
+	CallsTwice int                    `json:"calls_twice"`
+	CallsLost  int                    `json:"calls_lost"`
+	InDoubt    int                    `json:"calls_in_doubt"`
+	Problems   []string               `json:"problems"`
+	Orphans    int                    `json:"orphans"` // mounts and control groups, 60 s after the end of the workers
+	Seconds    float64                `json:"seconds"`
+}
+
+func (r *chaosReport) String() string {
+	faults := 0
+	for _, n := range r.Faults {
+		faults += n
+	}
+	var b strings.Builder
+	row := func(name string, value any) { fmt.Fprintf(&b, "%-34s %v\n", name, value) }
+	row("seed", r.Seed)
+	row("NATS servers, replicas, ack wait", fmt.Sprintf("%d, %d (0: default), %s", r.Nodes, r.Replicas, r.AckWait))
+	row("tasks, runs, statuses", fmt.Sprintf("%d, %d, %v", r.Tasks, r.Runs, r.Statuses))
+	row("faults", fmt.Sprintf("%d: %v", faults, r.Faults))
+	row("lost / applied twice", fmt.Sprintf("%d / %d", r.Lost, r.Twice))
+	row("calls lost / twice / in doubt", fmt.Sprintf("%d / %d / %d", r.CallsLost, r.CallsTwice, r.InDoubt))
+	row("contradictions", len(r.Problems))
+	row("orphans after 60 s", r.Orphans)
+	row("seconds", fmt.Sprintf("%.0f", r.Seconds))
+	return b.String()
+}
+
+// TestChaos is a long form of TestFaults, with more kinds of faults, a cluster and a tool that has an effect:
+//
+//	go test ./internal/faulttest -run Chaos -v -timeout 2h -args -chaos.tasks 2000 -chaos.nodes 3
+func TestChaos(t *testing.T) {
+	if *chaosTasks == 0 {
+		t.Skip("takes long: set -chaos.tasks")
+	}
+	t.Setenv("ACK_WAIT", chaosAckWait.String())
+	t.Setenv("REPLICAS", strconv.Itoa(*chaosReplicas))
+	began := time.Now()
+	f := newFleetOf(t, *chaosNodes)
+	f.generate(t)
+	ledger := filepath.Join(f.dir, "ledger")
+	for range 3 {
+		f.work(t, 2, "SERVERS="+filepath.Join(f.dir, "servers"), "LEDGER="+ledger)
+	}
+	tasks, paths, faults := f.chaos(t)
+	r := &chaosReport{
+		Seed: f.seed, Nodes: *chaosNodes, Replicas: *chaosReplicas, AckWait: chaosAckWait.String(),
+		Sandbox: f.sandboxed, Tasks: len(tasks), Faults: faults,
+	}
+	v := f.audit(t, tasks, paths)
+	r.Runs, r.Statuses, r.Lost, r.Twice, r.Problems = v.runs, v.ended, v.lost, v.twice, v.problems
+	f.auditLedger(t, r, ledger, tasks)
+	r.Orphans = f.orphans(t)
+	r.Seconds = time.Since(began).Seconds()
+	t.Logf("\n%s", r)
+	for _, p := range r.Problems {
+		t.Error(p)
+	}
+	if r.Orphans > 0 {
+		t.Errorf("%d mounts and control groups are left", r.Orphans)
+	}
+	if *chaosOut != "" {
+		data, err := json.MarshalIndent(r, "", "  ")
+		if err == nil {
+			err = os.WriteFile(*chaosOut, append(data, '\n'), 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// chaosFaults returns the faults of a fleet.
+func (f *fleet) chaosFaults() (all []faulttest.Fault) {
+	wait := *chaosAckWait
+	add := func(name string, weight int, do func(context.Context, *rand.Rand) error) {
+		all = append(all, faulttest.Fault{Name: name, Weight: weight, Do: do})
+	}
+	for _, w := range f.workers {
+		add("kill -9 of a worker", 3, w.KillAndRestart)
+		add("SIGSTOP of a worker", 2, w.Freeze(wait, 2*wait))
+		add("restart of a worker", 2, w.Roll(time.Minute))
+	}
+	add("kill -9 of S3", 2, f.s3.KillAndRestart)
+	add("S3 away", 1, f.s3.Away(5*time.Second, 15*time.Second))
+	if len(f.nodes) == 1 {
+		add("kill -9 of NATS", 2, f.nats.KillAndRestart)
+		add("NATS away", 1, f.nats.Away(time.Second, 5*time.Second))
+		return all
+	}
+	var one sync.Mutex // the cluster loses one server at a time
+	alone := func(do func(context.Context, *rand.Rand) error) func(context.Context, *rand.Rand) error {
+		return func(ctx context.Context, rng *rand.Rand) error {
+			if !one.TryLock() {
+				return nil
+			}
+			defer one.Unlock()
+			if err := do(ctx, rng); err != nil {
+				return err
+			}
+			return f.caughtUp(ctx)
+		}
+	}
+	for i, n := range f.nodes {
+		add("kill -9 of a NATS server", 2, alone(n.KillAndRestart))
+		add("SIGSTOP of a NATS server", 1, alone(n.Freeze(2*time.Second, 8*time.Second)))
+		add("NATS server away", 1, alone(n.Away(2*time.Second, 8*time.Second)))
+		if *chaosReplicas != 1 {
+			add("loss of a NATS server's disk", 1, alone(n.Away(time.Second, 2*time.Second, f.nodeDir(i))))
+		}
+	}
+	return all
+}
+
+// caughtUp waits until every stream has a leader and all its replicas are up to date: only then may the cluster lose
+// another server.
+func (f *fleet) caughtUp(ctx context.Context) error {
+	nc, err := f.dial()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if behind(ctx, js) == nil {
+			return nil
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+	return nil // the storm is over
+}
+
+// behind returns an error if a stream has no leader or a replica that is not up to date.
+func behind(ctx context.Context, js jetstream.JetStream) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	all := js.ListStreams(ctx)
+	for info := range all.Info() {
+		if info.Cluster == nil || info.Cluster.Leader == "" {
+			return fmt.Errorf("stream %s has no leader", info.Config.Name)
+		}
+		for _, r := range info.Cluster.Replicas {
+			if r.Offline || !r.Current {
+				return fmt.Errorf("stream %s: %s is behind", info.Config.Name, r.Name)
+			}
+		}
+	}
+	return all.Err()
+}
+
+// chaos submits the tasks while faults are injected, and waits for them.
+func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]string, faults map[string]int) {
+	t.Helper()
+	paths = map[state.Ref]string{}
+	var refs []state.Ref
+	for _, tenant := range []string{"acme", "globex", "initech"} {
+		for i := range 4 { // so that few commits conflict
+			ref, path := state.Ref{Tenant: tenant, Workspace: "w" + strconv.Itoa(i)}, counterFile
+			if i%2 == 1 {
+				path = counterKeys
+			}
+			paths[ref] = path
+			refs = append(refs, ref)
+		}
+	}
+	storm, calm := context.WithCancel(t.Context())
+	defer calm()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer calm()
+	wg.Go(func() { faults = faulttest.Storm(storm, t, f.seed, *chaosEvery, f.chaosFaults()...) })
+	rng := rand.New(rand.NewPCG(f.seed, 1))
+	tasks = make([]submitted, *chaosTasks)
+	for i := range tasks {
+		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
+		f.submit(t, tasks[i], fmt.Sprintf(booking, paths[tasks[i].ref]), rng.Float64()*0.2)
+		if i >= 60 { // at most so many are queued
+			f.wait(t, tasks[i-60])
+		}
+	}
+	for _, task := range tasks[:len(tasks)*9/10] {
+		f.wait(t, task)
+	}
+	calm()
+	wg.Wait()
+	for _, task := range tasks {
+		f.wait(t, task)
+	}
+	return tasks, paths, faults
+}
+
+// auditLedger compares the calls of the tool with the tasks. A task whose call is in doubt may have made it or not.
+func (f *fleet) auditLedger(t *testing.T, r *chaosReport, ledger string, tasks []submitted) {
+	t.Helper()
+	text, err := os.ReadFile(ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]int{}
+	for key := range strings.FieldsSeq(string(text)) {
+		calls[key]++
+	}
+	for i, task := range tasks {
+		n := calls[strconv.Itoa(i)]
+		doubt := strings.Contains(f.wait(t, task).Result.Output, "in doubt:")
+		if doubt {
+			r.InDoubt++
+		}
+		r.CallsTwice += max(0, n-1)
+		if n > 1 {
+			r.Problems = append(r.Problems, fmt.Sprintf("task %s has called the tool %d times", task.name, n))
+		}
+		if n == 0 && !doubt {
+			r.CallsLost++
+			r.Problems = append(r.Problems, fmt.Sprintf("task %s has not called the tool", task.name))
+		}
+	}
+}
+
+// orphans stops the workers, and returns how many of their mounts and control groups are left 60 s later.
+func (f *fleet) orphans(t *testing.T) (left int) {
+	t.Helper()
+	for _, w := range f.workers {
+		if err := w.Stop(30 * time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		mounts, err := hostdir.Mounts(f.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = len(mounts)
+		for _, pattern := range []string{"/sys/fs/cgroup/*/codefleet/", "/sys/fs/cgroup/codefleet/"} {
+			groups, err := filepath.Glob(pattern + f.owner("") + "*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			left += len(groups)
+		}
+		if left == 0 || time.Now().After(deadline) {
+			return left
+		}
+		<-time.After(time.Second)
+	}
+}
