@@ -56,6 +56,7 @@ func TestExitCodes(t *testing.T) {
 		{markCall(&client.APIError{Status: 503}), 3},
 		{markCall(&client.APIError{Status: 400, Code: "unexpected_response"}), 3},
 		{markCall(errors.New("connection refused")), 3},
+		{markCall(&os.PathError{Op: "write", Path: "/dev/stdout", Err: errors.New("no space left on device")}), 1},
 		{markCall(usage("no")), 2},
 		{markCall(fmt.Errorf("wait: %w", context.Canceled)), 5},
 		{noFleet(client.ErrNoFleet), 3},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/codefleet/codefleet/client"
@@ -130,6 +131,9 @@ func explain(err error) *failure {
 	}
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 		return &failure{code: errcode.ExitStopped, message: "interrupted"}
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == os.Stdout.Name() { // while output was streamed
+		return &failure{code: errcode.ExitFailed, message: "write the output", err: e}
 	}
 	if e, ok := errors.AsType[*callError](err); ok {
 		return &failure{
