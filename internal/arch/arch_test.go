@@ -36,7 +36,8 @@ var imports = map[string][]string{
 	"internal/arith":                 nil,
 	"internal/removal":               nil,
 	"internal/violation":             nil,
-	"internal/guardrails":            nil,
+	"internal/expression":            nil,
+	"internal/guardrails":            {"internal/expression"},
 	"internal/guardrails/privacy":    nil,
 
 	// Workspaces, from the stored bytes up.
@@ -103,7 +104,7 @@ var imports = map[string][]string{
 
 	"internal/statedoc": nil,
 	"internal/dirsync":  {"internal/state/ignore"},
-	"internal/config":   {"internal/allowlist", "internal/executor/drivers"},
+	"internal/config":   {"internal/allowlist", "internal/executor/drivers", "internal/guardrails"},
 	"internal/jobs":     {"schemas", "internal/allowlist"},
 	"internal/apierror": {"schemas", "internal/jobs"},
 	"internal/pipeline": {
@@ -219,6 +220,7 @@ var homes = map[string][]string{
 	"go.yaml.in/yaml/...":                        {"internal/config", "internal/statedoc"},
 	"github.com/joho/godotenv":                   {"internal/config"},
 	"github.com/spf13/cobra":                     {"cmd/codefleet"},
+	"cel.dev/cel-go/...":                         {"internal/expression"},
 	"github.com/nyaruka/phonenumbers":            {"internal/guardrails/privacy"},
 	"github.com/zricethezav/gitleaks/...":        {"internal/guardrails/privacy"},
 	"github.com/santhosh-tekuri/jsonschema/...": {

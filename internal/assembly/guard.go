@@ -7,25 +7,16 @@ import (
 	"github.com/codefleet/codefleet/internal/guardrails"
 )
 
-// guard returns the rules for each tenant's programs.
+// guard returns the rules for each tenant's tasks.
 func guard(c *config.Config) (func(tenant string) *guardrails.Rules, error) {
-	g := c.Guardrails
-	fleet := guardrails.Options{
-		Level: levels[g.EffectiveLevel()], BlockedImports: g.BlockedImports, BlockedCalls: g.BlockedCalls,
-		BlockedPatterns: g.BlockedPatterns,
-	}
+	fleet := c.Guardrails.Options()
 	others, err := guardrails.New(fleet, guardrails.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("guardrails: %w", err)
 	}
 	byTenant := map[string]*guardrails.Rules{}
 	for name, tenant := range c.Tenants {
-		t := tenant.Guardrails
-		byTenant[name], err = guardrails.New(fleet, guardrails.Options{
-			Level: levels[t.Level], BlockedImports: t.BlockedImports, BlockedCalls: t.BlockedCalls,
-			BlockedPatterns: t.BlockedPatterns,
-		})
-		if err != nil {
+		if byTenant[name], err = guardrails.New(fleet, tenant.Guardrails.Options()); err != nil {
 			return nil, fmt.Errorf("tenants.%s.guardrails: %w", name, err)
 		}
 	}
@@ -35,10 +26,4 @@ func guard(c *config.Config) (func(tenant string) *guardrails.Rules, error) {
 		}
 		return others
 	}, nil
-}
-
-// levels maps the settings' names. A tenant that sets none has the weakest level, so that the fleet's applies.
-var levels = map[string]guardrails.Level{
-	"": guardrails.Off, config.GuardrailsOff: guardrails.Off, config.GuardrailsAdvise: guardrails.Advise,
-	config.GuardrailsStrict: guardrails.Strict,
 }

@@ -195,18 +195,6 @@ func (k *checker) atLeast(key string, n, lowest int) {
 	}
 }
 
-// guardrails checks the rules of the fleet or of a tenant.
-func (k *checker) guardrails(key, level string, patterns []string) {
-	if level != "" {
-		k.oneOf(key+".level", level, GuardrailsOff, GuardrailsAdvise, GuardrailsStrict)
-	}
-	for _, p := range patterns {
-		if _, err := regexp.Compile(p); err != nil {
-			k.bad(key+".blocked_patterns", "%v", err)
-		}
-	}
-}
-
 func (k *checker) oneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		k.bad(key, "%q is not one of %s%s", value, strings.Join(allowed, ", "), didYouMean(value, allowed))
@@ -244,7 +232,7 @@ func (k *checker) limits() {
 		k.bad("guardrails.max_execution_time", "%s is not between 100ms and 24h", g.MaxExecutionTime)
 	}
 	k.atLeast("guardrails.max_memory_mb", g.MaxMemoryMB, 16)
-	k.guardrails("guardrails", g.Level, g.BlockedPatterns)
+	k.guardrails("guardrails", g.Level, g.Options())
 	if !(l.CPUs > 0 && l.CPUs <= 1024) {
 		k.bad("limits.cpus", "%v is not between 0 and 1024", l.CPUs)
 	}
@@ -380,7 +368,7 @@ func (k *checker) tenant(name string, t Tenant) {
 	if t.MinTier != "" {
 		k.oneOf(key+".min_tier", t.MinTier, drivers.Tiers()...)
 	}
-	k.guardrails(key+".guardrails", t.Guardrails.Level, t.Guardrails.BlockedPatterns)
+	k.guardrails(key+".guardrails", t.Guardrails.Level, t.Guardrails.Options())
 	l := t.Limits
 	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {
 		k.bad(key+".limits", "limits must not be negative")

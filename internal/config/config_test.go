@@ -394,14 +394,20 @@ func TestGuardrailsLevel(t *testing.T) {
 func TestGuardrailsAreChecked(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `guardrails: {level: strickt, blocked_patterns: ["("]}
-tenants: {acme: {guardrails: {level: none, blocked_patterns: ["a**"]}}}
+tenants:
+  acme: {guardrails: {level: none, blocked_patterns: ["a**"]}}
+  beta: {guardrails: {rules: [{name: r, on: arguments, tools: [x], require: "amount < 1"}]}}
+  gamma: {guardrails: {rules: [{name: r, on: input, require: "true"}]}}
 `)
 	_, err := config.Load(config.Source{File: "c.yaml"})
 	for _, want := range []string{
 		`guardrails.level: "strickt" is not one of off, advise, strict; did you mean strict?`,
-		"guardrails.blocked_patterns: error parsing regexp: missing closing ): `(`",
+		"guardrails: blocked pattern \"(\": error parsing regexp: missing closing ): `(`",
 		`tenants.acme.guardrails.level: "none" is not one of off, advise, strict`,
-		"tenants.acme.guardrails.blocked_patterns: error parsing regexp: invalid nested repetition operator: `**`",
+		"tenants.acme.guardrails: blocked pattern \"a**\": error parsing regexp: invalid nested repetition operator: `**`",
+		`tenants.beta.guardrails.rules: "x" is neither server/tool nor server/*`,
+		"undeclared reference to 'amount'",
+		`tenants.gamma.guardrails: rule "r": on is "input"; want inputs, arguments or result`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Load = %v, want it to contain %q", err, want)

@@ -101,30 +101,27 @@ type Guardrails struct {
 	BlockedCalls []string `yaml:"blocked_calls"`
 	// Regular expressions (RE2) that the text of a program should not match.
 	BlockedPatterns []string `yaml:"blocked_patterns"`
+	// Conditions on inputs, tool arguments and results.
+	Rules []GuardrailRule `yaml:"rules"`
 	// Time limit of one run.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
 	// Memory limit of one run.
 	MaxMemoryMB int `yaml:"max_memory_mb" env:"MAX_MEMORY_MB"`
 }
 
-// Levels of guardrails, from the weakest.
-const (
-	GuardrailsOff    = "off"
-	GuardrailsAdvise = "advise"
-	GuardrailsStrict = "strict"
-)
-
-// EffectiveLevel returns the level that the settings select.
-func (g Guardrails) EffectiveLevel() string {
-	switch {
-	case g.Level != "":
-		return g.Level
-	case !g.Enabled || !g.SecurityChecks:
-		return GuardrailsOff
-	case g.StrictMode:
-		return GuardrailsStrict
-	}
-	return GuardrailsAdvise
+// GuardrailRule is a condition on data, in CEL (the Common Expression Language).
+type GuardrailRule struct {
+	// Name of the rule in findings.
+	Name string `yaml:"name" sample:"small_payments"`
+	// What the condition is about: inputs, arguments (of a tool call) or result.
+	On string `yaml:"on" sample:"arguments"`
+	// Tools to whose arguments the condition applies, as server/tool or server/*. The default is all.
+	Tools []string `yaml:"tools" sample:"bank/pay"`
+	// What must be true, such as args.amount <= 1000. Variables: inputs, tenant; with arguments also
+	// server, tool, args; with result also result, output.
+	Require string `yaml:"require" sample:"args.amount <= 1000"`
+	// What to do instead, for the finding.
+	Message string `yaml:"message" sample:"a person makes larger payments"`
 }
 
 // Optimizations configure warm sandboxes and the tool cache.

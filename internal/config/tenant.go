@@ -57,6 +57,8 @@ type TenantGuardrails struct {
 	BlockedCalls []string `yaml:"blocked_calls"`
 	// Regular expressions (RE2) that the text of the tenant's programs should not match.
 	BlockedPatterns []string `yaml:"blocked_patterns"`
+	// Conditions on the inputs, tool arguments and results of the tenant's tasks.
+	Rules []GuardrailRule `yaml:"rules"`
 }
 
 // TenantLimits are the upper limits of one run of a tenant's task.

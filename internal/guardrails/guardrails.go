@@ -65,7 +65,7 @@ type Sign struct {
 // Finding is a rule that a program breaks.
 type Finding struct {
 	Rule    string
-	Line    int    // 0 if the finding is about the whole program
+	Line    int    // 0 if the finding is about the whole program, or about data
 	Message string // what is wrong
 	Hint    string // what to do instead
 }
@@ -79,6 +79,7 @@ type Options struct {
 	BlockedImports  []string // modules, with the modules in them
 	BlockedCalls    []string // dotted names, such as "os.remove"
 	BlockedPatterns []string // regular expressions (RE2) over the text
+	Conditions      []Condition
 }
 
 // Rules judge programs. They are safe for concurrent use.
@@ -87,10 +88,12 @@ type Rules struct {
 	imports  []string
 	calls    []string
 	patterns []*regexp.Regexp
+
+	conditions []condition
 }
 
 // New returns the rules of a fleet, made stricter by a tenant's: the level is the stricter one, and lists add up. It
-// returns an error for an invalid pattern.
+// returns an error for an invalid pattern or condition.
 func New(fleet, tenant Options) (*Rules, error) {
 	r := &Rules{
 		Level:   max(fleet.Level, tenant.Level),
@@ -103,6 +106,13 @@ func New(fleet, tenant Options) (*Rules, error) {
 			return nil, fmt.Errorf("blocked pattern %q: %w", p, err)
 		}
 		r.patterns = append(r.patterns, re)
+	}
+	for _, c := range slices.Concat(fleet.Conditions, tenant.Conditions) {
+		compiled, err := compile(c)
+		if err != nil {
+			return nil, err
+		}
+		r.conditions = append(r.conditions, compiled)
 	}
 	return r, nil
 }

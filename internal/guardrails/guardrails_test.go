@@ -88,3 +88,70 @@ func TestProgram(t *testing.T) {
 		t.Errorf("findings = %q, want 100, one for each line", got)
 	}
 }
+
+func TestConditions(t *testing.T) {
+	r, err := guardrails.New(guardrails.Options{Level: guardrails.Advise, Conditions: []guardrails.Condition{
+		{Name: "small", On: guardrails.OnArguments, Tools: []string{"bank/pay"}, Require: "args.amount <= 1000"},
+		{
+			Name: "own", On: guardrails.OnArguments, Tools: []string{"crm/*"}, Require: "args.tenant == tenant",
+			Message: "ask for your own data",
+		},
+		{Name: "year", On: guardrails.OnInputs, Require: "inputs.year >= 2000"},
+		{Name: "short", On: guardrails.OnResult, Require: "size(result.rows) < 3 && !output.contains('secret')"},
+	}}, guardrails.Options{})
+	if err != nil {
+		t.Fatalf("New = %v, want nil", err)
+	}
+	for _, c := range []struct {
+		name, on string
+		data     guardrails.Data
+		want     string // the finding
+	}{
+		{"small payment", guardrails.OnArguments, guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(`{"amount":1000}`)}, ""},
+		{
+			"large payment", guardrails.OnArguments,
+			guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(`{"amount":1001}`)},
+			"the program breaks the rule small: arguments must satisfy args.amount <= 1000",
+		},
+		{
+			"no amount", guardrails.OnArguments,
+			guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(`{}`)},
+			"the program breaks the rule small: arguments must satisfy args.amount <= 1000 (no such key: amount)",
+		},
+		{"another tool", guardrails.OnArguments, guardrails.Data{Server: "bank", Tool: "list", Args: []byte(`{}`)}, ""},
+		{
+			"own data", guardrails.OnArguments,
+			guardrails.Data{Tenant: "a", Server: "crm", Tool: "x", Args: []byte(`{"tenant":"a"}`)},
+			"",
+		},
+		{
+			"another's data", guardrails.OnArguments,
+			guardrails.Data{Tenant: "a", Server: "crm", Tool: "x", Args: []byte(`{"tenant":"b"}`)},
+			"the program breaks the rule own: ask for your own data",
+		},
+		{
+			"no inputs", guardrails.OnInputs,
+			guardrails.Data{},
+			"the program breaks the rule year: inputs must satisfy inputs.year >= 2000 (no such key: year)",
+		},
+		{"inputs", guardrails.OnInputs, guardrails.Data{Inputs: []byte(`{"year":2026}`)}, ""},
+		{"result", guardrails.OnResult, guardrails.Data{Result: []byte(`{"rows":[1,2]}`), Output: "fine"}, ""},
+		{
+			"long result", guardrails.OnResult,
+			guardrails.Data{Result: []byte(`{"rows":[1,2,3]}`)},
+			"the program breaks the rule short: result must satisfy size(result.rows) < 3 && !output.contains('secret')",
+		},
+	} {
+		var got string
+		for _, f := range r.Data(t.Context(), c.on, c.data) {
+			got += f.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: finding %q, want %q", c.name, got, c.want)
+		}
+	}
+	off := guardrails.Rules{}
+	if got := off.Data(t.Context(), guardrails.OnInputs, guardrails.Data{}); got != nil {
+		t.Errorf("findings of level off = %v, want none", got)
+	}
+}

@@ -78,13 +78,13 @@ func spill(tree *state.Tree) broker.Spill {
 
 // callHook returns the executor's hook for tool calls.
 func (p *Pipeline) callHook(
-	t task, calls *broker.Execution,
+	t task, calls *broker.Execution, g *guard,
 ) func(context.Context, executor.Call) (executor.CallResult, error) {
 	return func(ctx context.Context, c executor.Call) (executor.CallResult, error) {
 		call := broker.Call{
 			Server: c.Server, Tool: c.Tool, Hash: c.Hash, Args: c.Args, Progress: t.emitProgress(ctx, c),
 		}
-		r, err := calls.Call(ctx, p.reviewCall(ctx, t, call))
+		r, err := calls.Call(ctx, g.reviewCall(ctx, p.reviewCall(ctx, t, call)))
 		if e, ok := errors.AsType[*broker.Error](err); ok {
 			err = &executor.CallError{Code: e.Code, Err: e, Structured: e.Structured, Content: e.Content}
 		}

@@ -16,12 +16,12 @@ import (
 
 // execution is the outcome of running the program in its box once.
 type execution struct {
-	verdict  executor.Verdict
-	failure  *schemas.Error       // why the program did not succeed
-	calls    []broker.AuditRecord // its tool calls
-	egress   []egress.Attempt     // the connections that it tried to make
-	findings []schemas.Finding    // of the guardrails
-	ms       float64
+	verdict executor.Verdict
+	failure *schemas.Error       // why the program did not succeed
+	calls   []broker.AuditRecord // its tool calls
+	egress  []egress.Attempt     // the connections that it tried to make
+	guard   *guard               // the guardrails, with their findings
+	ms      float64
 }
 
 // execute runs the program, with its tools and its network.
@@ -31,9 +31,10 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 	if err != nil {
 		return e, err
 	}
+	g := p.guard(s.task)
 	var hooks executor.Hooks
 	if calls != nil {
-		hooks.Call = p.callHook(s.task, calls)
+		hooks.Call = p.callHook(s.task, calls, g)
 		hooks.Called = func(c executor.LocalCall) { calls.AddLocal(c.Server, c.Tool, c.MS, c.OK) }
 	}
 	var proxy *egress.Proxy
@@ -44,7 +45,8 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 		hooks.Network = proxy.Serve
 	}
 	deadline = time.Now().Add(s.task.limits.OrDefaults().Timeout)
-	e, err = p.runProgram(ctx, s, a.box, hooks)
+	e, err = p.runProgram(ctx, s, a.box, g, hooks)
+	e.guard = g
 	if proxy != nil {
 		proxy.Close()
 		e.egress = proxy.Attempts()
@@ -60,14 +62,16 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 }
 
 // runProgram runs the program in the box and emits its output.
-func (p *Pipeline) runProgram(ctx context.Context, s steps, b box, hooks executor.Hooks) (e execution, err error) {
+func (p *Pipeline) runProgram(
+	ctx context.Context, s steps, b box, g *guard, hooks executor.Hooks,
+) (e execution, err error) {
 	defer measure(&e.ms)()
 	ctx, span := p.Tracer.Start(ctx, "sandbox.run")
 	defer span.End()
 	t := s.task
 	t.job.Emit(ctx, schemas.Progress{Stage: "run"})
 	out := newOutput(func(stream, text string) {
-		if !p.Plugins.Results() { // otherwise review emits the output after the plugins
+		if !p.holdsOutput(g) { // otherwise review emits the output
 			t.job.Emit(ctx, schemas.Progress{Stream: stream, Text: text})
 		}
 	})
@@ -76,7 +80,7 @@ func (p *Pipeline) runProgram(ctx context.Context, s steps, b box, hooks executo
 	running, stop := cancellable(ctx)
 	defer stop()
 	var undecided error // why plugins could not validate the program
-	hooks = p.checks(running, s, hooks, &e.findings, &undecided)
+	hooks = p.checks(running, s, g, hooks, &undecided)
 	e.verdict, err = b.Run(running, executor.Program{
 		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Env: t.job.Task.Env, Limits: t.limits,
 		Catalogue: s.tools.dir,

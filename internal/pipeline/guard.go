@@ -2,10 +2,13 @@ package pipeline
 
 import (
 	"context"
+	"sync"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/guardrails"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/plugin"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -15,16 +18,65 @@ const (
 	levelRefused = "refused"
 )
 
+// guard applies the guardrails to one execution of a task.
+type guard struct {
+	rules *guardrails.Rules
+	data  guardrails.Data // of the task
+
+	mu    sync.Mutex
+	found []schemas.Finding
+}
+
+func (p *Pipeline) guard(t task) *guard {
+	g := &guard{
+		rules: &guardrails.Rules{},
+		data:  guardrails.Data{Tenant: t.job.Record.Tenant, Inputs: t.job.Task.Inputs},
+	}
+	if p.Guard != nil {
+		g.rules = p.Guard(t.job.Record.Tenant)
+	}
+	return g
+}
+
+func (g *guard) strict() bool { return g.rules.Level == guardrails.Strict }
+
+// note keeps findings for the result.
+func (g *guard) note(found []guardrails.Finding) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.found = append(g.found, g.listed(found)...)
+}
+
+// findings returns what was found so far.
+func (g *guard) findings() []schemas.Finding {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.found
+}
+
+// listed returns findings as the result lists them.
+func (g *guard) listed(found []guardrails.Finding) []schemas.Finding {
+	level := levelWarning
+	if g.strict() {
+		level = levelRefused
+	}
+	var list []schemas.Finding
+	for _, f := range found {
+		list = append(list, schemas.Finding{Rule: f.Rule, Line: f.Line, Level: level, Message: f.String()})
+	}
+	return list
+}
+
 // checks returns hooks with the decision whether the program may run: first the guardrails decide, then plugins. The
-// program does not wait for the decision if nothing could refuse it. The hooks add the guardrails' findings to found,
-// and set undecided if a plugin fails to decide.
+// program does not wait for the decision if nothing could refuse it. The hooks set undecided if a plugin fails to
+// decide.
 func (p *Pipeline) checks(
-	ctx context.Context, s steps, hooks executor.Hooks, found *[]schemas.Finding, undecided *error,
+	ctx context.Context, s steps, g *guard, hooks executor.Hooks, undecided *error,
 ) executor.Hooks {
 	validate := p.validator(ctx, s, undecided)
-	rules := p.guard(s.task)
 	judge := func(f executor.Facts) {
-		*found = findings(rules, judged(s, f))
+		g.note(g.rules.Program(judged(s, f)))
+		g.note(g.rules.Data(ctx, guardrails.OnInputs, g.data))
 	}
 	switch {
 	case s.task.job.Task.CheckOnly:
@@ -32,10 +84,10 @@ func (p *Pipeline) checks(
 			judge(f)
 			return errChecked
 		}
-	case rules.Level == guardrails.Strict:
+	case g.strict():
 		hooks.Check = func(f executor.Facts) error {
-			if judge(f); len(*found) > 0 {
-				return refusal(*found)
+			if judge(f); len(g.findings()) > 0 {
+				return refusal(g.findings()[0])
 			}
 			if validate != nil {
 				return validate(f)
@@ -47,7 +99,7 @@ func (p *Pipeline) checks(
 			judge(f)
 			return validate(f)
 		}
-	case rules.Level == guardrails.Advise:
+	case g.rules.Level == guardrails.Advise:
 		hooks.Facts = judge
 	}
 	return hooks
@@ -59,31 +111,41 @@ var errChecked = &executor.Failure{Code: "checked", Message: "the program was ju
 // checkedOnly reports whether the program was judged and not run.
 func (e execution) checkedOnly() bool { return e.verdict.Error == errChecked }
 
-func (p *Pipeline) guard(t task) *guardrails.Rules {
-	if p.Guard == nil {
-		return &guardrails.Rules{}
-	}
-	return p.Guard(t.job.Record.Tenant)
+const hintStrict = "change it, or ask the operator to set guardrails.level to advise"
+
+func refusal(f schemas.Finding) error {
+	return &executor.Failure{Code: errcode.GuardrailRefused, Message: f.Message, Line: f.Line, Hint: hintStrict}
 }
 
-// findings returns what is wrong with a program, as the result lists it.
-func findings(rules *guardrails.Rules, program guardrails.Program) []schemas.Finding {
-	level := levelWarning
-	if rules.Level == guardrails.Strict {
-		level = levelRefused
+// reviewCall returns a call with the guardrails' decision.
+func (g *guard) reviewCall(ctx context.Context, c broker.Call) broker.Call {
+	d := g.data
+	d.Server, d.Tool, d.Args = c.Server, c.Tool, c.Args
+	found := g.rules.Data(ctx, guardrails.OnArguments, d)
+	g.note(found)
+	if len(found) > 0 && g.strict() && c.Refused == nil {
+		c.Refused = &broker.Error{
+			Server: c.Server, Tool: c.Tool, Code: errcode.Forbidden, Message: found[0].String(), Hint: hintStrict,
+		}
 	}
-	var found []schemas.Finding
-	for _, f := range rules.Program(program) {
-		found = append(found, schemas.Finding{Rule: f.Rule, Line: f.Line, Level: level, Message: f.String()})
-	}
-	return found
+	return c
 }
 
-func refusal(found []schemas.Finding) error {
-	return &executor.Failure{
-		Code: errcode.GuardrailRefused, Message: found[0].Message, Line: found[0].Line,
-		Hint: "change the program, or ask the operator to set guardrails.level to advise",
+// reviewResult returns the outcome of a program that succeeded with the guardrails' findings. Strict guardrails refuse
+// it: the task ends blocked, without a result.
+func (g *guard) reviewResult(ctx context.Context, out plugin.Result) plugin.Result {
+	if out.Status != schemas.Succeeded {
+		return out
 	}
+	d := g.data
+	d.Result, d.Output = out.Value, out.Output
+	found := g.listed(g.rules.Data(ctx, guardrails.OnResult, d))
+	out.Notes = append(out.Notes, found...)
+	if len(found) > 0 && g.strict() {
+		out.Status, out.Value, out.Output, out.Stderr = schemas.Blocked, nil, "", ""
+		out.Error = &schemas.Error{Code: errcode.GuardrailRefused, Message: found[0].Message, Hint: hintStrict}
+	}
+	return out
 }
 
 // judged returns what the guardrails need of a program's facts.

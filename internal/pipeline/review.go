@@ -7,6 +7,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/guardrails"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/plugin"
@@ -83,24 +84,31 @@ func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker
 	return c
 }
 
-// review returns the execution's outcome after plugins have redacted and annotated it. It precedes the commit,
+// review returns the execution's outcome after the guardrails have judged it, and plugins redacted and annotated it. It precedes the commit,
 // which stores the outcome in the result.
 func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Result, error) {
 	v := e.verdict
 	out := plugin.Result{
 		Status: schemas.Status(v.Status), Value: v.Result, Output: v.Output, Stderr: v.Stderr, Error: e.failure,
 	}
-	if !p.Plugins.Results() {
-		return out, nil
-	}
 	reviewing, stop := uninterrupted(ctx) // a cancelled task has a result too
 	defer stop()
-	out, err := p.Plugins.Result(reviewing, t.forPlugins(), out)
-	if err != nil {
-		return plugin.Result{}, orCause(reviewing, err)
+	out = e.guard.reviewResult(reviewing, out)
+	if p.Plugins.Results() {
+		var err error
+		if out, err = p.Plugins.Result(reviewing, t.forPlugins(), out); err != nil {
+			return plugin.Result{}, orCause(reviewing, err)
+		}
 	}
-	t.emitOutput(reviewing, out)
+	if p.holdsOutput(e.guard) {
+		t.emitOutput(reviewing, out)
+	}
 	return out, nil
+}
+
+// holdsOutput reports whether the output is held back until the review, because it may change or be withheld.
+func (p *Pipeline) holdsOutput(g *guard) bool {
+	return p.Plugins.Results() || g.strict() && g.rules.Has(guardrails.OnResult)
 }
 
 // outputPiece is the size of the pieces in which reviewed output is emitted, in bytes.

@@ -83,7 +83,7 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	v, o := a.execution.verdict, a.outcome
 	r.Status, r.Result, r.Output, r.Stderr, r.Error = o.Status, o.Value, o.Output, o.Stderr, o.Error
 	r.Truncated, r.Labels = v.Truncated, o.Labels
-	r.Guardrails = slices.Concat(r.Guardrails, a.execution.findings, o.Notes)
+	r.Guardrails = slices.Concat(r.Guardrails, a.findings(), o.Notes)
 	r.Resources = schemas.Resources{CPUMS: v.CPUMS, PeakMemoryMB: v.PeakMemoryMB}
 	for _, e := range a.execution.calls {
 		r.Tools.Calls = append(r.Tools.Calls, schemas.ToolCall{
@@ -101,6 +101,14 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 		r.Workspace, r.Artifacts = a.commit.change, a.commit.artifacts
 	}
 	return r
+}
+
+// findings returns what the guardrails found about the program and its calls.
+func (a attempt) findings() []schemas.Finding {
+	if a.execution.guard == nil { // the program was not reached
+		return nil
+	}
+	return a.execution.guard.findings()
 }
 
 // timing sums up the durations of all attempts. The time in tools is the latest attempt's only.

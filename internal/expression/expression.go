@@ -1,0 +1,116 @@
+// Package expression evaluates conditions in CEL, the Common Expression Language (github.com/google/cel-spec), within
+// bounded time: it is the one expression language of the settings.
+package expression
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"cel.dev/cel-go/cel"
+)
+
+// Limits of a condition.
+const (
+	MaxSource = 4096                   // bytes
+	maxCost   = 100_000                // of one evaluation, in CEL's units: about one for each operation and 10 bytes read
+	maxTime   = 100 * time.Millisecond // of one evaluation
+)
+
+// Condition is an expression that is true or false. It is safe for concurrent use.
+type Condition struct {
+	source  string
+	program cel.Program
+}
+
+// Compile returns the condition that source describes. It may use the variables, whose types are not declared. The
+// error says where the source is wrong.
+func Compile(source string, variables ...string) (*Condition, error) {
+	if len(source) > MaxSource {
+		return nil, fmt.Errorf("the expression is %d bytes; the limit is %d", len(source), MaxSource)
+	}
+	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true)}
+	for _, v := range variables {
+		options = append(options, cel.Variable(v, cel.DynType))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		return nil, err
+	}
+	ast, issues := env.Compile(source)
+	if issues.Err() != nil {
+		return nil, issues.Err()
+	}
+	if t := ast.OutputType(); !t.IsEquivalentType(cel.BoolType) && !t.IsEquivalentType(cel.DynType) {
+		return nil, fmt.Errorf("the expression %q is a %s, not true or false", source, t)
+	}
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
+	if err != nil {
+		return nil, err
+	}
+	return &Condition{source: source, program: program}, nil
+}
+
+// String returns the source.
+func (c *Condition) String() string { return c.source }
+
+// Holds evaluates the condition. Values are JSON; a variable without a value is null. An error means that the
+// expression cannot be evaluated with these values, for example because a field is missing, or costs too much.
+func (c *Condition) Holds(ctx context.Context, values map[string]json.RawMessage) (bool, error) {
+	ctx, stop := context.WithTimeout(ctx, maxTime)
+	defer stop()
+	variables := map[string]any{}
+	for name, raw := range values {
+		v, err := decode(raw)
+		if err != nil {
+			return false, fmt.Errorf("decode %s: %w", name, err)
+		}
+		variables[name] = v
+	}
+	out, _, err := c.program.ContextEval(ctx, variables)
+	if err != nil {
+		return false, err
+	}
+	holds, ok := out.Value().(bool)
+	if !ok {
+		return false, errors.New("the expression is neither true nor false")
+	}
+	return holds, nil
+}
+
+// decode returns a JSON value whose whole numbers are int64, if they fit.
+func decode(raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return nil, nil //nolint:nilnil // null
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return numbers(v), nil
+}
+
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return i
+		}
+		f, _ := v.Float64() // ±Inf if it is too large
+		return f
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = numbers(v[k])
+		}
+	}
+	return v
+}

@@ -1,0 +1,76 @@
+package expression_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/expression"
+)
+
+func TestHolds(t *testing.T) {
+	values := map[string]json.RawMessage{
+		"args": json.RawMessage(`{"amount": 1000, "rate": 0.5, "to": "ada", "big": 9007199254740993, "tags": ["a", "b"]}`),
+		"tool": json.RawMessage(`"pay"`),
+	}
+	for _, c := range []struct {
+		source string
+		want   bool
+		err    string
+	}{
+		{source: "args.amount <= 1000", want: true},
+		{source: "args.amount > 999.5 && args.rate < 1", want: true},
+		{source: "args.big == 9007199254740993", want: true},
+		{source: "args.big == 9007199254740992", want: false},
+		{source: "has(args.missing)", want: false},
+		{source: "args.to.startsWith('a') && tool == 'pay'", want: true},
+		{source: "args.tags.all(t, t in ['a', 'b'])", want: true},
+		{source: "args.to.matches('^(a+)+$')", want: false},
+		{source: "empty == null", want: true},
+		{source: "args.missing == 1", err: "no such key: missing"},
+		{source: "args.amount", err: "neither true nor false"},
+	} {
+		condition, err := expression.Compile(c.source, "args", "tool", "empty")
+		if err != nil {
+			t.Errorf("Compile(%q) = %v, want nil", c.source, err)
+			continue
+		}
+		values["empty"] = nil
+		got, err := condition.Holds(t.Context(), values)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("Holds(%q) = %t, %v, want %t, %q", c.source, got, err, c.want, c.err)
+		}
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for _, c := range []struct{ source, want string }{
+		{"args.amount <", "Syntax error"},
+		{"unknown > 1", "undeclared reference to 'unknown'"},
+		{"1 + 1", "is a int, not true or false"},
+		{"'a' + 1 == 2", "found no matching overload"},
+		{strings.Repeat("(", 2000) + "true" + strings.Repeat(")", 2000), "recursion limit"},
+		{"true" + strings.Repeat(" ", expression.MaxSource), "the limit is 4096"},
+	} {
+		if _, err := expression.Compile(c.source, "args"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Compile(%.40q) = %v, want %q", c.source, err, c.want)
+		}
+	}
+}
+
+// An expression that would run for long ends with an error.
+func TestCostIsBounded(t *testing.T) {
+	list := json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", 1000), ",") + "]")
+	for _, source := range []string{
+		"list.all(a, list.all(b, list.all(c, a + b + c > 0)))",
+		"list.map(a, list.map(b, list.map(c, 'x'))).size() > 0",
+	} {
+		condition, err := expression.Compile(source, "list")
+		if err != nil {
+			t.Fatalf("Compile(%q) = %v, want nil", source, err)
+		}
+		if _, err := condition.Holds(t.Context(), map[string]json.RawMessage{"list": list}); err == nil {
+			t.Errorf("Holds(%q) = nil, want an error", source)
+		}
+	}
+}

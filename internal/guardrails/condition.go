@@ -1,0 +1,117 @@
+package guardrails
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/expression"
+)
+
+// What a Condition is about.
+const (
+	OnInputs    = "inputs"    // the task's inputs, before the program runs
+	OnArguments = "arguments" // the arguments of a tool call
+	OnResult    = "result"    // the program's result, before anything of the run is committed
+)
+
+// Condition is an operator's rule in CEL about data. It may use the variables of what it is about: inputs and tenant;
+// for arguments also server, tool and args; for a result also result and output.
+type Condition struct {
+	Name    string
+	On      string   // OnInputs, OnArguments or OnResult
+	Tools   []string // "server/tool" or "server/*", for OnArguments; empty means all tools
+	Require string   // what must be true
+	Message string   // what is wrong otherwise; the default quotes Require
+}
+
+// Data is what conditions look at. Each value is JSON; nil means null.
+type Data struct {
+	Tenant       string
+	Inputs       json.RawMessage
+	Server, Tool string
+	Args         json.RawMessage
+	Result       json.RawMessage
+	Output       string
+}
+
+// condition is a compiled Condition.
+type condition struct {
+	Condition
+	holds *expression.Condition
+}
+
+var variables = map[string][]string{
+	OnInputs:    {"inputs", "tenant"},
+	OnArguments: {"inputs", "tenant", "server", "tool", "args"},
+	OnResult:    {"inputs", "tenant", "result", "output"},
+}
+
+func compile(c Condition) (condition, error) {
+	names, ok := variables[c.On]
+	if !ok {
+		return condition{}, fmt.Errorf("rule %q: on is %q; want %s, %s or %s", c.Name, c.On, OnInputs, OnArguments, OnResult)
+	}
+	holds, err := expression.Compile(c.Require, names...)
+	if err != nil {
+		return condition{}, fmt.Errorf("rule %q: %w", c.Name, err)
+	}
+	return condition{c, holds}, nil
+}
+
+// Data returns which conditions of a kind do not hold. A condition that cannot be evaluated does not hold.
+func (r *Rules) Data(ctx context.Context, on string, d Data) []Finding {
+	if r.Level == Off {
+		return nil
+	}
+	var found []Finding
+	for _, c := range r.conditions {
+		if c.On != on || on == OnArguments && !c.appliesTo(d) {
+			continue
+		}
+		holds, err := c.holds.Holds(ctx, d.values(on))
+		if holds && err == nil {
+			continue
+		}
+		f := Finding{Rule: c.Name, Message: "breaks the rule " + c.Name, Hint: c.Message}
+		if f.Hint == "" {
+			f.Hint = c.On + " must satisfy " + c.Require
+		}
+		if err != nil {
+			f.Hint += " (" + err.Error() + ")"
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// Has reports whether there are conditions of a kind.
+func (r *Rules) Has(on string) bool {
+	return slices.ContainsFunc(r.conditions, func(c condition) bool { return c.On == on })
+}
+
+func (c condition) appliesTo(d Data) bool {
+	return len(c.Tools) == 0 || slices.ContainsFunc(c.Tools, func(id string) bool {
+		server, all := strings.CutSuffix(id, "/*")
+		return id == d.Server+"/"+d.Tool || all && server == d.Server
+	})
+}
+
+func (d Data) values(on string) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{
+		"inputs": d.Inputs, "tenant": quote(d.Tenant), "server": quote(d.Server), "tool": quote(d.Tool), "args": d.Args,
+		"result": d.Result, "output": quote(d.Output),
+	}
+	values := map[string]json.RawMessage{}
+	for _, name := range variables[on] {
+		values[name] = all[name]
+	}
+	return values
+}
+
+func quote(s string) json.RawMessage {
+	raw, _ := json.Marshal(s) // a string cannot fail
+	return raw
+}
