@@ -52,7 +52,8 @@ var variables = map[string][]string{
 func compile(c Condition) (condition, error) {
 	names, ok := variables[c.On]
 	if !ok {
-		return condition{}, fmt.Errorf("rule %q: on is %q; want %s, %s or %s", c.Name, c.On, OnInputs, OnArguments, OnResult)
+		return condition{}, fmt.Errorf("rule %q: on is %q; want %s, %s or %s",
+			c.Name, c.On, OnInputs, OnArguments, OnResult)
 	}
 	holds, err := expression.Compile(c.Require, names...)
 	if err != nil {

@@ -2,6 +2,7 @@ package guardrails_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,7 +38,11 @@ func TestConfiguredRules(t *testing.T) {
 	}{
 		{"none", guardrails.Options{}, nil},
 		{"a module", guardrails.Options{BlockedImports: []string{"a"}}, []string{"blocked_import 1"}},
-		{"a module within", guardrails.Options{BlockedImports: []string{"c.d"}}, []string{"blocked_import 2", "blocked_call 4"}},
+		{
+			"a module within",
+			guardrails.Options{BlockedImports: []string{"c.d"}},
+			[]string{"blocked_import 2", "blocked_call 4"},
+		},
 		{"a call", guardrails.Options{BlockedCalls: []string{"open"}}, []string{"blocked_call 5", "blocked_call 7"}},
 		{"a pattern", guardrails.Options{BlockedPatterns: []string{`(?i)drop\s+table`}}, []string{"blocked_pattern 3"}},
 	} {
@@ -82,11 +87,18 @@ func TestProgram(t *testing.T) {
 		t.Errorf("findings with network access = %q, want none", got)
 	}
 	for line := range 1000 {
-		p.Calls = append(p.Calls, guardrails.Use{Name: "eval", Line: line + 1}, guardrails.Use{Name: "exec", Line: line + 1})
+		for _, name := range []string{"eval", "exec"} {
+			p.Calls = append(p.Calls, guardrails.Use{Name: name, Line: line + 1})
+		}
 	}
 	if got := broken(t, advise, guardrails.Options{}, p); len(got) != 100 || got[99] != "dynamic_code 100" {
 		t.Errorf("findings = %q, want 100, one for each line", got)
 	}
+}
+
+// pay returns the data of a call of bank/pay.
+func pay(args string) guardrails.Data {
+	return guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(args)}
 }
 
 func TestConditions(t *testing.T) {
@@ -97,7 +109,7 @@ func TestConditions(t *testing.T) {
 			Message: "ask for your own data",
 		},
 		{Name: "year", On: guardrails.OnInputs, Require: "inputs.year >= 2000"},
-		{Name: "short", On: guardrails.OnResult, Require: "size(result.rows) < 3 && !output.contains('secret')"},
+		{Name: "short", On: guardrails.OnResult, Require: "size(result.rows) < 3 && output == ''"},
 	}}, guardrails.Options{})
 	if err != nil {
 		t.Fatalf("New = %v, want nil", err)
@@ -107,15 +119,15 @@ func TestConditions(t *testing.T) {
 		data     guardrails.Data
 		want     string // the finding
 	}{
-		{"small payment", guardrails.OnArguments, guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(`{"amount":1000}`)}, ""},
+		{"small payment", guardrails.OnArguments, pay(`{"amount":1000}`), ""},
 		{
 			"large payment", guardrails.OnArguments,
-			guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(`{"amount":1001}`)},
+			pay(`{"amount":1001}`),
 			"the program breaks the rule small: arguments must satisfy args.amount <= 1000",
 		},
 		{
 			"no amount", guardrails.OnArguments,
-			guardrails.Data{Server: "bank", Tool: "pay", Args: []byte(`{}`)},
+			pay(`{}`),
 			"the program breaks the rule small: arguments must satisfy args.amount <= 1000 (no such key: amount)",
 		},
 		{"another tool", guardrails.OnArguments, guardrails.Data{Server: "bank", Tool: "list", Args: []byte(`{}`)}, ""},
@@ -135,18 +147,18 @@ func TestConditions(t *testing.T) {
 			"the program breaks the rule year: inputs must satisfy inputs.year >= 2000 (no such key: year)",
 		},
 		{"inputs", guardrails.OnInputs, guardrails.Data{Inputs: []byte(`{"year":2026}`)}, ""},
-		{"result", guardrails.OnResult, guardrails.Data{Result: []byte(`{"rows":[1,2]}`), Output: "fine"}, ""},
+		{"result", guardrails.OnResult, guardrails.Data{Result: []byte(`{"rows":[1,2]}`)}, ""},
 		{
 			"long result", guardrails.OnResult,
 			guardrails.Data{Result: []byte(`{"rows":[1,2,3]}`)},
-			"the program breaks the rule short: result must satisfy size(result.rows) < 3 && !output.contains('secret')",
+			"the program breaks the rule short: result must satisfy size(result.rows) < 3 && output == ''",
 		},
 	} {
-		var got string
+		var found []string
 		for _, f := range r.Data(t.Context(), c.on, c.data) {
-			got += f.String()
+			found = append(found, f.String())
 		}
-		if got != c.want {
+		if got := strings.Join(found, "; "); got != c.want {
 			t.Errorf("%s: finding %q, want %q", c.name, got, c.want)
 		}
 	}

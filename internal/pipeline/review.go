@@ -84,8 +84,8 @@ func (p *Pipeline) reviewCall(ctx context.Context, t task, c broker.Call) broker
 	return c
 }
 
-// review returns the execution's outcome after the guardrails have judged it, and plugins redacted and annotated it. It precedes the commit,
-// which stores the outcome in the result.
+// review returns the execution's outcome after the guardrails have judged it, and plugins have redacted and annotated
+// it. It precedes the commit, which stores the outcome in the result.
 func (p *Pipeline) review(ctx context.Context, t task, e execution) (plugin.Result, error) {
 	v := e.verdict
 	out := plugin.Result{
