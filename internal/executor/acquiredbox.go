@@ -26,8 +26,8 @@ type AcquiredBox struct {
 	running  sync.Mutex // held while a program runs
 }
 
-// Dir returns the host directory that the box sees as its workspace. It is empty in a new box; in a bound
-// box it is as the previous task left it. Files that programs may write must belong to this directory's owner.
+// Dir returns the host directory that the box sees as its workspace. In a new box the directory is empty; in a
+// bound box it is as the previous task left it. Files that programs may write must belong to the directory's owner.
 func (a *AcquiredBox) Dir() string { return a.box.dir }
 
 // BoxID returns the unique name of the box. It is never reused.

@@ -22,7 +22,7 @@ type conns struct {
 
 	mu     sync.Mutex
 	open   map[uint64]*conn
-	lastID uint64 // of the last connection that was opened
+	lastID uint64 // the id of the connection opened last
 }
 
 func newConns(send func(header any, body []byte) error, accept func(net.Conn)) *conns {

@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// peer is the runner's end of the connections. It records what is sent to it.
+// peer is the runner's end of the connections. It records the messages that the host sends.
 type peer struct {
 	conns    *conns
 	accepted chan net.Conn
@@ -37,11 +37,12 @@ func newPeer() *peer {
 	return p
 }
 
-func (p *peer) must(t *testing.T, frames ...runner.Frame) {
+// handle sends frames to the host. It fails the test if one is rejected.
+func (p *peer) handle(t *testing.T, frames ...runner.Frame) {
 	t.Helper()
 	for _, f := range frames {
 		if err := p.conns.handle(f); err != nil {
-			t.Fatalf("handle(%+v) = %v", f, err)
+			t.Fatalf("handle(%+v) = %v, want nil", f, err)
 		}
 	}
 }
@@ -60,7 +61,7 @@ func data(id uint64, n int) runner.Frame {
 
 func TestConnCarriesBytes(t *testing.T) {
 	p := newPeer()
-	p.must(t, runner.Frame{Type: "open", ID: 1}, data(1, 3))
+	p.handle(t, runner.Frame{Type: "open", ID: 1}, data(1, 3))
 	c := <-p.accepted
 	got := make([]byte, 10)
 	if n, err := c.Read(got); n != 3 || err != nil {
@@ -69,28 +70,28 @@ func TestConnCarriesBytes(t *testing.T) {
 	if n, err := c.Write([]byte("output")); n != 6 || err != nil || string(p.body) != "output" {
 		t.Errorf("Write() = %d, %v; sent %q, want all of \"output\" sent", n, err, p.body)
 	}
-	p.must(t, runner.Frame{Type: "eof", ID: 1})
+	p.handle(t, runner.Frame{Type: "eof", ID: 1})
 	if n, err := c.Read(got); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("Read() after the end = %d, %v; want EOF", n, err)
 	}
 	p.received()
 	if err := errors.Join(c.(*conn).CloseWrite(), c.Close(), c.Close()); err != nil {
-		t.Error(err)
+		t.Errorf("CloseWrite and two calls of Close = %v, want nil", err)
 	}
 	if d := cmp.Diff([]runner.ConnMessage{{Type: "eof", ID: 1}}, p.received()); d != "" {
 		t.Errorf("received (-want +got):\n%s", d)
 	}
-	if len(p.conns.open) != 0 {
-		t.Error("the connection is still open")
+	if n := len(p.conns.open); n != 0 {
+		t.Errorf("%d connections are open after both ends closed, want 0", n)
 	}
-	p.must(t, data(1, 1)) // sent before the runner read our eof
+	p.handle(t, data(1, 1)) // sent before the runner read our eof
 }
 
 // A writer stops when the window is used up; a reader acknowledges what it has read.
 func TestConnWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer()
-		p.must(t, runner.Frame{Type: "open", ID: 1})
+		p.handle(t, runner.Frame{Type: "open", ID: 1})
 		c := <-p.accepted
 		written := make(chan int)
 		go func() {
@@ -101,19 +102,19 @@ func TestConnWindow(t *testing.T) {
 		if len(p.body) != runner.Window {
 			t.Errorf("%d bytes sent without an acknowledgement, want %d", len(p.body), runner.Window)
 		}
-		p.must(t, runner.Frame{Type: "ack", ID: 1, Bytes: 10})
+		p.handle(t, runner.Frame{Type: "ack", ID: 1, Bytes: 10})
 		if n := <-written; n != runner.Window+10 {
-			t.Errorf("Write() = %d", n)
+			t.Errorf("Write() = %d, want %d", n, runner.Window+10)
 		}
 		p.received()
 		for range runner.Window / runner.MaxData {
-			p.must(t, data(1, runner.MaxData))
+			p.handle(t, data(1, runner.MaxData))
 		}
 		if err := p.conns.handle(data(1, 1)); err == nil {
-			t.Error("more than a window was accepted")
+			t.Error("handle of a byte beyond the window = nil, want an error")
 		}
 		if _, err := io.ReadFull(c, make([]byte, runner.Window)); err != nil {
-			t.Error(err)
+			t.Errorf("read of a whole window = %v, want nil", err)
 		}
 		acked := 0
 		for _, m := range p.received() {
@@ -122,14 +123,14 @@ func TestConnWindow(t *testing.T) {
 		if acked != runner.Window {
 			t.Errorf("acknowledged %d bytes, want %d", acked, runner.Window)
 		}
-		p.must(t, data(1, runner.MaxData))
+		p.handle(t, data(1, runner.MaxData))
 	})
 }
 
 func TestConnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer()
-		p.must(t, runner.Frame{Type: "open", ID: 1})
+		p.handle(t, runner.Frame{Type: "open", ID: 1})
 		c := <-p.accepted
 		start := time.Now()
 		if err := c.SetDeadline(start.Add(time.Second)); err != nil {
@@ -137,10 +138,10 @@ func TestConnDeadlines(t *testing.T) {
 		}
 		_, err := c.Read(make([]byte, 1))
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != time.Second {
-			t.Errorf("Read() = %v after %v; want the deadline to end it after 1s", err, time.Since(start))
+			t.Errorf("Read() = %v after %v, want %v after 1s", err, time.Since(start), os.ErrDeadlineExceeded)
 		}
-		if n, err := c.Write(make([]byte, 2*runner.Window)); n != 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Write() = %d, %v", n, err)
+		if n, err := c.Write(make([]byte, 2*runner.Window)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Write() after the deadline = %d, %v, want 0, %v", n, err, os.ErrDeadlineExceeded)
 		}
 		if err := c.SetDeadline(time.Time{}); err != nil {
 			t.Fatal(err)
@@ -152,7 +153,7 @@ func TestConnDeadlines(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		p.must(t, runner.Frame{Type: "reset", ID: 1})
+		p.handle(t, runner.Frame{Type: "reset", ID: 1})
 		ended.Wait()
 	})
 }
@@ -161,7 +162,7 @@ func TestConnDeadlines(t *testing.T) {
 func TestConnEndsWithTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer()
-		p.must(t, runner.Frame{Type: "open", ID: 1})
+		p.handle(t, runner.Frame{Type: "open", ID: 1})
 		c := <-p.accepted
 		var ended sync.WaitGroup
 		ended.Go(func() { _, _ = c.Read(make([]byte, 1)) })
@@ -197,9 +198,9 @@ func TestConnsRejectBadFrames(t *testing.T) {
 	} {
 		p := newPeer()
 		last := len(frames) - 1
-		p.must(t, frames[:last]...)
+		p.handle(t, frames[:last]...)
 		if err := p.conns.handle(frames[last]); err == nil {
-			t.Errorf("%s: accepted", name)
+			t.Errorf("%s: handle(%+v) = nil, want an error", name, frames[last])
 		}
 	}
 }
@@ -228,7 +229,8 @@ func FuzzConns(f *testing.F) {
 			buffered += c.in.Len()
 		}
 		if len(p.conns.open) > runner.MaxConns || buffered > len(p.conns.open)*runner.Window {
-			t.Errorf("%d connections buffer %d bytes", len(p.conns.open), buffered)
+			t.Errorf("%d connections buffer %d bytes; the limits are %d connections, and %d bytes for each",
+				len(p.conns.open), buffered, runner.MaxConns, runner.Window)
 		}
 		p.conns.close()
 	})

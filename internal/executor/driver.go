@@ -122,9 +122,9 @@ const PackagesDir = "/opt/packages"
 
 // Info describes a driver on this host.
 type Info struct {
-	Driver        string // as in package drivers, or "host" in tests
+	Driver        string // a driver's name in package drivers, or "host" in tests
 	EngineVersion string
-	Tier          string // as in package drivers; compared with a task's min_tier
+	Tier          string // a tier in package drivers; compared with a task's min_tier
 	Limits        string // "cgroup" if boxes have outer memory and CPU limits, else "rlimit"
 	Environment   string // describes the root file system, such as "host /usr"
 	MultiTenant   bool   // boxes of several tenants may run on this host
@@ -136,19 +136,19 @@ type Info struct {
 // Spec is what a box is created from.
 type Spec struct {
 	Name  string // unique among the boxes of Owner
-	Owner string // as in Sweeper
+	Owner string // the process that owns the box, by which Sweeper.Sweep finds it
 
 	// Image is the root file system: a directory, or for microsandbox also an OCI archive or reference. If
 	// it is empty, the driver's default is used.
 	Image     string
 	Workspace string // directory of the host that is /workspace in the box, writable
-	// Views is a directory of the host, on which this package builds read-only mounts inside of the workspace that show
-	// a program its tools. Drivers find them in Mounts. If it is empty, the workspace has none.
+	// Views is a directory of the host in which this package keeps the files that show a program its tools. It
+	// adds them to Mounts, read-only and inside the workspace. If Views is empty, there are no such mounts.
 	Views    string
 	Mounts   []Mount
 	Env      []string // "NAME=value"; the complete environment of processes in the box
 	MemoryMB int      // outer limit, if the driver has one; 0 for the driver's default
-	CPUs     float64  // as MemoryMB
+	CPUs     float64  // outer limit, if the driver has one; 0 for the driver's default
 }
 
 // Mount makes a directory of the host visible in a box.

@@ -22,7 +22,7 @@ func BenchmarkWarm(b *testing.B) {
 	for b.Loop() {
 		v, err := s.Run(b.Context(), executor.Program{TaskID: "x", Code: "print(6*7)"}, executor.Hooks{})
 		if err != nil || v.Output != "42\n" {
-			b.Fatal(v, err)
+			b.Fatalf("Run() = %+v, %v, want the output 42", v, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // An Environment describes one kind of box in a pool. The boxes of all environments share the pool's slots and
 // memory.
 type Environment struct {
-	Name     string // as in Key; a key with an unknown name gets the first environment
+	Name     string // matches Key.Environment; a key with an unknown name gets the first environment
 	MinReady int    // unbound boxes kept ready; default PoolOptions.MinReady, negative for none
 
 	// Prepare returns what the boxes are created from. It may take long, because it fetches images and
@@ -25,12 +25,12 @@ type Environment struct {
 
 // Root is what the boxes of an environment are created from.
 type Root struct {
-	Image       string   // as Spec.Image
+	Image       string   // see Spec.Image
 	Mounts      []Mount  // in addition to PoolOptions.Mounts
 	Preload     []string // Python modules that are imported before programs start
 	Description string   // describes Image to people; default the driver's
 	Added       string   // describes to people what Mounts add; may be empty
-	Modules     []string // distributions with versions, in addition to the standard library
+	Modules     []string // installed distributions with versions, without the standard library
 }
 
 // environment is an Environment with its state in a pool.

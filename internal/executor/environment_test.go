@@ -49,14 +49,16 @@ func TestEnvironments(t *testing.T) {
 		a := tp.acquireFrom("science", "a")
 		if got := a.Info().Environment; got != "image science + packages" || a.Boot() != "warm" ||
 			a.Environment() != "science" {
-			t.Errorf("box of science: %q, %s, %s", got, a.Boot(), a.Environment())
+			t.Errorf("box of science: Info().Environment = %q, Boot() = %s, Environment() = %s; "+
+				"want image science + packages, warm, science", got, a.Boot(), a.Environment())
 		}
 		first := a.BoxID()
 		a.Release()
 		other := tp.acquireFrom("default", "a")
 		if other.BoxID() == first || other.Environment() != "default" ||
 			strings.Contains(other.Info().Environment, "image") {
-			t.Errorf("box of default: %s of %q", other.BoxID(), other.Info().Environment)
+			t.Errorf("box of default = %s of environment %s (%q), want a box other than %s, without an image",
+				other.BoxID(), other.Environment(), other.Info().Environment, first)
 		}
 		other.Release()
 		unnamed := tp.acquireFrom("no such", "a")
@@ -83,7 +85,7 @@ func TestEnvironmentsShareSlots(t *testing.T) {
 		tp.warm()
 		box := tp.acquireFrom("b", "x")
 		if s := tp.Stats(); s.Warming+s.Ready+s.Bound+s.Acquired+s.Destroying > 2 {
-			t.Errorf("more boxes than slots: %+v", s)
+			t.Errorf("Stats = %+v, want at most 2 boxes", s)
 		}
 		box.Release()
 		tp.finish()
@@ -111,17 +113,17 @@ func TestEnvironmentRecovers(t *testing.T) {
 			t.Errorf("Acquire of an environment that cannot be prepared = %v; want requirements_failed", err)
 		}
 		if e := tp.Environments()[1]; e.LastReason != ReasonRequirements || e.Description != "" {
-			t.Errorf("failed environment: %+v", e)
+			t.Errorf("failed environment = %+v, want the reason %s and no description", e, ReasonRequirements)
 		}
 		if s := tp.Stats(); s.LastReason != ReasonRequirements {
-			t.Errorf("pool with a failed environment: %+v", s)
+			t.Errorf("Stats of a pool with a failed environment = %+v, want the reason %s", s, ReasonRequirements)
 		}
 		tp.acquireFrom("default", "a").Release() // is not affected
 		repaired.Store(true)
 		wait(maxBackoff)
 		tp.acquireFrom("science", "a").Release()
 		if e := tp.Environments()[1]; e.LastReason != "" || e.LastError != "" {
-			t.Errorf("recovered environment: %+v", e)
+			t.Errorf("recovered environment = %+v, want no reason and no error", e)
 		}
 		tp.finish()
 	})
@@ -170,7 +172,7 @@ func TestSlowEnvironment(t *testing.T) {
 			tp.acquireFrom("default", tenant)
 		}
 		if elapsed := time.Since(began); elapsed > 2*slowBoot {
-			t.Errorf("three boxes beside a slow environment took %v, want less than %v", elapsed, 2*slowBoot)
+			t.Errorf("three boxes took %v while another environment was slow, want less than %v", elapsed, 2*slowBoot)
 		}
 		wait(10 * time.Minute)
 		tp.finish()
@@ -188,7 +190,7 @@ func TestOneRequestTriesAgain(t *testing.T) {
 		wait(createTimeout)
 		var unavailable *UnavailableError
 		if _, err, done := first.result(); !done || !errors.As(err, &unavailable) {
-			t.Errorf("request after one attempt that timed out: %v, %v, want an UnavailableError", done, err)
+			t.Errorf("request after an attempt that timed out: ended %v, error %v; want an UnavailableError", done, err)
 		}
 		wait(maxBackoff)
 		var again []*pending
@@ -201,7 +203,7 @@ func TestOneRequestTriesAgain(t *testing.T) {
 		}
 		wait(createTimeout)
 		if !again[0].done() {
-			t.Error("the request that waited for the next attempt still waits")
+			t.Error("the request still waits after the next attempt, want it to have ended")
 		}
 		tp.finish()
 	})
@@ -237,7 +239,7 @@ func TestPrepareOnce(t *testing.T) {
 		})
 		tp.warm()
 		if calls.Load() != 1 || peak.Load() != 1 {
-			t.Errorf("Prepare was called %d times, %d at once", calls.Load(), peak.Load())
+			t.Errorf("Prepare was called %d times, at most %d at once; want one call", calls.Load(), peak.Load())
 		}
 		tp.finish()
 	})

@@ -20,10 +20,10 @@ const (
 	// MaxResultBytes bounds a program's structured result, as JSON.
 	MaxResultBytes = 960 << 10
 
-	maxCalls      = 64              // in progress at once; the runner also enforces it
-	maxLocalCalls = 1000            // reported per program; the runner also enforces it
-	maxReplyBytes = 16 << 20        // of a tool's result
-	killGrace     = 5 * time.Second // for the runner to kill its program, before the box is destroyed
+	maxCalls      = 64              // calls in progress at once; the runner has the same limit
+	maxLocalCalls = 1000            // local calls reported per program; the runner has the same limit
+	maxReplyBytes = 16 << 20        // size of a tool's result
+	killGrace     = 5 * time.Second // time for the runner to kill its program before the box is destroyed
 )
 
 // run runs one program. After an error or a Dirty verdict, the box is destroyed.
@@ -65,7 +65,7 @@ type execution struct {
 	started        bool             // the program may run
 	stopped        string           // the status with which run stopped the program; empty if it did not
 	blocked        *Failure         // the reason, if stopped is Blocked
-	grace          <-chan time.Time // when to destroy the box; nil until stopped
+	grace          <-chan time.Time // receives when the box must be destroyed; nil until stopped
 	stdout, stderr strings.Builder
 	truncated      bool
 }

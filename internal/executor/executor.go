@@ -46,8 +46,8 @@ type Limits struct {
 	Timeout     time.Duration // wall time, from sending the program; default 300 s
 	MemoryMB    int           // address space in addition to the interpreter's; default 512
 	CPUs        float64       // processors, if the driver can limit them; default 1
-	OutputBytes int64         // output kept of each stream, stdout and stderr; default 1 MiB
-	WorkspaceMB int64         // size of a file and, in a pool's box, of the whole workspace; default 1024
+	OutputBytes int64         // output kept per stream, stdout and stderr; default 1 MiB
+	WorkspaceMB int64         // maximum size of each file and, in a pool's box, of the workspace; default 1024
 	Processes   int           // processes and threads of the program, in total; default 64
 	OpenFiles   int           // open descriptors per process; default 1024
 }
@@ -65,7 +65,7 @@ func (l Limits) OrDefaults() Limits {
 	}
 }
 
-// Program is what to run.
+// Program is a program to run.
 type Program struct {
 	TaskID    string // seeds the program's random numbers
 	Code      string // Python source
@@ -113,15 +113,15 @@ type LocalCall struct {
 // CallResult is the result of a tool call.
 type CallResult struct {
 	Value   json.RawMessage // any JSON value
-	Content json.RawMessage // a list of what the tool returned beside Value; may be empty
+	Content json.RawMessage // a list of what the tool returned in addition to Value; may be empty
 }
 
-// CallError is a tool call's error with what programs can handle.
+// CallError is a tool call's error, with details that programs can handle.
 type CallError struct {
 	Code       string
 	Err        error
-	Structured json.RawMessage // what the tool sent with its error; may be empty
-	Content    json.RawMessage // a list of what the tool sent with its error; may be empty
+	Structured json.RawMessage // structured content that the tool sent with its error; may be empty
+	Content    json.RawMessage // a list of other content that the tool sent with its error; may be empty
 }
 
 func (e *CallError) Error() string { return e.Err.Error() }
@@ -131,48 +131,49 @@ func (e *CallError) Unwrap() error { return e.Err }
 type Call struct {
 	ID           uint64 // unique within the execution
 	Server, Tool string
-	Hash         string          // of the definition from which the tool's module was generated; may be empty
+	Hash         string          // identifies the definition from which the tool's module was generated; may be empty
 	Args         json.RawMessage // a JSON object
 }
 
-// Facts list what a program imports and uses, in the order of its lines. Each list is truncated to 1,000 elements, and
-// each name to 200 characters. Names are dotted and have their imports resolved, such as "os.system".
+// Facts list what a program imports and uses, each list in line order. A list is truncated to 1,000 elements, and
+// a name to 200 characters. Names are dotted and resolved by the program's imports: "os.system" even after
+// "from os import system as run".
 type Facts struct {
 	Lines      int      `json:"lines"`
 	Imports    []Import `json:"imports"`
-	Calls      []Name   `json:"calls"`      // of callees
-	Attributes []Name   `json:"attributes"` // attributes and names that begin with two underscores
-	References []Name   `json:"references"` // members of modules, and functions that run code, that are not called there
-	Paths      []Path   `json:"paths"`      // constant paths that are passed to functions of files
+	Calls      []Name   `json:"calls"`      // called functions
+	Attributes []Name   `json:"attributes"` // attributes and variables whose names begin with two underscores
+	References []Name   `json:"references"` // uses, other than calls, of imported names and of functions that run code
+	Paths      []Path   `json:"paths"`      // constant paths that are passed to file functions
 	Signs      []Sign   `json:"signs"`
-	Truncated  bool     `json:"truncated,omitempty"`
+	Truncated  bool     `json:"truncated,omitempty"` // the lists are incomplete
 }
 
 // Path is a path that a program passes to a function.
 type Path struct {
-	Name  string `json:"name"` // of the function, such as "open" or "pathlib.Path.write_text"
+	Name  string `json:"name"` // the function's name, such as "open" or "pathlib.Path.write_text"
 	Path  string `json:"path"`
 	Write bool   `json:"write"` // the function changes what the path names
 	Line  int    `json:"line"`
 }
 
-// Sign is a construct of a program. Kind is one of the Sign constants.
+// Sign is a suspicious construct in a program. Kind is one of the Sign constants.
 type Sign struct {
 	Kind string `json:"kind"`
-	Name string `json:"name"` // of the module for SignComputedAttribute
+	Name string `json:"name"` // the module's name for SignComputedAttribute, else empty
 	Line int    `json:"line"`
 }
 
-// Kinds of constructs.
+// Values of Sign.Kind.
 const (
-	SignComputedAttribute = "computed_attribute" // a member of a module whose name is not constant
-	SignComputedImport    = "computed_import"    // an import of a module whose name is not constant
-	SignEndlessLoop       = "endless_loop"       // a loop that nothing in it ends
-	SignHugeRange         = "huge_range"         // a range of a constant size of 10⁹ or more
-	SignHugeValue         = "huge_value"         // a sequence of a constant size of 10⁹ or more, or a number as long
+	SignComputedAttribute = "computed_attribute" // access to a module's member by a name that is not constant
+	SignComputedImport    = "computed_import"    // import of a module by a name that is not constant
+	SignEndlessLoop       = "endless_loop"       // "while True" without break, return, raise, yield, await or exit
+	SignHugeRange         = "huge_range"         // a range with a constant argument of at least 10⁹
+	SignHugeValue         = "huge_value"         // a sequence repeated at least 10⁹ times, or a power of over 10⁷ bits
 )
 
-// Import is one imported module. Names lists what a from-import takes from it.
+// Import is one imported module. Names lists what a from-import imports from it.
 type Import struct {
 	Module string   `json:"module"`
 	Names  []string `json:"names,omitempty"`
@@ -204,7 +205,7 @@ type Verdict struct {
 	Error        *Failure // nil if and only if Status is Succeeded
 	CPUMS        float64  // user and system time of all the program's processes
 	PeakMemoryMB float64  // peak resident set size of the program's largest process
-	Dirty        bool     // the box must be destroyed: it is broken, or keeps something of the program
+	Dirty        bool     // the box must be destroyed: it is broken, or the program left something in it
 }
 
 // Failure says why a program did not succeed. Its codes are those of internal/errcode.
@@ -213,7 +214,7 @@ type Failure struct { //nolint:errname // primarily a part of a verdict, not an 
 	Message string `json:"message"`
 	Cause   string `json:"cause,omitempty"` // such as the traceback, from the program's first frame on
 	Hint    string `json:"hint,omitempty"`
-	Line    int    `json:"line,omitempty"` // of the program, counted from 1; 0 if unknown
+	Line    int    `json:"line,omitempty"` // line of the program, counted from 1; 0 if unknown
 }
 
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }

@@ -36,8 +36,8 @@ type fakeBox struct {
 
 	mu     sync.Mutex
 	gone   bool
-	silent bool // not alive, although end is not closed
-	used   bool
+	silent bool // has ended, although end is not closed
+	used   bool // a program is running
 	limits Limits
 	play   func(ctx context.Context, p Program) (Verdict, error)
 }
@@ -173,15 +173,15 @@ func (tp *testPool) finish() {
 	tp.t.Helper()
 	tp.stop()
 	if err := <-tp.done; err != nil {
-		tp.t.Errorf("Run = %v", err)
+		tp.t.Errorf("Run = %v, want nil", err)
 	}
 	tp.host.mu.Lock()
 	defer tp.host.mu.Unlock()
 	if len(tp.host.boxes) > 0 {
-		tp.t.Errorf("%d boxes left", len(tp.host.boxes))
+		tp.t.Errorf("%d boxes are left, want none", len(tp.host.boxes))
 	}
 	if left, err := os.ReadDir(tp.opts.Dir); err != nil || len(left) > 0 {
-		tp.t.Errorf("left in the state directory: %v, %v", left, err)
+		tp.t.Errorf("files left in the state directory = %v, %v, want none", left, err)
 	}
 	for _, v := range tp.host.violations {
 		tp.t.Error(v)
@@ -199,7 +199,7 @@ func oneTenantEach(events []PoolEvent) error {
 			continue
 		}
 		if before, ok := tenant[e.BoxID]; ok && before != e.Tenant {
-			return fmt.Errorf("box %s served %s and %s", e.BoxID, before, e.Tenant)
+			return fmt.Errorf("box %s served tenants %s and %s, want only one", e.BoxID, before, e.Tenant)
 		}
 		tenant[e.BoxID] = e.Tenant
 	}
@@ -250,12 +250,12 @@ func (tp *testPool) startAcquire(ctx context.Context, tenant string, limits Limi
 }
 
 // tracedEvents returns the events of the given kinds, as text.
-func (tp *testPool) tracedEvents(what ...string) string {
+func (tp *testPool) tracedEvents(kinds ...string) string {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	var words []string
 	for _, e := range tp.events {
-		if slices.Contains(what, e.Step) {
+		if slices.Contains(kinds, e.Step) {
 			words = append(words, strings.TrimSpace(e.Step+" "+e.BoxID))
 		}
 	}
@@ -268,4 +268,5 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-func ghost(dir string) string { return filepath.Join(dir, "ghost") }
+// marker returns the path of a file by which a test recognizes a workspace.
+func marker(workspace string) string { return filepath.Join(workspace, "marker") }

@@ -32,8 +32,8 @@ type Pool struct {
 	log    *slog.Logger
 	wake   chan struct{} // wakes Run to schedule again
 	ready  chan struct{} // see Ready
-	prefix string        // of this process's box ids
-	lock   *hostdir.Lock // of the pool's directories; owned by Run
+	prefix string        // begins the box ids of this pool
+	lock   *hostdir.Lock // locks the pool's directories; owned by Run
 
 	mu    sync.Mutex
 	sched scheduler
@@ -77,8 +77,8 @@ type PoolStats struct {
 	Acquires, ColdAcquires                          uint64
 	WaitTime                                        time.Duration // sum over all requests
 
-	LastError  string // of an environment whose last box could not be created; empty if there is none
-	LastReason Reason // of LastError
+	LastError  string // why the last box of some environment could not be created; empty if all could
+	LastReason Reason // the reason code of LastError
 }
 
 // A boxRunner is the part of runnerProcess that a pool uses.

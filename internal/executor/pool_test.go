@@ -45,7 +45,7 @@ func TestReadyWithoutReadyBoxes(t *testing.T) {
 		select {
 		case <-tp.Ready():
 		default:
-			t.Error("a pool that keeps no box ready is not ready")
+			t.Error("Ready() is open, want it closed in a pool that keeps no box ready")
 		}
 		tp.finish()
 	})
@@ -76,14 +76,14 @@ func TestFirstBoxBootsAlone(t *testing.T) {
 
 func TestPoolOptionsAreChecked(t *testing.T) {
 	for name, opts := range map[string]PoolOptions{
-		"no directory": {Owner: "o"},
-		"no owner":     {Dir: "d"},
-		"owner":        {Dir: "d", Owner: "a/b"},
-		"reuse":        {Dir: "d", Owner: "o", Reuse: "always"},
-		"no boxes":     {Dir: "d", Owner: "o", Max: -1},
+		"no directory":     {Owner: "o"},
+		"no owner":         {Dir: "d"},
+		"slash in owner":   {Dir: "d", Owner: "a/b"},
+		"unknown reuse":    {Dir: "d", Owner: "o", Reuse: "always"},
+		"negative maximum": {Dir: "d", Owner: "o", Max: -1},
 	} {
 		if _, err := NewPool(newFakeHost(), opts); err == nil {
-			t.Errorf("%s: NewPool accepted %+v", name, opts)
+			t.Errorf("%s: NewPool(%+v) = nil, want an error", name, opts)
 		}
 	}
 	p, err := NewPool(newFakeHost(), PoolOptions{Dir: "d", Owner: "o", MinReady: 9, Max: 4})
@@ -101,24 +101,25 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 		if box.Boot() != "warm" {
 			t.Errorf("Boot = %q, want warm", box.Boot())
 		}
-		if err := os.WriteFile(ghost(box.Dir()), nil, 0o600); err != nil {
+		if err := os.WriteFile(marker(box.Dir()), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		box.Release()
 		box = tp.acquire("a")
-		if _, err := os.Stat(ghost(box.Dir())); box.BoxID() != first || err != nil {
-			t.Errorf("second Acquire: box %s, %v; want box %s with its workspace", box.BoxID(), err, first)
+		if _, err := os.Stat(marker(box.Dir())); box.BoxID() != first || err != nil {
+			t.Errorf("second Acquire = box %s, marker %v; want box %s with the marker", box.BoxID(), err, first)
 		}
 		box.Release()
 		box.Release() // does nothing
 		other := tp.acquire("b")
-		if _, err := os.Stat(ghost(other.Dir())); other.BoxID() == first || err == nil {
-			t.Errorf("Acquire for another tenant: box %s, workspace %v", other.BoxID(), err)
+		if _, err := os.Stat(marker(other.Dir())); other.BoxID() == first || err == nil {
+			t.Errorf("Acquire for another tenant = box %s, marker %v; want another box than %s, without the marker",
+				other.BoxID(), err, first)
 		}
 		other.Release()
 		network, err := tp.Acquire(t.Context(), Key{Tenant: "a", Network: "example.org"}, Limits{}, nil)
 		if err != nil || network.BoxID() == first {
-			t.Errorf("Acquire for another network: box %s, %v", network.BoxID(), err)
+			t.Errorf("Acquire for another network = box %s, %v, want another box than %s", network.BoxID(), err, first)
 		}
 		network.Release()
 		tp.finish()
@@ -133,7 +134,7 @@ func TestReuseNever(t *testing.T) {
 		box.Release()
 		box = tp.acquire("a")
 		if box.BoxID() == first {
-			t.Error("a box was used twice")
+			t.Errorf("second Acquire = box %s again, want a new box", first)
 		}
 		box.Release()
 		tp.finish()
@@ -156,7 +157,7 @@ func TestRequestsAreServedInOrder(t *testing.T) {
 			wait(time.Second)
 			for j, w := range queue {
 				if w.done() != (j <= i) {
-					t.Fatalf("after %d releases request %d is served: %v", i+1, j, w.done())
+					t.Fatalf("after %d releases request %d is served: %v, want %v", i+1, j, w.done(), j <= i)
 				}
 			}
 			held = queue[i].box
@@ -290,7 +291,7 @@ func TestOnWait(t *testing.T) {
 			}
 			first.box.Release()
 			if err := <-second; err != nil {
-				t.Error(err)
+				t.Errorf("second Acquire = %v, want nil", err)
 			}
 			tp.finish()
 		})
@@ -344,7 +345,7 @@ func TestRefillYieldsToTasks(t *testing.T) {
 		}
 		wait(20 * time.Millisecond)
 		if got := counts(tp.Stats()); got != [5]int{1, 0, 0, 3, 0} {
-			t.Errorf("counts after a second = %v, want one new box", got)
+			t.Errorf("counts after maxRefillDelay = %v, want one new box", got)
 		}
 		for _, box := range held {
 			box.Release()
@@ -453,7 +454,7 @@ func TestReleaseWhileAProgramRuns(t *testing.T) {
 		synctest.Wait()
 		box.Release()
 		if err := <-ended; err == nil {
-			t.Error("Run succeeded in a box that was destroyed")
+			t.Error("Run in a box that was released while it ran = nil, want an error")
 		}
 		if s := tp.Stats(); s.Discarded != 1 {
 			t.Errorf("Stats = %+v, want the box discarded", s)
@@ -478,12 +479,12 @@ func TestOnDestroy(t *testing.T) {
 				box.Release()
 				box = tp.acquire("a")
 				if closed != 0 {
-					t.Errorf("OnDestroy function of a bound box called %d times", closed)
+					t.Errorf("OnDestroy function of a bound box called %d times, want 0", closed)
 				}
 				end(tp, box)
 				wait(time.Second)
 				if closed != 1 {
-					t.Errorf("OnDestroy function of a destroyed box called %d times, want once", closed)
+					t.Errorf("OnDestroy function of a destroyed box called %d times, want 1", closed)
 				}
 				tp.finish()
 			})
@@ -574,11 +575,12 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		next := tp.startAcquire(t.Context(), "b", Limits{})
 		wait(destroyPause)
 		if next.done() || tp.Stats().Destroying != 1 {
-			t.Errorf("served before the box was gone: %v, %+v", next.done(), tp.Stats())
+			t.Errorf("before the box is destroyed: request served %v, Stats = %+v; want it to wait, and one box destroying",
+				next.done(), tp.Stats())
 		}
 		wait(2 * destroyPause)
 		if !next.done() || next.err != nil {
-			t.Errorf("request after the box was gone = %+v; want it granted", next)
+			t.Errorf("request after the box was destroyed = %+v, want it served", next)
 		}
 		tp.finish()
 	})

@@ -13,10 +13,10 @@ import (
 
 // step is one event in the life of a pool.
 type step struct {
-	What   string // acquire, release, discard, kill, cancel, fail, wait
+	Kind   string // acquire, release, discard, kill, cancel, fail, wait
 	Tenant string
 	MB     int
-	Which  int // index of a box or request
+	Index  int // selects a box or request, or how long to wait
 }
 
 // In any order of events, no box serves two tenants, boxes and their memory stay within the limits, every
@@ -38,10 +38,10 @@ func TestPoolInvariants(t *testing.T) {
 		}
 		steps := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 			return step{
-				What:   rapid.SampledFrom(kinds).Draw(rt, "what"),
+				Kind:   rapid.SampledFrom(kinds).Draw(rt, "kind"),
 				Tenant: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "tenant"),
 				MB:     rapid.SampledFrom([]int{100, 400, 1000}).Draw(rt, "mb"),
-				Which:  rapid.IntRange(0, 9).Draw(rt, "which"),
+				Index:  rapid.IntRange(0, 9).Draw(rt, "index"),
 			}
 		}), 1, 60).Draw(rt, "steps")
 		var err error
@@ -61,7 +61,7 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 	var cancels []context.CancelFunc
 	var held []*AcquiredBox
 	for _, s := range steps {
-		switch s.What {
+		switch s.Kind {
 		case "acquire":
 			ctx, cancel := context.WithCancel(t.Context())
 			cancels = append(cancels, cancel)
@@ -70,25 +70,25 @@ func play(t *testing.T, opts PoolOptions, steps []step) error {
 			if len(held) == 0 {
 				continue
 			}
-			box := held[s.Which%len(held)]
-			if s.What == "discard" {
+			box := held[s.Index%len(held)]
+			if s.Kind == "discard" {
 				box.Discard()
 			}
 			box.Release()
 		case "kill":
-			host.kill(s.Which)
+			host.kill(s.Index)
 		case "cancel":
 			if len(cancels) > 0 {
-				cancels[s.Which%len(cancels)]()
+				cancels[s.Index%len(cancels)]()
 			}
 		case "fail":
 			host.mu.Lock()
-			if host.failCreate = nil; s.Which%2 == 0 {
+			if host.failCreate = nil; s.Index%2 == 0 {
 				host.failCreate = errors.New("broken")
 			}
 			host.mu.Unlock()
 		case "wait":
-			wait(time.Duration(s.Which) * 100 * time.Millisecond)
+			wait(time.Duration(s.Index) * 100 * time.Millisecond)
 		}
 		synctest.Wait()
 		if err := checkInvariants(tp, opts); err != nil {
@@ -120,7 +120,7 @@ func drainAndStop(t *testing.T, tp *testPool, waiting []*pending) error {
 	}
 	for i, w := range waiting {
 		if !w.done() {
-			return fmt.Errorf("request %d has no result", i)
+			return fmt.Errorf("request %d has no result, want a box or an error", i)
 		}
 	}
 	minReady := 0
@@ -128,7 +128,7 @@ func drainAndStop(t *testing.T, tp *testPool, waiting []*pending) error {
 		minReady += e.MinReady
 	}
 	if s := tp.Stats(); s.Acquired != 0 || s.MemoryMB != 0 || s.Ready < minReady && s.Ready+s.Bound < s.Max {
-		return fmt.Errorf("stats of a pool at rest: %+v", s)
+		return fmt.Errorf("Stats of an idle pool = %+v, want no acquired boxes or memory, and %d ready boxes", s, minReady)
 	}
 	tp.finish()
 	return nil
@@ -148,7 +148,7 @@ func checkInvariants(tp *testPool, opts PoolOptions) error {
 }
 
 // kill ends one of the boxes, as the kernel might.
-func (h *fakeHost) kill(which int) {
+func (h *fakeHost) kill(index int) {
 	h.mu.Lock()
 	var boxes []*fakeBox
 	for slot := range 10 {
@@ -158,6 +158,6 @@ func (h *fakeHost) kill(which int) {
 	}
 	h.mu.Unlock()
 	if len(boxes) > 0 {
-		boxes[which%len(boxes)].die()
+		boxes[index%len(boxes)].die()
 	}
 }

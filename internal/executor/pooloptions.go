@@ -14,15 +14,15 @@ import (
 // PoolOptions configure NewPool. A zero field means the default.
 type PoolOptions struct {
 	MinReady      int           // unbound boxes kept ready; default 3, negative for none
-	Max           int           // boxes, including those being created or destroyed; TotalReady + max(4, processors)
+	Max           int           // all boxes, in any state; default TotalReady() + max(4, processors)
 	Reuse         string        // ReuseTenant (default) or ReuseNever
 	Dir           string        // for workspaces and snapshots; required
-	Owner         string        // owns the boxes, also for later sweeps; required, unique among running processes
+	Owner         string        // names this process as the boxes' owner; required, unique among running processes
 	MemoryMBTotal int           // memory limit of all acquired boxes together; 0 for no limit
 	DiskMB        int64         // size of each box's disk, if this process is root; default 1024, negative for none
 	IdleTTL       time.Duration // idle time after which a bound box makes room for an unbound one; default 1 min
 	Mounts        []Mount       // in every box, such as the catalogue
-	Environments  []Environment // with different names; default one with the driver's default root
+	Environments  []Environment // names must differ; by default one environment, with the driver's default root
 	Log           *slog.Logger
 	Trace         func(PoolEvent) // called for each step of a box, in order; it must not call the pool
 }
@@ -49,13 +49,13 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	if o.Reuse != ReuseTenant && o.Reuse != ReuseNever {
 		return o, fmt.Errorf("reuse %q is neither %q nor %q", o.Reuse, ReuseTenant, ReuseNever)
 	}
-	all := o.TotalReady()
+	totalReady := o.TotalReady()
 	o.MinReady = max(0, cmp.Or(o.MinReady, 3))
 	o.Environments = slices.Clone(o.Environments)
 	if len(o.Environments) == 0 {
 		o.Environments = []Environment{{}}
 	}
-	o.Max = cmp.Or(o.Max, all+max(4, runtime.NumCPU()))
+	o.Max = cmp.Or(o.Max, totalReady+max(4, runtime.NumCPU()))
 	if o.Max < 1 {
 		return o, fmt.Errorf("maximum of %d boxes; want at least 1", o.Max)
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// refill appends to the list create the boxes that environments lack to have MinReady unbound ones, and limits
-// how many boot at once. It returns the list and when to schedule again. arriving counts the boxes being created
-// that no request has reserved, by environment.
+// refill appends an environment to create for each unbound box that the environment lacks, and limits how many
+// boxes boot at once. It returns the list and how long to wait before the next schedule. arriving counts, by
+// environment, the boxes being created that no request has reserved.
 func (s *scheduler) refill(
 	now time.Time, create []*environment, arriving map[*environment]int, free int,
 ) ([]*environment, time.Duration) {
@@ -40,7 +40,7 @@ func (s *scheduler) refill(
 	return s.limitBoots(now, create, next)
 }
 
-// lacking counts the unbound boxes that are missing, by environment and in total.
+// lacking counts the unbound boxes that are missing to MinReady, by environment and in total.
 func (s *scheduler) lacking(arriving map[*environment]int) (lacking map[*environment]int, total int) {
 	lacking = map[*environment]int{}
 	for _, e := range s.envs {
@@ -73,7 +73,7 @@ func (s *scheduler) mostLacking(now time.Time, lacking map[*environment]int, n i
 }
 
 // limitBoots drops the boxes of environments that back off after a failure, and those for which no processor
-// is free. It returns the rest and when to schedule again.
+// is free. It returns the others and how long to wait before the next schedule.
 func (s *scheduler) limitBoots(
 	now time.Time, create []*environment, next time.Duration,
 ) ([]*environment, time.Duration) {
@@ -103,7 +103,8 @@ func (s *scheduler) evictIdle(now time.Time) time.Duration {
 // the import of a module, and must not keep boxes of other environments from being created.
 const slowBoot = 5 * time.Second
 
-// booting counts the boxes that are booting, and returns when the next one no longer counts, or 0 if there is none.
+// booting counts the boxes that are booting, and returns how long until the next one no longer counts; 0 if there
+// are none.
 func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
 	for _, b := range s.boxes {
 		if left := b.used.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
@@ -132,7 +133,7 @@ type refillPace struct {
 }
 
 const (
-	idleAfter      = 50 * time.Millisecond // after its last activity, the pool counts as idle
+	idleAfter      = 50 * time.Millisecond // the pool counts as idle this long after its last activity
 	maxRefillDelay = time.Second           // tasks delay a refill for at most this long
 )
 

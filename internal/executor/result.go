@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Further limits of a program's result. The runner's module jsonable keeps them, but a program may write its result
-// to the channel itself. Beyond these limits many JSON libraries fail, and some crash.
+// Limits of a program's result in addition to its size. Beyond them many JSON libraries fail, and some crash. The
+// runner's module jsonable enforces them, but a program may write its result to the channel itself.
 const (
-	maxResultDepth  = 64   // jsonable.MAX_DEPTH, and room for the form of values that have no JSON form
+	maxResultDepth  = 64   // jsonable.MAX_DEPTH, plus levels for objects that stand for values without a JSON form
 	maxNumberLength = 4300 // characters; Python's limit for converting integers
 )
 

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,15 +10,16 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
 const (
-	readyTimeout  = 30 * time.Second // for a runner to clean up after a program
-	destroyWait   = time.Minute      // for a box to be destroyed
-	maxStderrTail = 8 << 10          // bytes that are kept of a runner's standard error
+	readyTimeout  = 30 * time.Second // time for a runner to clean up after a program
+	destroyWait   = time.Minute      // time for a driver to destroy a box
+	maxStderrTail = 8 << 10          // bytes of a runner's standard error that are kept
 )
 
 // A runnerProcess is the Python process inside one box; it runs one program at a time. Its reader
@@ -47,7 +49,9 @@ type runnerProcess struct {
 // A template is what later boxes of an environment reuse from its first boxes, taken before these ran any
 // program. The zero value is empty.
 type template struct {
-	compiled compiledRunner
+	// compiled is the runner that a box compiled, which saves later boxes a tenth of their boot time. It is
+	// trusted because the box had not run any program. Nil until the first box has sent it.
+	compiled atomic.Pointer[runner.Compiled]
 	snapshot snapshot
 }
 
@@ -96,8 +100,8 @@ func bootRunner(
 	}
 	go r.readFrames() // ends with the box; close waits for it
 	if err := r.awaitHello(ctx, template); err != nil {
-		closing := r.close(context.WithoutCancel(ctx)) // first: then stderr is complete
-		return nil, errors.Join(r.explain(err), closing)
+		closeErr := r.close(context.WithoutCancel(ctx)) // before explain, so that stderr is complete
+		return nil, errors.Join(r.explain(err), closeErr)
 	}
 	return r, nil
 }
@@ -142,12 +146,15 @@ func (r *runnerProcess) awaitHello(ctx context.Context, template *template) erro
 }
 
 func (r *runnerProcess) source(template *template) []byte {
-	return runner.Source(runner.Boot{
-		Guest:    r.guest,
-		Preload:  append([]string{}, r.preload...),
-		Pause:    r.boot == bootAndSnapshot,
-		Compiled: template.compiled.get(),
-	})
+	boot := runner.Boot{
+		Guest:   r.guest,
+		Preload: append([]string{}, r.preload...),
+		Pause:   r.boot == bootAndSnapshot,
+	}
+	if compiled := template.compiled.Load(); compiled != nil {
+		boot.Compiled = *compiled
+	}
+	return runner.Source(boot)
 }
 
 // awaitFrame waits for a frame of type want from a runner that has not run a program. After an error the box
@@ -169,11 +176,11 @@ func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *t
 				return f, fmt.Errorf("runner sent %q before %s", f.Type, want)
 			case f.Version != runner.Version:
 				_ = r.kill()
-				return f, fmt.Errorf("runner has protocol version %d, not %d", f.Version, runner.Version)
+				return f, fmt.Errorf("runner speaks protocol version %d, want %d", f.Version, runner.Version)
 			}
 			r.importing = ""
 			if len(f.Body) > 0 {
-				template.compiled.set(runner.Compiled{Interpreter: f.Interpreter, Code: f.Body})
+				template.compiled.Store(&runner.Compiled{Interpreter: f.Interpreter, Code: f.Body})
 			}
 			return f, nil
 		case <-ctx.Done():
@@ -181,25 +188,6 @@ func (r *runnerProcess) awaitFrame(ctx context.Context, want string, template *t
 			return runner.Frame{}, fmt.Errorf("wait for runner: %w", context.Cause(ctx))
 		}
 	}
-}
-
-// compiledRunner keeps the runner that a box compiled, which saves later boxes a tenth of their boot time.
-// It is trusted because the box had not run any program.
-type compiledRunner struct {
-	mu   sync.Mutex
-	last runner.Compiled
-}
-
-func (c *compiledRunner) get() runner.Compiled {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
-}
-
-func (c *compiledRunner) set(last runner.Compiled) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = last
 }
 
 // alive reports whether the runner can run a program, now or as soon as it has cleaned up.
@@ -342,7 +330,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
 	if len(t.text) > maxStderrTail {
-		t.text = append([]byte(nil), t.text[len(t.text)-maxStderrTail:]...)
+		t.text = bytes.Clone(t.text[len(t.text)-maxStderrTail:])
 	}
 	return len(p), nil
 }

@@ -52,7 +52,7 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 		{"ends", "sys.exit(9)", "runner ended with code 9"},
 		{"writes to stderr", "sys.exit('no modules here')", "no modules here"},
 		{"is not the runner", "print('Hello, world, this is not a frame')", "bad frame"},
-		{"has another version", "send({'t': 'hello', 'version': 2}); read()\nwhile True: read()", "version 2, not 1"},
+		{"has another version", "send({'t': 'hello', 'version': 2}); read()\nwhile True: read()", "version 2, want 1"},
 		{"is early", "send({'t': 'ready'})\nwhile True: read()", `"ready" before hello`},
 		{"sends nothing", "while True: read()", "not in time"},
 	} {
@@ -64,7 +64,7 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 			defer cancel()
 			_, err := executor.NewSingle(ctx, impostor{script: c.script}, executor.Spec{Workspace: t.TempDir()})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("NewSingle() = %v, want %q", err, c.want)
+				t.Errorf("NewSingle() = %v, want an error with %q", err, c.want)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func TestRunnerThatImports(t *testing.T) {
 			_, err := executor.NewPreloaded(t.Context(), impostor{script: c.script},
 				executor.Spec{Workspace: t.TempDir()}, []string{"a", "b"}, "")
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("NewPreloaded() = %v, want %q", err, c.want)
+				t.Errorf("NewPreloaded() = %v, want an error with %q", err, c.want)
 			}
 			if got := executor.ReasonOf(err); got != executor.ReasonPreload {
 				t.Errorf("ReasonOf(%v) = %s, want %s", err, got, executor.ReasonPreload)
@@ -136,7 +136,7 @@ func TestRunnerThatMisbehaves(t *testing.T) {
 					v, v.Error, err, single.Alive(), c.code)
 			}
 			if err := single.Close(t.Context()); err != nil {
-				t.Errorf("Close() = %v", err)
+				t.Errorf("Close() = %v, want nil", err)
 			}
 		})
 	}
@@ -154,26 +154,26 @@ func (d killed) Create(ctx context.Context, spec executor.Spec) (executor.Box, e
 
 func (killedBox) OutOfMemory() bool { return true }
 
-// The kernel may kill another process of the box than the program: one of the engine, or a child of the program.
+// The kernel may kill a process other than the program: one of the engine, or a child of the program.
 func TestKilledForMemory(t *testing.T) {
 	const signal, exit = "'how': 'exit', 'signal': 'SIGKILL'", "'how': 'exit', 'code': 247"
 	const exception = "'how': 'end', 'error': {'code': 'exception', 'message': 'died', 'cause': 'trace', 'line': 3}"
 	const end, syntax = "'how': 'end'", "'how': 'end', 'error': {'code': 'syntax_error', 'message': 'x'}"
 	for _, c := range []struct {
 		name, done string
-		host       bool // whether the host's kernel killed a process, not the box's
+		host       bool // the host's kernel killed a process; otherwise only the box's kernel may have done so
 		code       string
 		dirty      bool
 	}{
-		{"the program or what executes it", signal, true, errcode.MemoryLimit, true},
-		{"a child, and the program fails", exception, true, errcode.MemoryLimit, true},
-		{"a child, and the program exits", exit, true, errcode.MemoryLimit, true},
-		{"a child, and the program ends", end, true, "", true},
-		{"after a syntax error", syntax, true, errcode.SyntaxError, true},
-		{"by the box's kernel", signal + ", 'oom': True", false, errcode.MemoryLimit, true},
-		{"a child, by the box's kernel", exception + ", 'oom': True", false, errcode.MemoryLimit, true},
-		{"not for memory", signal, false, errcode.Signal, false},
-		{"no process", exception, false, errcode.Exception, false},
+		{"program or engine killed", signal, true, errcode.MemoryLimit, true},
+		{"child killed, program fails", exception, true, errcode.MemoryLimit, true},
+		{"child killed, program exits", exit, true, errcode.MemoryLimit, true},
+		{"child killed, program succeeds", end, true, "", true},
+		{"process killed, syntax error", syntax, true, errcode.SyntaxError, true},
+		{"program killed by the box's kernel", signal + ", 'oom': True", false, errcode.MemoryLimit, true},
+		{"child killed by the box's kernel", exception + ", 'oom': True", false, errcode.MemoryLimit, true},
+		{"program killed, but not for memory", signal, false, errcode.Signal, false},
+		{"no process killed", exception, false, errcode.Exception, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			script := "hello()\nwhile b'\"run\"' not in read(): pass\n" +
@@ -188,7 +188,7 @@ func TestKilledForMemory(t *testing.T) {
 			}
 			v, err := single.Run(t.Context(), executor.Program{TaskID: "x", Code: "1"}, executor.Hooks{})
 			if err != nil {
-				t.Fatalf("Run() = %v", err)
+				t.Fatalf("Run() = %v, want nil", err)
 			}
 			var code string
 			if v.Error != nil {
@@ -199,10 +199,10 @@ func TestKilledForMemory(t *testing.T) {
 			}
 			if code == errcode.MemoryLimit && strings.Contains(c.done, "trace") &&
 				(v.Error.Line != 3 || v.Error.Cause != "trace") {
-				t.Errorf("error %+v, want the exception's line and cause", v.Error)
+				t.Errorf("error = %+v, want line 3 and the cause %q", v.Error, "trace")
 			}
 			if err := single.Close(t.Context()); err != nil {
-				t.Errorf("Close() = %v", err)
+				t.Errorf("Close() = %v, want nil", err)
 			}
 		})
 	}
@@ -229,7 +229,7 @@ while True:
 		}
 	}
 	if err := single.Close(t.Context()); err != nil {
-		t.Errorf("Close() = %v", err)
+		t.Errorf("Close() = %v, want nil", err)
 	}
 }
 
@@ -261,7 +261,7 @@ while True: signal.pause()
 		t.Errorf("Run() = %v, alive %v, want the context's cause and a destroyed box", err, single.Alive())
 	}
 	if err := single.Close(t.Context()); err != nil {
-		t.Errorf("Close() = %v", err)
+		t.Errorf("Close() = %v, want nil", err)
 	}
 }
 
@@ -283,6 +283,6 @@ func TestRunnerThatFloods(t *testing.T) {
 		t.Errorf("Run() = %v after %d bytes, want the cause after 5000", err, printed)
 	}
 	if err := single.Close(t.Context()); err != nil {
-		t.Errorf("Close() = %v", err)
+		t.Errorf("Close() = %v, want nil", err)
 	}
 }

@@ -11,9 +11,9 @@ type scheduler struct {
 	opts      PoolOptions
 	envs      []*environment     // at least one
 	boxes     map[int]*pooledBox // by slot; a box that is being destroyed keeps its slot
-	discarded []*pooledBox       // that Pool.Run has yet to destroy
+	discarded []*pooledBox       // boxes that Pool.Run has yet to destroy
 	waiting   []*acquireRequest  // in order of arrival
-	memoryMB  int                // of all acquired boxes
+	memoryMB  int                // limits of all acquired boxes, added up
 	closed    error              // wraps ErrPoolClosed; nil while the pool accepts requests
 	stats     PoolStats
 	refills   refillPace
@@ -37,13 +37,13 @@ type acquireResult struct {
 func (r *acquireRequest) fail(err error) { r.result <- acquireResult{err: err} }
 
 // schedule assigns boxes to waiting requests, in order of arrival. It returns the environments of the boxes
-// to create now, and after what time to call it again; 0 means after the next change. It may be called at
-// any time.
+// to create now, and how long to wait before it is called again; 0 means until the next change. It may be called
+// at any time.
 //
 // Each request takes a ready box or a box bound to its key. Otherwise it reserves, in this order, a box that
-// is being created, a free slot, or a slot that is being freed; if there is none of these, an idle box is
-// evicted. Later requests cannot use what is reserved. A request that does not fit into the memory limit
-// blocks all later ones; otherwise small tasks would starve large ones.
+// is being created, a free slot, or a slot that is being freed; failing that, an idle box is evicted. Later
+// requests cannot use what is reserved. A request that does not fit into the memory limit blocks all later ones;
+// otherwise small tasks would starve large ones.
 func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	now := time.Now()
 	arriving, freeing := map[*environment]int{}, s.count(destroying)
@@ -93,11 +93,11 @@ func (s *scheduler) exceedsMemory(r *acquireRequest) bool {
 }
 
 // unavailable reports whether a request must fail because boxes of its environment cannot be created. A
-// request does not fail while an acquired box of the environment may be released to it, or if the next
-// attempt to create a box would be for this request.
+// request does not fail while a box of the environment is acquired, because it may be released to this request,
+// or if the next attempt to create a box would be for this request.
 func (s *scheduler) unavailable(e *environment, create []*environment, now time.Time) bool {
-	anotherTries := e.backoff(now) > 0 || s.countOf(e, warming) > 0 || slices.Contains(create, e)
-	return e.failures.attempts >= maxAttempts && anotherTries && s.countOf(e, acquired) == 0
+	ownAttempt := e.backoff(now) == 0 && s.countOf(e, warming) == 0 && !slices.Contains(create, e)
+	return e.failures.attempts >= maxAttempts && !ownAttempt && s.countOf(e, acquired) == 0
 }
 
 // removeRequest removes a request from the queue. It returns false if the request already has its result.

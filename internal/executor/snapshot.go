@@ -36,8 +36,8 @@ const (
 const (
 	snapshotPause    = 10 * time.Minute // after a failure, whose cause may be gone by then
 	snapshotTimeout  = 20 * time.Second // to take one, or to restore a box
-	maxSnapshotMB    = 1024             // memory of the box
-	maxShareOfFreeMB = 0.25             // memory of the box, as a share of the disk's free space
+	maxSnapshotMB    = 1024             // limit of the box's memory
+	maxShareOfFreeMB = 0.25             // limit of the box's memory, as a share of the disk's free space
 )
 
 // bootMode says how the runner of a box starts.
@@ -69,7 +69,7 @@ func (s *snapshot) bootMode(box Box, preload []string) bootMode {
 // due reports whether a snapshot should be taken; s.mu is held.
 func (s *snapshot) due() bool { return s.state == noSnapshot && !time.Now().Before(s.notBefore) }
 
-// take takes a snapshot of a box unless another box was first. After an error the box must be destroyed.
+// take takes a snapshot of a box, unless one exists or is being taken. After an error the box must be destroyed.
 func (s *snapshot) take(ctx context.Context, box Box) error {
 	snapshotter, ok := box.(Snapshotter)
 	s.mu.Lock()

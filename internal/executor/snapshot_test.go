@@ -36,8 +36,8 @@ func TestSnapshot(t *testing.T) {
 		box     *snapshotBox
 		cancel  bool
 		wantErr error
-		then    bootMode // of the next box
-		taken   int
+		then    bootMode // boot mode of the next box
+		taken   int      // number of snapshots
 	}{
 		"taken":          {box: &snapshotBox{memoryMB: 1}, then: restoreSnapshot, taken: 1},
 		"too large":      {box: &snapshotBox{memoryMB: 1e9}, then: bootOnly},
@@ -69,13 +69,13 @@ func TestSnapshot(t *testing.T) {
 						got, c.box.taken, c.then, c.taken)
 				}
 				if err := snap.take(ctx, &snapshotBox{err: broken}); err != nil {
-					t.Errorf("take of a box that was not first = %v", err)
+					t.Errorf("take of another box = %v, want nil without a snapshot", err)
 				}
 				if c.then == restoreSnapshot {
 					snap.fail(broken)
 				}
 				if _, err := os.Stat(dir); !c.cancel && !os.IsNotExist(err) {
-					t.Errorf("files after a failure: %v, want none", err)
+					t.Errorf("stat of the snapshot after a failure = %v, want that it does not exist", err)
 				}
 				<-time.After(snapshotPause)
 				if got := snap.bootMode(c.box, preload); !c.cancel && got != bootAndSnapshot {
@@ -87,16 +87,16 @@ func TestSnapshot(t *testing.T) {
 }
 
 func TestNoSnapshot(t *testing.T) {
-	with := func(dir string, box Box, preload ...string) bootMode {
+	mode := func(dir string, box Box, preload ...string) bootMode {
 		return (&snapshot{dir: dir}).bootMode(box, preload)
 	}
-	if got := with("d", &snapshotBox{}, "x"); got != bootAndSnapshot {
+	if got := mode("d", &snapshotBox{}, "x"); got != bootAndSnapshot {
 		t.Errorf("bootMode = %v, want %v", got, bootAndSnapshot)
 	}
 	for name, got := range map[string]bootMode{
-		"no preload":     with("d", &snapshotBox{}),
-		"no directory":   with("", &snapshotBox{}, "x"),
-		"no Snapshotter": with("d", &fakeBox{}, "x"),
+		"no preload":     mode("d", &snapshotBox{}),
+		"no directory":   mode("", &snapshotBox{}, "x"),
+		"no Snapshotter": mode("d", &fakeBox{}, "x"),
 	} {
 		if got != bootOnly {
 			t.Errorf("%s: bootMode = %v, want %v", name, got, bootOnly)

@@ -41,20 +41,20 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	v = e.ended(v, done)
 	if done.OOM || e.runner.killedForMemory() {
 		v.Dirty = true
-		if v.Status == Failed && isDeath(v.Error.Code) {
+		if v.Status == Failed && mayBeKill(v.Error.Code) {
 			v.Error = e.killedForMemory(v.Error)
 		}
 	}
 	return v
 }
 
-// isDeath reports whether a failure with the code may be due to a kill of one of the program's processes, of the
-// program itself, or of a process of the engine that executes it.
-func isDeath(code string) bool {
+// mayBeKill reports whether a failure with this code may have been caused by the kill of a process: the program,
+// one of its children, or a process of the engine that executes them.
+func mayBeKill(code string) bool {
 	return code == errcode.Signal || code == errcode.ExitCode || code == errcode.Exception
 }
 
-// ended returns v with the outcome of the program in "done".
+// ended adds the program's outcome in the "done" frame to v.
 func (e *execution) ended(v Verdict, done runner.Frame) Verdict {
 	switch {
 	case done.How == "cancelled":
@@ -113,7 +113,7 @@ func exitVerdict(v Verdict, code int, signal string) Verdict {
 	return v.with(Succeeded, nil) // os._exit(0)
 }
 
-// boxEnded returns the verdict on a program whose box ended, or the error because of which it was ended.
+// boxEnded returns the verdict on a program whose box ended, or an error if the program is not the cause.
 func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 	r := e.runner
 	v := e.newVerdict()
@@ -129,7 +129,7 @@ func (e *execution) boxEnded(ctx context.Context) (Verdict, error) {
 		return v.with(Failed, e.boxOutOfMemory()), nil
 	}
 	message := fmt.Sprintf("the sandbox ended with code %d while the program ran", r.code)
-	// A program cannot end the box itself if it runs as another user than the runner.
+	// A program that runs as another user than the runner cannot end the box itself.
 	if _, ok := r.box.(OOMReporter); r.wasKilled() || ok && r.guest.SeparateUser {
 		return Verdict{}, fmt.Errorf("%w: %s%s", ErrSandboxDied, message, r.stderr.suffix())
 	}
@@ -141,11 +141,11 @@ func (e *execution) boxOutOfMemory() *Failure {
 	return &Failure{Code: errcode.MemoryLimit, Message: memoryMessage(e.limits) + "; the whole sandbox was ended"}
 }
 
-// killedForMemory returns the failure of a program that failed after the kernel had killed a process of its box for
-// lack of memory: the box may run out of memory first if its limit is lower than the program's.
-func (e *execution) killedForMemory(seen *Failure) *Failure {
+// killedForMemory replaces the failure of a program after the kernel has killed a process in its box for lack of
+// memory. The box may run out of memory before the program reaches its own limit.
+func (e *execution) killedForMemory(original *Failure) *Failure {
 	f := e.boxOutOfMemory()
-	f.Line, f.Cause = seen.Line, seen.Cause
+	f.Line, f.Cause = original.Line, original.Cause
 	return f
 }
 

@@ -12,18 +12,18 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
 
-// views are the directories of the workspace in which a program sees its tools as files: servers has the modules of
-// the program's catalogue version, and client the module through which they make calls. Both are mounts that a box can
-// only read: no program can change, remove or replace them, and no version of a workspace has them. A nil views has no
+// views are the workspace directories in which a program sees its tools as files: servers contains the modules of
+// the program's catalogue version, and client the module through which they make calls. Both are read-only mounts:
+// programs cannot change, remove or replace them, and they are not stored with the workspace. A nil *views has no
 // directories.
 type views struct {
 	servers string // directory of the host, with a symbolic link to each package of version
 	store   string // directory of the host with the catalogue versions; empty if the box has none
-	version string // that servers shows; empty for none
+	version string // catalogue version that servers shows; empty for none
 	broken  bool   // servers may have links to several versions
 }
 
-// mountViews makes the directories of the views in spec.Views and their mount points in spec.Workspace, and adds them
+// mountViews makes the views' directories in spec.Views and their mount points in spec.Workspace, and adds the mounts
 // to spec.Mounts. It returns nil if spec.Views is empty.
 func mountViews(spec *Spec) (*views, error) {
 	if spec.Views == "" {
@@ -63,8 +63,8 @@ func (v *views) show(version string) error {
 	for _, entry := range old {
 		err = errors.Join(err, os.Remove(filepath.Join(v.servers, entry.Name())))
 	}
-	packages, listing := v.packages(version)
-	err = errors.Join(err, listing)
+	packages, listErr := v.packages(version)
+	err = errors.Join(err, listErr)
 	for _, name := range packages {
 		target := path.Join(DefaultGuest().Catalogue, version, "servers", name)
 		err = errors.Join(err, os.Symlink(target, filepath.Join(v.servers, name)))
@@ -76,7 +76,7 @@ func (v *views) show(version string) error {
 	return nil
 }
 
-// packages returns the names in the directory servers of a catalogue version.
+// packages returns the file names in a catalogue version's directory servers.
 func (v *views) packages(version string) ([]string, error) {
 	if version == "" || v.store == "" {
 		return nil, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestViews checks which packages the view of the tools has after each change of the catalogue version.
+// TestViews checks which packages the view servers shows after each change of the catalogue version.
 func TestViews(t *testing.T) {
 	store := t.TempDir()
 	for _, file := range []string{
@@ -52,7 +52,7 @@ func TestViews(t *testing.T) {
 		{"", map[string]string{}},
 	} {
 		if err := v.show(step.version); err != nil {
-			t.Errorf("show(%s) = %v", step.version, err)
+			t.Errorf("show(%s) = %v, want nil", step.version, err)
 		}
 		if diff := cmp.Diff(step.links, links(t, v.servers)); diff != "" {
 			t.Errorf("show(%s) (-want +got):\n%s", step.version, diff)
@@ -64,16 +64,17 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := v.show("v1"); err == nil {
-		t.Error("show(v1) = nil, want the error of a directory that cannot be removed")
+		t.Error("show(v1) = nil, want an error about a directory that cannot be removed")
 	}
 	if err := os.RemoveAll(obstacle); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.show(""); err != nil || len(links(t, v.servers)) > 0 { // although it showed nothing before the error
-		t.Errorf("show() = %v after an error, with %v", err, links(t, v.servers))
+	// The version is the one from before the error, but show must remove the links that the failed call made.
+	if err := v.show(""); err != nil || len(links(t, v.servers)) > 0 {
+		t.Errorf("show() after an error = %v, links %v, want nil and no links", err, links(t, v.servers))
 	}
 	if none, err := mountViews(&Spec{}); none != nil || err != nil || none.show("v1") != nil {
-		t.Errorf("mountViews() without Spec.Views = %v, %v", none, err)
+		t.Errorf("mountViews() without Spec.Views = %v, %v, want nil, nil", none, err)
 	}
 }
 

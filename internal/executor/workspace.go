@@ -14,8 +14,8 @@ import (
 // workspaceMode is the mode of a workspace directory when a program starts.
 const workspaceMode = 0o700
 
-// resetWorkspace undoes what a program has changed about its workspace directory itself. It may have removed its own
-// access, which the next program needs, or set the directory's times, which the next program could read.
+// resetWorkspace resets the mode and times of a workspace directory. A program may have removed its own access,
+// which the next program needs, or set the times, which the next program could read.
 func resetWorkspace(dir string) error {
 	now := time.Now()
 	return errors.Join(os.Chmod(dir, workspaceMode), os.Chtimes(dir, now, now))
@@ -37,7 +37,7 @@ func (p *Pool) workspacesDir() string { return filepath.Join(p.opts.Dir, p.opts.
 func (o PoolOptions) snapshotsDir() string { return filepath.Join(o.Dir, o.Owner, "saved") }
 
 // resetFiles removes what a dead process of the same owner left behind, and makes the pool's directories. It locks
-// them, so that no other process takes them for those of a dead one.
+// them, so that other processes do not remove them as abandoned.
 func (p *Pool) resetFiles() error {
 	dir := filepath.Dir(p.workspacesDir())
 	if err := os.MkdirAll(dir, 0o711); err != nil {

@@ -9,34 +9,34 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// testCarryOver checks that a program leaves nothing in its box for the next one. For everything that may outlive a
-// process, a program creates it wherever it can, and the next program must find the box as it was before. In between,
-// the host empties the workspace, as it does before a task with another workspace.
+// testCarryOver checks that a program leaves nothing in its box for the next one. Each program in leavings creates
+// something that may outlive its process, wherever it can. The next program must find the box as it was before. In
+// between, the host empties the workspace, as it does before a task with another workspace.
 func testCarryOver(t *testing.T, newDriver newDriver) {
 	b := open(t, newDriver(t), executor.Spec{})
 	if b.info.Tier == "" {
 		t.Skipf("driver %s does not isolate", b.info.Driver)
 	}
-	look := func() (found map[string]any) {
+	describe := func() (found map[string]any) {
 		t.Helper()
-		v := b.run(t, kernelNumbers+lookAround)
+		v := b.run(t, helpers+describeBox)
 		if err := json.Unmarshal(v.Result, &found); err != nil || len(found) < 20 {
-			t.Fatalf("look around: %s, %v", show(v), err)
+			t.Fatalf("program describeBox = %s, %v, want at least 20 properties", format(v), err)
 		}
 		return found
 	}
-	before := look()
+	before := describe()
 	for name, code := range leavings {
 		t.Run(name, func(t *testing.T) {
-			v := b.run(t, kernelNumbers+code)
+			v := b.run(t, helpers+code)
 			if v.Status != executor.Succeeded {
-				t.Errorf("program that leaves something: %s, want success", show(v))
+				t.Errorf("program that leaves something = %s, want success", format(v))
 			}
-			empty(t, b.spec.Workspace)
+			emptyWorkspace(t, b.spec.Workspace)
 			if v.Dirty {
-				b.restart(t) // as a pool replaces a dirty box
+				b.restart(t) // a pool also replaces a dirty box
 			}
-			if diff := cmp.Diff(before, look()); diff != "" {
+			if diff := cmp.Diff(before, describe()); diff != "" {
 				t.Errorf("the box differs (-before +after):\n%s", diff)
 			}
 		})
@@ -47,13 +47,13 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 func (b *box) restart(t *testing.T) {
 	t.Helper()
 	if err := b.single.Close(t.Context()); err != nil {
-		t.Fatalf("Close() = %v", err)
+		t.Fatalf("Close() = %v, want nil", err)
 	}
 	b.start(t)
 }
 
-// kernelNumbers defines the numbers of the system calls that the programs below make, and helper functions.
-const kernelNumbers = `
+// helpers defines system call numbers and functions for the programs below.
+const helpers = `
 import ctypes, fcntl, glob, json, locale, os, random, re, signal, socket, stat, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 x86 = os.uname().machine == "x86_64"
@@ -81,8 +81,8 @@ def everywhere(f):
         attempt(lambda: f(place))
 `
 
-// lookAround lists everything that an earlier program could have left.
-const lookAround = `
+// describeBox returns everything in which an earlier program could have left something.
+const describeBox = `
 def text(path):
     return attempt(lambda: sorted(line for line in open(path)))
 def user(path):
@@ -175,7 +175,7 @@ for ring in -2, -3, -4, -5:
 	"host name":             `call(unshare, 0x14000000); libc.sethostname(b"left", 4)`,
 	"pipes":                 `everywhere(lambda place: os.mkfifo(place + "/left"))`,
 	"devices":               `everywhere(lambda place: os.mknod(place + "/left", stat.S_IFCHR | 0o666, 259))`,
-	"sockets made as files": `everywhere(lambda place: os.mknod(place + "/left", stat.S_IFSOCK | 0o666))`,
+	"sockets made by mknod": `everywhere(lambda place: os.mknod(place + "/left", stat.S_IFSOCK | 0o666))`,
 	"sockets":               `everywhere(lambda place: socket.socket(socket.AF_UNIX).bind(place + "/left"))`,
 	"closed sockets": `
 def bind(place):

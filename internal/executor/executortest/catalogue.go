@@ -15,19 +15,19 @@ import (
 // that no program can change the modules of the next one.
 func testCompiled(t *testing.T, b *box, catalogue string) {
 	for _, version := range []string{"v2", "v3"} {
-		put(t, filepath.Join(catalogue, version, "servers"), map[string]string{
+		writeFiles(t, filepath.Join(catalogue, version, "servers"), map[string]string{
 			"__init__.py":         "",
 			"letters/__init__.py": "",
 			"letters/which.py":    fmt.Sprintf("def which():\n    return %q\n", version),
 		})
 	}
-	// Returns the module's result, whether it was compiled ahead, and whether its source can be read.
+	// This program returns the module's result, whether it was compiled ahead, and whether its source can be read.
 	const which = "import inspect\nfrom servers.letters import which\n" +
 		"[which.which(), type(which.__loader__).__module__ == 'codefleet.catalogue', 'def which' in " +
 		"inspect.getsource(which)]"
 	run := func(version, code, result string) {
 		t.Helper()
-		v := b.must(t, executor.Program{Catalogue: version, Code: code}, executor.Hooks{})
+		v := b.runProgram(t, executor.Program{Catalogue: version, Code: code}, executor.Hooks{})
 		want{result: result}.check(t, v)
 	}
 	run("v2", which, `["v2",false,true]`)
@@ -48,7 +48,7 @@ for path in ["servers/__init__.py", "servers/evil.py"] + [letters + name for nam
         os.makedirs("servers/letters/__pycache__", exist_ok=True)
         with open(path, "w") as f: f.write("def which(): return 'evil'")
         py_compile.compile(path, doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    except OSError: # the directory can only be read
+    except OSError: # the directory is read-only
         pass
 for name in "servers.evil", "servers.letters.evil", "servers.letters.../evil", "servers." + "x" * 300, 7:
     sys.modules[name] = types.ModuleType("x")
@@ -59,17 +59,17 @@ which.which()`, `"changed"`)
 	first := "import sys\nsys.path.insert(0, '/workspace')\n"
 	run("v3", first+which, `["v3",false,true]`)
 	run("v3", first+which, `["v3",true,true]`)
-	without := `"evil"` // a module of the workspace
+	noCatalogue := `"evil"` // a module of the workspace
 	if b.spec.Views != "" {
-		without = `"none"`
+		noCatalogue = `"none"`
 	}
-	run("", "import servers\ngetattr(servers, 'which', lambda: 'none')()", without)
+	run("", "import servers\ngetattr(servers, 'which', lambda: 'none')()", noCatalogue)
 
 	for _, forged := range []string{
 		"7", "{}", "[7]", "['servers.../evil']", "['os']", "['servers.a.b.c']", "['servers.a\\n']",
 		"['servers'] * 300",
 	} {
-		v := b.must(t, executor.Program{Catalogue: "v2", Code: `
+		v := b.runProgram(t, executor.Program{Catalogue: "v2", Code: `
 import json, os, time
 line = json.dumps({"t": "end", "modules": ` + forged + `}).encode() + b"\n"
 os.write(3, len(line).to_bytes(4, "big") + line)
@@ -77,11 +77,11 @@ time.sleep(60)`}, executor.Hooks{})
 		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
 	}
 	run("v2", which, `["v2",false,true]`)
-	b.check(t)
+	b.checkNext(t)
 }
 
-// put writes files below a directory, by their relative paths.
-func put(t *testing.T, dir string, files map[string]string) {
+// writeFiles writes files below a directory, by their relative paths.
+func writeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)

@@ -41,52 +41,52 @@ type drawn struct {
 // testCopies runs two programs in each of two restored boxes and compares their random values.
 func testCopies(t *testing.T, newDriver newDriver) {
 	packages := workspace(t)
-	put(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
+	writeFiles(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
 	spec := executor.Spec{
 		Owner: "executortest", Name: "copies",
 		Mounts: []executor.Mount{{Source: packages, Target: executor.PackagesDir, ReadOnly: true}},
 	}
 	first := template(t, newDriver(t), spec, "numpy.random")
-	seen := map[string]string{}
+	drawnBy := map[string]string{} // task that drew a value
 	var shared []string
 	for _, name := range []string{"a", "b"} {
 		spec.Name, spec.Workspace = name, workspace(t)
 		single, err := first.Another(t.Context(), spec)
 		if err != nil {
-			t.Fatalf("Another() = %v", err)
+			t.Fatalf("Another() = %v, want nil", err)
 		}
 		t.Cleanup(func() {
 			if err := single.Close(context.WithoutCancel(t.Context())); err != nil {
-				t.Errorf("Close() = %v", err)
+				t.Errorf("Close() = %v, want nil", err)
 			}
 		})
 		for _, task := range []string{name + "1", name + "2"} {
 			v, err := single.Run(t.Context(), executor.Program{TaskID: task, Code: draws}, executor.Hooks{})
 			var d drawn
 			if err := errors.Join(err, json.Unmarshal(v.Result, &d)); err != nil {
-				t.Fatalf("Run() = %s, %v", show(v), err)
+				t.Fatalf("Run() = %s, %v, want random values", format(v), err)
 			}
 			for _, x := range d.Fresh {
-				if before, ok := seen[x]; ok {
-					t.Errorf("%s was drawn by task %s and by task %s", x, before, task)
+				if before, ok := drawnBy[x]; ok {
+					t.Errorf("%s was drawn by tasks %s and %s, want different values", x, before, task)
 				}
-				seen[x] = task
+				drawnBy[x] = task
 			}
 			if shared == nil {
 				shared = d.Shared
 			}
 			if !slices.Equal(d.Shared, shared) {
-				t.Errorf("values drawn at import = %q in task %s, %q in an earlier task", d.Shared, task, shared)
+				t.Errorf("values drawn at import = %q in task %s, want %q as in the first task", d.Shared, task, shared)
 			}
 			if off := time.Since(time.UnixMilli(int64(d.Now * 1000))).Abs(); off > time.Minute {
-				t.Errorf("the clock of task %s is %s off", task, off)
+				t.Errorf("the clock of task %s is %s off, want at most 1m", task, off)
 			}
 			if d.Since <= 0 || d.Since > 600 {
-				t.Errorf("task %s: the import was %g s ago, want more than 0 and at most 600", task, d.Since)
+				t.Errorf("age of the import in task %s = %g s, want more than 0 and at most 600", task, d.Since)
 			}
 		}
 	}
-	if want := 4 * 11; len(seen) != want {
-		t.Errorf("%d values were drawn, want %d", len(seen), want)
+	if want := 4 * 11; len(drawnBy) != want {
+		t.Errorf("%d values were drawn, want %d", len(drawnBy), want)
 	}
 }

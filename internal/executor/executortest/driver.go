@@ -20,7 +20,7 @@ import (
 )
 
 // TestDriver tests the contract of drivers. It calls newDriver once for each test; newDriver may skip the test.
-// Tests of what the host or the driver cannot do are skipped, with the reason.
+// Tests of features that the host or the driver does not have are skipped, with the reason.
 func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, newDriver) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, newDriver) })
@@ -59,7 +59,7 @@ type restoring struct{ executor.Driver }
 
 type newDriver = func(t *testing.T) executor.Driver
 
-// box is a box for the programs of one test. must replaces it after it was destroyed.
+// box is a box for the programs of one test. If it has been destroyed, runProgram replaces it.
 type box struct {
 	driver executor.Driver
 	spec   executor.Spec
@@ -83,7 +83,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	if prober, ok := driver.(executor.Prober); ok {
 		info, err := prober.Probe(t.Context())
 		if err != nil {
-			t.Fatalf("Probe() = %v", err)
+			t.Fatalf("Probe() = %v, want nil", err)
 		}
 		b.info = info
 	}
@@ -95,11 +95,11 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	}
 	b.start(t)
 	if restored && !b.single.Restored() {
-		t.Error("Restored() = false")
+		t.Error("Restored() = false, want true")
 	}
 	t.Cleanup(func() {
 		if err := b.single.Close(t.Context()); err != nil && t.Context().Err() == nil {
-			t.Errorf("Close() = %v", err)
+			t.Errorf("Close() = %v, want nil", err)
 		}
 	})
 	return b
@@ -114,10 +114,10 @@ func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload 
 	}
 	single, err := executor.NewPreloaded(t.Context(), driver, spec, preload, filepath.Join(t.TempDir(), "saved"))
 	if err != nil {
-		t.Fatalf("NewPreloaded() = %v", err)
+		t.Fatalf("NewPreloaded() = %v, want nil", err)
 	}
 	if err := single.Close(t.Context()); err != nil {
-		t.Fatalf("Close() = %v", err)
+		t.Fatalf("Close() = %v, want nil", err)
 	}
 	return single
 }
@@ -132,7 +132,7 @@ func (b *box) start(t *testing.T) {
 	}
 	single, err := start(t.Context(), b.spec)
 	if err != nil {
-		t.Fatalf("create a box: %v", err)
+		t.Fatalf("create a box = %v, want nil", err)
 	}
 	b.single = single
 	v := b.run(t, "import os; os.getuid() != os.stat('/proc/%d' % os.getppid()).st_uid")
@@ -149,8 +149,8 @@ func workspace(t *testing.T) string {
 	return dir
 }
 
-// must runs a program in the box, or in a new box if the box was destroyed.
-func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
+// runProgram runs a program in the box, or in a new box if the box was destroyed. An error fails the test.
+func (b *box) runProgram(t *testing.T, p executor.Program, hooks executor.Hooks) executor.Verdict {
 	t.Helper()
 	p.TaskID = cmp.Or(p.TaskID, "task")
 	p.Limits.Timeout = cmp.Or(p.Limits.Timeout, time.Minute*slow(t))
@@ -159,7 +159,7 @@ func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) execu
 	}
 	v, err := b.single.Run(t.Context(), p, hooks)
 	if err != nil {
-		t.Fatalf("Run() = %v", err)
+		t.Fatalf("Run() = %v, want nil", err)
 	}
 	return v
 }
@@ -167,16 +167,16 @@ func (b *box) must(t *testing.T, p executor.Program, hooks executor.Hooks) execu
 // run runs code in the box, or in a new box if the box was destroyed.
 func (b *box) run(t *testing.T, code string) executor.Verdict {
 	t.Helper()
-	return b.must(t, executor.Program{Code: code}, executor.Hooks{})
+	return b.runProgram(t, executor.Program{Code: code}, executor.Hooks{})
 }
 
-// check fails the test unless the next program runs normally.
-func (b *box) check(t *testing.T) {
+// checkNext fails the test unless the next program runs normally.
+func (b *box) checkNext(t *testing.T) {
 	t.Helper()
 	code := "print('next')\nsorted(__import__('os').listdir(__import__('os').environ['TMPDIR']))"
 	v := b.run(t, code)
 	if v.Status != executor.Succeeded || v.Output != "next\n" || string(v.Result) != "[]" || v.Dirty {
-		t.Errorf("the next program: %s, want success with nothing in TMPDIR", show(v))
+		t.Errorf("next program = %s, want success with nothing in TMPDIR", format(v))
 	}
 }
 
@@ -189,21 +189,22 @@ func slow(t *testing.T) time.Duration {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("CODEFLEET_TEST_SLOW=%s is not a whole number", text)
+		t.Fatalf("CODEFLEET_TEST_SLOW = %q, want a positive integer", text)
 	}
 	return time.Duration(n)
 }
 
-func show(v executor.Verdict) string {
-	v.Output, v.Stderr = brief(v.Output), brief(v.Stderr)
+// format returns a verdict as text for failure messages.
+func format(v executor.Verdict) string {
+	v.Output, v.Stderr = truncate(v.Output), truncate(v.Stderr)
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return err.Error()
 	}
-	return brief(string(text))
+	return truncate(string(text))
 }
 
-func brief(s string) string {
+func truncate(s string) string {
 	if len(s) > 2000 {
 		return s[:2000] + " …"
 	}
@@ -212,17 +213,17 @@ func brief(s string) string {
 
 func testLifecycle(t *testing.T, newDriver newDriver) {
 	t.Run("destroy twice", func(t *testing.T) {
-		made, err := newDriver(t).Create(t.Context(), spec(t, "twice"))
+		b, err := newDriver(t).Create(t.Context(), spec(t, "twice"))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Create() = %v, want nil", err)
 		}
 		for range 2 {
-			if err := made.Destroy(t.Context()); err != nil {
-				t.Errorf("Destroy() = %v", err)
+			if err := b.Destroy(t.Context()); err != nil {
+				t.Errorf("Destroy() = %v, want nil", err)
 			}
 		}
-		if _, err := made.Exec(t.Context(), []string{"/bin/true"}); err == nil {
-			t.Error("Exec() in a destroyed box succeeded")
+		if _, err := b.Exec(t.Context(), []string{"/bin/true"}); err == nil {
+			t.Error("Exec() in a destroyed box = nil, want an error")
 		}
 	})
 	t.Run("four at once", func(t *testing.T) {
@@ -232,15 +233,15 @@ func testLifecycle(t *testing.T, newDriver newDriver) {
 			group.Go(func() {
 				single, err := executor.NewSingle(t.Context(), driver, spec(t, name))
 				if err != nil {
-					t.Errorf("NewSingle() = %v", err)
+					t.Errorf("NewSingle() = %v, want nil", err)
 					return
 				}
 				v, err := single.Run(t.Context(), executor.Program{TaskID: name, Code: "6*7"}, executor.Hooks{})
 				if err != nil || string(v.Result) != "42" {
-					t.Errorf("Run() = %s, %v, want 42", show(v), err)
+					t.Errorf("Run() = %s, %v, want 42", format(v), err)
 				}
 				if err := single.Close(t.Context()); err != nil {
-					t.Errorf("Close() = %v", err)
+					t.Errorf("Close() = %v, want nil", err)
 				}
 			})
 		}
@@ -251,19 +252,20 @@ func testLifecycle(t *testing.T, newDriver newDriver) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var closing error
+		var closeErr error
 		v, err := single.Run(t.Context(), executor.Program{TaskID: "cut", Code: "print('on')\nwhile True: pass"},
 			executor.Hooks{
-				Output: func(string, []byte) { closing = single.Close(t.Context()) },
+				Output: func(string, []byte) { closeErr = single.Close(t.Context()) },
 			})
-		if !errors.Is(err, executor.ErrSandboxDied) || closing != nil {
-			t.Errorf("Run() = %s, %v; Close() = %v; want %v", show(v), err, closing, executor.ErrSandboxDied)
+		if !errors.Is(err, executor.ErrSandboxDied) || closeErr != nil {
+			t.Errorf("Run() = %s, %v; Close() = %v; want %v from Run, nil from Close",
+				format(v), err, closeErr, executor.ErrSandboxDied)
 		}
 		if single.Alive() {
-			t.Error("Alive() = true after Close")
+			t.Error("Alive() after Close = true, want false")
 		}
 		if _, err := single.Run(t.Context(), executor.Program{Code: "1"}, executor.Hooks{}); err == nil {
-			t.Error("Run() in a destroyed box succeeded")
+			t.Error("Run() in a destroyed box = nil, want an error")
 		}
 	})
 }
@@ -275,17 +277,17 @@ func spec(t *testing.T, name string) executor.Spec {
 
 // testStreams runs a process in a box without the runner.
 func testStreams(t *testing.T, newDriver newDriver) {
-	made, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
+	b, err := newDriver(t).Create(t.Context(), spec(t, "streams"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Create() = %v, want nil", err)
 	}
 	t.Cleanup(func() {
-		if err := made.Destroy(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("Destroy = %v", err)
+		if err := b.Destroy(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Destroy() = %v, want nil", err)
 		}
 	})
 	python := executor.DefaultGuest().Python
-	if g, ok := made.(executor.GuestReporter); ok {
+	if g, ok := b.(executor.GuestReporter); ok {
 		python = g.Guest().Python
 	}
 	const echo = `
@@ -294,13 +296,13 @@ while True:
     data = os.read(0, 65536)
     if not data: break
     while data: data = data[os.write(1, data):]
-os.write(2, b'apart')
+os.write(2, b'stderr')
 sys.exit(7)`
-	session, err := made.Exec(t.Context(), []string{python, "-I", "-S", "-c", echo})
+	session, err := b.Exec(t.Context(), []string{python, "-I", "-S", "-c", echo})
 	if err != nil {
-		t.Fatalf("Exec() = %v", err)
+		t.Fatalf("Exec() = %v, want nil", err)
 	}
-	for i := range 200 { // in order and without buffering
+	for i := range 200 { // bytes arrive in order and without buffering
 		line := bytes.Repeat([]byte{byte(i)}, i+1)
 		got := make([]byte, len(line))
 		if _, err := session.Stdin().Write(line); err != nil {
@@ -314,21 +316,21 @@ sys.exit(7)`
 	var group sync.WaitGroup
 	group.Go(func() {
 		if _, err := session.Stdin().Write(sent); err != nil {
-			t.Errorf("Write() = %v", err)
+			t.Errorf("Write() = %v, want nil", err)
 		}
 		if err := session.Stdin().Close(); err != nil {
-			t.Errorf("Close() = %v", err)
+			t.Errorf("Close() = %v, want nil", err)
 		}
 	})
-	var apart []byte
-	group.Go(func() { apart, _ = io.ReadAll(session.Stderr()) })
+	var stderr []byte
+	group.Go(func() { stderr, _ = io.ReadAll(session.Stderr()) })
 	got, err := io.ReadAll(session.Stdout())
 	if err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("6 MiB: %d bytes came back, %v", len(got), err)
+		t.Errorf("read %d bytes of standard output, %v, want the %d bytes that were sent", len(got), err, len(sent))
 	}
 	group.Wait()
-	if string(apart) != "apart" {
-		t.Errorf("standard error = %q, want %q", apart, "apart")
+	if string(stderr) != "stderr" {
+		t.Errorf("standard error = %q, want %q", stderr, "stderr")
 	}
 	if code, err := session.Wait(); code != 7 || err != nil {
 		t.Errorf("Wait() = %d, %v, want 7", code, err)

@@ -1,4 +1,4 @@
-// Package executortest has the contract tests for drivers of package executor, and Host, a driver without
+// Package executortest contains the contract tests for drivers of package executor, and Host, a driver without
 // isolation for other tests.
 package executortest
 
@@ -29,12 +29,12 @@ type Host struct {
 // users counts the users of boxes. The process id is part of each user id, to distinguish concurrent test processes.
 var users atomic.Int64
 
-// Probe returns no tier.
+// Probe describes the driver. Its Info has no Tier, because Host does not isolate.
 func (h Host) Probe(ctx context.Context) (executor.Info, error) {
 	return executor.Info{Driver: "host", Limits: "rlimit", Environment: "host"}, nil
 }
 
-// Create makes the box's scratch directory.
+// Create makes the box's scratch directory and, as root, gives the workspace to the box's user.
 func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (h Host) Create(ctx context.Context, spec executor.Spec) (executor.Box, err
 	return &hostBox{guest: guest, env: spec.Env}, nil
 }
 
-// scratchPrefix is the prefix of this process's scratch directories.
+// scratchPrefix returns the prefix of this process's scratch directories.
 func scratchPrefix() string { return fmt.Sprintf("executortest-%d-", os.Getpid()) }
 
 func chownTree(dir string, uid int) error {
@@ -109,7 +109,7 @@ type hostBox struct {
 // Guest describes the directories of the box.
 func (b *hostBox) Guest() executor.Guest { return b.guest }
 
-// OutOfMemory returns false: there is no outer limit.
+// OutOfMemory returns false, because a host box has no outer memory limit.
 func (b *hostBox) OutOfMemory() bool { return false }
 
 func (b *hostBox) Exec(ctx context.Context, argv []string) (executor.Session, error) {
@@ -184,7 +184,7 @@ func (s *hostSession) kill() {
 		return
 	}
 	pid := s.cmd.Process.Pid
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // it can no longer start processes
+	_ = syscall.Kill(pid, syscall.SIGSTOP) // so that it cannot start other processes
 	for {
 		below := descendants(pid)
 		if len(below) == 0 {
@@ -218,7 +218,7 @@ type process struct {
 	state       string
 }
 
-// processes reads /proc.
+// processes lists the processes of this machine.
 func processes() []process {
 	names, _ := filepath.Glob("/proc/[0-9]*/stat")
 	var all []process

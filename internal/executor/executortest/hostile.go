@@ -22,13 +22,13 @@ func testStops(t *testing.T, newDriver newDriver) {
 			Output: func(string, []byte) { cancel(executor.ErrCancelled) },
 		})
 		if err != nil {
-			t.Fatalf("Run() = %v", err)
+			t.Fatalf("Run() = %v, want nil", err)
 		}
 		want{status: executor.Cancelled, code: "cancelled", output: "on\n"}.check(t, v)
 		if v.Dirty || !b.single.Alive() {
-			t.Error("the box is dirty or has ended")
+			t.Errorf("after the program: dirty %v, alive %v, want a clean, living box", v.Dirty, b.single.Alive())
 		}
-		b.check(t)
+		b.checkNext(t)
 	})
 	t.Run("cancelled in a call", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -41,36 +41,36 @@ func testStops(t *testing.T, newDriver newDriver) {
 			},
 		})
 		if err != nil {
-			t.Fatalf("Run() = %v", err)
+			t.Fatalf("Run() = %v, want nil", err)
 		}
 		want{status: executor.Cancelled, code: "cancelled"}.check(t, v)
-		b.check(t)
+		b.checkNext(t)
 	})
-	t.Run("cancelled before", func(t *testing.T) {
+	t.Run("cancelled before the start", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(executor.ErrCancelled)
 		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: loop}, executor.Hooks{})
 		if err != nil {
-			t.Fatalf("Run() = %v", err)
+			t.Fatalf("Run() = %v, want nil", err)
 		}
 		if v.Status != executor.Cancelled {
-			t.Errorf("Run() = %s, want cancelled", show(v))
+			t.Errorf("Run() = %s, want cancelled", format(v))
 		}
-		b.check(t)
+		b.checkNext(t)
 	})
-	t.Run("lost", func(t *testing.T) {
+	t.Run("context ends for another reason", func(t *testing.T) {
 		lost := errors.New("lease lost")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		v, err := b.single.Run(ctx, executor.Program{TaskID: "x", Code: loop}, executor.Hooks{
 			Output: func(string, []byte) { cancel(lost) },
 		})
 		if !errors.Is(err, lost) {
-			t.Errorf("Run() = %s, %v, want the cause", show(v), err)
+			t.Errorf("Run() = %s, %v, want %v", format(v), err, lost)
 		}
 		if err := b.single.Close(t.Context()); err != nil || b.single.Alive() {
-			t.Errorf("the box has not ended: %v", err)
+			t.Errorf("Close() = %v, then Alive() = %v, want nil and false", err, b.single.Alive())
 		}
-		b.check(t)
+		b.checkNext(t)
 	})
 }
 
@@ -269,7 +269,7 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 		want: want{status: "failed", code: "exception", message: "ValueError: xxx", line: 1},
 	},
 	{
-		name: "breaks our modules",
+		name: "breaks the runner's modules",
 		code: "import sys\nfor m in list(sys.modules): sys.modules[m] = None\nimport_gone = 1\n3",
 		want: want{result: "3"},
 	},
@@ -295,18 +295,18 @@ func testHostile(t *testing.T, newDriver newDriver) {
 			if h.split && !b.split {
 				t.Skip("runner and program run as the same user on this host")
 			}
-			v := b.must(t, executor.Program{Code: h.code, Limits: h.limits}, executor.Hooks{})
+			v := b.runProgram(t, executor.Program{Code: h.code, Limits: h.limits}, executor.Hooks{})
 			h.want.check(t, v)
 			if v.Truncated != h.truncated || v.Dirty || !b.single.Alive() {
 				t.Errorf("truncated %v, dirty %v, alive %v, want truncated %v and a living box",
 					v.Truncated, v.Dirty, b.single.Alive(), h.truncated)
 			}
-			empty(t, b.spec.Workspace)
-			b.check(t)
+			emptyWorkspace(t, b.spec.Workspace)
+			b.checkNext(t)
 		})
 	}
 	t.Run("leaves daemons", func(t *testing.T) { testDaemons(t, b) })
-	t.Run("continues itself", func(t *testing.T) { testContinues(t, b) })
+	t.Run("is continued by a timer", func(t *testing.T) { testContinues(t, b) })
 	t.Run("writes asynchronously", func(t *testing.T) { testAsynchronous(t, b) })
 	t.Run("kills its runner", func(t *testing.T) {
 		if b.split {
@@ -314,9 +314,9 @@ func testHostile(t *testing.T, newDriver newDriver) {
 		}
 		v := b.run(t, "import os\nos.kill(os.getppid(), 9)\nwhile True: pass")
 		if v.Status != executor.Failed || !v.Dirty {
-			t.Errorf("verdict %s, want failed and dirty", show(v))
+			t.Errorf("verdict = %s, want failed and dirty", format(v))
 		}
-		b.check(t)
+		b.checkNext(t)
 	})
 }
 
@@ -343,15 +343,16 @@ check(libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, every, 0, every), None
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.check(t)
+		b.checkNext(t)
 		later, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(later) != len(atOnce) {
-			t.Errorf("every %d µs: %d bytes at the verdict, %d later", micros, len(atOnce), len(later))
+			t.Errorf("timer every %d µs: %d bytes after the next program, want %d as at the verdict",
+				micros, len(later), len(atOnce))
 		}
-		empty(t, b.spec.Workspace)
+		emptyWorkspace(t, b.spec.Workspace)
 	}
 }
 
@@ -373,11 +374,11 @@ libc.syscall(submit, context, ctypes.c_long(calls), (ctypes.c_void_p * calls)(*m
 	for range 10 {
 		want{result: "1"}.check(t, b.run(t, code))
 		atOnce := written(t, b.spec.Workspace)
-		b.check(t)
+		b.checkNext(t)
 		if later := written(t, b.spec.Workspace); later != atOnce {
-			t.Errorf("%d bytes at the verdict, %d later", atOnce, later)
+			t.Errorf("%d bytes after the next program, want %d as at the verdict", later, atOnce)
 		}
-		empty(t, b.spec.Workspace)
+		emptyWorkspace(t, b.spec.Workspace)
 	}
 }
 
@@ -398,7 +399,7 @@ func written(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// testDaemons leaves processes in other sessions that keep the output open and write files.
+// testDaemons runs a program that leaves processes in other sessions. They keep the output open and write files.
 func testDaemons(t *testing.T, b *box) {
 	const leave = `
 import os, signal

@@ -17,7 +17,7 @@ import (
 var limited = []struct {
 	name, code string
 	limits     executor.Limits
-	split      bool
+	split      bool // only if the runner and the program run as different users
 	want       want
 }{
 	{
@@ -83,13 +83,13 @@ func testLimits(t *testing.T, newDriver newDriver) {
 			if l.split && !b.split {
 				t.Skip("the limit is not enforced for the runner's user")
 			}
-			v := b.must(t, executor.Program{Code: l.code, Limits: l.limits}, executor.Hooks{})
+			v := b.runProgram(t, executor.Program{Code: l.code, Limits: l.limits}, executor.Hooks{})
 			l.want.check(t, v)
 			if v.Dirty {
-				t.Error("the box is dirty")
+				t.Error("Dirty = true, want false")
 			}
-			empty(t, b.spec.Workspace)
-			b.check(t)
+			emptyWorkspace(t, b.spec.Workspace)
+			b.checkNext(t)
 		})
 	}
 	t.Run("memory of the box", func(t *testing.T) {
@@ -97,15 +97,15 @@ func testLimits(t *testing.T, newDriver newDriver) {
 			t.Skipf("driver %s has no outer memory limit on this host", b.info.Driver)
 		}
 		small := open(t, b.driver, executor.Spec{MemoryMB: 200})
-		v := small.must(t, executor.Program{
+		v := small.runProgram(t, executor.Program{
 			Code:   "x = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
 			Limits: executor.Limits{MemoryMB: 4096},
 		}, executor.Hooks{})
 		want{status: "failed", code: "memory_limit", message: "the whole sandbox"}.check(t, v)
 		if !v.Dirty {
-			t.Error("the verdict is not dirty")
+			t.Error("Dirty = false, want true")
 		}
-		small.check(t)
+		small.checkNext(t)
 	})
 }
 
@@ -123,7 +123,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 			code := fmt.Sprintf("import socket\nsocket.create_connection((%q, %s), 3)", host, port)
 			v := b.run(t, code)
 			if v.Status != executor.Failed || !strings.Contains(v.Error.Message, "Error") {
-				t.Errorf("connecting: %s, want an error", show(v))
+				t.Errorf("program that connects = %s, want an error", format(v))
 			}
 		})
 	}
@@ -136,8 +136,8 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 		{"a link to the host", fmt.Sprintf("import os\nos.symlink(%q, 'l')\nopen('l')", secret)},
 		{"above the workspace", fmt.Sprintf("open('../../../../../..%s')", secret)},
 		{"passwords", "open('/etc/shadow')"},
-		{"the root is written to", "open('/made', 'w')"},
-		{"the interpreter is written to", "import os\nopen(os.__file__, 'a')"},
+		{"writing to the root directory", "open('/made', 'w')"},
+		{"writing to the standard library", "import os\nopen(os.__file__, 'a')"},
 		{
 			"a mount",
 			"import ctypes, os\nif ctypes.CDLL(None, use_errno=True).mount(b'none', b'/tmp', b'tmpfs', 0, None): " +
@@ -148,13 +148,13 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 			v := b.run(t, c.code)
 			if v.Status != executor.Failed || v.Error.Code != errcode.Exception ||
 				!strings.Contains(v.Error.Message, "Error") {
-				t.Errorf("verdict %s, want an error", show(v))
+				t.Errorf("verdict = %s, want an error", format(v))
 			}
 		})
 	}
-	t.Run("places to write", func(t *testing.T) {
-		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t, b.run(t, placesToWrite))
-		b.check(t)
+	t.Run("writable directories", func(t *testing.T) {
+		want{result: `["/dev/shm","/tmp","/workspace"]`}.check(t, b.run(t, writableDirectories))
+		b.checkNext(t)
 	})
 	t.Run("capabilities", func(t *testing.T) {
 		v := b.run(t, "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]")
@@ -164,9 +164,9 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 	})
 }
 
-// placesToWrite finds the directories, up to three levels deep, in which a program can create a file. A directory
-// that is not emptied after a program would be a channel to the next program.
-const placesToWrite = `
+// writableDirectories finds the directories, up to three levels deep, in which a program can create a file. If one
+// of them were not emptied after a program, it would be a channel to the next program.
+const writableDirectories = `
 import os
 found = []
 def search(path, depth):
@@ -201,7 +201,7 @@ func listener(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			t.Error("a program reached the host")
+			t.Error("a program connected to the host, want no connection")
 			c.Close()
 		}
 	}()
@@ -226,7 +226,7 @@ func testLeaks(t *testing.T, newDriver newDriver) {
 			t.Fatal(err)
 		}
 	}
-	cycle("first", 1) // creates what the driver keeps
+	cycle("first", 1) // the driver may keep something, once
 	before := usage(t)
 	for i := range 5 {
 		cycle(fmt.Sprint("again", i), 20)
@@ -234,13 +234,14 @@ func testLeaks(t *testing.T, newDriver newDriver) {
 	after := usage(t)
 	if after.descriptors > before.descriptors || after.processes > before.processes ||
 		after.temporary > before.temporary {
-		t.Errorf("usage after 5 boxes and 100 programs = %+v, before = %+v", after, before)
+		t.Errorf("usage after 5 boxes and 100 programs = %+v, want at most %+v as before", after, before)
 	}
 }
 
-type used struct{ descriptors, processes, temporary int }
+type resources struct{ descriptors, processes, temporary int }
 
-func usage(t *testing.T) used {
+// usage counts the open descriptors, child processes and temporary directories of this process.
+func usage(t *testing.T) resources {
 	t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -251,5 +252,5 @@ func usage(t *testing.T) used {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return used{len(descriptors), len(descendants(os.Getpid())), len(temporary)}
+	return resources{len(descriptors), len(descendants(os.Getpid())), len(temporary)}
 }

@@ -54,7 +54,7 @@ def tunnel():
     return s
 `
 
-var networked = []struct {
+var networkPrograms = []struct {
 	name, code string
 	want       want
 }{
@@ -112,7 +112,7 @@ for i in range(20):
 stop.append(1)
 t.join()`, want{output: "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n"}},
 	{
-		"an end in the middle",
+		"a program that ends while it sends",
 		tunnel + "import threading\ns = tunnel()\nthreading.Thread(target=s.sendall, args=(b'x' * 50_000_000,), " +
 			"daemon=True).start()\ns.recv(1)\nNone",
 		want{},
@@ -121,19 +121,19 @@ t.join()`, want{output: "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n1
 
 func testNetwork(t *testing.T, newDriver newDriver) {
 	b := open(t, newDriver(t), executor.Spec{})
-	for _, c := range networked {
+	for _, c := range networkPrograms {
 		t.Run(c.name, func(t *testing.T) {
-			v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{Network: proxy, Call: echo})
+			v := b.runProgram(t, executor.Program{Code: c.code}, executor.Hooks{Network: proxy, Call: echo})
 			c.want.check(t, v)
-			b.check(t)
+			b.checkNext(t)
 		})
 	}
 	t.Run("no network unless requested", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: tunnel + "tunnel(); os.environ['HTTPS_PROXY']"},
+		v := b.runProgram(t, executor.Program{Code: tunnel + "tunnel(); os.environ['HTTPS_PROXY']"},
 			executor.Hooks{Network: proxy})
 		address := ""
 		if err := json.Unmarshal(v.Result, &address); err != nil {
-			t.Fatal(show(v))
+			t.Fatalf("program = %s, want the proxy's address", format(v))
 		}
 		_, port, err := net.SplitHostPort(address[len("http://"):])
 		if err != nil {
@@ -145,7 +145,7 @@ func testNetwork(t *testing.T, newDriver newDriver) {
 		want{result: "[[],111]"}.check(t, v)
 	})
 	t.Run("a server that closes at once", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: "import os, socket\n" +
+		v := b.runProgram(t, executor.Program{Code: "import os, socket\n" +
 			"s = socket.create_connection(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))\n" +
 			"s.recv(9).decode()"},
 			executor.Hooks{Network: func(_ context.Context, conn net.Conn) {
@@ -155,7 +155,7 @@ func testNetwork(t *testing.T, newDriver newDriver) {
 		want{result: `"bye"`}.check(t, v)
 	})
 	t.Run("both ends close at once", func(t *testing.T) {
-		v := b.must(t, executor.Program{Code: `
+		v := b.runProgram(t, executor.Program{Code: `
 import os, socket
 address = ('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2]))
 for i in range(30):
@@ -168,21 +168,21 @@ for i in range(30):
 		}})
 		want{result: `"done"`}.check(t, v)
 	})
-	t.Run("ends with the execution", func(t *testing.T) { testNetworkEnds(t, b) })
-	t.Run("a fast server waits", func(t *testing.T) { testFastServer(t, b) })
-	t.Run("a fast program waits", func(t *testing.T) { testFastProgram(t, b) })
+	t.Run("connections end with the execution", func(t *testing.T) { testNetworkEnds(t, b) })
+	t.Run("a server waits for a slow program", func(t *testing.T) { testFastServer(t, b) })
+	t.Run("a program waits for a slow server", func(t *testing.T) { testFastProgram(t, b) })
 }
 
 // testNetworkEnds ends a program with open connections.
 func testNetworkEnds(t *testing.T, b *box) {
 	var ended atomic.Int64
-	v := b.must(t, executor.Program{
+	v := b.runProgram(t, executor.Program{
 		Code:   tunnel + "a = [tunnel(), tunnel()]\nwhile True: pass",
 		Limits: executor.Limits{Timeout: 500 * time.Millisecond * slow(t)},
 	}, executor.Hooks{Network: func(ctx context.Context, conn net.Conn) {
 		proxy(ctx, conn)
 		if ctx.Err() == nil {
-			t.Error("a connection ended before the execution")
+			t.Error("a connection ended before the execution, want it to end with the execution")
 		}
 		ended.Add(1)
 	}})
@@ -190,7 +190,7 @@ func testNetworkEnds(t *testing.T, b *box) {
 	if n := ended.Load(); n != 2 {
 		t.Errorf("%d connections ended with the execution, want 2", n)
 	}
-	b.check(t)
+	b.checkNext(t)
 }
 
 // testFastServer sends to a program that does not read.
@@ -198,7 +198,7 @@ func testFastServer(t *testing.T, b *box) {
 	const total = 64 << 20
 	var sent atomic.Int64
 	full := make(chan struct{})
-	v := b.must(t, executor.Program{Code: `
+	v := b.runProgram(t, executor.Program{Code: `
 import os, socket
 from client.mcp_client import call_mcp_tool
 s = socket.socket()
@@ -229,15 +229,15 @@ while True:
 			case <-ctx.Done():
 				return executor.CallResult{}, ctx.Err()
 			}
-			total := stable(ctx, &sent)
+			total := waitStable(ctx, &sent)
 			return executor.CallResult{Value: json.RawMessage(`{"sent": ` + strconv.FormatInt(total, 10) + `}`)}, nil
 		},
 	})
 	want{result: "[true," + strconv.Itoa(total) + "]"}.check(t, v)
 }
 
-// stable waits until a count has not changed for a moment, and returns it.
-func stable(ctx context.Context, n *atomic.Int64) int64 {
+// waitStable waits until n has not changed for 50 ms, and returns it.
+func waitStable(ctx context.Context, n *atomic.Int64) int64 {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for last := int64(-1); ; {
@@ -258,7 +258,7 @@ func testFastProgram(t *testing.T, b *box) {
 	read := make(chan struct{})
 	allow := sync.OnceFunc(func() { close(read) })
 	var got atomic.Int64
-	v := b.must(t, executor.Program{Code: `
+	v := b.runProgram(t, executor.Program{Code: `
 import os, select, socket
 from client.mcp_client import call_mcp_tool
 s = socket.create_connection(('127.0.0.1', int(os.environ['http_proxy'].rpartition(':')[2])))
@@ -287,9 +287,9 @@ s.recv(1)
 	})
 	var result []any
 	if err := json.Unmarshal(v.Result, &result); err != nil || len(result) != 2 || result[0] != true {
-		t.Fatalf("the program was not blocked: %s", show(v))
+		t.Fatalf("program = %s, want that its sends were blocked", format(v))
 	}
 	if result[1] != float64(got.Load()) {
-		t.Errorf("the program sent %v bytes, %d arrived", result[1], got.Load())
+		t.Errorf("%d bytes arrived, want the %v that the program sent", got.Load(), result[1])
 	}
 }

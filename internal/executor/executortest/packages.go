@@ -11,11 +11,13 @@ import (
 // testPackages mounts a package layer in a box.
 func testPackages(t *testing.T, newDriver newDriver) {
 	layer := workspace(t)
-	put(t, layer, map[string]string{"greeting/__init__.py": "WORD = 'hello'\n", "json/__init__.py": "WORD = 'not " +
-		"ours'\n"})
+	writeFiles(t, layer, map[string]string{
+		"greeting/__init__.py": "WORD = 'hello'\n",
+		"json/__init__.py":     "WORD = 'not ours'\n",
+	})
 	driver := newDriver(t)
 	if _, ok := driver.(Host); ok {
-		t.Skip("processes of the host have no mounts of their own")
+		t.Skip("driver host has no mounts")
 	}
 	mount := executor.Mount{Source: layer, Target: executor.PackagesDir, ReadOnly: true}
 	b := open(t, driver, executor.Spec{Mounts: []executor.Mount{mount}})
@@ -45,7 +47,7 @@ func testPackages(t *testing.T, newDriver newDriver) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.want.check(t, b.run(t, c.code))
-			b.check(t)
+			b.checkNext(t)
 		})
 	}
 }
@@ -54,10 +56,10 @@ func testPackages(t *testing.T, newDriver newDriver) {
 func testPreload(t *testing.T, newDriver newDriver) {
 	driver := newDriver(t)
 	if _, ok := driver.(Host); ok {
-		t.Skip("processes of the host have no mounts of their own")
+		t.Skip("driver host has no mounts")
 	}
 	layer := workspace(t)
-	put(t, layer, map[string]string{
+	writeFiles(t, layer, map[string]string{
 		"prints.py":  "import os\nprint('hello from prints')\nos.write(1, b'hello from prints')",
 		"reads.py":   "import sys\nread = sys.stdin.read()",
 		"leaves.py":  "import os, tempfile\nkept = tempfile.mkstemp()\nos.makedirs('/tmp/of/leaves', 0o700)",
@@ -76,18 +78,18 @@ func testPreload(t *testing.T, newDriver newDriver) {
 			spec.Workspace = workspace(t)
 			single, err := first.Another(t.Context(), spec)
 			if err != nil {
-				t.Fatalf("Another() = %v", err)
+				t.Fatalf("Another() = %v, want nil", err)
 			}
 			v, err := single.Run(t.Context(),
 				executor.Program{
 					TaskID: "t", Code: "import os, sys\n['" + name + "' in sys.modules, os.listdir('/tmp')]",
 				}, executor.Hooks{})
 			if err != nil {
-				t.Fatalf("Run() = %v", err)
+				t.Fatalf("Run() = %v, want nil", err)
 			}
 			want{result: "[true,[]]"}.check(t, v)
 			if err := single.Close(t.Context()); err != nil {
-				t.Errorf("Close() = %v", err)
+				t.Errorf("Close() = %v, want nil", err)
 			}
 		})
 	}
@@ -103,7 +105,7 @@ func testPreload(t *testing.T, newDriver newDriver) {
 			host, ok := errors.AsType[*executor.HostError](err)
 			if !ok || host.Reason != executor.ReasonPreload || host.Fix == "" ||
 				!strings.Contains(err.Error(), "preload of "+name+": ") || !strings.Contains(err.Error(), text) {
-				t.Errorf("NewPreloaded() = %v, want the module's name and %q", err, text)
+				t.Errorf("NewPreloaded() = %v, want a HostError with the module %s and %q", err, name, text)
 			}
 		})
 	}

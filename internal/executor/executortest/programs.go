@@ -48,7 +48,7 @@ func (w want) check(t *testing.T, v executor.Verdict) {
 		}
 	}
 	if diff := cmp.Diff(w, got, cmp.AllowUnexported(want{})); diff != "" {
-		t.Errorf("verdict (-want +got):\n%s\n%s", brief(diff), show(v))
+		t.Errorf("verdict (-want +got):\n%s\n%s", truncate(diff), format(v))
 	}
 }
 
@@ -87,7 +87,7 @@ Pair = collections.namedtuple('Pair', 'a b')
 		want{result: `{"$type":"__main__.A","$repr":"<repr: ZeroDivisionError>"}`},
 	},
 	{"a large result", "'x' * 980_000", want{result: `"` + strings.Repeat("x", 980_000) + `"`}},
-	{"too large a result", "'x' * 1_000_000", want{status: "failed", code: "result_too_large", message: "983040"}},
+	{"a result above the limit", "'x' * 1_000_000", want{status: "failed", code: "result_too_large", message: "983040"}},
 	{
 		"an endless result", "a = []\nfor _ in range(59): a = [a, a]\na",
 		want{status: "failed", code: "result_too_large"},
@@ -197,23 +197,24 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
-			v := b.must(t, executor.Program{
+			v := b.runProgram(t, executor.Program{
 				Code:   p.code,
 				Inputs: json.RawMessage(`{"n": 41}`),
 				Env:    map[string]string{"GREETING": "hello"},
 			}, executor.Hooks{})
 			p.want.check(t, v)
 			if v.Dirty || !b.single.Alive() {
-				t.Error("the box is dirty or has ended")
+				t.Errorf("after the program: dirty %v, alive %v, want a clean, living box", v.Dirty, b.single.Alive())
 			}
-			empty(t, b.spec.Workspace)
+			emptyWorkspace(t, b.spec.Workspace)
 		})
 	}
 	t.Run("randomness", func(t *testing.T) { testRandomness(t, b) })
 	t.Run("resources", func(t *testing.T) {
 		v := b.run(t, "x = bytearray(50_000_000)\nfor i in range(3_000_000): pass")
 		if v.CPUMS < 10 || v.CPUMS > 20_000 || v.PeakMemoryMB < 48 || v.PeakMemoryMB > 500 {
-			t.Errorf("resources of a busy program with 50 MB: %v ms and %v MB", v.CPUMS, v.PeakMemoryMB)
+			t.Errorf("resources of a busy program with 50 MB = %v ms and %v MB, want 10 to 20,000 ms and 48 to 500 MB",
+				v.CPUMS, v.PeakMemoryMB)
 		}
 	})
 	t.Run("mapped", func(t *testing.T) {
@@ -222,17 +223,17 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 		want{result: "1"}.check(t, b.run(t, code))
 		got, err := os.ReadFile(filepath.Join(b.spec.Workspace, "mapped"))
 		if err != nil || string(got) != strings.Repeat("x", 4<<20) {
-			t.Errorf("%d of %d bytes were written through the mapping (%v)",
-				strings.Count(string(got), "x"), len(got), err)
+			t.Errorf("the file has %d bytes, %d of them written through the mapping, %v; want 4 MiB, all written",
+				len(got), strings.Count(string(got), "x"), err)
 		}
-		empty(t, b.spec.Workspace)
+		emptyWorkspace(t, b.spec.Workspace)
 	})
 	t.Run("large inputs", func(t *testing.T) {
 		inputs, err := json.Marshal(strings.Repeat("x", 5<<20))
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := b.must(t, executor.Program{Code: "len(inputs)", Inputs: inputs}, executor.Hooks{})
+		v := b.runProgram(t, executor.Program{Code: "len(inputs)", Inputs: inputs}, executor.Hooks{})
 		want{result: "5242880"}.check(t, v)
 	})
 	t.Run("facts", func(t *testing.T) { testFacts(t, b) })
@@ -240,11 +241,11 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })
 }
 
-// isView reports whether a name in the workspace belongs to the fleet.
+// isView reports whether a name in the workspace is the mount point of a view.
 func isView(name string) bool { return name == "client" || name == "servers" }
 
-// empty removes the files of a program from its workspace.
-func empty(t *testing.T, dir string) {
+// emptyWorkspace removes the files of a program from its workspace.
+func emptyWorkspace(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -261,7 +262,7 @@ func empty(t *testing.T, dir string) {
 func testRandomness(t *testing.T, b *box) {
 	draw := func(task string) string {
 		const code = "import random, os\n[random.random(), hash('x'), len(os.urandom(4))]"
-		return string(b.must(t, executor.Program{TaskID: task, Code: code}, executor.Hooks{}).Result)
+		return string(b.runProgram(t, executor.Program{TaskID: task, Code: code}, executor.Hooks{}).Result)
 	}
 	first, again, other := draw("one"), draw("one"), draw("two")
 	if first != again || first == other {
@@ -280,7 +281,7 @@ if False:
     ().__class__.__bases__
 'ran'`
 	var got executor.Facts
-	v := b.must(t, executor.Program{Code: strings.Replace(code, ", numpy.linalg as la", "", 1)}, executor.Hooks{
+	v := b.runProgram(t, executor.Program{Code: strings.Replace(code, ", numpy.linalg as la", "", 1)}, executor.Hooks{
 		Check: func(f executor.Facts) error { got = f; return nil },
 	})
 	want{result: `"ran"`}.check(t, v)
@@ -300,7 +301,7 @@ if False:
 		Signs:      []executor.Sign{},
 	}
 	if diff := cmp.Diff(facts, got); diff != "" {
-		t.Errorf("Check(facts) (-want +got):\n%s", diff)
+		t.Errorf("facts that hook Check got (-want +got):\n%s", diff)
 	}
 }
 
@@ -317,13 +318,13 @@ func testAdvice(t *testing.T, b *box) {
 		{"nested", deep + "\n6*7", false},
 	} {
 		var got *executor.Facts
-		v := b.must(t, executor.Program{Code: c.code}, executor.Hooks{Facts: func(f executor.Facts) { got = &f }})
+		v := b.runProgram(t, executor.Program{Code: c.code}, executor.Hooks{Facts: func(f executor.Facts) { got = &f }})
 		want{result: "42"}.check(t, v)
 		lines := strings.Count(c.code, "\n") + 1
 		if got == nil || got.Truncated != c.truncated || got.Lines != lines {
-			t.Errorf("%s: Facts(%+v), want %d lines, truncated %t", c.name, got, lines, c.truncated)
+			t.Errorf("%s: hook Facts got %+v, want %d lines, truncated %t", c.name, got, lines, c.truncated)
 		}
-		b.check(t)
+		b.checkNext(t)
 	}
 }
 
@@ -332,7 +333,7 @@ func testBlocked(t *testing.T, b *box) {
 		errors.New("no systems here"),
 		&executor.Failure{Code: "forbidden_import", Message: "no systems here", Line: 1},
 	} {
-		v := b.must(t, executor.Program{Code: "import os\nopen('ran', 'w')"}, executor.Hooks{
+		v := b.runProgram(t, executor.Program{Code: "import os\nopen('ran', 'w')"}, executor.Hooks{
 			Check: func(executor.Facts) error { return err },
 		})
 		expected := want{status: executor.Blocked, code: errcode.Blocked, message: "no systems here"}
@@ -341,16 +342,16 @@ func testBlocked(t *testing.T, b *box) {
 		}
 		expected.check(t, v)
 		if _, err := os.Lstat(filepath.Join(b.spec.Workspace, "ran")); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a blocked program has run (%v)", err)
+			t.Errorf("stat of a blocked program's file = %v, want that it does not exist", err)
 		}
-		b.check(t)
+		b.checkNext(t)
 	}
 	called := false
-	v := b.must(t, executor.Program{Code: "x ="}, executor.Hooks{
+	v := b.runProgram(t, executor.Program{Code: "x ="}, executor.Hooks{
 		Check: func(executor.Facts) error { called = true; return nil },
 	})
 	want{status: executor.Failed, code: "syntax_error", line: 1, message: "invalid syntax"}.check(t, v)
 	if called {
-		t.Error("Check was called for a program that cannot be parsed")
+		t.Error("Check was called for a program that cannot be parsed, want no call")
 	}
 }

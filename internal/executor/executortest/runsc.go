@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// FindRunsc returns the absolute path of the gVisor engine: CODEFLEET_RUNSC, else bin/runsc of this checkout, else
-// runsc on PATH. If none of them exists, it returns an empty string, or fails the test if CODEFLEET_REQUIRE_GVISOR
-// is 1.
+// FindRunsc returns the absolute path of the gVisor engine: CODEFLEET_RUNSC, else bin/runsc in this checkout, else
+// runsc on PATH. If none of them exists, it returns an empty string or, if CODEFLEET_REQUIRE_GVISOR is 1, fails the
+// test.
 func FindRunsc(tb testing.TB) string {
 	tb.Helper()
 	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), filepath.Join(checkout(tb), "bin", "runsc"), "runsc"} {
@@ -20,17 +20,17 @@ func FindRunsc(tb testing.TB) string {
 		}
 	}
 	if os.Getenv("CODEFLEET_REQUIRE_GVISOR") == "1" {
-		tb.Fatal("no runsc: make bin/runsc")
+		tb.Fatal("runsc not found; run: make bin/runsc")
 	}
 	return ""
 }
 
-// Runsc is like FindRunsc, but skips the test if there is no engine.
+// Runsc is like FindRunsc, but skips the test if the engine does not exist.
 func Runsc(tb testing.TB) string {
 	tb.Helper()
 	path := FindRunsc(tb)
 	if path == "" {
-		tb.Skip("no runsc: make bin/runsc")
+		tb.Skip("runsc not found; run: make bin/runsc")
 	}
 	return path
 }

@@ -24,8 +24,8 @@ func echo(_ context.Context, c executor.Call) (executor.CallResult, error) {
 	return executor.CallResult{Value: c.Args}, nil
 }
 
-// marshalled returns v as the result of a call.
-func marshalled(v any) (executor.CallResult, error) {
+// resultOf returns v as the result of a call.
+func resultOf(v any) (executor.CallResult, error) {
 	data, err := json.Marshal(v)
 	return executor.CallResult{Value: data}, err
 }
@@ -45,7 +45,7 @@ func testTools(t *testing.T, newDriver newDriver) {
 
 	t.Run("a module of the catalogue", func(t *testing.T) {
 		var call executor.Call
-		v := b.must(t, executor.Program{Catalogue: "v1", Code: "from servers.calculator import add\nadd(1, 2)"},
+		v := b.runProgram(t, executor.Program{Catalogue: "v1", Code: "from servers.calculator import add\nadd(1, 2)"},
 			executor.Hooks{
 				Call: func(_ context.Context, c executor.Call) (executor.CallResult, error) {
 					call = c
@@ -55,23 +55,23 @@ func testTools(t *testing.T, newDriver newDriver) {
 		want{result: `{"sum":3}`}.check(t, v)
 		if call.Server != "calculator" || call.Tool != "add" || call.Hash != "abc" ||
 			string(call.Args) != `{"a":1,"b":2}` {
-			t.Errorf("Call(%+v), arguments %s", call, call.Args)
+			t.Errorf(`hook Call got %+v, arguments %s, want calculator.add, hash abc, {"a":1,"b":2}`, call, call.Args)
 		}
 	})
 	t.Run("modules compiled ahead", func(t *testing.T) { testCompiled(t, b, catalogue) })
 	for _, c := range toolCalls {
 		t.Run(c.name, func(t *testing.T) {
-			v := b.must(t, executor.Program{Code: "from client.mcp_client import *\n" + c.code},
+			v := b.runProgram(t, executor.Program{Code: "from client.mcp_client import *\n" + c.code},
 				executor.Hooks{Call: c.call})
 			c.want.check(t, v)
-			b.check(t)
+			b.checkNext(t)
 		})
 	}
 	t.Run("local calls", func(t *testing.T) { testLocal(t, b) })
 	t.Run("calls overlap", func(t *testing.T) { testOverlap(t, b) })
 	t.Run("output while it runs", func(t *testing.T) { testLive(t, b) })
 	t.Run("a call that times out", func(t *testing.T) {
-		v := b.must(t, executor.Program{
+		v := b.runProgram(t, executor.Program{
 			Code:   "from client.mcp_client import *\ncall_mcp_tool('s', 't')",
 			Limits: executor.Limits{Timeout: 200 * time.Millisecond},
 		}, executor.Hooks{Call: func(ctx context.Context, _ executor.Call) (executor.CallResult, error) {
@@ -79,7 +79,7 @@ func testTools(t *testing.T, newDriver newDriver) {
 			return executor.CallResult{}, ctx.Err()
 		}})
 		want{status: executor.Timeout, code: "timeout"}.check(t, v)
-		b.check(t)
+		b.checkNext(t)
 	})
 }
 
@@ -183,19 +183,19 @@ sum(call_mcp_tool("s", "t", {"i": i})["i"] for i in range(200))`, echo,
 	{
 		"a large result", "len(call_mcp_tool('s', 't'))",
 		func(context.Context, executor.Call) (executor.CallResult, error) {
-			return marshalled(strings.Repeat("x", 5<<20))
+			return resultOf(strings.Repeat("x", 5<<20))
 		},
 		want{result: "5242880"},
 	},
 	{
-		"too large a result", "call_mcp_tool('s', 't')",
+		"a result above the limit", "call_mcp_tool('s', 't')",
 		func(context.Context, executor.Call) (executor.CallResult, error) {
-			return marshalled(strings.Repeat("x", 17<<20))
+			return resultOf(strings.Repeat("x", 17<<20))
 		},
 		want{status: "failed", code: "exception", message: "the limit is 16777216", line: 2},
 	},
 	{
-		"content beside the value", `
+		"content in addition to the value", `
 import threading
 from client.mcp_client import with_content
 def both(): return [call_mcp_tool("s", "t", {"i": i})["i"] for i in range(2)]
@@ -231,20 +231,20 @@ result += [refused.structured, refused.content]`,
 			`{"retry_after":7},["limit",{"path":"/x"}],null,[]]`},
 	},
 	{
-		"too large a content", "call_mcp_tool('s', 't')",
+		"content above the limit", "call_mcp_tool('s', 't')",
 		func(context.Context, executor.Call) (executor.CallResult, error) {
-			r, err := marshalled(strings.Repeat("x", 9<<20))
+			r, err := resultOf(strings.Repeat("x", 9<<20))
 			r.Content = json.RawMessage("[" + string(r.Value) + "]")
 			return r, err
 		},
 		want{status: "failed", code: "exception", message: "the limit is 16777216", line: 2},
 	},
 	{
-		"too large a content of an error", `
+		"content of an error above the limit", `
 try: call_mcp_tool("s", "t")
 except ToolError as e: result = [e.message, e.structured, e.content]`,
 		func(context.Context, executor.Call) (executor.CallResult, error) {
-			r, err := marshalled(strings.Repeat("x", 17<<20))
+			r, err := resultOf(strings.Repeat("x", 17<<20))
 			return executor.CallResult{}, errors.Join(err,
 				&executor.CallError{Code: "tool_failed", Err: errors.New("no"), Structured: r.Value})
 		},
@@ -303,13 +303,13 @@ os.write(3, len(line).to_bytes(4, "big") + line)
 b'are not JSON' in os.read(3, 65536)`, echo, want{result: "true"}},
 }
 
-// testOverlap replies to no call before all have been made.
+// testOverlap makes eight calls and replies to none of them until all have been made.
 func testOverlap(t *testing.T, b *box) {
 	var all sync.WaitGroup
 	all.Add(8)
 	const code = "from client.mcp_client import *\n" +
 		"parallel([lambda i=i: call_mcp_tool('s', 't', {'i': i}) for i in range(8)])"
-	v := b.must(t, executor.Program{Code: code}, executor.Hooks{
+	v := b.runProgram(t, executor.Program{Code: code}, executor.Hooks{
 		Call: func(_ context.Context, c executor.Call) (executor.CallResult, error) {
 			all.Done()
 			all.Wait()
@@ -321,13 +321,13 @@ func testOverlap(t *testing.T, b *box) {
 	want{result: "[0,1,4,9,16,25,36,49]"}.check(t, v)
 }
 
-// testLocal reports calls inside the program's process, more than the limit, and malformed ones.
+// testLocal runs programs that report calls inside their process, more calls than the limit, and malformed calls.
 func testLocal(t *testing.T, b *box) {
 	const code = "from client.mcp_client import report_call\nimport os\n" +
 		"report_call('s', 't', 1.5, True)\nreport_call('s', 'u', 0, False)\n" +
 		"if not os.fork():\n    report_call('s', 'fork', 0, True)\n    os._exit(0)\nos.wait() and None\n"
 	run := func(code string) (v executor.Verdict, got []executor.LocalCall) {
-		return b.must(t, executor.Program{Code: code},
+		return b.runProgram(t, executor.Program{Code: code},
 			executor.Hooks{Called: func(c executor.LocalCall) { got = append(got, c) }}), got
 	}
 	v, got := run(code)
@@ -357,18 +357,18 @@ func testLocal(t *testing.T, b *box) {
 		v, got = run(byHand + "send(" + malformed + ")\nimport time\ntime.sleep(60)")
 		want{status: executor.Failed, code: errcode.ChannelBroken}.check(t, v)
 		if len(got) != 0 {
-			t.Errorf("send(%s) was accepted: %v", malformed, got)
+			t.Errorf("send(%s): hook Called got %v, want nothing", malformed, got)
 		}
 	}
-	b.check(t)
+	b.checkNext(t)
 }
 
-// testLive replies to a call only after it has received the output that precedes the call.
+// testLive replies to a call only after the output that precedes the call has arrived.
 func testLive(t *testing.T, b *box) {
 	printed := make(chan struct{})
 	var received strings.Builder
 	const code = "from client.mcp_client import *\nprint('before')\ncall_mcp_tool('s', 't')\nprint('after')"
-	v := b.must(t, executor.Program{Code: code}, executor.Hooks{
+	v := b.runProgram(t, executor.Program{Code: code}, executor.Hooks{
 		Output: func(stream string, data []byte) {
 			if received.Len() == 0 {
 				close(printed)

@@ -15,7 +15,7 @@ import (
 func testViews(t *testing.T, newDriver newDriver) {
 	catalogue := workspace(t)
 	for version, tool := range map[string]string{"v1": "add", "v2": "multiply"} {
-		put(t, filepath.Join(catalogue, version, "servers"), map[string]string{
+		writeFiles(t, filepath.Join(catalogue, version, "servers"), map[string]string{
 			"__init__.py":                "",
 			"calculator/__init__.py":     "",
 			"calculator/" + tool + ".py": tool + " = '" + version + "'\n",
@@ -28,13 +28,13 @@ func testViews(t *testing.T, newDriver newDriver) {
 	if b.spec.Views == "" {
 		t.Skipf("driver %s has no mounts", b.info.Driver)
 	}
-	look := func(t *testing.T, version string) string {
+	describe := func(t *testing.T, version string) string {
 		t.Helper()
-		v := b.must(t, executor.Program{Catalogue: version, Code: lookAtViews}, executor.Hooks{})
+		v := b.runProgram(t, executor.Program{Catalogue: version, Code: describeViews}, executor.Hooks{})
 		want{}.check(t, executor.Verdict{Status: v.Status, Error: v.Error, Result: []byte("null")})
 		return string(v.Result)
 	}
-	sees := func(t *testing.T) {
+	checkViews := func(t *testing.T) {
 		for _, c := range []struct{ version, want string }{
 			{"", `[["client","servers"],[],[],true]`},
 			{"v1", `[["client","servers"],["__init__.py","calculator","weather"],["__init__.py","add.py"],true]`},
@@ -45,13 +45,13 @@ func testViews(t *testing.T, newDriver newDriver) {
 			code := "import os\ndef names(path):\n  return sorted(os.listdir(path)) if os.path.exists(path) else []\n" +
 				"[names('/workspace'), names('servers'), names('servers/calculator'), " +
 				"'def call_mcp_tool' in open('client/mcp_client.py').read()]"
-			v := b.must(t, executor.Program{Catalogue: c.version, Code: code}, executor.Hooks{})
+			v := b.runProgram(t, executor.Program{Catalogue: c.version, Code: code}, executor.Hooks{})
 			want{result: c.want}.check(t, v)
 		}
 	}
-	t.Run("what programs see", sees)
+	t.Run("what programs see", checkViews)
 	t.Run("another process", func(t *testing.T) {
-		v := b.must(t, executor.Program{Catalogue: "v1", Code: `
+		v := b.runProgram(t, executor.Program{Catalogue: "v1", Code: `
 import subprocess, sys
 run = subprocess.run([sys.executable, "-c", "import servers.weather"], capture_output=True, text=True)
 run.stderr.splitlines()[-1]`}, executor.Hooks{})
@@ -61,21 +61,21 @@ run.stderr.splitlines()[-1]`}, executor.Hooks{})
 	for name, code := range viewAttacks {
 		t.Run(name, func(t *testing.T) {
 			for _, version := range []string{"v1", ""} {
-				before := look(t, version)
-				v := b.must(t, executor.Program{Catalogue: version, Code: attackViews + code}, executor.Hooks{})
+				before := describe(t, version)
+				v := b.runProgram(t, executor.Program{Catalogue: version, Code: attackViews + code}, executor.Hooks{})
 				if v.Status != executor.Succeeded || v.Dirty || string(v.Result) != "[]" {
-					t.Errorf("program: %s, want success without a change", show(v))
+					t.Errorf("program = %s, want success, and no attempt that succeeded", format(v))
 				}
 				checkMountPoints(t, b.spec.Workspace)
-				empty(t, b.spec.Workspace)
-				if diff := cmp.Diff(before, look(t, version)); diff != "" {
+				emptyWorkspace(t, b.spec.Workspace)
+				if diff := cmp.Diff(before, describe(t, version)); diff != "" {
 					t.Errorf("the next program sees other tools (-before +after):\n%s", diff)
 				}
 			}
 		})
 	}
 	b.restart(t)
-	t.Run("in a new box", sees)
+	t.Run("what programs see in a new box", checkViews)
 }
 
 // checkMountPoints checks that a program has written nothing below the mount points on the host.
@@ -84,16 +84,16 @@ func checkMountPoints(t *testing.T, workspace string) {
 	for _, name := range []string{"client", "servers"} {
 		info, err := os.Lstat(filepath.Join(workspace, name))
 		if err != nil || info.Mode() != os.ModeDir|0o755 {
-			t.Errorf("mount point %s: %v, %v", name, info, err)
+			t.Errorf("mount point %s = %v, %v, want a directory with mode 0755", name, info, err)
 		}
 		if entries, err := os.ReadDir(filepath.Join(workspace, name)); len(entries) > 0 || err != nil {
-			t.Errorf("entries of mount point %s: %v, %v", name, entries, err)
+			t.Errorf("mount point %s contains %v, %v, want nothing", name, entries, err)
 		}
 	}
 }
 
-// lookAtViews returns all that a program can read about the views.
-const lookAtViews = `
+// describeViews returns everything that a program can read about the views.
+const describeViews = `
 import os, stat
 found = []
 def describe(path):
@@ -107,7 +107,7 @@ for top in "/workspace/servers", "/workspace/client":
             describe(path)
 sorted(found)`
 
-// attackViews defines helpers for the attacks: the list done holds the attempts that succeeded.
+// attackViews defines helpers for the attacks. The list done contains the attempts that succeeded.
 const attackViews = `
 import ctypes, mmap, os, shutil, socket, subprocess, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
@@ -209,7 +209,7 @@ for v in views:
     if libc.mount(b"/workspace", v.encode(), None, 4096, None) == 0: done.append(v)
     if libc.umount2(v.encode(), 2) == 0: done.append(v)
 done`,
-	"closes the workspace": `
+	"changes the workspace's mode": `
 for mode in 0o777, 0: # permitted to the owner
     try:
         os.chmod("/workspace", mode)

@@ -64,7 +64,7 @@ func (b *box) prepare(groups cgroups) error {
 	return group.apply(settings(group.v2, boxMemoryMB(b.spec.MemoryMB), b.spec.CPUs))
 }
 
-// boxMemoryMB returns the memory limit of a box for its program's limit. 0 means no limit.
+// boxMemoryMB returns a box's memory limit for its program's limit. 0 means no limit.
 func boxMemoryMB(mb int) int {
 	if mb <= 0 {
 		return 0
@@ -109,7 +109,7 @@ func (b *box) start(argv []string) (*session, error) {
 	return b.boot(config, "run")
 }
 
-// config is the OCI configuration of the box with argv as its first process.
+// config returns the OCI configuration of the box with argv as its first process.
 func (b *box) config(argv []string) *specs.Spec {
 	return bundle{
 		spec: b.spec, root: b.root, mounts: b.driver.hostMounts(b.spec), rootless: b.driver.rootless, args: argv,

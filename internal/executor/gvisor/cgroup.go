@@ -110,29 +110,32 @@ func delegate(dir string) error {
 
 // removeOwner removes the empty groups of an owner and its boxes.
 func (c cgroups) removeOwner(ownerDir string) error {
-	var errs []error
-	for _, root := range c.roots {
-		dir := filepath.Join(root, ownerGroup(ownerDir))
-		boxes, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs"))
-		for _, procs := range boxes {
-			errs = append(errs, removeGroup(filepath.Dir(procs)))
-		}
-		errs = append(errs, removeGroup(dir))
-	}
-	return errors.Join(errs...)
+	return group{dirs: c.groupsOf(ownerDir)}.remove()
 }
 
-func removeGroup(dir string) error {
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove cgroup: %w", err)
+// groupsOf returns the directories of the groups of an owner's boxes and of the owner, in the order in which they can
+// be removed.
+func (c cgroups) groupsOf(ownerDir string) []string {
+	var all []string
+	for _, root := range c.roots {
+		dir := filepath.Join(root, ownerGroup(ownerDir))
+		boxes, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // fails only for an invalid pattern
+		for _, procs := range boxes {
+			all = append(all, filepath.Dir(procs))
+		}
+		if _, err := os.Stat(dir); err == nil {
+			all = append(all, dir)
+		}
 	}
-	return nil
+	return all
 }
 
 func (g group) remove() error {
 	var errs []error
 	for _, dir := range g.dirs {
-		errs = append(errs, removeGroup(dir))
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove cgroup: %w", err))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -172,7 +175,7 @@ func settings(v2 bool, memoryMB int, cpus float64) []setting {
 	}
 }
 
-// limitOr returns a limit as text, or none if it is 0.
+// limitOr returns a limit as text. If it is 0, which means no limit, limitOr returns none.
 func limitOr(none string, limit int64) string {
 	if limit == 0 {
 		return none
@@ -211,7 +214,7 @@ func (g group) outOfMemory() bool {
 	return g.field("memory.oom_control", "oom_kill") > 0
 }
 
-// stats returns the current use of the group.
+// stats returns the current resource use of the group.
 func (g group) stats() executor.Stats {
 	if g.v2 {
 		return executor.Stats{

@@ -7,7 +7,7 @@
 // belongs to a box has the box's directory in its arguments, by which Destroy and Sweep find it.
 //
 // The processes of a box die with the worker: each is killed when its parent ends. Sweep removes what a killed
-// worker leaves behind: directories, cgroups, a mount.
+// worker leaves behind: directories, cgroups and mounts.
 package gvisor
 
 import (
@@ -30,7 +30,7 @@ import (
 // Options configure New.
 type Options struct {
 	Runsc  string       // path of the runsc binary
-	Dir    string       // state of boxes on this host; short, because of the length limit of socket paths
+	Dir    string       // directory for state; keep it short, because the length of socket paths is limited
 	Rootfs string       // root directory of boxes, read-only; if empty, they see parts of the host's /usr
 	Log    *slog.Logger // default discards
 }

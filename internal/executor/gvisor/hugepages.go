@@ -27,14 +27,14 @@ func HugePages() string {
 
 // effective combines the setting of one size with the setting of all sizes.
 func effective(size, all []byte) string {
-	if state := chosen(size); state != "inherit" && chosen(all) != "deny" {
+	if state := current(size); state != "inherit" && current(all) != "deny" {
 		return state
 	}
-	return chosen(all)
+	return current(all)
 }
 
-// chosen returns the word in brackets, which is the current value of a setting.
-func chosen(words []byte) string {
+// current returns a setting's current value, which is the word in brackets.
+func current(words []byte) string {
 	_, rest, _ := bytes.Cut(words, []byte("["))
 	word, _, _ := bytes.Cut(rest, []byte("]"))
 	return string(word)

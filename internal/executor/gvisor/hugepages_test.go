@@ -11,8 +11,8 @@ func TestChosen(t *testing.T) {
 		"never": "",
 		"[":     "",
 	} {
-		if got := chosen([]byte(words)); got != want {
-			t.Errorf("chosen(%q) = %q, want %q", words, got, want)
+		if got := current([]byte(words)); got != want {
+			t.Errorf("current(%q) = %q, want %q", words, got, want)
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// sharedDir is the directory, in that of an owner, with what the owner's boxes share.
+// sharedDir is the name of the directory, in an owner's directory, that the owner's boxes share.
 const sharedDir = "shared"
 
-// RunningOwners returns the directories of the owners that have processes of boxes on this host: Options.Dir/OWNER.
+// RunningOwners returns the directories (Options.Dir/OWNER) of the owners whose boxes have processes on this host.
 func RunningOwners() ([]string, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -22,7 +22,7 @@ func RunningOwners() ([]string, error) {
 	for _, file := range files {
 		args, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for arg := range bytes.SplitSeq(args, []byte{0}) {
 			shared, found := strings.CutPrefix(string(arg), "--shared-root=")
@@ -42,17 +42,4 @@ func Processes(dir string) (int, error) {
 }
 
 // Groups returns the control groups of an owner and its boxes.
-func Groups(ownerDir string) []string {
-	var all []string
-	for _, root := range findCgroups(cgroupMount).roots {
-		dir := filepath.Join(root, ownerGroup(ownerDir))
-		boxes, _ := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // fails only for an invalid pattern
-		for _, procs := range boxes {
-			all = append(all, filepath.Dir(procs))
-		}
-		if _, err := os.Stat(dir); err == nil {
-			all = append(all, dir)
-		}
-	}
-	return all
-}
+func Groups(ownerDir string) []string { return findCgroups(cgroupMount).groupsOf(ownerDir) }

@@ -43,7 +43,7 @@ func startInside(cmd *exec.Cmd, group group) error {
 	}
 	pid := cmd.Process.Pid
 	var status syscall.WaitStatus
-	_, err := wait4(pid, &status)
+	err := wait4(pid, &status)
 	if err == nil && !status.Stopped() {
 		return fmt.Errorf("trace new process: it ended with status %#x", int(status))
 	}
@@ -59,11 +59,10 @@ func startInside(cmd *exec.Cmd, group group) error {
 	return nil
 }
 
-func wait4(pid int, status *syscall.WaitStatus) (int, error) {
+func wait4(pid int, status *syscall.WaitStatus) error {
 	for {
-		got, err := syscall.Wait4(pid, status, 0, nil)
-		if err != syscall.EINTR {
-			return got, err
+		if _, err := syscall.Wait4(pid, status, 0, nil); err != syscall.EINTR {
+			return err
 		}
 	}
 }

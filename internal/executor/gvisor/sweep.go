@@ -57,10 +57,12 @@ func (d *Driver) sweepOwner(ctx context.Context, o *owner) error {
 		errs = append(errs, hostdir.Remove(dir))
 	}
 	if len(o.boxes) == 0 {
-		errs = append(errs, killAll(ctx, o.dir)) // those of boxes whose directories were deleted
-		errs = append(errs, hostdir.UnmountBelow(o.dir))
-		// Processes that are ending have no arguments any more, but keep their groups busy for a moment.
-		errs = append(errs, retry(ctx, func() error { return d.cgroups.removeOwner(o.dir) }))
+		errs = append(errs,
+			killAll(ctx, o.dir), // processes of boxes whose directories were deleted
+			hostdir.UnmountBelow(o.dir),
+			// Ending processes no longer have arguments, so killAll misses them, but they keep their groups busy.
+			retry(ctx, func() error { return d.cgroups.removeOwner(o.dir) }),
+		)
 	}
 	return errors.Join(errs...)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// EngineVersion returns the version of a runsc binary and the date of its source, or the zero time if the date is
-// unknown. It reads Go's build information, or the version that a release prints, such as release-20260905.0.
+// EngineVersion returns the version of a runsc binary and the date of its source, which is zero if it is unknown. It
+// reads Go's build information or, if that is missing, the version that runsc prints, such as release-20260905.0.
 func EngineVersion(ctx context.Context, runsc string) (version string, built time.Time, err error) {
 	if info, err := buildinfo.ReadFile(runsc); err == nil {
 		for _, module := range append(info.Deps, &info.Main) {

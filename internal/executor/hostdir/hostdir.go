@@ -120,7 +120,7 @@ func parseDisks(mountinfo string) map[string]string {
 // A Disk is a loop device.
 type Disk struct {
 	Device string // such as /dev/loop0
-	Image  string // the file with its content, even if it was deleted
+	Image  string // path of the file with the disk's content, even if the file was deleted
 	Mount  string // the mount point; empty if it is not mounted
 }
 
@@ -176,7 +176,7 @@ func Held(dir string) (bool, error) {
 	path := filepath.Join(dir, lockName)
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return opened(path + " (deleted)")
+		return isOpen(path + " (deleted)")
 	}
 	if err != nil {
 		return false, fmt.Errorf("check the lock of %s: %w", dir, err)
@@ -191,9 +191,9 @@ func Held(dir string) (bool, error) {
 	return false, nil
 }
 
-// opened reports whether a process of this user has a file open. A deleted file's path ends in " (deleted)". On systems
+// isOpen reports whether a process of this user has a file open. A deleted file's path ends in " (deleted)". On systems
 // without /proc it returns false.
-func opened(path string) (bool, error) {
+func isOpen(path string) (bool, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, file := range files {
 		if target, err := os.Readlink(file); err == nil && target == path {

@@ -43,7 +43,7 @@ func Disks() ([]Disk, error) {
 	for _, file := range files {
 		image, err := os.ReadFile(file)
 		if err != nil {
-			continue // it was detached
+			continue // detached since Glob
 		}
 		device := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))
 		image = bytes.TrimSuffix(bytes.TrimSuffix(image, []byte("\n")), []byte(" (deleted)"))

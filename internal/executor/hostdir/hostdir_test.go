@@ -74,11 +74,11 @@ func TestDiskHoldsItsSizeAndLeavesNothing(t *testing.T) {
 		t.Errorf("owner of the new disk = %+v, %v, want 65534", info, err)
 	}
 	if err := os.WriteFile(filepath.Join(point, "fits"), make([]byte, 8<<20), 0o600); err != nil {
-		t.Errorf("8 MiB on a 16 MiB disk: %v", err)
+		t.Errorf("write 8 MiB to a 16 MiB disk = %v, want nil", err)
 	}
 	err = os.WriteFile(filepath.Join(point, "too big"), make([]byte, 16<<20), 0o600)
 	if !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("24 MiB on a 16 MiB disk = %v, want ENOSPC", err)
+		t.Errorf("write 24 MiB to a 16 MiB disk = %v, want ENOSPC", err)
 	}
 	if err := Remove(dir); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestDiskThatCannotBeFormatted(t *testing.T) {
 	dir := t.TempDir()
 	image := filepath.Join(dir, "disk.img")
 	if err := NewDisk(t.Context(), image, filepath.Join(dir, "ws"), 0, 0, 0); err == nil {
-		t.Error("a disk of 0 MiB was made")
+		t.Error("NewDisk of 0 MiB = nil, want an error")
 	}
 	if points, _ := Mounts(dir); len(points) != 0 {
 		t.Errorf("Mounts = %v, want none", points)

@@ -16,20 +16,20 @@ const maxLinks = 40
 // resolves absolute ones from root, and never leaves root. A missing component counts as a directory. The result
 // contains no links, so that os.Root accepts it, and is valid while the tree does not change.
 func Resolve(root *os.Root, name string) (string, error) {
-	var at []string
-	left, links := strings.Split(name, "/"), 0
-	for len(left) > 0 {
-		next := left[0]
-		left = left[1:]
+	var resolved []string
+	remaining, links := strings.Split(name, "/"), 0
+	for len(remaining) > 0 {
+		next := remaining[0]
+		remaining = remaining[1:]
 		switch next {
 		case "", ".":
 			continue
 		case "..":
-			at = at[:max(0, len(at)-1)]
+			resolved = resolved[:max(0, len(resolved)-1)]
 			continue
 		}
-		at = append(at, next)
-		info, err := root.Lstat(path.Join(at...))
+		resolved = append(resolved, next)
+		info, err := root.Lstat(path.Join(resolved...))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -42,15 +42,15 @@ func Resolve(root *os.Root, name string) (string, error) {
 		if links++; links > maxLinks {
 			return "", fmt.Errorf("%s: too many symbolic links", name)
 		}
-		target, err := root.Readlink(path.Join(at...))
+		target, err := root.Readlink(path.Join(resolved...))
 		if err != nil {
 			return "", err
 		}
-		at = at[:len(at)-1]
+		resolved = resolved[:len(resolved)-1]
 		if strings.HasPrefix(target, "/") {
-			at = nil
+			resolved = nil
 		}
-		left = append(strings.Split(target, "/"), left...)
+		remaining = append(strings.Split(target, "/"), remaining...)
 	}
-	return path.Join(append([]string{"."}, at...)...), nil
+	return path.Join(append([]string{"."}, resolved...)...), nil
 }

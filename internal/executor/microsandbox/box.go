@@ -25,7 +25,7 @@ const destroyWait = time.Minute
 type box struct {
 	driver *Driver
 	spec   executor.Spec
-	name   string // of the sandbox in msb
+	name   string // the sandbox's name in msb
 	image  *image
 
 	mu        sync.Mutex

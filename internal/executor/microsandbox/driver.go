@@ -13,12 +13,12 @@
 //     instead of 75 to 83). But the copy cannot have its own workspace: it shares the directories that the
 //     source has mounted. A directory that is mapped to another one is stale in the copy (ESTALE); msb refuses a
 //     directory that the source does not have, and a source that has unmounted its workspace.
-//   - `msb pause` frees no memory. It saves only the processor time of an idle machine, which is a twentieth of an
-//     emulated processor that is 60 times slower than a real one. The next task would wait until msb has resumed
-//     the sandbox, which takes longer than a small task.
+//   - `msb pause` frees no memory. It saves only an idle machine's processor time: a twentieth of one emulated
+//     processor, measured where emulation is 60 times slower than hardware. The next task would wait until msb has
+//     resumed the sandbox, which takes longer than a small task.
 //
-// A sandbox outlives the worker that created it. Sweep finds it by its label owner. A sandbox without connections
-// stops by itself after a while.
+// A sandbox outlives the worker that created it. Sweep finds it by its owner label. A sandbox without connections
+// stops by itself after five minutes.
 package microsandbox
 
 import (
@@ -28,12 +28,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,12 +44,12 @@ import (
 // Options configure New. A zero field means the default.
 type Options struct {
 	Msb        string        // path of msb; default msb on PATH
-	Dir        string        // state on this host; short, because of the length limit of socket paths
-	Image      string        // of boxes without Spec.Image; default DefaultImage
+	Dir        string        // directory for state; keep it short, because the length of socket paths is limited
+	Image      string        // image of boxes without Spec.Image; default DefaultImage
 	MaxImageMB int64         // unpacked size limit of an image; default 4096
 	MemoryMB   int           // memory of a box for programs; default 768
 	CPUs       float64       // processors of a box, rounded up; default 1
-	Timeout    time.Duration // for one msb command; default 60 s. Fetching an image may take ten times as long
+	Timeout    time.Duration // limit of an msb command, ten times as long for fetching an image; default 60 s
 	Log        *slog.Logger  // default discards
 }
 
@@ -113,7 +111,7 @@ func New(opts Options) (*Driver, error) {
 
 const (
 	memoryDir = "/dev/shm"
-	maxSocket = 107 // bytes of a socket's path
+	maxSocket = 107 // limit of a socket's path, in bytes
 )
 
 // Create boots a sandbox and connects to its agent.
@@ -216,7 +214,7 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for _, name := range slices.Collect(maps.Keys(d.owners)) {
+	for name := range d.owners {
 		errs = append(errs, d.unlockOwner(name))
 	}
 	if entries, err := os.ReadDir(d.boxes); err == nil && len(entries) == 0 {
@@ -240,7 +238,7 @@ func (d *Driver) unlockOwner(name string) error {
 }
 
 // createArgs returns the msb arguments that create a box. The box has no network, a root file system in memory, and
-// of this host only the workspace and the Spec's mounts.
+// sees only the workspace and the Spec's mounts of this host.
 func (d *Driver) createArgs(name string, spec executor.Spec, ref string) ([]string, error) {
 	args := []string{
 		"create", "--quiet", "--name", name, "--label", "owner=" + spec.Owner, "--pull", "never",

@@ -1,6 +1,7 @@
 package microsandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,13 +37,11 @@ func (d *Driver) EngineVersion(ctx context.Context) (version string, release tim
 // checkVersion refuses versions older than Version, which have another command line.
 func checkVersion(version string) error {
 	got, err := parseVersion(version)
-	minimum, minimumErr := parseVersion(Version)
-	if err = errors.Join(err, minimumErr); err == nil {
-		if slices.Compare(got, minimum) >= 0 {
-			return nil
-		}
-		err = fmt.Errorf("msb is version %s; want at least %s", version, Version)
+	minimum, _ := parseVersion(Version) // cannot fail
+	if err == nil && slices.Compare(got, minimum) >= 0 {
+		return nil
 	}
+	err = cmp.Or(err, fmt.Errorf("msb is version %s; want at least %s", version, Version))
 	return &executor.HostError{
 		Reason: executor.ReasonEngineOld, Err: err,
 		Fix: "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu@" + Version,

@@ -18,7 +18,7 @@ import (
 // and an envelope in CBOR. It is documented in microsandbox's packages/agent-client, which promises that frames
 // never change and that additions are optional. The peer is inside a box, so nothing that it sends is trusted.
 const (
-	generation  = 7       // of the messages that we send; newer relays accept older generations
+	generation  = 7       // protocol generation of our messages; newer relays accept older generations
 	maxFrame    = 4 << 20 // bytes that the relay accepts after the length
 	frameHeader = 5       // bytes of id and flags
 	stdinChunk  = 256 << 10
@@ -41,7 +41,7 @@ type message struct {
 // started over it; when the sandbox ends, the connection is closed.
 type agent struct {
 	conn net.Conn
-	id   uint32 // of our messages; the lowest id that the relay assigned to us
+	id   uint32 // the id of our messages: the lowest that the relay assigned to us
 
 	writing sync.Mutex
 }

@@ -22,7 +22,7 @@ FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
 LOST = 121  # exit code if the end of the program could not be reported
-MAX_REPORTS = 1000  # of calls that are made in this process
+MAX_REPORTS = 1000  # reports of calls that are made in this process
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
@@ -102,8 +102,8 @@ def text_stream(descriptor):
 def empty(directory):
     """Removes everything in a directory. Raises an error if something is left.
 
-    It moves directories up before it removes what contained them, so neither the number of levels nor the length of
-    paths matters.
+    It moves nested directories to the top before it removes their parents, so neither their depth nor the length of
+    their paths matters.
     """
     moved = 0
     below = _remove_files(directory)

@@ -1,12 +1,15 @@
-"""Keeps programs from leaving something behind in their box.
+"""Keeps programs from leaving anything behind in their box.
 
 A box runs many programs of a tenant, one after the other. Whatever a program creates must end with it, or be
 removed before the next program. Processes, threads and descriptors, and what only these hold, end with it.
 Files are removed by the host and by child.empty. Kernel objects that outlive their process cannot be created,
-because a seccomp filter denies the system calls. Under gVisor, sockets that a program binds to a name in the
-workspace exist only in the sandbox: special_file finds them, and the box is discarded. gVisor does not collect
-sockets that are only in each other's queues: unix_sockets counts them, and the box is discarded, too. The port of a
-closed connection stays in use for a minute: the box of a program that has accepted connections is discarded, too.
+because a seccomp filter denies the system calls.
+
+Under gVisor, three things outlive their process, and a box in which one of them is found is discarded:
+
+  - sockets that are bound to a name in the workspace: they exist only in the sandbox; special_file finds them
+  - sockets that exist only in each other's queues: gVisor never frees them; unix_sockets counts them
+  - ports of connections that the program has accepted: they stay in use for a minute; accepted_connections counts them
 """
 
 import ctypes
@@ -93,9 +96,9 @@ def filter_program(machine):
 
 
 def search(rules, otherwise):
-    """Returns a binary search for the system call's number: every system call executes the filter.
+    """Returns instructions that find the system call's rule, by binary search because every call executes the filter.
 
-    rules are pairs of a number and its instructions.
+    rules are pairs of a system call number and its instructions, sorted by number.
     """
     if len(rules) == 1:
         number, instructions = rules[0]
@@ -121,9 +124,9 @@ def install_filter(libc):
         raise OSError(ctypes.get_errno(), "install the seccomp filter")
 
 
-def socket_number(of):
+def socket_number(sock):
     """Returns the number of a socket. gVisor numbers sockets in order of creation."""
-    return os.fstat(of.fileno()).st_ino
+    return os.fstat(sock.fileno()).st_ino
 
 
 def next_socket_number():
@@ -151,14 +154,14 @@ def special_file(directory, uid):
     Returns what it found, or an empty string. It searches with the permissions of uid, and reports a directory
     that it cannot search.
     """
-    own = os.geteuid()
+    euid = os.geteuid()
     os.seteuid(uid)
     try:
         return _special_file(os.open(directory, SEARCH), 0)
     except OSError as error:
         return "a directory that cannot be searched: " + error.strerror
     finally:
-        os.seteuid(own)
+        os.seteuid(euid)
 
 
 def _special_file(descriptor, depth):

@@ -1,15 +1,15 @@
-"""What a program imports, calls and refers to, for the decision whether it may run."""
+"""Finds what a program imports, calls and refers to. The host decides from these facts whether it may run."""
 
 import ast
 import json
 
-LIMIT = 1000  # elements per list
-NAME = 200  # characters per name
+MAX_USES = 1000  # elements per list
+MAX_NAME = 200  # characters per name
 
 # Built-in functions that run or load code. A program may use them without calling them: run = eval.
 CODE = frozenset(("eval", "exec", "compile", "__import__", "breakpoint"))
 
-# Functions and methods with paths as arguments, and whether they change what the path names. The mode of open decides.
+# Functions and methods that take paths, and whether they change what the path names. For open, the mode decides.
 PATHS = {
     name: True
     for name in (
@@ -28,20 +28,23 @@ PATHS.update(
     ).split()
 )
 
-HUGE = 10**9  # elements or bytes
+# Functions that import a module by name.
+IMPORTERS = ("__import__", "importlib.import_module", "importlib.__import__")
+
+HUGE = 10**9  # limit of a range, or repetitions of a sequence
 LISTS = ("imports", "calls", "attributes", "references", "paths", "signs")
-ROOM = 1 << 19  # bytes of all lists, in a frame
+MAX_BYTES = 1 << 19  # of all facts as JSON, so that they fit into a frame
 
 
 def encoded(tree, code):
-    """Returns the facts as JSON. Of a program that cannot be judged as a whole, they are truncated."""
+    """Returns the facts as JSON. If they are incomplete, "truncated" is true."""
     try:
         found = facts(tree, code)
     except Exception:  # such as RecursionError or MemoryError
         found = {"lines": code.count("\n") + 1, "truncated": True}
     while True:
         body = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-        if len(body) <= ROOM:
+        if len(body) <= MAX_BYTES:
             return body
         for key in LISTS:
             found[key] = found[key][: len(found[key]) // 2]
@@ -49,7 +52,7 @@ def encoded(tree, code):
 
 
 def facts(tree, code):
-    """Returns what a parsed program imports and uses, with lines. Each list is in the order of the program."""
+    """Returns what a parsed program imports and uses, with line numbers. Each list is sorted by line."""
     return Finder(tree).find(code)
 
 
@@ -58,27 +61,27 @@ class Finder:
         self.nodes = list(ast.walk(tree))
         self.imports, self.calls, self.attributes, self.references, self.paths, self.signs = [], [], [], [], [], []
         self.imported = {}  # name in the program -> imported name
-        self.values = {}  # name in the program -> text that is assigned to it
+        self.values = {}  # name in the program -> path that is assigned to it
         self.defined = {node.name for node in tree.body if isinstance(node, DEFINITIONS)}
-        self.callees = set()  # nodes that are called, or part of a longer name
+        self.callees = set()  # ids of nodes that are called, or part of a longer name
 
     def find(self, code):
         for node in self.nodes:
             self.bind(node)
         for node in self.nodes:
-            look = LOOK.get(type(node))
-            if look:
-                look(self, node)
+            visit = VISITORS.get(type(node))
+            if visit:
+                visit(self, node)
         found = {"lines": code.count("\n") + 1}
         for key in LISTS:
             uses = getattr(self, key)
-            found[key] = sorted(uses[:LIMIT], key=lambda use: use["line"])
-            if len(uses) > LIMIT:
+            found[key] = sorted(uses[:MAX_USES], key=lambda use: use["line"])
+            if len(uses) > MAX_USES:
                 found["truncated"] = True
         return found
 
     def bind(self, node):
-        """Notes which names a node binds, and to what."""
+        """Records which names a node binds, and to what."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self.imports.append({"module": alias.name, "line": node.lineno})
@@ -87,7 +90,7 @@ class Finder:
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             names = [alias.name for alias in node.names]
-            self.imports.append({"module": module, "names": names[:LIMIT], "line": node.lineno})
+            self.imports.append({"module": module, "names": names[:MAX_USES], "line": node.lineno})
             for alias in node.names:
                 self.imported[alias.asname or alias.name] = module + "." + alias.name
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -107,12 +110,12 @@ class Finder:
 
     def module(self, call):
         """Returns the module that a call imports, if its name is constant."""
-        if self.name(call.func) in ("__import__", "importlib.import_module", "importlib.__import__") and call.args:
+        if self.name(call.func) in IMPORTERS and call.args:
             return constant(call.args[0])
         return None
 
     def path(self, node):
-        """Returns the path that a node has, if it is constant."""
+        """Returns the constant path to which an expression evaluates, or None."""
         if isinstance(node, ast.Name):
             return self.values.get(node.id)
         if isinstance(node, ast.Call) and node.args and self.name(node.func) == "pathlib.Path":
@@ -122,7 +125,7 @@ class Finder:
     def name(self, node):
         """Returns the dotted name of a node, with its first part as imported, or "" if the node has no name.
 
-        The name of a method of an expression's value begins with a dot: ".run" for make().run().
+        If the first part is not a name but another expression, the result begins with a dot: ".run" for make().run.
         """
         parts = []
         while isinstance(node, ast.Attribute):
@@ -134,38 +137,35 @@ class Finder:
             parts.append("")
         return ".".join(reversed(parts))
 
-    def call(self, node):
+    def visit_call(self, node):
         name = self.name(node.func)
         if name and name not in self.defined:
-            self.calls.append({"name": name[:NAME], "line": node.lineno})
+            self.calls.append({"name": name[:MAX_NAME], "line": node.lineno})
         if name == "getattr" and len(node.args) > 1:
-            self.getattr(node)
-        elif name == "vars" and node.args and self.known(node.args[0]):
-            self.sign("computed_attribute", node, self.known(node.args[0]))
-        elif name in ("__import__", "importlib.import_module", "importlib.__import__"):
+            self.visit_getattr(node)
+        elif name == "vars" and node.args and self.imported_name(node.args[0]):
+            self.sign("computed_attribute", node, self.imported_name(node.args[0]))
+        elif name in IMPORTERS:
             module = self.module(node)
             if module:
-                self.imports.append({"module": module[:NAME], "line": node.lineno})
+                self.imports.append({"module": module[:MAX_NAME], "line": node.lineno})
             else:
                 self.sign("computed_import", node)
         elif name == "range" and any((number(arg) or 0) >= HUGE for arg in node.args):
             self.sign("huge_range", node)
-        self.file(node, name)
+        self.visit_file_call(node, name)
 
-    def getattr(self, node):
-        module = self.known(node.args[0])
+    def visit_getattr(self, node):
+        module, attribute = self.imported_name(node.args[0]), constant(node.args[1])
         if not module:
-            text = constant(node.args[1])
-            if text and text.startswith("__"):
-                self.attributes.append({"name": text[:NAME], "line": node.lineno})
-            return
-        attribute = constant(node.args[1])
-        if attribute:
-            self.references.append({"name": (module + "." + attribute)[:NAME], "line": node.lineno})
+            if attribute and attribute.startswith("__"):
+                self.attributes.append({"name": attribute[:MAX_NAME], "line": node.lineno})
+        elif attribute:
+            self.references.append({"name": (module + "." + attribute)[:MAX_NAME], "line": node.lineno})
         else:
             self.sign("computed_attribute", node, module)
 
-    def known(self, node):
+    def imported_name(self, node):
         """Returns the dotted name of an imported module or of something in one, or "" for anything else."""
         root = node
         while isinstance(root, ast.Attribute):
@@ -174,11 +174,13 @@ class Finder:
             return self.name(node)
         return ""
 
-    def file(self, node, name):
-        on = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if on is not None and self.path(on) and not name.startswith(("os.", "io.", "shutil.", "codecs.")):
+    def visit_file_call(self, node, name):
+        """Records the constant paths in a call of a file function, or of a method of such a path."""
+        target = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if target is not None and self.path(target) and not name.startswith(("os.", "io.", "shutil.", "codecs.")):
             name = "pathlib.Path." + node.func.attr
-            paths = [self.path(on)] + [self.path(arg) for arg in node.args[:1] if name.endswith(("name", "replace"))]
+            others = node.args[:1] if name.endswith(("name", "replace")) else []
+            paths = [self.path(arg) for arg in [target] + others]
             mode = node.args[:1]
         else:
             paths, mode = [self.path(arg) for arg in node.args[:2]], node.args[1:2]
@@ -192,30 +194,30 @@ class Finder:
             writes = text is None or any(c in text for c in "wax+")
         for path in paths:
             if path:
-                self.paths.append({"name": name, "path": path[:NAME], "write": writes, "line": node.lineno})
+                self.paths.append({"name": name, "path": path[:MAX_NAME], "write": writes, "line": node.lineno})
 
-    def named(self, node):
+    def visit_name(self, node):
         name = getattr(node, "attr", None) or getattr(node, "id", None)
         if name.startswith("__"):
-            self.attributes.append({"name": name[:NAME], "line": node.lineno})
+            self.attributes.append({"name": name[:MAX_NAME], "line": node.lineno})
         if id(node) in self.callees or not isinstance(node.ctx, ast.Load):
             return
         if isinstance(node, ast.Name):
             if name in CODE and name not in self.defined:
                 self.references.append({"name": name, "line": node.lineno})
             elif name in self.imported:
-                self.references.append({"name": self.imported[name][:NAME], "line": node.lineno})
+                self.references.append({"name": self.imported[name][:MAX_NAME], "line": node.lineno})
             return
-        name = self.known(node)
+        name = self.imported_name(node)
         if name:
-            self.references.append({"name": name[:NAME], "line": node.lineno})
+            self.references.append({"name": name[:MAX_NAME], "line": node.lineno})
 
-    def subscript(self, node):
+    def visit_subscript(self, node):
         name = self.name(node.value)
-        if name == "sys.modules" or name.endswith(".__dict__") and self.known(node.value):
+        if name == "sys.modules" or name.endswith(".__dict__") and self.imported_name(node.value):
             self.sign("computed_attribute", node, name)
 
-    def loop(self, node):
+    def visit_while(self, node):
         if not (isinstance(node.test, ast.Constant) and node.test.value):
             return
         for inside in ast.walk(node):
@@ -223,52 +225,52 @@ class Finder:
                 return
         self.sign("endless_loop", node)
 
-    def operation(self, node):
+    def visit_operation(self, node):
         if isinstance(node.op, ast.Mult):
-            for many, one in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(one, (ast.List, ast.Tuple)) or isinstance(getattr(one, "value", None), (str, bytes)):
-                    if (number(many) or 0) >= HUGE:
+            for count, value in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(value, (ast.List, ast.Tuple)) or isinstance(getattr(value, "value", None), (str, bytes)):
+                    if (number(count) or 0) >= HUGE:
                         self.sign("huge_value", node)
         elif isinstance(node.op, ast.Pow) and number(node) == LARGEST:
             self.sign("huge_value", node)
 
     def sign(self, kind, node, name=""):
-        self.signs.append({"kind": kind, "name": name[:NAME], "line": node.lineno})
+        self.signs.append({"kind": kind, "name": name[:MAX_NAME], "line": node.lineno})
 
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ENDS = (ast.Break, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Await)
 EXITS = frozenset(("exit", "quit", "sys.exit", "os._exit"))
 
-LOOK = {
-    ast.Call: Finder.call,
-    ast.Name: Finder.named,
-    ast.Attribute: Finder.named,
-    ast.Subscript: Finder.subscript,
-    ast.While: Finder.loop,
-    ast.BinOp: Finder.operation,
+VISITORS = {
+    ast.Call: Finder.visit_call,
+    ast.Name: Finder.visit_name,
+    ast.Attribute: Finder.visit_name,
+    ast.Subscript: Finder.visit_subscript,
+    ast.While: Finder.visit_while,
+    ast.BinOp: Finder.visit_operation,
 }
 
 
-DEPTH = 20  # of an expression whose value is computed
+MAX_DEPTH = 20  # nested operators in a constant expression
 
 
 def constant(node, depth=0):
-    """Returns a constant text, or None. Texts that are added are one text."""
+    """Returns the constant string to which an expression evaluates, or None. It concatenates constants."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and depth < DEPTH:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and depth < MAX_DEPTH:
         left, right = constant(node.left, depth + 1), constant(node.right, depth + 1)
         if left is not None and right is not None:
-            return (left + right)[: 2 * NAME]
+            return (left + right)[: 2 * MAX_NAME]
     return None
 
 
 def number(node, depth=0):
-    """Returns a constant whole number, at most LARGEST, or None."""
+    """Returns the constant integer to which an expression evaluates, at most LARGEST, or None."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return min(node.value, LARGEST)
-    if not isinstance(node, ast.BinOp) or depth == DEPTH:
+    if not isinstance(node, ast.BinOp) or depth == MAX_DEPTH:
         return None
     left, right = number(node.left, depth + 1), number(node.right, depth + 1)
     if left is None or right is None or left < 0 or right < 0:

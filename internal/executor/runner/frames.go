@@ -18,7 +18,7 @@ const (
 
 // Limits of connections. network.py has the same limits.
 const (
-	MaxConns     = 32         // of a program, open at once
+	MaxConns     = 32         // connections that a program may have open at once
 	Window       = 256 << 10  // bytes that each side may send without an acknowledgement
 	AckThreshold = Window / 4 // bytes after which a reader acknowledges
 	MaxData      = 64 << 10   // bytes in a data frame
@@ -52,15 +52,15 @@ type Limits struct {
 	Output    int64 `json:"output"` // bytes of each stream that are forwarded
 }
 
-// Reply is the reply to a call. The body has three parts, each of which is a JSON value or empty: the result, or the
-// text of the error; a list of what the tool returned beside it; and the structured content of the error.
+// Reply is the reply to a call. The body has three parts, each of which is a JSON value or empty: the result or the
+// error's text, a list of what the tool returned in addition, and the error's structured content.
 type Reply struct {
 	Type  string `json:"t"` // reply
 	Size  int    `json:"size"`
 	Parts [3]int `json:"parts"` // bytes of each part
 	ID    uint64 `json:"id"`
 	OK    bool   `json:"ok"`
-	Code  string `json:"code,omitempty"` // of the error
+	Code  string `json:"code,omitempty"` // the error's code
 }
 
 // ConnMessage is a message about one of the program's connections: data carries bytes in the body, ack

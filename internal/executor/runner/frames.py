@@ -1,6 +1,6 @@
 """Frames: a big-endian u32 length, one line of JSON (the header), and raw bytes (the body).
 
-A frame has at most LIMIT bytes. Only the host sends longer messages: the first frame's header has the "size"
+A frame is at most LIMIT bytes long. Only the host sends longer messages: the first frame's header has the "size"
 of the whole body, and frames of type "more" carry the rest.
 """
 

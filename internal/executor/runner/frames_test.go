@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 			nil,
 		},
 		{"too large", frame(`{"t":"out","stream":"stdout"}`, strings.Repeat("x", MaxFrame-29)), Frame{}, ErrFrame},
-		{"a length without a frame", "\xff\xff\xff\xff", Frame{}, ErrFrame},
+		{"too large a length", "\xff\xff\xff\xff", Frame{}, ErrFrame},
 		{
 			"a large header", frame(`{"t":"hello","version":1,"python":"`+strings.Repeat("x", MaxHeader)+`"}`, ""),
 			Frame{},
@@ -83,7 +83,7 @@ func TestRead(t *testing.T) {
 		{"the end", "", Frame{}, io.EOF},
 		{"half a length", "\x00\x00", Frame{}, io.ErrUnexpectedEOF},
 		{"half a frame", "\x00\x00\x00\x09{\"t\":", Frame{}, io.ErrUnexpectedEOF},
-		{"a length and no more", "\x00\x00\x00\x09", Frame{}, io.ErrUnexpectedEOF},
+		{"a length without a frame", "\x00\x00\x00\x09", Frame{}, io.ErrUnexpectedEOF},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.want.Type != "" && c.want.Body == nil {
@@ -102,19 +102,19 @@ func TestWriteSplitsLongMessages(t *testing.T) {
 		body := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
 		var out bytes.Buffer
 		if err := Write(&out, Reply{Type: "reply", Size: size, ID: 1, OK: true}, body); err != nil {
-			t.Fatalf("Write(%d bytes) = %v", size, err)
+			t.Fatalf("Write(%d bytes) = %v, want nil", size, err)
 		}
 		var got []byte
 		for out.Len() > 0 {
 			data := out.Next(int(binary.BigEndian.Uint32(out.Next(4))))
 			if len(data) > MaxFrame {
-				t.Errorf("a frame of %d bytes", len(data))
+				t.Errorf("Write(%d bytes) wrote a frame of %d bytes; the limit is %d", size, len(data), MaxFrame)
 			}
 			_, part, _ := bytes.Cut(data, []byte("\n"))
 			got = append(got, part...)
 		}
 		if !bytes.Equal(got, body) {
-			t.Errorf("%d bytes became %d", size, len(got))
+			t.Errorf("Write(%d bytes) wrote %d bytes, want the same bytes in frames", size, len(got))
 		}
 	}
 	if err := Write(io.Discard, Signal{Task: strings.Repeat("x", MaxHeader)}, nil); !errors.Is(err, ErrFrame) {
@@ -143,7 +143,7 @@ func FuzzRead(f *testing.F) {
 				return
 			}
 			if len(frame.Body) > before-in.Len() || !frame.valid() {
-				t.Errorf("Read() = %+v of %d bytes", frame, before-in.Len())
+				t.Errorf("Read() = %+v from %d bytes, want a valid frame with a shorter body", frame, before-in.Len())
 			}
 		}
 	})
@@ -156,7 +156,7 @@ func FuzzHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header []byte) {
 		frame, err := decode(append(header, '\n', '1'))
 		if (err == nil) == (frame.Type == "") || err != nil && !errors.Is(err, ErrFrame) {
-			t.Errorf("decode(%q) = %+v, %v", header, frame, err)
+			t.Errorf("decode(%q) = %+v, %v, want a frame with a type, or ErrFrame", header, frame, err)
 		}
 	})
 }

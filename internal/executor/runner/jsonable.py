@@ -4,8 +4,8 @@ import base64
 import json
 import math
 
-MAX_DEPTH = 60  # of nesting
-MAX_REPR = 2000  # characters of a value that has no JSON form
+MAX_DEPTH = 60  # levels of nesting
+MAX_REPR = 2000  # characters of the repr of a value that has no JSON form
 
 
 class TooLarge(Exception):

@@ -6,7 +6,7 @@ Each call is sent to the fleet, which checks it, makes it, and returns the resul
 
 A tool's function returns the structured content of the tool's result or, if there is none, its content: text as a
 string, JSON decoded, images and other files as {"path": ..., "media_type": ..., "bytes": ...}. If a tool returns
-structured content and, beside it, other text or files, with_content returns both:
+other text or files in addition to structured content, with_content returns both:
 
     from servers.maps import show_map
     place, content = with_content(show_map, "Oslo")
@@ -24,8 +24,8 @@ class ToolError(Exception):
     unavailable, timeout, result_too_large, internal.
 
     structured is the structured content that the tool sent with its error, or None. content is the list of its
-    content blocks, in the form that with_content returns. Both are None and empty unless the tool itself failed, or
-    its result does not match its output schema."""
+    content blocks, in the form that with_content returns. structured is None and content is empty unless the tool
+    itself failed, or its result does not match its output schema."""
 
     def __init__(self, server, tool, message, code="internal", structured=None, content=None):
         super().__init__("%s.%s: %s" % (server, tool, message))
@@ -53,12 +53,12 @@ def call_mcp_tool(server, tool, arguments=None, hash=""):
 
 
 def with_content(function, /, *args, **kwargs):
-    """Calls a function and returns (its result, the list of what tools returned beside their structured content).
+    """Calls a function and returns (its result, a list of what tools returned in addition to structured content).
 
-    Each element of the list is a text, the value of a text that is a JSON object or list, a dictionary with "path",
+    Each element of the list is a string, the value of a text that is a JSON object or list, a dictionary with "path",
     "media_type" and "bytes" for an image or another file, or a dictionary with "uri", "name" and "media_type" for a
     link. A text that only repeats the structured content is left out. The list has the content of all calls that the
-    function makes, in the order of their ends, also in the threads of parallel().
+    function makes, including those in the threads of parallel(), in the order in which they completed.
     """
     content = []
     token = _collected.set(content)

@@ -13,7 +13,7 @@
 //	mcp_client.py  the module that programs import as client.mcp_client
 //	catalogue.py   tool modules, compiled ahead
 //	child.py       the process of a program
-//	confine.py     keeps programs from leaving something behind in the box
+//	confine.py     keeps programs from leaving anything behind in the box
 //	runner.py      its parent process
 //	network.py     a program's connections; loaded for the first program that needs it
 //
@@ -23,9 +23,8 @@
 // and raw bytes (the body). A frame is at most 1 MiB. One program runs at a time; ids tell calls apart.
 //
 //	host to runner   run, go, reply, cancel, next, resume; more (the rest of a message longer than a frame)
-//	runner to host   preload, warm, hello, checked, out, call, called, done, ready
+//	runner to host   preload, warm, hello, checked, out, call, called, done, ready, open
 //	both             data, ack, eof, reset
-//	runner to host   open
 //
 // The runner sends preload before it imports each preloaded module, and then hello. Between done and ready it
 // pauses briefly, unless the host sends next. If a snapshot is to be taken, the runner sends warm before
@@ -80,7 +79,7 @@ type Guest struct {
 	// CountsThreads means that sysinfo(2) counts exactly the threads of the runner and of programs.
 	CountsThreads bool `json:"counts_threads"`
 	// HiddenSockets means that sockets with names in Workspace exist only in the box, so that the host cannot
-	// remove them, and that sockets in each other's queues are never collected. The runner then searches for them.
+	// remove them, and that the kernel never frees sockets in each other's queues. The runner then searches for both.
 	HiddenSockets bool `json:"hidden_sockets"`
 	// SeparateUser means that the runner is root and programs run as UID. Otherwise both run as the same user.
 	SeparateUser bool `json:"separate_user"`

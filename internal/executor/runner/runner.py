@@ -19,19 +19,19 @@ import traceback
 from codefleet import catalogue, child, confine, frames
 
 VERSION = 1
-MAX_CALLS = 64  # in progress at once; a program that starts more waits
+MAX_CALLS = 64  # calls in progress at once; a program that starts more waits
 MAX_BACKLOG = 64 << 20  # bytes that a child may leave unread
 CHUNK = 1 << 16
 MAX_SWEEPS = 200  # attempts to kill the processes that the program left
 PTRACE_ATTACH = 16
-STOP_MS = 20  # for a child to stop
-KILL_MS = 200  # for a killed child to end
+STOP_MS = 20  # time for a child to stop
+KILL_MS = 200  # time for a killed child to end
 # After a result the runner pauses, so that preparing for the next program does not compete with the
 # delivery of the result, unless programs come in quick succession.
 PAUSE_MS = 3
-DEMAND_S = 0.01  # no pause if the program arrived within this time
-READY_S = 20  # for a child to empty the scratch directories
-MAX_REPORTS = 1000  # of calls made in the child that are forwarded
+DEMAND_S = 0.01  # no pause if the program arrived within this time after the child was ready
+READY_S = 20  # time for a child to empty the scratch directories
+MAX_REPORTS = 1000  # forwarded reports of calls made in the child
 CONNECTION = ("data", "ack", "eof", "reset")
 SYSINFO = ctypes.create_string_buffer(256)  # struct sysinfo of 64-bit Linux has 112 bytes
 CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
@@ -150,7 +150,7 @@ class Host:
     def __init__(self, wake, caches):
         self.wake = wake
         self._caches = caches
-        self._caches_used = False  # a program has run, so the caches may be stale
+        self._caches_used = False  # whether a program has run, after which the caches may be stale
         self._frames = frames.Splitter()
 
     def refresh(self):
@@ -264,7 +264,7 @@ class Execution:
         self.dropped = 0
         self.check = False  # the child must send facts before it runs the program
         self.listening = True  # the child has not closed its end
-        self.calls = set()  # in progress
+        self.calls = set()  # ids of the calls in progress
         self.reports = 0
         self.catalogue, self.modules = None, []  # version, and modules of it that the child imported (untrusted)
         self.network = None  # connections, if the program has network access
@@ -275,8 +275,8 @@ class Execution:
         self.made_sockets = False
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
-        # The number of threads in the box while the program has only one.
-        self.alone = threads() if child.boot["counts_threads"] else 0
+        # The number of threads in the box as long as the program has only one.
+        self.initial_threads = threads() if child.boot["counts_threads"] else 0
         self.handlers = {
             0: self.from_host,
             child.control.fileno(): self.from_child,
@@ -456,14 +456,14 @@ class Execution:
                 return True
             if os.WIFSTOPPED(status):  # traced, by halt or by another process of the program
                 continue
-            self.reaped(pid, status, usage)
+            self.record_exit(pid, status, usage)
 
-    def reaped(self, pid, status, usage):
-        self.used(usage)
+    def record_exit(self, pid, status, usage):
+        self.add_usage(usage)
         if pid == self.child.pid:
             self.status = status
 
-    def used(self, usage):
+    def add_usage(self, usage):
         self.cpu += usage.ru_utime + usage.ru_stime
         self.peak = max(self.peak, usage.ru_maxrss)
 
@@ -472,7 +472,7 @@ class Execution:
         if not self.halt():
             self.kill()
         self.made_sockets = self.child.made_sockets()
-        if self.made_sockets:  # those that its processes hold end with them; left searches for others
+        if self.made_sockets:  # ends the sockets that its processes hold, so that left() finds only the others
             self.kill()
         if self.network:
             self.network.close()
@@ -515,17 +515,17 @@ class Execution:
         A process that is traced and stopped executes no instruction until its tracer continues it, whatever
         signals arrive. Returns True if the program is stopped this way and has no other thread.
         """
-        if self.how != "end" or self.status is not None or threads() != self.alone:
+        if self.how != "end" or self.status is not None or threads() != self.initial_threads:
             return False
         if Child.libc.ptrace(PTRACE_ATTACH, self.child.pid, None, None) != 0:
             return False
         self.host.woken(STOP_MS)
         pid, status, usage = os.wait4(self.child.pid, os.WNOHANG)
         if pid and not os.WIFSTOPPED(status):
-            self.reaped(pid, status, usage)
-        if pid == 0 or self.status is not None or threads() != self.alone:
+            self.record_exit(pid, status, usage)
+        if pid == 0 or self.status is not None or threads() != self.initial_threads:
             return False
-        self.used(usage)
+        self.add_usage(usage)
         return True
 
     def kill(self):
@@ -572,7 +572,7 @@ def oom_kills(boot):
 
 
 def threads():
-    """Returns the number of threads in the box, of the runner and of programs."""
+    """Returns the number of threads of the runner and of programs in the box."""
     Child.libc.sysinfo(SYSINFO)
     return int.from_bytes(SYSINFO[80:82], sys.byteorder)  # procs
 
@@ -584,18 +584,20 @@ def signal_name(number):
         return "signal %d" % number
 
 
-def failure(given):
+def failure(report):
     """Returns a child's error report, validated and truncated."""
-    if given is None:
+    if report is None:
         return None
-    if not isinstance(given, dict) or given.get("code") not in CODES:
+    if not isinstance(report, dict) or report.get("code") not in CODES:
         raise frames.Broken("error")
-    line = given.get("line", 0)
-    checked = {"code": given["code"], "message": text(given.get("message"), 2000)}
-    checked["cause"] = text(given.get("cause", ""), 9000)
-    checked["hint"] = text(given.get("hint", ""), 500)
-    checked["line"] = line if type(line) is int and 0 <= line < 1 << 31 else 0
-    return checked
+    line = report.get("line", 0)
+    return {
+        "code": report["code"],
+        "message": text(report.get("message"), 2000),
+        "cause": text(report.get("cause", ""), 9000),
+        "hint": text(report.get("hint", ""), 500),
+        "line": line if type(line) is int and 0 <= line < 1 << 31 else 0,
+    }
 
 
 def modules(header):
@@ -618,14 +620,14 @@ def names(header, *keys):
     return found
 
 
-def text(given, limit):
-    if not isinstance(given, str):
+def text(value, limit):
+    if not isinstance(value, str):
         raise frames.Broken("missing text")
-    return given[:limit]
+    return value[:limit]
 
 
 def kill_all(boot):
-    """Kills all processes of the program's user; without a separate user, all descendants of this process."""
+    """Kills all processes of the program's user or, without a separate user, all descendants of this process."""
     if not boot["separate_user"]:
         for pid in descendants():
             try:
