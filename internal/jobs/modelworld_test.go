@@ -100,8 +100,10 @@ func (p *process) step() {
 	if m := p.ack; m == nil {
 		p.turn <- struct{}{}
 	} else {
-		for p.ack = nil; len(p.acks) > 0; { // the process has repeated its request
-			m = <-p.acks
+		for p.ack = nil; len(p.acks) > 0; {
+			if again := <-p.acks; again.Reply != "" { // the process has repeated its request
+				m = again
+			}
 		}
 		response := []byte("+OK")
 		if !p.killed {
