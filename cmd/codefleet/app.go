@@ -23,7 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// app is what all commands share: the streams and environment of the process, and the global flags.
+// app holds what all commands share: the streams and environment of the process, and the global flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -38,9 +38,9 @@ type app struct {
 	output string // -o: text or json
 	color  string // --color: auto, always or never
 
-	watchEvery time.Duration // how often tasks --watch lists the tasks; zero means 2 seconds
+	watchInterval time.Duration // of tasks --watch; zero selects defaultWatchInterval
 
-	explain bool // --explain of run and result: print the program that a refused task needs
+	explain bool // --explain of run and result: print the unfinished program of a blocked task
 }
 
 // main runs one command line and returns the exit code.
@@ -52,12 +52,12 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil && wantsJSON(args) {
-		a.output = "json" // cobra has not read the flag, if the error is in the command line before it
+		a.output = "json" // cobra stops at the first error in the command line, which may precede this flag
 	}
 	return a.report(err)
 }
 
-// wantsJSON reports whether a command line has -o json, in any of its forms.
+// wantsJSON reports whether a command line selects JSON output, in any form of the flag.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
 		switch arg {
@@ -169,9 +169,16 @@ func strictHelp(root *cobra.Command) {
 		case "help":
 			c.Args = func(_ *cobra.Command, args []string) error { _, _, err := root.Find(args); return err }
 		case "completion":
-			c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+			commandGroup(c)
 		}
 	}
+}
+
+// commandGroup makes c print its help if no subcommand is given, and adds the subcommands.
+func commandGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+	c.AddCommand(subcommands...)
+	return c
 }
 
 // completeFlag completes a flag with fixed values.
@@ -179,7 +186,7 @@ func completeFlag(c *cobra.Command, flag string, values ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// do returns a RunE whose context ends at the first signal.
+// do returns a RunE that calls fn with a context that the first signal cancels.
 func (a *app) do(fn func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		ctx, stop := a.interruptible(c.Context())
@@ -222,8 +229,8 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { close(done); cancel(nil) }
 }
 
-// connect returns a client of the fleet that the flags or the environment name. The client retries a request for
-// retryFor; zero selects the client's default, a negative duration disables retries.
+// connect returns a client of the fleet that client.Locate finds. The client retries a request for retryFor; zero
+// selects the client's default, a negative duration disables retries.
 func (a *app) connect(ctx context.Context, retryFor time.Duration) (*client.Client, error) {
 	found, err := client.Locate(a.fleet)
 	if err != nil {
@@ -289,25 +296,26 @@ func (a *app) write(v any, write func(w io.Writer)) error {
 	return align(a.stdout, write)
 }
 
-// align passes what write writes to w, with the columns of tables aligned.
+// align calls write, and copies its output to w with the table columns aligned.
 func align(w io.Writer, write func(w io.Writer)) error {
 	aligned := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	write(aligned)
 	return aligned.Flush()
 }
 
-// maxIndented bounds how much longer indentation makes JSON. Beyond it, JSON is printed on one line.
+// Indented JSON has at most maxIndented bytes, or maxIndentedFactor times the size of the compact JSON if that is more.
+// Longer JSON is printed on one line.
 const (
-	maxIndented       = 1 << 20 // bytes of any value
-	maxIndentedFactor = 8       // of larger values
+	maxIndented       = 1 << 20
+	maxIndentedFactor = 8
 )
 
-// indented returns valid JSON with indentation, unless that makes it much longer.
+// indented indents JSON, which must be valid, unless the result would be too long.
 func indented(data []byte) []byte {
 	return text.IndentJSON(data, "  ", max(maxIndented, maxIndentedFactor*len(data)))
 }
 
-// encodeJSON prints v and a line end.
+// encodeJSON prints v as JSON, followed by a newline.
 func (a *app) encodeJSON(v any, indent bool) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -329,15 +337,21 @@ func (a *app) encodeJSON(v any, indent bool) error {
 
 // list prints items as JSON, or as a table with one row per item. The header is separated by tabs.
 func list[T any](a *app, items []T, header string, cells func(T) []any) error {
-	if items == nil {
-		items = []T{} // JSON encodes nil as null
-	}
-	return a.print(items, func(w io.Writer) {
+	return a.print(orEmpty(items), func(w io.Writer) {
 		fmt.Fprintln(w, header)
 		for _, item := range items {
 			row(w, cells(item)...)
 		}
 	})
+}
+
+// listOr is like list, but in text mode it prints none instead of a table without rows.
+func listOr[T any](a *app, items []T, none, header string, cells func(T) []any) error {
+	if len(items) == 0 && a.output == "text" {
+		_, err := fmt.Fprintln(a.stdout, none)
+		return err
+	}
+	return list(a, items, header, cells)
 }
 
 // row writes one table row. Cells may hold untrusted text.

@@ -25,11 +25,8 @@ func (a *app) approvalsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(calls) == 0 && a.output == "text" {
-				_, err := fmt.Fprintln(a.stdout, "no tool call waits for approval")
-				return err
-			}
-			return list(a, calls, "TASK\tCALL\tTOOL\tEXPIRES IN\tARGUMENTS", func(q client.PendingApproval) []any {
+			const header = "TASK\tCALL\tTOOL\tEXPIRES IN\tARGUMENTS"
+			return listOr(a, calls, "no tool call waits for approval", header, func(q client.PendingApproval) []any {
 				return []any{
 					q.TaskID, q.Call, q.Server + "/" + q.Tool, duration(time.Until(q.ExpiresAt)), string(q.Arguments),
 				}
@@ -39,15 +36,15 @@ func (a *app) approvalsCommand() *cobra.Command {
 }
 
 func (a *app) approveCommand() *cobra.Command {
-	var deny, all bool
+	var deny, allOfTool bool
 	var reason string
 	c := &cobra.Command{
 		Use:   "approve ID [CALL...]",
 		Short: "Approve or deny tool calls of a task",
-		Long: "Approve the named tool calls of a task, or all calls that wait now. With --deny the\n" +
-			"program gets an error instead of the tool's result and continues. Only the first answer\n" +
-			"to a call counts. The token needs the scope approve; the task's record and the audit\n" +
-			"records keep the token's name.",
+		Long: "Approve the given tool calls of a task, or all its calls that are waiting. With --deny,\n" +
+			"the program gets an error instead of the tool's result and continues. Only the first\n" +
+			"answer to a call counts. The token needs the scope approve; the task's record and the\n" +
+			"audit records keep the token's name.",
 		Example: "  codefleet approvals\n" +
 			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n" +
 			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu qz4hbe2n7a --deny --reason 'not on a Friday'",
@@ -59,9 +56,6 @@ func (a *app) approveCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.complete(completeApprovals),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
-			if deny && all {
-				return usage("--all-of-tool cannot be combined with --deny")
-			}
 			if len(reason) > 500 {
 				return usage("--reason is %d bytes; the limit is 500", len(reason))
 			}
@@ -73,7 +67,7 @@ func (a *app) approveCommand() *cobra.Command {
 			for _, call := range calls {
 				var err error
 				if rec, err = c.Answer(ctx, args[0], client.Answer{
-					Call: call, Approve: !deny, AllOfTool: all, Reason: reason,
+					Call: call, Approve: !deny, AllOfTool: allOfTool, Reason: reason,
 				}); err != nil {
 					return err
 				}
@@ -82,8 +76,9 @@ func (a *app) approveCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&deny, "deny", false, "deny the calls")
-	c.Flags().BoolVar(&all, "all-of-tool", false, "also approve all later calls of the same tool in this task")
+	c.Flags().BoolVar(&allOfTool, "all-of-tool", false, "also approve all later calls of the same tool in this task")
 	c.Flags().StringVar(&reason, "reason", "", "`TEXT` to pass to the program and keep in the task's record")
+	c.MarkFlagsMutuallyExclusive("deny", "all-of-tool")
 	return c
 }
 
@@ -105,7 +100,8 @@ func showApprovals(w io.Writer, r client.Record) {
 	}
 }
 
-// completeApprovals completes the ids of tasks with pending calls, then those calls.
+// completeApprovals completes the first argument with the tasks that have pending calls, and later arguments with the
+// pending calls of that task.
 func completeApprovals(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 	calls, _ := c.Approvals(ctx)
 	var words []cobra.Completion

@@ -29,8 +29,8 @@ func fleetStore(ts *testscript.TestScript) *s3.Objects {
 	return bucket
 }
 
-// later N makes N commits to the workspace main, and then collects garbage with the shortest retention. With a
-// second argument, the time until which versions are retained expires first.
+// later N makes N commits to the workspace main, and then collects garbage with the shortest retention. With a second
+// argument, it first sets the end of all retention times to the past.
 func later(ts *testscript.TestScript, _ bool, args []string) {
 	bucket := fleetStore(ts)
 	store, ctx := state.New(bucket, state.Options{}), context.Background()
@@ -53,7 +53,7 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// expire changes the time until which versions of a workspace are retained to the year 1970.
+// expire changes the time until which versions of a workspace are retained to a time in 1970.
 func expire(ts *testscript.TestScript, bucket objects.Objects, ref state.Ref) {
 	ctx := context.Background()
 	for info, err := range bucket.List(ctx, ref.Tenant+"/w/"+ref.Workspace+"/k/", "") {
@@ -65,8 +65,8 @@ func expire(ts *testscript.TestScript, bucket objects.Objects, ref state.Ref) {
 	}
 }
 
-// download URL requests a path from the fleet's HTTP interface, and prints the response: its status, its body in
-// hexadecimal.
+// download PATH requests a path from the fleet's HTTP interface. It prints the response's status, content type and
+// length, and its body in hexadecimal.
 func download(ts *testscript.TestScript, _ bool, args []string) {
 	f, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
 	ts.Check(err)

@@ -31,11 +31,8 @@ func (a *app) auditCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(records) == 0 && a.output == "text" {
-				_, err := fmt.Fprintln(a.stdout, "no tool calls")
-				return err
-			}
-			return list(a, records, "TIME\tTASK\tTOOL\tEVENT\tOUTCOME\tDURATION\tARGUMENTS\tRESULT", auditCells)
+			const header = "TIME\tTASK\tTOOL\tEVENT\tOUTCOME\tDURATION\tARGUMENTS\tRESULT"
+			return listOr(a, records, "no tool calls", header, auditCells)
 		}),
 	}
 	c.Flags().StringVar(&o.Task, "task", "", "only calls of the task `ID`")
@@ -45,18 +42,17 @@ func (a *app) auditCommand() *cobra.Command {
 }
 
 func auditCells(r client.AuditRecord) []any {
-	took := "-"
+	elapsed := "-"
 	if r.Event == schemas.AuditEnd {
-		took = fmt.Sprintf("%.1f ms", r.MS)
+		elapsed = fmt.Sprintf("%.1f ms", r.MS)
 	}
 	return []any{
 		r.Time.Local().Format(time.DateTime), r.TaskID, text.Truncate(r.Server+"/"+r.Tool, 60), r.Event,
-		outcome(r), took,
-		fmt.Sprintf("%d B", r.ArgsBytes), fmt.Sprintf("%d B", r.ResultBytes),
+		outcome(r), elapsed, fmt.Sprintf("%d B", r.ArgsBytes), fmt.Sprintf("%d B", r.ResultBytes),
 	}
 }
 
-// outcome returns how a call ended, or the decision about it.
+// outcome returns how a call ended, or who approved or denied it. For other events it returns "-".
 func outcome(e client.AuditRecord) string {
 	switch {
 	case e.Approval != "" && e.Event != schemas.AuditEnd:

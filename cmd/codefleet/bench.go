@@ -88,7 +88,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return &failure{code: errcode.ExitFailed, message: "bench", err: err, hint: "codefleet doctor"}
+		return &failure{code: errcode.ExitFailed, message: "run the benchmark", err: err, hint: "codefleet doctor"}
 	}
 	if a.output == "json" {
 		return bench.WriteJSON(a.stdout, reports, o.Scenario != "" || sequence != nil)
@@ -96,7 +96,7 @@ func (a *app) measure(ctx context.Context, o benchOptions) error {
 	return bench.WriteText(a.stdout, reports)
 }
 
-// examples returns the examples to run, repeated -n times, or nil if the command measures scenarios.
+// examples returns the examples to run, repeated -n times. It returns nil if the command measures scenarios.
 func (o benchOptions) examples() ([]bench.Example, error) {
 	numbers := o.Sequence
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// colour is a parameter of the escape sequence that selects a terminal's colour; empty for none.
+// colour is the parameter of the escape sequence that selects a text colour. The empty colour leaves text unchanged.
 type colour string
 
 const (
@@ -17,7 +17,8 @@ const (
 	yellow colour = "33"
 )
 
-// colours reports whether output to w has colours: with --color always, or on a terminal that has them.
+// colours reports whether output to w has colours. With --color auto, output to a terminal has them unless the
+// environment disables them.
 func (a *app) colours(w io.Writer) bool {
 	switch a.color {
 	case "always":
@@ -28,7 +29,7 @@ func (a *app) colours(w io.Writer) bool {
 	return isTerminal(w) && a.lookup("NO_COLOR") == "" && a.lookup("TERM") != "dumb"
 }
 
-// paint prints text in a colour. The text passes through the screen, the escape sequences do not.
+// paint prints text in a colour. Only the text passes through the screen; the escape sequences bypass it.
 func (a *app) paint(w io.Writer, c colour, text string) {
 	if c == "" || !a.colours(w) {
 		fmt.Fprint(w, text)
@@ -53,7 +54,7 @@ func colourOf(status string) colour {
 	return ""
 }
 
-// paintTable prints a table or a list of fields, with the statuses of tasks in colour.
+// paintTable prints a table or a list of fields, with task statuses in colour.
 func (a *app) paintTable(w io.Writer, table string) {
 	header, _, _ := strings.Cut(table, "\n")
 	before, _, found := strings.Cut(header, "STATUS")
@@ -77,7 +78,7 @@ func (a *app) paintTable(w io.Writer, table string) {
 	}
 }
 
-// paintDiff prints a difference, with removed lines in red and added ones in green.
+// paintDiff prints a diff, with removed lines in red and added lines in green.
 func (a *app) paintDiff(w io.Writer, diff string) {
 	if !a.colours(w) {
 		fmt.Fprint(w, diff)

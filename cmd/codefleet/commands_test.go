@@ -113,27 +113,29 @@ func TestSubmission(t *testing.T) {
 
 	if got, err := (&taskFlags{file: "-"}).submission(nil, strings.NewReader("x = 1")); err != nil ||
 		got.Code != "x = 1" {
-		t.Errorf("from standard input: %q, %v", got.Code, err)
+		t.Errorf("submission with --file - = code %q, %v, want %q, nil", got.Code, err, "x = 1")
 	}
 	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil ||
 		got.Description != "add two numbers" {
-		t.Errorf("from the arguments: %q, %v", got.Description, err)
+		t.Errorf("submission with three arguments = description %q, %v, want %q, nil", got.Description, err,
+			"add two numbers")
 	}
 	if got, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader("add\ntwo numbers\n")); err != nil ||
 		got.Description != "add\ntwo numbers" {
-		t.Errorf("description from standard input: %q, %v", got.Description, err)
+		t.Errorf("submission with - = description %q, %v, want %q, nil", got.Description, err, "add\ntwo numbers")
 	}
 	for words, want := range map[string]string{
 		" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB",
 	} {
 		if _, err := (&taskFlags{}).submission([]string{"-"}, strings.NewReader(words)); err == nil ||
 			!strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
-			t.Errorf("%.10q from standard input: error %v, want %q and exit code 2", words, err, want)
+			t.Errorf("submission with %.10q on standard input = %v, want an error with %q and exit code 2", words, err,
+				want)
 		}
 	}
 }
 
-func TestSubmissionRefuses(t *testing.T) {
+func TestInvalidSubmissions(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, size := range map[string]int{"empty.py": 0, "huge": maxTask} {
 		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
@@ -162,7 +164,7 @@ func TestSubmissionRefuses(t *testing.T) {
 	} {
 		_, err := f.submission(nil, strings.NewReader(strings.Repeat("#", maxTask+1)))
 		if err == nil || !strings.Contains(err.Error(), want) || explain(err).code != errcode.ExitUsage {
-			t.Errorf("%+v: error %v, want %q and exit code 2", f, err, want)
+			t.Errorf("submission with %+v = %v, want an error with %q and exit code 2", f, err, want)
 		}
 	}
 }
@@ -178,12 +180,12 @@ func TestParseAt(t *testing.T) {
 	} {
 		got, err := parseAt(text, now)
 		if err != nil || got.Format(time.RFC3339) != want {
-			t.Errorf("parseAt(%q) = %v, %v, want %s", text, got, err, want)
+			t.Errorf("parseAt(%q) = %v, %v, want %s, nil", text, got, err, want)
 		}
 	}
 }
 
-// TestLiveStream checks that the live output and the rest at the end are together the whole output.
+// TestLiveStream checks that the live output and the rest, printed at the end, make up the whole output.
 func TestLiveStream(t *testing.T) {
 	for _, c := range []struct {
 		live        []string
@@ -204,7 +206,7 @@ func TestLiveStream(t *testing.T) {
 			}
 		}
 		if got, ok := s.rest(c.whole); got != c.want || ok != c.ok || out.String() != strings.Join(c.live, "") {
-			t.Errorf("live %q of %q: rest %q, %v, want %q, %v", c.live, c.whole, got, ok, c.want, c.ok)
+			t.Errorf("rest(%q) after %q = %q, %v, want %q, %v", c.whole, c.live, got, ok, c.want, c.ok)
 		}
 	}
 }

@@ -13,11 +13,7 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "config", Short: "Show or check the settings", Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(
+	return commandGroup(&cobra.Command{Use: "config", Short: "Show or check the settings"},
 		&cobra.Command{
 			Use: "show", Short: "Print every effective setting and its origin; secrets are redacted", Args: noArgs,
 			RunE: a.do(a.configShow),
@@ -27,7 +23,6 @@ func (a *app) configCommand() *cobra.Command {
 			RunE: a.do(a.configCheck),
 		},
 	)
-	return c
 }
 
 func (a *app) configShow(context.Context, []string) error {

@@ -17,12 +17,11 @@ import (
 	"github.com/codefleet/codefleet/internal/sourcetest"
 )
 
-// notCommands are words that follow "codefleet" in strings without a command line, such as connection names and key
+// notCommands are words that follow "codefleet" in strings that are not command lines, such as connection names and key
 // labels.
 var notCommands = []string{"does", "heads", "packages", "probe", "wants", "workspaces"}
 
-// TestCommandsInDocuments checks that every `codefleet …` in the documents is a command that accepts the flags and
-// arguments.
+// TestCommandsInDocuments checks that every `codefleet …` in the documents is a valid command line.
 func TestCommandsInDocuments(t *testing.T) {
 	root := sourcetest.Root(t)
 	checked := 0
@@ -45,8 +44,8 @@ func TestCommandsInDocuments(t *testing.T) {
 	}
 }
 
-// TestCommandsInMessages checks every `codefleet …` in errors, hints and help. Without backquotes, prose may follow a
-// command, so arguments are not checked.
+// TestCommandsInMessages checks the command and flags of every `codefleet …` in errors, hints and help. It does not check
+// arguments, because prose may follow a command that is not in backquotes.
 func TestCommandsInMessages(t *testing.T) {
 	checked := 0
 	for _, f := range sourcetest.GoFiles(t) {
@@ -107,7 +106,7 @@ const word = `(?:-{0,2}[a-z%][\w%=./*-]*|[A-Z/]+|'[^']*')`
 var (
 	inBackquotes = regexp.MustCompile("`(?:[\\w./]*/)?codefleet ([^`]+)`")
 	inCodeBlock  = regexp.MustCompile(`^(?: {4}|\t|[$] )(?:\S+=\S+ |sudo )*(?:\S*/)?codefleet (\S.*)$`)
-	// In a message, a command line ends at punctuation that no command line has.
+	// inMessage matches the words of a command line in a message, up to punctuation that command lines do not have.
 	inMessage = regexp.MustCompile("(?:^|[\\s`(])codefleet (" + word + "(?: " + word + ")*)")
 )
 
@@ -193,7 +192,7 @@ func documents(t *testing.T, root string) (files []string) {
 		return err
 	})
 	if err != nil || len(files) < 10 {
-		t.Fatalf("found %d documents, want at least 10: %v", len(files), err)
+		t.Fatalf("found %d documents, %v, want at least 10, nil", len(files), err)
 	}
 	return files
 }

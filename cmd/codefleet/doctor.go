@@ -26,7 +26,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// finding is one row of the output of doctor.
+// finding is one row of doctor's output.
 type finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // ok, warning or problem
@@ -40,17 +40,22 @@ const (
 	problem = "problem"
 )
 
+// passed returns the finding of a check that found no problem.
+func passed(check, format string, args ...any) finding {
+	return finding{check, good, fmt.Sprintf(format, args...), ""}
+}
+
 const (
 	probeTime = 15 * time.Second // time limit of most checks
 	fetchTime = 5 * time.Minute  // time limit of checks that may download images or read many objects
-	bootTime  = time.Minute      // how long a worker waits for a box to boot and import its modules
+	bootTime  = time.Minute      // time limit for a task pool's box to boot and import its modules
 )
 
-// hostCheck checks this host with its settings.
+// hostCheck checks this host and its settings.
 type hostCheck struct {
 	*config.Config
 	app  *app
-	root bool
+	root bool // whether doctor runs as root
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -63,7 +68,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Args: noArgs,
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
-		"remove what killed workers have left on this host: mounts, loop devices, groups, processes, directories")
+		"remove what killed workers left on this host: mounts, loop devices, control groups, processes, directories")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.doctor(ctx, clean) })
 	return c
 }
@@ -124,20 +129,16 @@ func (a *app) checkConfig() ([]finding, *config.Config) {
 	if len(c.Warnings) > 0 {
 		return []finding{{"config", warning, strings.Join(c.Warnings, "; "), ""}}, c
 	}
-	return []finding{{"config", good, "data in " + c.Data, ""}}, c
+	return []finding{passed("config", "data in %s", c.Data)}, c
 }
 
 // memory checks whether the memory for tasks suffices for a task in every slot.
 func (p *hostCheck) memory(context.Context) finding {
 	total, perTask, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
-		return finding{"memory", good, "not limited", ""}
+		return passed("memory", "not limited")
 	}
-	f := finding{
-		"memory", good,
-		fmt.Sprintf("%d MB for tasks: enough for %d of %d MB each, slots: %d", total, total/perTask, perTask, slots),
-		"",
-	}
+	f := passed("memory", "%d MB for tasks; tasks of %d MB that fit: %d; slots: %d", total, perTask, total/perTask, slots)
 	if total/perTask < slots {
 		f.Status, f.Fix = warning, "tasks will wait for memory: change execution.memory_mb_total, "+
 			"guardrails.max_memory_mb or worker.slots"
@@ -145,27 +146,27 @@ func (p *hostCheck) memory(context.Context) finding {
 	return f
 }
 
-// python checks the interpreter that boxes use: the system's, even if another is first on PATH.
+// python checks the interpreter that boxes use. It is the system's, even if another one is first on PATH.
 func (p *hostCheck) python(ctx context.Context) finding {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
 	if p.Execution.Rootfs != "" {
-		return finding{name, good, "from execution.rootfs, " + p.Execution.Rootfs, ""}
+		return passed(name, "from execution.rootfs, %s", p.Execution.Rootfs)
 	}
 	out, err := exec.CommandContext(ctx, path, "-I", "-c",
 		"import os,sys; print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], "+
 			"sys.version_info >= (3, 9))").Output()
 	var target, version, supported string
-	_, _ = fmt.Sscan(string(out), &target, &version, &supported) // nothing to scan after an error
+	_, _ = fmt.Sscan(string(out), &target, &version, &supported) // out is empty after an error
 	switch {
 	case err != nil:
 		return finding{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
 	case supported != "True":
 		return finding{name, problem, fmt.Sprintf("%s is Python %s; want 3.9 or newer", target, version), install}
 	case !strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "/usr/local/"):
-		message := fmt.Sprintf("%s links to %s, which is not visible in a box", path, target)
+		message := fmt.Sprintf("%s is a link to %s, which is not visible in a box", path, target)
 		return finding{name, problem, message, install}
 	}
-	return finding{name, good, fmt.Sprintf("%s, %s", version, target), ""}
+	return passed(name, "%s, %s", version, target)
 }
 
 // maxEngineAge is the age above which doctor suggests a newer engine.
@@ -175,7 +176,7 @@ func (p *hostCheck) engine(ctx context.Context) finding {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
-		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
+		return passed(name, "not needed: execution.sandbox_type is microsandbox")
 	}
 	if _, msbErr := sandbox.Msb(p.Config); err != nil && msbErr == nil && p.Execution.SandboxType == "auto" {
 		return finding{
@@ -190,12 +191,11 @@ func (p *hostCheck) engine(ctx context.Context) finding {
 	if err != nil {
 		return finding{name, problem, err.Error(), install}
 	}
-	return withAge(finding{
-		name, good, fmt.Sprintf("%s, %s", version, path), "",
-	}, released, "install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
+	return withAge(passed(name, "%s, %s", version, path), released,
+		"install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
 }
 
-// hugePages checks the kernel setting that speeds gVisor up most.
+// hugePages checks the kernel settings that let gVisor use huge pages, which speed it up more than any other setting.
 func (p *hostCheck) hugePages(context.Context) finding {
 	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
 }
@@ -204,9 +204,9 @@ func hugePages(sandboxType, state string) finding {
 	const name, gain = "huge pages", "; enable them to make gVisor boxes ready for the next program sooner"
 	switch {
 	case sandboxType == "microsandbox":
-		return finding{name, good, "not needed: execution.sandbox_type is microsandbox", ""}
+		return passed(name, "not needed: execution.sandbox_type is microsandbox")
 	case state == "":
-		return finding{name, good, "not available: the kernel has no 64 kB pages for shared memory", ""}
+		return passed(name, "not available: the kernel has no 64 kB pages for shared memory")
 	case state == "never" || state == "advise":
 		return finding{
 			name, warning, "64 kB pages for shared memory: " + state + gain,
@@ -218,7 +218,7 @@ func hugePages(sandboxType, state string) finding {
 			"echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor",
 		}
 	}
-	return finding{name, good, "64 kB pages for shared memory: " + state, ""}
+	return passed(name, "64 kB pages for shared memory: %s", state)
 }
 
 // withAge adds the age of an engine, and a warning if the engine is old or its age is unknown.
@@ -241,7 +241,7 @@ func (p *hostCheck) microsandbox(ctx context.Context) finding {
 		"execution.msb: DIR/…/bin/msb"
 	kind := p.Execution.SandboxType
 	if kind == "gvisor" {
-		return finding{name, good, "not needed: execution.sandbox_type is gvisor", ""}
+		return passed(name, "not needed: execution.sandbox_type is gvisor")
 	}
 	severity := warning
 	if kind == "microsandbox" {
@@ -249,7 +249,7 @@ func (p *hostCheck) microsandbox(ctx context.Context) finding {
 	}
 	path, err := sandbox.Msb(p.Config)
 	if err != nil && kind == "auto" && p.Execution.Msb == "" {
-		return finding{name, good, "not installed; on hardware with virtualisation it isolates boxes more strongly", ""}
+		return passed(name, "not installed; on hardware with virtualisation it isolates boxes more strongly")
 	}
 	if err != nil {
 		return errorFinding(name, severity, err)
@@ -258,27 +258,28 @@ func (p *hostCheck) microsandbox(ctx context.Context) finding {
 	if err != nil {
 		return errorFinding(name, severity, err)
 	}
-	defer func() { _ = driver.Close() }() // it has created nothing
+	defer func() { _ = driver.Close() }() // the driver has created no box that Close could fail to remove
 	version, released, err := driver.EngineVersion(ctx)
 	if err != nil {
 		return errorFinding(name, severity, err)
 	}
-	return withAge(finding{name, good, fmt.Sprintf("%s, %s", version, path), ""}, released, upgrade)
+	return withAge(passed(name, "%s, %s", version, path), released, upgrade)
 }
 
-// msbDir returns the first worker's directory, so that doctor and the worker download an image only once.
+// msbDir returns the first worker's directory for microsandbox. Doctor and the worker share it, so that an image is
+// downloaded only once.
 func (p *hostCheck) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
 
 // errorFinding returns a finding for an error. A HostError adds its reason and its fix.
 func errorFinding(name, status string, err error) finding {
-	var host *executor.HostError
-	if !errors.As(err, &host) {
+	host, ok := errors.AsType[*executor.HostError](err)
+	if !ok {
 		return finding{name, status, text.OneLine(err.Error()), ""}
 	}
 	return finding{name, status, text.OneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
 }
 
-// boot boots a box: other checks cannot prove that one boots.
+// boot boots a box, because no other check can prove that one boots.
 func (p *hostCheck) boot(ctx context.Context) finding {
 	const name = "sandbox"
 	dir, err := os.MkdirTemp("", "codefleet-")
@@ -291,22 +292,18 @@ func (p *hostCheck) boot(ctx context.Context) finding {
 	if err != nil {
 		return errorFinding(name, problem, err)
 	}
-	defer func() { _ = driver.Close() }() // RemoveAll removes what an error leaves behind
+	defer func() { _ = driver.Close() }() // after an error, RemoveAll removes the rest
 	info, err := driver.Probe(ctx)
 	if err != nil {
 		return finding{
 			name, problem, "a box does not boot: " + err.Error(), "see the rows runsc, python and user namespaces",
 		}
 	}
-	f := finding{
-		name, good,
-		fmt.Sprintf("%s boots a box with Python in %s; limits by %s, root file system: %s",
-			info.Driver, duration(time.Since(start)), info.Limits, info.Environment),
-		"",
-	}
+	f := passed(name, "%s boots a box with Python in %s; limits by %s, root file system: %s",
+		info.Driver, duration(time.Since(start)), info.Limits, info.Environment)
 	if driver.Rejected != nil {
 		rejection := errorFinding(name, warning, driver.Rejected)
-		f.Status, f.Detail, f.Fix = warning, f.Detail+"; not microsandbox: "+rejection.Detail,
+		f.Status, f.Detail, f.Fix = warning, f.Detail+"; microsandbox does not work: "+rejection.Detail,
 			cmp.Or(rejection.Fix, "set execution.sandbox_type: gvisor to accept gVisor")
 	}
 	if !info.MultiTenant {
@@ -320,23 +317,16 @@ func (p *hostCheck) boot(ctx context.Context) finding {
 
 func (p *hostCheck) queue(ctx context.Context) finding {
 	if p.NATS.URL == "" {
-		return finding{
-			"queue", good,
-			fmt.Sprintf("embedded nats-server %s, syncs every write to disk before it acknowledges it",
-				dependency("github.com/nats-io/nats-server/v2")),
-			"",
-		}
+		return passed("queue", "embedded nats-server %s, syncs every write to disk before it acknowledges it",
+			dependency("github.com/nats-io/nats-server/v2"))
 	}
 	return probeQueue(ctx, p.Config)
 }
 
 func (p *hostCheck) store(ctx context.Context) finding {
 	if p.S3.Endpoint == "" {
-		return finding{
-			"object store", good,
-			fmt.Sprintf("embedded, versitygw %s, conditional writes", dependency("github.com/versity/versitygw")),
-			"",
-		}
+		version := dependency("github.com/versity/versitygw")
+		return passed("object store", "embedded, versitygw %s, conditional writes", version)
 	}
 	return probeStore(ctx, p.Config)
 }
@@ -361,18 +351,17 @@ func (p *hostCheck) fleet(ctx context.Context) finding {
 	if len(f.Workers) == 0 {
 		return finding{name, problem, found.URL + " has no worker", "start bin/worker"}
 	}
-	return finding{name, good, fmt.Sprintf("%s, workers: %d", found.URL, len(f.Workers)), ""}
+	return passed(name, "%s, workers: %d", found.URL, len(f.Workers))
 }
 
 // model names the model that writes programs. A fleet works without one.
 func (p *hostCheck) model(context.Context) finding {
-	return finding{"model", good, modelText(p.Config), ""}
+	return passed("model", "%s", modelText(p.Config))
 }
 
-// dependency returns the version of a module in this program.
+// dependency returns the version of a module in this binary.
 func dependency(module string) string {
-	info, ok := debug.ReadBuildInfo()
-	if ok {
+	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == module {
 				return m.Version

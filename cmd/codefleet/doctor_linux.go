@@ -14,7 +14,7 @@ import (
 func (p *hostCheck) userNamespaces(context.Context) finding {
 	const name = "user namespaces"
 	if p.root {
-		return finding{name, good, "not needed as root", ""}
+		return passed(name, "not needed as root")
 	}
 	for _, c := range []struct{ file, bad, fix string }{
 		{
@@ -31,7 +31,7 @@ func (p *hostCheck) userNamespaces(context.Context) finding {
 			}
 		}
 	}
-	return finding{name, good, "allowed for unprivileged users", ""}
+	return passed(name, "allowed for unprivileged users")
 }
 
 // cgroups checks whether control groups can limit the memory and CPU of boxes.
@@ -60,14 +60,15 @@ func writable(name, dir, detail string) finding {
 			"give this container a writable cgroup",
 		}
 	}
-	return finding{name, good, detail, ""}
+	return passed(name, "%s", detail)
 }
 
+// disk checks the file system of the data directory, or of its nearest parent that exists.
 func (p *hostCheck) disk(context.Context) finding {
 	const name, warnBelow, failBelow = "disk", 5 << 30, 512 << 20 // bytes
 	dir := p.Data
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == "/" || dir == "." {
+	for dir != "/" && dir != "." {
+		if _, err := os.Stat(dir); err == nil {
 			break
 		}
 		dir = filepath.Dir(dir)
@@ -77,7 +78,7 @@ func (p *hostCheck) disk(context.Context) finding {
 		return finding{name, problem, fmt.Sprintf("%s: %v", dir, err), ""}
 	}
 	free := s.Bavail * uint64(s.Bsize)
-	f := finding{name, good, fmt.Sprintf("%.1f GiB free in %s", float64(free)/(1<<30), dir), ""}
+	f := passed(name, "%.1f GiB free in %s", float64(free)/(1<<30), dir)
 	if free < warnBelow {
 		f.Status, f.Fix = warning, "free space, or set CODEFLEET_DATA to another directory"
 	}
@@ -97,26 +98,24 @@ func (p *hostCheck) openFiles(context.Context) finding {
 		return finding{name, warning, err.Error(), ""}
 	}
 	// The Go runtime raises the soft limit to the hard limit.
+	f := passed(name, "the limit is %d", l.Max)
 	if l.Max < warnBelow {
-		return finding{
-			name, warning, fmt.Sprintf("the limit is %d", l.Max),
-			"ulimit -Hn 65536, or LimitNOFILE=65536 in the service's unit",
-		}
+		f.Status, f.Fix = warning, "ulimit -Hn 65536, or LimitNOFILE=65536 in the service's unit"
 	}
-	return finding{name, good, fmt.Sprintf("the limit is %d", l.Max), ""}
+	return f
 }
 
 // clock checks whether the clock is synchronised, because hosts compare lease and expiry times.
 func (p *hostCheck) clock(context.Context) finding {
-	const name, unsynchronised = "clock", 0x40
+	const name, unsynchronised = "clock", 0x40 // STA_UNSYNC of adjtimex(2)
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
 	switch {
 	case err != nil:
 		return finding{name, warning, err.Error(), ""}
 	case state == unix.TIME_ERROR || t.Status&unsynchronised != 0:
-		const message = "not synchronised; workers on several hosts need this"
+		const message = "not synchronised; workers on several hosts need synchronised clocks"
 		return finding{name, warning, message, "timedatectl set-ntp true"}
 	}
-	return finding{name, good, "synchronised", ""}
+	return passed(name, "synchronised")
 }

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestDoctorHugePages checks that doctor warns of every kernel setting that denies gVisor huge pages.
+// TestDoctorHugePages checks that doctor warns about every kernel setting that denies gVisor huge pages.
 func TestDoctorHugePages(t *testing.T) {
 	for _, c := range []struct{ sandboxType, state, status, fix string }{
 		{"microsandbox", "deny", good, ""},

@@ -40,15 +40,12 @@ func (p *hostCheck) encryption(context.Context) finding {
 	}
 	switch {
 	case p.Workspaces.Encryption.KeyFile != "":
-		return finding{name, good, "workspaces of all tenants are encrypted in the object store", ""}
+		return passed(name, "workspaces of all tenants are encrypted in the object store")
 	case len(encrypted) > 0:
-		return finding{
-			name, good,
-			"workspaces of " + strings.Join(encrypted, ", ") + " are encrypted in the object store, others are not",
-			"",
-		}
+		return passed(name, "workspaces of %s are encrypted in the object store, others are not",
+			strings.Join(encrypted, ", "))
 	}
-	return finding{name, good, "off; workspaces are unencrypted in the object store", ""}
+	return passed(name, "off; workspaces are unencrypted in the object store")
 }
 
 func keyFiles(e config.Encryption) []string {
@@ -58,7 +55,7 @@ func keyFiles(e config.Encryption) []string {
 	return append([]string{e.KeyFile}, e.OldKeyFiles...)
 }
 
-// oldSecret is a secret of old_key_files, with the tenants whose workspaces it may decrypt.
+// oldSecret is a secret from old_key_files, with the tenants whose workspaces it may decrypt.
 type oldSecret struct {
 	file    string
 	secret  config.Secret
@@ -80,7 +77,7 @@ func (p *hostCheck) oldSecrets() []oldSecret {
 	return list
 }
 
-// secretsInUse checks for each old secret whether objects in the store are encrypted with it.
+// secretsInUse reports for each old secret whether objects in the store are encrypted with it.
 func (p *hostCheck) secretsInUse(ctx context.Context) []finding {
 	const name, unknown = "old secret", "cannot tell whether it is still needed: "
 	old := p.oldSecrets()
@@ -109,7 +106,7 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []finding {
 				needs = append(needs, fmt.Sprintf("%s (%d objects)", tenant, n))
 			}
 		}
-		f := finding{name, good, s.file + " is needed by " + strings.Join(needs, ", "), ""}
+		f := passed(name, "%s is needed by %s", s.file, strings.Join(needs, ", "))
 		if len(needs) == 0 {
 			f.Detail, f.Fix = s.file+" is no longer needed",
 				"remove it from old_key_files, unless a process still writes with it"

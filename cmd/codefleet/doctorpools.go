@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// pools prepares each task pool's environment like a worker and boots a box with it. A worker that starts later
-// finds the installed packages and unpacked images.
+// pools prepares each task pool's environment as a worker does, and boots a box with it. Installed packages and unpacked
+// images are kept for workers that start later.
 func (p *hostCheck) pools(ctx context.Context) []finding {
 	if len(p.Pools) == 0 && p.Execution.Requirements == "" {
 		return nil
@@ -28,9 +28,9 @@ func (p *hostCheck) pools(ctx context.Context) []finding {
 	log := slog.New(slog.DiscardHandler)
 	driver, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, log)
 	if err != nil {
-		return nil // boot reports it
+		return nil // hostCheck.boot reports the error
 	}
-	defer func() { _ = driver.Close() }() // RemoveAll removes what an error leaves behind
+	defer func() { _ = driver.Close() }() // after an error, RemoveAll removes the rest
 	var found []finding
 	all := environments.New(environments.Options{Config: p.Config, Driver: driver.Driver, Info: driver.Info, Log: log})
 	defer all.Close()
@@ -57,29 +57,29 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, errors.New("not ready after "+bootTime.String()))
 	defer cancel()
-	single, err := executor.NewPreloaded(ctx, driver, executor.Spec{
+	box, err := executor.NewPreloaded(ctx, driver, executor.Spec{
 		Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace,
 	}, root.Preload, "")
 	if err != nil {
 		return errorFinding(name, problem, err)
 	}
 	defer func() {
-		if err := single.Close(context.WithoutCancel(ctx)); err != nil {
+		if err := box.Close(context.WithoutCancel(ctx)); err != nil {
 			f = finding{name, problem, err.Error(), ""}
 		}
 	}()
-	verdict, err := single.Run(ctx, executor.Program{TaskID: "doctor", Code: "1"}, executor.Hooks{})
+	verdict, err := box.Run(ctx, executor.Program{TaskID: "doctor", Code: "1"}, executor.Hooks{})
 	if err == nil && verdict.Error != nil {
 		err = errors.New("run a one-line program: " + verdict.Error.Message)
 	}
 	if err != nil {
 		return errorFinding(name, problem, err)
 	}
-	details := []string{fmt.Sprintf("boots a box with Python %s in %s", single.Python(), duration(time.Since(start)))}
+	details := []string{fmt.Sprintf("boots a box with Python %s in %s", box.Python(), duration(time.Since(start)))}
 	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {
 		if detail != "" {
 			details = append(details, cell(detail))
 		}
 	}
-	return finding{name, good, strings.Join(details, "; "), ""}
+	return passed(name, "%s", strings.Join(details, "; "))
 }

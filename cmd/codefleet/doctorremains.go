@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// remains reports what ended workers have left on this host or, with clean, what was removed.
+// remains reports what killed workers left on this host. With clean, it removes that.
 func (p *hostCheck) remains(ctx context.Context, clean bool) []finding {
 	const name = "remains"
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
@@ -17,11 +17,11 @@ func (p *hostCheck) remains(ctx context.Context, clean bool) []finding {
 	left, err := assembly.Remains(ctx, p.Config, clean)
 	var found []finding
 	for _, r := range left {
-		what := fmt.Sprintf("of an ended worker in %s: mounts: %d, loop devices: %d, control groups: %d, processes: %d",
+		detail := fmt.Sprintf("%s of a killed worker; mounts: %d, loop devices: %d, control groups: %d, processes: %d",
 			r.Dir, len(r.Mounts), len(r.Disks), len(r.Groups), r.Processes)
-		f := finding{name, warning, what, "codefleet doctor --clean"}
+		f := finding{name, warning, detail, "codefleet doctor --clean"}
 		if clean && err == nil {
-			f = finding{name, good, "removed " + what, ""}
+			f = passed(name, "removed %s", detail)
 		}
 		found = append(found, f)
 	}
@@ -33,7 +33,7 @@ func (p *hostCheck) remains(ctx context.Context, clean bool) []finding {
 		found = append(found, f)
 	}
 	if len(found) == 0 {
-		found = append(found, finding{name, good, "ended workers have left nothing on this host", ""})
+		found = append(found, passed(name, "killed workers left nothing on this host"))
 	}
 	return found
 }

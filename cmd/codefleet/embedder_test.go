@@ -16,9 +16,9 @@ import (
 // embedderKey is the API key that startEmbedder's endpoint expects. Like real endpoints, it repeats the key in errors.
 const embedderKey = "sk-embedder-of-the-test"
 
-// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the texts to a file
-// named "embedded", each on its own line. A file named "mode" makes it fail, if it contains "down", or hang, if it
-// contains "hang".
+// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the embedded texts to
+// the file "embedded", each on its own line. If the file "mode" contains "down", requests fail; if it contains "hang",
+// they get no response.
 func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
 	var mu sync.Mutex
@@ -63,7 +63,7 @@ func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 
 const embedderDimensions = 64
 
-// bagOfWords returns a vector of the words in a text. "parasol" counts as "weather".
+// bagOfWords returns a vector that counts the words of a text. "parasol" counts as "weather".
 func bagOfWords(text string) []float64 {
 	vector := make([]float64, embedderDimensions)
 	vector[0] = 0.1 // never the zero vector

@@ -16,8 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// retryTime is how long a command retries a request while the fleet does not respond. It is short because a
-// person waits at a prompt.
+// retryTime is how long a command retries a request while the fleet does not respond. It is short because a user waits
+// at a prompt.
 const retryTime = 2 * time.Second
 
 // failure is an error with an exit code and a hint.
@@ -37,6 +37,7 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
+// usage returns an error with the exit code for a wrong command line.
 func usage(format string, args ...any) *failure {
 	return &failure{code: errcode.ExitUsage, message: fmt.Sprintf(format, args...)}
 }
@@ -47,6 +48,7 @@ func (f *failure) try(hint string) *failure {
 	return f
 }
 
+// noFleet adds an exit code and a hint to an error of client.Locate or client.New.
 func noFleet(err error) error {
 	f := &failure{
 		code: errcode.ExitUnreachable, message: "find a fleet", err: err,
@@ -94,7 +96,7 @@ type errorOutput struct {
 
 type errorDetails struct {
 	Message  string `json:"message"`
-	Code     string `json:"code,omitempty"` // of docs/errors.md, if the fleet refused the request
+	Code     string `json:"code,omitempty"` // error code (docs/errors.md), if the fleet refused the request
 	Hint     string `json:"hint,omitempty"`
 	ExitCode int    `json:"exit_code"`
 }
@@ -113,7 +115,7 @@ func (a *app) reportJSON(f *failure) int {
 	return f.code
 }
 
-// explain returns an error with its exit code and hint.
+// explain adds an exit code and a hint to an error.
 func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -137,7 +139,7 @@ func explain(err error) *failure {
 	}
 	if e, ok := errors.AsType[*callError](err); ok {
 		return &failure{
-			code: errcode.ExitUnreachable, message: "the fleet does not respond", err: e.err,
+			code: errcode.ExitUnreachable, message: "the fleet does not respond", err: e.error,
 			hint: "start one with `codefleet up`, or check the host with `codefleet doctor`",
 		}
 	}
@@ -149,18 +151,16 @@ func explain(err error) *failure {
 }
 
 // runError marks an error of a command that cobra has started.
-type runError struct{ err error }
+type runError struct{ error }
 
-func (e *runError) Error() string { return e.err.Error() }
-func (e *runError) Unwrap() error { return e.err }
+func (e *runError) Unwrap() error { return e.error }
 
 // callError marks an error of a method of client.Client. Unless it is an APIError, the fleet did not respond.
-type callError struct{ err error }
+type callError struct{ error }
 
-func (e *callError) Error() string { return e.err.Error() }
-func (e *callError) Unwrap() error { return e.err }
+func (e *callError) Unwrap() error { return e.error }
 
-// markCall marks an error of a method of client.Client, if any.
+// markCall marks an error of a method of client.Client. It returns nil for nil.
 func markCall(err error) error {
 	if err == nil {
 		return nil

@@ -28,7 +28,7 @@ func TestIntegration(t *testing.T) {
 	case npm == "" && noSkip:
 		t.Fatal("CODEFLEET_TEST_NPM is not set: run make test-integration")
 	case runsc == "" && noSkip:
-		t.Fatal("no runsc: make bin/runsc")
+		t.Fatal("runsc is not installed: run make bin/runsc")
 	case npm == "" || runsc == "":
 		t.Skip("the npm servers or runsc are missing: run make test-integration")
 	}

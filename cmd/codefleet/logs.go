@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// silence is how long to wait for further events of a running task without -f.
+// silence is how long logs without -f waits for the next event of a running task.
 const silence = 500 * time.Millisecond
 
 func (a *app) logsCommand() *cobra.Command {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 //	model FILE...               start a model for the next fleet; each request gets the next file as its response
 //	embedder                    start an embedding model for the next fleet, and write its settings
 //	later N [expired]           make N commits and collect garbage, see later
-//	download URL                print the response to a request, see download
+//	download PATH               print the response to a request, see download
 func TestScripts(t *testing.T) {
 	p := scripts(executortest.FindRunsc(t))
 	p.Dir = "testdata/script"

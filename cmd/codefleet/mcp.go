@@ -39,20 +39,20 @@ func (a *app) mcpCommand() *cobra.Command {
 		{"profile", "mcp.profile", "tools that clients see: " +
 			strings.Join(bridge.Profiles(), ", ") + " (default full)"},
 	}
-	declare(f, settings)
+	declareSettings(f, settings)
 	completeFlag(c, "transport", process.Transports()...)
 	completeFlag(c, "profile", bridge.Profiles()...)
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if !slices.Contains(process.Transports(), transport) {
 			return usage("--transport %s: want one of %s", transport, strings.Join(process.Transports(), ", "))
 		}
-		return a.mcp(ctx, transport, given(f, settings))
+		return a.mcp(ctx, transport, changedSettings(f, settings))
 	})
 	return c
 }
 
-// bridgeRetryTime is how long a bridge retries a request while the fleet does not respond. It suffices for a restart of
-// the fleet; a client waits no longer for the error.
+// bridgeRetryTime is how long a bridge retries a request while the fleet does not respond: long enough for a restart of
+// the fleet, and short enough that a client gets the error soon.
 const bridgeRetryTime = 3 * time.Second
 
 // mcp runs a bridge. Over stdio, standard output carries only the protocol.

@@ -42,7 +42,7 @@ func callTool(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	ts.Check(err)
 	if r.IsError != neg {
-		ts.Fatalf("%s: isError %v: %v", args[1], r.IsError, r.StructuredContent)
+		ts.Fatalf("%s: isError = %v, want %v: %v", args[1], r.IsError, neg, r.StructuredContent)
 	}
 	structured, err := json.Marshal(r.StructuredContent)
 	ts.Check(err)
@@ -95,7 +95,7 @@ func handle(ts *testscript.TestScript, _ bool, args []string) {
 	_, rest, _ := strings.Cut(ts.ReadFile("stdout"), `"task_id": "`)
 	id, _, ok := strings.Cut(rest, `"`)
 	if !ok {
-		ts.Fatalf("no task_id")
+		ts.Fatalf("handle: standard output has no task_id")
 	}
 	ts.Setenv(args[0], id)
 }

@@ -35,21 +35,20 @@ type mcpServer struct {
 // tokenPlaceholder stands for a token. Tokens are never printed.
 const tokenPlaceholder = "YOUR_TOKEN"
 
-func (s mcpServer) headers() map[string]string {
-	return map[string]string{"Authorization": "Bearer " + tokenPlaceholder}
-}
-
-// serverJSON describes the JSON that most clients share: {key: {"codefleet": {…}}}.
+// serverJSON describes the JSON format that most clients share: {key: {"codefleet": {…}}}.
 type serverJSON struct {
-	key, urlKey   string         // urlKey is the key for the URL
-	local, remote map[string]any // additional fields: local with a command, remote with a URL
+	key    string
+	urlKey string         // the key of a server's URL
+	local  map[string]any // additional fields of a server that the client starts
+	remote map[string]any // additional fields of a server with a URL
 }
 
 func (j serverJSON) render(s mcpServer) any {
 	fields := map[string]any{}
 	if s.url != "" {
 		maps.Copy(fields, j.remote)
-		fields[j.urlKey], fields["headers"] = s.url, s.headers()
+		fields[j.urlKey] = s.url
+		fields["headers"] = map[string]string{"Authorization": "Bearer " + tokenPlaceholder}
 	} else {
 		maps.Copy(fields, j.local)
 		fields["command"], fields["args"] = s.command, s.args
@@ -60,7 +59,7 @@ func (j serverJSON) render(s mcpServer) any {
 	return map[string]any{j.key: map[string]any{"codefleet": fields}}
 }
 
-// startCommand returns a server that this program connects to, for clients whose file lists only commands.
+// startCommand returns s as a command that connects to the URL, for clients whose file can list only commands.
 func (s mcpServer) startCommand() mcpServer {
 	if s.url == "" {
 		return s

@@ -14,7 +14,7 @@ import (
 )
 
 // startModel serves chat completions in OpenAI's protocol: each request gets the next file as its response. It appends
-// requests to the file prompts. After the last file it reports an unknown model.
+// the requests to the file "prompts". After the last file, it responds that the model is unknown.
 func startModel(ts *testscript.TestScript, _ bool, files []string) {
 	var responses []string
 	for _, f := range files {

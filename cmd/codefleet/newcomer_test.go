@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/up"
 )
 
-// TestNewcomer checks command lines that people try in their first hour: what a command prints, and its exit code.
+// TestNewcomer checks the output and exit codes of command lines that new users try.
 func TestNewcomer(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	t.Chdir(t.TempDir())
@@ -48,16 +50,17 @@ func TestNewcomer(t *testing.T) {
 	} {
 		code, out, errs := command(t, f, strings.Split(c.args, "|")...)
 		if code != c.code || !strings.Contains(out+errs, c.want) {
-			t.Errorf("codefleet %s: exit code %d, %s%s, want %d and %q", c.args, code, out, errs, c.code, c.want)
+			t.Errorf("codefleet %s: exit code %d, output %s%s, want exit code %d and %q", c.args, code, out, errs, c.code,
+				c.want)
 		}
 	}
-	if _, err := os.Stat(filepath.Join("dir")); err == nil {
-		t.Error("pull of a mistyped workspace has created the directory")
+	if _, err := os.Stat("dir"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Stat of the directory after a pull of a mistyped workspace = %v, want %v", err, fs.ErrNotExist)
 	}
 }
 
-// TestReadmeOfUp checks that the README shows what `codefleet up` prints.
-func TestReadmeOfUp(t *testing.T) {
+// TestReadmeShowsUp checks that the README shows what `codefleet up` prints.
+func TestReadmeShowsUp(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(sourcetest.Root(t), "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -89,25 +92,26 @@ func TestErrorsAsJSON(t *testing.T) {
 	err := json.Unmarshal([]byte(errs), &got)
 	if err != nil || out != "" || got.Error.ExitCode != code || got.Error.Hint == "" ||
 		got.Error.Code != "unknown_task" {
-		t.Errorf("status -o json = %q, %q, %v, want an error with code %d", out, errs, err, code)
+		t.Errorf("status -o json: output %q, error %q, %v, want no output, and JSON with exit_code %d, a hint and %s",
+			out, errs, err, code, "unknown_task")
 	}
 }
 
-// TestQueuedTasks checks that a list and a status say what a task is, and when it runs, before its first run.
+// TestQueuedTasks checks that tasks and status show the program of a queued task, and when it will run.
 func TestQueuedTasks(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	_, id, _ := command(t, f, "submit", "--at", "+90m", "--code", "print later")
 	_, tasks, _ := command(t, f, "tasks")
 	_, status, _ := command(t, f, "status", strings.TrimSpace(id))
 	if !strings.Contains(tasks, "queued, runs in 1h") || !strings.Contains(tasks, "print later") {
-		t.Errorf("tasks = %s, want what and when", tasks)
+		t.Errorf("tasks = %s, want the time to the run and the program", tasks)
 	}
 	if !strings.Contains(status, "print later") || !strings.Contains(status, "runs at") {
-		t.Errorf("status = %s, want what and when", status)
+		t.Errorf("status = %s, want the time of the run and the program", status)
 	}
 }
 
-// TestWatchedTasks checks that --watch lists the tasks again until Ctrl-C, which is no error.
+// TestWatchedTasks checks that --watch lists the tasks again until Ctrl-C, which is not an error.
 func TestWatchedTasks(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	if code, out, errs := command(t, f, "submit", "--code", "print 1"); code != 0 {
@@ -117,7 +121,7 @@ func TestWatchedTasks(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	a := &app{
 		stdin: strings.NewReader(""), stdout: pw, stderr: io.Discard, env: os.Environ(), exit: os.Exit,
-		signals: signals, watchEvery: time.Millisecond,
+		signals: signals, watchInterval: time.Millisecond,
 	}
 	done := make(chan int, 1)
 	go func() { done <- a.main(t.Context(), []string{"tasks", "--watch"}); pw.Close() }()
@@ -130,7 +134,7 @@ func TestWatchedTasks(t *testing.T) {
 		}
 	}
 	if code := <-done; code != 0 || headers < 2 {
-		t.Errorf("tasks --watch: exit code %d after %d lists, want 0 after 2", code, headers)
+		t.Errorf("tasks --watch: exit code %d after %d lists, want 0 after at least 2", code, headers)
 	}
 }
 
@@ -139,13 +143,14 @@ func TestWrongScheme(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	f.URL = strings.Replace(f.URL, "http:", "https:", 1)
 	code, _, errs := command(t, f, "tasks")
-	right := "try: use the address " + strings.Replace(f.URL, "https:", "http:", 1) + "\n"
-	if code != 3 || !strings.Contains(errs, "speaks HTTP, not HTTPS") || !strings.Contains(errs, right) {
-		t.Errorf("exit code %d, %s, want 3, the scheme and %q", code, errs, right)
+	hint := "try: use the address " + strings.Replace(f.URL, "https:", "http:", 1) + "\n"
+	if code != 3 || !strings.Contains(errs, "speaks HTTP, not HTTPS") || !strings.Contains(errs, hint) {
+		t.Errorf("tasks at %s: exit code %d, %s, want 3, the right scheme and %q", f.URL, code, errs, hint)
 	}
 }
 
-// TestPendingApprovalIsPrinted checks that a run whose output is not a terminal says that a call waits.
+// TestPendingApprovalIsPrinted checks that run reports a call that waits for approval, even if its output is not a
+// terminal.
 func TestPendingApprovalIsPrinted(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	q := ingesttest.Question("who")
@@ -164,23 +169,23 @@ func TestPendingApprovalIsPrinted(t *testing.T) {
 	for !strings.Contains(text.String(), "codefleet approve") {
 		n, err := pr.Read(buf)
 		if err != nil {
-			t.Fatalf("the run ended without a note: %v, %s", err, text.String())
+			t.Fatalf("run ended with %v and output %s, want a note about the call", err, text.String())
 		}
 		text.Write(buf[:n])
 	}
 	if !strings.Contains(text.String(), "note: crm/drop waits for approval (call "+q.Call+"): codefleet approve ") {
-		t.Errorf("run = %s, want the call", text.String())
+		t.Errorf("run prints %s, want a note about the call %s", text.String(), q.Call)
 	}
 	_, id, _ := strings.Cut(text.String(), "codefleet approve ")
 	if code, out, errs := command(t, f, "approve", strings.Fields(id)[0]); code != 0 {
-		t.Errorf("approve = %d, %s%s", code, out, errs)
+		t.Errorf("approve: exit code %d, want 0: %s%s", code, out, errs)
 	}
 	if code := <-done; code != 0 {
-		t.Errorf("run = %d after the approval", code)
+		t.Errorf("run: exit code %d after the approval, want 0", code)
 	}
 }
 
-// TestRunWaitsForAnotherRun checks that a run without a fleet waits while another one uses the data directory.
+// TestRunWaitsForAnotherRun checks that a run without a fleet waits while another run uses the data directory.
 func TestRunWaitsForAnotherRun(t *testing.T) {
 	for _, name := range []string{"CODEFLEET_URL", "CODEFLEET_FLEET"} {
 		t.Setenv(name, "")
@@ -190,13 +195,14 @@ func TestRunWaitsForAnotherRun(t *testing.T) {
 	var errs bytes.Buffer
 	r := &foreground{a: &app{stderr: &errs}, line: &progress{}}
 	tries := 0
-	err := r.whenFree(t.Context(), t.TempDir(), func() error {
+	err := r.startWhenFree(t.Context(), t.TempDir(), func() error {
 		if tries++; tries < 3 {
 			return up.ErrInUse
 		}
 		return nil
 	})
-	if err != nil || tries != 3 || strings.Count(errs.String(), "waiting for it") != 1 {
-		t.Errorf("whenFree = %v after %d tries, %s, want one note and a third try", err, tries, errs.String())
+	if err != nil || tries != 3 || strings.Count(errs.String(), "note: waiting for") != 1 {
+		t.Errorf("startWhenFree = %v after %d tries with notes %q, want nil after 3 tries with one note", err, tries,
+			errs.String())
 	}
 }

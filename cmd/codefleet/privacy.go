@@ -15,15 +15,10 @@ import (
 )
 
 func (a *app) privacyCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "privacy",
-		Short: "Find personal data and keys",
-	}
-	c.AddCommand(a.privacyScanCommand())
-	return c
+	return commandGroup(&cobra.Command{Use: "privacy", Short: "Find personal data and keys"}, a.privacyScanCommand())
 }
 
-// privacyFinding is one value in a file.
+// privacyFinding is a value that `privacy scan` found in a file.
 type privacyFinding struct {
 	File   string       `json:"file"`
 	Line   int          `json:"line"`   // from 1
@@ -32,7 +27,7 @@ type privacyFinding struct {
 	Value  string       `json:"value"`
 }
 
-// maxScannedFile bounds the size of a file in bytes, because it is held in memory.
+// maxScannedFile is the size limit of a file in bytes. Files are read into memory.
 const maxScannedFile = 256 << 20
 
 func (a *app) privacyScanCommand() *cobra.Command {
@@ -41,10 +36,11 @@ func (a *app) privacyScanCommand() *cobra.Command {
 		Use:   "scan FILE…",
 		Short: "List personal data and keys in files, or in standard input with -",
 		Long: "List e-mail addresses, phone numbers, US social security numbers, payment cards, IBANs,\n" +
-			"IP addresses and keys, with the place of each. Nothing leaves this machine. Values are\n" +
-			"found by their form and check digits; names of persons and places are not found.",
-		Example: "codefleet privacy scan customers.csv\ncat log.txt | codefleet privacy scan --types email,phone -",
-		Args:    cobra.MinimumNArgs(1),
+			"IP addresses and keys, each with its line and column. Nothing leaves this machine. Values\n" +
+			"are recognised by their format and check digits; names of people and places are not.",
+		Example: "  codefleet privacy scan customers.csv\n" +
+			"  cat log.txt | codefleet privacy scan --types email,phone -",
+		Args: cobra.MinimumNArgs(1),
 		RunE: a.do(func(_ context.Context, files []string) error {
 			wanted, err := privacyTypes(types)
 			if err != nil {
@@ -67,17 +63,16 @@ func (a *app) privacyScanCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().StringSliceVar(&types, "types", nil, "list only these types: "+joinTypes())
-	completeFlag(c, "types", strings.Split(joinTypes(), ", ")...)
+	c.Flags().StringSliceVar(&types, "types", nil, "list only these types: "+strings.Join(typeNames(), ", "))
+	completeFlag(c, "types", typeNames()...)
 	return c
 }
 
-func joinTypes() string {
-	var names []string
+func typeNames() (names []string) {
 	for _, t := range privacy.Types() {
 		names = append(names, string(t))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func privacyTypes(names []string) ([]privacy.Type, error) {
@@ -87,7 +82,7 @@ func privacyTypes(names []string) ([]privacy.Type, error) {
 	var types []privacy.Type
 	for _, n := range names {
 		if !slices.Contains(privacy.Types(), privacy.Type(n)) {
-			return nil, usage("--types %s: want some of %s", n, joinTypes())
+			return nil, usage("--types %s: want one or more of %s", n, strings.Join(typeNames(), ", "))
 		}
 		types = append(types, privacy.Type(n))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// probeQueue checks that the settings' queue accepts a connection.
+// probeQueue checks that the configured queue accepts a connection.
 func probeQueue(ctx context.Context, c *config.Config) finding {
 	const name = "queue"
 	t, err := telemetry.Setup(ctx, telemetry.Options{})
@@ -43,7 +43,7 @@ func probeQueue(ctx context.Context, c *config.Config) finding {
 	}
 }
 
-// probeStore checks that the settings' object store supports what workspaces need.
+// probeStore checks that the configured object store supports what workspaces need.
 func probeStore(ctx context.Context, c *config.Config) finding {
 	const name = "object store"
 	store, err := storage.Open(c, "", slog.New(slog.DiscardHandler))
@@ -71,5 +71,5 @@ func probeStore(ctx context.Context, c *config.Config) finding {
 	default:
 		detail += " (s3.heads: " + c.S3.Heads + ")"
 	}
-	return finding{name, good, detail, ""}
+	return passed(name, "%s", detail)
 }

@@ -40,7 +40,7 @@ func (p *progress) clear() {
 	}
 }
 
-// above returns a writer of whole lines that removes the line from the terminal before each write.
+// above returns a writer to w that removes the progress line before each write. Each write must consist of whole lines.
 func (p *progress) above(w io.Writer) io.Writer {
 	if p.w == nil {
 		return w
@@ -58,21 +58,20 @@ func (l *lineWriter) Write(data []byte) (int, error) {
 	return l.w.Write(data)
 }
 
-// transfer returns a function that shows how much of a transfer is done, each time that the percentage changes.
-func (p *progress) transfer(what string) func(done, total int64) {
-	shown := int64(-1)
+// transfer returns a function that shows how many bytes of a transfer are done, whenever the percentage changes.
+func (p *progress) transfer(name string) func(done, total int64) {
+	last := int64(-1)
 	return func(done, total int64) {
-		const all = 100
-		percent := done * all / max(total, 1)
-		if percent == shown {
+		percent := 100 * done / max(total, 1)
+		if percent == last {
 			return
 		}
-		shown = percent
-		p.show(fmt.Sprintf("%s: %s of %s (%d %%)", what, bytesText(done), bytesText(total), percent))
+		last = percent
+		p.show(fmt.Sprintf("%s: %s of %s (%d %%)", name, bytesText(done), bytesText(total), percent))
 	}
 }
 
-// counter reports how much has been written to it.
+// counter is a writer that counts the bytes written to it and reports the count.
 type counter struct {
 	done, total int64
 	report      func(done, total int64)
@@ -84,7 +83,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// bytesText formats a number of bytes with one of the units of SI.
+// bytesText formats a number of bytes with an SI unit.
 func bytesText(n int64) string {
 	const step = 1000
 	if n < step {
@@ -98,7 +97,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", size, units[unit])
 }
 
-// during shows text while fn runs.
+// during shows text as the progress line while fn runs.
 func during[T any](a *app, text string, fn func() (T, error)) (T, error) {
 	line := a.progress()
 	line.show(text)

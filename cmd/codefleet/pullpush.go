@@ -33,7 +33,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 		case theirs:
 			policy = client.Theirs
 		}
-		if err := pullable(ctx, ws, args[0]); err != nil {
+		if err := checkPull(ctx, ws, args[0]); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
@@ -43,7 +43,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 			return ws.Pull(ctx, args[0], policy)
 		})
 		if err != nil && len(r.Written)+len(r.Removed) > 0 {
-			return stopped(err, r)
+			return partialPull(err, r)
 		}
 		if err != nil {
 			return explainSyncError(err, "codefleet workspace pull --keep-both "+args[0]+"  (keeps your files, and "+
@@ -59,9 +59,9 @@ func (a *app) wsPullCommand() *cobra.Command {
 	return c
 }
 
-// pullable rejects the first pull of a workspace without commits, unless it is the default one: its name is probably
-// mistyped.
-func pullable(ctx context.Context, ws *client.Workspace, dir string) error {
+// checkPull returns an error if dir has never been synced and the workspace has no commits, because the workspace's name
+// is probably mistyped. The default workspace is exempt.
+func checkPull(ctx context.Context, ws *client.Workspace, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, dirsync.BaseFileName)); err == nil {
 		return nil
 	}
@@ -105,24 +105,24 @@ func (a *app) wsPushCommand() *cobra.Command {
 	return c
 }
 
-// transfer calls fn, which pulls or pushes ws, and shows how much is done.
+// transfer calls fn, which pulls or pushes ws, and shows its progress.
 func (a *app) transfer(
 	verb string, ws *client.Workspace, fn func() (client.SyncReport, error),
 ) (client.SyncReport, error) {
-	line, what := a.progress(), verb+" "+ws.Name()
-	line.show(what)
+	line, name := a.progress(), verb+" "+ws.Name()
+	line.show(name)
 	defer line.clear()
-	ws.Progress = line.transfer(what)
+	ws.Progress = line.transfer(name)
 	return fn()
 }
 
-// stopped returns the error of a pull that has changed some of the paths.
-func stopped(err error, r client.SyncReport) error {
+// partialPull returns the error of a pull that failed after it had changed some paths.
+func partialPull(err error, r client.SyncReport) error {
 	return &failure{
 		code: explain(markCall(explainSyncError(err, ""))).code, err: err,
-		message: fmt.Sprintf("the pull stopped after writing %d and removing %d paths, each as a whole",
+		message: fmt.Sprintf("the pull stopped after it had completely written %d and removed %d paths",
 			len(r.Written), len(r.Removed)),
-		hint: "the same command again: it continues",
+		hint: "run the same command again to continue",
 	}
 }
 
@@ -130,14 +130,13 @@ func completeDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.S
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// explainSyncError adds the hint to a conflict, and makes an error of the local directory a usage error.
+// explainSyncError adds the hint to a conflict, and turns an error about the local directory into a usage error.
 func explainSyncError(err error, hint string) error {
 	if e, ok := errors.AsType[*client.ConflictError](err); ok {
 		return &failure{
-			code: errcode.ExitRefused,
-			message: summarizePaths(e.Paths, len(e.Paths)) +
-				": changed both here and in the workspace; nothing was changed",
-			hint: hint,
+			code:    errcode.ExitRefused,
+			message: "changed both locally and in the workspace: " + summarizePaths(e.Paths, len(e.Paths)),
+			hint:    hint,
 		}
 	}
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {

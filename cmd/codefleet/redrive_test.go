@@ -21,7 +21,8 @@ func command(t *testing.T, f *ingesttest.Fleet, args ...string) (code int, stdou
 	return code, out.String(), errs.String()
 }
 
-func submitted(t *testing.T, f *ingesttest.Fleet, code string) client.Record {
+// runTask runs a program on the fleet f and returns the task's final record.
+func runTask(t *testing.T, f *ingesttest.Fleet, code string) client.Record {
 	t.Helper()
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
@@ -37,10 +38,10 @@ func submitted(t *testing.T, f *ingesttest.Fleet, code string) client.Record {
 
 func TestRedriveCommand(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
-	if code, out, _ := command(t, f, "dead", "redrive", "--all"); code != 0 || out != "no dead-lettered task\n" {
-		t.Errorf("redrive --all of nothing = %d %q", code, out)
+	if code, out, _ := command(t, f, "dead", "redrive", "--all"); code != 0 || out != "no dead-lettered tasks\n" {
+		t.Errorf("redrive --all: exit code %d, output %q, want 0 and a note that no task is dead-lettered", code, out)
 	}
-	dead, ok := submitted(t, f, "die"), submitted(t, f, "print 1")
+	dead, ok := runTask(t, f, "die"), runTask(t, f, "print 1")
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -54,7 +55,7 @@ func TestRedriveCommand(t *testing.T) {
 	} {
 		code, out, errs := command(t, f, append([]string{"dead", "redrive"}, c.args...)...)
 		if code != c.code || !strings.Contains(out+errs, c.want) {
-			t.Errorf("%s: exit code %d, %s%s, want %d and %q", name, code, out, errs, c.code, c.want)
+			t.Errorf("%s: exit code %d, output %s%s, want exit code %d and %q", name, code, out, errs, c.code, c.want)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// crmProcess registers tools until SIGINT, as a tenant's process does. Its argument is the server's name.
+// crmProcess serves registered tools until SIGINT, as a tenant's process does. Its argument is the server's name.
 func crmProcess() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -23,7 +23,7 @@ func crmProcess() {
 }
 
 type crmQuery struct {
-	Name  string `json:"name" jsonschema:"of the customer"`
+	Name  string `json:"name" jsonschema:"the customer's name"`
 	Times int    `json:"times,omitempty" jsonschema:"how often to repeat the name"`
 }
 

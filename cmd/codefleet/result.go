@@ -49,10 +49,10 @@ func (a *app) resultCommand() *cobra.Command {
 
 // explainFlag adds --explain, for tasks that end with the error code code_required.
 func (a *app) explainFlag(c *cobra.Command) {
-	c.Flags().BoolVar(&a.explain, "explain", false, "print the program to finish if no model and no rule wrote it")
+	c.Flags().BoolVar(&a.explain, "explain", false, "if no program was written, print an unfinished one to complete")
 }
 
-// showResult prints a result. output and stderr are the parts of the program's output that are not printed yet.
+// showResult prints a result. output and stderr are the parts of the program's output that have not been printed yet.
 func (a *app) showResult(r client.Result, output, stderr string) error {
 	if a.output == "json" {
 		if err := a.print(r, nil); err != nil {
@@ -88,7 +88,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	return statusError(r.Status)
 }
 
-// findingLine returns a guardrail's finding as a line of text.
+// findingLine formats a guardrail's finding as one line.
 func findingLine(f client.Finding) string {
 	if f.Line > 0 {
 		return printable(fmt.Sprintf("%s: line %d: %s", f.Level, f.Line, f.Message))
@@ -123,7 +123,7 @@ func egressLine(e client.EgressAttempt) string {
 	return fmt.Sprintf("network: %s %s (%d bytes)", target, e.Verdict, e.Bytes)
 }
 
-// resultText returns a string without quotes, and any other JSON value as it is.
+// resultText returns a JSON string without its quotes, and any other JSON value unchanged.
 func resultText(v json.RawMessage) string {
 	var s string
 	if json.Unmarshal(v, &s) == nil {
@@ -158,12 +158,12 @@ func (a *app) showError(r client.Result) {
 	}
 }
 
-// fieldFlags are the flags of run for fields of a task that hints name.
+// fieldFlags maps the task fields that hints mention to flags of run.
 var fieldFlags = []struct{ field, flag string }{
 	{"network.allow", "--net HOST"}, {"limits.timeout_s", "--timeout DURATION"}, {"as `code`", "--file FILE"},
 }
 
-// flagsFor returns the flags for the fields of a task that a hint names.
+// flagsFor returns the flags of run for the task fields that a hint mentions.
 func flagsFor(hint string) string {
 	var flags []string
 	for _, f := range fieldFlags {

@@ -83,16 +83,16 @@ type foreground struct {
 	a              *app
 	client         *client.Client
 	private        *up.Fleet // started for this task; nil if a fleet was found
-	flushTelemetry func()    // of private; called after it has stopped
+	flushTelemetry func()    // flushes private's telemetry; called after private has stopped
 
-	mu             sync.Mutex // held while printing, and while a question waits for an answer
+	mu             sync.Mutex // held while printing, and while askDetach waits for the user
 	line           *progress
 	current        int // the run whose output is printed
 	stdout, stderr liveStream
 	begun          bool // whether an event of the task has arrived
 }
 
-// claimTime is how long a task may be queued before the command checks that a worker serves its task pool.
+// claimTime is how long after submission the command checks that a worker serves the task's task pool.
 const claimTime = 3 * time.Second
 
 // begin finds or starts a fleet and submits the task.
@@ -116,17 +116,9 @@ func (r *foreground) connect(ctx context.Context) error {
 
 // stale reports whether the fleet was found only by a fleet.json that a killed `up` left behind.
 func (r *foreground) stale() bool {
-	if r.a.namesFleet() {
-		return false
-	}
-	dir := r.a.lookup("CODEFLEET_DATA")
-	if dir == "" {
-		var err error
-		if dir, err = config.DataDir(r.a.lookup); err != nil {
-			return false
-		}
-	}
-	return !up.Running(dir)
+	defaultDir, _ := config.DataDir(r.a.lookup) // empty if it is unknown
+	dir := cmp.Or(r.a.lookup("CODEFLEET_DATA"), defaultDir)
+	return !r.a.namesFleet() && dir != "" && !up.Running(dir)
 }
 
 // startFleet starts a fleet for this task.
@@ -151,9 +143,9 @@ func (r *foreground) startFleet(ctx context.Context) error {
 		r.line.clear()
 		return err
 	}
-	err = r.whenFree(ctx, c.Data, start)
+	err = r.startWhenFree(ctx, c.Data, start)
 	if r.client != nil {
-		return errors.Join(err, flush(ctx, t)) // a fleet was started meanwhile
+		return errors.Join(err, flush(ctx, t)) // startWhenFree has found another fleet
 	}
 	if err != nil {
 		return cannotStart(ctx, errors.Join(err, flush(ctx, t)))
@@ -165,11 +157,12 @@ func (r *foreground) startFleet(ctx context.Context) error {
 	return err
 }
 
-// whenFree calls start until the data directory is free. Another command that runs a task in a fleet of its own uses it
-// only for that time. If a fleet that stays appears, whenFree connects to it instead.
-func (r *foreground) whenFree(ctx context.Context, dir string, start func() error) error {
+// startWhenFree calls start until it no longer returns ErrInUse. If another `run` with a private fleet uses the data
+// directory, the directory is free when that command ends. If a fleet that responds uses it, startWhenFree connects to
+// that fleet instead.
+func (r *foreground) startWhenFree(ctx context.Context, dir string, start func() error) error {
 	const pause = 200 * time.Millisecond
-	for told := false; ; told = true {
+	for noted := false; ; noted = true {
 		err := start()
 		if !errors.Is(err, up.ErrInUse) {
 			return err
@@ -178,17 +171,17 @@ func (r *foreground) whenFree(ctx context.Context, dir string, start func() erro
 			r.client, err = r.a.connect(ctx, 0)
 			return err
 		}
-		if !told {
-			fmt.Fprintf(r.a.stderr, "note: another process uses %s: waiting for it (CODEFLEET_DATA selects another)\n",
-				dir)
+		if !noted {
+			fmt.Fprintf(r.a.stderr, "note: waiting for another process that uses %s "+
+				"(set CODEFLEET_DATA to use another directory)\n", dir)
 		}
-		if ended := clock.Sleep(ctx, pause); ended != nil {
-			return ended
+		if err := clock.Sleep(ctx, pause); err != nil {
+			return err
 		}
 	}
 }
 
-// responds reports whether the fleet that the flags or the environment name responds.
+// responds reports whether the fleet that client.Locate finds responds.
 func (a *app) responds(ctx context.Context) bool {
 	c, err := a.connect(ctx, -1)
 	if err != nil {
@@ -282,14 +275,14 @@ func (r *foreground) askDetach() bool {
 	defer r.mu.Unlock()
 	r.line.clear()
 	fmt.Fprint(r.a.stderr, "\ncancel the task, or detach from it? [c/D] ")
-	answer := make(chan string, 1)
+	reply := make(chan string, 1)
 	go func() { // leaks after a second Ctrl-C; the process is about to exit
-		text, _ := bufio.NewReader(r.a.stdin).ReadString('\n')
-		answer <- text
+		line, _ := bufio.NewReader(r.a.stdin).ReadString('\n')
+		reply <- line
 	}()
 	select {
-	case text := <-answer:
-		return !strings.HasPrefix(strings.ToLower(strings.TrimSpace(text)), "c")
+	case line := <-reply:
+		return !strings.HasPrefix(strings.ToLower(strings.TrimSpace(line)), "c")
 	case <-r.a.signals:
 		fmt.Fprintln(r.a.stderr)
 		return true
@@ -328,9 +321,9 @@ func (r *foreground) show(e client.Event) error {
 
 // rest returns the parts of the output that were not printed live.
 func (r *foreground) rest(res *client.Result) (output, stderr string) {
-	output, ok := r.stdout.rest(res.Output)
-	stderr, ok2 := r.stderr.rest(res.Stderr)
-	if r.a.output != "json" && (!ok || !ok2) {
+	output, wholeOutput := r.stdout.rest(res.Output)
+	stderr, wholeStderr := r.stderr.rest(res.Stderr)
+	if r.a.output != "json" && (!wholeOutput || !wholeStderr) {
 		fmt.Fprintln(r.a.stderr, "note: some events were lost; for the whole output run codefleet result", res.TaskID)
 	}
 	return output, stderr
@@ -379,8 +372,8 @@ func (r *foreground) save(ctx context.Context, res *client.Result, patterns []st
 	return nil
 }
 
-// saveOne writes an artifact under a temporary name first, so that a file with its name is replaced by the whole of it
-// or not at all.
+// saveOne writes an artifact to a temporary file and renames that, so that an existing file is replaced only by the
+// complete artifact.
 func (r *foreground) saveOne(ctx context.Context, root *os.Root, id string, a client.Artifact) error {
 	from, err := r.client.Artifact(ctx, id, a.Path)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// screen is a stream that is a terminal. It makes visible the characters with which untrusted text, such as a
-// program's output, could control the terminal: set its title, write to the clipboard, or hide lines. All output of
-// commands passes through it. Files and pipes get the unchanged bytes. Like a file, it is safe for concurrent use.
+// screen is an output stream to a terminal. It escapes the characters with which untrusted text, such as a program's
+// output, could control the terminal: set its title, write to the clipboard, or hide lines. Files and pipes get the
+// unchanged bytes. Like a file, a screen is safe for concurrent use.
 type screen struct {
 	file *os.File
 	mu   sync.Mutex
 	cut  []byte // the start of a character whose other bytes have not been written yet
 }
 
-// onScreen returns f, as a screen if it is a terminal.
+// onScreen returns a screen for f if f is a terminal, and f otherwise.
 func onScreen(f *os.File) io.Writer {
 	if isTerminal(f) {
 		return &screen{file: f}
@@ -30,7 +30,7 @@ func onScreen(f *os.File) io.Writer {
 // Fd makes isTerminal report true.
 func (s *screen) Fd() uintptr { return s.file.Fd() }
 
-// unscreened returns the terminal itself, for escape sequences of the command's own.
+// unscreened returns the terminal behind a screen, for the escape sequences that commands write themselves.
 func unscreened(w io.Writer) io.Writer {
 	if s, ok := w.(*screen); ok {
 		return s.file

@@ -20,12 +20,12 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// hostile has what terminals act on: a title, the clipboard, a C1 sequence, text that hides a line, bytes that are
-// not UTF-8, and a change of direction.
+// hostile contains what terminals act on: sequences that set the title and the clipboard, a C1 sequence, sequences that
+// erase the line above, DEL and backspace, and a change of the text's direction.
 const hostile = "\x1b]0;t\a\x1b]52;c;YQ==\a\u009b31m\x1b[1A\x1b[2K\x7f\b\u202e"
 
-// TestHostileTextOnATerminal prints hostile text of a fleet with commands whose output is a terminal, and checks
-// that nothing in it can control the terminal. A file gets the unchanged text.
+// TestHostileTextOnATerminal checks that commands print a fleet's hostile text to a terminal so that it cannot control
+// the terminal. A file gets the unchanged text.
 func TestHostileTextOnATerminal(t *testing.T) {
 	quoted, err := json.Marshal(hostile)
 	if err != nil {
@@ -73,10 +73,11 @@ func TestHostileTextOnATerminal(t *testing.T) {
 				a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ()}
 				a.main(t.Context(), strings.Fields(command))
 			})
-			own := []string{"\r\x1b[K", "", "\r", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", ""}
-			lines := strings.NewReplacer(own...).Replace(shown)
+			withoutOwnSequences := strings.NewReplacer("\r\x1b[K", "", "\r", "",
+				"\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "")
+			lines := withoutOwnSequences.Replace(shown)
 			if lines == "" || !utf8.ValidString(lines) || strings.ContainsAny(lines, "\x1b\a\u009b\x7f\b\u202e") {
-				t.Errorf("terminal got %q", shown)
+				t.Errorf("terminal got %q, want UTF-8 text without hostile characters", shown)
 			}
 		})
 	}
@@ -88,7 +89,7 @@ func TestHostileTextOnATerminal(t *testing.T) {
 	a := &app{stdout: onScreen(file), stderr: io.Discard, env: os.Environ()}
 	a.main(t.Context(), []string{"result", "x"})
 	if got, err := os.ReadFile(file.Name()); err != nil || !strings.HasPrefix(string(got), hostile) {
-		t.Errorf("file got %q, %v, want the unchanged text", got, err)
+		t.Errorf("file got %q, %v, want text that begins with %q", got, err, hostile)
 	}
 }
 
@@ -123,13 +124,13 @@ func onTerminal(t *testing.T, fn func(terminal *os.File)) string {
 	return <-all
 }
 
-// TestScreen writes characters in parts.
+// TestScreen checks that characters that are written in parts are printed whole.
 func TestScreen(t *testing.T) {
 	shown := onTerminal(t, func(terminal *os.File) {
 		w := onScreen(terminal)
 		for _, c := range []byte("é\u009b漢👩\x1b") {
 			if n, err := w.Write([]byte{c}); n != 1 || err != nil {
-				t.Errorf("Write = %d, %v", n, err)
+				t.Errorf("Write(%#x) = %d, %v, want 1, nil", c, n, err)
 			}
 		}
 	})
@@ -138,8 +139,8 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// TestScreenIsSafe writes whole lines at once: log messages and output.
-func TestScreenIsSafe(t *testing.T) {
+// TestConcurrentWritesToScreen checks that lines from several goroutines are not mixed.
+func TestConcurrentWritesToScreen(t *testing.T) {
 	const line, writers, lines = "漢é\n", 4, 100
 	shown := onTerminal(t, func(terminal *os.File) {
 		w := onScreen(terminal)
@@ -154,11 +155,11 @@ func TestScreenIsSafe(t *testing.T) {
 		all.Wait()
 	})
 	if want := strings.Repeat(line, writers*lines); strings.ReplaceAll(shown, "\r", "") != want {
-		t.Errorf("terminal got %q", shown)
+		t.Errorf("terminal got %q, want %d lines %q", shown, writers*lines, line)
 	}
 }
 
-// TestIndentationIsBounded prints a deeply nested result.
+// TestIndentationIsBounded checks that a deeply nested result is not printed with indentation.
 func TestIndentationIsBounded(t *testing.T) {
 	deep := json.RawMessage(strings.Repeat("[", 9990) + strings.Repeat("]", 9990))
 	var b strings.Builder
@@ -166,7 +167,7 @@ func TestIndentationIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Len() > maxIndented || !json.Valid([]byte(b.String())) {
-		t.Errorf("%d bytes of JSON are printed as %d", len(deep), b.Len())
+		t.Errorf("%d bytes of JSON are printed as %d bytes, want valid JSON of at most %d", len(deep), b.Len(), maxIndented)
 	}
 }
 
@@ -184,7 +185,7 @@ func TestColours(t *testing.T) {
 			a.main(t.Context(), strings.Split(args, "|"))
 		})
 	}
-	id := lastTask(t, f)
+	id := runTask(t, f, "print 1").TaskID
 	want := map[string]string{
 		"run|--code|fail ü":                "\x1b[31mfailed\x1b[0m in ",
 		"run|--code|print \x1b[32mfake":    "\x1b[32msucceeded\x1b[0m in ",
@@ -214,12 +215,6 @@ func TestColours(t *testing.T) {
 		t.Errorf("tasks --color always prints %q, want colours", out)
 	}
 	if code, _, errs := command(t, f, "tasks", "--color", "blue"); code != 2 {
-		t.Errorf("--color blue = %d, %s, want 2", code, errs)
+		t.Errorf("tasks --color blue: exit code %d, want 2: %s", code, errs)
 	}
-}
-
-// lastTask runs a task and returns its id.
-func lastTask(t *testing.T, f *ingesttest.Fleet) string {
-	t.Helper()
-	return submitted(t, f, "print 1").TaskID
 }

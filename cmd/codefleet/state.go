@@ -16,24 +16,20 @@ import (
 )
 
 func (a *app) stateCommand() *cobra.Command {
-	c := &cobra.Command{
+	return commandGroup(&cobra.Command{
 		Use:   "state",
 		Short: "Read and write the state that tasks share",
 		Long: "Read and write the state that tasks share: JSON or YAML documents in the workspace. The\n" +
 			"default document is /workspace/state.json; others are at the top of the workspace or\n" +
 			"below state/.",
-		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.stateGetCommand(), a.stateSetCommand())
-	return c
+	}, a.stateGetCommand(), a.stateSetCommand())
 }
 
 func (a *app) stateGetCommand() *cobra.Command {
 	var workspace string
 	c := &cobra.Command{
 		Use:     "get [FILE]",
-		Short:   "Print the state as JSON, or {} if there is none yet",
+		Short:   "Print the state as JSON, or {} if it does not exist yet",
 		Example: "  codefleet state get\n  codefleet state get state/plan.yaml -o json      with its version (etag)",
 		Args:    atMostOne,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
@@ -98,8 +94,8 @@ func (a *app) stateSetCommand() *cobra.Command {
 	return c
 }
 
-// readJSON returns JSON from an argument, from the file @PATH or, for -, from standard input unless stdin is nil.
-// Errors begin with name.
+// readJSON returns the JSON of an argument: its text, the content of a file (@PATH) or, unless stdin is nil, standard
+// input (-). Errors begin with name.
 func readJSON(name, text string, stdin io.Reader) (json.RawMessage, error) {
 	data := []byte(text)
 	var err error

@@ -63,8 +63,8 @@ func showRecord(w io.Writer, r client.Record) {
 	}
 	row(w, "pool", r.Pool+", "+r.Priority)
 	row(w, "submitted", ago(r.SubmittedAt))
-	if what := r.Summary(); what != "" {
-		row(w, "what", cell(what))
+	if summary := r.Summary(); summary != "" {
+		row(w, "summary", cell(summary))
 	}
 	if !r.NotBefore.IsZero() && r.StartedAt.IsZero() {
 		row(w, "runs at", r.NotBefore.Local().Format(time.DateTime))
@@ -121,7 +121,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(d, 0).Milliseconds())
 }
 
-// completeTasks completes the ids of the latest tasks with one of the given statuses, or with any status.
+// completeTasks completes a task id with the latest tasks that have one of the statuses, or any status if none is given.
 func (a *app) completeTasks(status ...client.Status) cobra.CompletionFunc {
 	return a.complete(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		const limit = 50

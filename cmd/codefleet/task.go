@@ -55,7 +55,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")
 	s.StringArrayVar(&f.out, "out", nil,
 		"`GLOB` of files to return; run saves them below the working directory (may be repeated)")
-	s.StringVar(&f.pool, "pool", "", "`NAME` of the task pool (default: default)")
+	s.StringVar(&f.pool, "pool", "", "`NAME` of the task pool (default: the pool named default)")
 	s.StringVar(&f.priority, "priority", "", "high, normal or low")
 	s.StringVar(&f.model, "model", "", "`PROFILE` of the model that writes the program (llm.profiles)")
 	s.StringArrayVar(&f.net, "net", nil,
@@ -106,7 +106,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
-	if err := f.fileOf(args, &s); err != nil {
+	if err := f.acceptFileName(args, &s); err != nil {
 		return s, err
 	}
 	given := 0
@@ -125,7 +125,8 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		func() error { return f.readInputs(&s) },
 		func() error { return f.readEnv(&s) },
 		func() error { return f.readFiles(&s) },
-		func() error { return f.readTimes(&s) },
+		func() error { return f.readLimits(&s) },
+		func() error { return f.readStart(&s) },
 	} {
 		if err := read(); err != nil {
 			return s, err
@@ -143,9 +144,9 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 	return s, nil
 }
 
-// fileOf treats a description that is the name of a Python file as --file, and rejects that of any other file. A person
-// who types a file's name means the file.
-func (f *taskFlags) fileOf(args []string, s *client.Submission) error {
+// acceptFileName treats the name of a Python file in place of a task description as --file. It rejects the name of any
+// other file, because a file name is not a task.
+func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 	if len(args) != 1 || f.code != "" || f.file != "" || strings.ContainsAny(args[0], "\n") {
 		return nil
 	}
@@ -273,7 +274,7 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 	return nil
 }
 
-func (f *taskFlags) readTimes(s *client.Submission) error {
+func (f *taskFlags) readLimits(s *client.Submission) error {
 	if f.timeout < 0 {
 		return usage("--timeout %s is negative", f.timeout)
 	}
@@ -290,6 +291,11 @@ func (f *taskFlags) readTimes(s *client.Submission) error {
 	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {
 		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds(), MemoryMB: f.memory, CPUs: f.cpus}
 	}
+	return nil
+}
+
+// readStart reads --at.
+func (f *taskFlags) readStart(s *client.Submission) error {
 	if f.at == "" {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (a *app) tasksCommand() *cobra.Command {
 				if err := a.listTasks(ctx, c, o); err != nil {
 					return err
 				}
-				if clock.Sleep(ctx, cmp.Or(a.watchEvery, watchEvery)) != nil {
+				if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {
 					return nil //nolint:nilerr // Ctrl-C is how a watch ends
 				}
 			}
@@ -61,8 +61,8 @@ func (a *app) tasksCommand() *cobra.Command {
 	return c
 }
 
-// watchEvery is how often `tasks --watch` lists the tasks.
-const watchEvery = 2 * time.Second
+// defaultWatchInterval is the time between two lists of `tasks --watch`.
+const defaultWatchInterval = 2 * time.Second
 
 func (a *app) listTasks(ctx context.Context, c *client.Client, o client.ListOptions) error {
 	recs, err := c.List(ctx, o)
@@ -88,7 +88,7 @@ func statuses() []string {
 	return names
 }
 
-// statusCell returns a task's status, and when a task that is not due will run.
+// statusCell returns a task's status and, if the task is not due yet, when it will run.
 func statusCell(r client.Record) string {
 	if left := time.Until(r.NotBefore); r.Status == client.Queued && left > 0 {
 		return "queued, runs in " + duration(left)
@@ -104,8 +104,8 @@ func taskDuration(r client.Record) string {
 	return duration(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// summary returns the beginning of a task's error, description or program. The error of a cancelled task says no more
-// than its status.
+// summary returns the beginning of a task's error, description or program. It omits the error of a cancelled task, which
+// adds nothing to the status.
 func summary(r client.Record) string {
 	if r.Status != client.Cancelled && r.Result != nil && r.Result.Error != nil {
 		return cell(r.Result.Error.Message)
@@ -113,7 +113,7 @@ func summary(r client.Record) string {
 	return cell(r.Summary())
 }
 
-// maxErrorCell bounds an error in a table; -o json has the whole text.
+// maxErrorCell is the maximum length of an error in a table. JSON output has the whole text.
 const maxErrorCell = 160
 
 // cell truncates text to the width of a table column.
@@ -204,19 +204,16 @@ func redrive(ctx context.Context, c *client.Client, ids []string) (redriven []cl
 	return redriven, nil
 }
 
-// showRedriven prints what was redriven, and fails if a task was not.
+// showRedriven prints the outcome for each task, and returns an error if a task was not redriven.
 func (a *app) showRedriven(redriven []client.RedrivenTask) error {
-	if len(redriven) == 0 && a.output == "text" {
-		_, err := fmt.Fprintln(a.stdout, "no dead-lettered task")
-		return err
-	}
 	refused := 0
 	for _, t := range redriven {
 		if t.Error != "" {
 			refused++
 		}
 	}
-	err := list(a, redriven, "TASK\tSTATUS\tERROR", func(t client.RedrivenTask) []any {
+	const header = "TASK\tSTATUS\tERROR"
+	err := listOr(a, redriven, "no dead-lettered tasks", header, func(t client.RedrivenTask) []any {
 		return []any{t.TaskID, cmp.Or(string(t.Status), "not redriven"), cmp.Or(t.Error, "-")}
 	})
 	if err == nil && refused > 0 {
@@ -239,10 +236,10 @@ func (a *app) workersCommand() *cobra.Command {
 				return err
 			}
 			const header = "WORKER\tHOST\tSTATE\tBUSY\tPOOLS\tSANDBOX\tUP\tVERSION"
-			return list(a, f.Workers, header, func(x client.Worker) []any {
+			return list(a, f.Workers, header, func(w client.Worker) []any {
 				return []any{
-					x.Name, x.Host, x.State, fmt.Sprintf("%d/%d", x.Busy, x.Slots), strings.Join(x.Pools, ","),
-					sandboxText(x.Sandbox), duration(time.Since(x.Started)), x.Version,
+					w.Name, w.Host, w.State, fmt.Sprintf("%d/%d", w.Busy, w.Slots), strings.Join(w.Pools, ","),
+					sandboxText(w.Sandbox), duration(time.Since(w.Started)), w.Version,
 				}
 			})
 		}),
@@ -293,7 +290,7 @@ func (a *app) poolCommand() *cobra.Command {
 	}
 }
 
-// addIdlePools adds task pools that workers serve but that have no backlog. It sorts by name.
+// addIdlePools returns the backlog with the task pools that workers serve but that have none, sorted by name.
 func addIdlePools(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
 	all := map[string]client.Backlog{}
 	for _, w := range workers {
@@ -349,21 +346,21 @@ func waitingText(e client.Environment) string {
 
 // environmentText describes an environment, or why it has no boxes.
 func environmentText(e client.Environment) string {
-	about := e.What
-	if about == "" {
-		about = "prepared when its first task arrives"
+	if e.Error != "" {
+		return e.Reason + ": " + text.Truncate(text.OneLine(e.Error), maxErrorCell) // pip's errors are long
+	}
+	description := e.What
+	if description == "" {
+		description = "prepared when its first task arrives"
 		if e.Boxes["warming"] > 0 {
-			about = "being prepared"
+			description = "being prepared"
 		}
 	}
-	if n := len(e.Packages); n > 0 {
-		about += ": " + cell(strings.Join(e.Packages, ", "))
+	if len(e.Packages) > 0 {
+		description += ": " + cell(strings.Join(e.Packages, ", "))
 	}
 	if e.Restored {
-		about += fmt.Sprintf(" (boxes restored from a snapshot, the newest in %.0f ms)", e.MadeMS)
+		description += fmt.Sprintf(" (boxes restored from a snapshot, the newest in %.0f ms)", e.MadeMS)
 	}
-	if e.Error != "" {
-		about = e.Reason + ": " + text.Truncate(text.OneLine(e.Error), maxErrorCell) // pip writes long ones
-	}
-	return about
+	return description
 }

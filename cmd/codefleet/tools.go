@@ -102,7 +102,7 @@ func (a *app) toolsSearchCommand(flags *toolFlags) *cobra.Command {
 	return c
 }
 
-// showFound prints the found tools, best first. full adds the signature and the whole description of each.
+// showFound prints the found tools, best first. full adds each tool's import, signature and whole description.
 func showFound(w io.Writer, found client.ToolSearch, full bool) {
 	var all []client.ToolMatch
 	for _, g := range found.Servers {
@@ -125,7 +125,7 @@ func showFound(w io.Writer, found client.ToolSearch, full bool) {
 				why.Lexical, why.Clause, why.Server, why.Vectors, why.Name, why.History, why.Dense,
 				strings.Join(why.Terms, ", "))
 			if why.OtherOperation {
-				line += "; lowered, because its operation is another one"
+				line += "; score lowered, because the tool does another operation"
 			}
 			row(w, "", "", line)
 		}
@@ -193,7 +193,7 @@ func (a *app) showServer(ctx context.Context, flags toolFlags) error {
 	})
 }
 
-// quote prints untrusted text with a mark before each line, so that no line looks like output of the command.
+// quote prints untrusted text with a mark before each line, so that no line looks like the command's own output.
 func quote(w io.Writer, title, text string) {
 	if text == "" {
 		return
@@ -230,7 +230,7 @@ func showSchema(w io.Writer, title string, schema json.RawMessage) {
 	}
 }
 
-// firstSentence returns the first sentence of a text as one line, truncated for a list.
+// firstSentence returns the first sentence of a text as one truncated line.
 func firstSentence(s string) string {
 	first, _, more := strings.Cut(s, ". ")
 	if more {

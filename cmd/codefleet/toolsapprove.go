@@ -21,8 +21,8 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "approve [SERVER[/TOOL]...] | --all",
 		Short: "Show the new and changed definitions of MCP tools, and approve the named ones",
-		Long: "Show the new and changed definitions of MCP tools. With names, approve them: SERVER/TOOL is\n" +
-			"one tool; SERVER, or SERVER/*, are all new and changed tools of the server.",
+		Long: "Show the new and changed definitions of MCP tools. With names, approve them: SERVER/TOOL\n" +
+			"selects one tool; SERVER or SERVER/* selects all new and changed tools of the server.",
 		RunE: a.do(func(ctx context.Context, args []string) error {
 			c, err := a.load()
 			if err != nil {
@@ -37,7 +37,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 				return err
 			}
 			for _, id := range args {
-				if err := checkApproved(listing, id); err != nil {
+				if err := checkSelector(listing, id); err != nil {
 					return unknownTool(err)
 				}
 			}
@@ -48,8 +48,8 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 	return c
 }
 
-// checkApproved returns an error unless the name is that of a tool, or of a server, with or without "/*".
-func checkApproved(listing *tools.Listing, name string) error {
+// checkSelector returns an error unless the name is SERVER/TOOL, SERVER or SERVER/*, with a known server and tool.
+func checkSelector(listing *tools.Listing, name string) error {
 	server, tool, named := strings.Cut(name, "/")
 	if !named || tool == "*" {
 		return listing.CheckServer(server)
@@ -58,14 +58,14 @@ func checkApproved(listing *tools.Listing, name string) error {
 	return err
 }
 
-// names reports whether one of the names, as checkApproved accepts them, includes the tool.
-func names(list []string, t tools.Tool) bool {
+// selects reports whether one of the names, in the forms that checkSelector accepts, selects the tool.
+func selects(list []string, t tools.Tool) bool {
 	return slices.ContainsFunc(list, func(name string) bool {
 		return name == t.ID() || strings.TrimSuffix(name, "/*") == t.Server
 	})
 }
 
-// pendingTool is a definition that waits for approval.
+// pendingTool is a new or changed definition, as `tools approve` prints it.
 type pendingTool struct {
 	Tool     string      `json:"tool"`
 	State    tools.State `json:"state"`
@@ -85,7 +85,7 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 	}
 	list := []pendingTool{}
 	for _, t := range listing.Tools {
-		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !names(ids, t) {
+		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !selects(ids, t) {
 			continue
 		}
 		r := pendingTool{

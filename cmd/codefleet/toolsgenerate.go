@@ -52,7 +52,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			var errs []error
 			for _, name := range names {
 				if err := a.generate(ctx, upstreams, dir, name); err != nil {
-					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, stderr.of(name)))
+					errs = append(errs, fmt.Errorf("generate the tools of %s: %w%s", name, err, stderr.format(name)))
 				}
 			}
 			if err := errors.Join(errs...); err != nil {
@@ -83,7 +83,7 @@ func (w *lastLines) record(server, line string) {
 	w.lines[server] = all[max(0, len(all)-limit):]
 }
 
-func (w *lastLines) of(server string) string {
+func (w *lastLines) format(server string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
@@ -136,7 +136,7 @@ func (a *app) generate(ctx context.Context, upstreams *mcp.Manager, dir, server 
 		fmt.Fprintf(a.stderr, "skipped: %s/%s: %s\n", server, text.Printable(r.Tool), r.Reason)
 	}
 	if previous.Server != "" && previous.WithoutVersion() != about.WithoutVersion() {
-		fmt.Fprintf(a.stderr, "the description of %s has changed; searches for tools use it. Check it with "+
+		fmt.Fprintf(a.stderr, "the description of %s has changed; tool searches use it. Check it with "+
 			"codefleet tools show %[1]s\n", server)
 	}
 	fmt.Fprintf(a.stderr, "%s: %d tools, %d files changed in %s; review them with codefleet tools approve\n",

@@ -111,7 +111,7 @@ func (a *app) catalogue(ctx context.Context) (*tools.Listing, error) {
 // unknownHint returns the hint for an unknown tool or server.
 func unknownHint() string { return errcode.Next(errcode.UnknownTool).Command }
 
-// unknownTool explains the error of a lookup, if any.
+// unknownTool turns the error of a lookup into a usage error with a hint. It returns nil for nil.
 func unknownTool(err error) error {
 	if err == nil {
 		return nil

@@ -26,8 +26,8 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 		Use:   "publish",
 		Short: "Publish the tools of the servers directory as a catalogue version",
 		Long: "Publish the tools of execution.servers_dir (modules, definitions, approvals) as an\n" +
-			"immutable catalogue version in the fleet's bucket. The bucket is that of --fleet\n" +
-			"FILE, of s3.* in the settings, or of the fleet on this host. New tasks use the published\n" +
+			"immutable catalogue version in the fleet's bucket. --fleet FILE selects the bucket, or\n" +
+			"else s3.* in the settings, or else the fleet on this host. New tasks use the published\n" +
 			"version; tasks that have begun keep theirs. Workers and ingest processes without\n" +
 			"execution.servers_dir fetch it within seconds. `codefleet up` uses its own directory.",
 		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   return to an earlier version",
@@ -110,8 +110,8 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 	return v.ID, listing, tools.Publish(ctx, bucket, v)
 }
 
-// loadFleet reads the configuration, overlaid with the addresses and credentials in a fleet.json: the one that a flag
-// or the environment names, or else, if the settings name no bucket, the one in the data directory.
+// loadFleet reads the configuration, and overlays the addresses and credentials of a fleet.json. The flag or the
+// environment names that file. If neither does and the settings name no bucket, it is the one in the data directory.
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {

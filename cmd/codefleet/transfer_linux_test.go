@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestTransfersShowProgress checks that pull and push show on a terminal how much is done, and nothing of it elsewhere.
+// TestTransfersShowProgress checks that pull and push show their progress on a terminal, and only there.
 func TestTransfersShowProgress(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	t.Chdir(t.TempDir())
@@ -30,24 +30,27 @@ func TestTransfersShowProgress(t *testing.T) {
 		shown := onTerminal(t, func(terminal *os.File) {
 			a := &app{stdout: onScreen(terminal), stderr: onScreen(terminal), env: os.Environ(), exit: os.Exit}
 			if code := a.main(t.Context(), strings.Fields(command)); code != 0 {
-				t.Errorf("%s: exit code %d", command, code)
+				t.Errorf("%s: exit code %d, want 0", command, code)
 			}
 		})
 		verb := strings.Fields(command)[1]
 		if !strings.Contains(shown, verb+" main: 1.5 MB of 1.5 MB (100 %) …") {
-			t.Errorf("%s shows %q, want how much is done", command, shown)
+			t.Errorf("%s shows %q, want its progress", command, shown)
 		}
 	}
 	if code, _, errs := command(t, f, "workspace", "pull", "third"); code != 0 || errs != "" {
-		t.Errorf("pull without a terminal: exit code %d, %q, want nothing on standard error", code, errs)
+		t.Errorf("pull without a terminal: exit code %d, standard error %q, want 0 and none", code, errs)
 	}
-	if got := bytesText(999) + bytesText(1000) + bytesText(2_345_678_901_234_567); got != "999 B1.0 kB2345.7 TB" {
-		t.Errorf("bytesText = %s", got)
+	for n, want := range map[int64]string{999: "999 B", 1000: "1.0 kB", 2_345_678_901_234_567: "2345.7 TB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("bytesText(%d) = %q, want %q", n, got, want)
+		}
 	}
 }
 
-// cutting is a server in front of a fleet. It breaks off responses with content after a number of bytes.
-func cutting(t *testing.T, f *ingesttest.Fleet, path string, after int64) {
+// breakResponses puts a proxy in front of the fleet f. The proxy ends responses to requests whose URL contains path after
+// a number of bytes, as a broken connection does.
+func breakResponses(t *testing.T, f *ingesttest.Fleet, path string, after int64) {
 	t.Helper()
 	target, err := url.Parse(f.URL)
 	if err != nil {
@@ -70,8 +73,9 @@ func cutting(t *testing.T, f *ingesttest.Fleet, path string, after int64) {
 	f.URL = server.URL
 }
 
-// TestTransfersThatStop checks what a broken connection leaves: whole files, and a message that says how many.
-func TestTransfersThatStop(t *testing.T) {
+// TestInterruptedPull checks that a pull over a connection that breaks leaves only complete files and reports how many,
+// and that the next pull continues.
+func TestInterruptedPull(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("here", 0o700); err != nil {
@@ -85,24 +89,24 @@ func TestTransfersThatStop(t *testing.T) {
 	if code, out, errs := command(t, f, "workspace", "push", "here"); code != 0 {
 		t.Fatal(out, errs)
 	}
-	whole := f.URL
-	cutting(t, f, "/archive", 5_000_000)
+	direct := f.URL
+	breakResponses(t, f, "/archive", 5_000_000)
 	code, _, errs := command(t, f, "workspace", "pull", "there")
-	if code == 0 || !strings.Contains(errs, "the pull stopped after writing 1 and removing 0 paths, each as a whole") ||
-		!strings.Contains(errs, "try: the same command again: it continues\n") {
-		t.Errorf("pull that stops: exit code %d, %s", code, errs)
+	const want = "the pull stopped after it had completely written 1 and removed 0 paths"
+	if code == 0 || !strings.Contains(errs, want) || !strings.Contains(errs, "try: run the same command again") {
+		t.Errorf("interrupted pull: exit code %d, %s, want a failure with %q and a hint", code, errs, want)
 	}
 	checkFiles(t, "there", ".codefleet-workspace.json", "a")
-	f.URL = whole
+	f.URL = direct
 	code, out, errs := command(t, f, "workspace", "pull", "there")
 	if code != 0 || !strings.HasPrefix(out, "wrote 2,") {
-		t.Errorf("pull again = %d, %s%s, want the other two files", code, out, errs)
+		t.Errorf("second pull: exit code %d, %s%s, want 0 and the other two files", code, out, errs)
 	}
 	checkFiles(t, "there", ".codefleet-workspace.json", "a", "b", "c")
 }
 
-// TestArtifactThatStops checks that a broken connection leaves the file that an artifact would replace.
-func TestArtifactThatStops(t *testing.T) {
+// TestInterruptedArtifact checks that an artifact does not replace a file if the connection breaks.
+func TestInterruptedArtifact(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("out", 0o700); err != nil {
@@ -111,19 +115,19 @@ func TestArtifactThatStops(t *testing.T) {
 	if err := os.WriteFile("out/a.csv", []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	whole := f.URL
-	cutting(t, f, "/artifacts/", 1)
+	direct := f.URL
+	breakResponses(t, f, "/artifacts/", 1)
 	if code, _, errs := command(t, f, "run", "--out", "out/*", "--code", "files"); code != 1 ||
 		!strings.Contains(errs, "save artifact out/a.csv") {
-		t.Errorf("run with a broken connection: exit code %d, %s", code, errs)
+		t.Errorf("run with a broken connection: exit code %d, %s, want 1 and the artifact's path", code, errs)
 	}
 	checkFiles(t, "out", "a.csv")
 	if text, err := os.ReadFile("out/a.csv"); err != nil || string(text) != "mine" {
 		t.Errorf("out/a.csv = %q, %v, want mine", text, err)
 	}
-	f.URL = whole
+	f.URL = direct
 	if code, _, errs := command(t, f, "run", "--out", "out/*", "--code", "files"); code != 0 {
-		t.Errorf("run: exit code %d, %s", code, errs)
+		t.Errorf("run: exit code %d, want 0: %s", code, errs)
 	}
 	if text, err := os.ReadFile("out/a.csv"); err != nil || string(text) != "1,2\n" {
 		t.Errorf("out/a.csv = %q, %v, want the artifact", text, err)
@@ -138,6 +142,6 @@ func checkFiles(t *testing.T, dir string, want ...string) {
 		got = append(got, e.Name())
 	}
 	if err != nil || strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("files in %s = %v, %v, want %v", dir, got, err, want)
+		t.Errorf("files in %s = %v, %v, want %v, nil", dir, got, err, want)
 	}
 }

@@ -41,19 +41,19 @@ func (a *app) upCommand() *cobra.Command {
 			"worker.drain; a second signal ends the fleet at once.",
 		Args: noArgs,
 	}
-	declare(c.Flags(), upFlags)
-	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, given(c.Flags(), upFlags)) })
+	declareSettings(c.Flags(), upFlags)
+	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, changedSettings(c.Flags(), upFlags)) })
 	return c
 }
 
-func declare(flags *pflag.FlagSet, settings []settingFlag) {
+func declareSettings(flags *pflag.FlagSet, settings []settingFlag) {
 	for _, s := range settings {
 		flags.String(s.flag, "", s.help)
 	}
 }
 
-// given returns the settings whose flags the user gave.
-func given(flags *pflag.FlagSet, settings []settingFlag) []config.Flag {
+// changedSettings returns the settings whose flags are on the command line.
+func changedSettings(flags *pflag.FlagSet, settings []settingFlag) []config.Flag {
 	var list []config.Flag
 	for _, s := range settings {
 		if flags.Changed(s.flag) {
@@ -103,26 +103,26 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	case <-f.Done():
 	}
 	if err := f.Close(); err != nil {
-		return &failure{code: errcode.ExitFailed, message: "the fleet ended", err: err, hint: "codefleet doctor"}
+		return &failure{code: errcode.ExitFailed, message: "run the fleet", err: err, hint: "codefleet doctor"}
 	}
 	return nil
 }
 
-func showAddresses(w io.Writer, a addresses, took time.Duration) {
+func showAddresses(w io.Writer, a addresses, startup time.Duration) {
 	row(w, "http", a.HTTP)
 	row(w, "nats", a.NATS)
 	row(w, "s3", a.S3)
 	row(w, "data", a.Data)
 	row(w, "fleet", a.Fleet, "(credentials; other commands find the fleet with this file)")
 	row(w, "model", a.Model)
-	row(w, "ready after "+duration(took))
+	row(w, "ready after "+duration(startup))
 	row(w, "ready")
 }
 
-// modelText names the model that writes programs, or says how to configure one.
+// modelText describes the model that writes programs, or how to configure one.
 func modelText(c *config.Config) string {
 	if !c.LLM.Enabled {
-		return "none: rules write programs (a model: OPENAI_API_KEY, or llm in config.yaml)"
+		return "none; the rules write programs (to use a model, set OPENAI_API_KEY, or llm in config.yaml)"
 	}
 	name := c.LLM.Model
 	if c.LLM.Provider == "azure_openai" {
@@ -131,6 +131,7 @@ func modelText(c *config.Config) string {
 	return name + " (" + c.LLM.Provider + ")"
 }
 
+// cannotStart adds an exit code and a hint to an error of up.Start.
 func cannotStart(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -139,7 +140,7 @@ func cannotStart(ctx context.Context, err error) error {
 	if errors.Is(err, up.ErrInUse) {
 		f.code, f.hint = errcode.ExitUsage,
 			"use the running fleet, for example with codefleet tasks, or start another with codefleet up --data DIR; "+
-				"if it is a codefleet run without a fleet, wait until that ends"
+				"if a codefleet run without a fleet uses the directory, wait until it ends"
 	}
 	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.ENOTDIR) {
 		f.code, f.hint = errcode.ExitUsage, "codefleet up --help"

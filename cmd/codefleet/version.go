@@ -23,9 +23,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: a.do(func(context.Context, []string) error {
 			v := thisVersion()
-			return a.print(v, func(w io.Writer) {
-				fmt.Fprintln(w, versionLine(v))
-			})
+			return a.print(v, func(w io.Writer) { fmt.Fprintln(w, versionLine(v)) })
 		}),
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// wikiServer runs an MCP server on standard input and output. Its argument is a file that defines its tools. Each tool
-// returns its name and arguments.
+// wikiServer runs an MCP server on standard input and output. Its argument is a file that defines its tools. A call
+// returns the tool's name and the arguments.
 func wikiServer() {
 	if err := serveWiki(context.Background(), os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)

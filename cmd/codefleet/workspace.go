@@ -18,21 +18,17 @@ import (
 )
 
 func (a *app) workspaceCommand() *cobra.Command {
-	c := &cobra.Command{
+	return commandGroup(&cobra.Command{
 		Use:   "workspace",
 		Short: "Show, change and restore the files that tasks work on",
 		Long: "Show, change and restore the files that tasks work on. Each task or command that changes\n" +
 			"files commits a new version of the workspace. A version is selected by its number, which\n" +
 			"is its generation, or by the name of a pin.",
-		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(
+	},
 		a.wsListCommand(), a.wsLogCommand(), a.wsDiffCommand(), a.wsRestoreCommand(), a.wsForkCommand(),
 		a.wsLsCommand(), a.wsCatCommand(), a.wsPullCommand(), a.wsPushCommand(), a.wsRmCommand(),
 		a.wsPinCommand(), a.wsCheckCommand(), a.wsRepairCommand(), a.wsMirrorCommand(),
 	)
-	return c
 }
 
 // wsCommand makes c a command that calls fn with the workspace of --workspace.
@@ -79,7 +75,8 @@ func (a *app) complete(
 		}
 		defer fleet.Close()
 		words := slices.DeleteFunc(request(ctx, fleet, args), func(c cobra.Completion) bool {
-			return !strings.HasPrefix(c, typed) || strings.ContainsFunc(c, text.Controls) // the shell prints them
+			// The shell would print control characters.
+			return !strings.HasPrefix(c, typed) || strings.ContainsFunc(c, text.Controls)
 		})
 		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
@@ -136,8 +133,8 @@ func (a *app) wsListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(a, all, "WORKSPACE\tGENERATION\tCHANGED\tFILES\tBYTES", func(x client.WorkspaceInfo) []any {
-				return []any{x.Name, x.Generation, duration(time.Since(x.Time)) + " ago", x.Files, x.Bytes}
+			return list(a, all, "WORKSPACE\tGENERATION\tCHANGED\tFILES\tBYTES", func(w client.WorkspaceInfo) []any {
+				return []any{w.Name, w.Generation, duration(time.Since(w.Time)) + " ago", w.Files, w.Bytes}
 			})
 		}),
 	}

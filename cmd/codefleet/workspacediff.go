@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func (a *app) wsDiffCommand() *cobra.Command {
 		Use:   "diff A [B]",
 		Short: "Show the changes between versions A and B; B defaults to the newest",
 		Long: "Show the changes between versions A and B, in the format of git. B defaults to the newest\n" +
-			"version. Of files that are not UTF-8 text or too large, the sizes are shown.",
+			"version. For files that are too large or not UTF-8 text, only the sizes are shown.",
 		Example: "  codefleet workspace diff 3 7\n" +
 			"  codefleet workspace diff before-upgrade --stat     the changed paths and their sizes",
 		Args: cobra.RangeArgs(1, 2),
@@ -78,29 +79,29 @@ func (a *app) listChanges(ctx context.Context, ws *client.Workspace, versions []
 const (
 	// maxDiffFile is the size limit, in bytes, of a file whose content is compared.
 	maxDiffFile = 1 << 20
-	// maxDiffTotal is the limit of the content of all files of both versions.
+	// maxDiffTotal is the size limit, in bytes, of the compared content of both versions together.
 	maxDiffTotal = 64 << 20
 )
 
-// pathDiff is what `workspace diff -o json` prints of one path.
+// pathDiff is what `workspace diff -o json` prints for one path.
 type pathDiff struct {
 	client.PathChange
-	// Diff is the difference of the content, in the unified format. It is empty if the content is equal.
+	// Diff is the difference between the contents, in the unified format. It is empty if they are equal.
 	Diff string `json:"diff,omitempty"`
-	// NotShown says why the difference of the content is not in Diff: "binary" or "too large".
+	// NotShown is the reason why Diff is empty although the contents differ: "binary" or "too large".
 	NotShown string `json:"not_shown,omitempty"`
 
-	old, now side
+	before, after side
 }
 
-// side is a path in one of the compared versions. The zero value is a path that the version does not have.
+// side is a path in one of the compared versions. The zero value means that the version does not have the path.
 type side struct {
 	client.WorkspaceFile
 	content []byte
 }
 
-// is reports whether the path is a file or a symbolic link, whose content can be compared.
-func (v *side) is() bool { return v.Kind == "file" || v.Kind == "link" }
+// hasContent reports whether the path is a file or a symbolic link. Their contents are compared.
+func (v *side) hasContent() bool { return v.Kind == "file" || v.Kind == "link" }
 
 // mode formats the type and permissions as git does.
 func (v *side) mode() string {
@@ -110,7 +111,7 @@ func (v *side) mode() string {
 	return fmt.Sprintf("100%03o", v.Mode)
 }
 
-// compareVersions returns the changes between two versions, with the differences of the content.
+// compareVersions returns the changes between two versions, with the differences between the contents.
 func compareVersions(ctx context.Context, ws *client.Workspace, from, to string) ([]pathDiff, error) {
 	oldFiles, oldGeneration, err := ws.Files(ctx, from, "")
 	if err != nil {
@@ -124,10 +125,11 @@ func compareVersions(ctx context.Context, ws *client.Workspace, from, to string)
 	if err != nil {
 		return nil, err
 	}
-	diffs := limited(pairs(changes, byPath(oldFiles), byPath(files)))
+	diffs := pairSides(changes, byPath(oldFiles), byPath(files))
+	markTooLarge(diffs)
 	err = errors.Join(
-		read(ctx, ws, oldGeneration, diffs, func(d *pathDiff) *side { return &d.old }),
-		read(ctx, ws, generation, diffs, func(d *pathDiff) *side { return &d.now }),
+		readContent(ctx, ws, oldGeneration, diffs, func(d *pathDiff) *side { return &d.before }),
+		readContent(ctx, ws, generation, diffs, func(d *pathDiff) *side { return &d.after }),
 	)
 	for i := range diffs {
 		diffs[i].compare()
@@ -135,45 +137,42 @@ func compareVersions(ctx context.Context, ws *client.Workspace, from, to string)
 	return diffs, err
 }
 
-// pairs returns the changes with both sides of each. A path that was a file and is a symbolic link now, or the reverse,
-// is removed and added.
-func pairs(changes []client.PathChange, old, now map[string]client.WorkspaceFile) []pathDiff {
-	list := []pathDiff{}
+// pairSides adds both sides to each change. If a file has become a symbolic link, or the reverse, the path is removed and
+// added.
+func pairSides(changes []client.PathChange, before, after map[string]client.WorkspaceFile) []pathDiff {
+	diffs := []pathDiff{}
 	for _, c := range changes {
-		from, to := side{WorkspaceFile: old[c.Path]}, side{WorkspaceFile: now[c.Path]}
-		if from.is() && to.is() && from.Kind != to.Kind {
-			list = append(list,
-				pathDiff{PathChange: client.PathChange{Path: c.Path, Op: "removed", Bytes: from.Bytes}, old: from},
-				pathDiff{PathChange: client.PathChange{Path: c.Path, Op: "added", Bytes: to.Bytes}, now: to})
+		from, to := side{WorkspaceFile: before[c.Path]}, side{WorkspaceFile: after[c.Path]}
+		if from.hasContent() && to.hasContent() && from.Kind != to.Kind {
+			diffs = append(diffs,
+				pathDiff{PathChange: client.PathChange{Path: c.Path, Op: "removed", Bytes: from.Bytes}, before: from},
+				pathDiff{PathChange: client.PathChange{Path: c.Path, Op: "added", Bytes: to.Bytes}, after: to})
 			continue
 		}
-		list = append(list, pathDiff{PathChange: c, old: from, now: to})
+		diffs = append(diffs, pathDiff{PathChange: c, before: from, after: to})
 	}
-	return list
+	return diffs
 }
 
-// limited marks the files of the list that are not read, because their content exceeds a limit.
-func limited(list []pathDiff) []pathDiff {
-	room := int64(maxDiffTotal)
-	for i := range list {
-		d := &list[i]
-		size := d.old.Bytes + d.now.Bytes
-		if max(d.old.Bytes, d.now.Bytes) > maxDiffFile || size > room {
+// markTooLarge marks the files whose content exceeds a limit. They are not read.
+func markTooLarge(diffs []pathDiff) {
+	remaining := int64(maxDiffTotal)
+	for i := range diffs {
+		d := &diffs[i]
+		size := d.before.Bytes + d.after.Bytes
+		if max(d.before.Bytes, d.after.Bytes) > maxDiffFile || size > remaining {
 			d.NotShown = "too large"
-		} else if d.old.ETag != d.now.ETag {
-			room -= size
+		} else if d.before.ETag != d.after.ETag {
+			remaining -= size
 		}
 	}
-	return list
 }
 
-// badVersion returns the error of a comparison with a version that cannot be listed. The parameters in its text are
-// those of the comparison.
-func badVersion(ctx context.Context, ws *client.Workspace, from, to string, err error) error {
-	if _, better := ws.Diff(ctx, from, to); better != nil {
-		return better
-	}
-	return err
+// badVersion returns the error for a version that cannot be listed. It prefers the error of the diff request, which
+// tells the versions apart by the request's parameters.
+func badVersion(ctx context.Context, ws *client.Workspace, from, to string, listErr error) error {
+	_, diffErr := ws.Diff(ctx, from, to)
+	return cmp.Or(diffErr, listErr)
 }
 
 func byPath(files []client.WorkspaceFile) map[string]client.WorkspaceFile {
@@ -184,8 +183,8 @@ func byPath(files []client.WorkspaceFile) map[string]client.WorkspaceFile {
 	return m
 }
 
-// read reads the content to compare of one of the versions.
-func read(
+// readContent reads the content to compare from one of the versions. of selects the version's side.
+func readContent(
 	ctx context.Context, ws *client.Workspace, generation int64, diffs []pathDiff, of func(*pathDiff) *side,
 ) error {
 	wanted := map[string]*side{}
@@ -196,7 +195,7 @@ func read(
 		switch {
 		case v.Kind == "link":
 			v.content = []byte(v.Target)
-		case v.Kind == "file" && d.NotShown == "" && d.old.ETag != d.now.ETag:
+		case v.Kind == "file" && d.NotShown == "" && d.before.ETag != d.after.ETag:
 			wanted[d.Path], paths = v, append(paths, d.Path)
 		}
 	}
@@ -211,32 +210,30 @@ func read(
 	})
 }
 
-// compare sets Diff, or NotShown.
+// compare sets Diff or NotShown, unless the contents are equal.
 func (d *pathDiff) compare() {
-	same := d.old.Kind == d.now.Kind && d.old.ETag == d.now.ETag && d.old.Target == d.now.Target
+	same := d.before.Kind == d.after.Kind && d.before.ETag == d.after.ETag && d.before.Target == d.after.Target
 	switch {
-	case same || !d.old.is() && !d.now.is():
+	case same || !d.before.hasContent() && !d.after.hasContent():
 		d.NotShown = ""
-		return
-	case d.NotShown == "" && (isBinary(d.old.content) || isBinary(d.now.content)):
+	case d.NotShown != "":
+	case isBinary(d.before.content) || isBinary(d.after.content):
 		d.NotShown = "binary"
+	default:
+		from, to := d.names()
+		text := diff.Diff(from, d.before.content, to, d.after.content)
+		_, text, _ = bytes.Cut(text, []byte("\n")) // the first line is a diff command
+		d.Diff = string(text)
 	}
-	if d.NotShown != "" {
-		return
-	}
-	from, to := d.names()
-	text := diff.Diff(from, d.old.content, to, d.now.content)
-	_, text, _ = bytes.Cut(text, []byte("\n")) // the line with the command
-	d.Diff = string(text)
 }
 
-// names returns the names of both versions in a diff.
+// names returns the names of the two files in a diff.
 func (d *pathDiff) names() (from, to string) {
 	from, to = "a/"+printable(d.Path), "b/"+printable(d.Path)
-	if !d.old.is() {
+	if !d.before.hasContent() {
 		from = "/dev/null"
 	}
-	if !d.now.is() {
+	if !d.after.hasContent() {
 		to = "/dev/null"
 	}
 	return from, to
@@ -248,24 +245,23 @@ func isBinary(content []byte) bool { return bytes.IndexByte(content, 0) >= 0 || 
 func (d *pathDiff) text() string {
 	name := printable(d.Path)
 	header := fmt.Sprintf("diff --git a/%s b/%s\n", name, name)
-	switch old, now := d.old.mode(), d.now.mode(); {
-	case !d.old.is() && !d.now.is():
+	switch before, after := d.before.mode(), d.after.mode(); {
+	case !d.before.hasContent() && !d.after.hasContent():
 		return ""
-	case !d.old.is():
-		header += "new file mode " + now + "\n"
-	case !d.now.is():
-		header += "deleted file mode " + old + "\n"
-	case old != now:
-		header += "old mode " + old + "\nnew mode " + now + "\n"
+	case !d.before.hasContent():
+		header += "new file mode " + after + "\n"
+	case !d.after.hasContent():
+		header += "deleted file mode " + before + "\n"
+	case before != after:
+		header += "old mode " + before + "\nnew mode " + after + "\n"
 	}
 	if d.NotShown == "" {
 		return header + d.Diff
 	}
 	from, to := d.names()
-	line := fmt.Sprintf("Binary files %s (%d bytes) and %s (%d bytes) differ\n", from, d.old.Bytes, to, d.now.Bytes)
+	line := "Binary files %s (%d bytes) and %s (%d bytes) differ\n"
 	if d.NotShown == "too large" {
-		line = fmt.Sprintf("Files %s (%d bytes) and %s (%d bytes) differ; they are too large to compare\n", from,
-			d.old.Bytes, to, d.now.Bytes)
+		line = "Files %s (%d bytes) and %s (%d bytes) differ; they are too large to compare\n"
 	}
-	return header + line
+	return header + fmt.Sprintf(line, from, d.before.Bytes, to, d.after.Bytes)
 }

@@ -18,7 +18,7 @@ import (
 
 func (a *app) wsLsCommand() *cobra.Command {
 	var version string
-	var all bool
+	var recursive bool
 	c := a.wsCommand(&cobra.Command{
 		Use:   "ls [DIR]",
 		Short: "List the files of a version",
@@ -29,7 +29,7 @@ func (a *app) wsLsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !all {
+		if !recursive {
 			files = slices.DeleteFunc(files, func(f client.WorkspaceFile) bool {
 				return path.Dir(f.Path) != path.Clean(dir)
 			})
@@ -48,7 +48,7 @@ func (a *app) wsLsCommand() *cobra.Command {
 		})
 	})
 	c.Flags().StringVarP(&version, "generation", "g", "", "`VERSION` (default: the newest)")
-	c.Flags().BoolVarP(&all, "recursive", "r", false, "list directories recursively")
+	c.Flags().BoolVarP(&recursive, "recursive", "r", false, "list directories recursively")
 	a.completeFiles(c)
 	return c
 }

@@ -84,7 +84,7 @@ func commitSource(c client.Commit) string {
 	return c.Message
 }
 
-// summarizePaths formats the first paths of total ones in one line.
+// summarizePaths formats the first few paths, and how many more of total there are, as one line.
 func summarizePaths(paths []string, total int) string {
 	const limit = 3
 	var names []string
@@ -98,7 +98,7 @@ func summarizePaths(paths []string, total int) string {
 	return text
 }
 
-// showCommit prints the commit of a command, or that nothing changed.
+// showCommit prints the commit that a command made, or that nothing changed.
 func (a *app) showCommit(ws *client.Workspace, c client.Commit) error {
 	return a.print(c, func(w io.Writer) {
 		if c.NoChange {
