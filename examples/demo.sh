@@ -38,7 +38,7 @@ v = json.load(open(sys.argv[1]))
 for k in sys.argv[2:]: v = v[k]
 print(v)' "$CODEFLEET_FLEET" "$@"; }
 
-say "2. A CloudEvent over NATS, in structured mode, from a producer that does not use codefleet's client"
+say "2. A CloudEvent over NATS, in structured mode, from a producer that does not use the codefleet client"
 tenant=$(field tenant)
 user=$(field nats tenants "$tenant" user)
 password=$(field nats tenants "$tenant" password)

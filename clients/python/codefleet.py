@@ -56,8 +56,9 @@ _RESULTS = {
 
 
 class FleetError(Exception):
-    """The fleet refused a request or could not be reached. A refusal has an HTTP status, a code (docs/errors.md),
-    a hint and a path. Without a response, the status is 0."""
+    """The fleet refused a request, the request was invalid, or the fleet could not be reached. A refusal has an HTTP
+    status, a code (docs/errors.md), and perhaps a hint and the path of the invalid field. Requests that the client
+    itself rejects have the status 400. If no fleet was found or reached, the status is 0."""
 
     def __init__(self, message, status=0, code="unreachable", hint="", path=""):
         super().__init__(message)
@@ -74,8 +75,8 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
     """Return an agent, which runs tasks with common settings.
 
     Options: url, token, fleet (path of a fleet.json), workspace, session, pool, priority, model, tools
-    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a task). Settings
-    of the fleet (directories, llm_*, state_*) are ignored with a warning.
+    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a task). Options
+    that are settings of the fleet (directories, config, llm_*, state_*, …) are ignored with a warning.
     """
     known = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
     ignored = [k for k in options if k not in known]
@@ -83,7 +84,7 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
         if value is not None:
             ignored.append(name)
     if ignored:
-        warnings.warn(f"{', '.join(sorted(ignored))}: ignored; set them in the configuration of the fleet", stacklevel=2)
+        warnings.warn(f"{', '.join(sorted(ignored))}: ignored; set them in the fleet's configuration", stacklevel=2)
     return Agent(**known)
 
 
@@ -113,9 +114,9 @@ class Agent:
 
     def execute_task(self, task_description, verbose=False, required_tools=None, task_specific_calls=None,
                      header_comment=None, context=None):
-        """Run a task with a description, like the function of the same name.
+        """Run a task and return (ExecutionResult, output, error), like the function of the same name.
 
-        required_tools, {server: [tool, …]}, restricts the tools that the task may call.
+        required_tools ({server: [tool, …]}) restricts the tools that the task may call.
         """
         given = {"task_specific_calls": task_specific_calls, "header_comment": header_comment, "context": context}
         ignored = sorted(k for k, v in given.items() if v is not None)
@@ -127,14 +128,14 @@ class Agent:
         return self._execute(task, verbose)
 
     def execute_code(self, code, inputs=None, verbose=False):
-        """Run a program with `inputs` as its variable `inputs`. Return what execute_task returns."""
+        """Run a program, in which the variable `inputs` has the value of `inputs`. Return what execute_task returns."""
         task = {"code": code}
         if inputs is not None:
             task["inputs"] = inputs
         return self._execute(task, verbose)
 
     def submit(self, task, idempotency_key=None):
-        """Submit a task, a dictionary that matches task.v1.json, and return its record. Submissions with the same
+        """Submit a task (a dictionary that matches task.v1.json) and return its record. Submissions with the same
         idempotency_key are one task. The default is a random key."""
         body = {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
         return self._request("POST", "/v1/tasks", body, {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
@@ -149,12 +150,12 @@ class Agent:
         return self._request("DELETE", _path("tasks", task_id))
 
     def redrive(self, task_id):
-        """Queue a dead-lettered task again, under the same id, and return its record. For a task that is not
-        dead-lettered, the code of the FleetError is "not_redrivable"."""
+        """Queue a dead-lettered task again, under the same id, and return its record. If the task is not
+        dead-lettered, raise a FleetError with the code "not_redrivable"."""
         return self._request("POST", _path("tasks", task_id, "redrive"), once=True)
 
     def redrive_all(self):
-        """Queue all dead-lettered tasks again, the oldest first. Return [{"task_id", "status"}, …]; a task that cannot
+        """Queue all dead-lettered tasks again, the oldest first. Return [{"task_id", "status"}, …]. A task that cannot
         be redriven has an "error" instead of a status, and stays in the dead-letter queue."""
         tasks, seq = [], 0
         while True:
@@ -193,7 +194,7 @@ class Agent:
         return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
 
     def delete_file(self, path):
-        """Remove a file of the workspace, or a directory with its content, and return the commit."""
+        """Delete a file of the workspace, or a directory with its contents, and return the commit."""
         return self._request("DELETE", self._in_workspace("files", path))
 
     def get_state(self, state_file=None):
@@ -270,7 +271,7 @@ def _utf8(text, name):
 
 
 def _path(*parts):
-    """Return the path of a request. The last part may have slashes. Empty names and dots are errors."""
+    """Return the path of a request. The last part may contain slashes. Empty names, "." and ".." are errors."""
     if any(name in ("", ".", "..") for part in parts for name in part.split("/")):
         raise FleetError(f"{'/'.join(parts)!r} is not a valid path", 400, "bad_path", "use a relative path without empty names, . and ..", "path")
     _utf8("".join(parts), "the path")

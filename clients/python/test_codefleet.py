@@ -1,5 +1,5 @@
-"""Tests of the Python client. python_test.go runs them and starts the fleet that CODEFLEET_URL names. Its fake worker
-prints a task's description, and runs the programs "print …", "fail …", "die", "files" and "block"."""
+"""Tests of the Python client. python_test.go starts the fleet that CODEFLEET_URL names, and runs these tests. The
+fleet's fake worker prints task descriptions, and runs the programs "print …", "fail …", "die", "files" and "block"."""
 
 import contextlib
 import http.server
@@ -24,7 +24,7 @@ class Tasks(unittest.TestCase):
 
     def test_agent_is_reusable(self):
         agent = create_agent(session="monday", workspace="lab", priority="low", labels={"a": "b"}, limits={"timeout_s": 5})
-        for text in ("one", "zwei €"):
+        for text in ("one", "two €"):
             self.assertEqual(agent.execute_task(text), (ExecutionResult.SUCCESS, text + "\n", None))
             self.assertEqual((agent.last_record["session"], agent.last_record["workspace"], agent.last_record["priority"]), ("monday", "lab", "low"))
 
@@ -166,7 +166,7 @@ class Options(unittest.TestCase):
             warnings.simplefilter("always")
             create_agent(url="http://127.0.0.1:1", workspace_dir="./w", llm_enabled=True, llm_api_key="secret", state_file="s.json")
         text = str(caught[0].message)
-        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: ignored; set them in the configuration of the fleet")
+        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: ignored; set them in the fleet's configuration")
 
     def test_unknown_option(self):
         with self.assertRaises(TypeError):
@@ -174,7 +174,7 @@ class Options(unittest.TestCase):
 
 
 class Responses(http.server.BaseHTTPRequestHandler):
-    """Sends the responses of a list, one for each request: (status, headers, body)."""
+    """Responds to each request with the next (status, headers, body) of the server's list."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"] or 0))

@@ -1,4 +1,5 @@
-// Command ingest serves a fleet's HTTP interface as a separate process. It keeps no state, so any number can run.
+// Command ingest serves a fleet's HTTP interface as a separate process. It keeps no state, so any number of these
+// processes can run.
 //
 //	ingest [--config FILE] [--http ADDR] [--nats URL]      see docs/configuration.md for the settings
 //	ingest --fleet FILE …                                  join a fleet that `codefleet up` runs

@@ -35,8 +35,7 @@ func startNATS(t *testing.T) *embedded.NATS {
 	return n
 }
 
-// start runs the program. It returns the address that the program prints, and a function that stops the program and
-// returns its exit code.
+// start runs ingest. It returns the address that ingest prints, and a function that stops it and returns its exit code.
 func start(t *testing.T, args ...string) (url string, end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,7 +49,7 @@ func start(t *testing.T, args ...string) (url string, end func() int) {
 	}()
 	line, err := bufio.NewReader(r).ReadString('\n')
 	if err != nil {
-		t.Fatalf("ingest exited with code %d: %s", <-code, log.String())
+		t.Fatalf("ingest exited with code %d, want an address: %s", <-code, log.String())
 	}
 	return strings.TrimSpace(line), func() int { cancel(); return <-code }
 }
@@ -74,7 +73,7 @@ func TestServesWithSettings(t *testing.T) {
 	defer c.Close()
 	if r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "print(6*7)"}}); err != nil ||
 		r.Tenant != "acme" || r.Status != client.Queued {
-		t.Errorf("Submit = %+v, %v", r, err)
+		t.Errorf("Submit = %+v, %v, want a queued task of acme", r, err)
 	}
 	resp, err := http.Get(url + "/metrics")
 	if err != nil {
@@ -107,7 +106,7 @@ func TestJoinsAFleet(t *testing.T) {
 	}
 	defer c.Close()
 	if fleet, err := c.Fleet(t.Context()); err != nil || len(fleet.Workers) != 0 {
-		t.Errorf("Fleet = %+v, %v; want no workers", fleet, err)
+		t.Errorf("Fleet = %+v, %v, want no workers", fleet, err)
 	}
 	if code := end(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
@@ -142,11 +141,11 @@ func TestRefusesToStart(t *testing.T) {
 			var out, log bytes.Buffer
 			if code := run(t.Context(), tt.args, environment, &out, &log); code != tt.code ||
 				!strings.Contains(log.String(), tt.want) || out.Len() > 0 {
-				t.Errorf("exit code %d, output %q, log %q; want %d, no output and a log with %q", code, out.String(),
+				t.Errorf("exit code %d, output %q, log %q, want %d, no output and a log with %q", code, out.String(),
 					log.String(), tt.code, tt.want)
 			}
 			if strings.Contains(log.String(), "ingest: usage:") {
-				t.Errorf("log %q, want no words about the class of the error", log.String())
+				t.Errorf("log %q, want the error without the prefix \"usage:\"", log.String())
 			}
 		})
 	}
@@ -156,7 +155,7 @@ func TestHelp(t *testing.T) {
 	var log bytes.Buffer
 	if code := run(t.Context(), []string{"-h"}, environment, io.Discard, &log); code != 0 ||
 		!strings.Contains(log.String(), "-fleet") {
-		t.Errorf("help = %d %q", code, log.String())
+		t.Errorf("-h: exit code %d, log %q, want 0 and the flags", code, log.String())
 	}
 }
 
@@ -170,6 +169,6 @@ func TestWaitsForQueueUntilStopped(t *testing.T) {
 	cancel()
 	var log bytes.Buffer
 	if code := run(ctx, []string{"--nats", "nats://127.0.0.1:1"}, environment, io.Discard, &log); code != 0 {
-		t.Errorf("exit code %d (%s), want 0", code, log.String())
+		t.Errorf("exit code %d, want 0: %s", code, log.String())
 	}
 }

@@ -1,10 +1,10 @@
 // Command mcp-bridge serves a fleet as an MCP server, in a separate process that uses the fleet's HTTP interface. It
-// keeps no state, so any number can run.
+// keeps no state, so any number of these processes can run.
 //
 //	mcp-bridge [--transport http|sse|stdio] [--http ADDR] [--profile full|compact] [--config FILE] [--fleet FILE]
 //
-// It finds the fleet by --fleet or CODEFLEET_FLEET, else by CODEFLEET_URL, else in the default data directory. Over
-// HTTP each caller sends its own token of the fleet; over stdio the bridge uses the token that it found with the fleet.
+// It finds the fleet by --fleet or CODEFLEET_FLEET, else by CODEFLEET_URL, else by the fleet.json in the data directory.
+// Over HTTP, each caller sends its own token; over stdio, the bridge uses the token in fleet.json or CODEFLEET_TOKEN.
 // When it listens, it prints its address. SIGTERM or SIGINT ends it; a second signal ends it at once. Exit codes: 0
 // after a signal, 1 if it could not serve, 2 for usage or configuration.
 package main

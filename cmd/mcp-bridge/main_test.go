@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// asBridge is a variable that makes the test binary run mcp-bridge.
+// asBridge is an environment variable that makes the test binary run as mcp-bridge.
 const asBridge = "CODEFLEET_TEST_BE_MCP_BRIDGE"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func start(t *testing.T, fleet string, args ...string) (url string, cmd *exec.Cm
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Fatalf("bridge prints no address: %v", err)
+		t.Fatalf("read the bridge's address: %v, want nil", err)
 	}
 	return strings.TrimSpace(line), cmd
 }
@@ -79,14 +79,14 @@ func call(t *testing.T, cs *mcp.ClientSession, tool string, args map[string]any)
 	t.Helper()
 	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
-		t.Fatalf("%s: %v", tool, err)
+		t.Fatalf("CallTool(%s) = %v, want nil", tool, err)
 	}
 	got, _ := r.StructuredContent.(map[string]any)
 	return got
 }
 
-// TestKilledBridge kills a bridge while a call waits for a long task. The task continues, and its id is valid at
-// another bridge, at a bridge on standard input and output, and over HTTP.
+// TestKilledBridge kills a bridge while a call waits for a long task. The task continues, and its id is valid over HTTP
+// and at other bridges, over HTTP and stdio.
 func TestKilledBridge(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	first, killed := start(t, f.URL)
@@ -115,7 +115,7 @@ func TestKilledBridge(t *testing.T) {
 	for end := time.Now().Add(ingesttest.Patience); task.TaskID == ""; <-time.After(10 * time.Millisecond) {
 		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Running}})
 		if err != nil || time.Now().After(end) {
-			t.Fatalf("the task does not run: %v", err)
+			t.Fatalf("List = %d running tasks, %v, want one", len(list), err)
 		}
 		if len(list) == 1 {
 			task = list[0]
@@ -125,7 +125,7 @@ func TestKilledBridge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-broken; err == nil {
-		t.Error("the call through a killed bridge succeeded, want an error")
+		t.Error("CallTool at a killed bridge = nil, want an error")
 	}
 
 	next := dial(t.Context(), t, over(second))
@@ -133,21 +133,21 @@ func TestKilledBridge(t *testing.T) {
 		"task_id": task.TaskID,
 		"wait_ms": 0,
 	}); got["status"] != "running" || got["output"] != "blocking\n" {
-		t.Errorf("at the second bridge: %v", got)
+		t.Errorf("get_task at the second bridge = %v, want a running task with output", got)
 	}
 	if got := call(t, next, "submit_task", map[string]any{
 		"code":            "block",
 		"idempotency_key": "k",
 	}); got["task_id"] != task.TaskID {
-		t.Errorf("the repeated call returned the task %v, want %s", got["task_id"], task.TaskID)
+		t.Errorf("submit_task with the same key = task %v, want %s", got["task_id"], task.TaskID)
 	}
 	stdio := dial(t.Context(), t, &mcp.CommandTransport{Command: command(f.URL, ingesttest.Token, "--transport",
 		"stdio")})
 	if got := call(t, stdio, "cancel_task", map[string]any{"task_id": task.TaskID}); got["cancelled"] != true {
-		t.Errorf("cancel over stdio: %v", got)
+		t.Errorf("cancel_task over stdio = %v, want cancelled", got)
 	}
 	if rec, err := c.Wait(t.Context(), task.TaskID); err != nil || rec.Status != client.Cancelled {
-		t.Errorf("Wait = %s, %v, want cancelled", rec.Status, err)
+		t.Errorf("Wait = %s, %v, want cancelled, nil", rec.Status, err)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestUsage(t *testing.T) {
 		var e *exec.ExitError
 		if _, err := cmd.Output(); !errors.As(err, &e) || e.ExitCode() != 2 ||
 			!strings.Contains(string(e.Stderr), want) || strings.Contains(string(e.Stderr), "usage: ") {
-			t.Errorf("%v: %v, want exit code 2 and %q, without a prefix", args, err, want)
+			t.Errorf("mcp-bridge %v = %v, want exit code 2 and %q without the prefix \"usage:\"", args, err, want)
 		}
 	}
 	f := ingesttest.Start(t, 0, nil)
@@ -177,12 +177,12 @@ func TestUsage(t *testing.T) {
 		HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)},
 	})
 	if got := call(t, cs, "list_tasks", nil); got["tasks"] == nil {
-		t.Errorf("list_tasks over SSE: %v", got)
+		t.Errorf("list_tasks over SSE = %v, want tasks", got)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v", err)
+		t.Errorf("Wait after SIGTERM = %v, want nil", err)
 	}
 }

@@ -61,13 +61,13 @@ func TestJoinsAndDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(rec.Result.Result) != "42" || rec.Result.Worker != "second" {
-		t.Errorf("Watch = %+v; want 42 from second", rec.Result)
+		t.Errorf("Watch = %+v, want 42 from the worker second", rec.Result)
 	}
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d, want 0: %s", got, log.String())
 	}
 	if left, err := filepath.Glob(filepath.Join(data, "w0", "boxes", "*")); err != nil || len(left) > 0 {
-		t.Errorf("boxes left after the exit: %v, %v", left, err)
+		t.Errorf("boxes left after the exit = %v, %v, want none, nil", left, err)
 	}
 }
 
@@ -85,7 +85,8 @@ func TestUsage(t *testing.T) {
 		var out strings.Builder
 		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Writer(&out)); code != 2 ||
 			!strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "usage: ") {
-			t.Errorf("%s: exit code %d, %q; want 2 and %q, without a prefix", name, code, out.String(), c.want)
+			t.Errorf("%s: exit code %d, output %q, want 2 and %q without the prefix \"usage:\"", name, code, out.String(),
+				c.want)
 		}
 	}
 }

@@ -3,8 +3,8 @@
 # CODEFLEET_URL and CODEFLEET_TOKEN select the fleet; CODE is the program.
 set -eu
 url=${CODEFLEET_URL:-http://127.0.0.1:8787}
-code=$(printf %s "${CODE:-print(6*7)}" | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' | awk '{printf "%s%s", n, $0; n = "\\n"}') # as in JSON
-run=$(date +%s)-$$ # part of the ids, so that each run of this script sends new tasks
+code=$(printf %s "${CODE:-print(6*7)}" | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' | awk '{printf "%s%s", n, $0; n = "\\n"}') # escaped for JSON
+run=$(date +%s)-$$ # part of the ids, so that each run of this script submits new tasks
 
 post() { # PATH CURL-ARGUMENT...
 	path=$1
@@ -21,7 +21,7 @@ echo "# structured: the event is the body"
 post '/v1/events?wait=30s' -H 'Content-Type: application/cloudevents+json' -d "{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
 	\"source\": \"/examples/curl\", \"id\": \"$run-2\", \"data\": {\"code\": \"$code\"}}"
 
-echo "# batch: a response for each event"
+echo "# batch: the response has one item per event"
 post /v1/events -H 'Content-Type: application/cloudevents-batch+json' -d "[{\"specversion\": \"1.0\", \"type\": \"codefleet.task.v1\",
 	\"source\": \"/examples/curl\", \"id\": \"$run-3\", \"data\": {\"code\": \"$code\"}}]"
 

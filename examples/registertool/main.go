@@ -1,10 +1,10 @@
-// Command registertool registers two Go functions as tools of a fleet while it runs:
+// Command registertool registers two Go functions as tools of a fleet for as long as it runs:
 //
 //	codefleet up &
 //	go run ./examples/registertool &
 //	codefleet run --code 'from servers.crm import find_customer; print(find_customer("Ada")["email"])'
 //
-// If it is started twice, the two processes share the calls.
+// If two processes run it, they share the calls.
 package main
 
 import (

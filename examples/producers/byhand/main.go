@@ -47,16 +47,15 @@ func run(addr, user, password, tenant, code string) error {
 	data, _ := json.Marshal(map[string]any{"code": code})
 	header := strings.Join([]string{
 		"NATS/1.0",
-		"ce-specversion: 1.0", "ce-type: codefleet.task.v1", "ce-source: /examples/producers/byhand", "ce-id: " +
-			rand.Text(),
-		"ce-replyto: " + inbox + ".result", "ce-datacontenttype: application/json", "", "",
+		"ce-specversion: 1.0", "ce-type: codefleet.task.v1", "ce-source: /examples/producers/byhand",
+		"ce-id: " + rand.Text(), "ce-replyto: " + inbox + ".result", "ce-datacontenttype: application/json", "", "",
 	}, "\r\n")
 	fmt.Fprintf(conn, "CONNECT %s\r\nSUB %s.> 1\r\nHPUB tasks.default.normal.%s %s.stored %d %d\r\n%s%s\r\n",
 		login, inbox, tenant, inbox, len(header), len(header)+len(data), header, data)
 
 	in := bufio.NewReader(conn)
-	for range 2 { // the acknowledgement, the result
-		payload, err := message(conn, in)
+	for range 2 { // the acknowledgement and the result
+		payload, err := readMessage(conn, in)
 		if err != nil {
 			return err
 		}
@@ -65,24 +64,24 @@ func run(addr, user, password, tenant, code string) error {
 	return nil
 }
 
-// message returns the payload of the next message. It responds to the server's pings.
-func message(out io.Writer, in *bufio.Reader) ([]byte, error) {
+// readMessage returns the payload of the next message. Before that, it responds to the server's pings.
+func readMessage(out io.Writer, in *bufio.Reader) ([]byte, error) {
 	for {
 		line, err := in.ReadString('\n')
 		if err != nil {
 			return nil, err
 		}
-		f := strings.Fields(line)
+		fields := strings.Fields(line)
 		switch {
 		case strings.HasPrefix(line, "PING"):
 			fmt.Fprint(out, "PONG\r\n")
 		case strings.HasPrefix(line, "-ERR"):
 			return nil, fmt.Errorf("server: %s", strings.TrimSpace(line))
 		case strings.HasPrefix(line, "MSG "), strings.HasPrefix(line, "HMSG "): // … [header size] size
-			size, err := strconv.Atoi(f[len(f)-1])
+			size, err := strconv.Atoi(fields[len(fields)-1])
 			header := 0
-			if err == nil && f[0] == "HMSG" {
-				header, err = strconv.Atoi(f[len(f)-2])
+			if err == nil && fields[0] == "HMSG" {
+				header, err = strconv.Atoi(fields[len(fields)-2])
 			}
 			if err != nil {
 				return nil, err
