@@ -1,5 +1,5 @@
 // Command cloudevents publishes a task with the CloudEvents SDK's event type and nats.go, and prints the
-// acknowledgement that the task is stored, then the result. It is an example for producers that do not use package client.
+// acknowledgement that the task is stored, then the result. It is an example for producers without package client.
 package main
 
 import (
