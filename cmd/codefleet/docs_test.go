@@ -44,8 +44,8 @@ func TestCommandsInDocuments(t *testing.T) {
 	}
 }
 
-// TestCommandsInMessages checks the command and flags of every `codefleet …` in errors, hints and help. It does not check
-// arguments, because prose may follow a command that is not in backquotes.
+// TestCommandsInMessages checks the command and flags of every `codefleet …` in errors, hints and help. It does not
+// check arguments, because prose may follow a command that is not in backquotes.
 func TestCommandsInMessages(t *testing.T) {
 	checked := 0
 	for _, f := range sourcetest.GoFiles(t) {

@@ -138,7 +138,8 @@ func (p *hostCheck) memory(context.Context) finding {
 	if total == 0 {
 		return passed("memory", "not limited")
 	}
-	f := passed("memory", "%d MB for tasks; tasks of %d MB that fit: %d; slots: %d", total, perTask, total/perTask, slots)
+	f := passed("memory", "%d MB for tasks; tasks of %d MB that fit: %d; slots: %d",
+		total, perTask, total/perTask, slots)
 	if total/perTask < slots {
 		f.Status, f.Fix = warning, "tasks will wait for memory: change execution.memory_mb_total, "+
 			"guardrails.max_memory_mb or worker.slots"

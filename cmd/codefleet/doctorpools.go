@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// pools prepares each task pool's environment as a worker does, and boots a box with it. Installed packages and unpacked
-// images are kept for workers that start later.
+// pools prepares each task pool's environment as a worker does, and boots a box with it. Installed packages and
+// unpacked images are kept for workers that start later.
 func (p *hostCheck) pools(ctx context.Context) []finding {
 	if len(p.Pools) == 0 && p.Execution.Requirements == "" {
 		return nil

@@ -16,9 +16,9 @@ import (
 // embedderKey is the API key that startEmbedder's endpoint expects. Like real endpoints, it repeats the key in errors.
 const embedderKey = "sk-embedder-of-the-test"
 
-// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the embedded texts to
-// the file "embedded", each on its own line. If the file "mode" contains "down", requests fail; if it contains "hang",
-// they get no response.
+// startEmbedder serves embeddings in OpenAI's protocol, and writes the settings for it. It appends the embedded texts
+// to the file "embedded", each on its own line. If the file "mode" contains "down", requests fail; if it contains
+// "hang", they get no response.
 func startEmbedder(ts *testscript.TestScript, _ bool, _ []string) {
 	embedded, mode := ts.MkAbs("embedded"), ts.MkAbs("mode")
 	var mu sync.Mutex

@@ -50,8 +50,8 @@ func TestNewcomer(t *testing.T) {
 	} {
 		code, out, errs := command(t, f, strings.Split(c.args, "|")...)
 		if code != c.code || !strings.Contains(out+errs, c.want) {
-			t.Errorf("codefleet %s: exit code %d, output %s%s, want exit code %d and %q", c.args, code, out, errs, c.code,
-				c.want)
+			t.Errorf("codefleet %s: exit code %d, output %s%s, want exit code %d and %q",
+				c.args, code, out, errs, c.code, c.want)
 		}
 	}
 	if _, err := os.Stat("dir"); !errors.Is(err, fs.ErrNotExist) {

@@ -59,8 +59,8 @@ func (a *app) wsPullCommand() *cobra.Command {
 	return c
 }
 
-// checkPull returns an error if dir has never been synced and the workspace has no commits, because the workspace's name
-// is probably mistyped. The default workspace is exempt.
+// checkPull returns an error if dir has never been synced and the workspace has no commits, because the workspace's
+// name is probably mistyped. The default workspace is exempt.
 func checkPull(ctx context.Context, ws *client.Workspace, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, dirsync.BaseFileName)); err == nil {
 		return nil

@@ -32,8 +32,8 @@ func TestHostileTextOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := string(quoted)
-	result := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","output":%s,"stderr":%s,"result":%s,"generated_by":"llm",`+
-		`"code":%s,"tools":{"selected":[%s]},"guardrails":[{"level":%s,"message":%s}],"egress":[{"host":%s}],`+
+	result := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","output":%s,"stderr":%s,"result":%s,`+
+		`"generated_by":"llm","code":%s,"tools":{"selected":[%s]},"guardrails":[{"level":%s,"message":%s}],"egress":[{"host":%s}],`+
 		`"error":{"code":"x","message":%s,"cause":%s,"hint":%s},"workspace":{"conflicts":[%s]}}`,
 		q, q, q, q, q, q, q, q, q, q, q, q, q)
 	record := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","description":%s,"workspace":%s,"pool":%s,"worker":%s,`+
@@ -167,7 +167,8 @@ func TestIndentationIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Len() > maxIndented || !json.Valid([]byte(b.String())) {
-		t.Errorf("%d bytes of JSON are printed as %d bytes, want valid JSON of at most %d", len(deep), b.Len(), maxIndented)
+		t.Errorf("%d bytes of JSON are printed as %d bytes, want valid JSON of at most %d",
+			len(deep), b.Len(), maxIndented)
 	}
 }
 

@@ -121,7 +121,8 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", max(d, 0).Milliseconds())
 }
 
-// completeTasks completes a task id with the latest tasks that have one of the statuses, or any status if none is given.
+// completeTasks completes a task id with the latest tasks that have one of the statuses, or with the latest tasks if no
+// status is given.
 func (a *app) completeTasks(status ...client.Status) cobra.CompletionFunc {
 	return a.complete(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		const limit = 50

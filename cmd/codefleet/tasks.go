@@ -104,8 +104,8 @@ func taskDuration(r client.Record) string {
 	return duration(r.EndedAt.Sub(r.SubmittedAt))
 }
 
-// summary returns the beginning of a task's error, description or program. It omits the error of a cancelled task, which
-// adds nothing to the status.
+// summary returns the beginning of a task's error, description or program. It omits the error of a cancelled task,
+// which adds nothing to the status.
 func summary(r client.Record) string {
 	if r.Status != client.Cancelled && r.Result != nil && r.Result.Error != nil {
 		return cell(r.Result.Error.Message)

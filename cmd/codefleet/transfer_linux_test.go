@@ -48,8 +48,8 @@ func TestTransfersShowProgress(t *testing.T) {
 	}
 }
 
-// breakResponses puts a proxy in front of the fleet f. The proxy ends responses to requests whose URL contains path after
-// a number of bytes, as a broken connection does.
+// breakResponses puts a proxy in front of the fleet f. The proxy ends responses to requests whose URL contains path
+// after a number of bytes, as a broken connection does.
 func breakResponses(t *testing.T, f *ingesttest.Fleet, path string, after int64) {
 	t.Helper()
 	target, err := url.Parse(f.URL)

@@ -137,8 +137,8 @@ func compareVersions(ctx context.Context, ws *client.Workspace, from, to string)
 	return diffs, err
 }
 
-// pairSides adds both sides to each change. If a file has become a symbolic link, or the reverse, the path is removed and
-// added.
+// pairSides adds both sides to each change. If a file has become a symbolic link, or the reverse, the path is removed
+// and added.
 func pairSides(changes []client.PathChange, before, after map[string]client.WorkspaceFile) []pathDiff {
 	diffs := []pathDiff{}
 	for _, c := range changes {

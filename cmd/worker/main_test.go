@@ -85,8 +85,8 @@ func TestUsage(t *testing.T) {
 		var out strings.Builder
 		if code := run(t.Context(), c.args, append(c.env, "HOME=/nonexistent"), io.Writer(&out)); code != 2 ||
 			!strings.Contains(out.String(), c.want) || strings.Contains(out.String(), "usage: ") {
-			t.Errorf("%s: exit code %d, output %q, want 2 and %q without the prefix \"usage:\"", name, code, out.String(),
-				c.want)
+			t.Errorf("%s: exit code %d, output %q, want 2 and %q without the prefix \"usage:\"",
+				name, code, out.String(), c.want)
 		}
 	}
 }
