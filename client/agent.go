@@ -27,12 +27,12 @@ func ExecuteTask(ctx context.Context, description string) (Result, string, error
 type AgentOptions struct {
 	Options // configure the client; without a URL, Locate finds the fleet
 
-	Workspace string // read and changed by the tasks; the default is the tenant's main workspace
-	Session   string // to which the tasks belong
+	Workspace string // the tasks' workspace; the default is the tenant's main workspace
+	Session   string // the tasks' session, if any
 	Priority  string // high, normal or low
 
 	Model  string   // a model profile of the fleet
-	Tools  []string // that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
+	Tools  []string // tools that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
 	Limits Limits
 	Labels map[string]string
 
@@ -68,7 +68,7 @@ func (a *Agent) Client() *Client { return a.client }
 // Close ends the agent's connections.
 func (a *Agent) Close() error { return a.client.Close() }
 
-// ExecuteTask runs a task with a description, like the function of the same name.
+// ExecuteTask runs a task with a description, like the package-level ExecuteTask.
 func (a *Agent) ExecuteTask(ctx context.Context, description string) (Result, string, error) {
 	return a.Execute(ctx, Task{Description: description})
 }

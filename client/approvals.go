@@ -41,8 +41,8 @@ func (c *Client) SubmitForApproval(ctx context.Context, s Submission, d time.Dur
 	return c.conn.submit(ctx, c.withSource(s), wait{time: d, approval: true})
 }
 
-// WaitForApproval is like WaitFor, but also returns once a tool call of the task waits for approval, unless its id is
-// among known.
+// WaitForApproval is like WaitFor, but also returns once a tool call of the task waits for approval. It ignores calls
+// whose ids are in known.
 func (c *Client) WaitForApproval(ctx context.Context, id string, d time.Duration, known ...string) (Record, error) {
 	return c.conn.record(ctx, id, wait{time: d, approval: true, knownCalls: known})
 }

@@ -30,9 +30,7 @@ func (d *httpConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, er
 }
 
 func (d *natsConn) audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error) {
-	if !d.fleetCredentials {
-		return nil, fleetOnly()
-	}
-	list, err := d.jobs.AuditTrail(ctx, d.tenant, jobs.AuditOptions(o))
-	return list, unmarked(queueError(err))
+	return fleetRequest(d, func() ([]AuditRecord, error) {
+		return d.jobs.AuditTrail(ctx, d.tenant, jobs.AuditOptions(o))
+	})
 }

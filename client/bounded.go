@@ -3,14 +3,12 @@ package client
 import (
 	"context"
 	"time"
+
+	"github.com/codefleet/codefleet/schemas"
 )
 
-// Identity is how the fleet identifies the caller.
-type Identity struct {
-	Name   string   `json:"name"`   // the token's name, as in the fleet's logs
-	Tenant string   `json:"tenant"` // empty for an operator without a tenant
-	Scopes []string `json:"scopes"` // read, submit, approve, operator
-}
+// Identity is how the fleet identifies the caller. Package schemas documents its fields.
+type Identity = schemas.Identity
 
 // WhoAmI returns the caller's identity. For an unknown token the error is an *APIError with the code "unauthorized".
 // Over NATS it makes no request, because the credentials determine the identity.

@@ -54,8 +54,8 @@ type Options struct {
 	NATSCredentials        string
 	NATSUser, NATSPassword string
 	// NATSFleet reports whether the NATS credentials are the fleet's, which permit everything. A tenant's credentials
-	// permit submitting tasks of up to 1 MiB, reading their records and waiting for them; Watch, Cancel, List, Dead,
-	// Audit and Fleet then need HTTP.
+	// permit submitting tasks of up to 1 MiB, reading their records, waiting for them, answering approvals and
+	// registering tools. With them, Watch, Cancel, List, Dead, Redrive, RedriveAll, Audit and Fleet need HTTP.
 	NATSFleet bool
 }
 
@@ -83,8 +83,6 @@ type conn interface {
 	audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error)
 	fleet(ctx context.Context) (Fleet, error)
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
-	// get decodes a response of the HTTP interface into v.
-	get(ctx context.Context, v any, query url.Values, path ...string) error
 	whoami(ctx context.Context) (Identity, error)
 	close() error
 }
@@ -226,7 +224,7 @@ func (c *Client) Redrive(ctx context.Context, id string) (Record, error) {
 	return c.conn.redrive(ctx, id)
 }
 
-// RedriveAll redrives all dead-lettered tasks of the tenant, the oldest first, and calls fn for each, also for those
+// RedriveAll redrives all dead-lettered tasks of the tenant, the oldest first, and calls fn for each, including those
 // that cannot be redriven. If fn returns an error, RedriveAll returns it.
 func (c *Client) RedriveAll(ctx context.Context, fn func(RedrivenTask) error) error {
 	for from := uint64(0); ; {

@@ -67,8 +67,8 @@ func (w *Workspace) Push(ctx context.Context, dir, message string, policy Confli
 	return r, errors.Join(err, f.Close())
 }
 
-// ReadFiles calls fn with the content of each of the files at paths, in any order. It sends one request. Paths that the
-// version does not have as files are left out.
+// ReadFiles calls fn with the content of each of the files at paths, in any order. It sends one request. It skips paths
+// that are not files of the version.
 func (w *Workspace) ReadFiles(
 	ctx context.Context, generation int64, paths []string, fn func(path string, content io.Reader) error,
 ) error {

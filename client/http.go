@@ -131,8 +131,13 @@ func (d *httpConn) artifact(ctx context.Context, id, path string) (io.ReadCloser
 	return d.open(ctx, httpRequest{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)})
 }
 
-func (d *httpConn) get(ctx context.Context, v any, query url.Values, path ...string) error {
-	return d.json(ctx, v, httpRequest{path: path, query: query})
+// get sends a GET request and decodes the response. Over NATS it returns an error.
+func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (v T, err error) {
+	d, err := c.overHTTP()
+	if err != nil {
+		return v, err
+	}
+	return request[T](ctx, d, httpRequest{path: path, query: query})
 }
 
 // request sends c, with retries, and decodes the response.
@@ -291,7 +296,7 @@ func responseError(resp *http.Response) error {
 	return markForRetry(e)
 }
 
-// wrongScheme returns the error of a request to a server that speaks the scheme want, and not that of u.
+// wrongScheme returns the error for a request to u if the server speaks the scheme want instead.
 func wrongScheme(u *url.URL, want string) *APIError {
 	return &APIError{
 		Code:    errcode.UnexpectedResponse,
@@ -300,8 +305,8 @@ func wrongScheme(u *url.URL, want string) *APIError {
 	}
 }
 
-// expectsHTTPS reports whether a server that speaks HTTPS has refused a request over HTTP. Servers have a text of their
-// own for it, which names HTTPS.
+// expectsHTTPS reports whether a server that speaks HTTPS has refused a request over HTTP. The response of every common
+// server contains the word HTTPS.
 func expectsHTTPS(resp *http.Response, body []byte) bool {
 	return resp.StatusCode == http.StatusBadRequest && resp.Request != nil && resp.Request.URL.Scheme == "http" &&
 		bytes.Contains(body, []byte("HTTPS"))

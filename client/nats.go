@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -148,66 +147,49 @@ func (d *natsConn) watch(ctx context.Context, id string, after uint64, fn func(E
 	return d.record(ctx, id, wait{time: waitStep})
 }
 
-func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
+// fleetRequest sends a request that needs the fleet's credentials.
+func fleetRequest[T any](d *natsConn, send func() (T, error)) (v T, err error) {
 	if !d.fleetCredentials {
-		return Record{}, fleetOnly()
+		return v, fleetOnly()
 	}
-	r, err := d.jobs.Cancel(ctx, d.tenant, id)
-	return r, unmarked(queueError(err))
+	v, err = send()
+	return v, unmarked(queueError(err))
+}
+
+func (d *natsConn) cancel(ctx context.Context, id string) (Record, error) {
+	return fleetRequest(d, func() (Record, error) { return d.jobs.Cancel(ctx, d.tenant, id) })
 }
 
 func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
-	if !d.fleetCredentials {
-		return nil, fleetOnly()
-	}
-	rs, err := d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
-	return rs, unmarked(queueError(err))
+	return fleetRequest(d, func() ([]Record, error) {
+		return d.jobs.List(ctx, d.tenant, jobs.ListOptions{Status: o.Status, Limit: o.Limit})
+	})
 }
 
 func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
-	if !d.fleetCredentials {
-		return nil, fleetOnly()
-	}
-	found, err := d.jobs.DeadLetters(ctx, d.tenant, limit)
-	return found, unmarked(queueError(err))
+	return fleetRequest(d, func() ([]DeadTask, error) { return d.jobs.DeadLetters(ctx, d.tenant, limit) })
 }
 
 func (d *natsConn) redrive(ctx context.Context, id string) (Record, error) {
-	if !d.fleetCredentials {
-		return Record{}, fleetOnly()
-	}
-	r, err := d.jobs.Redrive(ctx, d.tenant, id)
-	return r, unmarked(queueError(err))
+	return fleetRequest(d, func() (Record, error) { return d.jobs.Redrive(ctx, d.tenant, id) })
 }
 
 func (d *natsConn) redriveAll(ctx context.Context, from uint64) (Redriven, error) {
-	if !d.fleetCredentials {
-		return Redriven{}, fleetOnly()
-	}
-	page, err := d.jobs.RedriveAll(ctx, d.tenant, from, redrivePage)
-	return page, unmarked(queueError(err))
+	return fleetRequest(d, func() (Redriven, error) { return d.jobs.RedriveAll(ctx, d.tenant, from, redrivePage) })
 }
 
 func (d *natsConn) fleet(ctx context.Context) (Fleet, error) {
-	if !d.fleetCredentials {
-		return Fleet{}, fleetOnly()
-	}
-	workers, err := d.jobs.Workers(ctx)
-	if err != nil {
-		return Fleet{}, unmarked(queueError(err))
-	}
-	backlog, err := d.jobs.Backlog(ctx)
-	if err != nil {
-		return Fleet{}, unmarked(queueError(err))
-	}
-	return Fleet{Workers: workers, Backlog: backlog}, nil
+	return fleetRequest(d, func() (f Fleet, err error) {
+		if f.Workers, err = d.jobs.Workers(ctx); err == nil {
+			f.Backlog, err = d.jobs.Backlog(ctx)
+		}
+		return f, err
+	})
 }
 
 func (d *natsConn) artifact(context.Context, string, string) (io.ReadCloser, error) {
 	return nil, httpOnly()
 }
-
-func (d *natsConn) get(context.Context, any, url.Values, ...string) error { return httpOnly() }
 
 // httpOnly returns the error for a request that only the HTTP interface serves.
 func httpOnly() error { return notOverNATS("this request needs the HTTP interface") }
@@ -224,8 +206,8 @@ func notOverNATS(message string) error {
 	}
 }
 
-// queueError converts an error of the queue into the error that the HTTP interface would return, marked by retryable.
-// It returns errors of the caller's context unchanged.
+// queueError converts an error of the queue into the error that the HTTP interface would return, marked by
+// markForRetry. It returns errors of the caller's context unchanged.
 func queueError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

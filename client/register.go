@@ -55,7 +55,7 @@ type ToolFunc struct {
 // fn is called from several goroutines at once. Its context ends when the caller stops waiting. A call that was lost in
 // transit is retried only if the annotations ReadOnly or Idempotent allow it.
 //
-// RegisterTools returns errors in the types and the name.
+// RegisterTools reports errors in the types and the name.
 func NewTool[In, Out any](info ToolInfo, fn func(ctx context.Context, in In) (Out, error)) ToolFunc {
 	in, err1 := schemaOf[In]()
 	out, err2 := schemaOf[Out]()
@@ -231,7 +231,7 @@ func (s toolServer) handle(ctx context.Context, name jobs.ToolName, data []byte)
 	}
 	out, err = encode(resp)
 	if err != nil {
-		panic("client: encode response: " + err.Error()) // it has only strings
+		panic("client: encode response: " + err.Error()) // resp contains only strings
 	}
 	return out
 }

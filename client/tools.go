@@ -69,9 +69,7 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	if o.Exposed {
 		q.Set("exposed", "true")
 	}
-	var list ToolList
-	err := c.conn.get(ctx, &list, q, "v1", "tools")
-	return list, err
+	return get[ToolList](ctx, c, q, "v1", "tools")
 }
 
 // SearchTools returns the tools that match the queries: at most 20 queries with together at most 20,000 bytes. It
@@ -91,9 +89,7 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 	if o.Explain {
 		q.Set("explain", "true")
 	}
-	var found ToolSearch
-	err := c.conn.get(ctx, &found, q, "v1", "tools", "search")
-	return found, err
+	return get[ToolSearch](ctx, c, q, "v1", "tools", "search")
 }
 
 // ReadTool returns the definition of one tool. For an unknown tool the error has the code "unknown_tool", and its
@@ -105,9 +101,7 @@ func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error
 			Message: "no tool " + strconv.Quote(server+"/"+name),
 		}
 	}
-	var t Tool
-	err := c.conn.get(ctx, &t, nil, "v1", "tools", server, name)
-	return t, err
+	return get[Tool](ctx, c, nil, "v1", "tools", server, name)
 }
 
 // set sets a parameter unless the value is empty.

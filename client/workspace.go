@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 const mainWorkspace = "main"
@@ -24,8 +25,8 @@ type Workspace struct {
 	client *Client
 	name   string
 
-	// Progress, if it is set, is called while Pull and Push transfer content, with the bytes of files that are done and
-	// the bytes in all. If files change during a Push, it begins again.
+	// Progress, if it is set, is called while Pull and Push transfer content. done is the size of the completed files,
+	// total the size of all files to transfer. If files change during a Push, both begin again.
 	Progress func(done, total int64)
 }
 
@@ -46,28 +47,30 @@ func (c *Client) overHTTP() (*httpConn, error) {
 	return nil, httpOnly()
 }
 
+// Types for the history and maintenance of workspaces. Package schemas documents their fields.
+type (
+	// Commit is one version of a workspace.
+	Commit = schemas.Commit
+	// CheckOptions specify how much Check reads.
+	CheckOptions = schemas.CheckOptions
+	// Checked is the report of Check.
+	Checked = schemas.CheckReport
+	// RepairOptions specify how much Repair reads, and whether it commits.
+	RepairOptions = schemas.RepairOptions
+	// LostPath is a path whose content is lost.
+	LostPath = schemas.LostPath
+	// Repaired is the report of Repair.
+	Repaired = schemas.RepairReport
+)
+
 // WorkspaceInfo describes the newest version of a workspace.
 type WorkspaceInfo struct {
 	Name       string    `json:"name"`
-	Generation int64     `json:"generation"` // 0 without commits
+	Generation int64     `json:"generation"` // 0 if the workspace has no commits
 	Commit     string    `json:"commit,omitempty"`
 	Time       time.Time `json:"time,omitzero"` // time of the newest commit
 	Files      int       `json:"files"`         // number of files, directories and symbolic links
 	Bytes      int64     `json:"bytes"`
-}
-
-// Commit is one version of a workspace.
-type Commit struct {
-	Generation int64     `json:"generation"`
-	Commit     string    `json:"commit"` // a random id
-	Time       time.Time `json:"time"`
-	TaskID     string    `json:"task_id,omitempty"` // the task that made the commit; empty for other commits
-	Attempt    int       `json:"attempt,omitempty"`
-	Message    string    `json:"message,omitempty"`
-	Changed    []string  `json:"changed"`       // the first 100 changed paths
-	Total      int       `json:"changed_total"` // number of changed paths
-	Conflicts  []string  `json:"conflicts"`     // paths that two commits changed; both versions are kept
-	NoChange   bool      `json:"no_change"`     // nothing has changed, so no commit was made
 }
 
 // PathChange is one difference between two versions.
@@ -83,109 +86,55 @@ type Pin struct {
 	Generation int64  `json:"generation"`
 }
 
-// CheckOptions specify how much Check reads.
-type CheckOptions struct {
-	ReadData bool `json:"read_data"` // verify contents in addition to manifests and the sizes of packs
-	// With ReadData, Check reads only part number Part, from 1, of Of equal parts. With 0 it reads all parts.
-	Part int `json:"part,omitempty"`
-	Of   int `json:"of,omitempty"`
-}
-
-// Checked is the report of Check.
-type Checked struct {
-	Versions int      `json:"versions"`
-	Packs    int      `json:"packs"`
-	Read     int      `json:"read"`     // packs whose content was verified
-	Problems []string `json:"problems"` // empty if the workspace is not damaged
-	Lost     []string `json:"lost"`     // paths of the newest version that cannot be read
-}
-
-// RepairOptions specify how much Repair reads, and whether it commits.
-type RepairOptions struct {
-	ReadData bool `json:"read_data,omitempty"` // verify all contents in addition to the sizes of packs
-	DryRun   bool `json:"dry_run,omitempty"`   // do not commit
-}
-
-// LostPath is a path whose content is lost.
-type LostPath struct {
-	Path  string `json:"path"`
-	Bytes int64  `json:"bytes"`
-	Older int64  `json:"older,omitempty"` // the newest generation with readable content of the path; 0 if unknown
-}
-
-// Repaired is the report of Repair.
-type Repaired struct {
-	Commit          Commit     `json:"commit"`    // NoChange is set if the newest version is not damaged
-	Problems        []string   `json:"problems"`  // damaged objects
-	Lost            []LostPath `json:"lost"`      // paths that the new version does not have
-	LostGenerations []int64    `json:"unknown"`   // generations whose changes are lost
-	Recovered       []string   `json:"recovered"` // files with recovered content whose paths are lost
-}
-
 // Workspaces returns the workspaces of the caller's tenant, sorted by name.
 func (c *Client) Workspaces(ctx context.Context) ([]WorkspaceInfo, error) {
-	var list []WorkspaceInfo
-	err := c.conn.get(ctx, &list, nil, "v1", "workspaces")
-	return list, err
+	return get[[]WorkspaceInfo](ctx, c, nil, "v1", "workspaces")
 }
 
 // Info returns the newest generation and size of the workspace.
 func (w *Workspace) Info(ctx context.Context) (WorkspaceInfo, error) {
-	var info WorkspaceInfo
-	err := w.json(ctx, &info, httpRequest{})
-	return info, err
+	return workspaceRequest[WorkspaceInfo](ctx, w, httpRequest{})
 }
 
 // Delete deletes the workspace with its history. Tasks that have already started cannot commit; later tasks start with
 // an empty workspace.
 func (w *Workspace) Delete(ctx context.Context) error {
-	return w.json(ctx, nil, httpRequest{method: http.MethodDelete})
+	return w.do(ctx, httpRequest{method: http.MethodDelete}, responseTimeout, decoder(nil))
 }
 
 // Log returns commits, the newest first. limit is from 1 to 1000; 0 selects 100.
 func (w *Workspace) Log(ctx context.Context, limit int) ([]Commit, error) {
 	q := url.Values{}
 	setLimit(q, limit)
-	var log []Commit
-	err := w.json(ctx, &log, httpRequest{path: []string{"log"}, query: q})
-	return log, err
+	return workspaceRequest[[]Commit](ctx, w, httpRequest{path: []string{"log"}, query: q})
 }
 
 // Diff returns the paths that differ between the versions from and to.
 func (w *Workspace) Diff(ctx context.Context, from, to string) ([]PathChange, error) {
-	var list []PathChange
-	err := w.json(ctx, &list, httpRequest{path: []string{"diff"}, query: url.Values{"from": {from}, "to": {to}}})
-	return list, err
+	q := url.Values{"from": {from}, "to": {to}}
+	return workspaceRequest[[]PathChange](ctx, w, httpRequest{path: []string{"diff"}, query: q})
 }
 
 // Restore commits an earlier version again. The commits in between stay in the history.
 func (w *Workspace) Restore(ctx context.Context, version, message string) (Commit, error) {
-	var c Commit
-	err := w.post(ctx, &c, "restore", map[string]string{"generation": version, "message": message})
-	return c, err
+	return workspacePost[Commit](ctx, w, "restore", map[string]string{"generation": version, "message": message})
 }
 
 // Fork creates the workspace to from a version of this one, without copying content. If the workspace exists, the error
 // has the code "workspace_exists". The request is not retried.
 func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error) {
-	var c Commit
-	err := w.post(ctx, &c, "fork", map[string]string{"generation": version, "to": to})
-	return c, err
+	return workspacePost[Commit](ctx, w, "fork", map[string]string{"generation": version, "to": to})
 }
 
 // Check verifies that all kept versions can be read.
 func (w *Workspace) Check(ctx context.Context, o CheckOptions) (Checked, error) {
-	var found Checked
-	err := w.post(ctx, &found, "check", o)
-	return found, err
+	return workspacePost[Checked](ctx, w, "check", o)
 }
 
 // Repair commits what is readable of the newest version, if objects are lost or damaged. An intact workspace does not
 // change.
 func (w *Workspace) Repair(ctx context.Context, o RepairOptions) (Repaired, error) {
-	var done Repaired
-	err := w.post(ctx, &done, "repair", o)
-	return done, err
+	return workspacePost[Repaired](ctx, w, "repair", o)
 }
 
 // Mirrored is the report of Mirror.
@@ -199,16 +148,12 @@ type Mirrored struct {
 // Mirror updates the mirror of the workspace to the newest version, as each commit does. If the fleet has no mirror,
 // the error has the code "no_mirror".
 func (w *Workspace) Mirror(ctx context.Context) (Mirrored, error) {
-	var done Mirrored
-	err := w.post(ctx, &done, "mirror", struct{}{})
-	return done, err
+	return workspacePost[Mirrored](ctx, w, "mirror", struct{}{})
 }
 
 // Pins returns the pins, the oldest first.
 func (w *Workspace) Pins(ctx context.Context) ([]Pin, error) {
-	var pins []Pin
-	err := w.json(ctx, &pins, httpRequest{path: []string{"pins"}})
-	return pins, err
+	return workspaceRequest[[]Pin](ctx, w, httpRequest{path: []string{"pins"}})
 }
 
 // Pin pins a version under a name, which must not be a number.
@@ -217,14 +162,14 @@ func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) 
 	if err != nil {
 		return Pin{}, err
 	}
-	var p Pin
-	return p, w.json(ctx, &p,
-		httpRequest{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body})
+	c := httpRequest{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body}
+	return workspaceRequest[Pin](ctx, w, c)
 }
 
 // Unpin removes a pin.
 func (w *Workspace) Unpin(ctx context.Context, name string) error {
-	return w.json(ctx, nil, httpRequest{method: http.MethodDelete, path: []string{"pins", name}})
+	c := httpRequest{method: http.MethodDelete, path: []string{"pins", name}}
+	return w.do(ctx, c, responseTimeout, decoder(nil))
 }
 
 // Files returns the paths of a version below dir, and the version's generation. An empty dir selects all paths.
@@ -282,14 +227,12 @@ func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, eta
 
 // Remove removes a file, or a directory with its content. The request is not retried after a lost connection.
 func (w *Workspace) Remove(ctx context.Context, path string) (Commit, error) {
-	var done Commit
 	c, err := w.fileRequest(http.MethodDelete, path)
 	if err != nil {
-		return done, err
+		return Commit{}, err
 	}
 	c.once = true
-	err = w.json(ctx, &done, c)
-	return done, err
+	return workspaceRequest[Commit](ctx, w, c)
 }
 
 // Archive opens a zip or tar archive of the paths of a version below dir. An empty dir selects all paths. The caller
@@ -341,18 +284,22 @@ func (w *Workspace) at(c httpRequest) httpRequest {
 	return c
 }
 
-func (w *Workspace) post(ctx context.Context, v any, verb string, body any) error {
+// workspacePost sends a POST request about the workspace, with body as JSON, and decodes the response.
+func workspacePost[T any](ctx context.Context, w *Workspace, verb string, body any) (v T, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return v, err
 	}
 	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
 	c := httpRequest{method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork"}
-	return w.do(ctx, c, 0, decoder(v))
+	err = w.do(ctx, c, 0, decoder(&v))
+	return v, err
 }
 
-func (w *Workspace) json(ctx context.Context, v any, c httpRequest) error {
-	return w.do(ctx, c, responseTimeout, decoder(v))
+// workspaceRequest sends a request about the workspace and decodes the response.
+func workspaceRequest[T any](ctx context.Context, w *Workspace, c httpRequest) (v T, err error) {
+	err = w.do(ctx, c, responseTimeout, decoder(&v))
+	return v, err
 }
 
 // do is httpConn.do for a request about the workspace.

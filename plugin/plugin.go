@@ -6,7 +6,7 @@
 //
 //	select     after tools were selected for a description
 //	generate   after a program was written for a description; once per task, because the program is recorded
-//	validate   before a program begins, in its sandbox; for every program and every run
+//	validate   after a sandbox has parsed a program, before the program runs; for every program and every run
 //	call       when the program calls a tool; possibly for several calls at once
 //	result     after the program has ended, before anything of the run is recorded
 //
@@ -138,8 +138,8 @@ type Call struct {
 	Args         json.RawMessage
 }
 
-// Result is the part of a program's outcome that plugins may change. A plugin must not set a nil Error, or set an Error
-// to nil.
+// Result is the part of a program's outcome that plugins may change. A plugin must not add an Error if it is nil, nor
+// remove one.
 type Result struct {
 	Status schemas.Status // read only
 	Value  json.RawMessage

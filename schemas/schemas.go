@@ -39,7 +39,7 @@ func CheckName(kind, s string) error {
 	return fmt.Errorf("%s %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", kind, s)
 }
 
-// Status is where a task stands.
+// Status is the state of a task.
 type Status string
 
 // The statuses of a task. The last seven are terminal, and only they have a result.
@@ -152,15 +152,15 @@ type Record struct {
 	Priority        string     `json:"priority"`
 	Status          Status     `json:"status"`
 	Run             int        `json:"run"`              // runs begun so far
-	Worker          string     `json:"worker,omitempty"` // of the latest run
+	Worker          string     `json:"worker,omitempty"` // the latest run's worker
 	LeaseUntil      time.Time  `json:"lease_until,omitzero"`
 	WaitsFor        string     `json:"waits_for,omitempty"` // WaitsForSandbox, WaitsForMemory or empty
 	QueueSeq        uint64     `json:"queue_seq,omitempty"` // the message of TASKS that carries the task
 	CancelRequested bool       `json:"cancel_requested,omitempty"`
 	ExpiresAt       time.Time  `json:"expires_at,omitzero"`
 	SubmittedAt     time.Time  `json:"submitted_at"`
-	NotBefore       time.Time  `json:"not_before,omitzero"` // of the task
-	StartedAt       time.Time  `json:"started_at,omitzero"` // of the first run
+	NotBefore       time.Time  `json:"not_before,omitzero"` // the task does not run earlier
+	StartedAt       time.Time  `json:"started_at,omitzero"` // start of the first run
 	EndedAt         time.Time  `json:"ended_at,omitzero"`
 	Description     string     `json:"description,omitempty"` // the beginning of Task.Summary
 	Code            string     `json:"code,omitempty"`        // the program, once known; later runs execute the same

@@ -31,9 +31,9 @@ func (r *Record) Summary() string {
 }
 
 // firstStatement returns the line of a Python program that says what it does: the first line of its docstring, or else
-// the first that is no comment or import. A program of comments and imports is described by the first of them.
+// the first line that is not a comment or an import. If there is no such line, it returns the first comment or import.
 func firstStatement(code string) string {
-	fallback, quote := "", "" // quote ends the docstring that has begun without a text
+	fallback, quote := "", "" // quote ends a docstring whose first line of text has not been reached
 	for line := range strings.Lines(code) {
 		line = strings.TrimSpace(line)
 		if quote == "" {

@@ -2,15 +2,15 @@ package schemas
 
 import "encoding/json"
 
-// Tool is a tool of a tenant's catalogue. The level of detail determines which fields are set: at name those of the
-// first block, at description those of the second too, at full all.
+// Tool is a tool of a tenant's catalogue. The level of detail determines which fields are set: name sets the first
+// block, description also the second, and full all fields.
 type Tool struct {
 	ID     string `json:"id"` // server/name, as in allow-lists and results
 	Server string `json:"server"`
 	Name   string `json:"name"`
-	State  string `json:"state"` // local | registered | approved; programs may not call pending | changed
+	State  string `json:"state"`            // local | registered | approved; programs may not call pending | changed
+	Import string `json:"import,omitempty"` // from servers.calculator import add
 
-	Import      string `json:"import,omitempty"`      // from servers.calculator import add; at every level
 	Signature   string `json:"signature,omitempty"`   // add(a: float, b: float) -> float
 	Description string `json:"description,omitempty"` // one line, except at the level full
 
@@ -116,10 +116,10 @@ type ToolReasons struct {
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
-	Vectors float64  `json:"vectors"` // of words
+	Vectors float64  `json:"vectors"` // similarity of word vectors
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
-	Dense   float64  `json:"dense,omitempty"` // of embeddings
+	Dense   float64  `json:"dense,omitempty"` // similarity of embeddings
 	// OtherOperation reports that the tool's operation is not the query's, which lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }

@@ -112,7 +112,7 @@ func TestKilledBridge(t *testing.T) {
 	}
 	defer c.Close()
 	var task client.Record
-	for end := time.Now().Add(ingesttest.Patience); task.TaskID == ""; <-time.After(10 * time.Millisecond) {
+	for end := time.Now().Add(ingesttest.WaitTimeout); task.TaskID == ""; <-time.After(10 * time.Millisecond) {
 		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Running}})
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("List = %d running tasks, %v, want one", len(list), err)

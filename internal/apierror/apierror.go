@@ -16,14 +16,15 @@ import (
 type Error struct {
 	Code    string `json:"code"`            // stable, for programs
 	Message string `json:"message"`         // what happened
-	Cause   string `json:"cause,omitempty"` // why
+	Cause   string `json:"cause,omitempty"` // why it happened
 	Hint    string `json:"hint,omitempty"`  // what to do next
 	Path    string `json:"path,omitempty"`  // JSON Pointer into the request, or the name of a header or parameter
 	// Paths are the files of a workspace that caused the error.
 	Paths []string `json:"paths,omitempty"`
 	// Status is the HTTP status.
 	Status int `json:"-"`
-	// RetryAfter is after how many seconds the same request may succeed. It is 0 if that is unknown or never.
+	// RetryAfter is the number of seconds after which the same request may succeed. It is 0 if that is unknown or the
+	// request will not succeed.
 	RetryAfter int `json:"-"`
 }
 

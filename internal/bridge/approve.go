@@ -21,8 +21,8 @@ import (
 func (c *call) canAsk() bool { return c.may(scopeApprove) && canElicit(c.req) }
 
 // askThenView asks the user about the task's pending calls, waits for the task until end, and returns the task as a
-// result. It does not ask if the client cannot, or if the call does not wait. skip lists the calls that the user
-// did not decide.
+// result. It does not ask if the client cannot show a form to the user, or if the call does not wait. skip lists the
+// calls that the user did not decide.
 func (c *call) askThenView(
 	ctx context.Context, rec client.Record, got *partial, end time.Time, o viewOptions, skip []string,
 ) (*result, error) {
@@ -48,8 +48,8 @@ func (c *call) askThenView(
 	return c.view(ctx, rec, got, o), nil
 }
 
-// elicit asks the user about one call, for at most as long as the client waits for its own call. It reports whether
-// the call has been decided.
+// elicit asks the user about one call, until the approval expires or MaxWait has passed since the client's call began.
+// It reports whether the call has been decided.
 func (c *call) elicit(ctx context.Context, id string, q client.Approval) (decided bool, err error) {
 	until := c.begun.Add(c.b.o.MaxWait)
 	if q.ExpiresAt.Before(until) {
@@ -80,7 +80,7 @@ const (
 func formAbout(q client.Approval) *mcp.ElicitParams {
 	message := fmt.Sprintf("A program that runs in codefleet wants to call %s/%s.\n%s\n", q.Server, q.Tool, q.Signature)
 	if q.Effects != "" {
-		message += "effects, as its definition declares them: " + q.Effects + "\n"
+		message += "declared effects: " + q.Effects + "\n"
 	}
 	return &mcp.ElicitParams{
 		Mode:    "form",

@@ -98,7 +98,7 @@ func TestApproval(t *testing.T) {
 					version, c.words, got, u.asked(), c.output, c.asked)
 			}
 			if f := u.forms[0]; !strings.Contains(f, `crm/drop`) || !strings.Contains(f, `arguments: "a"`) ||
-				!strings.Contains(f, "effects, as its definition declares them: read-only\n") {
+				!strings.Contains(f, "declared effects: read-only\n") {
 				t.Errorf("form = %q, want the tool, its declared effects and its arguments", f)
 			}
 		}

@@ -57,7 +57,7 @@ type Options struct {
 	Limits Limits
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
 	Hosts []string
-	// Origins are the web origins whose pages may send requests, besides that of this server.
+	// Origins are the web origins whose pages may send requests, besides this server's own.
 	Origins []string
 
 	Log *slog.Logger // nil logs nothing

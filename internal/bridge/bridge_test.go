@@ -270,10 +270,10 @@ func TestRefusals(t *testing.T) {
 // eventually polls until ok reports true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(ingesttest.Patience)
+	end := time.Now().Add(ingesttest.WaitTimeout)
 	for !ok() {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, ingesttest.Patience)
+			t.Fatalf("%s: not within %s", what, ingesttest.WaitTimeout)
 		}
 		<-time.After(10 * time.Millisecond)
 	}

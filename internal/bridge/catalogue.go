@@ -80,9 +80,9 @@ func (ts *toolSet) addCatalogue() {
 
 // server is a server of the catalogue, under the names that programs import.
 type server struct {
-	name, pkg string // as the server's MCP name, and in Python
+	name, pkg string // the name of the MCP server, and of its Python package
 	tools     []string
-	ids       []string // of the tools, as server/tool
+	ids       []string // ids of the tools, as server/tool
 }
 
 // catalogue returns the servers with the tools that a program may call, in order.
@@ -106,8 +106,8 @@ func (c *call) catalogue(ctx context.Context) ([]server, error) {
 	return servers, nil
 }
 
-// importNames returns the package and the function of an import such as "from servers.map_ import show_map". They
-// may differ from the names of the MCP server and its tool, which a fleet that sends no import calls them.
+// importNames returns the package and the function of an import such as "from servers.map_ import show_map". They may
+// differ from the names of the MCP server and its tool, which it returns if the statement has another form.
 func importNames(statement, server, tool string) (pkg, function string) {
 	rest, ok := strings.CutPrefix(statement, "from servers.")
 	if pkg, function, found := strings.Cut(rest, " import "); ok && found {
@@ -124,7 +124,7 @@ func packages(servers []server) []string {
 	return names
 }
 
-// serverTools lists the tools of the server with this name, in Python or of the MCP server.
+// serverTools lists the tools of a server. name is the name of its Python package or of the MCP server.
 func (c *call) serverTools(ctx context.Context, name string) (*result, error) {
 	if name == "" {
 		return nil, badArgument("server_name is empty")
@@ -152,9 +152,9 @@ func unknownServer(name string, all []string) error {
 	case nearest != "":
 		message += fmt.Sprintf("; did you mean %s?", nearest)
 	case len(all) > maxSuggested:
-		message += "; some are " + strings.Join(all[:maxSuggested], ", ")
+		message += "; valid servers include " + strings.Join(all[:maxSuggested], ", ")
 	case len(all) > 0:
-		message += "; there are " + strings.Join(all, ", ")
+		message += "; valid servers: " + strings.Join(all, ", ")
 	}
 	return &client.APIError{Code: errcode.UnknownTool, Message: message, Hint: "list_servers lists the servers"}
 }
@@ -198,8 +198,8 @@ func namesSize(s server) int {
 	return size
 }
 
-// toolIDs returns an allow-list of tools as the fleet expects it: entries with the names of Python modules become
-// those of the MCP servers. The fleet reports entries that name nothing.
+// toolIDs converts an allow-list for the fleet: it replaces the names of Python modules with those of MCP servers and
+// their tools. It keeps unknown patterns, which the fleet reports.
 func (c *call) toolIDs(ctx context.Context, allow []string) ([]string, error) {
 	servers, err := c.catalogue(ctx)
 	if err != nil {
@@ -212,15 +212,15 @@ func (c *call) toolIDs(ctx context.Context, allow []string) ([]string, error) {
 			ids[s.pkg+"/"+t] = s.ids[i]
 		}
 	}
-	for _, s := range servers { // the names of MCP servers go first
+	for _, s := range servers { // names of MCP servers take precedence
 		ids[s.name+"/*"] = s.name + "/*"
 		for _, id := range s.ids {
 			ids[id] = id
 		}
 	}
 	out := make([]string, len(allow))
-	for i, entry := range allow {
-		out[i] = cmp.Or(ids[entry], entry)
+	for i, pattern := range allow {
+		out[i] = cmp.Or(ids[pattern], pattern)
 	}
 	return out, nil
 }

@@ -19,7 +19,7 @@ type CheckResult struct {
 	OK      bool            `json:"ok"`
 	MS      float64         `json:"ms"`
 	Message string          `json:"message"`          // a summary of the result, or what is wrong
-	Args    json.RawMessage `json:"args,omitempty"`   // of the call
+	Args    json.RawMessage `json:"args,omitempty"`   // the call's arguments
 	Result  json.RawMessage `json:"result,omitempty"` // the structured content, or the text of an error
 }
 
@@ -40,7 +40,7 @@ type findings struct {
 // checkFile is the state document that the probes write.
 const checkFile = "state/mcp-test.json"
 
-// checkWorkspace is the workspace that the probes use, so that they change nothing of the user's.
+// checkWorkspace is the workspace that the probes use, so that they do not change the user's files.
 const checkWorkspace = "mcp-test"
 
 func joined(list []any) string { return strings.TrimSpace(fmt.Sprintln(list...)) }
@@ -112,8 +112,8 @@ func probes() []probe {
 	}
 }
 
-// Check starts a bridge and calls its tools as an MCP client does. tools are their names; none means all. Check
-// passes each outcome to report. It returns an error if it cannot connect to the bridge.
+// Check starts a bridge and calls its tools as an MCP client does. tools names the tools to call; an empty list selects
+// all of CheckedTools. Check passes each outcome to report. It returns an error if it cannot connect to the bridge.
 func Check(ctx context.Context, o Options, tools []string, report func(CheckResult)) error {
 	b := New(o)
 	defer b.Close()

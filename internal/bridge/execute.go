@@ -70,15 +70,17 @@ func (ts *toolSet) addExecute() {
 		return
 	}
 	addTool(ts, t, func(ctx context.Context, c *call, in executeIn) (*result, error) {
-		return c.executeWith(ctx, in.taskIn, in.WaitMS)
+		return c.executeImported(ctx, in.taskIn, in.WaitMS)
 	})
-	// It does not set submits. Its caller wants the handle, but a client that gets a task of the extension
-	// waits for the end.
+	// submit_task does not set submits, because its caller wants the handle, whereas a client that gets a task of the
+	// extension waits for the end.
 	addTool(ts, tool{
 		name: "submit_task", title: "Submit a task", scope: scopeSubmit, hints: anyEffect, out: schemaOf[taskOut](),
 		text: "Like execute_task, but returns the task_id at once: for work that takes long, or several tasks " +
 			"side by side. Read the end with get_task.",
-	}, func(ctx context.Context, c *call, in taskIn) (*result, error) { return c.executeWith(ctx, in, new(0)) })
+	}, func(ctx context.Context, c *call, in taskIn) (*result, error) {
+		return c.executeImported(ctx, in, new(0))
+	})
 }
 
 // submission returns the task as the fleet expects it.
@@ -112,8 +114,8 @@ const (
 	cleanupTimeout = 10 * time.Second
 )
 
-// executeWith is execute for a caller that may name tools as programs import them.
-func (c *call) executeWith(ctx context.Context, in taskIn, waitMS *int) (*result, error) {
+// executeImported is like execute, but in.Tools may have the names that programs import.
+func (c *call) executeImported(ctx context.Context, in taskIn, waitMS *int) (*result, error) {
 	if len(in.Tools) > 0 {
 		var err error
 		if in.Tools, err = c.toolIDs(ctx, in.Tools); err != nil {

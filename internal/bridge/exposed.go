@@ -26,8 +26,8 @@ const (
 	maxExposedText   = 2000     // bytes
 	maxExposedSchema = 32 << 10 // bytes
 
-	exposedTTL     = time.Second     // the list is read again after this
-	exposedTimeout = 2 * time.Second // limit of reading the list
+	exposedTTL     = time.Second     // how long the list is not read again
+	exposedTimeout = 2 * time.Second // time limit for reading the list
 )
 
 // exposedTools are the exposed tools of one MCP server.
@@ -88,7 +88,7 @@ func (e *exposedTools) sync(ctx context.Context) {
 	}
 }
 
-// expose adds a tool to the server unless the server has it already. current are the tools exposed so far.
+// expose adds a tool to the server unless the server has it already. current contains the names exposed so far.
 func (e *exposedTools) expose(name string, t client.Tool, current map[string]bool) error {
 	switch {
 	case current[name]:
@@ -96,9 +96,9 @@ func (e *exposedTools) expose(name string, t client.Tool, current map[string]boo
 	case len(current) == maxExposed:
 		return fmt.Errorf("the limit of %d exposed tools is reached", maxExposed)
 	case len(name) > maxExposedName:
-		return fmt.Errorf("its name is %d bytes; the limit is %d", len(name), maxExposedName)
+		return fmt.Errorf("the name is %d bytes; the limit is %d", len(name), maxExposedName)
 	case len(t.InputSchema) > maxExposedSchema:
-		return fmt.Errorf("its schema is %d bytes; the limit is %d", len(t.InputSchema), maxExposedSchema)
+		return fmt.Errorf("the schema is %d bytes; the limit is %d", len(t.InputSchema), maxExposedSchema)
 	case e.hashes[name] == t.Hash:
 		return nil
 	}

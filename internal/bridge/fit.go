@@ -36,7 +36,7 @@ func textPrefix(s string, limit int) string {
 	return s
 }
 
-// textStart is like textPrefix, but marks a truncated text. textEnd returns the end of the text instead.
+// textStart is like textPrefix, but marks a truncated text.
 func textStart(s string, limit int) string {
 	if textSize(s) <= limit {
 		return s
@@ -44,16 +44,17 @@ func textStart(s string, limit int) string {
 	return textPrefix(s, limit-len("…")) + "…"
 }
 
+// textEnd returns the end of s in at most limit bytes of JSON, and marks a truncated text.
 func textEnd(s string, limit int) string {
-	shown := text.TruncateStart(s, limit)
-	for n := limit; textSize(shown) > limit; n -= n/8 + 1 {
-		shown = text.TruncateStart(s, n)
+	end := text.TruncateStart(s, limit)
+	for n := limit; textSize(end) > limit; n -= n/8 + 1 {
+		end = text.TruncateStart(s, n)
 	}
-	return shown
+	return end
 }
 
-// fitting returns the first elements of a list, which take at most limit bytes of JSON.
-func fitting[T any](list []T, limit int) []T {
+// listPrefix returns the longest prefix of a list that takes at most limit bytes of JSON.
+func listPrefix[T any](list []T, limit int) []T {
 	size := len("[]")
 	for i, v := range list {
 		if size += jsonSize(v) + len(","); size > limit {
@@ -63,7 +64,7 @@ func fitting[T any](list []T, limit int) []T {
 	return list
 }
 
-// suffix returns s from a byte on, or from the beginning of the character that has this byte.
+// suffix returns the rest of s from a byte offset on. An offset within a character counts as the character's beginning.
 func suffix(s string, from int) string {
 	from = min(from, len(s))
 	for from > 0 && from < len(s) && !utf8.RuneStart(s[from]) {

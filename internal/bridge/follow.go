@@ -47,7 +47,7 @@ func (p *partial) reset() {
 const (
 	peekFirst = 150 * time.Millisecond // limit until the first event
 	peekNext  = 50 * time.Millisecond  // limit between events
-	peekTotal = 500 * time.Millisecond // limit in all
+	peekTotal = 500 * time.Millisecond // limit of the whole peek
 )
 
 // follow returns the record of a task once it has ended, or after wait, and collects its output so far in got. It

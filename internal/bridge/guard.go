@@ -15,7 +15,7 @@ func (b *Bridge) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e, ok := errors.AsType[*client.APIError](err)
 	switch {
 	case ok && e.Status == http.StatusUnauthorized:
-		// No metadata of a protected resource: clients that read it begin OAuth, which the fleet does not have.
+		// Do not name protected-resource metadata: clients that read it begin OAuth, which the fleet does not support.
 		challenge := `Bearer realm="codefleet"`
 		if r.Header.Get("Authorization") != "" {
 			challenge += fmt.Sprintf(", error=\"invalid_token\", error_description=%q", e.Message)
@@ -42,7 +42,7 @@ func refuseRegistration(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusBadRequest)
 	_ = json.NewEncoder(w).Encode(map[string]string{ // fails if the client has disconnected
 		"error":             "invalid_client_metadata",
-		"error_description": "the fleet refused the bearer token, or got none, and has no OAuth: " + sendToken,
+		"error_description": "the fleet refused the bearer token, or got none, and does not support OAuth: " + sendToken,
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// Images of a result that reach the model as content. Others remain links or paths.
+// Limits of the images that a result contains as content for the model. Other images remain links or paths.
 const (
 	maxImages = 4
 	maxImage  = 1 << 20 // bytes of one image
@@ -30,7 +30,7 @@ type imageRef struct {
 	artifact    bool
 }
 
-// images reads the images of a task that succeeded: its artifacts, and the images from tools to which the program's
+// images reads the images of a task that succeeded: its artifacts, and images returned by tools to which the program's
 // result refers.
 func (p *principal) images(ctx context.Context, rec client.Record) []mcp.Content {
 	if rec.Result == nil || rec.Status != client.Succeeded {
@@ -46,7 +46,7 @@ func (p *principal) images(ctx context.Context, rec client.Record) []mcp.Content
 			p.b.o.Log.DebugContext(ctx, "image not read", "task_id", rec.TaskID, "error", err)
 			continue
 		}
-		// The program may have declared another type than that of the content.
+		// The program may have declared a wrong type.
 		if media := http.DetectContentType(data); len(data) <= maxImage && slices.Contains(imageTypes, media) {
 			out = append(out, &mcp.ImageContent{Data: data, MIMEType: media})
 		}
@@ -62,7 +62,7 @@ func imagesOf(r *client.Result) []imageRef {
 	}
 	var value any
 	if json.Unmarshal(r.Result, &value) == nil {
-		refs = append(refs, referredIn(value)...)
+		refs = append(refs, toolFilesIn(value)...)
 	}
 	return slices.DeleteFunc(refs, func(r imageRef) bool {
 		return r.bytes > maxImage || !slices.Contains(imageTypes, strings.ToLower(r.media))
@@ -73,12 +73,12 @@ func imagesOf(r *client.Result) []imageRef {
 // media type and the size of such a file.
 const toolResults = "tool-results/"
 
-// referredIn returns the files from tools to which a value refers.
-func referredIn(value any) (refs []imageRef) {
+// toolFilesIn returns the files, returned by tools, to which a value refers.
+func toolFilesIn(value any) (refs []imageRef) {
 	switch v := value.(type) {
 	case []any:
 		for _, e := range v {
-			refs = append(refs, referredIn(e)...)
+			refs = append(refs, toolFilesIn(e)...)
 		}
 	case map[string]any:
 		path, _ := v["path"].(string)
@@ -89,13 +89,13 @@ func referredIn(value any) (refs []imageRef) {
 			return []imageRef{{path: path, media: media, bytes: int64(size)}}
 		}
 		for _, e := range v {
-			refs = append(refs, referredIn(e)...)
+			refs = append(refs, toolFilesIn(e)...)
 		}
 	}
 	return refs
 }
 
-// readImage reads an image, and one byte more than the limit of one that is too large.
+// readImage reads an image. If the image is too large, it reads one byte more than the limit.
 func (p *principal) readImage(ctx context.Context, rec client.Record, ref imageRef) ([]byte, error) {
 	open := func() (io.ReadCloser, error) { return p.fleet.Artifact(ctx, rec.TaskID, ref.path) }
 	if !ref.artifact {

@@ -23,7 +23,7 @@ const (
 
 var parts = []string{partOutput, partResult, partStderr, partError, partCode, partArtifacts, partChanges}
 
-// textOf returns a part of a task and its media type. ok reports whether there is such a part.
+// textOf returns a part of a task and its media type. ok reports whether the part exists.
 func textOf(r *client.Result, part string) (data []byte, media string, ok bool) {
 	encode := func(v any) ([]byte, string, bool) {
 		data, err := marshal(v)
@@ -51,7 +51,7 @@ func textOf(r *client.Result, part string) (data []byte, media string, ok bool) 
 	return nil, "", false
 }
 
-// viewPart returns a part of a task that has ended, as the output of the task.
+// viewPart returns a part of a task that has ended, in the field output.
 func (c *call) viewPart(ctx context.Context, id, part string, offset int) (*result, error) {
 	r, err := c.fleet.Result(ctx, id)
 	if err != nil {
@@ -76,8 +76,7 @@ func unknownPart(part string) error {
 	return badArgument("unknown part %q: want one of %s", part, strings.Join(parts, ", "))
 }
 
-// shares are the largest shares of a result that its parts take, in bytes of JSON. The program's result and output get
-// the rest.
+// shares limit the sizes of a result's parts, in bytes of JSON. The program's result and output get the rest.
 type shares struct {
 	err, stderr, code, artifacts, changed, conflicts, selected, approvals int
 }
@@ -89,14 +88,14 @@ func sharesOf(limit int) shares {
 	}
 }
 
-// omit notes that a part of the task does not fit, and links to all of it.
+// omit notes that a part of the task does not fit, and links to the whole part.
 func (out *taskOut) omit(view *result, r *client.Result, part string) {
 	data, media, _ := textOf(r, part)
 	out.Truncated, out.Incomplete = true, append(out.Incomplete, part)
 	view.links = append(view.links, resourceLink{resourceURI(out.TaskID, part), part, media, int64(len(data))})
 }
 
-// resultText returns the program's result if it fits into budget bytes of JSON.
+// resultText returns the program's result, or nil for null, and whether it fits into budget bytes of JSON.
 func resultText(r *client.Result, budget int) (json.RawMessage, bool) {
 	if len(r.Result) == 0 || string(r.Result) == "null" {
 		return nil, true

@@ -58,11 +58,11 @@ func (r *result) encode() (*mcp.CallToolResult, error) {
 	if r.questions != nil {
 		return &mcp.CallToolResult{InputRequests: r.questions, RequestState: r.requestState}, nil
 	}
-	shown := r.text
-	if shown == nil {
-		shown = r.out
+	source := r.text
+	if source == nil {
+		source = r.out
 	}
-	text, err := marshal(shown)
+	text, err := marshal(source)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func errorResult(err error) *result {
 		f.ErrorCode, f.RetryAfter = e.Code, e.RetryAfter
 		f.Error = strings.TrimPrefix(e.Error(), e.Code+": ")
 		hint := e.Hint
-		if e.Status != 0 { // the fleet's error, and not one of the bridge
+		if e.Status != 0 { // the fleet's error, not the bridge's
 			hint = cmp.Or(errcode.Next(e.Code).Tool, hint)
 		}
 		if hint != "" {

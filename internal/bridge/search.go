@@ -52,12 +52,12 @@ type toolFound struct {
 	Code        string `json:"code,omitempty"`
 }
 
-// searchNote says how certain a search is. In the result it stands beside the servers, under searchKey.
+// searchNote says how certain a search is. The result has it beside the servers, under searchKey.
 type searchNote struct {
 	Confidence     float64            `json:"confidence" jsonschema:"0 to 1, of the least certain query; low: perhaps no tool fits"`
 	UnmatchedTerms []string           `json:"unmatched_terms" jsonschema:"words of the queries that occur in no tool"`
 	Queries        []client.ToolQuery `json:"queries,omitempty" jsonschema:"if queries was given: each query with its tools as server/tool, best first"`
-	Degraded       string             `json:"degraded,omitempty" jsonschema:"why the search did without the configured embeddings"`
+	Degraded       string             `json:"degraded,omitempty" jsonschema:"why the search could not use the configured embeddings"`
 	Shortened      string             `json:"shortened,omitempty" jsonschema:"what the result lacks because of its size"`
 }
 
@@ -131,7 +131,7 @@ func (c *call) search(ctx context.Context, in searchIn) (*result, error) {
 // match is one tool of a search, under the names that programs import.
 type match struct {
 	pkg, function string
-	rank          int // the best place in a query's tools
+	rank          int // the tool's best position among the tools of the queries
 	client.ToolMatch
 }
 
@@ -157,7 +157,7 @@ func ranked(found client.ToolSearch) []match {
 	return all
 }
 
-// searchResult are the outcome of a search.
+// searchResult is the outcome of a search.
 type searchResult struct {
 	level client.Detail
 	tools []match
@@ -244,7 +244,7 @@ func (f searchResult) result(shown []toolFound) map[string]any {
 	return out
 }
 
-// Limits of what one tool may take in a result, in bytes.
+// Limits of one tool's texts in a result, in bytes.
 const (
 	maxDescription      = 2000
 	maxParamDescription = 400
@@ -280,8 +280,8 @@ func describe(t match, level client.Detail) toolFound {
 	return toolFound{Description: line, Code: b.String()}
 }
 
-// describeTypes returns the classes that a tool's signature names. They tell the members of its nested arguments.
-// Programs pass dictionaries.
+// describeTypes returns the classes that a tool's signature names. They show the members of nested arguments, which
+// programs pass as dictionaries.
 func describeTypes(t match) string {
 	types := strings.TrimSpace(t.Types)
 	if types == "" {

@@ -217,7 +217,7 @@ func TestNamesAreThoseOfImports(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"maps":     `unknown server "maps"; did you mean map_? (list_servers lists the servers)`,
-		"zeppelin": `unknown server "zeppelin"; there are k8s_go, map_ (list_servers lists the servers)`,
+		"zeppelin": `unknown server "zeppelin"; valid servers: k8s_go, map_ (list_servers lists the servers)`,
 	} {
 		got, failed := invoke(t, cs, "get_server_tools", m{"server_name": name})
 		if !failed || got["error"] != want || got["error_code"] != "unknown_tool" {

@@ -88,12 +88,12 @@ func (out *getStateOut) fit(part json.RawMessage, in getStateIn, limit int) erro
 	end, all := 0, 0
 	switch kindOf(part) {
 	case '{', '[':
-		entries, err := entriesOf(part)
+		elements, err := elementsOf(part)
 		if err != nil {
 			return err
 		}
-		shown, end = out.take(entries, kindOf(part) == '[', in, budget)
-		all = len(entries)
+		shown, end = out.fitElements(elements, kindOf(part) == '[', in, budget)
+		all = len(elements)
 	case '"':
 		var s string
 		if err := json.Unmarshal(part, &s); err != nil {
@@ -121,43 +121,43 @@ func (out *getStateOut) fit(part json.RawMessage, in getStateIn, limit int) erro
 	return nil
 }
 
-// entry is a member of an object or an item of an array.
-type entry struct {
+// element is a member of an object or an item of an array.
+type element struct {
 	name  string // the member's name, or the item's index
 	value json.RawMessage
 }
 
-// entriesOf returns the members of an object, sorted by name, or the items of an array.
-func entriesOf(value json.RawMessage) ([]entry, error) {
-	var entries []entry
+// elementsOf returns the members of an object, sorted by name, or the items of an array.
+func elementsOf(value json.RawMessage) ([]element, error) {
+	var elements []element
 	if kindOf(value) == '[' {
 		var list []json.RawMessage
 		if err := json.Unmarshal(value, &list); err != nil {
 			return nil, fmt.Errorf("decode a state document: %w", err)
 		}
 		for i, v := range list {
-			entries = append(entries, entry{strconv.Itoa(i), v})
+			elements = append(elements, element{strconv.Itoa(i), v})
 		}
-		return entries, nil
+		return elements, nil
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(value, &object); err != nil {
 		return nil, fmt.Errorf("decode a state document: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		entries = append(entries, entry{name, object[name]})
+		elements = append(elements, element{name, object[name]})
 	}
-	return entries, nil
+	return elements, nil
 }
 
-// take returns an object or array with the entries that fit into budget bytes of JSON, from in.Offset on, and the
-// position behind the last of them. An entry that is too long for any result is named in Omitted. In an array, null
-// takes its place.
-func (out *getStateOut) take(entries []entry, array bool, in getStateIn, budget int) (shown any, end int) {
+// fitElements returns an object or array with the elements that fit into budget bytes of JSON, from in.Offset on, and
+// the position after the last one. It lists elements that are too long for any result in Omitted, and replaces them
+// with null in an array.
+func (out *getStateOut) fitElements(elements []element, array bool, in getStateIn, budget int) (shown any, end int) {
 	object, list := map[string]json.RawMessage{}, []json.RawMessage{}
-	size, i := len(`{}"omitted":[],`), min(in.Offset, len(entries))
-	for ; i < len(entries); i++ {
-		e := entries[i]
+	size, i := len(`{}"omitted":[],`), min(in.Offset, len(elements))
+	for ; i < len(elements); i++ {
+		e := elements[i]
 		bytes := textSize(e.name) + len(":,") + jsonSize(e.value)
 		path := text.Truncate(in.Path+"/"+pointerEncoder.Replace(e.name), maxPathEcho)
 		omitted := omittedPart{path, len(e.value)}

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// toolSet is the tools of one MCP server.
+// toolSet holds the tools of one MCP server.
 type toolSet struct {
 	*principal
 	server  *mcp.Server

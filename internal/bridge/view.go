@@ -145,8 +145,8 @@ type approvalOut struct {
 	Deny      string    `json:"deny" jsonschema:"command with which a person denies it"`
 }
 
-// addApprovals adds the calls that wait for approval, and a hint how to have them approved. If they take more than
-// limit bytes of JSON, they lose their arguments, and the last ones are left out.
+// addApprovals adds the calls that wait for approval, and a hint that says who can approve them and how. If they take
+// more than limit bytes of JSON, they lose their arguments, and the last ones are left out.
 func (out *taskOut) addApprovals(rec client.Record, limit int) {
 	for _, q := range rec.Pending(time.Now()) {
 		approve := "codefleet approve " + rec.TaskID + " " + q.Call
@@ -160,7 +160,7 @@ func (out *taskOut) addApprovals(rec client.Record, limit int) {
 	for i := len(out.Approval) - 1; i >= 0 && jsonSize(out.Approval) > limit; i-- {
 		out.Approval[i].Arguments, out.Truncated = "too long for this result", true
 	}
-	out.Approval = fitting(out.Approval, limit)
+	out.Approval = listPrefix(out.Approval, limit)
 	out.PollAfterMS = max(out.PollAfterMS, 5000)
 	out.Hint = fmt.Sprintf("not an error: the program waits until a person approves a tool call, see approval: "+
 		"show it to your user, who can type `%s`, and call get_task with this task_id in %d ms",
@@ -182,8 +182,8 @@ func (out *taskOut) addError(view *result, r *client.Result, share shares) {
 		return
 	}
 	message := errorText(r)
-	shown := textStart(message, share.err)
-	if out.Error = &shown; shown != message {
+	truncated := textStart(message, share.err)
+	if out.Error = &truncated; truncated != message {
 		out.omit(view, r, partError)
 	}
 	out.ErrorCode, out.ErrorLine = r.Error.Code, r.Error.Line
@@ -218,7 +218,7 @@ func (out *taskOut) addEffects(view *result, r *client.Result, share shares) {
 		uri := resourceURI(r.TaskID, "artifacts/"+f.Path)
 		out.Artifacts = append(out.Artifacts, artifactOut{f.Path, f.Bytes, f.MediaType, uri})
 	}
-	if out.Artifacts = fitting(out.Artifacts, share.artifacts); len(out.Artifacts) < len(r.Artifacts) {
+	if out.Artifacts = listPrefix(out.Artifacts, share.artifacts); len(out.Artifacts) < len(r.Artifacts) {
 		out.omit(view, r, partArtifacts)
 	}
 	if n := len(r.Tools.Calls); n > 0 {
@@ -230,8 +230,8 @@ func (out *taskOut) addEffects(view *result, r *client.Result, share shares) {
 		}
 	}
 	changed, conflicts := r.Workspace.Changed, r.Workspace.Conflicts
-	out.Changed = fitting(changed[:min(maxChanged, len(changed))], share.changed)
-	out.Conflicts = fitting(conflicts, share.conflicts)
+	out.Changed = listPrefix(changed[:min(maxChanged, len(changed))], share.changed)
+	out.Conflicts = listPrefix(conflicts, share.conflicts)
 	if len(out.Changed) < len(changed) || len(out.Conflicts) < len(conflicts) {
 		out.omit(view, r, partChanges)
 	}
@@ -243,7 +243,7 @@ func (out *taskOut) addDetails(view *result, r *client.Result, share shares) {
 	if len(d.Code) < len(r.Code) {
 		out.omit(view, r, partCode)
 	}
-	d.Selected = fitting(r.Tools.Selected, share.selected)
+	d.Selected = listPrefix(r.Tools.Selected, share.selected)
 	out.Truncated = out.Truncated || len(d.Selected) < len(r.Tools.Selected)
 	if raw, err := json.Marshal(r.TimingMS); err == nil {
 		_ = json.Unmarshal(raw, &d.TimingMS) // an object of numbers

@@ -1,10 +1,10 @@
 package errcode
 
-// NextStep says what to do after an error, in the terms of those who have no HTTP client. The hint that an error has is
-// in the terms of HTTP, of a task's fields and of the settings.
+// NextStep says what to do after an error, for users who do not send HTTP requests themselves. An error's own hint
+// refers to HTTP, task fields and settings.
 type NextStep struct {
 	Command string // for a person at a command line
-	Tool    string // for an MCP client, which has the tools of the bridge only
+	Tool    string // for an MCP client, which can only call the bridge's tools
 }
 
 // Next returns the next step after an error with this code. Its fields are empty where the error's own hint is enough.

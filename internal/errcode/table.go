@@ -19,7 +19,8 @@ var Table = []Group{
 	{"Clients", clients},
 }
 
-// row returns the row of a code. places are words: an HTTP status, the statuses of tasks, tool, client, and exit=N.
+// row returns the row of a code. places lists where the code occurs, as words: an HTTP status, statuses of tasks, tool,
+// client. The word exit=N sets the exit code.
 func row(code, places, meaning, action string) Error {
 	e := Error{Code: code, Meaning: meaning, Action: action}
 	for word := range strings.FieldsSeq(places) {
@@ -173,7 +174,7 @@ var programs = []Error{
 	row(Timeout, "timeout tool", "The program or a tool call exceeded its time limit.",
 		"Raise `limits.timeout_s`, or do less in one task."),
 	row(WorkspaceLimit, "failed blocked",
-		"The workspace and the task's files exceed the disk of the box, or their limit in it.",
+		"The workspace and the task's files exceed the box's disk or `limits.workspace_mb`.",
 		"Remove files, or raise `limits.workspace_mb`."),
 	row(WorkspaceQuota, "failed",
 		"The program ran, but its changes were not committed, because they would exceed the workspace's quota.",
@@ -228,8 +229,8 @@ var workspaces = []Error{
 	row(WorkspaceExists, "409", "A workspace of this name already exists.", "Use another name."),
 }
 
-// models are in the message of a finding (`guardrails` of a result) or in the cause of CodeRequired. No task ends
-// because of its model alone.
+// models lists codes that appear in the message of a finding (`guardrails` of a result) or in the cause of
+// CodeRequired. No task ends because of its model alone.
 var models = []Error{
 	row(ModelBadAnswer, "", "The model's endpoint did not respond in the expected protocol.", "Check `llm.base_url`."),
 	row(ModelBadRequest, "", "The endpoint rejected the request.", "Read the message, which the endpoint wrote."),

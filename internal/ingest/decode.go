@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -211,7 +212,7 @@ func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 	}
 	ev := event.Event{Context: &event.EventContextV1{}}
 	for _, name := range slices.Sorted(maps.Keys(attrs)) {
-		if err := set(&ev, name, attrs[name]); err != nil {
+		if err := setAttribute(&ev, name, attrs[name]); err != nil {
 			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
 		}
 	}
@@ -225,8 +226,8 @@ func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 	return ev, nil
 }
 
-func set(ev *event.Event, name string, value any) error {
-	if !attributeName(name) {
+func setAttribute(ev *event.Event, name string, value any) error {
+	if !isAttributeName(name) {
 		return errors.New("the name of an attribute must consist of lower-case letters and digits")
 	}
 	s, isString := value.(string)
@@ -269,7 +270,7 @@ func setTime(ev *event.Event, s string) error {
 	return ev.Context.SetTime(t)
 }
 
-func attributeName(s string) bool {
+func isAttributeName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
@@ -304,7 +305,7 @@ func badEvent(path, format string, args ...any) *apierror.Error {
 	return e
 }
 
-// invalidEvent reports an attribute that violates the specification: the first by name.
+// invalidEvent reports the first attribute, by name, that violates the specification.
 func invalidEvent(err error) *apierror.Error {
 	broken, ok := errors.AsType[event.ValidationError](err)
 	if !ok {
@@ -326,7 +327,7 @@ func badJSON(body []byte, err error) *apierror.Error {
 		line, column := position(body, syntax.Offset)
 		e.Cause = fmt.Sprintf("line %d, column %d: %v", line, column, syntax)
 	case errors.As(err, &kind):
-		e.Cause = "it has the JSON type " + kind.Value
+		e.Cause = cmp.Or(kind.Field, "it") + " has the JSON type " + kind.Value
 	default:
 		e.Cause = err.Error()
 	}

@@ -66,7 +66,7 @@ type batchItem struct {
 }
 
 // postBatch responds with one item for each event, in order. The status is 202 if all were accepted, else 207.
-// Once the queue has not responded to an event, all later events are refused.
+// If the queue does not respond to an event, all later events are refused.
 func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) error {
 	members, e := decodeBatch(body, s.o.Limits.Batch)
 	if e != nil {

@@ -71,17 +71,10 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 	return respondList(w, list, err)
 }
 
-// whoAmI is the response to GET /v1/whoami.
-type whoAmI struct {
-	Name   string   `json:"name"`
-	Tenant string   `json:"tenant"`
-	Scopes []string `json:"scopes"`
-}
-
 // getWhoAmI responds with the caller. It requires no scope.
 func (s *Server) getWhoAmI(w http.ResponseWriter, r *http.Request) error {
 	id := identityOf(r.Context())
-	return respond(w, whoAmI{id.name, id.tenant, id.scopes}, nil)
+	return respond(w, schemas.Identity{Name: id.name, Tenant: id.tenant, Scopes: id.scopes}, nil)
 }
 
 func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {

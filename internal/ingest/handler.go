@@ -31,8 +31,8 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	return rt.handle(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)))
 }
 
-// queue returns a handler whose requests end after QueueTime.
-func (s *Server) queue(h handler) handler {
+// withQueueTime returns a handler whose requests end after QueueTime.
+func (s *Server) withQueueTime(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 		defer cancel()

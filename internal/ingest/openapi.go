@@ -155,8 +155,8 @@ func schemaRef(name string) object {
 // parameter is a row of the table of parameters.
 type parameter struct{ in, text string }
 
-// parameters are the query and header parameters, and those of the path, by name. A name that is both a
-// query parameter and one of the path has the same meaning in both.
+// parameters is the table of path, query and header parameters, by name. A name that occurs both in a path and in a
+// query has the same meaning in both.
 var parameters = map[string]parameter{
 	"id":        {"path", "Task id."},
 	"path":      {"path", "Path below the workspace; it may contain slashes."},
@@ -171,12 +171,12 @@ var parameters = map[string]parameter{
 	"until":   {"query", "What ends the wait: the end of the task, or also a tool call that waits for approval."},
 	"known":   {"query", "With until=approval: ids of calls, separated by commas, that do not end the wait."},
 	"status":  {"query", "Only tasks with one of these statuses."},
-	"limit":   {"query", "Maximum number of items; default 100, of a search 20 for each query."},
+	"limit":   {"query", "Maximum number of items; default 100, or 20 for each query of a search."},
 	"seq":     {"query", "Number of the first dead letter to redrive."},
 	"task":    {"query", "Only calls of this task."},
 	"detail":  {"query", "How much of each tool to return; default description."},
 	"exposed": {"query", "If true, only tools that the MCP bridge offers as its own."},
-	"explain": {"query", "Whether to add what the rank of each tool is made of."},
+	"explain": {"query", "Whether to explain each tool's score."},
 	"q":       {"query", "What the tools should do; once for each step, at most 20 times."},
 
 	"generation": {"query", "The version: a generation or a pin; default the newest."},
@@ -191,7 +191,7 @@ var parameters = map[string]parameter{
 	"Last-Event-ID":          {"header", "Continue the stream after this event."},
 	"WebHook-Request-Origin": {"header", "The origin from which events will be sent."},
 	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *."},
-	"If-None-Match":          {"header", "GET responds 304 if this ETag is current. PUT accepts only *: create."},
+	"If-None-Match":          {"header", "GET responds with 304 if this ETag is current. PUT accepts only *, which means create."},
 	"Range":                  {"header", "Ranges of bytes."},
 	modeHeader:               {"header", "Permission bits of the file in octal, as in 0644."},
 	timeHeader:               {"header", "Modification time of the file, RFC 3339."},

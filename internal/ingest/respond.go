@@ -34,7 +34,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // causes returns the text of the innermost errors of err, for the log. The layers around them have names of a tenant's
-// files and keys of the object store, which the log must not have; the record of the request has its route and tenant.
+// files and keys of the object store, which the log must not have; the log message of the request has its route and
+// tenant.
 func causes(err error) string {
 	var texts []string
 	for _, leaf := range leaves(err) {
@@ -45,8 +46,8 @@ func causes(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// leaves returns the innermost errors of err, without those whose code is logged. Of an error of the network, the
-// address belongs to the cause.
+// leaves returns the innermost errors of err, without API errors, whose code is logged. It does not unwrap a network
+// error, because its address is part of the cause.
 func leaves(err error) (list []error) {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
 	case nil, *apierror.Error:

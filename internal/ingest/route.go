@@ -14,8 +14,8 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // route is one row of the table: what the mux serves and what the OpenAPI document describes. Its methods
 // return a changed copy.
 type route struct {
-	pattern string // of http.ServeMux; without a method, it serves all methods
-	scope   string // that the token needs, or anyScope, or public
+	pattern string // as for http.ServeMux; without a method, it serves all methods
+	scope   string // the scope that the token needs, or anyScope, or public
 	handle  handler
 
 	id, summary, description string
@@ -23,8 +23,8 @@ type route struct {
 	bodies                   []content
 	responses                []response
 	errors                   codeList
-	statuses                 map[string]int // of errors whose status is not that of their code
-	verbs                    []string       // HTTP methods to describe, if the pattern names none
+	statuses                 map[string]int // of errors with another status than their code usually has
+	verbs                    []string       // HTTP methods to describe, if the pattern has no method
 }
 
 type content struct{ media, schema string }
@@ -93,13 +93,13 @@ func (r route) fails(codes ...string) route {
 	return r
 }
 
-// failsWith adds an error whose status is not that of its code.
+// failsWith adds an error with another status than its code usually has.
 func (r route) failsWith(status int, code string) route {
 	r.statuses = map[string]int{code: status}
 	return r.fails(code)
 }
 
-// methods lists the HTTP methods of a pattern that names none.
+// methods lists the HTTP methods of a pattern without a method.
 func (r route) methods(verbs ...string) route {
 	r.verbs = verbs
 	return r

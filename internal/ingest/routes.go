@@ -34,7 +34,7 @@ func (s *Server) taskRoutes() []route {
 			body("application/json", "Submission").
 			returns(200, "Record").returns(202, "Record").
 			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadParameter),
-		row("GET /v1/tasks", ScopeRead, s.queue(s.getTasks), "listTasks", "List tasks, the latest first").
+		row("GET /v1/tasks", ScopeRead, s.withQueueTime(s.getTasks), "listTasks", "List tasks, the latest first").
 			takes("status", "limit").
 			returns(200, "[]Record").
 			fails(queueErrors...).fails(errcode.BadParameter),
@@ -42,7 +42,7 @@ func (s *Server) taskRoutes() []route {
 			takes("wait", "until", "known").
 			returns(200, "Record").
 			fails(queueErrors...).fails(errcode.BadParameter, errcode.UnknownTask),
-		row("DELETE /v1/tasks/{id}", ScopeSubmit, s.queue(s.deleteTask), "cancelTask", "Cancel a task").
+		row("DELETE /v1/tasks/{id}", ScopeSubmit, s.withQueueTime(s.deleteTask), "cancelTask", "Cancel a task").
 			note("A queued task ends at once, a running one soon; a task that has ended does not change.").
 			returns(200, "Record").returns(202, "Record").
 			fails(queueErrors...).fails(errcode.UnknownTask),
@@ -58,24 +58,24 @@ func (s *Server) taskRoutes() []route {
 			"getArtifact", "Download an artifact").
 			returnsMedia(200, "*/*", "Bytes").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.UnknownArtifact),
-		row("GET /v1/dead", ScopeRead, s.queue(s.getDead), "listDead", "List the dead-letter queue, the latest first").
+		row("GET /v1/dead", ScopeRead, s.withQueueTime(s.getDead), "listDead", "List the dead-letter queue, the latest first").
 			takes("limit").
 			returns(200, "[]DeadTask").
 			fails(queueErrors...).fails(errcode.BadParameter),
-		row("POST /v1/tasks/{id}/redrive", ScopeSubmit, s.queue(s.postRedrive),
+		row("POST /v1/tasks/{id}/redrive", ScopeSubmit, s.withQueueTime(s.postRedrive),
 			"redriveTask", "Queue a dead-lettered task again").
 			note("The task keeps its id and its program; its attempts are counted from the beginning. Its dead letter "+
 				"is removed.").
 			returns(200, "Record").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRedrivable),
-		row("POST /v1/dead/redrive", ScopeSubmit, s.queue(s.postRedriveAll),
+		row("POST /v1/dead/redrive", ScopeSubmit, s.withQueueTime(s.postRedriveAll),
 			"redriveDead", "Queue dead-lettered tasks again, the oldest first").
 			note("A task that cannot be redriven has an error in the response and stays in the dead-letter queue. "+
 				"Repeat the request with `seq` set to `next` until `next` is absent.").
 			takes("seq", "limit").
 			returns(200, "Redriven").
 			fails(queueErrors...).fails(errcode.BadParameter),
-		row("GET /v1/audit", ScopeRead, s.queue(s.getAudit),
+		row("GET /v1/audit", ScopeRead, s.withQueueTime(s.getAudit),
 			"listAudit", "List audit records of tool calls, the latest first").
 			takes("task", "limit").
 			returns(200, "[]AuditRecord").
@@ -102,7 +102,7 @@ func (s *Server) eventRoutes() []route {
 
 func (s *Server) approvalRoutes() []route {
 	return []route{
-		row("GET /v1/approvals", ScopeRead, s.queue(s.getApprovals),
+		row("GET /v1/approvals", ScopeRead, s.withQueueTime(s.getApprovals),
 			"listApprovals", "List tool calls that wait for approval").
 			returns(200, "[]PendingApproval").
 			fails(queueErrors...),
@@ -264,7 +264,7 @@ func (s *Server) stateRoutes() (table []route) {
 
 func (s *Server) fleetRoutes() []route {
 	return []route{
-		row("GET /v1/fleet", ScopeOperator, s.queue(s.getFleet),
+		row("GET /v1/fleet", ScopeOperator, s.withQueueTime(s.getFleet),
 			"getFleet", "List workers and the backlog of each task pool").
 			returns(200, "Fleet").
 			fails(queueErrors...),

@@ -18,8 +18,8 @@ import (
 	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
-// stateDoc returns the workspace and the name of the state document that a request is for. They are ?workspace=,
-// by default main, and the file in the path, by default Options.StateFile.
+// stateDoc returns the workspace and the name of the state document that a request is for. The workspace is
+// ?workspace=, by default main. The name is the file in the path, by default Options.StateFile.
 func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return conditionError(err, e)
 	}
-	sum := objects.Sum(data).String() // the ETag of a file that is stored as one blob, as documents are
+	sum := objects.Sum(data).String() // a document is stored as one blob, whose sum is its ETag
 	w.Header().Set("ETag", strconv.Quote(sum))
 	return respond(w, savedState{name, ref.Workspace, result.Generation, sum}, nil)
 }

@@ -23,7 +23,7 @@ type message struct{ id, event, data string }
 // follow opens the event stream of a task. If last is not empty, the stream begins after the event with that id.
 func follow(t *testing.T, f *ingesttest.Fleet, id, last string) (response, *bufio.Scanner) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
 	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, "GET", f.URL+"/v1/tasks/"+id+"/events", nil)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestStreamsEndWithTheirClients(t *testing.T) {
 	go func() { f.HTTP.Close(); close(closed) }() // waits for every request
 	select {
 	case <-closed:
-	case <-time.After(ingesttest.Patience):
+	case <-time.After(ingesttest.WaitTimeout):
 		t.Error("streams did not end with their clients")
 	}
 	if n := strings.Count(f.Log.String(), `"path":"/v1/tasks/`+r.TaskID+`/events"`); n != 20 {

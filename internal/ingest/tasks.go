@@ -19,8 +19,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// postTask accepts a task as one JSON object. It has the task's fields and those of the envelope, which are named
-// as the CloudEvents attributes.
+// postTask accepts a task as one JSON object. It has the task's fields and those of the envelope, which are named like
+// the CloudEvents attributes.
 func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 	wait, done, err := s.waitOf(r)
 	if err != nil {

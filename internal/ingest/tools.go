@@ -131,7 +131,7 @@ func unknownTool(err error) error {
 	return e
 }
 
-// searchTools finds the tools for one or several queries. It searches as tasks do.
+// searchTools finds the tools for one or several queries. It ranks them as the selection for tasks does.
 func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	detail, err := detailOf(r)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -20,26 +19,15 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/mirror"
+	"github.com/codefleet/codefleet/schemas"
 )
 
-// commit is a commit in responses.
-type commit struct {
-	Generation int64     `json:"generation"`
-	Commit     string    `json:"commit"`
-	Time       time.Time `json:"time"`
-	TaskID     string    `json:"task_id,omitempty"` // empty if no task made it
-	Attempt    int       `json:"attempt,omitempty"`
-	Message    string    `json:"message,omitempty"`
-	Changed    []string  `json:"changed"`       // the first maxPaths
-	Total      int       `json:"changed_total"` // number of changed paths
-	Conflicts  []string  `json:"conflicts"`     // paths that two commits changed; both versions are kept
-	NoChange   bool      `json:"no_change"`     // nothing had changed, so no commit was made
-}
-
+// maxPaths is how many changed paths, and how many conflicts, a response lists.
 const maxPaths = 100
 
-func commitOf(c state.Commit) commit {
-	return commit{
+// commitOf returns a commit as responses contain it.
+func commitOf(c state.Commit) schemas.Commit {
+	return schemas.Commit{
 		Generation: c.Generation, Commit: c.ID, Time: c.Time, TaskID: c.TaskID, Attempt: c.Attempt, Message: c.Message,
 		Changed: firstPaths(c.Changed), Total: len(c.Changed), Conflicts: firstPaths(c.Conflicts), NoChange: c.NoChange,
 	}
@@ -56,7 +44,7 @@ const (
 	timeHeader = "Codefleet-Time" // modification time, RFC 3339
 )
 
-// refOf returns the workspace of a name. It is always one of the caller's tenant.
+// refOf returns the workspace with the given name of the caller's tenant.
 func refOf(r *http.Request, name string) (state.Ref, error) {
 	if err := names.CheckSlug(name); err != nil {
 		e := apierror.New(errcode.BadName, "the name of the workspace is invalid")
@@ -132,7 +120,7 @@ func (s *Server) workspace(h workspaceHandler) handler {
 }
 
 // version returns the generation that text names: a number or a pin. It returns 0, the newest, for an empty text.
-// name is the name of its parameter, for errors.
+// name is the name of the parameter, for errors.
 func (s *Server) version(ctx context.Context, ref state.Ref, name, text string) (int64, error) {
 	if text == "" {
 		return 0, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 func (s *Server) getLog(w http.ResponseWriter, r *http.Request, ref state.Ref) error {
@@ -23,7 +24,7 @@ func (s *Server) getLog(w http.ResponseWriter, r *http.Request, ref state.Ref) e
 	if err != nil {
 		return err
 	}
-	list := make([]commit, len(log))
+	list := make([]schemas.Commit, len(log))
 	for i, c := range log {
 		list[i] = commitOf(c)
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -84,6 +85,17 @@ func (s *Set) all() []*member {
 	return s.members
 }
 
+// withHook yields the plugins that have the hook H, in order.
+func withHook[H any](s *Set) iter.Seq2[*member, H] {
+	return func(yield func(*member, H) bool) {
+		for _, m := range s.all() {
+			if p, ok := m.plugin.(H); ok && !yield(m, p) {
+				return
+			}
+		}
+	}
+}
+
 // have reports whether a plugin has the hook H.
 func have[H any](s *Set) bool {
 	return slices.ContainsFunc(s.all(), func(m *member) bool { _, ok := m.plugin.(H); return ok })
@@ -110,11 +122,7 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 	for _, tool := range in.Available {
 		available[tool.ID()] = true
 	}
-	for _, m := range s.all() {
-		p, ok := m.plugin.(plugin.Selector)
-		if !ok {
-			continue
-		}
+	for m, p := range withHook[plugin.Selector](s) {
 		given := plugin.Selection{Available: slices.Clone(in.Available), Selected: slices.Clone(in.Selected)}
 		ids, err := run(ctx, s, m, "select", t, func(ctx context.Context) ([]string, error) {
 			return p.Select(ctx, t, given)
@@ -144,17 +152,13 @@ func (s *Set) Select(ctx context.Context, t plugin.Task, in plugin.Selection) []
 
 // Generate returns the program, and whether a plugin changed it.
 func (s *Set) Generate(ctx context.Context, t plugin.Task, d plugin.Draft) (code string, changed bool) {
-	for _, m := range s.all() {
-		p, ok := m.plugin.(plugin.Generator)
-		if !ok {
-			continue
-		}
+	for m, p := range withHook[plugin.Generator](s) {
 		given := d
 		given.Tools = slices.Clone(d.Tools)
 		code, err := run(ctx, s, m, "generate", t, func(ctx context.Context) (string, error) {
 			code, err := p.Generate(ctx, t, given)
 			if err == nil && len(code) > maxProgram {
-				err = fmt.Errorf("the program has %d bytes; the limit is %d", len(code), maxProgram)
+				err = fmt.Errorf("the program is %d bytes; the limit is %d", len(code), maxProgram)
 			}
 			return code, err
 		})
@@ -170,11 +174,7 @@ const ByPlugin = "plugin"
 
 // Validate returns the first refusal or error.
 func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*plugin.Refusal, error) {
-	for _, m := range s.all() {
-		p, ok := m.plugin.(plugin.Validator)
-		if !ok {
-			continue
-		}
+	for m, p := range withHook[plugin.Validator](s) {
 		_, err := run(ctx, s, m, "validate", t, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, p.Validate(ctx, t, in)
 		})
@@ -190,11 +190,7 @@ func (s *Set) Validate(ctx context.Context, t plugin.Task, in plugin.Program) (*
 
 // Call returns the arguments after all plugins, or the first refusal or error.
 func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawMessage, *plugin.Refusal, error) {
-	for _, m := range s.all() {
-		p, ok := m.plugin.(plugin.Caller)
-		if !ok {
-			continue
-		}
+	for m, p := range withHook[plugin.Caller](s) {
 		given := c
 		given.Args = bytes.Clone(c.Args)
 		args, err := run(ctx, s, m, "call", t, func(ctx context.Context) (json.RawMessage, error) {
@@ -202,7 +198,7 @@ func (s *Set) Call(ctx context.Context, t plugin.Task, c plugin.Call) (json.RawM
 			switch {
 			case err != nil || args == nil:
 			case len(args) > maxArguments:
-				err = fmt.Errorf("the arguments have %d bytes; the limit is %d", len(args), maxArguments)
+				err = fmt.Errorf("the arguments are %d bytes; the limit is %d", len(args), maxArguments)
 			case !isObject(args):
 				err = errors.New("the arguments are not a JSON object")
 			}
@@ -228,11 +224,7 @@ func isObject(args json.RawMessage) bool {
 
 // Result returns the result after all plugins. After an error no part of r may be published.
 func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugin.Result, error) {
-	for _, m := range s.all() {
-		p, ok := m.plugin.(plugin.Resulter)
-		if !ok {
-			continue
-		}
+	for m, p := range withHook[plugin.Resulter](s) {
 		given := r
 		given.Value, given.Labels, given.Notes = bytes.Clone(r.Value), maps.Clone(r.Labels), slices.Clone(r.Notes)
 		if given.Labels == nil {
@@ -257,16 +249,16 @@ func (s *Set) Result(ctx context.Context, t plugin.Task, r plugin.Result) (plugi
 	return r, nil
 }
 
-// Limits of what a hook returns, in bytes.
+// Limits on what a hook returns. Sizes are in bytes.
 const (
-	maxProgram   = 256 << 10 // the queue's limit
-	maxArguments = 1 << 20   // the limit for programs
-	maxAdded     = 1 << 20   // by which a result may become larger
-	maxDepth     = 64        // of a changed value, as of a program's
-	maxText      = 4 << 10   // of each text of a refusal
+	maxProgram   = 256 << 10 // size of a program; the queue has the same limit
+	maxArguments = 1 << 20   // size of a call's arguments; programs have the same limit
+	maxAdded     = 1 << 20   // growth of a result
+	maxDepth     = 64        // nesting of a result's value; programs have the same limit
+	maxText      = 4 << 10   // size of each text of a refusal
 )
 
-// size returns about how many bytes a result has.
+// size returns the approximate size of a result in bytes.
 func size(r plugin.Result) int {
 	n := len(r.Value) + len(r.Output) + len(r.Stderr)
 	for k, v := range r.Labels {
@@ -304,7 +296,7 @@ func tooDeep(value json.RawMessage) bool {
 // change of the status, makes text valid UTF-8 and sets default levels of notes.
 func check(changed *plugin.Result, original plugin.Result) error {
 	if n, limit := size(*changed), size(original)+maxAdded; n > limit {
-		return fmt.Errorf("the result has %d bytes; the limit is %d", n, limit)
+		return fmt.Errorf("the result is %d bytes; the limit is %d", n, limit)
 	}
 	changed.Status = original.Status
 	changed.Output, changed.Stderr = strings.ToValidUTF8(changed.Output, "�"), strings.ToValidUTF8(changed.Stderr, "�")
@@ -323,7 +315,7 @@ func check(changed *plugin.Result, original plugin.Result) error {
 		if n.Level == "" {
 			changed.Notes[i].Level = "info"
 		} else if n.Level != "info" && n.Level != "warning" {
-			return fmt.Errorf("the level %q of a note is neither info nor warning", n.Level)
+			return fmt.Errorf("unknown level %q of a note; want info or warning", n.Level)
 		}
 	}
 	return nil

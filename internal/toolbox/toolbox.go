@@ -42,8 +42,8 @@ type Toolbox struct {
 	registered *registered.Registry // nil before Join
 	history    *toolsearch.History  // nil before Join
 	unwatch    func()
-	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants
-	// that see the whole catalogue have none.
+	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants that
+	// see the whole catalogue have no view.
 	views map[string]view
 }
 

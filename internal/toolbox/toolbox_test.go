@@ -138,7 +138,7 @@ func TestSearchUsesHistory(t *testing.T) {
 	if err := f.Jobs.AppendHistory("default", past); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(ingesttest.Patience); ; { // it is stored in the background
+	for deadline := time.Now().Add(ingesttest.WaitTimeout); ; { // it is stored in the background
 		stored, err := f.Jobs.History(t.Context(), "default", 1)
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("History = %v, %v, want one task", stored, err)

@@ -14,7 +14,7 @@ import (
 type Approvals map[string]Approval
 
 // Approval is an operator's approval of a definition. It keeps the whole definition, so that Difference
-// can show what changed since.
+// can show what has changed since then.
 type Approval struct {
 	Hash       string     `json:"hash"`
 	By         string     `json:"by"`

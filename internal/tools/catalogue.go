@@ -28,7 +28,7 @@ const (
 
 // Definitions is the content of DefinitionsFile: the server's description of itself, the definitions
 // from which its modules were generated, and the Python name of every tool that the server ever had.
-// No name is given to another tool later.
+// A name is never reused for another tool.
 type Definitions struct {
 	Server string `json:"server"`
 	About
@@ -50,7 +50,7 @@ type Catalogue struct {
 
 	mu        sync.Mutex // held while reading
 	servers   map[string]*serverFiles
-	misplaced []Broken // entries of servers/ that are not a server's directory
+	misplaced []Broken // directory entries of servers/ that cannot be a server
 	approvals cachedFile
 	checked   map[[32]byte]Broken // results of opts.Check by content; an empty Message is valid syntax
 	last      *Listing

@@ -95,7 +95,7 @@ func splitDef(def string) (name, signature, rest string, ok bool) {
 	return name, strings.ReplaceAll(signature, " )", ")"), strings.TrimSpace(after[end:]), true
 }
 
-// docstring returns the dedented text of a statement that is a string literal, or "" for another one.
+// docstring returns the dedented text of a statement that is a string literal, or "" for any other statement.
 func docstring(stmt string) string {
 	t := strings.TrimLeft(stmt, "rRuU")
 	for _, q := range []string{`"""`, `'''`, `"`, `'`} {

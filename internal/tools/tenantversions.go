@@ -27,12 +27,12 @@ const maxOldVersions = 32
 
 func (t *tenantVersions) all() []Installed { return append(slices.Clone(t.older), t.Installed) }
 
-// secret returns the text with which the names of the tenant's directories begin.
-func (s *VersionStore) secret(tenant string) string {
-	if s.secrets[tenant] == "" {
-		s.secrets[tenant] = strings.ToLower(rand.Text())
+// dirPrefix returns the random prefix of the names of the tenant's directories. Other tenants cannot guess it.
+func (s *VersionStore) dirPrefix(tenant string) string {
+	if s.dirPrefixes[tenant] == "" {
+		s.dirPrefixes[tenant] = strings.ToLower(rand.Text())
 	}
-	return s.secrets[tenant]
+	return s.dirPrefixes[tenant]
 }
 
 // extend creates the tenant's version from the current base and the overlay.
@@ -95,7 +95,7 @@ func (t *tenantVersions) uses(suffix string) bool {
 
 // overlayDir returns the name of the directory with the tenant's overlay.
 func (s *VersionStore) overlayDir(tenant, overlay string) string {
-	return s.secret(tenant) + "." + overlay
+	return s.dirPrefix(tenant) + "." + overlay
 }
 
 // symlinkOverlay writes the overlay's files to a directory of the tenant, and creates the directory of the version
@@ -103,7 +103,7 @@ func (s *VersionStore) overlayDir(tenant, overlay string) string {
 func (s *VersionStore) symlinkOverlay(
 	tenant string, base Installed, overlay string, files map[string][]byte,
 ) (Installed, error) {
-	v := Installed{ID: base.ID + "." + overlay, Dir: s.secret(tenant) + "." + base.ID + "." + overlay}
+	v := Installed{ID: base.ID + "." + overlay, Dir: s.dirPrefix(tenant) + "." + base.ID + "." + overlay}
 	if _, err := os.Stat(s.path(v.Dir)); err == nil {
 		return v, nil
 	}

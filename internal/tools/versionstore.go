@@ -40,9 +40,9 @@ type VersionStoreOptions struct {
 // keeps the version with which it began. It is safe for concurrent use.
 //
 // A version's ID is the digest of its content. The version of a tenant with registered tools has the ID
-// <base>.<overlay> and is a directory of symbolic links to both. Boxes cannot list the mounted directory, and the
-// names of a tenant's directories begin with a random text. A program therefore finds only the fleet's versions and
-// its own, and never another tenant's tools, even if it knows what they contain.
+// <base>.<overlay> and is a directory of symbolic links to both. Boxes cannot list the mounted directory, and the names
+// of a tenant's directories begin with a random prefix. A program therefore finds only the fleet's versions and its
+// own, and never another tenant's tools, even if it knows what they contain.
 type VersionStore struct {
 	opts VersionStoreOptions
 
@@ -51,7 +51,7 @@ type VersionStore struct {
 	lastRead     *Listing            // what Source listed when base was unpacked
 	baseListings map[string]*Listing // by version ID
 	tenants      map[string]*tenantVersions
-	secrets      map[string]string // the random text of each tenant
+	dirPrefixes  map[string]string // by tenant; see dirPrefix
 }
 
 // Installed is a version in a VersionStore's directory.
@@ -72,7 +72,7 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 	}
 	return &VersionStore{
 		opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{},
-		secrets: map[string]string{},
+		dirPrefixes: map[string]string{},
 	}, nil
 }
 

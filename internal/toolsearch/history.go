@@ -24,12 +24,12 @@ type History struct {
 type tenantHistory struct {
 	mu   sync.Mutex
 	past []selection.Past
-	next uint64 // sequence number of the first message that is not read yet
-	all  *selection.History
+	next uint64             // sequence number of the first message that is not read yet
+	all  *selection.History // built from past
 }
 
 const (
-	historyTime    = 100 * time.Millisecond // limit of reading new messages
+	historyTime    = 100 * time.Millisecond // time limit for reading new messages
 	historyKept    = 500                    // cached tasks of a tenant
 	historyTenants = 1000                   // tenants in the cache, which is cleared when it is full
 	historyTools   = 50                     // recorded tools of one task

@@ -94,7 +94,7 @@ type Wanted struct {
 	Description string
 	Allow       []string           // the allow-list, for broker.Allowed
 	Max         int                // limit of tools; default and maximum selection.MaxTools
-	History     *selection.History // the tenant's; may be nil
+	History     *selection.History // the tenant's tool history; may be nil
 }
 
 // Pick returns the ids of the tools that a task needs. First come the best tool of each clause and the best of those

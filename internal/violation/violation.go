@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Describe returns what one violation is.
+// Describe returns the text for one violation.
 func Describe(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Minimum:

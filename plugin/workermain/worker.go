@@ -116,12 +116,12 @@ func serve(accept, work context.Context, p *process.Process, version string, lis
 	p.Config.Execution.WorkspaceDir = "" // only `codefleet up` has a live folder
 	return process.RunWorker(accept, work, assembly.WorkerOptions{
 		Config: p.Config, Version: version, Telemetry: p.Telemetry, Plugins: set, Join: join, Ready: ready,
-		Pool: func(pool *executor.Pool) { p.Check("sandbox", func(context.Context) error { return able(pool) }) },
+		Pool: func(pool *executor.Pool) { p.Check("sandbox", func(context.Context) error { return poolError(pool) }) },
 	})
 }
 
-// able returns why the pool has no boxes, or nil.
-func able(pool *executor.Pool) error {
+// poolError returns why the pool has no boxes, or nil if it has any or has not failed.
+func poolError(pool *executor.Pool) error {
 	s := pool.Stats()
 	if s.LastError != "" && s.Ready+s.Bound+s.Acquired == 0 {
 		return errors.New(s.LastError)

@@ -38,10 +38,10 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 	by := map[string]string{"http": "default", "nats": f.NATS.Fleet().User, "tenant": "nats/" + ingesttest.NATSUser}
 	for name, c := range both {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), ingesttest.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
 			defer cancel()
 			r, err := c.SubmitForApproval(ctx,
-				client.Submission{Task: client.Task{Code: "ask a" + name + " b" + name}}, ingesttest.Patience)
+				client.Submission{Task: client.Task{Code: "ask a" + name + " b" + name}}, ingesttest.WaitTimeout)
 			if err != nil || r.Status != client.Running || len(r.Pending(time.Now())) != 1 {
 				t.Fatalf("SubmitForApproval = %+v, %v", r, err)
 			}
@@ -66,7 +66,7 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 			if errorCode(err) != "already_answered" {
 				t.Errorf("a different Answer = %v, want already_answered", err)
 			}
-			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.Patience, first.Call); err != nil ||
+			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.WaitTimeout, first.Call); err != nil ||
 				len(r.Pending(time.Now())) != 1 {
 				t.Fatalf("WaitForApproval = %+v, %v", r, err)
 			}
@@ -100,7 +100,7 @@ func TestOnlyApproversAnswer(t *testing.T) {
 		clients[token] = c
 	}
 	r, err := clients[ingesttest.Agent].SubmitForApproval(t.Context(),
-		client.Submission{Task: client.Task{Code: "ask a"}}, ingesttest.Patience)
+		client.Submission{Task: client.Task{Code: "ask a"}}, ingesttest.WaitTimeout)
 	if err != nil || len(r.Approvals) != 1 {
 		t.Fatalf("SubmitForApproval = %+v, %v", r, err)
 	}

@@ -57,12 +57,12 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	})
 }
 
-// general are the error codes of requests that match no operation.
-var general = []string{"not_found", "method_not_allowed", "host_refused", "origin_refused"}
+// generalCodes are the error codes of requests that match no operation.
+var generalCodes = []string{"not_found", "method_not_allowed", "host_refused", "origin_refused"}
 
-// check returns "", or what is not documented about a response.
+// check returns what is not documented about a response, or "" if all is documented.
 func (d document) check(path, method string, status int, code string) string {
-	if slices.Contains(general, code) || status == 0 || path == "" {
+	if slices.Contains(generalCodes, code) || status == 0 || path == "" {
 		return ""
 	}
 	if method == http.MethodHead {

@@ -195,7 +195,7 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	return r, nil
 }
 
-// large makes each part of a result longer than what a client shows of it.
+// large makes each part of a result longer than clients show.
 func large(r *schemas.Result) {
 	r.Status, r.Error = schemas.Failed, &schemas.Error{
 		Code: errcode.Exception, Message: strings.Repeat("message ", 1000), Cause: strings.Repeat("cause\n", 1000),
@@ -247,5 +247,5 @@ func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.Re
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-// Patience bounds how long tests wait for an event that must happen.
-const Patience = 20 * time.Second
+// WaitTimeout bounds how long tests wait for an event that must happen.
+const WaitTimeout = 20 * time.Second

@@ -27,7 +27,7 @@ func build(t *testing.T, name string) string {
 
 func run(t *testing.T, env []string, name string, args ...string) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*ingesttest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*ingesttest.WaitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(cmd.Environ(), env...)

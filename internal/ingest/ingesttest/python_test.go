@@ -24,7 +24,7 @@ func TestPythonClient(t *testing.T) {
 		}
 	}
 	f := ingesttest.Start(t, 2, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*ingesttest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*ingesttest.WaitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-B", "-W", "error", "-m", "unittest", "-v", "test_codefleet")
 	cmd.Dir = dir

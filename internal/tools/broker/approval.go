@@ -17,7 +17,7 @@ type ApprovalRequest struct {
 	Task         Task
 	Call         string // the call's name within its task, the same in every run
 	Server, Tool string
-	Signature    string          // the tool's, in Python
+	Signature    string          // the tool's Python signature
 	Effects      string          // as the tool's definition declares them
 	Args         json.RawMessage // as the program passed them, with privacy tokens; use Preview to display them
 	ArgsHash     string

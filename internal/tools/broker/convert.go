@@ -108,7 +108,8 @@ func toolError(ctx context.Context, s *spiller, res tools.Result) error {
 	return markSent(s.attach(ctx, e, res))
 }
 
-// attach adds to an error what the tool sent. What cannot be stored is left out, because the error itself says more.
+// attach adds what the tool sent to an error. It omits what cannot be stored, because the error itself is more
+// important.
 func (s *spiller) attach(ctx context.Context, e *Error, res tools.Result) *Error {
 	var structuredErr, contentErr error
 	if res.Structured != nil {

@@ -18,8 +18,8 @@ const (
 	previewString   = 400 + len("…") // bytes per string
 	previewItems    = 20             // per list or object
 	previewDepth    = 6
-	previewMasked   = 4 << 10  // bytes of a string in which secrets are searched; more than previewString
-	previewSearched = 64 << 10 // bytes of all strings in which secrets are searched
+	previewMasked   = 4 << 10  // bytes of a string that are searched for secrets; more than previewString
+	previewSearched = 64 << 10 // bytes of all strings that are searched for secrets
 )
 
 // secretName matches names of fields whose values are redacted.
@@ -95,7 +95,7 @@ func (p *previewer) text(s string) string {
 	return text.Printable(short)
 }
 
-// previewNumber returns a number, or a string if it has very many digits or is the number of a card.
+// number returns a number, or a string if it has very many digits or is the number of a card.
 func (p *previewer) number(s string) any {
 	if len(s) > 40 {
 		return fmt.Sprintf("%s… (%d digits)", s[:40], len(s))

@@ -39,7 +39,8 @@ func openReplayLog(ctx context.Context, cfg Config) (*replayLog, error) {
 	return l, nil
 }
 
-// next numbers the call among its equals. It returns the full key, and the entry if there is one.
+// next numbers the call among this run's calls with the same key. It returns the full key, and the journal entry if
+// there is one.
 func (l *replayLog) next(k Key) (Key, JournalEntry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

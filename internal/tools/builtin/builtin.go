@@ -70,8 +70,7 @@ var numberSchema = json.RawMessage(`{"type":"object","properties":{"result":{"ty
 
 // readOnly returns the annotations of this package's tools.
 func readOnly(openWorld bool) *mcp.ToolAnnotations {
-	no := false
 	return &mcp.ToolAnnotations{
-		ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &openWorld,
+		ReadOnlyHint: true, IdempotentHint: true, DestructiveHint: new(false), OpenWorldHint: &openWorld,
 	}
 }

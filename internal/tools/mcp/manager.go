@@ -3,8 +3,8 @@
 // back-off, and limits concurrency, time and size. Everything that a server sends is untrusted. Package
 // broker decides which calls are allowed and how results reach the program. The key type is Manager.
 //
-// The SDK decodes numbers in structured results as 64-bit floats: integers beyond 2^53 lose their last
-// digits, as in JavaScript.
+// The SDK decodes numbers in structured results as 64-bit floats. The package passes them around the SDK, so that large
+// integers keep all digits (exact.go).
 package mcp
 
 import (
@@ -160,8 +160,8 @@ func (m *Manager) configure(servers []Server) (map[string]*upstream, error) {
 	return upstreams, errors.Join(problems...)
 }
 
-// refresh applies a changed configuration. Calls in flight end with the one that they began with. If the new
-// configuration is invalid, refresh logs that and keeps the old one.
+// refresh applies a changed configuration. Calls in flight continue with the configuration with which they began. If
+// the new configuration is invalid, refresh logs that and keeps the old one.
 func (m *Manager) refresh(ctx context.Context) {
 	if m.reload == nil {
 		return

@@ -40,7 +40,7 @@ func noteRefusal(ctx context.Context, resp *http.Response) {
 	if !ok {
 		return
 	}
-	start, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBody)) // what was read until an error is kept
+	start, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusalBody)) // after an error, keep what was read
 	resp.Body = struct {
 		io.Reader
 		io.Closer

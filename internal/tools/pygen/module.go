@@ -36,7 +36,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	for _, exact := range []bool{true, false} {
 		for i, p := range params {
 			if id := parameterName(p.jsonName); (id == p.jsonName) == exact {
-				params[i].pythonName = unique(cmp.Or(id, "argument_"+short(p.jsonName)), taken, reservedParameters)
+				params[i].pythonName = unique(cmp.Or(id, "argument_"+shortHash(p.jsonName)), taken, reservedParameters)
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func describeParam(p parameter) string {
 		{"default", "default %s"},
 	} {
 		if value, ok := s[c.key]; ok {
-			parts = append(parts, fmt.Sprintf(c.text, compact(value)))
+			parts = append(parts, fmt.Sprintf(c.text, compactJSON(value)))
 		}
 	}
 	if len(parts) == 0 {
@@ -199,7 +199,7 @@ func describeParam(p parameter) string {
 	return strings.Join(parts, "; ") + "."
 }
 
-func compact(v any) string {
+func compactJSON(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return "?"

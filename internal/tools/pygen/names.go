@@ -22,8 +22,8 @@ var scripts = []*unicode.RangeTable{
 	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul,
 }
 
-// letter reports whether r is a letter of scripts that Python 3.9 and later accept in names.
-func letter(r rune) bool {
+// isLetter reports whether r is a letter of scripts that Python 3.9 and later accept in names.
+func isLetter(r rune) bool {
 	if r < 0x80 {
 		return r|0x20 >= 'a' && r|0x20 <= 'z'
 	}
@@ -45,7 +45,7 @@ func parameterName(s string) string { return identifier(s, reservedParameters) }
 func identifier(s string, reserved []string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(strings.ToValidUTF8(s, "_")) {
-		if letter(r) || (r >= '0' && r <= '9') {
+		if isLetter(r) || (r >= '0' && r <= '9') {
 			b.WriteRune(r)
 		} else {
 			b.WriteByte('_')
@@ -56,7 +56,7 @@ func identifier(s string, reserved []string) string {
 		return ""
 	}
 	if utf8.RuneCountInString(id) > maxIdentifier {
-		id = truncateID(id) + "_" + short(s)
+		id = truncateID(id) + "_" + shortHash(s)
 	}
 	if id[0] >= '0' && id[0] <= '9' {
 		id = "n" + id
@@ -76,16 +76,17 @@ func truncateID(id string) string {
 	return string(runes[:min(len(runes), maxIdentifier-9)])
 }
 
-func short(s string) string {
+// shortHash returns 8 hex digits of the digest of s.
+func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:4])
 }
 
-// assign returns a function name for every tool, by the tool's name. A name that was assigned before stays
+// assignNames returns a function name for every tool, by the tool's name. A name that was assigned before stays
 // with its tool forever. New tools whose name is a valid function name come first, then the others in
 // order; a tool whose name is taken gets a short hash as a suffix. Names that differ only in case clash,
 // because some file systems ignore case.
-func assign(before map[string]string, defs []tools.Definition) map[string]string {
+func assignNames(before map[string]string, defs []tools.Definition) map[string]string {
 	names := map[string]string{}
 	taken := map[string]bool{}
 	set := func(tool, id string) {
@@ -99,10 +100,10 @@ func assign(before map[string]string, defs []tools.Definition) map[string]string
 		}
 	}
 	setNew := func(tool, id string) {
-		id = cmp.Or(id, "tool_"+short(tool))
+		id = cmp.Or(id, "tool_"+shortHash(tool))
 		base, salt := truncateID(id), tool
 		for taken[strings.ToLower(id)] {
-			id = base + "_" + short(salt)
+			id = base + "_" + shortHash(salt)
 			salt += "\x00" // in case another tool has this name, too
 		}
 		set(tool, id)
@@ -130,17 +131,17 @@ func unique(id string, taken map[string]bool, reserved []string) string {
 	return name
 }
 
-// keywords are the words that Python accepts as no name.
+// keywords are the words that cannot be names in Python.
 var keywords = strings.Fields(`
 False None True and as assert async await break class continue def del elif else except finally for from
 global if import in is lambda nonlocal not or pass raise return try while with yield`)
 
-// reservedParameters holds the names that no parameter gets: Python's keywords, and the names that the body of a
+// reservedParameters holds the names that parameters cannot have: Python's keywords, and the names that the body of a
 // generated function uses.
 var reservedParameters = append(strings.Fields(`
 Any Dict arguments extra call_mcp_tool UNSET DEFINITION`), keywords...)
 
-// reserved holds the names that no function, class or directory gets: those of reservedParameters, Python's
+// reserved holds the names that functions, classes and directories cannot have: those in reservedParameters, Python's
 // builtins, and the names that a generated module uses.
 var reserved = append(strings.Fields(`
 match case type abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile

@@ -68,7 +68,7 @@ func Generate(s Source) (Package, error) {
 	}
 	p := Package{Dir: dir, Files: map[string][]byte{}}
 	accepted := p.accept(s)
-	names := assign(s.Previous.Names, accepted)
+	names := assignNames(s.Previous.Names, accepted)
 	p.Definitions = tools.Definitions{
 		Server: s.Server, About: s.About.Sanitize(), Generator: tools.Generator, Names: names, Tools: accepted,
 	}

@@ -36,7 +36,7 @@ func TestIdentifier(t *testing.T) {
 
 func TestNamesAreKeptAndDistinct(t *testing.T) {
 	names := func(before map[string]string, tool ...string) map[string]string {
-		return assign(before, definitions(tool))
+		return assignNames(before, definitions(tool))
 	}
 	first := names(nil, "get-item", "get.item", "get_item", "GET ITEM")
 	if first["get_item"] != "get_item" {
@@ -63,9 +63,9 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 func TestNamesOverTime(t *testing.T) {
 	long := strings.Repeat("x", maxIdentifier-1)
 	for _, names := range [][]string{
-		{"a-b", "a_b", "a_b_" + short("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + short("a")},
+		{"a-b", "a_b", "a_b_" + shortHash("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + shortHash("a")},
 	} {
-		checkDistinct(t, assign(nil, definitions(names)))
+		checkDistinct(t, assignNames(nil, definitions(names)))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.SampledFrom([]string{
@@ -75,13 +75,13 @@ func TestNamesOverTime(t *testing.T) {
 		name := rapid.Custom(func(t *rapid.T) string {
 			of := base.Draw(t, "of")
 			if rapid.Bool().Draw(t, "as a hash") {
-				return truncateID(Identifier(of)) + "_" + short(of)
+				return truncateID(Identifier(of)) + "_" + shortHash(of)
 			}
 			return of
 		})
 		names, ever := map[string]string(nil), map[string]string{}
 		for range 4 {
-			names = assign(names, definitions(rapid.SliceOf(name).Draw(t, "listed")))
+			names = assignNames(names, definitions(rapid.SliceOf(name).Draw(t, "listed")))
 			checkDistinct(t, names)
 			for tool, id := range names {
 				if was, known := ever[tool]; known && was != id {

@@ -83,11 +83,11 @@ func (v *view) typeOfObject(s object, name string, depth int) string {
 	if types := asList(s["type"]); types != nil {
 		var parts []string
 		for _, one := range types {
-			parts = append(parts, v.simple(s, one, name, depth))
+			parts = append(parts, v.basicType(s, one, name, depth))
 		}
 		return v.union(parts)
 	}
-	return v.simple(s, s["type"], name, depth)
+	return v.basicType(s, s["type"], name, depth)
 }
 
 // reference returns the type of a $ref. A recursive reference is the name of its class, or Any.
@@ -119,7 +119,7 @@ func (v *view) isRecord(s object) bool {
 		(s["type"] == nil || s["type"] == "object")
 }
 
-func (v *view) simple(s object, kind any, name string, depth int) string {
+func (v *view) basicType(s object, kind any, name string, depth int) string {
 	switch kind {
 	case "string":
 		return "str"
