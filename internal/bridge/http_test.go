@@ -168,8 +168,8 @@ func TestAuthentication(t *testing.T) {
 	}
 	err = json.NewDecoder(resp.Body).Decode(&refusal)
 	if err != nil || resp.StatusCode != 400 || refusal.Error == "" ||
-		!strings.Contains(refusal.Description, "no OAuth") {
-		t.Errorf("POST /register = %s %+v, %v", resp.Status, refusal, err)
+		!strings.Contains(refusal.Description, "does not support OAuth") {
+		t.Errorf("POST /register = %s %+v, %v; want 400 with the reason", resp.Status, refusal, err)
 	}
 }
 
