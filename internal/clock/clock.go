@@ -38,7 +38,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// After returns a context with the values of ctx that ends d after ctx has ended, with the same cause.
+// After returns a context with ctx's values. It ends d after ctx has ended, with the same cause.
 func After(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	later, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -30,7 +30,7 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	for _, d := range slices.Backward(todo) {
 		if d.there == nil || d.here != nil && d.here.kind != d.there.Kind && (!d.ours || policy != KeepBoth) {
 			if d.there == nil && d.ours && policy == KeepBoth {
-				f.record(d.path, nil, nil, time.Now()) // they removed what we edited: the edit stays
+				f.record(d.path, nil, nil, time.Now()) // they removed what we edited: our edit stays
 				continue
 			}
 			if err := f.remove(d, r); err != nil {
@@ -76,8 +76,8 @@ func (f *Folder) apply(ctx context.Context, generation int64, todo []difference,
 	return err
 }
 
-// readUmask finds out which permissions new paths in the directory cannot have. The system call that returns the umask
-// would also change it, for a moment, in all of the process.
+// readUmask finds the umask from the mode of a new directory. The umask system call would briefly change the umask of
+// the whole process.
 func (f *Folder) readUmask() error {
 	temp := tempName("umask")
 	if err := f.root.Mkdir(temp, fs.ModePerm); err != nil {
@@ -90,8 +90,8 @@ func (f *Folder) readUmask() error {
 	return errors.Join(err, f.root.Remove(temp))
 }
 
-// modeHere returns the mode that a path of the workspace gets in the directory. A program may have made the path
-// writable for everybody on this host, or unusable for its owner here.
+// modeHere returns the mode that a path of the workspace gets in the directory: without the umask's bits, and
+// accessible to its owner. A program can set any mode, such as one that lets all users of this host write.
 func (f *Folder) modeHere(e *FileInfo) fs.FileMode {
 	owner := fs.FileMode(0o400)
 	if e.Kind == Dir {
@@ -116,7 +116,7 @@ func (f *Folder) remove(d difference, r *Report) error {
 	}
 	if d.here.kind == Dir {
 		if err := f.root.Remove(d.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.record(d.path, nil, nil, time.Now()) // it contains paths of ours, so it stays, as our change
+			f.record(d.path, nil, nil, time.Now()) // it contains local paths, so it stays and counts as our change
 			return nil
 		}
 	} else if err := f.removeFile(d.path, d.here); errors.Is(err, errChanged) {
@@ -149,7 +149,7 @@ func (f *Folder) removeFile(p string, was *local) error {
 	return errors.Join(errChanged, f.restoreName(temp, p))
 }
 
-// restoreName gives a file its name back, or another one if the name is taken.
+// restoreName renames a file back from its temporary name, or to a free name if p is taken.
 func (f *Folder) restoreName(temp, p string) error {
 	_, err := f.renameToFree(temp, p, ".yours-%d", 1)
 	return err
@@ -179,7 +179,7 @@ func (f *Folder) unchanged(p string, was *local) bool {
 		return false
 	}
 	a, b := l.stat, was.stat
-	a.CTime, b.CTime = 0, 0 // a rename changes it
+	a.CTime, b.CTime = 0, 0 // a rename changes the change time
 	return a == b
 }
 
@@ -280,7 +280,7 @@ func (f *Folder) install(temp string, d difference, policy Policy, r *Report, ge
 		if name, err = f.renameToConflict(temp, d.path, generation); err != nil {
 			return err
 		}
-		f.record(d.path, d.there, nil, time.Now()) // our version becomes a change of theirs
+		f.record(d.path, d.there, nil, time.Now()) // our version now counts as a change to theirs
 	} else if err != nil {
 		return fmt.Errorf("write %q: %w", d.path, err)
 	} else {
@@ -310,7 +310,7 @@ func (f *Folder) renameToConflict(temp, p string, generation int64) (string, err
 
 // swap replaces the scanned file with temp. It returns errChanged if the file has changed since the scan.
 func (f *Folder) swap(temp string, d difference) error {
-	if d.here == nil || d.here.kind != d.there.Kind { // already removed
+	if d.here == nil || d.here.kind != d.there.Kind { // there is no file to replace, or it is already removed
 		err := f.root.Link(temp, d.path)
 		if errors.Is(err, fs.ErrExist) {
 			return errChanged

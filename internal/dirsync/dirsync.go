@@ -120,8 +120,7 @@ type Options struct {
 	Workspace string
 	// Owner owns the paths that are written. Nil means the user and group of this process.
 	Owner *Owner
-	// Progress is called while content is transferred, with the bytes of files that are done and the bytes in all. It
-	// may be nil.
+	// Progress is called during a transfer, with the number of bytes transferred and the total. It may be nil.
 	Progress func(done, total int64)
 }
 
@@ -175,8 +174,8 @@ type basePath struct {
 	// Stat is the stat of the file in the directory: a file with the same stat need not be read. If it is zero, the
 	// file must be read.
 	Stat stat `json:"stat,omitzero"`
-	// LocalMode is the mode that Pull gave the path in the directory, if that is not Mode: without the bits of the
-	// umask, and usable by its owner. A path with this mode counts as one with Mode.
+	// LocalMode is the mode that Pull gave the path in the directory if it differs from Mode; see modeHere. A path that
+	// still has it counts as having Mode.
 	LocalMode uint32 `json:"local_mode,omitempty"`
 }
 

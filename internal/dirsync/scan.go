@@ -60,7 +60,7 @@ func (f *Folder) rules() ignore.Rules {
 }
 
 // scan returns the paths of the directory that rules do not exclude. skipped lists paths that a workspace cannot have.
-// A path with the mode that Pull gave it has the mode of the base.
+// A path that still has its LocalMode is returned with the mode of the base.
 func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []string, err error) {
 	found = map[string]*local{}
 	err = fs.WalkDir(f.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
@@ -104,8 +104,8 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 
 // exchangeable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
 // characters, within the length limits, and outside the directories that the fleet mounts for its tools. No component
-// may be .git on a file system that ignores case or has short names. A replacement character stands for bytes that are
-// not UTF-8, and so does not name a file of the workspace.
+// may name .git on a file system that ignores case or has short names. A replacement character stands for bytes that
+// are not UTF-8, so a path with one does not name a file of the workspace.
 func exchangeable(p string) bool {
 	const maxName, maxPath = 255, 4096
 	if first, _, _ := strings.Cut(p, "/"); first == "servers" || first == "client" {
@@ -216,7 +216,7 @@ func (f *Folder) changed(p string, l *local, began time.Time) (bool, error) {
 	return !same, err
 }
 
-// unlessRacy returns s, or zero if the file, which was scanned at a time, may change without changing s.
+// unlessRacy returns s, or zero if the file may have changed after it was scanned without changing s.
 func (s stat) unlessRacy(scanned time.Time) stat {
 	limit := scanned.Add(-racyMargin).UnixNano()
 	if s.CTime >= limit || s.MTime >= limit {

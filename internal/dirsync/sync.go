@@ -20,7 +20,7 @@ var errChanging = errors.New("the file changed while it was read")
 // maxAttempts bounds the attempts at a synchronisation while either side keeps changing.
 const maxAttempts = 4
 
-// difference is a path at which a side differs from the base.
+// difference is a path at which one side or both differ from the base.
 type difference struct {
 	path         string
 	here         *local    // in the directory; nil if it does not exist
@@ -120,7 +120,7 @@ func (f *Folder) Pull(ctx context.Context, policy Policy) (Report, error) {
 		case !d.theirs:
 			continue
 		case d.ours && d.here != nil && d.here.kind == Dir && d.there != nil && d.there.Kind == Dir, // modes differ
-			d.ours && policy == Ours: // our version becomes a change of theirs
+			d.ours && policy == Ours: // our version now counts as a change to theirs
 			f.record(d.path, d.there, nil, time.Now())
 			continue
 		case d.ours && policy != Theirs:
@@ -166,7 +166,7 @@ func (f *Folder) push(ctx context.Context, message string, policy Policy) (Repor
 		case d.theirs && policy != Ours:
 			r.Conflicts = append(r.Conflicts, d.path)
 			continue
-		case d.here == nil && (d.there == nil || !removed[d.path]): // the directory has paths that we did not remove
+		case d.here == nil && (d.there == nil || !removed[d.path]): // it contains paths that we did not remove
 			delete(f.base.Paths, d.path)
 			continue
 		case d.here == nil:
@@ -239,7 +239,7 @@ func (f *Folder) edit(p string, l *local) Edit {
 	return e
 }
 
-// recordPush records the paths that were pushed as the new version has them.
+// recordPush records the pushed paths in the base, as they are in the new version.
 func (f *Folder) recordPush(ctx context.Context, generation int64, list []difference, began time.Time) error {
 	files, err := f.remote.Files(ctx, generation)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // flusher flushes objects to disk.
 type flusher struct {
 	root *os.Root
-	// oneFile is whether an object is one file. If not, its attributes are in files outside of root, and Sync
-	// flushes the whole file system.
+	// oneFile means that an object is one file. Otherwise its attributes are in files outside of root, and Sync flushes
+	// the whole file system.
 	oneFile bool
 }
 

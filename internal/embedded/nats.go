@@ -29,7 +29,7 @@ type NATSOptions struct {
 	Fleet   NATSUser            // for workers and ingest; generated if empty
 	Tenants map[string]NATSUser // by tenant; see NATSAccounts
 
-	MaxStoreBytes int64 // limit of all streams together; 0 means the size of the disk
+	MaxStoreBytes int64 // limit of all streams together; 0 means 75 % of the free disk space
 	Log           *slog.Logger
 }
 

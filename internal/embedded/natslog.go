@@ -22,15 +22,15 @@ func (l *natsLog) put(level slog.Level, format string, v []any) {
 	ctx := context.Background()
 	if l.log.Enabled(ctx, level) {
 		line := format
-		if len(v) > 0 { // otherwise the format may be text of a client
+		if len(v) > 0 { // without arguments, the format may be a client's text
 			line = fmt.Sprintf(format, v...)
 		}
 		l.log.Log(ctx, level, "NATS server output", "line", withoutClientText(line))
 	}
 }
 
-// connection matches a line about a connection: its address and id, what it calls itself, its account and user, and
-// the message.
+// connection matches a line about a connection: its address and id, the client's name, its account and user, and the
+// message.
 var connection = regexp.MustCompile(
 	`(?s)^(\S+ - \w+:\d+)(?: - "(?:[^"\\]|\\.)*")?( - "(?:[^"\\]|\\.)*")?( - .*)$`)
 

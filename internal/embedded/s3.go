@@ -173,10 +173,12 @@ func (s *S3) Pid() int { return s.cmd.Process.Pid }
 // Exited returns a channel that is closed when the server has exited, by Close or by itself.
 func (s *S3) Exited() <-chan struct{} { return s.exited }
 
-// Close stops the server and waits until it has exited. Requests in progress may fail.
+// Close stops the server and waits until it has exited. It kills the server after five seconds. Requests in progress
+// may fail.
 func (s *S3) Close() error { return s.Stop(s3StopLimit) }
 
-// Stop is like Close, and kills the server after limit. Objects whose PUT was acknowledged are on disk.
+// Stop is like Close with another time limit, after which it kills the server. Objects whose PUT was acknowledged are
+// on disk.
 func (s *S3) Stop(limit time.Duration) error {
 	s.stop.Do(func() { s.lifeline.Close() })
 	timeout := time.NewTimer(limit)

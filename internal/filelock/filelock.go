@@ -18,7 +18,7 @@ import (
 // ErrLocked is returned by TryLock and TryRLock while another holder has the lock.
 var ErrLocked = errors.New("locked by another holder")
 
-const retryEvery = 10 * time.Millisecond
+const retryEvery = 2 * time.Millisecond
 
 // TryLock takes the exclusive lock of f without waiting.
 func TryLock(f *os.File) error { return try(f, unix.LOCK_EX) }

@@ -17,7 +17,7 @@ const approvalSubject = "approvals."
 
 type approvalRequest struct {
 	TaskID string          `json:"task_id,omitempty"`
-	By     string          `json:"by,omitempty"`     // a name of the user's choice
+	By     string          `json:"by,omitempty"`     // a name that the user chose
 	Answer *schemas.Answer `json:"answer,omitempty"` // nil to list pending calls
 }
 

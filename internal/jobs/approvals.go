@@ -17,7 +17,7 @@ import (
 
 const maxListed = 500 // tasks whose records PendingApprovals reads
 
-// indexApproval lists a task in the stream ASKED for the time d, so that PendingApprovals reads its record.
+// indexApproval lists a task in the stream ASKED for d, so that PendingApprovals reads its record.
 func (c *Client) indexApproval(ctx context.Context, tenant, id string, d time.Duration) error {
 	msg := nats.NewMsg(approvalIndex(tenant) + id)
 	msg.Header.Set(jetstream.MsgTTLHeader, ttl(d+time.Second))

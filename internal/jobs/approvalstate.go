@@ -20,7 +20,7 @@ var (
 	ErrNotPending       = errors.New("the call no longer waits for an answer")
 )
 
-// AnswerError is why an answer was refused, in text for the person who gave it.
+// AnswerError says why an answer was refused, in text for the person who gave it.
 type AnswerError struct {
 	Message string
 	Err     error // ErrApprovalNotFound, ErrAlreadyAnswered or ErrNotPending

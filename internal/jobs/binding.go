@@ -129,16 +129,9 @@ func setAttribute(ev *event.Event, name, value string) error {
 	return nil
 }
 
-// extension returns an extension attribute as text, "" when it is absent.
+// extension returns an extension attribute as text, or "" if it is absent.
 func extension(ev event.Event, name string) string {
-	v, ok := ev.Extensions()[name]
-	if !ok {
-		return ""
-	}
-	s, err := types.Format(v)
-	if err != nil {
-		return ""
-	}
+	s, _ := types.Format(ev.Extensions()[name]) // "" after an error
 	return s
 }
 

@@ -168,7 +168,7 @@ func TestLargeResultsAreBounded(t *testing.T) {
 			return nil
 		}
 		if n := rec.Result.Guardrails; rec.Result.ResultRef != "" || rec.Result.Output != "" || len(n) != 1 ||
-			n[0].Rule != ruleResult || !strings.Contains(n[0].Message, "queue.payload_mb") {
+			n[0].Rule != "result" || !strings.Contains(n[0].Message, "queue.payload_mb") {
 			t.Errorf("record without its large result = %+v, %+v", rec, rec.Result)
 		}
 		return errors.New("no longer kept")

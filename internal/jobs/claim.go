@@ -75,12 +75,12 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 	return nil, fmt.Errorf("claim task %s: another process changed its record first, %d times", r.id, swapTries)
 }
 
-// checkMessage fetches the event's data and checks both. refused goes into the task's record; err means that the data
-// could not be fetched.
+// checkMessage fetches the event's data, and checks the event and its data. refused is for the task's record. err means
+// that the data could not be fetched.
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
 	err = c.fetchData(ctx, s)
 	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
-		err = cmp.Or(err, s.check(c.opts.AnyInbox, policy)) // derives the record's fields in any case
+		err = cmp.Or(err, s.check(c.opts.AnyInbox, policy)) // check also derives the record's fields
 	}
 	if refused, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		return refused, nil

@@ -29,7 +29,7 @@ type Client struct {
 	index    *statusIndex // nil until it is used
 
 	usage        usage     // of the object store, by tenant
-	warnReplicas sync.Once // the warning that tasks have too few replicas
+	warnReplicas sync.Once // logs once that tasks have too few replicas
 
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
 }
@@ -73,7 +73,7 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	for waited := false; ; waited = true {
 		nc, err := nats.Connect(c.opts.Server.URL, options...)
 		if err == nil && waited {
-			c.opts.Log.InfoContext(ctx, "wait for NATS ended", "url", nc.ConnectedUrlRedacted())
+			c.opts.Log.InfoContext(ctx, "connected to NATS after waiting", "url", nc.ConnectedUrlRedacted())
 		}
 		if err == nil || !c.opts.Server.Wait || errors.Is(err, nats.ErrAuthorization) {
 			return nc, err

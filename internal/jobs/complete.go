@@ -63,7 +63,7 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	}
 	release()
 	if err := r.m.acknowledge(ctx, c); err != nil {
-		return fmt.Errorf("acknowledge: %w", err) // it is delivered again, with a terminal record
+		return fmt.Errorf("acknowledge: %w", err) // the message is delivered again, and the record is terminal
 	}
 	if ref := extension(r.event, "dataref"); ref != "" { // a dead letter has the data, too
 		c.dropData(ctx, r.tenant, ref)

@@ -16,13 +16,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Bounds of the dead letter of an event that can never become a task. Only its beginning is kept.
+// An event that can never become a task is truncated to these limits in its dead letter.
 const (
 	maxDeadData   = 4 << 10  // bytes of the data
-	maxDeadValue  = 1 << 10  // bytes of a header's value; longer ones are left out
-	maxDeadHeader = 16 << 10 // bytes of all headers; otherwise only those of the dead letter are kept
+	maxDeadValue  = 1 << 10  // bytes of a header's name and value; longer headers are left out
+	maxDeadHeader = 16 << 10 // bytes of all headers; above it, only those that isDeadHeader names are kept
 
-	deadCut = "Codefleet-Cut" // header of a truncated dead letter: the number of bytes of the whole data
+	deadCut = "Codefleet-Cut" // header of a truncated dead letter: the size of the whole data in bytes
 
 	trimInterval = 16 // dead letters, on average, between two removals of old ones
 )
@@ -37,8 +37,8 @@ func invalid(code string) bool {
 	return false
 }
 
-// cutInvalid truncates the dead letter of an invalid event.
-func cutInvalid(m *nats.Msg) {
+// truncateLetter truncates a dead letter to the limits for invalid events.
+func truncateLetter(m *nats.Msg) {
 	size := 0
 	for name, values := range m.Header {
 		for _, v := range values {
@@ -62,13 +62,13 @@ func cutInvalid(m *nats.Msg) {
 	}
 }
 
-// moveDeadData moves the data of a dead letter to the object store, unless it is small: there the dead letters of a
-// tenant have a limit in bytes. If the data exceeds it alone, the letter is truncated. Data that is in the object store
-// already becomes data of a dead letter, which may be removed for newer objects.
+// moveDeadData moves a dead letter's data to the object store, which limits each tenant's bytes, unless the data is
+// small. If the data alone exceeds the limit, the letter is truncated. Data that is in the object store already is
+// copied to a name under which it may be removed to make room for newer objects.
 func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int, m *nats.Msg) error {
 	ev, err := decodeNATS(m.Header, m.Data)
 	if err != nil {
-		cutInvalid(m)
+		truncateLetter(m)
 		return nil //nolint:nilerr // the letter has the error of the task
 	}
 	data, ref := ev.Data(), extension(ev, "dataref")
@@ -87,10 +87,11 @@ func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int,
 			return err
 		}
 	}
-	name := fmt.Sprintf("%s/%s/dead-%d", tenant, task, run) // new for each death, which another process may redrive
+	// Each letter needs a new name, because another process may be redriving an earlier one.
+	name := fmt.Sprintf("%s/%s/dead-%d", tenant, task, run)
 	err = c.keepObject(ctx, tenant, name, data)
 	if errors.Is(err, ErrStorageFull) {
-		cutInvalid(m)
+		truncateLetter(m)
 		m.Header.Set(deadCut, strconv.Itoa(len(data)))
 		return nil
 	}
@@ -103,7 +104,7 @@ func (c *Client) moveDeadData(ctx context.Context, tenant, task string, run int,
 	if err != nil {
 		return err
 	}
-	for name, values := range m.Header { // of the queue, such as the number of runs
+	for name, values := range m.Header { // keep the queue's headers, such as the number of runs
 		if key := strings.ToLower(name); !strings.HasPrefix(key, cePrefix) && key != "content-type" {
 			header[name] = values
 		}
@@ -116,8 +117,8 @@ func isDeadHeader(name string) bool {
 	return name == deadError || name == deadOrigin || name == deadTask
 }
 
-// trimDeadLetters removes the tenant's oldest dead letters above the limit. It does so only for some letters, so that a
-// tenant may exceed the limit for a while.
+// trimDeadLetters removes the tenant's oldest dead letters above the limit. It does so on one call in trimInterval, on
+// average, so a tenant may exceed the limit for a while.
 func (c *Client) trimDeadLetters(ctx context.Context, tenant string) {
 	// The tenant of a message on an invalid subject may be any text, such as a wildcard.
 	if schemas.CheckName("tenant", tenant) != nil || rand.N(trimInterval) != 0 { //nolint:gosec // not a secret

@@ -18,13 +18,13 @@ import (
 // Headers of a dead letter.
 const (
 	deadError  = "Codefleet-Error"  // JSON of a schemas.Error, percent-encoded
-	deadTask   = "Codefleet-Task"   // task id, if it has one
+	deadTask   = "Codefleet-Task"   // task id; absent if the message never became a task
 	deadOrigin = "Codefleet-Origin" // subject on which the event arrived
 )
 
-// deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task
-// id, or empty. run is the number of runs of the task: a task that is redriven and dies again has a new letter. Of an
-// event that can never become a task, only the beginning is kept. Large data of other events moves to the object store.
+// deadLetter stores a message in the tenant's dead-letter queue, under key, with the reason. task is the task id, or
+// empty. run is the task's number of runs, so that a task that is redriven and dies again gets a new letter. An event
+// that can never become a task is truncated. Large data of other events moves to the object store.
 func (c *Client) deadLetter(
 	ctx context.Context, l lane, key, task string, run int, m *nats.Msg, reason *schemas.Error,
 ) error {
@@ -40,7 +40,7 @@ func (c *Client) deadLetter(
 	}
 	msg := &nats.Msg{Subject: deadSubject(l.tenant, key), Header: h, Data: m.Data}
 	if invalid(reason.Code) || task == "" {
-		cutInvalid(msg)
+		truncateLetter(msg)
 	} else if err := c.moveDeadData(ctx, l.tenant, task, run, msg); err != nil {
 		return fmt.Errorf("dead-letter %s: %w", key, err)
 	}

@@ -12,14 +12,14 @@ import (
 // box in the header of one message.
 const maxEnv = 16 << 10
 
-// checkEnv returns a *RefusedError for environment variables that a task cannot have. It contains no value.
+// checkEnv returns a *RefusedError for environment variables that a task cannot have. The error contains no value.
 func checkEnv(env map[string]string) error {
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		total += len(name) + len(env[name])
 		switch {
-		case envOfFleet(name):
-			r := refuse(errcode.BadData, "/env/"+name, "the fleet or Python sets this variable itself")
+		case reservedEnv(name):
+			r := refuse(errcode.BadData, "/env/"+name, "the fleet, Python or the dynamic linker uses this variable")
 			r.Hint = "use another name, or set it in the program with os.environ"
 			return r
 		case strings.ContainsRune(env[name], 0):
@@ -27,13 +27,13 @@ func checkEnv(env map[string]string) error {
 		}
 	}
 	if total > maxEnv {
-		return refuse(errcode.BadData, "/env", "the variables have %d bytes; the limit is %d", total, maxEnv)
+		return refuse(errcode.BadData, "/env", "the variables are %d bytes; the limit is %d", total, maxEnv)
 	}
 	return nil
 }
 
-// envOfFleet reports whether the fleet sets a variable for programs, or the dynamic linker or Python acts on it.
-func envOfFleet(name string) bool {
+// reservedEnv reports whether the fleet sets a variable for programs, or the dynamic linker or Python acts on it.
+func reservedEnv(name string) bool {
 	upper := strings.ToUpper(name)
 	return slices.Contains([]string{"PATH", "HOME", "TMPDIR"}, upper) || strings.HasPrefix(upper, "LD_") ||
 		strings.HasPrefix(upper, "PYTHON") || strings.HasSuffix(upper, "_PROXY")

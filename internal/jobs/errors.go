@@ -48,7 +48,7 @@ func isUnavailable(err error) bool {
 	return ok
 }
 
-// WithDetails attaches to an error of the fleet the error that the task's result reports once no attempt is left.
+// WithDetails adds details to an error of the fleet: the error that the task's result reports once no attempt is left.
 // Until then the task is retried as after any other error.
 func WithDetails(err error, details schemas.Error) error { return &detailedError{err, details} }
 
@@ -59,7 +59,7 @@ type detailedError struct {
 
 func (e *detailedError) Unwrap() error { return e.error }
 
-// RefusedError is why an event cannot become a task. Nothing was queued. Code is one of bad_event, bad_data,
+// RefusedError says why an event cannot become a task. Nothing was queued. Code is one of bad_event, bad_data,
 // bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed and expired.
 type RefusedError struct {
 	Code    string
@@ -68,7 +68,7 @@ type RefusedError struct {
 	Hint    string
 }
 
-// NotRedrivableError is why a task cannot be redriven. Nothing was changed.
+// NotRedrivableError says why a task cannot be redriven. Nothing was changed.
 type NotRedrivableError struct{ Reason, Hint string }
 
 func (e *NotRedrivableError) Error() string { return e.Reason }

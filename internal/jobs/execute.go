@@ -53,11 +53,11 @@ func (r *run) execute(work, late context.Context) {
 	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))
 }
 
-// SettleTime is how long what a drained run has begun to store may take: a handler may finish a commit for SettleTime
-// after work has ended, and then its task is requeued within SettleTime.
+// SettleTime bounds each of the last two steps of a drained run: after work has ended, the handler may finish a commit
+// within SettleTime, and then the task is requeued within SettleTime.
 const SettleTime = 300 * time.Millisecond
 
-// settling returns ctx without its end. It ends after limit, and when late ends.
+// settling returns a context with ctx's values that does not end with ctx. It ends after limit or when late ends.
 func settling(ctx, late context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(late, cancel)
@@ -106,7 +106,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 		r.w.c.tel.lost.Add(ctx, 1, attrPool(r.pool))
 		return ErrLeaseLost
 	}
-	inDoubt := result == nil || r.rec.Run > 1 // this run may have committed, or an earlier one may have or may still
+	inDoubt := result == nil || r.rec.Run > 1 // a run may have committed, or a lost one may yet
 	if result == nil {
 		if result = r.finalResult(cause, err); result == nil {
 			return r.requeue(ctx, l, cause, err)

@@ -15,11 +15,11 @@ func Heals(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.Code == http.StatusServiceUnavailable && api.ErrorCode != jetstream.JSErrCodeJetStreamNotEnabled
 	}
-	for _, passing := range []error{
+	for _, temporary := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrNoServers, nats.ErrDisconnected,
 		nats.ErrConnectionReconnecting, nats.ErrStaleConnection, jetstream.ErrNoStreamResponse,
 	} {
-		if errors.Is(err, passing) {
+		if errors.Is(err, temporary) {
 			return true
 		}
 	}

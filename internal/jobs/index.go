@@ -35,7 +35,7 @@ type statusIndex struct {
 type tenantIndex struct {
 	newest map[taskKey]uint64 // the sequence of each record's latest message
 	lists  map[schemas.Status][]indexEntry
-	added  map[schemas.Status]int // entries since a list was last cleaned of outdated ones
+	added  map[schemas.Status]int // entries added to a list since outdated ones were last removed
 }
 
 // taskKey is a decoded task id.
@@ -45,11 +45,11 @@ type taskKey [16]byte
 type indexEntry struct {
 	task    taskKey
 	seq     uint64
-	expires int64 // when the server removes the record, in Unix seconds; 0 is never
+	expires int64 // when the server removes the record, in Unix seconds; 0 means never
 }
 
-// statusIndex returns the client's index of the records' stream that was created at a time. It is built on first use,
-// and anew for another stream, whose sequences begin again.
+// statusIndex returns the client's index of the records' stream, which was created at the time created. It builds the
+// index on first use, and again if the stream was deleted and created again, because its sequences then restart.
 func (c *Client) statusIndex(ctx context.Context, created time.Time) (*statusIndex, error) {
 	c.indexing.Lock()
 	defer c.indexing.Unlock()
@@ -127,8 +127,8 @@ func (x *statusIndex) add(m jetstream.Msg) {
 	}
 }
 
-// internStatus returns an equal string that does not keep the message in memory. A status of another version of
-// codefleet is unknown: "".
+// internStatus returns an equal string that does not keep the message in memory. For a status that only another version
+// of codefleet knows, it returns "".
 func internStatus(s schemas.Status) schemas.Status {
 	if i := slices.Index(statuses, s); i >= 0 {
 		return statuses[i]
@@ -172,7 +172,7 @@ func (t *tenantIndex) removeExpired() {
 	}
 }
 
-// latest returns up to limit records of a tenant with one of the statuses, the latest first.
+// latest returns up to limit records of a tenant that have, or may have, one of the statuses, the latest first.
 func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) []indexEntry {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Lost reports whether an earlier run of the task was lost: its worker did not say how it ended.
+// Lost reports whether an earlier run of the task was lost: its worker did not report how it ended.
 func (j *Job) Lost() bool {
 	return slices.ContainsFunc(j.Record.Attempts, func(a schemas.Attempt) bool {
 		return a.Outcome == outcomeLost && !a.Redriven // a redriven task was fenced when it died

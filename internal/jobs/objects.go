@@ -16,7 +16,7 @@ import (
 
 const (
 	objectScheme = "nats-object:" + bucketObjects + "/"
-	dataName     = "/data"  // the end of the name of an unfinished task's data
+	dataName     = "/data"  // suffix of the names of unfinished tasks' data
 	maxObject    = 64 << 20 // bytes; the fleet stores no larger objects
 )
 
@@ -33,8 +33,8 @@ func objectName(tenant, ref string) (string, error) {
 	return name, nil
 }
 
-// keepObject stores an object that is kept for a time. The tenant's oldest such objects may be removed for it; see
-// makeRoom.
+// keepObject stores an object that may be removed later to make room, and removes the tenant's oldest such objects if
+// necessary; see makeRoom.
 func (c *Client) keepObject(ctx context.Context, tenant, name string, data []byte) error {
 	if err := c.makeRoom(ctx, tenant, int64(len(data))); err != nil {
 		return fmt.Errorf("store %s: %w", name, err)

@@ -53,10 +53,11 @@ type Credentials struct {
 type Storage struct {
 	Retention  time.Duration // how long a terminal record is kept; default DefaultRetention
 	MaxBacklog int64         // unfinished tasks per lane, above which Submit fails with ErrBacklogFull; default 100,000
-	// PayloadBytes is how much data that is too large for messages one tenant's tasks may have, until they end. Above
-	// it, Submit fails with ErrStorageFull for such data; default 4 GiB.
+	// PayloadBytes limits the data of one tenant's unfinished tasks that is too large for messages; above it, Submit
+	// fails with ErrStorageFull for such data. It is also the limit for the tenant's large results, journal entries and
+	// dead letters, of which the oldest are removed. The default is 4 GiB.
 	PayloadBytes int64
-	DeadLetters  int64 // of each tenant that are kept, the newest; default 1,000
+	DeadLetters  int64 // how many of each tenant's newest dead letters are kept; default 1,000
 	Replicas     int   // of each stream; by default 3 in a cluster of at least three servers, else 1
 	Revisions    int64 // how many revisions of each record are kept, for audits; default 1
 }

@@ -20,10 +20,10 @@ func isSubjectFull(err error) bool {
 	return ok && api.ErrorCode == codeSubjectFull
 }
 
-// publishOnce stores msg in TASKS and returns its sequence, unless a message with the same id was stored within
-// the deduplication window. All tenants share the server's set of ids and foreign producers choose theirs, so a
-// duplicate counts only on the same subject. An extra message does no harm, since the record decides which one
-// runs.
+// publishOnce stores msg in TASKS, unless a message with the same id was stored within the deduplication window, and
+// returns the sequence of the stored message. All tenants share the server's set of ids and foreign producers choose
+// theirs, so a duplicate counts only on the same subject. An extra message does no harm, since the record decides which
+// one runs.
 func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uint64, error) {
 	ack, err := c.publishRetrying(ctx, msg, id)
 	if err == nil && ack.Duplicate && !c.isStoredOn(ctx, msg.Subject, ack.Sequence) {
@@ -35,8 +35,8 @@ func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uin
 	return ack.Sequence, nil
 }
 
-// publishRetrying publishes msg until the server acknowledges or refuses it, for requestTimeout at most: the stream's
-// leader may be lost. The message id prevents a second copy.
+// publishRetrying publishes msg until the server acknowledges or refuses it, for requestTimeout at most, because the
+// stream's leader may be lost. The message id prevents a second copy.
 func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, id string) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -30,16 +30,16 @@ const (
 
 // recorder creates missing records for one process.
 type recorder struct {
-	c     *Client
-	kv    jetstream.KeyValue
-	heard atomic.Uint64 // the highest sequence of TASKS that this process has heard of
-	woken chan struct{}
+	c      *Client
+	kv     jetstream.KeyValue
+	newest atomic.Uint64 // the highest sequence of TASKS that this process knows
+	woken  chan struct{}
 
 	rev   uint64    // of the cursor when it was last read
 	since time.Time // when rev was read first
 }
 
-// cursor is the value of a key in the bucket of cursors.
+// cursor is the value of a key in the bucket CURSORS.
 type cursor struct {
 	Seq  uint64 `json:"seq"`  // the tasks of all messages up to this sequence have records
 	Busy bool   `json:"busy"` // a process has its turn
@@ -51,7 +51,7 @@ func (c *Client) RecordTasks(ctx context.Context) {
 	for ctx.Err() == nil {
 		r := &recorder{c: c, woken: make(chan struct{}, 1)}
 		if err := r.run(ctx); err != nil && ctx.Err() == nil {
-			c.opts.Log.WarnContext(ctx, "tasks without a record not recorded", "error", err)
+			c.opts.Log.WarnContext(ctx, "creation of missing records failed", "error", err)
 			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
 		}
 	}
@@ -64,7 +64,7 @@ func (r *recorder) run(ctx context.Context) (err error) {
 	}
 	sub, err := r.c.nc.Subscribe(wakePrefix+">", func(m *nats.Msg) {
 		if seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
-			r.hear(seq)
+			r.advance(seq)
 		}
 	})
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *recorder) run(ctx context.Context) (err error) {
 		select {
 		case <-r.woken:
 			err = r.recordUpTo(ctx)
-		case <-connected: // wake-ups may have been lost, or the stream was made anew
+		case <-connected: // wake-ups may have been lost, or the stream was created again
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -86,13 +86,14 @@ func (r *recorder) run(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *recorder) hear(seq uint64) {
+// advance raises newest to seq, and wakes run if that is an increase.
+func (r *recorder) advance(seq uint64) {
 	for {
-		old := r.heard.Load()
+		old := r.newest.Load()
 		if seq <= old {
 			return
 		}
-		if r.heard.CompareAndSwap(old, seq) {
+		if r.newest.CompareAndSwap(old, seq) {
 			break
 		}
 	}
@@ -102,7 +103,7 @@ func (r *recorder) hear(seq uint64) {
 	}
 }
 
-// catchUp hears of the last message in TASKS.
+// catchUp advances newest to the last message in TASKS. If the stream was created again, it resets the cursor.
 func (r *recorder) catchUp(ctx context.Context) error {
 	stream, err := r.c.js.Stream(ctx, streamTasks)
 	if err != nil {
@@ -110,17 +111,16 @@ func (r *recorder) catchUp(ctx context.Context) error {
 	}
 	last := stream.CachedInfo().State.LastSeq
 	at, rev, err := r.read(ctx)
-	if err == nil && at.Seq > last { // the stream was made anew
+	if err == nil && at.Seq > last { // the stream was created again
 		_, _, err = r.write(ctx, cursor{}, rev)
 	}
-	r.hear(last)
+	r.advance(last)
 	return err
 }
 
-// recordUpTo waits until every task that this process has heard of has a record. It creates the records if it gets the
-// turn.
+// recordUpTo waits until every task up to newest has a record. It creates the records if it gets the turn.
 func (r *recorder) recordUpTo(ctx context.Context) error {
-	target := r.heard.Load()
+	target := r.newest.Load()
 	if err := clock.Sleep(ctx, recordGrace); err != nil {
 		return err
 	}
@@ -210,8 +210,8 @@ func (r *recorder) record(ctx context.Context, first, target uint64) (uint64, er
 	return min(next-1, target), nil
 }
 
-// createRecord creates the record of a message's task, unless there is one. Messages that workers or sweeps refuse
-// because they name no task are left to them.
+// createRecord creates the record of a message's task if it does not exist. It leaves messages without a valid event or
+// subject to the workers, which dead-letter them.
 func (c *Client) createRecord(ctx context.Context, m *nats.Msg, seq uint64) error {
 	l, ok := laneOf(m.Header.Get(jetstream.SubjectHeader))
 	stored, err := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))

@@ -179,7 +179,7 @@ func (c *Client) spillResult(ctx context.Context, r *storedRecord) (*schemas.Res
 	}
 	err = c.keepObject(ctx, r.Tenant, name, whole)
 	if errors.Is(err, ErrStorageFull) {
-		return withoutRest(slim(r.Result, ""), "the whole result is larger than queue.payload_mb"), nil
+		return withoutRef(slim(r.Result, ""), "the whole result is larger than queue.payload_mb"), nil
 	}
 	if err != nil {
 		return nil, err
@@ -187,8 +187,8 @@ func (c *Client) spillResult(ctx context.Context, r *storedRecord) (*schemas.Res
 	return slim(r.Result, objectRef(name)), nil
 }
 
-// whole returns the record with its result read back from the object store, if it was spilled. If it was removed there,
-// the record has what is left of it.
+// whole returns the record. If its result was spilled, it reads the result back from the object store. If the object
+// was removed, the record keeps the slim result.
 func (c *Client) whole(ctx context.Context, r storedRecord) (schemas.Record, error) {
 	if r.Result == nil || r.Result.ResultRef == "" {
 		return r.Record, nil
@@ -200,7 +200,7 @@ func (c *Client) whole(ctx context.Context, r storedRecord) (schemas.Record, err
 	}
 	data, err := c.getObject(ctx, name)
 	if objectMissing(err) {
-		r.Result = withoutRest(r.Result, "later large results of the tenant took its place (queue.payload_mb)")
+		r.Result = withoutRef(r.Result, "later large results of the tenant took its place (queue.payload_mb)")
 		return r.Record, nil
 	}
 	var result schemas.Result

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// redriveTimer is after which time a redriven task returns to its lane if the process crashes while it
-	// redrives it. It is longer than all requests of Redrive take together.
+	redriveTime = time.Minute // limit for one call of Redrive
+	// redriveTimer is the delay after which a task returns to its lane if the process crashes during Redrive. It is
+	// longer than redriveTime.
 	redriveTimer = 2 * time.Minute
-	redriveTime  = time.Minute
 )
 
 // Redrive queues a dead-lettered task again, with the same id, program and journal, and removes its dead letter. Its
@@ -28,8 +28,8 @@ const (
 // several processes redrive a task at once, only one does.
 //
 // A crash leaves the task either dead, with its dead letter, or queued. First a timer is stored in DELAYED, then the
-// record is changed, then the message is published on its lane. The timer's message is for a crash before that: the
-// task does not own it otherwise.
+// record is changed, then the message is published on its lane, and the timer is deleted. After a crash before the
+// publication, the timer queues the task.
 func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, redriveTime)
 	defer cancel()
@@ -52,7 +52,7 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 	}
 	if letter != nil && letter.Header.Get(deadCut) != "" {
 		return schemas.Record{}, &NotRedrivableError{
-			Reason: "of the event of task " + id + ", which is invalid or too large, only the beginning is kept",
+			Reason: "the event of task " + id + " was invalid or too large: only its beginning is kept",
 			Hint:   "correct it, and submit it as a new task",
 		}
 	}
@@ -150,7 +150,7 @@ func (c *Client) redrive(
 	if _, err := c.publishOnce(ctx, msg, due); err == nil {
 		c.deleteMsg(ctx, streamDelayed, timer)
 	} else { // for example because the tenant's backlog is full
-		c.opts.Log.WarnContext(ctx, "redriven task waits for its timer", "task", rec.TaskID, "error", err)
+		c.opts.Log.WarnContext(ctx, "redriven task not published, left to its timer", "task", rec.TaskID, "error", err)
 	}
 	c.deleteLetters(ctx, rec.Tenant, rec.TaskID, jetstream.WithPurgeSequence(letter.Sequence+1))
 	if ref := percentDecode(letter.Header.Get("ce-dataref")); ref != "" {
@@ -159,7 +159,8 @@ func (c *Client) redrive(
 	return after, nil
 }
 
-// renewData makes the data of a dead letter in the object store data of an unfinished task again, which is not removed.
+// renewData copies a dead letter's data in the object store to the name of an unfinished task's data, which is not
+// removed to make room.
 func (c *Client) renewData(ctx context.Context, rec storedRecord, header nats.Header) error {
 	ref := percentDecode(header.Get("ce-dataref"))
 	if ref == "" {

@@ -17,8 +17,8 @@ const clusterReplicas = 3
 // clustered reports whether the server is part of a cluster. A replica then may lag behind its stream's leader.
 func (c *Client) clustered() bool { return c.nc.ConnectedClusterName() != "" }
 
-// replicas returns how many replicas each stream has at least: those of the options, or clusterReplicas in a cluster
-// that has as many servers, or else 1.
+// replicas returns the minimum number of replicas of each stream: the option's, or else clusterReplicas in a cluster
+// that has enough servers, or else 1.
 func (c *Client) replicas(ctx context.Context) (int, error) {
 	n := c.opts.Storage.Replicas
 	if n > 0 && n < clusterReplicas && c.clustered() {
@@ -73,7 +73,7 @@ func (c *Client) provisionStream(ctx context.Context, conf jetstream.StreamConfi
 	return provisionError("stream "+conf.Name, conf.Replicas, err)
 }
 
-// provisionError says what could not be provisioned, and why.
+// provisionError wraps err with what could not be provisioned. It returns nil if err is nil.
 func provisionError(what string, replicas int, err error) error {
 	if isTooFewServers(err) {
 		err = fmt.Errorf("nats.replicas: the NATS cluster has fewer than %d servers: %w", replicas, err)
@@ -101,9 +101,9 @@ func (c *Client) provisionCursors(ctx context.Context, replicas int) error {
 	})
 }
 
-// The server syncs LOGS and HISTORY later only while they have one replica, and cannot change that for an existing
-// stream. So provisionUnsynced copies such a stream, and makes it anew from the copy. The copies are mirrors, which
-// keep the sequences.
+// LOGS and HISTORY are synced asynchronously while they have one replica. With more replicas the server does not
+// support that mode, and it cannot change the mode of an existing stream. So provisionUnsynced copies the stream, and
+// creates it again from the copy. The copies are mirrors, which keep the sequences.
 
 const (
 	copySuffix = "_COPY"
@@ -205,11 +205,12 @@ func (l *copyLock) renew(ctx context.Context) error {
 }
 
 func (l *copyLock) release(ctx context.Context) {
-	_ = l.kv.Delete(context.WithoutCancel(ctx), l.key, jetstream.LastRevision(l.rev)) // else it becomes stale
+	// If this fails, the lock becomes stale.
+	_ = l.kv.Delete(context.WithoutCancel(ctx), l.key, jetstream.LastRevision(l.rev))
 }
 
-// remake makes a stream anew with another persist mode. After a crash, the next call continues with the step that was
-// not done.
+// remake creates a stream again with another persist mode. After a crash, the next call continues with the first step
+// that was not done.
 func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *copyLock) error {
 	for {
 		if err := lock.renew(ctx); err != nil {
@@ -233,8 +234,8 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 	}
 }
 
-// remakeStep does the next step: copy the stream, delete it, end the copying, create the stream as a mirror of the
-// copy, make the mirror the stream, delete the copy.
+// remakeStep does the next step: mirror the stream in a copy, delete the stream, make the copy an ordinary stream,
+// create the stream as a mirror of the copy, make that an ordinary stream, delete the copy.
 func (c *Client) remakeStep(
 	ctx context.Context, conf jetstream.StreamConfig, main, spare *jetstream.StreamInfo,
 ) (done bool, err error) {

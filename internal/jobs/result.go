@@ -43,15 +43,12 @@ func slim(r *schemas.Result, ref string) *schemas.Result {
 	return &s
 }
 
-// ruleResult is the rule of the finding that parts of a result are not kept.
-const ruleResult = "result"
-
-// withoutRest returns a copy of a slim result whose other parts are not kept, with a finding that says so.
-func withoutRest(r *schemas.Result, why string) *schemas.Result {
+// withoutRef returns a copy of a slim result without a reference to the whole one, and with a finding that says why.
+func withoutRef(r *schemas.Result, why string) *schemas.Result {
 	s := *r
 	s.ResultRef = ""
 	s.Guardrails = append(slices.Clone(r.Guardrails), schemas.Finding{
-		Rule: ruleResult, Level: "warning",
+		Rule: "result", Level: "warning",
 		Message: "value, output, program and lists of this result are no longer kept: " + why,
 	})
 	return &s

@@ -37,7 +37,7 @@ func (c *Client) Spent(ctx context.Context, tenant string, day time.Time) (total
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read what %s spent: %w", tenant, err)
+		return 0, fmt.Errorf("read the spent tokens of %s: %w", tenant, err)
 	}
 	return parseCounter(m.Data)
 }

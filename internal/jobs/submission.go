@@ -144,7 +144,7 @@ func (s *submission) checkReplyTo(anyInbox bool) error {
 	return r
 }
 
-// replyAllowed reports whether results may be sent to a subject of a tenant's choice.
+// replyAllowed reports whether results may be sent to a subject that a tenant chose.
 func replyAllowed(tenant, subject string, anyInbox bool) bool {
 	if len(subject) > 512 || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains("."+subject+".", "..") {
 		return false

@@ -53,7 +53,7 @@ func attrPool(pool string) metric.MeasurementOption {
 // with these names keep the span in which the event was created, and never change.
 var propagator = propagation.TraceContext{}
 
-// carrier adapts nats.Header; both are case-sensitive.
+// carrier makes nats.Header a propagation.TextMapCarrier.
 type carrier nats.Header
 
 func (c carrier) Get(key string) string { return nats.Header(c).Get(key) }

@@ -161,9 +161,9 @@ func (t *toolServer) stop(cancel context.CancelFunc) {
 	t.mu.Unlock()
 	t.drainSubscriptions()
 	_ = t.c.nc.Publish(t.offerSubject(), nil) // if it fails, the offer expires
-	cut := time.AfterFunc(toolDrainTime, cancel)
+	timeout := time.AfterFunc(toolDrainTime, cancel)
 	t.calls.Wait()
-	cut.Stop()
+	timeout.Stop()
 	cancel()
 	t.offering.Wait()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// usage estimates how many bytes each tenant has in the object store. The store has no such count, so the objects are
-// listed now and then. In between, what this process adds is counted.
+// usage estimates how many bytes each tenant has in the object store. The store keeps no such count, so this process
+// lists the objects at intervals, and counts what it adds in between.
 type usage struct {
 	mu       sync.Mutex
 	listed   time.Time
@@ -23,13 +23,14 @@ type usage struct {
 // share is what one tenant has in the object store. Each part has the limit Storage.PayloadBytes.
 type share struct {
 	unfinished int64 // data of unfinished tasks, which must not be removed
-	kept       int64 // what is kept for a time: results, recorded tool calls, and data of dead-lettered tasks
+	kept       int64 // objects that makeRoom may remove: results, journal entries and data of dead-lettered tasks
 }
 
 const (
-	// usageAge is after which time the objects are listed again before a tenant's data is stored.
+	// usageAge is how old the list of objects may be when a tenant's data is stored.
 	usageAge = 10 * time.Second
-	// roomParts: to make room, so many tenths of the limit are left, so that not every object lists the store again.
+	// roomParts is how many tenths of the limit a tenant's objects may take after makeRoom has removed some. The spare
+	// tenth means that not every new object needs another removal.
 	roomParts = 9
 )
 
@@ -75,7 +76,7 @@ func (c *Client) makeRoom(ctx context.Context, tenant string, size int64) error 
 	return nil
 }
 
-// refreshUsage lists the objects again, if that was not done lately.
+// refreshUsage lists the objects again if the last list is older than usageAge. The caller holds the lock.
 func (c *Client) refreshUsage(ctx context.Context) error {
 	u := &c.usage
 	if u.byTenant != nil && time.Since(u.listed) <= usageAge {
@@ -143,8 +144,8 @@ func (c *Client) listObjects(ctx context.Context) ([]*jetstream.ObjectInfo, erro
 	return objects, nil
 }
 
-// dropData removes a task's data from the object store once no run can need it. If that fails, the data stays until
-// the store forgets it.
+// dropData removes a task's data from the object store once no run can need it. If that fails, the data stays until it
+// expires there.
 func (c *Client) dropData(ctx context.Context, tenant, ref string) {
 	name, err := objectName(tenant, ref)
 	if err == nil {

@@ -34,7 +34,7 @@ type WorkerOptions struct {
 	Hooks
 }
 
-// Hooks are what a Worker asks beside its Handler. Each may be nil.
+// Hooks are functions that a Worker calls besides its Handler. Each may be nil.
 type Hooks struct {
 	Info func() schemas.Worker // added to the worker's presence
 
@@ -120,8 +120,8 @@ func (w *Worker) maxRunning(tenant string) int {
 	return defaultMaxRunning
 }
 
-// accepts reports whether this worker claims messages of a lane. Besides its own pools and tenants it accepts
-// pools that are closed to the tenant: any worker can refuse such a task, and perhaps none serves the pool.
+// accepts reports whether this worker claims messages of a lane. Besides those of its pools and tenants, it accepts
+// messages that a tenant may not send: any worker can refuse them, and perhaps none serves their pool.
 func (w *Worker) accepts(l lane) bool {
 	if slices.Contains(w.opts.Pools, l.pool) {
 		return w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant)

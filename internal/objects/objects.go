@@ -133,7 +133,7 @@ func Replace(ctx context.Context, store Objects, key string, data []byte) error 
 	return err
 }
 
-// Responds returns an error unless the store responds to a read, with its credentials and its bucket.
+// Responds returns an error unless the store serves a read of its bucket with its credentials.
 func Responds(ctx context.Context, store Objects) error {
 	_, err := store.Get(ctx, "_probe/responds", GetOptions{})
 	if err == nil || errors.Is(err, ErrNotFound) {

@@ -148,8 +148,8 @@ type Backoff struct {
 // NewBackoff returns a Backoff for one change of an object.
 func (p RetryPolicy) NewBackoff() *Backoff { return &Backoff{policy: p} }
 
-// Swap calls attempt, which reads an object and swaps it, again after a lost race or a temporary error. Any other
-// outcome is returned, and so is an error that attempt marks as final.
+// Swap calls attempt, which reads an object and swaps it, and repeats it after a lost race or a temporary error. It
+// returns any other outcome, and an error that attempt marks as final.
 func (p RetryPolicy) Swap(ctx context.Context, attempt func() (final bool, err error)) error {
 	for b := p.NewBackoff(); ; {
 		final, err := attempt()

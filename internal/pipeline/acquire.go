@@ -46,7 +46,7 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	}
 	if _, ok := errors.AsType[*executor.UnavailableError](err); ok && ctx.Err() == nil {
 		reason := executor.ReasonOf(err)
-		p.Log.WarnContext(ctx, "task waits for sandboxes of its pool",
+		p.Log.WarnContext(ctx, "sandboxes of the task pool unavailable",
 			"task_id", s.task.id(), "pool", pool, "reason", reason, "error", err) // the error is for operators
 		return b, jobs.Unavailable(fmt.Errorf(
 			"the pool %s has no sandboxes on this worker (%s)", pool, reason))

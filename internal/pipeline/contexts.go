@@ -25,8 +25,8 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 	return running, func() { stop(); cancel(nil) }
 }
 
-// uninterrupted returns ctx for work that a cancelled or expired task must not interrupt. A lost lease ends it, and so
-// does the end of a drain, after jobs.SettleTime: then the process exits.
+// uninterrupted returns a context with ctx's values that does not end when the task is cancelled or expires. It ends
+// when the lease is lost, and jobs.SettleTime after the end of a drain, because the process then exits.
 func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -40,14 +40,14 @@ func (p *Pipeline) guard(t task) *guard {
 
 func (g *guard) strict() bool { return g.rules.Level == guardrails.Strict }
 
-// note keeps findings for the result.
+// note records findings for the result.
 func (g *guard) note(found []guardrails.Finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.found = append(g.found, g.listed(found)...)
 }
 
-// findings returns what was found so far.
+// findings returns the recorded findings.
 func (g *guard) findings() []schemas.Finding {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,15 +67,14 @@ func (g *guard) listed(found []guardrails.Finding) []schemas.Finding {
 	return list
 }
 
-// checks returns hooks with the decision whether the program may run: first the guardrails decide, then plugins. The
-// program does not wait for the decision if nothing could refuse it. The hooks set undecided if a plugin fails to
-// decide.
+// checks adds to hooks the decision whether the program may run: first the guardrails decide, then plugins. If neither
+// can refuse the program, it does not wait for them. The hooks set undecided if a plugin fails to decide.
 func (p *Pipeline) checks(
 	ctx context.Context, s steps, g *guard, hooks executor.Hooks, undecided *error,
 ) executor.Hooks {
 	validate := p.validator(ctx, s, undecided)
 	judge := func(f executor.Facts) {
-		g.note(g.rules.Program(judged(s, f)))
+		g.note(g.rules.Program(guardedProgram(s, f)))
 		g.note(g.rules.Data(ctx, guardrails.OnInputs, g.data))
 	}
 	switch {
@@ -108,7 +107,7 @@ func (p *Pipeline) checks(
 // errChecked ends a program that is judged and not run.
 var errChecked = &executor.Failure{Code: "checked", Message: "the program was judged and not run"}
 
-// checkedOnly reports whether the program was judged and not run.
+// checkedOnly reports whether the program was only judged, and did not run.
 func (e execution) checkedOnly() bool { return e.verdict.Error == errChecked }
 
 const hintStrict = "change it, or ask the operator to set guardrails.level to advise"
@@ -117,7 +116,7 @@ func refusal(f schemas.Finding) error {
 	return &executor.Failure{Code: errcode.GuardrailRefused, Message: f.Message, Line: f.Line, Hint: hintStrict}
 }
 
-// reviewCall returns a call with the guardrails' decision.
+// reviewCall applies the guardrails to a call. Strict guardrails mark it as refused.
 func (g *guard) reviewCall(ctx context.Context, c broker.Call) broker.Call {
 	d := g.data
 	d.Server, d.Tool, d.Args = c.Server, c.Tool, c.Args
@@ -131,8 +130,8 @@ func (g *guard) reviewCall(ctx context.Context, c broker.Call) broker.Call {
 	return c
 }
 
-// reviewResult returns the outcome of a program that succeeded with the guardrails' findings. Strict guardrails refuse
-// it: the task ends blocked, without a result.
+// reviewResult adds the guardrails' findings to the outcome of a program that succeeded. If there are findings, strict
+// guardrails refuse the outcome: the task ends blocked, without a result.
 func (g *guard) reviewResult(ctx context.Context, out plugin.Result) plugin.Result {
 	if out.Status != schemas.Succeeded {
 		return out
@@ -148,13 +147,13 @@ func (g *guard) reviewResult(ctx context.Context, out plugin.Result) plugin.Resu
 	return out
 }
 
-// judged returns what the guardrails need of a program's facts.
-func judged(s steps, f executor.Facts) guardrails.Program {
+// guardedProgram returns the program and its facts as the guardrails judge them.
+func guardedProgram(s steps, f executor.Facts) guardrails.Program {
 	g := guardrails.Program{Code: s.draft.code, Truncated: f.Truncated, Network: len(s.network) > 0}
 	for _, i := range f.Imports {
 		g.Imports = append(g.Imports, guardrails.Import(i))
 	}
-	g.Calls, g.Attributes, g.References = named(f.Calls), named(f.Attributes), named(f.References)
+	g.Calls, g.Attributes, g.References = uses(f.Calls), uses(f.Attributes), uses(f.References)
 	for _, path := range f.Paths {
 		g.Paths = append(g.Paths, guardrails.Path(path))
 	}
@@ -164,10 +163,10 @@ func judged(s steps, f executor.Facts) guardrails.Program {
 	return g
 }
 
-func named(list []executor.Name) []guardrails.Use {
-	var uses []guardrails.Use
-	for _, n := range list {
-		uses = append(uses, guardrails.Use(n))
+func uses(names []executor.Name) []guardrails.Use {
+	var out []guardrails.Use
+	for _, n := range names {
+		out = append(out, guardrails.Use(n))
 	}
-	return uses
+	return out
 }

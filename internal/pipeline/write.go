@@ -162,9 +162,8 @@ func (t task) emitModel(ctx context.Context, d draft) func(string) {
 	}
 }
 
-// describeCodeRequired returns an error with how to configure a model, and with what the caller's own model needs to
-// finish the program.
-// modelFailure is why the fleet's model, if any, did not write it.
+// describeCodeRequired returns an error that says how to configure a model, and what the caller's own model needs to
+// finish the program. modelFailure says why the fleet's model did not write the program; it is empty without a model.
 func describeCodeRequired(e *codegen.CodeRequiredError, modelFailure string) *schemas.Error {
 	message := "no model is configured, and "
 	advice := "configure a model: set OPENAI_API_KEY, or OPENAI_BASE_URL for your own server (docs/generation.md)"

@@ -84,8 +84,8 @@ func ToJSON(name string, content []byte) (json.RawMessage, error) {
 // maxJSON limits the size, in bytes, of JSON that is converted from YAML.
 const maxJSON = 4 * MaxSize
 
-// fits estimates whether the JSON of v has at most room bytes, which it decreases. The YAML of v may be much shorter:
-// an alias takes three bytes in YAML, and the whole text that it refers to in JSON.
+// fits estimates whether the JSON of v takes at most *room bytes, and subtracts them from *room. The YAML of v may be
+// much shorter: an alias takes three bytes in YAML, but in JSON it becomes the whole text that it refers to.
 func fits(v any, room *int) bool {
 	*room -= 2
 	switch v := v.(type) {

@@ -13,10 +13,10 @@ const (
 	firstRestart = 100 * time.Millisecond // pause before the object store is started again; doubles with each failure
 	maxRestart   = 5 * time.Second
 	stopS3Time   = 300 * time.Millisecond // for the object store to stop once worker.drain has passed
-	steadyS3     = time.Minute            // a process that has lived longer is started again after firstRestart
+	steadyS3     = time.Minute            // after a process has run for this long, the pause is firstRestart again
 )
 
-// startS3 starts the process of the object store.
+// startS3 starts the object store's process.
 func (f *Fleet) startS3(ctx context.Context, addr string) (*embedded.S3, error) {
 	c := f.o.Config
 	return embedded.StartS3(ctx, embedded.S3Options{
@@ -25,8 +25,8 @@ func (f *Fleet) startS3(ctx context.Context, addr string) (*embedded.S3, error) 
 	})
 }
 
-// keepS3 starts the process of the object store again, at the same address, whenever it exits before life ends.
-// Meanwhile requests to the store are tried again.
+// keepS3 starts the object store's process again, at the same address, whenever it exits before life ends. Until then,
+// clients retry their requests.
 func (f *Fleet) keepS3(life context.Context) error {
 	log, pause, started := f.o.Telemetry.Logger, firstRestart, time.Now()
 	for {
@@ -38,7 +38,7 @@ func (f *Fleet) keepS3(life context.Context) error {
 		if time.Since(started) > steadyS3 {
 			pause = firstRestart
 		}
-		log.WarnContext(life, "object store exited, starting it again", "pause", pause)
+		log.WarnContext(life, "object store exited", "pause", pause)
 		for {
 			if _ = clock.Sleep(life, pause); life.Err() != nil {
 				return nil
@@ -48,15 +48,15 @@ func (f *Fleet) keepS3(life context.Context) error {
 			if err == nil {
 				f.s3.Store(s3)
 				started = time.Now()
-				log.InfoContext(life, "object store started again")
+				log.InfoContext(life, "object store restarted")
 				break
 			}
-			log.WarnContext(life, "object store not started again", "error", err)
+			log.WarnContext(life, "object store not restarted", "error", err)
 		}
 	}
 }
 
-// closeS3 stops the process of the object store, if it was started.
+// closeS3 stops the object store's process, if it was started.
 func (f *Fleet) closeS3() {
 	if s3 := f.s3.Load(); s3 != nil {
 		_ = s3.Close() // the exit status after a signal has no meaning

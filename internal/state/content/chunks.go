@@ -98,8 +98,8 @@ func chunkSizes() *chunkers.ChunkerOpts {
 	return &chunkers.ChunkerOpts{MinSize: chunkMin, NormalSize: chunkNormal, MaxSize: format.MaxBlob}
 }
 
-// fill reads until b is full or r ends. Unlike io.ReadFull, it does not take a stream that breaks off with
-// io.ErrUnexpectedEOF for one that ends.
+// fill reads until b is full or r ends. Unlike io.ReadFull, it distinguishes the end of a stream from a stream that
+// breaks off with io.ErrUnexpectedEOF, and returns that error.
 func fill(r io.Reader, b []byte) (n int, ended bool, err error) {
 	for n < len(b) {
 		m, err := r.Read(b[n:])

@@ -35,8 +35,8 @@ type deliver func(worker int, w Want, data []byte) error
 // FetchWorkers returns the maximal number of concurrent calls of deliver.
 func FetchWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
-// Fetch reads blobs from the cache or the object store, and calls to with each.
-func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, to deliver) error {
+// Fetch reads blobs from the cache or the object store, and calls fn with each.
+func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, fn deliver) error {
 	segments := plan(wants, s.cache.has)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fetchAhead)
@@ -55,7 +55,7 @@ func (s *Store) Fetch(ctx context.Context, tenant string, wants []Want, to deliv
 			if int64(cap(buf)) < seg.length {
 				buf = make([]byte, 0, seg.length)
 			}
-			return s.fetchSegment(ctx, tenant, seg, buf, workers, to)
+			return s.fetchSegment(ctx, tenant, seg, buf, workers, fn)
 		})
 	}
 	return g.Wait()
@@ -118,10 +118,10 @@ func coalesce(p *format.Pack, sorted []Want) []segment {
 }
 
 func (s *Store) fetchSegment(
-	ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, to deliver,
+	ctx context.Context, tenant string, seg segment, buf []byte, workers chan int, fn deliver,
 ) error {
 	if data := s.readCached(seg, buf); data != nil {
-		err := s.deliverAll(ctx, tenant, seg, data, workers, to)
+		err := s.deliverAll(ctx, tenant, seg, data, workers, fn)
 		if !errors.Is(err, objects.ErrCorrupt) {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s *Store) fetchSegment(
 	if int64(len(obj.Data)) != seg.length {
 		return fmt.Errorf("%s: %w: read %d bytes, want %d", key, objects.ErrCorrupt, len(obj.Data), seg.length)
 	}
-	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, to); err != nil {
+	if err := s.deliverAll(ctx, tenant, seg, obj.Data, workers, fn); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if whole {
@@ -165,9 +165,9 @@ func (s *Store) readCached(seg segment, buf []byte) []byte {
 	return data
 }
 
-// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls to with each.
+// deliverAll opens the wanted blobs of a segment, whose stored bytes are data, and calls fn with each.
 func (s *Store) deliverAll(
-	ctx context.Context, tenant string, seg segment, data []byte, workers chan int, to deliver,
+	ctx context.Context, tenant string, seg segment, data []byte, workers chan int, fn deliver,
 ) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for shard := range slices.Chunk(seg.wants, shardBlobs) {
@@ -188,7 +188,7 @@ func (s *Store) deliverAll(
 				if err != nil {
 					return err
 				}
-				if err := to(worker, w, content); err != nil {
+				if err := fn(worker, w, content); err != nil {
 					return err
 				}
 			}

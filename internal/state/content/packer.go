@@ -18,8 +18,8 @@ const (
 	uploadAhead = 2       // packs that are uploaded while the next one is filled
 )
 
-// Packer collects blobs into packs, and uploads each pack when it is full. It does not store content again that is
-// stored already. It is safe for concurrent use.
+// Packer collects blobs into packs, and uploads each pack when it is full. It skips content that is stored already. It
+// is safe for concurrent use.
 type Packer struct {
 	store  *Store
 	tenant string

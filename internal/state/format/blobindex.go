@@ -6,14 +6,14 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// blobIndex says in which file of an entry set a blob may be. It is built at the first use, and the entry sets of later
-// versions share it.
+// blobIndex finds the file of an entry set that may contain a blob. It is built on first use, and the entry sets of
+// later versions share it.
 type blobIndex struct {
 	mu    sync.Mutex
 	paths *blobPaths
 }
 
-// blobPaths is the path of a file that has a blob, in one of the versions that share it.
+// blobPaths maps each blob to the path of a file that contains it in one of the versions that share the map.
 type blobPaths struct {
 	mu   sync.Mutex
 	byID map[objects.Digest]string
@@ -25,7 +25,7 @@ func (x *blobIndex) get() *blobPaths {
 	return x.paths
 }
 
-// build builds the index if there is none.
+// build builds the index if that was not done yet.
 func (x *blobIndex) build(entries []*Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -38,8 +38,8 @@ func (x *blobIndex) build(entries []*Entry) {
 	}
 }
 
-// inherit shares the index of a version of which changes make the one with n entries. An index that is full of paths of
-// older versions is not shared.
+// inherit shares the index of the previous version. changes lead from that version to the new one, which has n entries.
+// An index with too many paths of older versions is not shared.
 func (x *blobIndex) inherit(old *blobIndex, changes []Change, n int) {
 	const spare = 1000
 	p := old.get()
@@ -65,8 +65,8 @@ func (p *blobPaths) add(e *Entry) {
 	}
 }
 
-// find returns the path of a file that has a blob, or had it in another version. If it is not known, no file has it,
-// provided that there is an index.
+// find returns the path of a file that contains a blob, or contained it in another version. If indexed is true and
+// known is false, no file contains it. indexed is false if the index was not built.
 func (x *blobIndex) find(id objects.Digest) (path string, known, indexed bool) {
 	p := x.get()
 	if p == nil {

@@ -49,8 +49,8 @@ func (m *Manifest) Extend(prev *Manifest, prevRef *ManifestRef, set *EntrySet, f
 	m.Header.Chain, m.below = chain[:keep:keep], below[:keep-1:keep-1]
 }
 
-// chainOfNext returns the longest chain that the successor of m can have, and the paths of its manifests after the
-// first. at is the reference to m.
+// chainOfNext returns the longest chain that the next manifest can have, and the paths in each of the chain's manifests
+// after the first. at refers to m.
 func (m *Manifest) chainOfNext(at ManifestRef) ([]Layer, [][]string) {
 	chain := append(slices.Clone(m.Header.Chain), Layer{at, m.Header.Lines})
 	if m.IsFull() {
@@ -59,8 +59,8 @@ func (m *Manifest) chainOfNext(at ManifestRef) ([]Layer, [][]string) {
 	return chain, append(slices.Clone(m.below), ChangedPaths(m.Changes))
 }
 
-// keptLayers returns how many manifests of a chain are left when a delta of n lines follows: it replaces the others. It
-// returns 0 if a full manifest is due.
+// keptLayers returns how many manifests of a chain are kept when a delta of n lines follows, which replaces the others.
+// It returns 0 if a full manifest is due.
 func keptLayers(chain []Layer, n int) int {
 	lines := n
 	for _, l := range chain[1:] {
@@ -137,7 +137,7 @@ func (m *Manifest) Attach(base *Manifest, at ManifestRef, rest []*Manifest) {
 	}
 }
 
-// ancestorsOfNext returns the ancestors of the successor of the manifest with header h. at is the reference to that.
+// ancestorsOfNext returns the ancestors of the next manifest. at refers to the manifest with header h.
 func (h *Header) ancestorsOfNext(at ManifestRef) []ManifestRef {
 	out := slices.Clone(h.Ancestors)
 	generation := at.Generation()

@@ -72,9 +72,9 @@ func (s *EntrySet) HasBelow(dir string, except map[string]bool) bool {
 	return slices.ContainsFunc(s.below(dir), func(e *Entry) bool { return !except[e.Path] })
 }
 
-// Apply returns the entry set that sorted changes make of s. It returns an error if that is not a tree.
+// Apply returns a copy of s with sorted changes applied. It returns an error if the result is not a tree.
 func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
-	const many = 8 // at this part of the entries, all are checked
+	const checkAll = 8 // if at least one of so many entries has changed, all entries are checked
 	out := &EntrySet{Entries: make([]*Entry, 0, len(s.Entries)+len(changes)), Bytes: s.Bytes}
 	old := s.Entries
 	last := ""
@@ -96,7 +96,7 @@ func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
 	}
 	out.Entries = append(out.Entries, old...)
 	out.Files = len(out.Entries)
-	if len(changes) >= len(out.Entries)/many {
+	if len(changes) >= len(out.Entries)/checkAll {
 		return NewEntrySet(out.Entries)
 	}
 	for _, c := range changes {
@@ -175,8 +175,8 @@ type PackUse struct {
 	Blobs int   // number of blobs that the version needs
 }
 
-// Cost returns about how many bytes are written when the content is moved to another pack, with what the index of the
-// pack and the manifest say of each blob.
+// Cost estimates how many bytes a move of the content to another pack writes, including each blob's share of the pack's
+// index and of the manifest.
 func (u PackUse) Cost() int64 {
 	const perBlob = 128
 	return u.Live + int64(u.Blobs)*perBlob

@@ -14,15 +14,15 @@ import (
 
 // DecodeManifest decrypts, parses and validates the stored bytes of a manifest of ref.
 func (c Codec) DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
-	return c.decrypted(ref, keys, data, false)
+	return c.decodeEncrypted(ref, keys, data, false)
 }
 
 // DecodeSummary is DecodeManifest without the lines of a manifest whose header has the changed paths.
 func (c Codec) DecodeSummary(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
-	return c.decrypted(ref, keys, data, true)
+	return c.decodeEncrypted(ref, keys, data, true)
 }
 
-func (c Codec) decrypted(ref Ref, keys *Keyring, data []byte, brief bool) (*Manifest, error) {
+func (c Codec) decodeEncrypted(ref Ref, keys *Keyring, data []byte, brief bool) (*Manifest, error) {
 	plain, key, err := keys.decrypt(ref.manifestIdentity(), data)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (h *Header) check() ([]*Pack, error) {
 	case h.Lines < 0 || h.Lines > maxEntries:
 		return nil, fmt.Errorf("invalid number of lines %d", h.Lines)
 	case len(h.Ancestors) > maxAncestors:
-		return nil, fmt.Errorf("%d ancestors", len(h.Ancestors))
+		return nil, fmt.Errorf("%d ancestors; the limit is %d", len(h.Ancestors), maxAncestors)
 	case len(h.Chain) > chainMax:
 		return nil, fmt.Errorf("chain of %d manifests; the limit is %d", len(h.Chain), chainMax)
 	}

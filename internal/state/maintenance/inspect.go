@@ -137,8 +137,8 @@ func (i *inspector) index(ctx context.Context, id objects.Digest) ([]format.Blob
 	}
 }
 
-// checkDigest returns keyErr, which says that a pack's key is missing, unless the pack is damaged: the key id may be
-// what is wrong.
+// checkDigest returns keyErr, which says that a pack's key is missing, unless the pack is damaged: then the key id may
+// be wrong.
 func (i *inspector) checkDigest(ctx context.Context, p *format.Pack, keyErr error) error {
 	obj, err := i.repo.Bucket.Get(ctx, format.PackKey(i.tenant, p.ID), objects.GetOptions{})
 	if err != nil {

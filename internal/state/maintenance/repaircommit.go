@@ -139,7 +139,7 @@ func (r *repairer) gaps(p format.Pins) []format.Gap {
 	return gaps
 }
 
-// inChain reports whether a readable manifest of the lineage builds on the one with a name.
+// inChain reports whether a readable manifest of the lineage builds on the manifest called name.
 func (r *repairer) inChain(name string) bool {
 	return slices.ContainsFunc(r.lineage, func(s manifestStep) bool {
 		return s.NamedManifest != nil &&

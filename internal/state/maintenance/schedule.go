@@ -30,15 +30,15 @@ func CollectIfDue(
 	if !names.IsSlug(tenant) {
 		return out, false, fmt.Errorf("tenant name %q is not a slug", tenant)
 	}
-	if due, err := claimRun(ctx, r, tenant, every); err != nil || !due {
+	if due, err := beginIfDue(ctx, r, tenant, every); err != nil || !due {
 		return out, false, err
 	}
 	out, err = CollectGarbage(ctx, r, tenant, opts)
 	return out, true, err
 }
 
-// claimRun reports whether a run is due, and records that it begins.
-func claimRun(ctx context.Context, r *repo.Repo, tenant string, every time.Duration) (bool, error) {
+// beginIfDue reports whether a run is due, and records that it begins.
+func beginIfDue(ctx context.Context, r *repo.Repo, tenant string, every time.Duration) (bool, error) {
 	key := scheduleKey(tenant)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})
 	if err != nil && !errors.Is(err, objects.ErrNotFound) {
@@ -57,7 +57,7 @@ func claimRun(ctx context.Context, r *repo.Repo, tenant string, every time.Durat
 	}
 	_, err = r.Bucket.CompareAndSwap(ctx, key, obj.ETag, format.AppendDigest(body))
 	if errors.Is(err, objects.ErrConflict) {
-		return false, nil // another worker has claimed it
+		return false, nil // another worker has begun it
 	}
 	if err != nil {
 		return false, fmt.Errorf("schedule garbage collection: %w", err)

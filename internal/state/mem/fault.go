@@ -12,7 +12,7 @@ import (
 // Call is one request.
 type Call struct {
 	N    int    // from 1, over all calls
-	Op   string // get, put, swap, list, delete
+	Op   string // get, put, file, swap, list, delete
 	Key  string
 	Size int // bytes of the body
 }
@@ -39,9 +39,9 @@ func (o *Objects) SetFault(fault func(Call) Fault) {
 	o.fault = fault
 }
 
-// Damage replaces an object's data with the result of how, like a failing disk. If the result is nil, it removes the
+// Damage replaces an object's data with the result of fn, like a failing disk. If the result is nil, it removes the
 // object. Storing the original content again is not a violation.
-func (o *Objects) Damage(key string, how func(data []byte) []byte) {
+func (o *Objects) Damage(key string, fn func(data []byte) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	obj, ok := o.objects[key]
@@ -49,7 +49,7 @@ func (o *Objects) Damage(key string, how func(data []byte) []byte) {
 		return
 	}
 	obj.was = obj.undamaged()
-	if obj.data = how(bytes.Clone(obj.data)); obj.data == nil {
+	if obj.data = fn(bytes.Clone(obj.data)); obj.data == nil {
 		delete(o.objects, key)
 		return
 	}

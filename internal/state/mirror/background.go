@@ -29,49 +29,49 @@ var errClosed = errors.New("the mirror was closed")
 // releaseTime bounds the release of the leases of updates that Close has interrupted.
 const releaseTime = 200 * time.Millisecond
 
-func newBackground(of *Mirror) *background {
+func newBackground(m *Mirror) *background {
 	ctx, stop := context.WithCancelCause(context.Background())
 	return &background{
-		mirror: of, ctx: ctx, stop: stop, slots: make(chan struct{}, parallelUpdates), active: map[format.Ref]bool{},
+		mirror: m, ctx: ctx, stop: stop, slots: make(chan struct{}, parallelUpdates), active: map[format.Ref]bool{},
 	}
 }
 
-// notify starts an update of a workspace; it does not wait.
-func (m *background) notify(ref format.Ref) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+// notify starts an update of a workspace. It does not wait.
+func (b *background) notify(ref format.Ref) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
 		return
 	}
-	if _, active := m.active[ref]; active {
-		m.active[ref] = true
+	if _, active := b.active[ref]; active {
+		b.active[ref] = true
 		return
 	}
-	m.active[ref] = false
-	m.wg.Go(func() { m.run(ref) })
+	b.active[ref] = false
+	b.wg.Go(func() { b.run(ref) })
 }
 
 // run updates a workspace's mirror until there was no commit during an update.
-func (m *background) run(ref format.Ref) {
-	m.slots <- struct{}{}
-	defer func() { <-m.slots }()
+func (b *background) run(ref format.Ref) {
+	b.slots <- struct{}{}
+	defer func() { <-b.slots }()
 	for again := true; again; {
-		out, err := m.mirror.Update(m.ctx, ref)
-		log := m.mirror.repo.Options.Log
+		out, err := b.mirror.Update(b.ctx, ref)
+		log := b.mirror.repo.Options.Log
 		if err != nil {
-			log.WarnContext(m.ctx, "mirror update failed; the next commit, or codefleet workspace mirror, tries again",
+			log.WarnContext(b.ctx, "mirror update failed; the next commit, or codefleet workspace mirror, tries again",
 				"workspace", ref.String(), "error", err)
 		} else {
-			log.DebugContext(m.ctx, "mirror updated", "workspace", ref.String(), "generation", out.Generation,
+			log.DebugContext(b.ctx, "mirror updated", "workspace", ref.String(), "generation", out.Generation,
 				"put", out.Put, "removed", out.Removed)
 		}
-		m.mu.Lock()
-		if again = m.active[ref] && m.ctx.Err() == nil; again {
-			m.active[ref] = false
+		b.mu.Lock()
+		if again = b.active[ref] && b.ctx.Err() == nil; again {
+			b.active[ref] = false
 		} else {
-			delete(m.active, ref)
+			delete(b.active, ref)
 		}
-		m.mu.Unlock()
+		b.mu.Unlock()
 	}
 }
 

@@ -14,9 +14,9 @@ const (
 	aheadMost     = 1024 // generations that are read ahead at most, because they are in memory
 )
 
-// ahead reads manifests of the history ahead of a reader that follows parents, many at a time. Errors are not kept:
+// readAhead reads manifests of the history ahead of a reader that follows parents, many at a time. Errors are not kept:
 // the reader then reads the manifest itself.
-type ahead struct {
+type readAhead struct {
 	repo   *Repo
 	ref    format.Ref
 	brief  bool  // lines may be missing, see format.Codec.DecodeSummary
@@ -29,13 +29,13 @@ type ahead struct {
 	reads sync.WaitGroup
 }
 
-func (r *Repo) newAhead(ref format.Ref, brief bool) *ahead {
-	return &ahead{repo: r, ref: ref, brief: brief, slots: make(chan struct{}, aheadParallel)}
+func (r *Repo) newReadAhead(ref format.Ref, brief bool) *readAhead {
+	return &readAhead{repo: r, ref: ref, brief: brief, slots: make(chan struct{}, aheadParallel)}
 }
 
 // read returns a manifest, which must be older than those it returned before. If digest is nil, the manifest is
 // verified against the digits in its name.
-func (a *ahead) read(ctx context.Context, name string, digest *objects.Digest) (*format.Manifest, error) {
+func (a *readAhead) read(ctx context.Context, name string, digest *objects.Digest) (*format.Manifest, error) {
 	if a.found == nil { // a reader that needs one manifest reads no others
 		a.found = map[string]*format.Manifest{}
 		return a.repo.ReadManifest(ctx, a.ref, name, digest)
@@ -52,16 +52,16 @@ func (a *ahead) read(ctx context.Context, name string, digest *objects.Digest) (
 	return m, nil
 }
 
-// fetch reads the manifest at and those before it.
-func (a *ahead) fetch(ctx context.Context, at format.ManifestRef) {
+// fetch reads the manifest to which at refers, and those before it.
+func (a *readAhead) fetch(ctx context.Context, at format.ManifestRef) {
 	a.window = min(max(2*a.window, aheadFirst), aheadMost)
 	a.found, a.begun = map[string]*format.Manifest{}, map[string]bool{}
 	a.begin(ctx, at, at.Generation()-a.window)
 	a.reads.Wait()
 }
 
-// begin begins to read a manifest, and then those after the generation last to which it refers.
-func (a *ahead) begin(ctx context.Context, at format.ManifestRef, last int64) {
+// begin starts to read a manifest, and then those that it refers to and that are newer than the generation last.
+func (a *readAhead) begin(ctx context.Context, at format.ManifestRef, last int64) {
 	a.mu.Lock()
 	begun := a.begun[at.Name]
 	a.begun[at.Name] = true

@@ -51,8 +51,8 @@ func (f *Relocation) Stored() error {
 	return f.Wait()
 }
 
-// choose returns the packs to compact, or nil. uses are in ascending order of Cost. Packs that are not cached are
-// compacted only if there are too many that are really small.
+// choose returns the packs to compact, or nil. uses are in ascending order of Cost. If no size class below Little has
+// too many packs, only cached packs are compacted.
 func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
 	under := func(limit int64) []format.PackUse {
 		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int {
@@ -83,9 +83,8 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 	return from
 }
 
-// crowded returns the packs up to the last size class that has too many, with the pack into which smaller ones are
-// moved. Sizes of one class differ by less than the factor Small, so that content which is moved is then in a higher
-// class.
+// crowded returns the packs up to the last size class that has too many. The pack into which smaller ones are moved
+// counts too. Sizes of one class differ by less than the factor Small, so moved content ends up in a higher class.
 func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
 	chosen, moved := 0, int64(0)
 	for at := 0; at < len(small); {
@@ -130,7 +129,8 @@ func (r *Repo) compact(ctx context.Context, tenant string, set *format.EntrySet)
 	return f
 }
 
-// Relocate copies what sets need of the packs from into new packs. The uploads may still run when it returns.
+// Relocate copies the content that sets need from the packs in from into new packs. The uploads may still run when it
+// returns.
 func (r *Repo) Relocate(
 	ctx context.Context, tenant string, from map[objects.Digest]bool, sets ...*format.EntrySet,
 ) (*Relocation, error) {

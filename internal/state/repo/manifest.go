@@ -85,8 +85,8 @@ func (r *Repo) decode(ctx context.Context, ref format.Ref, at format.ManifestRef
 	return m, inManifest(ref, at, err)
 }
 
-// peek returns a manifest, and does not cache it: it is one of very many. If brief is set, lines may be missing, see
-// format.Codec.DecodeSummary.
+// peek returns a manifest without caching it, because its callers read very many. If brief is set, lines may be
+// missing; see format.Codec.DecodeSummary.
 func (r *Repo) peek(
 	ctx context.Context, ref format.Ref, at format.ManifestRef, brief bool,
 ) (*format.Manifest, error) {
@@ -221,7 +221,7 @@ func (r *Repo) ReadManifest(
 	return found.Manifest, nil
 }
 
-// ReadNamed reads the manifest with a name from the object store.
+// ReadNamed reads the manifest called name from the object store.
 func (r *Repo) ReadNamed(ctx context.Context, ref format.Ref, name string) (*NamedManifest, error) {
 	key := ref.ManifestKey(name)
 	obj, err := r.Bucket.Get(ctx, key, objects.GetOptions{})

@@ -105,7 +105,7 @@ func (r *Repo) FindTask(
 	if len(h.Recent) > 0 {
 		name, digest = h.Recent[0].Manifest(), nil
 	}
-	manifests := r.newAhead(ref, true)
+	manifests := r.newReadAhead(ref, true)
 	for {
 		m, err := manifests.read(ctx, name, digest)
 		if errors.Is(err, objects.ErrNotFound) {

@@ -31,7 +31,7 @@ func (r *Repo) walk(
 	if err != nil || h.Manifest == nil {
 		return err
 	}
-	manifests := r.newAhead(ref, brief)
+	manifests := r.newReadAhead(ref, brief)
 	next, last := h.Manifest, h.Generation+1 // last is the generation that was visited last
 	for next != nil {
 		at := *next

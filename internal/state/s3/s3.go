@@ -286,8 +286,8 @@ func (o *Objects) wrap(op, key string, err error) error {
 	return fmt.Errorf("%s %s: %w: %w", op, key, kind, err)
 }
 
-// keyInErrors returns a key as errors, and so the logs, have it. The key of a file in a mirror ends in the path that a
-// tenant's program has given the file, which is left out.
+// keyInErrors returns a key as it appears in errors, and so in logs. It omits the path of a mirrored file, which a
+// tenant's program chose.
 func keyInErrors(key string) string {
 	const files = "/files/"
 	if i := strings.Index(key, files); i >= 0 {

@@ -84,7 +84,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 	return up, nil
 }
 
-// untouched reports whether every entry of base is that of its node.
+// untouched reports whether the node of every path of base still has the entry of base.
 func (t *Dir) untouched(base *format.EntrySet) bool {
 	for _, e := range base.Entries {
 		if n := t.nodes[e.Path]; n == nil || n.entry != e {

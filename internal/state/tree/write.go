@@ -120,12 +120,12 @@ func (d *dirHandle) writePart(e *format.Entry, data []byte, offset int64) error 
 // zeros is one block of a file system.
 var zeros [4096]byte
 
-// writeBlocks writes data to a part of a file that is a hole, or at its end. Blocks of zeros stay holes: a version then
-// needs no more of the disk than the program that wrote it, whose files may have had holes.
+// writeBlocks writes data to a part of a file that is a hole, or at its end. Blocks of zeros stay holes, so the file
+// takes no more disk space than the file that the program wrote, which may have had holes.
 func writeBlocks(f *os.File, data []byte, offset int64) error {
 	end := offset + int64(len(data))
 	for len(data) > 0 {
-		n, hole := blocks(data)
+		n, hole := nextRun(data)
 		if !hole {
 			if _, err := f.WriteAt(data[:n], offset); err != nil {
 				return err
@@ -141,8 +141,8 @@ func writeBlocks(f *os.File, data []byte, offset int64) error {
 	return nil
 }
 
-// blocks returns how many bytes data begins with that are blocks of zeros, or that are not.
-func blocks(data []byte) (n int, hole bool) {
+// nextRun returns the length of the blocks at the start of data that all consist of zeros (hole), or that all do not.
+func nextRun(data []byte) (n int, hole bool) {
 	for n < len(data) {
 		block := data[n:min(n+len(zeros), len(data))]
 		if zero := len(block) == len(zeros) && bytes.Equal(block, zeros[:]); n == 0 {

@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
-	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/filelock"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/heads"
@@ -20,8 +18,6 @@ import (
 // Lock excludes other writers until unlock is called.
 type Lock func(context.Context) (unlock func(), err error)
 
-const lockPoll = 2 * time.Millisecond
-
 // HostLock returns a Lock that excludes all writers on this host that lock the same file, in this process or others.
 func HostLock(path string) Lock {
 	return func(ctx context.Context) (func(), error) {
@@ -29,18 +25,10 @@ func HostLock(path string) Lock {
 		if err != nil {
 			return nil, err
 		}
-		for {
-			err := filelock.TryLock(f)
-			if err == nil {
-				return func() { f.Close() }, nil
-			}
-			if errors.Is(err, filelock.ErrLocked) {
-				err = clock.Sleep(ctx, lockPoll)
-			}
-			if err != nil {
-				return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
-			}
+		if err := filelock.Lock(ctx, f); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
+		return func() { f.Close() }, nil
 	}
 }
 
