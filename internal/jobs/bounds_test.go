@@ -61,11 +61,11 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	}
 	var refused *NotRedrivableError
 	if _, err := f.Redrive(t.Context(), "acme", TaskID("acme", "/foreign", "a1")); !errors.As(err, &refused) ||
-		!strings.Contains(refused.Reason, "only the beginning") {
-		t.Errorf("Redrive of a truncated event = %v", err)
+		!strings.Contains(refused.Reason, "only its beginning") {
+		t.Errorf("Redrive of a truncated event = %v, want a *NotRedrivableError that says so", err)
 	}
 	if rec, err := f.Redrive(t.Context(), "acme", TaskID("acme", "/foreign", "valid")); err != nil {
-		t.Errorf("Redrive of a valid task = %+v, %v", rec, err)
+		t.Errorf("Redrive of a valid task = %+v, %v, want it queued", rec, err)
 	}
 }
 

@@ -262,23 +262,26 @@ func (o *Objects) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// wrap adds the request to its error, and classifies the error. The URL is left out, because it repeats the key.
+// wrap adds the request to its error, and classifies the error. It omits the URL, which repeats the key.
 func (o *Objects) wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
 	key = keyInErrors(key)
 	r := minio.ToErrorResponse(err)
+	retry := temporary(err, r)
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		if err = e.Err; strings.Contains(err.Error(), e.URL) { // the client's text for a closed connection
+			err = io.ErrUnexpectedEOF
+		}
+	}
 	var kind error
 	switch {
 	case r.StatusCode == http.StatusNotModified:
 		kind = objects.ErrNotModified
 	case r.Code == minio.NoSuchKey:
 		kind = objects.ErrNotFound
-	case temporary(err, r):
+	case retry:
 		kind = objects.ErrTemporary
 	default:
 		return fmt.Errorf("%s %s: %w", op, key, err)

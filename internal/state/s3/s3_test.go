@@ -3,7 +3,10 @@ package s3_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -113,5 +116,18 @@ func TestErrorsHaveNoPaths(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "put acme/main/files/…: ") ||
 		strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "the-bucket") {
 		t.Errorf("PutFile() = %v, want an error without the path and the bucket", err)
+	}
+	closing := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}))
+	defer closing.Close()
+	o, err = s3.Open(s3.Options{Endpoint: closing.URL, Bucket: "the-bucket", AccessKey: "k", SecretKey: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.Get(t.Context(), "acme/main/files/secret", objects.GetOptions{})
+	if !errors.Is(err, objects.ErrTemporary) || strings.Contains(err.Error(), "secret") ||
+		strings.Contains(err.Error(), "the-bucket") {
+		t.Errorf("Get() over a closed connection = %v, want %v without the path and the bucket", err, objects.ErrTemporary)
 	}
 }
