@@ -244,6 +244,39 @@ func BenchmarkWarmRun(b *testing.B) {
 	}
 }
 
+// BenchmarkJudged reports what it costs to judge a program before it runs: not at all, while it runs, and before it
+// runs. The three take turns.
+func BenchmarkJudged(b *testing.B) {
+	const code = "import json, math\nrows = [{'n': n, 'root': math.sqrt(n)} for n in range(10)]\nprint(json.dumps(rows)[:9])"
+	p := startPool(b, newDriver(b), executor.PoolOptions{MinReady: 1, Max: 1})
+	modes := []struct {
+		name  string
+		hooks executor.Hooks
+		times []time.Duration
+	}{
+		{name: "ms-off"},
+		{name: "ms-advise", hooks: executor.Hooks{Facts: func(executor.Facts) {}}},
+		{name: "ms-strict", hooks: executor.Hooks{Check: func(executor.Facts) error { return nil }}},
+	}
+	for b.Loop() {
+		for i := range modes {
+			m := &modes[i]
+			<-time.After(5 * time.Millisecond)
+			began := time.Now()
+			l := acquire(b, p, "tenant", executor.Limits{})
+			v, err := l.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, m.hooks)
+			if err != nil || v.Status != executor.Succeeded {
+				b.Fatalf("%s: %+v, %v", m.name, v, err)
+			}
+			l.Release()
+			m.times = append(m.times, time.Since(began))
+		}
+	}
+	for _, m := range modes {
+		b.ReportMetric(median(m.times), m.name)
+	}
+}
+
 // BenchmarkIdleMemory reports the memory of an idle box (N6): the memory charged to its cgroup, and the decrease of
 // the host's available memory.
 func BenchmarkIdleMemory(b *testing.B) {
