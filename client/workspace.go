@@ -291,7 +291,9 @@ func workspacePost[T any](ctx context.Context, w *Workspace, verb string, body a
 		return v, err
 	}
 	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
-	c := httpRequest{method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork"}
+	c := httpRequest{
+		method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork",
+	}
 	err = w.do(ctx, c, 0, decoder(&v))
 	return v, err
 }

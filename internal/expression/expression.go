@@ -16,7 +16,7 @@ import (
 // Limits of a condition.
 const (
 	MaxSource = 4096                   // bytes
-	maxCost   = 100_000                // of one evaluation, in CEL's units: about one for each operation and 10 bytes read
+	maxCost   = 100_000                // of one evaluation, in CEL's units: about one for each operation
 	maxTime   = 100 * time.Millisecond // of one evaluation
 )
 

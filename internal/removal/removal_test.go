@@ -58,7 +58,8 @@ func TestAll(t *testing.T) {
 				}
 				dig(t, filepath.Join(dir, name), 301)
 			}
-			return errors.Join(os.Symlink(outside, filepath.Join(dir, "a", "link")), os.Chmod(filepath.Join(dir, "a"), 0))
+			a := filepath.Join(dir, "a")
+			return errors.Join(os.Symlink(outside, filepath.Join(a, "link")), os.Chmod(a, 0))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

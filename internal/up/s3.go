@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/embedded"
 )
 
@@ -40,7 +39,9 @@ func (f *Fleet) keepS3(life context.Context) error {
 		}
 		log.WarnContext(life, "object store exited", "pause", pause)
 		for {
-			if _ = clock.Sleep(life, pause); life.Err() != nil {
+			select {
+			case <-time.After(pause):
+			case <-life.Done():
 				return nil
 			}
 			pause = min(2*pause, maxRestart)

@@ -94,8 +94,8 @@ func open(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) 
 	return a, err == nil, err
 }
 
-// RemoveFiles removes the files of boxes and their mounts, and the directory if nothing else is in it. Call it after the
-// boxes were removed.
+// RemoveFiles removes the files of boxes and their mounts, and the directory if nothing else is in it. Call it after
+// the boxes were removed.
 func (a *Abandoned) RemoveFiles() error {
 	for _, dir := range []string{a.Boxes(), a.GVisor()} {
 		if err := hostdir.Remove(dir); err != nil {
