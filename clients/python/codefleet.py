@@ -78,14 +78,14 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
     (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a task). Options
     that are settings of the fleet (directories, config, llm_*, state_*, …) are ignored with a warning.
     """
-    known = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
-    ignored = [k for k in options if k not in known]
+    agent_options = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
+    ignored = [k for k in options if k not in agent_options]
     for name, value in (("workspace_dir", workspace_dir), ("servers_dir", servers_dir), ("skills_dir", skills_dir), ("config", config)):
         if value is not None:
             ignored.append(name)
     if ignored:
         warnings.warn(f"{', '.join(sorted(ignored))}: ignored; set them in the fleet's configuration", stacklevel=2)
-    return Agent(**known)
+    return Agent(**agent_options)
 
 
 def execute_task(task_description, verbose=False, required_tools=None, **options):
@@ -234,6 +234,8 @@ class Agent:
         return outcome
 
     def _request(self, method, path, body=None, headers=None, timeout=0, raw=False, once=False):
+        """Send a request and return the response's JSON, or its bytes if raw is set. Retry while the fleet is busy or
+        unreachable. With once, retry only a request that the fleet has refused because it is busy."""
         request = urllib.request.Request(self._url + path, method=method, headers=headers or {})
         if isinstance(body, bytes):
             request.data = body

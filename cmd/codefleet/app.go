@@ -119,13 +119,13 @@ func (a *app) root() *cobra.Command {
 	completeFlag(root, "output", "text", "json")
 	completeFlag(root, "color", "auto", "always", "never")
 	strictHelp(root)
-	explainArgErrors(root)
-	markRunErrors(root)
+	explainErrors(root)
 	return root
 }
 
-// explainArgErrors adds the command's name and usage line to errors about its arguments.
-func explainArgErrors(c *cobra.Command) {
+// explainErrors adds a command's name and usage line to errors about its arguments. It marks the errors of commands
+// that have run, to tell them from cobra's own errors.
+func explainErrors(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
@@ -139,13 +139,6 @@ func explainArgErrors(c *cobra.Command) {
 			return usage("%s: %v", c.Name(), err).try(line)
 		}
 	}
-	for _, sub := range c.Commands() {
-		explainArgErrors(sub)
-	}
-}
-
-// markRunErrors marks the errors of commands that have run, to tell them from cobra's own errors.
-func markRunErrors(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
 			err := run(c, args)
@@ -156,7 +149,7 @@ func markRunErrors(c *cobra.Command) {
 		}
 	}
 	for _, sub := range c.Commands() {
-		markRunErrors(sub)
+		explainErrors(sub)
 	}
 }
 
@@ -232,12 +225,12 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 // connect returns a client of the fleet that client.Locate finds. The client retries a request for retryFor; zero
 // selects the client's default, a negative duration disables retries.
 func (a *app) connect(ctx context.Context, retryFor time.Duration) (*client.Client, error) {
-	found, err := client.Locate(a.fleet)
+	options, err := client.Locate(a.fleet)
 	if err != nil {
 		return nil, noFleet(err)
 	}
-	found.Source, found.RetryFor = "codefleet/cli", retryFor
-	c, err := client.New(ctx, found)
+	options.Source, options.RetryFor = "codefleet/cli", retryFor
+	c, err := client.New(ctx, options)
 	if err != nil {
 		return nil, noFleet(err)
 	}
@@ -310,7 +303,7 @@ const (
 	maxIndentedFactor = 8
 )
 
-// indented indents JSON, which must be valid, unless the result would be too long.
+// indented returns data, which must be valid JSON, with indentation unless the result would be too long.
 func indented(data []byte) []byte {
 	return text.IndentJSON(data, "  ", max(maxIndented, maxIndentedFactor*len(data)))
 }
@@ -345,7 +338,7 @@ func list[T any](a *app, items []T, header string, cells func(T) []any) error {
 	})
 }
 
-// listOr is like list, but in text mode it prints none instead of a table without rows.
+// listOr is like list, but in text mode it prints the text none instead of a table without rows.
 func listOr[T any](a *app, items []T, none, header string, cells func(T) []any) error {
 	if len(items) == 0 && a.output == "text" {
 		_, err := fmt.Fprintln(a.stdout, none)

@@ -34,7 +34,7 @@ func TestCommandsInDocuments(t *testing.T) {
 			for _, command := range commandsInMarkdown(line) {
 				checked++
 				if problem := checkCommand(command, true); problem != "" {
-					t.Errorf("%s:%d: codefleet %s: %s", file, i+1, command, problem)
+					t.Errorf("%s:%d: codefleet %s: %s, want a valid command line", file, i+1, command, problem)
 				}
 			}
 		}
@@ -69,7 +69,8 @@ func TestCommandsInMessages(t *testing.T) {
 					continue
 				}
 				if problem := checkCommand(m[1], false); problem != "" {
-					t.Errorf("%s: codefleet %s: %s", set.Position(literal.Pos()), m[1], problem)
+					t.Errorf("%s: codefleet %s: %s, want a valid command line",
+						set.Position(literal.Pos()), m[1], problem)
 				}
 			}
 		}
@@ -120,7 +121,7 @@ func commandsInMarkdown(line string) (found []string) {
 	return found
 }
 
-// checkCommand describes the error in a command line, which is given without the name of the program. If exact is
+// checkCommand describes the error in a command line, which is given without its first word, codefleet. If exact is
 // false, prose may follow the command.
 func checkCommand(line string, exact bool) (problem string) {
 	words := split(strings.NewReplacer("[", "", "]", "").Replace(line)) // options are in brackets

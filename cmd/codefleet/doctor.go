@@ -64,7 +64,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether this host can run a fleet, and print fixes",
 		Long: "Check whether this host can run a fleet, and print how to fix each problem. The exit code\n" +
-			"is 1 if there is a problem, and 0 if there are at most warnings.",
+			"is 1 if a check finds a problem. Warnings do not change the exit code.",
 		Args: noArgs,
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
@@ -335,24 +335,24 @@ func (p *hostCheck) store(ctx context.Context) finding {
 // fleet checks the fleet that other commands would use.
 func (p *hostCheck) fleet(ctx context.Context) finding {
 	const name, start = "fleet", "codefleet up"
-	found, err := client.Locate(p.app.fleet)
+	options, err := client.Locate(p.app.fleet)
 	if err != nil {
 		return finding{name, warning, "no fleet is running or configured", start}
 	}
-	found.RetryFor = -1
-	c, err := client.New(ctx, found)
+	options.RetryFor = -1
+	c, err := client.New(ctx, options)
 	if err != nil {
 		return finding{name, problem, err.Error(), start}
 	}
 	defer c.Close()
 	f, err := c.Fleet(ctx)
 	if err != nil {
-		return finding{name, warning, fmt.Sprintf("%s does not respond: %v", found.URL, err), start}
+		return finding{name, warning, fmt.Sprintf("%s does not respond: %v", options.URL, err), start}
 	}
 	if len(f.Workers) == 0 {
-		return finding{name, problem, found.URL + " has no worker", "start bin/worker"}
+		return finding{name, problem, options.URL + " has no worker", "start bin/worker"}
 	}
-	return passed(name, "%s, workers: %d", found.URL, len(f.Workers))
+	return passed(name, "%s, workers: %d", options.URL, len(f.Workers))
 }
 
 // model names the model that writes programs. A fleet works without one.

@@ -48,12 +48,8 @@ func (p *hostCheck) encryption(context.Context) finding {
 	return passed(name, "off; workspaces are unencrypted in the object store")
 }
 
-func keyFiles(e config.Encryption) []string {
-	if e.KeyFile == "" {
-		return slices.Clone(e.OldKeyFiles)
-	}
-	return append([]string{e.KeyFile}, e.OldKeyFiles...)
-}
+// keyFiles returns the files of the secrets. The first name is empty if there is no current secret.
+func keyFiles(e config.Encryption) []string { return append([]string{e.KeyFile}, e.OldKeyFiles...) }
 
 // oldSecret is a secret from old_key_files, with the tenants whose workspaces it may decrypt.
 type oldSecret struct {

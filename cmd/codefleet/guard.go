@@ -11,20 +11,16 @@ import (
 )
 
 func (a *app) guardCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "guard",
-		Short: "Judge programs by the fleet's guardrails",
-	}
-	c.AddCommand(a.guardCheckCommand())
-	return c
+	return commandGroup(&cobra.Command{Use: "guard", Short: "Check programs against the fleet's guardrails"},
+		a.guardCheckCommand())
 }
 
 func (a *app) guardCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE|-",
-		Short: "Judge a program without running it",
-		Long: "List what is wrong with a program by the fleet's guardrails. A sandbox of the fleet parses the\n" +
-			"program and does not run it. The exit code is 1 if there is a finding, or if the program\n" +
+		Short: "Check a program without running it",
+		Long: "List the findings of the fleet's guardrails about a program. A box of the fleet parses the\n" +
+			"program, but does not run it. The exit code is 1 if there is a finding, or if the program\n" +
 			"cannot be parsed.",
 		Example: "  codefleet guard check report.py\n  codefleet guard check -o json - < report.py",
 		Args:    cobra.ExactArgs(1),
@@ -50,7 +46,8 @@ func (a *app) guardCheckCommand() *cobra.Command {
 	}
 }
 
-// guardCheck returns the findings about a program. If no fleet is found, it starts one for the task.
+// guardCheck submits a task that only checks its program, and returns the findings. If no fleet is found, it starts one
+// for the task.
 func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Finding, error) {
 	starting, stop := a.interruptible(ctx)
 	defer stop()

@@ -26,12 +26,12 @@ func TestMain(m *testing.M) {
 // TestScripts runs the commands as a user does, each script in its own working and home directory. The scripts have
 // these commands in addition to testscript's:
 //
-//	code N PROGRAM ARGS...      run a program and check its exit code
+//	code N COMMAND ARGS...      run a command and check its exit code
 //	id VAR                      set VAR to the last standard output, without white space around it
 //	handle VAR                  set VAR to the first task_id in the last standard output
 //	mcp ...                     call a tool as an MCP client does, see callTool
 //	token                       set TOKEN to the fleet's token
-//	await TEXT PROGRAM ARGS...  run a program until its standard output contains TEXT
+//	await TEXT COMMAND ARGS...  run a command until its standard output contains TEXT
 //	up [ARGS...]                start a fleet, wait until it is ready, and set HTTP to its address
 //	down                        stop the fleet with SIGTERM and check that it exits without an error
 //	model FILE...               start a model for the next fleet; each request gets the next file as its response
@@ -55,7 +55,7 @@ func scripts(runsc string) testscript.Params {
 			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
 			// Booting more boxes would take most of a script's time.
 			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1")
-			// Without this, a program built with the race detector waits a second before it exits.
+			// Without this, a binary built with the race detector waits a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
@@ -131,7 +131,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 			return
 		}
 	}
-	ts.Fatalf("up is not ready: %s", ts.ReadFile("up.log"))
+	ts.Fatalf("up ended before it was ready: %s", ts.ReadFile("up.log"))
 }
 
 func stopFleet(ts *testscript.TestScript, _ bool, _ []string) {
@@ -143,6 +143,6 @@ func stopFleet(ts *testscript.TestScript, _ bool, _ []string) {
 	err := f.cmd.Wait()
 	f.cmd = nil
 	if err != nil {
-		ts.Fatalf("up ended with %v: %s", err, ts.ReadFile("up.log"))
+		ts.Fatalf("up ended with %v, want nil: %s", err, ts.ReadFile("up.log"))
 	}
 }

@@ -61,18 +61,18 @@ func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (e
 	if err != nil {
 		return err
 	}
-	found, err := client.Locate(a.fleet)
+	options, err := client.Locate(a.fleet)
 	if err != nil {
 		return noFleet(err)
 	}
-	found.RetryFor = bridgeRetryTime
+	options.RetryFor = bridgeRetryTime
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "mcp", version, a.stderr))
 	if err != nil {
 		return usage("%v", err)
 	}
 	defer func() { err = errors.Join(err, flush(ctx, t)) }()
 	err = process.Bridge{
-		Transport: transport, Options: assembly.Bridge(c, t, version, found),
+		Transport: transport, Options: assembly.Bridge(c, t, version, options),
 		Stdin: io.NopCloser(a.stdin), Stdout: nopWriteCloser{a.stdout},
 	}.Run(ctx, c)
 	if errors.Is(err, process.ErrUsage) {

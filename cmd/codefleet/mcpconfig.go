@@ -166,11 +166,11 @@ func (a *app) mcpServer(http bool) (mcpServer, error) {
 	}
 	s := mcpServer{command: self, args: []string{"mcp"}}
 	if http {
-		found, err := client.Locate(a.fleet)
+		options, err := client.Locate(a.fleet)
 		if err != nil {
 			return s, noFleet(err)
 		}
-		s.url = strings.TrimSuffix(found.URL, "/") + bridge.PathMCP
+		s.url = strings.TrimSuffix(options.URL, "/") + bridge.PathMCP
 		return s, nil
 	}
 	if file := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET")); file != "" {

@@ -45,13 +45,13 @@ type mcpReport struct {
 }
 
 func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
-	found, err := client.Locate(a.fleet)
+	options, err := client.Locate(a.fleet)
 	if err != nil {
 		return noFleet(err)
 	}
-	found.RetryFor = retryTime
+	options.RetryFor = retryTime
 	var report mcpReport
-	o := bridge.Options{Fleet: found, Version: version, Log: slog.New(slog.DiscardHandler)}
+	o := bridge.Options{Fleet: options, Version: version, Log: slog.New(slog.DiscardHandler)}
 	err = bridge.Check(ctx, o, tools, func(c bridge.CheckResult) {
 		report.Total++
 		mark := "✗"

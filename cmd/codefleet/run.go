@@ -209,15 +209,13 @@ func (r *foreground) close() {
 func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Record, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	type outcome struct {
-		rec client.Record
-		err error
-	}
-	ended := make(chan outcome, 1)
+	var final client.Record
+	var watchErr error
+	ended := make(chan struct{}) // closed once final and watchErr are set
 	r.line.show("queued")
 	go func() {
-		final, err := r.client.Watch(ctx, rec.TaskID, 0, r.show)
-		ended <- outcome{final, err}
+		defer close(ended)
+		final, watchErr = r.client.Watch(ctx, rec.TaskID, 0, r.show)
 	}()
 	unclaimed := time.After(claimTime)
 	cancelled := false
@@ -225,9 +223,9 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 		select {
 		case <-unclaimed:
 			r.explainWait(ctx, rec.Pool)
-		case o := <-ended:
+		case <-ended:
 			r.line.clear()
-			return o.rec, o.err
+			return final, watchErr
 		case <-r.a.signals:
 			if cancelled {
 				return rec, &failure{
@@ -294,7 +292,7 @@ func (r *foreground) show(e client.Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.begun = true
-	if e.Stage == "approval" && e.Text != "" { // the task does not continue without a person
+	if e.Stage == "approval" && e.Text != "" { // also with -o json, because the task waits until the user approves
 		r.line.clear()
 		fmt.Fprintln(r.a.stderr, "note:", printable(e.Text)+": codefleet approve "+e.TaskID)
 	}

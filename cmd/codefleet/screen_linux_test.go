@@ -33,7 +33,8 @@ func TestHostileTextOnATerminal(t *testing.T) {
 	}
 	q := string(quoted)
 	result := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","output":%s,"stderr":%s,"result":%s,`+
-		`"generated_by":"llm","code":%s,"tools":{"selected":[%s]},"guardrails":[{"level":%s,"message":%s}],"egress":[{"host":%s}],`+
+		`"generated_by":"llm","code":%s,"tools":{"selected":[%s]},`+
+		`"guardrails":[{"level":%s,"message":%s}],"egress":[{"host":%s}],`+
 		`"error":{"code":"x","message":%s,"cause":%s,"hint":%s},"workspace":{"conflicts":[%s]}}`,
 		q, q, q, q, q, q, q, q, q, q, q, q, q)
 	record := fmt.Sprintf(`{"task_id":%s,"status":"succeeded","description":%s,"workspace":%s,"pool":%s,"worker":%s,`+

@@ -119,29 +119,9 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		return s, usage("want exactly one of a task description, --code and --file").
 			try("codefleet run --code 'print(6*7)'")
 	}
-	for _, read := range []func() error{
-		func() error { return readDescription(&s, stdin) },
-		func() error { return f.readCode(&s, stdin) },
-		func() error { return f.readInputs(&s) },
-		func() error { return f.readEnv(&s) },
-		func() error { return f.readFiles(&s) },
-		func() error { return f.readLimits(&s) },
-		func() error { return f.readStart(&s) },
-	} {
-		if err := read(); err != nil {
-			return s, err
-		}
-	}
-	for _, host := range f.net {
-		if _, rest, isURL := strings.Cut(host, "://"); isURL {
-			name, _, _ := strings.Cut(rest, "/")
-			return s, usage("--net %s is a URL; want a host", host).try("--net " + name)
-		}
-	}
-	if len(f.net) > 0 {
-		s.Network = &client.Network{Allow: f.net}
-	}
-	return s, nil
+	return s, cmp.Or(
+		readDescription(&s, stdin), f.readCode(&s, stdin), f.readInputs(&s), f.readEnv(&s), f.readFiles(&s),
+		f.readLimits(&s), f.readStart(&s), f.readNetwork(&s))
 }
 
 // acceptFileName treats the name of a Python file in place of a task description as --file. It rejects the name of any
@@ -290,6 +270,19 @@ func (f *taskFlags) readLimits(s *client.Submission) error {
 	}
 	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {
 		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds(), MemoryMB: f.memory, CPUs: f.cpus}
+	}
+	return nil
+}
+
+func (f *taskFlags) readNetwork(s *client.Submission) error {
+	for _, host := range f.net {
+		if _, rest, isURL := strings.Cut(host, "://"); isURL {
+			name, _, _ := strings.Cut(rest, "/")
+			return usage("--net %s is a URL; want a host", host).try("--net " + name)
+		}
+	}
+	if len(f.net) > 0 {
+		s.Network = &client.Network{Allow: f.net}
 	}
 	return nil
 }

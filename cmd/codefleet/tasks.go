@@ -290,7 +290,7 @@ func (a *app) poolCommand() *cobra.Command {
 	}
 }
 
-// addIdlePools returns the backlog with the task pools that workers serve but that have none, sorted by name.
+// addIdlePools adds an empty backlog for each task pool that workers serve but that has none. It sorts by name.
 func addIdlePools(backlog []client.Backlog, workers []client.Worker) []client.Backlog {
 	all := map[string]client.Backlog{}
 	for _, w := range workers {
@@ -336,7 +336,7 @@ func poolsOf(b workerBoxes, i int) []string {
 	})
 }
 
-// waitingText returns how many tasks wait for a box with this environment, and how many of them for memory.
+// waitingText returns how many tasks wait for a box with this environment, and how many of these wait for memory.
 func waitingText(e client.Environment) string {
 	if n := e.Boxes["waiting_memory"]; n > 0 {
 		return fmt.Sprintf("%d (%d for memory)", e.Boxes["waiting"], n)

@@ -83,13 +83,13 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 	if err != nil {
 		return err
 	}
-	list := []pendingTool{}
+	list, approve := []pendingTool{}, all || len(ids) > 0
 	for _, t := range listing.Tools {
 		if t.State != tools.Pending && t.State != tools.Changed || len(ids) > 0 && !selects(ids, t) {
 			continue
 		}
 		r := pendingTool{
-			Tool: t.ID(), State: t.State, Approved: all || len(ids) > 0,
+			Tool: t.ID(), State: t.State, Approved: approve,
 			Changes:   approvals.Difference(t.Server, t.Definition()),
 			Signature: t.Signature, Effects: t.Annotations.Effects(), Description: t.Description,
 		}
@@ -98,7 +98,7 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 				r.Warnings = append(r.Warnings, f.Field+": "+f.Message)
 			}
 		}
-		if r.Approved {
+		if approve {
 			approvals.Approve(t.Server, t.Definition(), a.lookup("USER"), time.Now())
 		}
 		list = append(list, r)
@@ -106,27 +106,25 @@ func (a *app) approve(dir string, listing *tools.Listing, ids []string, all bool
 	if err := a.print(list, func(w io.Writer) { showPending(w, list) }); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(list, func(r pendingTool) bool { return r.Approved }) {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		return approvals.Save(dir)
+	if !approve || len(list) == 0 {
+		return nil
 	}
-	return nil
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return approvals.Save(dir)
 }
 
 func showPending(w io.Writer, list []pendingTool) {
 	if len(list) == 0 {
 		fmt.Fprintln(w, "nothing waits for approval")
 	}
-	waiting, approved := 0, 0
+	approved := 0
 	for _, r := range list {
 		state := string(r.State)
 		if r.Approved {
 			state += " → approved"
 			approved++
-		} else {
-			waiting++
 		}
 		fmt.Fprintf(w, "%s (%s)\n", r.Tool, state)
 		for _, change := range r.Changes {
@@ -145,7 +143,7 @@ func showPending(w io.Writer, list []pendingTool) {
 	if approved > 0 {
 		fmt.Fprintf(w, "%d approved; programs can call them from the next task on\n", approved)
 	}
-	if waiting > 0 {
+	if waiting := len(list) - approved; waiting > 0 {
 		fmt.Fprintf(w, "%d pending. Show a whole definition with codefleet tools show SERVER/TOOL; approve it "+
 			"with codefleet tools approve SERVER/TOOL, or all tools of a server with codefleet tools approve SERVER\n",
 			waiting)

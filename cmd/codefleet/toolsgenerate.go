@@ -38,7 +38,7 @@ func (a *app) toolsGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var stderr lastLines
+			stderr := lastLines{lines: map[string][]string{}}
 			upstreams, err := tooling.Upstreams(c,
 				mcp.Options{Log: slog.New(slog.DiscardHandler), OnOutput: stderr.record})
 			if err != nil {
@@ -76,9 +76,6 @@ func (w *lastLines) record(server, line string) {
 	const limit = 5
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lines == nil {
-		w.lines = map[string][]string{}
-	}
 	all := append(w.lines[server], line)
 	w.lines[server] = all[max(0, len(all)-limit):]
 }

@@ -27,11 +27,11 @@ type toolSource interface {
 	ReadTool(ctx context.Context, server, name string) (client.Tool, error)
 }
 
-// fromTools calls fn with the tools of the fleet or, with --local or if no fleet is found, with those of
-// execution.servers_dir. A fleet that was found only by its fleet.json and does not respond was probably killed:
+// fromTools calls fn with the fleet's tools or, with --local or without a fleet, with the tools of
+// execution.servers_dir. If a fleet that was found only by its fleet.json does not respond, it was probably killed.
 // fromTools then prints a note and uses execution.servers_dir.
 func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(toolSource) (T, error)) (v T, err error) {
-	found, err := client.Locate(a.fleet)
+	options, err := client.Locate(a.fleet)
 	if flags.local || errors.Is(err, client.ErrNoFleet) {
 		return fn(localTools{a})
 	}
@@ -49,7 +49,7 @@ func fromTools[T any](ctx context.Context, a *app, flags toolFlags, fn func(tool
 		return v, markCall(err)
 	}
 	fmt.Fprintf(a.stderr,
-		"note: the fleet at %s does not respond; these are the tools of execution.servers_dir\n", found.URL)
+		"note: the fleet at %s does not respond; these are the tools of execution.servers_dir\n", options.URL)
 	return fn(localTools{a})
 }
 

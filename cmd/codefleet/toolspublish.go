@@ -110,8 +110,8 @@ func publishLocal(ctx context.Context, c *config.Config, bucket objects.Objects)
 	return v.ID, listing, tools.Publish(ctx, bucket, v)
 }
 
-// loadFleet reads the configuration, and overlays the addresses and credentials of a fleet.json. The flag or the
-// environment names that file. If neither does and the settings name no bucket, it is the one in the data directory.
+// loadFleet reads the configuration, and overlays the addresses and credentials of a fleet.json. The file is the one
+// that --fleet or the environment names or, if the settings name no bucket, the file in the data directory.
 func (a *app) loadFleet() (*config.Config, error) {
 	path := cmp.Or(a.fleet, a.lookup("CODEFLEET_FLEET"))
 	if path == "" {

@@ -57,10 +57,10 @@ func run(
 		return process.UsageError(fmt.Errorf("--transport %s: want one of %s", b.Transport,
 			strings.Join(process.Transports(), ", ")))
 	}
-	found, err := client.Locate(fleet)
+	options, err := client.Locate(fleet)
 	if err != nil {
 		return process.UsageError(err)
 	}
-	b.Options = assembly.Bridge(p.Config, p.Telemetry, version, found)
+	b.Options = assembly.Bridge(p.Config, p.Telemetry, version, options)
 	return b.Run(ctx, p.Config)
 }
