@@ -38,7 +38,7 @@ func TestTokens(t *testing.T) {
 
 	c = settings(map[string]config.Tenant{"default": {}})
 	if _, err := assembly.Tokens(c); err == nil {
-		t.Error("Tokens with authentication but without tokens: no error")
+		t.Error("Tokens with authentication but without tokens = nil, want an error")
 	}
 	c.Auth.Enabled = false
 	if got, err := assembly.Tokens(c); got != nil || err != nil {

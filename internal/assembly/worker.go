@@ -150,14 +150,14 @@ func poolOptions(
 	return o
 }
 
-// checkTenants returns an error if there are several tenants but the boxes of some task pools, shared, use the
-// host's files and may therefore serve one tenant only. It logs the tenants whose tasks need a stronger sandbox
+// checkTenants returns an error if there are several tenants but the boxes of some task pools, listed in shared, use
+// the host's files and may therefore serve only one tenant. It logs the tenants whose tasks need a stronger sandbox
 // than this host's.
 func checkTenants(ctx context.Context, o WorkerOptions, info executor.Info, shared []string) error {
 	c := o.Config
 	if len(shared) > 0 && len(c.Tenants) > 1 {
-		return fmt.Errorf("the settings name %d tenants, but sandboxes on this host (%s, %s; pools %s) "+
-			"may serve only one: run as root with execution.rootfs, or with an image for each pool (pools.NAME.image)",
+		return fmt.Errorf("the settings name %d tenants, but sandboxes on this host (%s, %s; task pools %s) "+
+			"may serve only one: run as root with execution.rootfs, or with an image for each task pool (pools.NAME.image)",
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(shared, ", "))
 	}
 	if left := unserved(c, info.Tier); len(left) > 0 {

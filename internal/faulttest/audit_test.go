@@ -75,15 +75,15 @@ func (v *verdict) String() string {
 		v.lost, v.twice, v.kept, len(v.problems))
 }
 
-// audit compares the revisions of all records, and the commits and files of all workspaces, with the submitted tasks.
-// paths has the counter's path in each workspace.
+// audit compares all revisions of the records, and the workspaces' commits and files, with the submitted tasks. paths
+// has the counter's path in each workspace.
 func (f *fleet) audit(t *testing.T, tasks []submitted, paths map[state.Ref]string) *verdict {
 	t.Helper()
 	v := &verdict{ended: map[schemas.Status]int{}}
 	f.auditRecords(t, v, tasks)
 	for ref, path := range paths {
-		own := slices.DeleteFunc(slices.Clone(tasks), func(s submitted) bool { return s.ref != ref })
-		f.auditWorkspace(t, v, ref, own, path)
+		inRef := slices.DeleteFunc(slices.Clone(tasks), func(s submitted) bool { return s.ref != ref })
+		f.auditWorkspace(t, v, ref, inRef, path)
 	}
 	return v
 }
@@ -99,7 +99,7 @@ func (f *fleet) auditRecords(t *testing.T, v *verdict, tasks []submitted) {
 		v.runs += rec.Run
 		v.ended[rec.Status]++
 		if rec.Status != schemas.Succeeded {
-			v.problem("task %s (%s) ended %s after %d runs: %v", rec.EventID, rec.TaskID, rec.Status, rec.Run,
+			v.problem("task %s (%s) ended %s after %d runs, want succeeded: %v", rec.EventID, rec.TaskID, rec.Status, rec.Run,
 				rec.Result.Error)
 		}
 	}

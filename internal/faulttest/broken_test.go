@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-// mutantNoIfMatch is the MUTANT of a worker whose object store ignores the condition of a swap.
+// mutantNoIfMatch is the value of MUTANT for a worker whose object store ignores the condition of a swap.
 const mutantNoIfMatch = "no-if-match"
 
 // blindSwap swaps without a condition.

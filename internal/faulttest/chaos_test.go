@@ -28,32 +28,32 @@ import (
 )
 
 var (
-	chaosTasks    = flag.Int("chaos.tasks", 0, "number of tasks in TestChaos; 0 skips it")
+	chaosTasks    = flag.Int("chaos.tasks", 0, "number of tasks in TestChaos; 0 skips the test")
 	chaosNodes    = flag.Int("chaos.nodes", 1, "NATS servers: 1 or 3")
-	chaosReplicas = flag.Int("chaos.replicas", 0, "replicas of each stream; 0 is the default of the fleet")
-	chaosAckWait  = flag.Duration("chaos.ack-wait", ackWait, "the ack wait; the default of the fleet is 30s")
+	chaosReplicas = flag.Int("chaos.replicas", 0, "replicas of each stream; 0 selects the fleet's default")
+	chaosAckWait  = flag.Duration("chaos.ack-wait", ackWait, "ack wait; a fleet's default is 30s")
 	chaosEvery    = flag.Duration("chaos.every", 1500*time.Millisecond, "mean interval between two faults")
 	chaosOut      = flag.String("chaos.o", "", "file for the result, as JSON")
 )
 
 // nodeRole runs a server of a NATS cluster.
 func nodeRole(ctx context.Context, ready func()) error {
-	addr, err := net.ResolveTCPAddr("tcp", faulttest.Getenv("NATS_ADDR"))
+	addr, err := net.ResolveTCPAddr("tcp", os.Getenv("NATS_ADDR"))
 	if err != nil {
 		return err
 	}
-	route, err := net.ResolveTCPAddr("tcp", faulttest.Getenv("NATS_ROUTE"))
+	route, err := net.ResolveTCPAddr("tcp", os.Getenv("NATS_ROUTE"))
 	if err != nil {
 		return err
 	}
 	var routes []*url.URL
-	for r := range strings.SplitSeq(faulttest.Getenv("NATS_ROUTES"), ",") {
+	for r := range strings.SplitSeq(os.Getenv("NATS_ROUTES"), ",") {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
 	}
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "node-" + strconv.Itoa(addr.Port), Host: addr.IP.String(), Port: addr.Port,
 		Username: embedded.FleetUser, Password: password, MaxPayload: 2 << 20, NoSigs: true, NoLog: true,
-		JetStream: true, StoreDir: faulttest.Getenv("NATS_DIR"), SyncAlways: true, Routes: routes,
+		JetStream: true, StoreDir: os.Getenv("NATS_DIR"), SyncAlways: true, Routes: routes,
 		Cluster: server.ClusterOpts{Name: "chaos", Host: route.IP.String(), Port: route.Port},
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func nodeRole(ctx context.Context, ready func()) error {
 	}
 	srv.Start()
 	if !srv.ReadyForConnections(30 * time.Second) {
-		return errors.New("the server does not start")
+		return errors.New("the NATS server is not ready after 30 s")
 	}
 	ready()
 	<-ctx.Done()
@@ -70,7 +70,7 @@ func nodeRole(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// booking is the program of TestChaos: it calls a tool that has an effect, and then does what counting does.
+// booking is the program of TestChaos: it calls a tool that has an effect, and then runs counting.
 const booking = `
 from client.mcp_client import ToolError
 from servers.ledger import book
@@ -84,7 +84,7 @@ except ToolError as error:
 type chaosReport struct {
 	Seed       uint64                 `json:"seed"`
 	Nodes      int                    `json:"nodes"`
-	Replicas   int                    `json:"replicas"` // 0 is the default
+	Replicas   int                    `json:"replicas"` // 0 means the fleet's default
 	AckWait    string                 `json:"ack_wait"`
 	Sandbox    bool                   `json:"sandbox"`
 	Tasks      int                    `json:"tasks"`
@@ -97,7 +97,7 @@ type chaosReport struct {
 	CallsLost  int                    `json:"calls_lost"`
 	InDoubt    int                    `json:"calls_in_doubt"`
 	Problems   []string               `json:"problems"`
-	Orphans    int                    `json:"orphans"` // mounts and control groups, 60 s after the end of the workers
+	Orphans    int                    `json:"orphans"` // mounts and control groups left 60 s after the workers have stopped
 	Seconds    float64                `json:"seconds"`
 }
 
@@ -130,7 +130,7 @@ func TestChaos(t *testing.T) {
 	t.Setenv("ACK_WAIT", chaosAckWait.String())
 	t.Setenv("REPLICAS", strconv.Itoa(*chaosReplicas))
 	began := time.Now()
-	f := newFleetOf(t, *chaosNodes)
+	f := newFleetWithNodes(t, *chaosNodes)
 	f.generate(t)
 	ledger := filepath.Join(f.dir, "ledger")
 	for range 3 {
@@ -151,7 +151,7 @@ func TestChaos(t *testing.T) {
 		t.Error(p)
 	}
 	if r.Orphans > 0 {
-		t.Errorf("%d mounts and control groups are left", r.Orphans)
+		t.Errorf("%d mounts and control groups are left after 60 s, want 0", r.Orphans)
 	}
 	if *chaosOut != "" {
 		data, err := json.MarshalIndent(r, "", "  ")
@@ -164,7 +164,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// chaosFaults returns the faults of a fleet.
+// chaosFaults returns the faults of TestChaos.
 func (f *fleet) chaosFaults() (all []faulttest.Fault) {
 	wait := *chaosAckWait
 	add := func(name string, weight int, do func(context.Context, *rand.Rand) error) {
@@ -182,13 +182,13 @@ func (f *fleet) chaosFaults() (all []faulttest.Fault) {
 		add("NATS away", 1, f.nats.Away(time.Second, 5*time.Second))
 		return all
 	}
-	var one sync.Mutex // the cluster loses one server at a time
+	var serverDown sync.Mutex // held while a server is down or behind: the cluster loses one at a time
 	alone := func(do func(context.Context, *rand.Rand) error) func(context.Context, *rand.Rand) error {
 		return func(ctx context.Context, rng *rand.Rand) error {
-			if !one.TryLock() {
+			if !serverDown.TryLock() {
 				return nil
 			}
-			defer one.Unlock()
+			defer serverDown.Unlock()
 			if err := do(ctx, rng); err != nil {
 				return err
 			}
@@ -268,11 +268,12 @@ func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]stri
 	wg.Go(func() { faults = faulttest.Storm(storm, t, f.seed, *chaosEvery, f.chaosFaults()...) })
 	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks = make([]submitted, *chaosTasks)
+	const maxQueued = 60
 	for i := range tasks {
 		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
 		f.submit(t, tasks[i], fmt.Sprintf(booking, paths[tasks[i].ref]), rng.Float64()*0.2)
-		if i >= 60 { // at most so many are queued
-			f.wait(t, tasks[i-60])
+		if i >= maxQueued {
+			f.wait(t, tasks[i-maxQueued])
 		}
 	}
 	for _, task := range tasks[:len(tasks)*9/10] {
@@ -286,7 +287,7 @@ func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]stri
 	return tasks, paths, faults
 }
 
-// auditLedger compares the calls of the tool with the tasks. A task whose call is in doubt may have made it or not.
+// auditLedger checks that each task has called the tool once. A call in doubt may have been made or not.
 func (f *fleet) auditLedger(t *testing.T, r *chaosReport, ledger string, tasks []submitted) {
 	t.Helper()
 	text, err := os.ReadFile(ledger)
@@ -305,11 +306,11 @@ func (f *fleet) auditLedger(t *testing.T, r *chaosReport, ledger string, tasks [
 		}
 		r.CallsTwice += max(0, n-1)
 		if n > 1 {
-			r.Problems = append(r.Problems, fmt.Sprintf("task %s has called the tool %d times", task.name, n))
+			r.Problems = append(r.Problems, fmt.Sprintf("task %s has called the tool %d times, want once", task.name, n))
 		}
 		if n == 0 && !doubt {
 			r.CallsLost++
-			r.Problems = append(r.Problems, fmt.Sprintf("task %s has not called the tool", task.name))
+			r.Problems = append(r.Problems, fmt.Sprintf("task %s has not called the tool, want one call", task.name))
 		}
 	}
 }

@@ -67,7 +67,7 @@ func testDiskFull(t *testing.T, diskMB string) {
 				i, workspace, rec.Status, rec.Run, e)
 		}
 		if left := sizeOf(t, filepath.Join(dir, "cache")); left > 0 {
-			t.Errorf("the cache has %d bytes although the disk is full", left)
+			t.Errorf("the cache is %d bytes although the disk is full, want 0", left)
 		}
 	}
 }

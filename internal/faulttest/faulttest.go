@@ -1,5 +1,5 @@
 // Package faulttest runs the parts of a fleet as separate processes and injects faults into them: kill -9, SIGSTOP,
-// restart. A seed determines the order of the faults. Each process executes the test binary again, in a role.
+// restarts and lost disks. A seed determines the order of the faults. Each process executes the test binary again, in a role.
 //
 //	func TestMain(m *testing.M) { faulttest.Main(m, map[string]faulttest.Role{"worker": worker}) }
 //
@@ -50,9 +50,6 @@ func Main(m interface{ Run() int }, roles map[string]Role) {
 	}
 	os.Exit(0)
 }
-
-// Getenv returns an environment variable that was passed to Start, or that the tests have.
-func Getenv(name string) string { return os.Getenv(name) }
 
 // Process is a process that runs a role. It is safe for concurrent use.
 type Process struct {
@@ -106,7 +103,7 @@ func (p *Process) start() error {
 	return nil
 }
 
-// kill kills the process, even if it is stopped, and reaps it.
+// kill kills the process, even if it is stopped, and waits for it.
 func (p *Process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return err
@@ -180,8 +177,8 @@ func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
 	return p.start()
 }
 
-// Away returns a fault that kills the process with SIGKILL, and starts it again after a random time between shortest
-// and longest. In between, the directories are removed, like those of a host that is lost with its disk.
+// Away returns a fault that kills the process with SIGKILL, removes the directories, as if the host had lost its disk,
+// and starts the process again after a random time between shortest and longest.
 func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		p.mu.Lock()
@@ -202,8 +199,8 @@ func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(con
 	}
 }
 
-// Roll returns a fault that ends the context of the role, waits until the process has exited, at most for limit, and
-// starts it again, as a rolling restart does.
+// Roll returns a fault that restarts the process as a rolling restart does: it ends the role's context, waits until the
+// process has exited, and starts it again. A process that has not exited after limit is killed, which is an error.
 func (p *Process) Roll(limit time.Duration) func(context.Context, *rand.Rand) error {
 	return func(context.Context, *rand.Rand) error {
 		p.mu.Lock()

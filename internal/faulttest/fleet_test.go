@@ -55,11 +55,11 @@ type fleet struct {
 // left at the end.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	return newFleetOf(t, 1)
+	return newFleetWithNodes(t, 1)
 }
 
-// newFleetOf is like newFleet, with a queue of several servers.
-func newFleetOf(t *testing.T, nodes int) *fleet {
+// newFleetWithNodes is like newFleet, but the queue has several servers.
+func newFleetWithNodes(t *testing.T, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{dir: t.TempDir(), seed: *faultSeed}
 	for f.seed == 0 {
@@ -124,7 +124,7 @@ func engine() string {
 	if os.Geteuid() != 0 {
 		return ""
 	}
-	for _, path := range []string{faulttest.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
+	for _, path := range []string{os.Getenv("CODEFLEET_RUNSC"), "../../bin/runsc", "runsc"} {
 		if found, err := exec.LookPath(path); err == nil {
 			if found, err = filepath.Abs(found); err == nil {
 				return found
@@ -171,15 +171,15 @@ func (f *fleet) checkClean(t *testing.T) {
 	t.Helper()
 	mounts, err := hostdir.Mounts(f.dir)
 	if err != nil || len(mounts) > 0 {
-		t.Errorf("mounts left: %v, %v", mounts, errors.Join(err, hostdir.UnmountBelow(f.dir)))
+		t.Errorf("mounts left: %v, %v, want none", mounts, errors.Join(err, hostdir.UnmountBelow(f.dir)))
 	}
 	groups, err := filepath.Glob("/sys/fs/cgroup/*/codefleet/" + f.owner("") + "*") // version 1
 	if err != nil || len(groups) > 0 {
-		t.Errorf("control groups left: %v, %v", groups, err)
+		t.Errorf("control groups left: %v, %v, want none", groups, err)
 	}
 	groups, err = filepath.Glob("/sys/fs/cgroup/codefleet/" + f.owner("") + "*") // version 2
 	if err != nil || len(groups) > 0 {
-		t.Errorf("control groups left: %v, %v", groups, err)
+		t.Errorf("control groups left: %v, %v, want none", groups, err)
 	}
 	eventually(t, "exit of all processes", func(context.Context) error {
 		left := processesIn(f.dir)
@@ -213,7 +213,7 @@ func (f *fleet) submit(t *testing.T, task submitted, code string, pauseS float64
 	f.submitTimes(t, task, code, pauseS, 100)
 }
 
-// submitTimes is like submit, with a limit of attempts.
+// submitTimes is like submit, but limits the task's attempts.
 func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS float64, attempts int) {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -251,7 +251,7 @@ func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 	return rec
 }
 
-// eventually calls try, with a context of five seconds, until it succeeds. It fails the test after two minutes.
+// eventually calls try, with a timeout of five seconds, until it succeeds. It fails the test after two minutes.
 func eventually(t *testing.T, name string, try func(context.Context) error) {
 	t.Helper()
 	const total, each, pause = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond

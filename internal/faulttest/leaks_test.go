@@ -149,8 +149,8 @@ func (f *fleet) runSnooping(t *testing.T, first, last, tenants int) {
 		for len(pending) > n {
 			rec := f.wait(t, pending[0])
 			if rec.Status != schemas.Succeeded || rec.Result.Output != "[] [] 0\n" {
-				t.Errorf("task %s of %s: %s, %q, %v", pending[0].name, pending[0].ref.Tenant, rec.Status,
-					rec.Result.Output, rec.Result.Error)
+				t.Errorf("task %s of %s = %s, output %q, error %v; want succeeded and no traces", pending[0].name,
+					pending[0].ref.Tenant, rec.Status, rec.Result.Output, rec.Result.Error)
 			}
 			pending = pending[1:]
 		}
@@ -224,7 +224,7 @@ func checkAcquires(t *testing.T, path, reuse string, tasks int) {
 		switch e.Step {
 		case "acquired":
 			if was, ok := served[e.BoxID]; ok && was != e.Tenant {
-				t.Errorf("box %s served %s and %s", e.BoxID, was, e.Tenant)
+				t.Errorf("box %s served %s and %s, want one tenant", e.BoxID, was, e.Tenant)
 			}
 			served[e.BoxID] = e.Tenant
 			acquires[e.BoxID]++
@@ -236,11 +236,11 @@ func checkAcquires(t *testing.T, path, reuse string, tasks int) {
 	for box, n := range acquires {
 		most = max(most, n)
 		if reuse == executor.ReuseNever && n > 1 {
-			t.Errorf("box %s was acquired %d times", box, n)
+			t.Errorf("box %s was acquired %d times, want once", box, n)
 		}
 	}
 	if ran < tasks {
-		t.Errorf("the trace has %d executions of %d tasks", ran, tasks)
+		t.Errorf("the trace has %d executions, want at least %d, one for each task", ran, tasks)
 	}
 	t.Logf("%d executions in %d boxes, at most %d in one", ran, len(served), most)
 }

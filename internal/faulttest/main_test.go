@@ -26,13 +26,13 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// ackWait is the ack wait of these fleets: a worker loses its task after this long without a heartbeat. TestChaos sets
-// another one.
+// ackWait is the ack wait of these fleets: a worker loses its task after this long without a heartbeat. TestChaos
+// overrides it.
 const ackWait = 2 * time.Second
 
-// chosenAckWait returns the ack wait that the environment names, or ackWait.
-func chosenAckWait() time.Duration {
-	if d, err := time.ParseDuration(faulttest.Getenv("ACK_WAIT")); err == nil {
+// ackWaitOfRole returns the ack wait in this process's environment, or else ackWait.
+func ackWaitOfRole() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("ACK_WAIT")); err == nil {
 		return d
 	}
 	return ackWait
@@ -45,7 +45,7 @@ const (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	if path := faulttest.Getenv(ledgerVariable); path != "" {
+	if path := os.Getenv(ledgerVariable); path != "" {
 		if err := upstream(context.Background(), path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
@@ -56,18 +56,18 @@ func TestMain(m *testing.M) {
 
 // roleLog returns the log of a role. It is printed only with FAULTTEST_LOG=1.
 func roleLog() *slog.Logger {
-	if faulttest.Getenv("FAULTTEST_LOG") == "" {
+	if os.Getenv("FAULTTEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, nil)).With("pid", os.Getpid())
 }
 
 func natsRole(ctx context.Context, ready func()) error {
-	if faulttest.Getenv("NATS_ROUTES") != "" {
+	if os.Getenv("NATS_ROUTES") != "" {
 		return nodeRole(ctx, ready)
 	}
 	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
-		Dir: faulttest.Getenv("NATS_DIR"), Addr: faulttest.Getenv("NATS_ADDR"), Log: roleLog(),
+		Dir: os.Getenv("NATS_DIR"), Addr: os.Getenv("NATS_ADDR"), Log: roleLog(),
 		Fleet: embedded.NATSUser{User: embedded.FleetUser, Password: password},
 	})
 	if err != nil {
@@ -83,7 +83,7 @@ func natsRole(ctx context.Context, ready func()) error {
 // still uses the directory.
 func s3Role(ctx context.Context, ready func()) error {
 	opts := embedded.S3Options{
-		Dir: faulttest.Getenv("S3_DIR"), Addr: faulttest.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password,
+		Dir: os.Getenv("S3_DIR"), Addr: os.Getenv("S3_ADDR"), AccessKey: bucket, SecretKey: password,
 		Bucket: bucket,
 		NoSync: true, // writes of a killed process survive in the page cache
 		Log:    roleLog(),
@@ -106,7 +106,7 @@ func s3Role(ctx context.Context, ready func()) error {
 
 // connect connects to the queue at addr.
 func connect(ctx context.Context, addr string) (*jobs.Client, error) {
-	replicas, err := strconv.Atoi(cmp.Or(faulttest.Getenv("REPLICAS"), "0"))
+	replicas, err := strconv.Atoi(cmp.Or(os.Getenv("REPLICAS"), "0"))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func connect(ctx context.Context, addr string) (*jobs.Client, error) {
 		Server:      jobs.Server{URL: "nats://" + addr, Wait: true},
 		Credentials: jobs.Credentials{User: embedded.FleetUser, Password: password},
 		Storage:     jobs.Storage{Revisions: 1000, Replicas: replicas},
-		AckWait:     chosenAckWait(), Log: roleLog(),
+		AckWait:     ackWaitOfRole(), Log: roleLog(),
 	})
 }
 
@@ -124,25 +124,25 @@ func openObjects(addr string) (objects.Objects, error) {
 
 // workerRole runs a worker. Environment variables make its object store crash, stop or lose updates.
 func workerRole(ctx context.Context, ready func()) error {
-	queue, err := connect(ctx, faulttest.Getenv("NATS_ADDR"))
+	queue, err := connect(ctx, os.Getenv("NATS_ADDR"))
 	if err != nil {
 		return err
 	}
 	defer queue.Close()
-	bucket, err := openObjects(faulttest.Getenv("S3_ADDR"))
+	bucket, err := openObjects(os.Getenv("S3_ADDR"))
 	if err != nil {
 		return err
 	}
-	if faulttest.Getenv("MUTANT") == mutantNoIfMatch {
+	if os.Getenv("MUTANT") == mutantNoIfMatch {
 		bucket = blindSwap{bucket}
 	}
-	if id := faulttest.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
+	if id := os.Getenv("CRASH_AFTER_COMMIT_OF"); id != "" {
 		bucket = crashAfterCommit{bucket, id}
 	}
-	if id := faulttest.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
-		bucket = stopBeforeCommit{bucket, id, faulttest.Getenv("STOPPED")}
+	if id := os.Getenv("STOP_BEFORE_COMMIT_OF"); id != "" {
+		bucket = stopBeforeCommit{bucket, id, os.Getenv("STOPPED")}
 	}
-	dir, name := faulttest.Getenv("WORKER_DIR"), faulttest.Getenv("WORKER")
+	dir, name := os.Getenv("WORKER_DIR"), os.Getenv("WORKER")
 	driver, owner, closeDriver, err := openDriver(filepath.Join(dir, "g"))
 	if err != nil {
 		return err
@@ -152,34 +152,34 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer closeTools()
-	trace, closeTrace, err := traceBoxes(faulttest.Getenv("TRACE"))
+	trace, closeTrace, err := traceBoxes(os.Getenv("TRACE"))
 	if err != nil {
 		return err
 	}
 	defer closeTrace()
 	ready()
-	diskMB, err := strconv.ParseInt(cmp.Or(faulttest.Getenv("DISK_MB"), "16"), 10, 64)
+	diskMB, err := strconv.ParseInt(cmp.Or(os.Getenv("DISK_MB"), "16"), 10, 64)
 	if err != nil {
 		return err
 	}
-	slots, err := strconv.Atoi(faulttest.Getenv("SLOTS"))
+	slots, err := strconv.Atoi(os.Getenv("SLOTS"))
 	if err != nil {
 		return err
 	}
 	pool, err := executor.NewPool(driver, executor.PoolOptions{
-		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(faulttest.Getenv("OWNER"), name),
-		DiskMB: diskMB, Mounts: mounts, Reuse: faulttest.Getenv("REUSE"), Trace: trace, Log: roleLog(),
+		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(os.Getenv("OWNER"), name),
+		DiskMB: diskMB, Mounts: mounts, Reuse: os.Getenv("REUSE"), Trace: trace, Log: roleLog(),
 	})
 	if err != nil {
 		return err
 	}
 	err = worker.Run(ctx, ctx, worker.Parts{
-		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: chosenAckWait(), Log: roleLog()},
+		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWaitOfRole(), Log: roleLog()},
 		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: roleLog(),
-				Secrets: statetest.Secrets(faulttest.Getenv("SECRET")),
+				Secrets: statetest.Secrets(os.Getenv("SECRET")),
 			})}, nil
 		},
 	})
@@ -206,7 +206,7 @@ func traceBoxes(path string) (trace func(executor.PoolEvent), stop func(), err e
 
 // openDriver returns the driver gvisor if the test has found runsc, or else a driver without a sandbox.
 func openDriver(dir string) (executor.Driver, *state.Owner, func() error, error) {
-	runsc := faulttest.Getenv("RUNSC")
+	runsc := os.Getenv("RUNSC")
 	if runsc == "" {
 		return executortest.Host{}, nil, func() error { return nil }, nil
 	}

@@ -20,13 +20,13 @@ type Relay struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu     sync.Mutex
-	mode   Mode
-	match  string        // the request that switches to next; empty for none
-	next   Mode          // the mode after the match
-	struck chan struct{} // closed by the match
-	change chan struct{} // closed when the mode changes
-	conns  map[net.Conn]bool
+	mu      sync.Mutex
+	mode    Mode
+	match   string        // text of a request that switches to next; if empty, no request does
+	next    Mode          // the mode after the match
+	matched chan struct{} // closed when a request has matched
+	change  chan struct{} // closed when the mode changes
+	conns   map[net.Conn]bool
 }
 
 // Mode is what a Relay does with connections.
@@ -48,7 +48,7 @@ func StartRelay(tb testing.TB, target string) *Relay {
 		tb.Fatal(err)
 	}
 	r := &Relay{
-		tb: tb, target: target, listener: l, conns: map[net.Conn]bool{}, struck: make(chan struct{}),
+		tb: tb, target: target, listener: l, conns: map[net.Conn]bool{}, matched: make(chan struct{}),
 		change: make(chan struct{}),
 	}
 	r.running.Go(r.accept)
@@ -63,7 +63,7 @@ func StartRelay(tb testing.TB, target string) *Relay {
 // Addr returns the relay's host:port.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
-// Through returns an address of the target, which may be a URL, with the relay in the place of the target.
+// Through replaces the target's host:port in an address, such as a URL, by the relay's.
 func (r *Relay) Through(address string) string {
 	return strings.Replace(address, r.target, r.Addr(), 1)
 }
@@ -87,13 +87,13 @@ func (r *Relay) set(mode Mode) {
 	}
 }
 
-// SetOn changes the mode when a client sends match. The returned channel is then closed. match must be in one piece of
-// a request.
+// SetOn changes the mode when a client sends match. The returned channel is then closed. The
+// relay must receive match in one read.
 func (r *Relay) SetOn(match string, mode Mode) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.match, r.next, r.struck = match, mode, make(chan struct{})
-	return r.struck
+	r.match, r.next, r.matched = match, mode, make(chan struct{})
+	return r.matched
 }
 
 func (r *Relay) accept() {
@@ -161,7 +161,7 @@ func (r *Relay) copy(dst, src net.Conn, requests bool) {
 	}
 }
 
-// pass forwards a piece, as the mode says. It returns false if the connection has ended.
+// pass forwards a piece, as the mode specifies. It returns false if the connection has ended.
 func (r *Relay) pass(dst net.Conn, piece []byte, request bool) bool {
 	for len(piece) > 0 {
 		mode, changed := r.modeFor(piece, request)
@@ -199,7 +199,7 @@ func (r *Relay) modeFor(piece []byte, request bool) (Mode, <-chan struct{}) {
 	if request && r.match != "" && bytes.Contains(piece, []byte(r.match)) {
 		r.match = ""
 		r.set(r.next)
-		close(r.struck)
+		close(r.matched)
 	}
 	return r.mode, r.change
 }

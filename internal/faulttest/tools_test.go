@@ -16,7 +16,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/executor"
-	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/pipeline"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/tools"
@@ -61,7 +60,7 @@ func upstreams(path string) (*mcp.Manager, error) {
 
 // withTools returns a worker's tools. A call may kill the worker, as environment variables specify.
 func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func(), err error) {
-	servers, path := faulttest.Getenv("SERVERS"), faulttest.Getenv("LEDGER")
+	servers, path := os.Getenv("SERVERS"), os.Getenv("LEDGER")
 	if servers == "" {
 		return t, nil, func() {}, nil
 	}
@@ -77,10 +76,10 @@ func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func
 		return t, nil, nil, err
 	}
 	t = pipeline.Tools{Catalogue: versions, Upstream: m.Call, Policy: broker.Policy{Destructive: broker.Allow}}
-	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_AFTER_CALL")); err == nil {
+	if n, err := strconv.Atoi(os.Getenv("CRASH_AFTER_CALL")); err == nil {
 		t.Audit = &crashAfterCall{left: n, log: roleLog()}
 	}
-	if n, err := strconv.Atoi(faulttest.Getenv("CRASH_IN_CALL")); err == nil {
+	if n, err := strconv.Atoi(os.Getenv("CRASH_IN_CALL")); err == nil {
 		t.Upstream = crashInCall(m.Call, n)
 	}
 	mounts = []executor.Mount{{Source: versions.Dir(), Target: executor.DefaultGuest().Catalogue, ReadOnly: true}}

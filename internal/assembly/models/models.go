@@ -45,8 +45,8 @@ type chatModel struct {
 
 const azure = "azure_openai"
 
-// profileOf returns the model of a profile. The zero profile is the fleet's own model. A key of section llm is sent
-// only to an address of that section.
+// profileOf returns the model of a profile. The zero profile is the model of section llm. A key of section llm is
+// sent only to an address of that section.
 func profileOf(c *config.Config, p config.LLMProfile) chatModel {
 	l := c.LLM
 	provider := cmp.Or(p.Provider, l.Provider)

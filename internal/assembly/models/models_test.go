@@ -94,6 +94,6 @@ func TestDailyTokens(t *testing.T) {
 		t.Errorf("limits = %d and %d, want 7 and the fleet's 100", limit("a"), limit("b"))
 	}
 	if DailyTokens(config.Default()) != nil {
-		t.Error("DailyTokens without a limit is not nil")
+		t.Error("DailyTokens without a limit = a function, want nil")
 	}
 }

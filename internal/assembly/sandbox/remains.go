@@ -22,11 +22,11 @@ type Remains struct {
 	Processes int      `json:"processes"`
 }
 
-// RunningOwners returns the directories of the driver gvisor's owners that have processes of boxes on this host.
+// RunningOwners returns the directories of those owners of gVisor boxes whose boxes have processes on this host.
 func RunningOwners() ([]string, error) { return gvisor.RunningOwners() }
 
-// FindRemains describes what the boxes of owners have left below a worker's directory, gvisorDir being that of the
-// driver gvisor.
+// FindRemains describes what the boxes of owners have left below dir, a worker's directory. gvisorDir is the driver
+// gvisor's directory in it.
 func FindRemains(dir, gvisorDir string, owners []string) (Remains, error) {
 	r := Remains{Dir: dir}
 	var err error
@@ -49,8 +49,8 @@ func FindRemains(dir, gvisorDir string, owners []string) (Remains, error) {
 	return r, err
 }
 
-// RemoveBoxes removes the boxes that an ended worker has left: with the driver gvisor those of owners, and with
-// microsandbox those in msbDir, if its binary is found.
+// RemoveBoxes removes the boxes that an ended worker has left: gVisor's boxes of owners, and microsandbox's in msbDir. If
+// there are boxes of microsandbox but its binary is not found, it returns an error.
 func RemoveBoxes(ctx context.Context, c *config.Config, msbDir, gvisorDir string, owners []string) error {
 	errs := []error{removeMicrosandboxes(ctx, c, msbDir)}
 	driver, err := gvisor.New(gvisor.Options{Dir: gvisorDir})

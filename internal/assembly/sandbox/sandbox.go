@@ -30,7 +30,7 @@ type Driver interface {
 type Choice struct {
 	Driver
 	Info executor.Info
-	// Rejected is why microsandbox was not chosen. It is nil if microsandbox was chosen or ruled out by
+	// Rejected says why microsandbox was not chosen. It is nil if microsandbox was chosen or ruled out by
 	// execution.sandbox_type, or if msb is neither installed nor configured.
 	Rejected error
 }

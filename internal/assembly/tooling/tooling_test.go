@@ -40,13 +40,12 @@ func TestUpstreamsInMetrics(t *testing.T) {
 	}
 	defer unregister()
 	if _, err := servers.Call(t.Context(), tools.Request{Server: "gone", Tool: "x"}); err == nil {
-		t.Error("call of a server that cannot start: no error")
+		t.Error("Call(gone/x) = nil, want an error, because the server cannot start")
 	}
 	if _, err := servers.Call(t.Context(), tools.Request{
-		Server: "calculator", Tool: "add",
-		Args: []byte(`{"a":1,"b":2}`),
+		Server: "calculator", Tool: "add", Args: []byte(`{"a":1,"b":2}`),
 	}); err != nil {
-		t.Error(err)
+		t.Errorf("Call(calculator/add) = %v, want nil", err)
 	}
 	w := httptest.NewRecorder()
 	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -107,12 +106,12 @@ func TestSettingsAreReadAgain(t *testing.T) {
 		return err
 	}
 	if err := call("web"); err == nil || !strings.Contains(err.Error(), "wrong key") {
-		t.Fatalf("with a wrong key: %v", err)
+		t.Fatalf("Call(web/hello) with a wrong key = %v, want an error that contains wrong key", err)
 	}
 	write(secret, "right\n")
 	write(file, settings+"- {name: later, url: "+web.URL+", headers: {Authorization: right}}\n")
 	if err := errors.Join(call("later"), call("web")); err != nil {
-		t.Errorf("after the change of the settings: %v", err)
+		t.Errorf("Call after the change of the settings = %v, want nil", err)
 	}
 	if got := reserved(); !slices.Contains(got, "later") {
 		t.Errorf("reserved names = %v, want them to include later", got)

@@ -23,7 +23,7 @@ func parseAction(line string) action {
 // named are the operations with a name before the template.
 var named = strings.Fields("new let show compute place set")
 
-// run performs the actions of a form; false if the clause does not fit after all.
+// run performs a form's actions. It returns false if the clause does not fit the form after all.
 func (w *writer) run(actions []action, m match) bool {
 	for i, a := range actions {
 		if a.op == "for" { // each value of a list, with the rest of the actions
@@ -112,7 +112,7 @@ func (w *writer) perform(a action, m match) bool {
 		root := "square root of " + of
 		w.calculated(root, "calculated(lambda: square_root("+of+"), "+quote(root)+")")
 		return e.ok && !strings.Contains(of, "-") && w.refersClearly(e)
-	case "place": // the answer about one place
+	case "place": // the weather of one place
 		w.let(a.name, python)
 		w.line("show(%s + %s, %s)", quote(a.name+" "), m["each"].py, w.last)
 		key := a.name
@@ -157,14 +157,14 @@ func (w *writer) perform(a action, m match) bool {
 	case "bare":
 		return w.bareWeather()
 	default:
-		panic("grammar.txt: no operation " + a.op)
+		panic("grammar.txt: unknown operation " + a.op)
 	}
 	return true
 }
 
 var inTemplate = regexp.MustCompile(`\{[,"~]?[\w-]+"?\}|\$[\w]+`)
 
-// fill replaces slots, variables and tools in a template; false if one is missing.
+// fill replaces slots, variables and tools in a template. It returns false if one of them is missing.
 func (w *writer) fill(template string, m match) (string, bool) {
 	ok, tool := true, toolKind{}
 	filled := inTemplate.ReplaceAllStringFunc(template, func(s string) string {
@@ -204,7 +204,7 @@ func (w *writer) fill(template string, m match) (string, bool) {
 	return filled, ok
 }
 
-// open makes a JSON file the open document. A document with changes is saved before.
+// open makes a JSON file the open document, and first saves the previous one if it has changes.
 func (w *writer) open(python, file string) {
 	w.save()
 	w.vars["doc"], w.vars["file"], w.vars["path"] = w.let("state", python), file, file
@@ -277,7 +277,7 @@ func (w *writer) calculate(t []token) bool {
 	return true
 }
 
-// calculated emits a Python expression as the last number, and prints it after the text that it is the value of.
+// calculated emits a Python expression as the last number, and prints it after of, the text of the calculation.
 func (w *writer) calculated(of, python string) {
 	delete(w.vars, "sum")
 	w.vars["number"] = w.let("value", python)

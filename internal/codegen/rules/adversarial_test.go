@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// sentence is a line of testdata/sentences.txt: the task, and what becomes of it: "refused" and the words that are not
+// sentence is a line of testdata/sentences.txt: the task, and its outcome: "refused" and the words that are not
 // understood, "fails" and the end of the program's message, or the program's result as JSON.
 type sentence struct{ task, want string }
 
@@ -40,11 +40,11 @@ func sentences(tb testing.TB) []sentence {
 	return out
 }
 
-// Sentences as people write them who do not know the grammar: none has a wrong value.
+// Sentences by people who do not know the grammar are refused, fail, or have the right value.
 func TestEverydaySentences(t *testing.T) {
 	all := sentences(t)
 	if len(all) < 300 {
-		t.Fatalf("%d sentences, want at least 300", len(all))
+		t.Fatalf("testdata/sentences.txt has %d sentences, want at least 300", len(all))
 	}
 	for _, s := range all {
 		t.Run("", func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestEverydaySentences(t *testing.T) {
 	}
 }
 
-// outcome runs a task and returns what becomes of it, as sentence.want.
+// outcome runs a task and returns its outcome in the form of sentence.want.
 func outcome(t *testing.T, task string) string {
 	t.Helper()
 	h := everydayHarness(t)
@@ -113,9 +113,9 @@ func TestAnotherWordIsRefused(t *testing.T) {
 				case err == nil:
 					t.Errorf("%q: no error, want code_required", changed)
 				case ok && !strings.Contains(required.Reason, word):
-					t.Errorf("%q: %s, want %s named", changed, required.Reason, word)
+					t.Errorf("%q: refused with %q, want a reason that names %s", changed, required.Reason, word)
 				case !ok && !regexp.MustCompile(`Failure: .*`+word).MatchString(output):
-					t.Errorf("%q: the program fails without %q\n%s", changed, word, output)
+					t.Errorf("%q: the program fails, want an error that names %q\n%s", changed, word, output)
 				}
 			}
 		}
@@ -124,7 +124,7 @@ func TestAnotherWordIsRefused(t *testing.T) {
 
 const wordKind = word // word is a variable in the test above
 
-// parser is a Python process that parses programs. It answers each with the text outside strings and comments.
+// parser is a Python process that parses programs. It returns the text of each outside strings and comments.
 type parser struct {
 	in  io.WriteCloser
 	out *bufio.Scanner
@@ -178,14 +178,14 @@ func (c *parser) names(code string) (string, error) {
 	if !c.out.Scan() {
 		return "", errors.New("the parser has ended")
 	}
-	var answer struct{ Names, Error string }
-	if err := json.Unmarshal(c.out.Bytes(), &answer); err != nil {
+	var parsed struct{ Names, Error string }
+	if err := json.Unmarshal(c.out.Bytes(), &parsed); err != nil {
 		return "", err
 	}
-	if answer.Error != "" {
-		return "", errors.New(answer.Error)
+	if parsed.Error != "" {
+		return "", errors.New(parsed.Error)
 	}
-	return answer.Names, nil
+	return parsed.Names, nil
 }
 
 // Text of a task appears in a program only in strings and comments, and the program is Python.
@@ -276,7 +276,7 @@ func TestPreludeOrder(t *testing.T) {
 	for i, f := range functions {
 		later := functions[i+1:]
 		if j := slices.IndexFunc(later, func(g function) bool { return f.calls[g.name] }); j >= 0 {
-			t.Errorf("%s uses %s, which is later", f.name, later[j].name)
+			t.Errorf("%s uses %s, which is defined later; want only earlier functions", f.name, later[j].name)
 		}
 	}
 }

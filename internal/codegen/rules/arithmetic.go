@@ -12,8 +12,8 @@ import (
 // expression is an arithmetic expression in Python.
 type expression struct {
 	python  string
-	refers  bool // to the previous number, which python names result_so_far
-	pronoun bool // as "it"
+	refers  bool // it refers to the previous number, which python names result_so_far
+	pronoun bool // it refers by a pronoun, such as "it"
 	simple  bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
 	single  bool // one number and nothing else
 	digits  int  // of all numbers together: their product has no more
@@ -26,7 +26,7 @@ const (
 	wordPower   = "to_the_power" // "-2 squared" is 4 for some and -4 for others
 	maxDepth    = 50             // of parentheses and signs
 	maxPower    = 1000
-	floatDigits = 15 // a float holds every whole number of so many digits
+	floatDigits = 15 // a float holds every whole number of at most this many digits
 )
 
 // arithGrammar is the arithmetic of tasks after their words are replaced by operators.
@@ -36,9 +36,9 @@ var arithGrammar = arith.Grammar{
 }
 
 var (
-	// dateLike is no calculation.
+	// dateLike matches a date, which is not a calculation.
 	dateLike = regexp.MustCompile(`\b\d{1,2}[/-]\d{1,2}[/-](?:\d{2}|\d{4})\b`)
-	// arithNumber has no exponent and no point at its end.
+	// arithNumber matches a number without an exponent and without a point at its end.
 	arithNumber = regexp.MustCompile(`^[\d,]*\.?\d+$`)
 	pronouns    = wordSet("it this that")
 
@@ -47,7 +47,7 @@ var (
 	tens = strings.Fields("- - twenty thirty forty fifty sixty seventy eighty ninety")
 )
 
-// digits replaces a number in a word up to ninety-nine by digits. Others stay.
+// digits returns a number word up to ninety-nine in digits, and any other text unchanged.
 func digits(s string) string {
 	ten, unit, joined := strings.Cut(strings.ToLower(s), "-")
 	t, u := slices.Index(tens, ten), slices.Index(units, unit)
@@ -105,7 +105,7 @@ func written(t []token) string {
 	return b.String()
 }
 
-// write returns the Python text of an expression; false if readers may group it in two ways.
+// write returns an expression in Python, and false if readers may group it in two ways.
 func (e *expression) write(n *arith.Node, depth int) (string, bool) {
 	var left, right string
 	ok := depth <= maxDepth

@@ -102,7 +102,7 @@ func (w *writer) branch(head string, clauses []clause) {
 // clause, or the next clause if that is the last of the sentence: a later one might be meant for each, or once.
 func (w *writer) each(m match) bool {
 	body := w.loopBody(m)
-	ofBefore := func(t token) bool { return w.grammar.sets["results"][t.lower] } // each one's, or that of before?
+	ofBefore := func(t token) bool { return w.grammar.sets["results"][t.lower] } // each result, or the one before?
 	listLike := func(t token) bool { return t.kind == number && strings.Contains(t.text, ",") }
 	if body == nil || slices.ContainsFunc(body, ofBefore) || slices.ContainsFunc(m["numbers"].tokens, listLike) {
 		return false

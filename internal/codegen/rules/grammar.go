@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// grammarText has the words and the forms of the rules; its head explains it.
+// grammarText has the words and the forms of the rules. A comment at its beginning explains the format.
 //
 //go:embed grammar.txt
 var grammarText string
 
-// grammar is grammarText compiled.
+// grammar is the compiled grammarText.
 type grammar struct {
-	sets       map[string]map[string]bool   // of words
-	phrases    map[string]map[string]string // of words, with their Python value
+	sets       map[string]map[string]bool   // named sets of words
+	phrases    map[string]map[string]string // named sets of phrases, with their values in Python
 	macros     map[string]string
 	tools      map[string]toolKind
 	forms      []*form
@@ -137,7 +137,7 @@ func (c *compiler) alternatives(closing string) [][]node {
 				name = slot
 			}
 			if slots[slot] == nil && c.g.phrases[slot] == nil && slot != "pairs" {
-				panic(fmt.Sprintf("grammar.txt: no slot %q", slot))
+				panic(fmt.Sprintf("grammar.txt: unknown slot %q", slot))
 			}
 			*last = append(*last, node{slot: slot, name: name})
 		default:

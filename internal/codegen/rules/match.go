@@ -13,10 +13,10 @@ type value struct {
 	text   string // as written, in one line
 	py     string // as Python
 	tokens []token
-	list   []string // of lists, in Python
+	list   []string // the elements of a list, in Python
 }
 
-// matcher matches the tokens of a clause against patterns, and remembers how far it came.
+// matcher matches a clause's tokens against patterns, and records the furthest token that it has reached.
 type matcher struct {
 	w        *writer
 	tokens   []token
@@ -25,8 +25,8 @@ type matcher struct {
 }
 
 const (
-	maxSteps = 100_000 // of one clause
-	maxSlot  = 400     // tokens of a slot
+	maxSteps = 100_000 // steps to match one clause
+	maxSlot  = 400     // tokens of one slot
 )
 
 // match calls done with the values of each way in which nodes match all tokens, until done returns true.
@@ -66,7 +66,7 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 	return n.optional && m.match(rest, at, values, done)
 }
 
-// notUnderstood returns the words of a clause that no form knows, and the rest of the clause if it begins after them.
+// notUnderstood returns the words of a clause that no form knows, and the unmatched rest if it begins after them.
 func (m *matcher) notUnderstood(c clause) (out []string) {
 	for _, f := range c.fields {
 		if _, ok := m.w.read("value", f.value); !ok {

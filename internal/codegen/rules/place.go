@@ -19,7 +19,7 @@ var placeText string
 //go:embed cities.txt
 var cityText string
 
-// knownPlaces returns the places, folded; true for countries.
+// knownPlaces returns the folded names of places, and whether each is a country.
 var knownPlaces = sync.OnceValue(func() map[string]bool {
 	places := map[string]bool{}
 	for line := range strings.Lines(cityText + placeText) {
@@ -29,7 +29,7 @@ var knownPlaces = sync.OnceValue(func() map[string]bool {
 	return places
 })
 
-// fold returns a place's name in small letters, without accents and punctuation.
+// fold returns a place's name in lower case, without accents and punctuation.
 func fold(name string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		switch {
@@ -44,7 +44,7 @@ func fold(name string) string {
 
 const maxPlace = 6 // words
 
-// placeSize returns the size of the longest place name that tokens begin with, 0 for none.
+// placeSize returns the number of tokens in the longest place name with which tokens begin, or 0 if there is none.
 func placeSize(t []token) int {
 	n := 0
 	for n < min(len(t), maxPlace) && t[n].kind == word {
@@ -98,7 +98,7 @@ func readPlaces(_ *writer, t []token) (v value, ok bool) {
 
 var regionCode = regexp.MustCompile(`^[A-Z]{2}$`)
 
-// regionSize returns the size of ", France" or ", CA" after a city, 0 if there is none.
+// regionSize returns the number of tokens in ", France" or ", CA" after a city, or 0 if there is no region.
 func regionSize(t []token, city string) int {
 	if len(t) < 2 || !t[0].is(",") {
 		return 0

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-const maxNesting = 50 // of JSON values: Python reads about 200 brackets
+const maxNesting = 50 // levels of a JSON value; Python's parser accepts about 200
 
 var (
 	jsonPart  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\d{300,}|true|false|null|[][{}]`)
 	constants = map[string]string{"true": "True", "false": "False", "null": "None"}
 )
 
-// pythonLiteral writes a JSON value as Python; false if it is too deep for Python, or a number too long.
+// pythonLiteral returns a JSON value in Python. It returns false if the value is too deep, or a number too long.
 func pythonLiteral(raw string) (python string, ok bool) {
 	depth, ok := 0, true
 	python = jsonPart.ReplaceAllStringFunc(raw, func(part string) string {

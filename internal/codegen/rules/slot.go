@@ -53,7 +53,7 @@ var jsonFile = literal(path, `\.json$`)
 const maxPhrase = 5 // words
 
 var (
-	// numeral is a number that is no text for any reader.
+	// numeral matches a number that no reader takes for text.
 	numeral   = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
 	snakeCase = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
 	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)
@@ -62,14 +62,14 @@ var (
 )
 
 const (
-	maxDigits = 300       // of a number: Python reads 4,300
+	maxDigits = 300       // digits of a number; Python's limit is 4,300
 	maxEach   = 1000      // numbers of a list
 	maxCount  = 1_000_000 // the largest number of a range, and of days
 	firstYear = 1753      // the first in which all English-speaking countries used the Gregorian calendar
 	statePath = "/workspace/state.json"
 )
 
-// signed returns the number that tokens are, with its sign; "" if they are none.
+// signed returns the number that tokens form, with its sign, or "" if they form none.
 func signed(t []token) string {
 	sign := ""
 	if len(t) == 2 && t[0].is("-−") {
@@ -89,7 +89,7 @@ func readNumber(_ *writer, t []token) (value, bool) {
 	return value{py: pythonNumber(n)}, n != ""
 }
 
-// readCount reads a whole number, also in a word.
+// readCount reads a whole number, in digits or as a word.
 func readCount(_ *writer, t []token) (value, bool) {
 	n := digits(t[0].text)
 	if t[0].lower == "a" || t[0].lower == "an" {
@@ -144,7 +144,7 @@ func enumeration(t []token) [][]token {
 	return out
 }
 
-// literal reads one token of a kind whose text matches a pattern.
+// literal returns a reader of one token of a kind whose text matches a pattern.
 func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 	re := regexp.MustCompile(pattern)
 	return func(_ *writer, t []token) (value, bool) {
@@ -161,7 +161,7 @@ func literal(k kind, pattern string) func(*writer, []token) (value, bool) {
 	}
 }
 
-// readValue reads a value for a field. A bare word is one only if everybody takes it for text.
+// readValue reads a value for a field. A bare word is a value only if it can only be text: a status or snake_case.
 func readValue(w *writer, t []token) (value, bool) {
 	if n := signed(t); n != "" {
 		return value{py: n}, numeral.MatchString(n)
@@ -230,7 +230,7 @@ func readName(w *writer, t []token) (value, bool) {
 		(t[0].kind == quoted || !w.grammar.sets["contents"][t[0].lower])
 }
 
-// readNoun reads a word for the last rows.
+// readNoun reads a noun that refers to the last rows.
 func readNoun(w *writer, t []token) (value, bool) {
 	noun := t[0].lower
 	return value{}, len(t) == 1 && noun != "" && (w.grammar.sets["nouns"][noun] || noun == w.vars["table"])
@@ -267,7 +267,7 @@ func readState(w *writer, t []token) (value, bool) {
 		!slices.ContainsFunc(t[:last], unknown)
 }
 
-// parseDate reads an existing date that has one reading; 03/04/2026 has two.
+// parseDate parses a date that exists and has one reading; 03/04/2026 has two.
 func parseDate(s string) (day time.Time, ok bool) {
 	cardinal := text.OneLine(ordinal.ReplaceAllString(strings.ReplaceAll(s, ",", ""), "$1 "))
 	for _, layout := range []string{time.DateOnly, "January 2 2006", "Jan 2 2006", "2 January 2006", "2 Jan 2006"} {
@@ -287,7 +287,7 @@ func readDate(_ *writer, t []token) (value, bool) {
 	return value{py: day.Format("datetime.date(2006, 1, 2)")}, ok && len(t) <= maxPhrase
 }
 
-// readDay reads a day that every year has.
+// readDay reads a day without a year that exists in every year.
 func readDay(_ *writer, t []token) (value, bool) {
 	const yearWithoutLeapDay = " 2023"
 	day, ok := parseDate(join(t[:min(len(t), maxPhrase)]) + yearWithoutLeapDay)

@@ -80,7 +80,7 @@ func TestStateSentences(t *testing.T) {
 		}
 	}
 	if _, output, err := h.try("Increment nothing_there in the state"); err == nil {
-		t.Errorf("increment of a missing field: no error\n%s", output)
+		t.Errorf("increment of a missing field = nil error, want an error\n%s", output)
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	path
 	isoDate
 	symbol
-	ambiguous // a numeral with two readings, as 1.000
+	ambiguous // a numeral with two readings, such as 1.000
 	newline
 )
 
@@ -28,8 +28,8 @@ const (
 type token struct {
 	kind       kind
 	text       string // without quotation marks
-	lower      string // of words and symbols; empty for values
-	start, end int    // bytes of the task
+	lower      string // words and symbols in lower case; empty for values
+	start, end int    // byte offsets in the task
 }
 
 // is reports whether the token is one of the symbols.
@@ -90,7 +90,8 @@ func wordEnd(s string) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
 }
 
-// next returns the first token of a text and its size, 0 for white space. starts is false inside a word.
+// next returns the first token of a text and its size, which is 0 for white space. starts says whether a word may start
+// here.
 func next(s string, starts bool) (token, int) {
 	if r, _ := utf8.DecodeRuneInString(s); unicode.IsSpace(r) && r != '\n' {
 		return token{}, 0
@@ -134,7 +135,8 @@ func next(s string, starts bool) (token, int) {
 // quotes are the pairs of quotation marks.
 var quotes = [][2]string{{`"`, `"`}, {"“", "”"}, {"‘", "’"}, {"`", "`"}, {"'", "'"}}
 
-// quotation returns the text of the quotation that a line begins with, and the quotation's size; 0 if there is none.
+// quotation returns the text of the quotation with which a line begins, and the quotation's size, which is 0 if there is
+// none.
 func quotation(s string) (text string, size int) {
 	for _, q := range quotes {
 		if rest, ok := strings.CutPrefix(s, q[0]); ok {
@@ -161,7 +163,7 @@ func startsWord(s string) bool {
 	return unicode.IsLetter(r) || r == '_'
 }
 
-// jsonToken returns the JSON value that a text begins with, compact, and its size; 0 if there is none.
+// jsonToken returns the JSON value with which a text begins, in compact form, and its size, which is 0 if there is none.
 func jsonToken(s string) (text string, size int) {
 	decoder := json.NewDecoder(strings.NewReader(s))
 	var value json.RawMessage

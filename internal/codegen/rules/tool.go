@@ -15,7 +15,7 @@ type toolKind struct {
 	selected      *codegen.Tool
 }
 
-// find returns the first selected tool of a kind, nil when there is none.
+// find returns the first selected tool of a kind, or nil if there is none.
 func (w *writer) find(k toolKind) *codegen.Tool {
 	fits := func(t codegen.Tool) bool {
 		name, named := strings.ToLower(t.Name), false
@@ -36,7 +36,7 @@ func (w *writer) find(k toolKind) *codegen.Tool {
 	return nil
 }
 
-// resolve returns the function of a kind of tool in the program, "" if there is none.
+// resolve returns the name of the function that the program calls for a kind of tool, or "" if there is none.
 func (w *writer) resolve(k toolKind) (string, toolKind) {
 	if k.selected = w.find(k); k.selected == nil {
 		return k.fallback, k
@@ -93,7 +93,7 @@ type toolCall struct {
 	arguments []string
 }
 
-// add adds an argument by the parameter's name, "" for the next required one.
+// add adds an argument for the named parameter, or for the next required one if name is empty.
 func (c *toolCall) add(name string, t []token) bool {
 	i := slices.IndexFunc(c.tool.Params, func(p codegen.Param) bool {
 		return !c.given[p.Name] && (p.Name == name || name == "" && p.Required)
@@ -139,7 +139,7 @@ func (c *toolCall) inParentheses(t []token) bool {
 
 // inWords reads the words of the tool's name and "parameter value" pairs.
 func (c *toolCall) inWords(t []token) bool {
-	var said []string
+	var nameWords []string
 	for at := 0; at < len(t); {
 		name, size := c.parameter(t[at:])
 		switch {
@@ -154,13 +154,13 @@ func (c *toolCall) inWords(t []token) bool {
 			at = end
 			continue
 		case t[at].kind == word:
-			said = append(said, t[at].text)
+			nameWords = append(nameWords, t[at].text)
 		case !t[at].is(",:"):
 			return false
 		}
 		at++
 	}
-	return c.complete() && slices.Equal(c.stems(said), c.stems([]string{c.tool.Name}))
+	return c.complete() && slices.Equal(c.stems(nameWords), c.stems([]string{c.tool.Name}))
 }
 
 // parameter returns the parameter that tokens begin with, and the size of "name", "name is" or "name =" before a value.

@@ -45,7 +45,7 @@ func Write(r codegen.Request) (codegen.Program, error) {
 	}, nil
 }
 
-const maxWords = 10 // in a refusal
+const maxWords = 10 // words that a refusal lists
 
 // writer is the state after the clauses read so far.
 type writer struct {
@@ -61,16 +61,16 @@ type writer struct {
 	// saved. table and does name the table of rows and the skill.
 	vars    map[string]string
 	last    string            // the last variable
-	tools   map[string]string // id of one that the program calls → its name there
+	tools   map[string]string // id of a tool that the program calls → name of its function in the program
 	imports map[string]string // function, or "function as name" → module
-	names   map[string]int    // of variables
+	names   map[string]int    // how often each name of a variable was requested
 	body    []string
-	depth   int // of indentation
+	depth   int // indentation of body
 
 	outputs    []output
 	understood []string
 	unknown    []string // clauses
-	words      []string // that no clause accounts for
+	words      []string // words that no clause accounts for
 }
 
 // output is one part of the result.
@@ -80,7 +80,7 @@ type output struct {
 	elsewhere     bool // found in the branch that is not being read
 }
 
-// step reads one clause; with a condition also the clauses of its branches.
+// step reads one clause. For a condition, it also reads the clauses of the branches.
 func (w *writer) step() {
 	c := w.clauses[w.at]
 	w.at++
@@ -107,7 +107,7 @@ func (w *writer) step() {
 	w.line("%s", comment("TODO: "+c.text))
 }
 
-// try reads the tokens of a matcher with a form. It changes nothing if they do not fit.
+// try reads the tokens of a matcher with a form. If they do not fit the form, it changes nothing.
 func (w *writer) try(f *form, m *matcher) bool {
 	return m.match([]node{{alternatives: f.patterns}}, 0, match{}, func(values match) bool {
 		saved, c := *w, w.clause
