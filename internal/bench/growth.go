@@ -32,7 +32,7 @@ type grown struct {
 func (b *Bench) growth(ctx context.Context) (err error) {
 	server, err := embedded.StartS3(ctx, embedded.S3Options{
 		Dir: b.NewDir(), Addr: "127.0.0.1:0", AccessKey: "bench", SecretKey: "bench-secret", Bucket: "bench",
-		NoSync: true, // what a flush takes does not depend on the history
+		NoSync: true, // the time of a flush does not depend on the history
 	})
 	if err != nil {
 		return err

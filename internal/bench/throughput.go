@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	burst   = 100 // tasks of one sample
+	burst   = 100 // tasks in one sample
 	tenants = 50
-	boxes   = 3 // for all tenants together
+	boxes   = 3 // boxes for all tenants together
 )
 
 // throughput measures tasks per second. Each caller submits the next task as soon as it has a result.

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	loop = 100    // calls of one task
-	rows = 10_000 // of the table that a program reduces to five rows
-	slow = 10 * time.Millisecond
+	loop = 100                   // calls in one task
+	rows = 10_000                // rows of the table that a program reduces to five
+	slow = 10 * time.Millisecond // duration of a call of the slow tool
 
 	// loopOf measures each of 100 calls of a tool, inside the box.
 	loopOf = `

@@ -42,10 +42,10 @@ type Config struct {
 	// Environments of task pools, by the task pool's name. They determine what programs can import.
 	// A task pool that is not listed has the environment of the section execution.
 	Pools map[string]Pool `yaml:"pools"`
-	// Limits of one run, in addition to those in guardrails. A task can set lower limits, or higher
+	// Limits of one execution, in addition to those in guardrails. A task can set lower limits, or higher
 	// limits up to its tenant's.
 	Limits Limits `yaml:"limits"`
-	// Checks of programs, and two limits of one run.
+	// Checks of programs, and two limits of one execution.
 	Guardrails Guardrails `yaml:"guardrails"`
 	// Warm sandboxes and the tool cache.
 	Optimizations Optimizations `yaml:"optimizations"`

@@ -65,7 +65,7 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 		l.applyKey(layer, vars, k)
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if g, ok := goneVars[name]; ok && vars[name] != "" && !g.harmless(vars[name]) {
+		if g, ok := retiredVars[name]; ok && vars[name] != "" && !g.harmless(vars[name]) {
 			l.warn(name, g.fate)
 		}
 		l.mcpServerVar(layer, name, vars[name])

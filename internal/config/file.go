@@ -126,7 +126,7 @@ func (f *file) mapping(n *yaml.Node, v reflect.Value, path string) {
 			f.node(value, fields[k.Value], at)
 		case isFile && fields[base].IsValid() && fields[base].Type() == secretType:
 			f.secretFile(key{path: join(path, base), value: fields[base]}, value)
-		case gone[at].fate != "":
+		case retiredKeys[at].fate != "":
 			f.retired(at, value)
 		default:
 			f.problem(f.where(k), at, "no such setting%s", f.hint(k.Value, path, names))

@@ -269,10 +269,10 @@ func earlierTable() string {
 			}
 		}
 	}
-	for name, g := range gone {
+	for name, g := range retiredKeys {
 		rows[code(name)] = g.fate
 	}
-	for name, g := range goneVars {
+	for name, g := range retiredVars {
 		rows[code(name)] = g.fate
 	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {

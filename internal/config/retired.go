@@ -31,8 +31,8 @@ const (
 	fateGPU   = "no effect: tools are selected without a GPU"
 )
 
-// gone lists retired keys of the file.
-var gone = map[string]retired{
+// retiredKeys lists retired keys of the file.
+var retiredKeys = map[string]retired{
 	"execution.allow_network_access":   {fateNetwork, []string{"false", "no", "off"}},
 	"execution.mount_directories":      {fate: fateMount},
 	"execution.state.enabled":          {fateStateOn, []string{"true", "yes", "on"}},
@@ -50,8 +50,8 @@ var gone = map[string]retired{
 
 const fateOAuth = "no effect: tokens are those of tenants.<name>.tokens; the fleet verifies no OAuth tokens"
 
-// goneVars lists retired variables.
-var goneVars = map[string]retired{
+// retiredVars lists retired variables.
+var retiredVars = map[string]retired{
 	"MSB_SERVER_URL":                      {fate: fateMSB},
 	"MSB_API_KEY":                         {fate: fateMSB},
 	"OPENSANDBOX_DOMAIN":                  {fate: fateMSB},
@@ -68,7 +68,7 @@ var goneVars = map[string]retired{
 
 func (f *file) retired(path string, n *yaml.Node) {
 	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
-	if g := gone[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
+	if g := retiredKeys[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
 		f.warn(f.where(n)+": "+path, g.fate)
 	}
 }

@@ -67,7 +67,7 @@ type State struct {
 	StateFile string `yaml:"state_file" env:"STATE_FILE"`
 }
 
-// Limits are limits of one run, in addition to those in Guardrails.
+// Limits are limits of one execution, in addition to those in Guardrails.
 type Limits struct {
 	// Number of processors.
 	CPUs float64 `yaml:"cpus"`
@@ -79,15 +79,15 @@ type Limits struct {
 	Processes int `yaml:"processes"`
 	// Number of open files.
 	OpenFiles int `yaml:"open_files"`
-	// MiB that all network connections of one run send and receive.
+	// MiB that all network connections of one execution send and receive.
 	NetworkMB int64 `yaml:"network_mb"`
 }
 
-// Guardrails configure checks of programs, and two limits of one run.
+// Guardrails configure checks of programs, and two limits of one execution.
 type Guardrails struct {
-	// What a finding about a program leads to: off (programs are not checked), advise (a warning in the
-	// result) or strict (the program does not run). By default, the next three settings decide. The
-	// sandbox is the security boundary, not these checks.
+	// off (programs are not checked), advise (a finding is a warning in the result) or strict (a program
+	// with a finding does not run). By default, the next three settings decide. The sandbox is the
+	// security boundary, not these checks.
 	Level string `yaml:"level"`
 	// Check programs. If false, the level is off.
 	Enabled bool `yaml:"enabled" env:"GUARDRAILS_ENABLED"`
@@ -95,7 +95,7 @@ type Guardrails struct {
 	StrictMode bool `yaml:"strict_mode" env:"GUARDRAILS_STRICT_MODE"`
 	// Check the program's code. If false, the level is off.
 	SecurityChecks bool `yaml:"security_checks"`
-	// Modules that programs should not import, such as requests. Modules in them count, too.
+	// Modules that programs should not import, such as requests, including the modules in them.
 	BlockedImports []string `yaml:"blocked_imports"`
 	// Functions that programs should not use, such as os.remove.
 	BlockedCalls []string `yaml:"blocked_calls"`
@@ -103,9 +103,9 @@ type Guardrails struct {
 	BlockedPatterns []string `yaml:"blocked_patterns"`
 	// Conditions on inputs, tool arguments and results.
 	Rules []GuardrailRule `yaml:"rules"`
-	// Time limit of one run.
+	// Time limit of one execution.
 	MaxExecutionTime time.Duration `yaml:"max_execution_time" env:"MAX_EXECUTION_TIME"`
-	// Memory limit of one run.
+	// Memory limit of one execution.
 	MaxMemoryMB int `yaml:"max_memory_mb" env:"MAX_MEMORY_MB"`
 }
 
@@ -233,18 +233,18 @@ type Tools struct {
 	// Policies for single tools or servers, such as `git/*: approve` and `git/git_log: allow`,
 	// regardless of what the tools declare.
 	Policy map[string]string `yaml:"policy"`
-	// Maximum number of calls in one run.
+	// Maximum number of calls in one execution.
 	MaxCalls int `yaml:"max_calls"`
-	// Maximum size in MiB of all arguments and results of one run.
+	// Maximum size in MiB of all arguments and results of one execution.
 	MaxMB int `yaml:"max_mb"`
-	// Maximum number of concurrent calls of one run. Further calls wait.
+	// Maximum number of concurrent calls of one execution. Further calls wait.
 	MaxConcurrent int `yaml:"max_concurrent"`
 	// How long a call waits for approval. call_timeout and guardrails.max_execution_time include
 	// this time, so raise them, too. With 0, calls that need approval are refused.
 	ApprovalTimeout time.Duration `yaml:"approval_timeout"`
 	// Time limit of one call, including its approval.
 	CallTimeout time.Duration `yaml:"call_timeout"`
-	// Time limit of all calls of one run together.
+	// Time limit of all calls of one execution together.
 	TotalTime time.Duration `yaml:"total_time"`
 }
 
@@ -271,12 +271,12 @@ type MCPServer struct {
 	ConnectionType string `yaml:"connection_type"`
 	// False disables the server.
 	Enabled *bool `yaml:"enabled"`
-	// How long the server may take to start and to answer the first request. The default is 2m for a
+	// How long the server may take to start and to respond to the first request. The default is 2m for a
 	// command, because npx and uvx may download it first, and 30s for a URL.
 	StartTimeout time.Duration `yaml:"start_timeout"`
-	// How long a call may take without an answer or progress. The default is 1m.
+	// How long a call may take without a response or progress. The default is 1m.
 	Timeout time.Duration `yaml:"timeout"`
-	// Concurrent calls of one worker; more calls wait. The default is 8.
+	// Maximum number of concurrent calls of one worker. Further calls wait. The default is 8.
 	Concurrency int `yaml:"concurrency"`
 	// Which tasks share a connection, and what the server keeps in it: tenant (a tenant's tasks, the
 	// default), session (a session's tasks) or shared (the tasks of all tenants).

@@ -43,7 +43,7 @@ type Tenant struct {
 	Encryption Encryption `yaml:"encryption"`
 	// Rules for the tenant's programs, in addition to those in guardrails.
 	Guardrails TenantGuardrails `yaml:"guardrails"`
-	// Upper limits of one run. 0 selects the fleet's default.
+	// Upper limits of one execution. 0 selects the fleet's default.
 	Limits TenantLimits `yaml:"limits"`
 }
 
@@ -61,15 +61,15 @@ type TenantGuardrails struct {
 	Rules []GuardrailRule `yaml:"rules"`
 }
 
-// TenantLimits are the upper limits of one run of a tenant's task.
+// TenantLimits are the upper limits of one execution of a tenant's program.
 type TenantLimits struct {
-	// Time of one run.
+	// Time of one execution.
 	Timeout time.Duration `yaml:"timeout"`
-	// Memory of one run.
+	// Memory of one execution.
 	MemoryMB int `yaml:"memory_mb"`
 	// Number of processors.
 	CPUs float64 `yaml:"cpus"`
-	// Bytes of output of one run.
+	// Bytes of output of one execution.
 	OutputBytes int64 `yaml:"output_bytes"`
 	// Size of a workspace.
 	WorkspaceMB int64 `yaml:"workspace_mb"`

@@ -46,7 +46,7 @@ type spelling struct {
 
 const (
 	minSpelling   = 4    // characters; shorter words have too many neighbours
-	maxNeighbours = 4    // of a word
+	maxNeighbours = 4    // neighbours of one word
 	minSimilarity = 0.55 // the Dice coefficient of the trigrams
 )
 

@@ -14,11 +14,11 @@ type Explanation struct {
 	Lexical float64  `json:"lexical"`
 	Clause  float64  `json:"clause"`
 	Server  float64  `json:"server"`
-	Vectors float64  `json:"vectors"` // of words
+	Vectors float64  `json:"vectors"` // the similarity of word vectors
 	Name    float64  `json:"name"`
 	History float64  `json:"history"`
-	Dense   float64  `json:"dense,omitempty"` // of embeddings
-	// OtherOperation reports that the tool's operation is not the query's, which lowers its score.
+	Dense   float64  `json:"dense,omitempty"` // the rank by embeddings
+	// OtherOperation reports whether the tool has another operation than the query, which lowers its score.
 	OtherOperation bool `json:"other_operation,omitempty"`
 }
 

@@ -21,8 +21,8 @@ type Index struct {
 	vectors  []int8    // gloss.Dimensions numbers per tool
 	common   []float32 // the direction that all tools share, which is removed from every vector
 	table    *gloss.Table
-	does     []operations // of each tool
-	names    [][]int32    // the terms of the subject of each tool
+	does     []operations // the operations of each tool
+	names    [][]int32    // the terms of each tool's subject
 	scratch  sync.Pool    // *scratch
 }
 

@@ -9,8 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/selection/terms"
 )
 
-// operations is a set of operations: to create, read, update and delete. An empty set means that the operation is not
-// known.
+// operations is a set of the operations create, read, update and delete. It is empty if the operation is unknown.
 type operations uint8
 
 //go:embed operations.txt
@@ -36,9 +35,9 @@ var operationTable = sync.OnceValue(func() map[string]operations {
 // conflict reports whether both sets are known and have no operation in common.
 func (o operations) conflict(other operations) bool { return o != 0 && other != 0 && o&other == 0 }
 
-// toolOperations returns the operations of a tool: the first of its name, and that at the end of its name, because
-// "search" is a verb in search_index and a noun in search_index_delete. A tool without one in its name has the
-// operation with which its description begins.
+// toolOperations returns the operations of a tool: the first operation in its name, and the one at the end of its name,
+// because "search" is a verb in search_index and a noun in search_index_delete. If the name has no operation, the first
+// word of the description may have one.
 func toolOperations(t *Tool) operations {
 	table := operationTable()
 	words := terms.Words(t.Name)
@@ -57,7 +56,7 @@ func toolOperations(t *Tool) operations {
 	return found
 }
 
-// subject returns the terms of a tool's name that tell to what it does its operation, or all terms if none does.
+// subject returns the terms of a tool's name that are not operations, or all terms if every term is one.
 func subject(name []string) []string {
 	isOperation := func(term string) bool { return operationTable()[term] != 0 }
 	if rest := slices.DeleteFunc(slices.Clone(name), isOperation); len(rest) > 0 {
@@ -67,8 +66,8 @@ func subject(name []string) []string {
 }
 
 // operationsOf returns the operations that a sentence requests. A word counts only where a verb stands: at the
-// beginning of a clause, or after words such as "to" and "please". "a list", "the update" and "my post" are nouns. If
-// the operation of one clause is not known, that of the sentence is not either.
+// beginning of a clause, or after words such as "to" and "please". In "a list", "the update" and "my post"
+// it is a noun. If the operation of one clause is unknown, so is the operation of the sentence.
 func operationsOf(sentence string) operations {
 	table := operationTable()
 	all := operations(0)

@@ -18,7 +18,7 @@ const (
 	glossWeight    = 0.4
 	historyWeight  = 0.8  // up to 1.3 if the past task is nearly the same
 	nameWeight     = 0.15 // times the share of the tool's name that the query mentions
-	nameTerms      = 6    // of a query; in a longer one, names weigh less, because it mentions many words by chance
+	nameTerms      = 6    // terms of a query; a longer query mentions many words by chance, so names weigh less
 
 	// otherOperation is the share of its score that a tool keeps if it has another operation than the query.
 	otherOperation = 0.6
@@ -27,16 +27,16 @@ const (
 	everydayWeight = 0.3 // the share of the weight that the most frequent words of English lose
 	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
 
-	minCosine  = 0.35 // of a tool that matches only by its vector
-	stepTerms  = 12   // of a query; a longer one describes a task, which also needs operations that it does not name
-	maxTerms   = 256  // of a query; later terms are ignored
-	maxClauses = 30   // of a query; later clauses are ignored
+	minCosine  = 0.35 // the lowest similarity of a tool that matches only by its vector
+	stepTerms  = 12   // terms of a query; a longer query describes a task, which also needs operations that it does not name
+	maxTerms   = 256  // terms of a query; later ones are ignored
+	maxClauses = 30   // clauses of a query; later ones are ignored
 )
 
 // scratch is the working memory of one ranking: scores of tools and servers, and weights of terms.
 type scratch struct {
 	lexical, clause, bestClause, server []float32
-	terms                               []float32 // of the query; all others are 0
+	terms                               []float32 // weights of the query's terms; all other weights are 0
 }
 
 func newScratch(tools, servers, terms int) *scratch {

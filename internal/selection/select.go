@@ -76,7 +76,7 @@ type Hit struct {
 type QueryReport struct {
 	Query          string   `json:"query"`
 	Tools          []string `json:"tools"`           // ids, best first
-	Confidence     float64  `json:"confidence"`      // 0 … 1; a low one means that perhaps no tool fits
+	Confidence     float64  `json:"confidence"`      // 0 … 1; if it is low, perhaps no tool fits
 	UnmatchedTerms []string `json:"unmatched_terms"` // stems that match no word of a tool
 }
 

@@ -28,7 +28,7 @@ var bursts = []int{4, 8, 16, 24, 50}
 
 const (
 	sustainOther = time.Minute // maximum for each of the other contenders, which keep no state between programs
-	sustainShare = 0.8         // of the rate at which boxes are created
+	sustainShare = 0.8         // share of the rate at which boxes are created
 	refillTasks  = 24          // number of tasks with which that rate is measured
 	fastMS       = 500         // a response within this time feels immediate
 )

@@ -46,8 +46,8 @@ func run(zones, out string) error {
 // areas are the first parts of time zones that are named after cities.
 var areas = []string{"Africa", "America", "Asia", "Atlantic", "Australia", "Europe", "Indian", "Pacific"}
 
-// everyday are names of zones and regions, in small letters, that are no places, or that are other words in
-// a sentence.
+// everyday are names of zones and regions, in lower case, that are not places or that mean something else in a
+// sentence.
 var everyday = []string{
 	"act", "canary", "center", "christmas", "comodrivadavia", "creston", "easter", "eurozone", "johnston", "knox",
 	"knox in", "lhi", "marengo", "midway", "north", "nsw", "oral", "petersburg", "resolute", "shiprock", "south",

@@ -1,9 +1,9 @@
-// Privacyeval measures the detection of personal data on the synthetic data sets of presidio-research (MIT licence,
+// Command privacyeval measures the detection of personal data on the synthetic data sets of presidio-research (MIT licence,
 // github.com/data-privacy-stack/presidio-research): data/synth_dataset_v2.json and tests/data/generated_large.json.
 //
 //	go run ./test/privacyeval FILE…
 //
-// A value counts as found if spans of its type cover all of it; a span counts as right if it overlaps a value of its
+// A value counts as found if spans of its type cover all of it. A span counts as right if it overlaps a value of its
 // type. The command prints recall and precision by type, and the throughput on the concatenated texts.
 package main
 
@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 )
 
-// types maps the names of the data sets.
+// types maps the data sets' names of types to the detector's.
 var types = map[string]privacy.Type{
 	"EMAIL_ADDRESS": privacy.Email, "PHONE_NUMBER": privacy.Phone, "US_SSN": privacy.SSN,
 	"CREDIT_CARD": privacy.Card, "IBAN_CODE": privacy.IBAN, "IP_ADDRESS": privacy.IP,

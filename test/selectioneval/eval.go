@@ -51,8 +51,8 @@ type Scale struct {
 }
 
 const (
-	depth = 50 // of a measured ranking
-	folds = 10 // of the cross-validation
+	depth = 50 // length of a measured ranking
+	folds = 10 // parts for the cross-validation
 )
 
 // Run measures all data sets below dir, sorted by name, and the times for catalogues of the given sizes, which are made
