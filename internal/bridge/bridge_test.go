@@ -509,7 +509,7 @@ func TestLargeTaskFits(t *testing.T) {
 			return got, r.Content
 		}
 		got, content := call("execute_task", map[string]any{"code": "large", "verbose": true})
-		want := []any{"error", "stderr", "artifacts", "changes", "code", "result", "output"}
+		want := []any{"error", "stderr", "artifacts", "findings", "changes", "code", "result", "output"}
 		if d := cmp.Diff(want, got["incomplete"]); d != "" || got["truncated"] != true || got["error_line"] != 1.0 {
 			t.Errorf("%d bytes: incomplete parts (-want +got):\n%s", limit, d)
 		}

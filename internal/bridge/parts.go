@@ -19,9 +19,10 @@ const (
 	partCode      = "code"
 	partArtifacts = "artifacts"
 	partChanges   = "changes"
+	partFindings  = "findings"
 )
 
-var parts = []string{partOutput, partResult, partStderr, partError, partCode, partArtifacts, partChanges}
+var parts = []string{partOutput, partResult, partStderr, partError, partCode, partArtifacts, partChanges, partFindings}
 
 // textOf returns a part of a task and its media type. ok reports whether the part exists.
 func textOf(r *client.Result, part string) (data []byte, media string, ok bool) {
@@ -47,6 +48,8 @@ func textOf(r *client.Result, part string) (data []byte, media string, ok bool) 
 		return encode(r.Artifacts)
 	case partChanges:
 		return encode(r.Workspace)
+	case partFindings:
+		return encode(r.Guardrails)
 	}
 	return nil, "", false
 }
@@ -78,13 +81,13 @@ func unknownPart(part string) error {
 
 // shares limit the sizes of a result's parts, in bytes of JSON. The program's result and output get the rest.
 type shares struct {
-	err, stderr, code, artifacts, changed, conflicts, selected, approvals int
+	err, stderr, code, artifacts, changed, conflicts, findings, selected, approvals int
 }
 
 func sharesOf(limit int) shares {
 	return shares{
 		err: limit / 5, stderr: limit / 10, code: limit / 5, artifacts: limit / 10, changed: limit / 20,
-		conflicts: limit / 20, selected: limit / 20, approvals: limit / 2,
+		conflicts: limit / 20, findings: limit / 20, selected: limit / 20, approvals: limit / 2,
 	}
 }
 

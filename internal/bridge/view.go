@@ -39,6 +39,7 @@ type taskOut struct {
 	ToolCalls *toolCalls    `json:"tool_calls,omitempty"`
 	Changed   []string      `json:"changed_files,omitempty" jsonschema:"files of the workspace that the task changed"`
 	Conflicts []string      `json:"conflicts,omitempty"`
+	Findings  []findingOut  `json:"findings,omitempty" jsonschema:"what the guardrails found in the program and its data"`
 	Details   *details      `json:"details,omitempty" jsonschema:"with verbose"`
 }
 
@@ -47,6 +48,13 @@ type artifactOut struct {
 	Bytes     int64  `json:"bytes"`
 	MediaType string `json:"media_type"`
 	URI       string `json:"uri"`
+}
+
+type findingOut struct {
+	Rule    string `json:"rule"`
+	Line    int    `json:"line,omitempty"`
+	Level   string `json:"level" jsonschema:"warning, or refused if the program did not run because of it"`
+	Message string `json:"message"`
 }
 
 type toolCalls struct {
@@ -228,6 +236,12 @@ func (out *taskOut) addEffects(view *result, r *client.Result, share shares) {
 				out.ToolCalls.Failed++
 			}
 		}
+	}
+	for _, f := range r.Guardrails {
+		out.Findings = append(out.Findings, findingOut(f))
+	}
+	if out.Findings = listPrefix(out.Findings, share.findings); len(out.Findings) < len(r.Guardrails) {
+		out.omit(view, r, partFindings)
 	}
 	changed, conflicts := r.Workspace.Changed, r.Workspace.Conflicts
 	out.Changed = listPrefix(changed[:min(maxChanged, len(changed))], share.changed)

@@ -211,6 +211,7 @@ func large(r *schemas.Result) {
 		r.Workspace.Changed = append(r.Workspace.Changed, name)
 		r.Workspace.Conflicts = append(r.Workspace.Conflicts, name)
 		r.Tools.Selected = append(r.Tools.Selected, "server/"+name)
+		r.Guardrails = append(r.Guardrails, schemas.Finding{Rule: "files", Line: i, Level: "warning", Message: name})
 	}
 }
 
