@@ -31,10 +31,16 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Options say where a fleet is and how to connect to it. Only URL is required.
+// Options say where a fleet is and how to connect to it. Only URL or FleetFile is required.
 type Options struct {
 	// URL of the fleet: http:// or https:// for the HTTP interface, nats:// or tls:// for the queue.
 	URL string
+	// FleetFile is the path of a fleet.json. When a connection is refused or the credentials are rejected, the client
+	// reads the address in it again: `codefleet up` may have started again at another one. With a FleetFile, URL may be
+	// empty: the client then reads the file at its first request, and finds the fleet once it runs. Locate sets it.
+	FleetFile string
+	// FileCredentials reports whether the credentials are those in FleetFile. The client then reads them again, too.
+	FileCredentials bool
 	// Token is the bearer token for HTTP, or the token for a NATS server that requires one.
 	Token string
 	// Tenant is the tenant over NATS. The default is "default". Over HTTP the token determines the tenant.
@@ -108,7 +114,9 @@ const waitStep = 30 * time.Second
 // succeeds even while the fleet is unreachable.
 func New(ctx context.Context, o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
-	if err != nil || u.Scheme == "" {
+	if o.URL == "" && o.FleetFile != "" {
+		u = &url.URL{Scheme: "http"} // until the file names the fleet
+	} else if err != nil || u.Scheme == "" {
 		return nil, fmt.Errorf("fleet address %q: want http://, https://, nats:// or tls:// and a host", o.URL)
 	}
 	c := &Client{source: cmp.Or(o.Source, "codefleet/client")}

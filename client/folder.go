@@ -92,7 +92,7 @@ func (w *Workspace) ReadFiles(
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read response of %s: %w", d.base.Host, err)
+			return fmt.Errorf("read response of %s: %w", d.base().Host, err)
 		}
 		if h.Typeflag != tar.TypeReg {
 			continue
@@ -109,7 +109,7 @@ func (w *Workspace) openFolder(dir string) (*dirsync.Folder, error) {
 		return nil, err
 	}
 	return dirsync.Open(dir, remote{w}, dirsync.Options{
-		Workspace: d.base.Hostname() + "/" + w.name, Progress: w.Progress,
+		Workspace: d.base().Hostname() + "/" + w.name, Progress: w.Progress,
 	})
 }
 

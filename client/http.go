@@ -10,10 +10,12 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -24,10 +26,40 @@ import (
 
 // httpConn uses the HTTP interface.
 type httpConn struct {
-	base     *url.URL
-	token    string
-	http     *http.Client
-	retryFor time.Duration
+	at        atomic.Pointer[location]
+	fleetFile string // read again when the fleet is not at its location; empty for none
+	fileToken bool   // whether the token is the one in the file
+	http      *http.Client
+	retryFor  time.Duration
+}
+
+// location is where a fleet is.
+type location struct {
+	base  *url.URL // without a host if that is not known yet
+	token string
+}
+
+func (d *httpConn) base() *url.URL { return d.at.Load().base }
+
+// relocate reads the fleet file. It reports whether the fleet is at another location than before.
+func (d *httpConn) relocate(before *location) bool {
+	if d.fleetFile == "" {
+		return false
+	}
+	o, err := ReadFleetFile(d.fleetFile)
+	if err != nil {
+		return false // the fleet has stopped, and may start again
+	}
+	now := &location{token: before.token} // another token than the file's is the caller's own
+	if d.fileToken {
+		now.token = o.Token
+	}
+	now.base, err = url.Parse(o.URL)
+	if err != nil || now.base.Host == "" || *now.base == *before.base && now.token == before.token {
+		return false
+	}
+	d.at.Store(now)
+	return true
 }
 
 const (
@@ -38,7 +70,7 @@ const (
 )
 
 func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
-	if u.Host == "" {
+	if u.Host == "" && o.FleetFile == "" {
 		return nil, fmt.Errorf("fleet address %q: no host", o.URL)
 	}
 	if o.HTTPClient == nil {
@@ -51,12 +83,11 @@ func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
 	// Redirects are errors: a fleet sends none, and the token must not be sent to another server.
 	h := *o.HTTPClient
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &httpConn{
-		base:     u,
-		token:    o.Token,
-		http:     &h,
-		retryFor: cmp.Or(o.RetryFor, 15*time.Second),
-	}, nil
+	d := &httpConn{
+		fleetFile: o.FleetFile, fileToken: o.FileCredentials, http: &h, retryFor: cmp.Or(o.RetryFor, 15*time.Second),
+	}
+	d.at.Store(&location{u, o.Token})
+	return d, nil
 }
 
 func (d *httpConn) close() error {
@@ -183,7 +214,7 @@ func (d *httpConn) do(
 		}
 		defer resp.Body.Close()
 		if err := read(resp.Header, resp.Body); err != nil {
-			return struct{}{}, fmt.Errorf("read response of %s: %w", d.base.Host, err)
+			return struct{}{}, fmt.Errorf("read response of %s: %w", d.base().Host, err)
 		}
 		return struct{}{}, nil
 	})
@@ -209,8 +240,33 @@ func (d *httpConn) open(ctx context.Context, c httpRequest) (io.ReadCloser, erro
 	return resp.Body, nil
 }
 
-// send sends c once. It returns a successful response or an error.
+// send sends c once. It returns a successful response or an error. If no fleet is at the known location, so that the
+// request had no effect, and the fleet file names another one, send sends it there.
 func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, error) {
+	at := d.at.Load()
+	if at.base.Host == "" && d.relocate(at) {
+		at = d.at.Load()
+	}
+	if at.base.Host == "" {
+		return nil, ErrNoFleet
+	}
+	resp, err := d.sendTo(ctx, at, c)
+	if notThere(err) && d.relocate(at) {
+		return d.sendTo(ctx, d.at.Load(), c)
+	}
+	return resp, err
+}
+
+// notThere reports whether a request has not reached the fleet, or not with its credentials.
+func notThere(err error) bool {
+	if e, ok := errors.AsType[*APIError](err); ok {
+		return e.Status == http.StatusUnauthorized || e.Code == errcode.UnexpectedResponse
+	}
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
+func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*http.Response, error) {
 	if !fs.ValidPath(strings.Join(c.path, "/")) { // an empty segment or dots would change the URL's path
 		return nil, backoff.Permanent(&APIError{
 			Status:  http.StatusNotFound,
@@ -218,7 +274,7 @@ func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, err
 			Message: "the id of a task or the path of an artifact is not valid",
 		})
 	}
-	u := d.base.JoinPath(escape(c.path)...)
+	u := at.base.JoinPath(escape(c.path)...)
 	q := url.Values{}
 	if c.query != nil {
 		q = c.query
@@ -236,8 +292,8 @@ func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, err
 		return nil, backoff.Permanent(err)
 	}
 	maps.Copy(req.Header, c.header)
-	if d.token != "" {
-		req.Header.Set("Authorization", "Bearer "+d.token)
+	if at.token != "" {
+		req.Header.Set("Authorization", "Bearer "+at.token)
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(req.Header))
 	resp, err := d.http.Do(req)
@@ -245,7 +301,7 @@ func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, err
 		return nil, backoff.Permanent(wrongScheme(req.URL, "http"))
 	}
 	if err != nil {
-		err = fmt.Errorf("request to %s: %w", d.base.Host, unwrapURL(err))
+		err = fmt.Errorf("request to %s: %w", at.base.Host, unwrapURL(err))
 		if c.once {
 			err = backoff.Permanent(err)
 		}

@@ -22,7 +22,8 @@ type FleetFile struct {
 
 // Locate finds a fleet as the command line does. It uses the first of these that is set: the fleet.json at path, the
 // fleet.json that CODEFLEET_FLEET names, CODEFLEET_URL with CODEFLEET_TOKEN, the fleet.json in CODEFLEET_DATA or in the
-// default data directory. It does not connect to the fleet.
+// default data directory. It does not connect to the fleet. If a file that is to be read does not exist, the Options
+// have its path beside the error: a client made of them finds the fleet once it runs.
 func Locate(path string) (Options, error) {
 	return locate(path, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }
@@ -40,25 +41,27 @@ func locate(path string, env func(string) string) (Options, error) {
 	}
 	o, err := ReadFleetFile(filepath.Join(dir, "fleet.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Options{}, ErrNoFleet
+		return o, ErrNoFleet
 	}
 	return o, err
 }
 
 // ReadFleetFile reads a fleet.json.
 func ReadFleetFile(path string) (Options, error) {
+	o := Options{FleetFile: path, FileCredentials: true}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Options{}, fmt.Errorf("read fleet file: %w", err)
+		return o, fmt.Errorf("read fleet file: %w", err)
 	}
 	var f FleetFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return Options{}, fmt.Errorf("read fleet file %s: %w", path, err)
+		return o, fmt.Errorf("read fleet file %s: %w", path, err)
 	}
 	if f.URL == "" {
-		return Options{}, fmt.Errorf("read fleet file %s: url is missing", path)
+		return o, fmt.Errorf("read fleet file %s: url is missing", path)
 	}
-	return Options{URL: f.URL, Token: f.Token}, nil
+	o.URL, o.Token = f.URL, f.Token
+	return o, nil
 }
 
 // LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS. It uses the
@@ -106,7 +109,10 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 	if !ok || f.NATS.URL == "" {
 		return Options{}, fmt.Errorf("read fleet file %s: no queue credentials for the tenant %q", path, tenant)
 	}
-	return Options{URL: f.NATS.URL, Tenant: tenant, NATSUser: u.User, NATSPassword: u.Password}, nil
+	return Options{
+		URL: f.NATS.URL, FleetFile: path, FileCredentials: true, Tenant: tenant,
+		NATSUser: u.User, NATSPassword: u.Password,
+	}, nil
 }
 
 func dataDir(env func(string) string) (string, error) {

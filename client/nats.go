@@ -41,6 +41,7 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 		Credentials: jobs.Credentials{
 			User: o.NATSUser, Password: o.NATSPassword, Token: o.Token, CredsFile: o.NATSCredentials,
 		},
+		Relocate: o.relocateNATS,
 		Name:     cmp.Or(o.Source, "codefleet/client"),
 		Producer: !o.NATSFleet,
 	})
@@ -51,6 +52,19 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 		jobs: c, user: cmp.Or(o.NATSUser, o.Source), tenant: tenant, fleetCredentials: o.NATSFleet,
 		retryFor: cmp.Or(o.RetryFor, 15*time.Second),
 	}, nil
+}
+
+// relocateNATS returns where the queue is, according to the fleet file.
+func (o Options) relocateNATS() (jobs.Location, bool) {
+	if o.FleetFile == "" {
+		return jobs.Location{}, false
+	}
+	now, err := locateNATS(o.FleetFile, o.Tenant, func(string) string { return "" })
+	at := jobs.Location{URL: now.URL, User: o.NATSUser, Password: o.NATSPassword}
+	if o.FileCredentials {
+		at.User, at.Password = now.NATSUser, now.NATSPassword
+	}
+	return at, err == nil
 }
 
 func (d *natsConn) close() error {

@@ -150,8 +150,8 @@ var imports = map[string][]string{
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments",
-		"internal/executor", "internal/executor/drivers", "internal/guardrails", "internal/ingest", "internal/jobs",
-		"internal/pipeline", "internal/pluginhost", "internal/state",
+		"internal/executor", "internal/executor/drivers", "internal/filelock", "internal/guardrails", "internal/ingest",
+		"internal/jobs", "internal/pipeline", "internal/pluginhost", "internal/state",
 		"internal/telemetry", "internal/worker",
 	},
 	"internal/assembly/queue": {"internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry"},

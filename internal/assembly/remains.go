@@ -7,6 +7,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly/sandbox"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/filelock"
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
@@ -22,14 +23,24 @@ func Remains(ctx context.Context, c *config.Config, remove bool) ([]sandbox.Rema
 	var found []sandbox.Remains
 	for _, a := range abandoned {
 		r, err := sandbox.FindRemains(a.Path(), a.GVisor(), a.Owners)
-		found, errs = append(found, r), append(errs, err)
 		if remove && err == nil {
-			err = sandbox.RemoveBoxes(ctx, c, a.Microsandbox(), a.GVisor(), a.Owners)
-			errs = append(errs, errors.Join(err, a.RemoveFiles()))
+			err = removeAbandoned(ctx, c, a)
 		}
 		a.Close()
+		if errors.Is(err, filelock.ErrLocked) {
+			continue // a process has started to use it
+		}
+		found, errs = append(found, r), append(errs, err)
 	}
 	return found, errors.Join(errs...)
+}
+
+func removeAbandoned(ctx context.Context, c *config.Config, a worker.Abandoned) error {
+	err := sandbox.RemoveBoxes(ctx, c, a.Microsandbox(), a.GVisor(), a.Owners)
+	if errors.Is(err, filelock.ErrLocked) {
+		return err // the files may be in use
+	}
+	return errors.Join(err, a.RemoveFiles())
 }
 
 // removeRemains removes what ended workers have left. A worker does so when it starts.

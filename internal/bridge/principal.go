@@ -33,9 +33,9 @@ type principal struct {
 	used       time.Time              // last request
 }
 
-func (b *Bridge) newPrincipal(ctx context.Context, token string) (*principal, error) {
-	o := b.o.Fleet
-	o.Token, o.Source = token, "codefleet/mcp"
+// newPrincipal returns a principal for the options of a client, whose token it uses.
+func (b *Bridge) newPrincipal(ctx context.Context, o client.Options) (*principal, error) {
+	o.Source = "codefleet/mcp"
 	c, err := client.New(context.WithoutCancel(ctx), o)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,9 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	case <-time.After(time.Second):
 		return nil, errBusy
 	}
-	found, err := b.newPrincipal(r.Context(), token)
+	o := b.o.Fleet
+	o.Token, o.FileCredentials = token, false // never the bridge's own
+	found, err := b.newPrincipal(r.Context(), o)
 	if err == nil {
 		err = found.identify(r.Context())
 	}

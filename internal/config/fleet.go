@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -96,4 +97,22 @@ func (f FleetFile) Settings(name string) []Flag {
 		{"s3.access_key", f.S3.AccessKey, name},
 		{"s3.secret_key", f.S3.SecretKey, name},
 	}
+}
+
+// Rejoin loads the settings again, with the addresses and credentials that the fleet.json has now: `codefleet up` may
+// have started again with others. ok is false if there is no fleet.json, or if the settings cannot be loaded.
+func (c *Config) Rejoin() (now *Config, ok bool) {
+	s := c.source
+	if s.Fleet == "" {
+		return nil, false
+	}
+	f, err := ReadFleetFile(s.Fleet)
+	if err != nil {
+		return nil, false // the fleet has stopped, and may start again
+	}
+	name := "--fleet " + s.Fleet
+	others := slices.DeleteFunc(slices.Clone(s.Flags), func(g Flag) bool { return g.Name == name })
+	s.Flags = append(f.Settings(name), others...)
+	now, err = Load(s)
+	return now, err == nil
 }

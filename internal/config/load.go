@@ -18,6 +18,7 @@ type Source struct {
 	DotEnv string   // .env file; the default is .env if it exists
 	Env    []string // environment, in the form of os.Environ
 	Flags  []Flag   // settings from the command line; later ones take precedence
+	Fleet  string   // the fleet.json whose Settings are the first Flags; may be empty
 }
 
 // Flag is a setting from the command line.

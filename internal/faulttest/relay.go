@@ -63,6 +63,9 @@ func StartRelay(tb testing.TB, target string) *Relay {
 // Addr returns the relay's host:port.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
+// Target returns the host:port of the server.
+func (r *Relay) Target() string { return r.target }
+
 // Through replaces the target's host:port in an address, such as a URL, by the relay's.
 func (r *Relay) Through(address string) string {
 	return strings.Replace(address, r.target, r.Addr(), 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,8 @@ type Client struct {
 	warnReplicas sync.Once // logs once that tasks have too few replicas
 
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
+
+	at atomic.Pointer[Location] // where the server is; see Options.Relocate
 }
 
 const (
@@ -50,6 +53,7 @@ const (
 func Connect(ctx context.Context, opts Options) (*Client, error) {
 	opts = opts.withDefaults()
 	c := &Client{opts: opts}
+	c.at.Store(&Location{opts.Server.URL, opts.Credentials.User, opts.Credentials.Password})
 	var err error
 	if c.tel, err = newTelemetry(opts.Tracer, opts.Meter); err != nil {
 		return nil, err
@@ -69,14 +73,24 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 }
 
 func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
-	options := c.natsOptions()
+	var conn atomic.Pointer[nats.Conn]
+	options := c.natsOptions(&conn)
 	for waited := false; ; waited = true {
-		nc, err := nats.Connect(c.opts.Server.URL, options...)
+		nc, err := nats.Connect(c.at.Load().URL, options...)
+		if err == nil {
+			conn.Store(nc)
+		}
 		if err == nil && waited {
 			c.opts.Log.InfoContext(ctx, "connected to NATS after waiting", "url", nc.ConnectedUrlRedacted())
 		}
-		if err == nil || !c.opts.Server.Wait || errors.Is(err, nats.ErrAuthorization) {
-			return nc, err
+		if err == nil {
+			return nc, nil
+		}
+		if c.relocate() {
+			continue
+		}
+		if !c.opts.Server.Wait || errors.Is(err, nats.ErrAuthorization) {
+			return nil, err
 		}
 		if !waited {
 			c.opts.Log.WarnContext(ctx, "waiting for NATS", "url", c.opts.Server.URL, "error", err)
@@ -87,7 +101,32 @@ func (c *Client) dial(ctx context.Context) (*nats.Conn, error) {
 	}
 }
 
-func (c *Client) natsOptions() []nats.Option {
+// relocate finds out where the server is now, and reports whether it has moved.
+func (c *Client) relocate() (moved bool) {
+	if c.opts.Relocate == nil {
+		return false
+	}
+	now, ok := c.opts.Relocate()
+	if !ok || now == *c.at.Load() {
+		return false
+	}
+	c.at.Store(&now)
+	c.opts.Log.InfoContext(context.Background(), "NATS has another address or password", "url", now.URL)
+	return true
+}
+
+// reconnectDelay is called before each attempt to reconnect. It points the attempt to where the server is now.
+func (c *Client) reconnectDelay(conn *atomic.Pointer[nats.Conn], attempts int) time.Duration {
+	if nc := conn.Load(); nc != nil && c.relocate() {
+		if err := nc.SetServerPool(strings.Split(c.at.Load().URL, ",")); err != nil {
+			c.opts.Log.WarnContext(context.Background(), "address of NATS not changed", "error", err)
+		}
+	}
+	return min(reconnectWait<<min(attempts, 10), reconnectWaitMax)
+}
+
+// natsOptions returns the options of a connection, which is stored in conn once it is made.
+func (c *Client) natsOptions(conn *atomic.Pointer[nats.Conn]) []nats.Option {
 	o, auth, log := c.opts, c.opts.Credentials, c.opts.Log
 	inboxes := "_INBOX"
 	if auth.User != "" {
@@ -100,7 +139,7 @@ func (c *Client) natsOptions() []nats.Option {
 		nats.SyncQueueLen(syncQueue),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(), // the server may get its users later
-		nats.CustomReconnectDelay(reconnectDelay),
+		nats.CustomReconnectDelay(func(n int) time.Duration { return c.reconnectDelay(conn, n) }),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if !nc.IsClosed() && err != nil {
 				log.WarnContext(context.Background(), "NATS connection lost", "error", err)
@@ -124,7 +163,10 @@ func (c *Client) natsOptions() []nats.Option {
 	case auth.Token != "":
 		options = append(options, nats.Token(auth.Token))
 	case auth.User != "":
-		options = append(options, nats.UserInfo(auth.User, auth.Password))
+		options = append(options, nats.UserInfoHandler(func() (user, password string) {
+			at := c.at.Load()
+			return at.User, at.Password
+		}))
 	}
 	if o.Server.TLS != nil {
 		options = append(options, nats.Secure(o.Server.TLS))
@@ -139,10 +181,6 @@ func nkeyOption(file string) nats.Option {
 		return func(*nats.Options) error { return err }
 	}
 	return option
-}
-
-func reconnectDelay(attempts int) time.Duration {
-	return min(reconnectWait<<min(attempts, 10), reconnectWaitMax)
 }
 
 // Close flushes published messages and closes the connection.

@@ -15,10 +15,13 @@ import (
 type Options struct {
 	Server      Server
 	Credentials Credentials
-	Storage     Storage
-	Name        string        // connection name in the server's logs; default "codefleet"
-	AckWait     time.Duration // a worker loses its task after this long without a heartbeat; default 30 s
-	AnyInbox    bool          // accept any replyto below _INBOX; for servers without authentication
+	// Relocate, if not nil, returns where the server is now. It is called when the connection cannot be made: the
+	// server may be back with another address or password. ok is false if that is not known.
+	Relocate func() (at Location, ok bool)
+	Storage  Storage
+	Name     string        // connection name in the server's logs; default "codefleet"
+	AckWait  time.Duration // a worker loses its task after this long without a heartbeat; default 30 s
+	AnyInbox bool          // accept any replyto below _INBOX; for servers without authentication
 
 	// Producer is for the NATS user of a tenant, which may only publish the tenant's tasks and read its
 	// records. Submit then limits the data to one message, and does not create the record: RecordTasks does, or
@@ -48,6 +51,9 @@ type Credentials struct {
 	CredsFile      string
 	NKeyFile       string
 }
+
+// Location is an address, as in Server.URL, with a user and password.
+type Location struct{ URL, User, Password string }
 
 // Storage configures the streams that Provision creates.
 type Storage struct {

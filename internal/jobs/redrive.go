@@ -20,6 +20,7 @@ const (
 	// redriveTimer is the delay after which a task returns to its lane if the process crashes during Redrive. It is
 	// longer than redriveTime.
 	redriveTimer = 2 * time.Minute
+	recordDelay  = 2 * time.Second // between a dead letter and its record, at most, while the queue responds
 )
 
 // Redrive queues a dead-lettered task again, with the same id, program and journal, and removes its dead letter. Its
@@ -39,6 +40,9 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 		return schemas.Record{}, err
 	}
 	letter, lane, err := c.letter(ctx, tenant, id)
+	if letter != nil && !unknown && !rec.Status.Terminal() {
+		rec = c.awaitEnd(ctx, rec)
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound) && unknown:
 		return schemas.Record{}, ErrUnknownTask
@@ -64,6 +68,20 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 		return schemas.Record{}, err
 	}
 	return after.Record, nil
+}
+
+// awaitEnd waits for the end of a task that has a dead letter: a worker stores the letter before the record. It returns
+// the latest record after recordDelay at most, because the letter may be one of an earlier death.
+func (c *Client) awaitEnd(ctx context.Context, rec storedRecord) storedRecord {
+	ctx, cancel := context.WithTimeout(ctx, recordDelay)
+	defer cancel()
+	if _, err := c.wait(ctx, rec.Tenant, rec.TaskID, func(schemas.Record) bool { return false }); err != nil {
+		return rec
+	}
+	if now, err := c.find(ctx, rec.Tenant, rec.TaskID); err == nil {
+		return now
+	}
+	return rec
 }
 
 // letter returns a task's dead letter and the lane on which its event arrived.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -62,6 +63,36 @@ func TestRedrive(t *testing.T) {
 			}
 			f.awaitEmpty(t)
 		})
+	}
+}
+
+// A dead letter is stored before the record ends. Redrive of a letter that a caller has just seen waits for the record.
+func TestRedriveWaitsForTheRecord(t *testing.T) {
+	f := newFleet(t)
+	begun, end, once := make(chan struct{}), make(chan struct{}), sync.Once{}
+	f.work(t, WorkerOptions{Attempts: 1, Handler: func(context.Context, *Job) (*schemas.Result, error) {
+		once.Do(func() { close(begun) })
+		<-end
+		return nil, Permanent(errors.New("no"))
+	}})
+	rec := f.submit(t, "1", `{"code":"x"}`)
+	<-begun
+	stream, err := f.js.Stream(t.Context(), streamTasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetLastMsgForSubject(t.Context(), "tasks.default.normal.acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := &nats.Msg{Header: m.Header, Data: m.Data}
+	l := lane{"default", "normal", "acme"}
+	if err := f.deadLetter(t.Context(), l, rec.TaskID, rec.TaskID, 1, msg, &schemas.Error{Code: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { close(end) })
+	if again, err := f.Redrive(t.Context(), "acme", rec.TaskID); err != nil || again.Status != schemas.Queued {
+		t.Errorf("Redrive = %+v, %v, want it queued", again, err)
 	}
 }
 

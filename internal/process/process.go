@@ -122,7 +122,7 @@ func (p *Process) settings() error {
 	}
 	if err == nil && *fleet != "" {
 		p.Fleet, err = config.ReadFleetFile(*fleet)
-		source.Flags = append(p.Fleet.Settings("--fleet "+*fleet), source.Flags...)
+		source.Flags, source.Fleet = append(p.Fleet.Settings("--fleet "+*fleet), source.Flags...), *fleet
 	}
 	if err == nil {
 		p.Config, err = config.Load(source)

@@ -56,6 +56,7 @@ func relayTo(t *testing.T, address string) *faulttest.Relay {
 func TestDrainIsKept(t *testing.T) {
 	const endless = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 	const writes = "open('a.txt', 'w').write('a')"
+	const commit = "PUT /codefleet/default/w/"
 	const drain = time.Second
 	for name, c := range map[string]struct {
 		code string
@@ -65,9 +66,9 @@ func TestDrainIsKept(t *testing.T) {
 	}{
 		"store hangs while the program runs":   {endless, "", faulttest.Hang, store},
 		"store hangs during the checkout":      {writes, "/w/main/", faulttest.Hang, store},
-		"store hangs during the commit":        {writes, "PUT ", faulttest.Hang, store},
-		"store refuses during the commit":      {writes, "PUT ", faulttest.Refuse, store},
-		"store is slow during the commit":      {writes, "PUT ", faulttest.Slow, store},
+		"store hangs during the commit":        {writes, commit, faulttest.Hang, store},
+		"store refuses during the commit":      {writes, commit, faulttest.Refuse, store},
+		"store is slow during the commit":      {writes, commit, faulttest.Slow, store},
 		"queue hangs while the program runs":   {endless, "", faulttest.Hang, queue},
 		"queue refuses while the program runs": {endless, "", faulttest.Refuse, queue},
 	} {
@@ -152,7 +153,12 @@ func (f fleet) startWorker(t *testing.T, env ...string) worker {
 // await waits until the log contains text.
 func (w worker) await(t *testing.T, text string) {
 	t.Helper()
-	await(t, text, func() bool { return strings.Contains(w.log.String(), text) })
+	await(t, text, func() bool {
+		if len(w.ended) > 0 && !strings.Contains(w.log.String(), text) {
+			t.Fatalf("Run() = %v, want %q in the log first\n%s", <-w.ended, text, w.log.String())
+		}
+		return strings.Contains(w.log.String(), text)
+	})
 }
 
 // await calls done until it returns true.

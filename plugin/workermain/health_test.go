@@ -57,6 +57,36 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestRejoins moves the queue and the object store to other addresses while a worker runs. The worker reads fleet.json
+// again, and continues.
+func TestRejoins(t *testing.T) {
+	f := startRelayed(t)
+	addr := freeAddr(t)
+	w := f.startWorker(t, "CODEFLEET_TELEMETRY_ADDR="+addr, "CODEFLEET_WORKER_DRAIN=1s")
+	w.await(t, "worker ready")
+	f.nats.Set(faulttest.Refuse)
+	f.s3.Set(faulttest.Refuse)
+	awaitHealth(t, addr, "503 ")
+	file, err := config.ReadFleetFile(f.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.NATS.URL = relayTo(t, "nats://"+f.nats.Target()).Through("nats://" + f.nats.Target())
+	file.S3.Endpoint = relayTo(t, "http://"+f.s3.Target()).Through("http://" + f.s3.Target())
+	if err := file.Write(f.file); err != nil {
+		t.Fatal(err)
+	}
+	awaitHealth(t, addr, "200 ok")
+	r := run(t, f.client, client.Task{Code: "open('a.txt', 'w').write('a')"})
+	if r.Status != schemas.Succeeded {
+		t.Errorf("task after the move: %s, %v, want %s", r.Status, r.Error, schemas.Succeeded)
+	}
+	w.stop()
+	if err := <-w.ended; err != nil {
+		t.Errorf("Run() = %v, want nil", err)
+	}
+}
+
 // TestStartFails checks that a worker exits for what does not heal.
 func TestStartFails(t *testing.T) {
 	for name, change := range map[string]func(*config.FleetFile){

@@ -25,6 +25,13 @@ func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Option
 		Credentials: jobs.Credentials{
 			User: c.NATS.User, Password: string(c.NATS.Password), Token: string(c.NATS.Token), CredsFile: c.NATS.Creds,
 		},
+		Relocate: func() (jobs.Location, bool) {
+			now, ok := c.Rejoin()
+			if !ok {
+				return jobs.Location{}, false
+			}
+			return jobs.Location{URL: now.NATS.URL, User: now.NATS.User, Password: string(now.NATS.Password)}, true
+		},
 		Name: name, AckWait: c.Queue.AckWait, AnyInbox: !c.Auth.Enabled, Policy: Policy(c),
 		Storage: jobs.Storage{
 			PayloadBytes: int64(c.Queue.PayloadMB) << 20, DeadLetters: int64(c.Queue.DeadLetters),

@@ -29,7 +29,25 @@ func Objects(c *config.Config) (objects.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withHeads(c, bucket)
+	return withHeads(c, following(c, bucket))
+}
+
+// following returns a store that is at first the fleet's bucket, and follows the fleet to another address or to other
+// credentials, see config.Rejoin.
+func following(c *config.Config, bucket objects.Objects) objects.Objects {
+	used := c.S3
+	return objects.Reopening(bucket, func() objects.Objects {
+		now, ok := c.Rejoin()
+		if !ok || now.S3 == used {
+			return nil
+		}
+		next, err := openBucket(now, now.S3.Bucket, now.S3.Prefix)
+		if err != nil {
+			return nil // fleet.json is wrong: the fleet may write it again
+		}
+		used = now.S3
+		return next
+	})
 }
 
 // Open opens the workspace store. cache is a directory that only this process uses, or "" for no cache.

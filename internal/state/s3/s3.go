@@ -283,6 +283,8 @@ func (o *Objects) wrap(op, key string, err error) error {
 		kind = objects.ErrNotFound
 	case retry:
 		kind = objects.ErrTemporary
+	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized:
+		kind = objects.ErrDenied
 	default:
 		return fmt.Errorf("%s %s: %w", op, key, err)
 	}

@@ -1,0 +1,73 @@
+package client_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// startFleet starts a server that accepts one token, and writes its fleet.json.
+func startFleet(t *testing.T, file, token string) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			respond(w, http.StatusUnauthorized, client.APIError{Code: "unauthorized", Message: "unknown token"})
+			return
+		}
+		respond(w, http.StatusOK, record(client.Succeeded))
+	}))
+	t.Cleanup(srv.Close)
+	data, err := json.Marshal(client.FleetFile{URL: srv.URL, Token: token})
+	if err == nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv
+}
+
+// TestFollowsAFleet checks that a client finds a fleet that starts later, and one that starts again with another
+// address or another token.
+func TestFollowsAFleet(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	o, err := client.Locate(file)
+	if !errors.Is(err, os.ErrNotExist) || o.FleetFile != file {
+		t.Fatalf("Locate = %+v, %v, want the path and an error", o, err)
+	}
+	o.RetryFor = -1
+	c, err := client.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Get(t.Context(), taskID); !errors.Is(err, client.ErrNoFleet) {
+		t.Errorf("Get without a fleet = %v, want %v", err, client.ErrNoFleet)
+	}
+	for _, token := range []string{"first", "first", "second"} {
+		srv := startFleet(t, file, token)
+		if r, err := c.Get(t.Context(), taskID); err != nil || r.Status != client.Succeeded {
+			t.Errorf("Get = %+v, %v, want the record", r, err)
+		}
+		srv.Close()
+		if _, err := c.Get(t.Context(), taskID); err == nil {
+			t.Error("Get from a stopped fleet succeeded")
+		}
+	}
+	startFleet(t, file, "third")
+	own, err := client.New(t.Context(), client.Options{FleetFile: file, Token: "mine", RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	_, err = own.Get(t.Context(), taskID)
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "unauthorized" {
+		t.Errorf("Get with a token that is not the file's = %v, want unauthorized", err)
+	}
+}

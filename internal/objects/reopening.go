@@ -1,0 +1,100 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+)
+
+// Reopening returns a store that is at first the given one. After a request that the store did not respond to, or refused, it
+// calls reopen, which returns the store to use from then on, or nil for the same. It sends a refused request to a new
+// store at once; after ErrTemporary, the caller decides.
+func Reopening(store Objects, reopen func() Objects) Objects {
+	return &reopening{store: store, reopen: reopen}
+}
+
+type reopening struct {
+	reopen func() Objects
+
+	mu    sync.Mutex
+	store Objects
+}
+
+func (r *reopening) current() Objects {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.store
+}
+
+// failed opens the store again if a request to used has failed for lack of it. It returns the store to send the request
+// to again, or nil.
+func (r *reopening) failed(used Objects, err error) Objects {
+	denied := errors.Is(err, ErrDenied)
+	if !denied && !errors.Is(err, ErrTemporary) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.store == used { // otherwise another request has opened it again
+		if next := r.reopen(); next != nil {
+			r.store = next
+		}
+	}
+	if !denied || r.store == used {
+		return nil
+	}
+	return r.store
+}
+
+func reopened[T any](r *reopening, op func(Objects) (T, error)) (T, error) {
+	used := r.current()
+	v, err := op(used)
+	if next := r.failed(used, err); next != nil {
+		return op(next)
+	}
+	return v, err
+}
+
+// Get implements Objects.
+func (r *reopening) Get(ctx context.Context, key string, opts GetOptions) (Object, error) {
+	return reopened(r, func(o Objects) (Object, error) { return o.Get(ctx, key, opts) })
+}
+
+// Put implements Objects.
+func (r *reopening) Put(ctx context.Context, key string, data []byte, sum Digest) error {
+	_, err := reopened(r, func(o Objects) (struct{}, error) { return struct{}{}, o.Put(ctx, key, data, sum) })
+	return err
+}
+
+// CompareAndSwap implements Objects.
+func (r *reopening) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
+	return reopened(r, func(o Objects) (string, error) { return o.CompareAndSwap(ctx, key, old, data) })
+}
+
+// List implements Objects.
+func (r *reopening) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
+	return func(yield func(ObjectInfo, error) bool) {
+		stopped, err := reopened(r, func(o Objects) (stopped bool, err error) {
+			for info, err := range o.List(ctx, prefix, after) {
+				if err != nil {
+					return false, err
+				}
+				after = info.Key
+				if !yield(info, nil) {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+		if err != nil && !stopped {
+			yield(ObjectInfo{}, err)
+		}
+	}
+}
+
+// Delete implements Objects.
+func (r *reopening) Delete(ctx context.Context, keys ...string) error {
+	_, err := reopened(r, func(o Objects) (struct{}, error) { return struct{}{}, o.Delete(ctx, keys...) })
+	return err
+}
