@@ -220,7 +220,7 @@ func (f *Folder) chown(p string) error {
 // writeSymlink makes a symbolic link under a temporary name, and installs it.
 func (f *Folder) writeSymlink(d difference, policy Policy, r *Report, generation int64) error {
 	temp := tempName(d.path)
-	if err := f.makeParents(d.path); err != nil {
+	if err := f.root.MkdirAll(path.Dir(d.path), 0o755); err != nil {
 		return err
 	}
 	if err := f.root.Symlink(d.there.Target, temp); err != nil {
@@ -233,17 +233,9 @@ func (f *Folder) writeSymlink(d difference, policy Policy, r *Report, generation
 	return f.install(temp, d, policy, r, generation, nil)
 }
 
-// makeParents makes the directories above a path.
-func (f *Folder) makeParents(p string) error {
-	if dir := path.Dir(p); dir != "." {
-		return f.root.MkdirAll(dir, 0o755)
-	}
-	return nil
-}
-
 // writeFile writes a file under a temporary name, verifies it, and installs it.
 func (f *Folder) writeFile(d difference, content io.Reader, policy Policy, r *Report, generation int64) error {
-	if err := f.makeParents(d.path); err != nil {
+	if err := f.root.MkdirAll(path.Dir(d.path), 0o755); err != nil {
 		return err
 	}
 	temp := tempName(d.path)

@@ -263,7 +263,7 @@ func (w *world) pull(p dirsync.Policy) dirsync.Report {
 	w.Helper()
 	r, err := w.folder.Pull(w.Context(), p)
 	if err != nil {
-		w.Fatalf("Pull() = %v", err)
+		w.Fatalf("Pull() = %v, want nil", err)
 	}
 	return r
 }
@@ -272,7 +272,7 @@ func (w *world) sync() dirsync.Report {
 	w.Helper()
 	r, err := w.folder.Sync(w.Context(), "sync")
 	if err != nil {
-		w.Fatalf("Sync() = %v", err)
+		w.Fatalf("Sync() = %v, want nil", err)
 	}
 	return r
 }
@@ -294,7 +294,7 @@ func TestPullAndPush(t *testing.T) {
 		t.Errorf("time of a = %v, %v; want the time that the workspace has", info.ModTime(), err)
 	}
 	if dirty, err := w.folder.Dirty(); dirty || err != nil {
-		t.Errorf("Dirty() = %v, %v", dirty, err)
+		t.Errorf("Dirty() = %v, %v, want false", dirty, err)
 	}
 	// The workspace changes a and removes d/b. The directory changes empty, removes large and adds x/n.
 	w.remote.set(map[string]string{"a": "11", "l": "->a", "large": large, "empty": "", "e/": ""})
@@ -303,7 +303,7 @@ func TestPullAndPush(t *testing.T) {
 	w.remove("large")
 	w.write("x/n", "new")
 	if dirty, err := w.folder.Dirty(); !dirty || err != nil {
-		t.Errorf("Dirty() = %v, %v", dirty, err)
+		t.Errorf("Dirty() = %v, %v, want true", dirty, err)
 	}
 	w.pull(dirsync.Refuse)
 	w.want("pulled", w.files(), map[string]string{"a": "11", "l": "->a", "empty": "not empty", "e/": "", "x/n": "new"})
@@ -397,8 +397,8 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// TestEditDuringPull checks that no edit is lost that a person makes between the scan and the write of new content, in
-// all the ways in which editors write.
+// TestEditDuringPull checks that a person's edit between the scan and the write of new content is not lost, however the
+// editor writes.
 func TestEditDuringPull(t *testing.T) {
 	for name, edit := range map[string]func(w *world){
 		"in place": func(w *world) { w.write("f", "person") },
@@ -444,7 +444,7 @@ func TestEditDuringPull(t *testing.T) {
 			}
 			if all := fmt.Sprint(slices.Sorted(maps.Values(got))); name != "removed" &&
 				strings.Count(all, "person") != 2 {
-				t.Errorf("files = %v: the person's edit is lost", got)
+				t.Errorf("files = %v, want the person's edit among them", got)
 			}
 			for p := range got {
 				if strings.Contains(p, "codefleet-tmp") {
@@ -457,8 +457,8 @@ func TestEditDuringPull(t *testing.T) {
 	}
 }
 
-// TestModes checks that what a program made writable for everybody is not so here, that its owner can use what the
-// program made unusable, and that neither is a change.
+// TestModes checks that pulled paths are not writable for all users although a program made them so, that their owner
+// can access them in any case, and that neither counts as a change.
 func TestModes(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o027))
 	w := newWorld(t)
@@ -489,7 +489,7 @@ func TestModes(t *testing.T) {
 	if r := w.sync(); len(r.Written)+len(r.Conflicts) != 0 {
 		t.Errorf("Sync() = %+v, want nothing", r)
 	}
-	// An edit keeps the mode of the workspace, and a new mode here goes there.
+	// An edit keeps the mode of the workspace, and a new local mode is pushed.
 	w.write("open", "2")
 	if err := os.Chmod(filepath.Join(w.dir, "script"), 0o700); err != nil {
 		t.Fatal(err)
@@ -500,7 +500,7 @@ func TestModes(t *testing.T) {
 	if w.remote.modes["open"] != 0o666 || w.remote.modes["script"] != 0o700 {
 		t.Errorf("modes in the workspace = %v, want 666 for open and 700 for script", w.remote.modes)
 	}
-	// A new mode there comes here.
+	// A new mode in the workspace is pulled.
 	w.remote.modes["d"], w.remote.modes["script"] = 0o700, 0o777
 	w.pull(dirsync.Refuse)
 	want["d"] = 0o700
@@ -602,11 +602,11 @@ func TestNoEscape(t *testing.T) {
 		"sub/.git/config", ".GIT/config", "sub/.Git/config", "sub/GIT~1/config", "bad\ufffdname",
 	} {
 		if _, ok := got[p]; ok {
-			t.Errorf("%q was written", p)
+			t.Errorf("%q was written, want it skipped", p)
 		}
 	}
 	if got["in"] != "->fine" || got[".git/config"] != "mine" || got["dir/outside"] != "task" {
-		t.Errorf("files = %v", got)
+		t.Errorf("files = %v, want in, .git/config and dir/outside", got)
 	}
 	if !slices.Contains(r.Skipped, "abs") || !slices.Contains(r.Skipped, "bad\u202ename") {
 		t.Errorf("skipped = %q; want abs and the name with a hidden character", r.Skipped)
@@ -724,7 +724,8 @@ func TestNothingIsLost(t *testing.T) {
 			got := w.files()
 			for full, text := range last {
 				if !slices.Contains(slices.Collect(maps.Values(got)), text) {
-					t.Fatalf("seed %d, round %d: %q of %s is lost in %v", seed, round, text, full, got)
+					t.Fatalf("seed %d, round %d: %q of %s is lost; files = %v, want one with it",
+						seed, round, text, full, got)
 				}
 			}
 			there := w.remote.now() // unlike a real workspace, it drops directories that become empty

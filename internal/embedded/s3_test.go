@@ -46,7 +46,7 @@ func TestStartS3(t *testing.T) {
 		t.Errorf("second StartS3 on the same directory = %v, want %q", err, ErrInUse)
 	}
 	if err := s.Close(); err != nil {
-		t.Errorf("Close() = %v", err)
+		t.Errorf("Close() = %v, want nil", err)
 	}
 	if err := syscall.Kill(s.Pid(), 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("kill(server, 0) after Close = %v, want %v", err, syscall.ESRCH)

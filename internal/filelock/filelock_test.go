@@ -22,7 +22,7 @@ func TestLock(t *testing.T) {
 	}
 	a, b := open(), open()
 	if err := filelock.TryLock(a); err != nil {
-		t.Fatalf("TryLock() = %v", err)
+		t.Fatalf("TryLock() = %v, want nil", err)
 	}
 	if err := filelock.TryLock(b); !errors.Is(err, filelock.ErrLocked) {
 		t.Errorf("TryLock() of a locked file = %v, want %v", err, filelock.ErrLocked)
@@ -38,12 +38,12 @@ func TestLock(t *testing.T) {
 	got := make(chan error, 1)
 	go func() { got <- filelock.RLock(t.Context(), b) }()
 	if err := filelock.Unlock(a); err != nil {
-		t.Fatalf("Unlock() = %v", err)
+		t.Fatalf("Unlock() = %v, want nil", err)
 	}
 	if err := <-got; err != nil {
-		t.Errorf("RLock() = %v", err)
+		t.Errorf("RLock() = %v, want nil", err)
 	}
 	if err := filelock.TryRLock(a); err != nil {
-		t.Errorf("second TryRLock() = %v", err)
+		t.Errorf("second TryRLock() = %v, want nil", err)
 	}
 }

@@ -77,7 +77,7 @@ func TestApprovals(t *testing.T) {
 	w := f.awaitPending(t, rec.TaskID, 1)[0]
 	if w.Call != "aaaaaaaaaa" || string(w.Arguments) != `{"id":7}` || w.Signature != "drop(id)" ||
 		w.State != schemas.ApprovalPending || w.Workspace != "main" {
-		t.Errorf("pending call = %+v", w)
+		t.Errorf("pending call = %+v, want call aaaaaaaaaa of drop(id), pending", w)
 	}
 	refused := func(name string, tenant, id string, a schemas.Answer, by string, want error) {
 		t.Helper()
@@ -195,7 +195,8 @@ func TestApproveAllOfTool(t *testing.T) {
 	}
 	if end := f.await(t, rec.TaskID); end.Result.Output != "approved alice; approved alice; approved alice" ||
 		len(end.Approvals) != 1 {
-		t.Errorf("output = %q, approvals = %+v", end.Result.Output, end.Approvals)
+		t.Errorf("output = %q, approvals = %+v, want one answer of alice for all three calls",
+			end.Result.Output, end.Approvals)
 	}
 }
 

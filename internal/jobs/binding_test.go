@@ -191,11 +191,11 @@ func FuzzDecodeNATS(f *testing.F) {
 		}
 		header, data, err := encodeNATS(ev)
 		if err != nil {
-			t.Fatalf("encodeNATS(%v) = %v", ev, err)
+			t.Fatalf("encodeNATS(%v) = %v, want nil", ev, err)
 		}
 		again, err := decodeNATS(header, data)
 		if err != nil {
-			t.Fatalf("decodeNATS(%v) = %v", header, err)
+			t.Fatalf("decodeNATS(%v) = %v, want nil", header, err)
 		}
 		if ev.ID() != again.ID() || ev.Source() != again.Source() || string(ev.Data()) != string(again.Data()) ||
 			len(ev.Extensions()) != len(again.Extensions()) {

@@ -45,19 +45,19 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	eventually(t, "the dead letters", func() error {
 		letters, err := f.DeadLetters(t.Context(), "acme", events+2)
 		if len(letters) != events+1 {
-			return fmt.Errorf("%d letters, %w", len(letters), err)
+			return fmt.Errorf("%d letters, want all: %w", len(letters), err)
 		}
 		for _, d := range letters {
 			undecodable := strings.HasPrefix(d.Event["id"], "b") // such an event has no task id
 			if d.TaskID == "" && !undecodable || d.Error.Code == "" || d.Event["id"] == "" ||
 				d.Event["source"] != "/foreign" {
-				t.Errorf("dead letter = %+v", d)
+				t.Errorf("dead letter = %+v, want its identity and its error", d)
 			}
 		}
 		return nil
 	})
 	if n := storedBytes(t, f, streamDead); n > 1<<20 {
-		t.Errorf("%d dead letters have %d bytes", events+1, n)
+		t.Errorf("%d dead letters take %d bytes, want at most 1 MiB", events+1, n)
 	}
 	var refused *NotRedrivableError
 	if _, err := f.Redrive(t.Context(), "acme", TaskID("acme", "/foreign", "a1")); !errors.As(err, &refused) ||
@@ -105,7 +105,7 @@ func TestLargeDataIsBounded(t *testing.T) {
 		t.Errorf("the third Submit = %+v, %v, want %v", rec, err, ErrStorageFull)
 	}
 	if _, err := f.Submit(t.Context(), "other", taskEvent("3", data)); err != nil {
-		t.Errorf("Submit of another tenant = %v", err)
+		t.Errorf("Submit of another tenant = %v, want nil", err)
 	}
 	f.submit(t, "small", `{"code":"x"}`)
 	if _, err := f.Cancel(t.Context(), "acme", first.TaskID); err != nil {
@@ -115,7 +115,7 @@ func TestLargeDataIsBounded(t *testing.T) {
 		return &schemas.Result{Status: schemas.Succeeded}, nil
 	}})
 	if rec := f.await(t, second.TaskID); rec.Status != schemas.Succeeded {
-		t.Errorf("second task = %+v", rec)
+		t.Errorf("second task = %+v, want succeeded", rec)
 	}
 	store, err := f.js.ObjectStore(t.Context(), bucketObjects)
 	if err != nil {
@@ -162,14 +162,15 @@ func TestLargeResultsAreBounded(t *testing.T) {
 	whole := func(tenant, id string, size int) error {
 		rec, err := f.Record(t.Context(), tenant, id)
 		if err != nil || rec.Status != schemas.Succeeded {
-			t.Fatalf("Record = %+v, %v", rec, err)
+			t.Fatalf("Record = %+v, %v, want succeeded", rec, err)
 		}
 		if rec.Result.ResultRef != "" && len(rec.Result.Output) == size && len(rec.Result.Guardrails) == 0 {
 			return nil
 		}
 		if n := rec.Result.Guardrails; rec.Result.ResultRef != "" || rec.Result.Output != "" || len(n) != 1 ||
 			n[0].Rule != "result" || !strings.Contains(n[0].Message, "queue.payload_mb") {
-			t.Errorf("record without its large result = %+v, %+v", rec, rec.Result)
+			t.Errorf("record without its large result = %+v, %+v, want a finding that names the setting",
+				rec, rec.Result)
 		}
 		return errors.New("no longer kept")
 	}
@@ -180,7 +181,7 @@ func TestLargeResultsAreBounded(t *testing.T) {
 		ids = append(ids, run("acme", strconv.Itoa(i), size))
 	}
 	if err := whole("other", other, size); err != nil {
-		t.Errorf("result of another tenant: %v", err)
+		t.Errorf("result of another tenant = %v, want it kept", err)
 	}
 	kept := 0
 	for i, id := range ids {
@@ -188,21 +189,21 @@ func TestLargeResultsAreBounded(t *testing.T) {
 		case err == nil:
 			kept++
 		case kept > 0:
-			t.Errorf("result %d of %d is gone, an older one is kept", i, len(ids))
+			t.Errorf("result %d of %d was removed before an older one", i, len(ids))
 		}
 	}
 	if kept < 3 || kept > 5 {
 		t.Errorf("%d results of %d bytes are kept, want 3 to 5 in 2 MiB", kept, size)
 	}
-	// A result that is larger than the limit alone leaves the others, and its record says so at once.
+	// A result that alone exceeds the limit does not remove others, and its record says so at once.
 	if huge := run("acme", "huge", 3<<20); whole("acme", huge, 3<<20) == nil || whole("acme", ids[11], size) != nil {
-		t.Error("a result of 3 MiB is kept, or took the place of others")
+		t.Error("a result of 3 MiB was kept, or others were removed for it; want neither")
 	}
 	f.awaitEmpty(t)
 }
 
-// TestDataOfDeadLettersIsBounded dead-letters tasks with more data than a tenant may have in the queue. What is left
-// can be redriven; the rest has a letter that says why not. None of it counts against new tasks.
+// TestDataOfDeadLettersIsBounded dead-letters tasks with more data than a tenant may have in the queue. Tasks whose data
+// is left can be redriven; for the others, the error says why not. None of the data counts against new tasks.
 func TestDataOfDeadLettersIsBounded(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.Storage.PayloadBytes = 2 << 20 })
 	var healed atomic.Bool
@@ -222,7 +223,7 @@ func TestDataOfDeadLettersIsBounded(t *testing.T) {
 	}
 	f.awaitEmpty(t)
 	if n := storedBytes(t, f, streamDead); n > 1<<20 {
-		t.Errorf("%d dead letters have %d bytes", len(ids), n)
+		t.Errorf("%d dead letters take %d bytes, want at most 1 MiB", len(ids), n)
 	}
 	if n := storedBytes(t, f, "OBJ_"+bucketObjects); n > 3<<20 {
 		t.Errorf("the object store has %d bytes, want about 2 MiB", n)
@@ -237,10 +238,10 @@ func TestDataOfDeadLettersIsBounded(t *testing.T) {
 		case err == nil:
 			redriven++
 			if rec := f.await(t, id); rec.Status != schemas.Succeeded {
-				t.Errorf("redriven task %d = %+v", i, rec)
+				t.Errorf("redriven task %d = %+v, want succeeded", i, rec)
 			}
 		case !isRefused || !strings.Contains(refused.Reason, "no longer kept") || redriven > 0:
-			t.Errorf("Redrive of task %d = %v", i, err)
+			t.Errorf("Redrive of task %d = %v, want an error only for the oldest, whose data was removed", i, err)
 		}
 	}
 	if redriven == 0 || redriven > 2 {

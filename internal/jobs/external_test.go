@@ -81,11 +81,11 @@ func submitsTask(t *testing.T, o jobs.Options) {
 	o.Log = slog.New(slog.DiscardHandler)
 	c, err := jobs.Connect(t.Context(), o)
 	if err != nil {
-		t.Fatalf("Connect = %v", err)
+		t.Fatalf("Connect = %v, want nil", err)
 	}
 	defer c.Close()
 	if err := c.Provision(t.Context()); err != nil {
-		t.Fatalf("Provision = %v", err)
+		t.Fatalf("Provision = %v, want nil", err)
 	}
 	ev := event.New()
 	ev.SetID("1")
@@ -96,7 +96,7 @@ func submitsTask(t *testing.T, o jobs.Options) {
 	}
 	rec, err := c.Submit(t.Context(), "acme", ev)
 	if err != nil || rec.Status != "queued" {
-		t.Errorf("Submit = %+v, %v", rec, err)
+		t.Errorf("Submit = %+v, %v, want it queued", rec, err)
 	}
 }
 

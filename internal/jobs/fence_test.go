@@ -56,10 +56,10 @@ func (f *fleet) claimAndDisappear(t *testing.T) (r *run) {
 	eventually(t, "claim", func() error {
 		m, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
 		if err != nil || m == nil {
-			return fmt.Errorf("fetch = %v, %v", m, err) //nolint:errorlint // err may be nil
+			return fmt.Errorf("fetch = %v, %v, want a message", m, err) //nolint:errorlint // err may be nil
 		}
 		if r, err = w.claim(t.Context(), m, nil); err != nil || r == nil {
-			t.Fatalf("claim = %v, %v", r, err)
+			t.Fatalf("claim = %v, %v, want a run", r, err)
 		}
 		return nil
 	})
@@ -82,7 +82,7 @@ func TestCommittedIsSucceeded(t *testing.T) {
 			after: func(t *testing.T, f *fleet, id string) {
 				t.Helper()
 				if rec, err := f.Cancel(t.Context(), "acme", id); err != nil || rec.Status != schemas.Running {
-					t.Errorf("Cancel() = %+v, %v", rec, err)
+					t.Errorf("Cancel() = %+v, %v, want it running", rec, err)
 				}
 			},
 		},
@@ -157,7 +157,7 @@ func TestCancelBetweenRuns(t *testing.T) {
 	eventually(t, "retry_wait", func() error {
 		waiting, err := f.Record(t.Context(), "acme", rec.TaskID)
 		if err == nil && waiting.Status != schemas.RetryWait {
-			err = fmt.Errorf("status = %s", waiting.Status)
+			err = fmt.Errorf("status = %s, want retry_wait", waiting.Status)
 		}
 		return err
 	})

@@ -18,7 +18,7 @@ func TestHistoryIsBoundedAndByTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.AppendHistory("acme", make([]byte, MaxHistoryItem+1)); err == nil {
-		t.Error("AppendHistory accepted an item over the limit")
+		t.Error("AppendHistory of an item over the limit = nil, want an error")
 	}
 	all := awaitHistory(t, f, "acme", func(all []HistoryItem) bool {
 		return len(all) == historyPerTenant && string(all[0].Data) == "3"
@@ -46,7 +46,7 @@ func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryItem
 			return all
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("history of %s = %d items, not as wanted", tenant, len(all))
+			t.Fatalf("history of %s = %d items, which do not meet the condition", tenant, len(all))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestListByStatusIsIndexed(t *testing.T) {
 		t.Errorf("List succeeded (-want +got):\n%s", d)
 	}
 	if n := f.nc.Stats().InMsgs - before; n > 50 {
-		t.Errorf("two lists read %d messages", n)
+		t.Errorf("two lists read %d messages, want at most 50", n)
 	}
 }
 
@@ -161,7 +161,8 @@ func TestIndexModel(t *testing.T) {
 		x.add(indexEntry{task: taskKey{byte(i), byte(i >> 8)}, seq: uint64(i + 1), expires: now - 10}, schemas.Dead)
 	}
 	if len(x.newest) > 2 || len(x.lists[schemas.Dead]) > 2 {
-		t.Errorf("the index keeps %d records and %d entries", len(x.newest), len(x.lists[schemas.Dead]))
+		t.Errorf("the index keeps %d records and %d entries, want at most 2 of each",
+			len(x.newest), len(x.lists[schemas.Dead]))
 	}
 }
 
@@ -195,13 +196,13 @@ func TestMemoryOfWaiters(t *testing.T) {
 	for range callers {
 		waiting.Go(func() {
 			if _, err := f.Wait(ctx, "acme", id); !errors.Is(err, context.Canceled) {
-				t.Errorf("Wait = %v", err)
+				t.Errorf("Wait = %v, want %v", err, context.Canceled)
 			}
 		})
 	}
 	eventually(t, "subscriptions", func() error {
 		if n := f.nc.NumSubscriptions() - subscriptions; n < callers {
-			return fmt.Errorf("there are %d", n)
+			return fmt.Errorf("%d subscriptions, want %d", n, callers)
 		}
 		return nil
 	})

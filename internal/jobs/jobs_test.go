@@ -70,7 +70,7 @@ func (f *fleet) work(t testing.TB, opts WorkerOptions) (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := w.Run(accept, context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("Run = %v", err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
@@ -113,14 +113,14 @@ func (f *fleet) await(t testing.TB, id string) schemas.Record {
 	defer cancel()
 	rec, err := f.Wait(ctx, "acme", id)
 	if err != nil {
-		t.Fatalf("Wait = %v, latest %+v", err, rec)
+		t.Fatalf("Wait = %v, latest %+v, want a terminal record", err, rec)
 	}
 	data, err := json.Marshal(rec)
 	if err == nil {
 		err = schemas.Validate(schemas.RecordV1, data)
 	}
 	if err != nil {
-		t.Errorf("record %s: %v", data, err)
+		t.Errorf("record %s: %v, want it valid", data, err)
 	}
 	return rec
 }
@@ -150,23 +150,23 @@ func TestTask(t *testing.T) {
 	rec := f.submit(t, "1", `{"code":"print(1)","inputs":[1],"labels":{"a":"b"}}`, "replyto", to, "session", "s")
 	if rec.TaskID != TaskID("acme", "/test", "1") || rec.Pool != "default" || rec.Priority != "normal" ||
 		rec.Workspace != "main" {
-		t.Errorf("Submit = %+v", rec)
+		t.Errorf("Submit = %+v, want the defaults", rec)
 	}
 	rec = f.await(t, rec.TaskID)
 	res := rec.Result
 	if rec.Status != schemas.Succeeded || rec.Run != 1 || len(rec.Attempts) != 1 ||
 		rec.Attempts[0].Outcome != "succeeded" {
-		t.Errorf("record = %+v", rec)
+		t.Errorf("record = %+v, want succeeded in run 1", rec)
 	}
 	if string(res.Result) != "[1]" || res.Output != "print(1)" || res.Worker != "w" || res.Attempt != 1 ||
 		res.Session != "s" || res.Labels["a"] != "b" {
-		t.Errorf("result = %+v", res)
+		t.Errorf("result = %+v, want what the handler and the queue set", res)
 	}
 	ev := reply(t, replies)
 	var got schemas.Result
 	if err := schemas.Decode(schemas.ResultV1, ev.Data(), &got); err != nil || got.TaskID != rec.TaskID ||
 		ev.Type() != schemas.TypeResult {
-		t.Errorf("reply = %v, %v", ev, err)
+		t.Errorf("reply = %v, %v, want the result", ev, err)
 	}
 	f.awaitEmpty(t)
 }
@@ -190,7 +190,7 @@ func (f *fleet) awaitEmpty(t testing.TB) {
 	eventually(t, "TASKS is empty", func() error {
 		counts, err := f.taskSubjects(t.Context())
 		if err == nil && len(counts) > 0 {
-			err = fmt.Errorf("it holds %v", counts)
+			err = fmt.Errorf("TASKS has %v, want none", counts)
 		}
 		return err
 	})

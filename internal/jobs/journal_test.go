@@ -36,7 +36,7 @@ func TestJournal(t *testing.T) {
 		t.Errorf("Journal (-want +got):\n%s", d)
 	}
 	if none, err := f.Journal(t.Context(), "acme", "t3"); err != nil || len(none) != 0 {
-		t.Errorf("Journal of a task without calls = %q, %v", none, err)
+		t.Errorf("Journal of a task without calls = %q, %v, want none", none, err)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestLargeJournalEntriesAreBounded(t *testing.T) {
 		case len(entry) == size && entry[0] == byte(i):
 			whole++
 		case string(entry) != "short" || whole > 0:
-			t.Errorf("entry %d has %d bytes; %d older ones are whole", i, len(entry), whole)
+			t.Errorf("entry %d is %d bytes after %d whole ones, want the short ones first", i, len(entry), whole)
 		}
 	}
 	if whole < 3 || whole > 4 {

@@ -60,17 +60,17 @@ func TestRecordTasks(t *testing.T) {
 		t.Errorf("the record appeared after %v, want at most 1s", took)
 	}
 	if rec.Status != schemas.Queued || rec.Pool != "gpu" || rec.Priority != "low" {
-		t.Errorf("record = %+v", rec)
+		t.Errorf("record = %+v, want queued with pool gpu and priority low", rec)
 	}
 	if list, err := f.List(t.Context(), "acme", ListOptions{}); err != nil || len(list) != 2 {
 		t.Errorf("List = %+v, %v, want both tasks", list, err)
 	}
 	if rec, err := f.Cancel(t.Context(), "acme", id); err != nil || rec.Status != schemas.Cancelled {
-		t.Errorf("Cancel = %+v, %v", rec, err)
+		t.Errorf("Cancel = %+v, %v, want cancelled", rec, err)
 	}
 	f.work(t, WorkerOptions{Pools: []string{"default", "gpu"}, Handler: succeed})
 	if rec := f.await(t, early); rec.Status != schemas.Succeeded {
-		t.Errorf("task after the start of a worker = %+v", rec)
+		t.Errorf("task after the start of a worker = %+v, want succeeded", rec)
 	}
 	f.awaitEmpty(t)
 }
@@ -94,7 +94,7 @@ func TestRecordTasksFetchesLittle(t *testing.T) {
 		return err
 	})
 	if n := c.nc.Stats().InBytes; n > size/2 {
-		t.Errorf("RecordTasks has received %d bytes", n)
+		t.Errorf("RecordTasks received %d bytes, want at most half of the data", n)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestRecordTasksInTurns(t *testing.T) {
 		return err
 	})
 	if info := stream.CachedInfo(); info.State.LastSeq != tasks {
-		t.Errorf("%d writes for %d records", info.State.LastSeq, tasks)
+		t.Errorf("%d writes for %d records, want one each", info.State.LastSeq, tasks)
 	}
 	eventually(t, "cursor", func() error {
 		e, err := kv.Get(t.Context(), cursorRecorded)
@@ -158,7 +158,7 @@ func TestRecordTasksInTurns(t *testing.T) {
 	})
 }
 
-// A stream of tasks that was made anew begins with sequence 1 again.
+// A stream of tasks that was created again begins with sequence 1.
 func TestRecordTasksOfNewStream(t *testing.T) {
 	f := newFleet(t)
 	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
@@ -189,7 +189,7 @@ func TestRecordTasksAfterLossOfTheStream(t *testing.T) {
 	f.awaitRecord(t, f.publishTask(t, "default.normal", "new"))
 }
 
-// Messages that are no tasks get no record, and do not hold up those behind them.
+// Messages that are not tasks get no record, and do not delay those behind them.
 func TestRecordTasksSkipsOthers(t *testing.T) {
 	f := newFleet(t)
 	f.record(t)
@@ -208,7 +208,7 @@ func TestRecordTasksSkipsOthers(t *testing.T) {
 	}
 	f.work(t, WorkerOptions{Handler: succeed})
 	if rec := f.await(t, TaskID("acme", "/test", "refused")); rec.Status != schemas.Blocked {
-		t.Errorf("refused task = %+v", rec)
+		t.Errorf("refused task = %+v, want blocked", rec)
 	}
 	f.awaitEmpty(t)
 }
@@ -233,7 +233,7 @@ func TestReadsLargeMessages(t *testing.T) {
 	}
 }
 
-// A server that is restarted loses the bucket of workers, which is in memory. Workers make it anew.
+// A server that is restarted loses the bucket of workers, which is in memory. Workers create it again.
 func TestPresenceAfterRestart(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Name: "w", Handler: succeed})

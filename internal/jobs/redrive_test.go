@@ -53,7 +53,8 @@ func TestRedrive(t *testing.T) {
 				}
 				for i, a := range end.Attempts {
 					if old := a.Run <= again.Run; a.Run != i+1 || a.Redriven != old || old && a.Error == "" {
-						t.Errorf("run %d after a redrive of run %d = %+v", i+1, again.Run, a)
+						t.Errorf("run %d after a redrive of run %d = %+v, want only earlier runs redriven",
+							i+1, again.Run, a)
 					}
 				}
 				letters, err := f.DeadLetters(t.Context(), "acme", 5)
@@ -120,7 +121,8 @@ func TestRunsOfARecordAreBounded(t *testing.T) {
 	kept := dead.Attempts
 	first, last := kept[0].Run, kept[len(kept)-1].Run
 	if dead.Status != schemas.Dead || dead.Run != maxRuns+1 || len(kept) != maxRuns || first != 2 || last != dead.Run {
-		t.Errorf("after %d runs the %s record keeps %d, from %d to %d", dead.Run, dead.Status, len(kept), first, last)
+		t.Errorf("after %d runs the %s record keeps %d, from %d to %d, want %d, without run 1",
+			dead.Run, dead.Status, len(kept), first, last, maxRuns)
 	}
 }
 
@@ -187,7 +189,7 @@ func TestRedriveAtOnce(t *testing.T) {
 			if _, refused := errors.AsType[*NotRedrivableError](err); err == nil {
 				redriven.Add(1)
 			} else if !refused {
-				t.Errorf("Redrive = %v", err)
+				t.Errorf("Redrive = %v, want nil or a *NotRedrivableError", err)
 			}
 		})
 	}
@@ -225,10 +227,10 @@ func TestRedriveTimer(t *testing.T) {
 	}
 	timer, err := s.GetLastMsgForSubject(t.Context(), delayedSubject("acme", id))
 	if err != nil {
-		t.Fatalf("the timer = %v", err)
+		t.Fatalf("the timer = %v, want nil", err)
 	}
 	if err := f.promoteNow(t.Context(), r); err != nil { // what the server does when the timer is due
-		t.Fatalf("promote %+v: %v", timer, err)
+		t.Fatalf("promote %+v = %v, want nil", timer, err)
 	}
 	if end := f.await(t, id); end.Status != schemas.Succeeded {
 		t.Errorf("record = %+v, want succeeded", end)
@@ -256,11 +258,11 @@ func TestRedriveAll(t *testing.T) {
 	first, err := f.RedriveAll(t.Context(), "acme", 0, 2)
 	if err != nil || len(first.Tasks) != 2 || first.Tasks[0].TaskID != ids[0] || first.Next == 0 ||
 		first.Tasks[1].TaskID != ids[1] || !strings.Contains(first.Tasks[1].Error, "no longer kept") {
-		t.Fatalf("RedriveAll = %+v, %v", first, err)
+		t.Fatalf("RedriveAll = %+v, %v, want the first two tasks and an error for the second", first, err)
 	}
 	second, err := f.RedriveAll(t.Context(), "acme", first.Next, 2)
 	if err != nil || len(second.Tasks) != 1 || second.Tasks[0].TaskID != ids[2] || second.Next != 0 {
-		t.Fatalf("RedriveAll from %d = %+v, %v", first.Next, second, err)
+		t.Fatalf("RedriveAll from %d = %+v, %v, want the third task", first.Next, second, err)
 	}
 	for _, id := range []string{ids[0], ids[2]} {
 		if end := f.await(t, id); end.Status != schemas.Succeeded {

@@ -116,7 +116,7 @@ func TestReplicas(t *testing.T) {
 	}
 	if info := logs.CachedInfo(); info.State.Msgs != 3 || info.Config.Mirror != nil ||
 		info.Config.PersistMode != jetstream.DefaultPersistMode {
-		t.Errorf("logs = %+v", info)
+		t.Errorf("logs = %+v, want 3 messages in a synced stream", info)
 	}
 	provision(t, one) // with replicas: 1
 	awaitReplicas(t, c, 3)
@@ -135,11 +135,11 @@ func TestReplicas(t *testing.T) {
 		_, err := c.Submit(ctx, "acme", taskEvent(strconv.Itoa(i), `{"code":"x"}`))
 		cancel()
 		if err != nil {
-			t.Errorf("Submit after the loss of a server = %v", err)
+			t.Errorf("Submit after the loss of a server = %v, want nil", err)
 		}
 	}
 	if rec, err := c.Record(t.Context(), "acme", first.TaskID); err != nil || rec.Status != schemas.Queued {
-		t.Errorf("Record after the loss of a server = %+v, %v", rec, err)
+		t.Errorf("Record after the loss of a server = %+v, %v, want it queued", rec, err)
 	}
 }
 
@@ -148,7 +148,7 @@ func provision(t *testing.T, c *Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := c.Provision(ctx); err != nil {
-		t.Fatalf("Provision = %v", err)
+		t.Fatalf("Provision = %v, want nil", err)
 	}
 }
 
@@ -161,17 +161,17 @@ func TestReplicasOfSmallCluster(t *testing.T) {
 	opts.Storage.Replicas = 3
 	err := connect(t, opts).Provision(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "nats.replicas: the NATS cluster has fewer than 3 servers") {
-		t.Errorf("Provision with 3 replicas = %v", err)
+		t.Errorf("Provision with 3 replicas = %v, want an error that names the setting", err)
 	}
 }
 
-// A process that was killed while it copied a stream is followed by one that continues.
+// If a process is killed while it copies a stream, the next one continues.
 func TestRemakeContinues(t *testing.T) {
 	f := newFleet(t)
 	logs := func() *jetstream.StreamInfo {
 		info, err := f.streamInfo(t.Context(), streamLogs)
 		if err != nil || info == nil {
-			t.Fatalf("info of the logs = %v, %v", info, err)
+			t.Fatalf("info of the logs = %v, %v, want a stream", info, err)
 		}
 		return info
 	}
@@ -200,14 +200,14 @@ func TestRemakeContinues(t *testing.T) {
 	info := logs()
 	if info.State.Msgs != 10 || info.State.LastSeq != 10 || info.Config.Mirror != nil ||
 		info.Config.PersistMode != jetstream.DefaultPersistMode || len(info.Config.Subjects) != 1 {
-		t.Errorf("logs = %+v", info)
+		t.Errorf("logs = %+v, want 10 messages in a synced stream", info)
 	}
 	if spare, err := f.streamInfo(t.Context(), streamLogs+copySuffix); spare != nil || err != nil {
 		t.Errorf("copy = %+v, %v, want none", spare, err)
 	}
 	provision(t, f.Client)
 	if logs().Config.PersistMode != jetstream.DefaultPersistMode {
-		t.Error("Provision with one replica made the stream unsynced again")
+		t.Error("Provision with one replica made the stream unsynced, want it synced as before")
 	}
 }
 
@@ -229,7 +229,7 @@ func TestCopyLock(t *testing.T) {
 	}
 	lock.release(t.Context())
 	if _, err := f.lockCopy(t.Context(), streamLogs); err != nil {
-		t.Fatalf("lockCopy after release = %v", err)
+		t.Fatalf("lockCopy after release = %v, want nil", err)
 	}
 	lock.renewed = time.Time{}
 	if err := lock.renew(t.Context()); err == nil {

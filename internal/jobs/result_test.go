@@ -31,7 +31,7 @@ func TestSlimBoundsEveryField(t *testing.T) {
 			fillLarge(reflect.ValueOf(r).Elem().FieldByIndex(f.Index), f.Name)
 		}
 		if n := slimSize(t, &one); n > inlineMax/2 {
-			t.Errorf("slim leaves %d bytes of %s", n, f.Name)
+			t.Errorf("slim leaves %d bytes of %s, want at most half a record", n, f.Name)
 		}
 	}
 	if n := slimSize(t, &all); n > inlineMax*3/4 { // the record needs some space too

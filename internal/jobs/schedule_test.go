@@ -57,7 +57,7 @@ func TestScheduleDoesNotStarve(t *testing.T) {
 			}
 		}
 		if len(picked) != len(lanes) {
-			t.Errorf("%d of %d lanes were picked", len(picked), len(lanes))
+			t.Errorf("%d of %d lanes were picked, want all", len(picked), len(lanes))
 		}
 	})
 }

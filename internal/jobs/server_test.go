@@ -48,7 +48,7 @@ func TestServerAcceptsLateAck(t *testing.T) {
 		t.Fatalf("delivered message %d, then %d, want a redelivery", first.seq, second.seq)
 	}
 	if err := first.acknowledge(t.Context(), f.Client); err != nil {
-		t.Errorf("late ack = %v", err)
+		t.Errorf("late ack = %v, want nil", err)
 	}
 	f.awaitEmpty(t)
 }
@@ -110,7 +110,7 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 		e := storedRecord{Record: rec, rev: rev}
 		e.Worker = strconv.FormatUint(rev, 10)
 		if err := f.swap(t.Context(), &e); (rev == 0) != errors.Is(err, errStale) {
-			t.Errorf("swap at %d = %v", rev, err)
+			t.Errorf("swap at revision %d = %v, want an error only if it is stale", rev, err)
 		}
 	}
 	msg, err := sub.NextMsg(5 * time.Second)
@@ -134,10 +134,10 @@ func TestServerCap(t *testing.T) {
 	}
 	began := time.Now()
 	if d, err := ls.fetch(t.Context(), lane{"default", "normal", "acme"}); d != nil || err != nil {
-		t.Errorf("fetch at the cap = %+v, %v", d, err)
+		t.Errorf("fetch at the cap = %+v, %v, want nothing", d, err)
 	}
 	if elapsed := time.Since(began); elapsed > 500*time.Millisecond {
-		t.Errorf("fetch at the cap took %v", elapsed)
+		t.Errorf("fetch at the cap took %v, want at most 500ms", elapsed)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestServerDropsConsumer(t *testing.T) {
 	}
 	began := time.Now()
 	if rec := f.await(t, f.submit(t, "2", `{"code":"x"}`).TaskID); rec.Status != schemas.Succeeded {
-		t.Errorf("record = %+v", rec)
+		t.Errorf("record = %+v, want succeeded", rec)
 	}
 	if elapsed := time.Since(began); elapsed > 5*time.Second {
 		t.Errorf("a task of a removed consumer took %v, want at most 5s", elapsed)
@@ -169,7 +169,7 @@ func TestNoStall(t *testing.T) {
 		rec, err := f.Wait(ctx, "acme", rec.TaskID)
 		cancel()
 		if waited := rec.StartedAt.Sub(rec.SubmittedAt); err != nil || waited > 4*time.Second {
-			t.Fatalf("task %d waited %v with a free slot: %v", i, waited, err)
+			t.Fatalf("task %d waited %v with a free slot: %v, want at most 4s", i, waited, err)
 		}
 	}
 }

@@ -23,6 +23,7 @@ func TestRecordDescription(t *testing.T) {
 	}
 	got := describe("x" + strings.Repeat("ü", 1000))
 	if len(got) > maxSummary || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {
-		t.Errorf("description of a long sentence has %d bytes, valid %v: %q", len(got), utf8.ValidString(got), got)
+		t.Errorf("description of a long sentence is %d bytes, valid %v: %q; want it truncated",
+			len(got), utf8.ValidString(got), got)
 	}
 }

@@ -63,17 +63,17 @@ func TestConnectErrors(t *testing.T) {
 	opts := f.opts
 	opts.Server, opts.Credentials.Password = Server{URL: f.srv.URL()}, "wrong"
 	if c, err := Connect(t.Context(), opts); !errors.Is(err, nats.ErrAuthorization) {
-		t.Errorf("Connect with a wrong password = %v, %v", c, err)
+		t.Errorf("Connect with a wrong password = %v, %v, want %v", c, err, nats.ErrAuthorization)
 	}
 	opts.Server.URL = "nats://127.0.0.1:1"
 	if c, err := Connect(t.Context(), opts); !errors.Is(err, nats.ErrNoServers) {
-		t.Errorf("Connect without a server = %v, %v", c, err)
+		t.Errorf("Connect without a server = %v, %v, want %v", c, err, nats.ErrNoServers)
 	}
 	opts.Server.Wait = true
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if c, err := Connect(ctx, opts); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Connect that waits = %v, %v", c, err)
+		t.Errorf("Connect that waits = %v, %v, want %v", c, err, context.DeadlineExceeded)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRefusedValuesAreNotTraced(t *testing.T) {
 	for _, s := range ended {
 		if all := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(all, "jane-doe") ||
 			s.Status().Code != codes.Error || s.Status().Description == "" {
-			t.Errorf("span %s", all)
+			t.Errorf("span %s; want an error status without the event's values", all)
 		}
 	}
 }

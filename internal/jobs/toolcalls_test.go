@@ -94,7 +94,7 @@ func TestToolCalls(t *testing.T) {
 	stop()
 	for range 20 {
 		if _, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil && !errors.Is(err, ErrToolDraining) {
-			t.Errorf("call after one process stopped = %v", err)
+			t.Errorf("call after one process stopped = %v, want nil or %v", err, ErrToolDraining)
 		}
 	}
 	// Another tenant may have a tool of the same name.
@@ -161,7 +161,7 @@ func TestToolCallLimits(t *testing.T) {
 		Tenant: "acme", Instance: "x",
 		Offer: make([]byte, MaxToolOffer+1),
 	}); err == nil {
-		t.Error("ServeTools accepted an offer over the limit")
+		t.Error("ServeTools of an offer over the limit = nil, want an error")
 	}
 	close(release)
 	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("release")); err != nil || string(got) != "done" {
@@ -233,7 +233,7 @@ func TestToolsOfAnotherTenant(t *testing.T) {
 	serve(t, f.acme, "acme", "mine", func(_ context.Context, data []byte) []byte { return data })
 	if got, err := f.fleet.CallTool(t.Context(), "acme", find, []byte("secret")); err != nil ||
 		string(got) != "secret" {
-		t.Errorf("CallTool = %q, %v", got, err)
+		t.Errorf("CallTool = %q, %v, want secret", got, err)
 	}
 	if m, err := sub.NextMsg(100 * time.Millisecond); !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("another tenant receives %v, %v, want %v", m, err, nats.ErrPermissionViolation)
@@ -241,7 +241,7 @@ func TestToolsOfAnotherTenant(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := f.other.CallTool(ctx, "acme", find, nil); err == nil {
-		t.Error("another tenant's call got a response")
+		t.Error("another tenant's call = nil, want an error")
 	}
 	if got := <-offers; got != "acme mine" {
 		t.Errorf("first offer = %q, want acme mine", got)
@@ -262,7 +262,7 @@ func TestToolRespondsTwice(t *testing.T) {
 	defer func() { _ = sub.Unsubscribe() }()
 	for range 20 {
 		if got, err := f.fleet.CallTool(t.Context(), "acme", find, nil); err != nil || string(got) != "first" {
-			t.Errorf("CallTool = %q, %v", got, err)
+			t.Errorf("CallTool = %q, %v, want first", got, err)
 		}
 	}
 }

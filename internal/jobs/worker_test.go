@@ -115,7 +115,7 @@ func TestRefused(t *testing.T) {
 		var res schemas.Result
 		if ev := reply(t, replies); schemas.Decode(schemas.ResultV1, ev.Data(), &res) != nil ||
 			res.Status != schemas.Blocked || res.EventID != id {
-			t.Errorf("reply of %s = %v", id, ev)
+			t.Errorf("reply of %s = %v, want its refusal", id, ev)
 		}
 	}
 
@@ -127,7 +127,7 @@ func TestRefused(t *testing.T) {
 	f.publish(t, "tasks.default.normal.acme", ceHeader("steal", "ce-replyto", "_INBOX.other.x"), `{"code":"x"}`)
 	if rec := f.awaitForeign(t, "/foreign", "steal"); rec.Status != schemas.Blocked ||
 		rec.Result.Error.Code != "bad_replyto" {
-		t.Errorf("task steal = %+v", rec)
+		t.Errorf("task steal = %+v, want blocked, bad_replyto", rec)
 	}
 	f.publish(t, "tasks.default.normal.acme", nil, "garbage")
 	f.awaitEmpty(t)
@@ -139,13 +139,13 @@ func TestRefused(t *testing.T) {
 		t.Fatalf("DeadLetters = %d, %v, want 16", len(dead), err)
 	}
 	if d := dead[0]; d.TaskID != "" || d.Error.Code != "bad_event" || d.Subject != "tasks.default.normal.acme" {
-		t.Errorf("dead letter of garbage = %+v", d)
+		t.Errorf("dead letter of garbage = %+v, want bad_event without a task id", d)
 	}
 	if d := dead[1]; d.TaskID == "" || d.Error.Code != "bad_replyto" || d.Event["id"] != "steal" {
-		t.Errorf("dead letter of steal = %+v", d)
+		t.Errorf("dead letter of steal = %+v, want bad_replyto with a task id", d)
 	}
 	if _, err := f.Submit(t.Context(), "nobody", taskEvent("1", `{"code":"x"}`)); refusal(err) != "unknown_tenant" {
-		t.Errorf("Submit for an unknown tenant = %v", err)
+		t.Errorf("Submit for an unknown tenant = %v, want unknown_tenant", err)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestBacklogFull(t *testing.T) {
 		t.Errorf("Submit = %v, want %v", err, ErrBacklogFull)
 	}
 	if _, err := f.Submit(t.Context(), "other", taskEvent("3", `{"code":"x"}`)); err != nil {
-		t.Errorf("Submit of another tenant = %v", err)
+		t.Errorf("Submit of another tenant = %v, want nil", err)
 	}
 }
 
@@ -278,14 +278,16 @@ func TestLarge(t *testing.T) {
 	code := strings.Repeat("x", 3<<20)
 	rec := f.await(t, f.submit(t, "1", `{"code":"`+code+`"}`, "replyto", to).TaskID)
 	if rec.Status != schemas.Succeeded || rec.Result.Output != code || rec.Result.ResultRef == "" {
-		t.Errorf("result = %s, %d bytes of output, ref %q", rec.Status, len(rec.Result.Output), rec.Result.ResultRef)
+		t.Errorf("result = %s, %d bytes of output, ref %q; want all output and a ref",
+			rec.Status, len(rec.Result.Output), rec.Result.ResultRef)
 	}
 	ev := reply(t, replies)
 	if extension(ev, "dataref") != rec.Result.ResultRef || len(ev.Data()) > inlineMax {
-		t.Errorf("reply = %d bytes, dataref %q", len(ev.Data()), extension(ev, "dataref"))
+		t.Errorf("reply = %d bytes, dataref %q; want a small one with the ref",
+			len(ev.Data()), extension(ev, "dataref"))
 	}
 	if again := f.submit(t, "1", `{"code":"`+code+`"}`); again.Result.Output != code {
-		t.Errorf("Submit again = %d bytes of output", len(again.Result.Output))
+		t.Errorf("Submit again = %d bytes of output, want all", len(again.Result.Output))
 	}
 }
 
@@ -372,7 +374,7 @@ func TestCancel(t *testing.T) {
 	later := f.submit(t, "later", `{"code":"x","not_before":"2100-01-01T00:00:00Z"}`, "replyto", to)
 	rec, err := f.Cancel(t.Context(), "acme", queued.TaskID)
 	if err != nil || rec.Status != schemas.Cancelled || rec.Result == nil {
-		t.Errorf("Cancel queued = %+v, %v", rec, err)
+		t.Errorf("Cancel queued = %+v, %v, want cancelled with a result", rec, err)
 	}
 	reply(t, replies)
 
@@ -390,7 +392,7 @@ func TestCancel(t *testing.T) {
 		return err
 	})
 	if rec, err = f.Cancel(t.Context(), "acme", later.TaskID); err != nil || rec.Status != schemas.Cancelled {
-		t.Errorf("Cancel delayed = %+v, %v", rec, err)
+		t.Errorf("Cancel delayed = %+v, %v, want cancelled", rec, err)
 	}
 	reply(t, replies)
 
@@ -399,7 +401,7 @@ func TestCancel(t *testing.T) {
 	began := time.Now()
 	if rec, err = f.Cancel(t.Context(), "acme", running.TaskID); err != nil || !rec.CancelRequested ||
 		rec.Status != schemas.Running {
-		t.Errorf("Cancel running = %+v, %v", rec, err)
+		t.Errorf("Cancel running = %+v, %v, want a request while it runs", rec, err)
 	}
 	rec = f.await(t, running.TaskID)
 	if rec.Status != schemas.Cancelled || rec.Result.Error.Code != "cancelled" {
@@ -410,10 +412,10 @@ func TestCancel(t *testing.T) {
 	}
 	reply(t, replies)
 	if rec, err := f.Cancel(t.Context(), "acme", running.TaskID); err != nil || rec.Status != schemas.Cancelled {
-		t.Errorf("Cancel again = %+v, %v", rec, err)
+		t.Errorf("Cancel again = %+v, %v, want cancelled", rec, err)
 	}
 	if _, err := f.Cancel(t.Context(), "acme", TaskID("acme", "x", "y")); !errors.Is(err, ErrUnknownTask) {
-		t.Errorf("Cancel unknown = %v", err)
+		t.Errorf("Cancel unknown = %v, want %v", err, ErrUnknownTask)
 	}
 	f.awaitEmpty(t)
 }
@@ -445,7 +447,7 @@ func TestDeadlines(t *testing.T) {
 	at := time.Now().Add(700 * time.Millisecond)
 	rec := f.await(t, f.submit(t, "later", `{"code":"x","not_before":"`+at.UTC().Format(time.RFC3339Nano)+`"}`).TaskID)
 	if rec.Status != schemas.Succeeded || rec.Run != 1 || rec.StartedAt.Before(at) {
-		t.Errorf("task with not_before %v = %+v", at, rec)
+		t.Errorf("task with not_before %v = %+v, want it to succeed in run 1 after that", at, rec)
 	}
 	f.awaitEmpty(t)
 }
@@ -469,21 +471,21 @@ func TestDrain(t *testing.T) {
 	stop()
 	eventually(t, "draining", func() error {
 		if info := w.Info(); info.State != "draining" || info.Busy != 1 {
-			return fmt.Errorf("%+v", info)
+			return fmt.Errorf("worker = %+v, want it draining and busy", info)
 		}
 		return nil
 	})
 	cut()
 	if err := <-done; err != nil {
-		t.Errorf("Run = %v", err)
+		t.Errorf("Run = %v, want nil", err)
 	}
 	waiting, err := f.Record(t.Context(), "acme", rec.TaskID)
 	if err != nil || waiting.Status != schemas.RetryWait || waiting.Attempts[0].Outcome != "drained" {
-		t.Errorf("record = %+v, %v", waiting, err)
+		t.Errorf("record = %+v, %v, want retry_wait after a drained run", waiting, err)
 	}
 	f.work(t, WorkerOptions{Handler: succeed, Name: "second"})
 	if rec := f.await(t, rec.TaskID); rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Worker != "second" {
-		t.Errorf("record = %+v", rec)
+		t.Errorf("record = %+v, want run 2 of second to succeed", rec)
 	}
 }
 
@@ -517,7 +519,7 @@ func TestReplyAgain(t *testing.T) {
 	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
 	d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
 	if err != nil || d == nil {
-		t.Fatalf("fetch = %v, %v", d, err)
+		t.Fatalf("fetch = %v, %v, want a message", d, err)
 	}
 	r, err := w.claim(t.Context(), d, nil)
 	if err != nil {
@@ -536,7 +538,7 @@ func TestReplyAgain(t *testing.T) {
 		return nil, nil
 	}})
 	if ev := reply(t, replies); ev.Subject() != rec.TaskID {
-		t.Errorf("reply = %v", ev)
+		t.Errorf("reply = %v, want the task's", ev)
 	}
 	f.awaitEmpty(t)
 }
@@ -566,7 +568,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("Watch = %q, want %q", text, want)
 	}
 	if _, text := watch(seqs[3]); text != "3 4 succeeded " {
-		t.Errorf("Watch from %d = %q", seqs[3], text)
+		t.Errorf("Watch from %d = %q, want 3 and 4, and the end", seqs[3], text)
 	}
 	enough := errors.New("enough")
 	if err := f.Watch(t.Context(), "acme", rec.TaskID, 0,
@@ -609,7 +611,7 @@ func TestListsAndNumbers(t *testing.T) {
 	backlog, err := f.Backlog(t.Context())
 	if err != nil || len(backlog) != 2 || backlog[0].Pool != "default" || backlog[0].Queued != 4 ||
 		backlog[1].Queued != 1 || backlog[0].OldestAgeS <= 0 {
-		t.Errorf("Backlog = %+v, %v", backlog, err)
+		t.Errorf("Backlog = %+v, %v, want 4 and 1 queued", backlog, err)
 	}
 	release := make(chan struct{})
 	stop := f.work(t, WorkerOptions{
@@ -622,14 +624,14 @@ func TestListsAndNumbers(t *testing.T) {
 	eventually(t, "running", func() error {
 		backlog, err := f.Backlog(t.Context())
 		if err == nil && (backlog[0].Running != 3 || backlog[0].Queued != 1) {
-			err = fmt.Errorf("%+v", backlog)
+			err = fmt.Errorf("backlog = %+v, want 3 running and 1 queued", backlog)
 		}
 		return err
 	})
 	workers, err := f.Workers(t.Context())
 	if err != nil || len(workers) != 1 || workers[0].Name != "a worker" || workers[0].Slots != 3 ||
 		workers[0].Version != "v1" {
-		t.Errorf("Workers = %+v, %v", workers, err)
+		t.Errorf("Workers = %+v, %v, want the one worker", workers, err)
 	}
 	close(release)
 	for _, id := range want {
@@ -637,7 +639,7 @@ func TestListsAndNumbers(t *testing.T) {
 	}
 	stop()
 	if workers, err := f.Workers(t.Context()); err != nil || len(workers) != 0 {
-		t.Errorf("Workers after the worker stopped = %+v, %v", workers, err)
+		t.Errorf("Workers after the worker stopped = %+v, %v, want none", workers, err)
 	}
 }
 
@@ -678,7 +680,7 @@ func TestSaveProgram(t *testing.T) {
 	}})
 	rec := f.await(t, f.submit(t, "1", `{"description":"d","retry":{"backoff_s":0.01}}`).TaskID)
 	if rec.Status != schemas.Succeeded || rec.Run != 2 || rec.Code != "print(2)" || rec.Result.GeneratedBy != "llm" {
-		t.Errorf("record = %+v", rec)
+		t.Errorf("record = %+v, want run 2 to succeed with the saved program", rec)
 	}
 }
 
@@ -689,7 +691,7 @@ func TestWaitEnds(t *testing.T) {
 	defer cancel()
 	if got, err := f.Wait(ctx, "acme", rec.TaskID); !errors.Is(err, context.DeadlineExceeded) ||
 		got.Status != schemas.Queued {
-		t.Errorf("Wait = %+v, %v", got, err)
+		t.Errorf("Wait = %+v, %v, want the queued record and %v", got, err, context.DeadlineExceeded)
 	}
 	for _, id := range []string{"", ">", TaskID("a", "b", "c")} {
 		if _, err := f.Wait(t.Context(), "acme", id); !errors.Is(err, ErrUnknownTask) {
@@ -717,10 +719,10 @@ func TestProducer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if rec, err = p.Wait(ctx, "acme", rec.TaskID); err != nil || rec.Status != schemas.Succeeded {
-		t.Errorf("Wait = %+v, %v", rec, err)
+		t.Errorf("Wait = %+v, %v, want succeeded", rec, err)
 	}
 	if ev := reply(t, sub); ev.Subject() != rec.TaskID {
-		t.Errorf("reply = %v", ev)
+		t.Errorf("reply = %v, want the task's", ev)
 	}
 }
 

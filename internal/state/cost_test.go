@@ -37,7 +37,7 @@ func TestOneFileUpload(t *testing.T) {
 		if total := sizes["put p"] + sizes["put m"] + sizes["swap HEAD"]; total > limit {
 			large++
 		} else if i < 16 && total > 8<<10 {
-			t.Errorf("commit %d uploaded %d bytes: %v", i, total, sizes)
+			t.Errorf("commit %d uploaded %d bytes: %v, want at most 8 KiB", i, total, sizes)
 		}
 	}
 	if large > commits/16 {

@@ -50,6 +50,6 @@ func TestDiskFull(t *testing.T) {
 	}
 	b.Commit("task-2")
 	if _, err := s.Checkout(t.Context(), tree, nil); err != nil {
-		t.Errorf("Checkout() of a version that fits = %v", err)
+		t.Errorf("Checkout() of a version that fits = %v, want nil", err)
 	}
 }

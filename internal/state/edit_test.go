@@ -46,7 +46,7 @@ func TestEdit(t *testing.T) {
 		put("a/b/c", "1"), put("large", large), put("empty", ""),
 		state.Edit{Path: "l", Kind: state.Symlink, Target: "a"}, state.Edit{Path: "d", Kind: state.Dir}))
 	if err != nil || c.Generation != 1 {
-		t.Fatalf("Edit() = %+v, %v", c, err)
+		t.Fatalf("Edit() = %+v, %v, want generation 1", c, err)
 	}
 	if diff := cmp.Diff([]string{"a", "a/b", "a/b/c", "d", "empty", "l", "large"}, c.Changed); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
@@ -59,7 +59,7 @@ func TestEdit(t *testing.T) {
 
 	infos, err := s.List(t.Context(), ref, 0, "")
 	if err != nil || len(infos) != 7 {
-		t.Fatalf("List() = %v, %v", infos, err)
+		t.Fatalf("List() = %v, %v, want 7 paths", infos, err)
 	}
 	for _, f := range infos {
 		switch f.Path {
@@ -94,7 +94,7 @@ func TestEdit(t *testing.T) {
 	}
 	c, err = s.Edit(t.Context(), ref, newest, edits(remove("a"), put("a", "a file now"), remove("nothing")))
 	if err != nil || cmp.Diff([]string{"a", "a/b", "a/b/c"}, c.Changed) != "" {
-		t.Errorf("Edit() = %+v, %v", c, err)
+		t.Errorf("Edit() = %+v, %v, want a, a/b and a/b/c", c, err)
 	}
 	if err := bucket.Violations(); err != nil {
 		t.Error(err)
@@ -119,7 +119,7 @@ func TestEditMerges(t *testing.T) {
 	w.Commit("task-1")
 	c, err := do(1, put("mine", "2"), put("theirs", "1"), put("state.json", `{"a":1,"b":2}`))
 	if err != nil || c.Generation != 3 || cmp.Diff([]string{"mine", "state.json"}, c.Changed) != "" {
-		t.Fatalf("Edit(base 1) = %+v, %v", c, err)
+		t.Fatalf("Edit(base 1) = %+v, %v, want generation 3 with mine and state.json", c, err)
 	}
 	w.Checkout()
 	w.Want(map[string]string{"mine": "2", "theirs": "2", "both": "2", "state.json": "{\n  \"a\": 2,\n  \"b\": 2\n}\n"})
@@ -144,7 +144,7 @@ func TestMergeOfDeepState(t *testing.T) {
 		c, err := s.Edit(t.Context(), ref, state.EditOptions{Base: int64(min(base, 1))},
 			edits(put("state.json", content)))
 		if err != nil {
-			t.Fatalf("Edit(%d) = %+v, %v", base, c, err)
+			t.Fatalf("Edit(%d) = %+v, %v, want nil", base, c, err)
 		}
 	}
 	f, _, err := history.Open(t.Context(), s.Repo(), ref, 0, "state.json")
@@ -281,10 +281,10 @@ func TestWorkspaces(t *testing.T) {
 	}
 	list, err := history.Workspaces(t.Context(), s.Repo(), "acme")
 	if err != nil || len(list) != 2 || list[0].Name != "main" || list[1].Name != "main-2" || list[1].Bytes != 6 {
-		t.Errorf("Workspaces() = %+v, %v", list, err)
+		t.Errorf("Workspaces() = %+v, %v, want main and main-2", list, err)
 	}
 	if other, err := history.Workspaces(t.Context(), s.Repo(), "acm"); err != nil || len(other) != 0 {
-		t.Errorf("Workspaces of another tenant = %+v, %v", other, err)
+		t.Errorf("Workspaces of another tenant = %+v, %v, want none", other, err)
 	}
 	if err := history.Pin(t.Context(), s.Repo(), state.Ref{Tenant: "acme", Workspace: "main"}, "v1", 0); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestFence(t *testing.T) {
 
 			c := other.Commit("task-2") // its checkout was before the fence
 			if c.Already || c.NoChange || len(c.Changed) != 1 {
-				t.Errorf("commit of another task = %+v", c)
+				t.Errorf("commit of another task = %+v, want one change", c)
 			}
 			late.Checkout()
 			late.Write("late", "1")

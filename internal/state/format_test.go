@@ -65,15 +65,15 @@ func TestFirstFormat(t *testing.T) {
 			store := state.New(bucket, opts)
 			report, err := maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 			if err != nil || len(report.Problems) > 0 || report.Versions != 20 {
-				t.Errorf("Check() = %+v, %v", report, err)
+				t.Errorf("Check() = %+v, %v, want 20 versions and no problems", report, err)
 			}
 			if out, err := maintenance.Repair(t.Context(), store.Repo(), ref,
 				maintenance.RepairOptions{ReadData: true}); err != nil || !out.Commit.NoChange {
-				t.Errorf("Repair() = %+v, %v", out, err)
+				t.Errorf("Repair() = %+v, %v, want no change", out, err)
 			}
 			if pins, err := history.Pins(t.Context(), store.Repo(), ref); err != nil || len(pins) != 1 ||
 				pins[0] != (history.Pinned{Name: "first", Generation: 1}) {
-				t.Errorf("Pins() = %v, %v", pins, err)
+				t.Errorf("Pins() = %v, %v, want first at generation 1", pins, err)
 			}
 			w := statetest.NewWorker(t, bucket, ref, opts)
 			if v := w.Checkout(); v.Generation != 20 {

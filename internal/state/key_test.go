@@ -103,7 +103,7 @@ func TestNothingReadable(t *testing.T) {
 	bucket := mem.New()
 	markedHistory(t, bucket, statetest.Encrypted)
 	if found := readable(t, bucket); len(found) > 0 {
-		t.Errorf("readable in the bucket: %v", found)
+		t.Errorf("readable in the bucket: %v, want nothing", found)
 	}
 	plain := mem.New()
 	markedHistory(t, plain, state.Options{})
@@ -131,7 +131,7 @@ func TestEncryptedOperations(t *testing.T) {
 		store := state.New(bucket, statetest.Encrypted)
 		log, err := history.Log(t.Context(), store.Repo(), ref, 0)
 		if err != nil || len(log) != 20 || log[0].Message != marker || log[0].TaskID != marker+"19" {
-			t.Fatalf("Log() = %d commits, %v", len(log), err)
+			t.Fatalf("Log() = %d commits, %v, want 20 with the marker", len(log), err)
 		}
 		done, err := store.Applied(t.Context(), ref, marker+"7", time.Time{})
 		if err != nil || done == nil || !bytes.Contains(done.Result, []byte(strings.Repeat(marker, 1+7*200))) {
@@ -139,7 +139,7 @@ func TestEncryptedOperations(t *testing.T) {
 		}
 		f, info, err := history.Open(t.Context(), store.Repo(), ref, 0, "large")
 		if err != nil || len(info.Parts) < 2 {
-			t.Fatalf("Open(large) = %+v, %v", info, err)
+			t.Fatalf("Open(large) = %+v, %v, want several parts", info, err)
 		}
 		part := make([]byte, 100)
 		if _, err := f.Seek(5<<20, 0); err != nil {
@@ -156,7 +156,7 @@ func TestEncryptedOperations(t *testing.T) {
 		}
 		if _, _, err := history.OpenRetained(t.Context(), store.Repo(), ref, 2,
 			"dir-"+marker+"/file-"+marker); err != nil {
-			t.Errorf("OpenRetained() = %v", err)
+			t.Errorf("OpenRetained() = %v, want nil", err)
 		}
 		if _, err := history.Restore(t.Context(), store.Repo(), ref, 4, ""); err != nil {
 			t.Fatal(err)
@@ -171,7 +171,7 @@ func TestEncryptedOperations(t *testing.T) {
 		report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), ref,
 			maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 || report.Read == 0 {
-			t.Errorf("Check() = %+v, %v", report, err)
+			t.Errorf("Check() = %+v, %v, want packs read and no problems", report, err)
 		}
 		fresh := statetest.NewWorker(t, bucket, ref, statetest.Encrypted)
 		fresh.Checkout()
@@ -333,7 +333,8 @@ func TestRotation(t *testing.T) {
 				}
 			}
 			if found := readable(t, bucket); (len(found) > 0) != (i == 2) {
-				t.Errorf("readable in the bucket after step %d: %v", i, found)
+				t.Errorf("readable in the bucket after step %d: %v, want something only if nothing is encrypted",
+					i, found)
 			}
 			without := opts.Secrets("acme")
 			without.Old = nil // the old key is no longer needed
@@ -342,7 +343,7 @@ func TestRotation(t *testing.T) {
 			fresh.Checkout()
 			fresh.Want(want)
 			if _, err := history.Log(t.Context(), fresh.Store.Repo(), ref, 0); err != nil {
-				t.Errorf("Log() after step %d without the old key = %v", i, err)
+				t.Errorf("Log() after step %d without the old key = %v, want nil", i, err)
 			}
 		}
 	})

@@ -175,7 +175,7 @@ func TestSetBackTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := w.Commit("task-2"); c.NoChange {
-		t.Error("Commit() missed a change with the same size and modification time")
+		t.Error("Commit() = no change, want a change with the same size and modification time")
 	}
 }
 
@@ -190,8 +190,8 @@ func TestRefs(t *testing.T) {
 	}
 }
 
-// TestExactTree checks that a tree that a program has changed is, at the next checkout, like that of another worker:
-// what a version does not have is gone.
+// TestExactTree checks that the next checkout makes a tree that a program has changed equal to another worker's tree:
+// nothing that is not part of the version is left.
 func TestExactTree(t *testing.T) {
 	for name, leave := range map[string]func(dir string) error{
 		"hard links": func(dir string) error {
@@ -284,7 +284,7 @@ func TestHolesOfFiles(t *testing.T) {
 	b.Checkout()
 	b.Want(a.Files())
 	if had, has := diskUse(t, a.Dir), diskUse(t, b.Dir); has > had+64<<10 {
-		t.Errorf("the files need %d bytes of the disk after a checkout, %d before", has, had)
+		t.Errorf("the files take %d bytes of the disk after a checkout, want about %d as before", has, had)
 	}
 }
 

@@ -21,7 +21,8 @@ func TestBombs(t *testing.T) {
 	for _, name := range []string{"x.json", "x.yaml"} {
 		data, err := statedoc.FromJSON(name, []byte(nested))
 		if len(data) > statedoc.MaxSize {
-			t.Errorf("JSON of %d bytes expanded to %d bytes of %s, %v", len(nested), len(data), name, err)
+			t.Errorf("JSON of %d bytes expanded to %d bytes of %s, %v, want at most the limit",
+				len(nested), len(data), name, err)
 		}
 		if name == "x.json" && string(data) != nested+"\n" {
 			t.Errorf("FromJSON changed JSON that is too large when indented: %d bytes, %v", len(data), err)

@@ -17,7 +17,7 @@ func TestCheckName(t *testing.T) {
 		"state/a/b.yaml",
 	} {
 		if err := statedoc.CheckName(name); err != nil {
-			t.Errorf("CheckName(%q) = %v", name, err)
+			t.Errorf("CheckName(%q) = %v, want nil", name, err)
 		}
 	}
 	for _, name := range []string{
@@ -41,7 +41,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 	}
 	back, err := statedoc.ToJSON("x.yaml", text)
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
+		t.Fatalf("ToJSON = %v, want nil; the YAML is\n%s", err, text)
 	}
 	var want, got any
 	if err := errors.Join(json.Unmarshal([]byte(state), &want), json.Unmarshal(back, &got)); err != nil {
@@ -51,7 +51,7 @@ func TestYAMLRoundTrip(t *testing.T) {
 		t.Errorf("ToJSON(FromJSON) = %s, want %s; the YAML is\n%s", back, state, text)
 	}
 	if !strings.Contains(string(text), "12345678901234567890123") || !strings.Contains(string(text), "2.50") {
-		t.Errorf("YAML has changed numbers:\n%s", text)
+		t.Errorf("YAML has changed numbers:\n%s, want them unchanged", text)
 	}
 	indented, err := statedoc.FromJSON("x.json", []byte(`{"a":1.0}`))
 	if want := "{\n  \"a\": 1.0\n}\n"; err != nil || string(indented) != want {
@@ -83,7 +83,7 @@ func FuzzToJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, name := range []string{"x.json", "x.yaml"} {
 			if out, err := statedoc.ToJSON(name, data); err == nil && !json.Valid(out) {
-				t.Errorf("ToJSON(%s, %q) = %q, not JSON", name, data, out)
+				t.Errorf("ToJSON(%s, %q) = %q, want JSON or an error", name, data, out)
 			}
 		}
 	})

@@ -38,7 +38,7 @@ func TestCredentialsOutliveRestart(t *testing.T) {
 		t.Errorf("credentials with another tenant = %+v, want those of %+v and new ones", more, first)
 	}
 	if private := start(true, "default"); private.Token == first.Token {
-		t.Error("a private fleet has the token of the other")
+		t.Error("a private fleet has the token of the other, want a new one")
 	}
 	info, err := os.Stat(filepath.Join(dir, credentialsName))
 	if err != nil || info.Mode().Perm() != 0o600 {

@@ -32,7 +32,7 @@ func TestLock(t *testing.T) {
 	}
 	release, err = lockDir(dir)
 	if err != nil {
-		t.Fatalf("lockDir after the release = %v", err)
+		t.Fatalf("lockDir after the release = %v, want nil", err)
 	}
 	release()
 }
@@ -44,6 +44,6 @@ func TestUnwritableDirectory(t *testing.T) {
 	}
 	if _, err := lockDir(filepath.Join(file, "data")); err == nil ||
 		!strings.Contains(err.Error(), "cannot be written") || !strings.Contains(err.Error(), "--data") {
-		t.Errorf("lockDir below a file: %v", err)
+		t.Errorf("lockDir below a file = %v, want an error with --data", err)
 	}
 }

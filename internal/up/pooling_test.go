@@ -26,7 +26,7 @@ func TestWithoutPooling(t *testing.T) {
 			_, c := uptest.Start(t, up.Options{Config: conf, Telemetry: uptest.Telemetry(), Worker: process.RunWorker})
 			r, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "print(6 * 7)"}})
 			if err != nil || r.Status != client.Succeeded || r.Result.Output != "42\n" {
-				t.Errorf("Run = %+v, %v", r, err)
+				t.Errorf("Run = %+v, %v, want output 42", r, err)
 			}
 		})
 	}

@@ -47,7 +47,7 @@ func TestS3IsStartedAgain(t *testing.T) {
 	}
 	select {
 	case <-f.Done():
-		t.Errorf("the fleet has ended: %v\n%s", f.err, log.String())
+		t.Errorf("the fleet has ended: %v, want it to run;\n%s", f.err, log.String())
 	default:
 	}
 	if err := f.Close(); err != nil {
@@ -74,13 +74,13 @@ func awaitS3(t *testing.T, f *Fleet, old *embedded.S3, log *logtest.Log) {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
-			t.Fatalf("the object store is not back\n%s", log.String())
+			t.Fatalf("the object store does not respond; log:\n%s", log.String())
 		}
 	}
 }
 
-// TestDrainWithAStoppedStore checks that a fleet ends within a second of worker.drain although its object store is
-// stopped and its worker interrupts its tasks only then.
+// TestDrainWithAStoppedStore checks that a fleet ends within a second after worker.drain, even if its object store does
+// not respond and its worker interrupts the tasks only at that time.
 func TestDrainWithAStoppedStore(t *testing.T) {
 	conf := config.Default()
 	conf.Data, conf.Tenants = t.TempDir(), map[string]config.Tenant{config.DefaultTenant: {}}

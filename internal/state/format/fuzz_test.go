@@ -40,7 +40,7 @@ func FuzzManifest(f *testing.F) {
 		last := ""
 		for _, ch := range m.Changes {
 			if err := CheckPath(ch.Path); err != nil || ch.Path <= last {
-				t.Fatalf("accepted path %q after %q: %v", ch.Path, last, err)
+				t.Fatalf("accepted path %q after %q: %v, want an error", ch.Path, last, err)
 			}
 			last = ch.Path
 			if ch.Entry == nil {
@@ -49,7 +49,7 @@ func FuzzManifest(f *testing.F) {
 			for _, b := range ch.Entry.Blobs {
 				if b.Offset < 0 || b.Stored < 1 || b.Offset+b.Stored > b.Pack.Size || b.Raw > MaxBlob ||
 					b.Raw < b.Stored {
-					t.Fatalf("accepted blob %+v in a pack of %d bytes", b, b.Pack.Size)
+					t.Fatalf("accepted blob %+v in a pack of %d bytes, want an error", b, b.Pack.Size)
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		m2, err := c.decodeManifest(again, false)
 		if err != nil {
-			t.Fatalf("decode of an encoded manifest = %v", err)
+			t.Fatalf("decode of an encoded manifest = %v, want nil", err)
 		}
 		if diff := cmp.Diff(ChangedPaths(m.Changes), ChangedPaths(m2.Changes)); diff != "" {
 			t.Fatalf("round trip (-first +second):\n%s", diff)
@@ -80,17 +80,17 @@ func FuzzPackIndex(f *testing.F) {
 			return
 		}
 		if more > int64(len(data)) {
-			t.Fatalf("ReadIndex() of %d bytes needs %d", len(data), more)
+			t.Fatalf("ReadIndex() of %d bytes needs %d, want at most all", len(data), more)
 		}
 		var end int64
 		for _, b := range blobs {
 			if b.Offset != end || b.Stored < 0 || b.Raw < b.Stored {
-				t.Fatalf("accepted blob %+v at %d", b, end)
+				t.Fatalf("accepted blob %+v at %d, want an error", b, end)
 			}
 			end += b.Stored
 		}
 		if got := AppendIndex(bytes.Clone(data[:end]), blobs, nil); !bytes.Equal(got, data) {
-			t.Fatalf("round trip of %d bytes gives %d others", len(data), len(got))
+			t.Fatalf("round trip of %d bytes = %d bytes, want the same", len(data), len(got))
 		}
 	})
 }
@@ -105,7 +105,7 @@ func FuzzPath(f *testing.F) {
 		}
 		for dir := p; dir != ""; dir = ParentDir(dir) {
 			if err := CheckPath(dir); err != nil {
-				t.Fatalf("accepted %q, but not its directory: %v", p, err)
+				t.Fatalf("accepted %q, but not its directory: %v, want nil", p, err)
 			}
 		}
 	})
@@ -142,7 +142,7 @@ func TestHeadKeepsTasks(t *testing.T) {
 			t.Fatalf("%d task ids after %d commits, want at least %d", len(h.Recent), i+1, want)
 		}
 		if h.Floor+int64(len(h.Recent)) != int64(i+1) {
-			t.Fatalf("floor %d with %d task ids at generation %d", h.Floor, len(h.Recent), i+1)
+			t.Fatalf("floor %d with %d task ids at generation %d, want that sum", h.Floor, len(h.Recent), i+1)
 		}
 	}
 }

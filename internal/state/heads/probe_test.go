@@ -37,7 +37,7 @@ func TestProbe(t *testing.T) {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
 	for info, err := range bucket.List(t.Context(), "", "") {
-		t.Errorf("Probe() left %s, %v", info.Key, err)
+		t.Errorf("Probe() left %s, %v, want nothing", info.Key, err)
 	}
 	for _, c := range []careless{
 		{mem.New(), true, false}, {mem.New(), false, true}, {mem.New(), true, true},
@@ -52,7 +52,8 @@ func TestProbe(t *testing.T) {
 		caps, err := heads.Probe(t.Context(), statetest.WithoutIfMatch{Objects: mem.New(), Create: create})
 		if !errors.Is(err, objects.ErrUnsafe) || caps.CanCreate() != create || caps.Swap || caps.Atomic ||
 			!caps.Ranges {
-			t.Errorf("Probe() of a store that rejects If-Match, with create %v = %+v, %v", create, caps, err)
+			t.Errorf("Probe() of a store that rejects If-Match, with create %v = %+v, %v, want %v with range reads",
+				create, caps, err, objects.ErrUnsafe)
 		}
 	}
 	down := mem.New()

@@ -78,7 +78,7 @@ func TestFiles(t *testing.T) {
 	}
 	r, info, err := history.Open(t.Context(), s.Repo(), ref, 0, "dir/large")
 	if err != nil || info.Bytes != 10<<20 {
-		t.Fatalf("Open() = %+v, %v", info, err)
+		t.Fatalf("Open() = %+v, %v, want 10 MiB", info, err)
 	}
 	if _, err := r.Seek(-5<<20-3, io.SeekEnd); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestFiles(t *testing.T) {
 	bucket.Calls()
 	part := make([]byte, 7)
 	if _, err := io.ReadFull(r, part); err != nil || string(part) != content[5<<20-3:5<<20+4] {
-		t.Errorf("range read differs, %v", err)
+		t.Errorf("range read differs, %v, want the content", err)
 	}
 	if calls := len(bucket.Calls()); calls > 2 {
 		t.Errorf("%d requests for 7 bytes, want at most 2", calls)
@@ -164,7 +164,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%s: %d requests before the error, want 0", name, len(calls))
 		}
 		if err := w.Store.Revert(t.Context(), w.Tree); err != nil {
-			t.Errorf("Revert() = %v", err)
+			t.Errorf("Revert() = %v, want nil", err)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestCollect(t *testing.T) {
 				report, err)
 		}
 		if _, err := history.Restore(t.Context(), fresh.Repo(), ref, 5, "the pinned one"); err != nil {
-			t.Errorf("Restore() of the pinned version = %v", err)
+			t.Errorf("Restore() of the pinned version = %v, want nil", err)
 		}
 		if _, err := history.Diff(t.Context(), fresh.Repo(), ref, 6, 0); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("Diff() with a collected version = %v, want %v", err, state.ErrNotFound)

@@ -74,7 +74,7 @@ func TestRetain(t *testing.T) {
 		report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
 			maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
-			t.Errorf("Check() = %+v, %v", report, err)
+			t.Errorf("Check() = %+v, %v, want no problems", report, err)
 		}
 		if err := bucket.Violations(); err != nil {
 			t.Error(err)

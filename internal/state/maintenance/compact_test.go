@@ -171,7 +171,7 @@ func TestCollectCompacts(t *testing.T) {
 			emptied += out.Compacted
 		}
 		if emptied == 0 {
-			t.Error("no pack was compacted")
+			t.Error("no pack was compacted, want some")
 		}
 		if got := stored(); got > 3<<20 {
 			t.Errorf("packs take %d bytes for 2 MiB of content, want at most 3 MiB", got)
@@ -183,7 +183,7 @@ func TestCollectCompacts(t *testing.T) {
 		}
 		if again, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
 			statetest.Strict); err != nil || again.Compacted != 0 {
-			t.Errorf("CollectGarbage() with nothing to compact = %+v, %v", again, err)
+			t.Errorf("CollectGarbage() with nothing to compact = %+v, %v, want none compacted", again, err)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func TestCollectAfterDelete(t *testing.T) {
 		}
 		for _, key := range statetest.Keys(t, bucket) {
 			if !strings.HasSuffix(key, "/HEAD") {
-				t.Errorf("%s of a deleted workspace was not removed", key)
+				t.Errorf("%s of a deleted workspace is left, want only HEAD", key)
 			}
 		}
 		again.Checkout()
@@ -50,7 +50,7 @@ func TestCollectAfterDelete(t *testing.T) {
 			t.Errorf("Log() of the new workspace = %+v, %v, want generation 7", log, err)
 		}
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme", statetest.Strict); err != nil {
-			t.Errorf("CollectGarbage() with the new workspace = %v", err)
+			t.Errorf("CollectGarbage() with the new workspace = %v, want nil", err)
 		}
 	})
 }
@@ -88,7 +88,8 @@ func TestCollectIfDue(t *testing.T) {
 					out, ours, err := maintenance.CollectIfDue(t.Context(), state.New(bucket, state.Options{}).Repo(),
 						"acme", every, maintenance.GCOptions{})
 					if err != nil || ours != (out.Workspaces == 1) {
-						t.Errorf("CollectIfDue() = %+v, %v, %v", out, ours, err)
+						t.Errorf("CollectIfDue() = %+v, %v, %v, want the workspace only if this worker collected",
+							out, ours, err)
 					}
 					if ours {
 						turns.Add(1)

@@ -67,7 +67,7 @@ func TestPurge(t *testing.T) {
 					}
 				}
 				if len(left) > 0 {
-					t.Errorf("not removed: %v", left)
+					t.Errorf("left: %v, want nothing", left)
 				}
 				refused := func(when string) {
 					t.Helper()
@@ -152,7 +152,7 @@ func TestPurgeRace(t *testing.T) {
 							using.Go(func() {
 								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree,
 									state.CommitOptions{TaskID: "again", Attempt: 1}); err != nil {
-									t.Errorf("Commit() = %v", err)
+									t.Errorf("Commit() = %v, want nil", err)
 								}
 							})
 							statetest.Advance(t, time.Second) // the commit is complete, or waits
@@ -160,7 +160,7 @@ func TestPurgeRace(t *testing.T) {
 					}}
 					if _, err := maintenance.CollectGarbage(t.Context(), state.New(racing, state.Options{}).Repo(),
 						"acme", statetest.Forgetful); err != nil {
-						t.Errorf("CollectGarbage() = %v", err)
+						t.Errorf("CollectGarbage() = %v, want nil", err)
 					}
 					using.Wait()
 					once.Do(func() { t.Errorf("the purge did not send the request %s", at) })
@@ -216,7 +216,7 @@ func TestPurgeInterrupted(t *testing.T) {
 					}
 					if purged := collectFor(t, w.Store, 4*24*time.Hour,
 						statetest.Forgetful); (len(purged) == 1) == use {
-						t.Errorf("purged %v, used again: %v", purged, use)
+						t.Errorf("purged %v, used again: %v, want a purge only if not", purged, use)
 					}
 					fresh := statetest.OpenWorker(t, o)
 					fresh.Checkout()

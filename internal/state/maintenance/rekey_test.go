@@ -98,7 +98,7 @@ func TestRotationLeavesNothing(t *testing.T) {
 					needed()
 				}
 				if n := needed(); n > 0 {
-					t.Errorf("%d objects still need the first secret", n)
+					t.Errorf("%d objects still need the first secret, want none", n)
 				}
 				fresh := statetest.NewWorker(t, bucket, ref, second)
 				fresh.Checkout()
@@ -156,7 +156,7 @@ func TestRepairDamagedKeyID(t *testing.T) {
 			maintenance.RepairOptions{})
 		if err != nil || len(out.Problems) == 0 ||
 			!strings.Contains(strings.Join(out.Problems, "\n"), "does not match") {
-			t.Errorf("Repair() with damage in %s = %+v, %v", kind, out, err)
+			t.Errorf("Repair() with damage in %s = %+v, %v, want damage", kind, out, err)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestDamagedKeyIDOfHead(t *testing.T) {
 		fresh.Want(want)
 		report, err = maintenance.Check(t.Context(), store.Repo(), ref, maintenance.CheckOptions{})
 		if err != nil || len(report.Problems) > 0 {
-			t.Errorf("%s: Check() after the repair = %+v, %v", key, report, err)
+			t.Errorf("%s: Check() after the repair = %+v, %v, want no problems", key, report, err)
 		}
 	}
 }

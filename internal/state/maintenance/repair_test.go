@@ -163,13 +163,13 @@ func TestRepair(t *testing.T) {
 				dry, err := maintenance.Repair(t.Context(), store.Repo(), ref,
 					maintenance.RepairOptions{ReadData: c.deep, DryRun: true})
 				if err != nil {
-					t.Fatalf("Repair(dry run) = %v", err)
+					t.Fatalf("Repair(dry run) = %v, want nil", err)
 				}
 				bucket.Calls()
 				out, err := maintenance.Repair(t.Context(), store.Repo(), ref,
 					maintenance.RepairOptions{ReadData: c.deep})
 				if err != nil {
-					t.Fatalf("Repair() = %v", err)
+					t.Fatalf("Repair() = %v, want nil", err)
 				}
 				if diff := cmp.Diff(dry.Lost, out.Lost); diff != "" {
 					t.Errorf("lost paths of a dry run and of a repair differ (-dry +done):\n%s", diff)
@@ -202,7 +202,7 @@ func wantFound(t *testing.T, bucket *mem.Objects, damaged []string, deep bool, l
 	report, err := maintenance.Check(t.Context(), state.New(bucket, state.Options{}).Repo(), ref,
 		maintenance.CheckOptions{ReadData: deep})
 	if err != nil {
-		t.Fatalf("Check() = %v", err)
+		t.Fatalf("Check() = %v, want nil", err)
 	}
 	if (len(report.Problems) > 0) != (len(damaged) > 0) || !slices.Equal(report.Lost, lost) {
 		t.Errorf("Check() = %+v, want problems with %v, lost %v", report, damaged, lost)
@@ -227,11 +227,11 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 	}
 	log, err := history.Log(t.Context(), w.Store.Repo(), ref, 0)
 	if err != nil || len(log) == 0 {
-		t.Fatalf("Log() = %v, %v", log, err)
+		t.Fatalf("Log() = %v, %v, want commits", log, err)
 	}
 	report, err := maintenance.Check(t.Context(), w.Store.Repo(), ref, maintenance.CheckOptions{ReadData: true})
 	if err != nil || len(report.Lost) > 0 {
-		t.Errorf("Check() of the repaired workspace = %+v, %v", report, err)
+		t.Errorf("Check() of the repaired workspace = %+v, %v, want nothing lost", report, err)
 	}
 	w.Write("after", "repair")
 	if c := w.Commit("after"); c.Generation < damagedCommits+1 {
@@ -241,7 +241,7 @@ func wantWorking(t *testing.T, bucket *mem.Objects, want map[string]string, deep
 		statetest.Advance(t, 25*time.Hour)
 		if _, err := maintenance.CollectGarbage(t.Context(), w.Store.Repo(), "acme",
 			maintenance.GCOptions{}); err != nil {
-			t.Errorf("CollectGarbage() after the repair = %v", err)
+			t.Errorf("CollectGarbage() after the repair = %v, want nil", err)
 		}
 	}
 	fresh := statetest.OpenWorker(t, bucket)
@@ -280,7 +280,7 @@ func TestRepairKeepsHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if data, err := io.ReadAll(f); err != nil || string(data) != damagedContent(3) {
-			t.Errorf("d/f3 of generation 5 is %d bytes, %v", len(data), err)
+			t.Errorf("d/f3 of generation 5 is %d bytes, %v, want its content", len(data), err)
 		}
 		if done, err := store.Applied(t.Context(), ref, "task-8", time.Time{}); err != nil || done == nil ||
 			done.Generation != 8 {
@@ -382,7 +382,8 @@ func TestRepairOfNothing(t *testing.T) {
 	store := state.New(bucket, state.Options{})
 	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil ||
 		!out.Commit.NoChange || len(statetest.Keys(t, bucket)) > 0 {
-		t.Errorf("Repair() of a missing workspace = %+v, %v, with objects %v", out, err, statetest.Keys(t, bucket))
+		t.Errorf("Repair() of a missing workspace = %+v, %v, with objects %v, want no change",
+			out, err, statetest.Keys(t, bucket))
 	}
 	w := statetest.Committed(t, bucket, 3)
 	if err := history.Delete(t.Context(), w.Store.Repo(), ref); err != nil {
@@ -390,7 +391,7 @@ func TestRepairOfNothing(t *testing.T) {
 	}
 	if out, err := maintenance.Repair(t.Context(), store.Repo(), ref, maintenance.RepairOptions{}); err != nil ||
 		!out.Commit.NoChange {
-		t.Errorf("Repair() of a deleted workspace = %+v, %v", out, err)
+		t.Errorf("Repair() of a deleted workspace = %+v, %v, want no change", out, err)
 	}
 	fresh := statetest.OpenWorker(t, bucket)
 	fresh.Checkout()
@@ -420,7 +421,7 @@ func TestCollectWithDamagedMarks(t *testing.T) {
 		}
 		_, _, err := history.Open(t.Context(), state.New(bucket, state.Options{}).Repo(), ref, 3, "n")
 		if err != nil && !errors.Is(err, state.ErrNotFound) {
-			t.Errorf("Open() of the retained version = %v", err)
+			t.Errorf("Open() of the retained version = %v, want nil or %v", err, state.ErrNotFound)
 		}
 	})
 }

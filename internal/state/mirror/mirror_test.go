@@ -290,7 +290,7 @@ func TestMirrorSlowFile(t *testing.T) {
 			wg.Go(func() {
 				store := mirror.Follow(state.New(bucket, state.Options{}).Repo(), target, mirror.Options{})
 				if out, err := store.Update(t.Context(), ref); err != nil || out.Generation != 1 {
-					t.Errorf("Update() = %+v, %v", out, err)
+					t.Errorf("Update() = %+v, %v, want generation 1", out, err)
 				}
 			})
 		}

@@ -189,7 +189,7 @@ func (x *faultyStore) calm() *statetest.Worker {
 	return statetest.NewWorker(x.T, reopen(x.T, x.plain), x.ref, state.Options{})
 }
 
-// newest returns the newest version, as a worker finds it that meets no faults.
+// newest returns the newest version, as a worker without faults reads it.
 func (x *faultyStore) newest() (generation int64, files map[string]string) {
 	x.Helper()
 	w := x.calm()

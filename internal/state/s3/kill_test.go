@@ -127,7 +127,7 @@ func runPlan(t *testing.T, variable string, plan any) *os.ProcessState {
 	cmd.Env = append(os.Environ(), variable+"="+string(data))
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil || len(out) > 0 {
-		t.Fatalf("worker: %v: %s", err, out)
+		t.Fatalf("worker = %v, output %s; want it to run without output", err, out)
 	}
 	return cmd.ProcessState
 }
@@ -151,7 +151,7 @@ func TestKill(t *testing.T) {
 		}
 		plan.At = ""
 		if state := runKillWorker(t, plan); state.ExitCode() != 0 {
-			t.Fatalf("%s, after %v: second attempt ended with %v", at, after, state)
+			t.Fatalf("%s, after %v: second attempt ended with %v, want success", at, after, state)
 		}
 		want["counter"] = strconv.Itoa(tasks)
 		want["tasks/"+plan.Task] = plan.Task

@@ -291,7 +291,7 @@ func runOp(t *testing.T, plan opPlan) syscall.WaitStatus {
 	state := runPlan(t, opVariable, plan)
 	status, ok := state.Sys().(syscall.WaitStatus)
 	if !ok {
-		t.Fatalf("process ended with %v", state)
+		t.Fatalf("process ended with %v, want an exit status", state)
 	}
 	return status
 }
@@ -323,7 +323,7 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	status := runOp(t, opPlan{opts, tenant, op, int64(n), os.Getenv("CODEFLEET_LONG_TESTS") != ""})
 	killed = status.Signaled() && status.Signal() == syscall.SIGKILL
 	if !killed && status.ExitStatus() != 0 {
-		t.Fatalf("request %d: process ended with %v", n, status)
+		t.Fatalf("request %d: process ended with %v, want it killed or successful", n, status)
 	}
 	checkAll(t, bucket, tenant, n)
 	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, old) && !maps.Equal(now, makes) {
@@ -331,11 +331,11 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	}
 	store = state.New(bucket, state.Options{})
 	if err := ops[op].do(t.Context(), store, tenant); err != nil {
-		t.Errorf("killed at request %d: the second attempt = %v", n, err)
+		t.Errorf("killed at request %d: the second attempt = %v, want nil", n, err)
 	}
 	for range 3 {
 		if err := collect(t.Context(), store, tenant); err != nil {
-			t.Errorf("killed at request %d: CollectGarbage() afterwards = %v", n, err)
+			t.Errorf("killed at request %d: CollectGarbage() afterwards = %v, want nil", n, err)
 		}
 	}
 	checkAll(t, bucket, tenant, n)
@@ -344,7 +344,7 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	}
 	if lab := filesOf(t, bucket, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" &&
 		!maps.Equal(lab, generation(2)) {
-		t.Errorf("killed at request %d: the fork holds %v", n, lab)
+		t.Errorf("killed at request %d: the fork holds %v, want the files of generation 2", n, lab)
 	}
 	return killed
 }
@@ -361,7 +361,7 @@ func checkAll(t *testing.T, bucket objects.Objects, tenant string, n int) {
 		report, err := maintenance.Check(t.Context(), store.Repo(), state.Ref{Tenant: tenant, Workspace: w.Name},
 			maintenance.CheckOptions{ReadData: true})
 		if err != nil || len(report.Problems) > 0 {
-			t.Errorf("killed at request %d: Check(%s) = %v, %v", n, w.Name, report.Problems, err)
+			t.Errorf("killed at request %d: Check(%s) = %v, %v, want no problems", n, w.Name, report.Problems, err)
 		}
 	}
 }

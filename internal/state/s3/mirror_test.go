@@ -139,7 +139,7 @@ func TestKillMirror(t *testing.T) {
 		status, ok := runPlan(t, mirrorVariable, plan).Sys().(syscall.WaitStatus)
 		killed := ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 		if !killed && status.ExitStatus() != 0 {
-			t.Fatalf("write %d: process ended with %v", n, status)
+			t.Fatalf("write %d: process ended with %v, want it killed or successful", n, status)
 		}
 		return killed
 	}
@@ -208,12 +208,12 @@ func TestNamesOnDurableStore(t *testing.T) {
 	})
 	for _, name := range []string{"50%25.txt", "a%2525", "d/ü +&=?#:;@ x", "100%", "%zz", "a/..c"} {
 		if err := target.PutFile(t.Context(), name, strings.NewReader(name), int64(len(name))); err != nil {
-			t.Errorf("PutFile(%q) = %v", name, err)
+			t.Errorf("PutFile(%q) = %v, want nil", name, err)
 			continue
 		}
 		obj, err := target.Get(t.Context(), name, objects.GetOptions{})
 		if err != nil || string(obj.Data) != name {
-			t.Errorf("Get(%q) = %q, %v", name, obj.Data, err)
+			t.Errorf("Get(%q) = %q, %v, want its name", name, obj.Data, err)
 		}
 	}
 }

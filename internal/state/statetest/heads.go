@@ -108,10 +108,10 @@ func TestHeads(t *testing.T, open func() (objects.Objects, *mem.Objects)) {
 	t.Run("probe", func(t *testing.T) {
 		o, m := open()
 		if caps, err := heads.Probe(t.Context(), o); err != nil {
-			t.Errorf("Probe() = %+v, %v", caps, err)
+			t.Errorf("Probe() = %+v, %v, want nil", caps, err)
 		}
 		for info, err := range m.List(t.Context(), "", "") {
-			t.Errorf("Probe() left %s, %v", info.Key, err)
+			t.Errorf("Probe() left %s, %v, want nothing", info.Key, err)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func testConflict(t *testing.T, world *world) {
 		t.Errorf("conflicting paths (-want +got):\n%s", diff)
 	}
 	if err := b.Store.Revert(t.Context(), b.Tree); err != nil {
-		t.Errorf("Revert() after a conflict = %v", err)
+		t.Errorf("Revert() after a conflict = %v, want nil", err)
 	}
 	b.Want(map[string]string{}) // the version that was checked out
 	b.Checkout()

@@ -196,7 +196,7 @@ func testDelete(t *testing.T, o objects.Objects) {
 	put(t, o, "delete/a", "delete/a")
 	put(t, o, "delete/b", "delete/b")
 	if err := o.Delete(t.Context(), "delete/a", "delete/missing"); err != nil {
-		t.Errorf("Delete = %v", err)
+		t.Errorf("Delete = %v, want nil", err)
 	}
 	if diff := cmp.Diff([]string{"delete/b"}, list(t, o, "delete/", "")); diff != "" {
 		t.Errorf("after Delete (-want +got):\n%s", diff)

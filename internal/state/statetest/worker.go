@@ -44,7 +44,7 @@ func (w *Worker) NewTree(ref state.Ref) *state.Tree {
 	}
 	w.Cleanup(func() {
 		if err := tree.Close(); err != nil {
-			w.Errorf("Close = %v", err)
+			w.Errorf("Close = %v, want nil", err)
 		}
 	})
 	return tree

@@ -148,11 +148,11 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	if target, err := os.Readlink(filepath.Join(other, "link")); target != "../../etc/passwd" {
-		t.Errorf("link to %q, %v", target, err)
+		t.Errorf("link to %q, %v, want ../../etc/passwd", target, err)
 	}
 	for _, name := range []string{"old", "servers"} {
 		if _, err := os.Lstat(filepath.Join(other, name)); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", name, err)
+			t.Errorf("%s still exists: %v, want it removed", name, err)
 		}
 	}
 	again, err := o.Diff(t.Context(), set, true, nil)

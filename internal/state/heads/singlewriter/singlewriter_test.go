@@ -36,7 +36,7 @@ func TestHostLock(t *testing.T) {
 	unlock()
 	unlock, err = lock(t.Context())
 	if err != nil {
-		t.Fatalf("lock after unlock = %v", err)
+		t.Fatalf("lock after unlock = %v, want nil", err)
 	}
 	unlock()
 }
