@@ -202,8 +202,8 @@ func TestLargeResultsAreBounded(t *testing.T) {
 	f.awaitEmpty(t)
 }
 
-// TestDataOfDeadLettersIsBounded dead-letters tasks with more data than a tenant may have in the queue. Tasks whose data
-// is left can be redriven; for the others, the error says why not. None of the data counts against new tasks.
+// TestDataOfDeadLettersIsBounded dead-letters tasks with more data than a tenant may have in the queue. Tasks whose
+// data is left can be redriven; for the others, the error says why not. None of the data counts against new tasks.
 func TestDataOfDeadLettersIsBounded(t *testing.T) {
 	f := newFleet(t, func(o *Options) { o.Storage.PayloadBytes = 2 << 20 })
 	var healed atomic.Bool

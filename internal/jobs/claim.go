@@ -107,7 +107,7 @@ func (c *Client) fetchData(ctx context.Context, s *submission) error {
 
 // read reads the record, or makes one for an event without a record, and reports whether this message owns it.
 // It acknowledges duplicates: another message still carries the task, or the task is completed, in which case
-// its result is announced again. A message that came too early is delivered again.
+// its result is announced again. A message that arrives too early is requeued.
 func (r *run) read(ctx context.Context) (owned bool, err error) {
 	rec, err := r.w.c.load(ctx, r.tenant, r.id)
 	if err == nil && !r.owns(rec) || errors.Is(err, ErrUnknownTask) && r.w.c.clustered() {
@@ -137,8 +137,8 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 	return true, nil
 }
 
-// early reports whether this message came from DELAYED before the record says that the task waits there: the process
-// that stored the timer has not written the record yet, or was lost.
+// early reports whether this message came from DELAYED although the record does not say yet that the task waits there.
+// The process that stored the timer has not written the record yet, or was lost.
 func (r *run) early(rec storedRecord) bool {
 	runs, err := strconv.Atoi(r.m.msg.Header.Get(runHeader))
 	return err == nil && runs == rec.Run && !r.owns(rec)

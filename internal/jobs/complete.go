@@ -71,9 +71,9 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	return nil
 }
 
-// withdrawLetter removes the dead letter of a task that another process has completed in the meantime, and that is not
-// dead. While the task is not completed, the letter stays: its id prevents another letter for the same reason, and the
-// worker that completes the task removes it.
+// withdrawLetter removes the dead letter of a task that another process has completed, unless that process
+// dead-lettered the task too. If the task is not complete yet, the letter stays: its id prevents another letter for the
+// same reason, and the worker that completes the task removes it.
 func (r *run) withdrawLetter(ctx context.Context) {
 	rec, err := r.w.c.loadLeader(ctx, r.tenant, r.id)
 	if err == nil && rec.Status.Terminal() && rec.Status != schemas.Dead && rec.Status != schemas.Blocked {

@@ -78,7 +78,7 @@ type world struct {
 	bucket                        *mem.Objects
 
 	n           int // paths
-	deliverable int // messages that a worker can fetch, about
+	deliverable int // messages that a worker can fetch, approximately
 	timers      int
 	letters     int
 	expiresAt   time.Time
@@ -131,8 +131,8 @@ func (w *world) acknowledge(reply string, data []byte) []byte {
 	return msg.Data
 }
 
-// begin prepares a new task in a new workspace, which is submitted and has no record yet. It reports false if the task
-// expired before that.
+// begin submits a new task in a new workspace. If the scenario includes RecordTasks, the task has no record yet. It
+// returns false if the task expired before it was submitted.
 func (w *world) begin() bool {
 	w.n++
 	w.ref = state.Ref{Tenant: w.lane.tenant, Workspace: fmt.Sprint("w", w.n)}
@@ -158,7 +158,7 @@ func (w *world) begin() bool {
 	return true
 }
 
-// equip gives a process a worker.
+// equip creates a process's worker.
 func (w *world) equip(p *process) {
 	opts := WorkerOptions{Name: p.name, Attempts: w.attempts, Handler: p.handle}
 	if w.mutant != mutantNoFence {
@@ -195,7 +195,7 @@ type action struct {
 	do      func()
 }
 
-// actions returns what may happen next. What last did comes first.
+// actions returns the actions that are possible next. Those of the process last come first.
 func (w *world) actions(last *process) []action {
 	var all []action
 	for _, p := range w.workers {
@@ -275,7 +275,7 @@ func (w *world) lost() int {
 	return n
 }
 
-// once returns the action of a process that does something, at most n times.
+// once returns the action in which a process performs op, at most n times.
 func (w *world) once(p *process, n int, name string, op func(context.Context)) []action {
 	switch {
 	case p.busy():
@@ -317,7 +317,7 @@ func (w *world) expire() {
 	<-time.After(time.Until(w.expiresAt))
 }
 
-// play lets something happen until nothing can. choose returns the index of an action, or -1 to end.
+// play performs actions until none is possible. choose returns the index of the next action, or -1 to end.
 func (w *world) play(choose func([]action, *process) int) {
 	var last *process
 	for {
@@ -365,7 +365,7 @@ func (w *world) finish() (problems []string) {
 	return problems
 }
 
-// settle lets the new worker do all that is left.
+// settle lets the new worker finish the task.
 func (w *world) settle() {
 	p := w.successor
 	p.fails = commits
@@ -397,8 +397,8 @@ func (w *world) revisions() (all []schemas.Record) {
 	return all
 }
 
-// check returns what is wrong with the record and the workspace when all is done. stopped is whether processes are
-// stopped that may have written a dead letter without the record.
+// check returns what is wrong with the record and the workspace at the end. stopped says whether some processes are
+// stopped, which may have written a dead letter without the record.
 func (w *world) check(stopped bool) (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	revisions := w.revisions()

@@ -209,7 +209,7 @@ func (p *process) fetch(ctx context.Context) {
 }
 
 // redeliver makes the server deliver the worker's message again, as if the ack wait had passed. The worker does not
-// notice.
+// learn of it.
 func (p *process) redeliver() {
 	p.lost = true
 	p.world.acknowledge(p.reply, []byte("-NAK"))
@@ -369,7 +369,7 @@ func (g gatedStream) Purge(ctx context.Context, opts ...jetstream.StreamPurgeOpt
 	return g.Stream.Purge(ctx, opts...)
 }
 
-// kindOf returns what a message on a subject is.
+// kindOf returns the kind of the messages on a subject.
 func kindOf(subject string) string {
 	for prefix, kind := range map[string]string{
 		"tasks.": "message", recordPrefix: "record", "dlq.": "dead letter", "delayed.": "timer",
