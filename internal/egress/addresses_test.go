@@ -18,22 +18,22 @@ func TestSpecialAddresses(t *testing.T) {
 		"fe80::1", "fec0::1", "ff02::1",
 	} {
 		if isPublic(netip.MustParseAddr(text)) {
-			t.Errorf("isPublic(%s) = true", text)
+			t.Errorf("isPublic(%s) = true, want false", text)
 		}
 	}
 	for _, text := range []string{
 		"8.8.8.8", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1", "2a00:1450::1", "::ffff:8.8.8.8",
 	} {
 		if !isPublic(netip.MustParseAddr(text)) {
-			t.Errorf("isPublic(%s) = false", text)
+			t.Errorf("isPublic(%s) = false, want true", text)
 		}
 	}
 	if isPublic(netip.Addr{}) || isPublic(netip.MustParseAddr("2606:4700::1%eth0")) {
-		t.Error("isPublic of an invalid or scoped address = true")
+		t.Error("isPublic of an invalid or scoped address = true, want false")
 	}
 }
 
-// TestRefusedBlocks checks that every block that was ever refused still is, to its last address.
+// TestRefusedBlocks checks that every block that was ever refused is still refused, from its first address to its last.
 func TestRefusedBlocks(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
@@ -49,7 +49,7 @@ func TestRefusedBlocks(t *testing.T) {
 		}
 		end, _ := netip.AddrFromSlice(last)
 		if isPublic(block.Addr()) || isPublic(end) {
-			t.Errorf("%s: isPublic(%s) = %v, isPublic(%s) = %v", block, block.Addr(),
+			t.Errorf("%s: isPublic(%s) = %v, isPublic(%s) = %v, want false for both", block, block.Addr(),
 				isPublic(block.Addr()), end, isPublic(end))
 		}
 		before, after := block.Addr().Prev(), end.Next()
@@ -58,7 +58,7 @@ func TestRefusedBlocks(t *testing.T) {
 			want := neighbour.IsValid() && !slices.ContainsFunc(slices.Concat(notGlobal, alsoRefused), inOther) &&
 				(neighbour.Is4() || unicast6.Contains(neighbour))
 			if neighbour.IsValid() && isPublic(neighbour) != want {
-				t.Errorf("beside %s: isPublic(%s) = %v, want %v", block, neighbour, !want, want)
+				t.Errorf("next to %s: isPublic(%s) = %v, want %v", block, neighbour, !want, want)
 			}
 		}
 	}
@@ -72,14 +72,14 @@ func TestRefusedBlocks(t *testing.T) {
 func TestAddressesOfThisMachine(t *testing.T) {
 	list, err := net.InterfaceAddrs()
 	if err != nil || len(list) == 0 {
-		t.Fatal(list, err)
+		t.Fatalf("InterfaceAddrs() = %v, %v, want at least one address", list, err)
 	}
 	for _, a := range list {
 		if p := netip.MustParsePrefix(a.String()); !isLocal(p.Addr()) {
-			t.Errorf("isLocal(%s) = false", p.Addr())
+			t.Errorf("isLocal(%s) = false, want true", p.Addr())
 		}
 	}
 	if isLocal(netip.MustParseAddr("93.184.216.34")) {
-		t.Error("isLocal(93.184.216.34) = true")
+		t.Error("isLocal(93.184.216.34) = true, want false")
 	}
 }

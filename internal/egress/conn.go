@@ -29,61 +29,61 @@ var (
 
 func (p *Proxy) newHostConn(conn net.Conn, a Attempt) *hostConn {
 	a.Verdict = Allowed
-	m := &hostConn{Conn: conn, proxy: p, attempt: a}
-	m.touch()
-	return m
+	c := &hostConn{Conn: conn, proxy: p, attempt: a}
+	c.touch()
+	return c
 }
 
 // touch restarts the idle limit of both directions.
-func (m *hostConn) touch() { _ = m.SetDeadline(time.Now().Add(m.proxy.opts.Idle)) }
+func (c *hostConn) touch() { _ = c.SetDeadline(time.Now().Add(c.proxy.opts.Idle)) }
 
-func (m *hostConn) Read(b []byte) (int, error) {
-	n, err := m.Conn.Read(b)
-	return n, m.count(n, err)
+func (c *hostConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return n, c.count(n, err)
 }
 
-func (m *hostConn) Write(b []byte) (int, error) {
-	n, err := m.Conn.Write(b)
-	return n, m.count(n, err)
+func (c *hostConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.count(n, err)
 }
 
-// count counts the bytes of a Read or Write. The call that exceeds the limit still transfers its bytes, at most one
-// buffer.
-func (m *hostConn) count(n int, err error) error {
-	m.bytes.Add(int64(n))
-	total := m.proxy.bytes.Add(int64(n))
+// count counts the bytes of a Read or Write. The call that exceeds the limit has already transferred its bytes, at
+// most one buffer.
+func (c *hostConn) count(n int, err error) error {
+	c.bytes.Add(int64(n))
+	total := c.proxy.bytes.Add(int64(n))
 	switch {
-	case total > m.proxy.opts.Bytes:
-		return m.cut(CutBytes, errBytes)
+	case total > c.proxy.opts.Bytes:
+		return c.cut(CutBytes, errBytes)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return m.cut(CutIdle, errIdle)
+		return c.cut(CutIdle, errIdle)
 	case err == nil && n > 0:
-		m.touch()
+		c.touch()
 	}
 	return err
 }
 
-func (m *hostConn) cut(verdict string, err error) error {
-	m.mu.Lock()
-	if m.attempt.Verdict == Allowed {
-		m.attempt.Verdict = verdict
+func (c *hostConn) cut(verdict string, err error) error {
+	c.mu.Lock()
+	if c.attempt.Verdict == Allowed {
+		c.attempt.Verdict = verdict
 	}
-	m.mu.Unlock()
-	_ = m.SetDeadline(time.Unix(1, 0)) // ends both directions
+	c.mu.Unlock()
+	_ = c.SetDeadline(time.Unix(1, 0)) // ends both directions
 	return err
 }
 
 // CloseWrite ends the sending direction.
-func (m *hostConn) CloseWrite() error { return closeWrite(m.Conn) }
+func (c *hostConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-func (m *hostConn) Close() error {
-	m.close.Do(func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.attempt.Bytes = m.bytes.Load()
-		m.proxy.ledger.add(m.attempt)
+func (c *hostConn) Close() error {
+	c.close.Do(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.attempt.Bytes = c.bytes.Load()
+		c.proxy.ledger.add(c.attempt)
 	})
-	return m.Conn.Close()
+	return c.Conn.Close()
 }
 
 func closeWrite(conn net.Conn) error {
@@ -96,8 +96,8 @@ func closeWrite(conn net.Conn) error {
 // clientConn is a connection of the program.
 type clientConn struct {
 	net.Conn
-	began atomic.Bool // a byte was read
-	late  atomic.Bool // a read timed out
+	began    atomic.Bool // a byte was read
+	timedOut atomic.Bool // a read timed out
 }
 
 func (c *clientConn) Read(b []byte) (int, error) {
@@ -106,7 +106,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 		c.began.Store(true)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		c.late.Store(true)
+		c.timedOut.Store(true)
 	}
 	return n, err
 }
@@ -116,7 +116,7 @@ func (c *clientConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // verdict returns why the connection sent no request.
 func (c *clientConn) verdict() string {
-	if c.late.Load() {
+	if c.timedOut.Load() {
 		return CutSlow
 	}
 	return BadRequest

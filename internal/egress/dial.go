@@ -24,8 +24,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// dial checks a target and connects to it. Nothing else in this package connects. Each call adds one attempt to
-// the ledger.
+// dial checks a target and connects to it. Nothing else in this package connects to hosts. Each call adds one
+// attempt to the ledger: at once if it fails, else when the connection is closed.
 func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	host, port, err := split(target)
 	a := Attempt{Host: host, Port: port}
@@ -57,7 +57,7 @@ func (p *Proxy) refused(a Attempt, verdict, text string) error {
 	return &refusal{verdict, text}
 }
 
-// split parses the HOST:PORT of an untrusted program. After an error, host is the quoted input, for the ledger.
+// split parses HOST:PORT from an untrusted program. After an error, host is the quoted input, for the ledger.
 func split(target string) (host string, port int, err error) {
 	name, digits, err := net.SplitHostPort(target)
 	if err != nil {
@@ -74,7 +74,7 @@ func split(target string) (host string, port int, err error) {
 	return host, int(number), nil
 }
 
-// quoted quotes text of an untrusted program for a status line and the ledger.
+// quoted quotes text from an untrusted program for a status line and the ledger.
 func quoted(s string) string { return strconv.QuoteToASCII(text.Truncate(s, 100)) }
 
 // checkHost refuses a host or port that is not on the allow-list.
@@ -111,15 +111,13 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusa
 	return addrs[:min(len(addrs), maxAddresses)], nil
 }
 
-// connectAny connects to the first address that accepts a connection, or returns the error of the last address.
+// connectAny connects to the first address that accepts a connection, or returns the error of the last address. ctx
+// must have a deadline; the remaining time is divided among the remaining addresses.
 func (p *Proxy) connectAny(ctx context.Context, addrs []netip.Addr, port uint16) (conn net.Conn, err error) {
+	deadline, _ := ctx.Deadline()
 	for i, addr := range addrs {
-		left := time.Duration(0)
-		if deadline, ok := ctx.Deadline(); ok {
-			left = time.Until(deadline)
-		}
-		one, stop := context.WithTimeout(ctx, left/time.Duration(len(addrs)-i))
-		conn, err = p.opts.Dial(one, netip.AddrPortFrom(addr.Unmap(), port))
+		limited, stop := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(addrs)-i))
+		conn, err = p.opts.Dial(limited, netip.AddrPortFrom(addr.Unmap(), port))
 		stop()
 		if err == nil {
 			return conn, nil

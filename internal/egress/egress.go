@@ -3,8 +3,8 @@
 //
 // The function dial makes all decisions. It requires the host and port to be on the allow-list, resolves the name
 // itself, refuses a name if any of its addresses is not public, and connects to an address that it has checked, so
-// that a later response of the name server changes nothing. Plain requests are parsed and sent again, and CONNECT
-// opens a tunnel; both use dial, as does a request that follows a redirect.
+// that a later response of the name server changes nothing. Plain requests are parsed and forwarded, and CONNECT
+// opens a tunnel. Both use dial for each connection, so redirects are checked as well.
 package egress
 
 import (
@@ -72,7 +72,7 @@ func New(o Options) *Proxy {
 	return p
 }
 
-const maxHeader = 64 << 10 // bytes of a request's or response's header
+const maxHeader = 64 << 10 // limit of a request's or response's header, in bytes
 
 func http1() *http.Protocols {
 	var p http.Protocols
@@ -95,7 +95,7 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 	}
 	s := &session{proxy: p, conn: &clientConn{Conn: conn}, ended: make(chan struct{})}
 	server := http.Server{
-		Handler: s, ConnState: s.state, BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: s, ConnState: s.connState, BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: p.opts.Header, IdleTimeout: p.opts.Idle, MaxHeaderBytes: maxHeader,
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Protocols: http1(), DisableGeneralOptionsHandler: true,
@@ -106,7 +106,7 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// session is one connection of the program, which sends one request after the other.
+// session serves one connection of the program, which sends one request after another.
 type session struct {
 	proxy    *Proxy
 	conn     *clientConn
@@ -114,7 +114,7 @@ type session struct {
 	requests int           // number of requests received; read only after ended is closed
 }
 
-func (s *session) state(_ net.Conn, state http.ConnState) {
+func (s *session) connState(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
 		close(s.ended)
 	}
@@ -140,7 +140,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forwarder sends a plain request to its host.
+// forwarder returns a handler that sends a plain request to its host.
 func (p *Proxy) forwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport: p.forward, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),

@@ -30,10 +30,10 @@ import (
 // internet is a fake internet on this machine: names with public addresses, and the test servers at those addresses.
 type internet struct {
 	mu      sync.Mutex
-	names   map[string][]string         // by name, the addresses that successive lookups return
+	names   map[string][]string         // addresses that successive lookups of a name return
 	servers map[string]*httptest.Server // by address and port
-	lookups map[string]int              // by name
-	dialled []string
+	lookups map[string]int              // number of lookups of a name
+	dialled []string                    // addresses and ports
 }
 
 func (w *internet) lookup(_ context.Context, host string) ([]netip.Addr, error) {
@@ -64,8 +64,8 @@ func (w *internet) dial(ctx context.Context, to netip.AddrPort) (net.Conn, error
 	return d.DialContext(ctx, "tcp", s.Listener.Addr().String())
 }
 
-// rig is a proxy, its client, and a listener that stands for the one in the box.
-type rig struct {
+// testProxy is a proxy with a client, and a listener that stands for the one in the box.
+type testProxy struct {
 	*egress.Proxy
 	internet *internet
 	addr     string
@@ -73,7 +73,7 @@ type rig struct {
 	stop     func() // ends the run and waits for its connections
 }
 
-func start(t *testing.T, o egress.Options, allow ...string) *rig {
+func start(t *testing.T, o egress.Options, allow ...string) *testProxy {
 	t.Helper()
 	page := func(name string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +116,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 	if o.Dial = w.dial; o.Lookup == nil {
 		o.Lookup = w.lookup
 	}
-	r := &rig{Proxy: egress.New(o), internet: w}
+	r := &testProxy{Proxy: egress.New(o), internet: w}
 	r.serve(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(secret.Certificate())
@@ -130,7 +130,7 @@ func start(t *testing.T, o egress.Options, allow ...string) *rig {
 }
 
 // serve passes the connections of a listener to the proxy.
-func (r *rig) serve(t *testing.T) {
+func (r *testProxy) serve(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -161,7 +161,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-func (r *rig) get(t *testing.T, address string) (string, error) {
+func (r *testProxy) get(t *testing.T, address string) (string, error) {
 	t.Helper()
 	resp, err := r.client.Get(address)
 	if err != nil {
@@ -173,14 +173,14 @@ func (r *rig) get(t *testing.T, address string) (string, error) {
 }
 
 // ledger ends the run and compares the attempts.
-func (r *rig) ledger(t *testing.T, want ...egress.Attempt) {
+func (r *testProxy) ledger(t *testing.T, want ...egress.Attempt) {
 	t.Helper()
 	r.client.CloseIdleConnections()
 	r.stop()
 	got := r.Attempts()
 	for i := range got {
 		if got[i].Verdict == egress.Allowed && got[i].Bytes == 0 {
-			t.Errorf("%+v: allowed, but no bytes were counted", got[i])
+			t.Errorf("attempt %+v has no bytes, want the bytes of an allowed connection", got[i])
 		}
 		got[i].Bytes = 0
 	}
@@ -223,7 +223,8 @@ func TestBodiesPass(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || !strings.HasSuffix(string(got), ": "+sent) {
-			t.Errorf("%s: %d bytes came back, %v", scheme, len(got), err)
+			t.Errorf("%s: response of %d bytes, %v, want one that ends with the %d bytes sent",
+				scheme, len(got), err, len(sent))
 		}
 	}
 }
@@ -282,15 +283,15 @@ func TestRefused(t *testing.T) {
 				(u.Port() == "" || strconv.Itoa(a.Port) == u.Port())
 		}
 		if !found {
-			t.Errorf("GET %s: no attempt {%s %s} in %+v", c.address, c.host, c.verdict, r.Attempts())
+			t.Errorf("GET %s: Attempts() = %+v, want one with %s and %s", c.address, r.Attempts(), c.host, c.verdict)
 		}
 	}
 	if len(r.internet.dialled) != 1 || r.internet.dialled[0] != "8.8.8.8:80" {
-		t.Errorf("dialled %v, want only the dead host", r.internet.dialled)
+		t.Errorf("dialled %v, want only 8.8.8.8:80", r.internet.dialled)
 	}
 }
 
-// For each connection, the proxy checks the address that it connects to.
+// The proxy resolves the name and checks its addresses again for each connection.
 func TestRebinding(t *testing.T) {
 	r := start(t, egress.Options{}, "*.example.com")
 	first, err := r.get(t, "https://rebound.example.com/")
@@ -343,7 +344,7 @@ func TestHostHeader(t *testing.T) {
 }
 
 // raw sends bytes and returns the response.
-func (r *rig) raw(t *testing.T, request string) string {
+func (r *testProxy) raw(t *testing.T, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.addr)
 	if err != nil {
@@ -355,7 +356,7 @@ func (r *rig) raw(t *testing.T, request string) string {
 	}
 	got, err := io.ReadAll(conn)
 	if err != nil {
-		t.Fatalf("after %q: %v", got, err)
+		t.Fatalf("read response = %q, %v, want nil", got, err)
 	}
 	return string(got)
 }
@@ -397,7 +398,7 @@ func TestBytesAreBounded(t *testing.T) {
 		r.client.CloseIdleConnections()
 		if got, err := r.get(t, scheme+"://example.com/"); err == nil &&
 			!strings.HasPrefix(got, "403 the run has used up") {
-			t.Errorf("%s: afterwards %q", scheme, got)
+			t.Errorf("%s: GET after the limit = %q, want an error or 403", scheme, got)
 		}
 		r.stop()
 		var total int64
@@ -407,7 +408,8 @@ func TestBytesAreBounded(t *testing.T) {
 			verdicts[a.Verdict] = true
 		}
 		if total < 1<<20 || total > 1<<20+256<<10 || !verdicts[egress.CutBytes] || !verdicts[egress.RefusedLimit] {
-			t.Errorf("%s: %d bytes, %v", scheme, total, r.Attempts())
+			t.Errorf("%s: %d bytes, Attempts() = %+v; want 1 MiB to 1.25 MiB, %s and %s",
+				scheme, total, r.Attempts(), egress.CutBytes, egress.RefusedLimit)
 		}
 	}
 }
@@ -417,7 +419,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	r.client.Transport.(*http.Transport).DisableKeepAlives = true
 	for range 2 {
 		if _, err := r.get(t, "http://example.com/"); err != nil {
-			t.Error(err)
+			t.Errorf("GET below the limit = %v, want nil", err)
 		}
 	}
 	if got, err := r.get(t, "http://example.com/"); err == nil {
@@ -442,7 +444,7 @@ func TestIdleIsCut(t *testing.T) {
 	}
 }
 
-// Connections end with the run, even if both sides keep them open.
+// The end of the run ends connections that both sides keep open.
 func TestEndOfRun(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	conn, err := net.Dial("tcp", r.addr)
@@ -457,7 +459,7 @@ func TestEndOfRun(t *testing.T) {
 	}
 	r.stop() // waits for the connection
 	if n, err := io.Copy(io.Discard, conn); err == nil && n > 64 {
-		t.Errorf("%d bytes after the end", n)
+		t.Errorf("%d bytes after the end of the run, want an error or at most 64 bytes", n)
 	}
 }
 
@@ -470,11 +472,11 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 	a := r.Attempts()
 	if len(a) != 101 || a[100] != (egress.Attempt{Host: egress.Others, Verdict: egress.RefusedHost}) {
-		t.Errorf("%d attempts, the last %+v", len(a), a[len(a)-1])
+		t.Errorf("%d attempts, the last %+v; want 101, the last for %s", len(a), a[len(a)-1], egress.Others)
 	}
 }
 
-// FuzzServe checks that a program reaches nothing that is not on the allow-list, whatever it sends.
+// FuzzServe checks that a program reaches only hosts on the allow-list, whatever it sends.
 func FuzzServe(f *testing.F) {
 	for _, seed := range []string{
 		"GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n", "CONNECT example.com:443 HTTP/1.1\r\n\r\n",
@@ -495,13 +497,13 @@ func FuzzServe(f *testing.F) {
 			Allow: []allowlist.Pattern{pattern}, Header: 50 * time.Millisecond, Idle: 50 * time.Millisecond,
 			Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 				if host != "example.com" {
-					t.Errorf("%q was looked up", host)
+					t.Errorf("looked up %q, want only example.com", host)
 				}
 				return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
 			},
 			Dial: func(_ context.Context, to netip.AddrPort) (net.Conn, error) {
 				if to.Addr().String() != "93.184.216.34" || to.Port() != 80 && to.Port() != 443 {
-					t.Errorf("dialled %s", to)
+					t.Errorf("dialled %s, want only 93.184.216.34 with port 80 or 443", to)
 				}
 				return nil, errors.New("no such server")
 			},

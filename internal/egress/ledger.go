@@ -9,7 +9,7 @@ import (
 const (
 	Allowed        = "allowed"         // connected
 	RefusedHost    = "refused_host"    // not on the allow-list
-	RefusedPort    = "refused_port"    // the host is on the allow-list, the port is not
+	RefusedPort    = "refused_port"    // the host is on the allow-list, but with other ports
 	RefusedAddress = "refused_address" // the name has an address that is not public
 	RefusedLimit   = "refused_limit"   // the run has used up its connections or bytes
 	FailedDNS      = "failed_dns"      // the name has no address
@@ -22,16 +22,16 @@ const (
 
 // Attempt is an attempt of a program to reach a host.
 type Attempt struct {
-	Host    string // empty if the program sent none
+	Host    string // quoted if it is invalid; empty if the program sent none
 	Port    int
 	Verdict string
 	Bytes   int64 // sent to and received from the host
 }
 
-// Others is the host of further attempts after the ledger is full, which are added up by verdict.
+// Others is the host under which further attempts are added up, by verdict, once the ledger is full.
 const Others = "(others)"
 
-// maxAttempts is how many attempts a ledger keeps, not counting those of Others.
+// maxAttempts is how many attempts a ledger keeps, without those under Others.
 const maxAttempts = 100
 
 // ledger adds up attempts by host, port and verdict, in order of first occurrence.
@@ -56,7 +56,7 @@ func (l *ledger) add(a Attempt) {
 }
 
 // sum adds the bytes of an attempt to an earlier attempt with the same host, port and verdict. It returns false if
-// there is none.
+// no such attempt exists.
 func (l *ledger) sum(a Attempt) bool {
 	i := slices.IndexFunc(l.attempts, func(b Attempt) bool {
 		return b.Host == a.Host && b.Port == a.Port && b.Verdict == a.Verdict

@@ -23,12 +23,13 @@ const (
 	typeAAAA  = 28
 )
 
-// nameServer is a hostile name server. Each query of a name for addresses of one kind gets the next response, and the
-// last one again.
+// nameServer is a hostile name server. Each query of a name for addresses of one kind gets the next response; when the
+// responses are used up, the last one is repeated.
 type nameServer struct {
-	mu        sync.Mutex
-	responses map[string][]string // by name and kind, such as "a.example.com A": addresses, or >name for an alias
-	queries   map[string]int
+	mu sync.Mutex
+	// responses are by name and kind, such as "a.example.com A". Each consists of addresses, and >name for an alias.
+	responses map[string][]string
+	queries   map[string]int // number of queries, by the same key
 }
 
 // serve responds on a UDP socket until the test ends, and returns its address.
@@ -68,15 +69,15 @@ func (s *nameServer) respond(query []byte) []byte {
 	kind := binary.BigEndian.Uint16(query[at+1:])
 	key := strings.Join(labels, ".") + map[uint16]string{typeA: " A", typeAAAA: " AAAA"}[kind]
 	s.mu.Lock()
-	var answer string
+	var response string
 	if all := s.responses[key]; len(all) > 0 {
-		answer = all[min(s.queries[key], len(all)-1)]
+		response = all[min(s.queries[key], len(all)-1)]
 	}
 	s.queries[key]++
 	s.mu.Unlock()
 	out := append([]byte{query[0], query[1], 0x84, 0, 0, 1, 0, 0, 0, 0, 0, 0}, question...)
 	owner := []byte{0xc0, 12} // the name of the question
-	for text := range strings.FieldsSeq(answer) {
+	for text := range strings.FieldsSeq(response) {
 		out[7]++
 		record, data := kind, []byte(nil)
 		if alias, ok := strings.CutPrefix(text, ">"); ok {
@@ -99,8 +100,7 @@ func (s *nameServer) respond(query []byte) []byte {
 	return out
 }
 
-// A name server that is as hostile as the protocol allows makes the proxy connect to no address that is not public, and
-// to none that it has not checked.
+// Even with a hostile name server, the proxy connects only to public addresses that it has checked.
 func TestHostileNameServer(t *testing.T) {
 	const public = "93.184.216.34"
 	many := strings.Repeat(public+" ", 20) + "127.0.0.1"

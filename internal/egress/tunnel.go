@@ -27,10 +27,10 @@ func (s *session) tunnel(h *hijacker, r *http.Request) {
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	var ways sync.WaitGroup
-	ways.Go(func() { s.copy(up, buffered, up) })
+	var sending sync.WaitGroup
+	sending.Go(func() { s.copy(up, buffered, up) })
 	s.copy(conn, up, up)
-	ways.Wait()
+	sending.Wait()
 }
 
 // copy copies until from ends, and then closes the sending direction of to. An error ends both directions.

@@ -25,7 +25,7 @@ import (
 type Options struct {
 	Config  *config.Config
 	Driver  executor.Driver
-	Info    executor.Info   // of the driver
+	Info    executor.Info   // describes Driver
 	Objects objects.Objects // shares package layers between hosts; if nil, each host builds them
 	Joined  <-chan struct{} // closed when Objects may be used; if nil, it may be used at once
 	Log     *slog.Logger
@@ -43,7 +43,7 @@ type Environments struct {
 func New(o Options) *Environments { return &Environments{Options: o} }
 
 // List returns the environments of the worker's task pools. Task pools that the section pools does not
-// describe share the environment of the section execution, which comes first.
+// describe share the environment that the section execution describes, which comes first.
 func (e *Environments) List() []executor.Environment {
 	var shared, pools []executor.Environment
 	for _, name := range e.Config.WorkerPools() {
@@ -52,18 +52,18 @@ func (e *Environments) List() []executor.Environment {
 		case ok:
 			pools = append(pools, executor.Environment{
 				Name: name, MinReady: e.minReady(p),
-				Prepare: func(ctx context.Context) (executor.Root, error) { return e.pool(ctx, name, p) },
+				Prepare: func(ctx context.Context) (executor.Root, error) { return e.preparePool(ctx, name, p) },
 			})
 		case shared == nil:
 			shared = []executor.Environment{{
-				Name: name, MinReady: e.minReady(config.Pool{}), Prepare: e.execution, Required: true,
+				Name: name, MinReady: e.minReady(config.Pool{}), Prepare: e.prepareShared, Required: true,
 			}}
 		}
 	}
 	return append(shared, pools...)
 }
 
-// minReady returns how many boxes of a task pool are kept ready, as executor.Environment.MinReady: -1 means none.
+// minReady returns a task pool's executor.Environment.MinReady: how many boxes are kept ready, or -1 for none.
 func (e *Environments) minReady(p config.Pool) int {
 	n := e.Config.Optimizations.ReadyBoxes()
 	if p.Ready != nil && n > 0 {
@@ -90,19 +90,19 @@ func (e *Environments) SharedWithHost() []string {
 	return pools
 }
 
-// execution prepares the environment of the section execution.
-func (e *Environments) execution(ctx context.Context) (executor.Root, error) {
+// prepareShared prepares the environment that the section execution describes.
+func (e *Environments) prepareShared(ctx context.Context) (executor.Root, error) {
 	x := e.Config.Execution
 	root := executor.Root{Preload: x.Preload}
 	if x.Requirements != "" && x.Rootfs != "" && e.interpreter() == nil {
 		return root, requirementsError("install the packages in execution.rootfs",
 			"execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own")
 	}
-	return e.layer(ctx, root, "execution.requirements", x.Requirements)
+	return e.addPackages(ctx, root, "execution.requirements", x.Requirements)
 }
 
-// pool prepares the environment of a task pool that the section pools describes.
-func (e *Environments) pool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
+// preparePool prepares the environment of a task pool that the section pools describes.
+func (e *Environments) preparePool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
 	root := executor.Root{Preload: p.Preload}
 	if p.Image != "" && p.Requirements != "" && e.interpreter() == nil {
 		return root, requirementsError("install the packages in the image",
@@ -110,25 +110,27 @@ func (e *Environments) pool(ctx context.Context, name string, p config.Pool) (ex
 	}
 	if p.Image != "" {
 		var err error
-		if root, err = e.image(ctx, root, "pools."+name+".image", p.Image); err != nil {
+		if root, err = e.addImage(ctx, root, "pools."+name+".image", p.Image); err != nil {
 			return root, err
 		}
 	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && e.interpreter() == nil {
 		return root, requirementsError("use pools."+name+".image",
 			"pools.%s.requirements is for sandboxes with the host's Python, and execution.rootfs has its own", name)
 	}
-	return e.layer(ctx, root, "pools."+name+".requirements", p.Requirements)
+	return e.addPackages(ctx, root, "pools."+name+".requirements", p.Requirements)
 }
 
 func requirementsError(fix, format string, args ...any) error {
 	return &executor.HostError{Reason: executor.ReasonRequirements, Err: fmt.Errorf(format, args...), Fix: fix}
 }
 
-// image adds an image to root: by name for a driver that uses images, else as a directory to which it unpacks it.
-func (e *Environments) image(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
+// addImage adds an image to root. If the driver does not use images by name, it unpacks the image to a directory.
+func (e *Environments) addImage(ctx context.Context, root executor.Root, key, name string) (executor.Root, error) {
 	if driver := e.interpreter(); driver != nil {
-		if path, err := filepath.Abs(name); err == nil && exists(path) {
-			name = path // otherwise it is an image reference
+		if _, err := os.Stat(name); err == nil { // otherwise it is an image reference
+			if name, err = filepath.Abs(name); err != nil {
+				return root, fmt.Errorf("%s: %w", key, err)
+			}
 		}
 		if _, err := driver.Interpreter(ctx, name); err != nil {
 			return root, fmt.Errorf("%s: %w", key, err)
@@ -148,11 +150,6 @@ func (e *Environments) image(ctx context.Context, root executor.Root, key, name 
 		root.Description += " " + unpacked.Digest[:len("sha256:")+12]
 	}
 	return root, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // interpreter returns the driver if its boxes use the Python of an image, or nil if they use the host's.
@@ -185,8 +182,8 @@ func imageError(key string, err error) error {
 	return host
 }
 
-// layer adds the packages of a requirements file to root.
-func (e *Environments) layer(ctx context.Context, root executor.Root, key, file string) (executor.Root, error) {
+// addPackages adds the packages of a requirements file to root.
+func (e *Environments) addPackages(ctx context.Context, root executor.Root, key, file string) (executor.Root, error) {
 	if file == "" {
 		return root, nil
 	}

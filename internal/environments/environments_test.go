@@ -29,8 +29,8 @@ func (imageDriver) Interpreter(_ context.Context, image string) (executor.Python
 	return executor.Python{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64"}}, nil
 }
 
-// If boxes use an image's Python, packages are installed for that Python, in addition to the image.
-func TestPackagesBesideAnImage(t *testing.T) {
+// If boxes use an image's Python, requirements can be combined with an image, and packages are installed for its Python.
+func TestPackagesWithAnImage(t *testing.T) {
 	dir := t.TempDir()
 	for _, tag := range []string{"cp312-cp312-manylinux_2_28_x86_64", "cp39-cp39-manylinux_2_28_x86_64"} {
 		wheel(t, dir, tag)
@@ -62,7 +62,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			t.Fatalf("Prepare(%s) = %v", e.Name, err)
+			t.Fatalf("Prepare(%s) = %v, want nil", e.Name, err)
 		}
 		root[e.Name] = got
 	}
@@ -75,7 +75,7 @@ func TestPackagesBesideAnImage(t *testing.T) {
 		t.Errorf("Modules (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(both.Mounts[0].Source, "fast-cp312-cp312-manylinux_2_28_x86_64")); err != nil {
-		t.Errorf("the wheel for the image's Python was not installed: %v", err)
+		t.Errorf("stat of the wheel for the image's Python = %v, want nil", err)
 	}
 	if one := root["one"]; one.Image != "" || len(one.Mounts) != 1 || one.Mounts[0].Source != both.Mounts[0].Source {
 		t.Errorf("Prepare(one) = %+v, want the layer of %+v", one, both)
@@ -105,7 +105,7 @@ func TestUnusableRequirements(t *testing.T) {
 	}
 }
 
-// wheel writes a distribution of one file that is named after its tag.
+// wheel writes a wheel that contains one file, which is named after the wheel's tag.
 func wheel(t *testing.T, dir, tag string) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(dir, "fast-1.0-"+tag+".whl"))

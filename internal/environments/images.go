@@ -7,7 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// imagesDir returns the directory in which all workers with this data directory unpack images.
+// imagesDir returns the directory into which all workers with this data directory unpack images.
 func (e *Environments) imagesDir() string { return filepath.Join(e.Config.Data, "images") }
 
 // RemoveUnusedImages removes unpacked images that no worker with this data directory has used for

@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// The image of a task pool is kept while its worker runs; afterwards it can be removed.
+// The image of a task pool is kept while its worker runs, and can be removed afterwards.
 func TestImagesAreHeld(t *testing.T) {
 	c := config.Default()
 	c.Data = t.TempDir()

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// rule is one of the fleet's own rules. find returns findings without the rule's name and hint.
+// rule is a built-in rule. find returns findings without the rule's name and hint.
 type rule struct {
 	name, hint string
 	find       func(Program) []Finding
 }
 
-// builtin are the fleet's own rules. docs/guardrails.md lists them.
+// builtin are the built-in rules. docs/guardrails.md lists them.
 var builtin = []rule{
 	{"dynamic_code", "write the code out, so that it can be read and judged", dynamicCode},
 	{"process", "use a Python module or a tool instead of another process", processes},
@@ -24,7 +24,7 @@ var builtin = []rule{
 	{"too_complex", "split the program into smaller tasks", tooComplex},
 }
 
-// RuleNames returns the names of the fleet's own rules, in the order of the documentation.
+// RuleNames returns the names of the built-in rules, in the order of the documentation.
 func RuleNames() []string {
 	var names []string
 	for _, r := range builtin {
@@ -33,13 +33,13 @@ func RuleNames() []string {
 	return names
 }
 
-// uses returns a finding for each call of, or reference to, one of names. A name that ends in ".*" is a prefix.
-func uses(p Program, what string, names ...string) []Finding {
+// uses returns a finding for each call of, or reference to, one of names. A name that ends in "*" is a prefix.
+func uses(p Program, message string, names ...string) []Finding {
 	var found []Finding
 	for _, u := range slices.Concat(p.Calls, p.References) {
 		name := strings.TrimPrefix(u.Name, "builtins.")
 		if slices.ContainsFunc(names, func(n string) bool { return matches(n, name) }) {
-			found = append(found, Finding{Line: u.Line, Message: what + " (" + name + ")"})
+			found = append(found, Finding{Line: u.Line, Message: message + " (" + name + ")"})
 		}
 	}
 	return found
@@ -51,27 +51,14 @@ func matches(pattern, name string) bool {
 }
 
 // imports returns a finding for each import of one of modules, or of a module in them.
-func imports(p Program, what string, modules ...string) []Finding {
+func imports(p Program, message string, modules ...string) []Finding {
 	var found []Finding
 	for _, i := range p.Imports {
-		for _, m := range imported(i) {
-			if inModules(modules, m) {
-				found = append(found, Finding{Line: i.Line, Message: what + " (" + m + ")"})
-				break
-			}
+		if m, ok := importOf(i, modules); ok {
+			found = append(found, Finding{Line: i.Line, Message: message + " (" + m + ")"})
 		}
 	}
 	return found
-}
-
-// imported returns the names of the modules that an import may load: "from urllib import request" loads
-// urllib.request.
-func imported(i Import) []string {
-	all := []string{i.Module}
-	for _, n := range i.Names {
-		all = append(all, i.Module+"."+n)
-	}
-	return all
 }
 
 func dynamicCode(p Program) []Finding {
@@ -87,7 +74,7 @@ func dynamicCode(p Program) []Finding {
 	return found
 }
 
-// internals are attributes by which programs reach what they have not imported.
+// internals are attributes through which programs reach modules that they have not imported.
 var internals = []string{
 	"__subclasses__", "__globals__", "__builtins__", "__code__", "__bases__", "__base__", "__mro__", "__import__",
 	"__loader__", "__closure__", "__getattribute__",
@@ -129,26 +116,22 @@ func files(p Program) []Finding {
 		clean := path.Clean(use.Path)
 		absolute := strings.HasPrefix(clean, "/") || strings.HasPrefix(clean, "~")
 		switch {
-		case use.Write && (absolute && !below(writable, clean) || strings.HasPrefix(clean, "..")):
+		case use.Write && (absolute && !within(writable, clean, "/") || strings.HasPrefix(clean, "..")):
 			found = append(found, Finding{
 				Line: use.Line, Message: "changes a path outside the workspace (" + use.Path + ")",
 			})
-		case below(private, clean):
+		case within(private, clean, "/"):
 			found = append(found, Finding{Line: use.Line, Message: "reads data of the system (" + use.Path + ")"})
 		}
 	}
 	return found
 }
 
-func below(dirs []string, name string) bool {
-	return slices.ContainsFunc(dirs, func(d string) bool { return name == d || strings.HasPrefix(name, d+"/") })
-}
-
 func resources(p Program) []Finding {
 	return signs(p, map[string]string{
-		"endless_loop": "contains a loop that nothing ends",
-		"huge_range":   "counts to a billion or further",
-		"huge_value":   "makes a value of a gigabyte or more",
+		"endless_loop": "contains a loop that never ends",
+		"huge_range":   "counts to a billion or more",
+		"huge_value":   "computes a huge value",
 	})
 }
 
@@ -158,7 +141,7 @@ func hidden(p Program) []Finding {
 		"computed_import":    "imports a module whose name is not written out",
 	})
 	for _, i := range p.Imports {
-		if slices.Contains(i.Names, "*") && slices.Contains(wide, i.Module) {
+		if slices.Contains(i.Names, "*") && slices.Contains(unclearIfStar, i.Module) {
 			found = append(found, Finding{Line: i.Line, Message: "imports every name of " + i.Module})
 		}
 	}
@@ -166,8 +149,9 @@ func hidden(p Program) []Finding {
 		"gc.get_objects", "gc.get_referrers")...)
 }
 
-// wide are modules whose functions would have no module in their name after an import of all names.
-var wide = []string{"os", "subprocess", "sys", "builtins", "shutil", "socket", "importlib", "ctypes", "posix"}
+// unclearIfStar are the modules from which a program must not import all names, because the rules could not tell that
+// a function comes from them.
+var unclearIfStar = []string{"os", "subprocess", "sys", "builtins", "shutil", "socket", "importlib", "ctypes", "posix"}
 
 func nativeCode(p Program) []Finding {
 	return imports(p, "runs native code", "ctypes", "cffi", "_ctypes", "posix")
@@ -180,7 +164,7 @@ func tooComplex(p Program) []Finding {
 	return []Finding{{Message: "is too large to judge as a whole"}}
 }
 
-// signs returns a finding for each construct in messages.
+// signs returns a finding for each sign whose kind is in messages.
 func signs(p Program, messages map[string]string) []Finding {
 	var found []Finding
 	for _, s := range p.Signs {

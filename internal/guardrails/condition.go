@@ -10,24 +10,24 @@ import (
 	"github.com/codefleet/codefleet/internal/expression"
 )
 
-// What a Condition is about.
+// Values of Condition.On.
 const (
 	OnInputs    = "inputs"    // the task's inputs, before the program runs
 	OnArguments = "arguments" // the arguments of a tool call
 	OnResult    = "result"    // the program's result, before anything of the run is committed
 )
 
-// Condition is an operator's rule in CEL about data. It may use the variables of what it is about: inputs and tenant;
-// for arguments also server, tool and args; for a result also result and output.
+// Condition is an operator's rule about the data of a task, in CEL. It may use the variables inputs and tenant, with
+// OnArguments also server, tool and args, and with OnResult also result and output.
 type Condition struct {
 	Name    string
 	On      string   // OnInputs, OnArguments or OnResult
 	Tools   []string // "server/tool" or "server/*", for OnArguments; empty means all tools
 	Require string   // what must be true
-	Message string   // what is wrong otherwise; the default quotes Require
+	Message string   // the finding's hint if Require is not true; the default quotes Require
 }
 
-// Data is what conditions look at. Each value is JSON; nil means null.
+// Data contains the values of the conditions' variables. A nil value means null.
 type Data struct {
 	Tenant       string
 	Inputs       json.RawMessage
@@ -62,7 +62,7 @@ func compile(c Condition) (condition, error) {
 	return condition{c, holds}, nil
 }
 
-// Data returns which conditions of a kind do not hold. A condition that cannot be evaluated does not hold.
+// Data returns a finding for each condition on this kind of data that does not hold or cannot be evaluated.
 func (r *Rules) Data(ctx context.Context, on string, d Data) []Finding {
 	if r.Level == Off {
 		return nil
@@ -88,7 +88,7 @@ func (r *Rules) Data(ctx context.Context, on string, d Data) []Finding {
 	return found
 }
 
-// Has reports whether there are conditions of a kind.
+// Has reports whether any condition is on this kind of data.
 func (r *Rules) Has(on string) bool {
 	return slices.ContainsFunc(r.conditions, func(c condition) bool { return c.On == on })
 }
@@ -113,6 +113,6 @@ func (d Data) values(on string) map[string]json.RawMessage {
 }
 
 func quote(s string) json.RawMessage {
-	raw, _ := json.Marshal(s) // a string cannot fail
+	raw, _ := json.Marshal(s) // cannot fail for a string
 	return raw
 }

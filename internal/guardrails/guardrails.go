@@ -1,4 +1,4 @@
-// Package guardrails judges programs by rules before they run: the fleet's own rules, and those of the operator.
+// Package guardrails judges programs by rules before they run: the built-in rules, and the operator's.
 //
 // A rule looks at facts that the parser in the sandbox reports, not at the text, so that comments, strings and names
 // that merely look alike raise no finding. The rules advise, and refuse early what would fail or surprise later. They
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Level says what a finding leads to.
+// Level says what happens if a program has findings.
 type Level int
 
 // Levels, from the weakest.
@@ -23,20 +23,20 @@ const (
 	Strict              // a program with a finding does not run
 )
 
-// Program is what the rules know about a program. Names are dotted and have their imports resolved.
+// Program is what the rules know about a program. Names are dotted and resolved by the program's imports.
 type Program struct {
 	Code       string
 	Imports    []Import
 	Calls      []Use
-	Attributes []Use // names that begin with two underscores
-	References []Use // members of modules, and functions that run code, that are not called there
+	Attributes []Use // attributes and variables whose names begin with two underscores
+	References []Use // uses, other than calls, of imported names and of functions that run code
 	Paths      []Path
 	Signs      []Sign
 	Truncated  bool // a list was truncated
 	Network    bool // the task may reach hosts
 }
 
-// Import is an imported module, with the names that a from-import takes from it.
+// Import is an imported module, with the names that a from-import imports from it.
 type Import struct {
 	Module string
 	Names  []string
@@ -56,13 +56,13 @@ type Path struct {
 	Line       int
 }
 
-// Sign is a construct, such as a loop without an end.
+// Sign is a suspicious construct, such as an endless loop.
 type Sign struct {
 	Kind, Name string
 	Line       int
 }
 
-// Finding is a rule that a program breaks.
+// Finding says which rule a program breaks, and where.
 type Finding struct {
 	Rule    string
 	Line    int    // 0 if the finding is about the whole program, or about data
@@ -73,12 +73,12 @@ type Finding struct {
 // String returns the finding as a sentence without its line: what the program does, and what to do instead.
 func (f Finding) String() string { return "the program " + f.Message + ": " + f.Hint }
 
-// Options are the operator's settings, of the fleet or of a tenant.
+// Options are the operator's settings for the fleet or for a tenant.
 type Options struct {
 	Level           Level
-	BlockedImports  []string // modules, with the modules in them
+	BlockedImports  []string // modules, including their submodules
 	BlockedCalls    []string // dotted names, such as "os.remove"
-	BlockedPatterns []string // regular expressions (RE2) over the text
+	BlockedPatterns []string // regular expressions (RE2) that are matched against the program's text
 	Conditions      []Condition
 }
 
@@ -92,7 +92,7 @@ type Rules struct {
 	conditions []condition
 }
 
-// New returns the rules of a fleet, made stricter by a tenant's: the level is the stricter one, and lists add up. It
+// New combines the rules of a fleet with a tenant's: the stricter level applies, and the lists are concatenated. It
 // returns an error for an invalid pattern or condition.
 func New(fleet, tenant Options) (*Rules, error) {
 	r := &Rules{
@@ -120,8 +120,8 @@ func New(fleet, tenant Options) (*Rules, error) {
 // maxFindings bounds the findings of one program.
 const maxFindings = 100
 
-// Program returns what is wrong with a program, by line, at most one finding per rule and line, and 100 in all. It
-// returns nil if the level is Off.
+// Program returns a program's findings, ordered by line: at most one per rule and line, and 100 in all. It returns nil
+// if the level is Off.
 func (r *Rules) Program(p Program) []Finding {
 	if r.Level == Off {
 		return nil
@@ -139,7 +139,7 @@ func (r *Rules) Program(p Program) []Finding {
 	return found[:min(len(found), maxFindings)]
 }
 
-// unique drops findings of the same rule and line as one before them.
+// unique drops each finding that has the rule and line of an earlier one.
 func unique(found []Finding) []Finding {
 	type key struct {
 		rule string
@@ -160,14 +160,14 @@ func unique(found []Finding) []Finding {
 func (r *Rules) configured(p Program) []Finding {
 	var found []Finding
 	for _, i := range p.Imports {
-		if m, ok := blockedImport(r.imports, i); ok {
+		if m, ok := importOf(i, r.imports); ok {
 			found = append(found, Finding{
 				Rule: "blocked_import", Line: i.Line, Message: "imports " + m, Hint: "the operator blocks this module",
 			})
 		}
 	}
 	for _, u := range slices.Concat(p.Calls, p.References) {
-		if slices.Contains(r.calls, u.Name) || inModules(r.imports, u.Name) {
+		if slices.Contains(r.calls, u.Name) || within(r.imports, u.Name, ".") {
 			found = append(found, Finding{
 				Rule: "blocked_call", Line: u.Line, Message: "uses " + u.Name,
 				Hint: "the operator blocks this function",
@@ -185,22 +185,23 @@ func (r *Rules) configured(p Program) []Finding {
 	return found
 }
 
-// blockedImport returns the first blocked module that i imports.
-func blockedImport(blocked []string, i Import) (string, bool) {
-	if inModules(blocked, i.Module) {
+// importOf returns the first name that an import may load, if it is one of modules or in one of them: "from urllib
+// import request" may load urllib.request.
+func importOf(i Import, modules []string) (string, bool) {
+	if within(modules, i.Module, ".") {
 		return i.Module, true
 	}
 	for _, n := range i.Names {
-		if slices.Contains(blocked, i.Module+"."+n) {
-			return i.Module + "." + n, true
+		if name := i.Module + "." + n; within(modules, name, ".") {
+			return name, true
 		}
 	}
 	return "", false
 }
 
-// inModules reports whether name is one of modules, or is in one of them.
-func inModules(modules []string, name string) bool {
-	return slices.ContainsFunc(modules, func(m string) bool {
-		return name == m || strings.HasPrefix(name, m+".")
+// within reports whether name is one of parents, or begins with one and the separator.
+func within(parents []string, name, separator string) bool {
+	return slices.ContainsFunc(parents, func(parent string) bool {
+		return name == parent || strings.HasPrefix(name, parent+separator)
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/guardrails"
 )
 
-// rules returns the names and lines of the rules that a program breaks.
+// broken returns the names and lines of the rules that a program breaks.
 func broken(t *testing.T, fleet, tenant guardrails.Options, p guardrails.Program) []string {
 	t.Helper()
 	r, err := guardrails.New(fleet, tenant)
@@ -39,7 +39,7 @@ func TestConfiguredRules(t *testing.T) {
 		{"none", guardrails.Options{}, nil},
 		{"a module", guardrails.Options{BlockedImports: []string{"a"}}, []string{"blocked_import 1"}},
 		{
-			"a module within",
+			"a submodule",
 			guardrails.Options{BlockedImports: []string{"c.d"}},
 			[]string{"blocked_import 2", "blocked_call 4"},
 		},
@@ -48,10 +48,10 @@ func TestConfiguredRules(t *testing.T) {
 	} {
 		c.in.Level = guardrails.Advise
 		if diff := cmp.Diff(c.want, broken(t, c.in, guardrails.Options{}, p)); diff != "" {
-			t.Errorf("%s of the fleet (-want +got):\n%s", c.name, diff)
+			t.Errorf("%s blocked by the fleet (-want +got):\n%s", c.name, diff)
 		}
 		if diff := cmp.Diff(c.want, broken(t, guardrails.Options{Level: guardrails.Advise}, c.in, p)); diff != "" {
-			t.Errorf("%s of the tenant (-want +got):\n%s", c.name, diff)
+			t.Errorf("%s blocked by the tenant (-want +got):\n%s", c.name, diff)
 		}
 	}
 	if _, err := guardrails.New(guardrails.Options{}, guardrails.Options{BlockedPatterns: []string{"("}}); err == nil {

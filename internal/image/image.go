@@ -18,12 +18,14 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
 // Options configure Unpack. Path and Dir are required.
 type Options struct {
-	Path  string // of the image: an archive or a directory
-	Dir   string // of unpacked images
+	Path  string // the image: an archive or a directory
+	Dir   string // directory of unpacked images
 	MaxMB int64  // size limit of all layers together, unpacked; default 4096
 }
 
@@ -43,10 +45,10 @@ var (
 )
 
 const (
-	maxFiles  = 1_000_000 // of all layers together
-	maxText   = 4 << 20   // bytes of a manifest, an index or a configuration
-	abandoned = 24 * time.Hour
-	nameLen   = 32 // of an unpacked image's directory: the first half of its digest
+	maxFiles  = 1_000_000      // in all layers together
+	maxText   = 4 << 20        // bytes of a manifest, an index or a configuration
+	abandoned = 24 * time.Hour // age at which a temporary directory is removed
+	nameLen   = 32             // length of the name of an unpacked image: the first half of its digest
 )
 
 // Unpack unpacks an image, unless that was done before, and returns its root file system. The root is kept until
@@ -91,7 +93,8 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		if root.lock, err = lock(ctx, root.Dir); !errors.Is(err, fs.ErrNotExist) {
 			return root, err
 		}
-		if err := o.fill(ctx, src, root.Dir); err != nil {
+		err = hostdir.CreateOnce(root.Dir, temporary, func(temp string) error { return o.fill(ctx, src, temp) })
+		if err != nil {
 			return root, err
 		}
 	}
@@ -106,17 +109,12 @@ func (o Options) makeDir() error {
 	return os.Chmod(o.Dir, 0o755) // programs in boxes read files below it
 }
 
-// fill unpacks the layers into a temporary directory, and renames that to dir.
+// fill unpacks the layers into a directory.
 func (o Options) fill(ctx context.Context, src source, dir string) error {
-	temp, err := os.MkdirTemp(o.Dir, temporary)
-	if err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp)
-	if err := os.Chmod(temp, 0o755); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(temp)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
@@ -128,12 +126,5 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 		}
 	}
 	now := time.Now()
-	if err := os.Chtimes(temp, now, now); err != nil { // instead of the image's time
-		return err
-	}
-	err = os.Rename(temp, dir)
-	if _, statErr := os.Stat(dir); err != nil && statErr == nil {
-		return nil // another process was faster
-	}
-	return err
+	return os.Chtimes(dir, now, now) // instead of the image's time
 }

@@ -70,7 +70,7 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-func squeeze(t *testing.T, data []byte) []byte {
+func compress(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -129,7 +129,7 @@ func layout(t *testing.T, layers ...[]byte) map[string]string {
 	}
 	var list []any
 	for _, l := range layers {
-		list = append(list, add(string(squeeze(t, l)), "application/vnd.oci.image.layer.v1.tar+gzip"))
+		list = append(list, add(string(compress(t, l)), "application/vnd.oci.image.layer.v1.tar+gzip"))
 	}
 	manifest := marshal(t, map[string]any{
 		"schemaVersion": 2,
@@ -221,7 +221,7 @@ func TestUnpack(t *testing.T) {
 	} {
 		root, err := unpack(t, path)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Unpack = %v, want nil", name, err)
 			continue
 		}
 		if d := cmp.Diff(merged, tree(t, root.Dir)); d != "" {
@@ -252,9 +252,9 @@ func TestUnpackOnce(t *testing.T) {
 	if err != nil || again.Dir != first.Dir || again.Digest != first.Digest || len(tree(t, again.Dir)) != 2 {
 		t.Errorf("Unpack again = %+v, %v, want %+v", again, err, first)
 	}
-	own, err := image.Unpack(t.Context(), image.Options{Path: first.Dir, Dir: o.Dir})
-	if err != nil || own != (image.Root{Dir: first.Dir}) {
-		t.Errorf("Unpack of a directory = %+v, %v; want the directory itself", own, err)
+	plain, err := image.Unpack(t.Context(), image.Options{Path: first.Dir, Dir: o.Dir})
+	if err != nil || plain != (image.Root{Dir: first.Dir}) {
+		t.Errorf("Unpack of a directory = %+v, %v; want the directory itself", plain, err)
 	}
 }
 
@@ -264,9 +264,9 @@ func TestHostileImages(t *testing.T) {
 	if err := os.WriteFile(outside, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	far := filepath.Dir(outside)
+	outsideDir := filepath.Dir(outside)
 	big := strings.Repeat("x", 3<<20)
-	bomb := squeeze(t, []byte(strings.Repeat("\x00", 64<<20)))
+	bomb := compress(t, []byte(strings.Repeat("\x00", 64<<20)))
 	oneLayer := entry{name: "manifest.json", text: `[{"Config":"c.json","Layers":["l"]}]`}
 	oneLayerOf := func(files ...entry) string { return docker(t, archiveOf(t, files...)) }
 	raw := func(parts ...entry) string { return write(t, archiveOf(t, parts...)) }
@@ -274,8 +274,8 @@ func TestHostileImages(t *testing.T) {
 		path string
 		want error
 	}{
-		"traversal":   {oneLayerOf(entry{name: "../../outside", text: "theirs"}), image.ErrBroken},
-		"dots within": {oneLayerOf(entry{name: "a/../../outside", text: "theirs"}), image.ErrBroken},
+		"traversal":           {oneLayerOf(entry{name: "../../outside", text: "theirs"}), image.ErrBroken},
+		"traversal in a name": {oneLayerOf(entry{name: "a/../../outside", text: "theirs"}), image.ErrBroken},
 		"link to a host file": {
 			oneLayerOf(entry{name: "x", kind: tar.TypeLink, link: "../../outside"}),
 			image.ErrBroken,
@@ -285,7 +285,7 @@ func TestHostileImages(t *testing.T) {
 		"link to nothing": {oneLayerOf(entry{name: "x", kind: tar.TypeLink, link: "y"}), image.ErrBroken},
 		"loop of links": {oneLayerOf(entry{name: "a", kind: tar.TypeSymlink, link: "b"},
 			entry{name: "b", kind: tar.TypeSymlink, link: "a"}, entry{name: "a/x", text: "x"}), image.ErrBroken},
-		"removes its root": {oneLayerOf(entry{name: ".wh..."}), image.ErrBroken},
+		"whiteout of the root": {oneLayerOf(entry{name: ".wh..."}), image.ErrBroken},
 		"large file": {
 			oneLayerOf(entry{name: "a", text: big}, entry{name: "b", text: big}),
 			image.ErrTooLarge,
@@ -317,10 +317,10 @@ func TestHostileImages(t *testing.T) {
 		},
 		"large second manifest": {raw(entry{name: "manifest.json", text: "["},
 			entry{name: "./manifest.json", text: "[]"}), image.ErrBroken},
-		"no archive": {write(t, []byte("not a tar")), image.ErrBroken},
-		"cut short":  {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},
-		"a pipe":     {"/dev/null", image.ErrBroken},
-		"missing":    {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
+		"not an archive": {write(t, []byte("not a tar")), image.ErrBroken},
+		"truncated":      {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},
+		"a device":       {"/dev/null", image.ErrBroken},
+		"missing":        {filepath.Join(t.TempDir(), "none.tar"), image.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "images")
@@ -329,12 +329,12 @@ func TestHostileImages(t *testing.T) {
 				t.Errorf("Unpack = %v, want %v", err, c.want)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
-				t.Errorf("left: %v", left)
+				t.Errorf("left behind: %v, want nothing", left)
 			}
 		})
 	}
 	// A layer that writes through its own symbolic links stays inside.
-	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: far},
+	root, err := unpack(t, docker(t, archiveOf(t, entry{name: "out", kind: tar.TypeSymlink, link: outsideDir},
 		entry{name: "up", kind: tar.TypeSymlink, link: "../../.."}, entry{name: "out/outside", text: "theirs"},
 		entry{name: "up/b", text: "b"})))
 	if err != nil {
@@ -348,12 +348,12 @@ func TestHostileImages(t *testing.T) {
 	}
 }
 
-// TestHostileLayouts checks that parts that are read into memory are bounded, and that no symbolic link out of the
-// layout is followed.
+// TestHostileLayouts checks that files that are read into memory are bounded, and that no symbolic link that points
+// outside the layout is followed.
 func TestHostileLayouts(t *testing.T) {
 	large := strings.Repeat(" ", 5<<20)
 	outside := write(t, []byte(`{"manifests":[]}`))
-	for name, spoil := range map[string]func(dir, manifest, config string) error{
+	for name, damage := range map[string]func(dir, manifest, config string) error{
 		"large index":       func(dir, _, _ string) error { return appendTo(filepath.Join(dir, "index.json"), large) },
 		"large image":       func(_, manifest, _ string) error { return appendTo(manifest, large) },
 		"large config":      func(_, _, config string) error { return appendTo(config, large) },
@@ -380,9 +380,9 @@ func TestHostileLayouts(t *testing.T) {
 			}
 			config := filepath.Join(dir, "blobs/sha256", digest([]byte(config(t, a))))
 			if _, err := unpack(t, dir); err != nil {
-				t.Fatalf("before: %v", err)
+				t.Fatalf("Unpack before the damage = %v, want nil", err)
 			}
-			if err := spoil(dir, manifest, config); err != nil {
+			if err := damage(dir, manifest, config); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := unpack(t, dir); !errors.Is(err, image.ErrBroken) {
@@ -401,7 +401,7 @@ func appendTo(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// relink replaces a file or directory by a symbolic link.
+// relink replaces a file or directory with a symbolic link.
 func relink(file, target string) error {
 	return errors.Join(os.RemoveAll(file), os.Symlink(target, file))
 }
@@ -415,7 +415,7 @@ func TestUnpackCancelled(t *testing.T) {
 		t.Errorf("Unpack = %v; want the context's error", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("left behind: %v, want nothing", left)
 	}
 }
 
@@ -432,8 +432,8 @@ func FuzzUntar(f *testing.F) {
 			t.Fatal(err)
 		}
 		_ = image.Untar(t.Context(), dir, bytes.NewReader(data), 1)
-		if beside, err := os.ReadDir(home); err != nil || len(beside) != 1 {
-			t.Errorf("beside the directory: %v, %v", beside, err)
+		if entries, err := os.ReadDir(home); err != nil || len(entries) != 1 {
+			t.Errorf("the parent directory contains %v, %v, want only dir", entries, err)
 		}
 	})
 }

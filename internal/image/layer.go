@@ -27,7 +27,7 @@ import (
 type unpacker struct {
 	root         *os.Root
 	bytesLeft    int64 // how many bytes of layers may still be read
-	bytesWritten int64 // to files; sparse files are larger than what is read
+	bytesWritten int64 // to files, which may exceed the bytes read because of sparse files
 	maxMB        int64
 	filesLeft    int             // how many files may still be unpacked
 	written      map[string]bool // paths written by the current layer
@@ -63,8 +63,8 @@ func (u *unpacker) layer(ctx context.Context, l layer) error {
 	return nil
 }
 
-// Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. As with the layers of an
-// image, nothing is written outside of dir, and devices and set-user-ID bits are left out.
+// Untar unpacks an untrusted, uncompressed archive of at most maxMB into an empty directory. Like Unpack, it writes
+// nothing outside of dir, and leaves out devices and set-user-ID bits.
 func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -21,8 +21,8 @@ const PruneAfter = 30 * 24 * time.Hour
 // temporary is the name prefix of directories that are being unpacked or removed.
 const temporary = "new-"
 
-// Release allows Prune to remove the root, as does the end of the process. Releasing a root twice, or a root that is
-// not an unpacked image, does nothing.
+// Release allows Prune to remove the root. The end of the process has the same effect. Releasing a root twice, or a
+// root that is not an unpacked image, does nothing.
 func (r Root) Release() {
 	if r.lock != nil {
 		_ = r.lock.Close() // nothing was written to it

@@ -46,7 +46,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Release()
-	want := func(gone string, left ...string) {
+	checkPrune := func(gone string, left ...string) {
 		t.Helper()
 		removed, err := image.Prune(dir, image.PruneAfter)
 		if diff := cmp.Diff([]string{filepath.Base(roots[gone].Dir)}, removed); err != nil || diff != "" {
@@ -66,9 +66,9 @@ func TestPrune(t *testing.T) {
 			t.Errorf("directories after Prune(), %v (-want +got):\n%s", err, diff)
 		}
 	}
-	want("unused", "used", "fresh", "used again")
+	checkPrune("unused", "used", "fresh", "used again")
 	roots["used"].Release()
-	want("used", "fresh", "used again")
+	checkPrune("used", "fresh", "used again")
 	if removed, err := image.Prune(filepath.Join(dir, "none"), 0); removed != nil || err != nil {
 		t.Errorf("Prune() of a missing directory = %q, %v; want nothing removed", removed, err)
 	}
@@ -81,7 +81,7 @@ func age(t *testing.T, path string, to time.Time) {
 	}
 }
 
-// An unpacked image stays until its release, even if others prune all the time.
+// An unpacked image stays until its release, even if other processes prune all the time.
 func TestPruneDuringUnpack(t *testing.T) {
 	o := image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: "whole"})), Dir: t.TempDir()}
 	done := make(chan struct{})
@@ -90,7 +90,7 @@ func TestPruneDuringUnpack(t *testing.T) {
 		pruners.Go(func() {
 			for {
 				if _, err := image.Prune(o.Dir, 0); err != nil {
-					t.Errorf("Prune() = %v", err)
+					t.Errorf("Prune() = %v, want nil", err)
 				}
 				select {
 				case <-done:
@@ -103,7 +103,7 @@ func TestPruneDuringUnpack(t *testing.T) {
 			for range 50 {
 				root, err := image.Unpack(t.Context(), o)
 				if err != nil {
-					t.Errorf("Unpack() = %v", err)
+					t.Errorf("Unpack() = %v, want nil", err)
 					return
 				}
 				if text, err := os.ReadFile(filepath.Join(root.Dir, "a")); err != nil || string(text) != "whole" {

@@ -25,7 +25,7 @@ type source struct {
 	close  func()
 }
 
-// layer is one tar archive of an image, perhaps compressed.
+// layer is one tar archive of an image, which may be compressed.
 type layer struct {
 	name   string
 	diffID string // digest of the archive, uncompressed

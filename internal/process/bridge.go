@@ -17,7 +17,7 @@ type Bridge struct {
 	Transport string // one of Transports; http and sse differ only in the address that Run prints
 	Options   bridge.Options
 	Stdin     io.ReadCloser
-	Stdout    io.WriteCloser // carries the protocol with stdio; otherwise Run prints the address
+	Stdout    io.WriteCloser // with stdio it carries the protocol; otherwise Run prints the address to it
 }
 
 // Transports are the values of Bridge.Transport.

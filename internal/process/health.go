@@ -14,17 +14,17 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// healthLimit is how long all checks of a request for /healthz may take.
+// healthLimit is how long the checks for one request for /healthz may take together.
 const healthLimit = 2 * time.Second
 
-// checks are what /healthz checks.
+// checks are the checks of /healthz.
 type checks struct {
 	mu     sync.Mutex
 	byName map[string]func(context.Context) error
 }
 
-// Check adds a check to /healthz, or replaces the one of this name. check returns why a part that this process needs
-// does not work, or nil.
+// Check adds a check to /healthz, or replaces the check with this name. check returns why a part of the fleet that this
+// process needs does not work, or nil if it works.
 func (p *Process) Check(name string, check func(context.Context) error) {
 	p.checks.mu.Lock()
 	defer p.checks.mu.Unlock()
@@ -34,7 +34,7 @@ func (p *Process) Check(name string, check func(context.Context) error) {
 	p.checks.byName[name] = check
 }
 
-// ErrStarting is the result of a check of a part that this process has not reached yet.
+// ErrStarting is the result of checking a part of the fleet that this process has not reached yet.
 var ErrStarting = errors.New("not reached yet")
 
 // ServeHTTP responds with 200, or with 503 and one line for each check that fails.

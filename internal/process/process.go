@@ -1,5 +1,5 @@
-// Package process has the common parts of the fleet's commands: reading flags and settings, starting telemetry,
-// connecting to the queue, serving health checks, and converting an error to an exit code. The key type is Process.
+// Package process does what the fleet's commands have in common: it reads flags and settings, starts telemetry,
+// connects to the queue, serves health checks, and converts an error to an exit code. The key type is Process.
 package process
 
 import (
@@ -22,8 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// ErrUsage is the class of errors in the command line and in the settings, which UsageError makes. Their texts do not
-// contain its text.
+// ErrUsage matches errors in the command line and in the settings. UsageError marks them without changing their text.
 var ErrUsage = errors.New("usage")
 
 // usageError is an error in the command line or in the settings.
@@ -32,7 +31,7 @@ type usageError struct{ error }
 func (e usageError) Is(target error) bool { return target == ErrUsage }
 func (e usageError) Unwrap() error        { return e.error }
 
-// UsageError returns err, marked as an ErrUsage. The text stays the same.
+// UsageError marks err as an ErrUsage. The text stays the same.
 func UsageError(err error) error { return usageError{err} }
 
 // Program describes a command to Open. Name and Stderr are required.
@@ -77,7 +76,7 @@ func Open(ctx context.Context, program Program) (*Process, error) {
 	return p, nil
 }
 
-// Connect connects to the queue. It waits for the queue and the leaders of its streams until ctx ends.
+// Connect connects to the queue. It waits until the queue responds and its streams have leaders, or ctx ends.
 func (p *Process) Connect(ctx context.Context) error {
 	o, err := queue.Options(p.Config, p.Telemetry, "codefleet "+p.program.Name)
 	if err != nil {
@@ -160,7 +159,7 @@ func Exit(ctx context.Context, program string, err error, stderr io.Writer) int 
 	return 1
 }
 
-// Close closes the connection and sends the last spans, unless ctx ends.
+// Close closes the connection to the queue and sends the last spans. It gives up when ctx ends or after flushTime.
 func (p *Process) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()
@@ -179,8 +178,8 @@ func (p *Process) Close(ctx context.Context) error {
 	}
 }
 
-// ServeHealth serves /healthz and /metrics on telemetry.addr until ctx ends. It returns once it listens. If
-// telemetry.addr is empty it does nothing.
+// ServeHealth serves /healthz and /metrics on telemetry.addr until ctx ends. It returns as soon as it listens. If
+// telemetry.addr is empty, it does nothing.
 func (p *Process) ServeHealth(ctx context.Context) error {
 	if p.Config.Telemetry.Addr == "" {
 		return nil

@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	waitPause  = time.Second     // between attempts to reach a part of the fleet
-	checkLimit = 3 * time.Second // of a request that only shows that a part responds
+	waitPause  = time.Second     // time between attempts to reach a part of the fleet
+	checkLimit = 3 * time.Second // limit of a request that only checks whether a part responds
 )
 
-// wait calls try until it succeeds, or fails with an error that does not heal, or ctx ends. It logs what it waits for
-// once, and the end of the wait.
+// wait calls try until it succeeds, or fails with an error that is not temporary, or ctx ends. It logs the begin and the
+// end of a wait.
 func wait(
-	ctx context.Context, log *slog.Logger, what string, heals func(error) bool, try func(context.Context) error,
+	ctx context.Context, log *slog.Logger, part string, temporary func(error) bool, try func(context.Context) error,
 ) error {
 	for waited := false; ; waited = true {
 		err := try(ctx)
 		if err == nil && waited {
-			log.InfoContext(ctx, "wait ended", "for", what)
+			log.InfoContext(ctx, "wait ended", "for", part)
 		}
-		if err == nil || !heals(err) {
+		if err == nil || !temporary(err) {
 			return err
 		}
 		if !waited {
-			log.WarnContext(ctx, "waiting for a part of the fleet", "for", what, "error", err)
+			log.WarnContext(ctx, "waiting for a part of the fleet", "for", part, "error", err)
 		}
 		if ended := clock.Sleep(ctx, waitPause); ended != nil {
 			return errors.Join(err, ended)
@@ -49,9 +49,10 @@ func (p *Process) provision(ctx context.Context) error {
 	return nil
 }
 
-// AwaitStore waits until the object store responds. The error is one that does not heal, such as wrong credentials.
+// AwaitStore waits until the object store responds. It returns an error that is not temporary, such as wrong
+// credentials, or when ctx ends.
 func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
-	return wait(ctx, p.Telemetry.Logger, "the object store "+p.Config.S3.Endpoint, storeHeals,
+	return wait(ctx, p.Telemetry.Logger, "the object store "+p.Config.S3.Endpoint, temporaryStoreError,
 		func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, checkLimit)
 			defer cancel()
@@ -59,6 +60,6 @@ func (p *Process) AwaitStore(ctx context.Context, store *state.Store) error {
 		})
 }
 
-func storeHeals(err error) bool {
+func temporaryStoreError(err error) bool {
 	return errors.Is(err, objects.ErrTemporary) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -20,8 +20,8 @@ const (
 )
 
 // RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends. It
-// returns at most releaseTime later, even if an object store, a queue or a box does not respond. What is then left on
-// this host is removed by the next worker, and the claims of tasks expire.
+// returns at most releaseTime later, even if the object store, the queue or a box does not respond. In that case the
+// next worker on this host removes the boxes, and the leases of running tasks expire.
 func RunWorker(accept, work context.Context, o assembly.WorkerOptions) error {
 	late, cancel := clock.After(work, releaseTime)
 	defer cancel()
@@ -32,7 +32,7 @@ func RunWorker(accept, work context.Context, o assembly.WorkerOptions) error {
 		return err
 	case <-late.Done():
 		o.Telemetry.Logger.WarnContext(accept, "worker stopped before everything was released",
-			"drain", o.Config.Worker.Drain, "left", "claims expire, and the next worker removes boxes")
+			"drain", o.Config.Worker.Drain, "left", "leases expire, and the next worker removes boxes")
 		return nil
 	}
 }

@@ -19,14 +19,14 @@ import (
 const (
 	partBytes = 16 << 20 // of a compressed archive in one object
 	maxParts  = 1024
-	layerMB   = 16 << 10 // of a layer, unpacked
+	layerMB   = 16 << 10 // limit of a layer's unpacked size
 )
 
 // layerManifest is the object packages/HASH.json, which is written last. HASH is Layer.Hash. The manifest lists the
 // parts of the layer's archive in order; each part is the object packages/SHA256, named by the digest of its bytes.
 type layerManifest struct {
 	Parts []string `json:"parts"` // SHA-256, hex
-	Bytes int64    `json:"bytes"` // of all parts
+	Bytes int64    `json:"bytes"` // size of all parts together
 }
 
 func manifestKey(hash string) string { return "packages/" + hash + ".json" }
@@ -90,7 +90,7 @@ func (w *partWriter) put(data []byte) error {
 	return nil
 }
 
-// reproducible removes owners and times from a header, which differ between hosts.
+// reproducible removes from a header what differs between hosts, such as owners and times.
 func reproducible(h *tar.Header) {
 	*h = tar.Header{Typeflag: h.Typeflag, Name: h.Name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o777}
 }

@@ -27,7 +27,7 @@ func TestLayerFromTheBucket(t *testing.T) {
 	second.Dir = filepath.Join(t.TempDir(), "p")
 	wheels, err := filepath.Glob(filepath.Join(filepath.Dir(first.Requirements), "*.whl"))
 	if err != nil || len(wheels) == 0 {
-		t.Fatal(wheels, err)
+		t.Fatalf("Glob() = %q, %v, want wheels", wheels, err)
 	}
 	for _, w := range wheels {
 		if err := os.Remove(w); err != nil {
@@ -39,7 +39,7 @@ func TestLayerFromTheBucket(t *testing.T) {
 		t.Fatalf("Build of another host = %+v, %v, want it from the bucket", fetched, err)
 	}
 	if d := cmp.Diff(files(t, built.Dir), files(t, fetched.Dir)); d != "" {
-		t.Errorf("another host has (-first +second):\n%s", d)
+		t.Errorf("files of the layer on both hosts (-first +second):\n%s", d)
 	}
 	if again, err := pylayer.Build(t.Context(), second); err != nil || again.From != "host" {
 		t.Errorf("Build again = %+v, %v, want it from the host", again, err)
@@ -67,8 +67,8 @@ func files(t *testing.T, dir string) map[string]string {
 // A layer from the bucket is used only if it is complete and its digests match; otherwise pip builds it.
 func TestDamagedLayerInTheBucket(t *testing.T) {
 	for name, c := range map[string]struct {
-		manifest bool   // damage the manifest, not the parts
-		data     []byte // nil removes the object
+		manifest bool   // the manifest is damaged, not the parts
+		data     []byte // content of the damaged object; nil removes it
 	}{
 		"other bytes":  {false, []byte("theirs")},
 		"part missing": {false, nil},
@@ -97,7 +97,7 @@ func TestDamagedLayerInTheBucket(t *testing.T) {
 				t.Errorf("Build = %+v, %v, want it from pip", layer, err)
 			}
 			if entries, err := os.ReadDir(o.Dir); err != nil || len(entries) != 1 {
-				t.Errorf("left in the directory: %v, %v", entries, err)
+				t.Errorf("directory of layers contains %v, %v, want only the layer", entries, err)
 			}
 		})
 	}

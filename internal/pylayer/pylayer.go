@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/text"
 )
@@ -29,7 +30,7 @@ type Options struct {
 	Python       string  // interpreter of the host, with pip
 	Target       *Target // the interpreter in boxes; default Python
 	Requirements string  // file in pip's format
-	Dir          string  // of the layers on this host
+	Dir          string  // directory of the layers on this host
 
 	// Objects shares layers between hosts, unless it is nil. Its errors are only logged.
 	Objects objects.Objects
@@ -46,15 +47,15 @@ type Target struct {
 // Layer is a directory of packages.
 type Layer struct {
 	Dir   string
-	Hash  string   // of the requirements file and the interpreter
+	Hash  string   // hash of the requirements file and the interpreter
 	Names []string // distributions with versions, such as "numpy 2.1.0"
 	From  string   // where the layer was found or built: host, bucket or pip
 }
 
 const (
-	buildTime = 10 * time.Minute
-	maxOutput = 2000 // bytes of pip's output in an error
-	maxFile   = 1 << 20
+	buildTime = 10 * time.Minute // limit for a run of pip
+	maxOutput = 2000             // bytes of pip's output in an error
+	maxFile   = 1 << 20          // bytes of a requirements file
 )
 
 // Build returns the layer of a requirements file, and builds it unless it exists. Several processes may call it at
@@ -170,7 +171,7 @@ func (o Options) obtain(ctx context.Context, hash, dir string) (from string, err
 	return fromPip, nil
 }
 
-// place fills a temporary directory, and renames it to dir.
+// place creates dir, read-only, with the files that fill writes into a temporary directory.
 func place(ctx context.Context, o Options, dir string, fill func(temp string) error) error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
@@ -178,25 +179,12 @@ func place(ctx context.Context, o Options, dir string, fill func(temp string) er
 	if err := os.Chmod(o.Dir, 0o755); err != nil { // programs in boxes read files below it
 		return err
 	}
-	temp, err := os.MkdirTemp(o.Dir, "new-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-	if err := fill(temp); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	if err := makeReadOnly(temp); err != nil {
-		return err
-	}
-	err = os.Rename(temp, dir)
-	if _, statErr := os.Stat(dir); err != nil && statErr == nil {
-		return nil // another process was faster
-	}
-	return err
+	return hostdir.CreateOnce(dir, "new-", func(temp string) error {
+		if err := cmp.Or(fill(temp), context.Cause(ctx)); err != nil {
+			return err
+		}
+		return makeReadOnly(temp)
+	})
 }
 
 func pip(ctx context.Context, o Options, target string) error {
@@ -223,12 +211,12 @@ func pip(ctx context.Context, o Options, target string) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("pip did not end within %v: %s", buildTime, output)
 	case strings.Contains(output, "No module named pip"):
-		return fmt.Errorf("%s has no pip: apt-get install python3-pip", o.Python)
+		return fmt.Errorf("%s has no pip; install it: apt-get install python3-pip", o.Python)
 	}
 	return fmt.Errorf("run pip: %w: %s", err, output)
 }
 
-// makeReadOnly lets all users read the files below dir, and none write to them. It refuses symbolic links that point
+// makeReadOnly lets all users read the files below dir, and no user write to them. It refuses symbolic links that point
 // outside of dir, because they would have another target inside a box.
 func makeReadOnly(dir string) error {
 	root, err := os.OpenRoot(dir)

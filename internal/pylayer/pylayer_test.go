@@ -77,17 +77,17 @@ func TestBuild(t *testing.T) {
 	o := options(t, "greeting==1.2\n")
 	var built [2]pylayer.Layer
 	var all sync.WaitGroup
-	for i := range built { // at once, as several workers on a host do
+	for i := range built { // several workers on a host may build at once
 		all.Go(func() {
 			var err error
 			if built[i], err = pylayer.Build(t.Context(), o); err != nil {
-				t.Error(err)
+				t.Errorf("Build = %v, want nil", err)
 			}
 		})
 	}
 	all.Wait()
 	if d := cmp.Diff(built[0], built[1]); d != "" {
-		t.Errorf("layers of the same requirements differ:\n%s", d)
+		t.Errorf("layers of the same requirements (-first +second):\n%s", d)
 	}
 	if d := cmp.Diff([]string{"greeting 1.2"}, built[0].Names); d != "" {
 		t.Errorf("Names (-want +got):\n%s", d)
@@ -102,12 +102,13 @@ func TestBuild(t *testing.T) {
 	}
 	entries, err := os.ReadDir(o.Dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("left in the directory: %v, %v", entries, err)
+		t.Errorf("directory of layers contains %v, %v, want only the layer", entries, err)
 	}
 	requirements(t, filepath.Dir(o.Requirements), "greeting\n# changed\n")
 	other, err := pylayer.Build(t.Context(), o)
 	if err != nil || other.Hash == built[0].Hash {
-		t.Errorf("changed requirements: %+v, %v", other, err)
+		t.Errorf("Build after a change of the requirements = %+v, %v, want another hash than %s",
+			other, err, built[0].Hash)
 	}
 }
 
@@ -134,7 +135,7 @@ func TestBuildForATarget(t *testing.T) {
 		}
 		got, err := os.ReadFile(filepath.Join(layer.Dir, "fast", "tag.txt"))
 		if string(got) != want || err != nil {
-			t.Errorf("for %+v: %s, %v, want %s", target, got, err, want)
+			t.Errorf("wheel for %+v = %s, %v, want %s", target, got, err, want)
 		}
 		if d := cmp.Diff([]string{"fast 1.0", "greeting 1.2"}, layer.Names); d != "" {
 			t.Errorf("Names (-want +got):\n%s", d)
@@ -142,11 +143,11 @@ func TestBuildForATarget(t *testing.T) {
 		hashes[layer.Hash] = true
 	}
 	if len(hashes) != 3 {
-		t.Errorf("%d layers for three targets", len(hashes))
+		t.Errorf("%d layers for three targets, want 3", len(hashes))
 	}
 	o.Target = &pylayer.Target{Version: "3.9.2", Platforms: old.Platforms}
 	if _, err := pylayer.Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "fast") {
-		t.Errorf("a version without a wheel: %v", err)
+		t.Errorf("Build for a version without a wheel = %v, want an error about fast", err)
 	}
 }
 
@@ -158,13 +159,13 @@ func TestBuildRefuses(t *testing.T) {
 		o := options(t, text)
 		_, err := pylayer.Build(t.Context(), o)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "requirements.txt") {
-			t.Errorf("%q: %v, want an error about %q", text, err, want)
+			t.Errorf("Build of %q = %v, want an error about %q in requirements.txt", text, err, want)
 		}
 		if entries, _ := os.ReadDir(o.Dir); len(entries) > 0 {
-			t.Errorf("%q: left behind: %v", text, entries)
+			t.Errorf("Build of %q left %v behind, want nothing", text, entries)
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Dir), "outside.py")); err == nil {
-			t.Errorf("%q: written outside of the layer", text)
+			t.Errorf("Build of %q wrote a file outside the layer, want none", text)
 		}
 	}
 	_, err := pylayer.Build(t.Context(), pylayer.Options{
@@ -172,6 +173,6 @@ func TestBuildRefuses(t *testing.T) {
 		Dir: t.TempDir(),
 	})
 	if err == nil || !strings.Contains(err.Error(), "none.txt") {
-		t.Errorf("no file: %v", err)
+		t.Errorf("Build without a requirements file = %v, want an error about none.txt", err)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// maxDepth is how many levels of directories are entered. What is below is moved up first.
+// maxDepth is the number of directory levels that are entered. Deeper directories are first moved up.
 const maxDepth = 100
 
-// All removes name, a path in root, and everything below it. It follows no symbolic links, and keeps few descriptors
-// open, however deep the directories are. It succeeds if the path does not exist. No other process may change the
-// directory at the same time.
+// All removes name, a path in root, and everything below it. It does not follow symbolic links, and needs few
+// descriptors, however deep the directories are. It succeeds if the path does not exist. No other process may change
+// the directory at the same time.
 func All(root *os.Root, name string) error {
 	err := root.Remove(name)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -37,10 +37,11 @@ func All(root *os.Root, name string) error {
 // remover empties the directory top.
 type remover struct {
 	top   *os.Root
-	moved int // number of directories that were moved to top
+	moved int // number in the name of the directory that was last moved to top
 }
 
-// empty removes everything in dir, the directory at path, a directory of top or "". depth is its level, counted from 1.
+// empty removes everything in dir. path is dir's path in top, and is empty or ends with a slash. depth is dir's level,
+// counted from 1.
 func (r *remover) empty(dir *os.Root, path string, depth int) error {
 	for {
 		names, err := someNames(dir)
@@ -55,7 +56,7 @@ func (r *remover) empty(dir *os.Root, path string, depth int) error {
 	}
 }
 
-// remove removes a name in dir, or moves it to top if it is a directory at too deep a level.
+// remove removes a name in dir, or moves it to top if it is a directory below maxDepth that is not empty.
 func (r *remover) remove(dir *os.Root, path, name string, depth int) error {
 	err := dir.Remove(name)
 	if err == nil {
@@ -76,7 +77,7 @@ func (r *remover) remove(dir *os.Root, path, name string, depth int) error {
 
 // moveUp moves the directory at path to a free name in top, where a later iteration of empty finds it.
 func (r *remover) moveUp(path string) error {
-	if err := allow(r.top, path); err != nil { // to change its parent
+	if err := allow(r.top, path); err != nil { // a rename also changes the directory's reference to its parent
 		return err
 	}
 	for {
@@ -111,7 +112,7 @@ func allow(parent *os.Root, name string) error {
 	return parent.Chmod(name, 0o700)
 }
 
-// someNames returns some of the names in a directory; none if it is empty.
+// someNames returns up to 1,024 names in a directory, or none if it is empty.
 func someNames(dir *os.Root) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {

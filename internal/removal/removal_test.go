@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/removal"
 )
 
-// dig makes a directory of the given depth below dir, whose path is too long for a system call.
+// dig makes nested directories below dir, and a file in the deepest. Its path may be too long for a system call.
 func dig(t *testing.T, dir string, depth int) {
 	t.Helper()
 	name := strings.Repeat("x", 20)
@@ -34,7 +34,7 @@ func dig(t *testing.T, dir string, depth int) {
 	}
 }
 
-// TestAll removes trees with fewer descriptors than the trees have levels.
+// TestAll removes trees that have more levels than this process may open descriptors.
 func TestAll(t *testing.T) {
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
@@ -73,13 +73,13 @@ func TestAll(t *testing.T) {
 			}
 			defer root.Close()
 			if err := removal.All(root, "x"); err != nil {
-				t.Errorf("All() = %v", err)
+				t.Errorf("All() = %v, want nil", err)
 			}
 			if _, err := os.Lstat(filepath.Join(parent, "x")); !os.IsNotExist(err) {
-				t.Errorf("Lstat() = %v, want it removed", err)
+				t.Errorf("Lstat() after All() = %v, want that it does not exist", err)
 			}
 			if _, err := os.Stat(outside); err != nil {
-				t.Errorf("the target of a link: %v", err)
+				t.Errorf("Stat() of a link's target = %v, want nil", err)
 			}
 		})
 	}

@@ -20,27 +20,27 @@ type Abandoned struct {
 	Owners []string // the owners of boxes: names of directories
 }
 
-// FindAbandoned returns the directories of this host that no worker uses, among known ones: those that workers have
-// registered, those of the disks of boxes, and those of gvisorOwners, which are directories of the driver gvisor's
-// owners. A directory is in use if a process holds its lock, or the lock of one of its owners.
+// FindAbandoned returns the workers' directories on this host that no worker uses. It knows the directories that
+// workers have registered, those that contain disks of boxes, and those that contain gvisorOwners, which are owners'
+// directories of the driver gvisor. A directory is in use if a process holds its lock, or the lock of one of its owners.
 func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
-	known, err := registered()
+	candidates, err := registered()
 	disks, disksErr := hostdir.Disks()
 	for _, d := range disks {
 		if dir, ok := dirOfDisk(d.Image); ok {
-			known = append(known, dir)
+			candidates = append(candidates, dir)
 		}
 	}
 	for _, owner := range gvisorOwners {
 		if parent := filepath.Dir(owner); filepath.Base(parent) == gvisorDir {
-			known = append(known, filepath.Dir(parent))
+			candidates = append(candidates, filepath.Dir(parent))
 		}
 	}
-	slices.Sort(known)
+	slices.Sort(candidates)
 	errs := []error{err, disksErr}
 	var found []Abandoned
-	for _, path := range slices.Compact(known) {
-		a, ok, err := open(path, gvisorOwners)
+	for _, path := range slices.Compact(candidates) {
+		a, ok, err := lockAbandoned(path, gvisorOwners)
 		if ok {
 			found = append(found, a)
 		}
@@ -49,7 +49,7 @@ func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
 	return found, errors.Join(errs...)
 }
 
-// dirOfDisk returns the worker's directory of the disk of a box, DIR/boxes/OWNER/ws/BOX/disk.
+// dirOfDisk returns DIR, the worker's directory, if image is the disk of a box: DIR/boxes/OWNER/ws/BOX/disk.
 func dirOfDisk(image string) (dir string, ok bool) {
 	parts := strings.Split(image, "/")
 	n := len(parts) - 5
@@ -59,8 +59,8 @@ func dirOfDisk(image string) (dir string, ok bool) {
 	return strings.Join(parts[:n], "/"), true
 }
 
-// open locks a directory, unless a worker uses it or it contains nothing of boxes.
-func open(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) {
+// lockAbandoned locks a directory, unless a worker uses it or it has no owners of boxes.
+func lockAbandoned(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) {
 	a = Abandoned{Dir: Dir{path: path}}
 	if held, err := hostdir.Held(path); held || err != nil {
 		return a, false, err
@@ -69,7 +69,7 @@ func open(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) 
 	for _, parent := range []string{a.Boxes(), a.GVisor(), filepath.Join(a.Microsandbox(), "owners")} {
 		entries, err := os.ReadDir(parent)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return a, false, fmt.Errorf("look for boxes in %s: %w", path, err)
+			return a, false, fmt.Errorf("find boxes in %s: %w", path, err)
 		}
 		for _, e := range entries {
 			a.Owners, locks = append(a.Owners, e.Name()), append(locks, filepath.Join(parent, e.Name()))
@@ -94,12 +94,12 @@ func open(path string, gvisorOwners []string) (a Abandoned, ok bool, err error) 
 	return a, err == nil, err
 }
 
-// RemoveFiles removes the files of boxes and their mounts, and the directory if nothing else is in it. Call it after
-// the boxes were removed.
+// RemoveFiles removes the files of boxes and their mounts, and the directory if nothing else is in it. Call it after the
+// boxes have been removed.
 func (a *Abandoned) RemoveFiles() error {
 	for _, dir := range []string{a.Boxes(), a.GVisor()} {
 		if err := hostdir.Remove(dir); err != nil {
-			return fmt.Errorf("remove the boxes of an ended worker: %w", err)
+			return fmt.Errorf("remove the box files of an ended worker: %w", err)
 		}
 	}
 	if left, err := os.ReadDir(a.path); err == nil && len(left) == 1 { // the lock
@@ -108,27 +108,27 @@ func (a *Abandoned) RemoveFiles() error {
 	return nil
 }
 
-// register records on this host that a worker uses dir, so that workers with other data directories find it should this
-// one be killed. The record is a symbolic link. On hosts without a directory for it there is none.
+// register makes a symbolic link to a worker's directory in the registry of this host, so that workers with other data
+// directories find it if this worker is killed. On a host without a registry it does nothing.
 func register(dir string) error {
-	book := bookDir()
-	if book == "" {
+	registry := registryDir()
+	if registry == "" {
 		return nil
 	}
-	if err := os.MkdirAll(book, 0o700); err != nil {
+	if err := os.MkdirAll(registry, 0o700); err != nil {
 		return fmt.Errorf("register worker directory: %w", err)
 	}
-	err := os.Symlink(dir, filepath.Join(book, hostdir.PathHash(dir)))
+	err := os.Symlink(dir, filepath.Join(registry, hostdir.PathHash(dir)))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("register worker directory: %w", err)
 	}
 	return nil
 }
 
-// unregister removes the record of register.
+// unregister removes the link that register has made.
 func unregister(dir string) error {
-	if book := bookDir(); book != "" {
-		err := os.Remove(filepath.Join(book, hostdir.PathHash(dir)))
+	if registry := registryDir(); registry != "" {
+		err := os.Remove(filepath.Join(registry, hostdir.PathHash(dir)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("unregister worker directory: %w", err)
 		}
@@ -136,25 +136,25 @@ func unregister(dir string) error {
 	return nil
 }
 
-// registered returns the recorded directories.
+// registered returns the registered directories.
 func registered() ([]string, error) {
-	book := bookDir()
-	entries, err := os.ReadDir(book)
+	registry := registryDir()
+	entries, err := os.ReadDir(registry)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list worker directories: %w", err)
 	}
 	var dirs []string
 	for _, e := range entries {
-		if dir, err := os.Readlink(filepath.Join(book, e.Name())); err == nil {
+		if dir, err := os.Readlink(filepath.Join(registry, e.Name())); err == nil {
 			dirs = append(dirs, dir)
 		}
 	}
 	return dirs, nil
 }
 
-// bookDir returns the directory with the records of this user's workers, which is emptied when the host boots, or "" if
-// this host has none.
-func bookDir() string {
+// registryDir returns the directory in which this user's workers register. It is emptied when the host boots. On a host
+// without /run (or /run/user/UID), registryDir returns an empty string.
+func registryDir() string {
 	parent := "/run"
 	if uid := os.Geteuid(); uid != 0 {
 		parent = filepath.Join(parent, "user", strconv.Itoa(uid))

@@ -22,10 +22,10 @@ type Cleaning struct {
 }
 
 const (
-	firstClean    = time.Minute // bound of the time until a new worker first tries to collect
-	cleanParallel = 2           // tenants
-	// cleanLimit ends the collection of one tenant, so that the other tenants have their turn. What it has removed
-	// stays removed.
+	firstClean    = time.Minute // a new worker first tries to collect within this time
+	cleanParallel = 2           // tenants whose garbage is collected at once
+	// cleanLimit bounds the collection of one tenant, so that other tenants have their turn. Interrupted, a
+	// collection keeps its progress.
 	cleanLimit = 15 * time.Minute
 )
 

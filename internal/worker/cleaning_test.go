@@ -53,10 +53,10 @@ func TestCleaning(t *testing.T) {
 			}
 		}
 		for range bucket.List(t.Context(), "other/w/", "") {
-			t.Error("a tenant without workspaces has an object")
+			t.Error("a tenant without workspaces has an object, want none")
 		}
 		if err := bucket.Violations(); err != nil {
-			t.Error(err)
+			t.Errorf("Violations() = %v, want nil", err)
 		}
 	})
 }
@@ -74,7 +74,7 @@ func (s slowTenant) List(ctx context.Context, prefix, after string) iter.Seq2[ob
 	}
 }
 
-// A tenant whose garbage collection takes for ever keeps no other tenant waiting.
+// A tenant whose garbage collection never ends does not keep other tenants waiting.
 func TestCleaningIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := mem.New()

@@ -44,7 +44,8 @@ func OpenDir(data string) (*Dir, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &Dir{path, lock, register(path) == nil}, nil // without a record, only workers in data clean up
+		// If the registration fails, only workers with this data directory find the directory.
+		return &Dir{path, lock, register(path) == nil}, nil
 	}
 	return nil, fmt.Errorf("open a directory below %s: %d workers use it already; set another data directory",
 		data, maxWorkers)
@@ -55,19 +56,19 @@ func dirPath(data string, i int) string { return filepath.Join(data, "w"+strconv
 // FirstDir returns the first worker's directory without locking it. Use it only to read.
 func FirstDir(data string) *Dir { return &Dir{path: dirPath(data, 0)} }
 
-// Microsandbox is the directory of the driver microsandbox, with its images.
+// Microsandbox returns the directory of the driver microsandbox, which also contains its images.
 func (d *Dir) Microsandbox() string { return filepath.Join(d.path, "m") }
 
-// GVisor is the directory of the driver gvisor.
+// GVisor returns the directory of the driver gvisor.
 func (d *Dir) GVisor() string { return filepath.Join(d.path, gvisorDir) }
 
-// Catalogue is the directory of catalogue versions.
+// Catalogue returns the directory of catalogue versions.
 func (d *Dir) Catalogue() string { return filepath.Join(d.path, "catalogue") }
 
-// Boxes is the directory of the pool.
+// Boxes returns the directory of the pool.
 func (d *Dir) Boxes() string { return filepath.Join(d.path, boxesDir) }
 
-// Cache is the directory of the workspace store's cache.
+// Cache returns the directory of the workspace store's cache.
 func (d *Dir) Cache() string { return filepath.Join(d.path, "cache") }
 
 // Path returns the directory.
@@ -76,7 +77,7 @@ func (d *Dir) Path() string { return d.path }
 // Close lets another worker use the directory.
 func (d *Dir) Close() {
 	if left, _ := os.ReadDir(d.Boxes()); d.registered && len(left) == 0 {
-		_ = unregister(d.path) // a record of an unused directory has no effect
+		_ = unregister(d.path) // a link to an unused directory has no effect
 	}
 	d.lock.Release()
 }

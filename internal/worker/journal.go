@@ -35,7 +35,7 @@ func (j journal) Record(ctx context.Context, r broker.JournalEntry) error {
 	if err != nil {
 		return err
 	}
-	// Without its result, a call is in doubt: it was made, but what it returned is not known.
+	// PutJournal stores this shorter entry if it cannot store the whole one. The call is then in doubt.
 	short, err := json.Marshal(broker.JournalEntry{Key: r.Key, State: broker.Intended, Run: r.Run, At: r.At})
 	if err != nil {
 		return err

@@ -70,26 +70,26 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	return l, nil
 }
 
-// around returns a handler that imports before a task and exports after it.
-func (l *live) around(next jobs.Handler) jobs.Handler {
+// withSync returns a handler that imports the directory before a task and exports to it afterwards.
+func (l *live) withSync(next jobs.Handler) jobs.Handler {
 	return func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		if err := l.before(ctx); err != nil {
-			return refusedImport(l.ref, err)
+		if err := l.importChanges(ctx); err != nil {
+			return importFailed(l.ref, err)
 		}
 		res, err := next(ctx, j)
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		l.follow(after)
+		l.export(after)
 		return res, err
 	}
 }
 
-// refusedImport blocks a task if the folder cannot be imported until the user changes it: the task would run
+// importFailed blocks a task if the folder cannot be imported until the user changes it: the task would run
 // on other files than the user sees. After any other error the task is retried.
-func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
+func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 	_, bad := errors.AsType[*state.EditError](err)
 	if !bad && !errors.Is(err, state.ErrQuota) && !errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("import the live folder: %w", err)
@@ -104,8 +104,8 @@ func refusedImport(ref state.Ref, err error) (*schemas.Result, error) {
 	}, nil
 }
 
-// before imports the directory's changes, if there are any.
-func (l *live) before(ctx context.Context) error {
+// importChanges imports the directory's changes, if it has any.
+func (l *live) importChanges(ctx context.Context) error {
 	l.mu.Lock()
 	dirty, err := l.folder.Dirty()
 	l.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *live) sync(ctx context.Context) error {
 	return err
 }
 
-// follow exports the workspace's changes.
-func (l *live) follow(ctx context.Context) {
+// export exports the workspace's changes to the directory.
+func (l *live) export(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	info, err := history.ReadInfo(ctx, l.store.Repo(), l.ref)

@@ -63,8 +63,8 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 			<-box // a box exists while the import is running
 			select {
 			case <-ready:
-				t.Error("the worker is ready before the folder is imported")
-			case <-time.After(100 * time.Millisecond): // enough for a bug to show
+				t.Error("Ready was called before the folder is imported, want it called afterwards")
+			case <-time.After(100 * time.Millisecond): // long enough for a premature call of Ready
 			}
 		})
 	}}
@@ -95,7 +95,7 @@ func TestReadyAfterTheLiveFolder(t *testing.T) {
 			},
 		})
 		if err != nil {
-			t.Error(err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 	<-ready

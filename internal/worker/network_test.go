@@ -85,7 +85,7 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 			},
 		})
 		if err != nil {
-			t.Error(err)
+			t.Errorf("Run = %v, want nil", err)
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
@@ -116,8 +116,8 @@ func (f *fleet) run(t *testing.T, id, code string, allow ...string) *schemas.Res
 	return rec.Result
 }
 
-// A program reaches the hosts that its task names with Python's standard library, and the result lists its
-// attempts. The worker resolves every name and opens every connection.
+// With Python's standard library, a program reaches the hosts that its task allows, and the result lists its attempts.
+// The worker resolves every name and opens every connection.
 func TestNetwork(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/away" {
@@ -145,7 +145,7 @@ func TestNetwork(t *testing.T) {
 				server = secret
 			}
 			if to.Addr() != netip.MustParseAddr("93.184.216.34") {
-				return nil, fmt.Errorf("%s was reached", to)
+				return nil, fmt.Errorf("dialled %s, want 93.184.216.34", to)
 			}
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
@@ -164,7 +164,7 @@ def get(url):
 		"example.com", "*.example.com")
 	var got []string
 	if err := json.Unmarshal(res.Result, &got); err != nil {
-		t.Fatalf("%+v", res)
+		t.Fatalf("result = %+v, want a list of responses", res)
 	}
 	want := []string{
 		"example.com", "www.example.com",

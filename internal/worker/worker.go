@@ -31,8 +31,8 @@ type Parts struct {
 	// Tenants.Warm.
 	Queue jobs.WorkerOptions
 
-	// Pipeline runs the tasks. Run sets what needs the fleet: Store, History and Codegen.Ledger, and, if
-	// they are nil, Tools.Journal and Tools.Audit.
+	// Pipeline runs the tasks. Run sets the parts that need the fleet: Store, History, Codegen.Ledger if
+	// DailyTokens is set, and Tools.Journal and Tools.Audit if they are nil.
 	Pipeline pipeline.Parts
 
 	DailyTokens func(tenant string) int // limit of model tokens per UTC day; nil or 0 means no limit
@@ -113,7 +113,7 @@ func Run(accept, work context.Context, p Parts) error {
 // claim claims and runs tasks until accept ends, then waits for running tasks. It calls claiming just before
 // it claims the first.
 func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func()) error {
-	tasks := pipeline.New(p.joined(fleet))
+	tasks := pipeline.New(p.pipelineParts(fleet))
 	live := state.Ref{}
 	handle := tasks.Handle
 	if p.Live != nil {
@@ -122,9 +122,9 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 			return err
 		}
 		following, cancel := context.WithCancel(accept)
-		stop := clock.Repeat(following, liveInterval, func() { dir.follow(following) })
+		stop := clock.Repeat(following, liveInterval, func() { dir.export(following) })
 		defer func() { cancel(); stop(); _ = dir.folder.Close() }()
-		live, handle = p.Live.Ref, dir.around(handle)
+		live, handle = p.Live.Ref, dir.withSync(handle)
 	}
 	o := p.Queue
 	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
@@ -141,8 +141,8 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 	return nil
 }
 
-// joined returns the pipeline's parts, including those that need the fleet.
-func (p Parts) joined(fleet Fleet) pipeline.Parts {
+// pipelineParts returns the pipeline's parts, including those that need the fleet.
+func (p Parts) pipelineParts(fleet Fleet) pipeline.Parts {
 	out, queue := p.Pipeline, fleet.Queue
 	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
 	if out.Tools.Audit == nil {
@@ -157,8 +157,8 @@ func (p Parts) joined(fleet Fleet) pipeline.Parts {
 	return out
 }
 
-// prefetchExcept returns the pipeline's Prepare for all workspaces except live. The live folder is imported
-// into live after the claim, so a prefetched HEAD would be outdated.
+// prefetchExcept returns the pipeline's Prepare, for all workspaces except live: the live folder is imported
+// into that workspace after the claim, so a prefetched HEAD would be outdated.
 func prefetchExcept(
 	live state.Ref, p *pipeline.Pipeline,
 ) func(context.Context, schemas.Record) (jobs.Handler, func()) {
@@ -178,7 +178,7 @@ func (p Parts) catalogueVersion(ctx context.Context, tenant string) string {
 	}
 	v, err := p.Pipeline.Tools.Catalogue.Current(ctx, tenant)
 	if err != nil {
-		p.Pipeline.Log.WarnContext(ctx, "catalogue not read", "tenant", tenant, "error", err)
+		p.Pipeline.Log.WarnContext(ctx, "read of catalogue version failed", "tenant", tenant, "error", err)
 	}
 	return v.ID
 }

@@ -51,7 +51,7 @@ package egress
 
 import "net/netip"
 
-// notGlobal lists the special-purpose blocks that are not globally reachable, without those within another.
+// notGlobal lists the special-purpose blocks that are not globally reachable, except blocks within a listed block.
 var notGlobal = []netip.Prefix{
 `)
 	for _, registry := range []string{ipv4, ipv6} {
@@ -67,8 +67,8 @@ var notGlobal = []netip.Prefix{
 	return format.Source(out.Bytes())
 }
 
-// notGlobal returns the blocks of a registry whose column "Globally Reachable" is not True. The column is False, N/A
-// if that depends on an embedded address, or empty for a deprecated block.
+// notGlobal returns the blocks of a registry whose column "Globally Reachable" is not True: it is False, N/A if it
+// depends on an embedded address, or empty for a deprecated block.
 func notGlobal(registry string) ([]block, error) {
 	rows, err := csv.NewReader(strings.NewReader(registry)).ReadAll()
 	if err != nil {
@@ -84,7 +84,7 @@ func notGlobal(registry string) ([]block, error) {
 			continue
 		}
 		for text := range strings.SplitSeq(row[0], ", ") {
-			text, _, _ = strings.Cut(text, " ") // without a footnote mark
+			text, _, _ = strings.Cut(text, " ") // removes a footnote mark
 			prefix, err := netip.ParsePrefix(text)
 			if err != nil {
 				return nil, err

@@ -16,6 +16,6 @@ func TestGeneratedFileIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("iana.go is out of date: run go generate ./internal/egress")
+		t.Error("iana.go differs from the generated source; run go generate ./internal/egress")
 	}
 }

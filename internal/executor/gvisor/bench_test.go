@@ -18,7 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// runnerModules are the imports of the runner, as a yardstick for a cold start.
+// runnerModules are the imports of the runner. Importing them is the yardstick for a cold start.
 const runnerModules = "import ast, atexit, ctypes, gc, json, linecache, math, os, random, resource, select, signal, " +
 	"site, socket, sys, threading, traceback, types"
 
@@ -27,8 +27,8 @@ func median(samples []time.Duration) float64 {
 	return float64(samples[len(samples)/2].Microseconds()) / 1000
 }
 
-// BenchmarkColdBox creates a box with its runner, and as a yardstick runs Python with the same imports under the
-// engine. N5 is the ratio of the two times.
+// BenchmarkColdBox creates a box with its runner. As a yardstick, it runs Python with the same imports in a sandbox of
+// the engine. N5 is the ratio of the two times.
 func BenchmarkColdBox(b *testing.B) {
 	d := newDriver(b)
 	runsc, ws := engine(b), workspace(b)
@@ -81,7 +81,7 @@ func BenchmarkPreloadedBox(b *testing.B) {
 		box, err = saved.Another(b.Context(), spec)
 		restores = append(restores, measureBox(b, spy, box, err, began, code))
 		if !box.Restored() {
-			b.Fatal("not restored")
+			b.Fatal("Restored() = false, want true")
 		}
 	}
 	for name, samples := range map[string][]sample{"boot": boots, "save": saves, "restore": restores} {
@@ -133,7 +133,7 @@ func measureBox(b *testing.B, spy *boxSpy, s *executor.Single, err error, began 
 		began := time.Now()
 		if v, err := s.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, executor.Hooks{}); err != nil ||
 			v.Output != "42\n" {
-			b.Fatalf("%+v, %v", v, err)
+			b.Fatalf("Run() = %+v, %v, want the output 42", v, err)
 		}
 		*elapsed = ms(began)
 	}
@@ -210,20 +210,20 @@ func benchPreload() []string {
 		"asyncio,decimal,email,http.client,logging,sqlite3,ssl,unittest,xml.dom"), ",")
 }
 
-// BenchmarkWarmRun runs a program in a warm box of a pool, 5 ms apart and back to back, and in the host's
-// interpreter for comparison.
+// BenchmarkWarmRun runs a program repeatedly in a warm box of a pool, with pauses of 5 ms and without pauses. For
+// comparison it also runs the program in the host's interpreter.
 func BenchmarkWarmRun(b *testing.B) {
-	for name, gap := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "closed": 0} {
+	for name, pause := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "closed": 0} {
 		b.Run(name, func(b *testing.B) {
 			p := startPool(b, newDriver(b), executor.PoolOptions{MinReady: 1, Max: 1})
 			var tasks, python []time.Duration
 			i := 0
 			for b.Loop() {
-				<-time.After(gap)
+				<-time.After(pause)
 				began := time.Now()
 				l := acquire(b, p, "tenant", executor.Limits{})
 				if v := run(b, l, "print(6*7)"); v.Output != "42\n" {
-					b.Fatalf("%+v", v)
+					b.Fatalf("run = %+v, want the output 42", v)
 				}
 				l.Release()
 				tasks = append(tasks, time.Since(began))
@@ -328,7 +328,7 @@ func available(b *testing.B) float64 {
 			return kb / 1024
 		}
 	}
-	b.Fatal("no MemAvailable")
+	b.Fatal("/proc/meminfo has no MemAvailable")
 	return 0
 }
 

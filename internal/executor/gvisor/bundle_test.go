@@ -120,23 +120,23 @@ func TestFindPython(t *testing.T) {
 		files map[string]string
 		want  string // part of the error
 	}{
-		"real":     {map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, ""},
-		"absolute": {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
-		"missing":  {nil, "install python3 in the root file system"},
-		"dangling": {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},
+		"link":          {map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, ""},
+		"absolute link": {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
+		"missing":       {nil, "install python3 in the root file system"},
+		"dangling link": {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},
 		"shim": {
 			map[string]string{"usr/bin/python3": "#!/bin/sh\nexec pyenv"}, "a script or a wrapper, not an interpreter",
 		},
-		"empty":         {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
-		"beside a shim": {map[string]string{"usr/local/bin/python3": "#!/bin/sh", "usr/bin/python3": "\x7fELF..."}, ""},
-		"loop":          {map[string]string{"usr/bin/python3": "-> python3"}, "too many symbolic links"},
+		"empty":              {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
+		"shim in /usr/local": {map[string]string{"usr/local/bin/python3": "#!/bin/sh", "usr/bin/python3": "\x7fELF..."}, ""},
+		"loop of links":      {map[string]string{"usr/bin/python3": "-> python3"}, "too many symbolic links"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			fill(t, root, test.files)
 			_, err := findPython(root)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("findPython = %v, want %q", err, test.want)
+				t.Errorf("findPython = %v, want an error with %q, or nil if that is empty", err, test.want)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestCheckVersion(t *testing.T) {
 	} {
 		err := checkVersion(output)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("checkVersion(%q) = %v, want %q", output, err, want)
+			t.Errorf("checkVersion(%q) = %v, want an error with %q, or nil if that is empty", output, err, want)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// In this test, the hierarchy consists of regular files.
+// TestCgroupsVersion2 uses regular files in place of a cgroup hierarchy.
 func TestCgroupsVersion2(t *testing.T) {
 	mount := t.TempDir()
 	fill(t, mount, map[string]string{"cgroup.controllers": "cpu io memory pids"})
@@ -247,7 +247,7 @@ func TestCgroupsVersion2(t *testing.T) {
 		t.Errorf("memory.max = %q, want 1048576", got)
 	}
 	if !g.outOfMemory() {
-		t.Error("outOfMemory = false with oom_kill 1")
+		t.Error("outOfMemory with oom_kill 1 = false, want true")
 	}
 	if got, want := g.stats(), (executor.Stats{MemoryMB: 30, CPUMS: 1.5}); got != want {
 		t.Errorf("stats = %+v, want %+v", got, want)
@@ -261,7 +261,7 @@ func TestFindCgroups(t *testing.T) {
 		"cpu": "-> cpu,cpuacct", "cpuacct": "-> cpu,cpuacct",
 	})
 	if c := findCgroups(bare); c.enabled() {
-		t.Errorf("findCgroups without any = %+v; want none enabled", c)
+		t.Errorf("findCgroups without hierarchies = %+v; want it disabled", c)
 	}
 	want := []string{filepath.Join(hybrid, "memory"), filepath.Join(hybrid, "cpu,cpuacct")}
 	if diff := cmp.Diff(want, findCgroups(hybrid).roots); diff != "" {
@@ -272,7 +272,7 @@ func TestFindCgroups(t *testing.T) {
 func TestValidName(t *testing.T) {
 	for _, name := range []string{"", ".", "..", "a/b", "a b", "a:b", "a,b", "a\x00"} {
 		if validName(name) {
-			t.Errorf("validName(%q) = true", name)
+			t.Errorf("validName(%q) = true, want false", name)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// TestMain also lets a test run this binary as a worker with boxes, and kill it.
+// TestMain also lets a test start this binary as a worker with boxes, which the test kills.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TEST_OWN_BOXES_IN"); dir != "" {
 		if err := ownBoxes(dir); err != nil {
@@ -87,10 +87,10 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	}
 	lines := bufio.NewScanner(stdout)
 	if !lines.Scan() || lines.Text() != "ready" {
-		t.Fatalf("worker printed %q", lines.Text())
+		t.Fatalf("worker printed %q, want ready", lines.Text())
 	}
 	if n := len(processesBelow(t, dir)); n < 6 {
-		t.Fatalf("%d processes of boxes before the kill, want those of at least 2 boxes", n)
+		t.Fatalf("%d processes of boxes before the kill, want at least 6", n)
 	}
 	if err := worker.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -98,14 +98,14 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	_ = worker.Wait() // killed
 	before, err := hostdir.Mounts(dir)
 	if err != nil || len(before) == 0 && os.Geteuid() == 0 {
-		t.Fatalf("mounts that the killed worker left: %v, %v", before, err)
+		t.Fatalf("mounts that the killed worker left = %v, %v, want at least one", before, err)
 	}
 
 	d, err := gvisor.New(gvisor.Options{Runsc: runsc, Dir: filepath.Join(dir, "gv")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as if a worker was killed during a probe
+	probe := filepath.Join(dir, "gv", ".probe-1-dead", "b", "p") // as left by a worker that was killed during a probe
 	if err := os.MkdirAll(probe, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -129,33 +129,33 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	l.Release()
 	stop()
 	if err := <-done; err != nil {
-		t.Error(err)
+		t.Errorf("Run = %v, want nil", err)
 	}
 	if err := d.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close = %v, want nil", err)
 	}
-	nothingLeft(t, dir)
+	checkNothingLeft(t, dir)
 }
 
-// nothingLeft checks that no processes, mounts, loop devices, cgroups or files are left.
-func nothingLeft(t *testing.T, dir string) {
+// checkNothingLeft checks that no processes, mounts, loop devices, cgroups or files are left.
+func checkNothingLeft(t *testing.T, dir string) {
 	t.Helper()
 	if left := processesBelow(t, dir); len(left) > 0 {
-		t.Errorf("processes left: %q", left)
+		t.Errorf("processes left: %q, want none", left)
 	}
 	if mounts, err := hostdir.Mounts(dir); err != nil || len(mounts) > 0 {
-		t.Errorf("mounts left: %q, %v", mounts, err)
+		t.Errorf("mounts left: %q, %v, want none", mounts, err)
 	}
 	if loops := loopsBelow(t, dir); len(loops) > 0 {
-		t.Errorf("loop devices left: %q", loops)
+		t.Errorf("loop devices left: %q, want none", loops)
 	}
 	for _, sub := range []string{"gv", "pool"} {
 		if left, err := os.ReadDir(filepath.Join(dir, sub)); err != nil || len(left) > 0 {
-			t.Errorf("left in %s: %v, %v", sub, left, err)
+			t.Errorf("files left in %s: %v, %v, want none", sub, left, err)
 		}
 	}
 	if groups, _ := filepath.Glob("/sys/fs/cgroup/*/codefleet/victim-*"); len(groups) > 0 {
-		t.Errorf("cgroups left: %q", groups)
+		t.Errorf("cgroups left: %q, want none", groups)
 	}
 }
 
@@ -193,7 +193,7 @@ func loopsBelow(t testing.TB, dir string) []string {
 // TestRootless runs tests of this binary as an ordinary user.
 func TestRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("every test is rootless here")
+		t.Skip("this process is not root, so all tests are rootless")
 	}
 	dir := shortDir(t)
 	for _, path := range []string{os.Args[0], engine(t)} {
@@ -222,7 +222,7 @@ func TestRootless(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("tests as an ordinary user: %v\n%s", err, out)
+		t.Errorf("tests as an ordinary user = %v, want nil\n%s", err, out)
 	}
 	if !strings.Contains(string(out), "--- PASS: TestProbe") {
 		t.Errorf("tests as an ordinary user did not run:\n%s", out)
@@ -243,7 +243,7 @@ func copyFile(t *testing.T, from, to string) {
 // If a sandbox is killed from the host, Run returns ErrSandboxDied, so that the fleet runs the program again.
 func TestSandboxKilledFromOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("without root the program could have killed the sandbox itself")
+		t.Skip("without root, the program can kill the sandbox, so Run returns a verdict instead")
 	}
 	dir := shortDir(t)
 	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
@@ -262,10 +262,10 @@ func TestSandboxKilledFromOutside(t *testing.T) {
 		t.Errorf("Run = %+v, %v, want %v", v, err, executor.ErrSandboxDied)
 	}
 	if err := errors.Join(s.Close(t.Context()), d.Close()); err != nil {
-		t.Error(err)
+		t.Errorf("Close = %v, want nil", err)
 	}
 	if left := processesBelow(t, dir); len(left) > 0 {
-		t.Errorf("processes left: %q", left)
+		t.Errorf("processes left: %q, want none", left)
 	}
 }
 
@@ -280,7 +280,7 @@ func killBelow(t *testing.T, dir string) {
 		args, err := os.ReadFile(file)
 		pid, isPid := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err == nil && isPid == nil && strings.Contains(string(args), "--root="+dir+"/") {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // fails if it has ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // fails if the process has ended
 		}
 	}
 }

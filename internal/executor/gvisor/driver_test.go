@@ -58,13 +58,13 @@ func TestProbeErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := d.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Probe = %v, want %q", err, test.want)
+				t.Errorf("Probe = %v, want an error with %q", err, test.want)
 			}
 			if err := d.Close(); err != nil {
-				t.Error(err)
+				t.Errorf("Close = %v, want nil", err)
 			}
 			if left, err := os.ReadDir(test.opts.Dir); err != nil || len(left) > 0 {
-				t.Errorf("left: %v, %v", left, err)
+				t.Errorf("files left in the state directory: %v, %v, want none", left, err)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestLongStateDirectory(t *testing.T) {
 		t.Errorf("Create = %v; want a hint to choose a shorter state directory", err)
 	}
 	if err := d.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close = %v, want nil", err)
 	}
 }
 
@@ -140,10 +140,10 @@ mount Operation not permitted
 task tmp yes shm yes
 workspace yes`
 	if diff := cmp.Diff(want, stdout); diff != "" || exit != 0 {
-		t.Errorf("inside (-want +got):\n%s\nexit %d, stderr %s", diff, exit, stderr)
+		t.Errorf("output of explore (-want +got):\n%s\nexit code %d, want 0, stderr %s", diff, exit, stderr)
 	}
 	if data, err := os.ReadFile(filepath.Join(ws, "x")); err != nil || string(data) != "x" {
-		t.Errorf("workspace on the host: %q, %v", data, err)
+		t.Errorf("file x in the workspace on the host = %q, %v, want x", data, err)
 	}
 }
 
@@ -159,7 +159,7 @@ for path in "/tmp/f", "/dev/shm/f":
     except OSError as e: print(errno.errorcode[e.errno])
 `
 	if stdout, stderr, exit := python(t, box, fill); stdout != "ENOSPC\nENOSPC" || exit != 0 {
-		t.Errorf("filling scratch = %q, %q, %d, want ENOSPC twice", stdout, stderr, exit)
+		t.Errorf("program that fills the scratch directories = %q, %q, %d, want ENOSPC twice", stdout, stderr, exit)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Errorf("exit code = %d, want 137 (%s)", exit, stderr)
 	}
 	if !box.(executor.OOMReporter).OutOfMemory() {
-		t.Error("OutOfMemory = false after the box was killed for its memory")
+		t.Error("OutOfMemory after the box was killed for its memory = false, want true")
 	}
 }
 
@@ -238,7 +238,7 @@ func TestCPULimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if share := stats.CPUMS / float64(elapsed.Milliseconds()); share < 0.1 || share > 0.35 {
-		t.Errorf("a busy loop used %.2f processors; the limit is 0.25", share)
+		t.Errorf("a busy loop used %.2f processors, want about the limit of 0.25", share)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestCreateRefuses(t *testing.T) {
 		t.Errorf("Create with a name in use = %v, want ErrExist", err)
 	}
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "../w1", Owner: "test"}); err == nil {
-		t.Error("Create accepted a path as a name")
+		t.Error("Create with a path as a name = nil, want an error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -291,7 +291,7 @@ func TestCreateRefuses(t *testing.T) {
 
 func TestTwoOwnersOfOneName(t *testing.T) {
 	dir := shortDir(t)
-	open := func() *gvisor.Driver {
+	openDriver := func() *gvisor.Driver {
 		d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir})
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +299,7 @@ func TestTwoOwnersOfOneName(t *testing.T) {
 		t.Cleanup(func() { d.Close() })
 		return d
 	}
-	first, second := open(), open()
+	first, second := openDriver(), openDriver()
 	box := newBox(t, first, executor.Spec{Owner: "same"})
 	s, err := box.Exec(t.Context(), []string{"/usr/bin/python3", "-I", "-S", "-c", "import os; os.write(1, b'x'); " +
 		"os.read(0, 1)"})
@@ -310,16 +310,16 @@ func TestTwoOwnersOfOneName(t *testing.T) {
 		t.Errorf("Sweep of a locked owner = %v, want ErrLocked", err)
 	}
 	if err := second.Sweep(t.Context(), "other"); err != nil {
-		t.Errorf("Sweep of another owner = %v", err)
+		t.Errorf("Sweep of another owner = %v, want nil", err)
 	}
 	if err := first.Sweep(t.Context(), "same"); err != nil {
-		t.Errorf("Sweep by the owner of running boxes = %v", err)
+		t.Errorf("Sweep by the owner of running boxes = %v, want nil", err)
 	}
 	if _, err := io.ReadFull(s.Stdout(), make([]byte, 1)); err != nil {
-		t.Errorf("box after the sweeps: %v", err)
+		t.Errorf("read from the box after the sweeps = %v, want nil", err)
 	}
 	s.Stdin().Close()
 	if code, err := s.Wait(); err != nil || code != 0 {
-		t.Errorf("box after the sweeps ended with %d, %v", code, err)
+		t.Errorf("Wait after the sweeps = %d, %v, want 0", code, err)
 	}
 }

@@ -2,7 +2,7 @@ package gvisor
 
 import "testing"
 
-func TestChosen(t *testing.T) {
+func TestCurrent(t *testing.T) {
 	for words, want := range map[string]string{
 		"always inherit within_size advise [never]\n": "never",
 		"always inherit [within_size] advise never\n": "within_size",

@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// TestAnyProcessKilledForMemory exhausts the memory of boxes in which the kernel prefers to kill a certain process of
-// the engine. Whichever it kills, the program's failure is memory_limit, and the box is replaced.
+// TestAnyProcessKilledForMemory exhausts the memory of boxes in which the kernel prefers to kill a certain process.
+// Whichever process it kills, the program's failure is memory_limit, and the box is replaced.
 func TestAnyProcessKilledForMemory(t *testing.T) {
 	d := newDriver(t)
 	if info, err := d.Probe(t.Context()); err != nil || info.Limits != "cgroup" {
@@ -33,20 +33,20 @@ func TestAnyProcessKilledForMemory(t *testing.T) {
 			v, err := single.Run(t.Context(), executor.Program{
 				TaskID: "t", Limits: executor.Limits{MemoryMB: 4096},
 				Code: "print('ready')\nopen('f', 'w').close()\nx = []\nwhile True: x.append(bytes(b'x' * (1 << 20)))",
-			}, executor.Hooks{Output: func(string, []byte) { prefer(t, spec.Name, victim) }})
+			}, executor.Hooks{Output: func(string, []byte) { preferVictim(t, spec.Name, victim) }})
 			if err != nil || v.Status != executor.Failed || v.Error.Code != errcode.MemoryLimit || !v.Dirty {
 				t.Errorf("Run() = %+v, %+v, %v; want a dirty verdict memory_limit", v, v.Error, err)
 			}
 			if err := single.Close(t.Context()); err != nil {
-				t.Errorf("Close() = %v", err)
+				t.Errorf("Close() = %v, want nil", err)
 			}
 		})
 	}
 }
 
-// prefer makes the kernel prefer a process of a box when it looks for one to kill. It runs while the box's program
-// waits for the reader of its output or allocates memory.
-func prefer(t *testing.T, box, victim string) {
+// preferVictim makes the kernel prefer one kind of a box's processes when it must kill one. It runs while the box's
+// program waits for the reader of its output or allocates memory.
+func preferVictim(t *testing.T, box, victim string) {
 	t.Helper()
 	found := map[string][]int{}
 	for _, pid := range processesOfBox(t, box) {
@@ -55,22 +55,22 @@ func prefer(t *testing.T, box, victim string) {
 		switch {
 		case string(name) == "runsc-sandbox", string(name) == "runsc-gofer":
 			found[string(name[6:])] = append(found[string(name[6:])], pid)
-		case len(name) == 0: // a process that executes the instructions of one in the box
+		case len(name) == 0: // a stub, which executes the instructions of a process in the box
 			found["stubs"] = append(found["stubs"], pid)
 		default:
 			found["command"] = append(found["command"], pid)
 		}
 	}
 	slices.Sort(found["stubs"])
-	if n := len(found["stubs"]); n >= 4 { // two for the runner and then two for the program, which it has forked
+	if n := len(found["stubs"]); n >= 4 { // two for the runner, followed by two for the program that it has forked
 		found["program"], found["runner"] = found["stubs"][n-2:], found["stubs"][n-4:n-2]
 	}
 	if len(found[victim]) == 0 {
-		t.Errorf("no process of the kind %s in %v", victim, found)
+		t.Errorf("processes of the box = %v, want a %s", found, victim)
 	}
 	for _, pid := range found[victim] {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0); err != nil {
-			t.Errorf("prefer process %d: %v", pid, err)
+			t.Errorf("set oom_score_adj of process %d = %v, want nil", pid, err)
 		}
 	}
 }

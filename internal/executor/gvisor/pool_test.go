@@ -52,7 +52,7 @@ func TestPoolRunsPrograms(t *testing.T) {
 	}
 	run(t, box, "import os; os.makedirs('locked/in'); open('locked/in/f', 'w'); os.chmod('locked/in', 0); "+
 		"os.chmod('locked', 0)")
-	box.Discard() // also removes the locked directory; otherwise the pool would end with an error
+	box.Discard() // must also remove the locked directory, or the pool ends with an error
 	box.Release()
 }
 
@@ -68,10 +68,10 @@ try:
 except OSError as e: print(errno.errorcode[e.errno])
 `)
 	if os.Geteuid() == 0 && v.Output != "ENOSPC\n" {
-		t.Errorf("filling the disk = %+v, want ENOSPC in the program", v)
+		t.Errorf("program that fills the disk = %+v, want ENOSPC in the program", v)
 	}
 	if os.Geteuid() != 0 && (v.Status != executor.Failed || v.Error.Code != errcode.WorkspaceLimit) {
-		t.Errorf("filling the workspace = %+v, want %s", v, errcode.WorkspaceLimit)
+		t.Errorf("program that fills the workspace = %+v, want %s", v, errcode.WorkspaceLimit)
 	}
 	box.Release()
 	box = acquire(t, p, "b", executor.Limits{})
@@ -81,13 +81,13 @@ except OSError as e: print(errno.errorcode[e.errno])
 	box.Release()
 }
 
-// If a program removes the permissions of its workspace, the next program has them again.
-func TestLockedWorkspaceIsUnlocked(t *testing.T) {
+// If a program removes the permissions of its workspace, they are restored for the next program.
+func TestWorkspacePermissionsAreRestored(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
 	box := acquire(t, p, "a", executor.Limits{})
 	id := box.BoxID()
 	if v := run(t, box, "import os\nos.chmod('/workspace', 0)"); v.Status != executor.Succeeded {
-		t.Errorf("removing the permissions = %+v; want succeeded", v)
+		t.Errorf("program that removes the permissions = %+v; want succeeded", v)
 	}
 	box.Release()
 	box = acquire(t, p, "a", executor.Limits{})
@@ -109,11 +109,11 @@ func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	for i := range 3 {
 		box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 32})
 		if i > 0 && box.BoxID() != id {
-			t.Fatalf("task %d is in box %s, want %s", i, box.BoxID(), id)
+			t.Fatalf("task %d runs in box %s, want %s", i, box.BoxID(), id)
 		}
 		id = box.BoxID()
 		if v := run(t, box, fmt.Sprintf(fill, i)); v.Output != "written\n" {
-			t.Errorf("task %d = %+v, want room for its files", i, v)
+			t.Errorf("task %d = %+v, want that the disk has space for its files", i, v)
 		}
 		for n := range 20 {
 			if err := os.Remove(filepath.Join(box.Dir(), fmt.Sprintf("%d-%d", i, n))); err != nil {
@@ -152,7 +152,7 @@ func killBox(t *testing.T, slot string) {
 		}
 	}
 	if killed == 0 {
-		t.Fatalf("no sandbox of slot %s to kill", slot)
+		t.Fatalf("found no sandbox process of slot %s, want one to kill", slot)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestBoxDies(t *testing.T) {
 	await("created")
 	box := acquire(t, p, "a", executor.Limits{})
 	if v := run(t, box, "print(1)"); v.Output != "1\n" {
-		t.Errorf("after the death of an idle box: %+v", v)
+		t.Errorf("run after the death of an idle box = %+v, want the output 1", v)
 	}
 	running := make(chan struct{})
 	var once sync.Once
@@ -185,20 +185,20 @@ func TestBoxDies(t *testing.T) {
 			Output: func(string, []byte) { once.Do(func() { close(running) }) },
 		})
 	if err == nil && (v.Status != executor.Failed || !v.Dirty) {
-		t.Errorf("death of an acquired box = %+v, want a failure and a dirty box", v)
+		t.Errorf("Run in a box that dies = %+v, want an error, or a failed, dirty verdict", v)
 	}
 	box.Release()
 	await("discarded")
 	box = acquire(t, p, "a", executor.Limits{})
 	if v := run(t, box, "print(2)"); v.Output != "2\n" {
-		t.Errorf("after the death of an acquired box: %+v", v)
+		t.Errorf("run after the death of an acquired box = %+v, want the output 2", v)
 	}
 	box.Release()
 }
 
 // A pool that is stopped while it creates boxes leaves none.
 func TestStopWhileCreating(t *testing.T) {
-	d := newDriver(t) // checks at the end that nothing is left
+	d := newDriver(t) // checks at the end of the test that nothing is left
 	if _, err := d.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -276,12 +276,12 @@ func usageAtRest(t *testing.T, p *executor.Pool, dir string) usage {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():
-			t.Fatal("the pool is still creating or destroying boxes")
+			t.Fatalf("Stats = %+v, want an idle pool", p.Stats())
 		}
 	}
 }
 
-// The workspace directory itself is the same for each program of a box, whatever an earlier one has done to it.
+// The mode and times of the workspace directory are reset for each program of a box.
 func TestWorkspaceDirectoryIsReset(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1})
 	box := acquire(t, p, "a", executor.Limits{})
@@ -292,6 +292,6 @@ func TestWorkspaceDirectoryIsReset(t *testing.T) {
 	defer box.Release()
 	v := run(t, box, "import os; s = os.stat('/workspace'); print(oct(s.st_mode), 4711 in (s.st_atime, s.st_mtime))")
 	if v.Output != "0o40700 False\n" || box.BoxID() != id {
-		t.Errorf("next program in box %s: %+v, want the mode and times reset in box %s", box.BoxID(), v, id)
+		t.Errorf("next program in box %s = %+v, want the mode and times reset in box %s", box.BoxID(), v, id)
 	}
 }

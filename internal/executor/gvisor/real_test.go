@@ -29,10 +29,10 @@ func newDriver(tb testing.TB) *gvisor.Driver {
 	}
 	tb.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			tb.Errorf("Close = %v", err)
+			tb.Errorf("Close = %v, want nil", err)
 		}
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			tb.Errorf("left in the state directory: %v, %v", left, err)
+			tb.Errorf("files left in the state directory: %v, %v, want none", left, err)
 		}
 	})
 	return d
@@ -69,7 +69,7 @@ func newBox(tb testing.TB, d *gvisor.Driver, spec executor.Spec) executor.Box {
 	}
 	tb.Cleanup(func() {
 		if err := box.Destroy(context.WithoutCancel(tb.Context())); err != nil {
-			tb.Errorf("Destroy = %v", err)
+			tb.Errorf("Destroy = %v, want nil", err)
 		}
 	})
 	return box
@@ -129,14 +129,14 @@ func startPool(tb testing.TB, d executor.Driver, opts executor.PoolOptions) *exe
 	tb.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
-			tb.Errorf("Run = %v", err)
+			tb.Errorf("Run = %v, want nil", err)
 		}
 	})
 	select {
 	case <-p.Ready():
 	case err := <-done:
 		done <- err
-		tb.Fatalf("Run ended: %v", err)
+		tb.Fatalf("Run = %v before the pool was ready, want it to continue", err)
 	}
 	return p
 }

@@ -19,7 +19,7 @@ func TestConfiguredRootfs(t *testing.T) {
 	root := shortDir(t)
 	t.Cleanup(func() {
 		if err := hostdir.UnmountBelow(root); err != nil {
-			t.Error(err)
+			t.Errorf("UnmountBelow = %v, want nil", err)
 		}
 	})
 	if err := os.Chmod(root, 0o755); err != nil {
@@ -53,11 +53,11 @@ func TestConfiguredRootfs(t *testing.T) {
 			"os.path.exists('/usr/local'))")
 	want := "['bin', 'dev', 'lib', 'lib64', 'opt', 'proc', 'sys', 'tmp', 'usr', 'workspace'] [] True"
 	if stdout != want || exit != 0 {
-		t.Errorf("inside: %d, %q, %q; want %q", exit, stdout, stderr, want)
+		t.Errorf("program in the box = %d, %q, %q; want %q", exit, stdout, stderr, want)
 	}
 	entries, err := os.ReadDir(root)
 	if err != nil || len(entries) != 10 {
-		t.Errorf("root file system afterwards: %v, %v; want four entries and six directories of mount points",
+		t.Errorf("root file system afterwards = %v, %v; want four entries and six directories of mount points",
 			entries, err)
 	}
 }

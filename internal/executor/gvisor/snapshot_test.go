@@ -47,8 +47,8 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// once acquires a box for a tenant, runs code in it and releases it.
-func once(t *testing.T, p *executor.Pool, tenant, code string) executor.Verdict {
+// runOnce acquires a box for a tenant, runs code in it and releases it.
+func runOnce(t *testing.T, p *executor.Pool, tenant, code string) executor.Verdict {
 	t.Helper()
 	box := acquire(t, p, tenant, executor.Limits{})
 	defer box.Release()
@@ -66,22 +66,23 @@ func TestPoolRestoresBoxes(t *testing.T) {
 	}
 	t.Cleanup(func() { // after the pool has stopped
 		if _, err := os.Stat(filepath.Join(dir, "test")); !os.IsNotExist(err) {
-			t.Errorf("the pool left its directory: %v", err)
+			t.Errorf("stat of the pool's directory after its end = %v, want that it does not exist", err)
 		}
 	})
 	p := startPreloaded(t, newDriver(t), executor.PoolOptions{Dir: dir})
 	before := savedFiles(t, filepath.Dir(left))
-	first := once(t, p, "a", imported+"\nopen('/workspace/of-a', 'w')\nopen('/tmp/of-a', 'w')\ngreeting.of_a = 1")
+	first := runOnce(t, p, "a", imported+"\nopen('/workspace/of-a', 'w')\nopen('/tmp/of-a', 'w')\ngreeting.of_a = 1")
 	want := first.Output
 	if !strings.HasPrefix(want, "True ") {
-		t.Errorf("first box: %+v, want the module imported", first)
+		t.Errorf("program in the first box = %+v, want the module imported ahead", first)
 	}
 	for _, tenant := range []string{"b", "c"} {
 		const traces = "\nimport os\n" +
 			"print(os.listdir('/tmp'), hasattr(greeting, 'of_a'), sorted(os.listdir('/workspace')))"
-		v := once(t, p, tenant, imported+traces)
+		v := runOnce(t, p, tenant, imported+traces)
 		if v.Output != want+"[] False "+views {
-			t.Errorf("box of %s: %+v, want the state of the first box before its first program: %s", tenant, v, want)
+			t.Errorf("program in the box of %s = %+v, want the state of the first box before its first program: %s",
+				tenant, v, want)
 		}
 	}
 	if s := p.Stats(); s.Created != 3 || s.Restored != 2 {
@@ -91,7 +92,7 @@ func TestPoolRestoresBoxes(t *testing.T) {
 		t.Errorf("Environments = %+v, want the last box restored", e)
 	}
 	if after := savedFiles(t, filepath.Dir(left)); after != before {
-		t.Errorf("snapshot before the first program: %s, after three: %s", before, after)
+		t.Errorf("files of the snapshot after three programs = %s, want %s as before", after, before)
 	}
 }
 
@@ -110,7 +111,7 @@ func savedFiles(t *testing.T, dir string) string {
 		return nil
 	})
 	if err != nil || len(list) < 3 {
-		t.Fatalf("saved: %v, %v", list, err)
+		t.Fatalf("files of the snapshot = %v, %v, want at least 3", list, err)
 	}
 	return strings.Join(list, ", ")
 }
@@ -141,40 +142,40 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, l := shortDir(t), &logtest.Log{}
 			var packages string
-			d := spying{newDriver(t), func(s executor.Spec) { packages = s.Mounts[0].Source }}
+			d := specObserver{newDriver(t), func(s executor.Spec) { packages = s.Mounts[0].Source }}
 			p := startPreloaded(t, d, executor.PoolOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(l, nil))})
-			if v := once(t, p, "a", "print(1)"); v.Output != "1\n" {
-				t.Fatalf("first box: %+v", v)
+			if v := runOnce(t, p, "a", "print(1)"); v.Output != "1\n" {
+				t.Fatalf("program in the first box = %+v, want the output 1", v)
 			}
 			saved := filepath.Join(dir, "test", "saved", "0")
 			if err := damage(saved, packages); err != nil {
 				t.Fatal(err)
 			}
 			for _, tenant := range []string{"b", "c"} {
-				if v := once(t, p, tenant, imported); !strings.HasPrefix(v.Output, "True ") {
-					t.Errorf("box of %s: %+v", tenant, v)
+				if v := runOnce(t, p, tenant, imported); !strings.HasPrefix(v.Output, "True ") {
+					t.Errorf("program in the box of %s = %+v, want the module imported ahead", tenant, v)
 				}
 			}
 			if got := warnings(l); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
-				t.Errorf("warnings: %q, want one", got)
+				t.Errorf("warnings = %q, want one about a pause", got)
 			}
 			if s := p.Stats(); s.Created != 3 || s.Restored != 0 || s.CreateErrors != 0 {
 				t.Errorf("Stats = %+v, want 3 boxes created and none restored", s)
 			}
 			if _, err := os.Stat(saved); !os.IsNotExist(err) {
-				t.Errorf("the damaged snapshot still exists: %v", err)
+				t.Errorf("stat of the damaged snapshot = %v, want that it does not exist", err)
 			}
 		})
 	}
 }
 
-// spying observes the boxes that a driver creates.
-type spying struct {
+// specObserver is a driver that passes the Spec of each box to observe.
+type specObserver struct {
 	executor.Driver
 	observe func(executor.Spec)
 }
 
-func (s spying) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
+func (s specObserver) Create(ctx context.Context, spec executor.Spec) (executor.Box, error) {
 	s.observe(spec)
 	return s.Driver.Create(ctx, spec)
 }
@@ -198,12 +199,12 @@ func TestEngineThatCannotSnapshot(t *testing.T) {
 			t.Cleanup(func() { d.Close() })
 			p := startPreloaded(t, d, executor.PoolOptions{Dir: dir, Log: slog.New(slog.NewTextHandler(l, nil))})
 			for _, tenant := range []string{"a", "b"} {
-				if v := once(t, p, tenant, imported); !strings.HasPrefix(v.Output, "True ") {
-					t.Errorf("box of %s: %+v", tenant, v)
+				if v := runOnce(t, p, tenant, imported); !strings.HasPrefix(v.Output, "True ") {
+					t.Errorf("program in the box of %s = %+v, want the module imported ahead", tenant, v)
 				}
 			}
 			if got := warnings(l); len(got) != 1 || !strings.Contains(got[0], "not supported") {
-				t.Errorf("warnings: %q, want one with the output of the engine", got)
+				t.Errorf("warnings = %q, want one with the engine's output", got)
 			}
 		})
 	}
@@ -215,7 +216,7 @@ func TestLimitsOfARestoredBox(t *testing.T) {
 	if p.Info().Limits != "cgroup" {
 		t.Skip("no usable cgroups on this host")
 	}
-	once(t, p, "a", "print(1)")
+	runOnce(t, p, "a", "print(1)")
 	box := acquire(t, p, "b", executor.Limits{MemoryMB: 64})
 	v := run(t, box, `
 import os, time
@@ -225,11 +226,11 @@ for _ in range(12):
         time.sleep(60)
 time.sleep(60)`)
 	if v.Error == nil || v.Error.Code != errcode.MemoryLimit {
-		t.Errorf("twelve times 50 MB: %+v, want %s", v, errcode.MemoryLimit)
+		t.Errorf("program that uses 12 times 50 MB = %+v, want %s", v, errcode.MemoryLimit)
 	}
 	box.Release()
-	if v := once(t, p, "c", imported); !strings.HasPrefix(v.Output, "True ") {
-		t.Errorf("next box: %+v", v)
+	if v := runOnce(t, p, "c", imported); !strings.HasPrefix(v.Output, "True ") {
+		t.Errorf("program in the next box = %+v, want the module imported ahead", v)
 	}
 	if s := p.Stats(); s.Restored != 2 {
 		t.Errorf("Stats = %+v, want 2 boxes restored", s)
@@ -241,7 +242,7 @@ func TestRestoredBoxesLeakNothing(t *testing.T) {
 	p := startPreloaded(t, newDriver(t), executor.PoolOptions{Dir: dir, Reuse: executor.ReuseNever})
 	var before usage
 	for i := range 10 {
-		once(t, p, fmt.Sprint("tenant-", i), "print(1)")
+		runOnce(t, p, fmt.Sprint("tenant-", i), "print(1)")
 		if i == 1 {
 			before = usageAtRest(t, p, dir)
 		}

@@ -98,6 +98,24 @@ func (l *Lock) Release() {
 	}
 }
 
+// CreateOnce creates dir with the files that fill writes into a temporary directory next to it, whose name begins with
+// prefix. If another process creates dir first, its files stay. After an error, nothing is left behind.
+func CreateOnce(dir, prefix string, fill func(temp string) error) error {
+	temp, err := os.MkdirTemp(filepath.Dir(dir), prefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	if err := fill(temp); err != nil {
+		return err
+	}
+	err = os.Rename(temp, dir)
+	if _, statErr := os.Stat(dir); err != nil && statErr == nil {
+		return nil // another process was faster
+	}
+	return err
+}
+
 // PathHash returns the first eight hexadecimal digits of a path's hash, to make names unique.
 func PathHash(path string) string {
 	sum := sha256.Sum256([]byte(path))

@@ -27,7 +27,7 @@ func create(t *testing.T, d *microsandbox.Driver, name string) executor.Box {
 	}
 	t.Cleanup(func() {
 		if err := box.Destroy(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("Destroy = %v", err)
+			t.Errorf("Destroy = %v, want nil", err)
 		}
 	})
 	return box
@@ -44,29 +44,30 @@ func start(t *testing.T, box executor.Box, argv ...string) executor.Session {
 
 func TestStreams(t *testing.T) {
 	box := create(t, fake(t), "w0")
-	s := start(t, box, "/bin/sh", "-c", "cat; echo apart >&2; exit 7")
+	s := start(t, box, "/bin/sh", "-c", "cat; echo stderr >&2; exit 7")
 	sent := bytes.Repeat([]byte{0, 10, 13, 255}, 1<<18)
 	var group sync.WaitGroup
 	group.Go(func() {
 		if _, err := s.Stdin().Write(sent); err != nil {
-			t.Error(err)
+			t.Errorf("Write = %v, want nil", err)
 		}
 		if err := s.Stdin().Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Close = %v, want nil", err)
 		}
 	})
-	var apart []byte
-	group.Go(func() { apart, _ = io.ReadAll(s.Stderr()) })
+	var stderr []byte
+	group.Go(func() { stderr, _ = io.ReadAll(s.Stderr()) })
 	got, err := io.ReadAll(s.Stdout())
 	group.Wait()
-	if err != nil || !bytes.Equal(got, sent) || string(apart) != "apart\n" {
-		t.Errorf("%d bytes of %d came back, %v; standard error %q", len(got), len(sent), err, apart)
+	if err != nil || !bytes.Equal(got, sent) || string(stderr) != "stderr\n" {
+		t.Errorf("read %d bytes of standard output, %v, and standard error %q; want the %d bytes sent, and \"stderr\\n\"",
+			len(got), err, stderr, len(sent))
 	}
 	if code, err := s.Wait(); code != 7 || err != nil {
 		t.Errorf("Wait = %d, %v, want 7", code, err)
 	}
 	if _, err := s.Stdin().Write([]byte("x")); err == nil {
-		t.Error("Write to a process that has ended succeeded")
+		t.Error("Write to a process that has ended = nil, want an error")
 	}
 }
 
@@ -81,14 +82,14 @@ func TestSessionsAreIndependent(t *testing.T) {
 	}
 	if _, err := box.Exec(t.Context(), []string{"/no/such/program"}); err == nil ||
 		!strings.Contains(err.Error(), "not_found") {
-		t.Errorf("Exec of nothing = %v; want not_found", err)
+		t.Errorf("Exec of a missing file = %v; want not_found", err)
 	}
 	if _, err := idle.Stdin().Write([]byte("still here")); err != nil {
-		t.Error(err)
+		t.Errorf("Write to the idle session = %v, want nil", err)
 	}
 	got := make([]byte, 10)
 	if _, err := io.ReadFull(idle.Stdout(), got); string(got) != "still here" || err != nil {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("read from the idle session = %q, %v, want \"still here\"", got, err)
 	}
 }
 
@@ -102,17 +103,17 @@ func TestDestroyEndsSessions(t *testing.T) {
 	}
 	for range 2 {
 		if err := box.Destroy(t.Context()); err != nil {
-			t.Errorf("Destroy = %v", err)
+			t.Errorf("Destroy = %v, want nil", err)
 		}
 	}
 	if _, err := io.ReadAll(s.Stdout()); err != nil {
-		t.Error(err)
+		t.Errorf("Stdout after Destroy = %v, want its end", err)
 	}
 	if code, err := s.Wait(); code != 137 || err != nil {
 		t.Errorf("Wait = %d, %v, want 137", code, err)
 	}
 	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Exec = %v, want ErrClosed", err)
+		t.Errorf("Exec in a destroyed box = %v, want ErrClosed", err)
 	}
 	create(t, d, "w0") // the name can be used again
 }
@@ -133,7 +134,7 @@ func TestBoxDies(t *testing.T) {
 		t.Errorf("Wait = %d, %v, want 137", code, err)
 	}
 	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); err == nil {
-		t.Error("Exec in a dead box succeeded")
+		t.Error("Exec in a dead box = nil, want an error")
 	}
 }
 
@@ -149,11 +150,11 @@ func TestCreateThatFails(t *testing.T) {
 		t.Errorf("Create of a box that dies at once = %v; want an error from the connection to the agent", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(home, "fake")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("sandboxes left: %v, %v, want none", left, err)
 	}
 	create(t, d, "w0")
 	if _, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"}); !errors.Is(err, os.ErrExist) {
-		t.Errorf("Create of a name in use = %v; want that it exists", err)
+		t.Errorf("Create with a name in use = %v, want ErrExist", err)
 	}
 	for _, spec := range []executor.Spec{
 		{Name: "a/b", Owner: "o"},
@@ -162,7 +163,7 @@ func TestCreateThatFails(t *testing.T) {
 		{Name: "a", Owner: "o", Workspace: "/a:b"},
 	} {
 		if _, err := d.Create(t.Context(), spec); err == nil {
-			t.Errorf("Create(%+v) succeeded", spec)
+			t.Errorf("Create(%+v) = nil, want an error", spec)
 		}
 	}
 }
@@ -179,7 +180,7 @@ func TestSweep(t *testing.T) {
 	}
 	create(t, first, "w0")
 	if err := second.Sweep(t.Context(), "dead"); !errors.Is(err, filelock.ErrLocked) {
-		t.Errorf("Sweep of a locked owner = %v; want that it is locked", err)
+		t.Errorf("Sweep of a locked owner = %v, want ErrLocked", err)
 	}
 	third := fake(t, sameMsb)
 	mine, err := third.Create(t.Context(), executor.Spec{Name: "w1", Owner: "mine"})
@@ -187,26 +188,26 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.Sweep(t.Context(), "dead"); err != nil {
-		t.Errorf("Sweep by the owner = %v", err)
+		t.Errorf("Sweep by the owner = %v, want nil", err)
 	}
 	if fakePID(home, "dead.w0") == 0 {
-		t.Error("Sweep removed a box of its own driver")
+		t.Error("Sweep removed a box of its own driver, want it kept")
 	}
 	if err := first.Close(); err != nil { // as if its process had died; its boxes continue
 		t.Fatal(err)
 	}
 	if err := second.Sweep(t.Context(), "dead"); err != nil {
-		t.Errorf("Sweep = %v", err)
+		t.Errorf("Sweep = %v, want nil", err)
 	}
 	names, err := os.ReadDir(filepath.Join(home, "fake"))
 	if err != nil || fmt.Sprint(names) != "[d mine.w1/ d o.w0/]" {
-		t.Errorf("left: %v, %v, want the boxes of other owners", names, err)
+		t.Errorf("sandboxes left: %v, %v, want the boxes of other owners", names, err)
 	}
 	if err := left.Destroy(t.Context()); err != nil {
-		t.Errorf("Destroy of a swept box = %v", err)
+		t.Errorf("Destroy of a swept box = %v, want nil", err)
 	}
 	if err := errors.Join(third.Sweep(t.Context(), "mine"), mine.Destroy(t.Context())); err != nil {
-		t.Error(err)
+		t.Errorf("Sweep and Destroy by another driver = %v, want nil", err)
 	}
 }
 
@@ -240,7 +241,7 @@ func TestReasons(t *testing.T) {
 		reason executor.Reason
 		want   string
 	}{
-		"not there": {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
+		"missing": {microsandbox.Options{Msb: "/no/such/msb"}, executor.ReasonEngineMissing, "npm install"},
 		"not on PATH": {
 			microsandbox.Options{Msb: "no-such-msb"}, executor.ReasonEngineMissing, "npm install",
 		},
@@ -283,14 +284,14 @@ func TestReasons(t *testing.T) {
 			test.opts.Dir = shortDir(t)
 			d := newDriver(t, test.opts)
 			_, err := d.Create(t.Context(), executor.Spec{Name: "w0", Owner: "o"})
-			if strings.Contains(name, "version") || test.reason == executor.ReasonEngineOld {
+			if test.reason == executor.ReasonEngineOld {
 				_, _, err = d.EngineVersion(t.Context())
 			}
 			if got := executor.ReasonOf(err); got != test.reason || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("reason %s of %v, want %s and %q", got, err, test.reason, test.want)
+				t.Errorf("ReasonOf(%v) = %s, want %s, and an error with %q", err, got, test.reason, test.want)
 			}
 			if err := d.Sweep(t.Context(), "o"); err != nil && test.opts.Msb == good {
-				t.Error(err)
+				t.Errorf("Sweep = %v, want nil", err)
 			}
 		})
 	}
@@ -305,7 +306,7 @@ func TestHangingMsb(t *testing.T) {
 	d := newDriver(t, microsandbox.Options{Msb: path, Dir: shortDir(t), Timeout: 50 * time.Millisecond})
 	if _, _, err := d.EngineVersion(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "did not end within 50ms") {
-		t.Errorf("EngineVersion = %v", err)
+		t.Errorf("EngineVersion = %v, want a timeout after 50ms", err)
 	}
 }
 
@@ -332,15 +333,15 @@ esac
 		calls.Go(func() { _, _ = d.Interpreter(t.Context(), fmt.Sprint("slow:", i)) })
 	}
 	await(t, dir, "pulling", 1)
-	atOnce := d.CallsAtOnce()
-	for range atOnce + 3 {
+	limit := d.MaxCalls()
+	for range limit + 3 {
 		calls.Go(func() {
 			if _, _, err := d.EngineVersion(t.Context()); err != nil {
-				t.Errorf("EngineVersion = %v", err)
+				t.Errorf("EngineVersion = %v, want nil", err)
 			}
 		})
 	}
-	await(t, dir, "run.*", atOnce)
+	await(t, dir, "run.*", limit)
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(os.ErrDeadlineExceeded)
 	if _, _, err := d.EngineVersion(ended); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -361,8 +362,8 @@ esac
 		}
 		peak = max(peak, n)
 	}
-	if peak != atOnce {
-		t.Errorf("%d calls ran at once, want %d", peak, atOnce)
+	if peak != limit {
+		t.Errorf("%d calls ran at once, want %d", peak, limit)
 	}
 }
 

@@ -2,7 +2,7 @@ package microsandbox
 
 import "io"
 
-// KillMachine kills a sandbox behind the driver's back.
+// KillMachine kills a sandbox without telling msb or the driver.
 func (d *Driver) KillMachine(name string) { d.killMachine(name) }
 
 var ParsePython = parsePython
@@ -13,10 +13,9 @@ func Prepared(out string) (protected string, err error) {
 	return new(image).parsePrepared("/python", out)
 }
 
-func (d *Driver) CallsAtOnce() int { return cap(d.calls) }
+func (d *Driver) MaxCalls() int { return cap(d.calls) }
 
-// For the fake agent.
-
+// These types are for the fake agent.
 type (
 	ExecRequest = execRequest
 	StreamData  = streamData

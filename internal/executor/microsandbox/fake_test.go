@@ -60,7 +60,7 @@ func newDriver(tb testing.TB, opts microsandbox.Options) *microsandbox.Driver {
 	}
 	tb.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			tb.Errorf("Close = %v", err)
+			tb.Errorf("Close = %v, want nil", err)
 		}
 	})
 	return d
@@ -249,7 +249,6 @@ func fakeAgent(conn net.Conn) {
 			return
 		}
 		switch kind {
-
 		case "core.exec.request":
 			p, err := fakeStart(id, message, send)
 			if err != nil {
@@ -269,8 +268,8 @@ func fakeAgent(conn net.Conn) {
 	}
 }
 
-// fakePython stands for the interpreter of an image, which runs the driver's scripts. It fails if it is not given
-// what the image's first box printed.
+// fakePython stands for an image's interpreter that runs one of the driver's scripts. prepareBox fails unless its
+// argument is "search" or the list that it printed in the image's first box.
 func fakePython(args []string) *exec.Cmd {
 	last := args[len(args)-1]
 	if strings.Contains(last, "libc_ver") {

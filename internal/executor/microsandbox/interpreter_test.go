@@ -22,7 +22,7 @@ func TestInterpreter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Version != "3.12.1" || got.Platforms[0] != "manylinux_2_28_x86_64" {
-			t.Errorf("Interpreter = %+v", got)
+			t.Errorf("Interpreter = %+v, want 3.12.1 for manylinux_2_28_x86_64", got)
 		}
 		if err := os.RemoveAll(filepath.Join(home, "fake")); err != nil { // so that no further box can be created
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestParsePython(t *testing.T) {
 	} {
 		got, err := microsandbox.ParsePython(output)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("ParsePython(%s) (-want +got):\n%s%v", output, diff, err)
+			t.Errorf("ParsePython(%s) = %v, want nil; result (-want +got):\n%s", output, err, diff)
 		}
 	}
 	for _, output := range []string{"", "python 3", "{}", `{"version": 3}`} {
@@ -103,6 +103,6 @@ func TestRealInterpreter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(got.Version, "3.11.") || got.Platforms[0] != "manylinux_2_36_x86_64" { // Debian 12
-		t.Errorf("Interpreter = %+v", got)
+		t.Errorf("Interpreter = %+v, want 3.11 for manylinux_2_36_x86_64", got)
 	}
 }

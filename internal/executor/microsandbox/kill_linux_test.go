@@ -33,6 +33,6 @@ func TestIsMachine(t *testing.T) {
 		}
 	}
 	if isMachine(filepath.Join(t.TempDir(), "gone"), "/d/m", "f.w1") {
-		t.Error("isMachine of a process that has ended = true")
+		t.Error("isMachine of a process that has ended = true, want false")
 	}
 }

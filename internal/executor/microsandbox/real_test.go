@@ -44,16 +44,16 @@ func newReal(tb testing.TB) *microsandbox.Driver {
 	}
 	tb.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			tb.Errorf("Close = %v", err)
+			tb.Errorf("Close = %v, want nil", err)
 		}
 		if left, err := os.ReadDir(filepath.Join(realDir, "owners")); err != nil || len(left) > 0 {
-			tb.Errorf("left in the state directory: %v, %v", left, err)
+			tb.Errorf("owners left in the state directory: %v, %v, want none", left, err)
 		}
 	})
 	return d
 }
 
-// slow is a factor for timeouts on slow machines.
+// slow returns the factor for timeouts on slow machines: CODEFLEET_TEST_SLOW, or 1.
 func slow(tb testing.TB) int {
 	tb.Helper()
 	text := os.Getenv("CODEFLEET_TEST_SLOW")
@@ -62,7 +62,7 @@ func slow(tb testing.TB) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		tb.Fatalf("CODEFLEET_TEST_SLOW=%s is not a whole number", text)
+		tb.Fatalf("CODEFLEET_TEST_SLOW = %q, want a positive integer", text)
 	}
 	return n
 }
@@ -99,7 +99,7 @@ func run(t *testing.T, box executor.Box, code string) string {
 	reading.Go(func() { out, _ = io.ReadAll(s.Stdout()) })
 	reading.Wait()
 	if code, err := s.Wait(); code != 0 || err != nil {
-		t.Fatalf("exit code %d, %v: %s", code, err, errs)
+		t.Fatalf("Wait = %d, %v, want 0: %s", code, err, errs)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -113,7 +113,7 @@ func newRealBox(t *testing.T, d *microsandbox.Driver, spec executor.Spec) execut
 	}
 	t.Cleanup(func() {
 		if err := box.Destroy(context.WithoutCancel(t.Context())); err != nil {
-			t.Errorf("Destroy = %v", err)
+			t.Errorf("Destroy = %v, want nil", err)
 		}
 	})
 	return box
@@ -162,16 +162,16 @@ os.mkdir('/workspace/dir'); os.symlink('../made', '/workspace/dir/link'); os.mkf
 open('/workspace/old', 'a').write(', and more'); os.remove('/workspace/new')
 `)
 	if info, err := os.Lstat(filepath.Join(ws, "made")); err != nil || info.Mode().Perm() != 0o750 {
-		t.Errorf("made: %v, %v, want mode 0750", info.Mode(), err)
+		t.Errorf("stat of made = %v, %v, want mode 0750", info, err)
 	}
 	if to, err := os.Readlink(filepath.Join(ws, "dir", "link")); err != nil || to != "../made" {
-		t.Errorf("link to %q, %v", to, err)
+		t.Errorf("target of dir/link = %q, %v, want ../made", to, err)
 	}
 	if text, err := os.ReadFile(filepath.Join(ws, "old")); string(text) != "changed, and more" {
 		t.Errorf("old = %q, %v; want \"changed, and more\"", text, err)
 	}
 	if _, err := os.Lstat(filepath.Join(ws, "new")); !os.IsNotExist(err) {
-		t.Errorf("file new still exists: %v", err)
+		t.Errorf("stat of new = %v, want that it does not exist", err)
 	}
 }
 
@@ -191,10 +191,10 @@ func TestRealCrash(t *testing.T) {
 		t.Errorf("Wait = %d, %v, want 137", code, err)
 	}
 	if _, err := box.Exec(t.Context(), []string{"/bin/true"}); err == nil {
-		t.Error("Exec in a dead box succeeded")
+		t.Error("Exec in a dead box = nil, want an error")
 	}
 	if err := box.Destroy(t.Context()); err != nil {
-		t.Errorf("Destroy = %v", err)
+		t.Errorf("Destroy of a dead box = %v, want nil", err)
 	}
 	newRealBox(t, d, executor.Spec{Name: "crash"})
 }
