@@ -29,7 +29,8 @@ func (imageDriver) Interpreter(_ context.Context, image string) (executor.Python
 	return executor.Python{Version: "3.12.1", Platforms: []string{"manylinux_2_28_x86_64"}}, nil
 }
 
-// If boxes use an image's Python, requirements can be combined with an image, and packages are installed for its Python.
+// If boxes use an image's Python, packages are installed for that Python, and requirements can be combined with an
+// image.
 func TestPackagesWithAnImage(t *testing.T) {
 	dir := t.TempDir()
 	for _, tag := range []string{"cp312-cp312-manylinux_2_28_x86_64", "cp39-cp39-manylinux_2_28_x86_64"} {

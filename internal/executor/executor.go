@@ -170,7 +170,7 @@ const (
 	SignComputedImport    = "computed_import"    // import of a module by a name that is not constant
 	SignEndlessLoop       = "endless_loop"       // "while True" without break, return, raise, yield, await or exit
 	SignHugeRange         = "huge_range"         // a range with a constant argument of at least 10⁹
-	SignHugeValue         = "huge_value"         // a sequence repeated at least 10⁹ times, or a power of over 10⁷ bits
+	SignHugeValue         = "huge_value"         // a sequence repeated 10⁹ times or more, or a power of over 10⁷ bits
 )
 
 // Import is one imported module. Names lists what a from-import imports from it.

@@ -575,7 +575,7 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		next := tp.startAcquire(t.Context(), "b", Limits{})
 		wait(destroyPause)
 		if next.done() || tp.Stats().Destroying != 1 {
-			t.Errorf("before the box is destroyed: request served %v, Stats = %+v; want it to wait, and one box destroying",
+			t.Errorf("while a box is destroyed: request served %v, Stats = %+v; want it to wait, and Destroying 1",
 				next.done(), tp.Stats())
 		}
 		wait(2 * destroyPause)

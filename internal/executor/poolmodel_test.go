@@ -128,7 +128,7 @@ func drainAndStop(t *testing.T, tp *testPool, waiting []*pending) error {
 		minReady += e.MinReady
 	}
 	if s := tp.Stats(); s.Acquired != 0 || s.MemoryMB != 0 || s.Ready < minReady && s.Ready+s.Bound < s.Max {
-		return fmt.Errorf("Stats of an idle pool = %+v, want no acquired boxes or memory, and %d ready boxes", s, minReady)
+		return fmt.Errorf("Stats of an idle pool = %+v, want no acquired boxes, and %d ready boxes", s, minReady)
 	}
 	tp.finish()
 	return nil

@@ -18,8 +18,8 @@ const (
 	checkLimit = 3 * time.Second // limit of a request that only checks whether a part responds
 )
 
-// wait calls try until it succeeds, or fails with an error that is not temporary, or ctx ends. It logs the begin and the
-// end of a wait.
+// wait calls try until it succeeds, or fails with an error that is not temporary, or ctx ends. It logs when it begins
+// to wait and when the wait ends.
 func wait(
 	ctx context.Context, log *slog.Logger, part string, temporary func(error) bool, try func(context.Context) error,
 ) error {

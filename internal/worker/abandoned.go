@@ -22,7 +22,8 @@ type Abandoned struct {
 
 // FindAbandoned returns the workers' directories on this host that no worker uses. It knows the directories that
 // workers have registered, those that contain disks of boxes, and those that contain gvisorOwners, which are owners'
-// directories of the driver gvisor. A directory is in use if a process holds its lock, or the lock of one of its owners.
+// directories of the driver gvisor. A directory is in use if a process holds its lock or the lock of one of its
+// owners.
 func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
 	candidates, err := registered()
 	disks, disksErr := hostdir.Disks()
@@ -94,8 +95,8 @@ func lockAbandoned(path string, gvisorOwners []string) (a Abandoned, ok bool, er
 	return a, err == nil, err
 }
 
-// RemoveFiles removes the files of boxes and their mounts, and the directory if nothing else is in it. Call it after the
-// boxes have been removed.
+// RemoveFiles removes the files of boxes and their mounts, and the directory if it contains nothing else. Call it after
+// the boxes have been removed.
 func (a *Abandoned) RemoveFiles() error {
 	for _, dir := range []string{a.Boxes(), a.GVisor()} {
 		if err := hostdir.Remove(dir); err != nil {

@@ -87,7 +87,10 @@ Pair = collections.namedtuple('Pair', 'a b')
 		want{result: `{"$type":"__main__.A","$repr":"<repr: ZeroDivisionError>"}`},
 	},
 	{"a large result", "'x' * 980_000", want{result: `"` + strings.Repeat("x", 980_000) + `"`}},
-	{"a result above the limit", "'x' * 1_000_000", want{status: "failed", code: "result_too_large", message: "983040"}},
+	{
+		"a result above the limit", "'x' * 1_000_000",
+		want{status: "failed", code: "result_too_large", message: "983040"},
+	},
 	{
 		"an endless result", "a = []\nfor _ in range(59): a = [a, a]\na",
 		want{status: "failed", code: "result_too_large"},

@@ -127,9 +127,11 @@ func TestFindPython(t *testing.T) {
 		"shim": {
 			map[string]string{"usr/bin/python3": "#!/bin/sh\nexec pyenv"}, "a script or a wrapper, not an interpreter",
 		},
-		"empty":              {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
-		"shim in /usr/local": {map[string]string{"usr/local/bin/python3": "#!/bin/sh", "usr/bin/python3": "\x7fELF..."}, ""},
-		"loop of links":      {map[string]string{"usr/bin/python3": "-> python3"}, "too many symbolic links"},
+		"empty": {map[string]string{"usr/bin/python3": ""}, "not an interpreter"},
+		"shim in /usr/local": {
+			map[string]string{"usr/local/bin/python3": "#!/bin/sh", "usr/bin/python3": "\x7fELF..."}, "",
+		},
+		"loop of links": {map[string]string{"usr/bin/python3": "-> python3"}, "too many symbolic links"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

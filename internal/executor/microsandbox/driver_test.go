@@ -60,8 +60,8 @@ func TestStreams(t *testing.T) {
 	got, err := io.ReadAll(s.Stdout())
 	group.Wait()
 	if err != nil || !bytes.Equal(got, sent) || string(stderr) != "stderr\n" {
-		t.Errorf("read %d bytes of standard output, %v, and standard error %q; want the %d bytes sent, and \"stderr\\n\"",
-			len(got), err, stderr, len(sent))
+		t.Errorf("standard output has %d bytes, %v, standard error %q; want the %d bytes sent, and %q",
+			len(got), err, stderr, len(sent), "stderr\n")
 	}
 	if code, err := s.Wait(); code != 7 || err != nil {
 		t.Errorf("Wait = %d, %v, want 7", code, err)
