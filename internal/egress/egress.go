@@ -43,7 +43,7 @@ type Proxy struct {
 	served  atomic.Int64 // connections of the program
 	dialled atomic.Int64 // connections to hosts
 	ledger  ledger
-	forward *http.Transport // for plain requests
+	forward *http.Transport // sends plain requests
 }
 
 // New returns a proxy for one run.

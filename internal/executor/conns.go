@@ -87,7 +87,7 @@ type conn struct {
 
 	mu            sync.Mutex
 	changed       sync.Cond
-	in            bytes.Buffer // from the program
+	in            bytes.Buffer // received from the program and not yet read
 	recvWindow    int          // bytes that the program may still send
 	unacked       int          // bytes that were read and not yet acknowledged
 	peerClosed    bool         // the program sends no more

@@ -48,7 +48,7 @@ type environment struct {
 // boot says how a box was started.
 type boot struct {
 	duration time.Duration
-	restored bool // from a snapshot
+	restored bool // the box was restored from a snapshot
 }
 
 func newEnvironments(o PoolOptions) []*environment {
@@ -126,7 +126,7 @@ type EnvironmentStats struct {
 	WaitingMemory                   int    // waiting requests that are blocked by the memory limit
 	LastError                       string // why the last box could not be created; empty if it could
 	LastReason                      Reason
-	CreateTime                      time.Duration // of the last box; 0 before the first one
+	CreateTime                      time.Duration // how long the last box took to create; 0 before the first box
 	Restored                        bool          // the last box was restored from a snapshot
 }
 

@@ -58,7 +58,7 @@ type execution struct {
 	work  sync.WaitGroup // messages being written, tool calls in progress, open connections
 	conns *conns         // nil if the program has no network access
 	mu    sync.Mutex
-	calls map[uint64]bool // in progress; guarded by mu
+	calls map[uint64]bool // ids of the calls in progress; guarded by mu
 
 	localCalls     int              // reported so far
 	facts          bool             // the runner will send the facts

@@ -57,7 +57,7 @@ const (
 type Key struct {
 	Tenant      string
 	Network     string // the destinations that the box may reach
-	Environment string // by name
+	Environment string // the environment's name
 }
 
 // PoolEvent is one step in the life of a box: "created", "acquired", "ran", "released", "discarded",

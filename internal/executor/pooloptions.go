@@ -16,12 +16,12 @@ type PoolOptions struct {
 	MinReady      int           // unbound boxes kept ready; default 3, negative for none
 	Max           int           // all boxes, in any state; default TotalReady() + max(4, processors)
 	Reuse         string        // ReuseTenant (default) or ReuseNever
-	Dir           string        // for workspaces and snapshots; required
+	Dir           string        // directory for workspaces and snapshots; required
 	Owner         string        // names this process as the boxes' owner; required, unique among running processes
 	MemoryMBTotal int           // memory limit of all acquired boxes together; 0 for no limit
 	DiskMB        int64         // size of each box's disk, if this process is root; default 1024, negative for none
 	IdleTTL       time.Duration // idle time after which a bound box makes room for an unbound one; default 1 min
-	Mounts        []Mount       // in every box, such as the catalogue
+	Mounts        []Mount       // mounts in every box, such as the catalogue
 	Environments  []Environment // names must differ; by default one environment, with the driver's default root
 	Log           *slog.Logger
 	Trace         func(PoolEvent) // called for each step of a box, in order; it must not call the pool

@@ -35,7 +35,7 @@ const (
 
 const (
 	snapshotPause    = 10 * time.Minute // after a failure, whose cause may be gone by then
-	snapshotTimeout  = 20 * time.Second // to take one, or to restore a box
+	snapshotTimeout  = 20 * time.Second // limit for taking a snapshot, or for restoring a box
 	maxSnapshotMB    = 1024             // limit of the box's memory
 	maxShareOfFreeMB = 0.25             // limit of the box's memory, as a share of the disk's free space
 )

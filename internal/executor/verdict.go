@@ -160,10 +160,8 @@ func (e *execution) protocolError(err error) Verdict {
 }
 
 func (r *runnerProcess) outOfMemory() bool {
-	if reporter, ok := r.box.(OOMReporter); ok {
-		return reporter.OutOfMemory()
-	}
-	return r.code == exitKilled
+	_, reports := r.box.(OOMReporter)
+	return r.killedForMemory() || !reports && r.code == exitKilled
 }
 
 // killedForMemory reports whether the host's kernel has killed a process of the box for lack of memory. If the box is

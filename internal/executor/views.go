@@ -65,9 +65,9 @@ func (v *views) show(version string) error {
 	}
 	packages, listErr := v.packages(version)
 	err = errors.Join(err, listErr)
-	for _, name := range packages {
-		target := path.Join(DefaultGuest().Catalogue, version, "servers", name)
-		err = errors.Join(err, os.Symlink(target, filepath.Join(v.servers, name)))
+	for _, entry := range packages {
+		target := path.Join(DefaultGuest().Catalogue, version, "servers", entry.Name())
+		err = errors.Join(err, os.Symlink(target, filepath.Join(v.servers, entry.Name())))
 	}
 	if err != nil {
 		return fmt.Errorf("show tools of catalogue version %s: %w", version, err)
@@ -76,20 +76,16 @@ func (v *views) show(version string) error {
 	return nil
 }
 
-// packages returns the file names in a catalogue version's directory servers.
-func (v *views) packages(version string) ([]string, error) {
+// packages lists a catalogue version's directory servers.
+func (v *views) packages(version string) ([]fs.DirEntry, error) {
 	if version == "" || v.store == "" {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(filepath.Join(v.store, version, "servers"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
-	}
-	return names, nil
+	return entries, err
 }
 
 // makeViewDir makes a directory that every user of a box can read, despite the umask.

@@ -32,7 +32,7 @@ type Options struct {
 // Root is a root file system.
 type Root struct {
 	Dir    string
-	Digest string // of the image's configuration, sha256:…; empty if Path is a root file system
+	Digest string // sha256:…, the digest of the image's configuration; empty if Path is a root file system
 
 	lock *os.File // keeps Prune from removing Dir; nil if Dir is not an unpacked image
 }

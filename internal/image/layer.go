@@ -27,7 +27,7 @@ import (
 type unpacker struct {
 	root         *os.Root
 	bytesLeft    int64 // how many bytes of layers may still be read
-	bytesWritten int64 // to files, which may exceed the bytes read because of sparse files
+	bytesWritten int64 // how many bytes of files were written; more than were read if files are sparse
 	maxMB        int64
 	filesLeft    int             // how many files may still be unpacked
 	written      map[string]bool // paths written by the current layer

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	partBytes = 16 << 20 // of a compressed archive in one object
+	partBytes = 16 << 20 // bytes of a layer's compressed archive in one object
 	maxParts  = 1024
 	layerMB   = 16 << 10 // limit of a layer's unpacked size
 )

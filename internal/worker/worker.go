@@ -25,7 +25,7 @@ import (
 
 // Parts are the dependencies and settings of a worker. Pipeline.Pool and Join are required.
 type Parts struct {
-	Version string // of codefleet, shown in lists of workers
+	Version string // codefleet's version, shown in lists of workers
 
 	// Queue configures which tasks the worker claims. Run sets Handler, Prepare, Catalogue, Info and
 	// Tenants.Warm.
@@ -131,7 +131,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
 	w := jobs.NewWorker(fleet.Queue, o)
-	var prefetch sync.WaitGroup // to read the catalogue while the first box is created
+	var prefetch sync.WaitGroup // reads the catalogue while the first box is created
 	prefetch.Go(func() { p.catalogueVersion(accept, "") })
 	defer prefetch.Wait()
 	claiming()

@@ -24,33 +24,30 @@ import (
 func TestDriver(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
 	t.Run("lifecycle", func(t *testing.T) { testLifecycle(t, newDriver) })
 	t.Run("streams", func(t *testing.T) { testStreams(t, newDriver) })
+	t.Run("preload", func(t *testing.T) { testPreload(t, newDriver) })
+	testProgramContract(t, newDriver)
+	t.Run("carry-over", func(t *testing.T) { testCarryOver(t, newDriver) })
+	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
+}
+
+// testProgramContract tests the part of the contract that concerns programs.
+func testProgramContract(t *testing.T, newDriver newDriver) {
+	t.Helper()
 	t.Run("programs", func(t *testing.T) { testPrograms(t, newDriver) })
 	t.Run("tools", func(t *testing.T) { testTools(t, newDriver) })
 	t.Run("views", func(t *testing.T) { testViews(t, newDriver) })
 	t.Run("packages", func(t *testing.T) { testPackages(t, newDriver) })
-	t.Run("preload", func(t *testing.T) { testPreload(t, newDriver) })
 	t.Run("network", func(t *testing.T) { testNetwork(t, newDriver) })
 	t.Run("stops", func(t *testing.T) { testStops(t, newDriver) })
 	t.Run("hostile", func(t *testing.T) { testHostile(t, newDriver) })
 	t.Run("limits", func(t *testing.T) { testLimits(t, newDriver) })
 	t.Run("isolation", func(t *testing.T) { testIsolation(t, newDriver) })
-	t.Run("carry-over", func(t *testing.T) { testCarryOver(t, newDriver) })
-	t.Run("leaks", func(t *testing.T) { testLeaks(t, newDriver) })
 }
 
 // TestRestored tests the part of the contract that concerns programs, in boxes that are restored from the snapshot
 // of a preloaded box.
 func TestRestored(t *testing.T, newDriver func(t *testing.T) executor.Driver) {
-	restored := func(t *testing.T) executor.Driver { t.Helper(); return restoring{newDriver(t)} }
-	t.Run("programs", func(t *testing.T) { testPrograms(t, restored) })
-	t.Run("tools", func(t *testing.T) { testTools(t, restored) })
-	t.Run("views", func(t *testing.T) { testViews(t, restored) })
-	t.Run("packages", func(t *testing.T) { testPackages(t, restored) })
-	t.Run("network", func(t *testing.T) { testNetwork(t, restored) })
-	t.Run("stops", func(t *testing.T) { testStops(t, restored) })
-	t.Run("hostile", func(t *testing.T) { testHostile(t, restored) })
-	t.Run("limits", func(t *testing.T) { testLimits(t, restored) })
-	t.Run("isolation", func(t *testing.T) { testIsolation(t, restored) })
+	testProgramContract(t, func(t *testing.T) executor.Driver { t.Helper(); return restoring{newDriver(t)} })
 	t.Run("copies", func(t *testing.T) { testCopies(t, newDriver) })
 }
 

@@ -205,11 +205,11 @@ several, found = with_content(parallel, [lambda i=i: call_mcp_tool("s", "t", {"i
 alone = call_mcp_tool("s", "t")
 result = [value, content, with_content(inner), several, sorted(found, key=str), alone, with_content(len, "abc")]`,
 		func(_ context.Context, c executor.Call) (executor.CallResult, error) {
-			return executor.CallResult{Value: c.Args, Content: json.RawMessage(`["beside ` +
+			return executor.CallResult{Value: c.Args, Content: json.RawMessage(`["content ` +
 				strings.NewReplacer("{", "", "}", "", `"`, "").Replace(string(c.Args)) + `"]`)}, nil
 		},
-		want{result: `[[0,1],["beside i:0","beside i:1"],[[{"i":5},["beside i:5"]],[]],` +
-			`[0,1,2],["beside i:0","beside i:1","beside i:2"],{},[3,[]]]`},
+		want{result: `[[0,1],["content i:0","content i:1"],[[{"i":5},["content i:5"]],[]],` +
+			`[0,1,2],["content i:0","content i:1","content i:2"],{},[3,[]]]`},
 	},
 	{
 		"the content of an error", `

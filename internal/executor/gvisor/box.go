@@ -46,7 +46,7 @@ type box struct {
 	mu        sync.Mutex
 	main      *session // the sandbox's first process
 	sessions  []*session
-	limits    []setting // as last set by Limit
+	limits    []setting // what Limit has last set; nil if unknown
 	oom       bool
 	destroyed bool
 }
@@ -280,8 +280,8 @@ func writeJSON(path string, value any) error {
 // session is one runsc process. Its standard streams belong to a process in the box.
 type session struct {
 	process        *os.Process
-	stdin          *os.File
-	stdout, stderr *os.File
+	stdin          io.WriteCloser
+	stdout, stderr io.ReadCloser
 	done           chan struct{} // closed after the process has ended; guards state and err
 	state          *os.ProcessState
 	err            error
@@ -290,34 +290,26 @@ type session struct {
 // newSession starts cmd with pipes as its standard streams. runsc must not get regular files: it keeps its own
 // offset in them and overwrites what others have written.
 func newSession(cmd *exec.Cmd, start func(*exec.Cmd) error) (*session, error) {
-	var ours, theirs [3]*os.File
-	closeAll := func(files [3]*os.File) {
-		for _, f := range files {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}
-	defer func() { closeAll(theirs) }()
-	for i := range ours {
-		r, w, err := os.Pipe()
-		if err != nil {
-			closeAll(ours)
-			return nil, err
-		}
-		ours[i], theirs[i] = r, w
-		if i == 0 {
-			ours[i], theirs[i] = w, r
-		}
-	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
-	if err := start(cmd); err != nil {
-		closeAll(ours)
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	stderr, err3 := cmd.StderrPipe()
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
-	s := &session{process: cmd.Process, stdin: ours[0], stdout: ours[1], stderr: ours[2], done: make(chan struct{})}
+	s := &session{stdin: stdin, stdout: stdout, stderr: stderr, done: make(chan struct{})}
+	if err := start(cmd); err != nil {
+		s.closeStreams()
+		return nil, err
+	}
+	s.process = cmd.Process
 	go s.reap() // ends with the process; Destroy waits for it
 	return s, nil
+}
+
+func (s *session) closeStreams() {
+	s.stdin.Close()
+	s.stdout.Close()
+	s.stderr.Close()
 }
 
 func (s *session) reap() {
@@ -332,9 +324,7 @@ func (s *session) Stderr() io.Reader     { return s.stderr }
 // Wait waits for the process and closes the streams.
 func (s *session) Wait() (int, error) {
 	<-s.done
-	s.stdin.Close()
-	s.stdout.Close()
-	s.stderr.Close()
+	s.closeStreams()
 	if s.err != nil {
 		return 0, fmt.Errorf("wait for a process in a gvisor box: %w", s.err)
 	}

@@ -41,13 +41,12 @@ type Driver struct {
 	rootless bool
 	log      *slog.Logger
 
-	probe executor.ProbeOnce
+	probe  executor.ProbeOnce
+	images sync.Map // of *imageRoot, by Spec.Image
 
 	mu      sync.Mutex
 	cgroups cgroups           // disabled if the probe could not use them
 	owners  map[string]*owner // by name
-
-	images images
 }
 
 // owner is an owner of boxes whose lock this process holds.
@@ -83,7 +82,6 @@ func New(opts Options) (*Driver, error) {
 		rootless: os.Geteuid() != 0,
 		log:      cmp.Or(opts.Log, slog.New(slog.DiscardHandler)),
 		owners:   map[string]*owner{},
-		images:   images{byDir: map[string]*imageRoot{}},
 	}
 	if !d.rootless {
 		d.cgroups = findCgroups(cgroupMount)

@@ -10,12 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// images are the root file systems of boxes with an image, by directory.
-type images struct {
-	mu    sync.Mutex
-	byDir map[string]*imageRoot
-}
-
+// imageRoot is the root file system of boxes with an image.
 type imageRoot struct {
 	mu     sync.Mutex // held while the image is inspected
 	dir    string     // absolute
@@ -24,13 +19,8 @@ type imageRoot struct {
 
 // image prepares a directory to be the root of boxes. The first time, it boots a box to test the image's Python.
 func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
-	d.images.mu.Lock()
-	i := d.images.byDir[dir]
-	if i == nil {
-		i = &imageRoot{}
-		d.images.byDir[dir] = i
-	}
-	d.images.mu.Unlock()
+	loaded, _ := d.images.LoadOrStore(dir, &imageRoot{})
+	i := loaded.(*imageRoot)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.python != "" {

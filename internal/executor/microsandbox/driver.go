@@ -64,7 +64,7 @@ type Driver struct {
 	calls   chan struct{} // limits concurrent msb commands
 	fetches chan struct{} // lets one msb command at a time fetch an image, which takes long
 	log     *slog.Logger
-	images  images
+	images  sync.Map // of *image, by name
 	probe   executor.ProbeOnce
 
 	mu     sync.Mutex
@@ -105,7 +105,7 @@ func New(opts Options) (*Driver, error) {
 	if supportsUserAttributes(memoryDir) {
 		d.boxes = filepath.Join(memoryDir, "codefleet-msb-"+hostdir.PathHash(dir))
 	}
-	d.images.byName = map[string]*image{}
+
 	return d, nil
 }
 

@@ -193,7 +193,7 @@ func TestSweep(t *testing.T) {
 	if fakePID(home, "dead.w0") == 0 {
 		t.Error("Sweep removed a box of its own driver, want it kept")
 	}
-	if err := first.Close(); err != nil { // as if its process had died; its boxes continue
+	if err := first.Close(); err != nil { // like the death of its process, this leaves its boxes running
 		t.Fatal(err)
 	}
 	if err := second.Sweep(t.Context(), "dead"); err != nil {

@@ -17,16 +17,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// images are the images of boxes, by Spec.Image.
-type images struct {
-	mu     sync.Mutex
-	byName map[string]*image
-}
-
 // image is an image in msb, from which boxes get their root file system.
 type image struct {
 	mu        sync.Mutex // held while the image is fetched or inspected
-	ref       string     // in msb; empty until the image is fetched
+	ref       string     // its reference in msb; empty until the image is fetched
 	python    string     // path of the interpreter; empty until the first box has found it
 	protected string     // files of the image that programs must not write to, as JSON; set with python
 
@@ -40,13 +34,8 @@ const fetchFactor = 10
 // prepareImage makes sure that msb has the image.
 func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) {
 	name = cmp.Or(name, d.opts.Image)
-	d.images.mu.Lock()
-	img := d.images.byName[name]
-	if img == nil {
-		img = &image{}
-		d.images.byName[name] = img
-	}
-	d.images.mu.Unlock()
+	loaded, _ := d.images.LoadOrStore(name, &image{})
+	img := loaded.(*image)
 	img.mu.Lock()
 	defer img.mu.Unlock()
 	if img.ref != "" {

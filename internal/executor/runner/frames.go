@@ -92,7 +92,7 @@ type Frame struct {
 	Stream string `json:"stream,omitempty"` // stdout | stderr
 
 	// call; open, data, ack, eof and reset
-	ID uint64 `json:"id,omitempty"` // of the call or connection
+	ID uint64 `json:"id,omitempty"` // the call's or connection's id
 
 	// ack
 	Bytes int `json:"n,omitempty"`
