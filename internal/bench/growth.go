@@ -142,7 +142,7 @@ func (g *grown) read(ctx context.Context) error {
 	return errors.Join(err, tree.Close())
 }
 
-// collect measures garbage collection: a run that keeps every version, and what is left when all but the newest
+// collect measures garbage collection: a pass that keeps every version, and what is left when all but the newest
 // versions have expired.
 func (g *grown) collect(ctx context.Context) error {
 	g.Progress("growth: garbage collection")
@@ -162,7 +162,7 @@ func (g *grown) collect(ctx context.Context) error {
 	g.AtMost("G4", "garbage collection", took.Seconds(), 30, "s")
 	g.AtMost("G5", "its heap", heap/(1<<20), 150, "MB")
 	expired := maintenance.GCOptions{Grace: 1, Retention: maintenance.Retention{All: 1, Daily: 1}}
-	for range 3 { // what one run marks, the next one removes
+	for range 3 { // a pass removes what the previous one has marked
 		if _, err := maintenance.CollectGarbage(ctx, g.open().Repo(), g.ref.Tenant, expired); err != nil {
 			return err
 		}

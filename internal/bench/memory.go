@@ -129,7 +129,7 @@ func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool)
 	return nil
 }
 
-// awaitWorkers waits at most a minute until a number of workers have their boxes ready.
+// awaitWorkers waits, for at most a minute, until the wanted number of workers have their boxes ready.
 func awaitWorkers(ctx context.Context, fleetFile string, want int) error {
 	c, err := Connect(ctx, fleetFile)
 	if err != nil {

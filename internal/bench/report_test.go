@@ -32,7 +32,7 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if hundred[0] != 100 {
-		t.Error("Quantile changed its argument")
+		t.Error("Quantile has sorted its argument, want it unchanged")
 	}
 }
 

@@ -376,7 +376,7 @@ func (k *checker) tenant(name string, t Tenant) {
 	k.tokens(key+".tokens", t.Tokens)
 }
 
-// knownTokens are the hashes of words that stood in samples or that people try first.
+// knownTokens has the hashes of words that were in samples or that are easily guessed.
 var knownTokens = hashesOf("", "test", "token", "TOKEN", "secret", "password", "admin", "changeme", "codefleet")
 
 func hashesOf(words ...string) map[string]string {

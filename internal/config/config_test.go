@@ -59,10 +59,11 @@ func TestDefaults(t *testing.T) {
 	c := load(t, config.Source{})
 	if c.Data != "/home/u/.local/share/codefleet" || c.HTTP.Addr != "127.0.0.1:8787" ||
 		c.Queue.AckWait != 30*time.Second {
-		t.Errorf("data %q, http.addr %q, ack_wait %v", c.Data, c.HTTP.Addr, c.Queue.AckWait)
+		t.Errorf("data = %q, http.addr = %q, ack_wait = %v; want /home/u/.local/share/codefleet, 127.0.0.1:8787, 30s",
+			c.Data, c.HTTP.Addr, c.Queue.AckWait)
 	}
 	if _, ok := c.Tenants["default"]; !ok || len(c.Tenants) != 1 {
-		t.Errorf("tenants = %v, want default alone", c.Tenants)
+		t.Errorf("tenants = %v, want only default", c.Tenants)
 	}
 	if c.Warnings != nil {
 		t.Errorf("warnings = %q, want none", c.Warnings)
@@ -205,7 +206,7 @@ func TestSyntax(t *testing.T) {
 		strings.Repeat("#", 1<<20) + "\n": "c.yaml is larger than 1048576 bytes",
 	} {
 		if got := problems(t, config.Source{File: write(t, "c.yaml", text)}); len(got) != 1 || got[0] != want {
-			t.Errorf("%.40q: %q, want %q", text, got, want)
+			t.Errorf("problems with %.40q = %q, want %q", text, got, want)
 		}
 	}
 	for _, text := range []string{"", "\n# nothing\n", "http:\ntenants:\n", "http: &h {addr: 127.0.0.1:1}\n"} {
@@ -227,7 +228,7 @@ func TestSecrets(t *testing.T) {
 	env, headers := c.MCPServers[0].Env, c.MCPServers[1].Headers
 	if env["K"] != "s3cr3t-env" || env["TOKEN"] != "s3cr3t-key" || env["SSL_CERT_FILE"] != "/x" || len(env) != 3 ||
 		headers["X-Key"] != "s3cr3t-key" || len(headers) != 1 {
-		t.Errorf("secrets of MCP servers = %#v, %#v",
+		t.Errorf("MCP servers have env %q and headers %q; want K, TOKEN, SSL_CERT_FILE and X-Key with their values",
 			slices.Collect(maps.Keys(env)), slices.Collect(maps.Keys(headers)))
 	}
 	if got := c.Tools.Policy["a/read_file"]; got != "approve" {
@@ -244,11 +245,11 @@ func TestSecrets(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s3", c.S3, "key", c.S3.SecretKey)
 	for _, text := range []string{string(printed), fmt.Sprintf("%v %+v %#v", c.S3, c.S3, c.S3), log.String()} {
 		if strings.Contains(text, "s3cr3t") {
-			t.Errorf("a secret is printed: %s", text)
+			t.Errorf("printed %s, want no secret", text)
 		}
 	}
 	if !strings.Contains(string(printed), "nats://(hidden)@h:4222") {
-		t.Errorf("nats.url is not printed without its password: %s", printed)
+		t.Errorf("printed %s, want nats.url without its password", printed)
 	}
 
 	write(t, "both.yaml", "s3:\n  secret_key: a\n  secret_key_file: key\nmcp_servers:\n"+
@@ -328,12 +329,13 @@ workflows: []
 	}})
 	if c.Execution.WorkspaceDir != "./v" || c.Guardrails.MaxExecutionTime != time.Minute ||
 		c.Optimizations.ReadyBoxes() != 0 || c.Execution.SkillsDir != "a" {
-		t.Errorf("workspace %q, time %v, ready %d, skills %q",
+		t.Errorf("workspace %q, time %v, ready %d, skills %q; want ./v, 1m, 0, a",
 			c.Execution.WorkspaceDir, c.Guardrails.MaxExecutionTime,
 			c.Optimizations.ReadyBoxes(), c.Execution.SkillsDir)
 	}
 	if !c.LLM.Enabled || c.LLM.Provider != "azure_openai" || c.Origin("llm.enabled").Where != "AZURE_OPENAI_ENDPOINT" {
-		t.Errorf("llm %v by %q from %v", c.LLM.Enabled, c.LLM.Provider, c.Origin("llm.enabled"))
+		t.Errorf("llm.enabled = %v by %q from %v; want true by azure_openai from AZURE_OPENAI_ENDPOINT", c.LLM.Enabled,
+			c.LLM.Provider, c.Origin("llm.enabled"))
 	}
 	if len(c.MCPServers) != 1 || c.MCPServers[0].Name != "jira-cloud" || c.MCPServers[0].URL != "https://j" {
 		t.Errorf("mcp_servers = %+v; want jira-cloud at https://j", c.MCPServers)
@@ -362,7 +364,7 @@ func TestNoEffect(t *testing.T) {
 		"STATE_FORMAT=yaml", "OPTIMIZATION_TOOL_CACHE=true",
 	}})
 	want := []string{
-		"STATE_FORMAT: no effect: the extension of STATE_FILE (execution.state.state_file) says if it is JSON or YAML",
+		"STATE_FORMAT: no effect: the extension of STATE_FILE (execution.state.state_file) selects JSON or YAML",
 		"c.yaml:1: execution.skills_dir: no effect yet: planned for sessions and skills",
 		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
@@ -415,7 +417,7 @@ tenants:
 	}
 }
 
-// TestSampleHash checks that the sample of the manual, and the hash of a word that anybody tries, are refused.
+// TestSampleHash checks that the manual's sample hash, and the hash of an easily guessed word, are refused.
 func TestSampleHash(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for hash, want := range map[string]string{
@@ -482,7 +484,8 @@ func TestFleetFile(t *testing.T) {
 	}
 	c := load(t, config.Source{Flags: got.Settings("--fleet")})
 	if c.NATS.URL != want.NATS.URL || c.S3.SecretKey != "s" || c.Origin("s3.secret_key").String() != "flag --fleet" {
-		t.Errorf("settings: %+v %+v from %v", c.NATS, c.S3, c.Origin("s3.secret_key"))
+		t.Errorf("settings = %+v, %+v from %v; want those of fleet.json from flag --fleet", c.NATS, c.S3,
+			c.Origin("s3.secret_key"))
 	}
 	if _, err := config.ReadFleetFile("missing.json"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ReadFleetFile of a missing file = %v, want ErrNotExist", err)

@@ -66,8 +66,8 @@ func TestMirrorSetting(t *testing.T) {
 		"workspaces: {mirror: s3://codefleet/_mirror}": "",
 		"workspaces: {mirror: s3://other/mirror}":      "",
 		"workspaces: {mirror: s3://other}":             "",
-		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: in the bucket of the fleet " +
-			"the prefix must begin with _, as in s3://codefleet/_mirror",
+		"workspaces: {mirror: s3://codefleet/mirror}": "workspaces.mirror: in the fleet's bucket, " +
+			"the prefix must begin with _, such as s3://codefleet/_mirror",
 		"workspaces: {mirror: /tmp/x}": `workspaces.mirror: "/tmp/x" is not s3://BUCKET/PREFIX`,
 		"s3: {heads: nats}\nworkspaces: {mirror: s3://other/x}": "workspaces.mirror: " +
 			"requires a store with conditional writes",

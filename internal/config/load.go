@@ -105,7 +105,7 @@ func load(s Source) *loader {
 	return l
 }
 
-// reads records a file before it is read.
+// reads records the state of a file that is about to be read, so that a Reloader notices later changes.
 func (l *loader) reads(path string) {
 	if _, known := l.cfg.files[path]; !known {
 		l.cfg.files[path] = stampOf(path)

@@ -43,7 +43,7 @@ func TestExampleFile(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^( *)#([^ #].*)$`).ReplaceAllString(text, "$1$2")
 	uncommented = strings.ReplaceAll(uncommented, "HASH-OF-YOUR-TOKEN", hash)
 	if uncommented == text {
-		t.Fatal("nothing was uncommented")
+		t.Fatal("the example has no commented setting, want some")
 	}
 	for name, text := range map[string]string{"as shipped": text, "uncommented": uncommented} {
 		path := filepath.Join(t.TempDir(), "config.yaml")

@@ -27,7 +27,7 @@ func (k *checker) mirror() {
 	case err != nil:
 		k.bad(key, "%v", err)
 	case bucket == k.c.S3.Bucket && !strings.HasPrefix(prefix, "_"):
-		k.bad(key, "in the bucket of the fleet the prefix must begin with _, as in s3://%s/_mirror", bucket)
+		k.bad(key, "in the fleet's bucket, the prefix must begin with _, such as s3://%s/_mirror", bucket)
 	}
 	if k.c.S3.Heads != HeadsCAS {
 		k.bad(key, "requires a store with conditional writes (s3.heads: %s)", HeadsCAS)

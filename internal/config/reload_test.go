@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A reloader sees changes of the file, and of the files of secrets. Invalid settings are an error
-// once; when they are valid again, they are loaded.
+// A reloader notices changes of the configuration file and of secret files. It returns the error of invalid settings
+// once, and loads the settings when they are valid again.
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	file, secret := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "token")
@@ -26,26 +26,26 @@ func TestReload(t *testing.T) {
 	}
 	r := NewReloader(c)
 	if c, err := r.Changed(); c != nil || err != nil {
-		t.Errorf("Changed without a change = %v, %v", c, err)
+		t.Errorf("Changed without a change = %v, %v, want nil, nil", c, err)
 	}
 	write(secret, "the second")
 	if c, err = r.Changed(); err != nil || c.MCPServers[0].Headers["Authorization"] != "the second" {
-		t.Fatalf("after a change of the secret: %v, %v", c, err)
+		t.Fatalf("Changed after a change of the secret = %v, %v, want the second secret", c, err)
 	}
 	write(file, "nonsense: 1\n")
 	if c, err := r.Changed(); c != nil || err == nil {
-		t.Errorf("with invalid settings: %v, %v, want an error", c, err)
+		t.Errorf("Changed with invalid settings = %v, %v, want an error", c, err)
 	}
 	if c, err := r.Changed(); c != nil || err != nil {
-		t.Errorf("with the same invalid settings: %v, %v, want the error once", c, err)
+		t.Errorf("Changed with the same invalid settings = %v, %v, want nil, nil", c, err)
 	}
 	write(file, "data: "+dir+"\n")
 	if c, err = r.Changed(); err != nil || len(c.MCPServers) != 0 {
-		t.Errorf("with valid settings: %v, %v", c, err)
+		t.Errorf("Changed with valid settings = %v, %v, want no MCP servers and nil", c, err)
 	}
 }
 
-// Load notices a file that did not exist.
+// A reloader notices a file that did not exist when the settings were loaded.
 func TestReloadOfNewFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	c, err := Load(Source{Env: []string{"HOME=/tmp"}})

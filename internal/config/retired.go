@@ -24,7 +24,7 @@ const (
 		"within tenants.<name>.network"
 	fateStateOn   = "no effect: the workspace is always kept"
 	fateStateSave = "no effect: the changes of a task are committed if and only if it succeeds"
-	fateStateJSON = "no effect: the extension of STATE_FILE (execution.state.state_file) says if it is JSON or YAML"
+	fateStateJSON = "no effect: the extension of STATE_FILE (execution.state.state_file) selects JSON or YAML"
 	fateMount     = "no effect: programs cannot see directories of the host; put files into the workspace " +
 		"(run --with FILE, or execution.workspace_dir)"
 	fateCache = "no effect: files are always cached by content"

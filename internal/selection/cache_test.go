@@ -47,7 +47,7 @@ func TestFileCacheIsShared(t *testing.T) {
 	put(a, 3)
 	want(b, 3)
 	if _, ok := b.Get(key(9)); ok {
-		t.Error("Get of an unknown key found a vector")
+		t.Error("Get of an unknown key has found a vector, want none")
 	}
 	for i := 4; i < 11; i++ { // exceeds twice the limit, so the file is emptied
 		put(a, i)

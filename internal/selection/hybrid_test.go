@@ -86,7 +86,7 @@ func TestHybridKeepsFewTools(t *testing.T) {
 		t.Helper()
 		r, err := h.Select(t.Context(), Request{Queries: []string{query}, Floor: floor, Allow: allow})
 		if err != nil || r.Degraded != "" {
-			t.Fatalf("Select(%q): degraded %q, %v", query, r.Degraded, err)
+			t.Fatalf("Select(%q): degraded %q, %v, want neither", query, r.Degraded, err)
 		}
 		return r.Queries[0].Tools, r.Queries[0].Confidence
 	}

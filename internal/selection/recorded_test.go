@@ -39,8 +39,8 @@ var recorded = sync.OnceValues(func() (*Index, error) {
 	}
 })
 
-// TestRecordedQueries searches the recorded tools with a person's words. A query is answered if one of its tools is
-// among the first five.
+// TestRecordedQueries searches the recorded tools with a person's words. A query succeeds if one of its tools is among
+// the first five.
 func TestRecordedQueries(t *testing.T) {
 	s, err := recorded()
 	if err != nil {
@@ -82,7 +82,7 @@ func TestRecordedQueries(t *testing.T) {
 		at := slices.IndexFunc(ranked, func(id string) bool { return slices.Contains(strings.Fields(q.tools), id) })
 		for id := range strings.FieldsSeq(q.tools) {
 			if _, ok := s.Tool(id); !ok {
-				t.Errorf("the recorded tools have no %s", id)
+				t.Errorf("the recorded tools do not contain %s", id)
 			}
 		}
 		switch {
@@ -95,9 +95,9 @@ func TestRecordedQueries(t *testing.T) {
 			t.Logf("%q: found at %d; the first are %v", q.text, at+1, ranked[:5])
 		}
 	}
-	t.Logf("%d of %d queries are answered among the first five, %d by the first", found, len(queries), first)
+	t.Logf("%d of %d queries find a tool among the first five, %d as the first", found, len(queries), first)
 	if found < 24 {
-		t.Errorf("%d of %d queries are answered among the first five, want 24", found, len(queries))
+		t.Errorf("%d of %d queries find a tool among the first five, want 24", found, len(queries))
 	}
 }
 
@@ -131,7 +131,7 @@ func TestRecordedOperations(t *testing.T) {
 		at := slices.Index(ranked, c.want)
 		for other := range strings.FieldsSeq(c.others) {
 			if i := slices.Index(ranked, other); at < 0 || i >= 0 && i < at {
-				t.Errorf("Ranked(%q): %s is at %d, and %s at %d", c.text, c.want, at+1, other, i+1)
+				t.Errorf("Ranked(%q): %s is at %d, %s at %d; want the former first", c.text, c.want, at+1, other, i+1)
 			}
 		}
 	}

@@ -203,7 +203,7 @@ func TestHistoryHelpsSimilarTasksOnly(t *testing.T) {
 		t.Errorf("NewPast keeps %q, want no literal values", got)
 	}
 	if NewHistory(nil) != nil {
-		t.Error("NewHistory(nil) is not nil")
+		t.Error("NewHistory(nil) = a history, want nil")
 	}
 }
 

@@ -124,7 +124,7 @@ func (w *harness) write(name, content string) {
 	}
 }
 
-// run writes the program of a task, runs it with /workspace in the world, and returns its result.
+// run writes the program of a task, runs it with a /workspace in the harness's directory, and returns its result.
 func (w *harness) run(task string) any {
 	w.t.Helper()
 	result, output, err := w.try(task)
@@ -225,7 +225,7 @@ func TestExample03KeepsActiveUsersOnly(t *testing.T) {
 		},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("result (-want +got):\n%s", d)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestExample05KeepsState(t *testing.T) {
     `)
 	want := map[string]any{"calculation": "5 + 3", "result": 8.0, "step": 1.0, "message": "State saved in session 1"}
 	if d := cmp.Diff(want, w.readJSON("workspace/state.json")); d != "" {
-		t.Errorf("after session 1: %s", d)
+		t.Errorf("after session 1 (-want +got):\n%s", d)
 	}
 	w.run(`
     Read the state from /workspace/state.json that was saved in a previous session.
@@ -278,7 +278,7 @@ func TestExample05KeepsState(t *testing.T) {
     `)
 	want["step"] = 2.0
 	if d := cmp.Diff(want, w.readJSON("workspace/state.json")); d != "" {
-		t.Errorf("after session 2: %s", d)
+		t.Errorf("after session 2 (-want +got):\n%s", d)
 	}
 }
 
@@ -336,10 +336,10 @@ func TestExample08(t *testing.T) {
 		"results": []any{50.0, 60.0, 60.0}, "status": "completed", "total": 170.0,
 	}
 	if d := cmp.Diff(any(want), got); d != "" {
-		t.Errorf("result: %s", d)
+		t.Errorf("result (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff(any(want), w.readJSON("workspace/workflow_state.json")); d != "" {
-		t.Errorf("file: %s", d)
+		t.Errorf("file (-want +got):\n%s", d)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestExample14(t *testing.T) {
 		"data": map[string]any{"key": "value"},
 	}
 	if d := cmp.Diff(any(want), w.readJSON("workspace/state.json")); d != "" {
-		t.Errorf("state.json: %s", d)
+		t.Errorf("state.json (-want +got):\n%s", d)
 	}
 	for _, task := range []string{`
         Initialize a workflow:
@@ -404,7 +404,7 @@ func TestExample14(t *testing.T) {
 		"results": []any{50.0, 60.0}, "status": "completed", "total": 110.0,
 	}
 	if d := cmp.Diff(any(want), w.readJSON("workspace/workflow_state.json")); d != "" {
-		t.Errorf("workflow_state.json: %s", d)
+		t.Errorf("workflow_state.json (-want +got):\n%s", d)
 	}
 	w.run(`
         Create /workspace/cross_session_state.json with:
@@ -428,7 +428,7 @@ func TestExample14(t *testing.T) {
 		"data": map[string]any{"value": 100.0}, "session_2_data": map[string]any{"value": 200.0},
 	}
 	if d := cmp.Diff(any(want), w.readJSON("workspace/cross_session_state.json")); d != "" {
-		t.Errorf("cross_session_state.json: %s", d)
+		t.Errorf("cross_session_state.json (-want +got):\n%s", d)
 	}
 }
 
@@ -515,7 +515,7 @@ func TestRulesValues(t *testing.T) {
 		},
 	} {
 		if d := cmp.Diff(c.want, w.run(c.task)); d != "" {
-			t.Errorf("%q: %s", c.task, d)
+			t.Errorf("%q (-want +got):\n%s", c.task, d)
 		}
 	}
 }
@@ -570,7 +570,7 @@ func TestRulesRefuseWhatTheyDoNotUnderstand(t *testing.T) {
 		}
 		if len(required.Understood) == 0 &&
 			!strings.Contains(required.Skeleton, "from servers.weather import get_forecast\n") {
-			t.Errorf("Write(%.60q): skeleton without the tools:\n%s", task, required.Skeleton)
+			t.Errorf("Write(%.60q): skeleton, want it to import the tools:\n%s", task, required.Skeleton)
 		}
 		if len(required.Signatures) != 11 || !strings.Contains(required.Skeleton, "TODO") || required.Reason == "" {
 			t.Errorf("Write(%.60q): %+v, want a reason, the signatures and a skeleton", task, required)
@@ -592,7 +592,7 @@ func TestRulesSayWhatTheyUnderstood(t *testing.T) {
 	check := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
 	check.Stdin = strings.NewReader(required.Skeleton)
 	if out, err := check.CombinedOutput(); err != nil || !strings.Contains(required.Skeleton, `calculate("5 + 3")`) {
-		t.Errorf("skeleton: %v, %s\n%s", err, out, required.Skeleton)
+		t.Errorf("skeleton: %v, %s, want valid Python with the first clause\n%s", err, out, required.Skeleton)
 	}
 }
 

@@ -112,7 +112,7 @@ func TestSentences(t *testing.T) {
 	}
 }
 
-// Programs read what stands in a file, or say why they cannot.
+// Programs read the content of files, or fail with a sentence that says why they cannot.
 func TestFilesOfTheWorkspace(t *testing.T) {
 	for _, c := range []struct{ file, content, task, want string }{
 		{"a.csv", "name,price\na,1.5\nb,2.5\n", "What is the average price in a.csv?", "2"},
@@ -157,7 +157,7 @@ func TestFilesOfTheWorkspace(t *testing.T) {
 	h.write("workspace/a.csv", "price\n9007199254740993\n")
 	_, output, err := h.try("What is the maximum price in a.csv?")
 	if output != "value: 9007199254740993\n" || err != nil {
-		t.Errorf("large integer in a.csv: printed %q, %v", output, err)
+		t.Errorf("large integer in a.csv: printed %q, %v, want value: 9007199254740993", output, err)
 	}
 }
 
