@@ -40,7 +40,7 @@ func TestTable(t *testing.T) {
 	for _, m := range metrics.Table {
 		if names[m.Name] || !strings.HasSuffix(m.Help, ".") || m.Kind == "" ||
 			m.Unit != metrics.Seconds && !regexp.MustCompile(`^\{[a-z]+\}$`).MatchString(m.Unit) {
-			t.Errorf("row is incomplete or a duplicate: %+v", m)
+			t.Errorf("row = %+v, want a new name, a kind, a unit and a sentence of help", m)
 		}
 		names[m.Name] = true
 	}
@@ -54,7 +54,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	if declared != len(metrics.Table) {
-		t.Errorf("%d metrics are declared, but Table has %d", declared, len(metrics.Table))
+		t.Errorf("Table has %d metrics, want the %d that table.go declares", len(metrics.Table), declared)
 	}
 }
 

@@ -230,7 +230,7 @@ func TestOpenAIEmbedder(t *testing.T) {
 			path, version, key)
 	}
 	if _, err := NewOpenAIEmbedder(OpenAIOptions{BaseURL: "not a url"}); err == nil {
-		t.Error("NewOpenAIEmbedder with an invalid URL: no error")
+		t.Error("NewOpenAIEmbedder with an invalid URL = nil error, want an error")
 	}
 }
 

@@ -43,12 +43,12 @@ func TestTraced(t *testing.T) {
 		log.InfoContext(ctx, "hello")
 		ids := `"trace_id":"01000000000000000000000000000000","span_id":"0200000000000000"`
 		if !strings.Contains(out.String(), ids) {
-			t.Errorf("%s: %s lacks trace ids", name, out.String())
+			t.Errorf("%s: log = %s, want trace ids", name, out.String())
 		}
 		out.Reset()
 		log.InfoContext(t.Context(), "hello")
 		if strings.Contains(out.String(), "trace_id") {
-			t.Errorf("%s: %s has trace ids although there is no span", name, out.String())
+			t.Errorf("%s: log without a span = %s, want no trace ids", name, out.String())
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestLogOptions(t *testing.T) {
 		t.Errorf("log file has %d lines, want 2: %s", n, data)
 	}
 	if _, err := telemetry.Setup(t.Context(), telemetry.Options{Log: telemetry.LogOptions{Level: "loud"}}); err == nil {
-		t.Error("Setup with level loud: no error")
+		t.Error("Setup with level loud = nil error, want an error")
 	}
 }
 
@@ -91,10 +91,10 @@ func TestDisabled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := testing.AllocsPerRun(100, func() { counter.Add(ctx, 1) }); n > 0 {
-		t.Errorf("a disabled counter allocates %v times", n)
+		t.Errorf("a disabled counter allocates %v times, want 0", n)
 	}
 	if _, span := tracer.Start(ctx, "s"); span.IsRecording() {
-		t.Error("a disabled span records")
+		t.Error("a disabled span is recording, want it not to")
 	}
 	w := httptest.NewRecorder()
 	tel.MetricsHandler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), dir); err == nil {
-		t.Error("Run on an invalid file: no error")
+		t.Error("Run on an invalid file = nil error, want an error")
 	}
 }
 
