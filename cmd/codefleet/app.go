@@ -119,24 +119,24 @@ func (a *app) root() *cobra.Command {
 	completeFlag(root, "output", "text", "json")
 	completeFlag(root, "color", "auto", "always", "never")
 	strictHelp(root)
-	explainErrors(root)
+	finishCommand(root)
 	return root
 }
 
-// explainErrors adds a command's name and usage line to errors about its arguments. It marks the errors of commands
-// that have run, to tell them from cobra's own errors.
-func explainErrors(c *cobra.Command) {
-	if check := c.Args; check != nil {
+// finishCommand completes the settings of a command and its subcommands. A command that does not set Args accepts no
+// arguments. Errors about arguments get the command's name and usage line. Errors of commands that have run are marked,
+// to tell them from cobra's own errors.
+func finishCommand(c *cobra.Command) {
+	if check := c.Args; c.HasParent() {
+		if check == nil {
+			check = noArgs
+		}
 		c.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)
 			if _, explained := errors.AsType[*failure](err); err == nil || explained {
 				return err
 			}
-			line := c.Use
-			if c.HasParent() {
-				line = c.Parent().CommandPath() + " " + c.Use
-			}
-			return usage("%s: %v", c.Name(), err).try(line)
+			return usage("%s: %v", c.Name(), err).try(c.Parent().CommandPath() + " " + c.Use)
 		}
 	}
 	if run := c.RunE; run != nil {
@@ -149,7 +149,7 @@ func explainErrors(c *cobra.Command) {
 		}
 	}
 	for _, sub := range c.Commands() {
-		explainErrors(sub)
+		finishCommand(sub)
 	}
 }
 
@@ -172,6 +172,17 @@ func commandGroup(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Comman
 	c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
 	c.AddCommand(subcommands...)
 	return c
+}
+
+// limitFlag adds --limit, whose default is 100, to a command that lists items.
+func limitFlag(c *cobra.Command, limit *int, items string) {
+	c.Flags().IntVar(limit, "limit", 100, "maximum `NUMBER` of "+items)
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *limit < 1 {
+			return usage("--limit %d: want at least 1", *limit)
+		}
+		return nil
+	}
 }
 
 // completeFlag completes a flag with fixed values.
@@ -349,11 +360,24 @@ func listOr[T any](a *app, items []T, none, header string, cells func(T) []any) 
 
 // row writes one table row. Cells may hold untrusted text.
 func row(w io.Writer, cells ...any) {
-	columns := make([]string, len(cells))
-	for i, c := range cells {
-		columns[i] = printable(fmt.Sprint(c))
-	}
+	columns := mapSlice(cells, func(c any) string { return printable(fmt.Sprint(c)) })
 	fmt.Fprintln(w, strings.Join(columns, "\t"))
+}
+
+// printLines prints one line for each untrusted text, which follows the label.
+func printLines(w io.Writer, label string, texts []string) {
+	for _, s := range texts {
+		fmt.Fprintln(w, label, printable(s))
+	}
+}
+
+// mapSlice returns the results of fn for the items.
+func mapSlice[T, R any](items []T, fn func(T) R) []R {
+	results := make([]R, len(items))
+	for i, item := range items {
+		results[i] = fn(item)
+	}
+	return results
 }
 
 // printable returns untrusted text as one line without control characters.

@@ -19,7 +19,6 @@ func (a *app) approvalsCommand() *cobra.Command {
 			"settings tools.destructive or tools.policy say `approve`. Secrets in their arguments are\n" +
 			"redacted. Approve or deny a call with `codefleet approve`. To accept the definition of a\n" +
 			"tool, use `codefleet tools approve`.",
-		Args: noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			calls, err := c.Approvals(ctx)
 			if err != nil {

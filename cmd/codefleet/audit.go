@@ -22,11 +22,7 @@ func (a *app) auditCommand() *cobra.Command {
 			"If a call may change something, a record is also written before the call is made.\n" +
 			"Records are kept for 90 days.",
 		Example: "  codefleet audit --task a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet audit --limit 1000 -o json",
-		Args:    noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			if o.Limit < 1 {
-				return usage("--limit %d: want at least 1", o.Limit)
-			}
 			records, err := c.Audit(ctx, o)
 			if err != nil {
 				return err
@@ -36,7 +32,7 @@ func (a *app) auditCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().StringVar(&o.Task, "task", "", "only calls of the task `ID`")
-	c.Flags().IntVar(&o.Limit, "limit", 100, "maximum `NUMBER` of records")
+	limitFlag(c, &o.Limit, "records")
 	_ = c.RegisterFlagCompletionFunc("task", a.completeTasks())
 	return c
 }

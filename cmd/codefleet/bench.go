@@ -28,7 +28,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var o benchOptions
 	scenarios := bench.Names(bench.Scenarios())
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure the fleet's promised numbers on this machine", Args: noArgs,
+		Use: "bench", Short: "Measure the fleet's promised numbers on this machine",
 		Long: "Measure the fleet's promised numbers on this machine, each with its yardstick in the same\n" +
 			"run. The command starts its own fleets in a temporary directory. docs/benchmarks.md\n" +
 			"explains the numbers. With -o json, one scenario is printed as an object, all scenarios\n" +
@@ -112,11 +112,7 @@ func (o benchOptions) examples() ([]bench.Example, error) {
 }
 
 func exampleNumbers() []string {
-	var numbers []string
-	for _, e := range bench.Examples() {
-		numbers = append(numbers, e.Number)
-	}
-	return numbers
+	return mapSlice(bench.Examples(), func(e bench.Example) string { return e.Number })
 }
 
 func runBench(ctx context.Context, o bench.Options, sequence []bench.Example, verbose bool) ([]*bench.Report, error) {

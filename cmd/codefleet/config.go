@@ -15,11 +15,11 @@ import (
 func (a *app) configCommand() *cobra.Command {
 	return commandGroup(&cobra.Command{Use: "config", Short: "Show or check the settings"},
 		&cobra.Command{
-			Use: "show", Short: "Print every effective setting and its origin; secrets are redacted", Args: noArgs,
+			Use: "show", Short: "Print every effective setting and its origin; secrets are redacted",
 			RunE: a.do(a.configShow),
 		},
 		&cobra.Command{
-			Use: "check", Short: "Report all problems in the settings", Args: noArgs,
+			Use: "check", Short: "Report all problems in the settings",
 			RunE: a.do(a.configCheck),
 		},
 	)

@@ -65,7 +65,6 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Check whether this host can run a fleet, and print fixes",
 		Long: "Check whether this host can run a fleet, and print how to fix each problem. The exit code\n" +
 			"is 1 if a check finds a problem. Warnings do not change the exit code.",
-		Args: noArgs,
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
 		"remove what killed workers left on this host: mounts, loop devices, control groups, processes, directories")
@@ -314,22 +313,6 @@ func (p *hostCheck) boot(ctx context.Context) finding {
 		}
 	}
 	return f
-}
-
-func (p *hostCheck) queue(ctx context.Context) finding {
-	if p.NATS.URL == "" {
-		return passed("queue", "embedded nats-server %s, syncs every write to disk before it acknowledges it",
-			dependency("github.com/nats-io/nats-server/v2"))
-	}
-	return probeQueue(ctx, p.Config)
-}
-
-func (p *hostCheck) store(ctx context.Context) finding {
-	if p.S3.Endpoint == "" {
-		version := dependency("github.com/versity/versitygw")
-		return passed("object store", "embedded, versitygw %s, conditional writes", version)
-	}
-	return probeStore(ctx, p.Config)
 }
 
 // fleet checks the fleet that other commands would use.

@@ -29,7 +29,6 @@ func (a *app) mcpCommand() *cobra.Command {
 		Example: `  claude mcp add codefleet -- codefleet mcp
   codefleet mcp config --client cursor
   codefleet mcp test`,
-		Args: noArgs,
 	}
 	c.AddCommand(a.mcpConfigCommand(), a.mcpTestCommand())
 	f := c.Flags()

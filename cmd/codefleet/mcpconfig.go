@@ -130,16 +130,12 @@ func codex(s mcpServer) string {
 func (a *app) mcpConfigCommand() *cobra.Command {
 	var name string
 	var http bool
-	var names []string
-	for _, c := range mcpClients() {
-		names = append(names, c.name)
-	}
+	names := mapSlice(mcpClients(), func(c mcpClient) string { return c.name })
 	c := &cobra.Command{
 		Use:   "config --client NAME",
 		Short: "Print the configuration for an MCP client: " + strings.Join(names, ", "),
 		Long: "Print what to add to an MCP client's configuration file, or the command that configures it.\n" +
 			"Tokens are not printed: replace " + tokenPlaceholder + " with a token of your tenant.",
-		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			i := slices.Index(names, name)
 			if i < 0 {

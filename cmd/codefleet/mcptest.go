@@ -21,7 +21,6 @@ func (a *app) mcpTestCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test",
 		Short: "Check the MCP tools against the fleet",
-		Args:  noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			for _, t := range tools {
 				if !slices.Contains(bridge.CheckedTools(), t) {

@@ -68,11 +68,8 @@ func (a *app) privacyScanCommand() *cobra.Command {
 	return c
 }
 
-func typeNames() (names []string) {
-	for _, t := range privacy.Types() {
-		names = append(names, string(t))
-	}
-	return names
+func typeNames() []string {
+	return mapSlice(privacy.Types(), func(t privacy.Type) string { return string(t) })
 }
 
 func privacyTypes(names []string) ([]privacy.Type, error) {

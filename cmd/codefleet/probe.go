@@ -15,14 +15,18 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// probeQueue checks that the configured queue accepts a connection.
-func probeQueue(ctx context.Context, c *config.Config) finding {
+// queue checks that the configured queue accepts a connection.
+func (p *hostCheck) queue(ctx context.Context) finding {
 	const name = "queue"
+	if p.NATS.URL == "" {
+		return passed(name, "embedded nats-server %s, syncs every write to disk before it acknowledges it",
+			dependency("github.com/nats-io/nats-server/v2"))
+	}
 	t, err := telemetry.Setup(ctx, telemetry.Options{})
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
-	o, err := queue.Options(c, t, "codefleet doctor")
+	o, err := queue.Options(p.Config, t, "codefleet doctor")
 	if err != nil {
 		return finding{name, problem, err.Error(), ""}
 	}
@@ -43,10 +47,14 @@ func probeQueue(ctx context.Context, c *config.Config) finding {
 	}
 }
 
-// probeStore checks that the configured object store supports what workspaces need.
-func probeStore(ctx context.Context, c *config.Config) finding {
+// store checks that the configured object store supports what workspaces need.
+func (p *hostCheck) store(ctx context.Context) finding {
 	const name = "object store"
-	store, err := storage.Open(c, "", slog.New(slog.DiscardHandler))
+	if p.S3.Endpoint == "" {
+		version := dependency("github.com/versity/versitygw")
+		return passed(name, "embedded, versitygw %s, conditional writes", version)
+	}
+	store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}
@@ -59,17 +67,17 @@ func probeStore(ctx context.Context, c *config.Config) finding {
 		return finding{name, problem, err.Error(), "check endpoint, bucket and keys: codefleet config show"}
 	}
 	detail := found.Verdict
-	switch c.S3.Heads {
+	switch p.S3.Heads {
 	case config.HeadsCAS:
 	case config.HeadsSingleWriter:
 		return finding{
 			name, warning,
 			"HEAD is not swapped atomically: workers on two hosts would overwrite each other's commits (s3.heads: " +
-				c.S3.Heads + ")",
+				p.S3.Heads + ")",
 			"use a store with conditional writes, or set s3.heads: " + config.HeadsNATS,
 		}
 	default:
-		detail += " (s3.heads: " + c.S3.Heads + ")"
+		detail += " (s3.heads: " + p.S3.Heads + ")"
 	}
 	return passed(name, "%s", detail)
 }

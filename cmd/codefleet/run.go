@@ -30,6 +30,7 @@ func (a *app) runCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
 		Use:   "run TASK|- | --code TEXT | --file FILE|-",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Run a task, and print its output and its result",
 		Long: "Run a task, and print its output while it runs, its result, and the time of each step. If\n" +
 			"no fleet is found, the command starts one for this run. Ctrl-C asks whether to cancel the\n" +

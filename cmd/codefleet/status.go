@@ -130,11 +130,9 @@ func (a *app) completeTasks(status ...client.Status) cobra.CompletionFunc {
 			return nil
 		}
 		recs, _ := c.List(ctx, client.ListOptions{Status: status, Limit: limit})
-		var ids []cobra.Completion
-		for _, r := range recs {
-			ids = append(ids, cobra.CompletionWithDesc(r.TaskID,
-				fmt.Sprintf("%s, %s ago", r.Status, duration(time.Since(r.SubmittedAt)))))
-		}
-		return ids
+		return mapSlice(recs, func(r client.Record) cobra.Completion {
+			return cobra.CompletionWithDesc(r.TaskID,
+				fmt.Sprintf("%s, %s ago", r.Status, duration(time.Since(r.SubmittedAt))))
+		})
 	})
 }

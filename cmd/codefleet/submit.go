@@ -14,6 +14,7 @@ func (a *app) submitCommand() *cobra.Command {
 	var flags taskFlags
 	c := &cobra.Command{
 		Use:   "submit TASK|- | --code TEXT | --file FILE|-",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Submit a task and print its id",
 		Long:  "Submit a task and print its id. When the command returns, the task is stored durably.",
 		Example: `  codefleet submit --code 'print(6*7)'

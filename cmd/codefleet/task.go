@@ -74,12 +74,9 @@ func (a *app) completeTaskFlags(c *cobra.Command) {
 			if err != nil {
 				return nil
 			}
-			var names []cobra.Completion
-			for _, b := range addIdlePools(fleet.Backlog, fleet.Workers) {
-				names = append(names, cobra.CompletionWithDesc(b.Pool,
-					fmt.Sprintf("%d queued, %d running", b.Queued, b.Running)))
-			}
-			return names
+			return mapSlice(addIdlePools(fleet.Backlog, fleet.Workers), func(b client.Backlog) cobra.Completion {
+				return cobra.CompletionWithDesc(b.Pool, fmt.Sprintf("%d queued, %d running", b.Queued, b.Running))
+			})
 		}))
 	_ = c.RegisterFlagCompletionFunc("model",
 		func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -87,12 +84,10 @@ func (a *app) completeTaskFlags(c *cobra.Command) {
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			var names []cobra.Completion
-			for _, name := range slices.Sorted(maps.Keys(settings.LLM.Profiles)) {
-				names = append(names, cobra.CompletionWithDesc(name,
-					cmp.Or(settings.LLM.Profiles[name].Model, settings.LLM.Model)))
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			profiles := settings.LLM.Profiles
+			return mapSlice(slices.Sorted(maps.Keys(profiles)), func(name string) cobra.Completion {
+				return cobra.CompletionWithDesc(name, cmp.Or(profiles[name].Model, settings.LLM.Model))
+			}), cobra.ShellCompDirectiveNoFileComp
 		})
 }
 

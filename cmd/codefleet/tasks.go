@@ -26,11 +26,7 @@ func (a *app) tasksCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tasks",
 		Short: "List tasks, latest first",
-		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			if limit < 1 {
-				return usage("--limit %d: want at least 1", limit)
-			}
 			o := client.ListOptions{Limit: limit}
 			for _, s := range status {
 				if !slices.Contains(statuses(), s) {
@@ -55,7 +51,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
-	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks")
+	limitFlag(c, &limit, "tasks")
 	c.Flags().BoolVar(&watch, "watch", false, "list again every 2 seconds, until Ctrl-C")
 	completeFlag(c, "status", statuses()...)
 	return c
@@ -78,14 +74,10 @@ func (a *app) listTasks(ctx context.Context, c *client.Client, o client.ListOpti
 }
 
 func statuses() []string {
-	var names []string
-	for _, s := range []client.Status{
+	return mapSlice([]client.Status{
 		client.Queued, client.Running, client.RetryWait, client.Succeeded, client.Failed,
 		client.Blocked, client.Timeout, client.Cancelled, client.Expired, client.Dead,
-	} {
-		names = append(names, string(s))
-	}
-	return names
+	}, func(s client.Status) string { return string(s) })
 }
 
 // statusCell returns a task's status and, if the task is not due yet, when it will run.
@@ -134,11 +126,7 @@ func (a *app) deadCommand() *cobra.Command {
 		Short: "List dead-lettered tasks and events, and redrive tasks",
 		Long: "List the tasks that the fleet could not run and the events that it could not accept.\n" +
 			"After the cause is removed, `codefleet dead redrive` queues tasks again.",
-		Args: noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			if limit < 1 {
-				return usage("--limit %d: want at least 1", limit)
-			}
 			dead, err := c.Dead(ctx, limit)
 			if err != nil {
 				return err
@@ -151,7 +139,7 @@ func (a *app) deadCommand() *cobra.Command {
 			})
 		}),
 	}
-	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of tasks and events")
+	limitFlag(c, &limit, "tasks and events")
 	c.AddCommand(a.redriveCommand())
 	return c
 }
@@ -229,7 +217,6 @@ func (a *app) workersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "workers",
 		Short: "List the workers",
-		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			f, err := c.Fleet(ctx)
 			if err != nil {
@@ -275,7 +262,6 @@ func (a *app) poolCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pool",
 		Short: "Show the backlog of each task pool, and the boxes and environments of each worker",
-		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			f, err := c.Fleet(ctx)
 			if err != nil {

@@ -21,7 +21,6 @@ func (a *app) toolsCommand() *cobra.Command {
 	var flags toolFlags
 	asList := func(c *cobra.Command) *cobra.Command {
 		c.Flags().StringVar(&flags.server, "server", "", "only tools of this `SERVER`")
-		c.Args = noArgs
 		c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.listTools(ctx, flags) })
 		return c
 	}
@@ -251,10 +250,8 @@ func (a *app) completeTools(flags *toolFlags) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var ids []string
-		for _, tool := range list.Tools {
-			ids = append(ids, text.Printable(tool.ID+"\t"+tool.Description))
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
+		return mapSlice(list.Tools, func(t client.Tool) cobra.Completion {
+			return text.Printable(t.ID + "\t" + t.Description)
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -20,6 +20,7 @@ func (a *app) toolsApproveCommand() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "approve [SERVER[/TOOL]...] | --all",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Show the new and changed definitions of MCP tools, and approve the named ones",
 		Long: "Show the new and changed definitions of MCP tools. With names, approve them: SERVER/TOOL\n" +
 			"selects one tool; SERVER or SERVER/* selects all new and changed tools of the server.",

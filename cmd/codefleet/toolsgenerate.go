@@ -25,6 +25,7 @@ import (
 func (a *app) toolsGenerateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "generate [SERVER...]",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Write Python modules for the tools of the settings' MCP servers",
 		Long: "Write Python modules for the tools of the settings' MCP servers (mcp_servers) into the\n" +
 			"servers directory. The fleet refuses calls of new and changed definitions until you\n" +

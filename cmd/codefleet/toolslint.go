@@ -20,7 +20,6 @@ func (a *app) toolsLintCommand() *cobra.Command {
 			"List each tool that is not among the first five results, with the tools that are, because\n" +
 			"a task described in these words would not find it either. Also list tools without a\n" +
 			"description. The exit code is 1 if a tool is listed.",
-		Args: noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			listing, err := a.catalogue(ctx)
 			if err != nil {

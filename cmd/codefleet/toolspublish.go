@@ -31,7 +31,6 @@ func (a *app) toolsPublishCommand() *cobra.Command {
 			"version; tasks that have begun keep theirs. Workers and ingest processes without\n" +
 			"execution.servers_dir fetch it within seconds. `codefleet up` uses its own directory.",
 		Example: "  codefleet tools publish\n  codefleet tools publish --version 5xq…   return to an earlier version",
-		Args:    noArgs,
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			c, err := a.loadFleet()
 			if err != nil {

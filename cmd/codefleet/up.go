@@ -39,7 +39,6 @@ func (a *app) upCommand() *cobra.Command {
 		Long: "Run a whole fleet on this machine, in one process tree. It prints the addresses, then\n" +
 			"`ready`, and runs until SIGINT or SIGTERM. Running tasks may then finish within\n" +
 			"worker.drain; a second signal ends the fleet at once.",
-		Args: noArgs,
 	}
 	declareSettings(c.Flags(), upFlags)
 	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, changedSettings(c.Flags(), upFlags)) })

@@ -20,7 +20,7 @@ type versionInfo struct {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: noArgs,
+		Use: "version", Short: "Print the version",
 		RunE: a.do(func(context.Context, []string) error {
 			v := thisVersion()
 			return a.print(v, func(w io.Writer) { fmt.Fprintln(w, versionLine(v)) })

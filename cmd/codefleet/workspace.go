@@ -52,13 +52,10 @@ func (a *app) workspaceFlag(c *cobra.Command, name *string) {
 func (a *app) completeWorkspaces(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("workspace",
 		a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
-			list, _ := c.Workspaces(ctx)
-			var names []cobra.Completion
-			for _, w := range list {
-				names = append(names, cobra.CompletionWithDesc(w.Name,
-					fmt.Sprintf("generation %d, %d files", w.Generation, w.Files)))
-			}
-			return names
+			workspaces, _ := c.Workspaces(ctx)
+			return mapSlice(workspaces, func(w client.WorkspaceInfo) cobra.Completion {
+				return cobra.CompletionWithDesc(w.Name, fmt.Sprintf("generation %d, %d files", w.Generation, w.Files))
+			})
 		}))
 }
 
@@ -96,17 +93,14 @@ func (a *app) completeVersions(cmd *cobra.Command, n int) {
 		}
 		const limit = 30
 		w := workspaceOf(cmd, c)
-		var list []cobra.Completion
 		pins, _ := w.Pins(ctx)
-		for _, p := range pins {
-			list = append(list, cobra.CompletionWithDesc(p.Name, fmt.Sprintf("generation %d", p.Generation)))
-		}
 		log, _ := w.Log(ctx, limit)
-		for _, v := range log {
-			list = append(list, cobra.CompletionWithDesc(strconv.FormatInt(v.Generation, 10),
-				duration(time.Since(v.Time))+" ago, "+commitSource(v)))
-		}
-		return list
+		return append(mapSlice(pins, func(p client.Pin) cobra.Completion {
+			return cobra.CompletionWithDesc(p.Name, fmt.Sprintf("generation %d", p.Generation))
+		}), mapSlice(log, func(c client.Commit) cobra.Completion {
+			return cobra.CompletionWithDesc(strconv.FormatInt(c.Generation, 10),
+				duration(time.Since(c.Time))+" ago, "+commitSource(c))
+		})...)
 	})
 }
 
@@ -115,11 +109,7 @@ func (a *app) completeFiles(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 		const limit = 500
 		files, _, _ := workspaceOf(cmd, c).Files(ctx, "", "")
-		var list []cobra.Completion
-		for _, f := range files[:min(len(files), limit)] {
-			list = append(list, f.Path)
-		}
-		return list
+		return mapSlice(files[:min(len(files), limit)], func(f client.WorkspaceFile) cobra.Completion { return f.Path })
 	})
 }
 
@@ -127,7 +117,6 @@ func (a *app) wsListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the workspaces",
-		Args:  noArgs,
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Workspaces(ctx)
 			if err != nil {

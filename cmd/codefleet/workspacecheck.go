@@ -24,7 +24,6 @@ func (a *app) wsCheckCommand() *cobra.Command {
 			"`codefleet workspace repair`.",
 		Example: "  codefleet workspace check --read-data          also verify all content\n" +
 			"  codefleet workspace check --read-data=2/7      also verify the second seventh of the content",
-		Args: noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		o, err := readData(read)
 		if err != nil {
@@ -35,12 +34,8 @@ func (a *app) wsCheckCommand() *cobra.Command {
 			return err
 		}
 		err = a.print(found, func(w io.Writer) {
-			for _, p := range found.Problems {
-				fmt.Fprintln(w, "damaged:", printable(p))
-			}
-			for _, p := range found.Lost {
-				fmt.Fprintln(w, "lost:", printable(p))
-			}
+			printLines(w, "damaged:", found.Problems)
+			printLines(w, "lost:", found.Lost)
 			fmt.Fprintf(w, "%d versions, %d packs, %d of them read: %d problems\n", found.Versions, found.Packs,
 				found.Read, len(found.Problems))
 		})
@@ -90,7 +85,6 @@ func (a *app) wsRepairCommand() *cobra.Command {
 			"collection removes these versions.",
 		Example: "  codefleet workspace repair --dry-run       report what can be recovered\n" +
 			"  codefleet workspace repair --read-data     verify all content first",
-		Args: noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		done, err := during(a, "repair "+ws.Name(), func() (client.Repaired, error) { return ws.Repair(ctx, o) })
 		if err != nil {
@@ -104,9 +98,7 @@ func (a *app) wsRepairCommand() *cobra.Command {
 }
 
 func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Repaired) {
-	for _, p := range done.Problems {
-		fmt.Fprintln(w, "damaged:", printable(p))
-	}
+	printLines(w, "damaged:", done.Problems)
 	for _, g := range done.LostGenerations {
 		fmt.Fprintf(w, "unknown: the changes of generation %d\n", g)
 	}
@@ -117,9 +109,7 @@ func showRepair(w io.Writer, name string, o client.RepairOptions, done client.Re
 		}
 		fmt.Fprintf(w, "lost: %s (%d bytes; %s)\n", printable(l.Path), l.Bytes, older)
 	}
-	for _, p := range done.Recovered {
-		fmt.Fprintln(w, "recovered without its path:", printable(p))
-	}
+	printLines(w, "recovered without its path:", done.Recovered)
 	switch {
 	case done.Commit.NoChange:
 		fmt.Fprintf(w, "nothing to repair: the newest version of %s can be read\n", name)
@@ -139,16 +129,13 @@ func (a *app) wsMirrorCommand() *cobra.Command {
 		Long: "Update the mirror of the newest version as plain files, if the fleet has one\n" +
 			"(workspaces.mirror). Commits update it in the background. Use this command to fill a new\n" +
 			"mirror, or if a mirror is out of date.",
-		Args: noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		done, err := during(a, "mirror "+ws.Name(), func() (client.Mirrored, error) { return ws.Mirror(ctx) })
 		if err != nil {
 			return err
 		}
 		return a.print(done, func(w io.Writer) {
-			for _, p := range done.Skipped {
-				fmt.Fprintln(w, "skipped, path too long:", printable(p))
-			}
+			printLines(w, "skipped, path too long:", done.Skipped)
 			fmt.Fprintf(w, "the mirror of %s is at generation %d: %d files written, %d removed\n", ws.Name(),
 				done.Generation, done.Put, done.Removed)
 		})

@@ -17,11 +17,7 @@ func (a *app) wsLogCommand() *cobra.Command {
 	c := a.wsCommand(&cobra.Command{
 		Use:   "log",
 		Short: "List the commits of a workspace, newest first",
-		Args:  noArgs,
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
-		if limit < 1 {
-			return usage("--limit %d: want at least 1", limit)
-		}
 		log, err := ws.Log(ctx, limit)
 		if err != nil {
 			return err
@@ -31,7 +27,7 @@ func (a *app) wsLogCommand() *cobra.Command {
 			return []any{c.Generation, ago, commitSource(c), summarizePaths(c.Changed, c.Total)}
 		})
 	})
-	c.Flags().IntVar(&limit, "limit", 100, "maximum `NUMBER` of commits")
+	limitFlag(c, &limit, "commits")
 	return c
 }
 
@@ -87,10 +83,7 @@ func commitSource(c client.Commit) string {
 // summarizePaths formats the first few paths, and how many more of total there are, as one line.
 func summarizePaths(paths []string, total int) string {
 	const limit = 3
-	var names []string
-	for _, p := range paths[:min(len(paths), limit)] {
-		names = append(names, printable(p))
-	}
+	names := mapSlice(paths[:min(len(paths), limit)], printable)
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

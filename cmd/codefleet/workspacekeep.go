@@ -15,6 +15,7 @@ func (a *app) wsRmCommand() *cobra.Command {
 	var all, yes bool
 	c := a.wsCommand(&cobra.Command{
 		Use:   "rm PATH… | --all",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Remove files, or with --all the whole workspace with its history",
 		Long: "Remove files or directories from the newest version; older versions keep them. --all\n" +
 			"removes the whole workspace with its history. This cannot be undone and needs --yes.",
