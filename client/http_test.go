@@ -74,7 +74,8 @@ func TestSubmitRetries(t *testing.T) {
 			}
 			if r.Method+" "+r.URL.Path != "POST /base/v1/tasks" || s.Code != "print(1)" || s.Session != "s" ||
 				s.Source != "codefleet/client" {
-				t.Errorf("request %s %s %+v", r.Method, r.URL.Path, s)
+				t.Errorf("request %s %s %+v, want POST /base/v1/tasks with print(1), session s and the source",
+					r.Method, r.URL.Path, s)
 			}
 			switch len(keys) {
 			case 1:
@@ -316,7 +317,9 @@ func TestArtifactPathIsEscaped(t *testing.T) {
 
 // TestInvalidSegments checks that an empty id or dots never request another resource, such as the list of tasks.
 func TestInvalidSegments(t *testing.T) {
-	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("unexpected request %s", r.URL) })
+	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("unexpected request %s, want none", r.URL)
+	})
 	for name, request := range map[string]func() error{
 		"empty id":  func() error { _, err := c.Get(t.Context(), ""); return err },
 		"dots":      func() error { _, err := c.Cancel(t.Context(), ".."); return err },

@@ -48,7 +48,7 @@ func roundTrip[T any](t *rapid.T, schema string, v T) {
 	}
 	var back T
 	if err := Decode(schema, first, &back); err != nil {
-		t.Fatalf("Decode(%s, %s): %v", schema, first, err)
+		t.Fatalf("Decode(%s, %s) = %v, want nil", schema, first, err)
 	}
 	second, err := json.Marshal(back)
 	if err != nil {

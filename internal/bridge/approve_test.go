@@ -108,11 +108,12 @@ func TestApproval(t *testing.T) {
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
 		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask " + version, "wait_ms": 300})
 		if failed || got["status"] != "running" || got["approval"] == nil || u.asked() != 1 {
-			t.Fatalf("%s: result after a closed form = %v, after %d forms", version, got, u.asked())
+			t.Fatalf("%s: result after a closed form = %v, after %d forms, want a pending call after 1",
+				version, got, u.asked())
 		}
 		got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"]})
 		if got["output"] != "approved default\n" || u.asked() != 2 {
-			t.Errorf("%s: get_task = %v, after %d forms", version, got, u.asked())
+			t.Errorf("%s: get_task = %v, after %d forms, want approved after 2", version, got, u.asked())
 		}
 	}
 }
@@ -146,7 +147,7 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			command := "codefleet approve " + id + " " + call["call"].(string)
 			if call["approve"] != command || call["deny"] != command+" --deny" || call["tool"] != "crm/drop" ||
 				!strings.Contains(got["hint"].(string), command) || got["success"] != true {
-				t.Errorf("pending call = %v", got)
+				t.Errorf("pending call = %v, want commands that approve and deny crm/drop", got)
 			}
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -156,11 +157,11 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			})
 			got, _ = invoke(t, cs, "get_task", map[string]any{"task_id": id})
 			if got["output"] != "approved default\n" || got["approval"] != nil {
-				t.Errorf("%s, %s: get_task = %v", version, token, got)
+				t.Errorf("%s, %s: get_task = %v, want approved and no pending call", version, token, got)
 			}
 			wg.Wait()
 			if u != nil && u.asked() > 0 {
-				t.Error("the user of a token without the scope approve was asked")
+				t.Error("the user of a token without the scope approve was asked, want no form")
 			}
 		}
 	}
@@ -187,7 +188,7 @@ func TestApprovalByAnotherBridge(t *testing.T) {
 	id := listed["tasks"].([]any)[0].(map[string]any)["task_id"]
 	if got, _ := invoke(t, cs, "get_task", map[string]any{"task_id": id}); got["output"] != "denied default\n" ||
 		again.asked() != 1 {
-		t.Errorf("get_task at another bridge = %v, after %d forms", got, again.asked())
+		t.Errorf("get_task at another bridge = %v, after %d forms, want denied after 1", got, again.asked())
 	}
 }
 
@@ -223,7 +224,7 @@ func TestNativeApproval(t *testing.T) {
 		}
 		var m struct{ Result, Error map[string]any }
 		if err := json.NewDecoder(strings.NewReader(body)).Decode(&m); err != nil {
-			t.Fatalf("%s: %q: %v", method, body, err)
+			t.Fatalf("%s: decode %q = %v, want nil", method, body, err)
 		}
 		if m.Error != nil {
 			return m.Error
@@ -244,7 +245,7 @@ func TestNativeApproval(t *testing.T) {
 	} {
 		if got["status"] != "working" || got["inputRequests"] != nil ||
 			!strings.Contains(got["statusMessage"].(string), "codefleet approve "+id) {
-			t.Errorf("%s: %v", what, got)
+			t.Errorf("%s: tasks/get = %v, want the status working and the command that approves", what, got)
 		}
 	}
 	if got := get(ingesttest.Other, true); got["code"] != -32602.0 {
@@ -276,7 +277,7 @@ func TestNativeApproval(t *testing.T) {
 			answer(ingesttest.Token, key, ignored)
 		}
 		if got := answer(ingesttest.Token, key, response); got["resultType"] != "complete" {
-			t.Errorf("tasks/update = %v", got)
+			t.Errorf("tasks/update = %v, want complete", got)
 		}
 	}
 	eventually(t, "the task has its result", func() bool {

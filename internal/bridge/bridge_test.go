@@ -52,13 +52,13 @@ func invoke(
 	t.Helper()
 	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
-		t.Fatalf("%s(%v): %v", tool, args, err)
+		t.Fatalf("%s(%v) = %v, want nil", tool, args, err)
 	}
 	structure, _ = r.StructuredContent.(map[string]any)
 	text, _ := r.Content[0].(*mcp.TextContent)
 	var fromText any
 	if err := json.Unmarshal([]byte(text.Text), &fromText); err != nil {
-		t.Fatalf("%s(%v): text %q: %v", tool, args, text.Text, err)
+		t.Fatalf("%s(%v): decode text %q = %v, want nil", tool, args, text.Text, err)
 	}
 	if r.StructuredContent == nil && r.IsError {
 		structure, _ = fromText.(map[string]any)
@@ -66,10 +66,10 @@ func invoke(
 	}
 	if list, ok := structure["result"].([]any); ok && len(structure) == 1 {
 		if diff := cmp.Diff(any(list), fromText); diff != "" {
-			t.Errorf("%s: the text is not the bare list (-structure +text):\n%s", tool, diff)
+			t.Errorf("%s: want the bare list as text (-structure +text):\n%s", tool, diff)
 		}
 	} else if diff := cmp.Diff(any(structure), fromText); diff != "" {
-		t.Errorf("%s: the text differs from the structured content (-structure +text):\n%s", tool, diff)
+		t.Errorf("%s: want the structured content as text (-structure +text):\n%s", tool, diff)
 	}
 	return structure, r.IsError
 }
@@ -94,7 +94,7 @@ func TestToolsByScope(t *testing.T) {
 			}
 		}
 		if !listed["get_task"] {
-			t.Errorf("%s: get_task is not listed", token)
+			t.Errorf("%s: get_task is not listed, want it listed", token)
 		}
 		if !maySubmit {
 			if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_task"}); err == nil ||
@@ -130,7 +130,7 @@ func TestSizes(t *testing.T) {
 					profile, tool.Name, len(tool.Description), tool.Annotations)
 			}
 			if profile == bridge.Full && tool.OutputSchema == nil {
-				t.Errorf("%s has no output schema", tool.Name)
+				t.Errorf("%s has no output schema, want one", tool.Name)
 			}
 		}
 		// Tokenizers take more than three bytes for each token of JSON and English.
@@ -166,7 +166,7 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s(%v): isError %v, want %v", tool, args, isError, failed)
 		}
 		if err := schemas[tool].Validate(got); err != nil {
-			t.Errorf("%s(%v): the result violates the output schema: %v", tool, args, err)
+			t.Errorf("%s(%v): Validate against the output schema = %v, want nil", tool, args, err)
 		}
 		gotKeys := map[string]any{} // only the keys in want
 		for k := range want {
@@ -195,7 +195,7 @@ func TestResults(t *testing.T) {
 	working := check("execute_task", block,
 		m{"success": true, "task_id": id, "error": nil, "status": "running", "output": "blocking\n"}, false)
 	if working["poll_after_ms"] == nil || !strings.Contains(working["hint"].(string), "get_task") {
-		t.Errorf("the handle has no hint or poll_after_ms: %v", working)
+		t.Errorf("the handle is %v, want a hint and poll_after_ms", working)
 	}
 	check("get_task", m{"task_id": id, "wait_ms": 0}, m{"status": "running", "output": "blocking\n", "stage": "run"},
 		false)
@@ -212,7 +212,7 @@ func TestResults(t *testing.T) {
 	first := check("submit_task", key, m{"success": true}, false)
 	again := check("execute_task", key, m{"output": "once\n"}, false)
 	if first["task_id"] != again["task_id"] {
-		t.Errorf("two tasks %v and %v have the same idempotency key", first["task_id"], again["task_id"])
+		t.Errorf("tasks with the same idempotency key are %v and %v, want one task", first["task_id"], again["task_id"])
 	}
 }
 
@@ -273,7 +273,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	end := time.Now().Add(ingesttest.WaitTimeout)
 	for !ok() {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, ingesttest.WaitTimeout)
+			t.Fatalf("timed out after %s; want: %s", ingesttest.WaitTimeout, what)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
@@ -314,7 +314,7 @@ func TestCancelledOrDisconnected(t *testing.T) {
 				Name: "execute_task", Arguments: map[string]any{"code": "block", "idempotency_key": key},
 			})
 			if err == nil {
-				t.Errorf("%s: the call has a result", key)
+				t.Errorf("%s: CallTool = nil, want an error", key)
 			}
 		})
 		rec := running(key)
@@ -384,11 +384,13 @@ func TestLinks(t *testing.T) {
 	got, _ := r.StructuredContent.(map[string]any)
 	output, _ := got["output"].(string)
 	if len(output) < 3000 || got["truncated"] != true || got["next_output_offset"] != float64(len(output)) {
-		t.Errorf("output of %d bytes, truncated %v, next %v", len(output), got["truncated"], got["next_output_offset"])
+		t.Errorf("output of %d bytes, truncated %v, next %v, want at least 3000, truncated, and the offset after them",
+			len(output), got["truncated"], got["next_output_offset"])
 	}
 	more, _ := invoke(t, cs, "get_task", map[string]any{"task_id": got["task_id"], "output_offset": len(output)})
 	if output+more["output"].(string) != long+"\n" || more["truncated"] != false {
-		t.Errorf("rest of the output: %d bytes, truncated %v", len(more["output"].(string)), more["truncated"])
+		t.Errorf("rest of the output: %d bytes, truncated %v, want the rest, not truncated",
+			len(more["output"].(string)), more["truncated"])
 	}
 	link, ok := r.Content[1].(*mcp.ResourceLink)
 	if !ok || *link.Size != 6001 {
@@ -396,7 +398,7 @@ func TestLinks(t *testing.T) {
 	}
 	read, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: link.URI})
 	if err != nil || read.Contents[0].Text != long+"\n" {
-		t.Errorf("ReadResource(%s) = %+v, %v", link.URI, read, err)
+		t.Errorf("ReadResource(%s) = %+v, %v, want the whole output", link.URI, read, err)
 	}
 
 	files, _ := invoke(t, cs, "execute_task", map[string]any{"code": "files"})
@@ -406,7 +408,7 @@ func TestLinks(t *testing.T) {
 	}
 	read, err = cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uris["out/a.csv"]})
 	if err != nil || read.Contents[0].Text != "1,2\n" || read.Contents[0].MIMEType != "text/csv" {
-		t.Errorf("artifact = %+v, %v", read, err)
+		t.Errorf("artifact = %+v, %v; want 1,2 as text/csv", read, err)
 	}
 	for _, uri := range []string{
 		uris["gone.txt"], "codefleet://tasks/aaaaaaaaaaaaaaaaaaaaaaaaaa/output", "codefleet://tasks/../v1/fleet",
@@ -455,7 +457,7 @@ func TestImages(t *testing.T) {
 	r, err := cs.CallTool(t.Context(),
 		&mcp.CallToolParams{Name: "execute_task", Arguments: map[string]any{"code": "image"}})
 	if err != nil || r.IsError {
-		t.Fatalf("execute_task = %+v, %v", r, err)
+		t.Fatalf("execute_task = %+v, %v; want no error", r, err)
 	}
 	var images []string
 	for _, content := range r.Content {
@@ -542,7 +544,7 @@ func TestStateFits(t *testing.T) {
 	get := func(args map[string]any) map[string]any {
 		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "get_state", Arguments: args})
 		if err != nil || r.IsError {
-			t.Fatalf("get_state(%v) = %+v, %v", args, r, err)
+			t.Fatalf("get_state(%v) = %+v, %v; want no error", args, r, err)
 		}
 		if n := len(r.Content[0].(*mcp.TextContent).Text); n > 4000 {
 			t.Errorf("get_state(%v): %d bytes, want at most 4000", args, n)
@@ -575,7 +577,7 @@ func TestStateFits(t *testing.T) {
 		members["m"+strings.Repeat("m", i%30)+string(rune('A'+i%26))] = float64(i)
 	}
 	if _, failed := invoke(t, cs, "save_state", map[string]any{"state_data": members}); failed {
-		t.Fatal("save_state failed")
+		t.Fatal("save_state failed, want success")
 	}
 
 	top := map[string]any{}

@@ -37,7 +37,7 @@ func TestIntegrationConformance(t *testing.T) {
 		cmd.Dir = t.TempDir()
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Errorf("conformance %v: %v\n%s", args, err, out)
+			t.Errorf("conformance %v = %v, want nil\n%s", args, err, out)
 		}
 		return string(out)
 	}
@@ -74,7 +74,7 @@ func serveFixtures(t *testing.T, f *ingesttest.Fleet) string {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
-			t.Errorf("Serve() = %v", err)
+			t.Errorf("Serve() = %v, want nil", err)
 		}
 	})
 	return "http://" + ln.Addr().String() + bridge.PathMCP

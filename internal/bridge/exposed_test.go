@@ -76,7 +76,7 @@ func TestExposed(t *testing.T) {
 	}
 	r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "crm__find", Arguments: map[string]any{"id": 7}})
 	if err != nil || r.IsError || r.Content[0].(*mcp.TextContent).Text != `{"found":7}` {
-		t.Errorf("crm__find = %+v, %v", r, err)
+		t.Errorf("crm__find = %+v, %v; want {\"found\":7}", r, err)
 	}
 	var task client.Submission
 	if err := json.Unmarshal([]byte(submitted.Load().(string)), &task); err != nil {
@@ -85,7 +85,8 @@ func TestExposed(t *testing.T) {
 	const code = "from client.mcp_client import call_mcp_tool\nresult = call_mcp_tool(\"crm\", \"find\", inputs)\n"
 	if task.Code != code || string(task.Inputs) != `{"id":7}` ||
 		cmp.Diff([]string{"crm/find"}, task.Tools.Allow) != "" {
-		t.Errorf("submitted task = %+v", task.Task)
+		t.Errorf("submitted task = %+v, want a program that calls crm/find with the arguments, and may call only that",
+			task.Task)
 	}
 	list.Store(`{"tools":[]}`)
 	eventually(t, "the tool is removed", func() bool {

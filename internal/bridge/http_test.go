@@ -71,14 +71,14 @@ func TestAllRevisions(t *testing.T) {
 			t.Errorf("negotiated revision = %s, want %s", got, version)
 		}
 		if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
-			t.Errorf("%s: %v", version, got)
+			t.Errorf("%s: execute_task = %v, want the output x", version, got)
 		}
 	}
 	cs := dial(t,
 		&mcp.SSEClientTransport{Endpoint: url + "/sse", HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}},
 		"")
 	if got, _ := invoke(t, cs, "execute_task", map[string]any{"code": "print x"}); got["output"] != "x\n" {
-		t.Errorf("SSE: %v", got)
+		t.Errorf("execute_task over SSE = %v, want the output x", got)
 	}
 }
 
@@ -143,7 +143,8 @@ func TestAuthentication(t *testing.T) {
 		if want == 401 && (!strings.HasPrefix(challenge, `Bearer realm="codefleet"`) ||
 			strings.Contains(challenge, "resource_metadata") || !strings.Contains(body, "Authorization: Bearer") ||
 			token != "" && !strings.Contains(challenge, `error="invalid_token"`)) {
-			t.Errorf("token %q: WWW-Authenticate: %s; body %q", token, challenge, body)
+			t.Errorf("token %q: WWW-Authenticate: %s; body %q; want a Bearer challenge and the reason",
+				token, challenge, body)
 		}
 	}
 	for _, path := range []string{"oauth-protected-resource/mcp", "oauth-authorization-server"} {
@@ -207,14 +208,14 @@ func TestReplicas(t *testing.T) {
 	const run = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute_task","arguments":{"code":"print on"}}}`
 	if status, body, _ := post(t, second, ingesttest.Token, "2025-11-25", session, run); status != 200 ||
 		!strings.Contains(body, `"output":"on\n"`) {
-		t.Errorf("request to the second bridge = %d %s", status, body)
+		t.Errorf("request to the second bridge = %d %s, want 200 with the output on", status, body)
 	}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, first+"/mcp", nil)
 	r.Header.Set("Mcp-Session-Id", session)
 	r.Header.Set("Authorization", "Bearer "+ingesttest.Token)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil || resp.StatusCode != http.StatusNoContent {
-		t.Fatalf("DELETE = %v, %v", resp, err)
+		t.Fatalf("DELETE = %v, %v; want 204", resp, err)
 	}
 	resp.Body.Close()
 	if status, _, _ := post(t, first, ingesttest.Token, "2025-11-25", session, run); status != 404 {
@@ -262,7 +263,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	if got, _ := invoke(t, dial(t, streamable(url, ingesttest.Token), ""), "execute_task",
 		map[string]any{"code": "print alive"}); got["output"] != "alive\n" {
-		t.Errorf("execute_task after the invalid requests = %v", got)
+		t.Errorf("execute_task after the invalid requests = %v, want the output alive", got)
 	}
 }
 
@@ -408,7 +409,7 @@ func listen(t *testing.T, b *bridge.Bridge, addr string) string {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Serve = %v", err)
+			t.Errorf("Serve = %v, want nil", err)
 		}
 	})
 	return "http://" + ln.Addr().String()
@@ -433,7 +434,7 @@ func TestNativeTasks(t *testing.T) {
 			Error  map[string]any `json:"error"`
 		}
 		if err := json.NewDecoder(bytes.NewBufferString(body)).Decode(&m); err != nil {
-			t.Fatalf("%s: %q: %v", method, body, err)
+			t.Fatalf("%s: decode %q = %v, want nil", method, body, err)
 		}
 		if m.Error != nil {
 			return m.Error
@@ -458,7 +459,7 @@ func TestNativeTasks(t *testing.T) {
 	}
 	if got := ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" ||
 		got["resultType"] != "complete" {
-		t.Errorf("tasks/get = %v", got)
+		t.Errorf("tasks/get = %v, want a working task", got)
 	}
 	if got := ask(ingesttest.Other, "tasks/get", `"taskId":"`+id+`"`); got["code"] != -32602.0 {
 		t.Errorf("tasks/get by another tenant = %v, want -32602", got)
@@ -467,7 +468,7 @@ func TestNativeTasks(t *testing.T) {
 		t.Errorf("tasks/cancel with the scope read = %v, want -32600", got)
 	}
 	if got := ask(ingesttest.Token, "tasks/cancel", `"taskId":"`+id+`"`); got["resultType"] != "complete" {
-		t.Errorf("tasks/cancel = %v", got)
+		t.Errorf("tasks/cancel = %v, want complete", got)
 	}
 	eventually(t, "the task is cancelled", func() bool {
 		return ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`)["status"] == "cancelled"

@@ -79,7 +79,7 @@ func TestTextsNameNoCommand(t *testing.T) {
 				t.Fatal(err)
 			}
 			if command.MatchString(text) && !slices.Contains(exceptions, text) {
-				t.Errorf("%s: %q names a command: say it in errcode.Next", f.Path, text)
+				t.Errorf("%s: %q names a command, want it in errcode.Next", f.Path, text)
 			}
 		}
 	}

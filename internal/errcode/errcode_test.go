@@ -32,7 +32,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("%s differs from the tables: run go test ./internal/errcode -update", file)
+		t.Errorf("%s differs, want the tables: run go test ./internal/errcode -update", file)
 	}
 }
 
@@ -46,11 +46,11 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: meaning %q and action %q, want sentences", e.Code, e.Meaning, e.Action)
 			}
 			if e.HTTP != 0 && http.StatusText(e.HTTP) == "" {
-				t.Errorf("%s: %d is not an HTTP status", e.Code, e.HTTP)
+				t.Errorf("%s: HTTP is %d, want an HTTP status", e.Code, e.HTTP)
 			}
 			for _, s := range e.Task {
 				if errcode.ExitOfTask(s) == errcode.ExitOK {
-					t.Errorf("%s: %q is not a status of a task that failed", e.Code, s)
+					t.Errorf("%s: Task contains %q, want statuses of tasks that failed", e.Code, s)
 				}
 			}
 		}
@@ -58,7 +58,7 @@ func TestTable(t *testing.T) {
 	slices.Sort(codes)
 	constants := slices.Sorted(constantsOf(t))
 	if !slices.Equal(codes, constants) {
-		t.Errorf("rows %q\nconstants %q", codes, constants)
+		t.Errorf("rows are %q\nwant the constants %q", codes, constants)
 	}
 }
 

@@ -35,7 +35,8 @@ func TestLiterals(t *testing.T) {
 		for _, l := range codeLiterals(tree, params) {
 			code, err := strconv.Unquote(l.Value)
 			if err == nil && codePattern.MatchString(code) && !slices.Contains(foreign[f.Path], code) {
-				t.Errorf("%s: error code %q: use a constant of internal/errcode", set.Position(l.Pos()), code)
+				t.Errorf("%s: error code is the literal %q, want a constant of internal/errcode",
+					set.Position(l.Pos()), code)
 			}
 		}
 	}
@@ -73,7 +74,7 @@ func TestPythonCodes(t *testing.T) {
 	for _, dir := range []string{"internal/executor/runner", "clients/python"} {
 		files, err := filepath.Glob(filepath.Join(sourcetest.Root(t), dir, "*.py"))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files: %v", dir, len(files), err)
+			t.Fatalf("%s: Glob = %d files, %v; want at least one", dir, len(files), err)
 		}
 		for _, file := range files {
 			if strings.HasPrefix(filepath.Base(file), "test_") {
@@ -98,7 +99,7 @@ func TestPythonCodes(t *testing.T) {
 	}
 	for _, code := range found {
 		if _, ok := errcode.Lookup(code); !ok {
-			t.Errorf("the error code %q of a Python file is not in the table", code)
+			t.Errorf("a Python file has the error code %q, want one of the table", code)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestServeDrains(t *testing.T) {
 	}()
 	<-began
 	if err := end(); err != nil {
-		t.Errorf("Serve() = %v", err)
+		t.Errorf("Serve() = %v, want nil", err)
 	}
 	if body := <-got; body != "complete" {
 		t.Errorf("body = %q, want complete", body)

@@ -225,7 +225,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if err := ev.Validate(); err != nil {
-			t.Errorf("decodeOne returned an invalid event: %v", err)
+			t.Errorf("Validate of the event from decodeOne = %v, want nil", err)
 		}
 	})
 }
@@ -239,7 +239,7 @@ func FuzzEventOfTask(f *testing.F) {
 			return
 		}
 		if err := ev.Validate(); err != nil || ev.ID() == "" || !json.Valid(ev.Data()) {
-			t.Errorf("eventOfTask(%q, %q) = %v: %v", key, body, ev, err)
+			t.Errorf("eventOfTask(%q, %q) = %v: %v; want a valid event with an id", key, body, ev, err)
 		}
 	})
 }

@@ -99,7 +99,7 @@ func TestSlowUploadsOfOneTenant(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("the tenant never reached its limit of uploads")
+			t.Fatal("the tenant never reached its limit of uploads, want the error busy")
 		}
 	}
 	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}
@@ -132,6 +132,6 @@ func TestNamesOfFilesAreNotLogged(t *testing.T) {
 	if text := f.Log.String(); strings.Contains(text, "jane-doe") ||
 		!strings.Contains(text, `"path":"/v1/workspaces/main/files/…"`) ||
 		!strings.Contains(text, `"path":"/v1/workspaces/…"`) {
-		t.Errorf("log:\n%s", text)
+		t.Errorf("want a log with … for the names of files:\n%s", text)
 	}
 }

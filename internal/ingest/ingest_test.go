@@ -59,7 +59,7 @@ func decode[T any](t *testing.T, body []byte) T {
 	t.Helper()
 	var v T
 	if err := json.Unmarshal(body, &v); err != nil {
-		t.Fatalf("%v in %s", err, body)
+		t.Fatalf("decode response = %v, want nil: %s", err, body)
 	}
 	return v
 }
@@ -72,7 +72,7 @@ func submit(t *testing.T, f *ingesttest.Fleet, query, body string) schemas.Recor
 	t.Helper()
 	resp, got := request(t, f, "POST", "/v1/tasks"+query, jsonType, strings.NewReader(body))
 	if resp.StatusCode/100 != 2 {
-		t.Fatalf("POST /v1/tasks = %d %s", resp.StatusCode, got)
+		t.Fatalf("POST /v1/tasks = %d %s, want 2xx", resp.StatusCode, got)
 	}
 	r := decode[schemas.Record](t, got)
 	if want := "/v1/tasks/" + r.TaskID; resp.Header.Get("Location") != want {
@@ -86,18 +86,18 @@ func TestTaskRunsToItsResult(t *testing.T) {
 	r := submit(t, f, "?wait=20s",
 		`{"code":"print 42","session":"s-1","workspace":"lab","priority":"low","labels":{"a":"b"}}`)
 	if r.Status != schemas.Succeeded || r.Result == nil || r.Result.Output != "42\n" {
-		t.Fatalf("record = %+v", r)
+		t.Fatalf("record = %+v, want succeeded with the output 42", r)
 	}
 	if r.Session != "s-1" || r.Workspace != "lab" || r.Priority != "low" || r.Tenant != "default" ||
 		r.Source != "codefleet/http" {
-		t.Errorf("record = %+v", r)
+		t.Errorf("record = %+v, want the envelope of the request", r)
 	}
 	resp, got := request(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil)
 	if again := decode[schemas.Record](t, got); resp.StatusCode != 200 || again.Result.Output != "42\n" {
-		t.Errorf("GET = %d %s", resp.StatusCode, got)
+		t.Errorf("GET = %d %s, want 200 with the output 42", resp.StatusCode, got)
 	}
 	if err := schemas.Validate(schemas.RecordV1, got); err != nil {
-		t.Errorf("record: %v", err)
+		t.Errorf("Validate(record) = %v, want nil", err)
 	}
 }
 
@@ -131,21 +131,21 @@ func TestEventsInThreeModes(t *testing.T) {
 	r := decode[schemas.Record](t, got)
 	if resp.StatusCode != 200 || r.Result == nil || r.Result.Output != "binary\n" || r.EventID != "café" ||
 		r.Session != "s-1" {
-		t.Errorf("binary = %d %s", resp.StatusCode, got)
+		t.Errorf("binary = %d %s, want 200 with the output and the attributes", resp.StatusCode, got)
 	}
 	structured := map[string]string{"Content-Type": "application/cloudevents+json; charset=utf-8"}
 	resp, got = request(t, f, "POST", "/v1/events?wait=20s", structured,
 		strings.NewReader(fmt.Sprintf(event, "2", `{"code":"print structured"}`)))
 	if r := decode[schemas.Record](t, got); resp.StatusCode != 200 || r.Result == nil ||
 		r.Result.Output != "structured\n" {
-		t.Errorf("structured = %d %s", resp.StatusCode, got)
+		t.Errorf("structured = %d %s, want 200 with the output", resp.StatusCode, got)
 	}
 	batch := map[string]string{"Content-Type": "application/cloudevents-batch+json; charset=UTF-8"}
 	body := fmt.Sprintf("["+event+","+event+"]", "3", `{"code":"print a"}`, "4", `{"code":"print b"}`)
 	resp, got = request(t, f, "POST", "/v1/events", batch, strings.NewReader(body))
 	items := decode[[]struct{ Status int }](t, got)
 	if resp.StatusCode != 202 || len(items) != 2 || items[0].Status != 202 || items[1].Status != 202 {
-		t.Errorf("batch = %d %s", resp.StatusCode, got)
+		t.Errorf("batch = %d %s, want 202 with two accepted items", resp.StatusCode, got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestCancel(t *testing.T) {
 	r := submit(t, f, "", `{"code":"block"}`)
 	resp, got := request(t, f, "DELETE", "/v1/tasks/"+r.TaskID, nil, nil)
 	if c := decode[schemas.Record](t, got); resp.StatusCode != 200 || c.Status != schemas.Cancelled {
-		t.Errorf("cancel of a queued task = %d %s", resp.StatusCode, got)
+		t.Errorf("cancel of a queued task = %d %s, want 200 and cancelled", resp.StatusCode, got)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestArtifacts(t *testing.T) {
 	base := "/v1/tasks/" + r.TaskID + "/artifacts/"
 	resp, got := request(t, f, "GET", base+"out/a.csv", nil, nil)
 	if resp.StatusCode != 200 || string(got) != "1,2\n" {
-		t.Errorf("artifact = %d %q", resp.StatusCode, got)
+		t.Errorf("artifact = %d %q, want 200 and 1,2", resp.StatusCode, got)
 	}
 	for name, want := range map[string]string{
 		"Content-Type": "text/csv", "Content-Disposition": "attachment; filename=a.csv",
@@ -271,12 +271,13 @@ func TestIncompleteArtifactIsAborted(t *testing.T) {
 	if err == nil {
 		defer resp.Body.Close()
 		if ct := resp.Header.Get("Content-Type"); ct != "application/octet-stream" || resp.Header.Get("X-Evil") != "" {
-			t.Errorf("Content-Type = %q, X-Evil = %q", ct, resp.Header.Get("X-Evil"))
+			t.Errorf("Content-Type = %q, X-Evil = %q, want application/octet-stream and no X-Evil",
+				ct, resp.Header.Get("X-Evil"))
 		}
 		_, err = io.ReadAll(resp.Body)
 	}
 	if err == nil {
-		t.Error("an incomplete artifact was received without an error")
+		t.Error("read of an incomplete artifact = nil, want an error")
 	}
 }
 
@@ -304,7 +305,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	}
 	_, got := request(t, f, "GET", "/v1/tasks/"+r.TaskID, nil, nil)
 	if decode[schemas.Record](t, got).Status != schemas.Queued {
-		t.Errorf("the task is no longer queued: %s", got)
+		t.Errorf("GET of the task = %s, want queued", got)
 	}
 }
 
@@ -319,7 +320,7 @@ func TestFleetDeadLettersAndSchemas(t *testing.T) {
 	}](t, got)
 	if resp.StatusCode != 200 || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" ||
 		fleet.Backlog == nil {
-		t.Errorf("fleet = %d %s", resp.StatusCode, got)
+		t.Errorf("fleet = %d %s, want 200 with test-worker and a backlog", resp.StatusCode, got)
 	}
 	if resp, got := request(t, f, "GET", "/v1/dead", nil, nil); resp.StatusCode != 200 || string(got) != "[]\n" {
 		t.Errorf("dead = %d %s, want []", resp.StatusCode, got)
@@ -328,6 +329,6 @@ func TestFleetDeadLettersAndSchemas(t *testing.T) {
 	want, _ := schemas.Text(schemas.TaskV1)
 	if resp.StatusCode != 200 || !bytes.Equal(got, want) ||
 		resp.Header.Get("Content-Type") != "application/schema+json" {
-		t.Errorf("schema = %d %s", resp.StatusCode, got)
+		t.Errorf("schema = %d %s, want 200 and the file", resp.StatusCode, got)
 	}
 }

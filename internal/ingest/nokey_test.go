@@ -67,7 +67,7 @@ func TestNoKeyOverHTTP(t *testing.T) {
 			t.Errorf("%s %s = %d %s, want no_key", c.method, c.path, resp.StatusCode, got)
 		}
 		if strings.Contains(string(got), "the secret of") {
-			t.Errorf("%s %s: the response contains a secret: %s", c.method, c.path, got)
+			t.Errorf("%s %s: the response has a secret, want none: %s", c.method, c.path, got)
 		}
 	}
 	for _, call := range bucket.Calls() {
@@ -76,7 +76,7 @@ func TestNoKeyOverHTTP(t *testing.T) {
 		}
 	}
 	if strings.Contains(f.Log.String(), "the secret of") {
-		t.Error("the log contains a secret")
+		t.Error("the log has a secret, want none")
 	}
 	other := map[string]string{"Authorization": "Bearer " + ingesttest.Other}
 	wantStatus(t, f, 200, nil, "PUT", main+"/files/f", other, "mine")

@@ -51,7 +51,7 @@ func readDocument(t *testing.T) ([]byte, openAPI) {
 		Handler().
 		ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/openapi.json", nil))
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
-		t.Fatalf("GET /openapi.json = %d %s", w.Code, w.Header())
+		t.Fatalf("GET /openapi.json = %d %s, want 200 application/json", w.Code, w.Header())
 	}
 	var d openAPI
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
@@ -74,7 +74,8 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 	if ok, problems := v.ValidateDocument(); !ok {
 		for _, p := range problems {
-			t.Errorf("%s: %s %v", p.Message, p.Reason, p.SchemaValidationErrors)
+			t.Errorf("ValidateDocument: %s: %s %v, want a valid document",
+				p.Message, p.Reason, p.SchemaValidationErrors)
 		}
 	}
 	var root any
@@ -87,20 +88,20 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 	for name := range d.Components.Schemas {
 		if _, err := c.Compile("openapi.json#/components/schemas/" + name); err != nil {
-			t.Errorf("component %s: %v", name, err)
+			t.Errorf("compile component %s = %v, want nil", name, err)
 		}
 	}
 	for _, ref := range refsOf(root) {
 		if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok ||
 			d.Components.Schemas[strings.Split(name, "/")[0]] == nil {
-			t.Errorf("reference %s is not to a component", ref)
+			t.Errorf("reference is %s, want a component", ref)
 		}
 	}
 	ids := map[string]bool{}
 	for path, item := range d.Paths {
 		for method, o := range item {
 			if ids[o.OperationID] {
-				t.Errorf("%s %s: operationId %s is not unique", method, path, o.OperationID)
+				t.Errorf("%s %s: operationId %s occurs twice, want it unique", method, path, o.OperationID)
 			}
 			ids[o.OperationID] = true
 		}
@@ -189,7 +190,7 @@ func TestErrorsAsDocumented(t *testing.T) {
 		for method, o := range item {
 			c, ok := failing[o.OperationID]
 			if !ok && !slices.Contains(neverFail, o.OperationID) {
-				t.Errorf("%s %s: operation %s has no row in failing", method, path, o.OperationID)
+				t.Errorf("%s %s: operation %s has no row in failing, want one", method, path, o.OperationID)
 			}
 			if !ok {
 				continue
@@ -206,7 +207,7 @@ func TestErrorsAsDocumented(t *testing.T) {
 	}
 	for id := range failing {
 		if !hasOperation(d, id) {
-			t.Errorf("operation %s is not documented", id)
+			t.Errorf("operation %s is not documented, want it in the document", id)
 		}
 	}
 }
@@ -245,7 +246,7 @@ func errorCode(t *testing.T, f *ingesttest.Fleet, method, path, token, body stri
 	}
 	var e struct{ Code string }
 	if err := json.Unmarshal(text, &e); err != nil {
-		t.Fatalf("%s %s: %d %q: %v", method, path, resp.StatusCode, text, err)
+		t.Fatalf("%s %s = %d %q: decode = %v, want nil", method, path, resp.StatusCode, text, err)
 	}
 	return e.Code
 }
@@ -265,7 +266,7 @@ func TestPage(t *testing.T) {
 	before, rest, ok1 := strings.Cut(string(text), begin)
 	old, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		t.Fatalf("%s lacks the markers around its tables", page)
+		t.Fatalf("%s lacks the markers around its tables, want both", page)
 	}
 	_, d := readDocument(t)
 	tables := renderTables(d)

@@ -214,7 +214,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, secret := range []string{ingesttest.Token, ingesttest.Other, "nonsense"} {
 		if strings.Contains(f.Log.String(), secret) {
-			t.Errorf("the log contains the token %q", secret)
+			t.Errorf("the log contains the token %q, want no token", secret)
 		}
 	}
 }
@@ -479,7 +479,7 @@ func TestOpenServerStaysOnLoopback(t *testing.T) {
 		t.Errorf("Serve on 0.0.0.0 without tokens = %v, want an error that mentions tokens", err)
 	}
 	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the listener is still open: %v", err)
+		t.Errorf("Accept after Serve = %v, want net.ErrClosed", err)
 	}
 }
 

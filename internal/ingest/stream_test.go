@@ -68,7 +68,7 @@ func TestEventStream(t *testing.T) {
 	r := submit(t, f, "?wait=20s", `{"code":"print hello"}`)
 	resp, lines := follow(t, f, r.TaskID, "")
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" {
-		t.Fatalf("events = %d %s", resp.StatusCode, resp.Header.Get("Content-Type"))
+		t.Fatalf("events = %d %s, want 200 text/event-stream", resp.StatusCode, resp.Header.Get("Content-Type"))
 	}
 	var ids, texts []string
 	var final schemas.Record
@@ -77,7 +77,7 @@ func TestEventStream(t *testing.T) {
 		case "progress":
 			var p schemas.Progress
 			if err := schemas.Decode(schemas.ProgressV1, []byte(m.data), &p); err != nil {
-				t.Errorf("progress %s: %v", m.data, err)
+				t.Errorf("Decode(progress %s) = %v, want nil", m.data, err)
 			}
 			ids = append(ids, m.id)
 			if p.Stream != "" {
@@ -85,7 +85,7 @@ func TestEventStream(t *testing.T) {
 			}
 		case "record":
 			if err := json.Unmarshal([]byte(m.data), &final); err != nil || m.id != "end" {
-				t.Errorf("final event %s = %v", m.id, err)
+				t.Errorf("final event has the id %s, decode error %v; want end, nil", m.id, err)
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func TestEventStream(t *testing.T) {
 		t.Errorf("output (-want +got):\n%s", diff)
 	}
 	if final.Status != schemas.Succeeded || final.Result.Output != "hello\n" {
-		t.Errorf("final record = %+v", final)
+		t.Errorf("final record = %+v, want succeeded with the output hello", final)
 	}
 
 	_, lines = follow(t, f, r.TaskID, ids[0]) // resume after the first event
@@ -119,7 +119,7 @@ func TestEventStreamIsLiveWithHeartbeats(t *testing.T) {
 	for beats < 3 || !blocking { // while the task runs
 		m, ok := next(lines)
 		if !ok {
-			t.Fatalf("the stream ended after %d heartbeats, output received: %v", beats, blocking)
+			t.Fatalf("the stream ended after %d heartbeats, output received: %v; want both", beats, blocking)
 		}
 		if m.event == "comment" {
 			beats++
@@ -162,12 +162,12 @@ func TestStreamsEndWithTheirClients(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(ingesttest.WaitTimeout):
-		t.Error("streams did not end with their clients")
+		t.Error("streams did not end, want them to end with their clients")
 	}
 	if n := strings.Count(f.Log.String(), `"path":"/v1/tasks/`+r.TaskID+`/events"`); n != 20 {
 		t.Errorf("the log has %d streams, want 20", n)
 	}
 	if strings.Contains(f.Log.String(), "event stream interrupted") {
-		t.Error("the disconnection of a client was logged as a failure")
+		t.Error("the disconnection of a client was logged as a failure, want no warning")
 	}
 }

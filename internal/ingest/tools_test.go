@@ -132,14 +132,14 @@ func TestToolsSearch(t *testing.T) {
 		"/v1/tools/search?q=send+a+mail&q=add+numbers+zebra&detail=name&limit=1&explain=true", nil, nil)
 	found := decode[schemas.ToolSearch](t, got)
 	if len(found.Queries) != 2 || found.Available != 3 {
-		t.Fatalf("search = %s", got)
+		t.Fatalf("search = %s, want 2 queries and 3 available tools", got)
 	}
 	a, b := found.Queries[0], found.Queries[1]
 	if a.Tools[0] != "mail/send" || len(a.UnmatchedTerms) != 0 || a.UnmatchedTerms == nil || a.Confidence <= 0 {
-		t.Errorf("first query = %+v", a)
+		t.Errorf("first query = %+v, want mail/send and no unmatched terms", a)
 	}
 	if b.Tools[0] != "math/add" || !cmp.Equal(b.UnmatchedTerms, []string{"zebra"}) {
-		t.Errorf("second query = %+v", b)
+		t.Errorf("second query = %+v, want math/add and the unmatched term zebra", b)
 	}
 	n := 0
 	for _, g := range found.Servers {
@@ -179,7 +179,7 @@ func TestToolsRefusals(t *testing.T) {
 	// Tenants have different catalogues.
 	_, got := request(t, f, "GET", "/v1/tools", map[string]string{"Authorization": "Bearer " + ingesttest.Other}, nil)
 	if list := decode[schemas.ToolList](t, got); list.Tools == nil || len(list.Tools) != 0 {
-		t.Errorf("tools of another tenant = %s", got)
+		t.Errorf("tools of another tenant = %s, want none", got)
 	}
 	bare := ingesttest.Start(t, 0, nil)
 	if resp, got := request(t, bare, "GET", "/v1/tools", nil, nil); resp.StatusCode != 501 {

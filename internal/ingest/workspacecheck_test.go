@@ -85,6 +85,6 @@ func TestMirrorOverHTTP(t *testing.T) {
 	}
 	if !slices.Equal(found, []string{"main/files/a/b", "main/mirror.json"}) || done.Generation != 1 ||
 		done.Skipped == nil {
-		t.Errorf("POST /mirror = %+v, and the mirror has %v", done, found)
+		t.Errorf("POST /mirror = %+v, and the mirror has %v, want a file and the marker of generation 1", done, found)
 	}
 }

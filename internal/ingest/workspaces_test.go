@@ -53,7 +53,7 @@ func wantStatus(
 	}
 	if v != nil {
 		if err := json.Unmarshal(got, v); err != nil {
-			t.Fatalf("%s %s: %v in %s", method, path, err, got)
+			t.Fatalf("%s %s: decode = %v, want nil: %s", method, path, err, got)
 		}
 	}
 	return resp
@@ -99,7 +99,7 @@ func TestWorkspaceLifecycle(t *testing.T) {
 	resp := wantStatus(t, f, 200, &c, "PUT", main+"/files/data/in.csv", create, "a,b\n1,2\n")
 	if c.Generation != 1 || !slices.Equal(c.Changed, []string{"data", "data/in.csv"}) ||
 		c.Message != "put data/in.csv" {
-		t.Errorf("PUT = %+v", c)
+		t.Errorf("PUT = %+v, want generation 1 with data/in.csv", c)
 	}
 	tag := resp.Header.Get("ETag")
 	if want := `"` + objects.Sum([]byte("a,b\n1,2\n")).String() + `"`; tag != want {
@@ -111,11 +111,11 @@ func TestWorkspaceLifecycle(t *testing.T) {
 	if string(body) != "a,b\n1,2\n" || resp.Header.Get("ETag") != tag ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" ||
 		!strings.HasPrefix(resp.Header.Get("Content-Disposition"), "attachment") {
-		t.Errorf("GET = %q, %v", body, resp.Header)
+		t.Errorf("GET = %q, %v, want the content as a download with its ETag", body, resp.Header)
 	}
 	resp, body = request(t, f, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=4-6"}, nil)
 	if resp.StatusCode != 206 || string(body) != "1,2" || resp.Header.Get("Content-Range") != "bytes 4-6/8" {
-		t.Errorf("GET of a range = %d %q %v", resp.StatusCode, body, resp.Header)
+		t.Errorf("GET of a range = %d %q %v, want 206 1,2", resp.StatusCode, body, resp.Header)
 	}
 	wantStatus(t, f, 304, nil, "GET", main+"/files/data/in.csv", map[string]string{"If-None-Match": tag}, "")
 	wantStatus(t, f, 416, nil, "GET", main+"/files/data/in.csv", map[string]string{"Range": "bytes=99-"}, "")
@@ -124,12 +124,12 @@ func TestWorkspaceLifecycle(t *testing.T) {
 	wantStatus(t, f, 412, nil, "PUT", main+"/files/data/in.csv", map[string]string{"If-None-Match": "*"}, "x")
 	resp = wantStatus(t, f, 200, &c, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "new")
 	if c.Generation != 2 || resp.Header.Get("ETag") == tag {
-		t.Errorf("PUT = %+v, %v", c, resp.Header)
+		t.Errorf("PUT = %+v, %v, want generation 2 with another ETag", c, resp.Header)
 	}
 	var refused struct{ Code, Hint string }
 	wantStatus(t, f, 412, &refused, "PUT", main+"/files/data/in.csv", map[string]string{"If-Match": tag}, "newer")
 	if refused.Code != "precondition_failed" || refused.Hint == "" {
-		t.Errorf("stale PUT = %+v", refused)
+		t.Errorf("stale PUT = %+v, want precondition_failed with a hint", refused)
 	}
 
 	// Change many files in one commit.
@@ -139,7 +139,7 @@ func TestWorkspaceLifecycle(t *testing.T) {
 	if c.Generation != 3 || c.Message != "many" ||
 		!slices.Equal(c.Changed, []string{"bin", "bin/x", "data/in.csv", "empty", "l", "é", "é/ü"}) ||
 		c.Total != 7 {
-		t.Errorf("POST = %+v", c)
+		t.Errorf("POST = %+v, want generation 3 with seven changed paths", c)
 	}
 	wantStatus(t, f, 200, &c, "POST", main+"/files?base=2&message=many", map[string]string{"Content-Type": ct}, b)
 	if !c.NoChange || c.Generation != 3 {
@@ -149,15 +149,15 @@ func TestWorkspaceLifecycle(t *testing.T) {
 	resp = wantStatus(t, f, 200, &list, "GET", main+"/files", nil, "")
 	if got := paths(list); !slices.Equal(got, []string{"bin", "bin/x", "data", "empty", "l", "é", "é/ü"}) ||
 		resp.Header.Get("Codefleet-Generation") != "3" {
-		t.Errorf("list = %v, %v", got, resp.Header)
+		t.Errorf("list = %v, %v, want seven paths of generation 3", got, resp.Header)
 	}
 	if x := list[1]; x.Mode != 0o755 || x.Bytes != 2 || x.Kind != "file" {
-		t.Errorf("bin/x = %+v", x)
+		t.Errorf("bin/x = %+v, want a file of 2 bytes with the mode 0755", x)
 	}
 	wantStatus(t, f, 304, nil, "GET", main+"/files", map[string]string{"If-None-Match": resp.Header.Get("ETag")}, "")
 	wantStatus(t, f, 200, &list, "GET", main+"/files?generation=1&dir=data", nil, "")
 	if got := paths(list); !slices.Equal(got, []string{"data/in.csv"}) {
-		t.Errorf("list of generation 1 = %v", got)
+		t.Errorf("list of generation 1 = %v, want data/in.csv", got)
 	}
 
 	// The error of a conflict names the paths.
@@ -168,7 +168,7 @@ func TestWorkspaceLifecycle(t *testing.T) {
 	}
 	wantStatus(t, f, 409, &conflict, "POST", main+"/files?base=1", map[string]string{"Content-Type": ct}, b)
 	if conflict.Code != "conflict" || !slices.Equal(conflict.Paths, []string{"data/in.csv"}) {
-		t.Errorf("conflict = %+v", conflict)
+		t.Errorf("conflict = %+v, want the conflict of data/in.csv", conflict)
 	}
 
 	checkHistory(t, f)
@@ -181,7 +181,7 @@ func checkHistory(t *testing.T, f *ingesttest.Fleet) {
 	var log []commit
 	wantStatus(t, f, 200, &log, "GET", main+"/log?limit=2", nil, "")
 	if len(log) != 2 || log[0].Generation != 3 || log[1].Generation != 2 {
-		t.Errorf("log = %+v", log)
+		t.Errorf("log = %+v, want generations 3 and 2", log)
 	}
 	var diff []history.PathChange
 	wantStatus(t, f, 200, &diff, "GET", main+"/diff?from=1&to=2", nil, "")
@@ -196,10 +196,10 @@ func checkHistory(t *testing.T, f *ingesttest.Fleet) {
 	}
 	wantStatus(t, f, 200, &c, "POST", main+"/restore", jsonType, `{"generation": "first"}`)
 	if c.Generation != 4 || c.Message != "restore 1" {
-		t.Errorf("restore = %+v", c)
+		t.Errorf("restore = %+v, want generation 4 with a message", c)
 	}
 	if _, body := request(t, f, "GET", main+"/files/data/in.csv", nil, nil); string(body) != "a,b\n1,2\n" {
-		t.Errorf("after restore: %q", body)
+		t.Errorf("GET after restore = %q, want the first content", body)
 	}
 	wantStatus(t, f, 200, &c, "POST", main+"/fork", jsonType, `{"generation": 3, "to": "copy"}`)
 	var refused struct{ Code string }
@@ -209,7 +209,7 @@ func checkHistory(t *testing.T, f *ingesttest.Fleet) {
 	var all []history.Info
 	wantStatus(t, f, 200, &all, "GET", "/v1/workspaces", nil, "")
 	if len(all) != 2 || all[0].Name != "copy" || all[0].Files != 7 || all[1].Name != "main" || all[1].Generation != 4 {
-		t.Errorf("workspaces = %+v", all)
+		t.Errorf("workspaces = %+v, want copy and main", all)
 	}
 	var found struct {
 		Versions, Packs, Read int
@@ -218,7 +218,7 @@ func checkHistory(t *testing.T, f *ingesttest.Fleet) {
 	wantStatus(t, f, 200, &found, "POST", main+"/check", jsonType, `{"read_data": true}`)
 	if found.Versions != 4 || found.Packs == 0 || found.Read != found.Packs || found.Problems == nil ||
 		len(found.Problems) != 0 {
-		t.Errorf("check = %+v", found)
+		t.Errorf("check = %+v, want 4 versions without problems", found)
 	}
 	wantStatus(t, f, 204, nil, "DELETE", main+"/pins/first", nil, "")
 	wantStatus(t, f, 200, nil, "DELETE", "/v1/workspaces/copy/files/bin", nil, "")
@@ -252,7 +252,7 @@ func TestArchives(t *testing.T) {
 	resp, body := request(t, f, "GET", main+"/archive", nil, nil)
 	z, err := zip.NewReader(bytes.NewReader(body), int64(len(body)))
 	if err != nil || !strings.Contains(resp.Header.Get("Content-Disposition"), "main-1.zip") {
-		t.Fatalf("zip: %v, %v", err, resp.Header)
+		t.Fatalf("zip: %v, header %v; want main-1.zip", err, resp.Header)
 	}
 	got := map[string]string{}
 	for _, e := range z.File {
@@ -266,7 +266,7 @@ func TestArchives(t *testing.T) {
 		}
 		got[e.Name] = string(data)
 		if e.Name == "a/one" && e.Mode() != 0o755 {
-			t.Errorf("mode of a/one = %v", e.Mode())
+			t.Errorf("mode of a/one = %v, want 0755", e.Mode())
 		}
 	}
 	if d := cmp.Diff(all, got); d != "" {
@@ -302,7 +302,7 @@ func TestArchives(t *testing.T) {
 		broken.Body.Close()
 	}
 	if err == nil {
-		t.Error("an incomplete archive was received without an error")
+		t.Error("read of an incomplete archive = nil, want an error")
 	}
 }
 
@@ -469,12 +469,12 @@ func TestState(t *testing.T) {
 	wantStatus(t, f, 200, &saved, "PUT", "/v1/state",
 		map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}, `{"step":1}`)
 	if saved.File != "state.json" || saved.Workspace != "main" || saved.Generation != 1 {
-		t.Errorf("PUT = %+v", saved)
+		t.Errorf("PUT = %+v, want state.json of main in generation 1", saved)
 	}
 	resp, body := request(t, f, "GET", "/v1/state/state.json", nil, nil)
 	if string(body) != "{\n  \"step\": 1\n}" || resp.Header.Get("ETag") != `"`+saved.ETag+`"` ||
 		resp.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("GET = %q, %v", body, resp.Header)
+		t.Errorf("GET = %q, %v, want the indented document with its ETag", body, resp.Header)
 	}
 	unchanged := map[string]string{"If-None-Match": resp.Header.Get("ETag")}
 	wantStatus(t, f, 304, nil, "GET", "/v1/state/state.json", unchanged, "")
@@ -486,18 +486,18 @@ func TestState(t *testing.T) {
 	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", jsonType, `{"a":[1,"two"]}`)
 	resp, body = request(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab", nil, nil)
 	if string(body) != "a:\n    - 1\n    - two\n" || resp.Header.Get("Content-Type") != "application/yaml" {
-		t.Errorf("GET = %q, %v", body, resp.Header)
+		t.Errorf("GET = %q, %v, want the document as YAML", body, resp.Header)
 	}
 	_, body = request(t, f, "GET", "/v1/state/state/plan.yaml?workspace=lab",
 		map[string]string{"Accept": "application/json"}, nil)
 	if string(body) != `{"a":[1,"two"]}` {
-		t.Errorf("GET as JSON = %q", body)
+		t.Errorf("GET as JSON = %q, want the document as JSON", body)
 	}
 	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab",
 		map[string]string{"Content-Type": "application/yaml"}, "b: 2 # why\n")
 	_, body = request(t, f, "GET", "/v1/workspaces/lab/files/state/plan.yaml", nil, nil)
 	if string(body) != "b: 2 # why\n" {
-		t.Errorf("content of the file = %q", body)
+		t.Errorf("content of the file = %q, want the YAML as sent", body)
 	}
 	// A document that a task has damaged is reported, and can be replaced.
 	wantStatus(t, f, 200, nil, "PUT", main+"/files/state.json", nil, "{broken")

@@ -95,7 +95,7 @@ func TestNew(t *testing.T) {
 		t.Error(diff)
 	}
 	if !s.Validates() || s.Calls() || s.Results() || s.Selects() || s.Generates() || (*Set)(nil).Validates() {
-		t.Error("the hooks of the set differ from those of its plugins")
+		t.Error("the hooks of the set differ, want those of its plugins")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestStuck(t *testing.T) {
 		close(free)
 		synctest.Wait()
 		if _, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); err != nil {
-			t.Errorf("Validate = %v after the hooks have returned", err)
+			t.Errorf("Validate = %v after the hooks have returned, want nil", err)
 		}
 	})
 }
@@ -165,12 +165,12 @@ func TestRefusal(t *testing.T) {
 	var log bytes.Buffer
 	no := &plugin.Refusal{Code: "no", Message: "not here"}
 	s := set(t, &log, validator(func(context.Context) error { return no }),
-		second{func(context.Context) error { t.Error("invoked after a refusal"); return nil }})
+		second{func(context.Context) error { t.Error("invoked after a refusal, want no call"); return nil }})
 	if got, err := s.Validate(t.Context(), plugin.Task{}, plugin.Program{}); got == nil || *got != *no || err != nil {
 		t.Errorf("Validate = %v, %v, want %v", got, err, no)
 	}
 	if log.Len() > 0 {
-		t.Errorf("a refusal was logged: %s", log.String())
+		t.Errorf("the log has a refusal, want it empty: %s", log.String())
 	}
 }
 
@@ -198,7 +198,7 @@ func TestSelect(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		if diff := cmp.Diff(c.want, set(t, &log, c.hook).Select(t.Context(), plugin.Task{}, in)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+			t.Errorf("%s: Select (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -261,7 +261,8 @@ func TestCall(t *testing.T) {
 		args, refusal, err := set(t, &log, c.hook).Call(t.Context(), plugin.Task{},
 			plugin.Call{Args: json.RawMessage(`{"a":1}`)})
 		if string(args) != c.want || (refusal != nil) != (c.refused != "") || (err != nil) != (c.failed != "") {
-			t.Errorf("%s: Call = %s, %v, %v", name, args, refusal, err)
+			t.Errorf("%s: Call = %s, %v, %v; want %s, refusal %q, error %q",
+				name, args, refusal, err, c.want, c.refused, c.failed)
 		}
 		if err != nil && !strings.Contains(err.Error(), c.failed) {
 			t.Errorf("%s: Call = %v, want %q", name, err, c.failed)
@@ -311,11 +312,11 @@ func TestResult(t *testing.T) {
 		var log bytes.Buffer
 		got, err := set(t, &log, c.hook).Result(t.Context(), plugin.Task{}, original)
 		if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != c.ok {
-			t.Errorf("%s: Result: %v\n%s", name, err, diff)
+			t.Errorf("%s: Result = %v, (-want +got):\n%s", name, err, diff)
 		}
 	}
 	if original.Error.Message != "secret" {
-		t.Error("a plugin changed the original result")
+		t.Error("a plugin changed the original result, want a copy")
 	}
 }
 
@@ -374,10 +375,10 @@ func TestFloods(t *testing.T) {
 	} {
 		_, err := set(t, &log, hook).Result(t.Context(), plugin.Task{}, plugin.Result{Error: &schemas.Error{Code: "x"}})
 		if err == nil {
-			t.Errorf("%s: a result that is too large was accepted", name)
+			t.Errorf("%s: Result above the limit = nil, want an error", name)
 		}
 	}
 	if log.Len() > 64<<10 {
-		t.Errorf("the log has %d bytes", log.Len())
+		t.Errorf("the log is %d bytes, want at most 64 KiB", log.Len())
 	}
 }

@@ -89,7 +89,7 @@ func TestTenantsSeeOnlyAllowedTools(t *testing.T) {
 					match = h.ID
 				}
 				if !slices.Contains(c.servers, g.Server) {
-					t.Errorf("%s: a search finds %s, which the tenant may not call", name, h.ID)
+					t.Errorf("%s: Search = %s, want only tools that the tenant may call", name, h.ID)
 				}
 			}
 			if g.Server == "weather" && name == "some" && g.More != 0 {

@@ -49,7 +49,7 @@ func TestReadFollowsTheFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "servers")
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	if got := read(t, c); len(got.Tools) != 0 {
-		t.Errorf("Read of a missing directory returned %v", ids(got))
+		t.Errorf("Read of a missing directory = %v, want no tools", ids(got))
 	}
 	write(t, dir, "mine/hello.py",
 		"def hello(name: str) -> str:\n    \"\"\"Greets.\n\n    Warmly.\n    \"\"\"\n    return name\n")
@@ -66,28 +66,29 @@ func TestReadFollowsTheFiles(t *testing.T) {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
 	if first.Tools[0].Import() != "from servers.mine import hello" || first.Tools[0].Summary() != "Greets." {
-		t.Errorf("Import = %q, Summary = %q", first.Tools[0].Import(), first.Tools[0].Summary())
+		t.Errorf("Import = %q, Summary = %q, want the import of hello and its docstring",
+			first.Tools[0].Import(), first.Tools[0].Summary())
 	}
 	if read(t, c) != first {
-		t.Error("Read of unchanged files returned another listing")
+		t.Error("Read of unchanged files returned another listing, want the same")
 	}
 	write(t, dir, "mine/second.py", "def second(): 'Two.'\n")
 	write(t, dir, "other/third.py", "async def third(*, a: int = 1): pass\n")
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second", "other/third"}) {
-		t.Errorf("tools after two new files = %v", got)
+		t.Errorf("tools after two new files = %v, want three", got)
 	}
 	write(t, dir, "mine/second.py", "def second(): 'Too.'\n") // the same size, and perhaps the same modification time
 	if got := read(t, c).Tools[1].Doc; got != "Too." {
-		t.Errorf("a file of the same size was not read again: %q", got)
+		t.Errorf("Doc of a changed file of the same size = %q, want the new one", got)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "other")); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(read(t, c)); !cmp.Equal(got, []string{"mine/hello", "mine/second"}) {
-		t.Errorf("tools after a server was removed = %v", got)
+		t.Errorf("tools after a server was removed = %v, want two", got)
 	}
 	if len(first.Tools) != 1 {
-		t.Error("a later Read changed an earlier listing")
+		t.Error("a later Read changed an earlier listing, want it unchanged")
 	}
 }
 
@@ -144,7 +145,7 @@ func TestBrokenFiles(t *testing.T) {
 			t.Errorf("%d broken, want %d: %v", len(listing.Broken), len(lines), listing.Broken)
 		}
 		if _, err := listing.Lookup("s", "good"); err != nil {
-			t.Errorf("Lookup of the valid tool s/good: %v", err)
+			t.Errorf("Lookup of the valid tool s/good = %v, want nil", err)
 		}
 	}
 }
@@ -155,7 +156,7 @@ func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 	write(t, dir, "s/good.py", "def good(): pass\n")
 	c := tools.OpenCatalogue(dir, tools.Options{})
 	if listing := read(t, c); len(listing.Broken) != 0 {
-		t.Fatalf("broken = %v before the file was written", listing.Broken)
+		t.Fatalf("broken before the file was written = %v, want none", listing.Broken)
 	}
 	write(t, dir, "misplaced.py", "def misplaced(): pass\n")
 	want := "a tool's file must be in a server's directory, for example servers/mine/misplaced.py"
@@ -166,7 +167,7 @@ func TestMisplacedFileIsListedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if listing := read(t, c); len(listing.Broken) != 0 {
-		t.Errorf("broken = %v after the file was removed", listing.Broken)
+		t.Errorf("broken after the file was removed = %v, want none", listing.Broken)
 	}
 }
 
@@ -206,7 +207,7 @@ func TestConcurrentReads(t *testing.T) {
 					write(t, dir, fmt.Sprintf("s/f%d.py", j), "def f(): pass\n")
 				}
 				if s, err := c.Read(t.Context()); err != nil || len(s.Tools) == 0 {
-					t.Errorf("Read = %v, %v", s, err)
+					t.Errorf("Read = %v, %v; want tools", s, err)
 				}
 			}
 		})
@@ -262,7 +263,7 @@ func TestApprovals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tool.Definition().Hash() != tool.Hash {
-		t.Error("the tool's hash is not the hash of its definition")
+		t.Error("the tool's hash differs, want that of its definition")
 	}
 	approvals.Approve("up-stream", tool.Definition(), "alice", time.Now())
 	if err := approvals.Save(dir); err != nil {
@@ -298,11 +299,11 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("warnings = %+v, want one about U+200B", listing.Warnings)
 	}
 	if got := approvals.Difference("up-stream", d); got != nil {
-		t.Errorf("Difference of equal definitions = %q", got)
+		t.Errorf("Difference of equal definitions = %q, want nil", got)
 	}
 	write(t, dir, tools.ApprovalsFile, "{")
 	if _, err := c.Read(t.Context()); err == nil {
-		t.Error("Read of broken approvals returned no error")
+		t.Error("Read of broken approvals = nil, want an error")
 	}
 }
 
@@ -330,7 +331,7 @@ func TestHash(t *testing.T) {
 	same := d
 	same.InputSchema = json.RawMessage(` {"b": [12345678901234567890], "a": 1} `)
 	if d.Hash() != same.Hash() {
-		t.Error("key order and white space change the hash")
+		t.Error("key order and white space change the hash, want the same")
 	}
 	no := false
 	for name, change := range map[string]func(*tools.Definition){
@@ -345,7 +346,7 @@ func TestHash(t *testing.T) {
 	} {
 		other := d
 		if change(&other); other.Hash() == d.Hash() {
-			t.Errorf("a change of the %s does not change the hash", name)
+			t.Errorf("a change of the %s keeps the hash, want another", name)
 		}
 	}
 }
@@ -356,17 +357,17 @@ func TestFilter(t *testing.T) {
 	all.Warnings = []tools.Finding{{Tool: "a/y"}, {Tool: "b/x"}}
 	some := all.Filter(func(server, tool string) bool { return server == "a" && tool != "x" })
 	if d := cmp.Diff([]string{"a"}, some.Servers()); d != "" || len(some.Tools) != 1 || some.Tools[0].ID() != "a/y" {
-		t.Errorf("Filter keeps the tools %v", some.Tools)
+		t.Errorf("Filter keeps %v, want a/y", some.Tools)
 	}
 	if len(some.Broken) != 1 || some.Broken[0].Path != "a/z.py" ||
 		len(some.Warnings) != 1 || some.Warnings[0].Tool != "a/y" {
 		t.Errorf("Filter keeps %v and %v, want those of server a except a/x", some.Broken, some.Warnings)
 	}
 	if _, err := some.Lookup("b", "x"); err == nil {
-		t.Error("Lookup found a tool that Filter removed")
+		t.Error("Lookup of a tool that Filter removed = nil, want an error")
 	}
 	if len(all.Tools) != 3 || len(all.Broken) != 2 {
-		t.Error("Filter changed its receiver")
+		t.Error("Filter changed its receiver, want it unchanged")
 	}
 }
 

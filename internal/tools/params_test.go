@@ -32,7 +32,7 @@ func FuzzParams(f *testing.F) {
 	f.Fuzz(func(t *testing.T, signature string) {
 		for _, p := range (Tool{Signature: signature}).Params() {
 			if !isIdentifier(p.Name) {
-				t.Errorf("Params of %q has the name %q, which is not an identifier", signature, p.Name)
+				t.Errorf("Params of %q has the name %q, want an identifier", signature, p.Name)
 			}
 		}
 	})

@@ -39,7 +39,7 @@ func canonical(t *testing.T, text string) string {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
 	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%v in %s", err, text)
+		t.Fatalf("decode = %v, want nil: %s", err, text)
 	}
 	out, err := json.MarshalIndent(v, "", " ")
 	if err != nil {

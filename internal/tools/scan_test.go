@@ -41,16 +41,16 @@ func FuzzScanModule(f *testing.F) {
 		fn, err := scanModule(src, "f")
 		se := &syntaxError{}
 		if err != nil && !errors.As(err, &se) {
-			t.Errorf("error is not a *syntaxError: %v", err)
+			t.Errorf("error is %v, want a *syntaxError", err)
 		}
 		if err != nil && (se.line < 0 || se.line > strings.Count(string(src), "\n")+1) {
-			t.Errorf("error on line %d of %d", se.line, strings.Count(string(src), "\n")+1)
+			t.Errorf("error on line %d of %d, want a line of the file", se.line, strings.Count(string(src), "\n")+1)
 		}
 		if err != nil {
 			return
 		}
 		if fn.name == "" || strings.Contains(fn.signature, "\n") || !strings.HasPrefix(fn.signature, fn.name+"(") {
-			t.Errorf("scanModule returned the invalid function %+v", fn)
+			t.Errorf("scanModule returned %+v, want a valid function", fn)
 		}
 	})
 }
@@ -60,7 +60,7 @@ func FuzzHeader(f *testing.F) {
 	f.Add(Seal(h, []byte("def f(): pass\n")))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		if h, ok := readHeader(src); ok && h.Generator != Generator {
-			t.Errorf("readHeader accepted another generator's header %+v", h)
+			t.Errorf("readHeader accepted the header %+v, want only this generator's", h)
 		}
 	})
 }
@@ -70,10 +70,10 @@ func TestSealDetectsEdits(t *testing.T) {
 	src := Seal(sealed, []byte("def f(): pass\n"))
 	h, ok := readHeader(src)
 	if !ok || h.Server != "s\n\"" || h.Tool != "<t>" || strings.Count(string(src), "\n") != 2 {
-		t.Errorf("readHeader = %+v, %t of %q", h, ok, src)
+		t.Errorf("readHeader = %+v, %t of %q; want the names with quotes", h, ok, src)
 	}
 	if _, ok := readHeader(append(src, '#')); ok {
-		t.Error("readHeader accepted an edited module")
+		t.Error("readHeader accepted an edited module, want it rejected")
 	}
 }
 
@@ -96,6 +96,6 @@ func TestLint(t *testing.T) {
 	}
 	d = Definition{Name: "add", Description: "Naïve – 日本語, 👍 and\ttabs\n", InputSchema: []byte(`{}`)}
 	if found := Lint("s", d); found != nil {
-		t.Errorf("Lint of an honest tool = %v", found)
+		t.Errorf("Lint of an honest tool = %v, want none", found)
 	}
 }

@@ -42,11 +42,11 @@ func TestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := pack(t, other); again.ID != v.ID || !bytes.Equal(again.Archive, v.Archive) {
-		t.Errorf("equal files have the versions %s and %s", v.ID, again.ID)
+		t.Errorf("equal files have the versions %s and %s, want one", v.ID, again.ID)
 	}
 	bucket := mem.New()
 	if _, err := tools.Current(t.Context(), bucket); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Current of an empty bucket: %v", err)
+		t.Errorf("Current of an empty bucket = %v, want fs.ErrNotExist", err)
 	}
 	if err := tools.Publish(t.Context(), bucket, v); err != nil {
 		t.Fatal(err)
@@ -58,11 +58,11 @@ func TestVersions(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "catalogue")
 	at := filepath.Join(host, id)
 	if err := tools.FetchTo(t.Context(), bucket, id, host); err != nil {
-		t.Fatalf("FetchTo = %v", err)
+		t.Fatalf("FetchTo = %v, want nil", err)
 	}
 	bucket.SetFault(broken)
 	if err := tools.FetchTo(t.Context(), bucket, id, host); err != nil {
-		t.Errorf("FetchTo an existing directory = %v", err)
+		t.Errorf("FetchTo an existing directory = %v, want nil", err)
 	}
 	var files []string
 	err = fs.WalkDir(os.DirFS(at), ".", func(name string, e fs.DirEntry, err error) error {
@@ -79,18 +79,18 @@ func TestVersions(t *testing.T) {
 	// The unpacked version has the same tools. Packed again, it has the same ID.
 	listing := read(t, tools.OpenCatalogue(filepath.Join(at, "servers"), tools.Options{}))
 	if len(listing.Tools) != 2 || pack(t, filepath.Join(at, "servers")).ID != id {
-		t.Errorf("unpacked tools = %v, or the ID changed", ids(listing))
+		t.Errorf("unpacked tools = %v, or the ID changed; want two and the same ID", ids(listing))
 	}
 	if python, err := exec.LookPath("/usr/bin/python3"); err == nil {
 		cmd := exec.Command(python, "-S", "-B", "-c", "from servers.mine import f; print(f())")
 		cmd.Env = []string{"PYTHONPATH=" + at}
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "42\n" {
-			t.Errorf("from servers.mine import f: %s, %v", out, err)
+			t.Errorf("from servers.mine import f = %s, %v; want 42", out, err)
 		}
 	}
 	write(t, dir, "mine/g.py", "def g(): pass\n")
 	if next := pack(t, dir); next.ID == v.ID {
-		t.Error("the version with a new tool has the same ID")
+		t.Error("the version with a new tool has the same ID, want another")
 	}
 }
 
@@ -138,14 +138,14 @@ func TestHostileArchives(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "d")
 		if err := tools.UnpackOnce(v, dir); err == nil {
-			t.Errorf("%s: UnpackOnce succeeded", name)
+			t.Errorf("%s: UnpackOnce = nil, want an error", name)
 		}
 		left, err := os.ReadDir(dir)
 		if err != nil && !os.IsNotExist(err) || len(left) > 0 {
-			t.Errorf("%s: UnpackOnce left %v", name, left)
+			t.Errorf("%s: UnpackOnce left %v, want nothing", name, left)
 		}
 	}
 	if err := tools.FetchTo(t.Context(), mem.New(), "../../etc", t.TempDir()); err == nil {
-		t.Error("FetchTo accepted an ID that is a path")
+		t.Error("FetchTo of an ID that is a path = nil, want an error")
 	}
 }

@@ -59,15 +59,16 @@ func TestVersionStoreFollowsTheFiles(t *testing.T) {
 	write("mine/_help.py", "def one():\n    return 1\n")
 	v1, listing := current(t, store)
 	if len(listing.Tools) != 1 || listing.Tools[0].ID() != "mine/f" || len(listing.Broken) > 0 {
-		t.Fatalf("tools = %v, broken %v", listing.Tools, listing.Broken)
+		t.Fatalf("tools = %v, broken %v, want mine/f and none", listing.Tools, listing.Broken)
 	}
 	if v, same := current(t, store); v != v1 || same != listing {
-		t.Errorf("without a change, version %s became %s", v1, v)
+		t.Errorf("without a change, version %s became %s, want the same", v1, v)
 	}
 	write("mine/g.py", "def g():\n    return 2\n")
 	v2, listing := current(t, store)
 	if v2 == v1 || len(listing.Tools) != 2 {
-		t.Errorf("after a new file, version %s became %s with %d tools", v1, v2, len(listing.Tools))
+		t.Errorf("after a new file, version %s became %s with %d tools, want a new version with 2",
+			v1, v2, len(listing.Tools))
 	}
 	write("mine/_help.py", "def one():\n    return 1000\n")
 	v3, _ := current(t, store)
@@ -94,7 +95,7 @@ func TestVersionStoreWithBrokenFiles(t *testing.T) {
 		t.Errorf("broken = %v, want line 1 of mine/_help.py", listing.Broken)
 	}
 	if _, err := os.Stat(filepath.Join(store.Dir(), v2, "servers/mine/_help.py")); err == nil {
-		t.Error("the version has a broken file")
+		t.Error("the version has a broken file, want it omitted")
 	}
 }
 
@@ -129,16 +130,16 @@ func TestVersionsOfTenants(t *testing.T) {
 	v := currentOf(t, here, "acme")
 	if len(v.Listing.Tools) != 2 || v.Listing.Tools[0].ID() != "crm/find" ||
 		v.Listing.Tools[0].State != tools.Registered || len(v.Listing.Broken) != 1 {
-		t.Fatalf("Current = %+v", v)
+		t.Fatalf("Current = %+v, want crm/find, mine/f and one broken server", v)
 	}
 	find, f, g := read(here, v, "crm/find.py"), read(here, v, "mine/f.py"), read(here, v, "mine/g.py")
 	if !strings.Contains(find, "2") || !strings.Contains(f, "1") || g != "none" {
-		t.Errorf("files of %s: %q, %q, %q", v.ID, find, f, g)
+		t.Errorf("files of %s: %q, %q, %q, want the tenant's find, f and no g", v.ID, find, f, g)
 	}
 	base := currentOf(t, here, "other")
 	if len(base.Listing.Tools) != 1 || read(here, base, "crm/find.py") != "none" ||
 		!strings.HasPrefix(v.ID, base.ID+".") {
-		t.Errorf("another tenant has %+v", base)
+		t.Errorf("another tenant has %+v, want one tool without the tenant's", base)
 	}
 	if info, err := os.Stat(here.Dir()); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("mode of the versions directory = %v, %v, want 0711", info.Mode(), err)
@@ -148,7 +149,7 @@ func TestVersionsOfTenants(t *testing.T) {
 	again, err := elsewhere.Kept(t.Context(), "acme", v.ID)
 	if err != nil || again.ID != v.ID || len(again.Listing.Tools) != 2 ||
 		again.Listing.Tools[0].State != tools.Registered || read(elsewhere, again, "crm/find.py") != find {
-		t.Errorf("Kept on another host = %+v, %v", again, err)
+		t.Errorf("Kept on another host = %+v, %v; want the same version", again, err)
 	}
 	unknown := strings.Repeat("a", 26)
 	for _, bad := range []string{
@@ -159,7 +160,7 @@ func TestVersionsOfTenants(t *testing.T) {
 		}
 	}
 	if _, err := elsewhere.Kept(t.Context(), "other", v.ID); err == nil {
-		t.Error("Kept returned another tenant's tools")
+		t.Error("Kept of another tenant's version = nil, want an error")
 	}
 	// Old versions of a tenant are removed.
 	var last tools.Installed
@@ -210,7 +211,7 @@ func TestDirectoriesOfTenantsAreSecret(t *testing.T) {
 		for _, e := range entries {
 			prefix, _, _ := strings.Cut(e.Name(), ".")
 			if e.Name() != base && !prefixes[prefix] {
-				t.Errorf("the directory %s can be guessed", e.Name())
+				t.Errorf("the directory is %s, want a random prefix", e.Name())
 			}
 		}
 	}

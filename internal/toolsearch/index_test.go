@@ -127,7 +127,7 @@ func TestIndexCountsPermittedTools(t *testing.T) {
 			all, one, s.DefinitionTokens(nil))
 	}
 	if _, ok := s.Words().Tool("b/pending"); ok {
-		t.Error("the index has a tool that is not approved")
+		t.Error("the index has a tool that is not approved, want it omitted")
 	}
 }
 
@@ -155,7 +155,7 @@ func TestPickSearchesServerDescriptions(t *testing.T) {
 			t.Errorf("%q: tools %+v, %v, want those of %s first", task, request.Tools, err, first)
 		}
 		if slices.ContainsFunc(request.Tools, func(t codegen.Tool) bool { return t.Server == "cc" }) {
-			t.Errorf("%q: tools %+v include one that is not approved", task, request.Tools)
+			t.Errorf("%q: tools are %+v, want only approved ones", task, request.Tools)
 		}
 		messages, err := codegen.Messages(request)
 		if err != nil {
@@ -163,7 +163,7 @@ func TestPickSearchesServerDescriptions(t *testing.T) {
 		}
 		for _, m := range messages {
 			if strings.Contains(m.Text, "Harbour") || strings.Contains(m.Text, "Ignore all") {
-				t.Errorf("%q: the prompt contains the server's description: %q", task, m.Text)
+				t.Errorf("%q: the prompt is %q, want it without the server's description", task, m.Text)
 			}
 		}
 	}

@@ -170,7 +170,7 @@ func await(t *testing.T, what string, done func() bool) {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: not in time", what)
+			t.Fatalf("timed out; want: %s", what)
 		}
 	}
 }

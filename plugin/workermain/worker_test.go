@@ -141,10 +141,10 @@ func TestHooks(t *testing.T) {
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the worker exited with %v\n%s", err, log.String())
+			t.Errorf("Run = %v, want nil\n%s", err, log.String())
 		}
 		if !strings.Contains(log.String(), "trial: select, generate, validate, call, result") {
-			t.Errorf("the log does not name the hooks:\n%s", log.String())
+			t.Errorf("the log lacks the hooks, want them in order:\n%s", log.String())
 		}
 	})
 	describe := "add 5 and 3"
@@ -256,7 +256,7 @@ func run(t *testing.T, c *client.Client, task client.Task) client.Result {
 			live.WriteString(e.Text)
 		}
 		if strings.Contains(e.Text, "4711") {
-			t.Errorf("live output %q contains 4711", e.Text)
+			t.Errorf("live output is %q, want it without 4711", e.Text)
 		}
 		return nil
 	})
@@ -275,7 +275,7 @@ func TestExample(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "plugin")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../examples/plugin")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+		t.Fatalf("go build = %v, want nil\n%s", err, out)
 	}
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, "--fleet", f.file)
@@ -295,7 +295,7 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the worker exited with %v\n%s", err, log.String())
+		t.Errorf("the worker exited with %v, want nil\n%s", err, log.String())
 	}
 }
 

@@ -43,23 +43,23 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 			r, err := c.SubmitForApproval(ctx,
 				client.Submission{Task: client.Task{Code: "ask a" + name + " b" + name}}, ingesttest.WaitTimeout)
 			if err != nil || r.Status != client.Running || len(r.Pending(time.Now())) != 1 {
-				t.Fatalf("SubmitForApproval = %+v, %v", r, err)
+				t.Fatalf("SubmitForApproval = %+v, %v; want a running task with one pending call", r, err)
 			}
 			first := r.Pending(time.Now())[0]
 			list, err := c.Approvals(ctx)
 			if err != nil || len(list) != 1 || list[0].TaskID != r.TaskID || cmp.Diff(first, list[0].Approval) != "" {
-				t.Errorf("Approvals = %+v, %v", list, err)
+				t.Errorf("Approvals = %+v, %v; want the pending call", list, err)
 			}
 			if _, err := c.WaitForApproval(ctx, r.TaskID, 50*time.Millisecond, first.Call); err != nil {
-				t.Errorf("WaitForApproval of other calls = %v", err)
+				t.Errorf("WaitForApproval of other calls = %v, want nil", err)
 			}
 			if r, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil ||
 				r.Approvals[0].By != by[name] {
-				t.Fatalf("Answer = %+v, %v", r.Approvals, err)
+				t.Fatalf("Answer = %+v, %v; want the answer recorded", r.Approvals, err)
 			}
 			for range 2 { // repeating an answer is not an error
 				if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil {
-					t.Errorf("Answer again = %v", err)
+					t.Errorf("Answer again = %v, want nil", err)
 				}
 			}
 			_, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call})
@@ -68,14 +68,14 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 			}
 			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.WaitTimeout, first.Call); err != nil ||
 				len(r.Pending(time.Now())) != 1 {
-				t.Fatalf("WaitForApproval = %+v, %v", r, err)
+				t.Fatalf("WaitForApproval = %+v, %v; want the next pending call", r, err)
 			}
 			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: false, Reason: "no"}); err != nil {
 				t.Fatal(err)
 			}
 			if r, err = c.Wait(ctx, r.TaskID); err != nil ||
 				r.Result.Output != "approved "+by[name]+"\ndenied "+by[name]+" no\n" {
-				t.Errorf("Wait = %+v, %v", r.Result, err)
+				t.Errorf("Wait = %+v, %v; want one call approved and one denied", r.Result, err)
 			}
 			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: true}); errorCode(err) != "unknown_approval" {
 				t.Errorf("Answer to an ended task = %v, want unknown_approval", err)
@@ -102,7 +102,7 @@ func TestOnlyApproversAnswer(t *testing.T) {
 	r, err := clients[ingesttest.Agent].SubmitForApproval(t.Context(),
 		client.Submission{Task: client.Task{Code: "ask a"}}, ingesttest.WaitTimeout)
 	if err != nil || len(r.Approvals) != 1 {
-		t.Fatalf("SubmitForApproval = %+v, %v", r, err)
+		t.Fatalf("SubmitForApproval = %+v, %v; want one approval", r, err)
 	}
 	yes := client.Answer{Call: r.Approvals[0].Call, Approve: true}
 	for token, want := range map[string]string{
@@ -116,10 +116,10 @@ func TestOnlyApproversAnswer(t *testing.T) {
 	_, foreign := clients[ingesttest.Other].Answer(t.Context(), r.TaskID, yes)
 	_, unknown := clients[ingesttest.Other].Answer(t.Context(), strings.Repeat("a", 26), yes)
 	if diff := cmp.Diff(unknown, foreign); diff != "" {
-		t.Errorf("errors for an unknown and another tenant's task (-unknown +foreign):\n%s", diff)
+		t.Errorf("want the same error for an unknown and another tenant's task (-unknown +foreign):\n%s", diff)
 	}
 	if list, err := clients[ingesttest.Other].Approvals(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("Approvals of another tenant = %+v, %v", list, err)
+		t.Errorf("Approvals of another tenant = %+v, %v; want none", list, err)
 	}
 	for body, want := range map[string]string{
 		``: "bad_json", `[]`: "bad_json", `{}`: "/approve", `{"approve":"yes"}`: "bad_json", `{"call":"x"}`: "/approve",
@@ -144,6 +144,6 @@ func TestOnlyApproversAnswer(t *testing.T) {
 		}
 	}
 	if _, err := clients[ingesttest.Token].Answer(t.Context(), r.TaskID, yes); err != nil {
-		t.Errorf("Answer with the scope = %v", err)
+		t.Errorf("Answer with the scope = %v, want nil", err)
 	}
 }

@@ -34,7 +34,7 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodGet,
 		"http://localhost/openapi.json", nil))
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
-		tb.Fatalf("openapi.json: %v", err)
+		tb.Fatalf("decode openapi.json = %v, want nil", err)
 	}
 	mux := http.NewServeMux() // matches paths as the server does
 	for path := range d.Paths {
@@ -50,7 +50,7 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 			_, path := mux.Handler(r)
 			path = strings.ReplaceAll(path, "...", "")
 			if problem := d.check(path, r.Method, rec.status, rec.errorCode()); problem != "" {
-				tb.Errorf("%s %s: %s", r.Method, r.URL.Path, problem)
+				tb.Errorf("%s %s: %s, want it documented", r.Method, r.URL.Path, problem)
 			}
 		}()
 		h.ServeHTTP(rec, r)

@@ -125,7 +125,7 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := w.Run(ctx, ctx); err != nil {
-			tb.Errorf("worker: %v", err)
+			tb.Errorf("Run of the worker = %v, want nil", err)
 		}
 	})
 	tb.Cleanup(func() { cancel(); wg.Wait() })

@@ -48,7 +48,7 @@ func TestClientOverBothInterfaces(t *testing.T) {
 			r, err := c.Run(t.Context(), s)
 			if err != nil || r.Status != client.Succeeded || r.Result.Output != name+"\n" || r.Session != "s" ||
 				r.Priority != "low" || r.ExpiresAt.IsZero() {
-				t.Fatalf("Run = %+v, %v", r, err)
+				t.Fatalf("Run = %+v, %v; want succeeded with the output and the envelope", r, err)
 			}
 			again, err := c.Submit(t.Context(), s)
 			if err != nil || again.TaskID != r.TaskID {
@@ -62,7 +62,7 @@ func TestClientOverBothInterfaces(t *testing.T) {
 			}
 			res, err := c.Result(t.Context(), r.TaskID)
 			if err != nil || res.Output != name+"\n" {
-				t.Errorf("Result = %+v, %v", res, err)
+				t.Errorf("Result = %+v, %v; want the output", res, err)
 			}
 		})
 	}
@@ -82,11 +82,11 @@ func TestClientWatchesOverBothInterfaces(t *testing.T) {
 			return nil
 		})
 		if err != nil || final.Status != client.Succeeded {
-			t.Errorf("Watch over %s = %+v, %v", name, final, err)
+			t.Errorf("Watch over %s = %+v, %v; want succeeded", name, final, err)
 		}
 	}
 	if diff := cmp.Diff(events["http"], events["nats"]); diff != "" || len(events["http"]) < 2 {
-		t.Errorf("events over HTTP and NATS (-http +nats):\n%s", diff)
+		t.Errorf("want equal events, at least 2, over HTTP and NATS (-http +nats):\n%s", diff)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestClientRefusalsOverBothInterfaces(t *testing.T) {
 				apiErrors[name] = e
 			}
 			if diff := cmp.Diff(apiErrors["http"], apiErrors["nats"]); diff != "" {
-				t.Errorf("error over HTTP and NATS (-http +nats):\n%s", diff)
+				t.Errorf("want equal errors over HTTP and NATS (-http +nats):\n%s", diff)
 			}
 		})
 	}
@@ -167,10 +167,10 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	for name, c := range both {
 		list, err := c.List(t.Context(), client.ListOptions{Status: []client.Status{client.Succeeded}, Limit: 5})
 		if err != nil || len(list) != 1 || list[0].TaskID != r.TaskID {
-			t.Errorf("List over %s = %+v, %v", name, list, err)
+			t.Errorf("List over %s = %+v, %v; want the task", name, list, err)
 		}
 		if dead, err := c.Dead(t.Context(), 5); err != nil || len(dead) != 0 {
-			t.Errorf("Dead over %s = %+v, %v", name, dead, err)
+			t.Errorf("Dead over %s = %+v, %v; want none", name, dead, err)
 		}
 		audit, err := c.Audit(t.Context(), client.AuditOptions{Task: r.TaskID})
 		if d := cmp.Diff([]client.AuditRecord{call}, audit); d != "" || err != nil {
@@ -178,7 +178,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 		}
 		fleet, err := c.Fleet(t.Context())
 		if err != nil || len(fleet.Workers) != 1 || fleet.Workers[0].Name != "test-worker" {
-			t.Errorf("Fleet over %s = %+v, %v", name, fleet, err)
+			t.Errorf("Fleet over %s = %+v, %v; want test-worker", name, fleet, err)
 		}
 	}
 	a, err := both["http"].Artifact(t.Context(), r.TaskID, "out/a.csv")
@@ -187,7 +187,7 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	}
 	defer a.Close()
 	if got, _ := io.ReadAll(a); string(got) != "1,2\n" {
-		t.Errorf("Artifact = %q", got)
+		t.Errorf("Artifact = %q, want 1,2", got)
 	}
 	if _, err := both["nats"].Artifact(t.Context(), r.TaskID, "out/a.csv"); err == nil ||
 		!strings.Contains(err.Error(), "http_only") {
@@ -206,10 +206,10 @@ func TestClientAsATenantOverNATS(t *testing.T) {
 	defer c.Close()
 	r, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "print 42"}})
 	if err != nil || r.Status != client.Succeeded || r.Result.Output != "42\n" {
-		t.Fatalf("Run = %+v, %v", r, err)
+		t.Fatalf("Run = %+v, %v; want succeeded with the output 42", r, err)
 	}
 	if again, err := c.Get(t.Context(), r.TaskID); err != nil || again.Result == nil || again.Result.Output != "42\n" {
-		t.Errorf("Get = %+v, %v", again, err)
+		t.Errorf("Get = %+v, %v; want the output 42", again, err)
 	}
 	for name, try := range map[string]func() error{
 		"watch":   func() error { _, err := c.Watch(t.Context(), r.TaskID, 0, nil); return err },

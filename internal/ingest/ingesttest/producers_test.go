@@ -20,7 +20,7 @@ func build(t *testing.T, name string) string {
 	bin := filepath.Join(t.TempDir(), name)
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../../examples/producers/"+name).
 		CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", name, err, out)
+		t.Fatalf("build %s = %v, want nil\n%s", name, err, out)
 	}
 	return bin
 }
@@ -33,7 +33,7 @@ func run(t *testing.T, env []string, name string, args ...string) []string {
 	cmd.Env = append(cmd.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, out)
+		t.Fatalf("run %s = %v, want nil\n%s", name, err, out)
 	}
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
@@ -42,7 +42,7 @@ func checkResult(t *testing.T, text string) {
 	t.Helper()
 	var r schemas.Result
 	if err := schemas.Decode(schemas.ResultV1, []byte(text), &r); err != nil {
-		t.Fatalf("%v in %s", err, text)
+		t.Fatalf("Decode = %v, want nil: %s", err, text)
 	}
 	if r.Status != schemas.Succeeded || r.Output != "42\n" {
 		t.Errorf("result = %s with output %q, want succeeded with 42", r.Status, r.Output)
@@ -84,12 +84,12 @@ func TestCurl(t *testing.T) {
 		switch {
 		case strings.HasPrefix(line, "{"):
 			if err := json.Unmarshal([]byte(line), &r); err != nil || r.Result == nil || r.Result.Output != `"4\2"`+"\n" {
-				t.Errorf("response %s: %v", line, err)
+				t.Errorf("decode response %s = %v, want the output \"4\\2\"", line, err)
 			}
 			responses++
 		case strings.HasPrefix(line, "["):
 			if !strings.HasPrefix(line, `[{"status":202,"record":{`) {
-				t.Errorf("response to the batch = %s", line)
+				t.Errorf("response to the batch = %s, want accepted records", line)
 			}
 			responses++
 		}

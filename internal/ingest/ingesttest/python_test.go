@@ -32,7 +32,7 @@ func TestPythonClient(t *testing.T) {
 		"CODEFLEET_DATA="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("run the Python tests = %v, want nil\n%s", err, out)
 	}
 	t.Logf("%s", out)
 }

@@ -235,7 +235,7 @@ func TestOrderOfEffects(t *testing.T) {
 	e := w.open()
 	got, err := w.call(e, "put", `{"to":"[EMAIL_1]"}`)
 	if err != nil || got != `"sent to [EMAIL_1]"` {
-		t.Errorf("put = %s, %v", got, err)
+		t.Errorf("put = %s, %v; want \"sent to [EMAIL_1]\"", got, err)
 	}
 	want := []string{"audit begin", "restore", "intent put", "call put", "tokenise", "record put answered", "audit end"}
 	if diff := cmp.Diff(want, w.log); diff != "" {
@@ -252,7 +252,7 @@ func TestOrderOfEffects(t *testing.T) {
 	record := w.ended[0]
 	if record.Tenant != "acme" || record.Server != "s" || record.Tool != "put" || !record.OK ||
 		record.ArgsBytes != 18 || record.ResultBytes != len(got) || len(e.Calls()) != 1 {
-		t.Errorf("audit = %+v", record)
+		t.Errorf("audit = %+v, want one audited call of acme", record)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestRejectedCalls(t *testing.T) {
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`), Hash: "sha256:old"})
 	if code(err) != errcode.ToolChanged ||
 		!strings.Contains(err.Error(), "written for another definition; it is now get(...)") {
-		t.Errorf("get with an old hash: %v", err)
+		t.Errorf("get with an old hash = %v, want tool_changed with the new signature", err)
 	}
 }
 
@@ -343,16 +343,16 @@ func TestAllowLists(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := w.call(e, "put", `{}`); code(err) != errcode.Forbidden {
-		t.Errorf("put, which the list does not allow: %v", err)
+		t.Errorf("put, which the list does not allow = %v, want forbidden", err)
 	}
 	// Errors do not name tools that the task may not use.
 	if _, err := w.call(e, "putt", `{}`); code(err) != errcode.Unknown || strings.Contains(err.Error(), "s/put;") ||
 		strings.Contains(err.Error(), "s/put,") {
-		t.Errorf("putt, which does not exist: %v", err)
+		t.Errorf("putt, which does not exist = %v, want unknown without a suggestion", err)
 	}
 	w.cfg.Task.Allow = nil
 	if _, err := w.call(w.open(), "get", `{"location":"x"}`); code(err) != errcode.Forbidden {
-		t.Errorf("get without an allow-list: %v", err)
+		t.Errorf("get without an allow-list = %v, want forbidden", err)
 	}
 }
 
@@ -398,7 +398,7 @@ func TestPolicies(t *testing.T) {
 		if test.outcome != "" {
 			w.cfg.Hooks.Approve = func(_ context.Context, q broker.ApprovalRequest) (broker.Approval, error) {
 				if q.Task.ID != "t1" || q.Server != "s" || q.Signature != q.Tool+"(...)" || string(q.Args) != `{}` {
-					t.Errorf("approval request %+v with %s", q, q.Args)
+					t.Errorf("approval request %+v with %s, want task t1, server s, the signature and {}", q, q.Args)
 				}
 				return broker.Approval{State: test.outcome, By: "alice"}, nil
 			}
@@ -415,7 +415,7 @@ func TestPolicies(t *testing.T) {
 	w.cfg.Policy = broker.Policy{Destructive: "maybe"}
 	if _, err := broker.New(t.Context(), w.cfg); err == nil ||
 		!strings.Contains(err.Error(), `["allow" "deny" "approve"]`) {
-		t.Errorf("New with an invalid policy: %v", err)
+		t.Errorf("New with an invalid policy = %v, want the valid decisions", err)
 	}
 }
 
@@ -435,15 +435,15 @@ func TestApprovalIsAudited(t *testing.T) {
 		e := w.open()
 		_, err := w.call(e, "drop", `{}`)
 		if outcome == broker.Denied && (err == nil || err.Error() != "the call was denied by alice: not today") {
-			t.Errorf("drop, which is denied: %v", err)
+			t.Errorf("drop, which is denied = %v, want who denied it and why", err)
 		}
 		if len(w.decided) != 1 || w.decided[0].ApprovedBy != "alice" || w.decided[0].Approval != outcome ||
 			w.decided[0].Call != names[0] {
-			t.Fatalf("%s: audited decisions = %+v", outcome, w.decided)
+			t.Fatalf("%s: audited decisions = %+v, want alice's decision", outcome, w.decided)
 		}
 		if end := w.ended[0]; end.ApprovedBy != "alice" || end.Approval != outcome ||
 			end.OK != (outcome == broker.Granted) {
-			t.Errorf("%s: audited end = %+v", outcome, end)
+			t.Errorf("%s: audited end = %+v, want alice's decision", outcome, end)
 		}
 		if outcome != broker.Granted {
 			continue
@@ -454,21 +454,21 @@ func TestApprovalIsAudited(t *testing.T) {
 			t.Errorf("order of effects (-want +got):\n%s", diff)
 		}
 		if _, err := w.call(e, "drop", `{}`); err != nil || names[1] == names[0] {
-			t.Errorf("an equal call has the same name %q, %v", names[1], err)
+			t.Errorf("the name of an equal call = %q, %v; want another name", names[1], err)
 		}
 		// The next run requests no approval of a recorded call.
 		e = w.next()
 		for range 2 {
 			if _, err := w.call(e, "drop", `{}`); err != nil || len(w.made) != 0 {
-				t.Errorf("drop in the next run: made %v, %v", w.made, err)
+				t.Errorf("drop in the next run: calls %v, error %v; want a replay", w.made, err)
 			}
 		}
 		if len(names) != 2 {
-			t.Errorf("%d approval requests for two calls", len(names))
+			t.Errorf("%d approval requests for two calls, want 2", len(names))
 		}
 		w.failAudit = errors.New("disk full")
 		if err := w.callFor(w.open(), time.Millisecond, "drop", `{"n":2}`); err == nil || len(w.made) != 0 {
-			t.Errorf("drop without an audited approval: %v, made %v", err, w.made)
+			t.Errorf("drop without an audited approval = %v, calls %v; want an error and no call", err, w.made)
 		}
 	}
 }
@@ -487,7 +487,8 @@ func TestApprovalRequestHasTokens(t *testing.T) {
 	}
 	if _, err := w.call(w.open(), "drop", `{"to":"[EMAIL_1]"}`); err != nil ||
 		requestArgs != `{"to":"[EMAIL_1]"}` || w.made[0] != `drop{"to":"a@b.c"}` {
-		t.Errorf("approval request with %s, made %v, %v", requestArgs, w.made, err)
+		t.Errorf("approval request with %s, calls %v, error %v; want privacy tokens only in the request",
+			requestArgs, w.made, err)
 	}
 }
 
@@ -587,7 +588,7 @@ func TestResults(t *testing.T) {
 			}
 			if data := w.files[strings.TrimPrefix(f.Path, "artifacts/")]; len(data) != f.Bytes ||
 				(test.want == "json" && string(data) != big) {
-				t.Errorf("call %d: the file %s contains %q", n, f.Path, data)
+				t.Errorf("call %d: the file %s contains %q, want the data", n, f.Path, data)
 			}
 			continue
 		}
@@ -596,11 +597,11 @@ func TestResults(t *testing.T) {
 		}
 	}
 	if record := w.ended[11]; record.Code != errcode.ToolFailed {
-		t.Errorf("audited end of a failed call = %+v", record)
+		t.Errorf("audited end of a failed call = %+v, want tool_failed", record)
 	}
 	w.cfg.Hooks.Spill = nil
 	if _, err := w.call(w.open(), "put", `{"again":1}`); code(err) != errcode.ResultTooLarge {
-		t.Errorf("a large result without Spill: %v", err)
+		t.Errorf("a large result without Spill = %v, want result_too_large", err)
 	}
 }
 
@@ -773,7 +774,7 @@ func TestBudgets(t *testing.T) {
 		for i := range 10 {
 			_, err := w.call(e, "put", fmt.Sprintf(`{"x":"%d-345678901"}`, i))
 			if (err == nil) != (i < test.calls) || (err != nil && code(err) != errcode.OverBudget) {
-				t.Errorf("%s: call %d: %v", test.name, i+1, err)
+				t.Errorf("%s: call %d = %v, want over_budget from call %d on", test.name, i+1, err, test.calls+1)
 			}
 		}
 		if len(e.Calls()) != test.calls+1 || len(w.ended) != test.calls+1 {
@@ -796,13 +797,13 @@ func TestTimeBudgets(t *testing.T) {
 		for i := range 7 {
 			_, err := w.call(e, "put", `{}`)
 			if (err == nil) != (i < 6) || (err != nil && code(err) != errcode.OverBudget) {
-				t.Errorf("call %d: %v", i+1, err)
+				t.Errorf("call %d = %v, want over_budget from call 7 on", i+1, err)
 			}
 		}
 		w.blockReply = make(chan struct{}) // never responds
 		if _, err := w.call(w.open(), "put", `{"slow":1}`); code(err) != errcode.Timeout ||
 			!strings.Contains(err.Error(), "3s") {
-			t.Errorf("put, which takes too long: %v", err)
+			t.Errorf("put, which takes too long = %v, want a timeout after 3s", err)
 		}
 	})
 }
@@ -855,7 +856,7 @@ func TestExcerptsOfMutatingCalls(t *testing.T) {
 	}
 	for _, record := range append(w.begun, w.ended...) {
 		if record.ArgsExcerpt+record.ResultExcerpt != "" {
-			t.Errorf("audit record %+v has arguments or a result", record)
+			t.Errorf("audit record %+v has arguments or a result, want neither", record)
 		}
 	}
 }
@@ -900,7 +901,7 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 				fail(w, errors.New("no leader"))
 				e = w.open()
 				if err := w.callFor(e, 30*time.Second, "put", `{"x":1}`); err == nil {
-					t.Error("put without the queue succeeded")
+					t.Error("put without the queue = nil, want an error")
 				}
 				if err := e.Close(t.Context()); err == nil || !strings.Contains(err.Error(), "no leader") {
 					t.Errorf("Close() = %v, want the reason why the run is lost", err)
@@ -920,13 +921,13 @@ func TestCancelledCallsAreAudited(t *testing.T) {
 	e := w.open()
 	if _, err := e.Call(ctx,
 		broker.Call{Server: "s", Tool: "get", Args: object(`{"location":"x"}`)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("get, which is cancelled: %v", err)
+		t.Errorf("get, which is cancelled = %v, want context.Canceled", err)
 	}
 	if err := e.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if len(w.begun) != 1 || len(w.ended) != 1 || w.ended[0].OK {
-		t.Errorf("the audit has %d beginnings, and the ends %+v", len(w.begun), w.ended)
+		t.Errorf("the audit has %d beginnings, and the ends %+v, want one of each, not OK", len(w.begun), w.ended)
 	}
 }
 
@@ -938,16 +939,16 @@ func TestReadOnlyCallsAreRecordedInBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(w.journal) != 0 {
-		t.Fatal("the journal has an entry before blockRecord is closed")
+		t.Fatal("the journal has an entry before blockRecord is closed, want none")
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := e.Close(cancelled); err == nil {
-		t.Error("Close did not wait for the record")
+		t.Error("Close before the record = nil, want an error")
 	}
 	close(w.blockRecord)
 	if err := e.Close(t.Context()); err != nil || len(w.journal) != 1 {
-		t.Errorf("Close = %v, journal %v", err, w.journal)
+		t.Errorf("Close = %v, journal %v; want nil and one entry", err, w.journal)
 	}
 }
 
@@ -955,6 +956,6 @@ func TestFailingJournal(t *testing.T) {
 	w := newWorld(t)
 	w.failLookup, w.cfg.Task.Run = errors.New("journal down"), 2
 	if _, err := broker.New(t.Context(), w.cfg); err == nil {
-		t.Error("New without the journal of an earlier run returned no error")
+		t.Error("New without the journal of an earlier run = nil, want an error")
 	}
 }

@@ -50,10 +50,10 @@ func FuzzPreview(f *testing.F) {
 	f.Fuzz(func(t *testing.T, args string) {
 		got := broker.Preview(json.RawMessage(args))
 		if len(got) > 4<<10 || !json.Valid(got) {
-			t.Errorf("Preview(%q) is %d bytes: %.200s", args, len(got), got)
+			t.Errorf("Preview(%q) is %d bytes: %.200s; want at most 4 KiB of JSON", args, len(got), got)
 		}
 		if strings.ContainsAny(string(got), "\u202e\u200b") {
-			t.Errorf("Preview(%q) = %q, which has a hidden character", args, got)
+			t.Errorf("Preview(%q) = %q, want no hidden character", args, got)
 		}
 	})
 }

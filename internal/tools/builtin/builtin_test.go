@@ -88,14 +88,14 @@ func TestWeatherSamples(t *testing.T) {
 	}
 	celsius := getWeather(`{"location":"San Francisco, CA"}`)
 	if celsius != getWeather(`{"location":"San Francisco, CA","units":"celsius"}`) {
-		t.Error("equal calls have different results")
+		t.Error("equal calls have different results, want the same")
 	}
 	if celsius.Source != "sample" || celsius.Unit != "celsius" || celsius.Timestamp != "2026-07-01T12:00:00Z" {
-		t.Errorf("get_weather = %+v", celsius)
+		t.Errorf("get_weather = %+v, want a sample in celsius at noon", celsius)
 	}
 	if celsius.Temperature < 15 || celsius.Temperature > 30 || celsius.Humidity < 40 || celsius.Humidity > 80 ||
 		celsius.WindSpeed < 5 || celsius.WindSpeed > 25 {
-		t.Errorf("get_weather = %+v, which is outside the ranges of samples", celsius)
+		t.Errorf("get_weather = %+v, want values in the ranges of samples", celsius)
 	}
 	f := getWeather(`{"location":"San Francisco, CA","units":"fahrenheit"}`)
 	if want := int(math.Round(float64(celsius.Temperature)*9/5 + 32)); f.Temperature != want || f.Unit != "fahrenheit" {
@@ -170,7 +170,7 @@ func TestWeatherLive(t *testing.T) {
 		return nil, errors.New("the service is down")
 	})
 	if !down.IsError || down.Content[0].(*sdk.TextContent).Text != "the service is down" {
-		t.Errorf("get_weather with a failing service = %+v", down)
+		t.Errorf("get_weather with a failing service = %+v, want the error of the service", down)
 	}
 }
 
@@ -186,14 +186,14 @@ func TestServeOnStreams(t *testing.T) {
 	}
 	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "add", Arguments: map[string]any{"a": 2, "b": 3}})
 	if err != nil || r.StructuredContent.(map[string]any)["result"] != 5.0 {
-		t.Errorf("add = %+v, %v", r, err)
+		t.Errorf("add = %+v, %v; want 5", r, err)
 	}
 	_ = cs.Close()
 	if err := <-done; err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("Serve ended with %v", err)
+		t.Errorf("Serve = %v, want nil or the end of the streams", err)
 	}
 	if err := builtin.Serve(t.Context(), "nosuch", builtin.Options{}, inRead, outWrite); err == nil ||
 		!strings.Contains(err.Error(), "calculator, weather") {
-		t.Errorf("Serve of an unknown server: %v", err)
+		t.Errorf("Serve of an unknown server = %v, want the valid servers", err)
 	}
 }

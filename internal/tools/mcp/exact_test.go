@@ -41,7 +41,7 @@ func TestEventReader(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if n, again := r.Read(make([]byte, 1)); n > 0 || again == nil {
-				t.Errorf("Read after the end = %d, %v", n, again)
+				t.Errorf("Read after the end = %d, %v; want 0 and an error", n, again)
 			}
 		})
 	}

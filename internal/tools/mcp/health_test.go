@@ -33,7 +33,7 @@ func TestHealth(t *testing.T) {
 	for failures := 1; failures <= 2; failures++ {
 		began := time.Now()
 		if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Down {
-			t.Fatalf("call %d: %v", failures, err)
+			t.Fatalf("call %d = %v, want down", failures, err)
 		}
 		h := m.Health()[0]
 		wait := pause << (failures - 1)
@@ -53,11 +53,11 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := callHostile(t, m, "echo", `{}`); err != nil { // waits for the next attempt
-		t.Fatalf("call of the repaired server: %v", err)
+		t.Fatalf("call of the repaired server = %v, want nil", err)
 	}
 	up := m.Health()[0]
 	if up.Version == "" {
-		t.Error("Health has no version")
+		t.Error("Health has no version, want the server's")
 	}
 	up.Version = ""
 	if diff := cmp.Diff(mcp.Health{Server: "hostile", State: "up", Connections: 1}, up); diff != "" {

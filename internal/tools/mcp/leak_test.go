@@ -57,11 +57,11 @@ func TestForgottenSession(t *testing.T) {
 		t.Errorf("the call after the restart: %v; want a lost call, and not the session's ID", err)
 	}
 	if err := call(false); err != nil {
-		t.Errorf("the next call: %v", err)
+		t.Errorf("the next call = %v, want nil", err)
 	}
 	restart()
 	if err := call(true); err != nil {
-		t.Errorf("a call that may be repeated: %v", err)
+		t.Errorf("a call that may be repeated = %v, want nil", err)
 	}
 	m.Close()
 	if made.Load() != 3 || strings.Contains(out.String(), "session ID") {
@@ -112,7 +112,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 				"the error": err.Error(), "the log": out.String(), "the health": health,
 			} {
 				if strings.Contains(text, "s3cr3t") {
-					t.Errorf("%s contains a secret: %s", where, text)
+					t.Errorf("%s has a secret, want it redacted: %s", where, text)
 				}
 			}
 		})

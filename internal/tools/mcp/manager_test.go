@@ -65,7 +65,7 @@ func reason(t *testing.T, err error) tools.Reason {
 	t.Helper()
 	ue, ok := errors.AsType[*tools.UpstreamError](err)
 	if !ok {
-		t.Fatalf("error %v is not an UpstreamError", err)
+		t.Fatalf("error is %v, want an UpstreamError", err)
 	}
 	return ue.Reason
 }
@@ -108,14 +108,14 @@ func TestHostileCalls(t *testing.T) {
 		}
 		who, err := callHostile(t, m, "who", `{}`)
 		if err != nil {
-			t.Fatalf("after %s: %v", test.tool, err)
+			t.Fatalf("who after %s = %v, want nil", test.tool, err)
 		}
 		var v struct{ PID float64 }
 		if err := json.Unmarshal(who.Structured, &v); err != nil {
 			t.Fatal(err)
 		}
 		if pid != 0 && v.PID != pid {
-			t.Errorf("%s ended the connection", test.tool)
+			t.Errorf("%s ended the connection, want it kept", test.tool)
 		}
 		pid = v.PID
 	}
@@ -129,7 +129,7 @@ func TestHostileCalls(t *testing.T) {
 			t.Errorf("%s succeeded, want an error", tool)
 		}
 		if got, err := callHostile(t, m, "echo", `{"a":1}`); err != nil || string(got.Structured) != `{"a":1}` {
-			t.Errorf("echo after %s = %s, %v", tool, got.Structured, err)
+			t.Errorf("echo after %s = %s, %v; want {\"a\":1}", tool, got.Structured, err)
 		}
 	}
 	for _, want := range []string{
@@ -141,7 +141,7 @@ func TestHostileCalls(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "\u202e") {
-		t.Error("a hidden character reached the log")
+		t.Error("the log has a hidden character, want it spelled out")
 	}
 }
 
@@ -154,7 +154,7 @@ func TestHostileStarts(t *testing.T) {
 		_, err := callHostile(t, m, "echo", `{}`)
 		if want == "" {
 			if err != nil {
-				t.Errorf("%s: %v", mode, err)
+				t.Errorf("%s: call = %v, want nil", mode, err)
 			}
 			continue
 		}
@@ -162,18 +162,18 @@ func TestHostileStarts(t *testing.T) {
 			t.Errorf("%s: %v, want down with %q", mode, err, want)
 		}
 		if h := m.Health()[0]; h.State != "down" || h.Failures == 0 || h.LastError == "" {
-			t.Errorf("%s: health = %+v", mode, h)
+			t.Errorf("%s: health = %+v, want down with an error", mode, h)
 		}
 		if mode == "die" && !strings.Contains(out.String(), "and no last line") {
-			t.Errorf("the log lacks the server's last line:\n%s", out)
+			t.Errorf("the log lacks the server's last line, want it:\n%s", out)
 		}
 		if mode == "die" && !strings.Contains(out.String(), "cannot start: no database") {
-			t.Errorf("the log lacks the server's first line:\n%s", out)
+			t.Errorf("the log lacks the server's first line, want it:\n%s", out)
 		}
 	}
 	m, _ := manager(t, mcp.Server{Name: "hostile", Command: "/nonexistent/server"})
 	if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Down {
-		t.Errorf("echo of a server whose command does not exist: %v", err)
+		t.Errorf("echo of a server whose command does not exist = %v, want down", err)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	m, _ := manager(t, hostileServer(t, "drift"))
 	defs, about, err := m.Definitions(t.Context(), "hostile", "", "")
 	if err != nil || about.Version != "hostile<U+202E> 0" {
-		t.Fatalf("Definitions = %v, %q, %v", defs, about, err)
+		t.Fatalf("Definitions = %v, %q, %v; want the version with U+202E spelled out", defs, about, err)
 	}
 	var names []string
 	for _, d := range defs {
@@ -193,7 +193,7 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	}
 	r := tools.Request{Server: "hostile", Tool: "echo", Args: json.RawMessage(`{"a":1}`), Hash: defs[0].Hash()}
 	if got, err := m.Call(t.Context(), r); err != nil || string(got.Structured) != `{"a":1}` {
-		t.Errorf("echo with the listed definition: %s, %v", got.Structured, err)
+		t.Errorf("echo with the listed definition = %s, %v; want {\"a\":1}", got.Structured, err)
 	}
 	// The server changes its list; a rejected call makes the client read it again.
 	if _, err := callHostile(t, m, "nosuch", `{}`); reason(t, err) != tools.Refused {
@@ -201,19 +201,19 @@ func TestDefinitionsAndDrift(t *testing.T) {
 	}
 	_, err = m.Call(t.Context(), r)
 	if reason(t, err) != tools.Drifted {
-		t.Fatalf("echo after the definition changed: %v", err)
+		t.Fatalf("echo after the definition changed = %v, want drifted", err)
 	}
 	if ue, _ := errors.AsType[*tools.UpstreamError](err); ue.Sent {
-		t.Errorf("drift = %+v", ue)
+		t.Errorf("Drifted error = %+v, want Sent false", ue)
 	}
 	r.Tool = "gone"
 	if _, err := m.Call(t.Context(), r); reason(t, err) != tools.Drifted ||
 		!strings.Contains(err.Error(), "no longer has this tool") {
-		t.Errorf("call of a removed tool: %v", err)
+		t.Errorf("call of a removed tool = %v, want drifted", err)
 	}
 	r.Server = "hostil"
 	if _, err := m.Call(t.Context(), r); err == nil || !strings.Contains(err.Error(), "did you mean hostile") {
-		t.Errorf("call of an unknown server: %v", err)
+		t.Errorf("call of an unknown server = %v, want the nearest name", err)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestAboutServer(t *testing.T) {
 	named, _ := manager(t, hostileServer(t, "plain")) // a server of an older protocol has no title
 	if _, got, err := named.Definitions(t.Context(), "hostile", "", ""); err != nil ||
 		got != (tools.About{Version: "hostile<U+202E> 0", Title: "hostile<U+202E>"}) {
-		t.Errorf("Definitions = %+v, %v", got, err)
+		t.Errorf("Definitions = %+v, %v; want the name as title", got, err)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestEndlessLists(t *testing.T) {
 	m, _ := manager(t, s)
 	if _, _, err := m.Definitions(t.Context(), "hostile", "", ""); reason(t, err) != tools.Protocol ||
 		!strings.Contains(err.Error(), "its list of tools is too long") {
-		t.Errorf("Definitions: %v", err)
+		t.Errorf("Definitions = %v, want a protocol error", err)
 	}
 }
 
@@ -305,7 +305,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	pid := callWho(t, m, "a", "").PID
 	waitUntil(t, "the process has ended", func() bool { return syscall.Kill(pid, 0) != nil })
 	if next := callWho(t, m, "a", "").PID; next == pid {
-		t.Error("the next call used the same process")
+		t.Error("the next call used the same process, want a new one")
 	}
 }
 
@@ -320,7 +320,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("timed out waiting until %s", what)
+			t.Fatalf("timed out; want: %s", what)
 		}
 	}
 }
@@ -345,25 +345,25 @@ func TestProcessInheritsNothing(t *testing.T) {
 	}
 	m, out := manager(t, s)
 	if strings.Contains(out.String(), "root") {
-		t.Errorf("the log warns about root although the server has a user: %s", out)
+		t.Errorf("the log warns about root although the server has a user, want no warning: %s", out)
 	}
 	w := callWho(t, m, "", "")
 	if slices.ContainsFunc(w.Env, func(e string) bool { return strings.Contains(e, "hunter2") }) ||
 		!slices.Contains(w.Env, "TOKEN=configured") {
-		t.Errorf("environment = %q", w.Env)
+		t.Errorf("environment = %q, want TOKEN and no inherited secret", w.Env)
 	}
 	if os.Geteuid() == 0 && w.UID == 0 {
-		t.Error("the process runs as root")
+		t.Error("the process runs as root, want its user")
 	}
 	_, out = manager(t, hostileServer(t, "x"))
 	if root := os.Geteuid() == 0; strings.Contains(out.String(), `"tool servers will run as root`) != root {
-		t.Errorf("the log with root %t is %s", root, out)
+		t.Errorf("the log with root %t is %s, want a warning only for root", root, out)
 	}
 	bad := hostileServer(t, "x")
 	bad.User = "no-such-user"
 	m, _ = manager(t, bad)
 	if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Down {
-		t.Errorf("echo of a server with an unknown user: %v", err)
+		t.Errorf("echo of a server with an unknown user = %v, want down", err)
 	}
 }
 
@@ -384,13 +384,13 @@ func TestKilledDuringCall(t *testing.T) {
 	}
 	err := <-done
 	if reason(t, err) != tools.Lost || !strings.Contains(err.Error(), "signal: killed") {
-		t.Errorf("the call during which the process was killed: %v", err)
+		t.Errorf("the call during which the process was killed = %v, want lost", err)
 	}
 	if w := callWho(t, m, "", ""); w.PID == pid || w.Calls != 1 {
-		t.Errorf("the next call: %+v", w)
+		t.Errorf("the next call = %+v, want the first of a new process", w)
 	}
 	if h := m.Health()[0]; h.State != "up" || h.Failures != 0 {
-		t.Errorf("health = %+v", h)
+		t.Errorf("health = %+v, want up", h)
 	}
 }
 
@@ -400,10 +400,10 @@ func TestOnlyRepeatableCallsAreRepeated(t *testing.T) {
 		got, err := m.Call(t.Context(),
 			tools.Request{Server: "hostile", Tool: "die-once", Args: json.RawMessage(`{}`), Repeatable: repeatable})
 		if want != "" && (err != nil || got.Content[0].Text != want) {
-			t.Errorf("repeatable call = %+v, %v", got, err)
+			t.Errorf("repeatable call = %+v, %v; want a result", got, err)
 		}
 		if want == "" && reason(t, err) != tools.Lost {
-			t.Errorf("call that is not repeatable = %+v, %v", got, err)
+			t.Errorf("call that is not repeatable = %+v, %v; want lost", got, err)
 		}
 	}
 }
@@ -423,7 +423,7 @@ func TestCancellationAndProgressPassThrough(t *testing.T) {
 	_, err := m.Call(t.Context(), r)
 	if err != nil || len(steps) < 3 ||
 		!slices.Equal(steps, []float64{1, 2, 3, 4}[:len(steps)]) { // the last one may arrive too late
-		t.Errorf("progress = %v, %v", steps, err)
+		t.Errorf("progress = %v, %v; want 1 to 4", steps, err)
 	}
 	_, err = m.Call(ctx,
 		tools.Request{
@@ -515,19 +515,19 @@ func TestStreamableHTTP(t *testing.T) {
 			return m.Call(t.Context(), tools.Request{Server: server, Tool: tool, Args: json.RawMessage(args)})
 		}
 		if got, err := call("web", "hello", `{"Size":2}`); err != nil || got.Content[0].Text != "Bearer kxx" {
-			t.Errorf("stateless %t: %+v, %v", mode, got, err)
+			t.Errorf("stateless %t: hello = %+v, %v; want Bearer kxx", mode, got, err)
 		}
 		if _, err := call("web", "hello", `{"Size":2000000}`); err == nil {
-			t.Errorf("stateless %t: a result of two megabytes was accepted", mode)
+			t.Errorf("stateless %t: a result of two megabytes = nil, want an error", mode)
 		}
 		if got, err := call("web", "hello", `{"Size":1}`); err != nil || got.Content[0].Text != "Bearer kx" {
-			t.Errorf("stateless %t, after the large one: %+v, %v", mode, got, err)
+			t.Errorf("stateless %t, after the large one: hello = %+v, %v; want Bearer kx", mode, got, err)
 		}
 		if _, err := call("moved", "hello", `{"Size":1}`); reason(t, err) != tools.Down {
-			t.Errorf("stateless %t, redirected: %v", mode, err)
+			t.Errorf("stateless %t, redirected: hello = %v, want down", mode, err)
 		}
 		if _, err := call("web", "nosuch", `{}`); err == nil || reason(t, err) == tools.Down {
-			t.Errorf("stateless %t, unknown tool: %v", mode, err)
+			t.Errorf("stateless %t: unknown tool = %v, want an error other than down", mode, err)
 		}
 		m.Close()
 	}
@@ -567,11 +567,11 @@ func TestSSE(t *testing.T) {
 	}
 	for range 2 {
 		if got, err := call("old"); err != nil || got.Content[0].Text != "hello" {
-			t.Errorf("call over SSE: %+v, %v", got, err)
+			t.Errorf("call over SSE = %+v, %v; want hello", got, err)
 		}
 	}
 	if _, err := call("evil"); reason(t, err) != tools.Down || !strings.Contains(err.Error(), "another host") {
-		t.Errorf("an address of another host: %v", err)
+		t.Errorf("call at another host = %v, want down", err)
 	}
 	if _, err := call("unknown"); reason(t, err) != tools.Down || !strings.Contains(err.Error(), "who are you?") {
 		t.Errorf("without a token: %v, want the server's text", err)
@@ -615,7 +615,7 @@ func TestRefusalsOverHTTP(t *testing.T) {
 		}
 		got := err.Error()
 		if !strings.Contains(got, "not for (hidden),<U+001B>[31m use host b!!!") || len(got) > 1000 {
-			t.Errorf("%s: %s (%d bytes)", path, got, len(got))
+			t.Errorf("%s: error is %s (%d bytes), want it printable, redacted and at most 1000", path, got, len(got))
 		}
 	}
 }
@@ -665,22 +665,22 @@ func TestReload(t *testing.T) {
 	<-entered
 	next = []mcp.Server{kept, {Name: "a", InProcess: inProcess("second")}, {Name: "b", InProcess: inProcess("b")}}
 	if got := call("b", `{}`); got != "b" {
-		t.Errorf("a new server: %s", got)
+		t.Errorf("a new server = %s, want b", got)
 	}
 	if got := call("a", `{}`); got != "second" {
-		t.Errorf("a changed server: %s", got)
+		t.Errorf("a changed server = %s, want second", got)
 	}
 	close(proceed)
 	if got := <-late; got != "first" {
-		t.Errorf("the call in flight: %s", got)
+		t.Errorf("the call in flight = %s, want first", got)
 	}
 	next = []mcp.Server{{Name: "a"}}
 	if got := call("a", `{}`); got != "second" || callWho(t, m, "", "").PID != pid {
-		t.Errorf("after an invalid configuration: %s, or another process", got)
+		t.Errorf("call after an invalid configuration = %s, or another process; want second of the same", got)
 	}
 	next = []mcp.Server{{Name: "b", InProcess: inProcess("b")}}
 	if got := call("a", `{}`); !strings.Contains(got, "a") || m.Has(t.Context(), "a") || !m.Has(t.Context(), "b") {
-		t.Errorf("a removed server: %s", got)
+		t.Errorf("a removed server = %s, want an unknown server", got)
 	}
 	waitUntil(t, "the removed server's process has ended", func() bool { return syscall.Kill(pid, 0) != nil })
 }
@@ -758,7 +758,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 	waitUntil(t, "the process has begun", func() bool { return strings.Contains(out.String(), "hanging") })
 	m.Close()
 	if err := <-done; reason(t, err) != tools.Down || !strings.Contains(err.Error(), "being shut down") {
-		t.Errorf("the call that waited for the connection: %v", err)
+		t.Errorf("the call that waited for the connection = %v, want down", err)
 	}
 }
 
@@ -767,10 +767,10 @@ func TestCallAfterClose(t *testing.T) {
 	pid := callWho(t, m, "", "").PID
 	m.Close()
 	if syscall.Kill(pid, 0) == nil {
-		t.Error("the process still runs after Close")
+		t.Error("the process still runs after Close, want it ended")
 	}
 	if _, err := callHostile(t, m, "echo", `{}`); reason(t, err) != tools.Down {
-		t.Errorf("a call after Close: %v", err)
+		t.Errorf("a call after Close = %v, want down", err)
 	}
 	m.Close()
 }
@@ -803,14 +803,14 @@ func TestNumbersAreExact(t *testing.T) {
 	decode := func(data json.RawMessage) any {
 		v, err := tools.DecodeJSON(data)
 		if err != nil {
-			t.Fatalf("%v in %s", err, data)
+			t.Fatalf("decode = %v, want nil: %s", err, data)
 		}
 		return v
 	}
 	for _, name := range m.Servers() {
 		got, err := m.Call(t.Context(), tools.Request{Server: name, Tool: "echo", Args: json.RawMessage(numbers)})
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: call = %v, want nil", name, err)
 			continue
 		}
 		if diff := cmp.Diff(decode(json.RawMessage(numbers)), decode(got.Structured)); diff != "" {

@@ -67,7 +67,7 @@ func FuzzLines(f *testing.F) {
 		lines := bufio.NewScanner(bytes.NewReader(out))
 		for lines.Scan() {
 			if line := bytes.TrimSpace(lines.Bytes()); len(line) > 501 || !json.Valid(line) {
-				t.Errorf("Read returned the line %q", line)
+				t.Errorf("Read returned the line %q, want JSON of at most 501 bytes", line)
 			}
 		}
 	})

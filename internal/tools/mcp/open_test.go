@@ -39,7 +39,7 @@ func TestRedirects(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 		if (err == nil) != followed || (len(requests) == 2) != followed {
-			t.Errorf("redirect to %s: %v, requests %q", to, err, requests)
+			t.Errorf("redirect to %s: error %v, requests %q; want followed %t", to, err, requests, followed)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func runPython(t *testing.T, dir, code string) string {
 	cmd.Env = []string{"PYTHONPATH=" + dir + ":" + testdata}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("python: %v", err)
+		t.Errorf("run Python = %v, want nil", err)
 	}
 	return string(out)
 }
@@ -190,7 +190,7 @@ func TestValidInstancesPass(t *testing.T) {
 		}
 		got := p.call(t, q)
 		if got.Error != "" {
-			t.Fatalf("call: %s\n%s\n%s", got.Error, got.Trace, pkg.Files[q.Function+".py"])
+			t.Fatalf("call = %s, want no error\n%s\n%s", got.Error, got.Trace, pkg.Files[q.Function+".py"])
 		}
 		checkSent(t, in, instance, got)
 	})
@@ -215,7 +215,7 @@ func checkSent(t *rapid.T, schema []byte, instance map[string]any, got response)
 		t.Fatal(err)
 	}
 	if err := compiled.Validate(arguments); err != nil {
-		t.Fatalf("the sent arguments do not match the schema: %v\n%s", err, got.Value.Arguments)
+		t.Fatalf("Validate of the sent arguments = %v, want nil\n%s", err, got.Value.Arguments)
 	}
 	sent := slices.Sorted(maps.Keys(arguments.(map[string]any)))
 	if want := slices.Sorted(maps.Keys(instance)); !slices.Equal(sent, want) {

@@ -40,12 +40,12 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 	}
 	first := names(nil, "get-item", "get.item", "get_item", "GET ITEM")
 	if first["get_item"] != "get_item" {
-		t.Errorf("the function of tool get_item is %q", first["get_item"])
+		t.Errorf("the function of tool get_item is %q, want get_item", first["get_item"])
 	}
 	checkDistinct(t, first)
 	// Order does not matter, and a tool keeps its name when a new tool has exactly that name.
 	if diff := cmp.Diff(first, names(nil, "GET ITEM", "get_item", "get.item", "get-item")); diff != "" {
-		t.Errorf("names depend on the order of the tools (-first +second):\n%s", diff)
+		t.Errorf("want names that do not depend on the order of the tools (-first +second):\n%s", diff)
 	}
 	old := names(nil, "get-item")
 	later := names(old, "get-item", "get_item")
@@ -54,7 +54,7 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 	}
 	// The name of a removed tool is not given to another tool.
 	if again := names(later, "get_item"); again["get_item"] != later["get_item"] {
-		t.Errorf("the function of get_item changed from %q to %q", later["get_item"], again["get_item"])
+		t.Errorf("the function of get_item changed from %q to %q, want it kept", later["get_item"], again["get_item"])
 	}
 }
 
@@ -85,7 +85,7 @@ func TestNamesOverTime(t *testing.T) {
 			checkDistinct(t, names)
 			for tool, id := range names {
 				if was, known := ever[tool]; known && was != id {
-					t.Fatalf("the function of tool %q changed from %q to %q", tool, was, id)
+					t.Fatalf("the function of tool %q changed from %q to %q, want it kept", tool, was, id)
 				}
 				ever[tool] = id
 			}
@@ -106,10 +106,10 @@ func checkDistinct(t interface{ Errorf(string, ...any) }, names map[string]strin
 	seen := map[string]string{}
 	for tool, id := range names {
 		if other, twice := seen[strings.ToLower(id)]; twice {
-			t.Errorf("tools %q and %q have the function %q", tool, other, id)
+			t.Errorf("tools %q and %q have the function %q, want different ones", tool, other, id)
 		}
 		if Identifier(id) != id {
-			t.Errorf("the function of tool %q is %q, which is not an identifier", tool, id)
+			t.Errorf("the function of tool %q is %q, want an identifier", tool, id)
 		}
 		seen[strings.ToLower(id)] = tool
 	}
@@ -267,7 +267,7 @@ func TestHostileDefinitions(t *testing.T) {
 	p.write(pkg)
 	outside, err := filepath.Glob(filepath.Join(p.dir, "*"))
 	if err != nil || len(outside) != 1 {
-		t.Errorf("files outside servers/: %v %v", outside, err)
+		t.Errorf("files are %v, %v; want only servers/", outside, err)
 	}
 	for tool, function := range pkg.Definitions.Names {
 		var args []any
@@ -279,16 +279,17 @@ func TestHostileDefinitions(t *testing.T) {
 		}
 		got := p.call(t, request{Server: pkg.Dir, Function: function, Args: args})
 		if got.Error != "" || got.Value.Tool != tool || got.Value.Server != "../evil-server\"\n" {
-			t.Errorf("%q as %s: tool %q, server %q, error %s\n%s", tool, function, got.Value.Tool, got.Value.Server,
+			t.Errorf("%q as %s: tool %q, server %q, error %s; want the same tool and server\n%s",
+				tool, function, got.Value.Tool, got.Value.Server,
 				got.Error, got.Trace)
 		}
 		if i := strings.IndexFunc(got.Doc,
 			func(r rune) bool { return r == '\u202e' || r == '\u200b' || r == 0 }); i >= 0 {
-			t.Errorf("%q: the docstring %q has a hidden character", tool, got.Doc)
+			t.Errorf("%q: the docstring is %q, want no hidden character", tool, got.Doc)
 		}
 	}
 	if _, err := Generate(Source{Server: "💥"}); err == nil {
-		t.Error("Generate of a server without a Python name succeeded")
+		t.Error("Generate of a server without a Python name = nil, want an error")
 	}
 }
 
@@ -346,7 +347,7 @@ from servers.weather import get_weather as b
 import servers.weather
 print(a is b, b is servers.weather.get_weather, a("x")["arguments"])`
 	if got := runPython(t, p.dir, probe); got != "True True {'location': 'x'}\n" {
-		t.Errorf("imports: %q", got)
+		t.Errorf("imports print %q, want the same function twice", got)
 	}
 }
 
@@ -384,7 +385,8 @@ func TestDefaultsAreSent(t *testing.T) {
 	got := p.call(t, request{Server: "s", Function: "sent", Kwargs: map[string]any{"scale": "device"}})
 	var sent map[string]any
 	if got.Error != "" || json.Unmarshal(got.Value.Arguments, &sent) != nil {
-		t.Fatalf("the call without its arguments: %s, %s", got.Error, got.Value.Arguments)
+		t.Fatalf("the call without its arguments = error %s, arguments %s; want no error",
+			got.Error, got.Value.Arguments)
 	}
 	want := map[string]any{
 		"scale": "device", "list": []any{"a", map[string]any{"b": []any{true, nil, 1.5}}}, "ref": 7.0, "type": false,
@@ -434,16 +436,16 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 		t.Errorf("Stat of b.py = %v, want it removed", err)
 	}
 	if _, err := Write(dir, gen(old, "a", "mine")); err == nil || !strings.Contains(err.Error(), "was not generated") {
-		t.Errorf("Write over a hand-written file: %v", err)
+		t.Errorf("Write over a hand-written file = %v, want an error", err)
 	}
 	if data, err := os.ReadFile(handWritten); err != nil || string(data) != "def mine(): pass\n" {
-		t.Errorf("the hand-written file: %q, %v", data, err)
+		t.Errorf("the hand-written file = %q, %v; want it unchanged", data, err)
 	}
 	if _, err := Previous(dir, "S"); err != nil {
-		t.Errorf("Previous of a server without a directory: %v", err)
+		t.Errorf("Previous of a server without a directory = %v, want nil", err)
 	}
 	if _, err := Previous(dir, "s!"); err != nil {
-		t.Errorf("Previous of s_: %v", err)
+		t.Errorf("Previous of s! = %v, want nil", err)
 	}
 }
 
@@ -461,7 +463,7 @@ func TestDiscovery(t *testing.T) {
 	py.write(p)
 	listing, err := tools.OpenCatalogue(filepath.Join(py.dir, "servers"), tools.Options{}).Read(t.Context())
 	if err != nil || len(listing.Tools) != 2 {
-		t.Fatalf("Read = %+v, %v", listing, err)
+		t.Fatalf("Read = %+v, %v; want two tools", listing, err)
 	}
 	if plain := listing.Tools[0]; plain.Types != "" {
 		t.Errorf("types of a tool without nested arguments = %q, want none", plain.Types)
@@ -473,7 +475,7 @@ func TestDiscovery(t *testing.T) {
 	points := []any{map[string]any{"lat": 1}}
 	call := py.call(t, request{Server: show.Package(), Function: show.Function, Args: []any{points}})
 	if call.Error != "" || call.Value.Tool != "show-map" {
-		t.Errorf("call of the imported function = %+v", call)
+		t.Errorf("call of the imported function = %+v, want show-map", call)
 	}
 	for _, want := range []string{"class ", "(TypedDict", "    lat: float  # degrees north", "    label: str"} {
 		if !strings.Contains(show.Types, want) {

@@ -102,18 +102,18 @@ func (p *python) call(t failer, r request) response {
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
-		t.Fatalf("%v", err)
+		t.Fatalf("encode request = %v, want nil", err)
 	}
 	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		t.Fatalf("%v", err)
+		t.Fatalf("write to python = %v, want nil", err)
 	}
 	line, err = p.out.ReadBytes('\n')
 	if err != nil {
-		t.Fatalf("read the response of python: %v", err)
+		t.Fatalf("read the response of python = %v, want nil", err)
 	}
 	var out response
 	if err := json.Unmarshal(line, &out); err != nil {
-		t.Fatalf("%v in %s", err, line)
+		t.Fatalf("decode response = %v, want nil: %s", err, line)
 	}
 	return out
 }

@@ -49,33 +49,33 @@ func TestToolsAreListedWhileAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegistry(nil)
 		if r.Overlay("acme") != nil {
-			t.Error("Overlay without announcements is not nil")
+			t.Error("Overlay without announcements is set, want nil")
 		}
 		r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		first := r.Overlay("acme")
 		if got := ids(r, "acme"); !slices.Equal(got, []string{"crm/count", "crm/find"}) ||
 			first.Files["crm/find.py"] == nil {
-			t.Fatalf("tools = %v, files %d", got, len(first.Files))
+			t.Fatalf("tools = %v, files %d, want crm/count and crm/find", got, len(first.Files))
 		}
 		// Neither the start nor the end of another process with the same tools changes anything.
 		r.Update("acme", "two", offer(t, "crm", 1, "find", "count"))
 		if r.Overlay("acme") != first {
-			t.Error("a second process with the same tools changed the overlay")
+			t.Error("a second process with the same tools changed the overlay, want the same")
 		}
 		r.Update("acme", "two", nil)
 		if r.Overlay("acme") != first || r.Overlay("other") != nil {
-			t.Error("the end of the second process changed an overlay")
+			t.Error("the end of the second process changed an overlay, want the same")
 		}
 		for range 5 { // the tools stay while the process announces them
 			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
 			r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		}
 		if r.Overlay("acme") != first {
-			t.Error("an unchanged announcement changed the overlay")
+			t.Error("an unchanged announcement changed the overlay, want the same")
 		}
 		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
 		if r.Overlay("acme") != nil || ids(r, "acme") != nil {
-			t.Error("tools of a process that stopped announcing are still listed")
+			t.Error("tools of a process that stopped announcing are listed, want none")
 		}
 	})
 }
@@ -88,7 +88,7 @@ func TestTwoDefinitions(t *testing.T) {
 	list := r.List("acme")
 	if len(list) != 2 || list[0].Definition.Description != "started at 1" ||
 		list[1].Definition.Description != "started at 2" {
-		t.Errorf("tools = %+v", list)
+		t.Errorf("tools = %+v, want the definitions of the latest processes", list)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestAbout(t *testing.T) {
 	about := func() tools.About {
 		listing, _, err := tools.Extend(tools.NewListing(nil), r.Overlay("acme"))
 		if err != nil || len(listing.Tools) != 1 {
-			t.Fatalf("Extend = %+v, %v", listing, err)
+			t.Fatalf("Extend = %+v, %v; want one tool", listing, err)
 		}
 		return listing.Tools[0].About
 	}
@@ -116,7 +116,7 @@ func TestAbout(t *testing.T) {
 	}
 	r.Update("acme", "silent", offer(t, "crm", 9, "find"))
 	if got := about(); got != (tools.About{}) {
-		t.Errorf("About without a description = %+v", got)
+		t.Errorf("About without a description = %+v, want none", got)
 	}
 	r.Update("acme", "second", describe(2, "Customers\u202e", strings.Repeat("x", 3000)))
 	r.Update("acme", "first", describe(1, "Old", "old"))
@@ -125,7 +125,7 @@ func TestAbout(t *testing.T) {
 		t.Errorf("About = %+v, want %+v", got, want)
 	}
 	if got := r.List("acme")[0].Definition.Hash(); got != hashOf(t, offer(t, "crm", 9, "find")) {
-		t.Errorf("the tool's hash %s depends on its server's description", got)
+		t.Errorf("the tool's hash %s depends on its server's description, want it independent", got)
 	}
 	r.Update("acme", "second", nil)
 	if got := about(); got != (tools.About{Title: "Old", Description: "old"}) {
@@ -167,16 +167,16 @@ func TestHostileOffers(t *testing.T) {
 	o := r.Overlay("acme")
 	for name := range o.Files {
 		if !strings.HasPrefix(name, "crm/") || strings.Count(name, "/") != 1 {
-			t.Errorf("overlay has the file %q", name)
+			t.Errorf("overlay has the file %q, want files of crm", name)
 		}
 	}
 	if len(o.Broken) < 8 {
-		t.Errorf("broken = %v", o.Broken)
+		t.Errorf("broken = %v, want at least 8", o.Broken)
 	}
 	listing, used, err := tools.Extend(tools.NewListing(nil), o)
 	if err != nil || len(used) != len(o.Files) || len(listing.Tools) != 2 ||
 		listing.Tools[0].State != tools.Registered {
-		t.Errorf("Extend = %+v, %d files, %v", listing, len(used), err)
+		t.Errorf("Extend = %+v, %d files, %v; want all files and two registered tools", listing, len(used), err)
 	}
 	// A server of the fleet keeps its name.
 	base := tools.NewListing([]tools.Tool{
@@ -184,7 +184,8 @@ func TestHostileOffers(t *testing.T) {
 	})
 	listing, used, err = tools.Extend(base, o)
 	if err != nil || len(used) != 0 || len(listing.Tools) != 1 || len(listing.Broken) != len(o.Broken)+1 {
-		t.Errorf("Extend over the same server = %+v, %d files, %v", listing.Tools, len(used), err)
+		t.Errorf("Extend over the same server = %+v, %d files, %v; want no file and one more broken server",
+			listing.Tools, len(used), err)
 	}
 }
 
@@ -202,7 +203,7 @@ func TestReservedServers(t *testing.T) {
 		t.Errorf("tools = %v, want only crm/delete_repository", got)
 	}
 	if len(o.Broken) != 1 || !strings.Contains(o.Broken[0].Message, `the fleet has a server "github"`) {
-		t.Errorf("broken = %v", o.Broken)
+		t.Errorf("broken = %v, want the reserved name", o.Broken)
 	}
 	reserved = append(reserved, "crm") // the fleet gets another server while it runs
 	if got := ids(r, "acme"); len(got) != 0 {
@@ -254,22 +255,22 @@ func TestCall(t *testing.T) {
 			tools.Request{Tenant: "acme", Server: "crm", Tool: "find", Args: json.RawMessage(`{}`)})
 		u, _ := errors.AsType[*tools.UpstreamError](err)
 		if err != nil && u == nil || len(replies) > 0 {
-			t.Fatalf("Call = %v, %d replies left", err, len(replies))
+			t.Fatalf("Call = %v, %d replies left; want an UpstreamError and none", err, len(replies))
 		}
 		return res, u
 	}
 	if res, err := call(`{"value":{"a":1}}`); err != nil || string(res.Structured) != `{"a":1}` {
-		t.Errorf("Call with a value = %s, %v", res.Structured, err)
+		t.Errorf("Call with a value = %s, %v; want {\"a\":1}", res.Structured, err)
 	}
 	if res, err := call(`{"code":"failed","error":"no"}`); err != nil || !res.IsError || res.Content[0].Text != "no" {
-		t.Errorf("Call with a tool error = %+v, %v", res, err)
+		t.Errorf("Call with a tool error = %+v, %v; want the tool's error", res, err)
 	}
 	if _, err := call(registered.ErrRetry, `{"code":"changed"}`, `{"value":1}`); err != nil {
-		t.Errorf("Call with the definition in another process = %v", err)
+		t.Errorf("Call with the definition in another process = %v, want nil", err)
 	}
 	changed := slices.Repeat([]any{`{"code":"changed"}`}, 8)
 	if _, err := call(changed...); err == nil || err.Reason != tools.Drifted || err.Sent {
-		t.Errorf("Call without the definition in any process = %+v", err)
+		t.Errorf("Call without the definition in any process = %+v, want drifted and not sent", err)
 	}
 	for reply, want := range map[any]tools.Reason{
 		registered.ErrNotServed: tools.Down, "": tools.Protocol, "[]": tools.Protocol, `{"value":`: tools.Protocol,

@@ -35,7 +35,7 @@ func npm(tb testing.TB) string {
 	}
 	if out, err := exec.Command("npm/install.sh", dir).CombinedOutput(); err != nil {
 		if noSkip {
-			tb.Fatalf("install the npm servers: %v\n%s", err, out)
+			tb.Fatalf("install the npm servers = %v, want nil\n%s", err, out)
 		}
 		tb.Skipf("install the npm servers: %v", err)
 	}
@@ -57,7 +57,7 @@ func realServers(tb testing.TB, dir, work string) []mcp.Server {
 		{"-C", git, "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", "first"},
 	} {
 		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			tb.Fatalf("git: %v\n%s", err, out)
+			tb.Fatalf("git = %v, want nil\n%s", err, out)
 		}
 	}
 	official := "@modelcontextprotocol/server-"
@@ -94,11 +94,11 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 	for _, server := range m.Servers() {
 		defs, about, err := m.Definitions(tb.Context(), server, "", "")
 		if err != nil {
-			tb.Fatalf("%s: %v", server, err)
+			tb.Fatalf("Definitions of %s = %v, want nil", server, err)
 		}
 		p, err := pygen.Generate(pygen.Source{Server: server, About: about, Tools: defs})
 		if err != nil || len(p.Rejected) > 0 {
-			tb.Fatalf("%s: %v, rejected %v", server, err, p.Rejected)
+			tb.Fatalf("Generate of %s = %v, rejected %v; want none", server, err, p.Rejected)
 		}
 		if want, known := toolCounts[server]; known && len(defs) != want {
 			tb.Errorf("%s has %d tools, want %d", server, len(defs), want)
@@ -115,7 +115,7 @@ func generate(tb testing.TB, m *mcp.Manager, dir string) *tools.Listing {
 	}
 	listing, err := tools.OpenCatalogue(dir, tools.Options{Check: tools.PythonChecker("")}).Read(tb.Context())
 	if err != nil || len(listing.Broken) > 0 {
-		tb.Fatalf("catalogue: %v, broken %v", err, listing.Broken)
+		tb.Fatalf("Read = %v, broken %v; want none", err, listing.Broken)
 	}
 	return listing
 }
@@ -264,7 +264,7 @@ func program(tb testing.TB, dir string, e *broker.Execution, code string) string
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		tb.Errorf("python: %v", err)
+		tb.Errorf("run Python = %v, want nil", err)
 	}
 	return out.String()
 }
@@ -297,14 +297,14 @@ func TestRealServerOverHTTP(t *testing.T) {
 	r, err := m.Call(t.Context(),
 		tools.Request{Server: "everything", Tool: "echo", Args: json.RawMessage(`{"message":"hi"}`)})
 	if err != nil || r.Content[0].Text != "Echo: hi" {
-		t.Errorf("echo = %+v, %v", r, err)
+		t.Errorf("echo = %+v, %v; want Echo: hi", r, err)
 	}
 	r, err = m.Call(t.Context(), tools.Request{
 		Server: "everything", Tool: "trigger-long-running-operation", Args: json.RawMessage(`{"duration":1,"steps":4}`),
 		Progress: func(string, float64, float64) { steps++ },
 	})
 	if err != nil || steps < 3 {
-		t.Errorf("long-running operation = %+v, %v, %d steps", r, err, steps)
+		t.Errorf("long-running operation = %+v, %v, %d steps, want at least 3", r, err, steps)
 	}
 }
 
@@ -333,10 +333,10 @@ func TestRealServerKilled(t *testing.T) {
 	<-inFlight
 	killChildren(t, syscall.SIGKILL)
 	if err := <-done; reason(t, err) != tools.Lost {
-		t.Errorf("the interrupted call: %v", err)
+		t.Errorf("the interrupted call = %v, want lost", err)
 	}
 	if err := call("echo", `{"message":"again"}`); err != nil {
-		t.Errorf("the next call: %v", err)
+		t.Errorf("the next call = %v, want nil", err)
 	}
 }
 
@@ -363,7 +363,7 @@ func killChildren(t *testing.T, s syscall.Signal) {
 		}
 	}
 	if n == 0 {
-		t.Fatal("no process to kill")
+		t.Fatal("no process to kill, want one")
 	}
 }
 
@@ -423,7 +423,7 @@ read_text_file("a")["contents"]
 from servers.filesystem import read_txt_file
 `
 	if errs := pyright(t, dir, root, bad); len(errs) != 5 {
-		t.Errorf("pyright finds %d of 5 planted mistakes:\n%s", len(errs), strings.Join(errs, "\n"))
+		t.Errorf("pyright finds %d of 5 planted mistakes, want all:\n%s", len(errs), strings.Join(errs, "\n"))
 	}
 }
 
@@ -447,7 +447,7 @@ func pyright(t *testing.T, npm, root, program string) []string {
 		Summary struct{ FilesAnalyzed int }
 	}
 	if jsonErr := json.Unmarshal(out, &report); jsonErr != nil || report.Summary.FilesAnalyzed < 80 {
-		t.Fatalf("pyright: %v, %v, %d files\n%s", err, jsonErr, report.Summary.FilesAnalyzed, out)
+		t.Fatalf("pyright = %v, %v, %d files; want at least 80\n%s", err, jsonErr, report.Summary.FilesAnalyzed, out)
 	}
 	var errs []string
 	for _, d := range report.GeneralDiagnostics {

@@ -36,7 +36,7 @@ func TestPythonModules(t *testing.T) {
 	cmd := exec.Command(python, "-B", script)
 	cmd.Env = []string{"PYTHONPATH=" + dir, "LANG=C.UTF-8"}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("run the Python tests = %v, want nil\n%s", err, out)
 	}
 }
 
@@ -79,13 +79,13 @@ func TestShippedTools(t *testing.T) {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
 	if len(listing.Broken) > 0 || len(listing.Warnings) > 0 {
-		t.Errorf("broken %v, warnings %v", listing.Broken, listing.Warnings)
+		t.Errorf("broken %v, warnings %v, want none", listing.Broken, listing.Warnings)
 	}
 	files, err := fs.Glob(servers.FS, "*/__init__.py")
 	if want := []string{
 		"calculator/__init__.py", "database/__init__.py", "filesystem/__init__.py", "weather/__init__.py",
 	}; err != nil || !slices.Equal(files, want) {
-		t.Errorf("packages = %v, %v", files, err)
+		t.Errorf("packages = %v, %v; want the four servers", files, err)
 	}
 }
 

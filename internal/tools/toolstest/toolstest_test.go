@@ -48,7 +48,7 @@ func reason(t *testing.T, err error) tools.Reason {
 	t.Helper()
 	ue, ok := errors.AsType[*tools.UpstreamError](err)
 	if !ok {
-		t.Fatalf("error %v is not an UpstreamError", err)
+		t.Fatalf("error is %v, want an UpstreamError", err)
 	}
 	return ue.Reason
 }
@@ -64,7 +64,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("timed out waiting until %s", what)
+			t.Fatalf("timed out; want: %s", what)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestShippedTreeIsCurrent(t *testing.T) {
 	for name, data := range want {
 		got, err := fs.ReadFile(servers.FS, name)
 		if err != nil {
-			t.Errorf("servers/%s: %v (run with -update)", name, err)
+			t.Errorf("read servers/%s = %v, want nil (run with -update)", name, err)
 		} else if diff := cmp.Diff(data, string(got)); diff != "" {
 			t.Errorf("servers/%s is out of date (run with -update) (-want +got):\n%s", name, diff)
 		}
