@@ -47,9 +47,12 @@ func (c *Client) WaitForApproval(ctx context.Context, id string, d time.Duration
 	return c.conn.record(ctx, id, wait{time: d, approval: true, knownCalls: known})
 }
 
-// query returns the wait as query parameters, without its duration.
+// query returns the wait as query parameters.
 func (w wait) query() url.Values {
 	q := url.Values{}
+	if w.time > 0 {
+		q.Set("wait", w.time.String())
+	}
 	if w.approval {
 		q.Set("until", "approval")
 		set(q, "known", strings.Join(w.knownCalls, ","))

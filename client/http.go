@@ -172,15 +172,9 @@ func get[T any](ctx context.Context, c *Client, query url.Values, path ...string
 }
 
 // request sends c, with retries, and decodes the response.
-func request[T any](ctx context.Context, d *httpConn, c httpRequest) (T, error) {
-	var v T
-	err := d.json(ctx, &v, c)
+func request[T any](ctx context.Context, d *httpConn, c httpRequest) (v T, err error) {
+	err = d.do(ctx, c, responseTimeout+c.wait, decoder(&v))
 	return v, err
-}
-
-// json sends c, with retries, and decodes the response into v.
-func (d *httpConn) json(ctx context.Context, v any, c httpRequest) error {
-	return d.do(ctx, c, responseTimeout+c.wait, decoder(v))
 }
 
 // do sends c, with retries, and passes each successful response to read. timeout bounds each attempt; zero means no
@@ -275,14 +269,7 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*ht
 		})
 	}
 	u := at.base.JoinPath(escape(c.path)...)
-	q := url.Values{}
-	if c.query != nil {
-		q = c.query
-	}
-	if c.wait > 0 {
-		q.Set("wait", c.wait.String())
-	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = c.query.Encode()
 	var body io.Reader = bytes.NewReader(c.body)
 	if c.stream != nil {
 		body = c.stream()

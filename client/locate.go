@@ -49,19 +49,27 @@ func locate(path string, env func(string) string) (Options, error) {
 // ReadFleetFile reads a fleet.json.
 func ReadFleetFile(path string) (Options, error) {
 	o := Options{FleetFile: path, FileCredentials: true}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return o, fmt.Errorf("read fleet file: %w", err)
-	}
 	var f FleetFile
-	if err := json.Unmarshal(data, &f); err != nil {
-		return o, fmt.Errorf("read fleet file %s: %w", path, err)
+	if err := decodeFleetFile(path, &f); err != nil {
+		return o, err
 	}
 	if f.URL == "" {
 		return o, fmt.Errorf("read fleet file %s: url is missing", path)
 	}
 	o.URL, o.Token = f.URL, f.Token
 	return o, nil
+}
+
+// decodeFleetFile decodes a fleet.json into v.
+func decodeFleetFile(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read fleet file: %w", err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("read fleet file %s: %w", path, err)
+	}
+	return nil
 }
 
 // LocateNATS finds the queue of a fleet, for an application that registers tools or submits over NATS. It uses the
@@ -84,10 +92,6 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 		}
 		path = filepath.Join(dir, "fleet.json")
 	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Options{}, fmt.Errorf("%w (%s does not exist)", ErrNoFleet, path)
-	}
 	var f struct {
 		Tenant string `json:"tenant"`
 		NATS   struct {
@@ -98,11 +102,12 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 			} `json:"tenants"`
 		} `json:"nats"`
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &f)
+	err := decodeFleetFile(path, &f)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Options{}, fmt.Errorf("%w (%s does not exist)", ErrNoFleet, path)
 	}
 	if err != nil {
-		return Options{}, fmt.Errorf("read fleet file %s: %w", path, err)
+		return Options{}, err
 	}
 	tenant = cmp.Or(tenant, f.Tenant)
 	u, ok := f.NATS.Tenants[tenant]

@@ -71,7 +71,7 @@ func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 	}
 	req.header, req.body, req.once = jsonHeader(), s.Data, s.ETag != ""
 	condition(req.header, s.ETag)
-	if err := d.json(ctx, &s, req); err != nil {
+	if err := d.do(ctx, req, responseTimeout, decoder(&s)); err != nil {
 		return s, err
 	}
 	s.Exists = true

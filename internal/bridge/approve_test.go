@@ -70,7 +70,7 @@ func dialAs(t *testing.T, url, token, version string, o *mcp.ClientOptions) *mcp
 	return cs
 }
 
-// revisions are one revision of the protocol with sessions and one without.
+// revisions lists one revision of the protocol with sessions and one without.
 var revisions = []string{"2025-11-25", "2026-07-28"}
 
 // TestApproval checks that the user of a client is asked about pending calls, and that the decision takes effect.

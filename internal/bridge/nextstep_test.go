@@ -20,7 +20,7 @@ var command = regexp.MustCompile("codefleet (approvals?|approve|config|dead|doct
 	"state|status|tasks|tools|up|usage|workers?|workspace)\\b")
 
 // TestErrorsNameNoCommand checks for each error code that an error reaches an MCP client without advice to type a
-// command: it has no command line.
+// command, because the client has no command line.
 func TestErrorsNameNoCommand(t *testing.T) {
 	for _, g := range errcode.Table {
 		for _, e := range g.Errors {
@@ -48,7 +48,7 @@ func TestErrorsNameNoCommand(t *testing.T) {
 	}
 }
 
-// TestTextsNameNoCommand checks that the packages whose texts reach clients name no command. Those for people at a
+// TestTextsNameNoCommand checks that the packages whose texts reach clients name no command. Texts for people at a
 // command line are in package errcode.
 func TestTextsNameNoCommand(t *testing.T) {
 	speakers := []string{

@@ -38,13 +38,7 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return inBody(err, m)
 	}
-	if wait > 0 && !rec.Status.Terminal() {
-		if rec, err = s.await(r.Context(), rec.TaskID, wait, done); err != nil {
-			return err
-		}
-	}
-	writeAccepted(w, rec)
-	return nil
+	return s.respondAccepted(w, r, rec, wait, done)
 }
 
 // inBody changes an error's path from one that points into the data to one that points into the request body.

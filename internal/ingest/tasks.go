@@ -43,6 +43,13 @@ func (s *Server) postTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return s.respondAccepted(w, r, rec, wait, done)
+}
+
+// respondAccepted responds with the record of a submitted task once the task has ended, or as await returns it.
+func (s *Server) respondAccepted(
+	w http.ResponseWriter, r *http.Request, rec schemas.Record, wait time.Duration, done func(schemas.Record) bool,
+) (err error) {
 	if wait > 0 && !rec.Status.Terminal() {
 		if rec, err = s.await(r.Context(), rec.TaskID, wait, done); err != nil {
 			return err

@@ -59,7 +59,8 @@ func wantStatus(
 	return resp
 }
 
-// form returns a multipart body, and its media type. files are paths and contents; edits is the part of other changes.
+// form returns a multipart body, and its media type. files lists paths and contents. edits is the content of the part
+// edits.
 func form(t *testing.T, files [][2]string, edits string) (string, string) {
 	t.Helper()
 	var b bytes.Buffer

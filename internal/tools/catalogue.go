@@ -160,7 +160,7 @@ func checkServerDir(e fs.DirEntry) (problem string) {
 		return "not a directory or regular file; symbolic links are not followed"
 	case !isIdentifier(name):
 		return errServerName
-	case slices.Contains(keywords, name):
+	case slices.Contains(Keywords, name):
 		return "a server's directory name must not be a Python keyword"
 	}
 	return ""
@@ -295,7 +295,8 @@ func applyDefinition(t *Tool, defs *parsedDefinitions, i int, approvals Approval
 	t.State = approvals.State(t.ID(), t.Hash)
 }
 
-var keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else
+// Keywords are the words that cannot be names in Python.
+var Keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else
 except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`)
 
 // isIdentifier reports whether s looks like a Python identifier. It accepts every visible non-ASCII

@@ -59,7 +59,7 @@ func TestEmbeddingsAreUsedOnceReady(t *testing.T) {
 		}
 		synctest.Wait()
 		model.down.Store(false)
-		<-time.After(minRetryDelay + time.Second) // of the bubble's clock
+		<-time.After(minRetryDelay + time.Second) // on the clock of the synctest bubble
 		synctest.Wait()
 		ids, degraded := pick()
 		ofWeather := func(id string) bool { return strings.HasPrefix(id, "weather/") }
@@ -97,7 +97,7 @@ func TestEmbeddingsLoadedOnDemand(t *testing.T) {
 			}
 			return degraded
 		}
-		pause := func(d time.Duration) { // of the bubble's clock
+		pause := func(d time.Duration) { // on the clock of the synctest bubble
 			<-time.After(d)
 			synctest.Wait()
 		}

@@ -195,7 +195,8 @@ func TestClientListsFleetAndArtifacts(t *testing.T) {
 	}
 }
 
-// TestClientAsATenantOverNATS checks that a tenant's NATS user may submit, read and wait for tasks, but nothing else.
+// TestClientAsATenantOverNATS checks that a tenant's NATS user may submit, read and wait for tasks, but not send
+// requests that need the fleet's credentials.
 func TestClientAsATenantOverNATS(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	c, err := client.New(t.Context(),

@@ -620,8 +620,8 @@ func TestRefusalsOverHTTP(t *testing.T) {
 	}
 }
 
-// A changed configuration applies to the next call. Calls in flight end with the one that they began with, unchanged
-// servers keep their connections, and an invalid configuration changes nothing.
+// A changed configuration applies to the next call. Calls in flight keep the configuration with which they began,
+// unchanged servers keep their connections, and an invalid configuration changes nothing.
 func TestReload(t *testing.T) {
 	entered, proceed := make(chan struct{}), make(chan struct{})
 	inProcess := func(name string) *sdk.Server {

@@ -131,15 +131,10 @@ func unique(id string, taken map[string]bool, reserved []string) string {
 	return name
 }
 
-// keywords are the words that cannot be names in Python.
-var keywords = strings.Fields(`
-False None True and as assert async await break class continue def del elif else except finally for from
-global if import in is lambda nonlocal not or pass raise return try while with yield`)
-
 // reservedParameters holds the names that parameters cannot have: Python's keywords, and the names that the body of a
 // generated function uses.
 var reservedParameters = append(strings.Fields(`
-Any Dict arguments extra call_mcp_tool UNSET DEFINITION`), keywords...)
+Any Dict arguments extra call_mcp_tool UNSET DEFINITION`), tools.Keywords...)
 
 // reserved holds the names that functions, classes and directories cannot have: those in reservedParameters, Python's
 // builtins, and the names that a generated module uses.
