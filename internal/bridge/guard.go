@@ -42,7 +42,7 @@ func refuseRegistration(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusBadRequest)
 	_ = json.NewEncoder(w).Encode(map[string]string{ // fails if the client has disconnected
 		"error":             "invalid_client_metadata",
-		"error_description": "the fleet refused the bearer token, or got none, and does not support OAuth: " + sendToken,
+		"error_description": "the fleet refused the token, or got none, and does not support OAuth: " + sendToken,
 	})
 }
 

@@ -191,7 +191,7 @@ var parameters = map[string]parameter{
 	"Last-Event-ID":          {"header", "Continue the stream after this event."},
 	"WebHook-Request-Origin": {"header", "The origin from which events will be sent."},
 	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *."},
-	"If-None-Match":          {"header", "GET responds with 304 if this ETag is current. PUT accepts only *, which means create."},
+	"If-None-Match":          {"header", "GET responds with 304 if this ETag is current. PUT accepts only * (create)."},
 	"Range":                  {"header", "Ranges of bytes."},
 	modeHeader:               {"header", "Permission bits of the file in octal, as in 0644."},
 	timeHeader:               {"header", "Modification time of the file, RFC 3339."},

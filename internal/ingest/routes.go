@@ -58,7 +58,8 @@ func (s *Server) taskRoutes() []route {
 			"getArtifact", "Download an artifact").
 			returnsMedia(200, "*/*", "Bytes").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.UnknownArtifact),
-		row("GET /v1/dead", ScopeRead, s.withQueueTime(s.getDead), "listDead", "List the dead-letter queue, the latest first").
+		row("GET /v1/dead", ScopeRead, s.withQueueTime(s.getDead),
+			"listDead", "List the dead-letter queue, the latest first").
 			takes("limit").
 			returns(200, "[]DeadTask").
 			fails(queueErrors...).fails(errcode.BadParameter),

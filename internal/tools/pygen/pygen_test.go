@@ -63,7 +63,9 @@ func TestNamesAreKeptAndDistinct(t *testing.T) {
 func TestNamesOverTime(t *testing.T) {
 	long := strings.Repeat("x", maxIdentifier-1)
 	for _, names := range [][]string{
-		{"a-b", "a_b", "a_b_" + shortHash("a-b")}, {long + "-", long + "_", long + "."}, {"A", "a", "a_" + shortHash("a")},
+		{"a-b", "a_b", "a_b_" + shortHash("a-b")},
+		{long + "-", long + "_", long + "."},
+		{"A", "a", "a_" + shortHash("a")},
 	} {
 		checkDistinct(t, assignNames(nil, definitions(names)))
 	}
