@@ -247,7 +247,8 @@ func BenchmarkWarmRun(b *testing.B) {
 // BenchmarkJudged reports what it costs to judge a program before it runs: not at all, while it runs, and before it
 // runs. The three take turns.
 func BenchmarkJudged(b *testing.B) {
-	const code = "import json, math\nrows = [{'n': n, 'r': math.sqrt(n)} for n in range(9)]\nprint(json.dumps(rows)[:9])"
+	const code = "import json, math\nrows = [{'n': n, 'r': math.sqrt(n)} for n in range(9)]\n" +
+		"print(json.dumps(rows)[:9])"
 	p := startPool(b, newDriver(b), executor.PoolOptions{MinReady: 1, Max: 1})
 	modes := []struct {
 		name  string

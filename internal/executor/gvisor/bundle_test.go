@@ -120,7 +120,9 @@ func TestFindPython(t *testing.T) {
 		files map[string]string
 		want  string // part of the error
 	}{
-		"link":          {map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, ""},
+		"link": {
+			map[string]string{"usr/bin/python3": "-> python3.11", "usr/bin/python3.11": "\x7fELF..."}, "",
+		},
 		"absolute link": {map[string]string{"usr/bin/python3": "-> /opt/p", "opt/p": "\x7fELF..."}, ""},
 		"missing":       {nil, "install python3 in the root file system"},
 		"dangling link": {map[string]string{"usr/bin/python3": "-> nowhere"}, "install python3"},

@@ -20,7 +20,7 @@ type imageRoot struct {
 // image prepares a directory to be the root of boxes. The first time, it boots a box to test the image's Python.
 func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
 	loaded, _ := d.images.LoadOrStore(dir, &imageRoot{})
-	i := loaded.(*imageRoot)
+	i := loaded.(*imageRoot) //nolint:errcheck // images has no other type
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.python != "" {

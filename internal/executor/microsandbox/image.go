@@ -35,7 +35,7 @@ const fetchFactor = 10
 func (d *Driver) prepareImage(ctx context.Context, name string) (*image, error) {
 	name = cmp.Or(name, d.opts.Image)
 	loaded, _ := d.images.LoadOrStore(name, &image{})
-	img := loaded.(*image)
+	img := loaded.(*image) //nolint:errcheck // images has no other type
 	img.mu.Lock()
 	defer img.mu.Unlock()
 	if img.ref != "" {
