@@ -128,6 +128,7 @@ func TestErrorsHaveNoPaths(t *testing.T) {
 	_, err = o.Get(t.Context(), "acme/main/files/secret", objects.GetOptions{})
 	if !errors.Is(err, objects.ErrTemporary) || strings.Contains(err.Error(), "secret") ||
 		strings.Contains(err.Error(), "the-bucket") {
-		t.Errorf("Get() over a closed connection = %v, want %v without the path and the bucket", err, objects.ErrTemporary)
+		t.Errorf("Get() over a closed connection = %v, want %v without the path and the bucket", err,
+			objects.ErrTemporary)
 	}
 }
