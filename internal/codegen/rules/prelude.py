@@ -1,9 +1,9 @@
 class Failure(Exception):
-    """Why the program cannot do what the task asks."""
+    """The program cannot do what the task asks, for the reason in the message."""
 
 
 def plain(path):
-    """A path for a person."""
+    """A path as a message shows it."""
     path = str(path)
     return path[len("/workspace/"):] if path.startswith("/workspace/") else path
 
@@ -33,7 +33,7 @@ def is_number(value):
 
 
 def as_number(value, what):
-    """A number; whole ones without a fraction."""
+    """A number. A whole number has no fraction."""
     if isinstance(value, dict):
         value = value.get("result", value.get("value"))
     if not is_number(value):
@@ -54,7 +54,7 @@ def calculated(compute, what):
 
 
 def square_root(value):
-    """The root of a number; a whole number if it is one."""
+    """The square root of a number, exact if it is a whole number."""
     if value < 0:
         raise Failure("%s has no square root" % value)
     root = math.isqrt(value) if isinstance(value, int) else math.sqrt(value)
@@ -94,7 +94,7 @@ def read_text(path):
 
 
 def text_of(value):
-    """The text in a tool's answer."""
+    """The text in a tool's result."""
     value = value.get("content") if isinstance(value, dict) else value
     if not isinstance(value, str):
         raise Failure("the tool answered no text")
@@ -102,7 +102,7 @@ def text_of(value):
 
 
 def kept(path):
-    """A path that is kept when the task has ended: not one of the fleet, and not an ignored one."""
+    """A path that the workspace keeps: neither ignored nor one of the fleet's directories."""
     rules = ["/servers", "/client", "/lost+found", "__pycache__/", ".venv/", "node_modules/"]
     ignored = pathlib.Path("/workspace/.workspaceignore")
     if ignored.is_file():
@@ -119,7 +119,7 @@ def kept(path):
 
 
 def free(path):
-    """A path that a file can be written to without replacing another."""
+    """A path that does not exist yet, and that the workspace keeps."""
     if pathlib.Path(path).exists():
         raise Failure("%s exists already; say overwrite to replace it" % plain(path))
     return kept(path)
@@ -216,7 +216,7 @@ def load_or_new(path):
 
 
 def merged(path, value):
-    """What a JSON file holds, with the fields of value; other fields stay."""
+    """The document of a JSON file with the fields of value; its other fields stay."""
     if not pathlib.Path(path).exists():
         return value
     document = load(path)
@@ -245,7 +245,7 @@ def save(path, value):
 
 
 def field(record, name, of):
-    """A field by its name; of a tool's answer in any spelling of upper and lower case."""
+    """A field by its name, or else by its name in another case."""
     if isinstance(record, dict):
         for key, value in record.items():
             if key == name:
@@ -299,7 +299,7 @@ def measure(values, name, what):
 
 
 def rows_of(ask):
-    """The rows in a query's answer."""
+    """The rows in a query's result."""
     try:
         value = ask()
     except sqlite3.Error as error:
@@ -352,12 +352,12 @@ def column(rows, name):
 
 
 def column_values(rows, name):
-    """The values of a column that are there."""
+    """The values of a column, without missing ones."""
     return [value for value in column(rows, name) if value is not None]
 
 
 def compared(rows, name, compare, limit):
-    """The rows whose column compares so with a limit."""
+    """The rows whose column satisfies a comparison with a limit."""
     found = []
     for row, value in zip(rows, column(rows, name)):
         if value is None:
@@ -370,7 +370,7 @@ def compared(rows, name, compare, limit):
 
 
 def ordered(rows, name, reverse):
-    """The rows by a column; those without a value come last."""
+    """The rows sorted by a column. Rows without a value come last."""
     pairs = list(zip(column(rows, name), rows))
     try:
         there = sorted((p for p in pairs if p[0] is not None), key=lambda p: p[0], reverse=reverse)
