@@ -158,6 +158,7 @@ func (k *checker) workers() {
 		k.bad("queue.ack_wait", "%s is less than 1s", c.Queue.AckWait)
 	}
 	k.atLeast("queue.attempts", c.Queue.Attempts, 1)
+	k.atLeast("queue.backlog", c.Queue.Backlog, 1)
 	k.atLeast("queue.payload_mb", c.Queue.PayloadMB, 1)
 	k.atLeast("queue.dead_letters", c.Queue.DeadLetters, 1)
 	k.atLeast("worker.slots", c.Worker.Slots, 0)

@@ -210,6 +210,10 @@ type Queue struct {
 	// How often the fleet tries to run a task, if workers are lost or the fleet fails, before the
 	// task is dead-lettered.
 	Attempts int `yaml:"attempts"`
+	// How many unfinished tasks one tenant may have in a task pool with one priority. Above it, tasks are
+	// refused with the code backlog_full. A decrease takes effect at the next start of a part of the fleet
+	// at which no tenant has more than half as many.
+	Backlog int `yaml:"backlog"`
 	// How much large data one tenant may have in the queue, in MiB. It limits the data of unfinished
 	// tasks (those over 256 KiB): above it, such tasks are refused. It also limits what is kept for up
 	// to 8 days: large results, recorded tool calls, and data of dead letters. The oldest of these
@@ -297,7 +301,7 @@ func Default() *Config {
 			KeepNewest: 20, KeepAll: 24 * time.Hour, KeepDays: 7, CleanEvery: 6 * time.Hour, Grace: minGrace,
 			KeepDeleted: 30 * 24 * time.Hour,
 		},
-		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3, PayloadMB: 4096, DeadLetters: 1000},
+		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3, Backlog: 100_000, PayloadMB: 4096, DeadLetters: 1000},
 		Worker: Worker{Drain: 30 * time.Second},
 		Execution: Execution{
 			SkillsDir:   "./skills",

@@ -94,7 +94,7 @@ var access = []Error{
 
 var condition = []Error{
 	row(BacklogFull, "429", "Too many tasks of the tenant are queued.",
-		"Try again after `Retry-After`, or add workers."),
+		"Try again after `Retry-After`, add workers, or increase `queue.backlog`."),
 	row(Busy, "429", "Too many uploads are in progress.", "Try again after `Retry-After`."),
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
 		"Report it, with the log lines that have the same trace id."),

@@ -69,6 +69,33 @@ func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 	return all, nil
 }
 
+// safeBacklog returns the limit of unfinished tasks per lane to provision, which is the option's. When a limit is
+// lowered, the server deletes the oldest tasks of a lane that holds more. So the stream keeps a higher limit while a
+// lane holds more than half of the option's. The other half is a margin for tasks that arrive meanwhile.
+func (c *Client) safeBacklog(ctx context.Context) (int64, error) {
+	limit := c.opts.Storage.MaxBacklog
+	info, err := c.streamInfo(ctx, streamTasks)
+	if err != nil || info == nil {
+		return limit, err
+	}
+	current := info.Config.MaxMsgsPerSubject
+	if current > 0 && current <= limit { // otherwise, current is higher or unlimited
+		return limit, nil
+	}
+	subjects, err := c.taskSubjects(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for subject, n := range subjects {
+		if int64(n) > limit/2 {
+			c.opts.Log.WarnContext(ctx, "queue.backlog not lowered yet: too many tasks are queued",
+				"subject", subject, "tasks", n, "current", current, "new", limit)
+			return current, nil
+		}
+	}
+	return limit, nil
+}
+
 // taskSubjects returns how many messages TASKS holds on each subject, including those of running tasks.
 func (c *Client) taskSubjects(ctx context.Context) (map[string]int, error) {
 	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, []byte(`{"subjects_filter": "tasks.>"}`))

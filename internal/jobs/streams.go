@@ -70,6 +70,11 @@ func (c *Client) Provision(ctx context.Context) error {
 		return err
 	}
 	for _, s := range c.streams(replicas) {
+		if s.Name == streamTasks {
+			if s.MaxMsgsPerSubject, err = c.safeBacklog(ctx); err != nil {
+				return fmt.Errorf("provision stream %s: %w", s.Name, err)
+			}
+		}
 		if err := c.provisionStream(ctx, s); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
@@ -267,6 +268,37 @@ func TestBacklogFull(t *testing.T) {
 	}
 	if _, err := f.Submit(t.Context(), "other", taskEvent("3", `{"code":"x"}`)); err != nil {
 		t.Errorf("Submit of another tenant = %v, want nil", err)
+	}
+}
+
+// A limit below the number of queued tasks is provisioned later, because the server would delete tasks.
+func TestBacklogIsLoweredWithoutLoss(t *testing.T) {
+	f := newFleet(t, func(o *Options) { o.Storage.MaxBacklog = 4 })
+	provisioned := func(limit int64) jetstream.StreamInfo {
+		t.Helper()
+		o := f.opts
+		o.Storage.MaxBacklog = limit
+		c := connect(t, o)
+		err := c.Provision(t.Context())
+		info, infoErr := c.streamInfo(t.Context(), streamTasks)
+		if err := errors.Join(err, infoErr); err != nil {
+			t.Fatal(err)
+		}
+		return *info
+	}
+	for _, id := range []string{"1", "2", "3"} {
+		f.submit(t, id, `{"code":"x"}`)
+	}
+	for _, c := range []struct{ option, want int64 }{{2, 4}, {5, 5}, {6, 6}, {2, 6}} {
+		info := provisioned(c.option)
+		if got := info.Config.MaxMsgsPerSubject; got != c.want || info.State.Msgs != 3 {
+			t.Errorf("with MaxBacklog %d: limit %d and %d tasks, want %d and 3", c.option, got, info.State.Msgs, c.want)
+		}
+	}
+	f.work(t, WorkerOptions{Handler: succeed})
+	f.awaitEmpty(t)
+	if got := provisioned(2).Config.MaxMsgsPerSubject; got != 2 {
+		t.Errorf("limit with MaxBacklog 2 and an empty queue = %d, want 2", got)
 	}
 }
 

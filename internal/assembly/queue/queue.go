@@ -34,6 +34,7 @@ func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Option
 		},
 		Name: name, AckWait: c.Queue.AckWait, AnyInbox: !c.Auth.Enabled, Policy: Policy(c),
 		Storage: jobs.Storage{
+			MaxBacklog:   int64(c.Queue.Backlog),
 			PayloadBytes: int64(c.Queue.PayloadMB) << 20, DeadLetters: int64(c.Queue.DeadLetters),
 			Replicas: c.NATS.Replicas,
 		},
