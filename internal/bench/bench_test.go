@@ -97,6 +97,26 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// TestGrowthQueue checks that a small run has all numbers and tables of the scenario growth-queue.
+func TestGrowthQueue(t *testing.T) {
+	o, temp := options(t)
+	o.Scenario, o.Runs = "growth-queue", 1
+	reports, err := Run(t.Context(), o, Scenarios())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEmpty(t, temp)
+	r := reports[0]
+	for _, id := range []string{"G7", "G8", "G9", "G10", "G11", "G12"} {
+		if _, ok := r.Numbers[id]; !ok {
+			t.Errorf("no number %s: %+v", id, r.Numbers)
+		}
+	}
+	if len(r.Tables) != 1 || len(r.Tables[0].Rows) != len(slotParts)+1 {
+		t.Errorf("tables = %+v, want the parts of a slot's time and their total", r.Tables)
+	}
+}
+
 // TestInterrupted checks that a cancelled run leaves no files.
 func TestInterrupted(t *testing.T) {
 	o, temp := options(t)

@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/process"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// drain compares how fast a fleet works off queued tasks with closed callers, as in the scenario throughput, and shows
+// where a slot's time goes.
+func (b *Bench) drain(ctx context.Context) (err error) {
+	const turns = 3
+	slots, tasks, calls := 0, min(b.N*drainStep, drained), min(b.N*drainStep, burst)
+	f, stop, err := b.StartFleet(ctx, func(c *config.Config) { slots = c.Slots() }, process.RunWorker)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	q, err := fleetQueue(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	c, err := tenantClient(ctx, f, f.File.Tenant)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var times []map[string]float64
+	queued := Series{"drain", "tasks/s", func(ctx context.Context) (Sample, error) {
+		ids, err := submitAll(ctx, q, tasks, tenantOf(f))
+		if err != nil {
+			return Sample{}, err
+		}
+		all, err := awaitAll(ctx, q, ids, tenantOf(f))
+		if err != nil {
+			return Sample{}, err
+		}
+		rate := ended(all)
+		times = append(times, slotTimes(all, float64(slots)*1000/rate))
+		return Sample{Value: rate}, nil
+	}}
+	closed := Rate("closed callers", 2*slots, calls, func(ctx context.Context, _ int) error { return submit(ctx, c) })
+	if err := b.SideBySide(ctx, Plan{Samples: turns, InRow: 1}, queued, closed); err != nil {
+		return err
+	}
+	b.AtLeast("G10", "drain ÷ closed callers (as N3)", 100*b.Median("drain")/b.Median("closed callers"), 90)
+	b.Tables = append(b.Tables, slotTable(times))
+	b.Note("G10: %d tasks per sample, %d slots", tasks, slots)
+	return nil
+}
+
+// slotParts are the parts of the time that a task takes of its slot, in order.
+var slotParts = []string{
+	"sandbox wait", "checkout", "run", "commit", "claim, and write of the program to the record",
+	"final record, acknowledgement, next message",
+}
+
+// slotTimes returns the mean parts of the time, in milliseconds, that each of the tasks takes of its slot.
+func slotTimes(all []schemas.Record, slot float64) map[string]float64 {
+	parts := map[string]float64{}
+	for _, r := range all {
+		t := r.Result.TimingMS
+		known := t.SandboxWait + t.Checkout + t.Run + t.Commit
+		for part, ms := range map[string]float64{
+			slotParts[0]: t.SandboxWait, slotParts[1]: t.Checkout, slotParts[2]: t.Run, slotParts[3]: t.Commit,
+			slotParts[4]: t.Total - t.Queued - known, slotParts[5]: slot - (t.Total - t.Queued),
+		} {
+			parts[part] += ms / float64(len(all))
+		}
+	}
+	return parts
+}
+
+// slotTable returns the table of the means of several samples. The first sample is of the turn that is dropped.
+func slotTable(samples []map[string]float64) Table {
+	t := Table{Title: "a slot's time in a drain", Columns: []string{"part", "ms per task"}}
+	total := 0.0
+	for _, part := range slotParts {
+		ms := 0.0
+		for _, s := range samples[1:] {
+			ms += s[part] / float64(len(samples)-1)
+		}
+		total += ms
+		t.Rows = append(t.Rows, []string{part, fmt.Sprintf("%.2f", ms)})
+	}
+	t.Rows = append(t.Rows, []string{"total: slots ÷ rate", fmt.Sprintf("%.2f", total)})
+	return t
+}
+
+// eachTenant measures one task of each of many tenants. Each of them needs a new box, because boxes are not shared.
+func (b *Bench) eachTenant(ctx context.Context) (err error) {
+	tasks, slots := min(b.N*tenantStep, mostTenants), 0
+	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
+		slots = c.Slots()
+		c.Tenants = map[string]config.Tenant{}
+		for i := range tasks {
+			c.Tenants[tenantName(i)] = config.Tenant{}
+		}
+	}, runSharedWorker)
+	if err != nil {
+		return err
+	}
+	q, err := fleetQueue(ctx, f)
+	if err != nil {
+		return errors.Join(err, stop())
+	}
+	b.Progress(fmt.Sprintf("growth-queue: %d tenants", tasks))
+	start := time.Now()
+	ids, err := submitAll(ctx, q, tasks, tenantName)
+	if err == nil {
+		b.Add("submission by many tenants", "tasks/s", float64(tasks)/time.Since(start).Seconds())
+		_, err = awaitAll(ctx, q, ids, tenantName)
+	}
+	took := time.Since(start).Seconds()
+	q.Close()
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	b.AtMost("G11", fmt.Sprintf("%d tenants with one task each", tasks), took, 60, "s")
+	return b.newBoxes(ctx, slots, min(tasks, burst))
+}
+
+// newBoxes measures the same tasks without a queue and workspaces: a pool alone, with a new box for each program.
+func (b *Bench) newBoxes(ctx context.Context, slots, programs int) (err error) {
+	pool, stop, err := b.startPool(ctx, readyBoxes, slots+readyBoxes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	b.Progress("growth-queue: a pool with a new sandbox for each program")
+	var n atomic.Int64
+	alone := Rate("pool alone, another tenant each time", slots, programs, func(ctx context.Context, _ int) error {
+		tenant := "t" + strconv.FormatInt(n.Add(1), 10)
+		box, err := pool.Acquire(ctx, executor.Key{Tenant: tenant}, executor.Limits{}, nil)
+		if err != nil {
+			return err
+		}
+		defer box.Release()
+		return runDirect(ctx, box)
+	})
+	sample, err := alone.Measure(ctx)
+	if err == nil {
+		b.addSample(alone, sample)
+	}
+	return err
+}
+
+// manyFiles compares a task that changes nothing in a workspace of many files with the same task in an empty one.
+func (b *Bench) manyFiles(ctx context.Context) (err error) {
+	const samples = 50
+	files := min(b.N*fileStep, mostFiles)
+	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	create := fmt.Sprintf("import os\nfor n in range(%d):\n    os.makedirs(f'd{n%%100:02}', exist_ok=True)\n"+
+		"    with open(f'd{n%%100:02}/{n}', 'w') as f:\n        f.write(f'{n}')\n", files)
+	first := client.Submission{Task: client.Task{Code: create}, Workspace: "many"}
+	if _, err := RunTask(ctx, c, first, ""); err != nil {
+		return err
+	}
+	in := func(name, workspace string) Series {
+		return ThroughFleet(name, c, func() client.Submission {
+			return client.Submission{Task: client.Task{Code: SmallestProgram}, Workspace: workspace}
+		}, func(res client.Result) error {
+			if n := len(res.Workspace.Changed); n > 0 {
+				return fmt.Errorf("the task changed %d files, want none", n)
+			}
+			return nil
+		})
+	}
+	large, empty := in("in a large workspace", "many"), in("in an empty one", "empty")
+	if err := b.SideBySide(ctx, Spaced(min(samples, b.N)), large, empty); err != nil {
+		return err
+	}
+	b.AtMost("G12", fmt.Sprintf("task that changes nothing in %d files − in an empty workspace", files),
+		b.Median("in a large workspace")-b.Median("in an empty one"), 1, "ms")
+	return nil
+}
