@@ -105,7 +105,7 @@ func (p *Pipeline) checks(
 }
 
 // errChecked ends a program that is judged and not run.
-var errChecked = &executor.Failure{Code: "checked", Message: "the program was judged and not run"}
+var errChecked = &executor.Failure{Code: errcode.Blocked, Message: "the program was judged and not run"}
 
 // checkedOnly reports whether the program was only judged, and did not run.
 func (e execution) checkedOnly() bool { return e.verdict.Error == errChecked }
