@@ -4,8 +4,9 @@
 //	ingest [--config FILE] [--http ADDR] [--nats URL]      see docs/configuration.md for the settings
 //	ingest --fleet FILE …                                  join a fleet that `codefleet up` runs
 //
-// When it listens, it prints its address. On SIGTERM or SIGINT it completes the active requests and exits; a second
-// signal ends it at once. Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage or configuration.
+// While it waits for the queue, it responds with 503. When it can serve, it prints its address. On SIGTERM or SIGINT it
+// completes the active requests and exits; a second signal ends it at once. Exit codes: 0 after a signal, 1 if it could
+// not serve, 2 for usage or configuration.
 package main
 
 import (
@@ -16,6 +17,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/storage"
@@ -53,22 +56,29 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := p.Connect(ctx); err != nil {
-		return errors.Join(err, ln.Close())
-	}
 	toolbox, err := tooling.Toolbox(p.Config, storage.CatalogueObjects(p.Config), p.Telemetry.Logger)
-	if err == nil {
-		err = toolbox.Join(p.Queue)
-	}
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	defer toolbox.Close()
-	options.Jobs, options.Tools = p.Queue, toolbox
-	scheme := "http"
-	if options.Access.TLS != nil {
-		scheme = "https"
-	}
-	fmt.Fprintf(stdout, "%s://%s\n", scheme, ln.Addr())
-	return ingest.New(options).Serve(ctx, ln)
+	server := ingest.New(options)
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return server.Serve(ctx, ln) })
+	both.Go(func() error {
+		err := p.Connect(ctx)
+		if err == nil {
+			err = toolbox.Join(p.Queue)
+		}
+		if err != nil {
+			return err
+		}
+		server.Join(p.Queue, toolbox)
+		scheme := "http"
+		if options.Access.TLS != nil {
+			scheme = "https"
+		}
+		fmt.Fprintf(stdout, "%s://%s\n", scheme, ln.Addr())
+		return nil
+	})
+	return both.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,10 +15,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/logtest"
 )
 
 var environment = []string{"HOME=/nonexistent"}
@@ -170,5 +174,81 @@ func TestWaitsForQueueUntilStopped(t *testing.T) {
 	var log bytes.Buffer
 	if code := run(ctx, []string{"--nats", "nats://127.0.0.1:1"}, environment, io.Discard, &log); code != 0 {
 		t.Errorf("exit code %d, want 0: %s", code, log.String())
+	}
+}
+
+// TestStarts starts the program before its queue. It responds at once, and serves when the queue is there.
+func TestStarts(t *testing.T) {
+	n := startNATS(t)
+	relay := faulttest.StartRelay(t, strings.TrimPrefix(n.URL(), "nats://"))
+	relay.Set(faulttest.Refuse)
+	t.Chdir(t.TempDir())
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	file := config.FleetFile{
+		URL: "http://127.0.0.1:1", Token: "of-up", Tenant: "default",
+		NATS: config.FleetNATS{URL: relay.Through(n.URL()), User: n.Fleet().User, Password: n.Fleet().Password},
+		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:1", Bucket: "bucket", AccessKey: "k", SecretKey: "s"},
+	}
+	if err := file.Write("fleet.json"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	code, log := make(chan int, 1), &logtest.Log{}
+	go func() {
+		code <- run(ctx, []string{"--fleet", "fleet.json", "--http", addr}, environment, io.Discard, log)
+	}()
+	await := func(path, want string) (resp *http.Response) {
+		t.Helper()
+		limit := time.After(30 * time.Second)
+		for every := time.NewTicker(20 * time.Millisecond); ; {
+			got := "no response"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer of-up")
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				body, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				got = fmt.Sprint(resp.StatusCode, " ", string(body), err)
+				if strings.HasPrefix(got, want) {
+					return resp
+				}
+			}
+			select {
+			case <-every.C:
+			case <-limit:
+				t.Fatalf("GET %s = %s, want %s\n%s", path, got, want, log.String())
+			}
+		}
+	}
+	const starting = `503 {"code":"unavailable","message":"this process is starting: the queue does not respond yet"`
+	await("/healthz", "200")
+	for _, path := range []string{"/readyz", "/v1/tasks", "/metrics"} {
+		if resp := await(path, starting); resp.Header.Get("Retry-After") != "1" {
+			t.Errorf("GET %s: header %v, want Retry-After", path, resp.Header)
+		}
+	}
+	const queueAway = `503 {"code":"unavailable","message":"the queue does not respond"`
+	const storeAway = `503 {"code":"unavailable","message":"the object store does not respond"`
+	relay.Set(faulttest.Forward)
+	await("/readyz", storeAway)
+	await("/v1/tasks", "200")
+	relay.Set(faulttest.Refuse) // the queue moves
+	await("/readyz", queueAway)
+	file.NATS.URL = n.URL()
+	if err := file.Write("fleet.json"); err != nil {
+		t.Fatal(err)
+	}
+	await("/readyz", storeAway)
+	cancel()
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d, want 0", got)
 	}
 }

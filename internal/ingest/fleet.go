@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -90,6 +91,9 @@ func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// healthPattern is the only route that a starting server serves.
+const healthPattern = "GET /healthz"
+
 // healthz responds with 200 as long as the process responds at all.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return respond(w, map[string]string{"status": "ok"}, nil)
@@ -107,9 +111,19 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	err := s.o.Jobs.Ready(ctx)
 	if err == nil && s.o.Workspaces != nil {
-		err = objects.Responds(ctx, s.o.Workspaces.Repo().Bucket)
+		err = storeDown(objects.Responds(ctx, s.o.Workspaces.Repo().Bucket))
 	}
 	return respond(w, map[string]string{"status": "ready"}, err)
+}
+
+// storeDown returns the error of a request that needs the object store, which does not respond.
+func storeDown(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := apierror.New(errcode.Unavailable, "the object store does not respond")
+	e.Hint, e.RetryAfter = "try again", 1
+	return errors.Join(e, err)
 }
 
 func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {

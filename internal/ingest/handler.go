@@ -15,6 +15,11 @@ func (s *Server) endpoint(rt route) http.Handler {
 }
 
 func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
+	if rt.pattern != healthPattern {
+		if err := s.starting(); err != nil {
+			return err
+		}
+	}
 	if rt.scope == public {
 		return rt.handle(w, r)
 	}

@@ -24,14 +24,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
-// Options configure a Server. Jobs is required. A nil Workspaces, Mirror, Artifacts, Tools, Metrics or MCP disables
-// that feature.
+// Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
+// Metrics or MCP disables that feature.
 type Options struct {
 	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
@@ -96,6 +98,7 @@ type Server struct {
 	// stopping ends when the server drains. Requests that wait then respond with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
+	joined   chan struct{} // closed once o.Jobs and o.Tools are set
 }
 
 // New returns a server. Call Serve, or serve its Handler with another HTTP server.
@@ -106,11 +109,33 @@ func New(o Options) *Server {
 	if o.Tracer == nil {
 		o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	s := &Server{o: o, uploads: make(chan struct{}, maxUploads)}
+	s := &Server{o: o, uploads: make(chan struct{}, maxUploads), joined: make(chan struct{})}
+	if o.Jobs != nil {
+		close(s.joined)
+	}
 	s.document = sync.OnceValues(s.openAPI)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.handler = s.observe(s.guard(s.dispatch(s.newMux())))
 	return s
+}
+
+// Join ends the start of a server that New got without Jobs. Call it once. Until then /healthz responds with 200, and
+// all other routes respond with 503.
+func (s *Server) Join(queue *jobs.Client, tools Tools) {
+	s.o.Jobs, s.o.Tools = queue, tools
+	close(s.joined)
+}
+
+// starting returns the error of a request that arrives before Join, or nil.
+func (s *Server) starting() error {
+	select {
+	case <-s.joined:
+		return nil
+	default:
+	}
+	e := apierror.New(errcode.Unavailable, "this process is starting: the queue does not respond yet")
+	e.Hint, e.RetryAfter = "try again", 1
+	return e
 }
 
 // Handler returns the interface as an http.Handler.
@@ -135,7 +160,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
-	background.Go(func() { s.o.Jobs.RecordTasks(recording) })
+	background.Go(func() {
+		select {
+		case <-s.joined:
+			s.o.Jobs.RecordTasks(recording)
+		case <-recording.Done():
+		}
+	})
 	return httpserve.Serve(ctx, ln, httpserve.Options{
 		Handler: s.handler, TLS: s.o.Access.TLS, Grace: s.o.Limits.Grace, Log: s.o.Log,
 		Drain: s.Drain, Close: s.o.Mirror.Close,
