@@ -91,8 +91,8 @@ func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// healthPattern is the only route that a starting server serves.
-const healthPattern = "GET /healthz"
+// readyPattern is the public route that a starting server refuses.
+const readyPattern = "GET /readyz"
 
 // healthz responds with 200 as long as the process responds at all.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {

@@ -15,7 +15,7 @@ func (s *Server) endpoint(rt route) http.Handler {
 }
 
 func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
-	if rt.pattern != healthPattern {
+	if rt.scope != public || rt.pattern == readyPattern {
 		if err := s.starting(); err != nil {
 			return err
 		}

@@ -119,8 +119,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// Join ends the start of a server that New got without Jobs. Call it once. Until then /healthz responds with 200, and
-// all other routes respond with 503.
+// Join ends the start of a server that New got without Jobs. Call it once. Until then only public routes are served,
+// without /readyz; all others respond with 503.
 func (s *Server) Join(queue *jobs.Client, tools Tools) {
 	s.o.Jobs, s.o.Tools = queue, tools
 	close(s.joined)

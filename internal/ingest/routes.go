@@ -285,9 +285,9 @@ func (s *Server) metaRoutes() []route {
 			fails(errcode.UnknownSchema),
 		row("GET /openapi.json", public, s.getOpenAPI, "getOpenAPI", "Read this description of the interface").
 			returns(200, "Object"),
-		row(healthPattern, public, s.healthz, "healthz", "Report that this process responds").
+		row("GET /healthz", public, s.healthz, "healthz", "Report that this process responds").
 			returns(200, "Health"),
-		row("GET /readyz", public, s.readyz, "readyz", "Report whether this process can serve requests").
+		row(readyPattern, public, s.readyz, "readyz", "Report whether this process can serve requests").
 			returns(200, "Health").
 			fails(queueErrors...),
 	}
