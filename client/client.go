@@ -35,12 +35,8 @@ import (
 type Options struct {
 	// URL of the fleet: http:// or https:// for the HTTP interface, nats:// or tls:// for the queue.
 	URL string
-	// FleetFile is the path of a fleet.json. When a connection is refused or the credentials are rejected, the client
-	// reads the address in it again: `codefleet up` may have started again at another one. With a FleetFile, URL may be
-	// empty: the client then reads the file at its first request, and finds the fleet once it runs. Locate sets it.
-	FleetFile string
-	// FileCredentials reports whether the credentials are those in FleetFile. The client then reads them again, too.
-	FileCredentials bool
+	// Located is the fleet.json that the options come from, if any. Locate sets it.
+	Located Located
 	// Token is the bearer token for HTTP, or the token for a NATS server that requires one.
 	Token string
 	// Tenant is the tenant over NATS. The default is "default". Over HTTP the token determines the tenant.
@@ -63,6 +59,14 @@ type Options struct {
 	// permit submitting tasks of up to 1 MiB, reading their records, waiting for them, answering approvals and
 	// registering tools. With them, Watch, Cancel, List, Dead, Redrive, RedriveAll, Audit and Fleet need HTTP.
 	NATSFleet bool
+}
+
+// Located is a fleet.json. When a connection is refused or the credentials are rejected, the client reads it again,
+// because `codefleet up` may have started again at another address. With a path, Options.URL may be empty: the client
+// then reads the file at its first request, and finds the fleet once it runs.
+type Located struct {
+	Path        string
+	Credentials bool // the credentials are those in the file; the client reads them again, too
 }
 
 // Client is connected to one fleet. It is safe for concurrent use. Close it when it is no longer needed.
@@ -114,7 +118,7 @@ const waitStep = 30 * time.Second
 // succeeds even while the fleet is unreachable.
 func New(ctx context.Context, o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
-	if o.URL == "" && o.FleetFile != "" {
+	if o.URL == "" && o.Located.Path != "" {
 		u = &url.URL{Scheme: "http"} // until the file names the fleet
 	} else if err != nil || u.Scheme == "" {
 		return nil, fmt.Errorf("fleet address %q: want http://, https://, nats:// or tls:// and a host", o.URL)

@@ -38,7 +38,7 @@ func startFleet(t *testing.T, file, token string) *httptest.Server {
 func TestFollowsAFleet(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "fleet.json")
 	o, err := client.Locate(file)
-	if !errors.Is(err, os.ErrNotExist) || o.FleetFile != file {
+	if !errors.Is(err, os.ErrNotExist) || o.Located.Path != file {
 		t.Fatalf("Locate = %+v, %v, want the path and an error", o, err)
 	}
 	o.RetryFor = -1
@@ -61,7 +61,7 @@ func TestFollowsAFleet(t *testing.T) {
 		}
 	}
 	startFleet(t, file, "third")
-	own, err := client.New(t.Context(), client.Options{FleetFile: file, Token: "mine", RetryFor: -1})
+	own, err := client.New(t.Context(), client.Options{Located: client.Located{Path: file}, Token: "mine", RetryFor: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

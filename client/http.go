@@ -26,11 +26,10 @@ import (
 
 // httpConn uses the HTTP interface.
 type httpConn struct {
-	at        atomic.Pointer[location]
-	fleetFile string // read again when the fleet is not at its location; empty for none
-	fileToken bool   // whether the token is the one in the file
-	http      *http.Client
-	retryFor  time.Duration
+	at       atomic.Pointer[location]
+	located  Located
+	http     *http.Client
+	retryFor time.Duration
 }
 
 // location is where a fleet is.
@@ -43,15 +42,15 @@ func (d *httpConn) base() *url.URL { return d.at.Load().base }
 
 // relocate reads the fleet file. It reports whether the fleet is at another location than before.
 func (d *httpConn) relocate(before *location) bool {
-	if d.fleetFile == "" {
+	if d.located.Path == "" {
 		return false
 	}
-	o, err := ReadFleetFile(d.fleetFile)
+	o, err := ReadFleetFile(d.located.Path)
 	if err != nil {
 		return false // the fleet has stopped, and may start again
 	}
 	now := &location{token: before.token} // another token than the file's is the caller's own
-	if d.fileToken {
+	if d.located.Credentials {
 		now.token = o.Token
 	}
 	now.base, err = url.Parse(o.URL)
@@ -70,7 +69,7 @@ const (
 )
 
 func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
-	if u.Host == "" && o.FleetFile == "" {
+	if u.Host == "" && o.Located.Path == "" {
 		return nil, fmt.Errorf("fleet address %q: no host", o.URL)
 	}
 	if o.HTTPClient == nil {
@@ -84,7 +83,7 @@ func newHTTPConn(u *url.URL, o Options) (*httpConn, error) {
 	h := *o.HTTPClient
 	h.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	d := &httpConn{
-		fleetFile: o.FleetFile, fileToken: o.FileCredentials, http: &h, retryFor: cmp.Or(o.RetryFor, 15*time.Second),
+		located: o.Located, http: &h, retryFor: cmp.Or(o.RetryFor, 15*time.Second),
 	}
 	d.at.Store(&location{u, o.Token})
 	return d, nil

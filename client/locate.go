@@ -48,7 +48,7 @@ func locate(path string, env func(string) string) (Options, error) {
 
 // ReadFleetFile reads a fleet.json.
 func ReadFleetFile(path string) (Options, error) {
-	o := Options{FleetFile: path, FileCredentials: true}
+	o := Options{Located: Located{path, true}}
 	var f FleetFile
 	if err := decodeFleetFile(path, &f); err != nil {
 		return o, err
@@ -115,7 +115,7 @@ func locateNATS(path, tenant string, env func(string) string) (Options, error) {
 		return Options{}, fmt.Errorf("read fleet file %s: no queue credentials for the tenant %q", path, tenant)
 	}
 	return Options{
-		URL: f.NATS.URL, FleetFile: path, FileCredentials: true, Tenant: tenant,
+		URL: f.NATS.URL, Located: Located{path, true}, Tenant: tenant,
 		NATSUser: u.User, NATSPassword: u.Password,
 	}, nil
 }

@@ -56,12 +56,12 @@ func newNATSConn(ctx context.Context, o Options) (*natsConn, error) {
 
 // relocateNATS returns where the queue is, according to the fleet file.
 func (o Options) relocateNATS() (jobs.Location, bool) {
-	if o.FleetFile == "" {
+	if o.Located.Path == "" {
 		return jobs.Location{}, false
 	}
-	now, err := locateNATS(o.FleetFile, o.Tenant, func(string) string { return "" })
+	now, err := locateNATS(o.Located.Path, o.Tenant, func(string) string { return "" })
 	at := jobs.Location{URL: now.URL, User: o.NATSUser, Password: o.NATSPassword}
-	if o.FileCredentials {
+	if o.Located.Credentials {
 		at.User, at.Password = now.NATSUser, now.NATSPassword
 	}
 	return at, err == nil

@@ -19,7 +19,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// What the scenario growth-queue measures at its default size. Less of it is measured with fewer samples.
+// What the scenario growth-queue measures per sample. The targets are for 100 samples.
 const (
 	queueStep   = 1000   // queued tasks, and their records, per sample
 	tenantStep  = 10     // tenants per sample

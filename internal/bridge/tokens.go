@@ -46,7 +46,7 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 		return nil, errBusy
 	}
 	o := b.o.Fleet
-	o.Token, o.FileCredentials = token, false // never the bridge's own
+	o.Token, o.Located.Credentials = token, false // never the bridge's own
 	found, err := b.newPrincipal(r.Context(), o)
 	if err == nil {
 		err = found.identify(r.Context())

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
+	"github.com/codefleet/codefleet/internal/filelock"
 )
 
 // Abandoned is a directory whose worker has ended without removing its boxes, for example because it was killed. The
@@ -92,6 +93,9 @@ func lockAbandoned(path string, gvisorOwners []string) (a Abandoned, ok bool, er
 		}
 	}
 	a.lock, err = hostdir.Acquire(path)
+	if errors.Is(err, filelock.ErrLocked) { // a worker has started since Held
+		return a, false, nil
+	}
 	return a, err == nil, err
 }
 
