@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -261,11 +262,7 @@ func notThere(err error) bool {
 
 func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*http.Response, error) {
 	if !fs.ValidPath(strings.Join(c.path, "/")) { // an empty segment or dots would change the URL's path
-		return nil, backoff.Permanent(&APIError{
-			Status:  http.StatusNotFound,
-			Code:    errcode.UnknownTask,
-			Message: "the id of a task or the path of an artifact is not valid",
-		})
+		return nil, backoff.Permanent(invalidPath(c.path))
 	}
 	u := at.base.JoinPath(escape(c.path)...)
 	u.RawQuery = c.query.Encode()
@@ -302,6 +299,21 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*ht
 		err = backoff.Permanent(unmarked(err))
 	}
 	return nil, err
+}
+
+// invalidPath returns the error of a request whose path contains an invalid name.
+func invalidPath(path []string) *APIError {
+	if path[1] == "tasks" {
+		return &APIError{
+			Status:  http.StatusNotFound,
+			Code:    errcode.UnknownTask,
+			Message: "the id of a task or the path of an artifact is not valid",
+		}
+	}
+	i := slices.IndexFunc(path, func(name string) bool { return name == "." || !fs.ValidPath(name) })
+	return &APIError{
+		Status: http.StatusBadRequest, Code: errcode.BadName, Message: fmt.Sprintf("%q is not a valid name", path[max(i, 0)]),
+	}
 }
 
 func escape(segments []string) []string {

@@ -23,6 +23,8 @@ func TestValidateTask(t *testing.T) {
 			"deep", `{"code":"x","limits":{"timeout_s":-1},"files":[{"name":"a"}]}`,
 			[]string{"/files/0", "/limits/timeout_s"},
 		},
+		{"name of a variable", `{"code":"x","env":{"A-B":"1","C":"2"}}`, []string{"/env/A-B"}},
+		{"too many processors", `{"code":"x","limits":{"cpus":1e308}}`, []string{"/limits/cpus"}},
 		{"timeout too long", `{"code":"x","limits":{"timeout_s":1e300}}`, []string{"/limits/timeout_s"}},
 		{"timeout too short", `{"code":"x","limits":{"timeout_s":1e-12}}`, []string{"/limits/timeout_s"}},
 		{"base64", `{"code":"x","files":[{"name":"a","base64":"%"}]}`, []string{"/files/0/base64"}},

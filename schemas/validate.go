@@ -114,11 +114,14 @@ func asInvalid(schema string, err error) error {
 			out.At = append(out.At, Invalid{Message: exactlyOne(k)})
 			return
 		}
-		for _, c := range e.Causes {
-			walk(c)
+		if _, ofName := e.ErrorKind.(*kind.PropertyNames); !ofName && len(e.Causes) > 0 {
+			for _, c := range e.Causes {
+				walk(c)
+			}
+			return
 		}
-		if len(e.Causes) == 0 {
-			at := Invalid{Path: pointer(e.InstanceLocation), Message: violation.Describe(e.ErrorKind)}
+		for _, leaf := range violation.Leaves(e) {
+			at := Invalid{Path: pointer(leaf.InstanceLocation), Message: violation.Describe(leaf.ErrorKind)}
 			out.At = append(out.At, at)
 		}
 	}

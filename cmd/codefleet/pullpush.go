@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +39,7 @@ func (a *app) wsPullCommand() *cobra.Command {
 			return err
 		}
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
-			return usage("%v", err)
+			return explainFileError(err)
 		}
 		r, err := a.transfer("pull", ws, func() (client.SyncReport, error) {
 			return ws.Pull(ctx, args[0], policy)
@@ -65,6 +67,11 @@ func checkPull(ctx context.Context, ws *client.Workspace, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, dirsync.BaseFileName)); err == nil {
 		return nil
 	}
+	return known(ctx, ws)
+}
+
+// known rejects a workspace without commits, unless it is the default one: its name is probably mistyped.
+func known(ctx context.Context, ws *client.Workspace) error {
 	info, err := ws.Info(ctx)
 	if err != nil || info.Generation > 0 || ws.Name() == defaultWorkspace {
 		return err
@@ -130,7 +137,7 @@ func completeDirs(*cobra.Command, []string, string) ([]cobra.Completion, cobra.S
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// explainSyncError adds the hint to a conflict, and turns an error about the local directory into a usage error.
+// explainSyncError adds the hint to a conflict, and explains an error about the local directory.
 func explainSyncError(err error, hint string) error {
 	if e, ok := errors.AsType[*client.ConflictError](err); ok {
 		return &failure{
@@ -142,10 +149,31 @@ func explainSyncError(err error, hint string) error {
 	if errors.Is(err, dirsync.ErrOtherWorkspace) {
 		return usage("%v", err).try("use another directory, or remove its " + dirsync.BaseFileName)
 	}
-	if _, local := errors.AsType[*os.PathError](err); local {
-		return usage("%v", err)
+	return explainFileError(err)
+}
+
+// explainFileError explains an error of a local file or directory. The error is one of usage if another path can
+// succeed, and otherwise, as on a full disk, a failure. Other errors are returned unchanged.
+func explainFileError(err error) error {
+	_, ofPath := errors.AsType[*fs.PathError](err)
+	_, ofLink := errors.AsType[*os.LinkError](err)
+	_, ofCall := errors.AsType[*os.SyscallError](err)
+	if !ofPath && !ofLink && !ofCall {
+		return err
 	}
-	return err
+	for _, wrongPath := range []error{
+		fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, fs.ErrInvalid, syscall.ENOTDIR, syscall.EISDIR,
+		syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EROFS,
+	} {
+		if errors.Is(err, wrongPath) {
+			return usage("%v", err)
+		}
+	}
+	f := &failure{code: errcode.ExitFailed, message: err.Error()}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		f.hint = "free space, then the same command again"
+	}
+	return f
 }
 
 // syncOutput is what `workspace pull -o json` and `workspace push -o json` print.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
@@ -37,10 +37,13 @@ type taskFlags struct {
 	pool, priority     string
 	model              string
 	at, key            string
+
+	flags *pflag.FlagSet // nil in tests
 }
 
 func (f *taskFlags) declare(c *cobra.Command) {
 	s := c.Flags()
+	f.flags = s
 	s.StringVar(&f.code, "code", "", "`TEXT` of the program")
 	s.StringVarP(&f.file, "file", "f", "", "`FILE` with the program, or - for standard input")
 	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, for the program's variable inputs")
@@ -249,19 +252,23 @@ func (f *taskFlags) readFiles(s *client.Submission) error {
 	return nil
 }
 
+// Limits of schemas/task.v1.json.
+const (
+	shortestTimeout = time.Millisecond
+	longestTimeout  = 7 * 24 * time.Hour
+	minMemoryMB     = 16
+	maxCPUs         = 1024
+)
+
 func (f *taskFlags) readLimits(s *client.Submission) error {
-	if f.timeout < 0 {
-		return usage("--timeout %s is negative", f.timeout)
-	}
-	const longest = 7 * 24 * time.Hour // the schema's limit
-	if f.timeout > longest {
-		return usage("--timeout %s: the limit is %s (7 days)", f.timeout, longest)
-	}
-	if math.IsNaN(f.cpus) {
-		return usage("--cpus %v: want a number such as 0.5", f.cpus)
-	}
-	if f.memory < 0 || f.cpus < 0 {
-		return usage("--memory and --cpus must not be negative")
+	set := func(name string, value bool) bool { return value || f.flags != nil && f.flags.Changed(name) }
+	switch {
+	case set("timeout", f.timeout != 0) && (f.timeout < shortestTimeout || f.timeout > longestTimeout):
+		return usage("--timeout %s: want a time from %s to %s (7 days)", f.timeout, shortestTimeout, longestTimeout)
+	case set("memory", f.memory != 0) && f.memory < minMemoryMB:
+		return usage("--memory %d: want at least %d MB", f.memory, minMemoryMB)
+	case set("cpus", f.cpus != 0) && !(f.cpus > 0 && f.cpus <= maxCPUs): // also NaN
+		return usage("--cpus %v: want a number above 0, such as 0.5, up to %d", f.cpus, maxCPUs)
 	}
 	if f.timeout > 0 || f.memory > 0 || f.cpus > 0 {
 		s.Limits = &client.Limits{TimeoutS: f.timeout.Seconds(), MemoryMB: f.memory, CPUs: f.cpus}
@@ -297,7 +304,11 @@ func (f *taskFlags) readStart(s *client.Submission) error {
 
 // parseAt parses a time of day, which means its next occurrence, an RFC 3339 time, or +DURATION.
 func parseAt(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(strings.TrimPrefix(text, "+")); err == nil && strings.HasPrefix(text, "+") {
+	if delay, relative := strings.CutPrefix(text, "+"); relative {
+		d, err := time.ParseDuration(delay)
+		if err != nil || strings.ContainsAny(delay, "+-") {
+			return time.Time{}, usage("--at %q: want a time from now, such as +10m or +1h30m", text)
+		}
 		return now.Add(d), nil
 	}
 	if t, err := time.Parse(time.RFC3339, text); err == nil {

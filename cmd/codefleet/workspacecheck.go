@@ -30,6 +30,9 @@ func (a *app) wsCheckCommand() *cobra.Command {
 			return err
 		}
 		found, err := during(a, "check "+ws.Name(), func() (client.Checked, error) { return ws.Check(ctx, o) })
+		if err == nil && found.Versions == 0 && len(found.Problems) == 0 {
+			err = known(ctx, ws)
+		}
 		if err != nil {
 			return err
 		}
@@ -87,6 +90,9 @@ func (a *app) wsRepairCommand() *cobra.Command {
 			"  codefleet workspace repair --read-data     verify all content first",
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		done, err := during(a, "repair "+ws.Name(), func() (client.Repaired, error) { return ws.Repair(ctx, o) })
+		if err == nil && done.Commit.NoChange && len(done.Problems) == 0 {
+			err = known(ctx, ws)
+		}
 		if err != nil {
 			return err
 		}

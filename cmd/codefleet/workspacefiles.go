@@ -34,6 +34,11 @@ func (a *app) wsLsCommand() *cobra.Command {
 				return path.Dir(f.Path) != path.Clean(dir)
 			})
 		}
+		if len(files) == 0 {
+			if err := known(ctx, ws); err != nil {
+				return err
+			}
+		}
 		if len(files) == 0 && a.output == "text" {
 			fmt.Fprintln(a.stderr, "note: no files; to list the workspaces, run codefleet workspace list")
 		}

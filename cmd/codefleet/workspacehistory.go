@@ -19,6 +19,9 @@ func (a *app) wsLogCommand() *cobra.Command {
 		Short: "List the commits of a workspace, newest first",
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		log, err := ws.Log(ctx, limit)
+		if err == nil && len(log) == 0 {
+			err = known(ctx, ws)
+		}
 		if err != nil {
 			return err
 		}
@@ -58,6 +61,9 @@ func (a *app) wsForkCommand() *cobra.Command {
 	}, func(ctx context.Context, ws *client.Workspace, args []string) error {
 		if to == "" {
 			return usage("fork: --to is missing").try("codefleet workspace fork --to NAME")
+		}
+		if err := known(ctx, ws); err != nil {
+			return err
 		}
 		done, err := ws.Fork(ctx, arg(args, 0), to)
 		if err != nil {

@@ -27,6 +27,9 @@ func (a *app) wsRmCommand() *cobra.Command {
 			return usage("this would remove the workspace %s with its history", ws.Name()).
 				try("codefleet workspace rm --workspace " + ws.Name() + " --all --yes")
 		case all:
+			if err := known(ctx, ws); err != nil {
+				return err
+			}
 			if err := ws.Delete(ctx); err != nil {
 				return err
 			}
@@ -67,6 +70,9 @@ func (a *app) wsPinCommand() *cobra.Command {
 			return a.unpin(ctx, ws, args[0])
 		case len(args) == 0:
 			pins, err := ws.Pins(ctx)
+			if err == nil && len(pins) == 0 {
+				err = known(ctx, ws)
+			}
 			if err != nil {
 				return err
 			}
@@ -87,6 +93,11 @@ func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) erro
 	pins, err := ws.Pins(ctx)
 	if err != nil {
 		return err
+	}
+	if len(pins) == 0 {
+		if err := known(ctx, ws); err != nil {
+			return err
+		}
 	}
 	i := slices.IndexFunc(pins, func(p client.Pin) bool { return p.Name == name })
 	if i < 0 {

@@ -188,11 +188,10 @@ func (d *dispatcher) scan(ctx context.Context) {
 	defer every.Stop()
 	connected := d.w.c.nc.StatusChanged(nats.CONNECTED)
 	defer d.w.c.nc.RemoveStatusListener(connected)
+	out := outage{log: d.w.log, failed: "scan for tasks failed", again: "scan for tasks succeeded again"}
 	for {
 		subjects, err := d.w.c.taskSubjects(ctx)
-		if err != nil && ctx.Err() == nil {
-			d.w.log.WarnContext(ctx, "scan for tasks failed", "error", err)
-		}
+		out.report(ctx, err)
 		counts, invalid := byLane(subjects)
 		d.w.sweep(ctx, invalid)
 		maps.DeleteFunc(counts, func(l lane, _ int) bool { return !d.w.accepts(l) })

@@ -17,9 +17,10 @@ const (
 
 // promote moves due messages from DELAYED to TASKS until ctx ends. Every worker does so, for all pools.
 func (w *Worker) promote(ctx context.Context) {
+	out := outage{log: w.log, failed: "delayed task not promoted", again: "delayed tasks promoted again"}
 	for ctx.Err() == nil {
-		if err := w.promoteNext(ctx); err != nil && ctx.Err() == nil {
-			w.log.WarnContext(ctx, "delayed task not promoted", "error", err)
+		err := w.promoteNext(ctx)
+		if out.report(ctx, err); err != nil {
 			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
 		}
 	}

@@ -35,6 +35,8 @@ type recorder struct {
 	newest atomic.Uint64 // the highest sequence of TASKS that this process knows
 	woken  chan struct{}
 
+	out *outage
+
 	rev   uint64    // of the cursor when it was last read
 	since time.Time // when rev was read first
 }
@@ -48,10 +50,13 @@ type cursor struct {
 // RecordTasks creates the records of tasks that were published without Submit, within a second, until ctx ends. Every
 // worker and every ingest calls it.
 func (c *Client) RecordTasks(ctx context.Context) {
+	out := &outage{
+		log: c.opts.Log, failed: "creation of missing records failed", again: "creation of missing records succeeded again",
+	}
 	for ctx.Err() == nil {
-		r := &recorder{c: c, woken: make(chan struct{}, 1)}
-		if err := r.run(ctx); err != nil && ctx.Err() == nil {
-			c.opts.Log.WarnContext(ctx, "creation of missing records failed", "error", err)
+		r := &recorder{c: c, woken: make(chan struct{}, 1), out: out}
+		if err := r.run(ctx); err != nil {
+			out.report(ctx, err)
 			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
 		}
 	}
@@ -76,7 +81,9 @@ func (r *recorder) run(ctx context.Context) (err error) {
 	for err = r.catchUp(ctx); err == nil; {
 		select {
 		case <-r.woken:
-			err = r.recordUpTo(ctx)
+			if err = r.recordUpTo(ctx); err == nil {
+				r.out.report(ctx, nil)
+			}
 		case <-connected: // wake-ups may have been lost, or the stream was created again
 			return nil
 		case <-ctx.Done():
@@ -97,6 +104,10 @@ func (r *recorder) advance(seq uint64) {
 			break
 		}
 	}
+	r.wake()
+}
+
+func (r *recorder) wake() {
 	select {
 	case r.woken <- struct{}{}:
 	default:
@@ -115,6 +126,7 @@ func (r *recorder) catchUp(ctx context.Context) error {
 		_, _, err = r.write(ctx, cursor{}, rev)
 	}
 	r.advance(last)
+	r.wake() // even if the stream is empty, so that the end of an outage is reported
 	return err
 }
 

@@ -32,10 +32,9 @@ func (w *Worker) publishPresence(ctx, late context.Context) {
 	every := time.NewTicker(presenceEvery)
 	defer every.Stop()
 	key := subjectEncoding.EncodeToString([]byte(w.opts.Name)) // a name may be any string
+	out := outage{log: w.log, failed: "presence not published", again: "presence published again"}
 	for {
-		if err := w.publishInfo(ctx, key); err != nil && ctx.Err() == nil {
-			w.log.WarnContext(ctx, "presence not published", "error", err)
-		}
+		out.report(ctx, w.publishInfo(ctx, key))
 		select {
 		case <-every.C:
 		case <-ctx.Done():

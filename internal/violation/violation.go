@@ -5,6 +5,7 @@ package violation
 import (
 	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -12,6 +13,27 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 )
+
+// Leaves returns the violations of e that have no causes of their own. If a schema refuses the name of a property, the
+// violation has the location of the property, not that of the object.
+func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
+	if len(e.Causes) == 0 {
+		return []*jsonschema.ValidationError{e}
+	}
+	refused, ofName := e.ErrorKind.(*kind.PropertyNames)
+	var all []*jsonschema.ValidationError
+	for _, cause := range e.Causes {
+		for _, leaf := range Leaves(cause) {
+			if ofName {
+				at := *leaf
+				at.InstanceLocation = append(slices.Clone(e.InstanceLocation), refused.Property)
+				leaf = &at
+			}
+			all = append(all, leaf)
+		}
+	}
+	return all
+}
 
 // Describe returns the text for one violation.
 func Describe(k jsonschema.ErrorKind) string {

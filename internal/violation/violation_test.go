@@ -50,3 +50,30 @@ func describe(t *testing.T, schema, value string) string {
 	}
 	return Describe(e.Causes[0].ErrorKind)
 }
+
+// A violation by a property's name is at the property, at any depth.
+func TestLeavesOfNames(t *testing.T) {
+	c := jsonschema.NewCompiler()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(
+		`{"properties": {"env": {"propertyNames": {"pattern": "^[a-z]+$", "maxLength": 3}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AddResource("s.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	err = c.MustCompile("s.json").Validate(map[string]any{"env": map[string]any{"A-BC": "1"}})
+	e, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		t.Fatalf("Validate() = %v, want a violation", err)
+	}
+	found := Leaves(e)
+	if len(found) != 2 {
+		t.Errorf("Leaves() = %v, want two", found)
+	}
+	for _, leaf := range found {
+		if at := strings.Join(leaf.InstanceLocation, "/"); at != "env/A-BC" {
+			t.Errorf("violation at %q, want env/A-BC: %s", at, Describe(leaf.ErrorKind))
+		}
+	}
+}

@@ -24,7 +24,7 @@ type Abandoned struct {
 // FindAbandoned returns the workers' directories on this host that no worker uses. It knows the directories that
 // workers have registered, those that contain disks of boxes, and those that contain gvisorOwners, which are owners'
 // directories of the driver gvisor. A directory is in use if a process holds its lock or the lock of one of its
-// owners.
+// owners. Directories that this user may not open belong to another user, and are omitted.
 func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
 	candidates, err := registered()
 	disks, disksErr := hostdir.Disks()
@@ -46,7 +46,9 @@ func FindAbandoned(gvisorOwners []string) ([]Abandoned, error) {
 		if ok {
 			found = append(found, a)
 		}
-		errs = append(errs, err)
+		if !errors.Is(err, fs.ErrPermission) {
+			errs = append(errs, err)
+		}
 	}
 	return found, errors.Join(errs...)
 }

@@ -180,20 +180,10 @@ func unknownName(c Call, name string, similar ...string) *Error {
 
 // leaves returns the validation errors that have no causes of their own.
 func leaves(err error) []*jsonschema.ValidationError {
-	var out []*jsonschema.ValidationError
-	var walk func(*jsonschema.ValidationError)
-	walk = func(e *jsonschema.ValidationError) {
-		for _, cause := range e.Causes {
-			walk(cause)
-		}
-		if len(e.Causes) == 0 {
-			out = append(out, e)
-		}
-	}
 	if ve, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		walk(ve)
+		return violation.Leaves(ve)
 	}
-	return out
+	return nil
 }
 
 // explain lists the leaves of a validation error. It omits the strings of the value, which the program may

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+// TestExplainFileError checks that only an error which another path avoids is one of usage: a full disk is none.
+func TestExplainFileError(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{&fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, errcode.ExitFailed},
+		{&fs.PathError{Op: "write", Path: "x", Err: syscall.EDQUOT}, errcode.ExitFailed},
+		{&fs.PathError{Op: "read", Path: "x", Err: syscall.EIO}, errcode.ExitFailed},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.EMFILE}, errcode.ExitFailed},
+		{&os.LinkError{Op: "rename", Old: "x", New: "y", Err: syscall.ENOSPC}, errcode.ExitFailed},
+		{os.NewSyscallError("fsync", syscall.EIO), errcode.ExitFailed},
+		{&fs.PathError{Op: "mkdir", Path: "x", Err: syscall.EACCES}, errcode.ExitUsage},
+		{&fs.PathError{Op: "mkdir", Path: "x", Err: syscall.ENOTDIR}, errcode.ExitUsage},
+		{&fs.PathError{Op: "mkdir", Path: "x", Err: syscall.EROFS}, errcode.ExitUsage},
+		{&os.LinkError{Op: "rename", Old: "x", New: "y", Err: syscall.EEXIST}, errcode.ExitUsage},
+	} {
+		for _, err := range []error{c.err, errors.Join(errors.New("pull"), c.err)} {
+			if f := explain(markCall(explainSyncError(err, ""))); f.code != c.code {
+				t.Errorf("%v: exit code %d, %s, want %d", err, f.code, f.Error(), c.code)
+			}
+		}
+	}
+	if err := errors.New("no response"); !errors.Is(explainFileError(err), err) {
+		t.Error("an error of no file is not returned unchanged")
+	}
+}
