@@ -44,5 +44,8 @@ func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 		p.scopes = []string{scopeSubmit, scopeRead} // offer their tools; the fleet checks each call
 	}
 	defer p.close()
-	return p.server(b.o.Profile).Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+	stream := newStdioStream(in, out)
+	return p.server(b.o.Profile).Run(ctx, &mcp.IOTransport{
+		Reader: stream, Writer: stream, MaxLineLength: maxLine + 1,
+	})
 }

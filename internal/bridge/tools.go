@@ -1,10 +1,14 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,6 +109,12 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
+	if bytes.Contains(raw, []byte("null")) {
+		var err error
+		if raw, err = withoutNulls(raw, check.Schema(), ""); err != nil {
+			return err
+		}
+	}
 	var v any
 	err := json.Unmarshal(raw, &v)
 	if err == nil {
@@ -117,6 +127,52 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 		return badArgument("arguments: %v", err)
 	}
 	return nil
+}
+
+// withoutNulls removes from an object the optional members that are null, which means that they are absent: many clients
+// send all arguments. It returns an error for another null that the schema does not permit. at is the object's path.
+func withoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.RawMessage, error) {
+	var object map[string]json.RawMessage
+	if len(s.Properties) == 0 || json.Unmarshal(raw, &object) != nil {
+		return itemsWithoutNulls(raw, s, at)
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		member := s.Properties[name]
+		if member == nil { // the validator names it
+			continue
+		}
+		if string(object[name]) != "null" {
+			var err error
+			if object[name], err = withoutNulls(object[name], member, at+name+"."); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if slices.Contains(s.Required, name) {
+			return nil, badArgument("arguments: %s is required and must not be null", at+name)
+		}
+		delete(object, name)
+	}
+	return json.Marshal(object)
+}
+
+// itemsWithoutNulls applies withoutNulls to the items of an array. It returns other values unchanged.
+func itemsWithoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.RawMessage, error) {
+	var list []json.RawMessage
+	if s.Items == nil || json.Unmarshal(raw, &list) != nil || list == nil {
+		return raw, nil
+	}
+	for i, item := range list {
+		name := fmt.Sprintf("%s[%d]", strings.TrimSuffix(at, "."), i)
+		if string(item) == "null" {
+			return nil, badArgument("arguments: %s must not be null", name)
+		}
+		var err error
+		if list[i], err = withoutNulls(item, s.Items, name+"."); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(list)
 }
 
 // schemaOf returns the schema of T, a type of this package. The schema allows additional fields.

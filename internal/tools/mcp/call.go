@@ -51,7 +51,7 @@ func (u *upstream) call(ctx context.Context, r tools.Request) (tools.Result, err
 	}
 	defer c.release()
 	if err := s.verifyDefinition(ctx, r); err != nil {
-		if ctx.Err() == nil && !isDrift(err) {
+		if ctx.Err() == nil && !isDrift(err) && !isResponse(err) {
 			c.drop(s)
 		}
 		return tools.Result{}, err
@@ -117,7 +117,7 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused
 		return cause
 	case isWire && wire.Code == codeTooLarge:
 		out.Reason, out.Err = tools.TooLarge, errors.New(wire.Message)
-	case isWire && wire.Code == codeNotJSON:
+	case isWire && wire.Code == codeMalformed:
 		out.Reason, out.Err = tools.Protocol, errors.New(wire.Message)
 	case isWire && !transportCode(wire.Code):
 		s.invalidateTools()
@@ -139,6 +139,12 @@ func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused
 		c.drop(s)
 	}
 	return out
+}
+
+// isResponse reports whether an error was the server's response, so that the connection works.
+func isResponse(err error) bool {
+	wire, ok := errors.AsType[*jsonrpc.Error](err)
+	return ok && !transportCode(wire.Code)
 }
 
 // transportCode reports whether a code means that the SDK's connection, not the server, rejected the

@@ -62,7 +62,7 @@ func structuredOf(res *sdk.CallToolResult) (json.RawMessage, error) {
 	return json.Marshal(res.StructuredContent)
 }
 
-// eventReader applies exactContent to the messages of an event stream, each of which is the data of one event.
+// eventReader applies decodable to the messages of an event stream, each of which is the data of one event.
 type eventReader struct {
 	io.ReadCloser
 	in     *bufio.Reader
@@ -117,17 +117,20 @@ func (r *eventReader) line() (line []byte, err error) {
 	}
 }
 
-// event returns the data lines of the event that ends, with exact content.
+// event returns the data lines of the event that ends, as the SDK can decode it.
 func (r *eventReader) event() []byte {
 	lines, data := r.lines, bytes.TrimSpace(r.data)
 	r.lines, r.data = nil, nil
-	if out := exactContent(data); !bytes.Equal(out, data) {
+	if len(data) == 0 || data[0] != '{' {
+		return lines
+	}
+	if out, _ := decodable(data); out != nil && !bytes.Equal(out, data) {
 		return append([]byte("data: "), out...) // it ends with a newline
 	}
 	return lines
 }
 
-// exactBody applies exactContent to a response that is one message.
+// exactBody applies decodable to a response that is one message.
 type exactBody struct {
 	io.ReadCloser
 	message io.Reader
@@ -139,7 +142,12 @@ func (b *exactBody) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		b.message = bytes.NewReader(exactContent(data))
+		if len(data) > 0 && data[0] == '{' {
+			if out, _ := decodable(data); out != nil {
+				data = out
+			}
+		}
+		b.message = bytes.NewReader(data)
 	}
 	return b.message.Read(p)
 }

@@ -11,8 +11,8 @@ import (
 
 func TestEventReader(t *testing.T) {
 	const (
-		message = `{"id":1,"result":{"structuredContent":{"n":9007199254740993}}}`
-		exact   = `{"id":1,"result":{"structuredContent":"\u0000exact:{\"n\":9007199254740993}"}}`
+		message = `{"id":1,"jsonrpc":"2.0","result":{"structuredContent":{"n":9007199254740993}}}`
+		exact   = `{"id":1,"jsonrpc":"2.0","result":{"structuredContent":"\u0000exact:{\"n\":9007199254740993}"}}`
 		limit   = 200
 	)
 	long := strings.Repeat("x", limit/2)
@@ -28,6 +28,11 @@ func TestEventReader(t *testing.T) {
 			"data: " + exact + "\n\r\n", nil,
 		},
 		{"end without an empty line", "data: " + message, "data: " + exact + "\n", nil},
+		{
+			"malformed result", `data: {"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"image","data":"%"}]}}` + "\n\n",
+			`data: {"jsonrpc":"2.0","id":1,"error":{"code":-32098,"message":"the response is malformed: ` +
+				`illegal base64 data at input byte 0"}}` + "\n\n", nil,
+		},
 		{"large line", "data: a\n\ndata: " + long + long + "\n\ndata: b\n\n", "data: a\n\n", errTooLarge},
 		{"large event", "data: a\n\n" + strings.Repeat("data: "+long+"\n", 9) + "\n", "data: a\n\n", errTooLarge},
 	} {

@@ -224,6 +224,22 @@ func (h *hostile) call(m rpc) {
 			`{"content":[{"type":"hologram","x":1},{"type":"image","data":"aGk=","mimeType":"image/png"},`+
 				`{"type":"resource","resource":{"uri":"a:b","blob":"aGk="}},`+
 				`{"type":"resource_link","uri":"file:///etc/passwd","name":"x"}]}`)
+	case "bad-image":
+		h.respond(m.ID, `{"content":[{"type":"image","data":"%%%","mimeType":"image/png"}]}`)
+	case "bad-blob":
+		h.respond(m.ID, `{"content":[{"type":"resource","resource":{"uri":"a:b","blob":"a"}}]}`)
+	case "bad-content":
+		h.respond(m.ID, `{"content":"text"}`)
+	case "bad-flag":
+		h.respond(m.ID, `{"isError":"yes"}`)
+	case "no-version":
+		h.send(`{"id":%s,"result":{"content":[]}}`, m.ID)
+	case "bad-error":
+		h.send(`{"jsonrpc":"2.0","id":%s,"error":"no"}`, m.ID)
+	case "batch":
+		h.send(` [] `)
+		h.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}} `)
+		h.send(`[{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"of an array"}]}}, 5] `, m.ID)
 	case "not-a-result":
 		h.respond(m.ID, `[1,2]`)
 	case "input":

@@ -94,6 +94,15 @@ func TestHostileCalls(t *testing.T) {
 		{"nan", tools.Protocol, "NaN"},
 		{"deep", tools.Protocol, "not valid JSON"},
 		{"sampling", "", "asked"},
+		{"bad-image", tools.Protocol, "illegal base64 data"},
+		{"bad-blob", tools.Protocol, "illegal base64 data"},
+		{"bad-content", tools.Protocol, "the response is malformed"},
+		{"bad-flag", tools.Protocol, "the response is malformed"},
+		{"no-version", tools.Protocol, "the response is malformed"},
+		{"bad-error", tools.Protocol, "the response is malformed"},
+		{"not-a-result", tools.Protocol, "the response is malformed"},
+		{"odd-results", tools.Protocol, "hologram"},
+		{"batch", "", "of an array"},
 		{"nosuch", tools.Refused, "unknown tool"},
 		{"__init__", tools.Refused, "unknown tool"},
 		{"input", tools.Protocol, "asks for user input"},
@@ -119,12 +128,7 @@ func TestHostileCalls(t *testing.T) {
 		}
 		pid = v.PID
 	}
-	got, err := callHostile(t, m, "odd-results", `{}`)
-	if err != nil || len(got.Content) != 4 || got.Content[1].Type != "image" || string(got.Content[1].Data) != "hi" ||
-		string(got.Content[2].Data) != "hi" || got.Content[3].Type != "resource_link" {
-		t.Logf("odd results = %+v, %v", got, err) // the SDK may reject it as a whole
-	}
-	for _, tool := range []string{"huge-no-id", "not-a-result", "die"} {
+	for _, tool := range []string{"huge-no-id", "die"} {
 		if _, err := callHostile(t, m, tool, `{}`); err == nil {
 			t.Errorf("%s succeeded, want an error", tool)
 		}

@@ -9,18 +9,21 @@ import (
 	"io"
 	"regexp"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Error codes of the responses that messageReader substitutes.
 const (
-	codeTooLarge = -32099 // the response exceeds the limit
-	codeNotJSON  = -32098 // the response is not valid JSON
+	codeTooLarge  = -32099 // the response exceeds the limit
+	codeMalformed = -32098 // the response is not valid JSON, or not a result that the SDK can decode
 )
 
 // messageReader reads a server's messages, one per line, and filters those that would end the connection. A
-// line that is not JSON goes to onInvalid, because many servers print to the wrong stream. A response that
-// is too large or not valid JSON (it may contain NaN) is replaced with an error response to the same
+// line that is not a message goes to onInvalid, because many servers print to the wrong stream. A response that
+// is too large or malformed (it may contain NaN) is replaced with an error response to the same
 // request, so that only one call fails, at once and without using memory.
 type messageReader struct {
 	source    io.ReadCloser
@@ -62,14 +65,83 @@ func (l *messageReader) nextMessage() ([]byte, error) {
 	if len(trimmed) == 0 {
 		return nil, nil
 	}
-	if (trimmed[0] == '{' || trimmed[0] == '[') && json.Valid(trimmed) {
-		return exactContent(line), nil
+	if batch := []json.RawMessage(nil); trimmed[0] == '[' && json.Unmarshal(trimmed, &batch) == nil {
+		var all []byte
+		for _, message := range batch {
+			all = append(all, l.message(message)...)
+		}
+		return all, nil
 	}
-	l.onInvalid(text.Printable(string(bytes.ToValidUTF8(trimmed[:min(len(trimmed), maxLine)], []byte("?")))))
-	if id := responseID(trimmed, trimmed[max(0, len(trimmed)-tailBytes):]); id != nil {
-		return errorResponse(id, codeNotJSON, "the response is not valid JSON: "+syntaxError(trimmed)), nil
+	return l.message(trimmed), nil
+}
+
+// message returns a message with a newline, as the SDK can decode it, or nil.
+func (l *messageReader) message(data []byte) []byte {
+	out, err := decodable(data)
+	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
+		l.onInvalid(text.Printable(string(bytes.ToValidUTF8(data[:min(len(data), maxLine)], []byte("?")))))
 	}
-	return nil, nil
+	if out == nil {
+		return nil
+	}
+	return append(bytes.TrimSuffix(out, []byte("\n")), '\n')
+}
+
+// decodable returns a message with exact content. It returns an error for a message that the SDK cannot decode, and, if
+// that is a response with an id, an error response to the same request.
+func decodable(message []byte) ([]byte, error) {
+	if !json.Valid(message) {
+		err := errors.New("the response is not valid JSON: " + syntaxError(message))
+		return malformed(message, err), err
+	}
+	if _, err := jsonrpc.DecodeMessage(message); err != nil {
+		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
+	}
+	message = exactContent(message)
+	if err := checkResult(message); err != nil {
+		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
+	}
+	return message, nil
+}
+
+// malformed returns an error response to the request of a response, or nil if its id is not known.
+func malformed(response []byte, err error) []byte {
+	var m struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.Unmarshal(response, &m) != nil || len(m.ID) == 0 || bytes.ContainsAny(m.ID[:1], "{[tfn") {
+		m.ID = responseID(response, response[max(0, len(response)-tailBytes):])
+	}
+	if m.ID == nil {
+		return nil
+	}
+	return errorResponse(m.ID, codeMalformed, text.Printable(text.Truncate(err.Error(), maxMessage)))
+}
+
+// checkResult returns an error if a message is the response to a call, or a list of tools, that the SDK cannot decode:
+// it would report that as it reports a lost connection.
+func checkResult(message []byte) error {
+	var response struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if err := json.Unmarshal(message, &response); err != nil || response.Result == nil {
+		return err
+	}
+	var members struct {
+		Content    json.RawMessage `json:"content"`
+		Structured json.RawMessage `json:"structuredContent"`
+		IsError    json.RawMessage `json:"isError"`
+		Tools      json.RawMessage `json:"tools"`
+	}
+	err := json.Unmarshal(response.Result, &members)
+	switch {
+	case err != nil:
+	case members.Tools != nil:
+		err = json.Unmarshal(response.Result, new(sdk.ListToolsResult))
+	case members.Content != nil, members.Structured != nil, members.IsError != nil:
+		err = json.Unmarshal(response.Result, new(sdk.CallToolResult))
+	}
+	return err
 }
 
 // syntaxError describes the JSON syntax error in a line, with the text around it.

@@ -11,20 +11,24 @@ import (
 
 func TestLines(t *testing.T) {
 	const limit = 100
+	const a = `{"jsonrpc":"2.0","method":"a"}`
 	long := strings.Repeat("x", 200000)
 	for _, test := range []struct{ in, want, invalid string }{
-		{`{"a":1}` + "\n" + `{"b":2}`, `{"a":1}` + "\n" + `{"b":2}` + "\n", ""},
-		{"\n\nhello\n{\"a\":1}\n{oops\n", "{\"a\":1}\n", "hello,{oops"},
+		{a + "\n" + a, a + "\n" + a + "\n", ""},
+		{"[" + a + ", " + a + "] \n", a + "\n" + a + "\n", ""},
+		{"[]\n" + a + " \r\n", a + "\n", ""},
+		{"{}\n" + a + "\n", a + "\n", "{}"},
+		{"\n\nhello\n" + a + "\n{oops\n", a + "\n", "hello,{oops"},
 		{
-			`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n{}\n",
+			`{"jsonrpc":"2.0","id":5,"result":{"x":"` + long + `"}}` + "\n" + a + "\n",
 			`{"jsonrpc":"2.0","id":5,"error":{"code":-32099,` +
-				`"message":"the response is 200043 bytes; the limit is 100"}}` + "\n{}\n",
+				`"message":"the response is 200043 bytes; the limit is 100"}}` + "\n" + a + "\n",
 			"",
 		},
 		{
-			`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n{}\n",
+			`{"result":{"x":"` + long + `"},"jsonrpc":"2.0","id":"a-1"}` + "\n" + a + "\n",
 			`{"jsonrpc":"2.0","id":"a-1","error":{"code":-32099,` +
-				`"message":"the response is 200047 bytes; the limit is 100"}}` + "\n{}\n",
+				`"message":"the response is 200047 bytes; the limit is 100"}}` + "\n" + a + "\n",
 			"",
 		},
 		{
@@ -35,10 +39,10 @@ func TestLines(t *testing.T) {
 			`{"jsonrpc":"2.0","id":6,"result":{"x":NaN}}`,
 		},
 		{
-			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}` + "\n{}\n", "{}\n",
+			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}` + "\n" + a + "\n", a + "\n",
 			`{"jsonrpc":"2.0","id":7,"method":"x","params":NaN}`,
 		},
-		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n{}\n", "{}\n", `{"result":NaN,"id":"00<U+0001>"}`},
+		{`{"result":NaN,"id":"00` + "\x01" + `"}` + "\n" + a + "\n", a + "\n", `{"result":NaN,"id":"00<U+0001>"}`},
 	} {
 		var invalid []string
 		l := newMessageReader(io.NopCloser(strings.NewReader(test.in)), limit,

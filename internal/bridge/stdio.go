@@ -1,0 +1,137 @@
+package bridge
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// maxLine is the size limit, in bytes, of one message of a client on standard input: a task with its files.
+const maxLine = 48 << 20
+
+// stdioStream is the two streams of a client. The SDK ends the connection at the first line that is not a message it
+// accepts. So Read passes on only such lines, and responds to others with an error. An array of messages is passed on
+// as one message per line.
+type stdioStream struct {
+	source io.ReadCloser
+	in     *bufio.Reader
+	unread []byte // the rest of the current message
+
+	mu  sync.Mutex // of out
+	out io.WriteCloser
+}
+
+func newStdioStream(in io.ReadCloser, out io.WriteCloser) *stdioStream {
+	return &stdioStream{source: in, in: bufio.NewReaderSize(in, 64<<10), out: out}
+}
+
+func (s *stdioStream) Read(p []byte) (int, error) {
+	for len(s.unread) == 0 {
+		line, tooLong, err := s.line()
+		switch {
+		case err != nil:
+			return 0, err
+		case tooLong:
+			err = s.refuse(nil, jsonrpc.CodeInvalidRequest, "the message is larger than %d MiB", maxLine>>20)
+		case len(line) > 0:
+			s.unread, err = s.messages(line)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.unread)
+	s.unread = s.unread[n:]
+	return n, nil
+}
+
+// line reads one line without the white space around it. Of a line above maxLine it returns only tooLong.
+func (s *stdioStream) line() (line []byte, tooLong bool, err error) {
+	for {
+		part, err := s.in.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > maxLine; tooLong {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && (tooLong || len(line) > 0), err == nil:
+			return bytes.TrimSpace(line), tooLong, nil
+		default:
+			return nil, false, err
+		}
+	}
+}
+
+// messages returns the valid messages of a line, each on a line of its own. It responds to the others with errors.
+func (s *stdioStream) messages(line []byte) ([]byte, error) {
+	if !json.Valid(line) {
+		return nil, s.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON: want one message per line")
+	}
+	batch := []json.RawMessage{line}
+	if line[0] == '[' {
+		if err := json.Unmarshal(line, &batch); err != nil {
+			return nil, err // not possible: it is a valid array
+		}
+		if len(batch) == 0 {
+			return nil, s.refuse(nil, jsonrpc.CodeInvalidRequest, "the array contains no message")
+		}
+	}
+	var all []byte
+	for _, message := range batch {
+		if _, err := jsonrpc.DecodeMessage(message); err != nil {
+			if err := s.refuse(idOf(message), jsonrpc.CodeInvalidRequest, "not a message: %v", err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, message); err != nil {
+			return nil, err // not possible: it is valid JSON
+		}
+		all = append(append(all, compact.Bytes()...), '\n')
+	}
+	return all, nil
+}
+
+// idOf returns the id of an invalid request if it is a string or a number, and otherwise nil.
+func idOf(message []byte) json.RawMessage {
+	var m struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.Unmarshal(message, &m) != nil || len(m.ID) == 0 || bytes.ContainsAny(m.ID[:1], "{[tfn") {
+		return nil
+	}
+	return m.ID
+}
+
+// refusal is a JSON-RPC error response. An ID that is not known is null.
+type refusal struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Error   jsonrpc.Error   `json:"error"`
+}
+
+// refuse responds to a line. Its error is one of the output.
+func (s *stdioStream) refuse(id json.RawMessage, code int64, format string, args ...any) error {
+	response, err := json.Marshal(refusal{"2.0", id, jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}})
+	if err == nil {
+		_, err = s.Write(append(response, '\n'))
+	}
+	return err
+}
+
+func (s *stdioStream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.Write(p)
+}
+
+func (s *stdioStream) Close() error { return errors.Join(s.source.Close(), s.out.Close()) }

@@ -1,0 +1,81 @@
+package bridge_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/bridge"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// TestMalformedLines checks that the bridge responds to each malformed line with an error and serves the next request.
+func TestMalformedLines(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	b := bridge.New(options(f, ingesttest.Token))
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = b.ServeStdio(context.WithoutCancel(t.Context()), in, out) })
+	t.Cleanup(func() { b.Close(); toServer.Close(); fromServer.Close(); wg.Wait() })
+	lines := bufio.NewScanner(fromServer)
+	lines.Buffer(nil, 1<<20)
+	receive := func() string {
+		if !lines.Scan() {
+			t.Fatalf("the bridge has ended: %v", lines.Err())
+		}
+		return lines.Text()
+	}
+	send := func(line string) {
+		if _, err := io.WriteString(toServer, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(`{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+		`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	if got := receive(); !strings.Contains(got, `"id":"i"`) {
+		t.Fatal(got)
+	}
+	send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	const parse, invalid = `"code":-32700`, `"code":-32600`
+	for i, c := range []struct{ line, id, code string }{
+		{`[]`, `null`, invalid},
+		{` [ ] `, `null`, invalid},
+		{`{`, `null`, parse},
+		{`hello`, `null`, parse},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"} trailing`, `null`, parse},
+		{`{"jsonrpc":"2.0","id":1,"method":"ping"}{}`, `null`, parse},
+		{strings.Repeat("[", 20_000), `null`, parse},
+		{strings.Repeat("x", 48<<20+1), `null`, invalid},
+		{`1`, `null`, invalid},
+		{`null`, `null`, invalid},
+		{`"x"`, `null`, invalid},
+		{`{}`, `null`, invalid},
+		{`{"id":7,"method":"ping"}`, `7`, invalid},
+		{`{"jsonrpc":"1.0","id":"a","method":"ping"}`, `"a"`, invalid},
+		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `null`, invalid},
+		{`{"jsonrpc":"2.0","id":8,"method":5}`, `8`, invalid},
+		{`{"jsonrpc":"2.0","result":{}}`, `null`, invalid},
+		{`[1]`, `null`, invalid},
+	} {
+		send(c.line)
+		if got := receive(); !strings.Contains(got, `"id":`+c.id) || !strings.Contains(got, c.code) {
+			t.Errorf("response to %.60s: %s, want id %s and %s", c.line, got, c.id, c.code)
+		}
+		send(fmt.Sprintf(`  {"jsonrpc":"2.0","id":"p%d","method":"ping"}  `+"\r", i))
+		if got := receive(); !strings.Contains(got, fmt.Sprintf(`"id":"p%d"`, i)) || !strings.Contains(got, "result") {
+			t.Fatalf("response to a ping after %.60s: %s", c.line, got)
+		}
+	}
+	send("\n\n" + `[{"jsonrpc":"2.0","id":"x","method":"ping"},{"jsonrpc":"2.0","id":"y","method":"ping"},5]`)
+	got := receive() + receive() + receive()
+	for _, want := range []string{`"id":"x"`, `"id":"y"`, invalid} {
+		if !strings.Contains(got, want) {
+			t.Errorf("responses to an array: %s, want %s among them", got, want)
+		}
+	}
+}
