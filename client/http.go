@@ -312,7 +312,8 @@ func invalidPath(path []string) *APIError {
 	}
 	i := slices.IndexFunc(path, func(name string) bool { return name == "." || !fs.ValidPath(name) })
 	return &APIError{
-		Status: http.StatusBadRequest, Code: errcode.BadName, Message: fmt.Sprintf("%q is not a valid name", path[max(i, 0)]),
+		Status: http.StatusBadRequest, Code: errcode.BadName,
+		Message: fmt.Sprintf("%q is not a valid name", path[max(i, 0)]),
 	}
 }
 

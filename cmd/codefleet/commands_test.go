@@ -115,6 +115,10 @@ func TestSubmission(t *testing.T) {
 		got.Code != "x = 1" {
 		t.Errorf("submission with --file - = code %q, %v, want %q, nil", got.Code, err, "x = 1")
 	}
+	if got, err := (&taskFlags{file: "-"}).submission(nil, strings.NewReader("\ufeffx = 1")); err != nil ||
+		got.Code != "x = 1" {
+		t.Errorf("with a byte order mark: %q, %v", got.Code, err)
+	}
 	if got, err := (&taskFlags{}).submission([]string{"add", "two", "numbers"}, nil); err != nil ||
 		got.Description != "add two numbers" {
 		t.Errorf("submission with three arguments = description %q, %v, want %q, nil", got.Description, err,

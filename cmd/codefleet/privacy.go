@@ -98,7 +98,7 @@ func (a *app) readForScan(name string) (string, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxScannedFile+1))
 	if err != nil {
-		return "", &failure{code: errcode.ExitFailed, message: "read " + name, err: err}
+		return "", explainFileError(err)
 	}
 	if len(data) > maxScannedFile {
 		return "", usage("%s is larger than %d MiB", name, maxScannedFile>>20).try("split it, and scan the parts")

@@ -158,7 +158,9 @@ func (f *taskFlags) readCode(s *client.Submission, stdin io.Reader) (err error) 
 	if f.file == "" {
 		return nil
 	}
-	if s.Code, err = readText("--file "+f.file, f.file, stdin); err == nil && s.Code == "" {
+	code, err := readText("--file "+f.file, f.file, stdin)
+	s.Code = strings.TrimPrefix(code, "\ufeff") // Python also skips the byte order mark of a file
+	if err == nil && s.Code == "" {
 		return usage("--file %s is empty", f.file)
 	}
 	return err
