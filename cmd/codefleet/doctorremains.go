@@ -37,7 +37,7 @@ func (p *hostCheck) remains(ctx context.Context, clean bool) []finding {
 		if os.Geteuid() != 0 {
 			what = "killed workers of this user left nothing on this host"
 		}
-		found = append(found, passed(name, what))
+		found = append(found, passed(name, "%s", what))
 	}
 	return found
 }

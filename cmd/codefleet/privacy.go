@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 )
 

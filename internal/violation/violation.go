@@ -5,8 +5,8 @@ package violation
 import (
 	"fmt"
 	"math/big"
-	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -15,7 +15,7 @@ import (
 )
 
 // Leaves returns the violations of e that have no causes of their own. If a schema refuses the name of a property, the
-// violation has the location of the property, not that of the object.
+// violation has the location of the property, as far as objectOf finds it.
 func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	if len(e.Causes) == 0 {
 		return []*jsonschema.ValidationError{e}
@@ -26,13 +26,28 @@ func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 		for _, leaf := range Leaves(cause) {
 			if ofName {
 				at := *leaf
-				at.InstanceLocation = append(slices.Clone(e.InstanceLocation), refused.Property)
+				at.InstanceLocation = append(objectOf(e.SchemaURL), refused.Property)
 				leaf = &at
 			}
 			all = append(all, leaf)
 		}
 	}
 	return all
+}
+
+// objectOf returns the location of the object whose names a schema's propertyNames describes, if only properties lead
+// to it. The violation itself has a wrong location if the validator has gone on to other properties.
+func objectOf(schemaURL string) []string {
+	_, pointer, _ := strings.Cut(schemaURL, "#/")
+	tokens := strings.Split(pointer, "/")
+	var location []string
+	for ; len(tokens) > 1 && tokens[0] == "properties"; tokens = tokens[2:] {
+		location = append(location, strings.NewReplacer("~1", "/", "~0", "~").Replace(tokens[1]))
+	}
+	if len(tokens) != 1 {
+		return nil
+	}
+	return location
 }
 
 // Describe returns the text for one violation.

@@ -55,14 +55,14 @@ func describe(t *testing.T, schema, value string) string {
 func TestLeavesOfNames(t *testing.T) {
 	c := jsonschema.NewCompiler()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(
-		`{"properties": {"env": {"propertyNames": {"pattern": "^[a-z]+$", "maxLength": 3}}}}`))
+		`{"properties": {"env": {"propertyNames": {"pattern": "^[a-z]+$", "maxLength": 3}}, "x": {}, "y": {}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.AddResource("s.json", doc); err != nil {
 		t.Fatal(err)
 	}
-	err = c.MustCompile("s.json").Validate(map[string]any{"env": map[string]any{"A-BC": "1"}})
+	err = c.MustCompile("s.json").Validate(map[string]any{"env": map[string]any{"A-BC": "1"}, "x": 1, "y": 2})
 	e, ok := errors.AsType[*jsonschema.ValidationError](err)
 	if !ok {
 		t.Fatalf("Validate() = %v, want a violation", err)
