@@ -61,7 +61,9 @@ func TestFollowsAFleet(t *testing.T) {
 		}
 	}
 	startFleet(t, file, "third")
-	own, err := client.New(t.Context(), client.Options{Located: client.Located{Path: file}, Token: "mine", RetryFor: -1})
+	own, err := client.New(t.Context(), client.Options{
+		Located: client.Located{Path: file}, Token: "mine", RetryFor: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,8 @@ func checkTenants(ctx context.Context, o WorkerOptions, info executor.Info, shar
 	c := o.Config
 	if len(shared) > 0 && len(c.Tenants) > 1 {
 		return fmt.Errorf("the settings name %d tenants, but sandboxes on this host (%s, %s; task pools %s) "+
-			"may serve only one: run as root with execution.rootfs, or with an image for each task pool (pools.NAME.image)",
+			"may serve only one: run as root with execution.rootfs, or with an image for each task pool "+
+			"(pools.NAME.image)",
 			len(c.Tenants), info.Driver, info.Environment, strings.Join(shared, ", "))
 	}
 	if left := unserved(c, info.Tier); len(left) > 0 {

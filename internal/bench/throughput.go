@@ -121,8 +121,8 @@ func submit(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// Rate returns a series of calls per second. For each sample, the callers run concurrently until they have made the given
-// number of calls together.
+// Rate returns a series of calls per second. For each sample, the callers run concurrently until they have made the
+// given number of calls together.
 func Rate(name string, callers, calls int, call func(ctx context.Context, caller int) error) Series {
 	return Series{name, "tasks/s", func(ctx context.Context) (Sample, error) {
 		var started atomic.Int64

@@ -130,7 +130,8 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 }
 
 // withoutNulls removes from an object the optional members that are null, which means that they are absent: many
-// clients send all arguments. It returns an error for another null that the schema does not permit. at is the object's path.
+// clients send all arguments. It returns an error for another null that the schema does not permit. at is the object's
+// path.
 func withoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.RawMessage, error) {
 	var object map[string]json.RawMessage
 	if len(s.Properties) == 0 || json.Unmarshal(raw, &object) != nil {

@@ -404,6 +404,6 @@ func TestGenerateWithoutModelAndRules(t *testing.T) {
 	}
 	if _, err := codegen.Generate(t.Context(), nil, rules.Write, codegen.Request{Task: "write a poem"},
 		codegen.Call{}); err == nil {
-		t.Error("Generate without a writer, for a task that the rules do not understand = nil error, want code_required")
+		t.Error("Generate of a task that the rules do not understand, without a writer = nil, want code_required")
 	}
 }

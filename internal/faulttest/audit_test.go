@@ -99,8 +99,8 @@ func (f *fleet) auditRecords(t *testing.T, v *verdict, tasks []submitted) {
 		v.runs += rec.Run
 		v.ended[rec.Status]++
 		if rec.Status != schemas.Succeeded {
-			v.problem("task %s (%s) ended %s after %d runs, want succeeded: %v", rec.EventID, rec.TaskID, rec.Status, rec.Run,
-				rec.Result.Error)
+			v.problem("task %s (%s) ended %s after %d runs, want succeeded: %v",
+				rec.EventID, rec.TaskID, rec.Status, rec.Run, rec.Result.Error)
 		}
 	}
 	for _, task := range tasks {

@@ -306,7 +306,8 @@ func (f *fleet) auditLedger(t *testing.T, r *chaosReport, ledger string, tasks [
 		}
 		r.CallsTwice += max(0, n-1)
 		if n > 1 {
-			r.Problems = append(r.Problems, fmt.Sprintf("task %s has called the tool %d times, want once", task.name, n))
+			r.Problems = append(r.Problems,
+				fmt.Sprintf("task %s has called the tool %d times, want once", task.name, n))
 		}
 		if n == 0 && !doubt {
 			r.CallsLost++

@@ -51,7 +51,8 @@ type cursor struct {
 // worker and every ingest calls it.
 func (c *Client) RecordTasks(ctx context.Context) {
 	out := &outage{
-		log: c.opts.Log, failed: "creation of missing records failed", again: "creation of missing records succeeded again",
+		log:    c.opts.Log,
+		failed: "creation of missing records failed", again: "creation of missing records succeeded again",
 	}
 	for ctx.Err() == nil {
 		r := &recorder{c: c, woken: make(chan struct{}, 1), out: out}

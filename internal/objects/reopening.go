@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Reopening returns a store that is at first the given one. After a request that the store did not respond to, or refused, it
-// calls reopen, which returns the store to use from then on, or nil for the same. It sends a refused request to a new
-// store at once; after ErrTemporary, the caller decides.
+// Reopening returns a store that is at first the given one. After a request that the store did not respond to, or
+// refused, it calls reopen, which returns the store to use from then on, or nil for the same. It sends a refused
+// request to a new store at once; after ErrTemporary, the caller decides.
 func Reopening(store Objects, reopen func() Objects) Objects {
 	return &reopening{store: store, reopen: reopen}
 }

@@ -28,7 +28,7 @@ const (
 	rareIdf        = 8.0 // the gloss idf from which a word is not an everyday word
 
 	minCosine  = 0.35 // the lowest similarity of a tool that matches only by its vector
-	stepTerms  = 12   // terms of a query; a longer query describes a task, which also needs operations that it does not name
+	stepTerms  = 12   // terms of a query; a longer query describes a task, with operations that it does not name
 	maxTerms   = 256  // terms of a query; later ones are ignored
 	maxClauses = 30   // clauses of a query; later ones are ignored
 )

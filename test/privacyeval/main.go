@@ -1,5 +1,6 @@
-// Command privacyeval measures the detection of personal data on the synthetic data sets of presidio-research (MIT licence,
-// github.com/data-privacy-stack/presidio-research): data/synth_dataset_v2.json and tests/data/generated_large.json.
+// Command privacyeval measures the detection of personal data on the synthetic data sets of presidio-research (MIT
+// licence, github.com/data-privacy-stack/presidio-research): data/synth_dataset_v2.json and
+// tests/data/generated_large.json.
 //
 //	go run ./test/privacyeval FILE…
 //

@@ -49,8 +49,8 @@ func FindRemains(dir, gvisorDir string, owners []string) (Remains, error) {
 	return r, err
 }
 
-// RemoveBoxes removes the boxes that an ended worker has left: gVisor's boxes of owners, and microsandbox's in msbDir. If
-// there are boxes of microsandbox but its binary is not found, it returns an error.
+// RemoveBoxes removes the boxes that an ended worker has left: gVisor's boxes of owners, and microsandbox's in msbDir.
+// If there are boxes of microsandbox but its binary is not found, it returns an error.
 func RemoveBoxes(ctx context.Context, c *config.Config, msbDir, gvisorDir string, owners []string) error {
 	errs := []error{removeMicrosandboxes(ctx, c, msbDir)}
 	driver, err := gvisor.New(gvisor.Options{Dir: gvisorDir})

@@ -135,8 +135,8 @@ func next(s string, starts bool) (token, int) {
 // quotes are the pairs of quotation marks.
 var quotes = [][2]string{{`"`, `"`}, {"“", "”"}, {"‘", "’"}, {"`", "`"}, {"'", "'"}}
 
-// quotation returns the text of the quotation with which a line begins, and the quotation's size, which is 0 if there is
-// none.
+// quotation returns the text of the quotation with which a line begins, and the quotation's size, which is 0 if there
+// is none.
 func quotation(s string) (text string, size int) {
 	for _, q := range quotes {
 		if rest, ok := strings.CutPrefix(s, q[0]); ok {
@@ -163,7 +163,8 @@ func startsWord(s string) bool {
 	return unicode.IsLetter(r) || r == '_'
 }
 
-// jsonToken returns the JSON value with which a text begins, in compact form, and its size, which is 0 if there is none.
+// jsonToken returns the JSON value with which a text begins, in compact form, and its size, which is 0 if there is
+// none.
 func jsonToken(s string) (text string, size int) {
 	decoder := json.NewDecoder(strings.NewReader(s))
 	var value json.RawMessage
