@@ -40,9 +40,9 @@ func New(code, format string, args ...any) *Error {
 	return &Error{Status: errcode.HTTPStatus(code), Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Of translates an error of package jobs. Any other error means that the queue did not respond: the result has
-// status 503, and the request may be repeated. The result omits the text of such an error, which may contain host
-// names. The caller logs the text.
+// Of returns an *Error unchanged, translates an error of package jobs, and reports a cancelled context as stopping.
+// Any other error means that the queue did not respond: the result has status 503, and the request may be repeated.
+// The result omits the text of such an error, which may contain host names. The caller logs the text.
 func Of(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -87,7 +87,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// retryable reports whether another attempt may succeed.
+// retryable reports whether the same request may succeed later.
 func (e *ModelError) retryable() bool {
 	return e.Kind == RateLimited || e.Kind == Unavailable || e.Kind == BadResponse
 }
@@ -109,7 +109,7 @@ func (b *Budget) Left() int {
 	return b.limit - b.used
 }
 
-// reserve sets tokens aside for a call. It returns false if fewer tokens are left.
+// reserve sets tokens aside for a request. It returns false if fewer tokens are left.
 func (b *Budget) reserve(tokens int) bool {
 	if b == nil {
 		return true
@@ -123,7 +123,7 @@ func (b *Budget) reserve(tokens int) bool {
 	return true
 }
 
-// charge replaces a reservation by the tokens that the call spent.
+// charge replaces a reservation by the tokens that the request spent.
 func (b *Budget) charge(reserved, spent int) {
 	if b == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestViews checks which packages the view servers shows after each change of the catalogue version.
+// TestViews checks which packages the view of servers/ shows after each change of the catalogue version.
 func TestViews(t *testing.T) {
 	store := t.TempDir()
 	for _, file := range []string{
@@ -74,7 +74,7 @@ func TestViews(t *testing.T) {
 		t.Errorf("show() after an error = %v, links %v, want nil and no links", err, links(t, v.servers))
 	}
 	if none, err := mountViews(&Spec{}); none != nil || err != nil || none.show("v1") != nil {
-		t.Errorf("mountViews() without Spec.Views = %v, %v, want nil, nil", none, err)
+		t.Errorf("mountViews() without Spec.Views = %v, %v, want nil, nil, and show(v1) = nil", none, err)
 	}
 }
 

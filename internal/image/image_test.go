@@ -250,7 +250,7 @@ func TestUnpackOnce(t *testing.T) {
 	}
 	again, err := image.Unpack(t.Context(), o)
 	if err != nil || again.Dir != first.Dir || again.Digest != first.Digest || len(tree(t, again.Dir)) != 2 {
-		t.Errorf("Unpack again = %+v, %v, want %+v", again, err, first)
+		t.Errorf("Unpack again = %+v, %v, want %+v with the files of the first Unpack", again, err, first)
 	}
 	plain, err := image.Unpack(t.Context(), image.Options{Path: first.Dir, Dir: o.Dir})
 	if err != nil || plain != (image.Root{Dir: first.Dir}) {
@@ -315,7 +315,7 @@ func TestHostileImages(t *testing.T) {
 			raw(entry{name: "manifest.json", kind: tar.TypeSymlink, link: "manifest.json"}),
 			image.ErrBroken,
 		},
-		"large second manifest": {raw(entry{name: "manifest.json", text: "["},
+		"two manifests, of which the first is broken": {raw(entry{name: "manifest.json", text: "["},
 			entry{name: "./manifest.json", text: "[]"}), image.ErrBroken},
 		"not an archive": {write(t, []byte("not a tar")), image.ErrBroken},
 		"truncated":      {write(t, archiveOf(t, entry{name: "manifest.json", text: big})[:700]), image.ErrBroken},

@@ -134,8 +134,8 @@ func (s *Server) sendArchive(
 	if info.Files == 0 && generation == info.Generation {
 		include = func(state.FileInfo) bool { return false }
 		generation = 0
-		// Read the version once before the response begins, so that it can still have an error status.
 	} else if _, err := history.Diff(r.Context(), s.o.Workspaces.Repo(), ref, generation, generation); err != nil {
+		// The version is read once before the response begins, so that a failure can still have an error status.
 		return err
 	}
 	h := w.Header()

@@ -146,7 +146,8 @@ func (t *tenantIndex) add(e indexEntry, status schemas.Status) {
 	t.removeExpired()
 	list := t.lists[status]
 	t.added[status]++
-	if t.added[status] > 64+len(list)/2 { // a third of the list may be outdated
+	// Outdated entries are removed after so many additions that this takes a constant time per addition.
+	if t.added[status] > 64+len(list)/2 {
 		list = slices.DeleteFunc(slices.Clone(list), func(e indexEntry) bool { return t.newest[e.task] != e.seq })
 		t.added[status] = 0
 	}
@@ -218,8 +219,8 @@ func (x *statusIndex) reach(ctx context.Context, seq uint64) error {
 	}
 }
 
-// listByStatus returns the latest records of a tenant with one of the statuses, including every record that was
-// written before the call.
+// listByStatus returns at most limit records of a tenant with one of the statuses, the latest first. It takes into
+// account every record that was written before the call.
 func (c *Client) listByStatus(
 	ctx context.Context, tenant string, wanted []schemas.Status, limit int,
 ) ([]schemas.Record, error) {

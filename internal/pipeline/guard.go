@@ -110,7 +110,7 @@ var errChecked = &executor.Failure{Code: errcode.Blocked, Message: "the program 
 // checkedOnly reports whether the program was only judged, and did not run.
 func (e execution) checkedOnly() bool { return e.verdict.Error == errChecked }
 
-const hintStrict = "change it, or ask the operator to set guardrails.level to advise"
+const hintStrict = "change the program, or ask the operator to set guardrails.level to advise"
 
 func refusal(f schemas.Finding) error {
 	return &executor.Failure{Code: errcode.GuardrailRefused, Message: f.Message, Line: f.Line, Hint: hintStrict}

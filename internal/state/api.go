@@ -32,7 +32,7 @@ type Commit = repo.Commit
 // CommitOptions describes the task that commits.
 type CommitOptions = repo.CommitOptions
 
-// ConflictError is returned by Commit when another task has changed the same paths. It wraps ErrConflict.
+// ConflictError is returned by Commit and Edit when another commit has changed the same paths. It wraps ErrConflict.
 type ConflictError = repo.ConflictError
 
 // FileInfo describes one path of a version.
@@ -48,7 +48,7 @@ const (
 // Errors of Store that callers branch on. The errors of package objects are returned too.
 var (
 	ErrNotFound = objects.ErrNotFound
-	ErrConflict = objects.ErrConflict // another task changed the workspace first
+	ErrConflict = objects.ErrConflict // another commit changed the workspace first
 	ErrDeleted  = repo.ErrDeleted
 	ErrFenced   = repo.ErrFenced
 	ErrKey      = format.ErrKey

@@ -15,7 +15,7 @@ import (
 )
 
 // TestS3IsStartedAgain kills the process of the object store, twice. The fleet stays up, and the store is back at the
-// same address with the same objects.
+// same address.
 func TestS3IsStartedAgain(t *testing.T) {
 	log := &logtest.Log{}
 	conf := config.Default()

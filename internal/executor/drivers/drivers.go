@@ -14,8 +14,8 @@ const (
 // schemas/task.v1.json and schemas.Task also list them.
 func Tiers() []string { return []string{GVisor, Microsandbox} }
 
-// TierSatisfies reports whether a host of tier have may run tasks that require at least tier want. An empty
-// want requires nothing. An unknown want is never satisfied; an unknown have satisfies only an empty want.
+// TierSatisfies reports whether a host whose tier is `have` may run tasks whose minimum is `want`. An empty `want`
+// requires nothing. An unknown `want` is never satisfied; an unknown `have` satisfies only an empty `want`.
 func TierSatisfies(have, want string) bool {
 	tiers := Tiers()
 	wanted := slices.Index(tiers, want)

@@ -80,7 +80,7 @@ func TestPoolRestoresBoxes(t *testing.T) {
 		const traces = "\nimport os\n" +
 			"print(os.listdir('/tmp'), hasattr(greeting, 'of_a'), sorted(os.listdir('/workspace')))"
 		v := runOnce(t, p, tenant, imported+traces)
-		if v.Output != want+"[] False "+views {
+		if want := want + "[] False " + views; v.Output != want {
 			t.Errorf("program in the box of %s = %+v, want the state of the first box before its first program: %s",
 				tenant, v, want)
 		}
@@ -89,7 +89,7 @@ func TestPoolRestoresBoxes(t *testing.T) {
 		t.Errorf("Stats = %+v, want 3 boxes created, 2 of them restored", s)
 	}
 	if e := p.Environments()[0]; !e.Restored || e.CreateTime <= 0 {
-		t.Errorf("Environments = %+v, want the last box restored", e)
+		t.Errorf("Environments = %+v, want the last box restored, and its creation timed", e)
 	}
 	if after := savedFiles(t, filepath.Dir(left)); after != before {
 		t.Errorf("files of the snapshot after three programs = %s, want %s as before", after, before)
@@ -157,10 +157,10 @@ func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 				}
 			}
 			if got := warnings(l); len(got) != 1 || !strings.Contains(got[0], "boxes are booted for a while") {
-				t.Errorf("warnings = %q, want one about a pause", got)
+				t.Errorf("warnings = %q, want one with \"boxes are booted for a while\"", got)
 			}
 			if s := p.Stats(); s.Created != 3 || s.Restored != 0 || s.CreateErrors != 0 {
-				t.Errorf("Stats = %+v, want 3 boxes created and none restored", s)
+				t.Errorf("Stats = %+v, want 3 boxes created without errors and none restored", s)
 			}
 			if _, err := os.Stat(saved); !os.IsNotExist(err) {
 				t.Errorf("stat of the damaged snapshot = %v, want that it does not exist", err)

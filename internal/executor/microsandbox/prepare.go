@@ -33,7 +33,7 @@ def search(path, device, found):
         for e in entries:
             s = e.stat(follow_symlinks=False)
             if stat.S_ISLNK(s.st_mode) or stat.S_ISDIR(s.st_mode) and s.st_dev != device:
-                continue  # another file system, with its own rules
+                continue  # a link has no mode of its own; another file system has its own rules
             if writable(s):
                 found.append(e.path)
             if stat.S_ISDIR(s.st_mode):
@@ -104,7 +104,7 @@ func (i *image) parsePrepared(path, out string) (protected string, err error) {
 		return "", imageError(executor.ReasonImageNoPython, "image %s has Python %d.%d.%d; want at least 3.9",
 			i.ref, printed.Python[0], printed.Python[1], printed.Python[2])
 	case len(printed.Protected) > maxProtected:
-		return "", imageError(executor.ReasonImageBroken, "image %s has too many world-writable files", i.ref)
+		return "", imageError(executor.ReasonImageBroken, "image %s has too many files that programs may write", i.ref)
 	}
 	return string(printed.Protected), nil
 }

@@ -57,7 +57,8 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	})
 }
 
-// generalCodes are the error codes of requests that match no operation.
+// generalCodes are the error codes that are not listed per operation: of requests that match none, or that are refused
+// before they are matched.
 var generalCodes = []string{"not_found", "method_not_allowed", "host_refused", "origin_refused"}
 
 // check returns what is not documented about a response, or "" if all is documented.

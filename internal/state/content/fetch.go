@@ -28,8 +28,8 @@ type Want struct {
 	Offset int64 // within the target
 }
 
-// deliver receives verified content, which is valid during the call. Calls are concurrent; worker is a number below
-// FetchWorkers() that no two concurrent calls share.
+// deliver receives verified content, which is valid during the call. Calls are concurrent; worker is the number of
+// the goroutine, below FetchWorkers(). No two concurrent calls share it.
 type deliver func(worker int, w Want, data []byte) error
 
 // FetchWorkers returns the maximal number of concurrent calls of deliver.

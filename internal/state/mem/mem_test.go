@@ -24,7 +24,7 @@ func TestStore(t *testing.T) {
 			bucket := mem.New()
 			statetest.TestStoreWith(t, func(*testing.T) objects.Objects { return bucket }, opts)
 			if err := bucket.Violations(); err != nil {
-				t.Error(err)
+				t.Errorf("Violations = %v, want nil", err)
 			}
 		})
 	}

@@ -16,9 +16,9 @@ const MaxResult = 64 << 20
 
 // CommitOptions describes the task that commits.
 type CommitOptions struct {
-	TaskID   string          // at most 56 bytes; the same for every attempt. Empty if no task commits
+	TaskID   string          // at most 56 bytes; the same for every run. Empty if no task commits
 	Attempt  int             // number of the run, from 1
-	Result   json.RawMessage // stored with the commit, and returned to later attempts
+	Result   json.RawMessage // stored with the commit, and returned to later runs
 	Message  string          // for the history
 	Since    time.Time       // when the task was first claimed; its commit is searched for from then on
 	KeepBoth bool            // keep conflicting paths as NAME and NAME.conflict-<task>, instead of failing
@@ -35,7 +35,7 @@ type Commit struct {
 	Changed    []string        // paths that the commit wrote or removed, sorted
 	Conflicts  []string        // paths that both sides changed, with KeepBoth
 	NoChange   bool            // there was nothing to commit
-	Already    bool            // another attempt of the task has committed; this one committed nothing
+	Already    bool            // another run of the task has committed; this one committed nothing
 	Result     json.RawMessage // CommitOptions.Result of the commit
 }
 
@@ -68,7 +68,7 @@ func (r *Repo) toCommit(ctx context.Context, ref format.Ref, m *format.Manifest)
 	return &c, err
 }
 
-// ConflictError is returned when another task has changed the same paths since the checkout. It wraps
+// ConflictError is returned when another commit has changed the same paths since the checkout. It wraps
 // objects.ErrConflict. Nothing was committed: check out and run again.
 type ConflictError struct {
 	Ref   format.Ref
@@ -82,7 +82,7 @@ func (e *ConflictError) Error() string {
 	if more := len(e.Paths) - limit; more > 0 {
 		list = fmt.Sprintf("%s and %d more", list, more)
 	}
-	return fmt.Sprintf("workspace %s: another task changed the same paths: %s", e.Ref, list)
+	return fmt.Sprintf("workspace %s: another commit changed the same paths: %s", e.Ref, list)
 }
 
 // Unwrap returns objects.ErrConflict.

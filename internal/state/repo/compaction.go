@@ -15,7 +15,8 @@ import (
 // packs, to which the next version refers. The old packs stay until garbage collection removes them together with the
 // older versions.
 type Compaction struct {
-	// A commit compacts if it builds on more small packs of about one size than Small; the default is 16.
+	// A commit compacts if the version it builds on has more than Small small packs in one size class; the default
+	// is 16.
 	Small  int
 	Little int64 // a pack is small if moving what is needed of it costs fewer bytes; the default is 512 KiB
 	// Packs is the number of packs above which Little is half of format.PackTarget; the default is 64.
@@ -129,8 +130,8 @@ func (r *Repo) compact(ctx context.Context, tenant string, set *format.EntrySet)
 	return f
 }
 
-// Relocate copies the content that sets need from the packs in from into new packs. The uploads may still run when it
-// returns.
+// Relocate copies into new packs what sets need of the packs whose ids are in `from`. The uploads may still run when
+// it returns.
 func (r *Repo) Relocate(
 	ctx context.Context, tenant string, from map[objects.Digest]bool, sets ...*format.EntrySet,
 ) (*Relocation, error) {
@@ -188,7 +189,7 @@ func (f *Relocation) relocate(e *format.Entry) *format.Entry {
 	return out
 }
 
-// addMoved adds the paths of on whose content has moved to changes, and returns their number.
+// addMoved appends to changes the paths of `on` whose content has moved; moved is their number.
 func (f *Relocation) addMoved(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
 	if f == nil {
 		return changes, 0

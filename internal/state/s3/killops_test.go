@@ -55,7 +55,7 @@ var ops = map[string]struct {
 	"purge": {writes: 4, do: collect, ready: func(ctx context.Context, s *state.Store, tenant string) error {
 		opts := atOnce
 		opts.Deleted = -1
-		for range 3 { // leaves only HEAD
+		for range 3 { // leaves only the HEAD of the deleted workspace
 			if _, err := maintenance.CollectGarbage(ctx, s.Repo(), tenant, opts); err != nil {
 				return err
 			}
@@ -264,9 +264,9 @@ func (n *nth) Delete(ctx context.Context, keys ...string) error {
 	return nil
 }
 
-// TestKillOps kills garbage collection, restores, forks and removals before each writing request, or before each
-// request with CODEFLEET_LONG_TESTS=1. No reachable content may be lost, others must see the old or the new version,
-// and the operation and garbage collection must succeed when they are run again.
+// TestKillOps kills each of ops before each writing request, or before each request with CODEFLEET_LONG_TESTS=1.
+// No reachable content may be lost, others must see the old or the new version, and the operation and garbage
+// collection must succeed when they are run again.
 func TestKillOps(t *testing.T) {
 	opts := gateway(t)
 	bucket := open(t, opts)
@@ -331,7 +331,7 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	}
 	store = state.New(bucket, state.Options{})
 	if err := ops[op].do(t.Context(), store, tenant); err != nil {
-		t.Errorf("killed at request %d: the second attempt = %v, want nil", n, err)
+		t.Errorf("killed at request %d: doing it again = %v, want nil", n, err)
 	}
 	for range 3 {
 		if err := collect(t.Context(), store, tenant); err != nil {
@@ -340,7 +340,7 @@ func killOp(t *testing.T, opts s3.Options, bucket objects.Objects, op string, n 
 	}
 	checkAll(t, bucket, tenant, n)
 	if now := filesOf(t, bucket, mainOf(tenant)); !maps.Equal(now, makes) {
-		t.Errorf("killed at request %d: files after the second attempt (-want +got):\n%s", n, cmp.Diff(makes, now))
+		t.Errorf("killed at request %d: files after doing it again (-want +got):\n%s", n, cmp.Diff(makes, now))
 	}
 	if lab := filesOf(t, bucket, state.Ref{Tenant: tenant, Workspace: "lab"}); op == "fork" &&
 		!maps.Equal(lab, generation(2)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
-// TestForeignMultipart checks that the embedded store accepts multipart uploads of other tools.
+// TestForeignMultipart checks that the embedded store accepts multipart uploads of other S3 clients.
 func TestForeignMultipart(t *testing.T) {
 	server, err := embedded.StartS3(t.Context(), embedded.S3Options{
 		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "access", SecretKey: "secret-secret", Bucket: "fleet",

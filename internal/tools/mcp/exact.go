@@ -103,7 +103,7 @@ func (r *eventReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// line reads one line with its end, unless the stream ends with it.
+// line reads one line with its line break, which the stream's last line may lack.
 func (r *eventReader) line() (line []byte, err error) {
 	for {
 		part, err := r.in.ReadSlice('\n')

@@ -78,8 +78,8 @@ func (d document) lookup(ref string) (any, bool) {
 	return at, true
 }
 
-// resolve returns the schema with its reference resolved and its allOf merged. It returns nil for a schema
-// without constraints, and if a reference cannot be resolved or is nested deeper than maxDepth.
+// resolve returns the schema with its reference resolved and its allOf merged. It returns nil for true and false, for
+// a reference that cannot be resolved, for a depth above maxDepth, and when the steps are spent.
 func (d document) resolve(schema any, depth int) object {
 	s, ok := schema.(object)
 	if !ok || depth > maxDepth || !d.step(s) {
@@ -202,8 +202,8 @@ type parameter struct {
 }
 
 // parameters returns the properties of an input schema and of its alternatives. A property is required if
-// all alternatives require it and it has no default. extra is the schema of additional arguments, or nil if none
-// are allowed.
+// all alternatives require it and it has no default. extra is the schema of additional arguments, or nil if the
+// schema forbids or does not mention them.
 func (d document) parameters() (params []parameter, extra any) {
 	root := d.resolve(d.root, 0)
 	if root == nil {
