@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet.
+// ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet. LocateNATS also
+// returns it if the named file does not exist.
 var ErrNoFleet = errors.New("no fleet found: start one with `codefleet up`, or set CODEFLEET_URL")
 
 // FleetFile is the part of a fleet.json that a client needs. `codefleet up` writes the file. Only its owner can read
@@ -22,8 +23,8 @@ type FleetFile struct {
 
 // Locate finds a fleet as the command line does. It uses the first of these that is set: the fleet.json at path, the
 // fleet.json that CODEFLEET_FLEET names, CODEFLEET_URL with CODEFLEET_TOKEN, the fleet.json in CODEFLEET_DATA or in the
-// default data directory. It does not connect to the fleet. If a file that is to be read does not exist, the Options
-// have its path beside the error: a client made of them finds the fleet once it runs.
+// default data directory. It does not connect to the fleet. If the fleet.json does not exist, Locate returns,
+// with the error, Options that contain its path. A client created with them connects once the fleet runs.
 func Locate(path string) (Options, error) {
 	return locate(path, os.Getenv) //nolint:forbidigo // reading the environment is its purpose
 }

@@ -15,7 +15,7 @@ type (
 	File = schemas.File
 	// ToolChoice restricts the tools that a task may call.
 	ToolChoice = schemas.ToolChoice
-	// Limits bound one run. A zero field selects the fleet's default.
+	// Limits bound one execution. A zero field selects the fleet's default.
 	Limits = schemas.Limits
 	// Network requests egress to the named hosts.
 	Network = schemas.Network

@@ -50,9 +50,9 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringVarP(&f.session, "session", "s", "", "`NAME` of the session that the task belongs to")
 	s.StringVarP(&f.workspace, "workspace", "w", "",
 		"`NAME` of the workspace that the task reads and changes (default: main)")
-	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one run, such as 90s")
-	s.IntVar(&f.memory, "memory", 0, "memory limit of one run in `MB`")
-	s.Float64Var(&f.cpus, "cpus", 0, "`NUMBER` of processors of one run, such as 0.5")
+	s.DurationVar(&f.timeout, "timeout", 0, "time limit of one execution, such as 90s")
+	s.IntVar(&f.memory, "memory", 0, "memory limit of one execution in `MB`")
+	s.Float64Var(&f.cpus, "cpus", 0, "`NUMBER` of processors of one execution, such as 0.5")
 	s.StringArrayVar(&f.env, "env", nil,
 		"`NAME=VALUE` of an environment variable of the program (may be repeated)")
 	s.StringArrayVar(&f.with, "with", nil, "`FILE` to place in the workspace (may be repeated)")

@@ -6,7 +6,8 @@
 // It finds the fleet by --fleet or CODEFLEET_FLEET, else by CODEFLEET_URL, else by the fleet.json in the data
 // directory. Over HTTP, each caller sends its own token; over stdio, the bridge uses the token in fleet.json or
 // CODEFLEET_TOKEN. When it listens, it prints its address. SIGTERM or SIGINT ends it; a second signal ends it at once.
-// Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage or configuration.
+// Exit codes: 0 after a signal, -h or, over stdio, when the client closes the connection; 1 if it could not serve; 2
+// for usage or configuration.
 package main
 
 import (

@@ -17,7 +17,7 @@ type getIn struct {
 	TaskID       string `json:"task_id"`
 	WaitMS       *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000; 0 does not wait"`
 	OutputOffset int    `json:"output_offset,omitempty" jsonschema:"byte of the output to begin at"`
-	Part         string `json:"part,omitempty" jsonschema:"of a task that has ended, as output: result, stderr, error, code, artifacts, changes"`
+	Part         string `json:"part,omitempty" jsonschema:"after the task has ended, return this part as the output: result, stderr, error, code, artifacts, changes"`
 	Verbose      bool   `json:"verbose,omitempty"`
 }
 
@@ -124,7 +124,7 @@ type listIn struct {
 
 type listOut struct {
 	Tasks     []listedTask `json:"tasks"`
-	Truncated bool         `json:"truncated,omitempty" jsonschema:"older tasks do not fit: give a status or a smaller limit"`
+	Truncated bool         `json:"truncated,omitempty" jsonschema:"older tasks did not fit: filter by status"`
 }
 
 type listedTask struct {

@@ -26,8 +26,8 @@ type Tenant struct {
 	// slots.
 	MaxRunning int `yaml:"max_running"`
 	// Tools that the tenant may see and call, as server/tool or server/*. By default, it may call
-	// all tools. Tools that run in the sandbox (filesystem, database, your own files) are code like
-	// the program itself: a program can import them even if they are not listed.
+	// all tools. Tools that run in the box (filesystem, database, and your own Python tools) are code
+	// like the program itself: a program can import them even if they are not listed.
 	Tools []string `yaml:"tools"`
 	// The weakest sandbox that may run the tenant's programs, gvisor or microsandbox. Workers with a
 	// weaker sandbox do not run them. By default, any sandbox may.
@@ -41,7 +41,7 @@ type Tenant struct {
 	// Encryption of the tenant's workspaces, instead of workspaces.encryption. Destroying the
 	// secrets erases the workspaces.
 	Encryption Encryption `yaml:"encryption"`
-	// Rules for the tenant's programs, in addition to those in guardrails.
+	// Guardrails for the tenant's programs, in addition to the fleet's.
 	Guardrails TenantGuardrails `yaml:"guardrails"`
 	// Upper limits of one execution. 0 selects the fleet's default.
 	Limits TenantLimits `yaml:"limits"`

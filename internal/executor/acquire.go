@@ -28,8 +28,8 @@ type Wait string
 
 // Values of Wait.
 const (
-	WaitSandbox Wait = "sandbox" // every box is acquired, or the next one is being created
-	WaitMemory  Wait = "memory"  // acquired boxes use up PoolOptions.MemoryMBTotal
+	WaitBox    Wait = "sandbox" // every box is acquired, or the next one is being created
+	WaitMemory Wait = "memory"  // acquired boxes use up PoolOptions.MemoryMBTotal
 )
 
 // longWait is how long a request waits before Acquire reports it.
@@ -107,7 +107,7 @@ func (p *Pool) waitOf(r *acquireRequest) Wait {
 	if r.lacksMemory {
 		return WaitMemory
 	}
-	return WaitSandbox
+	return WaitBox
 }
 
 // abandon removes a request whose context has ended, and returns the cause. If the scheduler has just

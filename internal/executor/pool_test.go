@@ -262,7 +262,7 @@ func TestOnWait(t *testing.T) {
 		inMemory      int // requests that wait for memory
 	}{
 		{1000, 2, WaitMemory, 1},
-		{2000, 1, WaitSandbox, 0},
+		{2000, 1, WaitBox, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: test.max, MemoryMBTotal: test.memoryMB})

@@ -22,9 +22,9 @@ func NewSingle(ctx context.Context, driver Driver, spec Spec) (*Single, error) {
 	return newSingle(ctx, driver, spec, nil, &template{})
 }
 
-// NewPreloaded is like NewSingle, but imports modules before programs start. If dir is not empty and the
-// driver's boxes are Snapshotters, it also takes a snapshot in dir, which must not exist, and Another
-// restores boxes from it.
+// NewPreloaded is like NewSingle, but imports modules before programs start. If dir is not "" and the
+// driver's boxes are Snapshotters, it also takes a snapshot in dir, a directory that must not exist yet, and
+// Another restores boxes from it.
 func NewPreloaded(ctx context.Context, driver Driver, spec Spec, preload []string, dir string) (*Single, error) {
 	t := &template{}
 	t.snapshot.dir, t.snapshot.log = dir, slog.New(slog.DiscardHandler)

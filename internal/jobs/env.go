@@ -9,7 +9,7 @@ import (
 )
 
 // maxEnv is the size limit, in bytes, of the names and values of a task's environment variables. They are sent to the
-// box in the header of one message.
+// box in the header of one frame of the runner protocol.
 const maxEnv = 16 << 10
 
 // checkEnv returns a *RefusedError for environment variables that a task cannot have. The error contains no value.

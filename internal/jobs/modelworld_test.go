@@ -31,7 +31,7 @@ type process struct {
 
 	// Of the current operation.
 	at     string     // the effect before which it has stopped; "" if there is no operation
-	ack    *nats.Msg  // the acknowledgement that is this effect; nil if it is another one
+	ack    *nats.Msg  // the acknowledgement, if the effect in at is one; otherwise nil
 	killed bool       // the operation ends at its next effect
 	fails  handlerEnd // how the handler ends
 
@@ -46,7 +46,7 @@ type process struct {
 	runs   int
 
 	fetches   int
-	checksOut bool // the program begins when the checkout has read HEAD
+	checksOut bool // a checkout is running; its read of HEAD is not an effect of its own, so gatedHead lets it pass
 }
 
 // handlerEnd is how the program of a run ends.
@@ -147,8 +147,8 @@ func (p *process) flush() {
 	}
 }
 
-// forward sends a message to the server that the process does not wait for. It keeps an acknowledgement, for which the
-// process waits, and reports true.
+// forward handles a message that the process sent to its inbox. It keeps an acknowledgement for which the process
+// waits, and reports true. Of the other messages, it sends a -NAK on to the server, and drops the rest.
 func (p *process) forward(m *nats.Msg) bool {
 	switch {
 	case m.Reply != "":
@@ -230,8 +230,8 @@ func (p *process) heartbeat() {
 
 func (p *process) lease() *lease { return p.worker.leases.held[p.world.lane.tenant+"."+p.world.task] }
 
-// handle is the worker's handler: it does with the workspace what a pipeline does. Only a lost lease interrupts a
-// commit.
+// handle is the worker's handler: it does with the workspace what a pipeline does. Nothing interrupts its
+// commit, not even a lost lease, unlike in the pipeline.
 func (p *process) handle(ctx context.Context, j *Job) (*schemas.Result, error) {
 	p.runs++
 	if j.Record.Run > 1 {

@@ -127,7 +127,7 @@ func (c *Client) removeOldest(ctx context.Context, tenant string, limit int64) e
 	c.usage.byTenant[tenant] = s
 	if removed > 0 {
 		c.tel.payloadsRemoved.Add(ctx, removed)
-		c.opts.Log.InfoContext(ctx, "old large results removed", "tenant", tenant, "removed", removed)
+		c.opts.Log.InfoContext(ctx, "oldest stored objects removed", "tenant", tenant, "removed", removed)
 	}
 	return nil
 }

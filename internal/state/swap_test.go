@@ -33,7 +33,7 @@ func TestSwappedObjects(t *testing.T) {
 			report, err := maintenance.Check(t.Context(), state.New(bucket, statetest.Encrypted).Repo(), r,
 				maintenance.CheckOptions{ReadData: true})
 			if errors.Is(err, state.ErrKey) {
-				t.Errorf("Check() = %v, although the key is known", err)
+				t.Errorf("Check() = %v, want anything but ErrKey, because the key is known", err)
 			}
 			if err != nil || len(report.Problems) > 0 {
 				return true

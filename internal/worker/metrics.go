@@ -26,7 +26,7 @@ func observe(meter metric.Meter, pool *executor.Pool) (unregister func(), err er
 			o.ObserveInt64(boxes, int64(e.Ready), with("state", "ready"))
 			o.ObserveInt64(boxes, int64(e.Bound), with("state", "bound"))
 			o.ObserveInt64(boxes, int64(e.Acquired), with("state", "acquired"))
-			o.ObserveInt64(waiting, int64(e.Waiting-e.WaitingMemory), with("for", string(executor.WaitSandbox)))
+			o.ObserveInt64(waiting, int64(e.Waiting-e.WaitingMemory), with("for", string(executor.WaitBox)))
 			o.ObserveInt64(waiting, int64(e.WaitingMemory), with("for", string(executor.WaitMemory)))
 			switch {
 			case e.CreateTime <= 0:

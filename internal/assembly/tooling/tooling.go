@@ -20,7 +20,7 @@ import (
 )
 
 // Toolbox returns the toolbox. If the settings name a directory of tools, or no object store, the catalogue is
-// local. Otherwise it is the one published in bucket, and until one is published, the built-in tools.
+// local. Otherwise it is the one published in bucket, and until one is published, the local one.
 func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolbox.Toolbox, error) {
 	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {
@@ -80,7 +80,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 	}
 	w.Parts = pipeline.Tools{
 		Catalogue: versions, Index: w.Toolbox.Index, Upstream: w.Toolbox.Upstream(w.upstreams),
-		Policy: policy(c), Budget: budget(c), Allow: allowOf(c), Approval: c.Tools.ApprovalTimeout,
+		Policy: policy(c), Budget: callLimits(c), Allow: allowOf(c), Approval: c.Tools.ApprovalTimeout,
 	}
 	return w, nil
 }
@@ -125,8 +125,8 @@ func policy(c *config.Config) broker.Policy {
 	return p
 }
 
-// budget returns the limits of one execution's calls.
-func budget(c *config.Config) broker.Budget {
+// callLimits returns the limits of one execution's calls.
+func callLimits(c *config.Config) broker.Budget {
 	t := c.Tools
 	return broker.Budget{
 		Calls: t.MaxCalls, Bytes: int64(t.MaxMB) << 20, Concurrent: t.MaxConcurrent,
@@ -202,7 +202,8 @@ func reveal(secrets map[string]config.Secret) map[string]string {
 	return out
 }
 
-// reservedNames returns a function that returns the names of the servers of Upstreams.
+// reservedNames returns a function that returns the names of the servers that tenants' processes cannot register: those
+// of Upstreams, after any change of the settings' files.
 func reservedNames(c *config.Config, log *slog.Logger) func() []string {
 	reloader := config.NewReloader(c)
 	var mu sync.Mutex

@@ -10,10 +10,10 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// snapshotBox is a box that is an executor.Snapshotter. The engine can restore only as root.
+// snapshotBox is a box that is an executor.Snapshotter. runsc can restore only as root.
 type snapshotBox struct{ *box }
 
-// Snapshot saves the sandbox to dir, which only this user can read, and lets it continue.
+// Snapshot saves the box to dir, which only this user can read, and lets it continue.
 func (b snapshotBox) Snapshot(ctx context.Context, dir string) error {
 	if err := b.snapshot(ctx, dir); err != nil {
 		return fmt.Errorf("snapshot gvisor box %s: %w", b.spec.Name, err)
@@ -46,8 +46,7 @@ func (b snapshotBox) snapshot(ctx context.Context, dir string) error {
 	return err
 }
 
-// Restore starts the sandbox with the processes of the snapshot in dir. It takes the place of a first Exec of
-// argv.
+// Restore starts the box with the processes of the snapshot in dir. It takes the place of a first Exec of argv.
 func (b snapshotBox) Restore(ctx context.Context, dir string, argv []string) (executor.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,8 @@ because a seccomp filter denies the system calls.
 
 Under gVisor, three things outlive their process, and a box in which one of them is found is discarded:
 
-  - sockets that are bound to a name in the workspace: they exist only in the sandbox; special_file finds them
+  - sockets that are bound to a name in the workspace: they exist only inside the box, so the host cannot see or
+    remove them; special_file finds them
   - sockets that exist only in each other's queues: gVisor never frees them; unix_sockets counts them
   - ports of connections that the program has accepted: they stay in use for a minute; accepted_connections counts them
 """
@@ -37,7 +38,7 @@ ABSENT = {  # fail as in a kernel without them
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
 }
-UNSUPPORTED = {  # fail as on a file system without extended attributes, which versions of a workspace do not have
+UNSUPPORTED = {  # fail as on a file system without extended attributes, because a workspace does not store them
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),

@@ -44,7 +44,7 @@ type GCResult struct {
 	Marked     int      // objects that a run after the grace time may remove
 	Removed    int      // objects
 	Bytes      int64    // of removed objects
-	Compacted  int      // packs that newest versions no longer need
+	Compacted  int      // packs whose needed content was copied to new ones
 
 	// OtherKeys counts the objects in use that are not encrypted with the tenant's current key, by the id of their
 	// key, which is empty for unencrypted objects. A secret whose key id is not listed can be destroyed.
