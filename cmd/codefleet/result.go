@@ -70,7 +70,7 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	}
 	a.showError(r)
 	for _, path := range r.Workspace.Conflicts {
-		fmt.Fprintln(a.stderr, "note: another task changed the same file; both versions are kept:", printable(path))
+		fmt.Fprintln(a.stderr, "note: another commit changed the same file; both versions are kept:", printable(path))
 	}
 	for _, f := range r.Guardrails {
 		fmt.Fprintln(a.stderr, findingLine(f))

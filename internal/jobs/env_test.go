@@ -23,10 +23,10 @@ func TestEnv(t *testing.T) {
 		"large":          {`{"A": "` + strings.Repeat("ü", 8000) + `", "B": "` + value + `"}`, ""},
 		"too large":      {`{"A": "` + strings.Repeat("ü", 8180) + `", "B": "` + strings.Repeat("x", 99) + `"}`, "/env"},
 		"one too large":  {`{"A": "` + strings.Repeat("x", 9000) + `"}`, "/env/A"},
-		"not a name":     {`{"A-B": "value-that-is-secret"}`, "/"},
+		"not a name":     {`{"A-B": "value-that-is-secret"}`, "/env/A-B"},
 		"not a string":   {`{"A": 1}`, "/env/A"},
 		"not an object":  {`["A=value-that-is-secret"]`, "/env"},
-		"a name is long": {`{"` + strings.Repeat("A", 129) + `": ""}`, "/"},
+		"a name is long": {`{"` + strings.Repeat("A", 129) + `": ""}`, "/env/" + strings.Repeat("A", 129)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := submission{data: []byte(`{"code": "1", "env": ` + c.env + `}`)}
