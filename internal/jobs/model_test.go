@@ -264,6 +264,11 @@ func (w *world) workerActions(p *process) (all []action) {
 	return all
 }
 
+// held reports whether a worker has a message that the server has not delivered again.
+func (w *world) held() bool {
+	return slices.ContainsFunc(w.workers, func(p *process) bool { return p.busy() && !p.lost && p.reply != "" })
+}
+
 // lost returns how many messages were delivered again.
 func (w *world) lost() int {
 	n := 0
@@ -373,7 +378,7 @@ func (w *world) settle() {
 		if w.timers > 0 {
 			w.due()
 		}
-		if w.deliverable == 0 || len(w.errs) > 0 {
+		if len(w.errs) > 0 || !w.has(streamTasks, w.lane.subject()) {
 			return
 		}
 		p.start(p.fetch)

@@ -191,12 +191,18 @@ func (p *process) kill() {
 func (p *process) fetch(ctx context.Context) {
 	var m *message
 	// A busy server may need longer than one request waits.
-	for tries := 0; tries < 10 && p.world.has(streamTasks, p.world.lane.subject()); tries++ {
+	for began := time.Now(); m == nil && p.world.has(streamTasks, p.world.lane.subject()); {
 		var err error
-		m, err = p.worker.lanes.fetch(ctx, p.world.lane)
-		p.world.must(err)
-		if m != nil || err != nil {
-			break
+		if m, err = p.worker.lanes.fetch(ctx, p.world.lane); err != nil {
+			p.world.must(err)
+			return
+		}
+		if m == nil && p.world.held() && time.Since(began) > 200*time.Millisecond {
+			break // the other worker has the only message
+		}
+		if m == nil && time.Since(began) > requestTimeout {
+			p.world.must(errors.New("no worker has the message, but the server does not deliver it"))
+			return
 		}
 	}
 	if m == nil { // its task was cancelled, or another worker's acknowledgement came late
