@@ -18,11 +18,6 @@ type omittedPart struct {
 	Bytes int    `json:"bytes"`
 }
 
-var (
-	pointerDecoder = strings.NewReplacer("~1", "/", "~0", "~")
-	pointerEncoder = strings.NewReplacer("~", "~0", "/", "~1")
-)
-
 // statePart returns the part of a JSON document to which a JSON Pointer (RFC 6901) points.
 func statePart(document json.RawMessage, path string) (json.RawMessage, error) {
 	if path == "" {
@@ -33,7 +28,7 @@ func statePart(document json.RawMessage, path string) (json.RawMessage, error) {
 	}
 	part := document
 	for token := range strings.SplitSeq(path[1:], "/") {
-		next, ok := member(part, pointerDecoder.Replace(token))
+		next, ok := member(part, text.DecodeToken(token))
 		if !ok {
 			return nil, badArgument("path %q: the document has no such part", text.Truncate(path, maxSummary))
 		}
@@ -159,7 +154,7 @@ func (out *getStateOut) fitElements(elements []element, array bool, in getStateI
 	for ; i < len(elements); i++ {
 		e := elements[i]
 		bytes := textSize(e.name) + len(":,") + jsonSize(e.value)
-		path := text.Truncate(in.Path+"/"+pointerEncoder.Replace(e.name), maxPathEcho)
+		path := text.Truncate(in.Path+"/"+text.EncodeToken(e.name), maxPathEcho)
 		omitted := omittedPart{path, len(e.value)}
 		tooLong := bytes > budget/2
 		if tooLong {

@@ -1,9 +1,6 @@
 package config
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/codefleet/codefleet/internal/guardrails"
 )
 
@@ -60,7 +57,7 @@ func conditions(rules []GuardrailRule) []guardrails.Condition {
 
 // guardrails checks the rules of the fleet or of a tenant.
 func (k *checker) guardrails(key, level string, o guardrails.Options) {
-	if levels := slices.Sorted(maps.Keys(guardrailLevels)); !slices.Contains(levels, level) {
+	if level != "" {
 		k.oneOf(key+".level", level, GuardrailsOff, GuardrailsAdvise, GuardrailsStrict)
 	}
 	for _, c := range o.Conditions {

@@ -57,20 +57,12 @@ func Compile(source string, variables ...string) (*Condition, error) {
 // String returns the source.
 func (c *Condition) String() string { return c.source }
 
-// Holds evaluates the condition. Values are JSON; a variable without a value is null. An error means that the
-// expression cannot be evaluated with these values, for example because a field is missing, or costs too much.
-func (c *Condition) Holds(ctx context.Context, values map[string]json.RawMessage) (bool, error) {
+// Holds evaluates the condition with the variables' values, as Decode returns them. An error means that the expression
+// cannot be evaluated with these values, for example because a field is missing, or costs too much.
+func (c *Condition) Holds(ctx context.Context, values map[string]any) (bool, error) {
 	ctx, stop := context.WithTimeout(ctx, maxTime)
 	defer stop()
-	variables := map[string]any{}
-	for name, raw := range values {
-		v, err := decode(raw)
-		if err != nil {
-			return false, fmt.Errorf("decode %s: %w", name, err)
-		}
-		variables[name] = v
-	}
-	out, _, err := c.program.ContextEval(ctx, variables)
+	out, _, err := c.program.ContextEval(ctx, values)
 	if err != nil {
 		return false, err
 	}
@@ -81,8 +73,8 @@ func (c *Condition) Holds(ctx context.Context, values map[string]json.RawMessage
 	return holds, nil
 }
 
-// decode returns a JSON value whose whole numbers are int64, if they fit.
-func decode(raw json.RawMessage) (any, error) {
+// Decode returns the value of a variable: a JSON value whose whole numbers are int64, if they fit. Empty JSON is null.
+func Decode(raw json.RawMessage) (any, error) {
 	if len(raw) == 0 {
 		return nil, nil //nolint:nilnil // null
 	}

@@ -8,6 +8,19 @@ import (
 	"github.com/codefleet/codefleet/internal/expression"
 )
 
+func decode(t *testing.T, raw map[string]json.RawMessage) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	for name, r := range raw {
+		v, err := expression.Decode(r)
+		if err != nil {
+			t.Fatalf("Decode(%s) = %v, want nil", r, err)
+		}
+		values[name] = v
+	}
+	return values
+}
+
 func TestHolds(t *testing.T) {
 	values := map[string]json.RawMessage{
 		"args": json.RawMessage(`{"amount": 1000, "rate": 0.5, "to": "ada", "big": 9007199254740993, "tags": ["a", "b"]}`),
@@ -36,7 +49,7 @@ func TestHolds(t *testing.T) {
 			continue
 		}
 		values["empty"] = nil
-		got, err := condition.Holds(t.Context(), values)
+		got, err := condition.Holds(t.Context(), decode(t, values))
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("Holds(%q) = %t, %v, want %t, %q", c.source, got, err, c.want, c.err)
 		}
@@ -69,7 +82,7 @@ func TestCostIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Compile(%q) = %v, want nil", source, err)
 		}
-		if _, err := condition.Holds(t.Context(), map[string]json.RawMessage{"list": list}); err == nil {
+		if _, err := condition.Holds(t.Context(), decode(t, map[string]json.RawMessage{"list": list})); err == nil {
 			t.Errorf("Holds(%q) = nil, want an error", source)
 		}
 	}

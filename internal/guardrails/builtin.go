@@ -24,19 +24,10 @@ var builtin = []rule{
 	{"too_complex", "split the program into smaller tasks", tooComplex},
 }
 
-// RuleNames returns the names of the built-in rules, in the order of the documentation.
-func RuleNames() []string {
-	var names []string
-	for _, r := range builtin {
-		names = append(names, r.name)
-	}
-	return names
-}
-
 // uses returns a finding for each call of, or reference to, one of names. A name that ends in "*" is a prefix.
 func uses(p Program, message string, names ...string) []Finding {
 	var found []Finding
-	for _, u := range slices.Concat(p.Calls, p.References) {
+	for _, u := range p.uses {
 		name := strings.TrimPrefix(u.Name, "builtins.")
 		if slices.ContainsFunc(names, func(n string) bool { return matches(n, name) }) {
 			found = append(found, Finding{Line: u.Line, Message: message + " (" + name + ")"})

@@ -3,6 +3,7 @@ package guardrails
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,13 +68,17 @@ func (r *Rules) Data(ctx context.Context, on string, d Data) []Finding {
 	if r.Level == Off {
 		return nil
 	}
+	apply := slices.DeleteFunc(slices.Clone(r.conditions), func(c condition) bool {
+		return c.On != on || on == OnArguments && !c.appliesTo(d)
+	})
+	if len(apply) == 0 {
+		return nil
+	}
+	values, invalid := d.values()
 	var found []Finding
-	for _, c := range r.conditions {
-		if c.On != on || on == OnArguments && !c.appliesTo(d) {
-			continue
-		}
-		holds, err := c.holds.Holds(ctx, d.values(on))
-		if holds && err == nil {
+	for _, c := range apply {
+		holds, err := c.holds.Holds(ctx, values)
+		if err = errors.Join(invalid, err); holds && err == nil {
 			continue
 		}
 		f := Finding{Rule: c.Name, Message: "breaks the rule " + c.Name, Hint: c.Message}
@@ -100,19 +105,13 @@ func (c condition) appliesTo(d Data) bool {
 	})
 }
 
-func (d Data) values(on string) map[string]json.RawMessage {
-	all := map[string]json.RawMessage{
-		"inputs": d.Inputs, "tenant": quote(d.Tenant), "server": quote(d.Server), "tool": quote(d.Tool), "args": d.Args,
-		"result": d.Result, "output": quote(d.Output),
+// values returns the values of all variables.
+func (d Data) values() (map[string]any, error) {
+	values := map[string]any{"tenant": d.Tenant, "server": d.Server, "tool": d.Tool, "output": d.Output}
+	var errs []error
+	for name, raw := range map[string]json.RawMessage{"inputs": d.Inputs, "args": d.Args, "result": d.Result} {
+		v, err := expression.Decode(raw)
+		values[name], errs = v, append(errs, err)
 	}
-	values := map[string]json.RawMessage{}
-	for _, name := range variables[on] {
-		values[name] = all[name]
-	}
-	return values
-}
-
-func quote(s string) json.RawMessage {
-	raw, _ := json.Marshal(s) // cannot fail for a string
-	return raw
+	return values, errors.Join(errs...)
 }

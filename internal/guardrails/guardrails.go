@@ -34,6 +34,8 @@ type Program struct {
 	Signs      []Sign
 	Truncated  bool // a list was truncated
 	Network    bool // the task may reach hosts
+
+	uses []Use // Calls and References; Rules.Program sets it
 }
 
 // Import is an imported module, with the names that a from-import imports from it.
@@ -126,6 +128,7 @@ func (r *Rules) Program(p Program) []Finding {
 	if r.Level == Off {
 		return nil
 	}
+	p.uses = slices.Concat(p.Calls, p.References)
 	var found []Finding
 	for _, rule := range builtin {
 		for _, f := range rule.find(p) {
@@ -166,7 +169,7 @@ func (r *Rules) configured(p Program) []Finding {
 			})
 		}
 	}
-	for _, u := range slices.Concat(p.Calls, p.References) {
+	for _, u := range p.uses {
 		if slices.Contains(r.calls, u.Name) || within(r.imports, u.Name, ".") {
 			found = append(found, Finding{
 				Rule: "blocked_call", Line: u.Line, Message: "uses " + u.Name,

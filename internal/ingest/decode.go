@@ -136,7 +136,7 @@ func decodeStructured(body []byte) (event.Event, *apierror.Error) {
 		}
 		v, err := scalar(raw)
 		if err != nil {
-			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
+			return event.Event{}, badEvent("/"+text.EncodeToken(name), "%v", err)
 		}
 		if v != nil { // null means absent
 			attrs[name] = v
@@ -213,7 +213,7 @@ func build(attrs map[string]any, data []byte) (event.Event, *apierror.Error) {
 	ev := event.Event{Context: &event.EventContextV1{}}
 	for _, name := range slices.Sorted(maps.Keys(attrs)) {
 		if err := setAttribute(&ev, name, attrs[name]); err != nil {
-			return event.Event{}, badEvent("/"+pointerToken(name), "%v", err)
+			return event.Event{}, badEvent("/"+text.EncodeToken(name), "%v", err)
 		}
 	}
 	if err := ev.Validate(); err != nil {
@@ -293,10 +293,6 @@ func isJSON(contentType string) bool {
 		return false
 	}
 	return media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
-}
-
-func pointerToken(s string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
 }
 
 func badEvent(path, format string, args ...any) *apierror.Error {

@@ -75,18 +75,7 @@ func (r *reopening) CompareAndSwap(ctx context.Context, key, old string, data []
 // List implements Objects.
 func (r *reopening) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
 	return func(yield func(ObjectInfo, error) bool) {
-		stopped, err := reopened(r, func(o Objects) (stopped bool, err error) {
-			for info, err := range o.List(ctx, prefix, after) {
-				if err != nil {
-					return false, err
-				}
-				after = info.Key
-				if !yield(info, nil) {
-					return true, nil
-				}
-			}
-			return false, nil
-		})
+		stopped, err := reopened(r, func(o Objects) (bool, error) { return listAfter(ctx, o, prefix, &after, yield) })
 		if err != nil && !stopped {
 			yield(ObjectInfo{}, err)
 		}

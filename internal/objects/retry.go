@@ -73,21 +73,29 @@ func (r retrying) CompareAndSwap(ctx context.Context, key, old string, data []by
 func (r retrying) List(ctx context.Context, prefix, after string) iter.Seq2[ObjectInfo, error] {
 	return func(yield func(ObjectInfo, error) bool) {
 		stopped, err := retry(ctx, r.policy, func(context.Context) (stopped bool, err error) {
-			for info, err := range r.Objects.List(ctx, prefix, after) {
-				if err != nil {
-					return false, err
-				}
-				after = info.Key
-				if !yield(info, nil) {
-					return true, nil
-				}
-			}
-			return false, nil
+			return listAfter(ctx, r.Objects, prefix, &after, yield)
 		})
 		if err != nil && !stopped {
 			yield(ObjectInfo{}, err)
 		}
 	}
+}
+
+// listAfter yields the objects whose keys are after *after, and sets *after to the last key that was yielded, so that
+// the caller can resume after an error. It reports whether yield ended the list.
+func listAfter(
+	ctx context.Context, o Objects, prefix string, after *string, yield func(ObjectInfo, error) bool,
+) (stopped bool, err error) {
+	for info, err := range o.List(ctx, prefix, *after) {
+		if err != nil {
+			return false, err
+		}
+		*after = info.Key
+		if !yield(info, nil) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Delete implements Objects.

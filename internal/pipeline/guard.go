@@ -77,25 +77,21 @@ func (p *Pipeline) checks(
 		g.note(g.rules.Program(guardedProgram(s, f)))
 		g.note(g.rules.Data(ctx, guardrails.OnInputs, g.data))
 	}
-	switch {
+	switch strict := g.strict(); {
 	case s.task.job.Task.CheckOnly:
 		hooks.Check = func(f executor.Facts) error {
 			judge(f)
 			return errChecked
 		}
-	case g.strict():
-		hooks.Check = func(f executor.Facts) error {
-			if judge(f); len(g.findings()) > 0 {
-				return refusal(g.findings()[0])
-			}
-			if validate != nil {
-				return validate(f)
-			}
-			return nil
-		}
-	case validate != nil:
+	case strict || validate != nil:
 		hooks.Check = func(f executor.Facts) error {
 			judge(f)
+			if found := g.findings(); strict && len(found) > 0 {
+				return refusal(found[0])
+			}
+			if validate == nil {
+				return nil
+			}
 			return validate(f)
 		}
 	case g.rules.Level == guardrails.Advise:

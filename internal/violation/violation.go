@@ -12,6 +12,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Leaves returns the violations of e that have no causes of their own. If a schema refuses the name of a property, the
@@ -42,7 +44,7 @@ func objectOf(schemaURL string) []string {
 	tokens := strings.Split(pointer, "/")
 	var location []string
 	for ; len(tokens) > 1 && tokens[0] == "properties"; tokens = tokens[2:] {
-		location = append(location, strings.NewReplacer("~1", "/", "~0", "~").Replace(tokens[1]))
+		location = append(location, text.DecodeToken(tokens[1]))
 	}
 	if len(tokens) != 1 {
 		return nil

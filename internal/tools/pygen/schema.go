@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
@@ -59,7 +60,7 @@ func (d document) lookup(ref string) (any, bool) {
 		return nil, false
 	}
 	for token := range strings.SplitSeq(pointer[1:], "/") {
-		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		token = text.DecodeToken(token)
 		switch v := at.(type) {
 		case object:
 			if at, ok = v[token]; !ok {
