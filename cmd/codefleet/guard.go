@@ -25,13 +25,11 @@ func (a *app) guardCheckCommand() *cobra.Command {
 		Example: "  codefleet guard check report.py\n  codefleet guard check -o json - < report.py",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			flags := taskFlags{file: args[0]}
-			s, err := flags.submission(nil, a.stdin)
+			code, err := readProgram(args[0], args[0], a.stdin)
 			if err != nil {
 				return err
 			}
-			s.CheckOnly = true
-			found, err := a.guardCheck(ctx, s)
+			found, err := a.guardCheck(ctx, client.Submission{Task: client.Task{Code: code, CheckOnly: true}})
 			if err != nil {
 				return err
 			}
@@ -62,9 +60,12 @@ func (a *app) guardCheck(ctx context.Context, s client.Submission) ([]client.Fin
 	if err != nil {
 		return nil, markCall(err)
 	}
-	if final.Status != client.Succeeded {
-		a.showError(*final.Result)
-		return nil, statusError(final.Status)
+	switch e := final.Result.Error; {
+	case final.Status == client.Succeeded:
+		return final.Result.Guardrails, nil
+	case a.output == "json" && e != nil:
+		return nil, &failure{code: errcode.ExitOfTask(string(final.Status)), message: e.Message, hint: e.Hint}
 	}
-	return final.Result.Guardrails, nil
+	a.showError(*final.Result)
+	return nil, statusError(final.Status)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// TestExplainFileError checks that only an error which another path avoids is one of usage: a full disk is none.
+// TestExplainFileError checks that an error that another path avoids is a usage error, and that a full disk is not one.
 func TestExplainFileError(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -158,12 +158,18 @@ func (f *taskFlags) readCode(s *client.Submission, stdin io.Reader) (err error) 
 	if f.file == "" {
 		return nil
 	}
-	code, err := readText("--file "+f.file, f.file, stdin)
-	s.Code = strings.TrimPrefix(code, "\ufeff") // Python also skips the byte order mark of a file
-	if err == nil && s.Code == "" {
-		return usage("--file %s is empty", f.file)
-	}
+	s.Code, err = readProgram("--file "+f.file, f.file, stdin)
 	return err
+}
+
+// readProgram returns the program in a file or, for -, in standard input. Errors begin with name.
+func readProgram(name, path string, stdin io.Reader) (string, error) {
+	code, err := readText(name, path, stdin)
+	code = strings.TrimPrefix(code, "\ufeff") // Python also skips the byte order mark of a file
+	if err == nil && code == "" {
+		return "", usage("%s is empty", name)
+	}
+	return code, err
 }
 
 // readText returns the content of a file or, for -, of standard input. Errors begin with name.
