@@ -61,6 +61,7 @@ func roundTrip[T any](t *rapid.T, schema string, v T) {
 
 var (
 	slug    = rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,62}`)
+	name    = rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9_-]{0,62}`)
 	taskID  = rapid.StringMatching(`[a-z2-7]{26}`)
 	traceID = rapid.StringMatching(`[0-9a-f]{32}`)
 	instant = rapid.Custom(func(t *rapid.T) time.Time {
@@ -123,7 +124,7 @@ var (
 	result = rapid.Custom(func(t *rapid.T) Result {
 		v := Result{
 			TaskID: taskID.Draw(t, "id"),
-			Tenant: slug.Draw(t, "tenant"),
+			Tenant: name.Draw(t, "tenant"),
 			Status: rapid.SampledFrom([]Status{Succeeded, Failed, Blocked, Timeout, Cancelled, Expired, Dead}).
 				Draw(t, "status"),
 			Attempt:   rapid.IntRange(0, 5).Draw(t, "attempt"),
@@ -175,8 +176,8 @@ var (
 	record = rapid.Custom(func(t *rapid.T) Record {
 		v := Record{
 			TaskID:      taskID.Draw(t, "id"),
-			Tenant:      slug.Draw(t, "tenant"),
-			Workspace:   slug.Draw(t, "workspace"),
+			Tenant:      name.Draw(t, "tenant"),
+			Workspace:   name.Draw(t, "workspace"),
 			Pool:        slug.Draw(t, "pool"),
 			Priority:    rapid.SampledFrom([]string{"high", "normal", "low"}).Draw(t, "priority"),
 			Status:      rapid.SampledFrom([]Status{Queued, Running, RetryWait, Succeeded, Dead}).Draw(t, "status"),

@@ -30,13 +30,22 @@ const (
 //go:embed *.json
 var files embed.FS
 
-// CheckName returns an error unless s may name a tenant, workspace, session or task pool. kind is the kind of name,
-// such as "tenant", for the error.
+// CheckName returns an error unless s may name a tenant, workspace or session. kind is the kind of name, such as
+// "tenant", for the error.
 func CheckName(kind, s string) error {
+	if names.IsName(s) {
+		return nil
+	}
+	return fmt.Errorf("%s %q: a name is 1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit",
+		kind, s)
+}
+
+// CheckPool returns an error unless s may name a task pool.
+func CheckPool(s string) error {
 	if names.IsSlug(s) {
 		return nil
 	}
-	return fmt.Errorf("%s %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", kind, s)
+	return fmt.Errorf("pool %q: a name is 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit", s)
 }
 
 // Status is the state of a task.

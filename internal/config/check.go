@@ -350,8 +350,13 @@ func (k *checker) server(key string, s MCPServer) {
 
 func (k *checker) tenant(name string, t Tenant) {
 	key := "tenants." + name
-	if !names.IsSlug(name) {
-		k.bad(key, nameText, name)
+	if !names.IsName(name) {
+		k.bad(key, "%q: a name has 1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit", name)
+	}
+	for other := range k.c.Tenants {
+		if other < name && strings.EqualFold(other, name) {
+			k.bad(key, "it differs from tenant %s by case only, and not every file system can hold both", other)
+		}
 	}
 	k.slugs(key+".pools", t.Pools)
 	for _, p := range t.Priorities {

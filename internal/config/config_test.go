@@ -151,7 +151,7 @@ optimizations: [1]
 worker:
   pools: {a: b}
 tenants:
-  Acme: {}
+  -acme: {}
   beta:
     tokens:
       - {sha256: 1234}
@@ -185,7 +185,8 @@ execution:
 		"c.yaml:9: nats.url: want a URL of the form nats://host or tls://host or ws://host or wss://host",
 		"c.yaml:12: queue.attempts: 0 is less than 1",
 		`c.yaml:26: execution.sandbox_type: "gvisr" is not one of auto, gvisor, microsandbox; did you mean gvisor?`,
-		`c.yaml:20: tenants.Acme: "Acme": a name has 1 to 63 of a-z, 0-9 and -, and starts with a letter or digit`,
+		`c.yaml:20: tenants.-acme: "-acme": a name has 1 to 63 letters (a-z, A-Z), digits, _ and -, ` +
+			`and starts with a letter or digit`,
 		`c.yaml:23: tenants.beta.tokens[0].sha256: want 64 hexadecimal digits; ` +
 			`compute them with: printf %s "$TOKEN" | sha256sum`,
 		"c.yaml:24: tenants.beta.tokens[1]: sha256 or file is missing",
@@ -489,5 +490,18 @@ func TestFleetFile(t *testing.T) {
 	}
 	if _, err := config.ReadFleetFile("missing.json"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("ReadFleetFile of a missing file = %v, want ErrNotExist", err)
+	}
+}
+
+func TestTenantsThatDifferByCase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	text := "tenants:\n  customer_A: {}\n  customer_a: {}\n  user_12345: {}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Load(config.Source{File: path})
+	want := "tenants.customer_a: it differs from tenant customer_A by case only"
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "user_12345") {
+		t.Errorf("Load() error = %v, want only %q", err, want)
 	}
 }

@@ -57,7 +57,8 @@ var requests = []Error{
 		"Send one of the media types in the hint, uncompressed."),
 	row(BadName, "400 blocked client",
 		"The name of a tenant, workspace, session or task pool has an invalid character or length.",
-		"Use 1 to 63 of a–z, 0–9 and `-`, beginning with a letter or digit."),
+		"Use 1 to 63 letters (a–z, A–Z), digits, `_` and `-`, beginning with a letter or digit; for a task pool, only "+
+			"lower-case letters, digits and `-`."),
 	row(BadParameter, "400 client", "A query parameter or header cannot be parsed, or is out of range.",
 		"Correct the parameter in `path`."),
 	row(BadReplyTo, "400 blocked", "The result cannot be sent to the subject in `replyto`.",

@@ -17,7 +17,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/schemas"
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // tracedKey is the context key of a bool: whether the caller sent a trace context.
@@ -95,7 +95,7 @@ func (s *Server) loggedPath(r *http.Request, route string) string {
 	var logged strings.Builder
 	for i, part := range strings.Split(pattern, "/") {
 		segment := "…"
-		if !strings.HasPrefix(part, "{") || i+1 < len(segments) && schemas.CheckName("path", segments[i+1]) == nil &&
+		if !strings.HasPrefix(part, "{") || i+1 < len(segments) && names.IsSlug(segments[i+1]) &&
 			!strings.HasSuffix(part, "...}") {
 			segment = segments[i+1]
 		}

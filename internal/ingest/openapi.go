@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // openAPI returns the OpenAPI document. It describes all routes, even those that this process does not serve.
@@ -200,7 +201,7 @@ var parameters = map[string]parameter{
 // parameterSchemas are the schemas, in JSON, of the parameters that are not just strings.
 var parameterSchemas = map[string]string{
 	"id":        `{"type":"string","pattern":"^[a-z2-7]{26}$"}`,
-	"workspace": `{"type":"string","pattern":"^[a-z0-9][a-z0-9-]{0,62}$"}`,
+	"workspace": `{"type":"string","pattern":"` + names.Pattern + `"}`,
 	"until":     `{"enum":["end","approval"]}`,
 	"status":    `{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`,
 	"limit":     `{"type":"integer","minimum":1,"maximum":1000}`,

@@ -342,7 +342,7 @@ func TestWorkspaceRefusals(t *testing.T) {
 		header             map[string]string
 		body               string
 	}{
-		{400, "bad_name", "GET", "/v1/workspaces/Main/files", nil, ""},
+		{400, "bad_name", "GET", "/v1/workspaces/_main/files", nil, ""},
 		{400, "bad_name", "GET", "/v1/workspaces/m%D0%B0in/files", nil, ""}, // the a is Cyrillic
 		{400, "bad_name", "GET", "/v1/workspaces/a%2Fb/log", nil, ""},
 		{400, "bad_name", "GET", "/v1/workspaces/" + long, nil, ""},

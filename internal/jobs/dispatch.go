@@ -22,7 +22,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 		return errors.New("start worker: WorkerOptions.Handler is required")
 	}
 	for _, pool := range w.opts.Pools {
-		if err := schemas.CheckName("pool", pool); err != nil {
+		if err := schemas.CheckPool(pool); err != nil {
 			return err
 		}
 	}

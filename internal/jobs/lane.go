@@ -28,7 +28,7 @@ func laneOf(subject string) (lane, bool) {
 		return lane{}, false
 	}
 	l := lane{pool: t[1], priority: t[2], tenant: t[3]}
-	ok := schemas.CheckName("pool", l.pool) == nil && schemas.CheckName("tenant", l.tenant) == nil
+	ok := schemas.CheckPool(l.pool) == nil && schemas.CheckName("tenant", l.tenant) == nil
 	return l, ok && slices.Contains(priorities, l.priority)
 }
 

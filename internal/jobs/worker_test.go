@@ -203,7 +203,7 @@ func TestSubmitRefuses(t *testing.T) {
 		{"acme", `{"code":"x"}`, "replyto", "_INBOX.x", "bad_replyto: replyto"},
 		{"acme", `{"code":"x"}`, "expirytime", past, "expired: expirytime"},
 		{"acme", `{"code":"x"}`, "expirytime", "soon", "bad_event: expirytime"},
-		{"acme", `{"code":"x"}`, "session", "A", "bad_name: session"},
+		{"acme", `{"code":"x"}`, "session", "a/b", "bad_name: session"},
 		{"acme", `{"code":"x"}`, "dataref", "file:///etc/passwd", "bad_event: dataref"},
 		{"acme", `{"code":"` + strings.Repeat("x", MaxData) + `"}`, "", "", "too_large"},
 		{"A.b", `{"code":"x"}`, "", "", "bad_name: tenant"},

@@ -6,21 +6,29 @@ import (
 	"regexp"
 )
 
-// SlugPattern is the grammar for names of tenants, workspaces, sessions and task pools.
-const SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
+const (
+	// Pattern is the grammar for names of tenants, workspaces and sessions, such as session_001 and customer_A.
+	Pattern = `^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`
+	// SlugPattern is the grammar for names that operators choose: of task pools, model profiles, servers and pins.
+	SlugPattern = `^[a-z0-9][a-z0-9-]{0,62}$`
+)
 
 var (
+	name   = regexp.MustCompile(Pattern)
 	slug   = regexp.MustCompile(SlugPattern)
 	taskID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
-// IsSlug reports whether s may name a tenant, workspace, session or task pool.
+// IsName reports whether s may name a tenant, workspace or session.
+func IsName(s string) bool { return name.MatchString(s) }
+
+// IsSlug reports whether s may name a task pool, model profile, server or pin.
 func IsSlug(s string) bool { return slug.MatchString(s) }
 
-// CheckSlug returns an error that quotes s and SlugPattern unless s is a slug.
-func CheckSlug(s string) error {
-	if !IsSlug(s) {
-		return fmt.Errorf("%.80q is not of the form %s", s, SlugPattern)
+// Check returns an error that quotes s and Pattern unless s is a name.
+func Check(s string) error {
+	if !IsName(s) {
+		return fmt.Errorf("%.80q is not of the form %s", s, Pattern)
 	}
 	return nil
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// Ref names a workspace. Both parts are slugs: ^[a-z0-9][a-z0-9-]{0,62}$.
+// Ref names a workspace. Both parts match names.Pattern.
 type Ref struct{ Tenant, Workspace string }
 
 // String returns tenant/workspace.
 func (r Ref) String() string { return r.Tenant + "/" + r.Workspace }
 
-// Check returns an error unless both parts are slugs.
+// Check returns an error unless both parts are names.
 func (r Ref) Check() error {
-	if !names.IsSlug(r.Tenant) {
-		return fmt.Errorf("tenant name %q is not a slug", r.Tenant)
+	if !names.IsName(r.Tenant) {
+		return fmt.Errorf("tenant name %.80q is not of the form %s", r.Tenant, names.Pattern)
 	}
-	if !names.IsSlug(r.Workspace) {
-		return fmt.Errorf("workspace name %q is not a slug", r.Workspace)
+	if !names.IsName(r.Workspace) {
+		return fmt.Errorf("workspace name %.80q is not of the form %s", r.Workspace, names.Pattern)
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ func infoOf(ref format.Ref, h *format.Head) Info {
 
 // Workspaces returns a tenant's workspaces, sorted by name, without deleted ones. It sends two small requests for each.
 func Workspaces(ctx context.Context, r *repo.Repo, tenant string) ([]Info, error) {
-	if !names.IsSlug(tenant) {
-		return nil, fmt.Errorf("tenant name %q is not a slug", tenant)
+	if !names.IsName(tenant) {
+		return nil, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
 	}
 	var list []Info
 	prefix := tenant + "/w/"

@@ -61,8 +61,8 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 	opts.Retention.Daily = cmp.Or(opts.Retention.Daily, 7)
 	opts.Grace = cmp.Or(opts.Grace, 24*time.Hour)
 	opts.Deleted = cmp.Or(opts.Deleted, 30*24*time.Hour)
-	if !names.IsSlug(tenant) {
-		return GCResult{}, fmt.Errorf("tenant name %q is not a slug", tenant)
+	if !names.IsName(tenant) {
+		return GCResult{}, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
 	}
 	c := &collector{
 		repo: r, tenant: tenant, opts: opts, now: time.Now(), key: r.Keys(tenant).CurrentID(),

@@ -27,8 +27,8 @@ func scheduleKey(tenant string) string { return tenant + "/gc/HEAD" }
 func CollectIfDue(
 	ctx context.Context, r *repo.Repo, tenant string, every time.Duration, opts GCOptions,
 ) (out GCResult, ran bool, err error) {
-	if !names.IsSlug(tenant) {
-		return out, false, fmt.Errorf("tenant name %q is not a slug", tenant)
+	if !names.IsName(tenant) {
+		return out, false, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
 	}
 	if due, err := beginIfDue(ctx, r, tenant, every); err != nil || !due {
 		return out, false, err
