@@ -262,7 +262,7 @@ func BenchmarkJudged(b *testing.B) {
 	for b.Loop() {
 		for i := range modes {
 			m := &modes[i]
-			<-time.After(5 * time.Millisecond)
+			<-time.After(60 * time.Millisecond) // until the next child is ready
 			began := time.Now()
 			l := acquire(b, p, "tenant", executor.Limits{})
 			v, err := l.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, m.hooks)

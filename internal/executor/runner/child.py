@@ -67,6 +67,8 @@ def prepare(boot):
 def rehearse():
     """Runs code that every program needs, so that this process already has its own copies of the pages it writes."""
     random.seed("rehearsal")
+    code = "import math\nx = [math.pi]\nfor y in x: y + math.sqrt(1)\nx"
+    facts.encoded(compile(code, FILENAME, "exec", ast.PyCF_ONLY_AST, True), code)
     tree = compile("x = [1]\nfor y in x: y + 1\nx", FILENAME, "exec", ast.PyCF_ONLY_AST, True)
     exec(compile(tree, FILENAME, "exec", 0, True), {})
     frames.Splitter().feed(frames.pack({"t": "end"}))
