@@ -65,6 +65,17 @@ cross: ## compile the client side for other systems
 # These tests run in an emulated machine with /dev/kvm, which msb needs. Emulation is slow. RUN selects tests.
 MICROVM ?= $(CURDIR)/.cache/microvm
 RUN     ?= .
+# The packages are built and installed without an index: the build backend is in the tree, and there is no dependency.
+.PHONY: python
+python: ## build wheel and source distribution of the Python package in .cache/python, and install it in a fresh environment
+	@rm -rf .cache/python && mkdir -p .cache/python/dist && python3 -m venv .cache/python/venv
+	@cd clients/python && python3 -B -c 'import build_backend; print(build_backend.build_sdist("$(CURDIR)/.cache/python/dist"))'
+	@cd .cache/python && for package in dist/*.tar.gz $(CURDIR)/clients/python; do \
+		PIP_NO_INDEX=1 venv/bin/pip wheel -q --no-deps -w dist $$package; \
+		PIP_NO_INDEX=1 venv/bin/pip install -q --force-reinstall dist/*.whl; done
+	@.cache/python/venv/bin/python -B -c 'from code_execution_mcp import create_agent, execute_task; print("installed")'
+	@.cache/python/venv/bin/code-execution-mcp-server --help >/dev/null
+
 .PHONY: test-microsandbox
 test-microsandbox: $(MICROVM)/built ## test the microsandbox driver with the real msb in an emulated machine (Debian, root; an hour on two cores)
 	@rm -rf $(MICROVM)/job && mkdir -p $(MICROVM)/job && cp test/microvm/job $(MICROVM)/job/run && echo '$(RUN)' >$(MICROVM)/job/run.pattern

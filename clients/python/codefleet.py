@@ -5,6 +5,8 @@
     result, output, error = execute_task("Calculate 5 + 3")
     if error:
         print(f"Error: {error}")
+    print(result)         # 8, the value of the task
+    print(result.status)  # success
 
     agent = create_agent(session="monday")
     result, output, error = agent.execute_task("Calculate 10 * 5", verbose=True)
@@ -27,9 +29,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-import warnings
 
-__all__ = ["Agent", "ExecutionResult", "FleetError", "create_agent", "execute_task"]
+__all__ = ["Agent", "ExecutionResult", "FleetError", "Result", "create_agent", "execute_task"]
 
 _WAIT = 30  # seconds that one request waits for a task
 _RETRY_FOR = 15  # seconds for which a request is retried while the fleet is unreachable or busy
@@ -46,6 +47,33 @@ class ExecutionResult(enum.Enum):
 
     def __str__(self):
         return self.value
+
+
+class Result:
+    """What a task returned. `status` is an ExecutionResult. `value` is the task's result: the value of the program's last
+    expression, or of its variable `result`. `record` is the task's record, or None if the task was not submitted. As text
+    it is the value, or else the program's output, or else the status. It equals its status."""
+
+    def __init__(self, status, value=None, output="", record=None):
+        self.status, self.value, self.output, self.record = status, value, output, record
+
+    def __str__(self):
+        if isinstance(self.value, str):
+            return self.value
+        if self.value is not None:
+            return json.dumps(self.value, ensure_ascii=False)
+        return self.output.rstrip("\n") or str(self.status)
+
+    def __repr__(self):
+        return f"Result({self.status}, {self.value!r})"
+
+    def __eq__(self, other):
+        if isinstance(other, Result):
+            return (self.status, self.value, self.output) == (other.status, other.value, other.output)
+        return self.status == other if isinstance(other, ExecutionResult) else NotImplemented
+
+    def __hash__(self):
+        return hash(self.status)
 
 
 _RESULTS = {
@@ -75,25 +103,52 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
     """Return an agent, which runs tasks with common settings.
 
     Options: url, token, fleet (path of a fleet.json), workspace, session, pool, priority, model, tools
-    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), labels, timeout (seconds to wait for a task). Options
-    that are settings of the fleet (directories, config, llm_*, state_*, …) are ignored with a warning.
+    (["server/tool", "server/*"]), limits ({"timeout_s": 30}), network (["example.org"]), labels, timeout (seconds to wait
+    for a task).
+
+    Settings of a fleet (workspace_dir, servers_dir, skills_dir, config, sandbox_image, llm_*, state_*, …) start a fleet
+    with these settings on this machine, until this process ends. An agent of a running fleet cannot change its settings:
+    with url, token or fleet they are an error.
     """
-    agent_options = {k: v for k, v in options.items() if not k.startswith(("llm_", "state_", "optimization", "guardrail"))}
-    ignored = [k for k in options if k not in agent_options]
-    for name, value in (("workspace_dir", workspace_dir), ("servers_dir", servers_dir), ("skills_dir", skills_dir), ("config", config)):
-        if value is not None:
-            ignored.append(name)
-    if ignored:
-        warnings.warn(f"{', '.join(sorted(ignored))}: ignored; set them in the fleet's configuration", stacklevel=2)
-    return Agent(**agent_options)
+    given = {"workspace_dir": workspace_dir, "servers_dir": servers_dir, "skills_dir": skills_dir, "config": config}
+    given.update({name: options.pop(name) for name in list(options) if name not in _AGENT_OPTIONS})
+    given = {name: value for name, value in given.items() if value is not None}
+    if not given:
+        return Agent(**options)
+    try:
+        from code_execution_mcp import config as configuration, fleet
+    except ImportError:
+        raise FleetError(f"{', '.join(sorted(given))}: settings of a fleet need the whole package", 400, "no_package",
+                         "pip install ./clients/python") from None
+    settings = configuration.options_settings(given)
+    directories = configuration.directories(settings)
+    if settings.pop("execution.allow_network_access", False):
+        options.setdefault("network", ["*"])
+    if settings and any(options.get(name) for name in ("url", "token", "fleet")):
+        raise FleetError(f"{', '.join(sorted(settings))}: a running fleet's settings cannot be changed from code", 400, "fleet_setting",
+                         "set them in the fleet's config.yaml, or leave out url, token and fleet to start a fleet with them")
+    if settings:
+        options["url"], options["token"] = fleet.own(settings)
+    agent = Agent(**options)
+    for directory in directories:
+        agent.copy_directory(directory)
+    return agent
+
+
+_AGENT_OPTIONS = ("url", "token", "fleet", "workspace", "session", "pool", "priority", "model", "tools", "limits", "network", "labels",
+                  "timeout")
 
 
 def execute_task(task_description, verbose=False, required_tools=None, **options):
-    """Run a task and return (ExecutionResult, output, error). The error is None on success.
+    """Run a task and return (Result, output, error). The error is None on success.
 
     create_agent documents the options.
     """
-    return create_agent(**options).execute_task(task_description, verbose=verbose, required_tools=required_tools)
+    try:
+        agent = create_agent(**options)
+    except FleetError as e:
+        return Result(ExecutionResult.FAILURE), "", str(e)
+    return agent.execute_task(task_description, verbose=verbose, required_tools=required_tools)
 
 
 class Agent:
@@ -101,35 +156,52 @@ class Agent:
     record of the latest task."""
 
     def __init__(self, url=None, token=None, fleet=None, workspace=None, session=None, pool=None, priority=None,
-                 model=None, tools=None, limits=None, labels=None, timeout=None):
+                 model=None, tools=None, limits=None, network=None, labels=None, timeout=None):
         if url is None:
             url, found = _locate(fleet)
             token = found if token is None else token
         self._url, self._token = url.rstrip("/"), token
         self._defaults = {"workspace": workspace, "session": session, "pool": pool, "priority": priority, "model": model,
-                          "tools": {"allow": list(tools)} if tools else None, "limits": limits, "labels": labels}
+                          "tools": {"allow": list(tools)} if tools else None, "limits": limits, "labels": labels,
+                          "network": {"allow": list(network)} if network else None}
         self._timeout = timeout
         self._open = _opener(self._url)
         self.last_record = None
 
     def execute_task(self, task_description, verbose=False, required_tools=None, task_specific_calls=None,
                      header_comment=None, context=None):
-        """Run a task and return (ExecutionResult, output, error), like the function of the same name.
+        """Run a task and return (Result, output, error), like the function of the same name.
 
-        required_tools ({server: [tool, …]}) restricts the tools that the task may call.
+        required_tools ({server: [tool, …]}) restricts the tools that the task may call. The other arguments are those of
+        the first version; they are an error, because the fleet writes the program.
         """
         given = {"task_specific_calls": task_specific_calls, "header_comment": header_comment, "context": context}
-        ignored = sorted(k for k, v in given.items() if v is not None)
-        if ignored:
-            warnings.warn(f"{', '.join(ignored)}: ignored; the fleet generates the program", stacklevel=2)
+        refused = sorted(k for k, v in given.items() if v is not None)
+        if refused:
+            raise FleetError(f"{', '.join(refused)}: the fleet writes the program", 400, "not_supported",
+                             "give the program itself: agent.execute_code(code, inputs={…})")
         task = {"description": task_description}
         if required_tools:
             task["tools"] = {"allow": [f"{server}/{tool}" for server, names in required_tools.items() for tool in names]}
         return self._execute(task, verbose)
 
-    def execute_code(self, code, inputs=None, verbose=False):
-        """Run a program, in which the variable `inputs` has the value of `inputs`. Return what execute_task returns."""
+    def address(self):
+        """Return the URL and the token of the fleet."""
+        return self._url, self._token
+
+    def tools(self):
+        """Return the tools that programs can import, as {server: [tool, …]}."""
+        found = {}
+        for tool in self._request("GET", "/v1/tools")["tools"]:
+            found.setdefault(tool["server"], []).append(tool["name"])
+        return found
+
+    def execute_code(self, code, inputs=None, verbose=False, description=None):
+        """Run a program, in which the variable `inputs` has the value of `inputs`. Return what execute_task returns. The
+        description is kept as a label of the task."""
         task = {"code": code}
+        if description:
+            task["labels"] = {**(self._defaults["labels"] or {}), "description": description[:200]}
         if inputs is not None:
             task["inputs"] = inputs
         return self._execute(task, verbose)
@@ -193,6 +265,16 @@ class Agent:
         content = _utf8(content, "the content") if isinstance(content, str) else bytes(memoryview(content))
         return self._request("PUT", self._in_workspace("files", path), content, {"Content-Type": "application/octet-stream"})
 
+    def copy_directory(self, directory):
+        """Copy a directory of this machine into the workspace, under the same name. Symbolic links are left out."""
+        parent = os.path.dirname(os.path.abspath(directory))
+        for folder, _, names in os.walk(os.path.abspath(directory)):
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    with open(path, "rb") as file:
+                        self.write_file(os.path.relpath(path, parent).replace(os.sep, "/"), file.read())
+
     def delete_file(self, path):
         """Delete a file of the workspace, or a directory with its contents, and return the commit."""
         return self._request("DELETE", self._in_workspace("files", path))
@@ -223,9 +305,9 @@ class Agent:
             if record["status"] not in _TERMINAL:
                 record = self.wait(record["task_id"], self._timeout)
         except TimeoutError as e:
-            outcome = ExecutionResult.TIMEOUT, "", str(e)
+            outcome = Result(ExecutionResult.TIMEOUT), "", str(e)
         except FleetError as e:
-            outcome = ExecutionResult.FAILURE, "", str(e)
+            outcome = Result(ExecutionResult.FAILURE), "", str(e)
         else:
             self.last_record = record
             outcome = _outcome(record)
@@ -254,13 +336,21 @@ class Agent:
                 error, retry = _refusal(e, self._url), e.code in ((429,) if once else (429, 502, 503, 504))
                 pause = max(pause, _seconds(e.headers.get("Retry-After")))
             except (OSError, ValueError, http.client.HTTPException) as e:
-                error, retry = FleetError(f"fleet at {self._url} cannot be reached: {getattr(e, 'reason', e)}"), not once
+                error, retry = _unreachable(self._url, e), not once
                 if "WRONG_VERSION_NUMBER" in str(e):
                     error, retry = _wrong_scheme(self._url, "http"), False
             if not retry or time.monotonic() + pause > end:
                 raise error
             time.sleep(pause)
             pause = min(pause * 2, 2)
+
+
+def _unreachable(url, e):
+    """Return the error for a fleet that does not respond: what happened, why, and what to do."""
+    cause, hint = getattr(e, "reason", e), "check the address in CODEFLEET_URL or fleet.json, and the network"
+    if isinstance(cause, ConnectionRefusedError):
+        hint = "it does not run: start it with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet"
+    return FleetError(f"fleet at {url} cannot be reached: {cause}", hint=hint)
 
 
 def _utf8(text, name):
@@ -283,18 +373,19 @@ def _path(*parts):
 
 def _outcome(record):
     result = record["result"]
+    status = _RESULTS.get(record["status"], ExecutionResult.FAILURE)
+    value = Result(status, result.get("result"), result["output"], record)
     if record["status"] == "succeeded":
-        return ExecutionResult.SUCCESS, result["output"], None
+        return value, result["output"], None
     detail = result.get("error") or {}
-    error = detail.get("message") or f"the task ended {record['status']}"
-    return _RESULTS.get(record["status"], ExecutionResult.FAILURE), result["output"], error
+    return value, result["output"], detail.get("message") or f"the task ended {record['status']}"
 
 
 def _print(record, result, output, error):
     code = ((record or {}).get("result") or {}).get("code")
     for number, line in enumerate((code or "").splitlines(), 1):
         print(f"{number:4} | {line}")
-    print(f"Status: {result}")
+    print(f"Status: {result.status}")
     if output:
         print(f"Output:\n{output}", end="" if output.endswith("\n") else "\n")
     if error:

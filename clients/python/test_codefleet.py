@@ -10,7 +10,6 @@ import tempfile
 import threading
 import unittest
 import unittest.mock
-import warnings
 
 import codefleet
 from codefleet import ExecutionResult, FleetError, create_agent, execute_task
@@ -20,7 +19,14 @@ class Tasks(unittest.TestCase):
     def test_execute_task(self):
         result, output, error = execute_task("Calculate 5 + 3")
         self.assertEqual((result, output, error), (ExecutionResult.SUCCESS, "Calculate 5 + 3\n", None))
-        self.assertEqual(str(result), "success")
+        self.assertEqual((str(result), str(result.status), result.value), ("Calculate 5 + 3", "success", None))
+
+    def test_result(self):
+        for value, output, text in ((8, "5 + 3 = 8\n", "8"), ("a", "b", "a"), ({"é": [1.5]}, "", '{"é": [1.5]}'), (0, "x", "0"),
+                                    (None, "printed\n", "printed"), (None, "", "success")):
+            self.assertEqual(str(codefleet.Result(ExecutionResult.SUCCESS, value, output)), text)
+        self.assertEqual(codefleet.Result(ExecutionResult.TIMEOUT), ExecutionResult.TIMEOUT)
+        self.assertNotEqual(codefleet.Result(ExecutionResult.SUCCESS, 8), codefleet.Result(ExecutionResult.SUCCESS, 9))
 
     def test_agent_is_reusable(self):
         agent = create_agent(session="monday", workspace="lab", priority="low", labels={"a": "b"}, limits={"timeout_s": 5})
@@ -161,12 +167,38 @@ class Files(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    def test_fleet_settings_warn(self):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+    def test_settings_of_a_running_fleet_are_refused(self):
+        with self.assertRaises(FleetError) as caught:
             create_agent(url="http://127.0.0.1:1", workspace_dir="./w", llm_enabled=True, llm_api_key="secret", state_file="s.json")
-        text = str(caught[0].message)
-        self.assertEqual(text, "llm_api_key, llm_enabled, state_file, workspace_dir: ignored; set them in the fleet's configuration")
+        self.assertEqual((caught.exception.code, caught.exception.status), ("fleet_setting", 400))
+        self.assertTrue(str(caught.exception).startswith("execution.state.state_file, execution.workspace_dir, llm.api_key, llm.enabled: "))
+        self.assertNotIn("secret", str(caught.exception))
+
+    def test_settings_need_the_program(self):
+        with unittest.mock.patch.dict(os.environ, {"CODEFLEET_BIN": "", "PATH": ""}):
+            result, _, error = execute_task("x", llm_enabled=True)
+        self.assertEqual(result, ExecutionResult.FAILURE)
+        self.assertRegex(error, r"the program codefleet cannot be run: .*\(make build, .*CODEFLEET_BIN")
+
+    def test_settings_need_the_package(self):
+        with unittest.mock.patch.dict("sys.modules", {"code_execution_mcp": None}):
+            with self.assertRaisesRegex(FleetError, "llm_model: .*pip install"):
+                create_agent(llm_model="m")
+
+    def test_network_is_requested_for_each_task(self):
+        agent = create_agent(url="http://127.0.0.1:1", allow_network_access=True)
+        self.assertEqual(agent._defaults["network"], {"allow": ["*"]})
+        self.assertIsNone(create_agent(url="http://127.0.0.1:1", allow_network_access=False)._defaults["network"])
+
+    def test_arguments_for_programs_are_refused(self):
+        with self.assertRaisesRegex(FleetError, "context, header_comment: the fleet writes the program .*execute_code"):
+            create_agent(url="http://127.0.0.1:1").execute_task("x", context={}, header_comment="#")
+
+    def test_no_fleet(self):
+        with tempfile.TemporaryDirectory() as directory, unittest.mock.patch.dict(
+                os.environ, {"CODEFLEET_FLEET": "", "CODEFLEET_URL": "", "CODEFLEET_DATA": directory}):
+            self.assertEqual(execute_task("x"), (ExecutionResult.FAILURE, "",
+                                                 "no fleet found (start one with `codefleet up`, or set CODEFLEET_URL)"))
 
     def test_unknown_option(self):
         with self.assertRaises(TypeError):
@@ -244,7 +276,8 @@ class Failures(unittest.TestCase):
         with unittest.mock.patch.object(codefleet, "_RETRY_FOR", 0.01):
             result, _, error = agent.execute_task("x")
         self.assertEqual(result, ExecutionResult.FAILURE)
-        self.assertIn("cannot be reached", error)
+        self.assertEqual(error, "fleet at http://127.0.0.1:1 cannot be reached: [Errno 111] Connection refused (it does not run: start it "
+                         "with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet)")
 
 
 class Locate(unittest.TestCase):

@@ -32,7 +32,7 @@ func TestIntegration(t *testing.T) {
 	case npm == "" || runsc == "":
 		t.Skip("the npm servers or runsc are missing: run make test-integration")
 	}
-	p := scripts(runsc)
+	p := scripts(t, runsc)
 	p.Dir = "testdata/integration"
 	setup := p.Setup
 	p.Setup = func(e *testscript.Env) error {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,13 +40,18 @@ func TestMain(m *testing.M) {
 //	later N [expired]           make N commits and collect garbage, see later
 //	download PATH               print the response to a request, see download
 func TestScripts(t *testing.T) {
-	p := scripts(executortest.FindRunsc(t))
+	p := scripts(t, executortest.FindRunsc(t))
 	p.Dir = "testdata/script"
 	testscript.Run(t, p)
 }
 
 // scripts returns the parameters of scripts that start fleets.
-func scripts(runsc string) testscript.Params {
+func scripts(t *testing.T, runsc string) testscript.Params {
+	repo, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readPython(t, repo)
 	return testscript.Params{
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
@@ -57,6 +63,7 @@ func scripts(runsc string) testscript.Params {
 			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1")
 			// Without this, a binary built with the race detector waits a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
+			e.Setenv("REPO", repo)
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
@@ -66,6 +73,20 @@ func scripts(runsc string) testscript.Params {
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
 			"later": later, "download": download,
 		},
+	}
+}
+
+// readPython reads the Python files that scripts run, which tells the go command to repeat the test when they change.
+func readPython(t *testing.T, repo string) {
+	t.Helper()
+	for _, pattern := range []string{"clients/python/*", "clients/python/*/*.py", "examples/*"} {
+		names, err := filepath.Glob(filepath.Join(repo, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			_, _ = os.ReadFile(name) // a directory is an error
+		}
 	}
 }
 

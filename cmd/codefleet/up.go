@@ -41,7 +41,19 @@ func (a *app) upCommand() *cobra.Command {
 			"worker.drain; a second signal ends the fleet at once.",
 	}
 	declareSettings(c.Flags(), upFlags)
-	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.up(ctx, changedSettings(c.Flags(), upFlags)) })
+	attached := c.Flags().Bool("attached", false, "also end when standard input closes, for programs that start a fleet")
+	c.RunE = a.do(func(ctx context.Context, _ []string) error {
+		if *attached {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			go func() { // ends with standard input, or with the process
+				_, _ = io.Copy(io.Discard, a.stdin)
+				cancel()
+			}()
+		}
+		return a.up(ctx, changedSettings(c.Flags(), upFlags))
+	})
 	return c
 }
 

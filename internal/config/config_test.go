@@ -313,6 +313,28 @@ tenants:
 	}
 }
 
+// TestRefusedNames checks that settings of earlier versions which nothing replaces are errors, and not ignored.
+func TestRefusedNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", `
+execution: {allow_network_access: true, mount_directories: [./data]}
+guardrails: {allowed_networks: [example.org]}
+`)
+	got := problems(t, config.Source{File: "c.yaml", Env: []string{"ALLOW_NETWORK_ACCESS=true"}})
+	want := []string{
+		"c.yaml:2: execution.allow_network_access: refused", "c.yaml:2: execution.mount_directories: refused",
+		"c.yaml:3: guardrails.allowed_networks: refused", "ALLOW_NETWORK_ACCESS: refused",
+	}
+	if len(got) != len(want) {
+		t.Fatalf("problems = %q, want %d", got, len(want))
+	}
+	for i, w := range want {
+		if !strings.HasPrefix(got[i], w) {
+			t.Errorf("problem %d = %q, want it to begin with %q", i, got[i], w)
+		}
+	}
+}
+
 // TestEarlierNames checks that names of earlier versions work, and that Load warns of retired ones unless their value
 // describes what the fleet always does.
 func TestEarlierNames(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // clientVars are variables that are not settings: they name a fleet or the configuration file.
-var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN"}
+var clientVars = []string{"CODEFLEET_CONFIG", "CODEFLEET_FLEET", "CODEFLEET_URL", "CODEFLEET_TOKEN", "CODEFLEET_BIN"}
 
 // serviceLink matches the variables that Kubernetes sets for a service named codefleet or codefleet-….
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|` +
@@ -66,7 +66,7 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		if g, ok := retiredVars[name]; ok && vars[name] != "" && !g.harmless(vars[name]) {
-			l.warn(name, g.fate)
+			l.judge(name, "", g)
 		}
 		l.mcpServerVar(layer, name, vars[name])
 		l.unknownVar(layer, name)

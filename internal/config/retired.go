@@ -7,11 +7,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// retired is a setting of earlier versions that no longer has an effect. Load warns of it, unless its value describes
-// what the fleet always does.
+// retired is a setting of earlier versions that no longer has an effect. Load warns of it or refuses it, unless its
+// value describes what the fleet always does.
 type retired struct {
-	fate   string
-	always []string // lower-case values that describe what the fleet always does
+	fate    string
+	always  []string // lower-case values that describe what the fleet always does
+	refused bool     // other values are an error, because a fleet without their effect is not what was asked for
 }
 
 func (r retired) harmless(value string) bool {
@@ -20,29 +21,30 @@ func (r retired) harmless(value string) bool {
 
 const (
 	fateMSB     = "no effect: workers create boxes themselves, without a microsandbox server"
-	fateNetwork = "no effect: a box has no network; a task requests hosts in network.allow, " +
-		"within tenants.<name>.network"
+	fateNetwork = "refused if true: a box has no network; a task requests hosts (run --net HOST, network.allow; " +
+		"the Python client does so for allow_network_access=True), within tenants.<name>.network"
+	fateNetworks  = "refused: list the hosts in tenants.<name>.network; a task requests them (run --net HOST)"
 	fateStateOn   = "no effect: the workspace is always kept"
 	fateStateSave = "no effect: the changes of a task are committed if and only if it succeeds"
 	fateStateJSON = "no effect: the extension of STATE_FILE (execution.state.state_file) selects JSON or YAML"
-	fateMount     = "no effect: programs cannot see directories of the host; put files into the workspace " +
-		"(run --with FILE, or execution.workspace_dir)"
+	fateMount     = "refused: programs cannot see directories of the host; put files into the workspace " +
+		"(run --with FILE, or execution.workspace_dir; the Python client copies its mount_directories)"
 	fateCache = "no effect: files are always cached by content"
 	fateGPU   = "no effect: tools are selected without a GPU"
 )
 
 // retiredKeys lists retired keys of the file.
 var retiredKeys = map[string]retired{
-	"execution.allow_network_access":   {fateNetwork, []string{"false", "no", "off"}},
-	"execution.mount_directories":      {fate: fateMount},
-	"execution.state.enabled":          {fateStateOn, []string{"true", "yes", "on"}},
-	"execution.state.auto_save":        {fateStateSave, []string{"true", "yes", "on"}},
-	"execution.state.state_format":     {fateStateJSON, []string{"json"}},
+	"execution.allow_network_access":   {fate: fateNetwork, always: []string{"false", "no", "off"}, refused: true},
+	"execution.mount_directories":      {fate: fateMount, refused: true},
+	"execution.state.enabled":          {fate: fateStateOn, always: []string{"true", "yes", "on"}},
+	"execution.state.auto_save":        {fate: fateStateSave, always: []string{"true", "yes", "on"}},
+	"execution.state.state_format":     {fate: fateStateJSON, always: []string{"json"}},
 	"execution.state.workspace_dir":    {fate: "no effect: the state document is in the workspace"},
-	"optimizations.gpu_embeddings":     {fateGPU, []string{"false", "no", "off"}},
-	"optimizations.file_content_cache": {fateCache, []string{"true", "yes", "on"}},
+	"optimizations.gpu_embeddings":     {fate: fateGPU, always: []string{"false", "no", "off"}},
+	"optimizations.file_content_cache": {fate: fateCache, always: []string{"true", "yes", "on"}},
 	"guardrails.rate_limiting":         {fate: "no effect: limits are set per tenant"},
-	"guardrails.allowed_networks":      {fate: fateNetwork},
+	"guardrails.allowed_networks":      {fate: fateNetworks, refused: true},
 	"mcp.authorization_servers":        {fate: fateOAuth},
 	"tool_mappings":                    {fate: "no effect: a task lists its tools in tools.allow"},
 	"workflows":                        {fate: "no effect: workflows are not supported yet"},
@@ -55,11 +57,11 @@ var retiredVars = map[string]retired{
 	"MSB_SERVER_URL":                      {fate: fateMSB},
 	"MSB_API_KEY":                         {fate: fateMSB},
 	"OPENSANDBOX_DOMAIN":                  {fate: fateMSB},
-	"ALLOW_NETWORK_ACCESS":                {fateNetwork, []string{"false", "0", "no", "off"}},
-	"STATE_ENABLED":                       {fateStateOn, []string{"true", "1", "yes", "on"}},
-	"STATE_AUTO_SAVE":                     {fateStateSave, []string{"true", "1", "yes", "on"}},
-	"STATE_FORMAT":                        {fateStateJSON, []string{"json"}},
-	"OPTIMIZATION_GPU_EMBEDDINGS":         {fateGPU, []string{"false", "0", "no", "off"}},
+	"ALLOW_NETWORK_ACCESS":                {fate: fateNetwork, always: []string{"false", "0", "no", "off"}, refused: true},
+	"STATE_ENABLED":                       {fate: fateStateOn, always: []string{"true", "1", "yes", "on"}},
+	"STATE_AUTO_SAVE":                     {fate: fateStateSave, always: []string{"true", "1", "yes", "on"}},
+	"STATE_FORMAT":                        {fate: fateStateJSON, always: []string{"json"}},
+	"OPTIMIZATION_GPU_EMBEDDINGS":         {fate: fateGPU, always: []string{"false", "0", "no", "off"}},
 	"CODEFLEET_MCP_AUTHORIZATION_SERVERS": {fate: fateOAuth},
 
 	"MCP_BENCHMARK_MODE": {fate: "no effect: see guardrails.enabled"},
@@ -69,6 +71,18 @@ var retiredVars = map[string]retired{
 func (f *file) retired(path string, n *yaml.Node) {
 	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
 	if g := retiredKeys[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
-		f.warn(f.where(n)+": "+path, g.fate)
+		f.judge(f.where(n), path, g)
+	}
+}
+
+// judge reports a retired setting: as an error if it is refused, and else as a warning.
+func (l *loader) judge(where, key string, g retired) {
+	switch {
+	case g.refused:
+		l.problem(where, key, "%s", g.fate)
+	case key == "":
+		l.warn(where, g.fate)
+	default:
+		l.warn(where+": "+key, g.fate)
 	}
 }

@@ -18,7 +18,9 @@ func TestPythonClient(t *testing.T) {
 	}
 	const dir = "../../../clients/python"
 	// Reading the files tells the go command to repeat the test when they change.
-	for _, name := range []string{"codefleet.py", "test_codefleet.py"} {
+	for _, name := range []string{
+		"codefleet.py", "test_codefleet.py", "code_execution_mcp/config.py", "code_execution_mcp/fleet.py",
+	} {
 		if _, err := os.ReadFile(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,21 @@
+"""The names of the first version's package, on a codefleet fleet. docs/python.md lists each name.
+
+    from code_execution_mcp import create_agent, execute_task
+
+    result, output, error = execute_task("Calculate 5 + 3")
+    print(result)         # 8
+    print(result.status)  # success
+"""
+
+from codefleet import ExecutionResult, FleetError, Result, create_agent, execute_task
+
+from .config import (AppConfig, ExecutionConfig, GuardrailConfig, LLMConfig, LoggingConfig, OptimizationConfig, StateConfig,
+                     load_config)
+from .helpers import AgentHelper, FilesystemHelper, SandboxExecutor
+from .server import MCPServer, create_server, run_server
+
+__all__ = [
+    "AgentHelper", "AppConfig", "ExecutionConfig", "ExecutionResult", "FilesystemHelper", "FleetError", "GuardrailConfig",
+    "LLMConfig", "LoggingConfig", "MCPServer", "OptimizationConfig", "Result", "SandboxExecutor", "StateConfig",
+    "create_agent", "create_server", "execute_task", "load_config", "run_server",
+]

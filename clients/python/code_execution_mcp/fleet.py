@@ -1,0 +1,105 @@
+"""Starts fleets for settings that a program gives in code, and stops them when the program ends."""
+
+import atexit
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+
+from codefleet import FleetError
+
+_START = 60  # seconds until a fleet must be ready
+
+_running = {}
+_lock = threading.Lock()
+
+
+def program():
+    """Return the path of the program `codefleet`: CODEFLEET_BIN, or the one on PATH."""
+    path = os.environ.get("CODEFLEET_BIN") or shutil.which("codefleet")
+    if not path or not os.access(path, os.X_OK):
+        raise FleetError(f"the program {path or 'codefleet'} cannot be run: settings in code need it, to start a fleet with them", 0,
+                         "no_program", "make build, and export PATH=$PWD/bin:$PATH; or export CODEFLEET_BIN=FILE")
+    return path
+
+
+def own(settings):
+    """Return (url, token) of a fleet with these settings, which runs on this machine until this process ends. Equal
+    settings share a fleet."""
+    key = json.dumps(settings, sort_keys=True) + os.getcwd()
+    with _lock:
+        if key in _running and _running[key].process.poll() is not None:
+            _running.pop(key).close()
+        if key not in _running:
+            _running[key] = _Fleet(settings)
+        return _running[key].url, _running[key].token
+
+
+def failed(doing, output):
+    """Return the error for a command that failed. The last line of its output that is JSON has the error."""
+    for line in reversed(output.decode(errors="replace").splitlines()):
+        try:
+            error = json.loads(line)["error"]
+            return FleetError(f"{doing}: {error['message']}", code="no_fleet", hint=error.get("hint", ""))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return FleetError(f"{doing}: {output.decode(errors='replace').strip()}", code="no_fleet", hint="codefleet doctor")
+
+
+class _Fleet:
+    def __init__(self, settings):
+        self._dir = tempfile.mkdtemp(prefix="codefleet-")
+        address = "127.0.0.1:0"
+        command = [program(), "up", "-o", "json", "--attached", "--data", self._dir, "--http", address, "--nats", address,
+                   "--s3", address]
+        with open(os.path.join(self._dir, "log"), "wb") as log:
+            self.process = subprocess.Popen(command, env={**os.environ, **_variables(settings)}, stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=log)
+        timer = threading.Timer(_START, self.process.kill)
+        timer.start()
+        try:
+            text = _document(self.process.stdout)
+            self.url = json.loads(text)["http"]
+            with open(os.path.join(self._dir, "fleet.json"), encoding="utf-8") as file:
+                self.token = json.load(file)["token"]
+        except (ValueError, KeyError, OSError):
+            with open(os.path.join(self._dir, "log"), "rb") as log:
+                error = failed("start a fleet with these settings", log.read()[-10000:])
+            self.close()
+            raise error from None
+        finally:
+            timer.cancel()
+        atexit.register(self.close)
+
+    def close(self):
+        """Stop the fleet. It also stops when this process is killed, because its standard input closes."""
+        self.process.stdin.close()
+        try:
+            self.process.wait(35)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        shutil.rmtree(self._dir, ignore_errors=True)
+
+
+def _document(stream):
+    """Return the first JSON document of a stream, or all of it if the stream ends before."""
+    text = b""
+    for line in stream:
+        text += line
+        if line.startswith(b"}"):
+            break
+    return text
+
+
+def _variables(settings):
+    """Return the environment variables for the settings. They win over config.yaml and .env."""
+    found = {}
+    for key, value in settings.items():
+        name = "STATE_" + key[len("execution.state."):].upper().replace("STATE_", "") if key.startswith("execution.state.") else (
+            "CODEFLEET_" + key.upper().replace(".", "_"))
+        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found

@@ -1,0 +1,72 @@
+"""Runs the fleet's MCP server: `python -m code_execution_mcp.server [stdio|sse|http]`, `code-execution-mcp-server`."""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+
+import codefleet
+
+from . import config as configuration
+from . import fleet
+from .helpers import AgentHelper
+
+_TRANSPORTS = ("stdio", "sse", "http")
+
+
+class MCPServer:
+    """An MCP server of a fleet. `agent` runs tasks on the same fleet."""
+
+    def __init__(self, config=None, agent=None):
+        self.config = config or configuration.AppConfig()
+        self.agent = agent or AgentHelper(agent=codefleet.create_agent(config=self.config))
+
+    def command(self, transport="stdio"):
+        """Return the command that serves MCP, and its environment, which has the token."""
+        if transport not in _TRANSPORTS:
+            raise codefleet.FleetError(f"{transport!r} is not a transport", 400, "bad_parameter", "use one of " + ", ".join(_TRANSPORTS))
+        url, token = self.agent.agent.address()
+        env = {**os.environ, "CODEFLEET_FLEET": "", "CODEFLEET_URL": url, "CODEFLEET_TOKEN": token or ""}
+        return [fleet.program(), "mcp", "--transport", transport], env
+
+    async def run(self, transport="stdio"):
+        """Serve MCP until the client disconnects, or until this coroutine is cancelled."""
+        command, env = self.command(transport)
+        process = await asyncio.create_subprocess_exec(*command, env=env)
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+
+
+def create_server(config=None, agent=None):
+    """Return an MCPServer. An agent wins over the config."""
+    return MCPServer(config=config, agent=agent)
+
+
+def run_server(config=None, transport="stdio"):
+    """Serve MCP until the client disconnects. Return the exit code."""
+    command, env = create_server(config).command(transport)
+    with subprocess.Popen(command, env=env) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()
+            return process.wait()
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="code-execution-mcp-server", description="Serve a codefleet fleet as an MCP server.")
+    parser.add_argument("transport", nargs="?", choices=_TRANSPORTS, default="stdio")
+    try:
+        return run_server(transport=parser.parse_args(arguments).transport)
+    except codefleet.FleetError as e:
+        print(e, file=sys.stderr)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
