@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
 // silence is how long logs without -f waits for the next event of a running task.
@@ -26,18 +28,44 @@ func (a *app) logsCommand() *cobra.Command {
 		ValidArgsFunction: a.completeTasks(),
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 			rec, err := c.Get(ctx, args[0])
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if !follow && !rec.Status.Terminal() {
+			case follow:
+				return a.followLogs(ctx, c, rec)
+			case !rec.Status.Terminal():
 				return a.logsSoFar(ctx, c, rec)
 			}
 			_, err = c.Watch(ctx, rec.TaskID, 0, a.showEvent)
 			return err
 		}),
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow until the task has ended")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow until the task has ended, also while the fleet is away")
 	return c
+}
+
+// followLogs prints the events of a task until it has ended, also if the fleet goes away and comes back.
+func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) error {
+	away := awayFleet{app: a}
+	var last uint64
+	var shown error
+	for {
+		_, err := c.Watch(ctx, rec.TaskID, last, func(e client.Event) error {
+			away.back()
+			last = e.Seq
+			shown = a.showEvent(e)
+			return shown
+		})
+		if err == nil {
+			away.back()
+		}
+		if err == nil || shown != nil || ctx.Err() != nil || !away.heals(err) {
+			return err
+		}
+		if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {
+			return err
+		}
+	}
 }
 
 // logsSoFar prints the events that a running task has produced so far.

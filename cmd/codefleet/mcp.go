@@ -6,11 +6,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/config"
@@ -25,7 +23,8 @@ func (a *app) mcpCommand() *cobra.Command {
 		Short: "Serve the fleet as an MCP server, for agents",
 		Long: "Serve the fleet as an MCP server: on standard input and output for clients that start\n" +
 			"this command, or over HTTP. `codefleet up` also serves MCP, at /mcp. A long task outlives\n" +
-			"the client and this process; its id is valid at every interface.",
+			"the client and this process; its id is valid at every interface. Without a fleet, the command\n" +
+			"waits for one, and calls fail meanwhile.",
 		Example: `  claude mcp add codefleet -- codefleet mcp
   codefleet mcp config --client cursor
   codefleet mcp test`,
@@ -50,21 +49,16 @@ func (a *app) mcpCommand() *cobra.Command {
 	return c
 }
 
-// bridgeRetryTime is how long a bridge retries a request while the fleet does not respond: long enough for a restart of
-// the fleet, and short enough that a client gets the error soon.
-const bridgeRetryTime = 3 * time.Second
-
 // mcp runs a bridge. Over stdio, standard output carries only the protocol.
 func (a *app) mcp(ctx context.Context, transport string, flags []config.Flag) (err error) {
 	c, err := a.load(flags...)
 	if err != nil {
 		return err
 	}
-	options, err := client.Locate(a.fleet)
+	options, err := bridge.Locate(a.fleet)
 	if err != nil {
 		return noFleet(err)
 	}
-	options.RetryFor = bridgeRetryTime
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(c, "mcp", version, a.stderr))
 	if err != nil {
 		return usage("%v", err)

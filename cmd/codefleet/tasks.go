@@ -34,37 +34,51 @@ func (a *app) tasksCommand() *cobra.Command {
 				}
 				o.Status = append(o.Status, client.Status(s))
 			}
-			if !watch {
-				return a.listTasks(ctx, c, o)
+			if watch {
+				return a.watchTasks(ctx, c, o)
 			}
-			for {
-				if a.output == "text" && isTerminal(a.stdout) {
-					fmt.Fprint(unscreened(a.stdout), "\x1b[H\x1b[2J")
-				}
-				if err := a.listTasks(ctx, c, o); err != nil {
-					return err
-				}
-				if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {
-					return nil //nolint:nilerr // Ctrl-C is how a watch ends
-				}
+			recs, err := c.List(ctx, o)
+			if err != nil {
+				return err
 			}
+			return a.showTasks(recs)
 		}),
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
 	limitFlag(c, &limit, "tasks")
-	c.Flags().BoolVar(&watch, "watch", false, "list again every 2 seconds, until Ctrl-C")
+	c.Flags().BoolVar(&watch, "watch", false, "list again every 2 seconds, until Ctrl-C, also while the fleet is away")
 	completeFlag(c, "status", statuses()...)
 	return c
 }
 
-// defaultWatchInterval is the time between two lists of `tasks --watch`.
+// defaultWatchInterval is the time between two lists of `tasks --watch`, and before the fleet is tried again.
 const defaultWatchInterval = 2 * time.Second
 
-func (a *app) listTasks(ctx context.Context, c *client.Client, o client.ListOptions) error {
-	recs, err := c.List(ctx, o)
-	if err != nil {
-		return err
+// watchTasks lists tasks again and again until ctx ends, also while the fleet is away.
+func (a *app) watchTasks(ctx context.Context, c *client.Client, o client.ListOptions) error {
+	away := awayFleet{app: a}
+	for {
+		recs, err := c.List(ctx, o)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // Ctrl-C is how a watch ends
+		}
+		if err == nil {
+			if a.output == "text" && isTerminal(a.stdout) {
+				fmt.Fprint(unscreened(a.stdout), "\x1b[H\x1b[2J")
+			}
+			away.back()
+			err = a.showTasks(recs)
+		}
+		if err != nil && !away.heals(err) {
+			return err
+		}
+		if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {
+			return nil //nolint:nilerr // Ctrl-C is how a watch ends
+		}
 	}
+}
+
+func (a *app) showTasks(recs []client.Record) error {
 	return list(a, recs, "TASK\tSTATUS\tSUBMITTED\tDURATION\tWORKSPACE\tSUMMARY", func(r client.Record) []any {
 		return []any{
 			r.TaskID, statusCell(r), duration(time.Since(r.SubmittedAt)) + " ago", taskDuration(r),

@@ -4,9 +4,9 @@
 //	ingest [--config FILE] [--http ADDR] [--nats URL]      see docs/configuration.md for the settings
 //	ingest --fleet FILE …                                  join a fleet that `codefleet up` runs
 //
-// While it waits for the queue, it responds with 503. When it can serve, it prints its address. On SIGTERM or SIGINT it
-// completes the active requests and exits; a second signal ends it at once. Exit codes: 0 after a signal, 1 if it could
-// not serve, 2 for usage or configuration.
+// Without a fleet.json it waits for one. While it waits for the queue, it responds with 503. When it can serve, it
+// prints its address. On SIGTERM or SIGINT it completes the active requests and exits; a second signal ends it at once.
+// Exit codes: 0 after a signal, 1 if it could not serve, 2 for usage or configuration.
 package main
 
 import (
@@ -62,6 +62,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	}
 	defer toolbox.Close()
 	server := ingest.New(options)
+	defer assembly.FollowTokens(ctx, p.Config, p.Fleet, server.SetTokens)()
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return server.Serve(ctx, ln) })
 	both.Go(func() error {

@@ -58,6 +58,20 @@ func start(t *testing.T, args ...string) (url string, end func() int) {
 	return strings.TrimSpace(line), func() int { cancel(); return <-code }
 }
 
+// await waits until ok returns true. It fails the test after 30 seconds.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	limit, every := time.After(30*time.Second), time.NewTicker(20*time.Millisecond)
+	defer every.Stop()
+	for !ok() {
+		select {
+		case <-every.C:
+		case <-limit:
+			t.Fatalf("waited 30s in vain, want %s", what)
+		}
+	}
+}
+
 func TestServesWithSettings(t *testing.T) {
 	n := startNATS(t)
 	dir := t.TempDir()
@@ -133,13 +147,14 @@ func TestRefusesToStart(t *testing.T) {
 		code int
 		want string
 	}{
-		"flag":          {[]string{"--nonsense"}, 2, "nonsense"},
-		"argument":      {[]string{"now"}, 2, `unexpected argument "now"`},
-		"no queue":      {nil, 2, "address of the queue is missing"},
-		"no file":       {[]string{"--config", "absent.yaml"}, 2, "absent.yaml"},
-		"no fleet file": {[]string{"--fleet", "absent.json"}, 2, "absent.json"},
-		"no token":      {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "no token is set"},
-		"port in use":   {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 1, "is in use"},
+		"flag":                       {[]string{"--nonsense"}, 2, "nonsense"},
+		"argument":                   {[]string{"now"}, 2, `unexpected argument "now"`},
+		"no queue":                   {nil, 2, "address of the queue is missing"},
+		"no file":                    {[]string{"--config", "absent.yaml"}, 2, "absent.yaml"},
+		"bad fleet file":             {[]string{"--fleet", "open.yaml"}, 2, "open.yaml"},
+		"no fleet file, no settings": {[]string{"--fleet", "absent.json", "--config", "absent.yaml"}, 2, "absent.yaml"},
+		"no token":                   {[]string{"--nats", "nats://127.0.0.1:1"}, 1, "no token is set"},
+		"port in use":                {[]string{"--config", "open.yaml", "--http", ln.Addr().String()}, 1, "is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, log bytes.Buffer
@@ -177,6 +192,66 @@ func TestWaitsForQueueUntilStopped(t *testing.T) {
 	}
 }
 
+// TestWaitsForFleetFile starts the program before fleet.json exists, and rewrites the file with another token.
+func TestWaitsForFleetFile(t *testing.T) {
+	n := startNATS(t)
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, w := io.Pipe()
+	code, log := make(chan int, 1), &logtest.Log{}
+	go func() {
+		code <- run(ctx, []string{"--fleet", "fleet.json", "--http", "127.0.0.1:0"}, environment, w, log)
+		w.Close()
+	}()
+	await(t, "a log line about fleet.json", func() bool {
+		return strings.Contains(log.String(), "ingest: waiting for fleet.json")
+	})
+	write := func(token string) {
+		t.Helper()
+		file := config.FleetFile{
+			URL: "http://127.0.0.1:1", Token: token, Tenant: "default",
+			NATS: config.FleetNATS{URL: n.URL(), User: n.Fleet().User, Password: n.Fleet().Password},
+			S3:   config.FleetS3{Endpoint: "http://127.0.0.1:1", Bucket: "bucket", AccessKey: "k", SecretKey: "s"},
+		}
+		if err := file.Write("fleet.json"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatalf("ingest exited with code %d, want an address: %s", <-code, log.String())
+	}
+	url := strings.TrimSpace(line)
+	status := func(token string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/whoami", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	if first, second := status("first"), status("second"); first != 200 || second != 401 {
+		t.Errorf("GET with the first and the second token = %d, %d, want 200, 401", first, second)
+	}
+	write("second")
+	await(t, "200 for the second token", func() bool { return status("second") == 200 })
+	if got := status("first"); got != 401 {
+		t.Errorf("GET with the first token after the second = %d, want 401", got)
+	}
+	cancel()
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d, want 0", got)
+	}
+}
+
 // TestStarts starts the program before its queue. It responds at once, and serves when the queue is there.
 func TestStarts(t *testing.T) {
 	n := startNATS(t)
@@ -203,50 +278,44 @@ func TestStarts(t *testing.T) {
 	go func() {
 		code <- run(ctx, []string{"--fleet", "fleet.json", "--http", addr}, environment, io.Discard, log)
 	}()
-	await := func(path, want string) http.Header {
+	awaitGet := func(path, want string) (header http.Header) {
 		t.Helper()
-		limit := time.After(30 * time.Second)
-		for every := time.NewTicker(20 * time.Millisecond); ; {
-			got := "no response"
+		await(t, fmt.Sprintf("GET %s = %s", path, want), func() bool {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			req.Header.Set("Authorization", "Bearer of-up")
-			if resp, err := http.DefaultClient.Do(req); err == nil {
-				body, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				got = fmt.Sprint(resp.StatusCode, " ", string(body), err)
-				if strings.HasPrefix(got, want) {
-					return resp.Header
-				}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return false
 			}
-			select {
-			case <-every.C:
-			case <-limit:
-				t.Fatalf("GET %s = %s, want %s\n%s", path, got, want, log.String())
-			}
-		}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			header = resp.Header
+			return err == nil && strings.HasPrefix(fmt.Sprint(resp.StatusCode, " ", string(body)), want)
+		})
+		return header
 	}
 	const starting = `503 {"code":"unavailable","message":"this process is starting: the queue does not respond yet"`
-	await("/healthz", "200")
+	awaitGet("/healthz", "200")
 	for _, path := range []string{"/readyz", "/v1/tasks", "/metrics"} {
-		if header := await(path, starting); header.Get("Retry-After") != "1" {
+		if header := awaitGet(path, starting); header.Get("Retry-After") != "1" {
 			t.Errorf("GET %s: header %v, want Retry-After: 1", path, header)
 		}
 	}
 	const queueAway = `503 {"code":"unavailable","message":"the queue does not respond"`
 	const storeAway = `503 {"code":"unavailable","message":"the object store does not respond"`
 	relay.Set(faulttest.Forward)
-	await("/readyz", storeAway)
-	await("/v1/tasks", "200")
+	awaitGet("/readyz", storeAway)
+	awaitGet("/v1/tasks", "200")
 	relay.Set(faulttest.Refuse) // the queue moves
-	await("/readyz", queueAway)
+	awaitGet("/readyz", queueAway)
 	file.NATS.URL = n.URL()
 	if err := file.Write("fleet.json"); err != nil {
 		t.Fatal(err)
 	}
-	await("/readyz", storeAway)
+	awaitGet("/readyz", storeAway)
 	cancel()
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d, want 0", got)

@@ -5,7 +5,8 @@
 //
 // It finds the fleet by --fleet or CODEFLEET_FLEET, else by CODEFLEET_URL, else by the fleet.json in the data
 // directory. Over HTTP, each caller sends its own token; over stdio, the bridge uses the token in fleet.json or
-// CODEFLEET_TOKEN. When it listens, it prints its address. SIGTERM or SIGINT ends it; a second signal ends it at once.
+// CODEFLEET_TOKEN. Without a fleet it waits for one, and calls fail meanwhile. When it listens, it prints its address.
+// SIGTERM or SIGINT ends it; a second signal ends it at once.
 // Exit codes: 0 after a signal, -h or, over stdio, when the client closes the connection; 1 if it could not serve; 2
 // for usage or configuration.
 package main
@@ -22,8 +23,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly"
+	"github.com/codefleet/codefleet/internal/bridge"
 	"github.com/codefleet/codefleet/internal/process"
 )
 
@@ -40,28 +41,28 @@ func main() {
 func run(
 	ctx context.Context, args, env []string, stdin io.ReadCloser, stdout io.WriteCloser, stderr io.Writer,
 ) (err error) {
-	b := process.Bridge{Transport: "http", Stdin: stdin, Stdout: stdout}
+	served := process.Bridge{Transport: "http", Stdin: stdin, Stdout: stdout}
 	var fleet string
 	p, err := process.Open(ctx, process.Program{
 		Name: "mcp-bridge", Version: version, Args: args, Env: env, Stderr: stderr, NoQueue: true,
 		Settings: map[string]string{"http": "mcp.addr", "profile": "mcp.profile"},
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&fleet, "fleet", "", "fleet.json `FILE` of the fleet (CODEFLEET_FLEET)")
-			f.StringVar(&b.Transport, "transport", b.Transport, "http, sse or stdio")
+			f.StringVar(&served.Transport, "transport", served.Transport, "http, sse or stdio")
 		},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(context.WithoutCancel(ctx))) }()
-	if !slices.Contains(process.Transports(), b.Transport) {
-		return process.UsageError(fmt.Errorf("--transport %s: want one of %s", b.Transport,
+	if !slices.Contains(process.Transports(), served.Transport) {
+		return process.UsageError(fmt.Errorf("--transport %s: want one of %s", served.Transport,
 			strings.Join(process.Transports(), ", ")))
 	}
-	options, err := client.Locate(fleet)
+	options, err := bridge.Locate(fleet)
 	if err != nil {
 		return process.UsageError(err)
 	}
-	b.Options = assembly.Bridge(p.Config, p.Telemetry, version, options)
-	return b.Run(ctx, p.Config)
+	served.Options = assembly.Bridge(p.Config, p.Telemetry, version, options)
+	return served.Run(ctx, p.Config)
 }

@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -9,8 +10,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly/storage"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -19,14 +22,7 @@ import (
 // Ingest returns the options of the HTTP interface without Jobs, Tools and MCP. The interface also accepts the
 // token of the fleet file, if there is one.
 func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (ingest.Options, error) {
-	var extra []ingest.Token
-	if fleet.Token != "" {
-		extra = append(extra, ingest.Token{
-			Name: "up", SHA256: sha256.Sum256([]byte(fleet.Token)), Tenant: fleet.Tenant,
-			Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeApprove, ingest.ScopeOperator},
-		})
-	}
-	tokens, err := Tokens(c, extra...)
+	tokens, err := Tokens(c, fleetTokens(fleet)...)
 	if err != nil {
 		return ingest.Options{}, err
 	}
@@ -51,6 +47,37 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	o.Artifacts = storage.Artifacts(o.Workspaces)
 	return o, nil
 }
+
+// fleetTokens returns the token of a fleet file, if there is one.
+func fleetTokens(f config.FleetFile) []ingest.Token {
+	if f.Token == "" {
+		return nil
+	}
+	return []ingest.Token{{
+		Name: "up", SHA256: sha256.Sum256([]byte(f.Token)), Tenant: f.Tenant,
+		Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeApprove, ingest.ScopeOperator},
+	}}
+}
+
+// FollowTokens passes the accepted tokens to set when the fleet file that c comes from has another token than fleet. It
+// returns a function that stops it.
+func FollowTokens(
+	ctx context.Context, c *config.Config, fleet config.FleetFile, set func([]ingest.Token),
+) (stop func()) {
+	return clock.Repeat(ctx, followTokens, func() {
+		now, ok := c.FleetFile()
+		if !ok || now.Token == "" || now.Token == fleet.Token && now.Tenant == fleet.Tenant {
+			return
+		}
+		if tokens, err := Tokens(c, fleetTokens(now)...); err == nil {
+			set(tokens)
+			fleet = now
+		}
+	})
+}
+
+// followTokens is the interval at which FollowTokens reads the file.
+const followTokens = time.Second
 
 // Tokens returns the bearer tokens of tenants and operators, and the extra ones. It returns none if
 // authentication is off, and an error if authentication is on without any token, because every request would be

@@ -15,6 +15,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -99,6 +100,14 @@ type extension struct {
 	server  func(*mcp.Server)
 }
 
+const (
+	// retryTime is how long a call retries a request while the fleet does not respond: long enough for a restart of the
+	// fleet, and short enough that the client gets the error soon.
+	retryTime = 3 * time.Second
+	// dialTime bounds connecting to the fleet, whose host may not respond at all.
+	dialTime = 3 * time.Second
+)
+
 // New returns a bridge. It does not connect to the fleet.
 func New(o Options) *Bridge {
 	o.Profile = cmp.Or(o.Profile, Full)
@@ -109,13 +118,14 @@ func New(o Options) *Bridge {
 	o.Limits.Rate = cmp.Or(o.Limits.Rate, 500)
 	o.Limits.Concurrent = cmp.Or(o.Limits.Concurrent, 512)
 	o.Limits.Body = cmp.Or(o.Limits.Body, mcp.DefaultMaxRequestBodyBytes)
-	o.Fleet.RetryFor = cmp.Or(o.Fleet.RetryFor, 10*time.Second)
+	o.Fleet.RetryFor = cmp.Or(o.Fleet.RetryFor, retryTime)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Fleet.HTTPClient == nil { // one connection pool for all callers
 		o.Fleet.HTTPClient = &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.Fleet.TLS, ForceAttemptHTTP2: true,
+			DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
 			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 256,
 		}}
 	}

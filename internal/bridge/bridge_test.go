@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -436,6 +438,76 @@ func TestFleetNotStarted(t *testing.T) {
 	err := b.ServeStdio(t.Context(), io.NopCloser(strings.NewReader("")), nil)
 	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "unauthorized" {
 		t.Errorf("ServeStdio with a wrong token = %v, want unauthorized", err)
+	}
+}
+
+// TestWaitsForFleet starts a bridge before its fleet, stops the fleet, and starts it at another address. The calls
+// meanwhile fail at once, those after that succeed.
+func TestWaitsForFleet(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	o, err := bridge.Locate(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, _ := stdio(t, bridge.Options{Fleet: o}, nil)
+	fails := func(when string, limit time.Duration) {
+		t.Helper()
+		start := time.Now()
+		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "1"})
+		if took := time.Since(start); !failed || got["error_code"] != "unavailable" || took > limit {
+			t.Errorf("execute_task %s = %v after %v, want unavailable within %v", when, got, took, limit)
+		}
+	}
+	fails("before the fleet has started", time.Second)
+	for _, when := range []string{"once the fleet has started", "once it has started again"} {
+		f := ingesttest.Start(t, 1, nil)
+		data, err := json.Marshal(client.FleetFile{URL: f.URL, Token: ingesttest.Token})
+		if err == nil {
+			err = os.WriteFile(file, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "1"}); failed {
+			t.Errorf("execute_task %s = %v, want success", when, got)
+		}
+		f.HTTP.Close()
+		fails("when the fleet has just stopped", 10*time.Second) // the bridge retries the request
+		fails("while the fleet is stopped", time.Second)
+	}
+}
+
+// TestWaitEndsWithWrongToken starts a bridge before its fleet, which refuses the bridge's token.
+func TestWaitEndsWithWrongToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	o, err := bridge.Locate(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bridge.New(bridge.Options{Fleet: o})
+	defer b.Close()
+	in, toServer := io.Pipe()
+	defer toServer.Close()
+	fromServer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- b.ServeStdio(t.Context(), in, out) }()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	cs, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	f := ingesttest.Start(t, 0, nil)
+	data, err := json.Marshal(client.FleetFile{URL: f.URL, Token: "wrong"})
+	if err == nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = <-ended
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "unauthorized" {
+		t.Errorf("ServeStdio = %v, want unauthorized", err)
 	}
 }
 

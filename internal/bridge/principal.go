@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -23,8 +24,10 @@ const (
 type principal struct {
 	b      *Bridge
 	fleet  *client.Client
+	prober *client.Client // sends each request once
 	tenant string
-	scopes []string
+	scopes atomic.Pointer[[]string]
+	away   atomic.Bool // whether the fleet did not respond to the last call
 
 	mu         sync.Mutex
 	servers    map[string]*mcp.Server // by profile
@@ -40,7 +43,14 @@ func (b *Bridge) newPrincipal(ctx context.Context, o client.Options) (*principal
 	if err != nil {
 		return nil, err
 	}
-	return &principal{b: b, fleet: c, servers: map[string]*mcp.Server{}, transports: map[string]*transports{}}, nil
+	o.RetryFor = -1
+	prober, err := client.New(context.WithoutCancel(ctx), o)
+	if err != nil {
+		return nil, err
+	}
+	return &principal{
+		b: b, fleet: c, prober: prober, servers: map[string]*mcp.Server{}, transports: map[string]*transports{},
+	}, nil
 }
 
 // identify reads the token's tenant and scopes from the fleet.
@@ -49,12 +59,15 @@ func (p *principal) identify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.tenant, p.scopes, p.checked = id.Tenant, id.Scopes, time.Now()
+	p.tenant, p.checked = id.Tenant, time.Now()
+	p.scopes.Store(&id.Scopes)
 	p.used = p.checked
 	return nil
 }
 
-func (p *principal) may(scope string) bool { return scope == "" || slices.Contains(p.scopes, scope) }
+func (p *principal) may(scope string) bool {
+	return scope == "" || slices.Contains(*p.scopes.Load(), scope)
+}
 
 // connected reports whether clients are connected.
 func (p *principal) connected() bool {

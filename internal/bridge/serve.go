@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,22 +31,37 @@ func (b *Bridge) Serve(ctx context.Context, ln net.Listener, conf *tls.Config) e
 }
 
 // ServeStdio serves one client on a pair of streams until the client closes them or ctx ends. The client's tasks
-// continue after that. ServeStdio returns a *client.APIError if the fleet refuses the token.
+// continue after that. A fleet that does not respond is waited for: the client is served meanwhile, and its calls fail
+// at once. ServeStdio returns a *client.APIError if the fleet refuses the token.
 func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	p, err := b.newPrincipal(ctx, b.o.Fleet)
 	if err != nil {
 		return err
 	}
-	if err := p.identify(ctx); err != nil {
-		if _, refused := errors.AsType[*client.APIError](err); refused {
-			return err
-		}
-		b.o.Log.WarnContext(ctx, "token not verified, fleet did not respond", "error", err)
-		p.scopes = []string{scopeSubmit, scopeRead} // offer their tools; the fleet checks each call
-	}
 	defer p.close()
+	p.scopes.Store(&[]string{scopeSubmit, scopeRead}) // until the fleet responds; it checks each call, too
+	err = p.introduce(ctx)
+	if err != nil && !b.heals(err) {
+		return err
+	}
+	serving, end := context.WithCancelCause(ctx)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer end(nil)
+	if err != nil {
+		b.o.Log.WarnContext(ctx, "waiting for the fleet", "error", err)
+		waiting.Go(func() {
+			if err := p.awaitFleet(serving); err != nil {
+				end(err)
+			}
+		})
+	}
 	stream := newStdioStream(in, out)
-	return p.server(b.o.Profile).Run(ctx, &mcp.IOTransport{
+	err = p.server(b.o.Profile).Run(serving, &mcp.IOTransport{
 		Reader: stream, Writer: stream, MaxLineLength: maxLine + 1,
 	})
+	if refused, ok := errors.AsType[*client.APIError](context.Cause(serving)); ok {
+		return refused
+	}
+	return err
 }

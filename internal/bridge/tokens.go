@@ -76,7 +76,7 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 		}
 	}
 	p := b.principals[key]
-	if p != nil && p.tenant == found.tenant && slices.Equal(p.scopes, found.scopes) {
+	if p != nil && p.tenant == found.tenant && slices.Equal(*p.scopes.Load(), *found.scopes.Load()) {
 		p.checked = found.checked
 	} else {
 		if p != nil {

@@ -86,7 +86,12 @@ func (p *principal) toolHandler(h handler) mcp.ToolHandler {
 }
 
 func (p *principal) handle(ctx context.Context, c *call, h handler) *result {
-	r, err := h(ctx, c)
+	err := p.reach(ctx)
+	var r *result
+	if err == nil {
+		r, err = h(ctx, c)
+		p.noteAway(ctx, err)
+	}
 	if err != nil {
 		return errorResult(p.b.publicError(ctx, c.req, err))
 	}

@@ -103,16 +103,23 @@ func (f FleetFile) Settings(name string) []Flag {
 // have started again with others. ok is false if there is no fleet.json, or if the settings cannot be loaded.
 func (c *Config) Rejoin() (now *Config, ok bool) {
 	s := c.source
-	if s.Fleet == "" {
+	f, ok := c.FleetFile()
+	if !ok {
 		return nil, false
-	}
-	f, err := ReadFleetFile(s.Fleet)
-	if err != nil {
-		return nil, false // the fleet has stopped, and may start again
 	}
 	name := "--fleet " + s.Fleet
 	others := slices.DeleteFunc(slices.Clone(s.Flags), func(g Flag) bool { return g.Name == name })
 	s.Flags = append(f.Settings(name), others...)
-	now, err = Load(s)
+	now, err := Load(s)
 	return now, err == nil
+}
+
+// FleetFile reads the fleet.json again that the settings come from. ok is false if there is none, or if it cannot be
+// read: the fleet has stopped, and may start again.
+func (c *Config) FleetFile() (f FleetFile, ok bool) {
+	if c.source.Fleet == "" {
+		return f, false
+	}
+	f, err := ReadFleetFile(c.source.Fleet)
+	return f, err == nil
 }

@@ -57,7 +57,8 @@ func identityOf(ctx context.Context) identity {
 // authenticate returns the caller of a request. It compares the hashes of all tokens, each in constant time,
 // so that the duration reveals nothing about them.
 func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
-	if len(s.o.Access.Tokens) == 0 {
+	tokens := *s.tokens.Load()
+	if len(tokens) == 0 {
 		return anonymous, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -69,15 +70,15 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	}
 	sum := sha256.Sum256([]byte(secret))
 	found := -1
-	for i := range s.o.Access.Tokens {
-		if subtle.ConstantTimeCompare(sum[:], s.o.Access.Tokens[i].SHA256[:]) == 1 {
+	for i := range tokens {
+		if subtle.ConstantTimeCompare(sum[:], tokens[i].SHA256[:]) == 1 {
 			found = i
 		}
 	}
 	if found < 0 {
 		return identity{}, apierror.New(errcode.Unauthorized, "the bearer token is unknown")
 	}
-	t := s.o.Access.Tokens[found]
+	t := tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil
 }
 

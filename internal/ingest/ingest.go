@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -54,7 +55,7 @@ type Options struct {
 // Access restricts who may send requests.
 type Access struct {
 	// Tokens are the accepted bearer tokens. If there are none, authentication is off: every caller is the
-	// tenant "default", and Serve accepts loopback addresses only.
+	// tenant "default", and Serve accepts loopback addresses only. SetTokens replaces them.
 	Tokens []Token
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
 	Hosts []string
@@ -92,6 +93,7 @@ const maxUploads = 8
 type Server struct {
 	o             Options
 	handler       http.Handler
+	tokens        atomic.Pointer[[]Token]
 	uploads       chan struct{}          // one element for each upload in progress
 	tenantUploads sync.Map               // tenant → chan struct{}, one element for each of its uploads
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
@@ -110,6 +112,7 @@ func New(o Options) *Server {
 		o.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	s := &Server{o: o, uploads: make(chan struct{}, maxUploads), joined: make(chan struct{})}
+	s.tokens.Store(&s.o.Access.Tokens)
 	if o.Jobs != nil {
 		close(s.joined)
 	}
@@ -124,6 +127,14 @@ func New(o Options) *Server {
 func (s *Server) Join(queue *jobs.Client, tools Tools) {
 	s.o.Jobs, s.o.Tools = queue, tools
 	close(s.joined)
+}
+
+// SetTokens replaces the accepted tokens. It does not turn authentication on or off: it ignores an empty list, and any
+// list if authentication is off.
+func (s *Server) SetTokens(tokens []Token) {
+	if len(tokens) > 0 && len(*s.tokens.Load()) > 0 {
+		s.tokens.Store(&tokens)
+	}
 }
 
 // starting returns the error of a request that arrives before Join, or nil.

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/queue"
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -58,11 +60,12 @@ type Process struct {
 const flushTime = 5 * time.Second
 
 // Open reads the flags and settings of a command and starts its telemetry. Every command has --config FILE; a command
-// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. After -h the error is flag.ErrHelp.
-// It is an ErrUsage if flags or settings are wrong.
+// that uses the queue also has --fleet FILE, a fleet.json to join, and --nats URL. Open waits until that file exists,
+// because a worker or ingest may start before its fleet. After -h the error is flag.ErrHelp. It is an ErrUsage if flags
+// or settings are wrong.
 func Open(ctx context.Context, program Program) (*Process, error) {
 	p := &Process{program: program}
-	if err := p.settings(); err != nil {
+	if err := p.settings(ctx); err != nil {
 		return nil, err
 	}
 	t, err := telemetry.Setup(ctx, assembly.Telemetry(p.Config, program.Name, program.Version, program.Stderr))
@@ -89,7 +92,7 @@ func (p *Process) Connect(ctx context.Context) error {
 	return p.provision(ctx)
 }
 
-func (p *Process) settings() error {
+func (p *Process) settings(ctx context.Context) error {
 	source := config.Source{Env: p.program.Env}
 	flags := flag.NewFlagSet(p.program.Name, flag.ContinueOnError)
 	flags.SetOutput(p.program.Stderr)
@@ -120,7 +123,9 @@ func (p *Process) settings() error {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if err == nil && *fleet != "" {
-		p.Fleet, err = config.ReadFleetFile(*fleet)
+		if err = p.readFleetFile(ctx, *fleet, source); ctx.Err() != nil {
+			return ctx.Err()
+		}
 		source.Flags, source.Fleet = append(p.Fleet.Settings("--fleet "+*fleet), source.Flags...), *fleet
 	}
 	if err == nil {
@@ -134,6 +139,24 @@ func (p *Process) settings() error {
 		return UsageError(err)
 	}
 	return nil
+}
+
+// readFleetFile reads a fleet.json into p.Fleet. It waits until the file exists, unless the other settings are wrong.
+func (p *Process) readFleetFile(ctx context.Context, path string, others config.Source) (err error) {
+	for waited := false; ; waited = true {
+		if p.Fleet, err = config.ReadFleetFile(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if !waited {
+			if _, err := config.Load(others); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.program.Stderr, "%s: waiting for %s, which `codefleet up` writes\n", p.program.Name, path)
+		}
+		if err := clock.Sleep(ctx, waitPause); err != nil {
+			return err
+		}
+	}
 }
 
 // printFlags prints the flags with two dashes, as the documentation writes them. One dash works, too.

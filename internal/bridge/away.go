@@ -1,0 +1,92 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+// This file is about a fleet that does not respond: it has not started yet, is starting again, or is out of reach. The
+// bridge waits for it. Calls meanwhile fail at once, so that the agent can tell its user, or do something else.
+
+// Locate finds the fleet to serve, like client.Locate. The bridge may start before its fleet, so a fleet.json that does
+// not exist yet is no error.
+func Locate(path string) (client.Options, error) {
+	o, err := client.Locate(path)
+	if o.Located.Path != "" && (errors.Is(err, client.ErrNoFleet) || errors.Is(err, fs.ErrNotExist)) {
+		return o, nil
+	}
+	return o, err
+}
+
+const (
+	awayPause = time.Second     // between two attempts to reach the fleet
+	probeTime = 2 * time.Second // time limit of one attempt
+)
+
+// heals reports whether an error of the fleet may go away by itself. A refused token does not become valid.
+func (b *Bridge) heals(err error) bool {
+	e, ok := errors.AsType[*client.APIError](err)
+	switch {
+	case !ok:
+		return true
+	case e.Code == errcode.UnexpectedResponse: // another program has the address, and fleet.json may name a new one
+		return b.o.Fleet.Located.Path != ""
+	}
+	return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError
+}
+
+// introduce is identify with one short attempt.
+func (p *principal) introduce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	id, err := p.prober.WhoAmI(ctx)
+	p.away.Store(err != nil)
+	if err == nil {
+		p.scopes.Store(&id.Scopes)
+	}
+	return err
+}
+
+// awaitFleet waits until the fleet responds or ctx ends. It returns an error only if the fleet refuses the token.
+func (p *principal) awaitFleet(ctx context.Context) error {
+	for clock.Sleep(ctx, awayPause) == nil {
+		err := p.introduce(ctx)
+		if err == nil {
+			p.b.o.Log.InfoContext(ctx, "wait for the fleet ended")
+			return nil
+		}
+		if !p.b.heals(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// reach returns an error if the fleet did not respond to the last call and still does not respond.
+func (p *principal) reach(ctx context.Context) error {
+	if !p.away.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	_, err := p.prober.WhoAmI(ctx)
+	if err != nil && p.b.heals(err) {
+		return err
+	}
+	p.away.Store(false)
+	return nil // after another error, the call itself shows what is wrong
+}
+
+// noteAway records that the fleet did not respond to a call, whose error is err.
+func (p *principal) noteAway(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil && p.b.heals(err) {
+		p.away.Store(true)
+	}
+}
