@@ -23,6 +23,8 @@ type Worker struct {
 	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, acquired, max
 	Extra   map[string]any `json:"extra,omitempty"`
 
+	Declines []string `json:"declines,omitempty"` // tenants whose tasks need a stronger sandbox than the worker's
+
 	Environments []Environment `json:"environments,omitempty"`
 }
 

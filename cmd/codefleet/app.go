@@ -107,11 +107,13 @@ func (a *app) root() *cobra.Command {
 		}
 	}
 	group("tasks",
-		a.runCommand(), a.submitCommand(), a.statusCommand(), a.resultCommand(), a.logsCommand(), a.cancelCommand(),
+		a.runCommand(), a.submitCommand(), a.statusCommand(), a.whyCommand(), a.resultCommand(), a.logsCommand(),
+		a.cancelCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand())
 	group("files", a.workspaceCommand(), a.stateCommand())
 	group("fleet",
-		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.doctorCommand(),
+		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.pauseCommand(),
+		a.resumeCommand(), a.doctorCommand(),
 		a.benchCommand(), a.configCommand(), a.guardCommand(), a.privacyCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
 	root.Version = versionLine(thisVersion())

@@ -115,7 +115,9 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 		Queue: jobs.WorkerOptions{
 			Name: c.Worker.Name, Pools: c.WorkerPools(), Slots: c.Slots(), Attempts: c.Queue.Attempts,
 			AckWait: c.Queue.AckWait, Policy: queue.Policy(c),
-			Tenants: jobs.Tenants{Accept: serves(c, driver.Info.Tier)}, Log: t.Logger,
+			Tenants: jobs.Tenants{
+				Accept: serves(c, driver.Info.Tier), Declined: unserved(c, driver.Info.Tier),
+			}, Log: t.Logger,
 		},
 		Pipeline: pipeline.Parts{
 			Pool: pool, Tools: tools.Parts,

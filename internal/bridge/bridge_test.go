@@ -203,6 +203,7 @@ func TestResults(t *testing.T) {
 		false)
 	check("get_task", m{"task_id": id, "wait_ms": 0, "output_offset": 5}, m{"output": "ing\n"}, false)
 	check("list_tasks", m{"status": []string{"running"}}, m{}, false)
+	check("why_task", m{"task_id": id}, m{"task_id": id, "status": "running", "rule": "running"}, false)
 	check("cancel_task", m{"task_id": id}, m{"success": true, "task_id": id, "cancelled": true}, false)
 	check("get_task", m{"task_id": id}, m{"success": false, "status": "cancelled"}, true)
 	check("cancel_task", m{"task_id": id}, m{"status": "cancelled", "cancelled": true}, false)
@@ -246,6 +247,7 @@ func TestRefusals(t *testing.T) {
 		{"get_task", map[string]any{"task_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, "unknown_task", unknown},
 		{"get_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
 		{"get_task", map[string]any{"task_id": "../fleet"}, "unknown_task", "the id of a task"},
+		{"why_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
 		{"cancel_task", map[string]any{"task_id": rec.TaskID}, "unknown_task", unknown},
 		{
 			"get_task",

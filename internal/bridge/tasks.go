@@ -48,6 +48,10 @@ func (ts *toolSet) addTaskTools() {
 	}
 	addTool(ts, t, func(ctx context.Context, c *call, in getIn) (*result, error) { return c.get(ctx, in) })
 	addTool(ts, tool{
+		name: "why_task", title: "Why a task waits", scope: scopeRead, hints: readsOnly, out: schemaOf[whyOut](),
+		text: "What a task that has not started waits for, how many tasks start first, and when it will start.",
+	}, func(ctx context.Context, c *call, in whyIn) (*result, error) { return c.why(ctx, in) })
+	addTool(ts, tool{
 		name: "cancel_task", title: "Cancel a task", scope: scopeSubmit, out: schemaOf[cancelOut](),
 		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(false)},
 		text:  "Stop a task: a queued one at once, a running one soon. A task that has ended does not change.",
@@ -93,6 +97,31 @@ func (c *call) get(ctx context.Context, in getIn) (*result, error) {
 		return c.viewPart(ctx, id, in.Part, in.OutputOffset)
 	}
 	return c.askThenView(ctx, rec, &got, end, o, skip)
+}
+
+type whyIn struct {
+	TaskID string `json:"task_id"`
+}
+
+type whyOut struct {
+	TaskID    string    `json:"task_id"`
+	Status    string    `json:"status"`
+	Rule      string    `json:"rule" jsonschema:"what holds it: running, approval, sandbox, memory, at, retry, no_key, paused, no_worker, rate, max_running, turn, or ended"`
+	Message   string    `json:"message"`
+	Ahead     *int      `json:"ahead,omitempty" jsonschema:"how many tasks of the same kind start first"`
+	Until     time.Time `json:"until,omitzero" jsonschema:"when the rule ends by itself"`
+	EstimateS *float64  `json:"estimate_s,omitempty" jsonschema:"in how many seconds it will start"`
+}
+
+func (c *call) why(ctx context.Context, in whyIn) (*result, error) {
+	why, err := c.fleet.Why(ctx, strings.TrimSpace(in.TaskID))
+	if err != nil {
+		return nil, err
+	}
+	return &result{out: whyOut{
+		TaskID: why.TaskID, Status: string(why.Status), Rule: why.Rule, Message: why.Message, Ahead: why.Ahead,
+		Until: why.Until, EstimateS: why.EstimateS,
+	}}, nil
 }
 
 type cancelIn struct {

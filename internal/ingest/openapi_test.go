@@ -172,6 +172,10 @@ var failing = map[string]struct {
 	"getState":         {"GET", "/v1/state/a.txt", ingesttest.Token, "", errcode.BadStateFile},
 	"putState":         {"PUT", "/v1/state/a.txt", ingesttest.Token, `{}`, errcode.BadStateFile},
 	"getFleet":         {"GET", "/v1/fleet", ingesttest.ReadOnly, "", errcode.Forbidden},
+	"whyTask":          {"GET", "/v1/tasks/x/why", ingesttest.Token, "", errcode.UnknownTask},
+	"listPauses":       {"GET", "/v1/pauses", ingesttest.ReadOnly, "", errcode.Forbidden},
+	"pause":            {"POST", "/v1/pause", ingesttest.Operator, `{"target":"x"}`, errcode.BadName},
+	"resume":           {"POST", "/v1/resume", ingesttest.Operator, `{"target":"tenant/"}`, errcode.BadName},
 	"whoAmI":           {"GET", "/v1/whoami", "wrong", "", errcode.Unauthorized},
 	"getSchema":        {"GET", "/v1/schemas/x", "", "", errcode.UnknownSchema},
 }

@@ -46,6 +46,10 @@ func (s *Server) taskRoutes() []route {
 			note("A queued task ends at once, a running one soon; a task that has ended does not change.").
 			returns(200, "Record").returns(202, "Record").
 			fails(queueErrors...).fails(errcode.UnknownTask),
+		row("GET /v1/tasks/{id}/why", ScopeRead, s.withQueueTime(s.getWhy),
+			"whyTask", "Read what a task waits for").
+			returns(200, "Why").
+			fails(queueErrors...).fails(errcode.UnknownTask),
 		row("GET /v1/tasks/{id}/events", ScopeRead, s.getTaskEvents,
 			"watchTask", "Stream progress and output of a task").
 			note("Server-sent events: `progress` with a Progress and its sequence number as id, finally "+
@@ -269,6 +273,22 @@ func (s *Server) fleetRoutes() []route {
 			"getFleet", "List workers and the backlog of each task pool").
 			returns(200, "Fleet").
 			fails(queueErrors...),
+		row("GET /v1/pauses", ScopeOperator, s.withQueueTime(s.getPauses),
+			"listPauses", "List what is paused").
+			returns(200, "[]Pause").
+			fails(queueErrors...),
+		row("POST /v1/pause", ScopeOperator, s.withQueueTime(s.postPause),
+			"pause", "Pause a tenant, a task pool or the fleet").
+			note("The target is fleet, pool/NAME or tenant/NAME. No further tasks of it start; running tasks "+
+				"continue, and tasks are still accepted. Owners of waiting tasks can read the reason.").
+			body("application/json", "PauseOptions").
+			returns(200, "Pause").
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant),
+		row("POST /v1/resume", ScopeOperator, s.withQueueTime(s.postResume),
+			"resume", "End a pause").
+			body("application/json", "PauseOptions").
+			returns(200, "Resumed").
+			fails(queueErrors...).fails(errcode.BadName),
 		row("GET /metrics", ScopeOperator, s.getMetrics, "getMetrics", "Metrics of this process, for Prometheus").
 			returnsMedia(200, "text/plain", "Text"),
 	}

@@ -29,8 +29,9 @@ type Client struct {
 	indexing sync.Mutex
 	index    *statusIndex // nil until it is used
 
-	usage        usage     // of the object store, by tenant
-	warnReplicas sync.Once // logs once that tasks have too few replicas
+	usage        usage                    // of the object store, by tenant
+	controls     atomic.Pointer[controls] // nil until FollowControls has read them
+	warnReplicas sync.Once                // logs once that tasks have too few replicas
 
 	misses atomic.Int32 // submissions in a row that no worker claimed at once
 

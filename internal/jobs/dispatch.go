@@ -43,6 +43,15 @@ func (w *Worker) Run(accept, work context.Context) error {
 	defer background.Wait()
 	defer cancel() // after the last task has finished
 	background.Go(func() { w.publishPresence(present, late) })
+	read := make(chan struct{})
+	background.Go(func() {
+		once := sync.OnceFunc(func() { close(read) })
+		w.c.FollowControls(accept, func() { once(); d.askForScan() })
+	})
+	select { // the first task must not start before the pauses are known
+	case <-read:
+	case <-accept.Done():
+	}
 	background.Go(func() { d.scan(accept) })
 	background.Go(func() { w.promote(accept) })
 	background.Go(func() { w.c.RecordTasks(accept) })
@@ -59,6 +68,7 @@ type dispatcher struct {
 	subs   []*nats.Subscription
 	wakes  chan lane
 	scans  chan map[lane]int
+	rescan chan struct{}  // asks for a scan
 	events chan slotEvent // never dropped
 }
 
@@ -79,7 +89,8 @@ const (
 
 func newDispatcher(w *Worker) (*dispatcher, error) {
 	d := &dispatcher{
-		w: w, wakes: make(chan lane, 4096), scans: make(chan map[lane]int), events: make(chan slotEvent),
+		w: w, wakes: make(chan lane, 4096), scans: make(chan map[lane]int), rescan: make(chan struct{}, 1),
+		events: make(chan slotEvent),
 	}
 	for _, pool := range w.opts.Pools {
 		if err := d.subscribe(wakePrefix+pool+".>", func(m *nats.Msg) { d.wake(m.Subject) }); err != nil {
@@ -121,6 +132,7 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 	var slots sync.WaitGroup
 	defer slots.Wait()
 	s := newSchedule()
+	s.held = d.held
 	free, stopping := d.w.opts.Slots, accept.Done()
 	for accept.Err() == nil || free < d.w.opts.Slots {
 		var retry <-chan time.Time
@@ -162,11 +174,21 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 	}
 }
 
+// held reports whether no task of a lane may start now.
+func (d *dispatcher) held(l lane) bool {
+	_, paused := d.w.c.controls.Load().pauseOf(l)
+	return paused
+}
+
 // useSlot fetches one message of a lane and processes it.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	m, err := d.w.lanes.fetch(accept, l)
 	if err != nil && accept.Err() == nil {
 		d.w.log.WarnContext(accept, "task not fetched", "subject", l.subject(), "error", err)
+	}
+	if m != nil && d.held(l) { // it was paused while the server waited for a message
+		d.w.logError(accept, "message not requeued", m.requeue(d.w.c, 0))
+		m = nil
 	}
 	if m == nil {
 		d.events <- slotEvent{lane: l, kind: slotEmpty}
@@ -182,7 +204,15 @@ func (d *dispatcher) wakeLater(l lane, delay time.Duration) {
 	time.AfterFunc(delay+time.Millisecond, func() { d.wake(l.subject()) })
 }
 
-// scan counts the messages in TASKS: at once, at intervals, and after each reconnect.
+// askForScan makes scan count the messages soon: tasks that were held may start now.
+func (d *dispatcher) askForScan() {
+	select {
+	case d.rescan <- struct{}{}:
+	default:
+	}
+}
+
+// scan counts the messages in TASKS: at once, at intervals, after each reconnect, and when it is asked to.
 func (d *dispatcher) scan(ctx context.Context) {
 	every := time.NewTicker(min(max(d.w.opts.AckWait/6, 100*time.Millisecond), 2*time.Second))
 	defer every.Stop()
@@ -204,6 +234,7 @@ func (d *dispatcher) scan(ctx context.Context) {
 		select {
 		case <-every.C:
 		case <-connected:
+		case <-d.rescan:
 		case <-ctx.Done():
 			return
 		}

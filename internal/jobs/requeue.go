@@ -37,8 +37,16 @@ func (r *run) requeue(ctx context.Context, l *lease, cause, err error) error {
 	case isUnavailable(err):
 		return r.retry(ctx, l, r.unavailableDelay(), outcomeUnavailable, err.Error())
 	default:
-		return r.retry(ctx, l, r.backoff(), outcomeError, err.Error())
+		return r.retry(ctx, l, r.backoff(), outcomeError, textWithCode(err))
 	}
+}
+
+// textWithCode returns the text of an error of the fleet, prefixed with its code if it has one.
+func textWithCode(err error) string {
+	if detailed, ok := errors.AsType[*detailedError](err); ok {
+		return detailed.details.Code + ": " + err.Error()
+	}
+	return err.Error()
 }
 
 // retry requeues a task with a delay. During a short delay, its message stays in TASKS and counts against the

@@ -10,6 +10,7 @@ import (
 // tenant's, for a limited time, so that no tenant starves. One goroutine uses it.
 type schedule struct {
 	lanes    map[lane]*laneState
+	held     func(lane) bool // whether no task of a lane may start now
 	queues   [3][]*laneState // of lanes to fetch from, in turn order; by index in priorities
 	picks    uint
 	lastDone time.Time // when the latest run ended
@@ -31,7 +32,9 @@ const (
 	warmWait     = 5 * time.Millisecond   // how long a slot waits after a run for the tenant's next task
 )
 
-func newSchedule() *schedule { return &schedule{lanes: map[lane]*laneState{}} }
+func newSchedule() *schedule {
+	return &schedule{lanes: map[lane]*laneState{}, held: func(lane) bool { return false }}
+}
 
 func (s *schedule) state(l lane) *laneState {
 	st, ok := s.lanes[l]
@@ -70,7 +73,7 @@ func (s *schedule) enqueue(st *laneState) {
 // positive wait is how long to wait before calling next again; otherwise call it after the next change.
 func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, wait time.Duration) {
 	for _, priority := range orderOf(s.picks + 1) {
-		queue := s.queues[priority]
+		queue := s.dropHeld(priority)
 		if len(queue) == 0 {
 			continue
 		}
@@ -87,6 +90,19 @@ func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, w
 		return st.lane, true, 0
 	}
 	return lane{}, false, 0
+}
+
+// dropHeld removes the lanes from a queue whose tasks may not start. The next scan adds them again.
+func (s *schedule) dropHeld(priority int) []*laneState {
+	queue := slices.DeleteFunc(s.queues[priority], func(st *laneState) bool {
+		if !s.held(st.lane) {
+			return false
+		}
+		st.want, st.queued, st.overtaken = 0, false, time.Time{}
+		return true
+	})
+	s.queues[priority] = queue
+	return queue
 }
 
 // choose returns the index of a queue's next lane, or how long to wait for a task of a warm tenant.

@@ -11,19 +11,20 @@ import (
 
 // Streams and buckets, and the subjects of their messages.
 const (
-	streamTasks   = "TASKS"        // tasks.<pool>.<priority>.<tenant>
-	streamRecords = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
-	streamLogs    = "LOGS"         // log.<tenant>.<task>
-	streamDead    = "DLQ"          // dlq.<tenant>.<task or sequence>
-	streamDelayed = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
-	streamJournal = "JOURNAL"      // journal.<tenant>.<task>.<key>
-	streamHistory = "HISTORY"      // history.<tenant>
-	streamSpent   = "SPENT"        // spent.<tenant>.<day>
-	streamAudit   = "AUDIT"        // audit.<tenant>
-	streamAsked   = "ASKED"        // asked.<tenant>.<task>
-	bucketWorkers = "workers"
-	bucketObjects = "PAYLOADS"
-	bucketCursors = "CURSORS"
+	streamTasks    = "TASKS"        // tasks.<pool>.<priority>.<tenant>
+	streamRecords  = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
+	streamLogs     = "LOGS"         // log.<tenant>.<task>
+	streamDead     = "DLQ"          // dlq.<tenant>.<task or sequence>
+	streamDelayed  = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
+	streamJournal  = "JOURNAL"      // journal.<tenant>.<task>.<key>
+	streamHistory  = "HISTORY"      // history.<tenant>
+	streamSpent    = "SPENT"        // spent.<tenant>.<day>
+	streamAudit    = "AUDIT"        // audit.<tenant>
+	streamAsked    = "ASKED"        // asked.<tenant>.<task>
+	bucketWorkers  = "workers"
+	bucketObjects  = "PAYLOADS"
+	bucketCursors  = "CURSORS"
+	bucketControls = "CONTROLS"
 
 	recordPrefix = "$KV.TASKSTATE."
 	auditPrefix  = "audit."
@@ -67,6 +68,9 @@ func (c *Client) Provision(ctx context.Context) error {
 		return err
 	}
 	if err := c.provisionWorkers(ctx, replicas); err != nil {
+		return err
+	}
+	if err := c.provisionControls(ctx, replicas); err != nil {
 		return err
 	}
 	for _, s := range c.streams(replicas) {

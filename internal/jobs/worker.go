@@ -58,6 +58,8 @@ type Hooks struct {
 type Tenants struct {
 	// Accept reports whether the worker claims the tenant's tasks. Nil accepts all tenants.
 	Accept func(tenant string) bool
+	// Declined are the known tenants that Accept rejects, for lists of workers.
+	Declined []string
 
 	// Warm returns the tenants that have an idle box while a task of any other tenant would have to wait
 	// for a new one. Their tasks may overtake the tenant whose turn it is for 250 ms at most; with many

@@ -21,6 +21,7 @@ func (w *Worker) Info() schemas.Worker {
 	}
 	info.Name, info.Host, info.Started, info.Seen = w.opts.Name, w.host, w.started, time.Now().UTC()
 	info.Pools, info.Slots, info.Busy, info.State = w.opts.Pools, w.opts.Slots, int(w.busy.Load()), "running"
+	info.Declines = w.opts.Tenants.Declined
 	if w.draining.Load() {
 		info.State = "draining"
 	}

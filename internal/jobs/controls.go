@@ -1,0 +1,256 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Controls are what operators have set at run time, such as pauses. The bucket CONTROLS keeps them, so they survive
+// restarts; every worker and every ingest follows it.
+
+// Keys of CONTROLS.
+const (
+	pauseKey = "pause." // pause.fleet, pause.pool.<pool>, pause.tenant.<tenant>
+)
+
+// controls is a copy of CONTROLS, which does not change.
+type controls struct {
+	pauses map[string]schemas.Pause // by target
+}
+
+// pauseOf returns the pause that holds a lane, if any.
+func (s *controls) pauseOf(l lane) (schemas.Pause, bool) {
+	if s == nil || len(s.pauses) == 0 {
+		return schemas.Pause{}, false
+	}
+	for _, target := range []string{schemas.PauseFleet, "pool/" + l.pool, "tenant/" + l.tenant} {
+		if p, ok := s.pauses[target]; ok {
+			return p, true
+		}
+	}
+	return schemas.Pause{}, false
+}
+
+// with returns a copy of s that has the new value of a key. A nil value removes the key.
+func (s *controls) with(key string, value []byte) (*controls, error) {
+	next := &controls{pauses: maps.Clone(s.pauses)}
+	if target, ok := targetOf(key); ok {
+		return next, setKey(next.pauses, target, value)
+	}
+	return next, nil // of a later version
+}
+
+// setKey decodes value into an element of a map, or deletes the element if value is nil.
+func setKey[T any](m map[string]T, key string, value []byte) error {
+	delete(m, key)
+	if value == nil {
+		return nil
+	}
+	var v T
+	if err := json.Unmarshal(value, &v); err != nil {
+		return err
+	}
+	m[key] = v
+	return nil
+}
+
+func keyOf(target string) string { return pauseKey + strings.ReplaceAll(target, "/", ".") }
+
+func targetOf(key string) (target string, ok bool) {
+	rest, ok := strings.CutPrefix(key, pauseKey)
+	target = strings.Replace(rest, ".", "/", 1)
+	return target, ok && schemas.CheckTarget(target) == nil
+}
+
+func (c *Client) provisionControls(ctx context.Context, replicas int) error {
+	return c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketControls, Description: "what operators have set at run time", Storage: jetstream.FileStorage,
+		History: 1, Replicas: replicas,
+	})
+}
+
+// FollowControls keeps the client's copy of the controls up to date until ctx ends. It calls changed, if that is not
+// nil, after the first read and after each change.
+func (c *Client) FollowControls(ctx context.Context, changed func()) {
+	out := &outage{log: c.opts.Log, failed: "reading of controls failed", again: "reading of controls succeeded again"}
+	if changed == nil {
+		changed = func() {}
+	}
+	for ctx.Err() == nil {
+		if err := c.watchControls(ctx, func() { out.report(ctx, nil); changed() }); err != nil {
+			out.report(ctx, err)
+			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
+		}
+	}
+}
+
+// watchControls follows the bucket until ctx ends or the connection was lost and restored.
+func (c *Client) watchControls(ctx context.Context, changed func()) error {
+	kv, err := c.js.KeyValue(ctx, bucketControls)
+	if err != nil {
+		return err
+	}
+	connected := c.nc.StatusChanged(nats.CONNECTED)
+	defer c.nc.RemoveStatusListener(connected)
+	w, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Stop() }()
+	current, complete := &controls{pauses: map[string]schemas.Pause{}}, false
+	for {
+		select {
+		case e, open := <-w.Updates():
+			switch {
+			case !open:
+				return errors.New("the watch of the bucket was closed")
+			case e == nil: // the end of the values that were there
+				complete = true
+			default:
+				if current, err = current.with(e.Key(), valueOf(e)); err != nil {
+					c.opts.Log.WarnContext(ctx, "control not understood", "key", e.Key(), "error", err)
+				}
+			}
+			if complete {
+				c.controls.Store(current)
+				changed()
+			}
+		case <-connected: // changes may have been lost
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// valueOf returns the value of a key, or nil if the key was removed.
+func valueOf(e jetstream.KeyValueEntry) []byte {
+	if e.Operation() != jetstream.KeyValuePut {
+		return nil
+	}
+	return e.Value()
+}
+
+// Pause stops workers from starting tasks of p.Target, and returns the stored pause. They finish the tasks that run.
+// Another pause of the target replaces the first. The error is a *RefusedError if p is not valid.
+func (c *Client) Pause(ctx context.Context, p schemas.Pause) (schemas.Pause, error) {
+	if err := c.checkTarget(p.Target); err != nil {
+		return p, err
+	}
+	if err := checkText(p.Reason); err != nil || len(p.Reason) > schemas.MaxReason {
+		err = cmp.Or(err, fmt.Errorf("longer than %d bytes", schemas.MaxReason))
+		return p, refuse(errcode.BadData, "/reason", "%s", err)
+	}
+	p.Since = time.Now().UTC().Truncate(time.Millisecond)
+	return p, c.putControl(ctx, keyOf(p.Target), p)
+}
+
+// Resume ends a pause. It reports whether the target was paused.
+func (c *Client) Resume(ctx context.Context, target string) (was bool, err error) {
+	if err := schemas.CheckTarget(target); err != nil {
+		return false, refuse(errcode.BadName, "/target", "%s", err)
+	}
+	return c.dropControl(ctx, keyOf(target))
+}
+
+// Pauses returns all pauses, sorted by target.
+func (c *Client) Pauses(ctx context.Context) ([]schemas.Pause, error) {
+	s, err := c.readControls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byTarget := func(a, b schemas.Pause) int { return cmp.Compare(a.Target, b.Target) }
+	return slices.SortedFunc(maps.Values(s.pauses), byTarget), nil
+}
+
+// checkTarget returns a *RefusedError unless target can be paused.
+func (c *Client) checkTarget(target string) error {
+	if err := schemas.CheckTarget(target); err != nil {
+		return refuse(errcode.BadName, "/target", "%s", text.Truncate(err.Error(), maxText))
+	}
+	if tenant, ok := strings.CutPrefix(target, "tenant/"); ok {
+		return c.checkTenant("/target", tenant)
+	}
+	return nil
+}
+
+// checkTenant returns a *RefusedError unless the policy knows the tenant.
+func (c *Client) checkTenant(path, tenant string) error {
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return refuse(errcode.BadName, path, "%s", text.Truncate(err.Error(), maxText))
+	}
+	if c.opts.Policy == nil {
+		return nil
+	}
+	if _, known := c.opts.Policy(tenant); !known {
+		return refuse(errcode.UnknownTenant, path, "tenant %s is not known to this fleet", tenant)
+	}
+	return nil
+}
+
+// readControls reads the bucket.
+func (c *Client) readControls(ctx context.Context) (*controls, error) {
+	s := &controls{pauses: map[string]schemas.Pause{}}
+	kv, err := c.js.KeyValue(ctx, bucketControls)
+	var entries []jetstream.KeyValueEntry
+	if err == nil {
+		entries, err = keysOf(ctx, kv, ">")
+	}
+	for _, e := range entries {
+		if err == nil {
+			s, err = s.with(e.Key(), e.Value())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read controls: %w", err)
+	}
+	return s, nil
+}
+
+func (c *Client) putControl(ctx context.Context, key string, v any) error {
+	data, err := json.Marshal(v)
+	var kv jetstream.KeyValue
+	if err == nil {
+		kv, err = c.js.KeyValue(ctx, bucketControls)
+	}
+	if err == nil {
+		_, err = kv.Put(ctx, key, data)
+	}
+	if err != nil {
+		return fmt.Errorf("write control %s: %w", key, err)
+	}
+	return nil
+}
+
+// dropControl removes a key. It reports whether the key existed.
+func (c *Client) dropControl(ctx context.Context, key string) (existed bool, err error) {
+	kv, err := c.js.KeyValue(ctx, bucketControls)
+	if err == nil {
+		_, err = kv.Get(ctx, key)
+	}
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err == nil {
+		err = kv.Purge(ctx, key)
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove control %s: %w", key, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,184 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Why returns what a task waits for. If several rules hold it, Why returns the one to remove first.
+func (c *Client) Why(ctx context.Context, tenant, id string) (schemas.Why, error) {
+	rec, err := c.find(ctx, tenant, id)
+	if err != nil {
+		return schemas.Why{}, err
+	}
+	w := schemas.Why{TaskID: rec.TaskID, Status: rec.Status}
+	switch {
+	case rec.Status.Terminal():
+		w.Rule, w.Message = schemas.WhyEnded, "the task has ended: "+string(rec.Status)
+	case rec.Status == schemas.Running:
+		whyRunning(&w, rec.Record)
+	case rec.Run == 0 && time.Now().Before(rec.NotBefore):
+		w.Rule, w.Message, w.Until = schemas.WhyAt, "the caller asked for a later start", rec.NotBefore
+	case rec.QueueSeq == 0 && rec.Status == schemas.RetryWait:
+		err = c.whyDelayed(ctx, &w, rec)
+	default:
+		err = c.whyQueued(ctx, &w, rec)
+	}
+	if err != nil {
+		return schemas.Why{}, fmt.Errorf("find out what task %s waits for: %w", id, err)
+	}
+	return w, nil
+}
+
+func whyRunning(w *schemas.Why, rec schemas.Record) {
+	pending := rec.Pending(time.Now())
+	switch {
+	case len(pending) > 0:
+		w.Rule, w.Until = schemas.WhyApproval, pending[0].ExpiresAt
+		w.Message = fmt.Sprintf("a call of %s/%s waits for approval", pending[0].Server, pending[0].Tool)
+	case rec.WaitsFor == schemas.WaitsForMemory:
+		w.Rule, w.Message = schemas.WhyMemory, "other tasks on "+rec.Worker+" use all memory for tasks"
+	case rec.WaitsFor != "":
+		w.Rule, w.Message = schemas.WhySandbox, "all boxes of "+rec.Worker+" are in use, or a new one is being created"
+	default:
+		w.Rule = schemas.WhyRunning
+		w.Message = fmt.Sprintf("run %d of the task has begun on %s", rec.Run, rec.Worker)
+	}
+}
+
+// whyDelayed explains a task whose message is in DELAYED after a run.
+func (c *Client) whyDelayed(ctx context.Context, w *schemas.Why, rec storedRecord) error {
+	whyRetry(w, rec.Record)
+	m, _, err := c.queued(ctx, rec)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // it is on its way to TASKS
+	}
+	if err != nil {
+		return err
+	}
+	at, _ := strings.CutPrefix(m.Header.Get("Nats-Schedule"), "@at ")
+	w.Until, _ = time.Parse(time.RFC3339Nano, at) // zero if the header is missing
+	return nil
+}
+
+// whyRetry explains the delay after a run.
+func whyRetry(w *schemas.Why, rec schemas.Record) {
+	w.Rule, w.Message = schemas.WhyRetry, "the next run is delayed"
+	if n := len(rec.Attempts); n > 0 {
+		last := rec.Attempts[n-1]
+		w.Message = fmt.Sprintf("run %d ended (%s), and the next one is delayed: %s",
+			last.Run, last.Outcome, last.Error)
+		if strings.HasPrefix(last.Error, errcode.NoKey+": ") {
+			w.Rule = schemas.WhyNoKey
+		}
+	}
+}
+
+// whyQueued explains a task whose message is in TASKS.
+func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord) error {
+	l := lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant}
+	set, err := c.readControls(ctx)
+	if err != nil {
+		return err
+	}
+	workers, err := c.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	consumer, err := c.laneConsumer(ctx, l)
+	if err != nil {
+		return err
+	}
+	ahead, err := c.ahead(ctx, l, rec.QueueSeq, consumer.NumAckPending)
+	if err != nil {
+		return err
+	}
+	w.Ahead = &ahead
+	serving := slices.DeleteFunc(workers, func(worker schemas.Worker) bool {
+		return !slices.Contains(worker.Pools, l.pool) || worker.State != "running" ||
+			slices.Contains(worker.Declines, l.tenant)
+	})
+	pause, paused := set.pauseOf(l)
+	limit := consumer.Config.MaxAckPending
+	switch {
+	case paused:
+		whyPaused(w, pause)
+	case len(serving) == 0:
+		whyNoWorker(w, l, workers)
+	case rec.Status == schemas.RetryWait:
+		whyRetry(w, rec.Record)
+	case limit > 0 && consumer.NumAckPending >= limit:
+		w.Rule = schemas.WhyCap
+		w.Message = fmt.Sprintf("tenant %s runs %d tasks in pool %s with priority %s, which is its limit",
+			l.tenant, consumer.NumAckPending, l.pool, l.priority)
+	default:
+		w.Rule, w.Message = schemas.WhyTurn, "all slots are in use, and other tasks have their turn first"
+	}
+	return nil
+}
+
+func whyPaused(w *schemas.Why, p schemas.Pause) {
+	w.Rule, w.Message = schemas.WhyPaused, "an operator has paused "+p.Target
+	if p.Reason != "" {
+		w.Message += ": " + p.Reason
+	}
+}
+
+func whyNoWorker(w *schemas.Why, l lane, workers []schemas.Worker) {
+	w.Rule, w.Message = schemas.WhyNoWorker, "no worker is running"
+	if len(workers) == 0 {
+		return
+	}
+	w.Message = fmt.Sprintf("no worker that runs serves task pool %s for tenant %s", l.pool, l.tenant)
+	for _, worker := range workers {
+		switch {
+		case !slices.Contains(worker.Pools, l.pool):
+		case slices.Contains(worker.Declines, l.tenant):
+			w.Message += "; the sandbox of " + worker.Name + " is weaker than the tenant requires"
+		default:
+			w.Message += "; " + worker.Name + " is " + worker.State
+		}
+	}
+}
+
+// laneConsumer returns the state of a lane's consumer, or the zero value if it does not exist.
+func (c *Client) laneConsumer(ctx context.Context, l lane) (info jetstream.ConsumerInfo, err error) {
+	consumer, err := c.js.Consumer(ctx, streamTasks, l.consumer())
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return info, nil
+	}
+	if err != nil {
+		return info, err
+	}
+	return *consumer.CachedInfo(), nil
+}
+
+// ahead returns how many queued messages of a lane come before sequence seq. running is how many were delivered.
+func (c *Client) ahead(ctx context.Context, l lane, seq uint64, running int) (int, error) {
+	// A response of the server says how many messages follow the one that it carries.
+	after := func(seq uint64) (n int, err error) {
+		query := map[string]any{"seq": max(1, seq), "next_by_subj": l.subject(), "batch": 1}
+		_, _, err = c.directGet(ctx, streamTasks, query, func(m *nats.Msg, _ uint64) error {
+			n, err = strconv.Atoi(m.Header.Get(numPendingHeader))
+			return err
+		})
+		return n, err
+	}
+	all, err := after(1)
+	if err != nil {
+		return 0, err
+	}
+	behind, err := after(seq)
+	return max(0, all-behind-running), err
+}
