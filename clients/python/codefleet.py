@@ -18,19 +18,25 @@ The client uses the fleet at `url` (with `token`). Without a `url` it finds the 
 file that CODEFLEET_FLEET names, by CODEFLEET_URL and CODEFLEET_TOKEN, or by the fleet.json in the data directory.
 """
 
+import concurrent.futures
+import contextlib
 import enum
 import http.client
+import inspect
 import ipaddress
 import json
 import os
 import secrets
+import socket
 import sys
+import threading
 import time
+import typing
 import urllib.error
 import urllib.parse
 import urllib.request
 
-__all__ = ["Agent", "ExecutionResult", "FleetError", "Result", "create_agent", "execute_task"]
+__all__ = ["Agent", "ExecutionResult", "FleetError", "Registration", "Result", "create_agent", "execute_task"]
 
 _WAIT = 30  # seconds that one request waits for a task
 _RETRY_FOR = 15  # seconds for which a request is retried while the fleet is unreachable or busy
@@ -196,6 +202,15 @@ class Agent:
             found.setdefault(tool["server"], []).append(tool["name"])
         return found
 
+    def register_tools(self, functions, server="custom", names=None, description=""):
+        """Serve Python functions as tools until this process ends, or until `close()` of the returned Registration.
+
+        Programs of the tenant import them: `from servers.custom import NAME`. MCP clients see them as custom__NAME. The
+        parameters' annotations and the docstring describe a tool. The token needs the scope `tools`. If the fleet, or
+        another process with another definition, has a tool of that name, the error has the code "tool_taken".
+        """
+        return Registration(self, [_Tool(f, n) for f, n in zip(functions, names or [None] * len(functions))], server, description)
+
     def execute_code(self, code, inputs=None, verbose=False, description=None):
         """Run a program, in which the variable `inputs` has the value of `inputs`. Return what execute_task returns. The
         description is kept as a label of the task."""
@@ -343,6 +358,115 @@ class Agent:
                 raise error
             time.sleep(pause)
             pause = min(pause * 2, 2)
+
+
+class Registration:
+    """Functions of this process that the fleet calls. Threads of this object call them, several at once."""
+
+    def __init__(self, agent, tools, server, description):
+        self._agent, self._tools = agent, {tool.name: tool for tool in tools}
+        self._offer = {"server": server, "description": description, "tools": [tool.offer for tool in tools]}
+        self._closed = threading.Event()
+        self._stream, events = self._connect()
+        self._calls = concurrent.futures.ThreadPoolExecutor(16, thread_name_prefix="codefleet-tool")
+        threading.Thread(target=self._serve, args=(events,), daemon=True, name="codefleet-tools").start()
+
+    def close(self):
+        """Remove the tools. Calls in progress get an error."""
+        self._closed.set()
+        with contextlib.suppress(OSError, AttributeError):  # the socket is gone already
+            self._stream.fp.raw._sock.shutdown(socket.SHUT_RDWR)
+        self._calls.shutdown(wait=False)
+
+    def _connect(self):
+        """Return the response, which stays open, and its events. The first event is the registration's id."""
+        request = urllib.request.Request(self._agent._url + "/v1/registrations", method="POST",
+                                         data=_utf8(json.dumps(self._offer), "the registration"),
+                                         headers={"Content-Type": "application/json"})
+        if self._agent._token:
+            request.add_unredirected_header("Authorization", "Bearer " + self._agent._token)
+        try:
+            response = self._agent._open(request, timeout=60)  # the fleet sends a comment every 15 seconds
+        except urllib.error.HTTPError as e:
+            raise _refusal(e, self._agent._url) from None
+        except (OSError, http.client.HTTPException) as e:
+            raise _unreachable(self._agent._url, e) from None
+        events = _events(response)
+        self._id = next(events)["id"]
+        return response, events
+
+    def _serve(self, events):
+        pause = 0.1
+        while not self._closed.is_set():
+            with contextlib.suppress(OSError, ValueError, http.client.HTTPException, RuntimeError):
+                for call in events:
+                    self._calls.submit(self._answer, self._id, call)
+                    pause = 0.1
+            self._stream.close()
+            while not self._closed.wait(pause):  # the fleet was restarted, or the network failed
+                pause = min(pause * 2, 10)
+                with contextlib.suppress(FleetError, OSError, StopIteration):
+                    self._stream, events = self._connect()
+                    break
+
+    def _answer(self, registration, call):
+        answer = {"call": call["id"]}
+        try:
+            answer["value"] = self._tools[call["tool"]].call(call["args"])
+            body = json.dumps(answer, allow_nan=False)
+        except Exception as e:  # the program gets the error
+            body = json.dumps({"call": call["id"], "error": f"{type(e).__name__}: {e}"})
+        with contextlib.suppress(FleetError):  # nothing waits for the answer any more
+            self._agent._request("POST", f"/v1/registrations/{registration}/answers", json.loads(body), raw=True)
+
+
+class _Tool:
+    """A Python function, and its definition as a tool."""
+
+    def __init__(self, function, name=None):
+        self._function, self.name = function, name or function.__name__
+        signature = inspect.signature(function)
+        hints = typing.get_type_hints(function)
+        properties, required = {}, []
+        for parameter in signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise FleetError(f"tool {self.name}: the parameter {parameter} cannot be passed by name", 400, "bad_tool",
+                                 "give each parameter a name")
+            properties[parameter.name] = _schema(hints.get(parameter.name))
+            if parameter.default is parameter.empty:
+                required.append(parameter.name)
+        schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        self.offer = {"name": self.name, "description": inspect.getdoc(function) or self.name, "inputSchema": schema, "expose": True}
+        result = _schema(hints.get("return"))
+        self._wrapped = bool(result) and result.get("type") != "object"
+        if self._wrapped:
+            result = {"type": "object", "properties": {"result": result}, "required": ["result"], "x-fastmcp-wrap-result": True}
+        if result:
+            self.offer["outputSchema"] = result
+
+    def call(self, arguments):
+        value = self._function(**arguments)
+        return {"result": value} if self._wrapped else value
+
+
+def _schema(hint):
+    """Return the JSON Schema of a type hint. Hints that have no simple schema permit every value."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    simple = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null"}
+    if origin in (list, dict) and len(arguments) == (1 if origin is list else 2):
+        of = _schema(arguments[-1])
+        return {"type": "array", "items": of} if origin is list else {"type": "object", "additionalProperties": of}
+    if origin is typing.Union and all(_schema(a) for a in arguments):
+        return {"anyOf": [_schema(a) for a in arguments]}
+    kind = simple.get(hint) or simple.get(origin)
+    return {"type": kind} if kind else {}
+
+
+def _events(response):
+    """Yield the data of server-sent events."""
+    for line in response:
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
 
 
 def _unreachable(url, e):

@@ -10,6 +10,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import codefleet
@@ -86,6 +87,52 @@ class Package(unittest.TestCase):
         for name in ("llm_modell", "statefile", "verbos"):
             with self.assertRaisesRegex(TypeError, name):
                 create_agent(**{name: "x"})
+
+    def test_functions_as_tools(self):
+        def my_custom_tool(param: str) -> str:
+            """My custom tool."""
+            return f"Result: {param}"
+
+        def tool1(x: int) -> int:
+            return x * 2
+
+        def tool2(text: str, times: int = 1) -> dict:
+            return {"text": text.upper() * times}
+
+        def boom(a):
+            raise ValueError(f"bad {a}")
+
+        def get_server_info() -> dict:
+            """Get server information."""
+            return {"tools": server.agent.discover_tools(), "workspace": str(server.config.execution.workspace_dir)}
+
+        config = AppConfig(execution=ExecutionConfig(workspace_dir="./tools"))
+        server = create_server(config=config, custom_tools=[tool1, tool2])
+        registration = server.register_tool(my_custom_tool)
+        server.register_tools([boom, get_server_info])
+        result, output, error = server.agent.executor.execute("""
+from servers.custom import boom, get_server_info, my_custom_tool, tool1, tool2
+print(my_custom_tool("a"), tool1(21), tool2("b", times=2))
+try:
+    boom([1])
+except Exception as e:
+    print(e)
+get_server_info()
+""")
+        self.assertEqual((output, error), ("Result: a 42 {'text': 'BB'}\ncustom.boom: ValueError: bad [1]\n", None))
+        self.assertEqual(result.value["workspace"], "./tools")
+        self.assertEqual(result.value["tools"]["custom"], ["boom", "get_server_info", "my_custom_tool", "tool1", "tool2"])
+
+        with self.assertRaises(FleetError) as caught:
+            server.agent.agent.register_tools([tool1], server="calculator")
+        self.assertEqual((caught.exception.status, caught.exception.code, caught.exception.path), (409, "tool_taken", "/server"))
+        registration.close()
+        end = time.monotonic() + 30
+        while "my_custom_tool" in server.agent.discover_tools()["custom"] and time.monotonic() < end:
+            pass
+        self.assertNotIn("my_custom_tool", server.agent.discover_tools()["custom"])
+        with self.assertRaisesRegex(FleetError, r"tool <lambda>: the parameter \*a cannot be passed by name"):
+            server.register_tool(lambda *a: 1)
 
     def test_server_over_stdio(self):
         requests = [

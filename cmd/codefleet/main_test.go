@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 
 // scripts returns the parameters of scripts that start fleets.
 func scripts(t *testing.T, runsc string) testscript.Params {
+	t.Helper()
 	repo, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func (a *app) upCommand() *cobra.Command {
 			"worker.drain; a second signal ends the fleet at once.",
 	}
 	declareSettings(c.Flags(), upFlags)
-	attached := c.Flags().Bool("attached", false, "also end when standard input closes, for programs that start a fleet")
+	attached := c.Flags().Bool("attached", false, "end when standard input closes, for programs that start a fleet")
 	c.RunE = a.do(func(ctx context.Context, _ []string) error {
 		if *attached {
 			var cancel context.CancelFunc

@@ -407,7 +407,7 @@ func (k *checker) tokens(key string, tokens []Token) {
 			k.bad(at+".sha256", "the hash of %q, which is easy to guess: generate one with openssl rand -hex 24", word)
 		}
 		for _, s := range t.Scopes {
-			k.oneOf(at+".scopes", s, "read", "submit", "approve", "operator")
+			k.oneOf(at+".scopes", s, "read", "submit", "approve", "tools", "operator")
 		}
 	}
 }

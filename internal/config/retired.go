@@ -54,10 +54,12 @@ const fateOAuth = "no effect: tokens are those of tenants.<name>.tokens; the fle
 
 // retiredVars lists retired variables.
 var retiredVars = map[string]retired{
-	"MSB_SERVER_URL":                      {fate: fateMSB},
-	"MSB_API_KEY":                         {fate: fateMSB},
-	"OPENSANDBOX_DOMAIN":                  {fate: fateMSB},
-	"ALLOW_NETWORK_ACCESS":                {fate: fateNetwork, always: []string{"false", "0", "no", "off"}, refused: true},
+	"MSB_SERVER_URL":     {fate: fateMSB},
+	"MSB_API_KEY":        {fate: fateMSB},
+	"OPENSANDBOX_DOMAIN": {fate: fateMSB},
+	"ALLOW_NETWORK_ACCESS": {
+		fate: fateNetwork, always: []string{"false", "0", "no", "off"}, refused: true,
+	},
 	"STATE_ENABLED":                       {fate: fateStateOn, always: []string{"true", "1", "yes", "on"}},
 	"STATE_AUTO_SAVE":                     {fate: fateStateSave, always: []string{"true", "1", "yes", "on"}},
 	"STATE_FORMAT":                        {fate: fateStateJSON, always: []string{"json"}},

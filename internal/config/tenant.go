@@ -85,6 +85,7 @@ type Token struct {
 	// File with the token itself.
 	File string `yaml:"file"`
 	// read (tasks and results), submit (and cancel), approve (tool calls that wait for approval),
-	// operator (workers, task pools, metrics). The default is read and submit.
+	// tools (serve functions as tools over HTTP), operator (workers, task pools, metrics). The
+	// default is read and submit.
 	Scopes []string `yaml:"scopes"`
 }

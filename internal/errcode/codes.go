@@ -100,6 +100,11 @@ const (
 	Unknown          = "unknown"
 	UnknownApproval  = "unknown_approval"
 	UnknownTool      = "unknown_tool"
+
+	ToolTaken            = "tool_taken"
+	TooManyRegistrations = "too_many_registrations"
+	UnknownRegistration  = "unknown_registration"
+	UnknownCall          = "unknown_call"
 )
 
 // Workspaces and their state documents.

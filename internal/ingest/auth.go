@@ -17,6 +17,7 @@ const (
 	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces
 	ScopeRead     = "read"     // read the tenant's tasks, results, artifacts, dead letters and workspaces
 	ScopeApprove  = "approve"  // approve or deny the tenant's pending tool calls
+	ScopeTools    = "tools"    // serve functions as tools of the tenant
 	ScopeOperator = "operator" // read workers, backlog and metrics of the fleet
 )
 
@@ -44,7 +45,7 @@ type identity struct {
 var anonymous = identity{
 	name:   "anonymous",
 	tenant: "default",
-	scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeOperator},
+	scopes: []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeTools, ScopeOperator},
 }
 
 type identityKey struct{}

@@ -55,6 +55,8 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.ToolList](b, "ToolList")
 	addSchema[schemas.ToolSearch](b, "ToolSearch")
 	addSchema[schemas.Identity](b, "Identity")
+	addSchema[registrationIn](b, "Registration")
+	addSchema[toolAnswer](b, "ToolAnswer")
 	addSchema[batchItem](b, "BatchItem")
 	addSchema[schemas.Commit](b, "Commit")
 	addSchema[change](b, "Change")

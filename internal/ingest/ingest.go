@@ -96,6 +96,7 @@ type Server struct {
 	tokens        atomic.Pointer[[]Token]
 	uploads       chan struct{}          // one element for each upload in progress
 	tenantUploads sync.Map               // tenant → chan struct{}, one element for each of its uploads
+	registrations sync.Map               // tenant → chan struct{}, one element for each of its registrations
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
 	// stopping ends when the server drains. Requests that wait then respond with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself

@@ -135,6 +135,19 @@ func (s *Server) toolRoutes() []route {
 		row("GET /v1/tools/{server}/{tool}", ScopeRead, s.getTool, "getTool", "Read the definition of a tool").
 			returns(200, "Tool").
 			fails(toolErrors...).fails(errcode.UnknownTool),
+		row("POST /v1/registrations", ScopeTools, s.postRegistration,
+			"registerTools", "Serve functions of this process as tools").
+			note("The tools exist while the response is open. Server-sent events: `registered` with the id of the "+
+				"registration, and `call` for each call, with its id, tool and args. Answer each call, as in "+
+				"`{\"call\": ID, \"value\": …}` or `{\"call\": ID, \"error\": TEXT}`.").
+			body("application/json", "Registration").
+			returnsMedia(200, "text/event-stream", "Text").
+			fails(toolErrors...).fails(errcode.ToolTaken, errcode.TooManyRegistrations),
+		row("POST /v1/registrations/{id}/answers", ScopeTools, s.postToolAnswer,
+			"answerToolCall", "Answer a call of a registered tool").
+			body("application/json", "ToolAnswer").
+			returnsNothing(204).
+			fails(queueErrors...).fails(errcode.UnknownRegistration, errcode.UnknownCall),
 	}
 }
 

@@ -18,9 +18,21 @@ _TRANSPORTS = ("stdio", "sse", "http")
 class MCPServer:
     """An MCP server of a fleet. `agent` runs tasks on the same fleet."""
 
-    def __init__(self, config=None, agent=None):
+    def __init__(self, config=None, agent=None, custom_tools=None):
         self.config = config or configuration.AppConfig()
         self.agent = agent or AgentHelper(agent=codefleet.create_agent(config=self.config))
+
+        if custom_tools:
+            self.register_tools(custom_tools)
+
+    def register_tool(self, func, name=None):
+        """Offer a Python function to programs, as `from servers.custom import NAME`, and to MCP clients, as custom__NAME,
+        until this process ends."""
+        return self.register_tools([func], [name])
+
+    def register_tools(self, funcs, names=None):
+        """Offer Python functions, like register_tool. Return the Registration."""
+        return self.agent.agent.register_tools(funcs, names=names)
 
     def command(self, transport="stdio"):
         """Return the command that serves MCP, and its environment, which has the token."""
@@ -42,14 +54,14 @@ class MCPServer:
                 await process.wait()
 
 
-def create_server(config=None, agent=None):
+def create_server(config=None, agent=None, custom_tools=None):
     """Return an MCPServer. An agent wins over the config."""
-    return MCPServer(config=config, agent=agent)
+    return MCPServer(config=config, agent=agent, custom_tools=custom_tools)
 
 
-def run_server(config=None, transport="stdio"):
+def run_server(config=None, transport="stdio", custom_tools=None):
     """Serve MCP until the client disconnects. Return the exit code."""
-    command, env = create_server(config).command(transport)
+    command, env = create_server(config, custom_tools=custom_tools).command(transport)
     with subprocess.Popen(command, env=env) as process:
         try:
             return process.wait()

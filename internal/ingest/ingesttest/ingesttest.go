@@ -33,7 +33,7 @@ import (
 // Tokens that a Fleet accepts.
 const (
 	Token    = "token-of-default"  // tenant default, all scopes
-	Other    = "token-of-other"    // tenant other, submit, read and approve
+	Other    = "token-of-other"    // tenant other, submit, read, approve and tools
 	Agent    = "token-of-agent"    // tenant default, submit and read
 	ReadOnly = "token-read-only"   // tenant default, read
 	Operator = "token-of-operator" // no tenant, operator
@@ -86,8 +86,8 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 			"out/a.csv": "1,2\n", "out/dot.png": PNG, "out/large.png": PNG + strings.Repeat("x", 2<<20),
 		},
 		Access: ingest.Access{Tokens: []ingest.Token{
-			token("default", Token, "default", "submit", "read", "approve", "operator"),
-			token("other", Other, "other", "submit", "read", "approve"),
+			token("default", Token, "default", "submit", "read", "approve", "tools", "operator"),
+			token("other", Other, "other", "submit", "read", "approve", "tools"),
 			token("agent", Agent, "default", "submit", "read"), token("reader", ReadOnly, "default", "read"),
 			token("operator", Operator, "", "operator"),
 		}},
