@@ -55,7 +55,9 @@ func fleetTokens(f config.FleetFile) []ingest.Token {
 	}
 	return []ingest.Token{{
 		Name: "up", SHA256: sha256.Sum256([]byte(f.Token)), Tenant: f.Tenant,
-		Scopes: []string{ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeApprove, ingest.ScopeTools, ingest.ScopeOperator},
+		Scopes: []string{
+			ingest.ScopeSubmit, ingest.ScopeRead, ingest.ScopeApprove, ingest.ScopeTools, ingest.ScopeOperator,
+		},
 	}}
 }
 
