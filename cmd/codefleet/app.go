@@ -109,7 +109,8 @@ func (a *app) root() *cobra.Command {
 	group("tasks",
 		a.runCommand(), a.submitCommand(), a.statusCommand(), a.whyCommand(), a.resultCommand(), a.logsCommand(),
 		a.cancelCommand(),
-		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand())
+		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand(),
+		a.schedulesCommand())
 	group("files", a.workspaceCommand(), a.stateCommand())
 	group("fleet",
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.pauseCommand(),

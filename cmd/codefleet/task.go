@@ -25,7 +25,7 @@ import (
 // maxTask is the size limit, in bytes, of a task with its files over HTTP.
 const maxTask = 32 << 20
 
-// taskFlags are the flags of run and submit.
+// taskFlags are the flags of run, submit and schedules add.
 type taskFlags struct {
 	code, file, inputs string
 	session, workspace string
@@ -42,6 +42,14 @@ type taskFlags struct {
 }
 
 func (f *taskFlags) declare(c *cobra.Command) {
+	f.declareTask(c)
+	s := c.Flags()
+	s.StringVar(&f.at, "at", "", "do not run before this `TIME`: 15:04, 2006-01-02T15:04:05Z, or +10m")
+	s.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes repeated submissions one task")
+}
+
+// declareTask declares the flags that say what to run, and not when.
+func (f *taskFlags) declareTask(c *cobra.Command) {
 	s := c.Flags()
 	f.flags = s
 	s.StringVar(&f.code, "code", "", "`TEXT` of the program")
@@ -63,8 +71,6 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s.StringVar(&f.model, "model", "", "`PROFILE` of the model that writes the program (llm.profiles)")
 	s.StringArrayVar(&f.net, "net", nil,
 		"`HOST` that the program may reach, such as example.org or '*.example.org' (may be repeated)")
-	s.StringVar(&f.at, "at", "", "do not run before this `TIME`: 15:04, 2006-01-02T15:04:05Z, or +10m")
-	s.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes repeated submissions one task")
 	completeFlag(c, "priority", "high", "normal", "low")
 }
 

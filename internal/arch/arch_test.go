@@ -37,6 +37,7 @@ var imports = map[string][]string{
 	"internal/removal":               nil,
 	"internal/violation":             nil,
 	"internal/expression":            nil,
+	"internal/cron":                  nil,
 	"internal/guardrails":            {"internal/expression"},
 	"internal/guardrails/privacy":    nil,
 
@@ -102,11 +103,12 @@ var imports = map[string][]string{
 	"internal/pylayer":    {"internal/executor/hostdir", "internal/image", "internal/objects"},
 	"internal/image":      {"internal/executor/hostdir"},
 
-	"internal/statedoc": nil,
-	"internal/dirsync":  {"internal/state/ignore"},
-	"internal/config":   {"internal/allowlist", "internal/executor/drivers", "internal/guardrails"},
-	"internal/jobs":     {"schemas", "internal/allowlist"},
-	"internal/apierror": {"schemas", "internal/jobs"},
+	"internal/statedoc":   nil,
+	"internal/dirsync":    {"internal/state/ignore"},
+	"internal/config":     {"internal/allowlist", "internal/executor/drivers", "internal/guardrails"},
+	"internal/jobs":       {"schemas", "internal/allowlist"},
+	"internal/apierror":   {"schemas", "internal/jobs"},
+	"internal/automation": {"schemas", "internal/cron", "internal/jobs"},
 	"internal/pipeline": {
 		"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
@@ -142,7 +144,7 @@ var imports = map[string][]string{
 	},
 
 	"internal/ingest": {
-		"schemas", "internal/httpserve", "internal/jobs", "internal/apierror", "internal/objects",
+		"schemas", "internal/automation", "internal/httpserve", "internal/jobs", "internal/apierror", "internal/objects",
 		"internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror",
 		"internal/statedoc", "internal/tools", "internal/selection",
 	},
@@ -170,7 +172,7 @@ var imports = map[string][]string{
 		"internal/jobs", "internal/objects", "internal/state", "internal/telemetry", "internal/worker",
 	},
 	"internal/worker": {
-		"schemas", "internal/dirsync", "internal/executor", "internal/executor/hostdir",
+		"schemas", "internal/automation", "internal/dirsync", "internal/executor", "internal/executor/hostdir",
 		"internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/state/history",
 		"internal/state/maintenance", "internal/state/mirror", "internal/tools/broker", "internal/toolsearch",
 	},
@@ -221,6 +223,7 @@ var homes = map[string][]string{
 	"github.com/joho/godotenv":                   {"internal/config"},
 	"github.com/spf13/cobra":                     {"cmd/codefleet"},
 	"cel.dev/cel-go/...":                         {"internal/expression"},
+	"github.com/netresearch/go-cron":             {"internal/cron"},
 	"github.com/nyaruka/phonenumbers":            {"internal/guardrails/privacy"},
 	"github.com/zricethezav/gitleaks/...":        {"internal/guardrails/privacy"},
 	"github.com/santhosh-tekuri/jsonschema/...": {
@@ -336,7 +339,7 @@ func testFixture(pkg, ours string) bool {
 	users := []string{
 		"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs",
 		"internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest",
-		"internal/bridge", "client", "internal/executor/...",
+		"internal/bridge", "client", "internal/executor/...", "internal/automation",
 	}
 	fixtures := []string{
 		"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded",

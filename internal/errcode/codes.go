@@ -57,6 +57,13 @@ const (
 	WorkerLost        = "worker_lost"
 )
 
+// Schedules, triggers and webhooks.
+const (
+	AutomationExists  = "automation_exists"
+	AutomationLimit   = "automation_limit"
+	UnknownAutomation = "unknown_automation"
+)
+
 // Tasks that end before their program runs.
 const (
 	BadFile           = "bad_file"

@@ -11,6 +11,7 @@ var Table = []Group{
 	{"Access", access},
 	{"The fleet's condition", condition},
 	{"Tasks and their records", tasks},
+	{"Schedules, triggers and webhooks", automations},
 	{"Tasks that end before their program runs", refusals},
 	{"Programs", programs},
 	{"Tool calls and approvals", tools},
@@ -130,6 +131,15 @@ var tasks = []Error{
 		"See `codefleet tasks`."),
 	row(WorkerLost, "dead", "The worker was lost in each attempt.",
 		"See `codefleet workers`; one cause is a program that exhausts its host's memory."),
+}
+
+var automations = []Error{
+	row(AutomationExists, "409", "The tenant has another schedule, trigger or webhook with this name.",
+		"Choose another name, or remove the other one first."),
+	row(AutomationLimit, "409", "The tenant has as many schedules, triggers or webhooks as it may have.",
+		"Remove some that are not needed."),
+	row(UnknownAutomation, "404", "The tenant has no schedule, trigger or webhook with this name.",
+		"Check the name; `codefleet schedules ls` lists the schedules."),
 }
 
 var refusals = []Error{

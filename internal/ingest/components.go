@@ -58,6 +58,8 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[registrationIn](b, "Registration")
 	addSchema[toolAnswer](b, "ToolAnswer")
 	addSchema[batchItem](b, "BatchItem")
+	addSchema[schemas.ScheduleSpec](b, "ScheduleSpec")
+	addSchema[schemas.Schedule](b, "Schedule")
 	addSchema[schemas.Commit](b, "Commit")
 	addSchema[change](b, "Change")
 	addSchema[archiveOptions](b, "ArchiveOptions")

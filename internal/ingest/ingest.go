@@ -161,7 +161,7 @@ func (s *Server) Drain() { s.stop() }
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
 // Serve serves requests on ln until ctx ends, and creates the records of tasks that were published without Submit (see
-// jobs.Client.RecordTasks). Then it accepts no further requests, calls Drain, waits for the
+// jobs.Client.RecordTasks), and fires schedules. Then it accepts no further requests, calls Drain, waits for the
 // requests in progress and returns nil. It returns an error if they have not finished within Grace, or if ln
 // fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
@@ -175,6 +175,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	background.Go(func() {
 		select {
 		case <-s.joined:
+			background.Go(func() { s.automations().Run(recording) })
 			s.o.Jobs.RecordTasks(recording)
 		case <-recording.Done():
 		}

@@ -151,6 +151,13 @@ var failing = map[string]struct {
 	"answerToolCall": {
 		"POST", "/v1/registrations/x/answers", ingesttest.Token, `{"call":"x"}`, errcode.UnknownRegistration,
 	},
+	"listSchedules":    {"GET", "/v1/schedules", ingesttest.Operator, "", errcode.Forbidden},
+	"addSchedule":      {"POST", "/v1/schedules", ingesttest.Token, `{"name":"s","cron":"x"}`, errcode.BadData},
+	"getSchedule":      {"GET", "/v1/schedules/x", ingesttest.Token, "", errcode.UnknownAutomation},
+	"deleteSchedule":   {"DELETE", "/v1/schedules/x", ingesttest.Token, "", errcode.UnknownAutomation},
+	"pauseSchedule":    {"POST", "/v1/schedules/x/pause", ingesttest.Token, "", errcode.UnknownAutomation},
+	"resumeSchedule":   {"POST", "/v1/schedules/x/resume", ingesttest.Token, "", errcode.UnknownAutomation},
+	"runSchedule":      {"POST", "/v1/schedules/x/run", ingesttest.Token, "", errcode.UnknownAutomation},
 	"listWorkspaces":   {"GET", "/v1/workspaces", ingesttest.Operator, "", errcode.Forbidden},
 	"getWorkspace":     {"GET", "/v1/workspaces/A", ingesttest.Token, "", errcode.BadName},
 	"deleteWorkspace":  {"DELETE", "/v1/workspaces/A", ingesttest.Token, "", errcode.BadName},

@@ -21,8 +21,8 @@ func (s *Server) newMux() *http.ServeMux {
 
 // routes returns the table of all routes.
 func (s *Server) routes() []route {
-	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.approvalRoutes(), s.toolRoutes(), s.workspaceRoutes(),
-		s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
+	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.approvalRoutes(), s.toolRoutes(),
+		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
 
 func (s *Server) taskRoutes() []route {
@@ -102,6 +102,36 @@ func (s *Server) eventRoutes() []route {
 		row("OPTIONS /v1/events", ScopeSubmit, s.optionsEvents, "allowEvents", "Web hook handshake of CloudEvents").
 			takes("WebHook-Request-Origin").
 			returnsNothing(200),
+	}
+}
+
+func (s *Server) scheduleRoutes() []route {
+	named := func(method, path, scope string, h handler, id, summary string) route {
+		return row(method+" /v1/schedules/{name}"+path, scope, s.withQueueTime(h), id, summary).
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownAutomation)
+	}
+	return []route{
+		row("GET /v1/schedules", ScopeRead, s.withQueueTime(s.getSchedules), "listSchedules", "List schedules").
+			returns(200, "[]Schedule").
+			fails(queueErrors...),
+		row("POST /v1/schedules", ScopeSubmit, s.withQueueTime(s.postSchedule), "addSchedule", "Add a schedule").
+			note("Its task is submitted at the times of a cron expression: see docs/automation.md. Adding the same "+
+				"schedule again changes nothing.").
+			body("application/json", "ScheduleSpec").
+			returns(200, "Schedule").
+			fails(submitErrors...).fails(queueErrors...).fails(errcode.AutomationExists, errcode.AutomationLimit),
+		named("GET", "", ScopeRead, s.getSchedule, "getSchedule", "Read a schedule").
+			returns(200, "Schedule"),
+		named("DELETE", "", ScopeSubmit, s.deleteSchedule, "deleteSchedule", "Remove a schedule").
+			returnsNothing(204),
+		named("POST", "/pause", ScopeSubmit, s.pauseSchedule(true), "pauseSchedule", "Pause a schedule").
+			note("Firings during the pause do not take place later.").
+			returns(200, "Schedule").fails(errcode.Busy),
+		named("POST", "/resume", ScopeSubmit, s.pauseSchedule(false), "resumeSchedule", "Resume a schedule").
+			returns(200, "Schedule").fails(errcode.Busy),
+		named("POST", "/run", ScopeSubmit, s.runSchedule, "runSchedule", "Submit a schedule's task now").
+			returns(200, "Record").returns(202, "Record").
+			fails(submitErrors...),
 	}
 }
 

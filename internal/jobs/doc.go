@@ -21,7 +21,8 @@
 // builds on those below it:
 //
 //	worker     dispatch, schedule, claim, execute, complete, requeue, job, run, worker, heartbeat, lanes, …
-//	client     submit, cancel, wait, watch, approvals, deadletters, redrive, backlog, presence, journal, recorder, …
+//	client     submit, cancel, wait, watch, approvals, deadletters, redrive, backlog, presence, journal, recorder,
+//	           automations, …
 //	records    records, result, approvalstate, submission, publish, events, read, index, objects
 //	base       client, streams, lane, telemetry, binding, policy, options, errors
 package jobs

@@ -73,6 +73,9 @@ func (c *Client) Provision(ctx context.Context) error {
 	if err := c.provisionControls(ctx, replicas); err != nil {
 		return err
 	}
+	if err := c.provisionAutomations(ctx, replicas); err != nil {
+		return err
+	}
 	for _, s := range c.streams(replicas) {
 		if s.Name == streamTasks {
 			if s.MaxMsgsPerSubject, err = c.safeBacklog(ctx); err != nil {

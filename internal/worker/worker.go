@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/codefleet/codefleet/internal/automation"
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pipeline"
@@ -99,6 +100,7 @@ func Run(accept, work context.Context, p Parts) error {
 			p.Ready()
 		})
 		running.Go(func() { p.Cleaning.run(accept, fleet.Store, p.Pipeline.Log) })
+		running.Go(func() { automation.New(fleet.Queue, p.Pipeline.Log).Run(accept) })
 		err = p.claim(accept, work, fleet, func() { close(claiming) })
 		stopClaiming()
 	}

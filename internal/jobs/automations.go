@@ -1,0 +1,153 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const bucketAutomations = "AUTOMATIONS"
+
+// Errors of Automations.
+var (
+	ErrAutomationNotFound = errors.New("no such automation")
+	ErrAutomationConflict = errors.New("automation has another revision")
+)
+
+// Automations is the bucket of what tenants store so that the fleet acts without a request: their schedules, triggers
+// and webhooks. Each is a small JSON document, which is changed by compare-and-swap. It is safe for concurrent use.
+type Automations struct{ kv jetstream.KeyValue }
+
+// Automation is one document. Kind, tenant and name identify it, and must be valid names.
+type Automation struct {
+	Kind, Tenant, Name string
+	Data               []byte // nil in a watch: it was deleted
+	Revision           uint64 // unique in the bucket, and increasing
+}
+
+func (a Automation) key() string { return a.Kind + "." + a.Tenant + "." + a.Name }
+
+// markerTime is how long the bucket remembers that a document was deleted, for those who watch.
+const markerTime = time.Hour
+
+func (c *Client) provisionAutomations(ctx context.Context, replicas int) error {
+	return c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketAutomations, Description: "schedules, triggers and webhooks", History: 1,
+		Storage: jetstream.FileStorage, Replicas: replicas, LimitMarkerTTL: markerTime,
+	})
+}
+
+// Automations opens the bucket that Provision creates.
+func (c *Client) Automations(ctx context.Context) (*Automations, error) {
+	kv, err := c.js.KeyValue(ctx, bucketAutomations)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucketAutomations, err)
+	}
+	return &Automations{kv}, nil
+}
+
+// Now returns the time of the NATS server, which is the same for all processes.
+func (b *Automations) Now(ctx context.Context) (time.Time, error) {
+	status, err := b.kv.Status(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the time of NATS: %w", err)
+	}
+	bucket, ok := status.(*jetstream.KeyValueBucketStatus)
+	if !ok || bucket.StreamInfo().TimeStamp.IsZero() {
+		return time.Time{}, errors.New("read the time of NATS: the server sent none")
+	}
+	return bucket.StreamInfo().TimeStamp, nil
+}
+
+// Get returns a document, or ErrAutomationNotFound.
+func (b *Automations) Get(ctx context.Context, kind, tenant, name string) (Automation, error) {
+	a := Automation{Kind: kind, Tenant: tenant, Name: name}
+	e, err := b.kv.Get(ctx, a.key())
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = ErrAutomationNotFound
+	}
+	if err != nil {
+		return a, fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	a.Data, a.Revision = e.Value(), e.Revision()
+	return a, nil
+}
+
+// Swap writes a's data if the document still has a's revision, and returns the new one. Revision 0 means that the
+// document does not exist. After ErrAutomationConflict nothing was written; after any other error it may be written.
+func (b *Automations) Swap(ctx context.Context, a Automation) (uint64, error) {
+	next, err := swapKey(ctx, b.kv, a.key(), a.Data, a.Revision)
+	if errors.Is(err, errStale) {
+		err = ErrAutomationConflict
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s %s: %w", a.Kind, a.Name, err)
+	}
+	return next, nil
+}
+
+// Delete removes a document. It returns nil if the document does not exist.
+func (b *Automations) Delete(ctx context.Context, kind, tenant, name string) error {
+	a := Automation{Kind: kind, Tenant: tenant, Name: name}
+	if err := b.kv.Purge(ctx, a.key(), jetstream.PurgeTTL(markerTime)); err != nil {
+		return fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	return nil
+}
+
+// List returns a tenant's documents of one kind, in the order of their last change.
+func (b *Automations) List(ctx context.Context, kind, tenant string) ([]Automation, error) {
+	entries, err := keysOf(ctx, b.kv, kind+"."+tenant+".*")
+	if err != nil {
+		return nil, fmt.Errorf("list %ss: %w", kind, err)
+	}
+	out := make([]Automation, 0, len(entries))
+	for _, e := range entries {
+		if a, ok := automationOf(e); ok {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// Watch calls fn for each document of all tenants, and then for each change, until ctx ends or the connection is
+// closed. fn must not block.
+func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
+	w, err := b.kv.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watch automations: %w", err)
+	}
+	defer func() { _ = w.Stop() }()
+	for {
+		select {
+		case e, open := <-w.Updates():
+			if !open {
+				return errors.New("watch automations: the connection was closed")
+			}
+			if e == nil { // the end of the existing documents
+				continue
+			}
+			if a, ok := automationOf(e); ok {
+				fn(a)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func automationOf(e jetstream.KeyValueEntry) (Automation, bool) {
+	part := strings.Split(e.Key(), ".")
+	if len(part) != 3 {
+		return Automation{}, false
+	}
+	a := Automation{Kind: part[0], Tenant: part[1], Name: part[2], Revision: e.Revision()}
+	if e.Operation() == jetstream.KeyValuePut {
+		a.Data = e.Value()
+	}
+	return a, true
+}

@@ -1,0 +1,42 @@
+package schemas
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// ScheduleSpec is what a schedule does: it submits its task at the times of a cron expression.
+type ScheduleSpec struct {
+	Name string `json:"name"`
+	// Cron has five fields (minute, hour, day of month, month, day of week), or is @hourly, @daily, @weekly, @monthly,
+	// @yearly or "@every DURATION".
+	Cron string `json:"cron"`
+	Zone string `json:"zone,omitempty"` // of the IANA database, such as Europe/Berlin; default UTC
+	// Missed says which firings take place later if the fleet was not there for over a minute: skip (none), last (the
+	// latest; the default) or all (the latest 100).
+	Missed string `json:"missed,omitempty"`
+	// JitterS delays all firings by a constant time below this many seconds, which depends on the schedule's name, so
+	// that many schedules with the same expression do not start at once.
+	JitterS int `json:"jitter_s,omitempty"`
+	// Task is the task and its envelope, as the body of POST /v1/tasks, without an idempotency key and times.
+	Task json.RawMessage `json:"task"`
+}
+
+// Schedule is a stored schedule with its state.
+type Schedule struct {
+	ScheduleSpec
+	Paused    bool      `json:"paused"`
+	CreatedAt time.Time `json:"created_at"`
+	Handled   time.Time `json:"handled"`              // all firings up to this time took place or were missed
+	Next      time.Time `json:"next,omitzero"`        // the next firing; absent if paused
+	LastAt    time.Time `json:"last_at,omitzero"`     // the latest firing
+	LastTask  string    `json:"last_task,omitempty"`  // the id of its task
+	LastError string    `json:"last_error,omitempty"` // why the latest firing submitted no task
+}
+
+// Which missed firings of a schedule take place later.
+const (
+	MissedSkip = "skip"
+	MissedLast = "last"
+	MissedAll  = "all"
+)
