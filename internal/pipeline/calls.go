@@ -17,10 +17,10 @@ import (
 // toolResults is the workspace's directory for files that tools return: images, audio and large results.
 const toolResults = "tool-results"
 
-// openCalls returns the broker for one execution's tool calls, or nil if the fleet has no tools. deadline
-// returns the program's deadline, which is known once the program runs.
+// openCalls returns the broker for one execution's tool calls, or nil if the fleet has no tools. exit ends when the
+// process exits. deadline returns the program's deadline, which is known once the program runs.
 func (p *Pipeline) openCalls(
-	ctx context.Context, s steps, tree *state.Tree, deadline func() time.Time,
+	ctx, exit context.Context, s steps, tree *state.Tree, deadline func() time.Time,
 ) (*broker.Execution, error) {
 	if s.tools.index == nil {
 		return nil, nil
@@ -36,7 +36,7 @@ func (p *Pipeline) openCalls(
 		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
 		Policy: p.Tools.Policy, Budget: p.Tools.Budget,
 		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.approver(s.task, deadline)},
-		Log:   p.Log, Tracer: p.Tracer,
+		Log:   p.Log, Tracer: p.Tracer, Exit: exit,
 	})
 }
 

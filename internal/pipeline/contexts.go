@@ -29,16 +29,27 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 // when the lease is lost, and jobs.SettleTime after the end of a drain, because the process then exits.
 func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	exit, release := untilExit(ctx)
+	stopExit := context.AfterFunc(exit, func() { cancel(context.Cause(exit)) })
 	stop := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, jobs.ErrDraining) && clock.Sleep(finishing, jobs.SettleTime) == nil {
-			cancel(cause)
-		}
-		if errors.Is(cause, jobs.ErrLeaseLost) {
+		if cause := context.Cause(ctx); errors.Is(cause, jobs.ErrLeaseLost) {
 			cancel(cause)
 		}
 	})
-	return finishing, func() { stop(); cancel(nil) }
+	return finishing, func() { stopExit(); release(); stop(); cancel(nil) }
+}
+
+// untilExit returns a context with ctx's values that ends only jobs.SettleTime after the end of a drain, because the
+// process then exits.
+func untilExit(ctx context.Context) (context.Context, context.CancelFunc) {
+	exit, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, jobs.ErrDraining) && clock.Sleep(exit, jobs.SettleTime) == nil {
+			cancel(cause)
+		}
+	})
+	return exit, func() { stop(); cancel(nil) }
 }
 
 // cleanupTime bounds the work after a task's context has ended.

@@ -27,7 +27,9 @@ type execution struct {
 // execute runs the program, with its tools and its network.
 func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution, err error) {
 	var deadline time.Time // of the program
-	calls, err := p.openCalls(ctx, s, a.checkout.tree, func() time.Time { return deadline })
+	exit, release := untilExit(ctx)
+	defer release()
+	calls, err := p.openCalls(ctx, exit, s, a.checkout.tree, func() time.Time { return deadline })
 	if err != nil {
 		return e, err
 	}

@@ -117,6 +117,9 @@ type Config struct {
 	SpillAt   int          // results over this many bytes become files; the default is 256 KiB
 	Log       *slog.Logger // the default is slog.Default
 	Tracer    trace.Tracer // the default records no spans
+	// Exit ends when the process exits: writes to the journal and the audit are then abandoned, and the run is lost.
+	// The default never ends.
+	Exit context.Context //nolint:containedctx // the lifetime of the process
 }
 
 // Execution handles the calls of one run of a task. It is safe for concurrent use. Close it when the
@@ -141,7 +144,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	}
 	e := &Execution{
 		cfg: cfg, opened: time.Now(), audits: newAuditQueue(),
-		journal: &journalWriter{journal: cfg.Journal, log: cfg.Log},
+		journal: &journalWriter{journal: cfg.Journal, log: cfg.Log}, persister: persister{exit: cfg.Exit},
 	}
 	e.journal.persister = &e.persister
 	cfg.Audit = persistentAudit{cfg.Audit, &e.persister}
@@ -170,6 +173,9 @@ func (cfg *Config) check() error {
 	cfg.Schemas = cmp.Or(cfg.Schemas, NewSchemas())
 	cfg.SpillAt = cmp.Or(cfg.SpillAt, 256<<10)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Exit == nil {
+		cfg.Exit = context.Background()
+	}
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}

@@ -914,6 +914,53 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 	}
 }
 
+// hanging is a Journal and an Audit whose writes do not return before their context ends.
+type hanging struct {
+	broker.Journal
+	broker.Audit
+}
+
+func (hanging) Intent(ctx context.Context, _ broker.JournalEntry) error { return hang(ctx) }
+func (hanging) Record(ctx context.Context, _ broker.JournalEntry) error { return hang(ctx) }
+func (hanging) Begin(ctx context.Context, _ broker.AuditRecord) error   { return hang(ctx) }
+func (hanging) End(ctx context.Context, _ broker.AuditRecord) error     { return hang(ctx) }
+
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestExitEndsWrites checks that a process that exits does not wait for writes to the journal and the audit, and that
+// the run is then lost.
+func TestExitEndsWrites(t *testing.T) {
+	for name, hangs := range map[string]func(*broker.Config){
+		"journal": func(c *broker.Config) { c.Journal = hanging{Journal: c.Journal} },
+		"audit":   func(c *broker.Config) { c.Audit = hanging{Audit: c.Audit} },
+	} {
+		for _, tool := range []string{"put", "get"} { // one that changes something, and one that only reads
+			t.Run(name+" of "+tool, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					hangs(&w.cfg)
+					exit, exits := context.WithCancel(t.Context())
+					w.cfg.Exit = exit
+					e := w.open()
+					time.AfterFunc(time.Second, exits)
+					began := time.Now()
+					_ = w.callFor(e, time.Minute, tool, `{"location":"x"}`) // may succeed, because records are queued
+					err := e.Close(t.Context())
+					if waited := time.Since(began); waited != time.Second {
+						t.Errorf("Call and Close took %v, want 1s", waited)
+					}
+					if lost := name == "audit" || tool == "put"; (err != nil) != lost {
+						t.Errorf("Close() = %v, want an error: %v", err, lost)
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestCancelledCallsAreAudited(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())

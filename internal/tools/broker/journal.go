@@ -117,7 +117,7 @@ func (r *journalWriter) write(
 // recordAsync records an entry in the background; wait returns the errors.
 func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	r.pending.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+		ctx, cancel := r.persister.attempt(ctx)
 		defer cancel()
 		entry.At = time.Now().UTC()
 		if err := r.journal.Record(ctx, entry); err != nil {

@@ -12,10 +12,11 @@ import (
 
 // persister makes the writes on which a call depends: to the journal and the audit. The program must not fail
 // because the queue is unreachable, so its calls wait. If a write still fails when the program's time is over,
-// the run is lost: Execution.Close returns the error, and the task runs again.
+// the run is lost: Execution.Close returns the error, and the task runs again. So it is if the process exits first.
 type persister struct {
-	mu  sync.Mutex
-	err error
+	exit context.Context //nolint:containedctx // see Config.Exit
+	mu   sync.Mutex
+	err  error
 }
 
 const (
@@ -27,13 +28,13 @@ const (
 // write calls put until it succeeds or ctx ends, and returns the last error.
 func (p *persister) write(ctx context.Context, what string, put func(context.Context) error) error {
 	for pause := firstPause; ; pause = min(maxPause, 2*pause) {
-		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+		attempt, cancel := p.attempt(ctx)
 		err := put(attempt)
 		cancel()
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil && clock.Sleep(ctx, pause) == nil {
+		if ctx.Err() == nil && p.exit.Err() == nil && clock.Sleep(ctx, pause) == nil {
 			continue
 		}
 		err = fmt.Errorf("%s: %w", what, err)
@@ -42,6 +43,13 @@ func (p *persister) write(ctx context.Context, what string, put func(context.Con
 		p.mu.Unlock()
 		return err
 	}
+}
+
+// attempt returns a context with ctx's values for one write. It does not end with ctx, but when the process exits.
+func (p *persister) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	stop := context.AfterFunc(p.exit, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // failure returns the errors of the writes that were abandoned.
