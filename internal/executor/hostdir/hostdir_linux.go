@@ -148,6 +148,11 @@ func Flush(dir string) error {
 // of blocks before it runs out of inodes.
 const bytesPerFile = 4 << 10
 
+// blocksPerGroup makes the file system's block groups small. Without a journal, ext4 does not use an inode again for
+// minutes after its file was deleted. To create a file, it searches a whole group past such inodes. With groups of the
+// usual size, each checkout of 2,000 files in the place of others took longer than the one before, up to seconds.
+const blocksPerGroup = 2048
+
 // format makes a file system without a journal or reserved blocks, because the disk is deleted with its box.
 func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	file, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -162,7 +167,8 @@ func format(ctx context.Context, image string, mib int64, uid, gid int) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-i", strconv.Itoa(bytesPerFile), "-O", "^has_journal",
+	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-i", strconv.Itoa(bytesPerFile),
+		"-g", strconv.Itoa(blocksPerGroup), "-O", "^has_journal",
 		"-E", fmt.Sprintf("lazy_itable_init=1,nodiscard,root_owner=%d:%d", uid, gid), image)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format disk %s: %w: %s", image, err, strings.TrimSpace(string(out)))
