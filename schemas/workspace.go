@@ -7,6 +7,8 @@ type Identity struct {
 	Name   string   `json:"name"`   // the token's name, as in the fleet's logs
 	Tenant string   `json:"tenant"` // empty for an operator without a tenant
 	Scopes []string `json:"scopes"` // read, submit, approve, operator
+	// Privacy is the tenant's setting privacy.mode: egress or broker; empty if it is off.
+	Privacy string `json:"privacy,omitempty"`
 }
 
 // Commit is one version of a workspace.

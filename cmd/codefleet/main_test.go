@@ -72,7 +72,7 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
-			"later": later, "download": download,
+			"later": later, "download": download, "collector": startCollector, "leaks": leaks, "metrics": fleetMetrics,
 		},
 	}
 }
@@ -122,6 +122,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range []string{
 		"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT",
 		"CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "GORACE", "OPENAI_BASE_URL", "OPENAI_API_KEY",
+		"CODEFLEET_TELEMETRY_ENDPOINT",
 	} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}

@@ -80,6 +80,7 @@ func serveCRM(ctx context.Context, server string) error {
 			}),
 		client.NewTool(info("count", "Count the customers."),
 			func(context.Context, struct{}) (int, error) { return 42, nil }),
+		client.NewTool(info("contact", "Return the address and the telephone number of a customer."), plantedContact),
 		client.NewTool(client.ToolInfo{Name: "add-note", Description: "Add a note to the file of notes."}, addNote),
 		client.NewTool(info("crash", "Crash."),
 			func(context.Context, struct{}) (string, error) { panic("the secret reason") }),

@@ -103,9 +103,11 @@ var imports = map[string][]string{
 	"internal/pylayer":    {"internal/executor/hostdir", "internal/image", "internal/objects"},
 	"internal/image":      {"internal/executor/hostdir"},
 
-	"internal/statedoc":   nil,
-	"internal/dirsync":    {"internal/state/ignore"},
-	"internal/config":     {"internal/allowlist", "internal/executor/drivers", "internal/guardrails"},
+	"internal/statedoc": nil,
+	"internal/dirsync":  {"internal/state/ignore"},
+	"internal/config": {
+		"internal/allowlist", "internal/executor/drivers", "internal/guardrails", "internal/guardrails/privacy",
+	},
 	"internal/jobs":       {"schemas", "internal/allowlist"},
 	"internal/apierror":   {"schemas", "internal/jobs"},
 	"internal/automation": {"schemas", "internal/cron", "internal/jobs"},
@@ -113,7 +115,7 @@ var imports = map[string][]string{
 		"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
 		"internal/executor", "internal/executor/drivers", "internal/state", "internal/egress",
-		"internal/allowlist", "internal/guardrails",
+		"internal/allowlist", "internal/guardrails", "internal/guardrails/privacy",
 	},
 
 	"internal/toolsearch": {
@@ -152,7 +154,8 @@ var imports = map[string][]string{
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments",
-		"internal/executor", "internal/executor/drivers", "internal/filelock", "internal/guardrails", "internal/ingest",
+		"internal/executor", "internal/executor/drivers", "internal/filelock", "internal/guardrails", "internal/guardrails/privacy",
+		"internal/ingest",
 		"internal/jobs", "internal/pipeline", "internal/pluginhost", "internal/state",
 		"internal/telemetry", "internal/worker",
 	},

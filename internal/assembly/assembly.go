@@ -17,6 +17,7 @@ func Telemetry(c *config.Config, binary, version string, stderr io.Writer) telem
 		Service: cmp.Or(c.Telemetry.ServiceName, "codefleet-"+binary), Instance: c.Worker.Name, Version: version,
 		Log: telemetry.LogOptions{
 			Level: c.Logging.Level, Format: c.Logging.Format, File: c.Logging.File, Output: stderr,
+			Hide: logPrivacy(c),
 		},
 		Endpoint: c.Telemetry.Endpoint, Sample: c.Telemetry.Sample, Metrics: c.Telemetry.Metrics,
 	}

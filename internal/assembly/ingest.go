@@ -30,7 +30,9 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	if err != nil {
 		return ingest.Options{}, err
 	}
-	access := ingest.Access{Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf}
+	access := ingest.Access{
+		Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf, Privacy: c.PrivacyMode,
+	}
 	o := ingest.Options{
 		StateFile: c.Execution.State.StateFile, Access: access,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),

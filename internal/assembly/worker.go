@@ -93,6 +93,10 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 	if err != nil {
 		return p, nil, err
 	}
+	filter, err := openPrivacy(c)
+	if err != nil {
+		return p, nil, err
+	}
 	pool, err := executor.NewPool(driver.Driver, poolOptions(c, t, dir, tools.Mount, envs.List()))
 	if err != nil {
 		return p, nil, err
@@ -124,7 +128,8 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 			Codegen: pipeline.Codegen{
 				Writer: writer, Profiles: profiles, Repairs: c.LLM.RepairAttempts, TaskTokens: c.LLM.TaskTokens,
 			},
-			Plugins: o.Plugins, Guard: rules, Limits: func(tenant string) executor.Limits { return limits(c, tenant) },
+			Plugins: o.Plugins, Guard: rules, Privacy: filter,
+			Limits:  func(tenant string) executor.Limits { return limits(c, tenant) },
 			Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
 			Log:     t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/pipeline"),
 		},

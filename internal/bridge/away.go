@@ -50,6 +50,7 @@ func (p *principal) introduce(ctx context.Context) error {
 	p.away.Store(err != nil)
 	if err == nil {
 		p.scopes.Store(&id.Scopes)
+		p.identity.Store(&id)
 	}
 	return err
 }

@@ -61,6 +61,10 @@ type Options struct {
 	// Origins are the web origins whose pages may send requests, besides this server's own.
 	Origins []string
 
+	// Privacy returns what replaces private values in texts for a tenant's clients, or nil if they are shown. mode is
+	// what the fleet demands; it is empty if that is unknown. The text may be a JSON value. A nil Privacy shows all.
+	Privacy func(tenant, mode string) func(ctx context.Context, text string) string
+
 	Log *slog.Logger // nil logs nothing
 }
 

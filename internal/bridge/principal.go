@@ -28,6 +28,8 @@ type principal struct {
 	tenant string
 	scopes atomic.Pointer[[]string]
 	away   atomic.Bool // whether the fleet did not respond to the last call
+	// identity is what the fleet said about the token; nil until it responds.
+	identity atomic.Pointer[client.Identity]
 
 	mu         sync.Mutex
 	servers    map[string]*mcp.Server // by profile
@@ -61,6 +63,7 @@ func (p *principal) identify(ctx context.Context) error {
 	}
 	p.tenant, p.checked = id.Tenant, time.Now()
 	p.scopes.Store(&id.Scopes)
+	p.identity.Store(&id)
 	p.used = p.checked
 	return nil
 }

@@ -49,6 +49,8 @@ func (p *principal) newServer(profile string) *mcp.Server {
 	addTools(p, s, profile)
 	p.addResources(s)
 	p.addTaskMethods(s)
+	s.AddReceivingMiddleware(p.hideResults)
+	s.AddSendingMiddleware(p.hideMessages)
 	if p.b.extend.server != nil {
 		p.b.extend.server(s)
 	}

@@ -63,7 +63,7 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	return b.remember(key, found), nil
 }
 
-// remember caches a principal and returns it. If the cache has one with the same token, tenant and scopes, remember
+// remember caches a principal and returns it. If the cache has an equal one with the same token, remember
 // refreshes and returns that one instead. It drops principals that are no longer used.
 func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	b.mu.Lock()
@@ -76,7 +76,8 @@ func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 		}
 	}
 	p := b.principals[key]
-	if p != nil && p.tenant == found.tenant && slices.Equal(*p.scopes.Load(), *found.scopes.Load()) {
+	if p != nil && p.tenant == found.tenant && slices.Equal(*p.scopes.Load(), *found.scopes.Load()) &&
+		p.identity.Load().Privacy == found.identity.Load().Privacy {
 		p.checked = found.checked
 	} else {
 		if p != nil {

@@ -40,11 +40,42 @@ func NewWriter(m Model, o WriterOptions) *Writer {
 type Call struct {
 	Progress func(string) // receives the response as it arrives; may be nil
 	Budgets  []*Budget    // the task's and the tenant's
+	Private  Privacy      // the zero value changes nothing
+}
+
+// Privacy keeps private values from the model. Nil functions change nothing.
+type Privacy struct {
+	Hide    func(ctx context.Context, text string) string // replaces values in a text or JSON value with tokens
+	Restore func(program string) string                   // replaces tokens in the model's program with values
+}
+
+// hideIn returns the request with tokens in place of values.
+func (p Privacy) hideIn(ctx context.Context, r Request) Request {
+	if p.Hide == nil {
+		return r
+	}
+	r.Task, r.Inputs, r.Files = p.Hide(ctx, r.Task), p.Hide(ctx, r.Inputs), p.hideAll(ctx, r.Files)
+	return r
+}
+
+func (p Privacy) hideInFailure(ctx context.Context, f Failure) Failure {
+	if p.Hide == nil {
+		return f
+	}
+	return Failure{Program: p.Hide(ctx, f.Program), Error: p.Hide(ctx, f.Error), Done: p.hideAll(ctx, f.Done)}
+}
+
+func (p Privacy) hideAll(ctx context.Context, texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = p.Hide(ctx, t)
+	}
+	return out
 }
 
 // Write asks for a program. The error is a *ModelError or the error of ctx; the Program then holds the usage so far.
 func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) {
-	messages, err := Messages(r)
+	messages, err := Messages(c.Private.hideIn(ctx, r))
 	if err != nil {
 		return Program{}, err
 	}
@@ -54,7 +85,7 @@ func (w *Writer) Write(ctx context.Context, r Request, c Call) (Program, error) 
 // Repair asks for a corrected program after one failed. The caller limits the number of repairs. Errors are as in
 // Write.
 func (w *Writer) Repair(ctx context.Context, r Request, f Failure, c Call) (Program, error) {
-	messages, err := RepairMessages(r, f)
+	messages, err := RepairMessages(c.Private.hideIn(ctx, r), c.Private.hideInFailure(ctx, f))
 	if err != nil {
 		return Program{}, err
 	}
@@ -99,6 +130,9 @@ func (w *Writer) ask(ctx context.Context, r Request, messages []Message, c Call)
 		return program, &ModelError{Kind: TooLong, Message: message}
 	}
 	program.Code, err = Extract(completion.Text)
+	if c.Private.Restore != nil {
+		program.Code = c.Private.Restore(program.Code)
+	}
 	program.Tools = importedTools(program.Code, r.Tools)
 	return program, err
 }

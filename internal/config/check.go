@@ -42,6 +42,7 @@ func (c *Config) check() []Problem {
 	k.workers()
 	k.execution()
 	k.limits()
+	k.privacy()
 	k.llm()
 	k.tools()
 	k.servers()
@@ -375,6 +376,7 @@ func (k *checker) tenant(name string, t Tenant) {
 		k.oneOf(key+".min_tier", t.MinTier, drivers.Tiers()...)
 	}
 	k.guardrails(key+".guardrails", t.Guardrails.Level, t.Guardrails.Options())
+	k.privacySettings(key+".privacy", t.Privacy.Mode, t.Privacy.Types, t.Privacy.Restore)
 	l := t.Limits
 	if l.Timeout < 0 || l.MemoryMB < 0 || !(l.CPUs >= 0) || l.OutputBytes < 0 || l.WorkspaceMB < 0 {
 		k.bad(key+".limits", "limits must not be negative")

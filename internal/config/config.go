@@ -47,6 +47,8 @@ type Config struct {
 	Limits Limits `yaml:"limits"`
 	// Checks of programs, and two limits of one execution.
 	Guardrails Guardrails `yaml:"guardrails"`
+	// Replacement of personal data and secrets with tokens (docs/privacy.md).
+	Privacy Privacy `yaml:"privacy"`
 	// Warm sandboxes and the tool cache.
 	Optimizations Optimizations `yaml:"optimizations"`
 	// The language model that writes programs for tasks given as a description.
@@ -313,6 +315,10 @@ func Default() *Config {
 		},
 		Guardrails: Guardrails{
 			Enabled: true, SecurityChecks: true, MaxExecutionTime: 300 * time.Second, MaxMemoryMB: 512,
+		},
+		Privacy: Privacy{
+			Mode: PrivacyOff, TTL: maxTokenTTL,
+			Recognizer: Recognizer{Language: "en", Timeout: 2 * time.Second, MinScore: 0.5},
 		},
 		Optimizations: Optimizations{
 			Enabled: true, SandboxPooling: true, SandboxPoolSize: 3, ToolCache: true, ParallelDiscovery: true,

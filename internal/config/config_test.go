@@ -527,3 +527,36 @@ func TestTenantsThatDifferByCase(t *testing.T) {
 		t.Errorf("Load() error = %v, want only %q", err, want)
 	}
 }
+
+// TestPrivacyIsChecked checks that wrong settings of privacy are found when they are loaded.
+func TestPrivacyIsChecked(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "short", "x")
+	write(t, "c.yaml", `privacy:
+  mode: brokr
+  types: [mail, person]
+  restore: [crm]
+  key_file: short
+  ttl: 200h
+  recognizer: {timeout: 0, min_score: 2}
+tenants:
+  acme: {privacy: {mode: none, types: [name], restore: ["*", x]}}
+`)
+	want := []string{
+		`c.yaml:5: privacy.key_file: a secret needs at least 32 random characters: openssl rand -base64 32`,
+		`c.yaml:2: privacy.mode: "brokr" is not one of off, egress, broker; did you mean broker?`,
+		`c.yaml:3: privacy.types: "mail" is not one of email, phone, ssn, card, iban, ip, secret, person, place; ` +
+			`did you mean email?`,
+		`c.yaml:3: privacy.types: person needs privacy.recognizer.url`,
+		`c.yaml:4: privacy.restore: "crm" is neither server/tool nor server/*`,
+		`c.yaml:6: privacy.ttl: 200h0m0s is not between 1m and 168h0m0s`,
+		`c.yaml:7: privacy.recognizer.timeout: 0s is not positive`,
+		`c.yaml:7: privacy.recognizer.min_score: 2 is not between 0 and 1`,
+		`c.yaml:9: tenants.acme.privacy.mode: "none" is not one of off, egress, broker`,
+		`c.yaml:9: tenants.acme.privacy.types: "name" is not one of email, phone, ssn, card, iban, ip, secret, person, place`,
+		`c.yaml:9: tenants.acme.privacy.restore: "x" is neither server/tool nor server/*`,
+	}
+	if diff := cmp.Diff(want, problems(t, config.Source{File: "c.yaml"})); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}

@@ -187,6 +187,9 @@ func (l *loader) derive() {
 	}
 	l.readTokens("auth.operators", c.Auth.Operators)
 	l.readSecrets("workspaces.encryption", &c.Workspaces.Encryption)
+	if c.Privacy.KeyFile != "" {
+		c.Privacy.Key = l.readSecret("privacy.key_file", c.Privacy.KeyFile)
+	}
 	for name, t := range c.Tenants {
 		l.readTokens("tenants."+name+".tokens", t.Tokens)
 		l.readSecrets("tenants."+name+".encryption", &t.Encryption)

@@ -43,6 +43,8 @@ type Tenant struct {
 	Encryption Encryption `yaml:"encryption"`
 	// Guardrails for the tenant's programs, in addition to the fleet's.
 	Guardrails TenantGuardrails `yaml:"guardrails"`
+	// Privacy of the tenant's tasks, in addition to the fleet's.
+	Privacy TenantPrivacy `yaml:"privacy"`
 	// Upper limits of one execution. 0 selects the fleet's default.
 	Limits TenantLimits `yaml:"limits"`
 }

@@ -75,7 +75,11 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 // getWhoAmI responds with the caller. It requires no scope.
 func (s *Server) getWhoAmI(w http.ResponseWriter, r *http.Request) error {
 	id := identityOf(r.Context())
-	return respond(w, schemas.Identity{Name: id.name, Tenant: id.tenant, Scopes: id.scopes}, nil)
+	out := schemas.Identity{Name: id.name, Tenant: id.tenant, Scopes: id.scopes}
+	if s.o.Access.Privacy != nil && id.tenant != "" {
+		out.Privacy = s.o.Access.Privacy(id.tenant)
+	}
+	return respond(w, out, nil)
 }
 
 func (s *Server) getSchema(w http.ResponseWriter, r *http.Request) error {

@@ -62,6 +62,8 @@ type Access struct {
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
 	Origins []string
 	TLS     *tls.Config // nil serves HTTP without encryption
+	// Privacy returns the mode in which a tenant's MCP clients are to be served; nil or "" shows them everything.
+	Privacy func(tenant string) string
 }
 
 // Limits bound requests. A zero field means the default.

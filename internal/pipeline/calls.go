@@ -26,6 +26,8 @@ func (p *Pipeline) openCalls(
 		return nil, nil
 	}
 	r := s.task.job.Record
+	hooks := p.privacyHooks(ctx, s)
+	hooks.Spill, hooks.Approve = spill(tree), p.approver(s.task, deadline)
 	return broker.New(ctx, broker.Config{
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,
@@ -35,8 +37,7 @@ func (p *Pipeline) openCalls(
 		Catalogue: s.tools.index.Listing, Schemas: p.schemas,
 		Upstream: p.Tools.Upstream, Journal: p.Tools.Journal, Audit: p.Tools.Audit,
 		Policy: p.Tools.Policy, Budget: p.Tools.Budget,
-		Hooks: broker.Hooks{Spill: spill(tree), Approve: p.approver(s.task, deadline)},
-		Log:   p.Log, Tracer: p.Tracer, Exit: exit,
+		Hooks: hooks, Log: p.Log, Tracer: p.Tracer, Exit: exit,
 	})
 }
 
@@ -55,7 +56,7 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
 			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, Effects: q.Effects,
 			ExpiresAt: expires.UTC(),
-			Arguments: broker.Preview(q.Args), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
+			Arguments: broker.Preview(t.shownArguments(ctx, q.Args)), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})
 		return broker.Approval{State: broker.ApprovalState(a.State), By: a.By, Reason: a.Reason}, err
 	}

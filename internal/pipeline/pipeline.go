@@ -19,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/guardrails"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/pluginhost"
 	"github.com/codefleet/codefleet/internal/state"
@@ -36,6 +37,7 @@ type Parts struct {
 	History *toolsearch.History                   // records which tools tasks use; may be nil
 	Plugins *pluginhost.Set                       // may be nil
 	Guard   func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
+	Privacy *privacy.Filter                       // replaces personal data and secrets; may be nil
 	Limits  func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
 	Network egress.Options                        // for executions with network access; Allow comes from the task
 	Log     *slog.Logger                          // nil disables the log
@@ -97,6 +99,9 @@ const maxConflicts = 3
 func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
+	}
+	if p.Privacy != nil {
+		t.tokens = p.Privacy.Task(t.ref.Tenant, t.id())
 	}
 	s := steps{task: t}
 	var err error

@@ -52,7 +52,7 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 		return d, false, err
 	}
 	program, err := d.writer.Repair(ctx, d.request, s.failure(), codegen.Call{
-		Progress: s.task.emitModel(ctx, d), Budgets: budgets,
+		Progress: s.task.emitModel(ctx, d), Budgets: budgets, Private: s.task.promptPrivacy(),
 	})
 	d.usage = p.charge(ctx, s.task, d.usage, program.Usage)
 	if ctx.Err() != nil {

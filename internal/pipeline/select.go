@@ -35,7 +35,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 		past = p.History.Past(ctx, t.ref.Tenant)
 	}
 	ids, degraded, err := tools.index.Pick(ctx, toolsearch.Wanted{
-		Description: d.request.Task, Allow: tools.allow, Max: t.maxTools(), History: past,
+		Description: t.shownDescription(ctx), Allow: tools.allow, Max: t.maxTools(), History: past,
 	})
 	if err != nil {
 		return d, jobs.Permanent(fmt.Errorf("select tools: %w", err))
@@ -103,6 +103,6 @@ func (p *Pipeline) recordTools(ctx context.Context, t task, res *schemas.Result)
 		}
 	}
 	if len(used) > 0 {
-		p.History.Record(ctx, t.ref.Tenant, t.job.Task.Description, used)
+		p.History.Record(ctx, t.ref.Tenant, t.shownDescription(ctx), used)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/state"
@@ -20,6 +21,7 @@ type task struct {
 	ref    state.Ref
 	limits executor.Limits
 	head   func() *state.Prefetched // waits for the prefetched HEAD; returns nil if there is none
+	tokens *privacy.Tokens          // replaces personal data and secrets; nil replaces nothing
 }
 
 func newTask(j *jobs.Job, defaults executor.Limits, head func() *state.Prefetched) task {

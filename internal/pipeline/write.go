@@ -122,7 +122,7 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 		return d, err
 	}
 	program, err := codegen.Generate(ctx, d.writer, rules.Write, d.request, codegen.Call{
-		Progress: t.emitModel(ctx, d), Budgets: budgets,
+		Progress: t.emitModel(ctx, d), Budgets: budgets, Private: t.promptPrivacy(),
 	})
 	d.usage = p.charge(ctx, t, d.usage, program.Usage)
 	if ctx.Err() != nil {

@@ -19,6 +19,8 @@ type LogOptions struct {
 	Format string    // text, json or auto: text on a terminal, or else json; default auto
 	Output io.Writer // nil discards the log
 	File   string    // appended to instead of Output; created with mode 0600, and its directory
+
+	Hide func(string) string // replaces private values in messages and attributes; may be nil
 }
 
 // handler returns the handler, and the file to close at shutdown, which is nil if the log is not a file.
@@ -41,10 +43,28 @@ func (o LogOptions) handler() (slog.Handler, *os.File, error) {
 		return slog.DiscardHandler, nil, nil
 	}
 	options := &slog.HandlerOptions{Level: level}
+	if o.Hide != nil {
+		options.ReplaceAttr = hiding(o.Hide)
+	}
 	if o.Format == "text" || o.Format != "json" && isTerminal(out) {
 		return slog.NewTextHandler(out, options), file, nil
 	}
 	return slog.NewJSONHandler(out, options), file, nil
+}
+
+// hiding returns a function for slog.HandlerOptions that applies hide to the text of each attribute and message.
+func hiding(hide func(string) string) func([]string, slog.Attr) slog.Attr {
+	return func(_ []string, a slog.Attr) slog.Attr {
+		kind := a.Value.Kind()
+		if _, level := a.Value.Any().(slog.Level); level || kind != slog.KindString && kind != slog.KindAny {
+			return a
+		}
+		shown := a.Value.String()
+		if hidden := hide(shown); hidden != shown {
+			a.Value = slog.StringValue(hidden)
+		}
+		return a
+	}
 }
 
 func parseLevel(s string) (slog.Level, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -49,6 +50,23 @@ func TestTraced(t *testing.T) {
 		log.InfoContext(t.Context(), "hello")
 		if strings.Contains(out.String(), "trace_id") {
 			t.Errorf("%s: log without a span = %s, want no trace ids", name, out.String())
+		}
+	}
+}
+
+// Hide changes the texts of a record, whatever types they have, and not its level, time and numbers.
+func TestHide(t *testing.T) {
+	hide := func(s string) string { return strings.ReplaceAll(s, "ada", "[X]") }
+	for _, format := range []string{"json", "text"} {
+		var out bytes.Buffer
+		log := setup(t, telemetry.Options{Log: telemetry.LogOptions{Output: &out, Format: format, Hide: hide}}).Logger
+		log.With("who", "ada").WithGroup("g").InfoContext(t.Context(), "hello ada",
+			"error", errors.New("no ada"), "list", []string{"ada"}, "map", map[string]string{"ada": "x"}, "n", 7,
+			slog.Group("h", "deep", "ada"))
+		got := out.String()
+		if strings.Contains(got, "ada") || strings.Count(got, "[X]") != 6 || !strings.Contains(got, "INFO") ||
+			!strings.Contains(got, "7") {
+			t.Errorf("%s: log = %s, want [X] six times, the level and the number", format, got)
 		}
 	}
 }

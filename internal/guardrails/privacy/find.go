@@ -2,6 +2,7 @@ package privacy
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -19,7 +20,13 @@ const (
 	Secret Type = "secret" // API key, access token or private key
 )
 
-// Types returns all types, in the order of the documentation.
+// The types that only a Recognizer finds.
+const (
+	Person Type = "person" // name of a person
+	Place  Type = "place"
+)
+
+// Types returns the types that Detector finds, in the order of the documentation.
 func Types() []Type { return []Type{Email, Phone, SSN, Card, IBAN, IP, Secret} }
 
 // Span is a value that was found: text[Start:End].
@@ -32,6 +39,7 @@ type Span struct {
 type Detector struct {
 	types   map[Type]bool
 	secrets *secrets // nil unless Secret is among types
+	foreign bool     // ignore the addresses of this host
 }
 
 // New returns a Detector of the given types.
@@ -44,8 +52,20 @@ func New(types ...Type) (*Detector, error) {
 		return d, nil
 	}
 	var err error
-	d.secrets, err = newSecrets()
+	d.secrets, err = loadSecrets()
 	return d, err
+}
+
+// only returns a Detector of the given types.
+func (d *Detector) only(types []Type) *Detector {
+	out := &Detector{types: map[Type]bool{}, secrets: d.secrets}
+	for _, t := range types {
+		out.types[t] = true
+	}
+	if !out.types[Secret] {
+		out.secrets = nil
+	}
+	return out
 }
 
 // Find returns the values in text in order. They do not overlap: of two that do, the longer one is returned.
@@ -59,10 +79,18 @@ func (d *Detector) Find(text string) []Span {
 		found = append(found, d.secrets.find(n.text)...)
 	}
 	found = longest(found)
+	if d.foreign {
+		found = slices.DeleteFunc(found, func(f Span) bool { return f.Type == IP && isThisHost(n.text[f.Start:f.End]) })
+	}
 	for i, f := range found {
 		found[i].Start, found[i].End = n.original(f.Start), n.original(f.End)
 	}
 	return found
+}
+
+func isThisHost(address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && (a.IsLoopback() || a.IsUnspecified())
 }
 
 // longest sorts spans, and of those that overlap keeps the longest.

@@ -8,7 +8,7 @@ import (
 )
 
 // normalized is a text in which every decimal digit is an ASCII digit, every space and hyphen the ASCII one, and which
-// contains no invisible characters, so that a value is found however it is written.
+// contains no invisible characters and no escaped ones, such as \n, so that a value is found however it is written.
 type normalized struct {
 	text   string
 	shifts []shift // in order; empty if the text is unchanged
@@ -18,7 +18,8 @@ type normalized struct {
 type shift struct{ at, from int }
 
 func normalize(text string) normalized {
-	i := strings.IndexFunc(text, func(r rune) bool { return ascii(r) != r })
+	text = unescape(text)
+	i := firstChange(text)
 	if i < 0 {
 		return normalized{text: text}
 	}
@@ -42,6 +43,37 @@ func normalize(text string) normalized {
 		shifts = append(shifts, shift{b.Len(), i})
 	}
 	return normalized{b.String(), shifts}
+}
+
+// unescape returns the text with two spaces in place of each escaped white space of JSON, Python and other languages,
+// so that its letter is not part of a value.
+func unescape(text string) string {
+	i := strings.IndexByte(text, '\\')
+	if i < 0 {
+		return text
+	}
+	b := []byte(text)
+	for i++; i < len(b); i++ {
+		if b[i-1] == '\\' && class[b[i]]&isEscaped != 0 {
+			b[i-1], b[i] = ' ', ' '
+		}
+	}
+	return string(b)
+}
+
+// firstChange returns the offset of the first character that differs in the normalized text, or -1.
+func firstChange(text string) int {
+	for i := 0; i < len(text); i++ {
+		if text[i] < utf8.RuneSelf {
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if ascii(r) != r {
+			return i
+		}
+		i += size - 1
+	}
+	return -1
 }
 
 // original returns the offset in the original text.

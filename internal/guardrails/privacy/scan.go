@@ -122,6 +122,7 @@ const (
 	isDot
 	isSeparator // between groups of digits
 	isKey       // of an API key or token
+	isEscaped   // after a backslash: white space
 )
 
 func classes() (t [256]uint16) {
@@ -139,6 +140,7 @@ func classes() (t [256]uint16) {
 	set("!#$%&'*+/=?^_`{|}~.-", isLocal)
 	set(".-", isDomain)
 	set(":", isColon)
+	set("nrtfv", isEscaped)
 	set(".", isDot)
 	set(" -./()", isSeparator)
 	for i := 0x80; i < 0x100; i++ {

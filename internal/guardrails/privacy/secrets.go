@@ -14,6 +14,9 @@ type secrets struct {
 	detector *detect.Detector
 }
 
+// loadSecrets compiles the rules once in a process: that takes some 40 ms.
+var loadSecrets = sync.OnceValues(newSecrets)
+
 func newSecrets() (*secrets, error) {
 	d, err := detect.NewDetectorDefaultConfig()
 	if err != nil {

@@ -11,7 +11,7 @@
 //	definition checks that the definition is approved, and that the module was generated from it
 //	replay     returns the result that an earlier run of the task recorded
 //	record     records the result, as the program gets it, in the journal
-//	restore    replaces privacy tokens in the arguments with their values (hook)
+//	restore    replaces privacy tokens in the arguments with their values, and values in errors with tokens (hooks)
 //	arguments  validates the arguments against the tool's schema
 //	policy     allows or denies the call, or requires approval (hook)
 //	intent     records a mutating call in the journal before it is made
@@ -80,15 +80,19 @@ type layer func(ctx context.Context, c Call, next handler) (Result, error)
 // Upstream calls a tool. An example is mcp.Manager.Call.
 type Upstream func(ctx context.Context, r tools.Request) (tools.Result, error)
 
-// Hooks let other parts of the fleet act on a call. Nil hooks do nothing. Restore and Tokenise are for the
-// coming privacy filter; no code sets them yet.
+// Hooks let other parts of the fleet act on a call. Nil hooks do nothing. The first four are the privacy filter.
 type Hooks struct {
-	// Restore returns the arguments with values in place of privacy tokens.
+	// Restore returns the arguments with values in place of privacy tokens, if the tool may have them.
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
 	// Tokenise returns a result with privacy tokens in place of values.
 	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error)
-	Approve  Approver // decides about calls for RequireApproval
-	Spill    Spill    // stores results that are too large, or not JSON
+	// Seal returns the encrypted values of the tokens in what the journal records. Open reads them when a later run,
+	// perhaps of another worker, replays the record. Without an Open, or after its error, their tokens stay tokens.
+	Seal func(recorded ...[]byte) ([]byte, error)
+	Open func(sealed []byte) error
+
+	Approve Approver // decides about calls for RequireApproval
+	Spill   Spill    // stores results that are too large, or not JSON
 }
 
 // Spill writes a file that the program can read, and returns its path in the box. The path depends only

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -143,10 +144,8 @@ func repeats(b tools.Content, v json.RawMessage) bool {
 // quoted returns what a tool sent in a form for error messages: printable and, because it may contain private values,
 // tokenised.
 func quoted(ctx context.Context, cfg Config, c Call, message string) string {
-	if data, err := json.Marshal(message); err == nil {
-		if data, err = tokenise(ctx, cfg, c, data); err != nil || json.Unmarshal(data, &message) != nil {
-			return "(what the tool sent could not be tokenised)"
-		}
+	if cfg.Hooks.Tokenise != nil {
+		message = tokenText(ctx, cfg.Hooks, c, message)
 	}
 	return text.Printable(message)
 }
@@ -224,7 +223,11 @@ func structured(ctx context.Context, s *spiller, res tools.Result) (json.RawMess
 func content(ctx context.Context, s *spiller, i int, b tools.Content) (json.RawMessage, error) {
 	switch {
 	case b.Data != nil:
-		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, b.Data)
+		data := b.Data
+		if s.cfg.Hooks.Tokenise != nil && utf8.Valid(data) {
+			data = []byte(tokenText(ctx, s.cfg.Hooks, s.call, string(data)))
+		}
+		return s.spill(ctx, fmt.Sprintf("%d.%s", i+1, extension(b.MediaType)), b.MediaType, data)
 	case b.Type == "resource_link":
 		return json.Marshal(map[string]string{"uri": b.URI, "name": b.Text, "media_type": b.MediaType})
 	}

@@ -54,6 +54,25 @@ type JournalEntry struct {
 	Content json.RawMessage `json:"content,omitempty"`
 	// Files are the files that Value, Content and Error refer to. They are as large as results may be.
 	Files []File `json:"files,omitempty"`
+	// Tokens are the values of the privacy tokens in the entry, encrypted.
+	Tokens []byte `json:"tokens,omitempty"`
+}
+
+// sealed returns the entry with the values of its tokens.
+func (r JournalEntry) sealed(h Hooks) (JournalEntry, error) {
+	if h.Seal == nil {
+		return r, nil
+	}
+	parts := [][]byte{r.Value, r.Content}
+	for _, f := range r.Files {
+		parts = append(parts, f.Data)
+	}
+	if r.Error != nil {
+		parts = append(parts, []byte(r.Error.Message), r.Error.Structured, r.Error.Content)
+	}
+	var err error
+	r.Tokens, err = h.Seal(parts...)
+	return r, err
 }
 
 // File is a part of a result that the program gets as a file.

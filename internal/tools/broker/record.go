@@ -22,6 +22,10 @@ func record(cfg Config, rec *journalWriter) layer {
 			}
 			entry.Error = failure
 		}
+		entry, sealErr := entry.sealed(cfg.Hooks)
+		if sealErr != nil {
+			return Result{}, markSent(fail(c, errcode.Internal, "the result could not be recorded: %v", sealErr))
+		}
 		if !c.def.Annotations.Mutates() {
 			rec.recordAsync(ctx, entry)
 			return r, err

@@ -114,6 +114,11 @@ func replay(cfg Config, log *replayLog) layer {
 // recordedResult returns the result in an entry. It spills the files again, because the earlier run may
 // have been on another host.
 func recordedResult(ctx context.Context, cfg Config, c Call, recorded JournalEntry) (Result, error) {
+	if len(recorded.Tokens) > 0 && cfg.Hooks.Open != nil {
+		if err := cfg.Hooks.Open(recorded.Tokens); err != nil {
+			cfg.Log.WarnContext(ctx, "values of privacy tokens not restored", "task_id", cfg.Task.ID, "error", err)
+		}
+	}
 	for _, f := range recorded.Files {
 		if cfg.Hooks.Spill == nil {
 			return Result{}, fail(c, errcode.ResultTooLarge, "the result is a file, and this task cannot store files")

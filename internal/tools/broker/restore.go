@@ -3,11 +3,13 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// restore replaces privacy tokens with their values, for tools that may receive them.
+// restore replaces privacy tokens with their values, for tools that may receive them. The later layers' errors may
+// contain such values.
 func restore(h Hooks) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if h.Restore == nil {
@@ -21,6 +23,33 @@ func restore(h Hooks) layer {
 			return Result{}, fail(c, errcode.Internal, "the privacy filter returned invalid JSON")
 		}
 		c.Args = args
-		return next(ctx, c)
+		r, err := next(ctx, c)
+		if err != nil {
+			err = withoutValues(ctx, h, c, asError(ctx, c, err))
+		}
+		return r, err
 	}
+}
+
+// withoutValues returns an error whose texts have privacy tokens in place of values.
+func withoutValues(ctx context.Context, h Hooks, c Call, err error) error {
+	failure, ok := errors.AsType[*Error](err)
+	if !ok || h.Tokenise == nil {
+		return err
+	}
+	out := *failure
+	out.Message, out.Hint = tokenText(ctx, h, c, out.Message), tokenText(ctx, h, c, out.Hint)
+	return &out
+}
+
+// tokenText returns a text with privacy tokens in place of values.
+func tokenText(ctx context.Context, h Hooks, c Call, text string) string {
+	data, err := json.Marshal(text)
+	if err == nil {
+		data, err = h.Tokenise(ctx, c, data)
+	}
+	if err != nil || json.Unmarshal(data, &text) != nil {
+		return "(what the tool sent could not be tokenised)"
+	}
+	return text
 }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// planted are parts of the values that crm/contact returns. They must not occur where the mode of privacy excludes
+// them.
+var planted = []string{
+	"ada.planted", "442079460958", "7946 0958", "4111 1111", "536-90-4399", "GB29NWBK60161331926819", "203.0.113.77",
+	"AKIAQ3EGRIVAZ5XWVJ7P",
+}
+
+type contact struct {
+	Email string `json:"email"`
+	Phone int64  `json:"phone"`
+	Note  string `json:"note"`
+}
+
+// plantedContact returns planted values. Its error contains one, too.
+func plantedContact(_ context.Context, q crmQuery) (contact, error) {
+	if q.Name == "" {
+		return contact{}, errors.New("ada.planted@example.org and 536-90-4399 have no name")
+	}
+	return contact{Email: "ada.planted@example.org", Phone: 442079460958, Note: "call +44 20 7946 0958\n" +
+		"card 4111 1111 1111 1111, ssn 536-90-4399, account GB29NWBK60161331926819, at 203.0.113.77\n" +
+		"key AKIAQ3EGRIVAZ5XWVJ7P"}, nil
+}
+
+// startCollector receives traces in OTLP over HTTP, and appends them to the file "traces".
+func startCollector(ts *testscript.TestScript, _ bool, _ []string) {
+	f, err := os.OpenFile(ts.MkAbs("traces"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	ts.Check(err)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(f, r.Body)
+	}))
+	ts.Defer(func() { server.Close(); f.Close() })
+	ts.Setenv("CODEFLEET_TELEMETRY_ENDPOINT", server.URL)
+}
+
+// leaks implements the script command
+//
+//	[!] leaks FILE...    each file contains a planted value (with !: it is not empty and contains none)
+func leaks(ts *testscript.TestScript, neg bool, files []string) {
+	for _, name := range files {
+		text := ts.ReadFile(name)
+		var found []string
+		for _, v := range planted {
+			if strings.Contains(text, v) {
+				found = append(found, v)
+			}
+		}
+		if neg && (len(found) > 0 || text == "") {
+			ts.Fatalf("%s has %d bytes and contains %q, want a text without planted values:\n%s",
+				name, len(text), found, text)
+		}
+		if !neg && len(found) == 0 {
+			ts.Fatalf("%s contains no planted value, want one:\n%s", name, text)
+		}
+	}
+}
+
+// fleetMetrics prints the fleet's metrics.
+func fleetMetrics(ts *testscript.TestScript, _ bool, _ []string) {
+	f, err := client.ReadFleetFile(ts.MkAbs("codefleet/fleet.json"))
+	ts.Check(err)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, f.URL+"/metrics", nil)
+	ts.Check(err)
+	resp, err := (&http.Client{Transport: bearer(f.Token)}).Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	_, err = io.Copy(ts.Stdout(), resp.Body)
+	ts.Check(err)
+}

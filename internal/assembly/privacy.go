@@ -1,0 +1,100 @@
+package assembly
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+)
+
+// openPrivacy returns the fleet's privacy filter, or nil if no tenant has one.
+func openPrivacy(c *config.Config) (*privacy.Filter, error) {
+	if !c.PrivacyEnabled() {
+		return nil, nil
+	}
+	return newPrivacy(c)
+}
+
+func newPrivacy(c *config.Config) (*privacy.Filter, error) {
+	o := c.PrivacyOptions()
+	if len(o.Key) == 0 {
+		var err error
+		if o.Key, err = hostKey(filepath.Join(c.Data, "privacy.key")); err != nil {
+			return nil, fmt.Errorf("privacy: %w: or set privacy.key_file", err)
+		}
+	}
+	return privacy.NewFilter(o)
+}
+
+// hostKey returns the secret in a file, which it creates with a random one if it does not exist.
+func hostKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return bytes.TrimSpace(key), err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "privacy-*")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.WriteString(rand.Text() + rand.Text() + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	// Another process may create the file at the same time: the first one wins.
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	key, err = os.ReadFile(path)
+	return bytes.TrimSpace(key), err
+}
+
+// withheld takes the place of a text that cannot be searched for values.
+func withheld(err error) string { return fmt.Sprintf("(withheld: %v)", err) }
+
+// logPrivacy returns a function that replaces values in log lines, or nil if no tenant's are replaced. It opens the
+// filter with the first line, because a process logs before its data directory is known to be usable.
+func logPrivacy(c *config.Config) func(string) string {
+	if !c.PrivacyEnabled() {
+		return nil
+	}
+	open := sync.OnceValues(func() (*privacy.Filter, error) { return newPrivacy(c) })
+	return func(line string) string {
+		f, err := open()
+		if err != nil {
+			return withheld(err)
+		}
+		return f.Log()(line)
+	}
+}
+
+// shownPrivacy returns a function that returns what replaces values in texts for a tenant's MCP clients, or nil if they
+// are shown. required is the mode that the fleet reports, which may be higher than the one of these settings.
+func shownPrivacy(c *config.Config) func(tenant, required string) func(context.Context, string) string {
+	open := sync.OnceValues(func() (*privacy.Filter, error) { return newPrivacy(c) })
+	return func(tenant, required string) func(context.Context, string) string {
+		demanded := required != "" && required != config.PrivacyOff
+		if !demanded && !c.PrivacyEnabled() {
+			return nil
+		}
+		f, err := open()
+		if err != nil {
+			return func(context.Context, string) string { return withheld(err) }
+		}
+		if demanded {
+			return f.Hidden(tenant)
+		}
+		return f.Shown(tenant)
+	}
+}

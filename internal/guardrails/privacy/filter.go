@@ -1,0 +1,136 @@
+package privacy
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Mode says which texts values are replaced in. A higher mode includes the lower ones.
+type Mode int
+
+// The modes.
+const (
+	Off    Mode = iota
+	Egress      // what models, MCP clients, logs and approvals get
+	Broker      // also what programs get from tools
+)
+
+// Settings are those of the fleet, or those with which a tenant tightens the fleet's.
+type Settings struct {
+	Mode  Mode
+	Types []Type
+	// Restore lists the tools whose arguments get the values of tokens, as "server/tool", "server/*" or "*". A tenant's
+	// list is nil if it does not restrict the fleet's.
+	Restore []string
+}
+
+// Options configure a Filter.
+type Options struct {
+	// Key is the fleet's secret. All processes that run or show a tenant's tasks need the same.
+	Key     []byte
+	Fleet   Settings
+	Tenants map[string]Settings
+	// TTL is how long a token can be replaced with its value.
+	TTL        time.Duration
+	Recognizer *Recognizer // may be nil
+}
+
+// Filter replaces personal data and secrets for the tenants of a fleet. It is safe for concurrent use.
+type Filter struct {
+	o        Options
+	detector *Detector // of all types
+}
+
+// NewFilter returns a Filter.
+func NewFilter(o Options) (*Filter, error) {
+	d, err := New(Types()...)
+	return &Filter{o: o, detector: d}, err
+}
+
+// ModeOf returns the mode of a tenant.
+func (f *Filter) ModeOf(tenant string) Mode { return max(f.o.Fleet.Mode, f.o.Tenants[tenant].Mode) }
+
+// RestoreOf returns two lists of tools. Only those that both name get values.
+func (f *Filter) RestoreOf(tenant string) (fleet, tenants []string) {
+	if own := f.o.Tenants[tenant].Restore; own != nil {
+		return f.o.Fleet.Restore, own
+	}
+	return f.o.Fleet.Restore, f.o.Fleet.Restore
+}
+
+func (f *Filter) typesOf(tenant string) []Type {
+	types := slices.Concat(f.o.Fleet.Types, f.o.Tenants[tenant].Types)
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
+// Task returns the tokens of a task, or nil if its tenant's mode is Off. With Egress, all tasks of a tenant have the
+// same tokens, so that a model recognizes a value that it has seen. With Broker each task has its own.
+func (f *Filter) Task(tenant, task string) *Tokens {
+	switch f.ModeOf(tenant) {
+	case Off:
+		return nil
+	case Broker:
+		return f.tokens(Broker, f.typesOf(tenant), "task", tenant, task)
+	case Egress:
+	}
+	return f.tokens(Egress, f.typesOf(tenant), "tenant", tenant)
+}
+
+// Shown returns a function that replaces values in texts that are shown to a tenant's MCP clients or stored for its
+// models, such as the text of a session. It is nil if the tenant's mode is Off.
+func (f *Filter) Shown(tenant string) func(context.Context, string) string {
+	if f.ModeOf(tenant) == Off {
+		return nil
+	}
+	return f.Hidden(tenant)
+}
+
+// Hidden is like Shown for a mode that is not Off, whatever the settings say.
+func (f *Filter) Hidden(tenant string) func(context.Context, string) string {
+	return func(ctx context.Context, text string) string {
+		// The tokens of each text are forgotten: they are not replaced with values again.
+		return f.tokens(Egress, f.typesOf(tenant), "tenant", tenant).ReplaceText(ctx, text)
+	}
+}
+
+// Log returns a function that replaces values in log lines, of the types of all tenants. It is nil if the mode of the
+// fleet and of all tenants is Off. It does not ask the recognizer.
+func (f *Filter) Log() func(string) string {
+	mode, types := f.o.Fleet.Mode, f.o.Fleet.Types
+	for _, t := range f.o.Tenants {
+		mode, types = max(mode, t.Mode), slices.Concat(types, t.Types)
+	}
+	if mode == Off {
+		return nil
+	}
+	return func(line string) string {
+		t := f.tokens(Egress, types, "log")
+		t.recognizer, t.detector.foreign = nil, true
+		return t.Replace(context.Background(), line)
+	}
+}
+
+func (f *Filter) tokens(mode Mode, types []Type, scope ...string) *Tokens {
+	t := &Tokens{
+		Mode: mode, key: f.derive("tokens", scope), seal: sealer{f.derive("seal", scope)}, ttl: f.o.TTL,
+		detector: f.detector.only(types), values: map[string]value{},
+	}
+	if slices.Contains(types, Person) || slices.Contains(types, Place) {
+		t.recognizer = f.o.Recognizer
+	}
+	return t
+}
+
+// derive returns a key for a purpose and scope. It cannot be guessed without the fleet's key.
+func (f *Filter) derive(purpose string, scope []string) []byte {
+	key, err := hkdf.Key(sha256.New, f.o.Key, nil, fmt.Sprintf("codefleet privacy 1 %s %q", purpose, scope), 32)
+	if err != nil {
+		panic(err) // only for a length that SHA-256 cannot produce
+	}
+	return key
+}

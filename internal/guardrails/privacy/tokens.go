@@ -1,0 +1,185 @@
+package privacy
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Tokens replaces values with tokens such as "[EMAIL_3f9c21a07b44]", and tokens with values. In one scope, such as a
+// task, the same value has the same token. A token is an HMAC: without the scope's key it cannot be guessed. A nil
+// Tokens replaces nothing. It is safe for concurrent use.
+type Tokens struct {
+	Mode Mode
+
+	detector   *Detector
+	recognizer *Recognizer // may be nil
+	key        []byte
+	seal       sealer
+	ttl        time.Duration
+
+	mu     sync.Mutex
+	values map[string]value // by token
+}
+
+// value is what a token stands for.
+type value struct {
+	Text    string    `json:"text"`
+	Number  bool      `json:"number,omitempty"` // a JSON number, not a string
+	Expires time.Time `json:"expires"`
+}
+
+// Broker reports whether programs get tokens instead of values.
+func (t *Tokens) Broker() bool { return t != nil && t.Mode == Broker }
+
+// Replace returns a text with a token in place of each value.
+func (t *Tokens) Replace(ctx context.Context, text string) string {
+	if t == nil {
+		return text
+	}
+	recognized := t.recognize(ctx, text)
+	return t.put(text, longest(append(t.find(text), recognized[text]...)))
+}
+
+// ReplaceText is like ReplaceJSON if the text is a JSON object or list, and otherwise like Replace.
+func (t *Tokens) ReplaceText(ctx context.Context, text string) string {
+	if trimmed := strings.TrimSpace(text); t != nil && trimmed != "" && strings.Contains("{[", trimmed[:1]) {
+		if out, err := t.ReplaceJSON(ctx, json.RawMessage(trimmed)); err == nil {
+			return string(out)
+		}
+	}
+	return t.Replace(ctx, text)
+}
+
+// tokenForm matches a token. The detector's types have only letters.
+var tokenForm = regexp.MustCompile(`\[[A-Z]{1,20}_[0-9a-f]{12,64}\]`)
+
+// find returns the values in text. Tokens are no values.
+func (t *Tokens) find(text string) []Span {
+	found := t.detector.Find(text)
+	if len(found) == 0 || strings.IndexByte(text, '[') < 0 {
+		return found
+	}
+	tokens := tokenForm.FindAllStringIndex(text, -1)
+	kept := found[:0]
+	for _, f := range found { // both lists are in order
+		for len(tokens) > 0 && tokens[0][1] <= f.Start {
+			tokens = tokens[1:]
+		}
+		if len(tokens) == 0 || tokens[0][0] >= f.End {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+func (t *Tokens) put(text string, spans []Span) string {
+	if len(spans) == 0 {
+		return text
+	}
+	var b strings.Builder
+	from := 0
+	for _, s := range spans {
+		b.WriteString(text[from:s.Start])
+		b.WriteString(t.token(s.Type, value{Text: text[s.Start:s.End]}))
+		from = s.End
+	}
+	b.WriteString(text[from:])
+	return b.String()
+}
+
+// The first digits of a token's HMAC are enough to tell the values of a scope apart. More are used if they collide.
+const tokenDigits = 12
+
+func (t *Tokens) token(kind Type, v value) string {
+	h := hmac.New(sha256.New, t.key)
+	for _, s := range []string{string(kind), v.Text} {
+		h.Write([]byte(s))
+		h.Write([]byte{0})
+	}
+	if v.Number {
+		h.Write([]byte{1})
+	}
+	sum := hex.EncodeToString(h.Sum(nil))
+	v.Expires = time.Now().Add(t.ttl)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for n := tokenDigits; ; n++ {
+		token := "[" + strings.ToUpper(string(kind)) + "_" + sum[:n] + "]"
+		if old, ok := t.values[token]; !ok || old.Text == v.Text && old.Number == v.Number {
+			t.values[token] = v
+			return token
+		}
+	}
+}
+
+func (t *Tokens) lookup(token string) (value, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v, ok := t.values[token]
+	return v, ok && time.Now().Before(v.Expires)
+}
+
+// maxRestored bounds the bytes that Restore and RestoreJSON add to a text: a small text can contain many tokens of long
+// values.
+const maxRestored = 16 << 20
+
+var errRestored = errors.New("the arguments are too large with the values of their tokens")
+
+// restorer replaces tokens with values, up to maxRestored bytes.
+type restorer struct {
+	*Tokens
+	added int
+}
+
+func (r *restorer) text(text string) string {
+	if strings.IndexByte(text, '[') < 0 {
+		return text
+	}
+	return tokenForm.ReplaceAllStringFunc(text, func(token string) string {
+		v, ok := r.lookup(token)
+		if r.added += len(v.Text); !ok || r.added > maxRestored {
+			return token
+		}
+		return v.Text
+	})
+}
+
+// RestoreCode returns a Python program with the value in place of each token. In a string literal, every character of a
+// value is the character itself, and outside of one the value is never an expression with a call.
+func (t *Tokens) RestoreCode(code string) string {
+	if t == nil || t.Mode != Egress {
+		return code
+	}
+	added := 0
+	return tokenForm.ReplaceAllStringFunc(code, func(token string) string {
+		v, ok := t.lookup(token)
+		if added += len(v.Text); !ok || added > maxRestored {
+			return token
+		}
+		return pythonEscape(v.Text)
+	})
+}
+
+// pythonEscape returns a text as it is written in a Python string literal with any quotes, also in an f-string.
+func pythonEscape(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r < 0x80 && class[r]&isAlnum != 0 || strings.ContainsRune("@.+-_ :/", r):
+			b.WriteRune(r)
+		case r <= 0xffff:
+			b.WriteString(`\u` + hex.EncodeToString([]byte{byte(r >> 8), byte(r)}))
+		default:
+			b.WriteString(`\U` + hex.EncodeToString([]byte{0, byte(r >> 16), byte(r >> 8), byte(r)}))
+		}
+	}
+	return b.String()
+}

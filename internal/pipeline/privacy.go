@@ -1,0 +1,59 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+)
+
+// promptPrivacy returns what keeps private values from the model. With the mode egress, the program that the model
+// writes has the values again. With broker, it keeps the tokens, and the arguments of its tool calls get the values.
+func (t task) promptPrivacy() codegen.Privacy {
+	if t.tokens == nil {
+		return codegen.Privacy{}
+	}
+	return codegen.Privacy{Hide: t.tokens.ReplaceText, Restore: t.tokens.RestoreCode}
+}
+
+// shownDescription returns the description of the task for the models that compute embeddings.
+func (t task) shownDescription(ctx context.Context) string {
+	return t.tokens.Replace(ctx, t.job.Task.Description)
+}
+
+// shownArguments returns the arguments of a call for the person who decides about it.
+func (t task) shownArguments(ctx context.Context, args json.RawMessage) json.RawMessage {
+	shown, err := t.tokens.ReplaceJSON(ctx, args)
+	if err != nil {
+		return json.RawMessage(`"(arguments that are not valid JSON)"`)
+	}
+	return shown
+}
+
+// privacyHooks returns the hooks that replace values in tools' results with tokens, and tokens in the arguments of
+// permitted tools with values. They are nil unless the mode is broker.
+func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
+	t := s.task.tokens
+	if !t.Broker() {
+		return broker.Hooks{}
+	}
+	if s.draft.by == codegen.ByModel { // an earlier run may have asked the model
+		private := s.task.promptPrivacy()
+		private.Hide(ctx, s.draft.request.Task)
+		private.Hide(ctx, s.draft.request.Inputs)
+	}
+	fleet, tenant := p.Privacy.RestoreOf(s.task.ref.Tenant)
+	return broker.Hooks{
+		Restore: func(_ context.Context, c broker.Call) (json.RawMessage, error) {
+			if !broker.Allowed(fleet, c.Server, c.Tool) || !broker.Allowed(tenant, c.Server, c.Tool) {
+				return c.Args, nil
+			}
+			return t.RestoreJSON(c.Args)
+		},
+		Tokenise: func(ctx context.Context, _ broker.Call, v json.RawMessage) (json.RawMessage, error) {
+			return t.ReplaceJSON(ctx, v)
+		},
+		Seal: t.Seal, Open: t.Open,
+	}
+}

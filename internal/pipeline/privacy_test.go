@@ -1,0 +1,120 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/tools"
+	"github.com/codefleet/codefleet/internal/tools/broker"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// privateWorker returns the hooks of a new worker for a task of the tenant acme, whose mode is broker.
+func privateWorker(t *testing.T, id, description string) (*Pipeline, task, broker.Hooks) {
+	t.Helper()
+	f, err := privacy.NewFilter(privacy.Options{
+		Key: []byte("key"), TTL: time.Hour,
+		Fleet: privacy.Settings{Mode: privacy.Broker, Types: privacy.Types(), Restore: []string{"s/put", "s/get"}},
+		Tenants: map[string]privacy.Settings{
+			"acme": {Restore: []string{"s/put", "s/other"}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Pipeline{Parts: Parts{Privacy: f}}
+	private := task{
+		ref: state.Ref{Tenant: "acme"}, tokens: f.Task("acme", id),
+		job: &jobs.Job{Task: schemas.Task{Description: description}},
+	}
+	s := steps{task: private, draft: draft{by: codegen.ByModel, request: codegen.Request{Task: description}}}
+	return p, private, p.privacyHooks(t.Context(), s)
+}
+
+type recorded struct{ entries []broker.JournalEntry }
+
+func (r *recorded) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
+	return r.entries, nil
+}
+func (r *recorded) Intent(context.Context, broker.JournalEntry) error { return nil }
+func (r *recorded) Record(_ context.Context, e broker.JournalEntry) error {
+	r.entries = append(r.entries, e)
+	return nil
+}
+
+type noAudit struct{}
+
+func (noAudit) Begin(context.Context, broker.AuditRecord) error   { return nil }
+func (noAudit) Decided(context.Context, broker.AuditRecord) error { return nil }
+func (noAudit) End(context.Context, broker.AuditRecord) error     { return nil }
+
+// A worker dies after a program got tokens. The next worker, which has only the journal and the fleet's key, replays
+// the tokens and restores their values, for this task only and for permitted tools only. It also knows the tokens of
+// the task's description, from which the model wrote the program.
+func TestTokensOutliveAWorker(t *testing.T) {
+	const description = "mail bob@example.org"
+	journal := &recorded{}
+	var sent []string
+	no := false
+	listing := tools.NewListing([]tools.Tool{
+		{Server: "s", Name: "put", State: tools.Approved, Annotations: tools.Annotations{Destructive: &no}, Hash: "1"},
+		{Server: "s", Name: "get", State: tools.Approved, Annotations: tools.Annotations{Destructive: &no}, Hash: "2"},
+	})
+	open := func(id string, run int, hooks broker.Hooks) *broker.Execution {
+		e, err := broker.New(t.Context(), broker.Config{
+			Task:      broker.Task{ID: id, Tenant: "acme", Run: run, Allow: []string{"*"}},
+			Catalogue: listing, Journal: journal, Audit: noAudit{}, Hooks: hooks,
+			Policy: broker.Policy{Destructive: broker.Allow},
+			Upstream: func(_ context.Context, r tools.Request) (tools.Result, error) {
+				sent = append(sent, string(r.Args))
+				return tools.Result{Structured: json.RawMessage(`{"email":"ada@example.org"}`)}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	call := func(e *broker.Execution, tool, args string) string {
+		t.Helper()
+		r, err := e.Call(t.Context(), broker.Call{Server: "s", Tool: tool, Args: json.RawMessage(args)})
+		if err != nil {
+			t.Fatalf("%s(%s) = %v, want nil", tool, args, err)
+		}
+		return string(r.Value)
+	}
+	_, private, hooks := privateWorker(t, "1", description)
+	prompt := private.promptPrivacy().Hide(t.Context(), description)
+	got := call(open("1", 1, hooks), "put", `{"a":1}`)
+	if strings.Contains(got+prompt, "example.org") {
+		t.Fatalf("result %s, prompt %s; want tokens", got, prompt)
+	}
+
+	_, _, hooks = privateWorker(t, "1", description)
+	second := open("1", 2, hooks)
+	if again := call(second, "put", `{"a":1}`); again != got {
+		t.Errorf("replayed result = %s, want %s", again, got)
+	}
+	call(second, "put", `{"text":"`+prompt+`","who":`+got+`}`)
+	if want := `{"text":"mail bob@example.org","who":{"email":"ada@example.org"}}`; sent[len(sent)-1] != want {
+		t.Errorf("put got %s, want %s", sent[len(sent)-1], want)
+	}
+	call(second, "get", `{"who":`+got+`}`)
+	if want := `{"who":` + got + `}`; sent[len(sent)-1] != want {
+		t.Errorf("get got %s, want %s: the tenant's list does not permit it", sent[len(sent)-1], want)
+	}
+
+	journal = &recorded{}
+	_, _, hooks = privateWorker(t, "2", "")
+	call(open("2", 1, hooks), "put", `{"text":"`+prompt+`","who":`+got+`}`)
+	if want := `{"text":"` + prompt + `","who":` + got + `}`; sent[len(sent)-1] != want {
+		t.Errorf("put of another task got %s, want %s", sent[len(sent)-1], want)
+	}
+}
