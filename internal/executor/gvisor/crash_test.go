@@ -19,8 +19,16 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// TestMain also lets a test start this binary as a worker with boxes, which the test kills.
+// TestMain also lets a test start this binary as a worker with boxes, which the test kills, and as the parent of a
+// process in a namespace.
 func TestMain(m *testing.M) {
+	if args := os.Getenv(startInside); args != "" {
+		if err := startInNamespace(strings.Split(args, "\n")); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if dir := os.Getenv("TEST_OWN_BOXES_IN"); dir != "" {
 		if err := ownBoxes(dir); err != nil {
 			fmt.Println("error:", err)

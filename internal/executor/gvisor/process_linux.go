@@ -90,16 +90,17 @@ func processesOf(dir string) ([]int, error) {
 }
 
 // belongsTo reports whether a process has the argument --root with dir or a directory below it. Other arguments
-// do not count: an editor may have a box's file open.
+// do not count: an editor may have a box's file open. Nor do processes in containers, where dir is another directory.
 func belongsTo(pid int, dir string) bool {
-	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	args, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 	if err != nil {
 		return false // it has ended, or belongs to another user
 	}
 	for arg := range bytes.SplitSeq(args, []byte{0}) {
 		root, found := strings.CutPrefix(string(arg), "--root=")
 		if found && (root == dir || strings.HasPrefix(root, dir+"/")) {
-			return true
+			return !elsewhere(proc, args)
 		}
 	}
 	return false
