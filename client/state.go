@@ -57,7 +57,7 @@ func (c *Client) GetState(ctx context.Context, workspace, file string) (State, e
 }
 
 // SaveState writes a state document, whose Data is a JSON object, and returns it with its new ETag. If the document has
-// a version other than s.ETag, the error has the code "precondition_failed": get the document again and repeat the
+// a version other than s.ETag, the error has the code "state_conflict": get the document again and repeat the
 // change. With an ETag the request is not retried: after any other error, get the document to see whether it was saved.
 func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 	s.Workspace = cmp.Or(s.Workspace, mainWorkspace)

@@ -94,6 +94,7 @@ type Task struct {
 	Pool           string            `json:"pool,omitempty"`
 	MinTier        string            `json:"min_tier,omitempty"` // gvisor | microsandbox
 	Model          string            `json:"model,omitempty"`    // name of a model profile of the fleet
+	State          *TaskState        `json:"state,omitempty"`
 	Limits         *Limits           `json:"limits,omitempty"`
 	Network        *Network          `json:"network,omitempty"`
 	Retry          *Retry            `json:"retry,omitempty"`
@@ -116,6 +117,13 @@ type File struct {
 type ToolChoice struct {
 	Allow []string `json:"allow,omitempty"` // "server/tool" or "server/*"
 	Max   int      `json:"max,omitempty"`
+}
+
+// TaskState configures the variable state of the program. Nil and empty mean as the fleet's settings say.
+type TaskState struct {
+	Enabled  *bool  `json:"enabled,omitempty"`
+	File     string `json:"file,omitempty"`      // the state document, such as state/plan.json
+	AutoSave *bool  `json:"auto_save,omitempty"` // save the keys that a successful program has changed
 }
 
 // Limits bound one execution of a program. Zero means the fleet's default.

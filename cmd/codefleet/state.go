@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -69,7 +68,7 @@ func (a *app) stateSetCommand() *cobra.Command {
 				s.ETag = client.NoState
 			}
 			s, err = c.SaveState(ctx, s)
-			if e, ok := hasStatus(err, http.StatusPreconditionFailed); ok {
+			if e, ok := errors.AsType[*client.APIError](err); ok && e.Code == errcode.StateConflict {
 				message := "another writer has changed the state"
 				if isNew {
 					message = "the state document already exists"

@@ -56,7 +56,7 @@ var imports = map[string][]string{
 		"internal/objects", "internal/state/content", "internal/state/format",
 		"internal/state/ignore",
 	},
-	"internal/state/repo": {"internal/objects", "internal/state/content", "internal/state/format"},
+	"internal/state/repo": {"internal/objects", "internal/state/content", "internal/state/format", "internal/statedoc"},
 	"internal/state": {
 		"internal/objects", "internal/state/content", "internal/state/format", "internal/state/ignore",
 		"internal/state/repo",
@@ -107,12 +107,13 @@ var imports = map[string][]string{
 	"internal/dirsync":  {"internal/state/ignore"},
 	"internal/config": {
 		"internal/allowlist", "internal/executor/drivers", "internal/guardrails", "internal/guardrails/privacy",
+		"internal/statedoc",
 	},
-	"internal/jobs":       {"schemas", "internal/allowlist"},
+	"internal/jobs":       {"schemas", "internal/allowlist", "internal/statedoc"},
 	"internal/apierror":   {"schemas", "internal/jobs"},
 	"internal/automation": {"schemas", "internal/cron", "internal/jobs"},
 	"internal/pipeline": {
-		"schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
+		"internal/statedoc", "schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
 		"internal/executor", "internal/executor/drivers", "internal/state", "internal/egress",
 		"internal/allowlist", "internal/guardrails", "internal/guardrails/privacy",

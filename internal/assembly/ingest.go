@@ -34,7 +34,7 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf, Privacy: c.PrivacyMode,
 	}
 	o := ingest.Options{
-		StateFile: c.Execution.State.StateFile, Access: access,
+		StateFile: c.DefaultState(), StateDisabled: !c.Execution.State.Enabled, Access: access,
 		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}
 	if c.S3.Endpoint == "" {

@@ -129,7 +129,10 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 				Writer: writer, Profiles: profiles, Repairs: c.LLM.RepairAttempts, TaskTokens: c.LLM.TaskTokens,
 			},
 			Plugins: o.Plugins, Guard: rules, Privacy: filter,
-			Limits:  func(tenant string) executor.Limits { return limits(c, tenant) },
+			Limits: func(tenant string) executor.Limits { return limits(c, tenant) },
+			State: pipeline.StateDocuments{
+				Enabled: c.Execution.State.Enabled, File: c.DefaultState(), Save: c.Execution.State.AutoSave,
+			},
 			Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
 			Log:     t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/pipeline"),
 		},

@@ -18,6 +18,7 @@ import (
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/executor/drivers"
 	"github.com/codefleet/codefleet/internal/names"
+	"github.com/codefleet/codefleet/internal/statedoc"
 )
 
 var hashRule = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -223,8 +224,21 @@ func (k *checker) execution() {
 		k.bad("execution.max_boxes", "%d is less than the %d boxes that optimizations.sandbox_pool_size keeps ready",
 			e.MaxBoxes, k.c.Optimizations.ReadyBoxes())
 	}
-	if f := e.State.StateFile; f == "" || strings.ContainsAny(f, `/\`) || f == "." || f == ".." {
-		k.bad("execution.state.state_file", "%q is not a file name", f)
+	k.state()
+}
+
+func (k *checker) state() {
+	const fileKey, formatKey = "execution.state.state_file", "execution.state.state_format"
+	file, format := k.c.DefaultState(), strings.ToLower(k.c.Execution.State.StateFormat)
+	switch err := statedoc.CheckName(file); {
+	case format == "pickle":
+		k.bad(formatKey, statedoc.NoPickle)
+	case format != "" && format != "json" && format != "yaml":
+		k.bad(formatKey, "%q is not one of json, yaml", format)
+	case err != nil:
+		k.bad(fileKey, "%s", err)
+	case format != "" && statedoc.IsYAML(file) != (format == "yaml"):
+		k.bad(formatKey, "%s does not fit the name %s of %s: change one of them", format, file, fileKey)
 	}
 }
 
@@ -352,7 +366,8 @@ func (k *checker) server(key string, s MCPServer) {
 func (k *checker) tenant(name string, t Tenant) {
 	key := "tenants." + name
 	if !names.IsName(name) {
-		k.bad(key, "%q: a name has 1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit", name)
+		k.bad(key, "%q: a name has 1 to 63 letters (a-z, A-Z), digits, _ and -, and starts with a letter or digit",
+			name)
 	}
 	for other := range k.c.Tenants {
 		if other < name && strings.EqualFold(other, name) {

@@ -266,6 +266,15 @@ type Telemetry struct {
 	Addr string `yaml:"addr"`
 }
 
+// DefaultState returns the name of the default state document.
+func (c *Config) DefaultState() string {
+	s := c.Execution.State
+	if s.StateFormat == "yaml" && c.Origin("execution.state.state_file").Layer == LayerDefault {
+		return "state.yaml"
+	}
+	return s.StateFile
+}
+
 // Slots returns how many tasks a worker runs concurrently.
 func (c *Config) Slots() int {
 	if c.Worker.Slots > 0 {
@@ -308,7 +317,7 @@ func Default() *Config {
 		Execution: Execution{
 			SkillsDir:   "./skills",
 			SandboxType: "auto", Reuse: "tenant", MaxImageMB: 4096,
-			State: State{StateFile: "state.json"},
+			State: State{Enabled: true, StateFile: "state.json", AutoSave: true},
 		},
 		Limits: Limits{
 			CPUs: 1, OutputBytes: 1 << 20, WorkspaceMB: 1024, Processes: 64, OpenFiles: 1024, NetworkMB: 256,

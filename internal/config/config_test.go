@@ -350,6 +350,9 @@ workflows: []
 		"AZURE_OPENAI_ENDPOINT=https://a.openai.azure.com", "STATE_FORMAT=json", "MCP_SERVER_JIRA_CLOUD_URL=https://j",
 		"SKILLS_DIR=a", "EXECUTION_SKILLS_DIR=b",
 	}})
+	if s := c.Execution.State; !s.Enabled || s.AutoSave || c.DefaultState() != "state.json" {
+		t.Errorf("state = %+v, want it enabled, not saved, in state.json", s)
+	}
 	if c.Execution.WorkspaceDir != "./v" || c.Guardrails.MaxExecutionTime != time.Minute ||
 		c.Optimizations.ReadyBoxes() != 0 || c.Execution.SkillsDir != "a" {
 		t.Errorf("workspace %q, time %v, ready %d, skills %q; want ./v, 1m, 0, a",
@@ -368,7 +371,7 @@ workflows: []
 		warnings = append(warnings, strings.SplitAfterN(w, ": no effect", 2)[0])
 	}
 	want := []string{
-		"c.yaml:2: execution.state.auto_save: no effect", "MSB_API_KEY: no effect",
+		"MSB_API_KEY: no effect",
 		"EXECUTION_SKILLS_DIR: differs from SKILLS_DIR, which is used", "MSB_SERVER_URL: no effect",
 		"SKILLS_DIR: no effect",
 	}
@@ -384,10 +387,9 @@ func TestNoEffect(t *testing.T) {
 	write(t, "c.yaml", `execution: {skills_dir: ./skills, sandbox_type: gvisor, sandbox_image: python}
 `)
 	c := load(t, config.Source{File: "c.yaml", Env: []string{
-		"STATE_FORMAT=yaml", "OPTIMIZATION_TOOL_CACHE=true",
+		"OPTIMIZATION_TOOL_CACHE=true",
 	}})
 	want := []string{
-		"STATE_FORMAT: no effect: the extension of STATE_FILE (execution.state.state_file) selects JSON or YAML",
 		"c.yaml:1: execution.skills_dir: no effect yet: planned for sessions and skills",
 		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
@@ -558,5 +560,29 @@ tenants:
 	}
 	if diff := cmp.Diff(want, problems(t, config.Source{File: "c.yaml"})); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestState(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, c := range []struct{ env, file, problem string }{
+		{"", "state.json", ""},
+		{"STATE_FORMAT=yaml", "state.yaml", ""},
+		{"STATE_FILE=workflow_state.json", "workflow_state.json", ""},
+		{"STATE_FILE=s.yml STATE_FORMAT=yaml", "s.yml", ""},
+		{"STATE_FILE=s.json STATE_FORMAT=yaml", "", "yaml does not fit the name s.json"},
+		{"STATE_FORMAT=pickle", "", "reading a pickle runs whatever code its writer has put into it"},
+		{"STATE_FILE=state.pkl", "", "reading a pickle runs whatever code its writer has put into it"},
+		{"STATE_FORMAT=toml", "", `"toml" is not one of json, yaml`},
+		{"STATE_FILE=../state.json", "", "is not a clean path within the workspace"},
+		{"STATE_FILE=state.txt", "", "not in .json, .yaml or .yml"},
+	} {
+		got, err := config.Load(config.Source{Env: append(strings.Fields(c.env), "HOME=/home/u"), DotEnv: os.DevNull})
+		switch {
+		case c.problem == "" && (err != nil || got.DefaultState() != c.file):
+			t.Errorf("Load(%s): %v, want the document %s", c.env, err, c.file)
+		case c.problem != "" && (err == nil || !strings.Contains(err.Error(), c.problem)):
+			t.Errorf("Load(%s) = %v, want %q", c.env, err, c.problem)
+		}
 	}
 }

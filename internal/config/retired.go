@@ -23,11 +23,8 @@ const (
 	fateMSB     = "no effect: workers create boxes themselves, without a microsandbox server"
 	fateNetwork = "refused if true: a box has no network; a task requests hosts (run --net HOST, network.allow; " +
 		"the Python client does so for allow_network_access=True), within tenants.<name>.network"
-	fateNetworks  = "refused: list the hosts in tenants.<name>.network; a task requests them (run --net HOST)"
-	fateStateOn   = "no effect: the workspace is always kept"
-	fateStateSave = "no effect: the changes of a task are committed if and only if it succeeds"
-	fateStateJSON = "no effect: the extension of STATE_FILE (execution.state.state_file) selects JSON or YAML"
-	fateMount     = "refused: programs cannot see directories of the host; put files into the workspace " +
+	fateNetworks = "refused: list the hosts in tenants.<name>.network; a task requests them (run --net HOST)"
+	fateMount    = "refused: programs cannot see directories of the host; put files into the workspace " +
 		"(run --with FILE, or execution.workspace_dir; the Python client copies its mount_directories)"
 	fateCache = "no effect: files are always cached by content"
 	fateGPU   = "no effect: tools are selected without a GPU"
@@ -37,9 +34,6 @@ const (
 var retiredKeys = map[string]retired{
 	"execution.allow_network_access":   {fate: fateNetwork, always: []string{"false", "no", "off"}, refused: true},
 	"execution.mount_directories":      {fate: fateMount, refused: true},
-	"execution.state.enabled":          {fate: fateStateOn, always: []string{"true", "yes", "on"}},
-	"execution.state.auto_save":        {fate: fateStateSave, always: []string{"true", "yes", "on"}},
-	"execution.state.state_format":     {fate: fateStateJSON, always: []string{"json"}},
 	"execution.state.workspace_dir":    {fate: "no effect: the state document is in the workspace"},
 	"optimizations.gpu_embeddings":     {fate: fateGPU, always: []string{"false", "no", "off"}},
 	"optimizations.file_content_cache": {fate: fateCache, always: []string{"true", "yes", "on"}},
@@ -60,9 +54,6 @@ var retiredVars = map[string]retired{
 	"ALLOW_NETWORK_ACCESS": {
 		fate: fateNetwork, always: []string{"false", "0", "no", "off"}, refused: true,
 	},
-	"STATE_ENABLED":                       {fate: fateStateOn, always: []string{"true", "1", "yes", "on"}},
-	"STATE_AUTO_SAVE":                     {fate: fateStateSave, always: []string{"true", "1", "yes", "on"}},
-	"STATE_FORMAT":                        {fate: fateStateJSON, always: []string{"json"}},
 	"OPTIMIZATION_GPU_EMBEDDINGS":         {fate: fateGPU, always: []string{"false", "0", "no", "off"}},
 	"CODEFLEET_MCP_AUTHORIZATION_SERVERS": {fate: fateOAuth},
 

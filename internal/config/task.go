@@ -63,8 +63,15 @@ type Pool struct {
 
 // State configures the state document of workspaces.
 type State struct {
-	// Name of the default state document in the workspace.
+	// Programs have the variable state, and clients read and write state documents. A task may set state.enabled
+	// to false for itself.
+	Enabled bool `yaml:"enabled" env:"STATE_ENABLED"`
+	// Name of the default state document in the workspace. With state_format yaml, the default is state.yaml.
 	StateFile string `yaml:"state_file" env:"STATE_FILE"`
+	// Save the keys of the variable state that a successful program has changed.
+	AutoSave bool `yaml:"auto_save" env:"STATE_AUTO_SAVE"`
+	// json or yaml. By default, the extension of state_file decides.
+	StateFormat string `yaml:"state_format" env:"STATE_FORMAT"`
 }
 
 // Limits are limits of one execution, in addition to those in Guardrails.

@@ -119,6 +119,8 @@ const (
 	BadPath          = "bad_path"
 	BadState         = "bad_state"
 	BadStateFile     = "bad_state_file"
+	StateConflict    = "state_conflict"
+	StateDisabled    = "state_disabled"
 	Conflict         = "conflict"
 	Corrupt          = "corrupt"
 	NoKey            = "no_key"

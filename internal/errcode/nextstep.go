@@ -38,6 +38,7 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet workspace ls -r and codefleet workspace rm, or raise limits.workspace_mb",
 		Tool:    "have a program remove files below /workspace, or use another workspace",
 	},
+	StateConflict:      {Tool: "get_state returns the current version: repeat the change on it"},
 	PreconditionFailed: {Tool: "get_state returns the current version: repeat the change on it"},
 	BadState:           {Tool: "save_state replaces the document"},
 	MemoryLimit: {

@@ -223,10 +223,11 @@ var tools = []Error{
 
 var workspaces = []Error{
 	row(BadPath, "400 client", "The path is not valid in a workspace.", "Use a relative path without `..`."),
-	row(BadState, "400", "The content is not JSON or YAML, as the state document's name requires. "+
-		"With the HTTP status 409, the stored document is damaged.",
+	row(BadState, "400 failed blocked", "The content is not JSON or YAML, as the state document's name requires. "+
+		"With the HTTP status 409, the stored document is damaged. "+
+		"In a result: the program uses the variable `state`, and the document cannot be read, or the variable not saved.",
 		"Correct the content; `codefleet state set` replaces a damaged document."),
-	row(BadStateFile, "400 client", "The name is not valid for a state document.",
+	row(BadStateFile, "400 blocked client", "The name is not valid for a state document.",
 		"Use `state.json`, or `NAME.json` or `NAME.yaml` at the top of the workspace or below `state/`."),
 	row(Conflict, "409", "Another commit changed the same files.",
 		"Read the files in `paths` again, and repeat the change."),
@@ -238,6 +239,9 @@ var workspaces = []Error{
 	row(NoWorkspaces, "501", "This process has no object store.", "Configure `s3.endpoint` and its credentials."),
 	row(QuotaExceeded, "413 exit=4", "The change would exceed the workspace's quota.",
 		"Remove files from the workspace, or ask the operator for a larger quota."),
+	row(StateConflict, "409", "The state document has another version than the request names; both are in `cause`.",
+		"Read the document again, and repeat the change on its current version."),
+	row(StateDisabled, "403 blocked", "The operator has disabled state documents.", "Set `execution.state.enabled`."),
 	row(UnknownFile, "404", "The workspace has no file at this path.", "See `codefleet workspace ls`."),
 	row(UnknownState, "404", "The workspace has no state document of this name.",
 		"Create it with `codefleet state set`."),

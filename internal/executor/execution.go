@@ -127,6 +127,8 @@ func (e *execution) waitForWork() {
 func (e *execution) start() {
 	l := e.limits
 	body := append([]byte(e.program.Code), e.program.Inputs...)
+	state, content := e.state()
+	body = append(body, content...)
 	e.started = e.hooks.Check == nil
 	e.facts = !e.started || e.hooks.Facts != nil
 	e.send(runner.Run{
@@ -139,6 +141,9 @@ func (e *execution) start() {
 		Network:     e.conns != nil,
 		Catalogue:   e.program.Catalogue,
 		Env:         e.program.Env,
+		State:       state,
+		StateBytes:  len(content),
+		Session:     (*runner.Session)(e.program.Session),
 		ResultBytes: MaxResultBytes,
 		Limits: runner.Limits{
 			Memory:    int64(l.MemoryMB) << 20,
@@ -149,6 +154,16 @@ func (e *execution) start() {
 			Output:    l.OutputBytes,
 		},
 	}, body)
+}
+
+// state returns what the runner learns about the state document, and the document's content if the runner does not read
+// it itself.
+func (e *execution) state() (*runner.State, []byte) {
+	s := e.program.State
+	if s == nil || !strings.Contains(e.program.Code, "state") { // the usual case
+		return nil, nil
+	}
+	return &runner.State{File: s.File, Content: s.Content != nil, Save: s.Save}, s.Content
 }
 
 // send writes a message without waiting for the runner to read it. A failed write shows as the end of the

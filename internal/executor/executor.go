@@ -73,7 +73,22 @@ type Program struct {
 	Limits    Limits
 	Catalogue string            // directory of a catalogue version, in Guest.Catalogue; empty for no tools
 	Env       map[string]string // added to the program's environment
+	State     *StateDocument    // nil if the program cannot use the variable state
+	Session   *TaskSession      // nil if the task has no session
 }
+
+// StateDocument is the document that a program finds in the variable state, if it uses that variable.
+type StateDocument struct {
+	File    string          // path in the workspace
+	Content json.RawMessage // the document; nil if the program's process reads the file, which is JSON
+	Save    bool            // write the keys that a successful program has changed into the file, as JSON
+}
+
+// TaskSession is the session of a program's task.
+type TaskSession struct{ Name, File string } // File is the path of its log in the workspace
+
+// MaxCheckpoint is the largest checkpoint, in bytes of JSON. The runner has the same limit.
+const MaxCheckpoint = 16 << 10
 
 // Hooks are a program's only connections to the outside. Each may be nil. Output, Check, Facts and Called are
 // called one at a time. Network and Call may be called concurrently and must return soon after their context
@@ -201,11 +216,12 @@ type Verdict struct {
 	Result       json.RawMessage // valid JSON, at most MaxResultBytes; null if the program has no result
 	Output       string          // standard output, valid UTF-8
 	Stderr       string
-	Truncated    bool     // the program printed more than Output and Stderr hold
-	Error        *Failure // nil if and only if Status is Succeeded
-	CPUMS        float64  // user and system time of all the program's processes
-	PeakMemoryMB float64  // peak resident set size of the program's largest process
-	Dirty        bool     // the box must be destroyed: it is broken, or the program left something in it
+	Truncated    bool            // the program printed more than Output and Stderr hold
+	Error        *Failure        // nil if and only if Status is Succeeded
+	CPUMS        float64         // user and system time of all the program's processes
+	PeakMemoryMB float64         // peak resident set size of the program's largest process
+	Checkpoint   json.RawMessage // the session's new checkpoint, a JSON object; nil if the program set none
+	Dirty        bool            // the box must be destroyed: it is broken, or the program left something in it
 }
 
 // Failure says why a program did not succeed. Its codes are those of internal/errcode.

@@ -38,6 +38,7 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
 	v.Dirty = done.Left != ""
 	v.Truncated = v.Truncated || done.Dropped > 0
+	v.Checkpoint = checkpoint(done.Checkpoint)
 	v = e.ended(v, done)
 	if done.OOM || e.runner.killedForMemory() {
 		v.Dirty = true
@@ -46,6 +47,15 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 		}
 	}
 	return v
+}
+
+// checkpoint returns a checkpoint that the program reports, or nil if that is not a JSON object within the limits.
+func checkpoint(reported string) json.RawMessage {
+	data := []byte(reported)
+	if len(data) > MaxCheckpoint || !strings.HasPrefix(reported, "{") || !validResult(data) {
+		return nil
+	}
+	return data
 }
 
 // mayBeKill reports whether a failure with this code may have been caused by the kill of a process: the program,

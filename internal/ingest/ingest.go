@@ -44,9 +44,10 @@ type Options struct {
 	Metrics    http.Handler // serves /metrics
 	MCP        http.Handler // serves the paths of the MCP bridge, and authenticates their requests
 
-	Access    Access
-	Limits    Limits
-	StateFile string // the state document for requests that name none; default state.json
+	Access        Access
+	Limits        Limits
+	StateDisabled bool   // refuse requests for state documents
+	StateFile     string // the state document for requests that name none; default state.json
 
 	Log    *slog.Logger // default slog.Default()
 	Tracer trace.Tracer // nil records no spans

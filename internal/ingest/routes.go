@@ -298,14 +298,16 @@ func (s *Server) stateRoutes() (table []route) {
 				takes("workspace", "If-None-Match").
 				returnsMedia(200, "application/json", "Object").
 				returnsMedia(200, "application/yaml", "Text").returnsNothing(304).
-				fails(workspaceErrors...).fails(errcode.BadStateFile, errcode.UnknownState, errcode.TooLarge).
+				fails(workspaceErrors...).
+				fails(errcode.BadStateFile, errcode.UnknownState, errcode.StateDisabled, errcode.TooLarge).
 				failsWith(http.StatusConflict, errcode.BadState), // the stored document is damaged
 			row("PUT "+v.path, ScopeSubmit, s.store(s.putState), "put"+v.id, "Replace "+v.document).
 				takes("workspace", "If-Match", "If-None-Match").
 				body("application/json", "Object").body("application/yaml", "Text").
 				returns(200, "SavedState").
 				fails(workspaceErrors...).fails(commitErrors...).
-				fails(errcode.BadParameter, errcode.BadStateFile, errcode.BadState, errcode.PreconditionFailed))
+				fails(errcode.BadParameter, errcode.BadStateFile, errcode.BadState, errcode.StateConflict,
+					errcode.StateDisabled))
 	}
 	return table
 }

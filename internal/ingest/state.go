@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -16,12 +17,16 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/statedoc"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // stateDoc returns the workspace and the name of the state document that a request is for. The workspace is
 // ?workspace=, by default main. The name is the file in the path, by default Options.StateFile.
 func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
+	if err == nil && s.o.StateDisabled {
+		err = apierror.New(errcode.StateDisabled, "the operator has disabled state documents")
+	}
 	if err != nil {
 		return ref, "", err
 	}
@@ -120,11 +125,34 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	o := state.EditOptions{Base: state.Newest, Message: "state " + name}
 	result, err := s.o.Workspaces.Edit(r.Context(), ref, o, singleEdit(e))
 	if err != nil {
-		return conditionError(err, e)
+		return s.stateConflict(r, ref, conditionError(err, e), e)
 	}
 	sum := objects.Sum(data).String() // a document is stored as one blob, whose sum is its ETag
 	w.Header().Set("ETag", strconv.Quote(sum))
 	return respond(w, savedState{name, ref.Workspace, result.Generation, sum}, nil)
+}
+
+// stateConflict returns, instead of the error of an unmet condition, one with both versions.
+func (s *Server) stateConflict(r *http.Request, ref state.Ref, err error, e state.Edit) error {
+	if unmet, ok := errors.AsType[*apierror.Error](err); !ok || unmet.Code != errcode.PreconditionFailed {
+		return err
+	}
+	current := "none, because it does not exist"
+	_, info, err := history.Open(r.Context(), s.o.Workspaces.Repo(), ref, 0, e.Path)
+	switch {
+	case err == nil:
+		current = info.ETag
+	case !errors.Is(err, state.ErrNotFound):
+		return err
+	}
+	named := "version " + strconv.Quote(text.Truncate(e.IfMatch, 100))
+	if e.IfNoneMatch != "" {
+		named = "no version: it is to be created"
+	}
+	c := apierror.New(errcode.StateConflict, "the state document %s has changed", e.Path)
+	c.Cause = fmt.Sprintf("the request names %s; the current version is %s", named, current)
+	c.Paths, c.Hint = []string{e.Path}, "read the document again, and repeat the change on its current version"
+	return c
 }
 
 // decodeState returns the content to store for a request body.

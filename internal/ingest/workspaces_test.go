@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -481,7 +482,20 @@ func TestState(t *testing.T) {
 	wantStatus(t, f, 304, nil, "GET", "/v1/state/state.json", unchanged, "")
 	match := map[string]string{"Content-Type": "application/json", "If-Match": resp.Header.Get("ETag")}
 	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
-	wantStatus(t, f, 412, nil, "PUT", "/v1/state/state.json", match, `{"step":2}`)
+	var conflict apierror.Error
+	wantStatus(t, f, 409, &conflict, "PUT", "/v1/state/state.json", match, `{"step":2}`)
+	resp, _ = request(t, f, "GET", "/v1/state/state.json", nil, nil)
+	both := fmt.Sprintf("the request names version %q; the current version is %s", saved.ETag,
+		strings.Trim(resp.Header.Get("ETag"), `"`))
+	if conflict.Code != "state_conflict" || conflict.Cause != both {
+		t.Errorf("stale PUT = %+v, want state_conflict with cause %q", conflict, both)
+	}
+	isNew := map[string]string{"Content-Type": "application/json", "If-None-Match": "*"}
+	wantStatus(t, f, 409, nil, "PUT", "/v1/state/state.json", isNew, `{"step":2}`)
+	wantStatus(t, f, 409, &conflict, "PUT", "/v1/state/none.json", match, `{"step":2}`)
+	if want := "the current version is none, because it does not exist"; !strings.HasSuffix(conflict.Cause, want) {
+		t.Errorf("PUT of a missing version: cause %q, want it to end in %q", conflict.Cause, want)
+	}
 
 	// A YAML document with another name, in another workspace.
 	wantStatus(t, f, 200, nil, "PUT", "/v1/state/state/plan.yaml?workspace=lab", jsonType, `{"a":[1,"two"]}`)

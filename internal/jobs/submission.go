@@ -17,6 +17,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/statedoc"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -183,6 +184,11 @@ func (s *submission) decode() error {
 	}
 	if err := checkEnv(s.task.Env); err != nil {
 		return err
+	}
+	if st := s.task.State; st != nil && st.File != "" {
+		if err := statedoc.CheckName(st.File); err != nil {
+			return refuse(errcode.BadStateFile, "/state/file", "%s", err)
+		}
 	}
 	s.pool = cmp.Or(s.pool, s.task.Pool, defaultPool)
 	return nil

@@ -47,7 +47,7 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 		hooks.Network = proxy.Serve
 	}
 	deadline = time.Now().Add(s.task.limits.OrDefaults().Timeout)
-	e, err = p.runProgram(ctx, s, a.box, g, hooks)
+	e, err = p.runProgram(ctx, s, a, g, hooks)
 	e.guard = g
 	if proxy != nil {
 		proxy.Close()
@@ -65,8 +65,13 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 
 // runProgram runs the program in the box and emits its output.
 func (p *Pipeline) runProgram(
-	ctx context.Context, s steps, b box, g *guard, hooks executor.Hooks,
+	ctx context.Context, s steps, a attempt, g *guard, hooks executor.Hooks,
 ) (e execution, err error) {
+	tree := a.checkout.tree
+	document, err := p.stateDocument(s.task, s.draft.code, tree)
+	if err != nil {
+		return e, err
+	}
 	defer measure(&e.ms)()
 	ctx, span := p.Tracer.Start(ctx, "sandbox.run")
 	defer span.End()
@@ -83,13 +88,16 @@ func (p *Pipeline) runProgram(
 	defer stop()
 	var undecided error // why plugins could not validate the program
 	hooks = p.checks(running, s, g, hooks, &undecided)
-	e.verdict, err = b.Run(running, executor.Program{
+	e.verdict, err = a.box.Run(running, executor.Program{
 		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Env: t.job.Task.Env, Limits: t.limits,
-		Catalogue: s.tools.dir,
+		Catalogue: s.tools.dir, State: document,
 	}, hooks)
 	if err = errors.Join(err, undecided); err != nil {
 		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}
 	span.SetAttributes(attribute.String("verdict", e.verdict.Status))
-	return e, nil
+	if e.verdict.Status == executor.Succeeded {
+		err = finishState(document, tree)
+	}
+	return e, err
 }

@@ -39,6 +39,7 @@ type Parts struct {
 	Guard   func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
 	Privacy *privacy.Filter                       // replaces personal data and secrets; may be nil
 	Limits  func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
+	State   StateDocuments                        // the variable state of programs
 	Network egress.Options                        // for executions with network access; Allow comes from the task
 	Log     *slog.Logger                          // nil disables the log
 	Tracer  trace.Tracer                          // nil disables tracing

@@ -27,6 +27,7 @@ type Options struct {
 	Excludes   []string
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
+	StateFile  string // the default state document; its changes, like those below state/, are merged by top-level keys
 	// Secrets returns the secrets that encrypt what a tenant stores; it is called once per tenant. If it is nil, or
 	// the tenant has no current secret, nothing is encrypted. Objects that are unencrypted or encrypted with an old
 	// key stay readable, and garbage collection rewrites them.
@@ -67,7 +68,7 @@ func New(bucket objects.Objects, opts Options) *Store {
 	}
 	r := repo.New(bucket, repo.Options{
 		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: opts.Reserved,
-		Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Log: opts.Log,
+		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Log: opts.Log,
 	})
 	return &Store{repo: r, dirs: tree.Options{
 		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Excludes: opts.Excludes,

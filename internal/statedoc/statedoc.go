@@ -25,6 +25,10 @@ const MaxSize = 4 << 20
 // maxName is the maximum length of a name in bytes.
 const maxName = 255
 
+// NoPickle says why state documents are not pickles.
+const NoPickle = "pickle is not supported, because reading a pickle runs whatever code its writer has put into it: " +
+	"use json or yaml"
+
 // ErrName is wrapped by the errors of CheckName.
 var ErrName = errors.New("not the name of a state document")
 
@@ -43,7 +47,11 @@ func CheckName(name string) error {
 	case strings.HasPrefix(path.Base(name), "."):
 		return fmt.Errorf("%w: %q begins with a dot", ErrName, name)
 	}
-	if ext := path.Ext(name); ext != ".json" && !IsYAML(name) {
+	ext := path.Ext(name)
+	if ext == ".pkl" || ext == ".pickle" {
+		return fmt.Errorf("%w: %q: %s", ErrName, name, NoPickle)
+	}
+	if ext != ".json" && !IsYAML(name) {
 		return fmt.Errorf("%w: %q ends in %q, not in .json, .yaml or .yml", ErrName, name, ext)
 	}
 	return nil

@@ -16,7 +16,7 @@ import threading
 import traceback
 import types
 
-from codefleet import catalogue, facts, frames, jsonable, mcp_client
+from codefleet import catalogue, facts, frames, jsonable, mcp_client, session, statevar
 
 FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
@@ -57,7 +57,10 @@ def prepare(boot):
     client.__path__ = []
     client.mcp_client = mcp_client
     mcp_client.__name__ = mcp_client.ToolError.__module__ = "client.mcp_client"
+    client.session = session
+    session.__name__ = "client.session"
     sys.modules["client"], sys.modules["client.mcp_client"] = client, mcp_client
+    sys.modules["client.session"] = session
     os.umask(0o022)
     rehearse()
     with open("/proc/self/statm", "rb") as statm:
@@ -247,7 +250,14 @@ class Program:
         self.limits = run["limits"]
         self.result_bytes = run["result_bytes"]
         self.code = body[: run["code"]].decode("utf-8", "replace")
-        self.inputs = body[run["code"] :]
+        rest = len(body) - run.get("state_bytes", 0)
+        self.inputs = body[run["code"] : rest]
+        self.state = None
+        if run.get("state"):
+            content = body[rest:] if run["state"]["content"] else None
+            self.state = statevar.Variable(run["state"]["file"], content, run["state"]["save"])
+        if run.get("session"):
+            session.name, session._file = run["session"]["name"], run["session"]["file"]
         self.process = os.getpid()
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
@@ -276,6 +286,8 @@ class Program:
             self.channel.send({"t": "checked"}, facts.encoded(tree, self.code))
         if self.wait:
             self.channel.receive()  # go
+        if self.state and not statevar.used(tree):
+            self.state = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             last = tree.body[-1]
             target = ast.copy_location(ast.Name("__value__", ast.Store()), last)
@@ -307,8 +319,12 @@ class Program:
         names = module.__dict__
         try:
             names["inputs"] = json.loads(self.inputs) if self.inputs else None
+            if self.state:
+                names[statevar.NAME] = self.state.load()
             exec(program, names)
             failure = None
+        except statevar.Invalid as error:
+            failure = bad_state(error)
         except SystemExit as error:
             failure = self.exited(error.code)
         except BaseException as error:
@@ -317,7 +333,11 @@ class Program:
             leave()
         try:
             threading._shutdown()
+            if self.state and not failure:
+                self.state.store(names.get(statevar.NAME))
             result = b"" if failure else self.result(names)
+        except statevar.Invalid as error:
+            failure, result = bad_state(error), b""
         except jsonable.TooLarge:
             failure, result = too_large(self.result_bytes), b""
         except BaseException as error:
@@ -353,6 +373,8 @@ class Program:
             header["error"] = failure
         else:
             header["modules"] = catalogue.imported()
+        if session.saved:
+            header["checkpoint"] = session.saved
         try:
             self.channel.send(header, result)
         except OSError:
@@ -423,6 +445,10 @@ def describe(error, failure):
     report.stack = traceback.StackSummary.from_list(program_frames)
     text = "".join(report.format())
     failure["cause"] = text if len(text) <= 8000 else text[:4000] + "\n  ...\n" + text[-4000:]
+
+
+def bad_state(error):
+    return {"code": "bad_state", "message": str(error), "hint": error.hint}
 
 
 def too_large(limit):

@@ -27,7 +27,7 @@ const (
 // ErrFrame is wrapped by errors about frames that violate the protocol.
 var ErrFrame = errors.New("bad frame")
 
-// Run starts a program. The body is its source, followed by its inputs.
+// Run starts a program. The body is its source, followed by its inputs and the content of its state document.
 type Run struct {
 	Type        string            `json:"t"` // run
 	Size        int               `json:"size"`
@@ -38,8 +38,24 @@ type Run struct {
 	Network     bool              `json:"network,omitempty"` // the program may open connections
 	Catalogue   string            `json:"catalogue,omitempty"`
 	Env         map[string]string `json:"env,omitempty"`
+	State       *State            `json:"state,omitempty"`       // nil if the program cannot use the variable state
+	StateBytes  int               `json:"state_bytes,omitempty"` // bytes of the state document's content
+	Session     *Session          `json:"session,omitempty"`
 	ResultBytes int               `json:"result_bytes"`
 	Limits      Limits            `json:"limits"`
+}
+
+// State is the state document of the variable state.
+type State struct {
+	File    string `json:"file"`    // path in the workspace
+	Content bool   `json:"content"` // the body has the document as JSON; otherwise the program's process reads the file
+	Save    bool   `json:"save"`    // write the keys that a successful program has changed
+}
+
+// Session is the session of the program's task.
+type Session struct {
+	Name string `json:"name"`
+	File string `json:"file"` // path of its log in the workspace
 }
 
 // Limits of a program.
@@ -116,6 +132,8 @@ type Frame struct {
 	Dropped int64    `json:"dropped,omitempty"` // bytes of output that were not forwarded
 	Left    string   `json:"left,omitempty"`    // what the program left behind that cannot be removed
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed a process for lack of memory
+	// Checkpoint is the session's new checkpoint, as JSON (untrusted).
+	Checkpoint string `json:"checkpoint,omitempty"`
 
 	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
 	// call, bytes in data, and the result in done.

@@ -11,6 +11,8 @@
 //	facts.py       what a program imports and calls, for guardrails
 //	jsonable.py    a program's result as JSON
 //	mcp_client.py  the module that programs import as client.mcp_client
+//	session.py     the module that programs import as client.session
+//	statevar.py    the variable state
 //	catalogue.py   tool modules, compiled ahead
 //	child.py       the process of a program
 //	confine.py     keeps programs from leaving anything behind in the box
@@ -54,7 +56,9 @@ var files embed.FS
 const lazyModule = "network"
 
 // modules are the other modules in loading order. Each may import those before it.
-var modules = []string{"frames", "facts", "jsonable", "mcp_client", "catalogue", "child", "confine", "runner"}
+var modules = []string{
+	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "catalogue", "child", "confine", "runner",
+}
 
 // Boot is the runner's configuration.
 type Boot struct {
@@ -116,7 +120,9 @@ func Env() []string {
 // memory; the files are for reading, and for processes that a program starts.
 func Client() map[string]string {
 	const about = "\"\"\"The program's interface to the fleet.\"\"\"\n"
-	return map[string]string{"__init__.py": about, "mcp_client.py": source("mcp_client")}
+	return map[string]string{
+		"__init__.py": about, "mcp_client.py": source("mcp_client"), "session.py": source("session"),
+	}
 }
 
 // Source returns what the command of Argv reads first: the configuration and the runner itself, as text and,

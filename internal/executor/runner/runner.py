@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 
-from codefleet import catalogue, child, confine, frames
+from codefleet import catalogue, child, confine, frames, session
 
 VERSION = 1
 MAX_CALLS = 64  # calls in progress at once; a program that starts more waits
@@ -34,7 +34,7 @@ READY_S = 20  # time for a child to empty the scratch directories
 MAX_REPORTS = 1000  # forwarded reports of calls made in the child
 CONNECTION = ("data", "ack", "eof", "reset")
 SYSINFO = ctypes.create_string_buffer(256)  # struct sysinfo of 64-bit Linux has 112 bytes
-CODES = ("exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
+CODES = ("bad_state", "exception", "exit_code", "memory_limit", "result_too_large", "syntax_error")
 
 
 def main(boot, compiled):
@@ -271,6 +271,7 @@ class Execution:
         self.backlog = bytearray()  # to be sent to the child
         self.how = None  # how the program ended
         self.error, self.result = None, b""
+        self.checkpoint = ""  # JSON (untrusted)
         self.status = None  # wait status of the child, once it is reaped
         self.made_sockets = False
         self.cpu, self.peak = 0.0, 0
@@ -391,6 +392,7 @@ class Execution:
             if kind == "end":
                 self.how, self.error, self.result = "end", failure(header.get("error")), body
                 self.modules = modules(header) if self.catalogue else []
+                self.checkpoint = text(header.get("checkpoint", ""), session.LIMIT)
             elif self.how == "exit":
                 continue
             elif kind == "call" and not self.check:
@@ -488,6 +490,8 @@ class Execution:
             header.update({"signal": signal_name(-code)} if code < 0 else {"code": code})
         if self.error:
             header["error"] = self.error
+        if self.checkpoint:
+            header["checkpoint"] = self.checkpoint
         try:
             self.host.send(header, self.result)
         except frames.Broken:

@@ -14,6 +14,7 @@ type merger struct {
 	base, theirs *format.EntrySet
 	read         func(*format.Entry) ([]byte, error)                // returns the content of a small file
 	write        func(*format.Entry, []byte) (*format.Entry, error) // returns a copy of the entry with other content
+	document     string                                             // path of the default state document
 	suffix       string                                             // of the names of conflict copies
 
 	ours      map[string]*format.Entry // our changes

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/statedoc"
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// mergeJSON merges two changed JSON files by their top-level keys. It returns nil if they do not merge.
+// mergeJSON merges two changed state documents by their top-level keys. It returns nil if they do not merge.
 func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, error) {
 	small := func(e *format.Entry) bool { return e != nil && e.Kind == format.KindFile && e.Size <= format.MaxBlob }
-	if !small(theirs) || !small(ours) || base != nil && !small(base) || !mergesByKey(ours.Path) {
+	if !small(theirs) || !small(ours) || base != nil && !small(base) || !m.mergesByKey(ours.Path) {
 		return nil, nil
 	}
 	var objects [3]map[string]json.RawMessage
@@ -26,6 +27,9 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 		if err != nil {
 			return nil, err
 		}
+		if data, err = statedoc.ToJSON(ours.Path, data); err != nil {
+			return nil, nil //nolint:nilerr // an ordinary conflict
+		}
 		if json.Unmarshal(data, &objects[i]) != nil || objects[i] == nil && i > 0 {
 			return nil, nil //nolint:nilerr // not an object: an ordinary conflict
 		}
@@ -35,15 +39,24 @@ func (m *merger) mergeJSON(base, theirs, ours *format.Entry) (*format.Entry, err
 		return nil, nil
 	}
 	data, err := json.Marshal(merged)
-	if err != nil || len(data) >= format.MaxBlob {
+	if err == nil && statedoc.IsYAML(ours.Path) {
+		data, err = statedoc.FromJSON(ours.Path, data)
+	} else if err == nil {
+		data = append(text.IndentJSON(data, "  ", format.MaxBlob-1), '\n')
+	}
+	if err != nil || len(data) > format.MaxBlob {
 		return nil, nil //nolint:nilerr // an ordinary conflict
 	}
-	return m.write(ours, append(text.IndentJSON(data, "  ", format.MaxBlob-1), '\n'))
+	return m.write(ours, data)
 }
 
-// mergesByKey reports whether p is a JSON file that is merged by top-level keys.
-func mergesByKey(p string) bool {
-	return p == "state.json" || strings.HasPrefix(p, "state/") && path.Ext(p) == ".json"
+// mergesByKey reports whether p is a state document: a JSON or YAML file below state/, or the default document.
+func (m *merger) mergesByKey(p string) bool {
+	switch p {
+	case m.document, "state.json", "state.yaml":
+		return true
+	}
+	return strings.HasPrefix(p, "state/") && (path.Ext(p) == ".json" || statedoc.IsYAML(p))
 }
 
 // mergeKeys is the three-way merge of objects. It returns false if both sides changed the same key, even to the same

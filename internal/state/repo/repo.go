@@ -15,6 +15,7 @@ type Options struct {
 	CacheBytes int64               // limit of CacheDir; the default is 2 GiB
 	Quota      format.Quota        // of each workspace
 	Reserved   []string            // top-level names that no version may have
+	StateFile  string              // the default state document, whose changes are merged by top-level keys
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
 	Secrets    func(tenant string) format.Secrets // nil means no encryption

@@ -160,12 +160,15 @@ func testStateKeys(t *testing.T, world *world) {
 	a.Write("state/x.json", `{"a": true}`)
 	b.Write("state.json", `{"a": 0, "b": {"c": [2]}, "big": 12345678901234567890}`)
 	b.Write("state/x.json", `{"b": true}`)
+	a.Write("state.yaml", "a: 1\n")
+	b.Write("state.yaml", "b: [x]\n")
 	a.Commit("task-a")
 	b.Commit("task-b")
 	b.Checkout()
 	b.Want(map[string]string{
 		"state.json": "{\n  \"a\": 1,\n  \"b\": {\n    \"c\": [\n      2\n    ]\n  },\n" +
 			"  \"big\": 12345678901234567890\n}\n",
+		"state.yaml":   "a: 1\nb:\n    - x\n",
 		"state":        "dir",
 		"state/x.json": "{\n  \"a\": true,\n  \"b\": true\n}\n",
 	})

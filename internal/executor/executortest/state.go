@@ -1,0 +1,179 @@
+package executortest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/executor"
+)
+
+var stateCases = []struct {
+	name, document, code string
+	after                string // the document after the program; default unchanged
+	want                 want
+}{
+	{"first use", "", "state['step'] = 1", "{\n  \"step\": 1\n}\n", want{}},
+	{
+		"a changed key", `{"a": 1, "b": [2]}`, "state['b'].append(3)\nstate['a']", "{\n  \"a\": 1,\n  \"b\": [\n    2,\n    3\n  ]\n}\n",
+		want{result: "1"},
+	},
+	{"a removed key", `{"a": 1, "b": 2}`, "del state['b']", "{\n  \"a\": 1\n}\n", want{}},
+	{"another object", `{"a": 1}`, "state = {**state, 'n': 2}", "{\n  \"a\": 1,\n  \"n\": 2\n}\n", want{}},
+	{"in a function", `{"a": 1}`, "def bump():\n  state['a'] += 1\nbump()", "{\n  \"a\": 2\n}\n", want{}},
+	{"no longer an object", `{"a": 1}`, "state['a'] = 2\nstate = 'done'", "", want{}},
+	{"only read", `{"a":1}`, "state['a']", "", want{result: "1"}},
+	{"not changed in effect", `{"a":1}`, "state['a'] = 1", "", want{}},
+	{"a variable of its own", `{"a":1}`, "state = {'x': 1}\nstate['x']", "", want{result: "1"}},
+	{"a loop's variable", `{"a":1}`, "[state for state in 'xy']\nfor state in ['CA']: pass\nstate", "", want{result: `"CA"`}},
+	{"not JSON, not used", "{", "'state'", "", want{result: `"state"`}},
+	{
+		"a file that the program writes too", `{"a": 1, "b": 1}`,
+		"import json\njson.dump({'a': 5, 'b': 1}, open('state.json', 'w'))\nstate['b'] = 2",
+		"{\n  \"a\": 5,\n  \"b\": 2\n}\n",
+		want{},
+	},
+	{
+		"a date, and NumPy's way", "", "import datetime\nclass N:\n  def tolist(self): return 7\n" +
+			"state['d'] = [datetime.date(2026, 1, 2), N()]",
+		"{\n  \"d\": [\n    \"2026-01-02\",\n    7\n  ]\n}\n",
+		want{},
+	},
+	{
+		"not saved after a failure", `{"a": 1}`, "state['a'] = 2\n1/0", "",
+		want{
+			status: executor.Failed, code: "exception", message: "division by zero", line: 2,
+			cause:  "ZeroDivisionError",
+			stderr: "",
+		},
+	},
+	{"exit code 0", `{"a": 1}`, "state['a'] = 2\nexit(0)", "{\n  \"a\": 2\n}\n", want{}},
+	{"not JSON", "{", "state['a']", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is not JSON",
+	}},
+	{"a list", "[1]", "state['a']", "", want{
+		status: executor.Failed, code: "bad_state", message: `state.json is not a JSON object, as in {"step": 2}`,
+	}},
+	{"too large", `{"a": "` + strings.Repeat("x", 4<<20) + `"}`, "state['a']", "", want{
+		status: executor.Failed, code: "bad_state", message: "state.json is 4194313 bytes; the limit is 4194304",
+	}},
+	{"becomes too large", "", "state['a'] = 'x' * (50 << 20)", "", want{
+		status: executor.Failed, code: "bad_state", message: "bytes; the limit is 4194304",
+	}},
+	{"a value without a JSON form", "", "state['a'] = {1, 2}", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state['a'] cannot be saved as JSON: a value of type set has no JSON form",
+	}},
+	{"not a number", "", "state['a'] = float('nan')", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state['a'] cannot be saved as JSON",
+	}},
+	{"a key that is not a string", "", "state[1] = 2", "", want{
+		status: executor.Failed, code: "bad_state",
+		message: "state: the key 1 is not a string",
+	}},
+}
+
+// testState tests the variable state, and the module client.session.
+func testState(t *testing.T, newDriver newDriver) {
+	b := open(t, newDriver(t), executor.Spec{})
+	file := filepath.Join(b.spec.Workspace, "state.json")
+	document := executor.StateDocument{File: "state.json", Save: true}
+	for _, c := range stateCases {
+		t.Run(c.name, func(t *testing.T) {
+			if c.document != "" {
+				writeFiles(t, b.spec.Workspace, map[string]string{"state.json": c.document})
+			}
+			if err := os.Chmod(file, 0o666); err != nil && c.document != "" {
+				t.Fatal(err)
+			}
+			c.want.check(t, b.runProgram(t, executor.Program{Code: c.code, State: &document}, executor.Hooks{}))
+			if c.after == "" {
+				c.after = c.document
+			}
+			got, _ := os.ReadFile(file)
+			if string(got) != c.after {
+				t.Errorf("state.json = %.200s, want %.200s", got, c.after)
+			}
+			emptyWorkspace(t, b.spec.Workspace)
+		})
+	}
+	t.Run("not enabled", func(t *testing.T) {
+		v := b.runProgram(t, executor.Program{Code: "state['a'] = 1"}, executor.Hooks{})
+		want{
+			status: executor.Failed, code: "exception", message: "NameError: name 'state' is not defined", line: 1,
+			cause: "NameError",
+		}.check(t, v)
+	})
+	t.Run("not saved", func(t *testing.T) {
+		p := executor.Program{Code: "state['a'] = 1", State: &executor.StateDocument{File: "state.json"}}
+		want{}.check(t, b.runProgram(t, p, executor.Hooks{}))
+		if _, err := os.Stat(file); err == nil {
+			t.Error("state.json exists, want none: it is not to be saved")
+		}
+	})
+	t.Run("content of the host", func(t *testing.T) {
+		p := executor.Program{
+			Code: "state['n'] += inputs\nstate['n']", Inputs: json.RawMessage("2"),
+			State: &executor.StateDocument{File: "state/plan.yaml", Content: json.RawMessage(`{"n":40}`), Save: true},
+		}
+		want{result: "42"}.check(t, b.runProgram(t, p, executor.Hooks{}))
+		got, _ := os.ReadFile(filepath.Join(b.spec.Workspace, "state/plan.yaml"))
+		if want := "{\n  \"n\": 42\n}\n"; string(got) != want {
+			t.Errorf("state/plan.yaml = %q, want %q", got, want)
+		}
+		emptyWorkspace(t, b.spec.Workspace)
+	})
+	t.Run("session", func(t *testing.T) { testSession(t, b) })
+}
+
+const importSession = "from client.session import checkpoint, resume\n"
+
+func testSession(t *testing.T, b *box) {
+	writeFiles(t, b.spec.Workspace, map[string]string{"sessions/s_1.json": `{"tasks":[{}],"checkpoint":{"step":3}}`})
+	defer emptyWorkspace(t, b.spec.Workspace)
+	session := &executor.TaskSession{Name: "s_1", File: "sessions/s_1.json"}
+	for _, c := range []struct {
+		name, code string
+		session    *executor.TaskSession
+		checkpoint string
+		want       want
+	}{
+		{"resume", "from client.session import resume\nresume()", session, "", want{result: `{"step":3}`}},
+		{
+			"log", "from client import session\n[session.name, len(session.log()['tasks'])]", session, "",
+			want{result: `["s_1",1]`},
+		},
+		{
+			"checkpoint", importSession + "checkpoint({'a': 1}, step=4)\nresume()", session,
+			`{"a": 1, "step": 4}`,
+			want{result: `{"a":1,"step":4}`},
+		},
+		{
+			"the last one counts", importSession + "checkpoint(step=1)\ncheckpoint(step=2)", session,
+			`{"step": 2}`,
+			want{},
+		},
+		{"too large", "from client.session import checkpoint\ncheckpoint(a='x' * 20000)", session, "", want{
+			status: executor.Failed, code: "exception",
+			message: "ValueError: the checkpoint is 20009 bytes of JSON; the limit is 16384",
+			cause:   "ValueError", line: 2,
+		}},
+		{"no session", "from client.session import checkpoint\ncheckpoint(step=1)", nil, "", want{
+			status: executor.Failed, code: "exception", message: "RuntimeError: this task has no session",
+			cause: "RuntimeError", line: 2,
+		}},
+		{"forged", "from client import session\nsession.saved = '[1]'", session, "", want{}},
+		{"forged JSON", "from client import session\nsession.saved = '{' * 100", session, "", want{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := b.runProgram(t, executor.Program{Code: c.code, Session: c.session}, executor.Hooks{})
+			c.want.check(t, v)
+			if string(v.Checkpoint) != c.checkpoint {
+				t.Errorf("Checkpoint = %s, want %s", v.Checkpoint, c.checkpoint)
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+"""The program's variable `state`: a state document, loaded before the program runs, and saved after it succeeded."""
+
+import ast
+import json
+import os
+
+NAME = "state"
+LIMIT = 4 << 20  # bytes of a state document; statedoc.MaxSize on the host
+
+
+class Invalid(Exception):
+    """The document, or what the program left in the variable, is not valid. hint says what to do."""
+
+    def __init__(self, message, hint):
+        super().__init__(message)
+        self.hint = hint
+
+
+class Variable:
+    """file is the document's path in the workspace. content is its JSON, or None to read the file, which is JSON."""
+
+    def __init__(self, file, content, save):
+        self.file, self.save = file, save
+        self.exists = False
+        self.read_file = content is None
+        self.content = content
+        self.before = {}  # JSON of each value, as loaded
+
+    def load(self):
+        """Returns the variable's first value: an empty dictionary if the document does not exist."""
+        value = self.document()
+        self.before = {key: json.dumps(member, sort_keys=True) for key, member in value.items()}
+        return value
+
+    def document(self):
+        hint = "replace it with `codefleet state set %s '{}'`, or assign `state` in the program" % self.file
+        content = self.content
+        if self.read_file:
+            try:
+                size = os.stat(self.file).st_size
+                if size > LIMIT:
+                    raise Invalid("%s is %d bytes; the limit is %d" % (self.file, size, LIMIT), hint)
+                with open(self.file, "rb") as file:
+                    content = file.read(LIMIT + 1)
+            except FileNotFoundError:
+                content = b""
+            except OSError as error:
+                raise Invalid("%s cannot be read: %s" % (self.file, error.strerror), hint) from None
+        self.exists = bool(content)
+        try:
+            value = json.loads(content) if content else {}
+        except (ValueError, RecursionError) as error:
+            raise Invalid("%s is not JSON: %s" % (self.file, error), hint) from None
+        if not isinstance(value, dict):
+            raise Invalid("%s is not a JSON object, as in {\"step\": 2}" % self.file, hint)
+        return value
+
+    def store(self, value):
+        """Writes the top-level keys that the program has changed, if the variable is still a dictionary."""
+        if not self.save or not isinstance(value, dict):
+            return
+        changed = {}
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise Invalid("state: the key %.80r is not a string" % (key,), "use strings as keys")
+            try:
+                text = json.dumps(member, sort_keys=True, allow_nan=False, default=plain)
+            except (TypeError, ValueError, RecursionError) as error:
+                hint = "store numbers, strings, booleans, lists and dictionaries; put anything else into a file"
+                raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, error), hint) from None
+            if self.before.get(key) != text:
+                changed[key] = json.loads(text)
+        removed = [key for key in self.before if key not in value]
+        if not changed and not removed:
+            return
+        document = self.document()  # the program may have written the file, too
+        document.update(changed)
+        for key in removed:
+            document.pop(key, None)
+        data = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        if len(data) > LIMIT:
+            hint = "put large data into files of the workspace, and their names into the document"
+            raise Invalid("state: %s would be %d bytes; the limit is %d" % (self.file, len(data), LIMIT), hint)
+        os.makedirs(os.path.dirname(os.path.abspath(self.file)), exist_ok=True)
+        with open(self.file, "wb") as file:
+            file.write(data)
+
+
+def plain(value):
+    """Converts numbers of numpy, arrays, and dates."""
+    for method in ("tolist", "isoformat"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    raise TypeError("a value of type %s has no JSON form" % type(value).__name__)
+
+
+def used(tree):
+    """Returns whether a program reads the variable before it assigns it. Otherwise the variable is its own."""
+    uses = Uses()
+    uses.visit(tree)
+    if uses.assigned is None:
+        return uses.read is not None or uses.read_in_function
+    return uses.read is not None and uses.read < uses.assigned
+
+
+class Uses(ast.NodeVisitor):
+    """Finds where a program first reads the global variable, and where it first assigns it."""
+
+    def __init__(self):
+        self.read = self.assigned = None  # (line, column)
+        self.read_in_function = False  # in one in which the variable is not local
+        self.depth = 0  # nested functions
+
+    def visit_Name(self, node):
+        if node.id != NAME:
+            return
+        if isinstance(node.ctx, ast.Load):
+            self.reads(node.lineno, node.col_offset)
+        else:
+            self.assigns(node.lineno, node.col_offset)
+
+    def reads(self, *at):
+        if self.depth:
+            self.read_in_function = True
+        else:
+            self.read = min(self.read or at, at)
+
+    def assigns(self, *at):
+        if not self.depth:
+            self.assigned = min(self.assigned or at, at)
+
+    def visit_Assign(self, node):
+        self.visit(node.value)
+        for target in node.targets:  # they are assigned after the value was evaluated
+            for name in ast.walk(target):
+                if not isinstance(name, ast.Name) or name.id != NAME:
+                    continue
+                if isinstance(name.ctx, ast.Store):
+                    self.assigns(node.end_lineno, node.end_col_offset)
+                else:  # as in state["step"] = 2
+                    self.reads(name.lineno, name.col_offset)
+
+    def visit_AnnAssign(self, node):
+        if node.value is not None:
+            self.visit(node.value)
+            if isinstance(node.target, ast.Name) and node.target.id == NAME:
+                self.assigns(node.end_lineno, node.end_col_offset)
+                return
+        if not isinstance(node.target, ast.Name):
+            self.visit(node.target)
+
+    def visit_AugAssign(self, node):
+        if isinstance(node.target, ast.Name) and node.target.id == NAME:
+            self.reads(node.lineno, node.col_offset)
+        else:
+            self.visit(node.target)
+        self.visit(node.value)
+
+    def visit_alias(self, node):
+        if (node.asname or node.name.partition(".")[0]) == NAME:
+            self.assigns(0, 0)
+
+    def visit_ClassDef(self, node):
+        if node.name == NAME:
+            self.assigns(node.lineno, node.col_offset)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node):
+        if node.name == NAME:
+            self.assigns(node.lineno, node.col_offset)
+        for outside in node.decorator_list:
+            self.visit(outside)
+        self.function(node, node.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        self.function(node, [node.body])
+
+    def function(self, node, body):
+        if local(node, body):
+            return
+        self.depth += 1
+        for inside in body:
+            self.visit(inside)
+        self.depth -= 1
+
+    def comprehension(self, node):
+        targets = [name for part in node.generators for name in ast.walk(part.target)]
+        if not any(isinstance(name, ast.Name) and name.id == NAME for name in targets):
+            self.generic_visit(node)
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = comprehension
+
+
+def local(node, body):
+    """Returns whether the variable is local in a function."""
+    arguments = [name.arg for name in ast.walk(node.args) if isinstance(name, ast.arg)]
+    if NAME in arguments:
+        return True
+    stored = False
+    for inside in body:
+        for name in ast.walk(inside):
+            if isinstance(name, ast.Global) and NAME in name.names:
+                return False
+            if isinstance(name, ast.Name) and name.id == NAME and not isinstance(name.ctx, ast.Load):
+                stored = True
+    return stored

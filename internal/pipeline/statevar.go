@@ -1,0 +1,92 @@
+package pipeline
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/statedoc"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// StateDocuments configures the variable state, unless a task says otherwise. The zero value disables it.
+type StateDocuments struct {
+	Enabled bool
+	File    string // the default state document; default state.json
+	Save    bool   // save the keys that a successful program has changed
+}
+
+// stateDocument returns the document of the program's variable state, or nil if the program cannot use one. The
+// program's process reads a JSON document itself. A YAML document is converted here, because not every box has a
+// parser for YAML.
+func (p *Pipeline) stateDocument(t task, code string, tree *state.Tree) (*executor.StateDocument, error) {
+	s := p.State
+	if !s.Enabled || !strings.Contains(code, "state") {
+		return nil, nil
+	}
+	if own := t.job.Task.State; own != nil {
+		if own.Enabled != nil {
+			s.Enabled = *own.Enabled
+		}
+		if own.AutoSave != nil {
+			s.Save = *own.AutoSave
+		}
+		s.File = cmp.Or(own.File, s.File)
+	}
+	s.File = cmp.Or(s.File, "state.json")
+	if !s.Enabled {
+		return nil, nil
+	}
+	d := &executor.StateDocument{File: s.File, Save: s.Save}
+	if !statedoc.IsYAML(s.File) {
+		return d, nil
+	}
+	content, err := readState(tree, s.File)
+	if err != nil {
+		return nil, &schemas.Error{
+			Code: errcode.BadState, Message: fmt.Sprintf("%s: %v", s.File, err),
+			Hint: "correct it, or replace it with `codefleet state set " + s.File + " '{}'`",
+		}
+	}
+	d.Content = content
+	return d, nil
+}
+
+// readState returns a YAML document as JSON.
+func readState(tree *state.Tree, file string) (json.RawMessage, error) {
+	data, err := tree.ReadFile(file, statedoc.MaxSize+1)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return json.RawMessage("{}"), nil
+	case err != nil:
+		return nil, errors.New("it cannot be read: it is not a regular file")
+	case len(data) > statedoc.MaxSize:
+		return nil, fmt.Errorf("it is larger than %d bytes", statedoc.MaxSize)
+	}
+	content, err := statedoc.ToJSON(file, data)
+	if err == nil && string(content) == "null" { // an empty file
+		content = json.RawMessage("{}")
+	}
+	return content, err
+}
+
+// finishState converts a YAML document to YAML if the program's process has saved the variable state, as JSON.
+func finishState(d *executor.StateDocument, tree *state.Tree) error {
+	if d == nil || d.Content == nil || !d.Save {
+		return nil
+	}
+	data, err := tree.ReadFile(d.File, statedoc.MaxSize+1)
+	if err != nil || len(data) > statedoc.MaxSize || !json.Valid(data) {
+		return nil //nolint:nilerr // the program has not saved it, or has replaced it
+	}
+	if data, err = statedoc.FromJSON(d.File, data); err != nil {
+		return nil //nolint:nilerr // JSON is YAML, too
+	}
+	return tree.WriteFile(d.File, data, 0o644)
+}
