@@ -308,7 +308,7 @@ func (p *hostCheck) boot(ctx context.Context) finding {
 	}
 	if !info.MultiTenant {
 		f.Detail += "; for one tenant only"
-		if !p.SingleTenant() {
+		if len(p.Tenants) > 1 {
 			f.Status, f.Fix = problem, "run as root with execution.rootfs, or configure one tenant"
 		}
 	}
