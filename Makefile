@@ -65,6 +65,11 @@ cross: ## compile the client side for other systems
 # These tests run in an emulated machine with /dev/kvm, which msb needs. Emulation is slow. RUN selects tests.
 MICROVM ?= $(CURDIR)/.cache/microvm
 RUN     ?= .
+.PHONY: examples
+examples: build ## run all examples on a fresh fleet, with a summary; MCP_MODE=true runs them as MCP clients
+	@CODEFLEET_BIN=$(CURDIR)/bin/codefleet CODEFLEET_FLEET= CODEFLEET_URL= CODEFLEET_DATA=$(CURDIR)/.cache/examples \
+		python3 examples/run_all_examples.py
+
 # The packages are built and installed without an index: the build backend is in the tree, and there is no dependency.
 .PHONY: python
 python: ## build wheel and source distribution of the Python package in .cache/python, and install it in a fresh environment

@@ -1,4 +1,4 @@
-# codefleet: {"generator":1,"server":"weather","tool":"get_forecast","function":"get_forecast","hash":"sha256:a97aa7e4ace0e8b2fb28504d8ecd6762a14180027f1fb91173a287dc3ec796ce","server_version":"weather 1.0.0","signature":"get_forecast(location: str, *, days: int = UNSET, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetForecastResult","body":"15ccc4668fbb13dda983e0d0b94d28ac"}
+# codefleet: {"generator":1,"server":"weather","tool":"get_forecast","function":"get_forecast","hash":"sha256:a97aa7e4ace0e8b2fb28504d8ecd6762a14180027f1fb91173a287dc3ec796ce","server_version":"weather 1.0.0","signature":"get_forecast(location: str, days: int = UNSET, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetForecastResult","body":"81d1b991895f6aa014202d3e9b3d0059"}
 """weather/get_forecast: Get weather forecast for a location."""
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class GetForecastResult(TypedDict):
 @tool
 def get_forecast(
     location: str,
-    *,
     days: int = UNSET,
     units: Literal["celsius", "fahrenheit"] = UNSET,
 ) -> GetForecastResult:

@@ -1,4 +1,4 @@
-# codefleet: {"generator":1,"server":"weather","tool":"get_weather","function":"get_weather","hash":"sha256:03ede4421fb412e7fabcb340c30375b070b153761ddc66d0b6118a37552083ee","server_version":"weather 1.0.0","signature":"get_weather(location: str, *, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetWeatherResult","body":"77fb0825d4071cab9513eda5455ae102"}
+# codefleet: {"generator":1,"server":"weather","tool":"get_weather","function":"get_weather","hash":"sha256:03ede4421fb412e7fabcb340c30375b070b153761ddc66d0b6118a37552083ee","server_version":"weather 1.0.0","signature":"get_weather(location: str, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetWeatherResult","body":"78f431a95d8602c147174e1a0853fb7b"}
 """weather/get_weather: Get current weather information for a location."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GetWeatherResult(TypedDict):
 
 
 @tool
-def get_weather(location: str, *, units: Literal["celsius", "fahrenheit"] = UNSET) -> GetWeatherResult:
+def get_weather(location: str, units: Literal["celsius", "fahrenheit"] = UNSET) -> GetWeatherResult:
     """Get current weather information for a location.
 
     Effects, as the server declares them: read-only; may reach the outside world.

@@ -68,10 +68,10 @@ def calculate(expression):
     return float(_value(ast.parse(expression, mode="eval").body))
 `)
 	w.write("servers/weather/__init__.py", note+`
-def get_weather(location, *, units="celsius"):
+def get_weather(location, units="celsius"):
     _note("get_weather", location, units)
     return {"location": location, "temperature": `+temperature+`, "unit": units, "condition": "sunny", "humidity": 50}
-def get_forecast(location, *, days=5, units="celsius"):
+def get_forecast(location, days=5, units="celsius"):
     _note("get_forecast", location, days)
     return {"location": location, "unit": units, "forecast": [{"high": 20 + d} for d in range(days)]}
 `)

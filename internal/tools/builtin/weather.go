@@ -80,9 +80,9 @@ const (
 		`"timestamp":{"type":"string","format":"date-time"},` + sourceSchema +
 		`},"required":["location","temperature","unit","condition","humidity","wind_speed","timestamp","source"]}`
 
-	forecastInput = `{"type":"object","properties":{` + locationSchema + `,` + unitsSchema + `,` +
+	forecastInput = `{"type":"object","properties":{` + locationSchema + `,` +
 		`"days":{"type":"integer","minimum":1,"maximum":16,"default":5,` +
-		`"description":"Days to forecast, today the first"}` +
+		`"description":"Days to forecast, today the first"},` + unitsSchema +
 		`},"required":["location"],"additionalProperties":false}`
 
 	forecastOutput = `{"type":"object","properties":{"location":{"type":"string"},` + unitSchema + `,` +

@@ -275,7 +275,7 @@ func (s *mcpSession) definitions(ctx context.Context) ([]tools.Definition, error
 func definition(t *sdk.Tool) (tools.Definition, error) {
 	d := tools.Definition{Name: t.Name, Title: t.Title, Description: t.Description}
 	var err error
-	if d.InputSchema, err = json.Marshal(t.InputSchema); err != nil {
+	if d.InputSchema, err = schemaOf(t.InputSchema); err != nil {
 		return d, err
 	}
 	if t.OutputSchema != nil {

@@ -16,7 +16,7 @@ import (
 // The SDK decodes structured content into Go values, which changes integers above 2^53. So exactContent replaces it
 // with a string that contains its JSON, before the SDK reads the message, and structuredOf restores it.
 
-// exactMark begins the strings that exactContent writes.
+// exactMark begins the strings that exactContent and exactSchemas write.
 const exactMark = "\x00exact:"
 
 // maxGrowth is how many times as long exactContent may make a message: a string escapes quotes and backslashes.
@@ -47,6 +47,53 @@ func exactContent(message []byte) []byte {
 		return message
 	}
 	return out
+}
+
+// exactSchemas returns a list of tools with the input schemas as strings, because a schema's Go value has lost the order
+// of its properties, which is the order of the parameters. It returns other messages unchanged.
+func exactSchemas(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"inputSchema"`)) {
+		return message
+	}
+	var response, result map[string]json.RawMessage
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(message, &response) != nil || json.Unmarshal(response["result"], &result) != nil ||
+		json.Unmarshal(result["tools"], &list) != nil {
+		return message
+	}
+	var err error
+	for _, t := range list {
+		if !bytes.HasPrefix(bytes.TrimSpace(t["inputSchema"]), []byte("{")) {
+			continue
+		}
+		if t["inputSchema"], err = tools.EncodeJSON(exactMark + string(t["inputSchema"])); err != nil {
+			return message
+		}
+	}
+	for _, part := range []struct {
+		in    map[string]json.RawMessage
+		key   string
+		value any
+	}{{result, "tools", list}, {response, "result", result}} {
+		if part.in[part.key], err = tools.EncodeJSON(part.value); err != nil {
+			return message
+		}
+	}
+	out, err := tools.EncodeJSON(response)
+	if err != nil {
+		return message
+	}
+	return out
+}
+
+// schemaOf returns an input schema as the server sent it.
+func schemaOf(schema any) (json.RawMessage, error) {
+	if s, ok := schema.(string); ok {
+		if raw, marked := strings.CutPrefix(s, exactMark); marked && json.Valid([]byte(raw)) {
+			return json.RawMessage(raw), nil
+		}
+	}
+	return json.Marshal(schema)
 }
 
 // structuredOf returns the structured content of a result, or nil if it has none.

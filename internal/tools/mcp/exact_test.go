@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -8,6 +9,40 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+// TestSchemasKeepTheirOrder checks that a list of tools has the input schemas exactly as the server sent them.
+func TestSchemasKeepTheirOrder(t *testing.T) {
+	const schema = `{"type":"object","properties":{"z":{"maximum":9007199254740993},"a":{},"m":{"b":1,"a":2}}}`
+	message := `{"jsonrpc":"2.0","id":1,"result":{"nextCursor":"c","tools":[{"name":"t","inputSchema":` + schema +
+		`},{"name":"u","inputSchema":5}]}}`
+	var got struct {
+		Result struct {
+			NextCursor string
+			Tools      []struct {
+				Name        string
+				InputSchema any
+			}
+		}
+	}
+	if err := json.Unmarshal(exactSchemas([]byte(message)), &got); err != nil || len(got.Result.Tools) != 2 {
+		t.Fatalf("exactSchemas = %+v, %v, want 2 tools", got, err)
+	}
+	for i, want := range []string{schema, "5"} {
+		if raw, err := schemaOf(got.Result.Tools[i].InputSchema); err != nil || string(raw) != want {
+			t.Errorf("schema %d = %s, %v, want %s", i, raw, err, want)
+		}
+	}
+	if got.Result.NextCursor != "c" {
+		t.Errorf("cursor = %q, want c", got.Result.NextCursor)
+	}
+	for _, other := range []string{
+		`{"inputSchema":1}`, `{"result":{"tools":{"inputSchema":{}}}}`, `{"result":[{"inputSchema":{}}]}`,
+	} {
+		if got := string(exactSchemas([]byte(other))); got != other {
+			t.Errorf("exactSchemas(%s) = %s, want it unchanged", other, got)
+		}
+	}
+}
 
 func TestEventReader(t *testing.T) {
 	const (

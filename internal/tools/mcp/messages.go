@@ -97,7 +97,7 @@ func decodable(message []byte) ([]byte, error) {
 	if _, err := jsonrpc.DecodeMessage(message); err != nil {
 		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
 	}
-	message = exactContent(message)
+	message = exactSchemas(exactContent(message))
 	if err := checkResult(message); err != nil {
 		return malformed(message, fmt.Errorf("the response is malformed: %w", err)), err
 	}

@@ -31,6 +31,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	m.typer = &typer{taken: map[string]bool{function: true}, used: map[string]bool{"Any": true, "Dict": true}}
 	class := pascal(function)
 	in := m.typer.view(decode(d.InputSchema), true)
+	in.order = propertyOrder(d.InputSchema)
 	params, extra := in.parameters()
 	taken := map[string]bool{}
 	for _, exact := range []bool{true, false} {
@@ -71,13 +72,10 @@ func unwrap(output any) any {
 // declarations returns the parameters as the signature declares them.
 func (m *module) declarations() []string {
 	var out []string
-	for i, p := range m.params {
+	for _, p := range m.params {
 		if p.required {
 			out = append(out, fmt.Sprintf("%s: %s", p.pythonName, m.types[p.jsonName]))
 			continue
-		}
-		if !p.positional && (i == 0 || m.params[i-1].positional) { // positional parameters come first
-			out = append(out, "*")
 		}
 		out = append(out, fmt.Sprintf("%s: %s = UNSET", p.pythonName, m.types[p.jsonName]))
 	}

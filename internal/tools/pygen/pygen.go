@@ -3,11 +3,10 @@
 // parses, imports, type-checks and stays in its directory. The key function is Generate.
 //
 // JSON Schema becomes Python as follows:
-//   - Required parameters are positional or named. They have the order of the schema's "required", because
-//     decoding loses the order of "properties".
-//   - A required parameter with a default may be omitted; its default is then sent. It is positional if it comes
-//     after those without a default.
-//   - Optional parameters are keyword-only. An omitted one is not sent.
+//   - Parameters are given by position or by name: first the required ones, in the order of the schema's "required",
+//     then those required ones that have a default, then the optional ones, in the order of its "properties".
+//   - A required parameter with a default may be omitted; its default is then sent. An omitted optional one is not
+//     sent.
 //   - An object with properties is a TypedDict, any other object a Dict[str, T]. An array is a List or Tuple.
 //   - "enum" and "const" become a Literal; "anyOf", "oneOf" and lists of types become a Union.
 //   - "allOf" is merged. A local "$ref" is resolved, a remote one is not.

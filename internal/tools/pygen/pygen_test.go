@@ -123,7 +123,7 @@ func TestSignatures(t *testing.T) {
 			"order of required",
 			`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"}},` +
 				`"required":["b","a"]}`, "",
-			"f(b: int, a: str, *, c: float = UNSET) -> Any",
+			"f(b: int, a: str, c: float = UNSET) -> Any",
 		},
 		{"nothing", `{"type":"object"}`, `{"type":"object"}`, "f() -> Dict[str, Any]"},
 		{"anything", `{}`, `true`, "f() -> Any"},
@@ -137,7 +137,7 @@ func TestSignatures(t *testing.T) {
 		{
 			"nullable",
 			`{"properties":{"a":{"type":["string","null"]},"b":{"anyOf":[{"type":"integer"},{"type":"null"}]}}}`, "",
-			"f(*, a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any",
+			"f(a: Optional[str] = UNSET, b: Optional[int] = UNSET) -> Any",
 		},
 		{
 			"lists and maps", `{"properties":{"a":{"type":"array","items":{"type":"string"}},"b":{"type":"object",` +
@@ -149,13 +149,13 @@ func TestSignatures(t *testing.T) {
 			"allOf at the top",
 			`{"allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},` +
 				`{"properties":{"b":{"type":"integer"}}}]}`, "",
-			"f(a: str, *, b: int = UNSET) -> Any",
+			"f(a: str, b: int = UNSET) -> Any",
 		},
 		{
 			"oneOf at the top",
 			`{"type":"object","oneOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},` +
 				`{"properties":{"b":{"type":"integer"}},"required":["b"]}]}`, "",
-			"f(*, a: str = UNSET, b: int = UNSET) -> Any",
+			"f(a: str = UNSET, b: int = UNSET) -> Any",
 		},
 		{
 			"local reference",
@@ -179,7 +179,7 @@ func TestSignatures(t *testing.T) {
 		{
 			"names that clash",
 			`{"properties":{"a-b":{"type":"string"},"a_b":{"type":"integer"},"💥":{}},"required":["a-b","a_b"]}`, "",
-			"f(a_b_2: str, a_b: int, *, argument_0fadd2ce: Any = UNSET) -> Any",
+			"f(a_b_2: str, a_b: int, argument_0fadd2ce: Any = UNSET) -> Any",
 		},
 		{
 			"wrapped result", `{}`,
@@ -191,15 +191,15 @@ func TestSignatures(t *testing.T) {
 			"builtins",
 			`{"properties":{"id":{"type":"string"},"type":{"type":"string"},"self":{},"match":{},"from":{},` +
 				`"arguments":{}},"required":["id","type"]}`, "",
-			"f(id: str, type: str, *, arguments_: Any = UNSET, from_: Any = UNSET, match: Any = UNSET, " +
-				"self: Any = UNSET) -> Any",
+			"f(id: str, type: str, self: Any = UNSET, match: Any = UNSET, from_: Any = UNSET, " +
+				"arguments_: Any = UNSET) -> Any",
 		},
 		{
 			"required with a default",
 			`{"properties":{"a":{"type":"string"},"b":{"enum":["css","device"],"default":"css"},` +
 				`"c":{"type":"string","default":null},"d":{"type":["integer","null"],"default":null}},` +
 				`"required":["c","d","a","b"]}`, "",
-			`f(c: str, a: str, b: Literal["css", "device"] = UNSET, *, d: Optional[int] = UNSET) -> Any`,
+			`f(c: str, a: str, d: Optional[int] = UNSET, b: Literal["css", "device"] = UNSET) -> Any`,
 		},
 		{"a class", `{}`, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, "f() -> FResult"},
 	} {
@@ -331,11 +331,11 @@ func TestErrorsNameTheNearest(t *testing.T) {
 		{
 			request{Server: "weather", Function: "get_weather"},
 			"missing 1 required positional argument: 'location'; the tool is " +
-				"get_weather(location: str, *, units: str = UNSET) -> Any",
+				"get_weather(location: str, units: str = UNSET) -> Any",
 		},
 		{
-			request{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius"}},
-			"takes 1 positional argument but 2 were given",
+			request{Server: "weather", Function: "get_weather", Args: []any{"x", "celsius", 1}},
+			"takes from 1 to 2 positional arguments but 3 were given",
 		},
 	} {
 		if got := p.call(t, test.request).Error; !strings.Contains(got, test.want) {

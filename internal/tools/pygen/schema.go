@@ -1,6 +1,7 @@
 package pygen
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net/url"
@@ -33,6 +34,7 @@ const maxSteps = 100_000
 // document is a whole JSON Schema, in which local references are resolved.
 type document struct {
 	root      any
+	order     []string // the properties of root, in the order of its text
 	stepsLeft *int
 }
 
@@ -198,7 +200,6 @@ type parameter struct {
 	jsonName, pythonName string
 	schema               any
 	required             bool
-	positional           bool   // may be given by position
 	sent                 string // the Python value to send if the program omits it; empty if none is sent
 }
 
@@ -215,8 +216,11 @@ func (d document) parameters() (params []parameter, extra any) {
 	for _, p := range params {
 		delete(properties, p.jsonName)
 	}
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		params = append(params, parameter{jsonName: name, schema: properties[name]})
+	for _, name := range append(slices.Clone(d.order), slices.Sorted(maps.Keys(properties))...) {
+		if schema, ok := properties[name]; ok {
+			params = append(params, parameter{jsonName: name, schema: schema})
+			delete(properties, name)
+		}
 	}
 	switch more := root["additionalProperties"].(type) {
 	case object:
@@ -234,36 +238,46 @@ func (d document) parameters() (params []parameter, extra any) {
 }
 
 // requiredParameters returns the parameters that the server requires: first those that programs must give, then
-// those with a default. Where that changes the order of required, those with a default cannot be given by position.
-func (d document) requiredParameters(properties object, required []string) (params []parameter) {
-	var optional []parameter
-	positional := true
-	for _, name := range slices.Backward(required) {
+// those with a default.
+func (d document) requiredParameters(properties object, required []string) []parameter {
+	var must, may []parameter
+	for _, name := range required {
 		schema, ok := properties[name]
 		if !ok {
 			schema = true
 		}
 		p := parameter{jsonName: name, schema: schema, sent: d.defaultOf(schema)}
 		if p.required = p.sent == ""; p.required {
-			p.positional, positional = true, false
-			params = append(params, p)
-			continue
+			must = append(must, p)
+		} else {
+			may = append(may, p)
 		}
-		p.positional = positional
-		optional = append(optional, p)
 	}
-	slices.Reverse(params)
-	slices.Reverse(optional)
-	slices.SortStableFunc(optional, func(a, b parameter) int {
-		switch {
-		case a.positional == b.positional:
-			return 0
-		case a.positional:
-			return -1
+	return append(must, may...)
+}
+
+// propertyOrder returns the names of a schema's properties in the order of the schema's text.
+func propertyOrder(schema json.RawMessage) []string {
+	var s struct{ Properties json.RawMessage }
+	if json.Unmarshal(schema, &s) != nil || len(s.Properties) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(s.Properties))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return nil
+	}
+	var names []string
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return nil
 		}
-		return 1
-	})
-	return append(params, optional...)
+		if s, ok := name.(string); ok && !slices.Contains(names, s) {
+			names = append(names, s)
+		}
+	}
+	return names
 }
 
 func (d document) topProperties(s object, depth int) (properties object, required []string) {

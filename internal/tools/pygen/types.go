@@ -35,7 +35,7 @@ type view struct {
 
 func (t *typer) view(root any, input bool) *view {
 	return &view{
-		typer: t, document: document{root, new(maxSteps)}, input: input, refs: map[string]string{},
+		typer: t, document: document{root: root, stepsLeft: new(maxSteps)}, input: input, refs: map[string]string{},
 		open: map[string]bool{},
 	}
 }

@@ -70,9 +70,9 @@ func TestShippedTools(t *testing.T) {
 			`Read the contents of a file.`,
 		`filesystem/write_file local write_file(path: str, content: str,` +
 			` encoding: Optional[str] = None) -> WriteFileResult | Write content to a file.`,
-		`weather/get_forecast approved get_forecast(location: str, *, days: int = UNSET, units: Literal["celsius",` +
+		`weather/get_forecast approved get_forecast(location: str, days: int = UNSET, units: Literal["celsius",` +
 			` "fahrenheit"] = UNSET) -> GetForecastResult | Get weather forecast for a location.`,
-		`weather/get_weather approved get_weather(location: str, *, units: Literal["celsius",` +
+		`weather/get_weather approved get_weather(location: str, units: Literal["celsius",` +
 			` "fahrenheit"] = UNSET) -> GetWeatherResult | Get current weather information for a location.`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
