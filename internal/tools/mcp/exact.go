@@ -49,8 +49,8 @@ func exactContent(message []byte) []byte {
 	return out
 }
 
-// exactSchemas returns a list of tools with the input schemas as strings, because a schema's Go value has lost the order
-// of its properties, which is the order of the parameters. It returns other messages unchanged.
+// exactSchemas returns a list of tools with the input schemas as strings, because a schema's Go value has lost the
+// order of its properties, which is the order of the parameters. It returns other messages unchanged.
 func exactSchemas(message []byte) []byte {
 	if !bytes.Contains(message, []byte(`"inputSchema"`)) {
 		return message

@@ -258,7 +258,9 @@ func (d document) requiredParameters(properties object, required []string) []par
 
 // propertyOrder returns the names of a schema's properties in the order of the schema's text.
 func propertyOrder(schema json.RawMessage) []string {
-	var s struct{ Properties json.RawMessage }
+	var s struct {
+		Properties json.RawMessage `json:"properties"`
+	}
 	if json.Unmarshal(schema, &s) != nil || len(s.Properties) == 0 {
 		return nil
 	}
