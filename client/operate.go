@@ -12,6 +12,10 @@ import (
 type (
 	// Pause stops workers from starting tasks of a tenant, of a task pool, or of the whole fleet.
 	Pause = schemas.Pause
+	// TenantLimits limit a tenant and set its share of the fleet.
+	TenantLimits = schemas.TenantLimits
+	// TenantLimitsInfo are the limits of one tenant: those set at run time, and those that apply.
+	TenantLimitsInfo = schemas.TenantLimitsInfo
 	// Why says what a task waits for.
 	Why = schemas.Why
 )
@@ -29,20 +33,37 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 // Pause stops workers from starting tasks of a target: fleet, pool/NAME or tenant/NAME. Running tasks continue. The
 // owners of the tasks that wait can read the reason.
 func (c *Client) Pause(ctx context.Context, target, reason string) (Pause, error) {
-	return post[Pause](ctx, c, map[string]string{"target": target, "reason": reason}, "v1", "pause")
+	body := map[string]string{"target": target, "reason": reason}
+	return sendJSON[Pause](ctx, c, http.MethodPost, body, "v1", "pause")
 }
 
 // Resume ends a pause. It reports whether the target was paused.
 func (c *Client) Resume(ctx context.Context, target string) (was bool, err error) {
-	r, err := post[struct {
+	r, err := sendJSON[struct {
 		Was bool `json:"was_paused"`
-	}](ctx, c, map[string]string{"target": target}, "v1", "resume")
+	}](ctx, c, http.MethodPost, map[string]string{"target": target}, "v1", "resume")
 	return r.Was, err
 }
 
-// post sends a POST request with a JSON body, which may be repeated, and decodes the response. Over NATS it returns an
+// AllLimits returns the limits of tenants that were set at run time. It needs the scope operator, as do Limits and
+// SetLimits.
+func (c *Client) AllLimits(ctx context.Context) ([]TenantLimitsInfo, error) {
+	return get[[]TenantLimitsInfo](ctx, c, nil, "v1", "limits")
+}
+
+// Limits returns the limits of a tenant.
+func (c *Client) Limits(ctx context.Context, tenant string) (TenantLimitsInfo, error) {
+	return get[TenantLimitsInfo](ctx, c, nil, "v1", "limits", tenant)
+}
+
+// SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings.
+func (c *Client) SetLimits(ctx context.Context, tenant string, set TenantLimits) (TenantLimitsInfo, error) {
+	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPut, set, "v1", "limits", tenant)
+}
+
+// sendJSON sends a request with a JSON body, which may be repeated, and decodes the response. Over NATS it returns an
 // error.
-func post[T any](ctx context.Context, c *Client, body any, path ...string) (v T, err error) {
+func sendJSON[T any](ctx context.Context, c *Client, method string, body any, path ...string) (v T, err error) {
 	d, err := c.overHTTP()
 	if err != nil {
 		return v, err
@@ -51,5 +72,5 @@ func post[T any](ctx context.Context, c *Client, body any, path ...string) (v T,
 	if err != nil {
 		return v, err
 	}
-	return request[T](ctx, d, httpRequest{method: http.MethodPost, path: path, header: jsonHeader(), body: data})
+	return request[T](ctx, d, httpRequest{method: method, path: path, header: jsonHeader(), body: data})
 }

@@ -1,7 +1,11 @@
 package schemas
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -62,3 +66,121 @@ const (
 	WhyCap      = "max_running" // its tenant runs as many tasks as it may
 	WhyTurn     = "turn"        // other tasks have their turn first
 )
+
+// TenantLimits limit a tenant and set its share of the fleet. A field that is absent is not limited, or has the value
+// of the settings.
+type TenantLimits struct {
+	// Weight is the tenant's share of the slots in relation to the weights of other tenants, from 1 to MaxWeight.
+	Weight *int `json:"weight,omitempty"`
+	// MaxRunning is how many tasks run at once per task pool and priority.
+	MaxRunning *int `json:"max_running,omitempty"`
+	// Backlog is how many unfinished tasks the tenant may have. Above it, tasks are refused.
+	Backlog *int `json:"backlog,omitempty"`
+	// TaskRate is how many tasks may start per period. Further tasks stay queued.
+	TaskRate Rate `json:"task_rate,omitempty"`
+	// TokenRate is how many tokens of models the tenant's tasks may use per period. Further tasks that need a model are
+	// delayed.
+	TokenRate Rate `json:"token_rate,omitempty"`
+	// ToolRates is how many calls of a tool may begin per period, by server/tool or server/*. Further calls wait.
+	ToolRates map[string]Rate `json:"tool_rates,omitempty"`
+}
+
+// MaxWeight is the largest weight of a tenant.
+const MaxWeight = 1000
+
+// TenantLimitsInfo are the limits of one tenant.
+type TenantLimitsInfo struct {
+	Tenant string `json:"tenant"`
+	// Set are the limits that were set at run time. They replace those of the settings.
+	Set TenantLimits `json:"set"`
+	// Limits are those that apply.
+	Limits TenantLimits `json:"limits"`
+}
+
+// Rate is a number of things per period, such as 10/s, 600/m or 1000/h. A period begins with each second, minute or
+// hour of the clock.
+type Rate string
+
+// Parse returns the number and the period. The empty rate is 0 per 0, which means no limit.
+func (r Rate) Parse() (n int, per time.Duration, err error) {
+	if r == "" {
+		return 0, 0, nil
+	}
+	number, unit, _ := strings.Cut(string(r), "/")
+	n, err = strconv.Atoi(number)
+	per = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
+	if err != nil || n < 1 || n > maxRate || per == 0 {
+		return 0, 0, fmt.Errorf("rate %.20q: want a number from 1 to %d and a unit, such as 10/s, 600/m or 1000/h",
+			string(r), maxRate)
+	}
+	return n, per, nil
+}
+
+const maxRate = 1_000_000_000
+
+// Check returns the location of the first invalid limit, as a JSON Pointer, and what is wrong with it.
+func (l TenantLimits) Check() (path string, err error) {
+	for _, v := range []struct {
+		path  string
+		value *int
+		limit int
+	}{{"/weight", l.Weight, MaxWeight}, {"/max_running", l.MaxRunning, maxRate}, {"/backlog", l.Backlog, maxRate}} {
+		if v.value != nil && (*v.value < 1 || *v.value > v.limit) {
+			return v.path, fmt.Errorf("%d: want a number from 1 to %d", *v.value, v.limit)
+		}
+	}
+	for _, v := range []struct {
+		path string
+		rate Rate
+	}{{"/task_rate", l.TaskRate}, {"/token_rate", l.TokenRate}} {
+		if _, _, err := v.rate.Parse(); err != nil {
+			return v.path, err
+		}
+	}
+	if len(l.ToolRates) > maxToolRates {
+		return "/tool_rates", fmt.Errorf("%d rates: the limit is %d", len(l.ToolRates), maxToolRates)
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(l.ToolRates)) {
+		server, tool, ok := strings.Cut(pattern, "/")
+		if !ok || server == "" || tool == "" || len(pattern) > maxToolPattern {
+			return "/tool_rates", fmt.Errorf("tool %.40q: want server/tool or server/*", pattern)
+		}
+		if _, per, err := l.ToolRates[pattern].Parse(); err != nil || per == 0 {
+			return "/tool_rates", cmp.Or(err, fmt.Errorf("tool %s has no rate", pattern))
+		}
+	}
+	return "", nil
+}
+
+const (
+	maxToolRates   = 100
+	maxToolPattern = 200
+)
+
+// IsZero reports whether l sets no limit.
+func (l TenantLimits) IsZero() bool {
+	return l.Weight == nil && l.MaxRunning == nil && l.Backlog == nil && l.TaskRate == "" && l.TokenRate == "" &&
+		len(l.ToolRates) == 0
+}
+
+// Over returns the limits of l, and those of base that l does not set.
+func (l TenantLimits) Over(base TenantLimits) TenantLimits {
+	return TenantLimits{
+		Weight: cmp.Or(l.Weight, base.Weight), MaxRunning: cmp.Or(l.MaxRunning, base.MaxRunning),
+		Backlog: cmp.Or(l.Backlog, base.Backlog), TaskRate: cmp.Or(l.TaskRate, base.TaskRate),
+		TokenRate: cmp.Or(l.TokenRate, base.TokenRate), ToolRates: merged(l.ToolRates, base.ToolRates),
+	}
+}
+
+func merged(over, base map[string]Rate) map[string]Rate {
+	if len(over) == 0 {
+		return base
+	}
+	all := maps.Clone(over)
+	for pattern, rate := range base {
+		if _, set := all[pattern]; !set {
+			all[pattern] = rate
+		}
+	}
+	return all
+}

@@ -160,7 +160,9 @@ var imports = map[string][]string{
 		"internal/jobs", "internal/pipeline", "internal/pluginhost", "internal/state",
 		"internal/telemetry", "internal/worker",
 	},
-	"internal/assembly/queue": {"internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry"},
+	"internal/assembly/queue": {
+		"schemas", "internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry",
+	},
 	"internal/assembly/storage": {
 		"schemas", "internal/assembly/queue", "internal/config", "internal/executor",
 		"internal/jobs", "internal/objects", "internal/state/...", "internal/state", "internal/telemetry",

@@ -379,6 +379,7 @@ func (k *checker) tenant(name string, t Tenant) {
 		k.oneOf(key+".priorities", p, "high", "normal", "low")
 	}
 	k.atLeast(key+".max_running", t.MaxRunning, 0)
+	k.rates(key, t)
 	if _, _, err := allowlist.ParseAll(t.Network); err != nil {
 		k.bad(key+".network", "%s", err)
 	}
@@ -398,6 +399,30 @@ func (k *checker) tenant(name string, t Tenant) {
 	}
 	k.tokens(key+".tokens", t.Tokens)
 }
+
+// rates checks a tenant's share of the fleet and its rates.
+func (k *checker) rates(key string, t Tenant) {
+	if t.Weight < 0 || t.Weight > maxWeight {
+		k.bad(key+".weight", "%d: want a number from 1 to %d, or 0 for the default", t.Weight, maxWeight)
+	}
+	k.atLeast(key+".backlog", t.Backlog, 0)
+	rates := map[string]string{".task_rate": t.TaskRate, ".token_rate": t.TokenRate}
+	for tool, rate := range t.ToolRates {
+		if !toolRule.MatchString(tool) || rate == "" {
+			k.bad(key+".tool_rates", "%q: %q: want a rate for server/tool or server/*", tool, rate)
+		}
+		rates[".tool_rates."+tool] = rate
+	}
+	for _, name := range slices.Sorted(maps.Keys(rates)) {
+		if rate := rates[name]; rate != "" && !rateRule.MatchString(rate) {
+			k.bad(key+name, "%q: want a number and a unit, such as 10/s, 600/m or 1000/h", rate)
+		}
+	}
+}
+
+const maxWeight = 1000 // of a tenant
+
+var rateRule = regexp.MustCompile(`^[1-9][0-9]{0,8}/[smh]$`)
 
 // knownTokens has the hashes of words that were in samples or that are easily guessed.
 var knownTokens = hashesOf("", "test", "token", "TOKEN", "secret", "password", "admin", "changeme", "codefleet")

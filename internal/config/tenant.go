@@ -25,6 +25,21 @@ type Tenant struct {
 	// Maximum number of concurrent tasks in the whole fleet. 0 selects one less than a worker's
 	// slots.
 	MaxRunning int `yaml:"max_running"`
+	// Share of the slots in relation to other tenants with the same priority, from 1 to 1000, while
+	// all have tasks. Shares are measured in seconds of slots. 0 selects 1.
+	Weight int `yaml:"weight"`
+	// Maximum number of queued and running tasks, in all task pools. Above it, tasks are refused with
+	// the code backlog_full. 0 means that only queue.backlog applies.
+	Backlog int `yaml:"backlog"`
+	// How many tasks may start per period, such as 10/s, 600/m or 1000/h. Further tasks stay queued. By
+	// default, there is no limit.
+	TaskRate string `yaml:"task_rate" sample:"600/m"`
+	// How many tokens of models the tenant's tasks may use per period, such as 20000/m. Further tasks that
+	// need a model wait for the next period. By default, there is no limit.
+	TokenRate string `yaml:"token_rate" sample:"20000/m"`
+	// How many calls of a tool may begin per period, by server/tool or server/*. Further calls wait for the
+	// next period. By default, there is no limit.
+	ToolRates map[string]string `yaml:"tool_rates"`
 	// Tools that the tenant may see and call, as server/tool or server/*. By default, it may call
 	// all tools. Tools that run in the box (filesystem, database, and your own Python tools) are code
 	// like the program itself: a program can import them even if they are not listed.

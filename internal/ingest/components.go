@@ -49,6 +49,8 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.Fleet](b, "Fleet")
 	addSchema[schemas.Why](b, "Why")
 	addSchema[schemas.Pause](b, "Pause")
+	addSchema[schemas.TenantLimits](b, "TenantLimits")
+	addSchema[schemas.TenantLimitsInfo](b, "TenantLimitsInfo")
 	addSchema[pauseIn](b, "PauseOptions")
 	addSchema[resumed](b, "Resumed")
 	addSchema[schemas.Tool](b, "Tool")

@@ -165,6 +165,7 @@ var parameters = map[string]parameter{
 	"name":      {"path", "Name of the schema, as in task.v1.json."},
 	"pin":       {"path", "Name of the pin: lower-case letters, digits and -, not a number."},
 	"server":    {"query", "Name of a tool server."},
+	"tenant":    {"path", "Name of a tenant."},
 	"tool":      {"path", "Name of a tool."},
 	"workspace": {"query", "Name of the workspace; default main."},
 

@@ -187,6 +187,9 @@ var failing = map[string]struct {
 	"listPauses":       {"GET", "/v1/pauses", ingesttest.ReadOnly, "", errcode.Forbidden},
 	"pause":            {"POST", "/v1/pause", ingesttest.Operator, `{"target":"x"}`, errcode.BadName},
 	"resume":           {"POST", "/v1/resume", ingesttest.Operator, `{"target":"tenant/"}`, errcode.BadName},
+	"listLimits":       {"GET", "/v1/limits", ingesttest.ReadOnly, "", errcode.Forbidden},
+	"getLimits":        {"GET", "/v1/limits/A.b", ingesttest.Operator, "", errcode.BadName},
+	"putLimits":        {"PUT", "/v1/limits/acme", ingesttest.Operator, `{"weight":0}`, errcode.BadData},
 	"whoAmI":           {"GET", "/v1/whoami", "wrong", "", errcode.Unauthorized},
 	"getSchema":        {"GET", "/v1/schemas/x", "", "", errcode.UnknownSchema},
 }

@@ -44,6 +44,25 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, resumed{Target: in.Target, Was: was}, err)
 }
 
+func (s *Server) getAllLimits(w http.ResponseWriter, r *http.Request) error {
+	list, err := s.o.Jobs.AllLimits(r.Context())
+	return respondList(w, list, err)
+}
+
+func (s *Server) getLimits(w http.ResponseWriter, r *http.Request) error {
+	info, err := s.o.Jobs.Limits(r.Context(), r.PathValue("tenant"))
+	return respond(w, info, err)
+}
+
+func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
+	set, err := readJSON[schemas.TenantLimits](s, w, r)
+	if err != nil {
+		return err
+	}
+	info, err := s.o.Jobs.SetLimits(r.Context(), r.PathValue("tenant"), set)
+	return respond(w, info, err)
+}
+
 func (s *Server) getWhy(w http.ResponseWriter, r *http.Request) error {
 	if !names.IsTaskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask

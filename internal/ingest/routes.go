@@ -334,6 +334,20 @@ func (s *Server) fleetRoutes() []route {
 			body("application/json", "PauseOptions").
 			returns(200, "Resumed").
 			fails(queueErrors...).fails(errcode.BadName),
+		row("GET /v1/limits", ScopeOperator, s.withQueueTime(s.getAllLimits),
+			"listLimits", "List the limits of tenants that were set at run time").
+			returns(200, "[]TenantLimitsInfo").
+			fails(queueErrors...),
+		row("GET /v1/limits/{tenant}", ScopeOperator, s.withQueueTime(s.getLimits),
+			"getLimits", "Read the limits of a tenant").
+			returns(200, "TenantLimitsInfo").
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant),
+		row("PUT /v1/limits/{tenant}", ScopeOperator, s.withQueueTime(s.putLimits),
+			"putLimits", "Replace the limits of a tenant that were set at run time").
+			note("They replace those of the settings, without a restart. An empty object restores the settings.").
+			body("application/json", "TenantLimits").
+			returns(200, "TenantLimitsInfo").
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant),
 		row("GET /metrics", ScopeOperator, s.getMetrics, "getMetrics", "Metrics of this process, for Prometheus").
 			returnsMedia(200, "text/plain", "Text"),
 	}

@@ -98,7 +98,13 @@ func (c *Client) safeBacklog(ctx context.Context) (int64, error) {
 
 // taskSubjects returns how many messages TASKS holds on each subject, including those of running tasks.
 func (c *Client) taskSubjects(ctx context.Context) (map[string]int, error) {
-	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, []byte(`{"subjects_filter": "tasks.>"}`))
+	return c.subjectCounts(ctx, "tasks.>")
+}
+
+// subjectCounts returns how many messages TASKS holds on each subject that matches filter.
+func (c *Client) subjectCounts(ctx context.Context, filter string) (map[string]int, error) {
+	query := fmt.Appendf(nil, `{"subjects_filter": %q}`, filter)
+	msg, err := c.request(ctx, "$JS.API.STREAM.INFO."+streamTasks, query)
 	if err != nil {
 		return nil, err
 	}

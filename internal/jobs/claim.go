@@ -174,8 +174,19 @@ func (r *run) skip(ctx context.Context, refused *RefusedError) (done bool, err e
 		return true, r.completeUnrun(ctx, resultWith(schemas.Dead, r.errorExhausted()), true)
 	case r.rec.Run == 0 && r.task.NotBefore != nil && now.Before(*r.task.NotBefore):
 		return true, r.delayUntil(ctx, *r.task.NotBefore, func(*storedRecord) {})
+	case r.task.Description != "" && r.rec.Code == "":
+		return r.skipWithoutTokens(ctx)
 	}
 	return false, nil
+}
+
+// skipWithoutTokens delays a task that needs a model while the tenant's rate of tokens is used up.
+func (r *run) skipWithoutTokens(ctx context.Context) (done bool, err error) {
+	until, err := r.w.c.usedUpUntil(ctx, r.tenant, rateTokens, r.w.limitsOf(r.tenant).TokenRate)
+	if err != nil || until.IsZero() {
+		return false, err
+	}
+	return true, r.delayUntil(ctx, until, func(*storedRecord) {})
 }
 
 // begin changes the record to running. It returns errStale if the record was changed since it was read.

@@ -57,6 +57,9 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	if !dead && (r.rec.Run > 1 || !r.claimed && r.rec.Run > 0) { // an earlier run may have left a letter
 		c.deleteLetters(ctx, r.tenant, r.id)
 	}
+	if u := result.Usage; u != nil {
+		r.w.logError(ctx, "model tokens not counted", r.w.spendTokens(ctx, r.tenant, u.PromptTokens+u.CompletionTokens))
+	}
 	c.tel.completed.Add(ctx, 1, attrStatus(r.pool, result.Status))
 	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
 		r.w.log.WarnContext(ctx, "result event not published", "task", r.id, "error", err)

@@ -25,12 +25,18 @@ import (
 
 // Keys of CONTROLS.
 const (
-	pauseKey = "pause." // pause.fleet, pause.pool.<pool>, pause.tenant.<tenant>
+	pauseKey  = "pause."  // pause.fleet, pause.pool.<pool>, pause.tenant.<tenant>
+	limitsKey = "limits." // limits.<tenant>
 )
 
 // controls is a copy of CONTROLS, which does not change.
 type controls struct {
-	pauses map[string]schemas.Pause // by target
+	pauses map[string]schemas.Pause        // by target
+	limits map[string]schemas.TenantLimits // by tenant
+}
+
+func newControls() *controls {
+	return &controls{pauses: map[string]schemas.Pause{}, limits: map[string]schemas.TenantLimits{}}
 }
 
 // pauseOf returns the pause that holds a lane, if any.
@@ -48,7 +54,10 @@ func (s *controls) pauseOf(l lane) (schemas.Pause, bool) {
 
 // with returns a copy of s that has the new value of a key. A nil value removes the key.
 func (s *controls) with(key string, value []byte) (*controls, error) {
-	next := &controls{pauses: maps.Clone(s.pauses)}
+	next := &controls{pauses: maps.Clone(s.pauses), limits: maps.Clone(s.limits)}
+	if tenant, ok := strings.CutPrefix(key, limitsKey); ok {
+		return next, setKey(next.limits, tenant, value)
+	}
 	if target, ok := targetOf(key); ok {
 		return next, setKey(next.pauses, target, value)
 	}
@@ -112,7 +121,7 @@ func (c *Client) watchControls(ctx context.Context, changed func()) error {
 		return err
 	}
 	defer func() { _ = w.Stop() }()
-	current, complete := &controls{pauses: map[string]schemas.Pause{}}, false
+	current, complete := newControls(), false
 	for {
 		select {
 		case e, open := <-w.Updates():
@@ -205,7 +214,7 @@ func (c *Client) checkTenant(path, tenant string) error {
 
 // readControls reads the bucket.
 func (c *Client) readControls(ctx context.Context) (*controls, error) {
-	s := &controls{pauses: map[string]schemas.Pause{}}
+	s := newControls()
 	kv, err := c.js.KeyValue(ctx, bucketControls)
 	var entries []jetstream.KeyValueEntry
 	if err == nil {

@@ -46,7 +46,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 	read := make(chan struct{})
 	background.Go(func() {
 		once := sync.OnceFunc(func() { close(read) })
-		w.c.FollowControls(accept, func() { once(); d.askForScan() })
+		w.c.FollowControls(accept, func() { once(); w.lanes.forgetAll(); d.askForScan() })
 	})
 	select { // the first task must not start before the pauses are known
 	case <-read:
@@ -70,6 +70,9 @@ type dispatcher struct {
 	scans  chan map[lane]int
 	rescan chan struct{}  // asks for a scan
 	events chan slotEvent // never dropped
+
+	heldUntil map[string]time.Time // by tenant; owned by dispatch
+	controls  *controls            // when heldUntil was last valid; owned by dispatch
 }
 
 // slotEvent reports a slot's progress to the dispatcher.
@@ -77,6 +80,8 @@ type slotEvent struct {
 	lane
 	kind    slotEventKind
 	pending int
+	took    time.Duration // how long the slot was in use
+	until   time.Time     // of slotHeld: when the tenant may start tasks again
 }
 
 type slotEventKind int
@@ -85,12 +90,13 @@ const (
 	slotStarted slotEventKind = iota // the slot processes a message
 	slotDone                         // the slot has processed its message and is free
 	slotEmpty                        // the slot got no message and is free
+	slotHeld                         // the slot is free, because the tenant's rate is used up
 )
 
 func newDispatcher(w *Worker) (*dispatcher, error) {
 	d := &dispatcher{
 		w: w, wakes: make(chan lane, 4096), scans: make(chan map[lane]int), rescan: make(chan struct{}, 1),
-		events: make(chan slotEvent),
+		events: make(chan slotEvent), heldUntil: map[string]time.Time{},
 	}
 	for _, pool := range w.opts.Pools {
 		if err := d.subscribe(wakePrefix+pool+".>", func(m *nats.Msg) { d.wake(m.Subject) }); err != nil {
@@ -132,10 +138,13 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 	var slots sync.WaitGroup
 	defer slots.Wait()
 	s := newSchedule()
-	s.held = d.held
+	for _, ts := range s.turns {
+		ts.weight = d.w.weight
+	}
 	free, stopping := d.w.opts.Slots, accept.Done()
 	for accept.Err() == nil || free < d.w.opts.Slots {
 		var retry <-chan time.Time
+		s.held = d.holder()
 		for free > 0 && accept.Err() == nil {
 			l, ok, wait := s.next(time.Now(), d.w.opts.Tenants.Warm())
 			if !ok {
@@ -161,9 +170,12 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 				s.started(e.lane, e.pending)
 				continue
 			case slotDone:
-				s.done(e.lane, time.Now())
+				s.done(e.lane, time.Now(), e.took)
 			case slotEmpty:
-				s.empty(e.lane)
+				s.empty(e.lane, e.took)
+			case slotHeld:
+				s.empty(e.lane, e.took)
+				d.holdUntil(e.lane, e.until)
 			}
 			free++
 		case <-stopping:
@@ -174,29 +186,65 @@ func (d *dispatcher) dispatch(accept, work, late context.Context) {
 	}
 }
 
-// held reports whether no task of a lane may start now.
-func (d *dispatcher) held(l lane) bool {
+// paused reports whether a lane is paused.
+func (d *dispatcher) paused(l lane) bool {
 	_, paused := d.w.c.controls.Load().pauseOf(l)
 	return paused
 }
 
+// holder returns a function that reports whether no task of a lane may start now, or nil if no lane is held.
+func (d *dispatcher) holder() func(lane) bool {
+	set := d.w.c.controls.Load()
+	if set != d.controls { // the rates may have changed
+		d.controls = set
+		clear(d.heldUntil)
+	}
+	if len(d.heldUntil) == 0 && (set == nil || len(set.pauses) == 0) {
+		return nil
+	}
+	now := time.Now()
+	maps.DeleteFunc(d.heldUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
+	return func(l lane) bool {
+		_, paused := set.pauseOf(l)
+		_, held := d.heldUntil[l.tenant]
+		return paused || held
+	}
+}
+
+// holdUntil starts no task of the lane's tenant until a time.
+func (d *dispatcher) holdUntil(l lane, until time.Time) {
+	d.heldUntil[l.tenant] = until
+	d.wakeLater(l, time.Until(until))
+}
+
 // useSlot fetches one message of a lane and processes it.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
+	began := time.Now()
+	until, err := d.w.takeStart(accept, l.tenant)
+	if err != nil && accept.Err() == nil {
+		d.w.log.WarnContext(accept, "rate of tasks not counted", "tenant", l.tenant, "error", err)
+	}
+	if !until.IsZero() {
+		d.events <- slotEvent{lane: l, kind: slotHeld, until: until}
+		return
+	}
 	m, err := d.w.lanes.fetch(accept, l)
 	if err != nil && accept.Err() == nil {
 		d.w.log.WarnContext(accept, "task not fetched", "subject", l.subject(), "error", err)
 	}
-	if m != nil && d.held(l) { // it was paused while the server waited for a message
+	if m != nil && d.paused(l) { // it was paused while the server waited for a message
 		d.w.logError(accept, "message not requeued", m.requeue(d.w.c, 0))
 		m = nil
 	}
 	if m == nil {
-		d.events <- slotEvent{lane: l, kind: slotEmpty}
+		d.w.logError(accept, "rate of tasks not corrected", d.w.returnStart(accept, l.tenant))
+		d.events <- slotEvent{lane: l, kind: slotEmpty, took: time.Since(began)}
 		return
 	}
+	began = time.Now()
 	d.events <- slotEvent{lane: l, kind: slotStarted, pending: m.pending}
 	d.w.process(work, late, m, d.wakeLater)
-	d.events <- slotEvent{lane: l, kind: slotDone}
+	d.events <- slotEvent{lane: l, kind: slotDone, took: time.Since(began)}
 }
 
 // wakeLater wakes a lane after a delay: the server sends no wake-up for a requeued message.

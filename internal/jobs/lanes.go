@@ -138,6 +138,13 @@ func (ls *lanes) ensureConsumer(ctx context.Context, l lane) error {
 	return nil
 }
 
+// forgetAll makes the next fetch of each lane update the lane's consumer, because the tenants' caps may have changed.
+func (ls *lanes) forgetAll() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	clear(ls.consumers)
+}
+
 func (ls *lanes) forget(l lane) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// schedule chooses the lane from which a free slot fetches next: by priority first, then by turns of the
-// tenants. A tenant with a warm box may overtake one whose box would have to be created in place of another
+// schedule chooses the lane from which a free slot fetches next: by priority first, then by turns of the tenants, which
+// turns decides. A tenant with a warm box may overtake one whose box would have to be created in place of another
 // tenant's, for a limited time, so that no tenant starves. One goroutine uses it.
 type schedule struct {
 	lanes    map[lane]*laneState
-	held     func(lane) bool // whether no task of a lane may start now
+	turns    [3]*turns       // by index in priorities
+	held     func(lane) bool // whether no task of a lane may start now; nil if no lane is held
 	queues   [3][]*laneState // of lanes to fetch from, in turn order; by index in priorities
 	picks    uint
 	lastDone time.Time // when the latest run ended
@@ -19,10 +20,12 @@ type schedule struct {
 // laneState is what a worker assumes about a lane.
 type laneState struct {
 	lane
-	want    int  // messages worth fetching
-	queued  bool // whether it is in schedule.queues
-	pending int  // messages behind the latest one delivered, as the server counted
-	running int  // messages that this worker processes
+	turns   *turns   // of its priority
+	account *account // of its tenant there
+	want    int      // messages worth fetching
+	queued  bool     // whether it is in schedule.queues
+	pending int      // messages behind the latest one delivered, as the server counted
+	running int      // messages that this worker processes
 
 	overtaken time.Time // when another lane first overtook it; zero if none has
 }
@@ -33,13 +36,14 @@ const (
 )
 
 func newSchedule() *schedule {
-	return &schedule{lanes: map[lane]*laneState{}, held: func(lane) bool { return false }}
+	return &schedule{lanes: map[lane]*laneState{}, turns: [3]*turns{newTurns(), newTurns(), newTurns()}}
 }
 
 func (s *schedule) state(l lane) *laneState {
 	st, ok := s.lanes[l]
 	if !ok {
-		st = &laneState{lane: l}
+		ts := s.turns[max(0, slices.Index(priorities, l.priority))]
+		st = &laneState{lane: l, turns: ts, account: ts.of(l.tenant)}
 		s.lanes[l] = st
 	}
 	return st
@@ -65,6 +69,7 @@ func (s *schedule) enqueue(st *laneState) {
 	}
 	if i := slices.Index(priorities, st.priority); i >= 0 {
 		st.queued = true
+		st.turns.activate(st.account)
 		s.queues[i] = append(s.queues[i], st)
 	}
 }
@@ -77,14 +82,15 @@ func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, w
 		if len(queue) == 0 {
 			continue
 		}
-		i, wait := s.choose(queue, now, warm)
+		i, wait := s.choose(priority, now, warm)
 		if wait > 0 {
 			return lane{}, false, wait
 		}
 		s.picks++
 		st := queue[i]
 		s.queues[priority] = slices.Delete(queue, i, i+1)
-		st.queued, st.overtaken = false, time.Time{}
+		st.turns.begin(st.tenant, st.account)
+		s.unqueue(st)
 		st.want = max(0, st.want-1)
 		s.enqueue(st) // behind the others
 		return st.lane, true, 0
@@ -94,31 +100,47 @@ func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, w
 
 // dropHeld removes the lanes from a queue whose tasks may not start. The next scan adds them again.
 func (s *schedule) dropHeld(priority int) []*laneState {
+	if s.held == nil {
+		return s.queues[priority]
+	}
 	queue := slices.DeleteFunc(s.queues[priority], func(st *laneState) bool {
 		if !s.held(st.lane) {
 			return false
 		}
-		st.want, st.queued, st.overtaken = 0, false, time.Time{}
+		st.want = 0
+		s.unqueue(st)
 		return true
 	})
 	s.queues[priority] = queue
 	return queue
 }
 
+func (s *schedule) unqueue(st *laneState) {
+	st.queued, st.overtaken = false, time.Time{}
+	st.turns.deactivate(st.account)
+}
+
 // choose returns the index of a queue's next lane, or how long to wait for a task of a warm tenant.
-func (s *schedule) choose(queue []*laneState, now time.Time, warm map[string]bool) (i int, wait time.Duration) {
-	first := queue[0]
+func (s *schedule) choose(priority int, now time.Time, warm map[string]bool) (i int, wait time.Duration) {
+	queue, turn := s.queues[priority], 0
+	for j, st := range queue {
+		if st.account.charged() < queue[turn].account.charged() {
+			turn = j
+		}
+	}
+	first := queue[turn]
+	s.turns[priority].level = first.account.charged()
 	if len(warm) == 0 || warm[first.tenant] {
-		return 0, 0
+		return turn, 0
 	}
 	if first.overtaken.IsZero() {
 		first.overtaken = now
 	}
 	left := first.overtaken.Add(maxOvertaken).Sub(now)
 	if left <= 0 {
-		return 0, 0
+		return turn, 0
 	}
-	if i := slices.IndexFunc(queue, func(st *laneState) bool { return warm[st.tenant] }); i > 0 {
+	if i := slices.IndexFunc(queue, func(st *laneState) bool { return warm[st.tenant] }); i >= 0 {
 		return i, 0
 	}
 	return 0, max(0, min(left, s.lastDone.Add(warmWait).Sub(now)))
@@ -146,18 +168,34 @@ func (s *schedule) started(l lane, pending int) {
 }
 
 // empty notes that a fetch returned nothing: the lane is empty, or at the tenant's cap.
-func (s *schedule) empty(l lane) { s.state(l).want = 0 }
+func (s *schedule) empty(l lane, took time.Duration) {
+	st := s.state(l)
+	st.want = 0
+	st.turns.endEmpty(l.tenant, took)
+}
 
 // done notes that a run ended, which makes room below the tenant's cap.
-func (s *schedule) done(l lane, now time.Time) {
+func (s *schedule) done(l lane, now time.Time, took time.Duration) {
 	s.lastDone = now
 	st := s.state(l)
+	st.turns.end(l.tenant, took)
 	st.running--
 	if st.pending > 0 {
 		s.expect(l, 1)
 	}
 	if st.running == 0 && !st.queued && st.want == 0 && st.pending == 0 {
 		delete(s.lanes, l)
+		if len(s.lanes) == 0 {
+			s.reset()
+		}
+	}
+}
+
+// reset forgets what tenants have used: no tenant has tasks.
+func (s *schedule) reset() {
+	for _, ts := range s.turns {
+		clear(ts.tenants)
+		ts.level = 0
 	}
 }
 

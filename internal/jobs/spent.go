@@ -7,39 +7,23 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Spend adds tokens to what the tenant has spent on a UTC day, in the whole fleet, and returns the sum. After an
 // error the tokens may or may not be counted.
 func (c *Client) Spend(ctx context.Context, tenant string, day time.Time, tokens int) (total int, err error) {
-	msg := nats.NewMsg(spentSubject(tenant, day))
-	msg.Header.Set("Nats-Incr", strconv.Itoa(tokens))
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	response, err := c.nc.RequestMsgWithContext(ctx, msg)
-	if err != nil {
+	if total, err = c.addTo(ctx, spentSubject(tenant, day), tokens); err != nil {
 		return 0, fmt.Errorf("count tokens of %s: %w", tenant, err)
 	}
-	return parseCounter(response.Data)
+	return total, nil
 }
 
 // Spent returns the tokens that the tenant has spent on a UTC day.
 func (c *Client) Spent(ctx context.Context, tenant string, day time.Time) (total int, err error) {
-	s, err := c.js.Stream(ctx, streamSpent)
-	if err != nil {
-		return 0, err
-	}
-	m, err := s.GetLastMsgForSubject(ctx, spentSubject(tenant, day))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
+	if total, err = c.counter(ctx, streamSpent, spentSubject(tenant, day)); err != nil {
 		return 0, fmt.Errorf("read the spent tokens of %s: %w", tenant, err)
 	}
-	return parseCounter(m.Data)
+	return total, nil
 }
 
 // parseCounter parses the value of a counter: {"val": "42"}.

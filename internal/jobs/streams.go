@@ -21,6 +21,7 @@ const (
 	streamSpent    = "SPENT"        // spent.<tenant>.<day>
 	streamAudit    = "AUDIT"        // audit.<tenant>
 	streamAsked    = "ASKED"        // asked.<tenant>.<task>
+	streamRates    = "RATES"        // rate.<tenant>.<what>.<period>
 	bucketWorkers  = "workers"
 	bucketObjects  = "PAYLOADS"
 	bucketCursors  = "CURSORS"
@@ -39,6 +40,7 @@ const (
 	auditRetention   = 90 * 24 * time.Hour
 	historyRetention = 90 * 24 * time.Hour
 	spentRetention   = 40 * 24 * time.Hour
+	ratesRetention   = 2 * time.Hour   // two of the longest periods
 	presenceTTL      = 9 * time.Second // three heartbeats
 	logsPerTask      = 10_000
 	maxLogBytes      = 4 << 30
@@ -112,7 +114,7 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// streams returns the configuration of all streams, which are kept on disk. With one replica, LOGS and
+// streams returns the configuration of all streams. They are kept on disk. With one replica, LOGS and
 // HISTORY acknowledge a message before it is on disk, the others after (see sync_interval at Provision).
 func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{{
@@ -153,12 +155,14 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Name: streamSpent, Description: "tokens of language models by tenant and day",
 		Subjects: []string{"spent.*.*"}, MaxAge: spentRetention, AllowMsgCounter: true, AllowDirect: true,
 	}, {
+		Name: streamRates, Description: "what tenants have used of their rates in the latest periods",
+		Subjects: []string{"rate.*.*.*"}, MaxAge: ratesRetention, AllowMsgCounter: true, AllowDirect: true,
+	}, {
 		Name: streamDelayed, Description: "timers of tasks that run later",
 		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,
 		AllowMsgSchedules: true, AllowMsgTTL: true, AllowDirect: true, Duplicates: dedupeWindow,
 	}}
 	for i := range all {
-		all[i].Storage = jetstream.FileStorage
 		all[i].Replicas = replicas
 	}
 	return all

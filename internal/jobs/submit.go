@@ -67,6 +67,9 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 			return found, err
 		}
 	}
+	if err := c.checkBacklog(ctx, tenant); err != nil {
+		return schemas.Record{}, err
+	}
 	early, err := c.watchForClaim(&r)
 	if err != nil {
 		return schemas.Record{}, err

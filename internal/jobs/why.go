@@ -30,7 +30,7 @@ func (c *Client) Why(ctx context.Context, tenant, id string) (schemas.Why, error
 		whyRunning(&w, rec.Record)
 	case rec.Run == 0 && time.Now().Before(rec.NotBefore):
 		w.Rule, w.Message, w.Until = schemas.WhyAt, "the caller asked for a later start", rec.NotBefore
-	case rec.QueueSeq == 0 && rec.Status == schemas.RetryWait:
+	case rec.QueueSeq == 0: // it is in DELAYED
 		err = c.whyDelayed(ctx, &w, rec)
 	default:
 		err = c.whyQueued(ctx, &w, rec)
@@ -57,9 +57,13 @@ func whyRunning(w *schemas.Why, rec schemas.Record) {
 	}
 }
 
-// whyDelayed explains a task whose message is in DELAYED after a run.
+// whyDelayed explains a task whose message is in DELAYED, after a run or because of a rate.
 func (c *Client) whyDelayed(ctx context.Context, w *schemas.Why, rec storedRecord) error {
-	whyRetry(w, rec.Record)
+	if rec.Status == schemas.RetryWait {
+		whyRetry(w, rec.Record)
+	} else {
+		w.Rule, w.Message = schemas.WhyRate, "the tenant has used as many tokens of models as it may in this period"
+	}
 	m, _, err := c.queued(ctx, rec)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // it is on its way to TASKS
@@ -110,6 +114,11 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 			slices.Contains(worker.Declines, l.tenant)
 	})
 	pause, paused := set.pauseOf(l)
+	rate := set.limitsOf(c.opts.Policy, l.tenant).TaskRate
+	until, err := c.usedUpUntil(ctx, l.tenant, rateTasks, rate)
+	if err != nil {
+		return err
+	}
 	limit := consumer.Config.MaxAckPending
 	switch {
 	case paused:
@@ -122,6 +131,9 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 		w.Rule = schemas.WhyCap
 		w.Message = fmt.Sprintf("tenant %s runs %d tasks in pool %s with priority %s, which is its limit",
 			l.tenant, consumer.NumAckPending, l.pool, l.priority)
+	case !until.IsZero():
+		w.Rule, w.Until = schemas.WhyRate, until
+		w.Message = fmt.Sprintf("tenant %s has started as many tasks as it may in this period: %s", l.tenant, rate)
 	default:
 		w.Rule, w.Message = schemas.WhyTurn, "all slots are in use, and other tasks have their turn first"
 	}

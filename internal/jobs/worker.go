@@ -112,14 +112,25 @@ func NewWorker(c *Client, opts WorkerOptions) *Worker {
 	return w
 }
 
+// limitsOf returns the limits of a tenant that apply now.
+func (w *Worker) limitsOf(tenant string) schemas.TenantLimits {
+	return w.c.controls.Load().limitsOf(w.opts.Policy, tenant)
+}
+
 // maxRunning returns how many tasks of a tenant may run at once in a lane.
 func (w *Worker) maxRunning(tenant string) int {
-	if w.opts.Policy != nil {
-		if p, _ := w.opts.Policy(tenant); p.MaxRunning > 0 {
-			return p.MaxRunning
-		}
+	if limit := w.limitsOf(tenant).MaxRunning; limit != nil {
+		return *limit
 	}
 	return defaultMaxRunning
+}
+
+// weight returns the tenant's share of the slots in relation to other tenants.
+func (w *Worker) weight(tenant string) float64 {
+	if weight := w.limitsOf(tenant).Weight; weight != nil {
+		return float64(*weight)
+	}
+	return 1
 }
 
 // accepts reports whether this worker claims messages of a lane. Besides those of its pools and tenants, it accepts

@@ -28,6 +28,7 @@ func (p *Pipeline) openCalls(
 	r := s.task.job.Record
 	hooks := p.privacyHooks(ctx, s)
 	hooks.Spill, hooks.Approve = spill(tree), p.approver(s.task, deadline)
+	hooks.Rate = s.task.job.AwaitToolRate
 	return broker.New(ctx, broker.Config{
 		Task: broker.Task{
 			ID: r.TaskID, Tenant: r.Tenant, Session: r.Session, Allow: s.tools.allow,

@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Options returns the options of a client. name identifies the connection in the server's logs.
@@ -95,6 +96,16 @@ func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
 		MaxMemory:  cmp.Or(t.Limits.MemoryMB, c.Guardrails.MaxMemoryMB),
 		MaxCPUs:    cmp.Or(t.Limits.CPUs, c.Limits.CPUs),
 	}
+	p.Limits = schemas.TenantLimits{
+		Weight: setOf(t.Weight), Backlog: setOf(t.Backlog),
+		TaskRate: schemas.Rate(t.TaskRate), TokenRate: schemas.Rate(t.TokenRate),
+	}
+	for tool, rate := range t.ToolRates {
+		if p.Limits.ToolRates == nil {
+			p.Limits.ToolRates = map[string]schemas.Rate{}
+		}
+		p.Limits.ToolRates[tool] = schemas.Rate(rate)
+	}
 	p.Network, _, _ = allowlist.ParseAll(t.Network) // config.Load has validated it
 	if len(p.Pools) == 0 {
 		p.Pools = []string{"default"}
@@ -103,4 +114,12 @@ func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
 		p.Priorities = []string{"normal", "low"}
 	}
 	return p
+}
+
+// setOf returns a limit, or nil if the setting is 0, which selects the default.
+func setOf(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }

@@ -14,6 +14,7 @@
 //	restore    replaces privacy tokens in the arguments with their values, and values in errors with tokens (hooks)
 //	arguments  validates the arguments against the tool's schema
 //	policy     allows or denies the call, or requires approval (hook)
+//	rate       waits for the tenant's rate of calls (hook)
 //	intent     records a mutating call in the journal before it is made
 //	convert    validates the result, spills its files and large values, tokenises it (hook)
 //	upstream   makes the call
@@ -90,7 +91,8 @@ type Hooks struct {
 	// perhaps of another worker, replays the record. Without an Open, or after its error, their tokens stay tokens.
 	Seal func(recorded ...[]byte) ([]byte, error)
 	Open func(sealed []byte) error
-
+	// Rate waits until a call of the tool may begin, or returns why it may not.
+	Rate    func(ctx context.Context, server, tool string) error
 	Approve Approver // decides about calls for RequireApproval
 	Spill   Spill    // stores results that are too large, or not JSON
 }
@@ -158,7 +160,7 @@ func New(ctx context.Context, cfg Config) (*Execution, error) {
 	}
 	e.handle = chain(upstream(cfg),
 		span(cfg), audit(cfg, e), budget(cfg.Budget), authorise(cfg), definition(cfg), replay(cfg, past),
-		record(cfg, e.journal), restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg),
+		record(cfg, e.journal), restore(cfg.Hooks), arguments(cfg.Schemas), policy(cfg), rate(cfg),
 		intent(cfg, e.journal), convert(cfg))
 	return e, nil
 }

@@ -1,0 +1,242 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// limitsOf returns the limits of a tenant that apply: those that were set at run time, or else the settings'.
+func (s *controls) limitsOf(policy Policy, tenant string) schemas.TenantLimits {
+	var limits schemas.TenantLimits
+	if policy != nil {
+		p, _ := policy(tenant)
+		if limits = p.Limits; p.MaxRunning > 0 {
+			limits.MaxRunning = &p.MaxRunning
+		}
+	}
+	if s != nil && len(s.limits) > 0 {
+		limits = s.limits[tenant].Over(limits)
+	}
+	return limits
+}
+
+// SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings. The error
+// is a *RefusedError if the tenant or a limit is not valid.
+func (c *Client) SetLimits(
+	ctx context.Context, tenant string, set schemas.TenantLimits,
+) (info schemas.TenantLimitsInfo, err error) {
+	if err := c.checkTenant("tenant", tenant); err != nil {
+		return info, err
+	}
+	if path, err := set.Check(); err != nil {
+		return info, refuse(errcode.BadData, path, "%s", err)
+	}
+	if set.IsZero() {
+		_, err = c.dropControl(ctx, limitsKey+tenant)
+	} else {
+		err = c.putControl(ctx, limitsKey+tenant, set)
+	}
+	if err != nil {
+		return info, err
+	}
+	return c.Limits(ctx, tenant)
+}
+
+// Limits returns the limits of a tenant.
+func (c *Client) Limits(ctx context.Context, tenant string) (info schemas.TenantLimitsInfo, err error) {
+	if err := c.checkTenant("tenant", tenant); err != nil {
+		return info, err
+	}
+	set, err := c.readControls(ctx)
+	if err != nil {
+		return info, err
+	}
+	return c.limitsInfo(set, tenant), nil
+}
+
+// AllLimits returns the limits of the tenants whose limits were set at run time, sorted by name.
+func (c *Client) AllLimits(ctx context.Context) ([]schemas.TenantLimitsInfo, error) {
+	set, err := c.readControls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []schemas.TenantLimitsInfo{}
+	for _, tenant := range slices.Sorted(maps.Keys(set.limits)) {
+		all = append(all, c.limitsInfo(set, tenant))
+	}
+	return all, nil
+}
+
+func (c *Client) limitsInfo(s *controls, tenant string) schemas.TenantLimitsInfo {
+	info := schemas.TenantLimitsInfo{
+		Tenant: tenant, Set: s.limits[tenant], Limits: s.limitsOf(c.opts.Policy, tenant),
+	}
+	info.Limits.Weight = cmp.Or(info.Limits.Weight, new(1))
+	info.Limits.MaxRunning = cmp.Or(info.Limits.MaxRunning, new(defaultMaxRunning))
+	return info
+}
+
+// checkBacklog returns ErrBacklogFull if the tenant has as many unfinished tasks as its limit. Tasks that arrive at the
+// same time may exceed the limit by a few.
+func (c *Client) checkBacklog(ctx context.Context, tenant string) error {
+	limit := c.controls.Load().limitsOf(c.opts.Policy, tenant).Backlog
+	if limit == nil {
+		return nil
+	}
+	subjects, err := c.subjectCounts(ctx, "tasks.*.*."+tenant)
+	if err != nil {
+		return fmt.Errorf("count the tasks of %s: %w", tenant, err)
+	}
+	n := 0
+	for _, count := range subjects {
+		n += count
+	}
+	if n >= *limit {
+		return ErrBacklogFull
+	}
+	return nil
+}
+
+// Kinds of what is counted against a rate.
+const (
+	rateTasks  = "tasks"
+	rateTokens = "tokens"
+	rateTools  = "tool-" // and the encoded pattern
+)
+
+// take counts one thing against a tenant's rate in the current period. If the rate is exceeded, it returns the end of
+// the period; otherwise, it returns the zero time. A period is short, so no time passes between take and takeBack that
+// matters.
+func (c *Client) take(ctx context.Context, tenant, what string, rate schemas.Rate) (until time.Time, err error) {
+	limit, per, err := rate.Parse()
+	if err != nil || per == 0 {
+		return time.Time{}, err
+	}
+	begin := time.Now().Truncate(per)
+	total, err := c.addTo(ctx, rateSubject(tenant, what, begin), 1)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("count %s of %s: %w", what, tenant, err)
+	}
+	if total <= limit {
+		return time.Time{}, nil
+	}
+	return begin.Add(per), c.takeBack(ctx, tenant, what, rate)
+}
+
+// takeStart counts the start of a task against the tenant's rate. If the rate is used up, it returns when the next
+// period begins.
+func (w *Worker) takeStart(ctx context.Context, tenant string) (until time.Time, err error) {
+	return w.c.take(ctx, tenant, rateTasks, w.limitsOf(tenant).TaskRate)
+}
+
+// returnStart undoes a takeStart after which no task was found.
+func (w *Worker) returnStart(ctx context.Context, tenant string) error {
+	return w.c.takeBack(ctx, tenant, rateTasks, w.limitsOf(tenant).TaskRate)
+}
+
+// takeBack undoes a take that was not used.
+func (c *Client) takeBack(ctx context.Context, tenant, what string, rate schemas.Rate) error {
+	_, per, err := rate.Parse()
+	if err != nil || per == 0 {
+		return err
+	}
+	if _, err = c.addTo(ctx, rateSubject(tenant, what, time.Now().Truncate(per)), -1); err != nil {
+		return fmt.Errorf("count %s of %s: %w", what, tenant, err)
+	}
+	return nil
+}
+
+// AwaitToolRate waits until the tenant's rates permit another call of a tool, and counts the call. If ctx ends first,
+// it returns the cause.
+func (j *Job) AwaitToolRate(ctx context.Context, server, tool string) error {
+	w, tenant := j.r.w, j.r.tenant
+	for pattern, rate := range w.limitsOf(tenant).ToolRates {
+		if s, name, _ := strings.Cut(pattern, "/"); s != server || name != "*" && name != tool {
+			continue
+		}
+		for {
+			until, err := w.c.take(ctx, tenant, rateTools+subjectEncoding.EncodeToString([]byte(pattern)), rate)
+			if err != nil {
+				return cmp.Or(context.Cause(ctx), err)
+			}
+			if until.IsZero() {
+				break
+			}
+			if clock.Sleep(ctx, time.Until(until)) != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	return nil
+}
+
+// spendTokens counts tokens of models that a run of a task has used against the tenant's rate.
+func (w *Worker) spendTokens(ctx context.Context, tenant string, tokens int) error {
+	_, per, err := w.limitsOf(tenant).TokenRate.Parse()
+	if err != nil || per == 0 || tokens == 0 {
+		return err
+	}
+	_, err = w.c.addTo(ctx, rateSubject(tenant, rateTokens, time.Now().Truncate(per)), tokens)
+	return err
+}
+
+// usedUpUntil returns when a rate permits more, or the zero time if it does now.
+func (c *Client) usedUpUntil(ctx context.Context, tenant, what string, rate schemas.Rate) (time.Time, error) {
+	limit, per, err := rate.Parse()
+	if err != nil || per == 0 {
+		return time.Time{}, err
+	}
+	begin := time.Now().Truncate(per)
+	used, err := c.counter(ctx, streamRates, rateSubject(tenant, what, begin))
+	if err != nil || used < limit {
+		return time.Time{}, err
+	}
+	return begin.Add(per), nil
+}
+
+// counter returns the value of a counter in the queue.
+func (c *Client) counter(ctx context.Context, stream, subject string) (int, error) {
+	s, err := c.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, err
+	}
+	m, err := s.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return parseCounter(m.Data)
+}
+
+func rateSubject(tenant, what string, begin time.Time) string {
+	return "rate." + tenant + "." + what + "." + strconv.FormatInt(begin.Unix(), 36)
+}
+
+// addTo adds to a counter in the queue and returns the sum. After an error, n may or may not be counted.
+func (c *Client) addTo(ctx context.Context, subject string, n int) (total int, err error) {
+	msg := nats.NewMsg(subject)
+	msg.Header.Set("Nats-Incr", strconv.Itoa(n))
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	response, err := c.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return 0, err
+	}
+	return parseCounter(response.Data)
+}

@@ -1,0 +1,228 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func (f *fleet) limit(t testing.TB, l schemas.TenantLimits) {
+	t.Helper()
+	if _, err := f.SetLimits(t.Context(), "acme", l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Limits that are set at run time replace those of the settings, survive a restart and are checked.
+func TestLimits(t *testing.T) {
+	f := newFleet(t, func(o *Options) {
+		o.Policy = func(tenant string) (TenantPolicy, bool) {
+			limits := schemas.TenantLimits{Weight: new(2), TaskRate: "5/m"}
+			return TenantPolicy{MaxRunning: 7, Limits: limits}, tenant == "acme"
+		}
+	})
+	f.limit(t, schemas.TenantLimits{Backlog: new(9), TaskRate: "1/s"})
+	got, err := connect(t, f.opts).Limits(t.Context(), "acme")
+	want := schemas.TenantLimitsInfo{
+		Tenant: "acme", Set: schemas.TenantLimits{Backlog: new(9), TaskRate: "1/s"},
+		Limits: schemas.TenantLimits{Weight: new(2), MaxRunning: new(7), Backlog: new(9), TaskRate: "1/s"},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Limits = %v (-want +got):\n%s", err, diff)
+	}
+	for path, bad := range map[string]schemas.TenantLimits{
+		"/weight":      {Weight: new(0)},
+		"/max_running": {MaxRunning: new(-1)},
+		"/backlog":     {Backlog: new(0)},
+		"/task_rate":   {TaskRate: "0/s"},
+		"/token_rate":  {TokenRate: "5/d"},
+		"/tool_rates":  {ToolRates: map[string]schemas.Rate{"crm": "1/s"}},
+	} {
+		_, err := f.SetLimits(t.Context(), "acme", bad)
+		if r, ok := errors.AsType[*RefusedError](err); !ok || r.Code != errcode.BadData || r.Path != path {
+			t.Errorf("SetLimits with a wrong %s = %v, want bad_data there", path, err)
+		}
+	}
+	if _, err := f.SetLimits(t.Context(), "other", schemas.TenantLimits{Weight: new(1)}); err == nil {
+		t.Error("SetLimits of an unknown tenant = nil, want an error")
+	}
+	if all, err := f.AllLimits(t.Context()); err != nil || cmp.Diff([]schemas.TenantLimitsInfo{want}, all) != "" {
+		t.Errorf("AllLimits = %+v, %v, want those of acme", all, err)
+	}
+	f.limit(t, schemas.TenantLimits{})
+	if all, err := f.AllLimits(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("AllLimits after a reset = %+v, %v, want none", all, err)
+	}
+}
+
+// The backlog counts queued and running tasks. A task that was accepted before is still found.
+func TestBacklogOfATenant(t *testing.T) {
+	f := newFleet(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go f.FollowControls(ctx, nil)
+	f.limit(t, schemas.TenantLimits{Backlog: new(2)})
+	eventually(t, "limit", func() error {
+		if f.controls.Load().limitsOf(nil, "acme").Backlog == nil {
+			return errors.New("not read")
+		}
+		return nil
+	})
+	f.submit(t, "1", `{"code":"x"}`)
+	f.submit(t, "2", `{"code":"x","pool":"gpu"}`)
+	if _, err := f.Submit(t.Context(), "acme", taskEvent("3", `{"code":"x"}`)); !errors.Is(err, ErrBacklogFull) {
+		t.Errorf("third task = %v, want ErrBacklogFull", err)
+	}
+	f.submit(t, "2", `{"code":"x","pool":"gpu"}`)
+	if _, err := f.Submit(t.Context(), "other", taskEvent("1", `{"code":"x"}`)); err != nil {
+		t.Errorf("task of another tenant = %v, want nil", err)
+	}
+}
+
+// A rate of tasks holds further tasks in the queue until the next period, in the whole fleet, and other tenants' tasks
+// are not held.
+func TestTaskRate(t *testing.T) {
+	f := newFleet(t)
+	f.limit(t, schemas.TenantLimits{TaskRate: "3/h"})
+	var started atomic.Int32
+	handler := func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		if j.Record.Tenant == "acme" {
+			started.Add(1)
+		}
+		return succeed(ctx, j)
+	}
+	var tasks []schemas.Record
+	for i := range 8 {
+		tasks = append(tasks, f.submit(t, strconv.Itoa(i), `{"code":"x"}`))
+	}
+	for i := range 2 {
+		f.work(t, WorkerOptions{Name: fmt.Sprint("w", i), Slots: 4, Handler: handler})
+	}
+	eventually(t, "three starts", func() error {
+		if n := started.Load(); n != 3 {
+			return fmt.Errorf("%d tasks have started", n)
+		}
+		return nil
+	})
+	for i := range 3 { // each is a whole turn of the workers
+		rec, err := f.Submit(t.Context(), "other", taskEvent(strconv.Itoa(i), `{"code":"y"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec, err = f.Wait(t.Context(), "other", rec.TaskID); err != nil || rec.Status != schemas.Succeeded {
+			t.Errorf("task of another tenant = %s, %v, want succeeded", rec.Status, err)
+		}
+	}
+	if n := started.Load(); n != 3 {
+		t.Errorf("%d tasks have started, want 3", n)
+	}
+	why, err := f.Why(t.Context(), "acme", tasks[7].TaskID)
+	if err != nil || why.Rule != schemas.WhyRate || *why.Ahead != 4 ||
+		!why.Until.Equal(time.Now().Truncate(time.Hour).Add(time.Hour)) {
+		t.Errorf("Why = %+v, %v, want rate, 4 ahead, until the next hour", why, err)
+	}
+	f.limit(t, schemas.TenantLimits{TaskRate: "100/h"})
+	for _, rec := range tasks {
+		if rec = f.await(t, rec.TaskID); rec.Status != schemas.Succeeded {
+			t.Errorf("task = %s, want succeeded", rec.Status)
+		}
+	}
+}
+
+// A cap that is raised at run time takes effect at once.
+func TestMaxRunningAtRunTime(t *testing.T) {
+	f := newFleet(t)
+	f.limit(t, schemas.TenantLimits{MaxRunning: new(1)})
+	started, release := make(chan string, 10), make(chan struct{})
+	f.work(t, WorkerOptions{Slots: 4, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		started <- j.Task.Code
+		<-release
+		return succeed(ctx, j)
+	}})
+	var last schemas.Record
+	for i := range 3 {
+		last = f.submit(t, strconv.Itoa(i), `{"code":"x"}`)
+	}
+	<-started
+	eventually(t, "cap", func() error {
+		why, err := f.Why(t.Context(), "acme", last.TaskID)
+		if err != nil || why.Rule != schemas.WhyCap {
+			return fmt.Errorf("rule %s, %w", why.Rule, err)
+		}
+		return nil
+	})
+	if len(started) != 0 {
+		t.Error("a second task has started, want one at a time")
+	}
+	f.limit(t, schemas.TenantLimits{MaxRunning: new(3)})
+	<-started
+	<-started
+	close(release)
+	f.await(t, last.TaskID)
+}
+
+// A rate of tokens delays tasks that need a model, and no others.
+func TestTokenRate(t *testing.T) {
+	f := newFleet(t)
+	f.limit(t, schemas.TenantLimits{TokenRate: "100/h"})
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		r, err := succeed(ctx, j)
+		if j.Task.Description != "" {
+			r.Usage = &schemas.Usage{Model: "m", PromptTokens: 60, CompletionTokens: 40}
+		}
+		return r, err
+	}})
+	f.await(t, f.submit(t, "first", `{"description":"x"}`).TaskID)
+	second := f.submit(t, "second", `{"description":"x"}`)
+	if rec := f.await(t, f.submit(t, "code", `{"code":"x"}`).TaskID); rec.Status != schemas.Succeeded {
+		t.Errorf("task with code = %s, want succeeded", rec.Status)
+	}
+	next := time.Now().Truncate(time.Hour).Add(time.Hour)
+	eventually(t, "delay", func() error {
+		why, err := f.Why(t.Context(), "acme", second.TaskID)
+		if err != nil || why.Rule != schemas.WhyRate || !why.Until.Equal(next) {
+			return fmt.Errorf("%+v, %w", why, err)
+		}
+		return nil
+	})
+	if rec, err := f.Record(t.Context(), "acme", second.TaskID); err != nil || rec.Run != 0 {
+		t.Errorf("the delayed task has %d runs, %v, want none", rec.Run, err)
+	}
+}
+
+// A rate of calls makes further calls wait for the next period.
+func TestToolRate(t *testing.T) {
+	f := newFleet(t)
+	f.limit(t, schemas.TenantLimits{ToolRates: map[string]schemas.Rate{"crm/*": "2/h", "web/get": "1/s"}})
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		var texts []any
+		limited, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		for _, tool := range []string{"a", "b", "c"} {
+			if tool == "c" {
+				cancel(errors.New("the task's time is up"))
+			}
+			texts = append(texts, j.AwaitToolRate(limited, "crm", tool))
+		}
+		begin := time.Now()
+		for range 2 {
+			texts = append(texts, j.AwaitToolRate(ctx, "web", "get"))
+		}
+		waited := time.Now().Truncate(time.Second).After(begin.Truncate(time.Second))
+		texts = append(texts, waited, j.AwaitToolRate(ctx, "web", "put"))
+		return &schemas.Result{Status: schemas.Succeeded, Output: fmt.Sprint(texts...)}, nil
+	}})
+	rec := f.await(t, f.submit(t, "x", `{"code":"x"}`).TaskID)
+	if want := "<nil> <nil> the task's time is up <nil> <nil> true <nil>"; rec.Result.Output != want {
+		t.Errorf("calls = %s, want %s", rec.Result.Output, want)
+	}
+}
