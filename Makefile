@@ -26,6 +26,17 @@ programs:
 	@echo "build $(PROGRAMS:%=bin/%) (about three minutes the first time)"
 	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
+.PHONY: image release
+image: build ## build the container image codefleet:latest (needs docker; BASE selects the base image)
+	docker build -t codefleet:latest -t codefleet:$(VERSION) -f deploy/Dockerfile $(if $(BASE),--build-arg BASE=$(BASE)) .
+
+release: build ## pack the programs, deploy/ and the licence into .cache/release, with a checksum
+	@rm -rf .cache/release && mkdir -p .cache/release/codefleet-$(VERSION)
+	@cp -r bin deploy LICENSE README.md config.example.yaml .cache/release/codefleet-$(VERSION)/
+	@rm -rf .cache/release/codefleet-$(VERSION)/deploy/compose/secrets .cache/release/codefleet-$(VERSION)/deploy/*_test.go
+	@cd .cache/release && tar --sort=name --owner=0 --group=0 --mtime=@0 -czf codefleet-$(VERSION)-linux-$$(go env GOARCH).tar.gz codefleet-$(VERSION)
+	@cd .cache/release && rm -r codefleet-$(VERSION) && sha256sum *.tar.gz | tee SHA256SUMS
+
 # The sandbox engine must be static: built with cgo, it does not start.
 bin/runsc: tools/go.mod tools/go.sum
 	@echo "build $@ (gVisor; about a minute the first time)"
