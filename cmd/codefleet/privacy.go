@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 )
@@ -95,6 +97,8 @@ func (a *app) readForScan(name string) (string, error) {
 		defer f.Close()
 		in = f
 	}
+	// Spreadsheets are often exported in UTF-16, which starts with a byte order mark.
+	in = transform.NewReader(in, unicode.BOMOverride(transform.Nop))
 	data, err := io.ReadAll(io.LimitReader(in, maxScannedFile+1))
 	if err != nil {
 		return "", explainFileError(err)
@@ -107,17 +111,17 @@ func (a *app) readForScan(name string) (string, error) {
 
 func findingsIn(d *privacy.Detector, name, data string) []privacyFinding {
 	var found []privacyFinding
-	line, lineStart, from := 1, 0, 0
+	line, column, from := 1, 1, 0
 	for _, s := range d.Find(data) {
 		skipped := data[from:s.Start]
-		if n := strings.Count(skipped, "\n"); n > 0 {
-			line += n
-			lineStart = from + strings.LastIndexByte(skipped, '\n') + 1
+		if i := strings.LastIndexByte(skipped, '\n'); i >= 0 {
+			line += strings.Count(skipped, "\n")
+			column, skipped = 1, skipped[i+1:]
 		}
+		column += utf8.RuneCountInString(skipped)
 		from = s.Start
 		found = append(found, privacyFinding{
-			File: name, Line: line, Column: utf8.RuneCountInString(data[lineStart:s.Start]) + 1,
-			Type: s.Type, Value: data[s.Start:s.End],
+			File: name, Line: line, Column: column, Type: s.Type, Value: data[s.Start:s.End],
 		})
 	}
 	return found

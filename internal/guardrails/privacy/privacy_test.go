@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -111,6 +112,23 @@ func TestFindAnywhere(t *testing.T) {
 		}
 		r.Errorf("Find(%q) = %v, want %s at %d", text, d.Find(text), values[value], want)
 	})
+}
+
+// The time to find values is proportional to the text, whatever is repeated in it. If it were proportional to the
+// square, each of these texts would take minutes.
+func TestFindIsLinear(t *testing.T) {
+	const size, limit = 512 << 10, 10 * time.Second
+	d := detector(t)
+	for _, part := range []string{
+		"1:", "f:", "::", "٣:", "1.1.1.1:", "1.", "1-", "1 ", "+1", "x@", "x@a.", ".5@", "GB29 ", "ext 1", "\\n",
+		"\u200b1", "AKIAQ3EGRIVAZ5XWVJ7P+", "AKIAQ3EGRIVAZ5XWVJ7P=",
+	} {
+		start := time.Now()
+		d.Find(strings.Repeat(part, size/len(part)))
+		if took := time.Since(start); took > limit {
+			t.Errorf("Find(%q, repeated to %d bytes) took %v, want less than %v", part, size, took, limit)
+		}
+	}
 }
 
 func FuzzFind(f *testing.F) {

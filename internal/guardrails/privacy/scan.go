@@ -30,12 +30,8 @@ func (s *scanner) scan() {
 
 // word looks at the word that starts at i, and returns where to go on.
 func (s *scanner) word(i int) int {
-	end := i
-	for end < len(s.text) && class[s.text[end]]&(isAlnum|isColon) != 0 {
-		end++
-	}
-	if strings.IndexByte(s.text[i:end], ':') >= 0 && s.ipv6(i) {
-		return end
+	if s.ipv6(i) {
+		return s.endOf(i, isAlnum|isColon)
 	}
 	if s.text[i] == ':' {
 		return i + 1
@@ -47,7 +43,13 @@ func (s *scanner) word(i int) int {
 		s.add(i, i+n, IBAN)
 		return i + n
 	}
-	for i < len(s.text) && class[s.text[i]]&isAlnum != 0 {
+	return s.endOf(i, isAlnum)
+}
+
+// endOf returns where the characters of some classes that start at i end. To keep the time of a scan proportional to
+// the text, the scan goes on there.
+func (s *scanner) endOf(i int, classes uint16) int {
+	for i < len(s.text) && class[s.text[i]]&classes != 0 {
 		i++
 	}
 	return i
@@ -99,7 +101,8 @@ func (s *scanner) ipv6(i int) bool {
 	if strings.HasSuffix(word, ":") && !strings.HasSuffix(word, "::") {
 		word = word[:len(word)-1]
 	}
-	if end < len(s.text) && class[s.text[end]]&isAlnum != 0 || !strings.ContainsAny(word, "0123456789") {
+	if strings.IndexByte(word, ':') < 0 || end < len(s.text) && class[s.text[end]]&isAlnum != 0 ||
+		!strings.ContainsAny(word, "0123456789") {
 		return false
 	}
 	if _, err := netip.ParseAddr(word); err != nil {

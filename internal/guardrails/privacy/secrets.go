@@ -1,7 +1,9 @@
 package privacy
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,7 +38,10 @@ func (s *secrets) find(text string) []Span {
 		for start := p.Start; ; start += pieceSize - pieceOverlap {
 			end := min(start+pieceSize, p.End)
 			for _, f := range s.findIn(text[start:end]) {
-				found = append(found, whole(text, start+f.Start, start+f.End))
+				from, to := start+f.Start, start+f.End
+				if n := len(found); n == 0 || from < found[n-1].Start || to > found[n-1].End {
+					found = append(found, whole(text, from, to))
+				}
 			}
 			if end == p.End {
 				break
@@ -120,6 +125,7 @@ func whole(text string, start, end int) Span {
 	return Span{start, end, Secret}
 }
 
+// findIn returns the keys in a text, in order.
 func (s *secrets) findIn(text string) []Span {
 	s.mu.Lock()
 	findings := s.detector.DetectString(text)
@@ -137,5 +143,6 @@ func (s *secrets) findIn(text string) []Span {
 			at += i + len(f.Secret)
 		}
 	}
+	slices.SortFunc(found, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
 	return found
 }
