@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // Values of Condition.On.
@@ -50,11 +51,19 @@ var variables = map[string][]string{
 	OnResult:    {"inputs", "tenant", "result", "output"},
 }
 
+const maxRuleName = 100
+
 func compile(c Condition) (condition, error) {
 	names, ok := variables[c.On]
 	if !ok {
 		return condition{}, fmt.Errorf("rule %q: on is %q; want %s, %s or %s",
 			c.Name, c.On, OnInputs, OnArguments, OnResult)
+	}
+	switch {
+	case c.Name == "" || len(c.Name) > maxRuleName || text.Printable(c.Name) != c.Name:
+		return condition{}, fmt.Errorf("rule %q: name must be 1 to %d bytes of visible text", c.Name, maxRuleName)
+	case len(c.Tools) > 0 && c.On != OnArguments:
+		return condition{}, fmt.Errorf("rule %q: tools has no effect with on: %s; want on: %s", c.Name, c.On, OnArguments)
 	}
 	holds, err := expression.Compile(c.Require, names...)
 	if err != nil {

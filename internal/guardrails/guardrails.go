@@ -7,6 +7,7 @@ package guardrails
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -95,17 +96,23 @@ type Rules struct {
 }
 
 // New combines the rules of a fleet with a tenant's: the stricter level applies, and the lists are concatenated. It
-// returns an error for an invalid pattern or condition.
+// returns an error for a rule that is invalid, or that would never or always apply.
 func New(fleet, tenant Options) (*Rules, error) {
 	r := &Rules{
 		Level:   max(fleet.Level, tenant.Level),
 		imports: slices.Concat(fleet.BlockedImports, tenant.BlockedImports),
 		calls:   slices.Concat(fleet.BlockedCalls, tenant.BlockedCalls),
 	}
+	if err := errors.Join(checkNames("import", r.imports), checkNames("call", r.calls)); err != nil {
+		return nil, err
+	}
 	for _, p := range slices.Concat(fleet.BlockedPatterns, tenant.BlockedPatterns) {
 		re, err := regexp.Compile(p)
 		if err != nil {
 			return nil, fmt.Errorf("blocked pattern %q: %w", p, err)
+		}
+		if re.MatchString("") {
+			return nil, fmt.Errorf("blocked pattern %q: it matches the empty text, and so every program", p)
 		}
 		r.patterns = append(r.patterns, re)
 	}
@@ -117,6 +124,19 @@ func New(fleet, tenant Options) (*Rules, error) {
 		r.conditions = append(r.conditions, compiled)
 	}
 	return r, nil
+}
+
+// dotted is the form of the names of modules and functions.
+var dotted = regexp.MustCompile(`^[\pL_][\pL\pM\pN_]*(\.[\pL_][\pL\pM\pN_]*)*$`)
+
+// checkNames returns an error for a name that no program can import or call.
+func checkNames(kind string, names []string) error {
+	for _, name := range names {
+		if !dotted.MatchString(name) {
+			return fmt.Errorf("blocked %s %q: want a dotted name such as os.path, without * and ()", kind, name)
+		}
+	}
+	return nil
 }
 
 // maxFindings bounds the findings of one program.

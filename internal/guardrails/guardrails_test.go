@@ -60,6 +60,42 @@ func TestConfiguredRules(t *testing.T) {
 }
 
 // A tenant's level applies if it is stricter than the fleet's.
+// Rules that would never or always apply are refused, because their author expects something else.
+func TestRulesWithoutEffectAreRefused(t *testing.T) {
+	condition := func(name, on string, tools ...string) guardrails.Options {
+		return guardrails.Options{Conditions: []guardrails.Condition{{Name: name, On: on, Tools: tools, Require: "true"}}}
+	}
+	for _, c := range []struct {
+		options guardrails.Options
+		want    string
+	}{
+		{guardrails.Options{BlockedImports: []string{"os", "os.*"}}, `blocked import "os.*": want a dotted name such as os.path`},
+		{guardrails.Options{BlockedImports: []string{""}}, `blocked import ""`},
+		{guardrails.Options{BlockedImports: []string{"a b"}}, `blocked import "a b"`},
+		{guardrails.Options{BlockedCalls: []string{"os.system()"}}, `blocked call "os.system()"`},
+		{guardrails.Options{BlockedCalls: []string{"os..remove"}}, `blocked call "os..remove"`},
+		{guardrails.Options{BlockedCalls: []string{"5"}}, `blocked call "5"`},
+		{guardrails.Options{BlockedPatterns: []string{""}}, `blocked pattern "": it matches the empty text`},
+		{guardrails.Options{BlockedPatterns: []string{"x*"}}, `blocked pattern "x*": it matches the empty text`},
+		{condition("", guardrails.OnInputs), `rule "": name must be`},
+		{condition("a\x1b[31m", guardrails.OnInputs), `rule "a\x1b[31m": name must be`},
+		{condition("a", guardrails.OnInputs, "x/y"), `rule "a": tools has no effect with on: inputs`},
+		{condition("a", guardrails.OnArguments, "x/y"), ""},
+		{guardrails.Options{BlockedImports: []string{"os", "é.b_2"}, BlockedCalls: []string{"open", "a.b.c"}}, ""},
+	} {
+		for _, fleet := range []bool{true, false} {
+			f, tenant := c.options, guardrails.Options{}
+			if !fleet {
+				f, tenant = tenant, f
+			}
+			_, err := guardrails.New(f, tenant)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+				t.Errorf("New(%+v) = %v, want %q", c.options, err, c.want)
+			}
+		}
+	}
+}
+
 func TestTenantOnlyTightens(t *testing.T) {
 	levels := []guardrails.Level{guardrails.Off, guardrails.Advise, guardrails.Strict}
 	for _, fleet := range levels {
