@@ -88,7 +88,7 @@ var (
 			Inputs:    rapid.OneOf(rapid.Just(json.RawMessage(nil)), jsonValue).Draw(t, "inputs"),
 			Files:     rapid.SliceOfN(file, 0, 3).Draw(t, "files"),
 			MinTier:   rapid.SampledFrom([]string{"", "gvisor", "microsandbox"}).Draw(t, "tier"),
-			Commit:    rapid.SampledFrom([]string{"", "on_success", "always"}).Draw(t, "commit"),
+			Commit:    rapid.SampledFrom([]string{"", "on_success", "always", "never"}).Draw(t, "commit"),
 			CheckOnly: rapid.Bool().Draw(t, "check_only"),
 			Labels:    labels.Draw(t, "labels"),
 			Env: rapid.MapOfN(rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_]{0,127}`), rapid.StringN(0, 50, 200), 0, 4).
@@ -101,7 +101,7 @@ var (
 		case 1:
 			v.Code = content
 		case 2:
-			v.Skill = slug.Draw(t, "skill")
+			v.Skill = rapid.StringMatching(`[a-z][a-z0-9]{0,9}(-[a-z0-9]{1,9}){0,4}`).Draw(t, "skill")
 		case 3:
 			v.Workflow = json.RawMessage(`{}`)
 		}

@@ -85,7 +85,7 @@ func (s Status) Terminal() bool {
 type Task struct {
 	Description    string            `json:"description,omitempty"`
 	Code           string            `json:"code,omitempty"`
-	Skill          string            `json:"skill,omitempty"`
+	Skill          string            `json:"skill,omitempty"` // its function run is called with Inputs
 	Workflow       json.RawMessage   `json:"workflow,omitempty"`
 	Inputs         json.RawMessage   `json:"inputs,omitempty"` // any JSON value; the program's variable `inputs`
 	Env            map[string]string `json:"env,omitempty"`    // environment variables of the program
@@ -101,7 +101,7 @@ type Task struct {
 	NotBefore      *time.Time        `json:"not_before,omitempty"`
 	Artifacts      []string          `json:"artifacts,omitempty"` // glob patterns of paths in the workspace
 	RepairAttempts *int              `json:"repair_attempts,omitempty"`
-	Commit         string            `json:"commit,omitempty"`     // on_success (default) | always
+	Commit         string            `json:"commit,omitempty"`     // on_success (default) | always | never
 	CheckOnly      bool              `json:"check_only,omitempty"` // judge the program, and do not run it
 	Labels         map[string]string `json:"labels,omitempty"`
 }

@@ -28,6 +28,7 @@ const maxTask = 32 << 20
 // taskFlags are the flags of run, submit and schedules add.
 type taskFlags struct {
 	code, file, inputs string
+	skill              string
 	session, workspace string
 	timeout            time.Duration
 	memory             int
@@ -54,6 +55,7 @@ func (f *taskFlags) declareTask(c *cobra.Command) {
 	f.flags = s
 	s.StringVar(&f.code, "code", "", "`TEXT` of the program")
 	s.StringVarP(&f.file, "file", "f", "", "`FILE` with the program, or - for standard input")
+	s.StringVar(&f.skill, "skill", "", "`NAME` of the skill to run, with --inputs as its arguments")
 	s.StringVar(&f.inputs, "inputs", "", "`JSON`, or @FILE, for the program's variable inputs")
 	s.StringVarP(&f.session, "session", "s", "", "`NAME` of the session that the task belongs to")
 	s.StringVarP(&f.workspace, "workspace", "w", "",
@@ -77,6 +79,10 @@ func (f *taskFlags) declareTask(c *cobra.Command) {
 // completeTaskFlags completes flags with names from the fleet or the settings.
 func (a *app) completeTaskFlags(c *cobra.Command) {
 	a.completeWorkspaces(c)
+	_ = c.RegisterFlagCompletionFunc("skill",
+		a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
+			return a.skillCompletions(ctx, c)
+		}))
 	_ = c.RegisterFlagCompletionFunc("pool",
 		a.complete(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 			fleet, err := c.Fleet(ctx)
@@ -105,8 +111,8 @@ func (a *app) completeTaskFlags(c *cobra.Command) {
 func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submission, error) {
 	s := client.Submission{
 		Task: client.Task{
-			Description: strings.TrimSpace(strings.Join(args, " ")), Code: f.code, Pool: f.pool, Model: f.model,
-			Artifacts: f.out,
+			Description: strings.TrimSpace(strings.Join(args, " ")), Code: f.code, Skill: skillName(f.skill),
+			Pool: f.pool, Model: f.model, Artifacts: f.out,
 		},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
@@ -114,13 +120,13 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		return s, err
 	}
 	given := 0
-	for _, set := range []bool{s.Description != "", f.code != "", f.file != ""} {
+	for _, set := range []bool{s.Description != "", f.code != "", f.file != "", f.skill != ""} {
 		if set {
 			given++
 		}
 	}
 	if given != 1 {
-		return s, usage("want exactly one of a task description, --code and --file").
+		return s, usage("want exactly one of a task description, --code, --file and --skill").
 			try("codefleet run --code 'print(6*7)'")
 	}
 	return s, cmp.Or(
@@ -131,7 +137,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 // acceptFileName treats the name of a Python file in place of a task description as --file. It rejects the name of any
 // other file, because a file name is not a task.
 func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
-	if len(args) != 1 || f.code != "" || f.file != "" || strings.ContainsAny(args[0], "\n") {
+	if len(args) != 1 || f.code != "" || f.file != "" || f.skill != "" || strings.ContainsAny(args[0], "\n") {
 		return nil
 	}
 	name := args[0]

@@ -61,6 +61,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 		return errors.Join(err, ln.Close())
 	}
 	defer toolbox.Close()
+	options.Skills = toolbox.Skills()
 	server := ingest.New(options)
 	defer assembly.FollowTokens(ctx, p.Config, p.Fleet, server.SetTokens)()
 	both, ctx := errgroup.WithContext(ctx)

@@ -85,6 +85,7 @@ var imports = map[string][]string{
 	"internal/tools/toolstest":  {"internal/tools/...", "internal/tools", "servers"}, // tests only
 
 	// Selection of tools, and the writers of programs.
+	"internal/skills": {"internal/objects", "internal/tools"},
 	"internal/selection": {
 		"internal/tools", "internal/openai", "internal/selection/terms",
 		"internal/selection/gloss",
@@ -116,7 +117,7 @@ var imports = map[string][]string{
 		"internal/statedoc", "schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
 		"internal/executor", "internal/executor/drivers", "internal/state", "internal/egress",
-		"internal/allowlist", "internal/guardrails", "internal/guardrails/privacy",
+		"internal/allowlist", "internal/guardrails", "internal/guardrails/privacy", "internal/skills",
 	},
 
 	"internal/toolsearch": {
@@ -125,7 +126,7 @@ var imports = map[string][]string{
 	},
 	"internal/toolbox": {
 		"servers", "internal/jobs", "internal/objects", "internal/tools/...", "internal/tools",
-		"internal/selection", "internal/toolsearch",
+		"internal/selection", "internal/skills", "internal/toolsearch",
 	},
 
 	"internal/environments": {
@@ -149,7 +150,7 @@ var imports = map[string][]string{
 	"internal/ingest": {
 		"schemas", "internal/automation", "internal/httpserve", "internal/jobs", "internal/apierror", "internal/objects",
 		"internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror",
-		"internal/statedoc", "internal/tools", "internal/selection",
+		"internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
 	},
 	"internal/bridge": {"client", "internal/httpserve"},
 	"internal/assembly": {
@@ -171,7 +172,7 @@ var imports = map[string][]string{
 	"internal/assembly/models":  {"internal/config", "internal/codegen", "internal/selection", "internal/toolsearch"},
 	"internal/assembly/tooling": {
 		"internal/assembly/models", "internal/config", "internal/executor", "internal/objects", "internal/pipeline",
-		"internal/telemetry", "internal/toolbox", "internal/tools", "internal/tools/...",
+		"internal/skills", "internal/telemetry", "internal/toolbox", "internal/tools", "internal/tools/...",
 	},
 	"internal/process": {
 		"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config",
@@ -225,7 +226,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/exporters/...":     {"internal/telemetry"},
 	"github.com/prometheus/client_golang/...":    {"internal/telemetry"},
 	"github.com/google/go-containerregistry/...": {"internal/image"},
-	"go.yaml.in/yaml/...":                        {"internal/config", "internal/statedoc"},
+	"go.yaml.in/yaml/...":                        {"internal/config", "internal/statedoc", "internal/skills"},
 	"github.com/joho/godotenv":                   {"internal/config"},
 	"github.com/spf13/cobra":                     {"cmd/codefleet"},
 	"cel.dev/cel-go/...":                         {"internal/expression"},
@@ -344,8 +345,8 @@ func check(pkg, imported string, test bool) string {
 func testFixture(pkg, ours string) bool {
 	users := []string{
 		"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs",
-		"internal/state/...", "internal/tools", "internal/pylayer", "internal/pipeline", "internal/ingest",
-		"internal/bridge", "client", "internal/executor/...", "internal/automation",
+		"internal/state/...", "internal/tools", "internal/skills", "internal/pylayer", "internal/pipeline",
+		"internal/ingest", "internal/bridge", "client", "internal/executor/...", "internal/automation",
 	}
 	fixtures := []string{
 		"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded",

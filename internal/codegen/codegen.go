@@ -46,10 +46,17 @@ func (t *Tool) Stub() string {
 	return t.FunctionName() + "(" + strings.Join(params, ", ") + ")"
 }
 
+// Skill describes a saved program to a writer. Programs import it as `from skills.<Module> import run`. All fields are
+// untrusted.
+type Skill struct {
+	Module, Signature, Description string
+}
+
 // Request is a task and what its program may use.
 type Request struct {
 	Task   string
 	Tools  []Tool   // the best match first
+	Skills []Skill  // programs that were saved before
 	Files  []string // paths in the workspace, for the prompt
 	Inputs string   // the JSON value of the variable `inputs`; empty for a task without inputs
 }

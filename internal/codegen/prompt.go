@@ -51,8 +51,15 @@ func Messages(r Request) ([]Message, error) {
 	data := struct {
 		Task, Inputs string
 		Tools        []promptTool
+		Skills       []Skill
 		Files        []string
-	}{taskText(r.Task), untrusted(r.Inputs, maxInputs, false), nil, lines(r.Files, maxLine)}
+	}{taskText(r.Task), untrusted(r.Inputs, maxInputs, false), nil, nil, lines(r.Files, maxLine)}
+	for _, k := range r.Skills {
+		data.Skills = append(data.Skills, Skill{
+			Module: untrusted(k.Module, maxLine, false), Signature: untrusted(k.Signature, maxSignature, false),
+			Description: untrusted(k.Description, maxDoc, false),
+		})
+	}
 	for i := range r.Tools {
 		t := &r.Tools[i]
 		doc := t.Doc
@@ -106,7 +113,8 @@ func lines(texts []string, limit int) []string {
 }
 
 var elements = strings.NewReplacer("</", "‹/", "<tools", "‹tools", "<task", "‹task", "<notes", "‹notes",
-	"<files", "‹files", "<error", "‹error", "<program", "‹program", "```", "'''", "~~~", "---")
+	"<files", "‹files", "<skills", "‹skills", "<error", "‹error", "<program", "‹program",
+	"```", "'''", "~~~", "---")
 
 // untrusted escapes untrusted text for a prompt, so that it cannot close its element, open a code block, or contain
 // invisible characters.

@@ -373,7 +373,6 @@ workflows: []
 	want := []string{
 		"MSB_API_KEY: no effect",
 		"EXECUTION_SKILLS_DIR: differs from SKILLS_DIR, which is used", "MSB_SERVER_URL: no effect",
-		"SKILLS_DIR: no effect",
 	}
 	if diff := cmp.Diff(want, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -390,7 +389,6 @@ func TestNoEffect(t *testing.T) {
 		"OPTIMIZATION_TOOL_CACHE=true",
 	}})
 	want := []string{
-		"c.yaml:1: execution.skills_dir: no effect yet: planned for sessions and skills",
 		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {

@@ -8,14 +8,12 @@ import (
 
 // Planned features whose settings exist already.
 const (
-	sessionsAndSkills = "sessions and skills"
-	speed             = "speed"
+	speed = "speed"
 )
 
 // noEffectYet maps each setting that no code reads to the planned feature that will read it. The manual marks these
 // settings, and a test checks the list.
 var noEffectYet = map[string]string{
-	"execution.skills_dir":             sessionsAndSkills,
 	"optimizations.tool_cache":         speed,
 	"optimizations.parallel_discovery": speed,
 }

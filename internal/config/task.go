@@ -10,7 +10,8 @@ type Execution struct {
 	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. The
 	// default is `servers` in the data directory, with the built-in modules.
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
-	// Directory of skills shared by all tenants.
+	// Directory of skills that all tenants share: directories with a SKILL.md, and files NAME.py (docs/skills.md). Each
+	// worker and ingest reads its own copy, and sees changes within seconds. If it does not exist, there are none.
 	SkillsDir string `yaml:"skills_dir" env:"SKILLS_DIR,EXECUTION_SKILLS_DIR"`
 	// auto (the strongest sandbox that works on this host), microsandbox (virtual machines; needs
 	// msb and hardware virtualisation) or gvisor.

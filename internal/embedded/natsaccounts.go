@@ -21,12 +21,13 @@ import (
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
 		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "rate.>",
-		"wake.>", "cancel.>", "tool.>",
+		"wake.>", "cancel.>", "skills.*", "tool.>",
 		"offer.*.*", "offers", "offers.*",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
 	}, []string{
-		"_INBOX.>", "wake.>", "cancel.>", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*", "approvals.*",
+		"_INBOX.>", "wake.>", "cancel.>", "skills.*", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*",
+		"approvals.*",
 	})
 	if err != nil {
 		return "", err

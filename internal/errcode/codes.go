@@ -157,3 +157,12 @@ const (
 	Unreachable        = "unreachable" // clients/python
 	UnexpectedResponse = "unexpected_response"
 )
+
+// Skills.
+const (
+	BadSkill      = "bad_skill"
+	SkillConflict = "skill_conflict"
+	SkillFailed   = "skill_failed"
+	SkillLimit    = "skill_limit"
+	UnknownSkill  = "unknown_skill"
+)

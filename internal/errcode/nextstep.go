@@ -23,6 +23,11 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet tools",
 		Tool:    "search_tools finds tools by what they do, and list_available_tools lists them",
 	},
+	UnknownSkill: {Command: "codefleet skills  (lists the skills)", Tool: "list_skills lists the skills"},
+	SkillConflict: {
+		Command: "codefleet skills show NAME, then codefleet skills save --base VERSION, or another name",
+		Tool:    "get_skill returns the current version: pass it to save_skill as base, or use another name",
+	},
 	UnknownApproval: {Command: "codefleet approvals", Tool: "get_task shows the calls that wait for approval"},
 	UnknownVersion:  {Command: "codefleet workspace log  (lists the kept versions)"},
 	UnknownFile:     {Command: "codefleet workspace ls"},

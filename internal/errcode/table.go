@@ -16,6 +16,7 @@ var Table = []Group{
 	{"Programs", programs},
 	{"Tool calls and approvals", tools},
 	{"Workspaces", workspaces},
+	{"Skills", skills},
 	{"Models", models},
 	{"Clients", clients},
 }
@@ -155,7 +156,7 @@ var refusals = []Error{
 		"Remove what the message names, or list it in `.workspaceignore`."),
 	row(LimitTooLarge, "blocked", "The task requests more than a box of the worker can have.",
 		"Request less, or use a task pool with larger boxes."),
-	row(NotSupported, "blocked", "The fleet does not support skills and workflows yet.", "Send `code` or `description`."),
+	row(NotSupported, "blocked", "The fleet does not support workflows yet.", "Send `code`, `description` or `skill`."),
 	row(Refused, "blocked",
 		"A plugin refused the task, its program or its result. Plugins may use other codes.",
 		"Read the message and the hint, which the plugin wrote."),
@@ -163,6 +164,19 @@ var refusals = []Error{
 		"Omit `min_tier`, or use a task pool whose workers have the required sandbox."),
 	row(UnknownModel, "blocked", "The fleet has no model profile of this name.",
 		"Use one of the profiles in the hint, or omit `model`."),
+}
+
+var skills = []Error{
+	row(BadSkill, "400 client", "The skill is not valid in the Agent Skills format, or programs could not import it.",
+		"Correct what `cause` lists; docs/skills.md has the rules."),
+	row(SkillConflict, "409", "The name is taken, or another save changed the skill first.",
+		"Read the skill, and save again with `base` set to its version."),
+	row(SkillFailed, "422", "The smoke run of the skill failed, so it was not saved.",
+		"Correct the program as `cause` says; the task in `cause` has the output."),
+	row(SkillLimit, "413 exit=4", "The tenant has as many skills, or as many bytes of them, as it may have.",
+		"Remove skills that are no longer used."),
+	row(UnknownSkill, "404 blocked", "There is no skill of this name or version, or it has no program.",
+		"See `codefleet skills`."),
 }
 
 var programs = []Error{

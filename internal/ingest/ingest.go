@@ -29,20 +29,22 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/skills"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mirror"
 )
 
 // Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
-// Metrics or MCP disables that feature.
+// Skills, Metrics or MCP disables that feature.
 type Options struct {
 	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
 	Mirror     *mirror.Mirror // mirrors Workspaces
 	Artifacts  Artifacts
-	Tools      Tools        // serves the catalogue
-	Metrics    http.Handler // serves /metrics
-	MCP        http.Handler // serves the paths of the MCP bridge, and authenticates their requests
+	Tools      Tools           // serves the catalogue
+	Skills     *skills.Library // serves skills
+	Metrics    http.Handler    // serves /metrics
+	MCP        http.Handler    // serves the paths of the MCP bridge, and authenticates their requests
 
 	Access        Access
 	Limits        Limits

@@ -166,6 +166,7 @@ var parameters = map[string]parameter{
 	"pin":       {"path", "Name of the pin: lower-case letters, digits and -, not a number."},
 	"server":    {"query", "Name of a tool server."},
 	"tenant":    {"path", "Name of a tenant."},
+	"skill":     {"path", "Name of a skill, as in double-number."},
 	"tool":      {"path", "Name of a tool."},
 	"workspace": {"query", "Name of the workspace; default main."},
 
@@ -181,6 +182,7 @@ var parameters = map[string]parameter{
 	"explain": {"query", "Whether to explain each tool's score."},
 	"q":       {"query", "What the tools should do; once for each step, at most 20 times."},
 
+	"version":    {"query", "Number of a skill's version; GET: default the newest; DELETE: only if it is the newest."},
 	"generation": {"query", "The version: a generation or a pin; default the newest."},
 	"from":       {"query", "The older version: a generation or a pin."},
 	"to":         {"query", "The newer version: a generation or a pin; default the newest."},
@@ -214,6 +216,7 @@ var parameterSchemas = map[string]string{
 	"q":         `{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`,
 	"base":      `{"type":"integer","minimum":0}`,
 	"format":    `{"enum":["zip","tar"]}`,
+	"version":   `{"type":"integer","minimum":1}`,
 }
 
 // describeParameter describes a parameter. in, unless it is empty, replaces the location in the table.

@@ -151,6 +151,13 @@ var failing = map[string]struct {
 	"answerToolCall": {
 		"POST", "/v1/registrations/x/answers", ingesttest.Token, `{"call":"x"}`, errcode.UnknownRegistration,
 	},
+	"listSkills": {"GET", "/v1/skills", ingesttest.Token, "", errcode.NoWorkspaces},
+	"getSkill":   {"GET", "/v1/skills/a", ingesttest.Token, "", errcode.NoWorkspaces},
+	"listSkillVersions": {
+		"GET", "/v1/skills/a/versions", ingesttest.Token, "", errcode.NoWorkspaces,
+	},
+	"saveSkill":        {"PUT", "/v1/skills/a", ingesttest.Token, `{}`, errcode.NoWorkspaces},
+	"deleteSkill":      {"DELETE", "/v1/skills/a", ingesttest.Token, "", errcode.NoWorkspaces},
 	"listSchedules":    {"GET", "/v1/schedules", ingesttest.Operator, "", errcode.Forbidden},
 	"addSchedule":      {"POST", "/v1/schedules", ingesttest.Token, `{"name":"s","cron":"x"}`, errcode.BadData},
 	"getSchedule":      {"GET", "/v1/schedules/x", ingesttest.Token, "", errcode.UnknownAutomation},

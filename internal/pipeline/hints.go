@@ -57,7 +57,7 @@ func (p *Pipeline) moduleHint(message string, b box, t toolset) string {
 	return missingModule(top, b.Environment(), b.sandbox.Environment, p.Pool.Environments())
 }
 
-const noSkill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
+const noSkill = "there is no such skill: `codefleet skills` lists the skills, and `codefleet skills save` adds one"
 
 // noServer explains which servers a program can import, given the module that it attempted to import.
 func noServer(module string, packages []string) string {

@@ -12,7 +12,7 @@ import (
 
 // Missing skills and tools get their own hints; other errors get none.
 func TestHintModules(t *testing.T) {
-	const skill = "the workspace has no such skill: save it as skills/NAME.py, with a function run or NAME"
+	const skill = "there is no such skill: `codefleet skills` lists the skills, and `codefleet skills save` adds one"
 	for message, want := range map[string]string{
 		"ModuleNotFoundError: No module named 'skills.x'":    skill,
 		"ModuleNotFoundError: No module named 'skills'":      skill,

@@ -42,6 +42,7 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 	}
 	d.selected, d.degraded = p.reselect(ctx, t, tools, ids), degraded
 	d.request.Tools = tools.index.Definitions(d.selected)
+	d.request.Skills = tools.index.PickSkills(ctx, d.request.Task)
 	d.usage.DirectToolTokens = tools.index.DefinitionTokens(tools.allow)
 	return d, nil
 }

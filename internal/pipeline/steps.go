@@ -41,7 +41,7 @@ func (s steps) with(a attempt) steps {
 func (s steps) commits(a attempt) bool {
 	switch a.outcome.Status {
 	case schemas.Succeeded:
-		return true
+		return s.task.job.Task.Commit != "never"
 	case schemas.Failed, schemas.Timeout:
 		return s.task.job.Task.Commit == "always" && !s.repairable(a)
 	default:

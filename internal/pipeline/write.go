@@ -17,7 +17,7 @@ import (
 // draft is the program of a task, with the request for it and the cost of writing it.
 type draft struct {
 	code string
-	by   string // caller | llm | rules | plugin
+	by   string // caller | llm | rules | skill | plugin
 
 	request  codegen.Request // zero unless the task has a description
 	selected []string        // ids of the request's tools
@@ -61,10 +61,15 @@ func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, e
 		if err := t.job.SaveProgram(ctx, d.code, d.by); err != nil {
 			return d, err
 		}
+	case data.Skill != "":
+		if d.code, err = tools.skillProgram(data.Skill, data.Inputs); err != nil {
+			return d, err
+		}
+		d.by = "skill"
 	default:
 		return d, &schemas.Error{
-			Code: errcode.NotSupported, Message: "this fleet does not run skills or workflows yet",
-			Hint: "send the task with `code` or `description`",
+			Code: errcode.NotSupported, Message: "this fleet does not run workflows yet",
+			Hint: "send the task with `code`, `description` or `skill`",
 		}
 	}
 	if d.by == codegen.ByModel && d.writer != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/skills"
 	"github.com/codefleet/codefleet/internal/tools"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/internal/tools/mcp"
@@ -27,6 +28,7 @@ type Options struct {
 	Reserved   func() []string              // names of servers that tenants' processes cannot register
 	Allow      func(tenant string) []string // the tenant's allow-list, for broker.Allowed
 	Embeddings *toolsearch.Embeddings       // for searches; nil searches by words alone
+	Skills     *skills.Library              // nil means no skills
 	Log        *slog.Logger
 }
 
@@ -42,6 +44,7 @@ type Toolbox struct {
 	registered *registered.Registry // nil before Join
 	history    *toolsearch.History  // nil before Join
 	unwatch    func()
+	overlays   map[string]merged // by tenant, for tenants with registered tools or skills
 	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants that
 	// see the whole catalogue have no view.
 	views map[string]view
@@ -55,7 +58,10 @@ type view struct {
 
 // New returns a toolbox. It runs the embeddings until Close.
 func New(o Options) *Toolbox {
-	b := &Toolbox{o: o, search: toolsearch.New(o.Embeddings), views: map[string]view{}, unwatch: func() {}}
+	b := &Toolbox{
+		o: o, search: toolsearch.New(o.Embeddings), views: map[string]view{}, overlays: map[string]merged{},
+		unwatch: func() {},
+	}
 	var ctx context.Context
 	ctx, b.stop = context.WithCancel(context.Background())
 	b.running.Go(func() { o.Embeddings.Run(ctx) })
@@ -64,6 +70,9 @@ func New(o Options) *Toolbox {
 
 // Source returns the catalogue without registered tools.
 func (b *Toolbox) Source() tools.Source { return b.o.Source }
+
+// Skills returns the skills of all tenants, or nil.
+func (b *Toolbox) Skills() *skills.Library { return b.o.Skills }
 
 // Index returns the index of a catalogue. All searches of the catalogue share it.
 func (b *Toolbox) Index(listing *tools.Listing) *toolsearch.Index { return b.search.Index(listing) }
@@ -76,6 +85,15 @@ func (b *Toolbox) Join(queue *jobs.Client) error {
 	if err != nil {
 		return err
 	}
+	if b.o.Skills != nil {
+		unwatchOffers := unwatch
+		unwatchSkills, err := queue.WatchSkills(b.o.Skills.Changed, b.o.Skills.Disconnected)
+		if err != nil {
+			unwatchOffers()
+			return err
+		}
+		unwatch = func() { unwatchOffers(); unwatchSkills() }
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.registered, b.unwatch, b.history = r, unwatch, toolsearch.NewHistory(queue, b.o.Log)
@@ -87,6 +105,7 @@ func (b *Toolbox) Close() {
 	b.stop()
 	b.running.Wait()
 	_ = b.o.Embeddings.Close() // a vector that is not saved costs one more request
+	b.o.Skills.Close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unwatch()
@@ -99,13 +118,39 @@ func (b *Toolbox) registry() *registered.Registry {
 	return b.registered
 }
 
-// Overlay returns the tools that the tenant's processes have registered, or nil if there are none.
-func (b *Toolbox) Overlay(tenant string) *tools.Overlay {
-	r := b.registry()
-	if r == nil {
-		return nil
+// merged is what a tenant's catalogue has in addition to the fleet's, and what it was built from.
+type merged struct {
+	registered *tools.Overlay
+	skills     *skills.Set
+	overlay    *tools.Overlay
+}
+
+// Overlay returns the tools that the tenant's processes have registered, and the skills that its programs can import,
+// or nil if there are none. It returns the same value until something changes.
+func (b *Toolbox) Overlay(ctx context.Context, tenant string) (*tools.Overlay, error) {
+	m := merged{}
+	if r := b.registry(); r != nil {
+		m.registered = r.Overlay(tenant)
 	}
-	return r.Overlay(tenant)
+	var err error
+	if m.skills, err = b.o.Skills.Of(ctx, tenant); err != nil {
+		return nil, err
+	}
+	if m.skills == nil {
+		return m.registered, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.overlays[tenant]; known.registered == m.registered && known.skills == m.skills {
+		return known.overlay, nil
+	}
+	m.overlay = &tools.Overlay{}
+	if m.registered != nil {
+		*m.overlay = *m.registered
+	}
+	m.overlay.SkillFiles, m.overlay.Skills = m.skills.Overlay()
+	b.overlays[tenant] = m
+	return m.overlay, nil
 }
 
 // Read returns the tools that the tenant may call. It returns the same Listing until something changes.
@@ -114,7 +159,11 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 	if base == nil {
 		return nil, err
 	}
-	overlay, allow := b.Overlay(tenant), b.o.Allow(tenant)
+	overlay, err := b.Overlay(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	allow := b.o.Allow(tenant)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := tenant

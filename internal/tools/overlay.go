@@ -2,7 +2,9 @@ package tools
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -10,17 +12,52 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// Overlay holds the modules of the tools that one tenant's processes serve. They extend the fleet's
-// catalogue for that tenant. It is immutable.
+// Overlay holds what one tenant's catalogue has in addition to the fleet's: the modules of the tools that the tenant's
+// processes serve, and skills. It is immutable.
 type Overlay struct {
 	Files  map[string][]byte // by path relative to servers/: <server>/<tool>.py
 	Expose map[string]bool   // by tool ID; the MCP bridge offers these tools, too
 	Broken []Broken          // rejected registrations
+
+	Skills     []Skill           // sorted by name
+	SkillFiles map[string][]byte // by path relative to skills/: <module>/__init__.py
+}
+
+// Skill is a skill that programs can import. Package skills has its files.
+type Skill struct {
+	Name        string `json:"name"`   // double-number
+	Module      string `json:"module"` // double_number, below skills
+	Description string `json:"description"`
+	Signature   string `json:"signature,omitempty"` // run(x: float) -> float; empty without a program
+	Version     int    `json:"version,omitempty"`   // 0 for a skill of the fleet
+	Scope       string `json:"scope"`               // tenant or fleet
+	Runnable    bool   `json:"runnable,omitempty"`  // it has a program
+}
+
+// Import returns the Python statement that imports the skill's program.
+func (s Skill) Import() string { return "from skills." + s.Module + " import run" }
+
+// skillList is the file of an overlay's archive that lists its skills.
+const skillList = skillsDir + "index.json"
+
+// archived returns the overlay that was stored as these files, which are keyed as those of pack.
+func archived(files map[string][]byte) (*Overlay, error) {
+	o := &Overlay{Files: cutPrefix(serversDir, files)}
+	list, ok := files[skillList]
+	if !ok {
+		return o, nil
+	}
+	if err := json.Unmarshal(list, &o.Skills); err != nil {
+		return nil, fmt.Errorf("read list of skills: %w", err)
+	}
+	o.SkillFiles = cutPrefix(skillsDir, files)
+	delete(o.SkillFiles, strings.TrimPrefix(skillList, skillsDir))
+	return o, nil
 }
 
 // Extend returns a tenant's catalogue, which has the tools of the fleet and of the overlay, and the files
-// that the overlay adds. An overlay cannot replace a server of the fleet: a server with the same name is
-// listed as broken, and used lacks its files.
+// that the overlay adds, keyed as those of pack. An overlay cannot replace a server of the fleet: a server with the
+// same name is listed as broken, and used lacks its files.
 func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte, err error) {
 	fleetServers := map[string]string{} // directory or server name → server name
 	for _, t := range base.Tools {
@@ -49,7 +86,13 @@ func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte
 	}
 	listing = NewListing(slices.Concat(base.Tools, added.Tools), slices.Concat(broken, added.Broken)...)
 	listing.Warnings = slices.Concat(base.Warnings, added.Warnings)
-	return listing, used, nil
+	listing.Skills = o.Skills
+	used = addPrefix(serversDir, used)
+	maps.Copy(used, addPrefix(skillsDir, o.SkillFiles))
+	if len(o.Skills) > 0 {
+		used[skillList], err = json.Marshal(o.Skills)
+	}
+	return listing, used, err
 }
 
 // ServerTaken returns the reason for rejecting a registration under the name of a server of the fleet.

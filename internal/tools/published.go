@@ -35,7 +35,7 @@ func Republish(ctx context.Context, bucket objects.Objects, id string) (*Listing
 	if err := publishCurrent(ctx, bucket, id); err != nil {
 		return nil, err
 	}
-	return readFiles(files)
+	return readFiles(cutPrefix(serversDir, files))
 }
 
 func publishCurrent(ctx context.Context, bucket objects.Objects, id string) error {
@@ -59,7 +59,7 @@ func Current(ctx context.Context, bucket objects.Objects) (string, error) {
 	return id, nil
 }
 
-// fetchVersion returns a version from the bucket and its verified files, keyed by path relative to servers/.
+// fetchVersion returns a version from the bucket and its verified files, keyed by path relative to its directory.
 // The error is fs.ErrNotExist if the bucket does not have the version.
 func fetchVersion(ctx context.Context, bucket objects.Objects, id string) (Version, map[string][]byte, error) {
 	if !versionID.MatchString(id) {
@@ -78,7 +78,7 @@ func fetchVersion(ctx context.Context, bucket objects.Objects, id string) (Versi
 	return v, files, nil
 }
 
-// fetchTo writes a version from the bucket to dir/<id>/servers, atomically, unless dir/<id> exists.
+// fetchTo writes a version from the bucket to dir/<id>, atomically, unless dir/<id> exists.
 func fetchTo(ctx context.Context, bucket objects.Objects, id, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, id)); err == nil && versionID.MatchString(id) {
 		return nil
@@ -133,7 +133,7 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listing, err := readFiles(files)
+	listing, err := readFiles(cutPrefix(serversDir, files))
 	if err != nil {
 		return err
 	}

@@ -271,3 +271,10 @@ func (s *scanner) topLevelColon() (int, error) {
 	}
 	return -1, nil
 }
+
+// FunctionSignature returns the signature of a function at the top level of a module, on one line:
+// name(params) -> type. It does not run Python.
+func FunctionSignature(src []byte, name string) (signature string, ok bool) {
+	f, err := scanModule(src, name)
+	return f.signature, err == nil && f.name == name
+}

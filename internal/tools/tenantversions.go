@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
-// tenantVersions holds the catalogue versions of one tenant that has registered tools.
+// tenantVersions holds the catalogue versions of one tenant that has registered tools or skills.
 type tenantVersions struct {
 	Installed // the current version
 	base      *Listing
@@ -113,26 +114,28 @@ func (s *VersionStore) symlinkOverlay(
 			return v, err
 		}
 	}
-	symlinks := map[string]string{"__init__.py": base.ID} // to the version's directory
+	symlinks := map[string]string{serversDir + "__init__.py": base.ID} // to the version's directory
 	for _, t := range base.Listing.Tools {
-		symlinks[t.Package()] = base.ID
+		symlinks[serversDir+t.Package()] = base.ID
 	}
 	for file := range files {
-		dir, _, _ := strings.Cut(file, "/")
-		symlinks[dir] = overlayDir
+		kind, rest, _ := strings.Cut(file, "/")
+		dir, _, _ := strings.Cut(rest, "/")
+		symlinks[kind+"/"+dir] = overlayDir
 	}
 	return v, createDir(s.opts.Dir, v.Dir, func(tmp string) error {
-		err := os.Mkdir(filepath.Join(tmp, "servers"), 0o755)
-		for name, dir := range symlinks {
-			target := filepath.Join("..", "..", dir, "servers", name)
-			err = errors.Join(err, os.Symlink(target, filepath.Join(tmp, "servers", name)))
+		var err error
+		for _, name := range slices.Sorted(maps.Keys(symlinks)) {
+			link := filepath.Join(tmp, filepath.FromSlash(name))
+			err = errors.Join(err, os.MkdirAll(filepath.Dir(link), 0o755),
+				os.Symlink(filepath.Join("..", "..", symlinks[name], filepath.FromSlash(name)), link))
 		}
 		return err
 	})
 }
 
-// fetchOverlay returns the files of an overlay that a worker uploaded for the tenant.
-func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (map[string][]byte, error) {
+// fetchOverlay returns an overlay that a worker uploaded for the tenant.
+func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (*Overlay, error) {
 	if s.opts.Objects == nil || !versionID.MatchString(id) {
 		return nil, fmt.Errorf("fetch registered tools %s of tenant %s: %w", printableName(id), tenant, fs.ErrNotExist)
 	}
@@ -140,5 +143,9 @@ func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (map
 	if err != nil {
 		return nil, fmt.Errorf("fetch registered tools %s of tenant %s: %w", id, tenant, err)
 	}
-	return Version{ID: id, Archive: archive.Data}.files()
+	files, err := Version{ID: id, Archive: archive.Data}.files()
+	if err != nil {
+		return nil, err
+	}
+	return archived(files)
 }

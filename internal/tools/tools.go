@@ -176,6 +176,7 @@ type Listing struct {
 	Tools    []Tool    // sorted by server and name
 	Broken   []Broken  // sorted by path
 	Warnings []Finding // findings of Lint
+	Skills   []Skill   // that programs can import, sorted by name; not part of Tools
 	byID     map[string]int
 }
 
@@ -203,6 +204,7 @@ func (l *Listing) Filter(keep func(server, tool string) bool) *Listing {
 		return drop(strings.TrimSuffix(b.Path, ".py"))
 	})
 	out := NewListing(all, broken...)
+	out.Skills = l.Skills // allow-lists are for tools
 	out.Warnings = slices.DeleteFunc(slices.Clone(l.Warnings), func(f Finding) bool { return drop(f.Tool) })
 	return out
 }

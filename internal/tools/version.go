@@ -54,7 +54,7 @@ func (c *Catalogue) Pack(ctx context.Context) (Version, *Listing, error) {
 	if err != nil {
 		return Version{}, nil, fmt.Errorf("pack catalogue %s: %w", c.dir, err)
 	}
-	v, err := pack(files)
+	v, err := pack(addPrefix(serversDir, files))
 	return v, listing, err
 }
 
@@ -114,13 +114,39 @@ func addInits(files map[string][]byte, listing *Listing) {
 	}
 }
 
-// pack packs files that are keyed by path relative to servers/.
+// The directories of a version.
+const (
+	serversDir = "servers/"
+	skillsDir  = "skills/"
+)
+
+// addPrefix returns files with a directory before their paths.
+func addPrefix(dir string, files map[string][]byte) map[string][]byte {
+	out := make(map[string][]byte, len(files))
+	for name, data := range files {
+		out[dir+name] = data
+	}
+	return out
+}
+
+// cutPrefix returns the files of a directory, keyed by path relative to it.
+func cutPrefix(dir string, files map[string][]byte) map[string][]byte {
+	out := make(map[string][]byte, len(files))
+	for name, data := range files {
+		if rest, ok := strings.CutPrefix(name, dir); ok {
+			out[rest] = data
+		}
+	}
+	return out
+}
+
+// pack packs files that are keyed by path relative to the version's directory.
 func pack(files map[string][]byte) (Version, error) {
 	var tarball bytes.Buffer
 	tw := tar.NewWriter(&tarball)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := &tar.Header{
-			Name: "servers/" + name, Mode: 0o644, Size: int64(len(files[name])),
+			Name: name, Mode: 0o644, Size: int64(len(files[name])),
 			ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
 		}
 		if err := tw.WriteHeader(h); err != nil {
@@ -152,7 +178,7 @@ func versionIDOf(tarball []byte) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]
 }
 
-// unpackOnce verifies the archive against the ID and writes its files to dir/<id>/servers, atomically. It
+// unpackOnce verifies the archive against the ID and writes its files to dir/<id>, atomically. It
 // does nothing if dir/<id> exists.
 func (v Version) unpackOnce(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, v.ID)); err == nil {
@@ -168,7 +194,7 @@ func (v Version) unpackOnce(dir string) error {
 	return nil
 }
 
-// files verifies the archive against the ID and returns its files, keyed by path relative to servers/.
+// files verifies the archive against the ID and returns its files, keyed by path relative to the version's directory.
 func (v Version) files() (map[string][]byte, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(v.Archive))
 	if err != nil {
@@ -191,17 +217,17 @@ func (v Version) files() (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		name, ok := strings.CutPrefix(h.Name, "servers/")
-		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !ok {
+		ours := strings.HasPrefix(h.Name, serversDir) || strings.HasPrefix(h.Name, skillsDir)
+		if h.Typeflag != tar.TypeReg || !fs.ValidPath(h.Name) || !ours {
 			return nil, fmt.Errorf("unexpected file %q in the archive", printableName(h.Name))
 		}
-		if files[name], err = io.ReadAll(tr); err != nil {
+		if files[h.Name], err = io.ReadAll(tr); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// writeTree writes files to dir/<id>/servers, atomically.
+// writeTree writes files to dir/<id>, atomically.
 func writeTree(dir, id string, files map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -235,7 +261,6 @@ func writeFiles(dir string, files map[string][]byte) error {
 	defer func() { _ = root.Close() }()
 	created := map[string]bool{}
 	for name, data := range files {
-		name = "servers/" + name
 		if parent := path.Dir(name); !created[parent] {
 			if err := root.MkdirAll(parent, 0o755); err != nil {
 				return err

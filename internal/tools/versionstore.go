@@ -28,8 +28,9 @@ type VersionStoreOptions struct {
 	Source Source
 	// Dir is emptied by OpenVersionStore. It must belong to this store alone, and no box may still use it.
 	Dir string
-	// Overlay returns the tools that a tenant registered. If it is nil, tenants cannot register tools.
-	Overlay func(tenant string) *Overlay
+	// Overlay returns the tools that a tenant registered, and its skills; nil if it has neither. It returns the same
+	// value until something changes. If the field is nil, no tenant has any.
+	Overlay func(ctx context.Context, tenant string) (*Overlay, error)
 	// Objects stores every version that a task may keep, so that another host can run the task again with
 	// it. If it is nil, versions stay on this host.
 	Objects objects.Objects
@@ -84,7 +85,9 @@ func (s *VersionStore) Dir() string { return s.opts.Dir }
 func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, err error) {
 	var overlay *Overlay
 	if s.opts.Overlay != nil { // without the lock: it may be slow, and other tenants must not wait for it
-		overlay = s.opts.Overlay(tenant)
+		if overlay, err = s.opts.Overlay(ctx, tenant); err != nil {
+			return v, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +103,7 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed,
 	t := s.tenants[tenant]
 	if t == nil || t.base != s.base.Listing || t.overlay != overlay {
 		if t, err = s.extend(ctx, tenant, overlay); err != nil {
-			return v, fmt.Errorf("add the registered tools of tenant %s: %w", tenant, err)
+			return v, fmt.Errorf("add the registered tools and skills of tenant %s: %w", tenant, err)
 		}
 	}
 	return t.Installed, nil
@@ -123,11 +126,11 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 	if err != nil || !extended {
 		return Installed{ID: baseID, Dir: baseID, Listing: base}, err
 	}
-	files, err := s.fetchOverlay(ctx, tenant, overlayID)
+	overlay, err := s.fetchOverlay(ctx, tenant, overlayID)
 	if err != nil {
 		return v, err
 	}
-	listing, used, err := Extend(base, &Overlay{Files: files})
+	listing, used, err := Extend(base, overlay)
 	if err == nil {
 		v, err = s.symlinkOverlay(tenant, Installed{ID: baseID, Listing: base}, overlayID, used)
 	}

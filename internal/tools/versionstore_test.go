@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -112,7 +113,7 @@ func TestVersionsOfTenants(t *testing.T) {
 		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket,
 			Log:     slog.New(slog.DiscardHandler),
-			Overlay: func(tenant string) *tools.Overlay { return o[tenant] },
+			Overlay: func(_ context.Context, tenant string) (*tools.Overlay, error) { return o[tenant], nil },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -188,8 +189,8 @@ func TestDirectoriesOfTenantsAreSecret(t *testing.T) {
 		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 			Source: tools.OpenCatalogue(dir, tools.Options{}), Dir: filepath.Join(t.TempDir(), "versions"),
 			Log: slog.New(slog.DiscardHandler),
-			Overlay: func(tenant string) *tools.Overlay {
-				return map[string]*tools.Overlay{"a": overlay, "b": overlay}[tenant]
+			Overlay: func(_ context.Context, tenant string) (*tools.Overlay, error) {
+				return map[string]*tools.Overlay{"a": overlay, "b": overlay}[tenant], nil
 			},
 		})
 		if err != nil {

@@ -21,20 +21,27 @@ type Index struct {
 	Usable  []tools.Tool // the tools that programs may call
 
 	ranking func() ranking
-	tokens  func() []int // sizes of the definitions of Usable in a prompt
+	tokens  func() []int           // sizes of the definitions of Usable in a prompt
+	skills  map[string]tools.Skill // by name
 }
 
 func newIndex(listing *tools.Listing, embeddings *Embeddings) *Index {
-	x := &Index{Listing: listing}
+	x := &Index{Listing: listing, skills: map[string]tools.Skill{}}
+	for _, k := range listing.Skills {
+		x.skills[k.Name] = k
+	}
 	for _, t := range listing.Tools {
 		if t.Usable() {
 			x.Usable = append(x.Usable, t)
 		}
 	}
 	x.ranking = sync.OnceValue(func() ranking {
-		list := make([]selection.Tool, len(x.Usable))
+		list := make([]selection.Tool, len(x.Usable), len(x.Usable)+len(listing.Skills))
 		for i, t := range x.Usable {
 			list[i] = selectable(t)
+		}
+		for _, k := range listing.Skills {
+			list = append(list, selectableSkill(k))
 		}
 		return embeddings.ranking(selection.Build(list))
 	})
@@ -107,7 +114,9 @@ func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded stri
 	}
 	request := selection.Request{
 		Queries: queries, Detail: selection.DetailName, Floor: 1,
-		Allow: func(tool *selection.Tool) bool { return broker.Allowed(w.Allow, tool.Server, tool.Name) },
+		Allow: func(tool *selection.Tool) bool {
+			return !x.isSkill(tool) && broker.Allowed(w.Allow, tool.Server, tool.Name)
+		},
 	}
 	found, err := x.Select(ctx, request)
 	if err != nil {

@@ -356,7 +356,7 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if err := f.tools.Join(f.queue); err != nil {
 		return nil, err
 	}
-	o.Jobs, o.Tools = f.queue, f.tools
+	o.Jobs, o.Tools, o.Skills = f.queue, f.tools, f.tools.Skills()
 	if !f.o.Config.MCP.Enabled {
 		return ingest.New(o), nil
 	}

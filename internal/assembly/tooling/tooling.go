@@ -11,6 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pipeline"
+	"github.com/codefleet/codefleet/internal/skills"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/internal/toolbox"
 	"github.com/codefleet/codefleet/internal/tools"
@@ -20,8 +21,19 @@ import (
 )
 
 // Toolbox returns the toolbox. If the settings name a directory of tools, or no object store, the catalogue is
-// local. Otherwise it is the one published in bucket, and until one is published, the local one.
+// local. Otherwise it is the one published in bucket, and until one is published, the local one. Without an object
+// store, tenants have no skills of their own.
 func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolbox.Toolbox, error) {
+	skillsBucket := bucket
+	if c.S3.Endpoint == "" {
+		skillsBucket = nil
+	}
+	return newToolbox(c, bucket, skillsBucket, log)
+}
+
+func newToolbox(
+	c *config.Config, bucket, skillsBucket objects.Objects, log *slog.Logger,
+) (*toolbox.Toolbox, error) {
 	local, err := toolbox.OpenCatalogue(c.Execution.ServersDir, c.Data)
 	if err != nil {
 		return nil, err
@@ -32,6 +44,7 @@ func Toolbox(c *config.Config, bucket objects.Objects, log *slog.Logger) (*toolb
 	}
 	o := toolbox.Options{
 		Source: local, Reserved: reservedNames(c, log), Allow: allowOf(c), Embeddings: embeddings, Log: log,
+		Skills: skills.NewLibrary(skills.Options{Bucket: skillsBucket, Dir: c.Execution.SkillsDir, Log: log}),
 	}
 	if c.Execution.ServersDir == "" && c.S3.Endpoint != "" {
 		o.Source = toolbox.PublishedOr(tools.OpenPublished(bucket), local)
@@ -57,7 +70,8 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 			w.Close()
 		}
 	}()
-	if w.Toolbox, err = Toolbox(c, bucket, t.Logger); err != nil {
+	// A worker has an object store, whose address may not be known yet.
+	if w.Toolbox, err = newToolbox(c, bucket, bucket, t.Logger); err != nil {
 		return nil, err
 	}
 	versions, err := tools.OpenVersionStore(tools.VersionStoreOptions{

@@ -1,0 +1,144 @@
+package ingest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/skills"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+// skillFleet starts a fleet with skills, and returns clients of two tenants. Its worker prints programs instead of
+// running them; a program that begins with "fail" fails.
+func skillFleet(t *testing.T) (ours, theirs *client.Client) {
+	t.Helper()
+	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) {
+		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
+	})
+	connect := func(token string) *client.Client {
+		c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return connect(ingesttest.Token), connect(ingesttest.Other)
+}
+
+func TestSkills(t *testing.T) {
+	ours, theirs := skillFleet(t)
+	ctx := t.Context()
+	draft := client.SkillDraft{
+		Description: "Doubles.", Code: "def run(x):\n    return 2 * x\n", Inputs: json.RawMessage(`{"x":1}`),
+	}
+	saved, err := ours.SaveSkill(ctx, "double-number", draft)
+	if err != nil || saved.Version != 1 || saved.Signature != "run(x)" || saved.Scope != "tenant" ||
+		saved.Module != "skills.double_number" || saved.SavedBy != "default" ||
+		saved.Smoke == nil || !saved.Smoke.Called {
+		t.Errorf("SaveSkill = %+v, %v; want version 1 with a smoke run", saved, err)
+	}
+	again, err := ours.SaveSkill(ctx, "double-number", draft)
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != errcode.SkillConflict ||
+		!strings.Contains(e.Hint, "set base to 1") {
+		t.Errorf("SaveSkill under the same name = %+v, %v; want %s with a hint", again, err, errcode.SkillConflict)
+	}
+	list, err := ours.Skills(ctx)
+	if err != nil || len(list) != 1 || list[0].Name != "double-number" {
+		t.Errorf("Skills = %+v, %v; want double-number", list, err)
+	}
+	if list, err := theirs.Skills(ctx); err != nil || len(list) != 0 {
+		t.Errorf("Skills of another tenant = %+v, %v; want none", list, err)
+	}
+	_, err = theirs.Skill(ctx, "double-number", 0)
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != errcode.UnknownSkill {
+		t.Errorf("Skill of another tenant = %v, want %s", err, errcode.UnknownSkill)
+	}
+	if err := theirs.RemoveSkill(ctx, "double-number", 0); err == nil {
+		t.Error("RemoveSkill of another tenant's skill = nil, want an error")
+	}
+	k, err := ours.Skill(ctx, "double-number", 1)
+	if err != nil || k.Code != draft.Code || len(k.Content) != 2 ||
+		!strings.Contains(k.Instructions, "# double-number") {
+		t.Errorf("Skill = %+v, %v; want the program and two files", k, err)
+	}
+	rec, err := ours.Run(ctx, client.Submission{Task: client.Task{Code: "print 5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromTask, err := ours.SaveSkill(ctx, "from-task", client.SkillDraft{Task: rec.TaskID, Description: "x"})
+	if err != nil || fromTask.FromTask != rec.TaskID {
+		t.Errorf("SaveSkill from a task = %+v, %v; want the task's id", fromTask, err)
+	}
+	content := client.SkillDraft{Content: k.Content, Base: 1}
+	if saved, err := ours.SaveSkill(ctx, "double-number", content); err != nil || saved.Version != 1 {
+		t.Errorf("SaveSkill of the same files = %+v, %v; want version 1", saved, err)
+	}
+	versions, err := ours.SkillVersions(ctx, "double-number")
+	if err != nil || len(versions) != 1 || versions[0].SHA256 == "" {
+		t.Errorf("SkillVersions = %+v, %v; want one", versions, err)
+	}
+	if err := ours.RemoveSkill(ctx, "double-number", 1); err != nil {
+		t.Errorf("RemoveSkill = %v, want nil", err)
+	}
+}
+
+func TestRefusedSkills(t *testing.T) {
+	ours, _ := skillFleet(t)
+	text := func(s string) *string { return &s }
+	large := strings.Repeat("x", 9<<20)
+	for want, c := range map[string]struct {
+		name  string
+		draft client.SkillDraft
+		code  string
+	}{
+		"exactly one of":          {"a", client.SkillDraft{}, errcode.BadData},
+		"exactly one of code":     {"a", client.SkillDraft{Code: "x", Task: "y"}, errcode.BadData},
+		"must be lowercase":       {"A", client.SkillDraft{Code: "x", Description: "x"}, errcode.BadSkill},
+		"a word of Python":        {"class", client.SkillDraft{Code: "x", Description: "x"}, errcode.BadSkill},
+		"non-empty string":        {"a", client.SkillDraft{Code: "x"}, errcode.BadSkill},
+		"the task does not exist": {"a", client.SkillDraft{Task: strings.Repeat("a", 26)}, errcode.UnknownTask},
+		"Missing required file": {
+			"a", client.SkillDraft{Content: []client.File{{Name: "x", Text: text("x")}}}, errcode.BadSkill,
+		},
+		"not a path within": {
+			"a", client.SkillDraft{Content: []client.File{{Name: "../x", Text: text("x")}}}, errcode.BadSkill,
+		},
+		"is not valid base64": {
+			"a", client.SkillDraft{Content: []client.File{{Name: "x", Base64: text("?")}}}, errcode.BadData,
+		},
+		"is there twice": {
+			"a", client.SkillDraft{Content: []client.File{
+				{Name: "x", Text: text("")}, {Name: "x", Text: text("")},
+			}}, errcode.BadData,
+		},
+		"the limit is 8388608": {"a", client.SkillDraft{Code: large, Description: "x"}, errcode.BadSkill},
+		"ValueError: on purpose": {
+			"a", client.SkillDraft{Code: "fail on purpose", Description: "x"}, errcode.SkillFailed,
+		},
+		"is larger than": {
+			"a", client.SkillDraft{Code: strings.Repeat(large, 6), Description: "x"}, errcode.TooLarge,
+		},
+		"but the change builds on": {
+			"a", client.SkillDraft{Code: "x", Description: "x", Base: 3}, errcode.SkillConflict,
+		},
+	} {
+		_, err := ours.SaveSkill(t.Context(), c.name, c.draft)
+		e, ok := errors.AsType[*client.APIError](err)
+		if !ok || e.Code != c.code || !strings.Contains(fmt.Sprint(e.Message, e.Cause, e.Hint), want) {
+			t.Errorf("SaveSkill(%s, %.80v) = %.300v, want %s with %q", c.name, c.draft, err, c.code, want)
+		}
+	}
+	if list, err := ours.Skills(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("Skills = %+v, %v; want none", list, err)
+	}
+}

@@ -1,0 +1,411 @@
+package skills
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// Scopes of a skill.
+const (
+	OfTenant = "tenant"
+	OfFleet  = "fleet"
+)
+
+// Options configure a Library. Log is required.
+type Options struct {
+	Bucket objects.Objects // nil: tenants have no skills of their own
+	Dir    string          // the fleet's skills, which all tenants share; empty for none
+	Log    *slog.Logger
+}
+
+const (
+	// staleAfter is how long a tenant's skills are used before the index is read again, in the background. Usually
+	// Changed comes first.
+	staleAfter = time.Minute
+	// dirEvery is how often the directory of the fleet's skills is looked at.
+	dirEvery = 2 * time.Second
+	// reloadTime bounds a read in the background.
+	reloadTime = 30 * time.Second
+)
+
+// Library has the skills of the fleet and of all tenants, in one process. It reads a tenant's skills when they are
+// first needed, and again after Changed. It is safe for concurrent use.
+type Library struct {
+	o Options
+
+	background sync.WaitGroup // reads that no caller waits for
+
+	mu      sync.Mutex
+	tenants map[string]*held
+	fleet   fleetSkills
+}
+
+// held is what the library knows about a tenant's skills.
+type held struct {
+	mu      sync.Mutex // held while reading; guards the fields below
+	etag    string
+	own     []Stored // the newest version of each skill
+	read    time.Time
+	changed bool // read the index before the next use
+	loaded  bool // the index was read at least once
+	fleet   []Stored
+	set     *Set
+}
+
+type fleetSkills struct {
+	looked time.Time
+	stamp  string
+	list   []Stored
+	broken []Broken
+}
+
+// Stored is a skill with its version.
+type Stored struct {
+	Skill
+	Version Version // the zero value for a skill of the fleet
+	Scope   string
+}
+
+// Set is the skills that a tenant's programs can import. It is immutable.
+type Set struct {
+	Skills []Stored // sorted by name
+	Broken []Broken // entries of the fleet's directory that are not skills
+}
+
+// Find returns the skill of a name, or an error that suggests a similar name and wraps ErrNotFound.
+func (s *Set) Find(name string) (Stored, error) {
+	names := make([]string, len(s.Skills))
+	for i, skill := range s.Skills {
+		if skill.Name == name {
+			return skill, nil
+		}
+		names[i] = skill.Name
+	}
+	return Stored{}, unknown(name, names)
+}
+
+func unknown(name string, names []string) error {
+	name = text.Truncate(text.Printable(name), maxName)
+	if near := text.Nearest(name, names, max(2, len(name)/3)); near != "" {
+		return fmt.Errorf("%w: %s (did you mean %s?)", ErrNotFound, name, near)
+	}
+	return fmt.Errorf("%w: %s", ErrNotFound, name)
+}
+
+// NewLibrary returns a library. It reads nothing yet.
+func NewLibrary(o Options) *Library { return &Library{o: o, tenants: map[string]*held{}} }
+
+// Changed says that a tenant's skills have changed: the next use reads them.
+func (l *Library) Changed(tenant string) {
+	if h := l.tenant(tenant, false); h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.changed = true
+	}
+}
+
+// Disconnected says that changes may have been missed: the next use of each tenant's skills reads them.
+func (l *Library) Disconnected() {
+	l.mu.Lock()
+	all := make([]*held, 0, len(l.tenants))
+	for _, h := range l.tenants {
+		all = append(all, h)
+	}
+	l.mu.Unlock()
+	for _, h := range all {
+		h.mu.Lock()
+		h.changed = true
+		h.mu.Unlock()
+	}
+}
+
+func (l *Library) tenant(name string, create bool) *held {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.tenants[name]
+	if h == nil && create {
+		h = &held{}
+		l.tenants[name] = h
+	}
+	return h
+}
+
+// Of returns the tenant's skills and the fleet's, or nil if there are none. It returns the same *Set until something
+// changes. If the object store fails, the last known skills are returned.
+func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
+	if l == nil {
+		return nil, nil
+	}
+	fleet, broken := l.fleetNow()
+	h := l.tenant(tenant, true)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := l.refresh(ctx, tenant, h); err != nil {
+		return nil, err
+	}
+	if len(h.own)+len(fleet)+len(broken) == 0 {
+		h.set, h.fleet = nil, nil
+		return nil, nil
+	}
+	if h.set == nil || !sameList(h.fleet, fleet) {
+		h.set, h.fleet = newSet(h.own, fleet, broken), fleet
+	}
+	return h.set, nil
+}
+
+func sameList(a, b []Stored) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// newSet merges the skills. A tenant's own skill takes precedence: a skill that the fleet gets later must not change
+// what the tenant's programs import.
+func newSet(own, fleet []Stored, broken []Broken) *Set {
+	s := &Set{Skills: slices.Clone(own), Broken: broken}
+	for _, f := range fleet {
+		if !slices.ContainsFunc(own, func(o Stored) bool { return o.Name == f.Name }) {
+			s.Skills = append(s.Skills, f)
+		}
+	}
+	slices.SortFunc(s.Skills, func(a, b Stored) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+// refresh brings the tenant's own skills up to date if they changed; h.mu is held.
+func (l *Library) refresh(ctx context.Context, tenant string, h *held) error {
+	if l.o.Bucket == nil {
+		return nil
+	}
+	switch {
+	case !h.loaded || h.changed:
+		err := l.reload(ctx, tenant, h)
+		if err == nil || !h.loaded || ctx.Err() != nil {
+			return err
+		}
+		h.read = time.Now() // the old skills stay for a while
+		h.changed = false
+		l.o.Log.WarnContext(ctx, "read of skills failed; last known skills kept", "tenant", tenant, "error", err)
+	case time.Since(h.read) > staleAfter:
+		h.read = time.Now()
+		etag := h.etag
+		l.background.Go(func() { l.compare(context.WithoutCancel(ctx), tenant, etag) })
+	}
+	return nil
+}
+
+// compare calls Changed if the index is no longer the one with the given ETag.
+func (l *Library) compare(ctx context.Context, tenant, etag string) {
+	ctx, cancel := context.WithTimeout(ctx, reloadTime)
+	defer cancel()
+	if _, now, err := readIndex(ctx, l.o.Bucket, tenant, etag); err == nil && now != etag {
+		l.Changed(tenant)
+	}
+}
+
+// Close waits for reads in the background. The library stays usable.
+func (l *Library) Close() {
+	if l != nil {
+		l.background.Wait()
+	}
+}
+
+// reload reads the index, and the versions that are new; h.mu is held.
+func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
+	x, etag, err := readIndex(ctx, l.o.Bucket, tenant, h.etag)
+	if errors.Is(err, objects.ErrNotModified) {
+		h.changed, h.read = false, time.Now()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var own []Stored
+	for name := range x.Skills {
+		v, ok := x.newest(name)
+		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(h.own, func(s Stored) bool { return s.Name == name && s.Version.Digest == v.Digest })
+		if i >= 0 {
+			own = append(own, Stored{h.own[i].Skill, v, OfTenant})
+			continue
+		}
+		s, err := load(ctx, l.o.Bucket, tenant, v)
+		if err == nil && s.Name != name {
+			err = fmt.Errorf("skill %s is named %s: %w", name, s.Name, objects.ErrCorrupt)
+		}
+		if err != nil {
+			return err
+		}
+		own = append(own, Stored{s, v, OfTenant})
+	}
+	h.own, h.etag, h.set = own, etag, nil
+	h.loaded, h.changed, h.read = true, false, time.Now()
+	return nil
+}
+
+// fleetNow returns the fleet's skills. It looks at the directory every few seconds.
+func (l *Library) fleetNow() ([]Stored, []Broken) {
+	if l.o.Dir == "" {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := &l.fleet
+	if !f.looked.IsZero() && time.Since(f.looked) < dirEvery {
+		return f.list, f.broken
+	}
+	first := f.looked.IsZero()
+	f.looked = time.Now()
+	now := stamp(l.o.Dir)
+	if now == f.stamp && !first {
+		return f.list, f.broken
+	}
+	list, broken, err := readAll(l.o.Dir)
+	if err != nil {
+		l.o.Log.Warn("read of the fleet's skills failed", "dir", l.o.Dir, "error", err)
+		return f.list, f.broken
+	}
+	f.stamp, f.list, f.broken = now, nil, broken
+	for _, s := range list {
+		f.list = append(f.list, Stored{Skill: s, Scope: OfFleet})
+	}
+	for _, b := range broken {
+		l.o.Log.Warn("skipped what is not a skill", "dir", l.o.Dir, "path", b.Path, "reason", b.Message)
+	}
+	return f.list, f.broken
+}
+
+// Save stores a version of a tenant's skill that replaces version base; 0 means that the skill is new. The name of a
+// skill of the fleet is taken. The errors are *VersionError, *LimitError, and those of the object store.
+func (l *Library) Save(ctx context.Context, tenant string, s Skill, v Version, base int) (Version, error) {
+	if l.o.Bucket == nil {
+		return v, ErrNoStore
+	}
+	if err := l.checkTaken(s.Name, base); err != nil {
+		return v, err
+	}
+	saved, err := save(ctx, l.o.Bucket, tenant, s, v, base)
+	l.Changed(tenant)
+	return saved, err
+}
+
+// TakenError means that the fleet has a skill of that name.
+type TakenError struct{ Name string }
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("the name is taken: the fleet has a skill %s, which all tenants share", e.Name)
+}
+
+// CheckBase returns the error that Save would return now because of the name or the base.
+func (l *Library) CheckBase(ctx context.Context, tenant, name string, base int) error {
+	if l.o.Bucket == nil {
+		return ErrNoStore
+	}
+	if err := l.checkTaken(name, base); err != nil {
+		return err
+	}
+	x, _, err := readIndex(ctx, l.o.Bucket, tenant, "")
+	if err != nil {
+		return err
+	}
+	if current, _ := x.newest(name); current.Version != base {
+		return &VersionError{Name: name, Base: base, Current: current.Version}
+	}
+	return nil
+}
+
+func (l *Library) checkTaken(name string, base int) error {
+	fleet, _ := l.fleetNow()
+	if base == 0 && slices.ContainsFunc(fleet, func(s Stored) bool { return s.Name == name }) {
+		return &TakenError{name}
+	}
+	return nil
+}
+
+// Remove removes a tenant's skill with all its versions. base is the newest version; 0 means any.
+func (l *Library) Remove(ctx context.Context, tenant, name string, base int) error {
+	if l.o.Bucket == nil {
+		return ErrNoStore
+	}
+	err := remove(ctx, l.o.Bucket, tenant, name, base)
+	l.Changed(tenant)
+	if errors.Is(err, ErrNotFound) {
+		return l.notFound(ctx, tenant, name)
+	}
+	return err
+}
+
+func (l *Library) notFound(ctx context.Context, tenant, name string) error {
+	set, err := l.Of(ctx, tenant)
+	if err != nil || set == nil {
+		return cmp.Or(err, unknown(name, nil))
+	}
+	_, err = set.Find(name)
+	return cmp.Or(err, unknown(name, nil))
+}
+
+// Versions returns the kept versions of a tenant's skill, the newest first.
+func (l *Library) Versions(ctx context.Context, tenant, name string) ([]Version, error) {
+	if l.o.Bucket == nil {
+		return nil, ErrNoStore
+	}
+	x, _, err := readIndex(ctx, l.o.Bucket, tenant, "")
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := x.newest(name); !ok {
+		return nil, l.notFound(ctx, tenant, name)
+	}
+	list := slices.Clone(x.Skills[name].Versions)
+	slices.Reverse(list)
+	return list, nil
+}
+
+// Get returns a version of a skill: the newest one if version is 0. Only the newest one of a fleet's skill exists.
+func (l *Library) Get(ctx context.Context, tenant, name string, version int) (Stored, error) {
+	if version == 0 {
+		set, err := l.Of(ctx, tenant)
+		if err != nil {
+			return Stored{}, err
+		}
+		if set == nil {
+			return Stored{}, unknown(name, nil)
+		}
+		return set.Find(name)
+	}
+	versions, err := l.Versions(ctx, tenant, name)
+	if err != nil {
+		return Stored{}, err
+	}
+	for _, v := range versions {
+		if v.Version == version {
+			s, err := load(ctx, l.o.Bucket, tenant, v)
+			return Stored{s, v, OfTenant}, err
+		}
+	}
+	return Stored{}, fmt.Errorf("%w: %s has no version %d; the kept ones are %d to %d",
+		ErrNotFound, name, version, versions[len(versions)-1].Version, versions[0].Version)
+}
+
+// Overlay returns the set as an addition to a tenant's catalogue. It is the same for the same set.
+func (s *Set) Overlay() (files map[string][]byte, list []tools.Skill) {
+	files = map[string][]byte{}
+	for _, skill := range s.Skills {
+		maps.Copy(files, skill.Module())
+		list = append(list, tools.Skill{
+			Name: skill.Name, Module: ModuleOf(skill.Name), Description: skill.Description,
+			Signature: skill.Signature(), Version: skill.Version.Version, Scope: skill.Scope,
+			Runnable: skill.Entry != EntryNone,
+		})
+	}
+	return files, list
+}

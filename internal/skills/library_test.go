@@ -1,0 +1,367 @@
+package skills_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/skills"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+func library(bucket *mem.Objects, dir string) *skills.Library {
+	return skills.NewLibrary(skills.Options{Bucket: bucket, Dir: dir, Log: slog.New(slog.DiscardHandler)})
+}
+
+// program returns a skill with a program that returns a number.
+func program(t *testing.T, name string, value int) skills.Skill {
+	t.Helper()
+	files, err := skills.FromProgram(skills.Draft{
+		Name: name, Description: fmt.Sprintf("Returns: %d", value),
+		Code: fmt.Sprintf("def run():\n    return %d\n", value),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := skills.New(name, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func namesOf(t *testing.T, l *skills.Library, tenant string) string {
+	t.Helper()
+	set, err := l.Of(t.Context(), tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set == nil {
+		return ""
+	}
+	var out []string
+	for _, k := range set.Skills {
+		out = append(out, fmt.Sprintf("%s@%d", k.Name, k.Version.Version))
+	}
+	return strings.Join(out, " ")
+}
+
+func save(t *testing.T, l *skills.Library, k skills.Skill, base int) int {
+	t.Helper()
+	v, err := l.Save(t.Context(), "acme", k, skills.Version{SavedBy: "ann"}, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Version
+}
+
+func TestVersions(t *testing.T) {
+	bucket := mem.New()
+	l := library(bucket, "")
+	if got := namesOf(t, l, "acme"); got != "" {
+		t.Errorf("skills of a new tenant = %s, want none", got)
+	}
+	save(t, l, program(t, "one", 1), 0)
+	if again := save(t, l, program(t, "one", 1), 0); again != 1 {
+		t.Errorf("a repeated save is version %d, want 1", again)
+	}
+	save(t, l, program(t, "one", 2), 1)
+	save(t, l, program(t, "two", 2), 0)
+	if got := namesOf(t, l, "acme"); got != "one@2 two@1" {
+		t.Errorf("skills = %s, want one@2 two@1", got)
+	}
+	if got := namesOf(t, l, "other"); got != "" {
+		t.Errorf("skills of another tenant = %s, want none", got)
+	}
+	first, err := l.Get(t.Context(), "acme", "one", 1)
+	if err != nil || !strings.Contains(string(first.Files[skills.Program]), "return 1") {
+		t.Errorf("version 1 = %q, %v, want the first program", first.Files[skills.Program], err)
+	}
+	for want, call := range map[string]func() error{
+		"the name is taken: skill one exists, at version 2": func() error {
+			_, err := l.Save(t.Context(), "acme", program(t, "one", 3), skills.Version{}, 0)
+			return err
+		},
+		"skill one is at version 2, but the change builds on version 1": func() error {
+			_, err := l.Save(t.Context(), "acme", program(t, "one", 3), skills.Version{}, 1)
+			return err
+		},
+		"skill none does not exist, but the change builds on version 4": func() error {
+			return l.CheckBase(t.Context(), "acme", "none", 4)
+		},
+		"no such skill: one": func() error { _, err := l.Get(t.Context(), "other", "one", 0); return err },
+		"no such skill: ons (did you mean one?)": func() error {
+			_, err := l.Get(t.Context(), "acme", "ons", 0)
+			return err
+		},
+		"one has no version 9": func() error { _, err := l.Get(t.Context(), "acme", "one", 9); return err },
+		"skill one is at version 2, but the change builds on version 7": func() error {
+			return l.Remove(t.Context(), "acme", "one", 7)
+		},
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want %q", err, want)
+		}
+	}
+	if err := l.Remove(t.Context(), "acme", "one", 2); err != nil {
+		t.Fatal(err)
+	}
+	if v := save(t, l, program(t, "one", 4), 0); v != 3 {
+		t.Errorf("a skill that is saved again after its removal has version %d, want 3", v)
+	}
+	for i := range 30 {
+		save(t, l, program(t, "two", 100+i), 1+i)
+	}
+	versions, err := l.Versions(t.Context(), "acme", "two")
+	if err != nil || len(versions) != 20 || versions[0].Version != 31 {
+		t.Errorf("Versions = %d, the newest %+v, %v; want 20, the newest 31", len(versions), versions[:1], err)
+	}
+	objects := 0
+	for _, err := range bucket.List(t.Context(), "_skills/acme/", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects++
+	}
+	if objects != 22 {
+		t.Errorf("%d objects are stored, want the index, and 1 + 20 versions", objects)
+	}
+}
+
+// TestConcurrentSaves saves the same skill, and other ones, in many processes at once.
+func TestConcurrentSaves(t *testing.T) {
+	bucket := mem.New()
+	save(t, library(bucket, ""), program(t, "shared", 0), 0)
+	const n = 8
+	var saving sync.WaitGroup
+	var mu sync.Mutex
+	won, conflicts := 0, 0
+	for i := range n {
+		saving.Go(func() {
+			l := library(bucket, "")
+			own := program(t, fmt.Sprintf("own-%c", 'a'+i), i)
+			_, err := l.Save(t.Context(), "acme", own, skills.Version{}, 0)
+			if err != nil {
+				t.Errorf("Save of another skill = %v, want nil", err)
+			}
+			_, err = l.Save(t.Context(), "acme", program(t, "shared", i+1), skills.Version{}, 1)
+			conflict, ok := errors.AsType[*skills.VersionError](err)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				won++
+			case ok && conflict.Base == 1 && conflict.Current == 2:
+				conflicts++
+			default:
+				t.Errorf("Save = %v, want nil or a conflict of 1 with 2", err)
+			}
+		})
+	}
+	saving.Wait()
+	if won != 1 || conflicts != n-1 {
+		t.Errorf("%d saves succeeded and %d conflicted, want 1 and %d", won, conflicts, n-1)
+	}
+	if got := strings.Fields(namesOf(t, library(bucket, ""), "acme")); len(got) != n+1 || got[n] != "shared@2" {
+		t.Errorf("skills = %v, want %d and shared@2", got, n)
+	}
+}
+
+// TestOtherProcesses checks when a process sees what another one saved, and how often it asks the object store.
+func TestOtherProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		requests := 0
+		var mu sync.Mutex
+		bucket.SetFault(func(mem.Call) mem.Fault { mu.Lock(); defer mu.Unlock(); requests++; return mem.OK })
+		count := func() int { mu.Lock(); defer mu.Unlock(); n := requests; requests = 0; return n }
+		here, there := library(bucket, ""), library(bucket, "")
+		for range 100 {
+			namesOf(t, here, "acme")
+		}
+		if n := count(); n != 1 {
+			t.Errorf("100 tasks of a tenant without skills sent %d requests, want 1", n)
+		}
+		save(t, there, program(t, "one", 1), 0)
+		if got := namesOf(t, here, "acme"); got != "" {
+			t.Errorf("skills before the announcement = %s, want none", got)
+		}
+		here.Changed("acme")
+		if got := namesOf(t, here, "acme"); got != "one@1" {
+			t.Errorf("skills after the announcement = %s, want one@1", got)
+		}
+		before, err := here.Of(t.Context(), "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(t, there, program(t, "one", 2), 1)
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble
+		if after, err := here.Of(t.Context(), "acme"); err != nil || after != before {
+			t.Errorf("Of = %p, %v, want %p until the read in the background ends", after, err, before)
+		}
+		here.Close()
+		if got := namesOf(t, here, "acme"); got != "one@2" {
+			t.Errorf("skills after a missed announcement = %s, want one@2", got)
+		}
+		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Broken })
+		here.Disconnected()
+		if got := namesOf(t, here, "acme"); got != "one@2" {
+			t.Errorf("skills while the object store fails = %s, want one@2", got)
+		}
+		if _, err := library(bucket, "").Of(t.Context(), "acme"); err == nil {
+			t.Error("Of in a new process while the object store fails = nil, want an error")
+		}
+	})
+}
+
+func TestFleetSkills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "skills")
+		l := library(mem.New(), dir)
+		if got := namesOf(t, l, "acme"); got != "" {
+			t.Errorf("skills without the directory = %s, want none", got)
+		}
+		write := func(name, text string) {
+			name = filepath.Join(dir, name)
+			err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		}
+		write("tax.py", "def run(x):\n    return x * 2\n")
+		write("notes/SKILL.md", skillFile("name: notes", "description: Notes."))
+		write("broken/SKILL.md", "no frontmatter")
+		write("no-skill/readme.txt", "x")
+		write("__init__.py", "")
+		if got := namesOf(t, l, "acme"); got != "notes@0 tax@0" {
+			t.Errorf("skills = %s, want notes@0 tax@0", got)
+		}
+		set, err := l.Of(t.Context(), "other")
+		if err != nil || len(set.Broken) != 1 || set.Broken[0].Path != "broken" {
+			t.Errorf("broken = %+v, %v, want the directory broken", set.Broken, err)
+		}
+		_, err = l.Save(t.Context(), "acme", program(t, "tax", 1), skills.Version{}, 0)
+		if _, taken := errors.AsType[*skills.TakenError](err); !taken {
+			t.Errorf("Save under the name of a fleet's skill = %v, want a *TakenError", err)
+		}
+		save(t, l, program(t, "mine", 1), 0)
+		write("mine.py", "def run():\n    return 'the fleet'\n")
+		if got := namesOf(t, l, "acme"); got != "mine@1 notes@0 tax@0" {
+			t.Errorf("skills = %s, want the tenant's own mine@1", got)
+		}
+		if got := namesOf(t, l, "other"); got != "mine@0 notes@0 tax@0" {
+			t.Errorf("skills of another tenant = %s, want the fleet's mine@0", got)
+		}
+	})
+}
+
+// TestRoundTrip saves directories in the shapes of public skills, and reads the same files back.
+func TestRoundTrip(t *testing.T) {
+	dirs, err := filepath.Glob("testdata/public/*")
+	if err != nil || len(dirs) != 5 {
+		t.Fatalf("testdata/public has %v, %v; want 5 skills", dirs, err)
+	}
+	for _, dir := range dirs {
+		k, err := skills.Read(dir)
+		if err != nil {
+			t.Errorf("Read(%s) = %v, want nil", dir, err)
+			continue
+		}
+		bucket := mem.New()
+		save(t, library(bucket, ""), k, 0)
+		got, err := library(bucket, "").Get(t.Context(), "acme", k.Name, 0)
+		if d := cmp.Diff(k, got.Skill); err != nil || d != "" {
+			t.Errorf("%s: Get = %v (-saved +got):\n%s", dir, err, d)
+		}
+		want := map[string]string{}
+		err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				data, readErr := os.ReadFile(name)
+				want[strings.TrimPrefix(filepath.ToSlash(name), filepath.ToSlash(dir)+"/")], err = string(data), readErr
+			}
+			return err
+		})
+		files := map[string]string{}
+		for name, data := range got.Files {
+			files[name] = string(data)
+		}
+		if d := cmp.Diff(want, files); err != nil || d != "" {
+			t.Errorf("%s: files = %v (-want +got):\n%s", dir, err, d)
+		}
+	}
+}
+
+func TestSymbolicLinks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a")
+	file := []byte(skillFile("name: a", "description: x"))
+	err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink("/etc/passwd", filepath.Join(dir, "data.txt")),
+		os.WriteFile(filepath.Join(dir, "SKILL.md"), file, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := skills.Read(dir); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("Read of a directory with a symbolic link = %v, want an error", err)
+	}
+}
+
+// TestModule checks how programs are called.
+func TestModule(t *testing.T) {
+	for code, want := range map[string]struct {
+		entry     skills.Entry
+		signature string
+		init      string
+	}{
+		"def run(x: int, *, y=2) -> int:\n    return x\n": {
+			skills.EntryFunction, "run(x: int, *, y=2) -> int", "import run as run",
+		},
+		"def my_skill(x):\n    return x\n": {
+			skills.EntryFunction, "run(x)", "import my_skill as run",
+		},
+		"def other(a, b=1):\n    return a\n\nrun = other\n": {
+			skills.EntryFunction, "run(a, b=1)", "import run as run",
+		},
+		"run = lambda x: x\n": {
+			skills.EntryFunction, "run(...)", "import run as run",
+		},
+		"print(inputs)\n": {
+			skills.EntryScript, "run(inputs)", "def run(inputs=None, /, **named):",
+		},
+		"def helper():\n    def run():\n        pass\n\nhelper()\n": {
+			skills.EntryScript, "run(inputs)", "def run(inputs=None",
+		},
+	} {
+		files, err := skills.FromProgram(skills.Draft{Name: "my-skill", Description: `A "test": yes`, Code: code})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := skills.New("my-skill", files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		module := k.Module()
+		if k.Entry != want.entry || k.Signature() != want.signature ||
+			!strings.Contains(string(module["my_skill/__init__.py"]), want.init) {
+			t.Errorf("%q: entry %q, signature %s, __init__.py %s; want %q, %s, %s",
+				code, k.Entry, k.Signature(), module["my_skill/__init__.py"], want.entry, want.signature, want.init)
+		}
+		if got := slices.Sorted(maps.Keys(module)); !slices.Equal(got,
+			[]string{"my_skill/SKILL.md", "my_skill/__init__.py", "my_skill/scripts/run.py"}) {
+			t.Errorf("files = %v, want SKILL.md, __init__.py and scripts/run.py", got)
+		}
+		if k.Description != `A "test": yes` {
+			t.Errorf("description = %q, want the draft's", k.Description)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package skills
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/objects"
+)
+
+// The objects of a tenant's skills. An underscore never begins the name of a tenant, so the keys are not those of a
+// workspace.
+//
+//	_skills/<tenant>/HEAD        the index, which is changed by compare-and-swap
+//	_skills/<tenant>/<digest>    the files of one version
+const prefix = "_skills/"
+
+// Limits of a tenant.
+const (
+	maxSkills     = 500
+	maxTotal      = 64 << 20 // bytes of the newest versions
+	keepVersions  = 20       // of each skill
+	maxIndexRaces = 20
+)
+
+// Version is one stored version of a skill. It is immutable.
+type Version struct {
+	Version     int            `json:"version"` // from 1; a number is never used again
+	Digest      objects.Digest `json:"digest"`
+	Bytes       int            `json:"bytes"`
+	Files       int            `json:"files"`
+	Description string         `json:"description"`
+	SavedAt     time.Time      `json:"saved_at"`
+	SavedBy     string         `json:"saved_by,omitempty"`  // the name of the token
+	FromTask    string         `json:"from_task,omitempty"` // the task whose program it is
+}
+
+// index is the list of a tenant's skills.
+type index struct {
+	Format int               `json:"format"` // 1
+	Skills map[string]*entry `json:"skills"` // by name
+}
+
+// entry is one skill. Without versions it was removed; Last then keeps its version numbers from being used again.
+type entry struct {
+	Last     int       `json:"last"`     // the highest version number
+	Versions []Version `json:"versions"` // the oldest first
+}
+
+func (x index) newest(name string) (Version, bool) {
+	e := x.Skills[name]
+	if e == nil || len(e.Versions) == 0 {
+		return Version{}, false
+	}
+	return e.Versions[len(e.Versions)-1], true
+}
+
+// Errors that callers branch on.
+var (
+	ErrNotFound = errors.New("no such skill")
+	ErrNoStore  = errors.New("no object store for skills")
+)
+
+// VersionError means that the newest version of a skill is not the one on which a change builds.
+type VersionError struct {
+	Name          string
+	Base, Current int // 0 means that the skill does not exist
+}
+
+func (e *VersionError) Error() string {
+	switch {
+	case e.Base == 0:
+		return fmt.Sprintf("the name is taken: skill %s exists, at version %d", e.Name, e.Current)
+	case e.Current == 0:
+		return fmt.Sprintf("skill %s does not exist, but the change builds on version %d", e.Name, e.Base)
+	}
+	return fmt.Sprintf("skill %s is at version %d, but the change builds on version %d", e.Name, e.Current, e.Base)
+}
+
+// LimitError means that a tenant has as many skills as it may have.
+type LimitError struct{ Reason string }
+
+func (e *LimitError) Error() string { return e.Reason }
+
+func headKey(tenant string) string { return prefix + tenant + "/HEAD" }
+
+func objectKey(tenant string, d objects.Digest) string { return prefix + tenant + "/" + d.String() }
+
+// readIndex returns a tenant's index and its ETag. A tenant without skills has an empty one.
+func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string) (x index, etag string, err error) {
+	o, err := bucket.Get(ctx, headKey(tenant), objects.GetOptions{IfNoneMatch: known})
+	if errors.Is(err, objects.ErrNotFound) {
+		return index{Format: 1, Skills: map[string]*entry{}}, "", nil
+	}
+	if err != nil {
+		return x, "", fmt.Errorf("read skills of tenant %s: %w", tenant, err)
+	}
+	if err := json.Unmarshal(o.Data, &x); err != nil || x.Format != 1 || x.Skills == nil {
+		return x, "", fmt.Errorf("read skills of tenant %s: %w (format %d)", tenant, objects.ErrCorrupt, x.Format)
+	}
+	for name, e := range x.Skills {
+		if CheckName(name) != nil || e == nil {
+			return x, "", fmt.Errorf("read skills of tenant %s: %w", tenant, objects.ErrCorrupt)
+		}
+	}
+	return x, o.ETag, nil
+}
+
+// change applies fn to a tenant's index until it is stored. fn may be called several times.
+func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(*index) error) error {
+	var last error
+	for range maxIndexRaces {
+		x, etag, err := readIndex(ctx, bucket, tenant, "")
+		if err != nil {
+			return err
+		}
+		if err := fn(&x); err != nil {
+			return err
+		}
+		data, err := json.Marshal(x)
+		if err != nil {
+			return err
+		}
+		_, err = bucket.CompareAndSwap(ctx, headKey(tenant), etag, data)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, objects.ErrConflict) && !errors.Is(err, objects.ErrTemporary) || ctx.Err() != nil {
+			return fmt.Errorf("save skills of tenant %s: %w", tenant, err)
+		}
+		last = err
+	}
+	return fmt.Errorf("save skills of tenant %s: %w", tenant, last)
+}
+
+// save stores a version of a skill that replaces version base; 0 means that the skill is new. A call whose response was
+// lost may be repeated: the same files on the same base are the same version.
+func save(
+	ctx context.Context, bucket objects.Objects, tenant string, s Skill, v Version, base int,
+) (saved Version, err error) {
+	data, err := encode(s.Files)
+	if err != nil {
+		return v, fmt.Errorf("encode skill %s: %w", s.Name, err)
+	}
+	v.Digest, v.Bytes, v.Files = objects.Sum(data), s.Bytes(), len(s.Files)
+	v.Description = s.Description
+	// A save that is refused stores no content. One that loses a race may leave it: another save may need the same.
+	x, _, err := readIndex(ctx, bucket, tenant, "")
+	if err != nil {
+		return v, err
+	}
+	if _, _, err := x.add(s.Name, v, base); err != nil {
+		return v, err
+	}
+	if err := bucket.Put(ctx, objectKey(tenant, v.Digest), data, v.Digest); err != nil {
+		return v, fmt.Errorf("store skill %s: %w", s.Name, err)
+	}
+	var dropped []objects.Digest
+	err = change(ctx, bucket, tenant, func(x *index) (err error) {
+		saved, dropped, err = x.add(s.Name, v, base)
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	deleteObjects(ctx, bucket, tenant, dropped)
+	return saved, nil
+}
+
+// add adds a version to the index. It returns the contents that no version has any more.
+func (x *index) add(name string, v Version, base int) (saved Version, dropped []objects.Digest, err error) {
+	current, exists := x.newest(name)
+	if exists && current.Digest == v.Digest && (base == current.Version || base == current.Version-1) {
+		return current, nil, nil
+	}
+	if current.Version != base {
+		return v, nil, &VersionError{Name: name, Base: base, Current: current.Version}
+	}
+	count, total := 0, v.Bytes
+	for other := range x.Skills {
+		if newest, ok := x.newest(other); ok && other != name {
+			count, total = count+1, total+newest.Bytes
+		}
+	}
+	if count >= maxSkills {
+		return v, nil, &LimitError{fmt.Sprintf("the tenant has %d skills, which is the limit", count)}
+	}
+	if total > maxTotal {
+		return v, nil, &LimitError{
+			fmt.Sprintf("the tenant's skills would be %d bytes; the limit is %d", total, maxTotal),
+		}
+	}
+	e := x.Skills[name]
+	if e == nil {
+		e = &entry{}
+		x.Skills[name] = e
+	}
+	e.Last++
+	v.Version = e.Last
+	e.Versions = append(e.Versions, v)
+	if n := len(e.Versions) - keepVersions; n > 0 {
+		old := e.Versions[:n]
+		e.Versions = slices.Clone(e.Versions[n:])
+		dropped = x.unused(old)
+	}
+	return v, dropped, nil
+}
+
+// unused returns the contents of versions that no skill has any more.
+func (x *index) unused(versions []Version) (out []objects.Digest) {
+	for _, v := range versions {
+		used := false
+		for _, e := range x.Skills {
+			used = used || slices.ContainsFunc(e.Versions, func(o Version) bool { return o.Digest == v.Digest })
+		}
+		if !used {
+			out = append(out, v.Digest)
+		}
+	}
+	return out
+}
+
+// remove removes a skill with all its versions. base is the newest version; 0 means any.
+func remove(ctx context.Context, bucket objects.Objects, tenant, name string, base int) error {
+	var dropped []objects.Digest
+	err := change(ctx, bucket, tenant, func(x *index) error {
+		current, ok := x.newest(name)
+		if !ok {
+			return ErrNotFound
+		}
+		if base != 0 && base != current.Version {
+			return &VersionError{Name: name, Base: base, Current: current.Version}
+		}
+		versions := x.Skills[name].Versions
+		x.Skills[name] = &entry{Last: x.Skills[name].Last}
+		dropped = x.unused(versions)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	deleteObjects(ctx, bucket, tenant, dropped)
+	return nil
+}
+
+// deleteObjects removes contents that the index no longer names. What it cannot remove only takes room.
+func deleteObjects(ctx context.Context, bucket objects.Objects, tenant string, digests []objects.Digest) {
+	keys := make([]string, len(digests))
+	for i, d := range digests {
+		keys[i] = objectKey(tenant, d)
+	}
+	if len(keys) > 0 {
+		_ = bucket.Delete(ctx, keys...)
+	}
+}
+
+// load returns the skill of a version.
+func load(ctx context.Context, bucket objects.Objects, tenant string, v Version) (Skill, error) {
+	o, err := bucket.Get(ctx, objectKey(tenant, v.Digest), objects.GetOptions{})
+	if err != nil {
+		return Skill{}, fmt.Errorf("read skill: %w", err)
+	}
+	if objects.Sum(o.Data) != v.Digest {
+		return Skill{}, fmt.Errorf("read skill %s: %w", v.Digest, objects.ErrCorrupt)
+	}
+	files, err := decode(o.Data)
+	if err != nil {
+		return Skill{}, fmt.Errorf("read skill %s: %w (%w)", v.Digest, objects.ErrCorrupt, err)
+	}
+	return New("", files)
+}

@@ -1,0 +1,62 @@
+package toolsearch
+
+import (
+	"context"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/selection"
+	"github.com/codefleet/codefleet/internal/tools"
+)
+
+// skillsServer is the server under which searches list skills.
+const skillsServer = "skills"
+
+// maxSkills is how many skills a model is told about.
+const maxSkills = 20
+
+func selectableSkill(k tools.Skill) selection.Tool {
+	out := selection.Tool{Server: skillsServer, Name: k.Name, Description: k.Description, Signature: k.Signature}
+	if k.Runnable {
+		out.Import = k.Import()
+	}
+	return out
+}
+
+// isSkill reports whether what a search found is a skill. A server may be named skills, too: its tools have a module.
+func (x *Index) isSkill(t *selection.Tool) bool {
+	k, ok := x.skills[t.Name]
+	return ok && t.Server == skillsServer && t.Description == k.Description
+}
+
+// PickSkills returns the skills with a program, for a prompt: all of them or, if they are many, those that fit the
+// description best.
+func (x *Index) PickSkills(ctx context.Context, description string) (out []codegen.Skill) {
+	all := x.Listing.Skills
+	if len(all) > maxSkills {
+		all = x.findSkills(ctx, description)
+	}
+	for _, k := range all {
+		if k.Runnable {
+			out = append(out, codegen.Skill{
+				Module: k.Module, Signature: strings.TrimSuffix(k.Signature, ":"), Description: k.Description,
+			})
+		}
+	}
+	return out
+}
+
+func (x *Index) findSkills(ctx context.Context, description string) (out []tools.Skill) {
+	found, err := x.Select(ctx, selection.Request{
+		Queries: []string{description}, Detail: selection.DetailName, Limit: maxSkills, Allow: x.isSkill,
+	})
+	if err != nil {
+		return nil
+	}
+	for _, g := range found.Servers {
+		for _, h := range g.Tools {
+			out = append(out, x.skills[h.Tool])
+		}
+	}
+	return out
+}
