@@ -21,7 +21,8 @@ func (s *Server) newMux() *http.ServeMux {
 
 // routes returns the table of all routes.
 func (s *Server) routes() []route {
-	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.approvalRoutes(), s.toolRoutes(), s.skillRoutes(),
+	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.approvalRoutes(), s.toolRoutes(),
+		s.skillRoutes(),
 		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
 
