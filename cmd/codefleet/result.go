@@ -65,6 +65,9 @@ func (a *app) showResult(r client.Result, output, stderr string) error {
 	if v := bytes.TrimSpace(r.Result); len(v) > 0 && !bytes.Equal(v, []byte("null")) {
 		fmt.Fprintln(a.stdout, resultText(v))
 	}
+	for _, f := range r.Artifacts {
+		fmt.Fprintln(a.stderr, artifactLine(r.TaskID, f))
+	}
 	if r.Truncated {
 		fmt.Fprintln(a.stderr, "note: the output exceeded its limit and was truncated")
 	}

@@ -84,6 +84,11 @@ func showRecord(w io.Writer, r client.Record) {
 	if r.Result != nil && r.Result.Error != nil {
 		row(w, "error", r.Result.Error.Message)
 	}
+	if r.Result != nil {
+		for _, f := range r.Result.Artifacts {
+			row(w, "artifact", printable(fmt.Sprintf("%s, %d bytes", f.Path, f.Bytes)))
+		}
+	}
 	if r.TraceID != "" {
 		row(w, "trace", r.TraceID)
 	}

@@ -102,7 +102,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	if stored.NoChange {
 		c.change.Generation = a.checkout.generation
 	}
-	c.artifacts, err = p.artifacts(ctx, t, c.change)
+	c.artifacts, err = p.artifacts(ctx, t, c.change, stored.Rewritten)
 	return c, err
 }
 
@@ -131,7 +131,7 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 	w := &res.Workspace
 	w.Generation, w.Changed, w.Conflicts = c.Generation, c.Changed, c.Conflicts
 	var err error
-	res.Artifacts, err = p.artifacts(ctx, t, res.Workspace)
+	res.Artifacts, err = p.artifacts(ctx, t, res.Workspace, nil)
 	return &res, err
 }
 
@@ -139,12 +139,15 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 // worker may have to complete the task.
 const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
-// artifacts returns the files below artifacts/ that the task changed, and all files of the version that
-// match its patterns. It retains the version.
-func (p *Pipeline) artifacts(ctx context.Context, t task, w schemas.WorkspaceChange) ([]schemas.Artifact, error) {
+// artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match its
+// patterns. It retains the version. rewritten are the files that the task wrote with the content that they had.
+func (p *Pipeline) artifacts(
+	ctx context.Context, t task, w schemas.WorkspaceChange, rewritten []string,
+) ([]schemas.Artifact, error) {
 	below := func(name string) bool { return strings.HasPrefix(name, "artifacts/") }
+	written := slices.DeleteFunc(slices.Concat(w.Changed, rewritten), func(name string) bool { return !below(name) })
 	patterns := t.job.Task.Artifacts
-	if w.Generation == 0 || len(patterns) == 0 && !slices.ContainsFunc(w.Changed, below) {
+	if w.Generation == 0 || len(patterns) == 0 && len(written) == 0 {
 		return nil, nil
 	}
 	files, err := p.Store.List(ctx, t.ref, w.Generation, "")
@@ -157,8 +160,7 @@ func (p *Pipeline) artifacts(ctx context.Context, t task, w schemas.WorkspaceCha
 			ok, err := path.Match(pattern, f.Path)
 			return ok && err == nil
 		})
-		changed := below(f.Path) && slices.Contains(w.Changed, f.Path)
-		if f.Kind != "file" || !matches && !changed {
+		if f.Kind != "file" || !matches && !slices.Contains(written, f.Path) {
 			continue
 		}
 		out = append(out, schemas.Artifact{

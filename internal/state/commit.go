@@ -66,7 +66,11 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 		if err := up.Wait(); err != nil {
 			return Commit{}, err
 		}
-		return s.unchanged(ctx, t, c)
+		out, err := s.unchanged(ctx, t, c)
+		if !out.Already {
+			out.Rewritten = up.Rewritten
+		}
+		return out, err
 	}
 	defer func() { _ = up.Wait() }() // uploads must not outlive the call
 	p := &repo.Proposal{
@@ -74,6 +78,9 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 		Base: t.base, On: t.base,
 	}
 	out, v, err := p.Run(ctx)
+	if !out.Already {
+		out.Rewritten = up.Rewritten
+	}
 	if err != nil && !errors.Is(err, ErrDeleted) {
 		return Commit{}, err // the caller may try again, keep both, or revert
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -302,4 +303,31 @@ func diskUse(t *testing.T, dir string) (bytes int64) {
 		bytes += st.Blocks * 512
 	}
 	return bytes
+}
+
+// TestRewrittenFiles checks that a commit lists the files that were written with the content that they had.
+func TestRewrittenFiles(t *testing.T) {
+	w := statetest.OpenWorker(t, mem.New())
+	w.Checkout()
+	w.Write("artifacts/a", "one")
+	w.Write("artifacts/b", "two")
+	if c := w.Commit("task-1"); len(c.Rewritten) != 0 {
+		t.Errorf("rewritten by the first commit = %q, want none", c.Rewritten)
+	}
+	w.Checkout()
+	w.Write("artifacts/a", "one")
+	if c := w.Commit("task-2"); !c.NoChange || !slices.Equal(c.Rewritten, []string{"artifacts/a"}) {
+		t.Errorf("commit of the same bytes = no change %v, rewritten %q; want true, [artifacts/a]", c.NoChange,
+			c.Rewritten)
+	}
+	w.Checkout()
+	w.Write("artifacts/b", "two")
+	w.Write("c", "three")
+	if c := w.Commit("task-3"); c.NoChange || !slices.Equal(c.Rewritten, []string{"artifacts/b"}) {
+		t.Errorf("commit = no change %v, rewritten %q; want false, [artifacts/b]", c.NoChange, c.Rewritten)
+	}
+	w.Checkout()
+	if c := w.Commit("task-4"); len(c.Rewritten) != 0 {
+		t.Errorf("rewritten by a task that writes nothing = %q, want none", c.Rewritten)
+	}
 }

@@ -16,7 +16,7 @@ import threading
 import traceback
 import types
 
-from codefleet import catalogue, facts, frames, jsonable, mcp_client, session, statevar
+from codefleet import catalogue, facts, frames, jsonable, mcp_client, pictures, session, statevar
 
 FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
@@ -259,6 +259,7 @@ class Program:
         if run.get("session"):
             session.name, session._file = run["session"]["name"], run["session"]["file"]
         self.process = os.getpid()
+        self.shelf = pictures.Shelf(boot["workspace"])
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
         # Python processes that the program starts find the same packages and modules.
@@ -321,6 +322,7 @@ class Program:
             names["inputs"] = json.loads(self.inputs) if self.inputs else None
             if self.state:
                 names[statevar.NAME] = self.state.load()
+            self.shelf.watch(self.code)
             exec(program, names)
             failure = None
         except statevar.Invalid as error:
@@ -359,7 +361,17 @@ class Program:
             value = names.get("result")
             if isinstance(value, (types.FunctionType, types.ModuleType, type)):
                 value = None
-        return b"" if value is None else jsonable.dump(value, self.result_bytes)
+        if value is None:
+            return b""
+        path = self.shelf.put(value)
+        if path and path.endswith(".png"):
+            value = {"artifact": path}
+        try:
+            return jsonable.dump(value, self.result_bytes)
+        except jsonable.TooLarge:
+            if not path:
+                raise
+            return jsonable.dump({"artifact": path, "rows": len(value)}, self.result_bytes)
 
     def end(self, failure, result=b""):
         """Reports the end and ends this process."""

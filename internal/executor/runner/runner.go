@@ -13,6 +13,7 @@
 //	mcp_client.py  the module that programs import as client.mcp_client
 //	session.py     the module that programs import as client.session
 //	statevar.py    the variable state
+//	pictures.py    figures and tables as artifacts
 //	catalogue.py   tool modules, compiled ahead
 //	child.py       the process of a program
 //	confine.py     keeps programs from leaving anything behind in the box
@@ -57,7 +58,7 @@ const lazyModule = "network"
 
 // modules are the other modules in loading order. Each may import those before it.
 var modules = []string{
-	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "catalogue", "child", "confine", "runner",
+	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child", "confine", "runner",
 }
 
 // Boot is the runner's configuration.

@@ -33,6 +33,7 @@ type Commit struct {
 	Time       time.Time
 	Message    string
 	Changed    []string        // paths that the commit wrote or removed, sorted
+	Rewritten  []string        // files that were written with the content that they had, sorted
 	Conflicts  []string        // paths that both sides changed, with KeepBoth
 	NoChange   bool            // there was nothing to commit
 	Already    bool            // another run of the task has committed; this one committed nothing

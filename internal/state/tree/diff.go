@@ -14,6 +14,8 @@ import (
 type Upload struct {
 	Changes []format.Change // to the version that was materialised
 	Blobs   []format.Blob   // of the extra content
+	// Rewritten are the files that were written with the content that they had, sorted.
+	Rewritten []string
 
 	wait func() error // nil if all content is stored
 }
@@ -66,10 +68,14 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 		return nil, errors.Join(err, p.Finish())
 	}
 	for i, e := range entries {
+		n := t.nodes[unread[i]]
 		if old := base.Find(e.Path); old.Same(e) {
 			e = old
+			if n.touched && e.Kind == format.KindFile {
+				up.Rewritten = append(up.Rewritten, unread[i])
+			}
 		}
-		t.nodes[unread[i]].entry = e
+		n.entry = e
 	}
 	up.wait = sync.OnceValue(func() error {
 		err := p.Finish()

@@ -34,6 +34,7 @@ func (t *Dir) rescan() error {
 			n = &node{}
 			t.nodes[f.path] = n
 		}
+		n.touched = ok && n.stat != f.stat
 		if !ok || n.racy || n.stat != f.stat {
 			n.entry = nil
 			n.stat, n.racy = f.stat, f.stat.racy(started)

@@ -49,7 +49,9 @@ type node struct {
 	stat  stat
 	entry *format.Entry // what the path holds; nil if that is unknown
 	racy  bool          // the content may change without the stat
-	round uint32        // number of the last scan that found the path
+
+	touched bool   // it was written since the previous scan, perhaps with the same content
+	round   uint32 // number of the last scan that found the path
 }
 
 // Open opens the directory dir for versions of ref. It must exist, its content does not matter, and only the Dir may

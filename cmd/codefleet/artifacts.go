@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+func (a *app) artifactsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "artifacts",
+		Short: "List and download the files that a task returned",
+		Long: "List and download the files that a task returned: those that it wrote below artifacts/, those\n" +
+			"that --out selected, and the figures and tables that it showed.",
+	}
+	c.AddCommand(a.artifactsLsCommand(), a.artifactsGetCommand())
+	return c
+}
+
+func (a *app) artifactsLsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "ls ID",
+		Short:             "List the artifacts of a task",
+		Args:              oneTask,
+		ValidArgsFunction: a.completeTasks(),
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			list, err := artifactsOf(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(orEmpty(list), func(w io.Writer) {
+				for _, f := range list {
+					row(w, f.Bytes, f.MediaType, printable(f.Path))
+				}
+			})
+		}),
+	}
+}
+
+// artifactsOf returns the artifacts of a task that has ended.
+func artifactsOf(ctx context.Context, c *client.Client, id string) ([]client.Artifact, error) {
+	r, err := c.Result(ctx, id)
+	if errors.Is(err, client.ErrNotEnded) {
+		return nil, usage("%v", err).try("codefleet logs -f " + id)
+	}
+	return r.Artifacts, err
+}
+
+// savedArtifact is what `artifacts get -o json` prints for each file.
+type savedArtifact struct {
+	Path  string `json:"path"`
+	File  string `json:"file"` // below the directory
+	Bytes int64  `json:"bytes"`
+}
+
+func (a *app) artifactsGetCommand() *cobra.Command {
+	var dir string
+	var force bool
+	c := &cobra.Command{
+		Use:   "get ID [PATH…]",
+		Short: "Download artifacts of a task, or all of them",
+		Long: "Download artifacts of a task, or all of them, under their names without directories. An existing\n" +
+			"file is an error, unless --force is given.",
+		Example:           "  codefleet artifacts get 7g7iq5vjq3ulae7rsddnvo5cw4 artifacts/figure-1.png --dir pictures",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeTasks(),
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			list, err := artifactsOf(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if list, err = chosenArtifacts(list, args[0], args[1:]); err != nil {
+				return err
+			}
+			return a.getArtifacts(ctx, c, args[0], dir, force, list)
+		}),
+	}
+	c.Flags().StringVar(&dir, "dir", ".", "`DIRECTORY` for the files; it is created")
+	c.Flags().BoolVar(&force, "force", false, "replace existing files")
+	return c
+}
+
+// chosenArtifacts returns the artifacts with the given paths, or all of them.
+func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]client.Artifact, error) {
+	if len(paths) == 0 {
+		return list, nil
+	}
+	var chosen []client.Artifact
+	for _, p := range paths {
+		i := slices.IndexFunc(list, func(f client.Artifact) bool { return f.Path == p })
+		if i < 0 {
+			return nil, usage("the task has no artifact %q", p).try("codefleet artifacts ls " + id)
+		}
+		chosen = append(chosen, list[i])
+	}
+	return chosen, nil
+}
+
+func (a *app) getArtifacts(
+	ctx context.Context, c *client.Client, id, dir string, force bool, list []client.Artifact,
+) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	saved := []savedArtifact{}
+	for _, f := range list {
+		// A program chose the path. Without its directories, it stays in the directory, and OpenRoot makes sure of it.
+		name := path.Base(f.Path)
+		if err := saveArtifact(ctx, c, root, id, f.Path, name, force); err != nil {
+			return err
+		}
+		saved = append(saved, savedArtifact{f.Path, name, f.Bytes})
+	}
+	return a.print(saved, func(w io.Writer) {
+		for _, s := range saved {
+			row(w, s.Bytes, printable(path.Join(dir, s.File)))
+		}
+	})
+}
+
+func saveArtifact(
+	ctx context.Context, c *client.Client, root *os.Root, id, from, name string, force bool,
+) (err error) {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
+	if force {
+		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	out, err := root.OpenFile(name, flags, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return usage("the file %q exists", name).try("codefleet artifacts get " + id + " --force")
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, out.Close()); err != nil {
+			_ = root.Remove(name) // an incomplete file must not look complete
+		}
+	}()
+	in, err := c.Artifact(ctx, id, from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return fmt.Errorf("download artifact %q: %w", from, err)
+	}
+	return nil
+}
+
+// artifactLine describes an artifact and how to download it.
+func artifactLine(id string, f client.Artifact) string {
+	command := "codefleet artifacts get " + id
+	if !strings.ContainsAny(f.Path, " '\"\\$`*?;&|<>()#~!\t\n") {
+		command += " " + f.Path
+	}
+	return printable(fmt.Sprintf("artifact: %s (%d bytes): %s", f.Path, f.Bytes, command))
+}
