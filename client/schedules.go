@@ -45,13 +45,7 @@ func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
 
 // RemoveSchedule deletes a schedule. Tasks that it has submitted continue. It is not retried.
 func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
-	d, err := c.overHTTP()
-	if err != nil {
-		return err
-	}
-	return d.do(ctx, httpRequest{
-		method: http.MethodDelete, path: []string{"v1", "schedules", name}, once: true,
-	}, responseTimeout, decoder(nil))
+	return c.remove(ctx, "schedules", name)
 }
 
 // PauseSchedule pauses a schedule. Firings during the pause do not take place later.

@@ -40,3 +40,37 @@ const (
 	MissedLast = "last"
 	MissedAll  = "all"
 )
+
+// TriggerSpec is what a trigger does: it submits its task for each event that it matches.
+type TriggerSpec struct {
+	Name   string `json:"name"`
+	Type   string `json:"type"`             // the event's type; a * at the end matches any rest
+	Source string `json:"source,omitempty"` // the event's source, in the same way; empty matches any
+	// Filter is a condition in CEL over the event's attributes and its data, such as: data.total > 100
+	Filter string `json:"filter,omitempty"`
+	// Task is the task and its envelope, as the body of POST /v1/tasks, without an idempotency key, times and inputs.
+	// Its inputs are the event's data.
+	Task json.RawMessage `json:"task"`
+}
+
+// Trigger is a stored trigger.
+type Trigger struct {
+	TriggerSpec
+	CreatedAt time.Time `json:"created_at"`
+	LastError string    `json:"last_error,omitempty"` // why the latest event that it matched led to no task
+}
+
+// TriggerTest is what a trigger would do with an event.
+type TriggerTest struct {
+	Matches bool            `json:"matches"`
+	Reason  string          `json:"reason,omitempty"`  // why it does not match, or why its task would be refused
+	TaskID  string          `json:"task_id,omitempty"` // of the task that the event leads to
+	Task    json.RawMessage `json:"task,omitempty"`    // the data of that task
+}
+
+// AcceptedEvent is an event that was stored for the tenant's triggers.
+type AcceptedEvent struct {
+	ID     string `json:"id"`
+	Source string `json:"source"`
+	Type   string `json:"type"`
+}

@@ -151,9 +151,22 @@ func compact(data json.RawMessage) string {
 func (a *app) oneSchedule(
 	c *cobra.Command, fn func(ctx context.Context, c *client.Client, name string) error,
 ) *cobra.Command {
+	return a.named(c, "schedule", fn, func(ctx context.Context, c *client.Client) []cobra.Completion {
+		schedules, _ := c.Schedules(ctx)
+		return mapSlice(schedules, func(s client.Schedule) cobra.Completion {
+			return cobra.CompletionWithDesc(s.Name, s.Cron)
+		})
+	})
+}
+
+// named makes c a command whose argument is the name of an automation of a kind.
+func (a *app) named(
+	c *cobra.Command, kind string, fn func(ctx context.Context, c *client.Client, name string) error,
+	complete func(context.Context, *client.Client) []cobra.Completion,
+) *cobra.Command {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usage("schedules %s: want the name of a schedule", c.Name()).try("codefleet schedules ls")
+			return usage("%ss %s: want the name of a %s", kind, c.Name(), kind).try("codefleet " + kind + "s ls")
 		}
 		return nil
 	}
@@ -161,10 +174,7 @@ func (a *app) oneSchedule(
 		if len(args) > 0 {
 			return nil
 		}
-		schedules, _ := c.Schedules(ctx)
-		return mapSlice(schedules, func(s client.Schedule) cobra.Completion {
-			return cobra.CompletionWithDesc(s.Name, s.Cron)
-		})
+		return complete(ctx, c)
 	})
 	c.RunE = a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
 		return fn(ctx, c, args[0])

@@ -1,11 +1,13 @@
-// Package automation submits tasks without a request: at the times of tenants' schedules.
+// Package automation submits tasks without a request: at the times of tenants' schedules, and for the events that their
+// triggers match.
 //
 // Every ingest and every worker runs a Service; none of them leads. They all know all schedules, and each acts when a
 // firing is due. That the same task is submitted only once follows from its id, which is a hash of tenant, schedule and
-// firing time: a second submission is the same task. The time is that of the NATS server, so that processes with wrong
+// firing time: a second submission is the same task. So it is with triggers, whose tasks have a hash of tenant, trigger
+// and event as their id. The time is that of the NATS server, so that processes with wrong
 // clocks fire neither early nor late.
 //
-// The key type is Service, which also has the operations of tenants on their schedules.
+// The key type is Service, which also has the operations of tenants on them.
 package automation
 
 import (
@@ -41,7 +43,8 @@ type Service struct {
 // New returns a service on a queue. Run starts it; the other methods do not need that.
 func New(queue *jobs.Client, log *slog.Logger) *Service {
 	return &Service{queue: queue, log: log, now: func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
-		return b.Now(ctx)
+		now, _, err := b.Now(ctx)
+		return now, err
 	}}
 }
 

@@ -3,16 +3,12 @@ package automation
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/cron"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
@@ -27,155 +23,6 @@ const (
 	retryDelay = 5 * time.Second        // after an error
 	atOnce     = 16                     // firings of one process
 )
-
-// key identifies a schedule.
-type key struct{ tenant, name string }
-
-// agenda is what a process knows of all schedules.
-type agenda struct {
-	mu    sync.Mutex
-	due   map[key]time.Time // the next firing or attempt
-	rev   map[key]uint64    // of the document that due is from
-	skew  time.Duration     // the fleet's time minus this host's
-	woken chan struct{}
-}
-
-// Run fires schedules until ctx ends. All processes of a fleet that call it share the work.
-func (s *Service) Run(ctx context.Context) {
-	failing := false
-	for ctx.Err() == nil {
-		err := s.run(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			s.log.WarnContext(ctx, "schedules not followed", "error", err)
-		}
-		failing = err != nil
-		_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
-	}
-}
-
-func (s *Service) run(ctx context.Context) error {
-	store, err := s.queue.Automations(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	a := &agenda{due: map[key]time.Time{}, rev: map[key]uint64{}, woken: make(chan struct{}, 1)}
-	watching := make(chan error, 1)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { watching <- store.Watch(ctx, a.learn) })
-	var synced time.Time // when the fleet's time was read
-	for {
-		next, found := a.next()
-		wait := resync
-		if found {
-			if time.Since(synced) >= resync {
-				now, err := s.now(ctx, store)
-				if err != nil {
-					return err
-				}
-				a.sync(now)
-				synced = time.Now()
-			}
-			wait = min(wait, next.Sub(a.now()))
-		}
-		timer := time.NewTimer(max(wait, 0))
-		select {
-		case <-timer.C:
-			if found && wait < resync {
-				_ = clock.Sleep(ctx, rand.N(spread)) //nolint:gosec // spreads processes; ends early with ctx
-				synced = time.Time{}
-				s.fireDue(ctx, store, a)
-			}
-		case <-a.woken:
-		case err := <-watching:
-			timer.Stop()
-			return err
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		}
-		timer.Stop()
-	}
-}
-
-// learn updates the agenda with a document.
-func (a *agenda) learn(d jobs.Automation) {
-	if d.Kind != kindSchedule {
-		return
-	}
-	var doc schemas.Schedule
-	if d.Data != nil && json.Unmarshal(d.Data, &doc) != nil {
-		return
-	}
-	a.set(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
-}
-
-// set notes when a schedule fires next, unless the agenda has a later revision of it. The zero time means never.
-func (a *agenda) set(tenant, name string, next time.Time, rev uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	k := key{tenant, name}
-	if rev < a.rev[k] {
-		return
-	}
-	a.rev[k], a.due[k] = rev, next
-	if next.IsZero() {
-		delete(a.due, k)
-	}
-	select {
-	case a.woken <- struct{}{}:
-	default:
-	}
-}
-
-// postpone tries a schedule again later.
-func (a *agenda) postpone(k key, d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.due[k]; ok {
-		a.due[k] = time.Now().Add(a.skew + d)
-	}
-}
-
-// next returns the time of the earliest firing.
-func (a *agenda) next() (first time.Time, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, t := range a.due {
-		if !ok || t.Before(first) {
-			first, ok = t, true
-		}
-	}
-	return first, ok
-}
-
-func (a *agenda) sync(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.skew = now.Sub(time.Now().Round(0))
-}
-
-func (a *agenda) now() time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return time.Now().Round(0).Add(a.skew)
-}
-
-// dueNow returns the schedules that are due, in random order.
-func (a *agenda) dueNow() (list []key) {
-	now := a.now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for k, t := range a.due {
-		if !t.After(now) {
-			list = append(list, k)
-		}
-	}
-	return list
-}
 
 // fireDue fires the schedules that are due by the fleet's time.
 func (s *Service) fireDue(ctx context.Context, store *jobs.Automations, a *agenda) {

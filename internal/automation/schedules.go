@@ -34,11 +34,9 @@ func (s *Service) AddSchedule(ctx context.Context, tenant string, in schemas.Sch
 	if err != nil {
 		return schemas.Schedule{}, err
 	}
-	var task bytes.Buffer
-	if err := json.Compact(&task, in.Task); err != nil {
-		return schemas.Schedule{}, refuse(errcode.BadData, "/task", "the task is not JSON")
+	if in.Task, err = compactJSON(in.Task); err != nil {
+		return schemas.Schedule{}, err
 	}
-	in.Task = task.Bytes()
 	doc := schemas.Schedule{ScheduleSpec: in, CreatedAt: now, Handled: now}
 	data, err := json.Marshal(doc)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 // server's configuration language. Installations with separate servers use it too.
 //
 // Workers and ingest share the account FLEET, which has the streams. Each tenant has a separate account that can
-// publish the tenant's tasks, read its records, subscribe to their transitions, receive its results, answer its pending
-// approvals, and serve tools. A single account with permissions on subjects would not be enough: JetStream responds on
-// any reply subject that a request names, with the server's permissions, so a tenant could make it write into another
-// tenant's record. With separate accounts, the response stays in the requester's account.
+// publish the tenant's tasks and events, read its records, subscribe to their transitions, receive its results, answer
+// its pending approvals, and serve tools. A single account with permissions on subjects would not be enough: JetStream
+// responds on any reply subject that a request names, with the server's permissions, so a tenant could make it write
+// into another tenant's record. With separate accounts, the response stays in the requester's account.
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
 		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "rate.>",
-		"wake.>", "cancel.>", "skills.*", "tool.>",
+		"wake.>", "cancel.>", "skills.*", "tool.>", "events.*",
 		"offer.*.*", "offers", "offers.*",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
@@ -43,7 +43,7 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 		"imports":   imports,
 		"users":     []any{fleetUser},
 		"exports": []any{
-			service("tasks.*.*.*"), service(readRecord("*")), service("approvals.*"),
+			service("tasks.*.*.*"), service("events.*"), service(readRecord("*")), service("approvals.*"),
 			stream("notify.*.>"), stream("_INBOX.*.>"), stream("offers"), stream("offers.*"),
 		},
 	}}
@@ -61,10 +61,10 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 }
 
 func tenantAccount(tenant string, u NATSUser) (any, error) {
-	submit, read := "tasks.*.*."+tenant, readRecord(tenant)
+	submit, read, events := "tasks.*.*."+tenant, readRecord(tenant), "events."+tenant
 	approvals := "approvals." + tenant
 	notify, inbox := "notify."+tenant+".>", "_INBOX."+tenant+".>"
-	tenantUser, err := user(u, []string{submit, read, offerSubject(tenant), approvals},
+	tenantUser, err := user(u, []string{submit, read, events, offerSubject(tenant), approvals},
 		[]string{notify, inbox, toolSubject(tenant), "offers", "offers." + tenant})
 	if err != nil {
 		return nil, err
@@ -78,7 +78,8 @@ func tenantAccount(tenant string, u NATSUser) (any, error) {
 			map[string]any{"stream": offerSubject(tenant), "accounts": []string{"FLEET"}},
 		},
 		"imports": []any{
-			service(from("FLEET", submit)), service(from("FLEET", read)), service(from("FLEET", approvals)),
+			service(from("FLEET", submit)), service(from("FLEET", read)), service(from("FLEET", events)),
+			service(from("FLEET", approvals)),
 			stream(from("FLEET", notify)), stream(from("FLEET", inbox)),
 			stream(from("FLEET", "offers")), stream(from("FLEET", "offers."+tenant)),
 		},

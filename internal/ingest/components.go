@@ -30,8 +30,12 @@ var fixedSchemas = map[string]string{
 	"CloudEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
 		"specversion":{"const":"1.0"},"id":{"type":"string"},"source":{"type":"string"},
 		"type":{"const":"codefleet.task.v1"},"data":{"$ref":"#/components/schemas/Task"}}}`,
-	"CloudEventBatch": `{"type":"array","items":{"$ref":"#/components/schemas/CloudEvent"}}`,
-	"BatchItems":      `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
+	"AnyEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
+		"specversion":{"const":"1.0"},"id":{"type":"string"},"source":{"type":"string"},
+		"type":{"type":"string","minLength":1},"data":{}}}`,
+	"CloudEventBatch": `{"type":"array","items":{"anyOf":[
+		{"$ref":"#/components/schemas/CloudEvent"},{"$ref":"#/components/schemas/AnyEvent"}]}}`,
+	"BatchItems": `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
 }
 
 // object is a JSON object in the document.
@@ -67,6 +71,10 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[batchItem](b, "BatchItem")
 	addSchema[schemas.ScheduleSpec](b, "ScheduleSpec")
 	addSchema[schemas.Schedule](b, "Schedule")
+	addSchema[schemas.TriggerSpec](b, "TriggerSpec")
+	addSchema[schemas.Trigger](b, "Trigger")
+	addSchema[schemas.TriggerTest](b, "TriggerTest")
+	addSchema[schemas.AcceptedEvent](b, "AcceptedEvent")
 	addSchema[schemas.Commit](b, "Commit")
 	addSchema[change](b, "Change")
 	addSchema[archiveOptions](b, "ArchiveOptions")

@@ -5,8 +5,11 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -34,11 +37,30 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	if e != nil {
 		return e
 	}
+	if isForeign(ev) {
+		accepted, err := s.publish(r.Context(), ev)
+		if err != nil {
+			return inBody(err, m)
+		}
+		writeJSON(w, http.StatusAccepted, accepted)
+		return nil
+	}
 	rec, err := s.submit(r.Context(), ev)
 	if err != nil {
 		return inBody(err, m)
 	}
 	return s.respondAccepted(w, r, rec, wait, done)
+}
+
+// isForeign reports whether an event is for triggers. The fleet's own types are for tasks, or refused.
+func isForeign(ev event.Event) bool { return !strings.HasPrefix(ev.Type(), jobs.ReservedTypes) }
+
+// publish stores an event for the tenant's triggers.
+func (s *Server) publish(ctx context.Context, ev event.Event) (schemas.AcceptedEvent, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
+	defer cancel()
+	err := s.o.Jobs.PublishEvent(ctx, identityOf(ctx).tenant, ev)
+	return schemas.AcceptedEvent{ID: ev.ID(), Source: ev.Source(), Type: ev.Type()}, err
 }
 
 // inBody changes an error's path from one that points into the data to one that points into the request body.
@@ -56,7 +78,9 @@ func inBody(err error, m mode) error {
 type batchItem struct {
 	Status int             `json:"status"` // HTTP status that this event would have had on its own
 	Record *schemas.Record `json:"record,omitempty"`
-	Error  *apierror.Error `json:"error,omitempty"`
+	// Event is set instead of Record for an event that is not a task.
+	Event *schemas.AcceptedEvent `json:"event,omitempty"`
+	Error *apierror.Error        `json:"error,omitempty"`
 }
 
 // postBatch responds with one item for each event, in order. The status is 202 if all were accepted, else 207.
@@ -88,9 +112,17 @@ func (s *Server) postMember(ctx context.Context, body []byte, queueError **apier
 	if e != nil {
 		return batchItem{Status: e.Status, Error: e}
 	}
-	rec, err := s.submit(ctx, ev)
+	item := batchItem{Status: http.StatusAccepted}
+	var err error
+	if isForeign(ev) {
+		item.Event = new(schemas.AcceptedEvent)
+		*item.Event, err = s.publish(ctx, ev)
+	} else {
+		item.Record = new(schemas.Record)
+		*item.Record, err = s.submit(ctx, ev)
+	}
 	if err == nil {
-		return batchItem{Status: http.StatusAccepted, Record: &rec}
+		return item
 	}
 	e = apierror.Of(inBody(err, structuredMode))
 	if e.Status >= 500 {

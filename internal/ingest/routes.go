@@ -21,8 +21,8 @@ func (s *Server) newMux() *http.ServeMux {
 
 // routes returns the table of all routes.
 func (s *Server) routes() []route {
-	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.approvalRoutes(), s.toolRoutes(),
-		s.skillRoutes(),
+	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.approvalRoutes(),
+		s.toolRoutes(), s.skillRoutes(),
 		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
 
@@ -91,14 +91,16 @@ func (s *Server) taskRoutes() []route {
 
 func (s *Server) eventRoutes() []route {
 	return []route{
-		row("POST /v1/events", ScopeSubmit, s.postEvents, "submitEvents", "Submit tasks as CloudEvents").
+		row("POST /v1/events", ScopeSubmit, s.postEvents,
+			"submitEvents", "Submit tasks, and events for triggers, as CloudEvents").
 			note("Binary, structured or batch mode of the CloudEvents HTTP binding. The response to a batch has "+
-				"one item for each event, in order: 202 if all were accepted, else 207.").
+				"one item for each event, in order: 202 if all were accepted, else 207. Events of the type "+
+				"`codefleet.task.v1` are tasks. Events whose type does not begin with `codefleet.` are for triggers.").
 			takes("wait", "until", "known").
 			body("application/json", "Task").
-			body("application/cloudevents+json", "CloudEvent").
+			body("application/cloudevents+json", "CloudEvent|AnyEvent").
 			body("application/cloudevents-batch+json", "CloudEventBatch").
-			returns(200, "Record").returns(202, "Record|BatchItems").returns(207, "BatchItems").
+			returns(200, "Record").returns(202, "Record|BatchItems|AcceptedEvent").returns(207, "BatchItems").
 			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadParameter),
 		row("OPTIONS /v1/events", ScopeSubmit, s.optionsEvents, "allowEvents", "Web hook handshake of CloudEvents").
 			takes("WebHook-Request-Origin").
@@ -133,6 +135,33 @@ func (s *Server) scheduleRoutes() []route {
 		named("POST", "/run", ScopeSubmit, s.runSchedule, "runSchedule", "Submit a schedule's task now").
 			returns(200, "Record").returns(202, "Record").
 			fails(submitErrors...),
+	}
+}
+
+func (s *Server) triggerRoutes() []route {
+	named := func(method, path, scope string, h handler, id, summary string) route {
+		return row(method+" /v1/triggers/{name}"+path, scope, s.withQueueTime(h), id, summary).
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownAutomation)
+	}
+	return []route{
+		row("GET /v1/triggers", ScopeRead, s.withQueueTime(s.getTriggers), "listTriggers", "List triggers").
+			returns(200, "[]Trigger").
+			fails(queueErrors...),
+		row("POST /v1/triggers", ScopeSubmit, s.withQueueTime(s.postTrigger), "addTrigger", "Add a trigger").
+			note("Its task is submitted for each event that it matches: see docs/automation.md. Adding the same "+
+				"trigger again changes nothing.").
+			body("application/json", "TriggerSpec").
+			returns(200, "Trigger").
+			fails(submitErrors...).fails(queueErrors...).fails(errcode.AutomationExists, errcode.AutomationLimit),
+		named("GET", "", ScopeRead, s.getTrigger, "getTrigger", "Read a trigger").
+			returns(200, "Trigger"),
+		named("DELETE", "", ScopeSubmit, s.deleteTrigger, "deleteTrigger", "Remove a trigger").
+			returnsNothing(204),
+		named("POST", "/test", ScopeSubmit, s.testTrigger, "testTrigger", "Show what a trigger does with an event").
+			note("Nothing is submitted.").
+			body("application/cloudevents+json", "AnyEvent").
+			returns(200, "TriggerTest").
+			fails(errcode.BadEvent),
 	}
 }
 

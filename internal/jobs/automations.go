@@ -50,17 +50,17 @@ func (c *Client) Automations(ctx context.Context) (*Automations, error) {
 	return &Automations{kv}, nil
 }
 
-// Now returns the time of the NATS server, which is the same for all processes.
-func (b *Automations) Now(ctx context.Context) (time.Time, error) {
+// Now returns the time of the NATS server, which is the same for all processes, and the latest revision in the bucket.
+func (b *Automations) Now(ctx context.Context) (now time.Time, latest uint64, err error) {
 	status, err := b.kv.Status(ctx)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read the time of NATS: %w", err)
+		return now, 0, fmt.Errorf("read the time of NATS: %w", err)
 	}
 	bucket, ok := status.(*jetstream.KeyValueBucketStatus)
 	if !ok || bucket.StreamInfo().TimeStamp.IsZero() {
-		return time.Time{}, errors.New("read the time of NATS: the server sent none")
+		return now, 0, errors.New("read the time of NATS: the server sent none")
 	}
-	return bucket.StreamInfo().TimeStamp, nil
+	return bucket.StreamInfo().TimeStamp, bucket.StreamInfo().State.LastSeq, nil
 }
 
 // Get returns a document, or ErrAutomationNotFound.
@@ -115,8 +115,13 @@ func (b *Automations) List(ctx context.Context, kind, tenant string) ([]Automati
 }
 
 // Watch calls fn for each document of all tenants, and then for each change, until ctx ends or the connection is
-// closed. fn must not block.
+// closed. After the existing documents it calls fn with an empty kind and a revision up to which fn knows all. fn must
+// not block.
 func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
+	_, latest, err := b.Now(ctx)
+	if err != nil {
+		return err
+	}
 	w, err := b.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watch automations: %w", err)
@@ -128,7 +133,8 @@ func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 			if !open {
 				return errors.New("watch automations: the connection was closed")
 			}
-			if e == nil { // the end of the existing documents
+			if e == nil {
+				fn(Automation{Revision: latest})
 				continue
 			}
 			if a, ok := automationOf(e); ok {

@@ -23,21 +23,16 @@ func (c *Client) reply(ctx context.Context, to string, rec storedRecord, result 
 	if err != nil {
 		return err
 	}
-	ev := event.New()
-	ev.SetID(rec.TaskID + "." + strconv.Itoa(rec.Run))
-	ev.SetSource(eventSource)
-	ev.SetType(schemas.TypeResult)
-	ev.SetSubject(rec.TaskID)
-	ev.SetTime(rec.EndedAt)
-	ev.SetExtension("tenant", rec.Tenant)
+	ref := ""
 	if rec.Result != nil && rec.Result.ResultRef != "" && len(data) > inlineMax {
-		if data, err = json.Marshal(rec.Result); err != nil {
-			return err
-		}
-		ev.SetExtension("dataref", rec.Result.ResultRef)
+		result, ref = rec.Result, rec.Result.ResultRef
 	}
-	if err := ev.SetData(event.ApplicationJSON, data); err != nil {
+	ev, err := resultEvent(rec, result)
+	if err != nil {
 		return err
+	}
+	if ref != "" {
+		ev.SetExtension("dataref", ref)
 	}
 	header, data, err := encodeNATS(ev)
 	if err != nil {

@@ -158,6 +158,10 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Name: streamRates, Description: "what tenants have used of their rates in the latest periods",
 		Subjects: []string{"rate.*.*.*"}, MaxAge: ratesRetention, AllowMsgCounter: true, AllowDirect: true,
 	}, {
+		Name: streamEvents, Description: "events for triggers, removed when they were matched",
+		Subjects: []string{eventsPrefix + "*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: eventsRetention,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: maxEvents,
+	}, {
 		Name: streamDelayed, Description: "timers of tasks that run later",
 		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,
 		AllowMsgSchedules: true, AllowMsgTTL: true, AllowDirect: true, Duplicates: dedupeWindow,

@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Types for triggers and their events. Package schemas documents their fields.
+type (
+	// TriggerSpec is what a trigger does: it submits its task for each event that it matches.
+	TriggerSpec = schemas.TriggerSpec
+	// Trigger is a stored trigger.
+	Trigger = schemas.Trigger
+	// TriggerTest is what a trigger would do with an event.
+	TriggerTest = schemas.TriggerTest
+	// AcceptedEvent is an event that was stored for the tenant's triggers.
+	AcceptedEvent = schemas.AcceptedEvent
+)
+
+// AddTrigger stores a trigger that submits task for each event that t matches, with the event's data as inputs. t.Task
+// is ignored. Adding the same trigger again changes nothing; if another one has its name, the error has the code
+// "automation_exists". Over NATS the errors of all methods for triggers have the code "http_only".
+func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission) (Trigger, error) {
+	var err error
+	if t.Task, err = json.Marshal(task); err != nil {
+		return Trigger{}, fmt.Errorf("encode task: %w", err)
+	}
+	body, err := json.Marshal(t)
+	if err != nil {
+		return Trigger{}, fmt.Errorf("encode trigger: %w", err)
+	}
+	return change[Trigger](ctx, c, httpRequest{method: http.MethodPost, header: jsonHeader(), body: body}, "triggers")
+}
+
+// Triggers returns the tenant's triggers by name.
+func (c *Client) Triggers(ctx context.Context) ([]Trigger, error) {
+	return get[[]Trigger](ctx, c, url.Values{}, "v1", "triggers")
+}
+
+// Trigger returns a trigger. If it does not exist, the error has the code "unknown_automation".
+func (c *Client) Trigger(ctx context.Context, name string) (Trigger, error) {
+	return get[Trigger](ctx, c, url.Values{}, "v1", "triggers", name)
+}
+
+// RemoveTrigger deletes a trigger. Tasks that it has submitted continue. It is not retried.
+func (c *Client) RemoveTrigger(ctx context.Context, name string) error {
+	return c.remove(ctx, "triggers", name)
+}
+
+// TestTrigger returns what a trigger would do with a CloudEvent in JSON. Nothing is submitted.
+func (c *Client) TestTrigger(ctx context.Context, name string, event []byte) (TriggerTest, error) {
+	return change[TriggerTest](ctx, c, httpRequest{
+		method: http.MethodPost, header: cloudEventHeader(), body: event,
+	}, "triggers", name, "test")
+}
+
+// SendEvent stores a CloudEvent in JSON, which is not a task, for the tenant's triggers. It may be repeated: a trigger
+// submits the same task if an event with the same source and id is sent again.
+func (c *Client) SendEvent(ctx context.Context, event []byte) (AcceptedEvent, error) {
+	return change[AcceptedEvent](ctx, c, httpRequest{
+		method: http.MethodPost, header: cloudEventHeader(), body: event,
+	}, "events")
+}
+
+func cloudEventHeader() http.Header {
+	return http.Header{"Content-Type": {"application/cloudevents+json"}}
+}
+
+// remove deletes the named document of a kind. It is not retried.
+func (c *Client) remove(ctx context.Context, kind, name string) error {
+	d, err := c.overHTTP()
+	if err != nil {
+		return err
+	}
+	return d.do(ctx, httpRequest{
+		method: http.MethodDelete, path: []string{"v1", kind, name}, once: true,
+	}, responseTimeout, decoder(nil))
+}

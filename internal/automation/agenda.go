@@ -1,0 +1,193 @@
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// key identifies an automation.
+type key struct{ kind, tenant, name string }
+
+// agenda is what a process knows of all automations.
+type agenda struct {
+	mu    sync.Mutex
+	due   map[key]time.Time // the next firing or attempt of each schedule
+	rev   map[key]uint64    // of the document that is known
+	skew  time.Duration     // the fleet's time minus this host's
+	woken chan struct{}     // the earliest firing, or who follows results, may have changed
+
+	triggers map[string]map[string]trigger // by tenant and name
+	latest   uint64                        // the revision up to which all documents are known
+	learned  chan struct{}                 // closed when latest grows
+}
+
+// trigger is a trigger with its compiled filter.
+type trigger struct {
+	matcher
+	spec schemas.TriggerSpec
+}
+
+func newAgenda() *agenda {
+	return &agenda{
+		due: map[key]time.Time{}, rev: map[key]uint64{}, woken: make(chan struct{}, 1),
+		triggers: map[string]map[string]trigger{}, learned: make(chan struct{}),
+	}
+}
+
+// learn updates the agenda with a document, as Automations.Watch calls it.
+func (a *agenda) learn(d jobs.Automation) {
+	switch d.Kind {
+	case kindSchedule:
+		var doc schemas.Schedule
+		if d.Data == nil || json.Unmarshal(d.Data, &doc) == nil {
+			a.set(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
+		}
+	case kindTrigger:
+		a.learnTrigger(d)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d.Revision > a.latest {
+		a.latest = d.Revision
+		close(a.learned)
+		a.learned = make(chan struct{})
+	}
+	a.wake()
+}
+
+func (a *agenda) learnTrigger(d jobs.Automation) {
+	var doc schemas.Trigger
+	var m matcher
+	err := json.Unmarshal(d.Data, &doc) // an error if it was deleted
+	if err == nil {
+		m, err = newMatcher(doc.TriggerSpec)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.triggers[d.Tenant], d.Name)
+	if len(a.triggers[d.Tenant]) == 0 {
+		delete(a.triggers, d.Tenant)
+	}
+	if err != nil {
+		return
+	}
+	if a.triggers[d.Tenant] == nil {
+		a.triggers[d.Tenant] = map[string]trigger{}
+	}
+	a.triggers[d.Tenant][d.Name] = trigger{m, doc.TriggerSpec}
+}
+
+// triggersOf returns the triggers of a tenant.
+func (a *agenda) triggersOf(tenant string) (list []trigger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.triggers[tenant] {
+		list = append(list, t)
+	}
+	return list
+}
+
+// resultTenants returns the tenants with triggers that match results.
+func (a *agenda) resultTenants() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tenants := map[string]bool{}
+	for tenant, list := range a.triggers {
+		for _, t := range list {
+			if matchPattern(t.eventType, schemas.TypeResult) {
+				tenants[tenant] = true
+			}
+		}
+	}
+	return tenants
+}
+
+// awaitRevision waits until all documents up to a revision are known.
+func (a *agenda) awaitRevision(ctx context.Context, rev uint64) error {
+	for {
+		a.mu.Lock()
+		latest, learned := a.latest, a.learned
+		a.mu.Unlock()
+		if latest >= rev {
+			return nil
+		}
+		select {
+		case <-learned:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// set notes when a schedule fires next, unless the agenda has a later revision of it. The zero time means never.
+func (a *agenda) set(tenant, name string, next time.Time, rev uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := key{kindSchedule, tenant, name}
+	if rev < a.rev[k] {
+		return
+	}
+	a.rev[k], a.due[k] = rev, next
+	if next.IsZero() {
+		delete(a.due, k)
+	}
+	a.wake()
+}
+
+func (a *agenda) wake() {
+	select {
+	case a.woken <- struct{}{}:
+	default:
+	}
+}
+
+// postpone tries a schedule again later.
+func (a *agenda) postpone(k key, d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.due[k]; ok {
+		a.due[k] = time.Now().Add(a.skew + d)
+	}
+}
+
+// next returns the time of the earliest firing.
+func (a *agenda) next() (first time.Time, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, t := range a.due {
+		if !ok || t.Before(first) {
+			first, ok = t, true
+		}
+	}
+	return first, ok
+}
+
+func (a *agenda) sync(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.skew = now.Sub(time.Now().Round(0))
+}
+
+func (a *agenda) now() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Now().Round(0).Add(a.skew)
+}
+
+// dueNow returns the schedules that are due, in random order.
+func (a *agenda) dueNow() (list []key) {
+	now := a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k, t := range a.due {
+		if !t.After(now) {
+			list = append(list, k)
+		}
+	}
+	return list
+}

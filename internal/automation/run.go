@@ -1,0 +1,156 @@
+package automation
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Run fires schedules and triggers until ctx ends. All processes of a fleet that call it share the work.
+func (s *Service) Run(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		err := s.run(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.WarnContext(ctx, "schedules and triggers not followed", "error", err)
+		}
+		failing = err != nil
+		_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
+	}
+}
+
+// run returns the first error of its parts, after all have ended.
+func (s *Service) run(ctx context.Context) error {
+	store, err := s.queue.Automations(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a := newAgenda()
+	var running sync.WaitGroup
+	start := func(ctx context.Context, part func(context.Context) error) {
+		running.Go(func() {
+			if err := part(ctx); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	results := &resultFollowers{}
+	start(ctx, func(ctx context.Context) error { return store.Watch(ctx, a.learn) })
+	start(ctx, func(ctx context.Context) error {
+		return s.queue.FollowEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
+			e, err := newIncoming(ev)
+			if err != nil {
+				s.log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
+				return nil
+			}
+			return s.match(ctx, store, a, tenant, e)
+		})
+	})
+	start(ctx, func(ctx context.Context) error {
+		return s.followSchedules(ctx, store, a, func() {
+			results.follow(ctx, a.resultTenants(), func(ctx context.Context, tenant string) {
+				start(ctx, func(ctx context.Context) error { return s.followResults(ctx, store, a, tenant) })
+			})
+		})
+	})
+	<-ctx.Done()
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+// match dispatches an event once all automations that existed when it was stored are known.
+func (s *Service) match(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
+	_, latest, err := store.Now(ctx)
+	if err == nil {
+		err = a.awaitRevision(ctx, latest)
+	}
+	if err != nil {
+		return err
+	}
+	return s.dispatch(ctx, store, a, tenant, e)
+}
+
+// followResults dispatches the results of a tenant's tasks until ctx ends.
+func (s *Service) followResults(ctx context.Context, store *jobs.Automations, a *agenda, tenant string) error {
+	for ctx.Err() == nil {
+		if err := s.queue.KeepResults(ctx, tenant); err != nil {
+			return err
+		}
+		err := s.queue.FollowResults(ctx, tenant, func(ctx context.Context, rec schemas.Record, ev event.Event) error {
+			return s.match(ctx, store, a, tenant, &incoming{Event: ev, depth: depthOf(rec)})
+		})
+		if err != nil {
+			return err
+		}
+		_ = clock.Sleep(ctx, time.Second) // the last trigger was removed, which ends ctx
+	}
+	return nil
+}
+
+// resultFollowers are the tenants whose results this process follows.
+type resultFollowers struct{ stop map[string]context.CancelFunc }
+
+// follow starts to follow the results of new tenants, and stops for those that are gone.
+func (r *resultFollowers) follow(
+	ctx context.Context, tenants map[string]bool, start func(ctx context.Context, tenant string),
+) {
+	if r.stop == nil {
+		r.stop = map[string]context.CancelFunc{}
+	}
+	for tenant, stop := range r.stop {
+		if !tenants[tenant] {
+			stop()
+			delete(r.stop, tenant)
+		}
+	}
+	for tenant := range tenants {
+		if r.stop[tenant] == nil {
+			following, stop := context.WithCancel(ctx)
+			r.stop[tenant] = stop
+			start(following, tenant)
+		}
+	}
+}
+
+// followSchedules fires schedules when they are due. It calls changed after changes of the agenda.
+func (s *Service) followSchedules(ctx context.Context, store *jobs.Automations, a *agenda, changed func()) error {
+	var synced time.Time // when the fleet's time was read
+	for ctx.Err() == nil {
+		next, found := a.next()
+		wait := resync
+		if found {
+			if time.Since(synced) >= resync {
+				now, err := s.now(ctx, store)
+				if err != nil {
+					return err
+				}
+				a.sync(now)
+				synced = time.Now()
+			}
+			wait = min(wait, next.Sub(a.now()))
+		}
+		timer := time.NewTimer(max(wait, 0))
+		select {
+		case <-timer.C:
+			if found && wait < resync {
+				_ = clock.Sleep(ctx, rand.N(spread)) //nolint:gosec // spreads processes; ends early with ctx
+				synced = time.Time{}
+				s.fireDue(ctx, store, a)
+			}
+		case <-a.woken:
+			changed()
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}

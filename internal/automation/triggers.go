@@ -1,0 +1,398 @@
+package automation
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	kindTrigger   = "trigger"
+	triggerSource = "/codefleet/triggers/" // followed by the name: the source of a trigger's tasks
+	maxPattern    = 256                    // bytes of the pattern of a type or source
+
+	// MaxDepth is how many triggers may follow each other: the result of a task of this depth triggers nothing.
+	MaxDepth = 8
+)
+
+// matcher decides which events a trigger matches.
+type matcher struct {
+	eventType, source string
+	filter            *expression.Condition // nil matches any data
+}
+
+func newMatcher(in schemas.TriggerSpec) (m matcher, err error) {
+	m = matcher{eventType: in.Type, source: in.Source}
+	if in.Filter != "" {
+		m.filter, err = expression.Compile(in.Filter, "event", "data")
+	}
+	return m, err
+}
+
+// matches returns an empty reason if the event matches, or else why it does not.
+func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
+	switch {
+	case !matchPattern(m.eventType, e.Type()):
+		return "the event has the type " + e.Type()
+	case m.source != "" && !matchPattern(m.source, e.Source()):
+		return "the event has the source " + e.Source()
+	case m.filter == nil:
+		return ""
+	}
+	values, err := e.variables()
+	if err != nil {
+		return "the event's data cannot be read: " + err.Error()
+	}
+	holds, err := m.filter.Holds(ctx, values)
+	switch {
+	case err != nil:
+		return "the filter cannot be evaluated: " + err.Error()
+	case !holds:
+		return "the filter is false"
+	}
+	return ""
+}
+
+func matchPattern(pattern, s string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(s, prefix)
+	}
+	return pattern == s
+}
+
+// incoming is an event on its way through the triggers of a tenant.
+type incoming struct {
+	event.Event
+	depth  int
+	values map[string]any // of the variables of filters, once they were used
+}
+
+// newIncoming returns an event with the depth that it names.
+func newIncoming(ev event.Event) (*incoming, error) {
+	e := &incoming{Event: ev}
+	text, err := types.Format(ev.Extensions()[jobs.ChainDepth])
+	if err != nil || text == "" {
+		return e, nil //nolint:nilerr // it has no depth
+	}
+	if e.depth, err = strconv.Atoi(text); err != nil || e.depth < 0 {
+		return e, refuse(errcode.BadEvent, jobs.ChainDepth, "it must be a whole number from 0")
+	}
+	return e, nil
+}
+
+// inputs returns the event's data as JSON: JSON as it is, other text as a string, and other data as a string in base64.
+func (e *incoming) inputs() json.RawMessage {
+	data := e.Data()
+	switch {
+	case len(data) == 0:
+		return json.RawMessage("null")
+	case json.Valid(data):
+		return data
+	case utf8.Valid(data):
+		out, _ := json.Marshal(string(data)) // a string can be marshalled
+		return out
+	}
+	out, _ := json.Marshal(base64.StdEncoding.EncodeToString(data))
+	return out
+}
+
+func (e *incoming) variables() (map[string]any, error) {
+	if e.values != nil {
+		return e.values, nil
+	}
+	data, err := expression.Decode(e.inputs())
+	if err != nil {
+		return nil, err
+	}
+	attributes := map[string]any{
+		"id": e.ID(), "source": e.Source(), "type": e.Type(), "subject": e.Subject(), "time": e.Time(),
+	}
+	for name, value := range e.Extensions() {
+		text, err := types.Format(value)
+		if err != nil {
+			return nil, err
+		}
+		attributes[name] = text
+	}
+	e.values = map[string]any{"event": attributes, "data": data}
+	return e.values, nil
+}
+
+// taskOf returns the event that submits the trigger's task for an event. Its id is a hash of the event's source and
+// id, after the depth of the task.
+func (e *incoming) taskOf(in schemas.TriggerSpec) (event.Event, error) {
+	hash := sha256.Sum256([]byte(e.Source() + "\x00" + e.ID()))
+	id := fmt.Sprintf("%d-%s", e.depth+1, hex.EncodeToString(hash[:16]))
+	task, err := withInputs(in.Task, e.inputs())
+	if err != nil {
+		return event.Event{}, err
+	}
+	return taskEvent(triggerSource+in.Name, id, e.Time(), task)
+}
+
+func withInputs(task, inputs json.RawMessage) (json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(task, &fields); err != nil || fields == nil {
+		return nil, refuse(errcode.BadData, "", "the task is not a JSON object")
+	}
+	if _, ok := fields["inputs"]; ok {
+		return nil, refuse(errcode.BadData, "/inputs", "the inputs of a trigger's task are the event's data")
+	}
+	fields["inputs"] = inputs
+	return json.Marshal(fields)
+}
+
+// depthOf returns the depth of a task: how many triggers led to it.
+func depthOf(rec schemas.Record) int {
+	if !strings.HasPrefix(rec.Source, triggerSource) {
+		return 0
+	}
+	text, _, _ := strings.Cut(rec.EventID, "-")
+	depth, err := strconv.Atoi(text)
+	if err != nil {
+		return 1
+	}
+	return depth
+}
+
+// AddTrigger stores a new trigger. It applies to events that are accepted after AddTrigger has returned. Adding the
+// same trigger again returns the stored one; a different one with the same name is refused.
+func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.TriggerSpec) (schemas.Trigger, error) {
+	if err := s.checkTrigger(tenant, in); err != nil {
+		return schemas.Trigger{}, err
+	}
+	store, now, err := s.open(ctx)
+	if err != nil {
+		return schemas.Trigger{}, err
+	}
+	if in.Task, err = compactJSON(in.Task); err != nil {
+		return schemas.Trigger{}, err
+	}
+	if matchPattern(in.Type, schemas.TypeResult) {
+		if err := s.queue.KeepResults(ctx, tenant); err != nil {
+			return schemas.Trigger{}, err
+		}
+	}
+	doc := schemas.Trigger{TriggerSpec: in, CreatedAt: now}
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return doc, err
+	}
+	err = create(ctx, store, jobs.Automation{Kind: kindTrigger, Tenant: tenant, Name: in.Name, Data: data})
+	if !errors.Is(err, jobs.ErrAutomationConflict) {
+		return doc, err
+	}
+	found, err := s.Trigger(ctx, tenant, in.Name)
+	if err != nil {
+		return found, err
+	}
+	a, b := found.TriggerSpec, in
+	same := bytes.Equal(a.Task, b.Task)
+	if !same || a.Name != b.Name || a.Type != b.Type || a.Source != b.Source || a.Filter != b.Filter {
+		r := refuse(errcode.AutomationExists, "name", "there is another trigger with the name %s", in.Name)
+		r.Hint = "choose another name, or remove that trigger first"
+		return found, r
+	}
+	return found, nil
+}
+
+func compactJSON(data json.RawMessage) (json.RawMessage, error) {
+	var out bytes.Buffer
+	if err := json.Compact(&out, data); err != nil {
+		return nil, refuse(errcode.BadData, "/task", "the task is not JSON")
+	}
+	return out.Bytes(), nil
+}
+
+func (s *Service) checkTrigger(tenant string, in schemas.TriggerSpec) error {
+	if err := checkName(in.Name); err != nil {
+		return err
+	}
+	for path, pattern := range map[string]string{"/type": in.Type, "/source": in.Source} {
+		if len(pattern) > maxPattern || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+			return refuse(errcode.BadData, path, "it must be at most %d bytes, with * at its end only", maxPattern)
+		}
+	}
+	if in.Type == "" {
+		return refuse(errcode.BadData, "/type", "a trigger needs the type of its events, such as order.created")
+	}
+	if _, err := newMatcher(in); err != nil {
+		return refuse(errcode.BadData, "/filter", "%s", strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	task, err := withInputs(in.Task, json.RawMessage("{}"))
+	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		r.Path = "/task" + r.Path
+	}
+	if err != nil {
+		return err
+	}
+	return s.checkTask(tenant, task)
+}
+
+// Triggers lists a tenant's triggers by name.
+func (s *Service) Triggers(ctx context.Context, tenant string) ([]schemas.Trigger, error) {
+	store, err := s.queue.Automations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := store.List(ctx, kindTrigger, tenant)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]schemas.Trigger, 0, len(list))
+	for _, a := range list {
+		var doc schemas.Trigger
+		if err := json.Unmarshal(a.Data, &doc); err != nil {
+			return nil, err
+		}
+		out = append(out, doc)
+	}
+	slices.SortFunc(out, func(a, b schemas.Trigger) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Trigger returns a trigger.
+func (s *Service) Trigger(ctx context.Context, tenant, name string) (doc schemas.Trigger, err error) {
+	if err := checkName(name); err != nil {
+		return doc, err
+	}
+	store, err := s.queue.Automations(ctx)
+	if err != nil {
+		return doc, err
+	}
+	a, err := store.Get(ctx, kindTrigger, tenant, name)
+	if err != nil {
+		return doc, unknown(err, kindTrigger, name)
+	}
+	return doc, json.Unmarshal(a.Data, &doc)
+}
+
+// RemoveTrigger deletes a trigger. Tasks that it has submitted continue.
+func (s *Service) RemoveTrigger(ctx context.Context, tenant, name string) error {
+	if err := s.remove(ctx, kindTrigger, tenant, name); err != nil {
+		return err
+	}
+	list, err := s.Triggers(ctx, tenant)
+	if err != nil || slices.ContainsFunc(list, func(t schemas.Trigger) bool {
+		return matchPattern(t.Type, schemas.TypeResult)
+	}) {
+		return err
+	}
+	return s.queue.ForgetResults(ctx, tenant)
+}
+
+// TestTrigger returns what a trigger would do with an event. It submits nothing.
+func (s *Service) TestTrigger(
+	ctx context.Context, tenant, name string, ev event.Event,
+) (out schemas.TriggerTest, err error) {
+	doc, err := s.Trigger(ctx, tenant, name)
+	if err != nil {
+		return out, err
+	}
+	m, err := newMatcher(doc.TriggerSpec)
+	if err != nil {
+		return out, err
+	}
+	e, err := newIncoming(ev)
+	if err != nil {
+		return out, err
+	}
+	if out.Reason = m.matches(ctx, e); out.Reason != "" {
+		return out, nil
+	}
+	out.Matches = true
+	if e.depth >= MaxDepth {
+		out.Reason = tooDeep
+		return out, nil
+	}
+	task, err := e.taskOf(doc.TriggerSpec)
+	if err == nil {
+		err = s.queue.Check(tenant, task)
+	}
+	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		out.Reason = r.Code + ": " + r.Message
+		return out, nil
+	}
+	out.TaskID, out.Task = jobs.TaskID(tenant, task.Source(), task.ID()), task.Data()
+	return out, err
+}
+
+var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", MaxDepth)
+
+// dispatch submits the tasks of all triggers that match an event. After an error it may be called again.
+func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
+	for _, t := range a.triggersOf(tenant) {
+		if t.matches(ctx, e) != "" {
+			continue
+		}
+		if err := s.trigger(ctx, store, tenant, t.spec, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trigger submits the task of one trigger. If the queue refuses the task, it notes the reason in the trigger.
+func (s *Service) trigger(
+	ctx context.Context, store *jobs.Automations, tenant string, in schemas.TriggerSpec, e *incoming,
+) error {
+	problem := tooDeep
+	if e.depth < MaxDepth {
+		task, err := e.taskOf(in)
+		var rec schemas.Record
+		if err == nil {
+			rec, err = s.queue.Submit(ctx, tenant, task)
+		}
+		refused, isRefused := errors.AsType[*jobs.RefusedError](err)
+		switch {
+		case err == nil || errors.Is(err, jobs.ErrKeyReused):
+			s.log.InfoContext(ctx, "trigger fired", "tenant", tenant, "trigger", in.Name, "task", rec.TaskID)
+			return nil
+		case !isRefused:
+			return fmt.Errorf("submit the task of trigger %s: %w", in.Name, err)
+		}
+		problem = refused.Code + ": " + refused.Message
+	}
+	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
+	return s.noteProblem(ctx, store, tenant, in.Name, problem)
+}
+
+// noteProblem sets LastError of a trigger, unless it has the same one or changes at this moment.
+func (s *Service) noteProblem(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
+	a, err := store.Get(ctx, kindTrigger, tenant, name)
+	if errors.Is(err, jobs.ErrAutomationNotFound) {
+		return nil
+	}
+	var doc schemas.Trigger
+	if err == nil {
+		err = json.Unmarshal(a.Data, &doc)
+	}
+	if err != nil || doc.LastError == problem {
+		return err
+	}
+	doc.LastError = problem
+	if a.Data, err = json.Marshal(doc); err != nil {
+		return err
+	}
+	if _, err = store.Swap(ctx, a); errors.Is(err, jobs.ErrAutomationConflict) {
+		return nil
+	}
+	return err
+}

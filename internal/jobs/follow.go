@@ -1,0 +1,234 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Events that are not tasks wait in EVENTS until a process has acted on them: see package automation.
+
+const (
+	streamEvents    = "EVENTS" // events.<tenant>
+	eventsPrefix    = "events."
+	eventsRetention = 7 * 24 * time.Hour
+	maxEvents       = 100_000    // of one tenant that wait
+	follower        = "triggers" // the consumer of events
+	resultsFollower = "results-" // followed by a tenant: the consumer of its records
+	followAtOnce    = 16
+	followTime      = 20 * time.Second // for one message
+	followGrace     = 2 * time.Second  // after the end of the process's work
+	followAckWait   = 30 * time.Second
+	followRetry     = 5 * time.Second // until a message is delivered again after an error
+
+	// ReservedTypes is the prefix of the types of the fleet's own events.
+	ReservedTypes = "codefleet."
+	// ChainDepth is the extension attribute that counts the triggers that led to an event.
+	ChainDepth = "chaindepth"
+)
+
+// PublishEvent stores an event of a tenant that is not a task, for its triggers. The errors are *RefusedError,
+// ErrBacklogFull and connection errors, after which the event may be stored. A trigger submits the same task if the
+// same event (source and id) is stored again.
+func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event) error {
+	if err := c.checkForeign(tenant, ev); err != nil {
+		return err
+	}
+	header, data, err := encodeNATS(ev)
+	if err != nil {
+		return refuse(errcode.BadEvent, "", "%s", err)
+	}
+	if limit := c.nc.MaxPayload() - 64<<10; int64(len(data)) > limit {
+		return refuse(errcode.TooLarge, "", "the data is %d bytes; the limit of an event is %d", len(data), limit)
+	}
+	_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: eventsPrefix + tenant, Header: header, Data: data})
+	if isSubjectFull(err) {
+		return ErrBacklogFull
+	}
+	if err != nil {
+		return fmt.Errorf("publish event: %w", err)
+	}
+	return nil
+}
+
+// checkForeign checks an event that is not a task.
+func (c *Client) checkForeign(tenant string, ev event.Event) error {
+	if err := checkEvent(ev); err != nil {
+		return refuse(errcode.BadEvent, "", "%s", err)
+	}
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return refuse(errcode.BadName, "tenant", "%s", err)
+	}
+	if t := extension(ev, "tenant"); t != "" && t != tenant {
+		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than the sender's")
+	}
+	if strings.HasPrefix(ev.Type(), ReservedTypes) {
+		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s, or a type of your own that "+
+			"does not begin with %s", text.Truncate(ev.Type(), maxText), schemas.TypeTask, ReservedTypes)
+	}
+	if c.opts.Policy != nil {
+		if _, ok := c.opts.Policy(tenant); !ok {
+			return refuse(errcode.UnknownTenant, "tenant", "tenant %s is not known to this fleet", tenant)
+		}
+	}
+	return nil
+}
+
+// FollowEvents calls fn with the events of all tenants, several at once, until ctx ends or the queue does not respond.
+// Processes that follow at the same time share the events. An event for which fn returns an error is delivered again,
+// to any of them; so is one whose process was lost.
+func (c *Client) FollowEvents(
+	ctx context.Context, fn func(ctx context.Context, tenant string, ev event.Event) error,
+) error {
+	_, err := c.js.CreateOrUpdateConsumer(ctx, streamEvents, jetstream.ConsumerConfig{
+		Durable: follower, AckPolicy: jetstream.AckExplicitPolicy, AckWait: followAckWait, MaxDeliver: -1,
+	})
+	if err != nil {
+		return fmt.Errorf("follow events: %w", err)
+	}
+	return c.follow(ctx, streamEvents, follower, func(ctx context.Context, m jetstream.Msg) error {
+		tenant := strings.TrimPrefix(m.Subject(), eventsPrefix)
+		ev, err := decodeNATS(m.Headers(), m.Data())
+		if err == nil {
+			err = c.checkForeign(tenant, ev)
+		}
+		if err != nil {
+			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
+			return nil //nolint:nilerr // it never becomes valid
+		}
+		return fn(ctx, tenant, ev)
+	})
+}
+
+// KeepResults makes the queue remember from now on which tasks of a tenant have ended, for FollowResults, until
+// ForgetResults. It may be called again.
+func (c *Client) KeepResults(ctx context.Context, tenant string) error {
+	_, err := c.js.CreateOrUpdateConsumer(ctx, streamRecords, jetstream.ConsumerConfig{
+		Durable: resultsFollower + tenant, FilterSubject: recordPrefix + tenant + ".>",
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: followAckWait, MaxDeliver: -1,
+		DeliverPolicy: jetstream.DeliverNewPolicy,
+	})
+	if err != nil {
+		return fmt.Errorf("keep results of %s: %w", tenant, err)
+	}
+	return nil
+}
+
+// ForgetResults ends KeepResults.
+func (c *Client) ForgetResults(ctx context.Context, tenant string) error {
+	err := c.js.DeleteConsumer(ctx, streamRecords, resultsFollower+tenant)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("forget results of %s: %w", tenant, err)
+	}
+	return nil
+}
+
+// FollowResults is like FollowEvents, for the result events of a tenant's tasks that have ended since KeepResults. A
+// result may be delivered more than once, as the same event.
+func (c *Client) FollowResults(
+	ctx context.Context, tenant string, fn func(ctx context.Context, rec schemas.Record, ev event.Event) error,
+) error {
+	return c.follow(ctx, streamRecords, resultsFollower+tenant, func(ctx context.Context, m jetstream.Msg) error {
+		var rec storedRecord
+		if json.Unmarshal(m.Data(), &rec) != nil || !rec.Status.Terminal() || rec.Result == nil {
+			return nil
+		}
+		ev, err := resultEvent(rec, rec.Result)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, rec.Record, ev)
+	})
+}
+
+// resultEvent returns the event of a task's result. If the whole result is in the object store, result should have no
+// more than fits into a message.
+func resultEvent(rec storedRecord, result *schemas.Result) (event.Event, error) {
+	ev := event.New()
+	ev.SetID(rec.TaskID + "." + strconv.Itoa(rec.Run))
+	ev.SetSource(eventSource)
+	ev.SetType(schemas.TypeResult)
+	ev.SetSubject(rec.TaskID)
+	ev.SetTime(rec.EndedAt)
+	ev.SetExtension("tenant", rec.Tenant)
+	return ev, ev.SetData(event.ApplicationJSON, result)
+}
+
+// follow calls fn with the messages of a consumer until ctx ends or the consumer is deleted.
+func (c *Client) follow(
+	ctx context.Context, stream, consumer string, fn func(context.Context, jetstream.Msg) error,
+) error {
+	from, err := c.js.Consumer(ctx, stream, consumer)
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	messages, err := from.Messages(jetstream.PullMaxMessages(followAtOnce))
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	defer context.AfterFunc(ctx, messages.Stop)()
+	defer messages.Stop()
+	slots := make(chan struct{}, followAtOnce)
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		m, err := messages.Next()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, jetstream.ErrConsumerDeleted) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			c.handleFollowed(ctx, m, fn)
+		})
+	}
+}
+
+// handleFollowed calls fn and settles the message, also if ctx ends meanwhile.
+func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(context.Context, jetstream.Msg) error) {
+	late, stop := clock.After(ctx, followGrace)
+	defer stop()
+	handling, cancel := context.WithTimeout(late, followTime)
+	defer cancel()
+	err := fn(handling, m)
+	ctx, settled := context.WithTimeout(context.WithoutCancel(ctx), followGrace)
+	defer settled()
+	later, isLater := errors.AsType[*RetryError](err)
+	switch {
+	case err == nil:
+		err = m.DoubleAck(ctx)
+	case isLater:
+		err = m.NakWithDelay(later.After)
+	default:
+		c.opts.Log.WarnContext(ctx, "event not handled; it is delivered again", "subject", m.Subject(), "error", err)
+		err = m.NakWithDelay(followRetry)
+	}
+	if err != nil {
+		c.opts.Log.WarnContext(ctx, "event not settled", "subject", m.Subject(), "error", err)
+	}
+}
+
+// RetryError makes the queue deliver a message again after a time.
+type RetryError struct{ After time.Duration }
+
+func (e *RetryError) Error() string { return "try again after " + e.After.String() }
