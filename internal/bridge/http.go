@@ -147,6 +147,12 @@ func (b *Bridge) readBody(w http.ResponseWriter, r *http.Request) bool {
 		http.Error(w, text, status)
 		return false
 	}
+	if refusal := checkBody(body); refusal != nil {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write(refusal)
+		return false
+	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return true
 }

@@ -238,6 +238,13 @@ func TestBadRequests(t *testing.T) {
 		"no message": {"", "[]", 400, ""},
 		"deep":       {"", strings.Repeat("[", 9_000), 400, ""},
 		"huge":       {"", huge, 413, "10000 bytes"},
+		"fractional id": {
+			"", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, 400, `"id":1.5,"error":{"code":-32600`,
+		},
+		"large id in an array": {
+			"", `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1e40,"method":"ping"}]`, 400,
+			`"id":1e40,"error":{"code":-32600`,
+		},
 		"unknown version": {
 			"1999-01-01", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 400, "supported versions",
 		},

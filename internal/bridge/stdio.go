@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
@@ -72,8 +74,8 @@ func (s *stdioStream) line() (line []byte, tooLong bool, err error) {
 
 // messages returns the valid messages of a line, each on a line of its own. It responds to the others with errors.
 func (s *stdioStream) messages(line []byte) ([]byte, error) {
-	if !json.Valid(line) {
-		return nil, s.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON: want one message per line")
+	if !json.Valid(line) || !utf8.Valid(line) {
+		return nil, s.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON in UTF-8: want one message per line")
 	}
 	batch := []json.RawMessage{line}
 	if line[0] == '[' {
@@ -86,7 +88,7 @@ func (s *stdioStream) messages(line []byte) ([]byte, error) {
 	}
 	var all []byte
 	for _, message := range batch {
-		if _, err := jsonrpc.DecodeMessage(message); err != nil {
+		if err := checkMessage(message); err != nil {
 			if err := s.refuse(idOf(message), jsonrpc.CodeInvalidRequest, "not a message: %v", err); err != nil {
 				return nil, err
 			}
@@ -99,6 +101,52 @@ func (s *stdioStream) messages(line []byte) ([]byte, error) {
 		all = append(append(all, compact.Bytes()...), '\n')
 	}
 	return all, nil
+}
+
+// maxID is the largest number such that it and its negation are exact as an id: the SDK reads ids as floating-point
+// numbers.
+const maxID = 1 << 53
+
+// checkMessage returns an error for a message that the SDK cannot decode, or to which it would respond with another id
+// or not at all, so that the client would wait forever.
+func checkMessage(message []byte) error {
+	if _, err := jsonrpc.DecodeMessage(message); err != nil {
+		return err
+	}
+	return checkID(message)
+}
+
+func checkID(message []byte) error {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(message, &m) != nil {
+		return nil // the SDK refuses it
+	}
+	id, hasID := m["id"]
+	if _, isCall := m["method"]; hasID && !isCall && m["result"] == nil && m["error"] == nil {
+		return errors.New("method is missing")
+	} else if isCall && string(id) == "null" {
+		return errors.New("id is null")
+	}
+	if hasID && bytes.ContainsAny(id[:1], "-0123456789") {
+		if n, err := strconv.ParseInt(string(id), 10, 64); err != nil || n > maxID || n < -maxID {
+			return fmt.Errorf("id %.40s: want a string, or a whole number from %d to %d", id, -maxID, maxID)
+		}
+	}
+	return nil
+}
+
+// checkBody returns a response to a body if it, or a message of the array that it is, has an id that checkID refuses.
+func checkBody(body []byte) []byte {
+	messages := []json.RawMessage{body}
+	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Unmarshal(body, &messages) != nil {
+		return nil
+	}
+	for _, message := range messages {
+		if err := checkID(message); err != nil {
+			return newRefusal(idOf(message), jsonrpc.CodeInvalidRequest, "not a message: "+err.Error())
+		}
+	}
+	return nil
 }
 
 // idOf returns the id of an invalid request if it is a string or a number, and otherwise nil.
@@ -121,11 +169,16 @@ type refusal struct {
 
 // refuse responds to a line. Its error is one of the output.
 func (s *stdioStream) refuse(id json.RawMessage, code int64, format string, args ...any) error {
-	response, err := json.Marshal(refusal{"2.0", id, jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}})
-	if err == nil {
-		_, err = s.Write(append(response, '\n'))
-	}
+	_, err := s.Write(append(newRefusal(id, code, fmt.Sprintf(format, args...)), '\n'))
 	return err
+}
+
+func newRefusal(id json.RawMessage, code int64, message string) []byte {
+	response, err := json.Marshal(refusal{"2.0", id, jsonrpc.Error{Code: code, Message: message}})
+	if err != nil {
+		panic(err) // not possible: the id is valid JSON
+	}
+	return response
 }
 
 func (s *stdioStream) Write(p []byte) (int, error) {

@@ -61,6 +61,13 @@ func TestMalformedLines(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":8,"method":5}`, `8`, invalid},
 		{`{"jsonrpc":"2.0","result":{}}`, `null`, invalid},
 		{`[1]`, `null`, invalid},
+		{`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, `1.5`, invalid},
+		{`{"jsonrpc":"2.0","id":1e3,"method":"ping"}`, `1e3`, invalid},
+		{`{"jsonrpc":"2.0","id":99999999999999999999999,"method":"ping"}`, `99999999999999999999999`, invalid},
+		{`{"jsonrpc":"2.0","id":-9007199254740993,"method":"ping"}`, `-9007199254740993`, invalid},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `null`, invalid},
+		{`{"jsonrpc":"2.0","id":3}`, `3`, invalid},
+		{`{"jsonrpc":"2.0","id":"` + "\xff" + `","method":"ping"}`, `null`, parse},
 	} {
 		send(c.line)
 		if got := receive(); !strings.Contains(got, `"id":`+c.id) || !strings.Contains(got, c.code) {
@@ -70,6 +77,10 @@ func TestMalformedLines(t *testing.T) {
 		if got := receive(); !strings.Contains(got, fmt.Sprintf(`"id":"p%d"`, i)) || !strings.Contains(got, "result") {
 			t.Fatalf("response to a ping after %.60s: %s", c.line, got)
 		}
+	}
+	send(`{"jsonrpc":"2.0","id":-9007199254740992,"method":"ping"}`)
+	if got := receive(); !strings.Contains(got, `"id":-9007199254740992,"result"`) {
+		t.Errorf("response to a ping with a large id: %s", got)
 	}
 	send("\n\n" + `[{"jsonrpc":"2.0","id":"x","method":"ping"},{"jsonrpc":"2.0","id":"y","method":"ping"},5]`)
 	got := receive() + receive() + receive()
