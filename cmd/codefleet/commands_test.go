@@ -128,6 +128,10 @@ func TestSubmission(t *testing.T) {
 		got.Description != "add\ntwo numbers" {
 		t.Errorf("submission with - = description %q, %v, want %q, nil", got.Description, err, "add\ntwo numbers")
 	}
+	if _, err := (&taskFlags{}).submission([]string{"add", "\xff"}, nil); err == nil ||
+		err.Error() != "the task description is not UTF-8 text" {
+		t.Errorf("submission with a description in another encoding = %v, want an error", err)
+	}
 	for words, want := range map[string]string{
 		" \n": "empty", "\xff": "not UTF-8", strings.Repeat("a", maxTask+1): "larger than 32 MiB",
 	} {
@@ -154,6 +158,9 @@ func TestInvalidSubmissions(t *testing.T) {
 		"no such file":                           {file: "missing.py"},
 		"empty":                                  {file: "empty.py"},
 		"not UTF-8":                              {file: "bad.py"},
+		"--code is not UTF-8 text":               {code: "print('\xff')"},
+		"--env is not UTF-8 text":                {code: "x", env: []string{"A=1", "B=\xfe"}},
+		"--idempotency-key is not UTF-8 text":    {code: "x", key: "\xff"},
 		"not valid JSON":                         {code: "x", inputs: "{"},
 		"--inputs: open missing":                 {code: "x", inputs: "@missing"},
 		"--with: open missing":                   {code: "x", with: []string{"missing"}},

@@ -116,7 +116,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 		},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
 	}
-	if err := f.acceptFileName(args, &s); err != nil {
+	if err := cmp.Or(f.acceptFileName(args, &s), f.checkUTF8(s.Description)); err != nil {
 		return s, err
 	}
 	given := 0
@@ -151,6 +151,23 @@ func (f *taskFlags) acceptFileName(args []string, s *client.Submission) error {
 			try("codefleet run --file " + name + "  (a Python program), or codefleet run - < " + name + "  (a task)")
 	case isPython && !strings.Contains(name, " "):
 		return usage("%s: no such file", name).try("codefleet run --file FILE, or --code TEXT")
+	}
+	return nil
+}
+
+// checkUTF8 returns an error for text that is not UTF-8: in JSON, other bytes would be replaced. The error does not
+// contain the text, which may be secret.
+func (f *taskFlags) checkUTF8(description string) error {
+	for _, t := range []struct{ name, text string }{
+		{"the task description", description},
+		{"--code", f.code},
+		{"--env", strings.Join(f.env, "\n")},
+		{"--idempotency-key", f.key},
+		{"--out", strings.Join(f.out, "\n")},
+	} {
+		if !utf8.ValidString(t.text) {
+			return usage("%s is not UTF-8 text", t.name)
+		}
 	}
 	return nil
 }

@@ -118,9 +118,7 @@ func checkMessage(message []byte) error {
 
 func checkID(message []byte) error {
 	var m map[string]json.RawMessage
-	if json.Unmarshal(message, &m) != nil {
-		return nil // the SDK refuses it
-	}
+	_ = json.Unmarshal(message, &m) // of what is not an object, m is empty, and the SDK refuses it
 	id, hasID := m["id"]
 	if _, isCall := m["method"]; hasID && !isCall && m["result"] == nil && m["error"] == nil {
 		return errors.New("method is missing")
@@ -137,9 +135,9 @@ func checkID(message []byte) error {
 
 // checkBody returns a response to a body if it, or a message of the array that it is, has an id that checkID refuses.
 func checkBody(body []byte) []byte {
-	messages := []json.RawMessage{body}
-	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Unmarshal(body, &messages) != nil {
-		return nil
+	var messages []json.RawMessage
+	if json.Unmarshal(body, &messages) != nil {
+		messages = []json.RawMessage{body}
 	}
 	for _, message := range messages {
 		if err := checkID(message); err != nil {

@@ -63,7 +63,7 @@ func compile(c Condition) (condition, error) {
 	case c.Name == "" || len(c.Name) > maxRuleName || text.Printable(c.Name) != c.Name:
 		return condition{}, fmt.Errorf("rule %q: name must be 1 to %d bytes of visible text", c.Name, maxRuleName)
 	case len(c.Tools) > 0 && c.On != OnArguments:
-		return condition{}, fmt.Errorf("rule %q: tools has no effect with on: %s; want on: %s", c.Name, c.On, OnArguments)
+		return condition{}, fmt.Errorf("rule %q: tools has no effect with on: %s", c.Name, c.On)
 	}
 	holds, err := expression.Compile(c.Require, names...)
 	if err != nil {
