@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -56,6 +57,21 @@ func TestConfiguredRules(t *testing.T) {
 	}
 	if _, err := guardrails.New(guardrails.Options{}, guardrails.Options{BlockedPatterns: []string{"("}}); err == nil {
 		t.Error("New with an invalid pattern = nil, want an error")
+	}
+}
+
+// Patterns that make other engines backtrack, and large programs, are judged in time that grows with their size only.
+func TestPatternsThatExplode(t *testing.T) {
+	p := guardrails.Program{Code: strings.Repeat("a", 1<<18)}
+	for _, pattern := range []string{`^(a+)+$b`, `(a|aa)+b`, `(.*)*b`, `(a?){30}a{30}b`} {
+		o := guardrails.Options{Level: guardrails.Advise, BlockedPatterns: []string{pattern}}
+		start := time.Now()
+		if got := broken(t, o, guardrails.Options{}, p); got != nil {
+			t.Errorf("pattern %s finds %v, want nothing", pattern, got)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			t.Errorf("pattern %s took %s for 256 KB, want at most 10s", pattern, took)
+		}
 	}
 }
 

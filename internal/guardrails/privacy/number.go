@@ -2,6 +2,7 @@ package privacy
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/nyaruka/phonenumbers"
@@ -160,11 +161,11 @@ func (n number) isPhone(first, last int, digits string, sizes []int) bool {
 	}
 	switch {
 	case n.international(first):
-		return possible("+"+digits, "ZZ")
-	case strings.HasPrefix(digits, "00") && len(digits) >= 11 && len(sizes) > 1:
-		return possible("+"+digits[2:], "ZZ")
+		return possible(digits)
+	case strings.HasPrefix(digits, "00") && len(digits) >= 11 && len(sizes) > 1 && digits[2] != '0':
+		return possible(digits[2:])
 	case len(digits) >= 10 && isNANP(sizes):
-		return possible(digits, "US")
+		return len(digits) == 10 || len(digits) == 11 && digits[0] == '1'
 	}
 	return n.near(first, last, phoneWords)
 }
@@ -175,9 +176,32 @@ func (n number) international(first int) bool {
 	return start > 0 && n.text[start-1] == '+'
 }
 
-func possible(number, region string) bool {
-	parsed, err := phonenumbers.Parse(number, region)
-	return err == nil && phonenumbers.IsPossibleNumber(parsed)
+// maxCountryCode is the number of digits of the longest country calling code. No code is the beginning of another one.
+const maxCountryCode = 3
+
+// possible reports whether the digits of an international number begin with a country calling code, and are as many as
+// its numbers have, with or without the 0 of national calls. It does not call phonenumbers.Parse, which is much slower.
+func possible(digits string) bool {
+	for n := 1; n <= maxCountryCode && n < len(digits); n++ {
+		code, err := strconv.ParseInt(digits[:n], 10, 32)
+		known := phonenumbers.GetRegionCodeForCountryCode(int(code)) != phonenumbers.UNKNOWN_REGION
+		if err == nil && code > 0 && known {
+			national := digits[n:]
+			return possibleIn(int32(code), national) || national[0] == '0' && possibleIn(int32(code), national[1:])
+		}
+	}
+	return false
+}
+
+func possibleIn(code int32, national string) bool {
+	n, err := strconv.ParseUint(national, 10, 64)
+	if err != nil {
+		return false
+	}
+	zeros := int32(len(national) - len(strings.TrimLeft(national, "0")))
+	return phonenumbers.IsPossibleNumber(&phonenumbers.PhoneNumber{
+		CountryCode: &code, NationalNumber: &n, ItalianLeadingZero: new(zeros > 0), NumberOfLeadingZeros: &zeros,
+	})
 }
 
 // isNANP reports whether groups are written as in North America: 3-3-4, or 1-3-3-4.
