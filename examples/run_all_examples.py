@@ -29,12 +29,12 @@ def main(patterns):
     chosen = [n for n in commands if not patterns or any(fnmatch.fnmatch(n, f"*{p}*") for p in patterns)]
     if not chosen:
         sys.exit(f"no example matches {' '.join(patterns)}: the examples are {', '.join(commands)}")
+    env = dict(os.environ)
     try:
-        url, token = create_agent().address()
+        create_agent()
     except FleetError:
         print("no fleet found: starting one")
-        url, token = fleet.own({})
-    env = {**os.environ, "CODEFLEET_URL": url, "CODEFLEET_TOKEN": token or "", "CODEFLEET_FLEET": ""}
+        env.update(CODEFLEET_FLEET=fleet.own({}).file, CODEFLEET_URL="")
     failed = []
     for name in chosen:
         began = time.monotonic()

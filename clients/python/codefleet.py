@@ -134,7 +134,8 @@ def create_agent(workspace_dir=None, servers_dir=None, skills_dir=None, config=N
         raise FleetError(f"{', '.join(sorted(settings))}: a running fleet's settings cannot be changed from code", 400, "fleet_setting",
                          "set them in the fleet's config.yaml, or leave out url, token and fleet to start a fleet with them")
     if settings:
-        options["url"], options["token"] = fleet.own(settings)
+        own = fleet.own(settings)
+        options["url"], options["token"] = own.url, own.token
     agent = Agent(**options)
     for directory in directories:
         agent.copy_directory(directory)

@@ -53,6 +53,7 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 		t.Fatal(err)
 	}
 	readPython(t, repo)
+	buildCache, modCache := goEnv(t, "GOCACHE"), goEnv(t, "GOMODCACHE")
 	return testscript.Params{
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
@@ -65,6 +66,8 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 			// Without this, a binary built with the race detector waits a second before it exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("REPO", repo)
+			e.Setenv("BUILDCACHE", buildCache)
+			e.Setenv("MODCACHE", modCache)
 			e.Values[fleetKey{}] = &fleet{}
 			return os.Mkdir(e.WorkDir+"/home", 0o700)
 		},
@@ -77,10 +80,20 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 	}
 }
 
+// goEnv returns a setting of the go command.
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // readPython reads the Python files that scripts run, which tells the go command to repeat the test when they change.
 func readPython(t *testing.T, repo string) {
 	t.Helper()
-	for _, pattern := range []string{"clients/python/*", "clients/python/*/*.py", "examples/*"} {
+	for _, pattern := range []string{"clients/python/*", "clients/python/*/*.py", "examples/*", "examples/go/*"} {
 		names, err := filepath.Glob(filepath.Join(repo, pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -26,15 +26,15 @@ def program():
 
 
 def own(settings):
-    """Return (url, token) of a fleet with these settings, which runs on this machine until this process ends. Equal
-    settings share a fleet."""
+    """Return a fleet with these settings, which runs on this machine until this process ends: its url, its token, and the
+    path of its fleet.json. Equal settings share a fleet."""
     key = json.dumps(settings, sort_keys=True) + os.getcwd()
     with _lock:
         if key in _running and _running[key].process.poll() is not None:
             _running.pop(key).close()
         if key not in _running:
             _running[key] = _Fleet(settings)
-        return _running[key].url, _running[key].token
+        return _running[key]
 
 
 def failed(doing, output):
@@ -51,6 +51,7 @@ def failed(doing, output):
 class _Fleet:
     def __init__(self, settings):
         self._dir = tempfile.mkdtemp(prefix="codefleet-")
+        self.file = os.path.join(self._dir, "fleet.json")
         address = "127.0.0.1:0"
         command = [program(), "up", "-o", "json", "--attached", "--data", self._dir, "--http", address, "--nats", address,
                    "--s3", address]
@@ -62,7 +63,7 @@ class _Fleet:
         try:
             text = _document(self.process.stdout)
             self.url = json.loads(text)["http"]
-            with open(os.path.join(self._dir, "fleet.json"), encoding="utf-8") as file:
+            with open(self.file, encoding="utf-8") as file:
                 self.token = json.load(file)["token"]
         except (ValueError, KeyError, OSError):
             with open(os.path.join(self._dir, "log"), "rb") as log:

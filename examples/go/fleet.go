@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// configuration gives an agent limits and a choice of tools: the second program calls a tool that is not in it.
+func configuration(ctx context.Context, _ runner) error {
+	a, err := client.NewAgent(ctx, client.AgentOptions{
+		Workspace: "go-example-configuration", Session: "monday", Priority: "low", Tools: []string{"calculator/*"},
+		Limits: client.Limits{TimeoutS: 20, MemoryMB: 128}, Labels: map[string]string{"example": "09"},
+	})
+	if err != nil {
+		return err
+	}
+	defer closing(a)
+	v, err := valueOf(a.Execute(ctx, client.Task{Code: "from servers.calculator import add\nadd(2, 3)"}))
+	if err != nil {
+		return err
+	}
+	if err := want("sum", v, 5); err != nil {
+		return err
+	}
+	_, _, err = a.Execute(ctx, client.Task{Code: "from servers.weather import get_weather\nget_weather('Oslo')"})
+	return want("other tools are refused", err != nil, true)
+}
+
+// mcpServer lists the tools of the fleet's MCP server.
+func mcpServer(ctx context.Context, _ runner) error {
+	c, err := dialMCP(ctx, "go-example-mcp-server")
+	if err != nil {
+		return err
+	}
+	list, err := c.request(ctx, "tools/list", map[string]any{})
+	if err != nil {
+		return err
+	}
+	var found struct {
+		Tools []struct {
+			Name string `json:"name"`
+		} `json:"tools"`
+	}
+	if err := json.Unmarshal(list, &found); err != nil {
+		return err
+	}
+	var names []string
+	for _, t := range found.Tools {
+		names = append(names, t.Name)
+	}
+	for _, name := range []string{
+		"execute_task", "list_available_tools", "get_state", "save_state", "list_servers", "get_server_tools",
+		"search_tools",
+	} {
+		if err := want(name, slices.Contains(names, name), true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mcpServerClient calls tools of the MCP server.
+func mcpServerClient(ctx context.Context, _ runner) error {
+	c, err := dialMCP(ctx, "go-example-mcp-client")
+	if err != nil {
+		return err
+	}
+	var servers map[string][]string
+	if err := c.call(ctx, "list_available_tools", map[string]any{}, &servers); err != nil {
+		return err
+	}
+	if err := want("weather", servers["weather"], []string{"get_forecast", "get_weather"}); err != nil {
+		return err
+	}
+	v, err := valueOf(c.ExecuteTask(ctx, "Calculate 2 + 2"))
+	if err != nil {
+		return err
+	}
+	return want("result", v, 4)
+}
+
+// mcpClientExample runs one example in both modes.
+func mcpClientExample(ctx context.Context, _ runner) error {
+	a, err := newAgent(ctx, "go-example-both")
+	if err != nil {
+		return err
+	}
+	defer closing(a)
+	c, err := dialMCP(ctx, "go-example-both")
+	if err != nil {
+		return err
+	}
+	for _, r := range []runner{a, c} {
+		if err := simpleAPI(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type person struct {
+	Name string `json:"name"`
+}
+
+// programmaticTools serves a Go function as a tool. Registration needs NATS; in Python it works over HTTP.
+func programmaticTools(ctx context.Context, r runner) error {
+	where, err := client.LocateNATS("", "")
+	if err != nil {
+		return err
+	}
+	c, err := client.New(ctx, where)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	server := "go_custom"
+	tools, err := client.RegisterTool(ctx, c, server, client.ToolInfo{Name: "greet", Description: "Greet a person."},
+		func(_ context.Context, p person) (string, error) { return "Hello, " + p.Name + "!", nil })
+	if err != nil {
+		return err
+	}
+	defer tools.Close()
+	code := "from servers." + server + " import greet\ngreet('Ada')"
+	v, err := valueOf(r.ExecuteCode(ctx, code, nil))
+	for i := 0; i < 20 && err != nil && strings.Contains(err.Error(), server); i++ { // workers learn of it in a moment
+		time.Sleep(100 * time.Millisecond)
+		v, err = valueOf(r.ExecuteCode(ctx, code, nil))
+	}
+	if err != nil {
+		return err
+	}
+	return want("greeting", v, "Hello, Ada!")
+}
