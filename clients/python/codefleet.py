@@ -308,6 +308,37 @@ class Agent:
         """Replace a state document of the workspace with a dictionary. The last writer wins."""
         return self._request("PUT", self._state(state_file), data)
 
+    def run_skill(self, name, inputs=None, verbose=False):
+        """Run a skill as a task, with a dictionary or a list of arguments. Return what execute_task returns."""
+        task = {"skill": _skill(name)}
+        if inputs is not None:
+            task["inputs"] = inputs
+        return self._execute(task, verbose)
+
+    def save_skill(self, name, code=None, description="", task=None, inputs=None, base=0):
+        """Save a program, or the program of a task that succeeded, as a skill. The fleet runs it once before it is saved:
+        with inputs, a dictionary of arguments, or if its function run needs none. base is the version to replace; 0
+        means that the name must be free. Return a dictionary with the version and the smoke run."""
+        draft = {"code": code, "task": task, "description": description, "inputs": inputs, "base": base}
+        return self._request("PUT", _path("skills", _skill(name)), {k: v for k, v in draft.items() if v}, timeout=120)
+
+    def skills(self):
+        """Return the skills of the tenant, and those that all tenants share, as a list of dictionaries."""
+        return self._request("GET", _path("skills"))
+
+    def skill(self, name, version=None):
+        """Return a skill with its program and its files, as a dictionary."""
+        query = f"?version={int(version)}" if version else ""
+        return self._request("GET", _path("skills", _skill(name)) + query)
+
+    def skill_versions(self, name):
+        """Return the kept versions of a skill, the newest first."""
+        return self._request("GET", _path("skills", _skill(name), "versions"))
+
+    def delete_skill(self, name):
+        """Remove a skill with all its versions."""
+        self._request("DELETE", _path("skills", _skill(name)), raw=True)
+
     def _in_workspace(self, *parts):
         return _path("workspaces", self._defaults["workspace"] or "main", *parts)
 
@@ -485,6 +516,11 @@ def _utf8(text, name):
     except UnicodeEncodeError as e:
         raise FleetError(f"{name} cannot be encoded: it has a lone surrogate, {text[e.start]!a}, at character {e.start}", 400, "bad_text",
                          "Python decodes bytes that are not UTF-8 to surrogates; write_file also accepts bytes") from None
+
+
+def _skill(name):
+    """Accept the name that programs import: double_number for double-number."""
+    return name.replace("_", "-")
 
 
 def _path(*parts):

@@ -156,6 +156,23 @@ class Files(unittest.TestCase):
         agent.execute_code("files")
         self.assertEqual(agent.artifact(agent.last_record["task_id"], "out/a.csv"), b"1,2\n")
 
+    def test_skills(self):
+        agent = create_agent()
+        saved = agent.save_skill("double_number", "def run(x):\n    return 2 * x\n", "Doubles a number.", inputs={"x": 4})
+        self.assertEqual((saved["version"], saved["signature"], saved["smoke"]["called"]), (1, "run(x)", True))
+        self.assertEqual([k["name"] for k in agent.skills()], ["double-number"])
+        self.assertIsNone(agent.run_skill("double-number", {"x": 21})[2])
+        self.assertIn("2 * x", agent.skill("double_number", 1)["code"])
+        self.assertEqual(len(agent.skill_versions("double-number")), 1)
+        with self.assertRaises(FleetError) as caught:
+            agent.save_skill("double-number", "fail on purpose", "Fails.", base=1)
+        self.assertEqual(caught.exception.code, "skill_failed")
+        with self.assertRaises(FleetError) as caught:
+            agent.save_skill("double-number", "def run(): pass", "Taken.")
+        self.assertEqual(caught.exception.code, "skill_conflict")
+        agent.delete_skill("double-number")
+        self.assertEqual(agent.skills(), [])
+
     def test_state(self):
         agent = create_agent(workspace="state")
         self.assertIsNone(agent.get_state())

@@ -144,7 +144,7 @@ var imports = map[string][]string{
 	// The edges, which convert settings and requests into values.
 	"internal/ingest/ingesttest": {
 		"internal/logtest", "schemas", "client", "internal/jobs", "internal/ingest",
-		"internal/embedded", "internal/state", "internal/state/mem",
+		"internal/embedded", "internal/skills", "internal/state", "internal/state/mem",
 	},
 
 	"internal/ingest": {
@@ -351,7 +351,7 @@ func testFixture(pkg, ours string) bool {
 	fixtures := []string{
 		"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded",
 		"internal/jobs", "internal/state/...", "internal/executor/...", "internal/ingest/...", "internal/faulttest",
-		"schemas",
+		"internal/skills", "schemas",
 	}
 	match := func(name string, list []string) bool {
 		return slices.ContainsFunc(list, func(p string) bool { return under(name, p) })

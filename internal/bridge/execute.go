@@ -18,6 +18,7 @@ import (
 type taskIn struct {
 	TaskDescription string          `json:"task_description,omitempty" jsonschema:"what to do, in words; the fleet writes the program"`
 	Code            string          `json:"code,omitempty" jsonschema:"Python to run instead; the value of the last expression, or of the variable result, comes back as result"`
+	Skill           string          `json:"skill,omitempty" jsonschema:"or the name of a skill to run, with inputs as its arguments"`
 	Verbose         bool            `json:"verbose,omitempty" jsonschema:"also return the program, the tools it was offered and timings"`
 	Inputs          json.RawMessage `json:"inputs,omitempty" jsonschema:"any JSON value; the program's variable inputs"`
 	Session         string          `json:"session,omitempty" jsonschema:"session that the task belongs to"`
@@ -89,8 +90,13 @@ func (in taskIn) submission() (client.Submission, error) {
 		Session: in.Session, Workspace: in.Workspace, IdempotencyKey: cmp.Or(in.IdempotencyKey, rand.Text()),
 		Task: client.Task{Description: in.TaskDescription, Code: in.Code, Artifacts: in.Artifacts, Inputs: in.Inputs},
 	}
-	if in.Code == "" && strings.TrimSpace(in.TaskDescription) == "" {
-		return s, badArgument("give task_description or code")
+	if in.Skill != "" {
+		if in.Code != "" || in.TaskDescription != "" {
+			return s, badArgument("give only one of skill, code and task_description")
+		}
+		s.Skill = skillName(in.Skill)
+	} else if in.Code == "" && strings.TrimSpace(in.TaskDescription) == "" {
+		return s, badArgument("give task_description or code, or skill")
 	}
 	if in.Code != "" && in.TaskDescription != "" { // a task has only one of them: make the description a label
 		s.Description, s.Labels = "", map[string]string{"description": text.Truncate(in.TaskDescription, 1000)}

@@ -262,7 +262,7 @@ func describe(t match, level client.Detail) toolFound {
 	case client.DetailFull:
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "from servers.%s import %s\n\n# %s\n", t.pkg, t.function, t.Signature)
+	fmt.Fprintf(&b, "%s\n\n# %s\n", importOf(t), t.Signature)
 	for _, p := range t.Params {
 		fmt.Fprintf(&b, "#   %s: %s", p.Name, p.Type)
 		if !p.Required {
@@ -278,6 +278,17 @@ func describe(t match, level client.Detail) toolFound {
 	}
 	b.WriteString(describeTypes(t))
 	return toolFound{Description: line, Code: b.String()}
+}
+
+// importOf returns the statement with which a program imports a tool, or the program of a skill.
+func importOf(t match) string {
+	switch {
+	case strings.HasPrefix(t.Import, "from skills."):
+		return t.Import
+	case t.Import == "" && t.pkg == "skills":
+		return "# instructions without a program: get_skill returns them"
+	}
+	return "from servers." + t.pkg + " import " + t.function
 }
 
 // describeTypes returns the classes that a tool's signature names. They show the members of nested arguments, which

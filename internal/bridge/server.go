@@ -31,6 +31,9 @@ func (p *principal) server(profile string) *mcp.Server {
 
 func (p *principal) newServer(profile string) *mcp.Server {
 	caps := &mcp.ServerCapabilities{}
+	if p.may(scopeRead) && profile == Full {
+		caps.Prompts = &mcp.PromptCapabilities{}
+	}
 	caps.AddExtension(tasksExtension, map[string]any{})
 	o := mcp.ServerOptions{
 		Instructions: instructions, Capabilities: caps, GetSessionID: p.b.newSessionID,
@@ -49,6 +52,9 @@ func (p *principal) newServer(profile string) *mcp.Server {
 	addTools(p, s, profile)
 	p.addResources(s)
 	p.addTaskMethods(s)
+	if p.may(scopeRead) && profile == Full {
+		s.AddReceivingMiddleware(p.skillPrompts)
+	}
 	s.AddReceivingMiddleware(p.hideResults)
 	s.AddSendingMiddleware(p.hideMessages)
 	if p.b.extend.server != nil {
@@ -64,6 +70,7 @@ func addTools(p *principal, s *mcp.Server, profile string) {
 	ts.addTaskTools()
 	ts.addCatalogue()
 	ts.addState()
+	ts.addSkills()
 	s.AddReceivingMiddleware(ts.middleware)
 	if profile == Full {
 		ts.addExposed()

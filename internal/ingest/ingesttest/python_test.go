@@ -2,12 +2,17 @@ package ingesttest_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/skills"
+	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
 // TestPythonClient runs the tests of the Python client against a fleet.
@@ -25,7 +30,9 @@ func TestPythonClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f := ingesttest.Start(t, 2, nil)
+	f := ingesttest.Start(t, 2, func(o *ingest.Options, _ *jobs.Options) {
+		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*ingesttest.WaitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, "-B", "-W", "error", "-m", "unittest", "-v", "test_codefleet")
