@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -16,6 +17,8 @@ type (
 	TenantLimits = schemas.TenantLimits
 	// TenantLimitsInfo are the limits of one tenant: those set at run time, and those that apply.
 	TenantLimitsInfo = schemas.TenantLimitsInfo
+	// TenantUsage is what the tasks of a tenant used on a day.
+	TenantUsage = schemas.TenantUsage
 	// Why says what a task waits for.
 	Why = schemas.Why
 )
@@ -59,6 +62,26 @@ func (c *Client) Limits(ctx context.Context, tenant string) (TenantLimitsInfo, e
 // SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings.
 func (c *Client) SetLimits(ctx context.Context, tenant string, set TenantLimits) (TenantLimitsInfo, error) {
 	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPut, set, "v1", "limits", tenant)
+}
+
+// UsageOptions select what Usage returns.
+type UsageOptions struct {
+	Since, Before string // days in UTC, as in 2026-11-23; the default is the last 30 days
+	AllTenants    bool   // needs the scope operator
+}
+
+// Usage returns what tasks used, by tenant and day.
+func (c *Client) Usage(ctx context.Context, o UsageOptions) ([]TenantUsage, error) {
+	q := url.Values{}
+	for name, value := range map[string]string{"since": o.Since, "before": o.Before} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if o.AllTenants {
+		q.Set("all", "true")
+	}
+	return get[[]TenantUsage](ctx, c, q, "v1", "usage")
 }
 
 // sendJSON sends a request with a JSON body, which may be repeated, and decodes the response. Over NATS it returns an

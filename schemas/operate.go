@@ -184,3 +184,15 @@ func merged(over, base map[string]Rate) map[string]Rate {
 	}
 	return all
 }
+
+// TenantUsage is what the tasks of a tenant used on a day.
+type TenantUsage struct {
+	Tenant       string  `json:"tenant"`
+	Day          string  `json:"day"`           // in UTC, as in 2026-11-23
+	Tasks        int     `json:"tasks"`         // that ran and ended
+	BoxSeconds   float64 `json:"box_seconds"`   // of their runs, including those that were repeated
+	Tokens       int     `json:"tokens"`        // of models
+	BytesIn      int     `json:"bytes_in"`      // of the tasks' data
+	BytesOut     int     `json:"bytes_out"`     // of output, results and artifacts
+	NetworkBytes int     `json:"network_bytes"` // of the programs' connections
+}

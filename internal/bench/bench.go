@@ -53,6 +53,7 @@ func Scenarios() []Scenario {
 		{Name: "tools", Samples: 20, Measure: (*Bench).brokered},
 		{Name: "memory", Samples: 3, Measure: (*Bench).memory},
 		{Name: "growth", Samples: 12, NoSandbox: true, Measure: (*Bench).growth},
+		{Name: "fairness", Samples: 100, NoSandbox: true, Measure: (*Bench).fairness},
 		{Name: "growth-queue", Samples: 20, Measure: (*Bench).growthQueue},
 	}
 }

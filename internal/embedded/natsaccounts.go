@@ -20,8 +20,8 @@ import (
 // into another tenant's record. With separate accounts, the response stays in the requester's account.
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
-		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "rate.>",
-		"wake.>", "cancel.>", "skills.*", "tool.>", "events.*",
+		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "usage.>",
+		"rate.>", "wake.>", "cancel.>", "skills.*", "tool.>", "events.*",
 		"offer.*.*", "offers", "offers.*",
 		"notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",

@@ -55,6 +55,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.Pause](b, "Pause")
 	addSchema[schemas.TenantLimits](b, "TenantLimits")
 	addSchema[schemas.TenantLimitsInfo](b, "TenantLimitsInfo")
+	addSchema[schemas.TenantUsage](b, "TenantUsage")
 	addSchema[pauseIn](b, "PauseOptions")
 	addSchema[resumed](b, "Resumed")
 	addSchema[schemas.Tool](b, "Tool")

@@ -191,6 +191,10 @@ var parameters = map[string]parameter{
 	"message":    {"query", "Message of the commit, at most 1000 bytes."},
 	"format":     {"query", "Format of the archive; default zip."},
 
+	"since":  {"query", "The first day, in UTC, as in 2026-11-23; default 30 days ago."},
+	"before": {"query", "The day after the last one; default tomorrow."},
+	"all":    {"query", "If set, of all tenants."},
+
 	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task."},
 	"Last-Event-ID":          {"header", "Continue the stream after this event."},
 	"WebHook-Request-Origin": {"header", "The origin from which events will be sent."},

@@ -202,6 +202,7 @@ var failing = map[string]struct {
 	"listLimits":       {"GET", "/v1/limits", ingesttest.ReadOnly, "", errcode.Forbidden},
 	"getLimits":        {"GET", "/v1/limits/A.b", ingesttest.Operator, "", errcode.BadName},
 	"putLimits":        {"PUT", "/v1/limits/acme", ingesttest.Operator, `{"weight":0}`, errcode.BadData},
+	"listUsage":        {"GET", "/v1/usage?since=x", ingesttest.Token, "", errcode.BadParameter},
 	"whoAmI":           {"GET", "/v1/whoami", "wrong", "", errcode.Unauthorized},
 	"getSchema":        {"GET", "/v1/schemas/x", "", "", errcode.UnknownSchema},
 }

@@ -2,7 +2,11 @@ package ingest
 
 import (
 	"net/http"
+	"slices"
+	"time"
 
+	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
@@ -61,6 +65,43 @@ func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
 	}
 	info, err := s.o.Jobs.SetLimits(r.Context(), r.PathValue("tenant"), set)
 	return respond(w, info, err)
+}
+
+// getUsage responds with the usage of the caller's tenant. Operators without a tenant, and those that set all, get that
+// of all tenants.
+func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
+	id, q := identityOf(r.Context()), r.URL.Query()
+	tenant := id.tenant
+	if q.Get("all") != "" {
+		if !slices.Contains(id.scopes, ScopeOperator) {
+			e := apierror.New(errcode.Forbidden, "this token does not permit the request")
+			e.Cause = "it lacks the scope " + ScopeOperator
+			return e
+		}
+		tenant = ""
+	} else if tenant == "" || !slices.Contains(id.scopes, ScopeRead) {
+		e := apierror.New(errcode.Forbidden, "this token does not permit the request")
+		e.Hint = "use a token of a tenant with the scope read, or all=true with the scope operator"
+		return e
+	}
+	now := time.Now().UTC()
+	from, err := dayOf(q.Get("since"), now.AddDate(0, 0, -30))
+	if err != nil {
+		return badParameter("since", "it must be a day, as in 2026-11-23")
+	}
+	to, err := dayOf(q.Get("before"), now.AddDate(0, 0, 1))
+	if err != nil {
+		return badParameter("before", "it must be a day, as in 2026-11-23")
+	}
+	list, err := s.o.Jobs.Usage(r.Context(), tenant, from, to.AddDate(0, 0, -1))
+	return respondList(w, list, err)
+}
+
+func dayOf(s string, otherwise time.Time) (time.Time, error) {
+	if s == "" {
+		return otherwise, nil
+	}
+	return time.Parse(time.DateOnly, s)
 }
 
 func (s *Server) getWhy(w http.ResponseWriter, r *http.Request) error {

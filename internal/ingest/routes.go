@@ -364,6 +364,13 @@ func (s *Server) fleetRoutes() []route {
 			body("application/json", "PauseOptions").
 			returns(200, "Resumed").
 			fails(queueErrors...).fails(errcode.BadName),
+		row("GET /v1/usage", anyScope, s.withQueueTime(s.getUsage),
+			"listUsage", "Read what tasks used, by tenant and day").
+			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Workers add up "+
+				"what they count for up to 5 seconds.").
+			takes("since", "before", "all").
+			returns(200, "[]TenantUsage").
+			fails(queueErrors...).fails(errcode.BadParameter, errcode.Forbidden),
 		row("GET /v1/limits", ScopeOperator, s.withQueueTime(s.getAllLimits),
 			"listLimits", "List the limits of tenants that were set at run time").
 			returns(200, "[]TenantLimitsInfo").

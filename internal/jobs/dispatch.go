@@ -53,6 +53,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 	case <-accept.Done():
 	}
 	background.Go(func() { d.scan(accept) })
+	background.Go(func() { w.keepTally(present, late) })
 	background.Go(func() { w.promote(accept) })
 	background.Go(func() { w.c.RecordTasks(accept) })
 	d.dispatch(accept, work, late)

@@ -39,14 +39,17 @@ func (r *run) execute(work, late context.Context) {
 	job := r.job()
 	began := time.Now()
 	result, err := r.handle(ctx, job)
-	tel.run.Record(ctx, time.Since(began).Seconds(), pool)
+	took := time.Since(began)
+	tel.run.Record(ctx, took.Seconds(), pool)
 	cause := context.Cause(ctx)
 	if l.overdue() {
 		cause = ErrLeaseLost
 	}
 	after, done := settling(ctx, late, r.w.opts.AckWait)
 	defer done()
-	if err := r.finish(after, job, l, cause, result, err); err != nil {
+	err = r.finish(after, job, l, cause, result, err)
+	r.w.tally.countRun(r.tenant, took, len(r.data), r.rec.Result)
+	if err != nil {
 		span.SetStatus(codes.Error, spanStatus(err))
 		r.w.log.WarnContext(ctx, "run not finished", "task", r.id, "run", r.rec.Run, "error", err)
 	}

@@ -18,7 +18,7 @@ const (
 	streamDelayed  = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
 	streamJournal  = "JOURNAL"      // journal.<tenant>.<task>.<key>
 	streamHistory  = "HISTORY"      // history.<tenant>
-	streamSpent    = "SPENT"        // spent.<tenant>.<day>
+	streamSpent    = "SPENT"        // spent.<tenant>.<day>, usage.<tenant>.<day>.<what>
 	streamAudit    = "AUDIT"        // audit.<tenant>
 	streamAsked    = "ASKED"        // asked.<tenant>.<task>
 	streamRates    = "RATES"        // rate.<tenant>.<what>.<period>
@@ -39,7 +39,7 @@ const (
 	journalRetention = 7 * 24 * time.Hour
 	auditRetention   = 90 * 24 * time.Hour
 	historyRetention = 90 * 24 * time.Hour
-	spentRetention   = 40 * 24 * time.Hour
+	spentRetention   = 400 * 24 * time.Hour
 	ratesRetention   = 2 * time.Hour   // two of the longest periods
 	presenceTTL      = 9 * time.Second // three heartbeats
 	logsPerTask      = 10_000
@@ -152,11 +152,13 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Subjects: []string{"history.*"}, MaxAge: historyRetention, MaxMsgsPerSubject: historyPerTenant,
 		MaxMsgSize: MaxHistoryItem + 1024, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
 	}, {
-		Name: streamSpent, Description: "tokens of language models by tenant and day",
-		Subjects: []string{"spent.*.*"}, MaxAge: spentRetention, AllowMsgCounter: true, AllowDirect: true,
+		Name: streamSpent, Description: "what tenants have used by day; spent: tokens against daily_tokens",
+		Subjects: []string{"spent.*.*", "usage.*.*.*"}, MaxAge: spentRetention, MaxMsgsPerSubject: 1,
+		AllowMsgCounter: true, AllowDirect: true,
 	}, {
 		Name: streamRates, Description: "what tenants have used of their rates in the latest periods",
-		Subjects: []string{"rate.*.*.*"}, MaxAge: ratesRetention, AllowMsgCounter: true, AllowDirect: true,
+		Subjects: []string{"rate.*.*.*"}, MaxAge: ratesRetention, MaxMsgsPerSubject: 1,
+		AllowMsgCounter: true, AllowDirect: true,
 	}, {
 		Name: streamEvents, Description: "events for triggers, removed when they were matched",
 		Subjects: []string{eventsPrefix + "*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: eventsRetention,

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +115,10 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 		return !slices.Contains(worker.Pools, l.pool) || worker.State != "running" ||
 			slices.Contains(worker.Declines, l.tenant)
 	})
+	estimate, err := c.estimate(ctx, set, l, ahead, serving)
+	if err != nil {
+		return err
+	}
 	pause, paused := set.pauseOf(l)
 	rate := set.limitsOf(c.opts.Policy, l.tenant).TaskRate
 	until, err := c.usedUpUntil(ctx, l.tenant, rateTasks, rate)
@@ -128,16 +134,55 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 	case rec.Status == schemas.RetryWait:
 		whyRetry(w, rec.Record)
 	case limit > 0 && consumer.NumAckPending >= limit:
-		w.Rule = schemas.WhyCap
+		w.Rule, w.EstimateS = schemas.WhyCap, estimate
 		w.Message = fmt.Sprintf("tenant %s runs %d tasks in pool %s with priority %s, which is its limit",
 			l.tenant, consumer.NumAckPending, l.pool, l.priority)
 	case !until.IsZero():
 		w.Rule, w.Until = schemas.WhyRate, until
 		w.Message = fmt.Sprintf("tenant %s has started as many tasks as it may in this period: %s", l.tenant, rate)
 	default:
-		w.Rule, w.Message = schemas.WhyTurn, "all slots are in use, and other tasks have their turn first"
+		w.Rule, w.EstimateS = schemas.WhyTurn, estimate
+		w.Message = "all slots are in use, and other tasks have their turn first"
 	}
 	return nil
+}
+
+// estimate returns in how many seconds a queued task will start, or nil if the tenant has run no task today. It assumes
+// that the tenant's tasks take as long as today's, and that tenants with tasks in the pool share its slots by weight.
+func (c *Client) estimate(
+	ctx context.Context, set *controls, l lane, ahead int, serving []schemas.Worker,
+) (*float64, error) {
+	now := time.Now()
+	used, err := c.Usage(ctx, l.tenant, now, now)
+	if err != nil || len(used) == 0 || used[0].Tasks == 0 || len(serving) == 0 {
+		return nil, err
+	}
+	subjects, err := c.subjectCounts(ctx, "tasks."+l.pool+".*.*")
+	if err != nil {
+		return nil, err
+	}
+	weightOf := func(tenant string) float64 {
+		return float64(*cmp.Or(set.limitsOf(c.opts.Policy, tenant).Weight, new(1)))
+	}
+	weights := map[string]float64{l.tenant: weightOf(l.tenant)}
+	counts, _ := byLane(subjects)
+	for other := range counts {
+		weights[other.tenant] = weightOf(other.tenant)
+	}
+	slots, sum := 0, 0.0
+	for _, worker := range serving {
+		slots += worker.Slots
+	}
+	for _, weight := range weights {
+		sum += weight
+	}
+	share := max(1, float64(slots)*weights[l.tenant]/sum)
+	if limit := set.limitsOf(c.opts.Policy, l.tenant).MaxRunning; limit != nil {
+		share = min(share, float64(*limit))
+	}
+	seconds := float64(ahead+1) * used[0].BoxSeconds / float64(used[0].Tasks) / share
+	seconds = math.Round(seconds*10) / 10
+	return &seconds, nil
 }
 
 func whyPaused(w *schemas.Why, p schemas.Pause) {

@@ -76,6 +76,7 @@ type Worker struct {
 	started time.Time
 	lanes   *lanes
 	leases  *leases
+	tally   tally
 
 	busy     atomic.Int64 // slots in use
 	draining atomic.Bool

@@ -1,0 +1,103 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Usage counts what tasks of each tenant used, including runs that were repeated, once the worker has stopped.
+func TestUsage(t *testing.T) {
+	f := newFleet(t)
+	stop := f.work(t, WorkerOptions{Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+		time.Sleep(30 * time.Millisecond) //nolint:forbidigo // the time that is measured
+		if j.Task.Code == "twice" && j.Record.Run == 1 {
+			return nil, errors.New("once")
+		}
+		return &schemas.Result{
+			Status: schemas.Succeeded, Output: "12345", Artifacts: []schemas.Artifact{{Path: "a", Bytes: 10}},
+			Usage:  &schemas.Usage{PromptTokens: 3, CompletionTokens: 4},
+			Egress: []schemas.EgressAttempt{{Host: "example.org", Bytes: 100}},
+		}, nil
+	}})
+	const data = `{"code":"x"}`
+	f.await(t, f.submit(t, "1", data).TaskID)
+	f.await(t, f.submit(t, "2", `{"code":"twice","retry":{"backoff_s":0.01}}`).TaskID)
+	rec, err := f.Submit(t.Context(), "other", taskEvent("1", data))
+	if err == nil {
+		_, err = f.Wait(t.Context(), "other", rec.TaskID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	now := time.Now()
+	all, err := f.Usage(t.Context(), "", now, now)
+	if err != nil || len(all) != 2 || all[0].Tenant != "acme" || all[1].Tenant != "other" {
+		t.Fatalf("Usage = %+v, %v, want acme and other", all, err)
+	}
+	if s := all[0].BoxSeconds; s < 0.09 || s > 10 {
+		t.Errorf("acme used %.3f s in three runs of 30 ms, want at least 0.09", s)
+	}
+	all[0].BoxSeconds = 0
+	want := schemas.TenantUsage{
+		Tenant: "acme", Day: now.UTC().Format(time.DateOnly), Tasks: 2, Tokens: 14,
+		BytesIn: len(data) + len(`{"code":"twice","retry":{"backoff_s":0.01}}`), BytesOut: 30, NetworkBytes: 200,
+	}
+	if all[0] != want {
+		t.Errorf("usage of acme = %+v, want %+v", all[0], want)
+	}
+	if one, err := f.Usage(t.Context(), "other", now, now); err != nil || len(one) != 1 || one[0].Tasks != 1 {
+		t.Errorf("Usage(other) = %+v, %v, want one task", one, err)
+	}
+	before := now.AddDate(0, 0, -1)
+	if none, err := f.Usage(t.Context(), "", before, before); err != nil || len(none) != 0 {
+		t.Errorf("Usage of yesterday = %+v, %v, want none", none, err)
+	}
+}
+
+// The estimate of a queued task follows from the tenant's usage today, its share of the slots and its position.
+func TestEstimate(t *testing.T) {
+	f := newFleet(t)
+	day := time.Now()
+	for what, n := range map[string]int{tallyTasks: 10, tallyBox: 60_000} { // 6 s each
+		if _, err := f.addTo(t.Context(), usageSubject("acme", day, what), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	started, release := make(chan struct{}, 10), make(chan struct{})
+	f.work(t, WorkerOptions{Slots: 4, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		started <- struct{}{}
+		<-release
+		return succeed(ctx, j)
+	}})
+	var last schemas.Record
+	for i := range 10 {
+		last = f.submit(t, strconv.Itoa(i), `{"code":"x"}`)
+	}
+	for range 4 {
+		<-started
+	}
+	for tenants, want := range []float64{9, 18} { // six tasks of 6 s on four slots, then on half of them
+		if tenants > 0 {
+			if _, err := f.Submit(t.Context(), "other", taskEvent("1", `{"code":"x"}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "estimate", func() error { // the worker's presence is published every few seconds
+			why, err := f.Why(t.Context(), "acme", last.TaskID)
+			if err != nil || why.Rule != schemas.WhyTurn || *why.Ahead != 5 || why.EstimateS == nil ||
+				*why.EstimateS != want {
+				return fmt.Errorf("%+v, %w, want turn, 5 ahead, %g s", why, err, want)
+			}
+			return nil
+		})
+	}
+	close(release)
+	f.await(t, last.TaskID)
+}
