@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,7 +21,7 @@ func (a *app) mcpTestCommand() *cobra.Command {
 	var verbose bool
 	c := &cobra.Command{
 		Use:   "test",
-		Short: "Check the MCP tools against the fleet",
+		Short: "Check the MCP tools against the fleet, or a fleet for the occasion",
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			for _, t := range tools {
 				if !slices.Contains(bridge.CheckedTools(), t) {
@@ -36,6 +37,26 @@ func (a *app) mcpTestCommand() *cobra.Command {
 	return c
 }
 
+// fleetForTest finds a fleet, or starts one for this command as `run` does.
+func (a *app) fleetForTest(ctx context.Context) (options client.Options, stop func(), err error) {
+	r := &foreground{a: a, line: a.progress()}
+	if options, err = client.Locate(a.fleet); err == nil && !r.stale() {
+		return options, func() {}, nil
+	}
+	if err != nil && !errors.Is(err, client.ErrNoFleet) {
+		return options, nil, noFleet(err)
+	}
+	if err := r.startFleet(ctx); err != nil {
+		r.close()
+		return options, nil, err
+	}
+	if r.private == nil { // another command has started one in the meantime
+		options, err = client.Locate(a.fleet)
+		return options, r.close, err
+	}
+	return client.Options{URL: r.private.File.URL, Token: r.private.File.Token}, r.close, nil
+}
+
 // mcpReport is what `mcp test -o json` prints.
 type mcpReport struct {
 	Passed int                  `json:"passed"`
@@ -44,10 +65,11 @@ type mcpReport struct {
 }
 
 func (a *app) mcpTest(ctx context.Context, tools []string, verbose bool) error {
-	options, err := client.Locate(a.fleet)
+	options, stop, err := a.fleetForTest(ctx)
 	if err != nil {
-		return noFleet(err)
+		return err
 	}
+	defer stop()
 	options.RetryFor = retryTime
 	var report mcpReport
 	o := bridge.Options{Fleet: options, Version: version, Log: slog.New(slog.DiscardHandler)}

@@ -335,6 +335,22 @@ guardrails: {allowed_networks: [example.org]}
 	}
 }
 
+// TestEmptyServersDir checks that an empty directory of tools is mentioned.
+func TestEmptyServersDir(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("servers", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	source := config.Source{Env: []string{"SERVERS_DIR=./servers"}}
+	if got := load(t, source).Warnings; len(got) != 1 || !strings.Contains(got[0], "./servers is empty") {
+		t.Errorf("warnings = %q, want that ./servers is empty", got)
+	}
+	write(t, "servers/README", "none")
+	if got := load(t, source).Warnings; len(got) != 0 {
+		t.Errorf("warnings for a directory with a file = %q, want none", got)
+	}
+}
+
 // TestEarlierNames checks that names of earlier versions work, and that Load warns of retired ones unless their value
 // describes what the fleet always does.
 func TestEarlierNames(t *testing.T) {

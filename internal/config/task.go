@@ -8,7 +8,8 @@ type Execution struct {
 	// workspace of the tenant `default`. By default, there is no live folder.
 	WorkspaceDir string `yaml:"workspace_dir" env:"WORKSPACE_DIR,EXECUTION_WORKSPACE_DIR"`
 	// Directory of tool modules, <server>/<tool>.py, which may change while the fleet runs. The
-	// default is `servers` in the data directory, with the built-in modules.
+	// default is `servers` in the data directory, with the built-in modules. They are also installed
+	// into an empty directory.
 	ServersDir string `yaml:"servers_dir" env:"SERVERS_DIR,EXECUTION_SERVERS_DIR"`
 	// Directory of skills that all tenants share: directories with a SKILL.md, and files NAME.py (docs/skills.md). Each
 	// worker and ingest reads its own copy, and sees changes within seconds. If it does not exist, there are none.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/codefleet/codefleet/internal/tools"
@@ -12,12 +13,17 @@ import (
 )
 
 // ServersDir returns the directory of tool modules. If none is configured, it installs the built-in tools into a
-// directory below the data directory, and returns that.
+// directory below the data directory, and returns that. It also installs them into a configured directory that is
+// empty, of which the settings warn; a directory with any file is left as it is.
 func ServersDir(configured, data string) (string, error) {
-	if configured != "" {
-		return configured, nil
-	}
 	dir := filepath.Join(data, "servers")
+	if configured != "" {
+		entries, err := os.ReadDir(configured)
+		if err != nil || len(entries) > 0 {
+			return configured, nil //nolint:nilerr // who reads the directory reports the error
+		}
+		dir = configured
+	}
 	if err := servers.Install(dir); err != nil {
 		return "", fmt.Errorf("install the built-in tools into %s: %w", dir, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -168,5 +170,30 @@ func TestSearchUsesHistory(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("SearchTools (-want +got):\n%s", d)
+	}
+}
+
+// TestEmptyServersDir checks that the built-in tools are installed into an empty directory, and into no other.
+func TestEmptyServersDir(t *testing.T) {
+	count := func(dir string) int {
+		local, err := toolbox.OpenCatalogue(dir, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		listing, err := local.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(listing.Tools)
+	}
+	if got := count(t.TempDir()); got != 11 {
+		t.Errorf("tools in an empty directory = %d, want 11", got)
+	}
+	used := t.TempDir()
+	if err := os.WriteFile(filepath.Join(used, "README"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(used); got != 0 {
+		t.Errorf("tools in a directory with a file = %d, want 0", got)
 	}
 }
