@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 func (a *app) wsDiffCommand() *cobra.Command {
@@ -221,15 +223,15 @@ func (d *pathDiff) compare() {
 		d.NotShown = "binary"
 	default:
 		from, to := d.names()
-		text := diff.Diff(from, d.before.content, to, d.after.content)
-		_, text, _ = bytes.Cut(text, []byte("\n")) // the first line is a diff command
-		d.Diff = string(text)
+		lines := diff.Diff(from, d.before.content, to, d.after.content)
+		_, lines, _ = bytes.Cut(lines, []byte("\n")) // the first line is a diff command
+		d.Diff = string(lines)
 	}
 }
 
 // names returns the names of the two files in a diff.
 func (d *pathDiff) names() (from, to string) {
-	from, to = "a/"+printable(d.Path), "b/"+printable(d.Path)
+	from, to = gitName("a/"+d.Path), gitName("b/"+d.Path)
 	if !d.before.hasContent() {
 		from = "/dev/null"
 	}
@@ -239,12 +241,31 @@ func (d *pathDiff) names() (from, to string) {
 	return from, to
 }
 
+// gitName returns a path as git writes it in a diff: with quotes and escapes if it has hidden characters, quotes or
+// backslashes. So the path is exact, and a name with a line break cannot forge lines of the diff.
+func gitName(path string) string {
+	if text.Printable(path) == path && !strings.ContainsAny(path, "\"\\\n\r\t") {
+		return path
+	}
+	var b strings.Builder
+	for _, c := range []byte(path) {
+		switch {
+		case c == '"' || c == '\\':
+			b.Write([]byte{'\\', c})
+		case c < ' ' || c >= 0x7f:
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return `"` + b.String() + `"`
+}
+
 func isBinary(content []byte) bool { return bytes.IndexByte(content, 0) >= 0 || !utf8.Valid(content) }
 
 // text returns the difference as git prints it. Like git, it omits directories.
 func (d *pathDiff) text() string {
-	name := printable(d.Path)
-	header := fmt.Sprintf("diff --git a/%s b/%s\n", name, name)
+	header := fmt.Sprintf("diff --git %s %s\n", gitName("a/"+d.Path), gitName("b/"+d.Path))
 	switch before, after := d.before.mode(), d.after.mode(); {
 	case !d.before.hasContent() && !d.after.hasContent():
 		return ""

@@ -1,7 +1,9 @@
 package pylayer_test
 
 import (
+	"archive/tar"
 	"archive/zip"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,6 +55,30 @@ func wheelFor(t *testing.T, dir, name, version, tag string, more map[string]stri
 	}
 }
 
+// source writes the source distribution of a package, whose setup.py makes the file "built" in dir when it is run.
+func source(t *testing.T, dir, name string) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(dir, name+"-1.0.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compressed := gzip.NewWriter(out)
+	archive := tar.NewWriter(compressed)
+	for path, text := range map[string]string{
+		"PKG-INFO": "Metadata-Version: 1.0\nName: " + name + "\nVersion: 1.0\n",
+		"setup.py": fmt.Sprintf("open(%q, 'w').close()\nfrom setuptools import setup\nsetup(name=%q, version='1.0')\n",
+			filepath.Join(dir, "built"), name),
+	} {
+		header := tar.Header{Name: name + "-1.0/" + path, Mode: 0o644, Size: int64(len(text))}
+		err = errors.Join(err, archive.WriteHeader(&header))
+		_, writeErr := archive.Write([]byte(text))
+		err = errors.Join(err, writeErr)
+	}
+	if err := errors.Join(err, archive.Close(), compressed.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func requirements(t *testing.T, dir, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, "requirements.txt")
@@ -67,6 +93,7 @@ func options(t *testing.T, text string) pylayer.Options {
 	dir := t.TempDir()
 	wheel(t, dir, "greeting", "1.2", nil)
 	wheel(t, dir, "escaping", "1.0", map[string]string{"../../outside.py": "x = 1\n"})
+	source(t, dir, "sourced")
 	return pylayer.Options{
 		Python: "/usr/bin/python3", Requirements: requirements(t, dir, text),
 		Dir: filepath.Join(t.TempDir(), "p"),
@@ -155,6 +182,7 @@ func TestBuildRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"missing==9\n": "missing==9",
 		"escaping\n":   "outside",
+		"sourced\n":    "No matching distribution found for sourced", // its code would run on the host
 	} {
 		o := options(t, text)
 		_, err := pylayer.Build(t.Context(), o)
@@ -166,6 +194,9 @@ func TestBuildRefuses(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Dir), "outside.py")); err == nil {
 			t.Errorf("Build of %q wrote a file outside the layer, want none", text)
+		}
+		if _, err := os.Stat(filepath.Join(filepath.Dir(o.Requirements), "built")); err == nil {
+			t.Errorf("Build of %q ran the code of a package, want no code to run", text)
 		}
 	}
 	_, err := pylayer.Build(t.Context(), pylayer.Options{
