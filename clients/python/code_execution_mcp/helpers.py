@@ -22,6 +22,16 @@ class FilesystemHelper:
         """Return the names of the tools of a server."""
         return self.agent().tools()[server_name]
 
+    def save_skill(self, name, code, description=""):
+        """Save a program, which later programs import: from skills.NAME import run. It replaces a skill of that name."""
+        known = {k["name"]: k.get("version", 0) for k in self.agent().skills()}
+        return self.agent().save_skill(name, code, description or f"The program {name}.",
+                                       base=known.get(name.replace("_", "-"), 0))
+
+    def list_skills(self):
+        """Return the names of the skills, as programs import them."""
+        return [k["module"].partition(".")[2] for k in self.agent().skills()]
+
     def agent(self):
         if self._agent is None:
             execution = configuration.ExecutionConfig(self.workspace_dir, self.servers_dir, self.skills_dir)
