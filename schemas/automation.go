@@ -74,3 +74,22 @@ type AcceptedEvent struct {
 	Source string `json:"source"`
 	Type   string `json:"type"`
 }
+
+// WebhookSpec is what a webhook does: it sends the events that it matches to a URL, signed as in Standard Webhooks.
+type WebhookSpec struct {
+	Name   string `json:"name"`
+	URL    string `json:"url"`              // https, or http for private networks that the operator has allowed
+	Type   string `json:"type,omitempty"`   // as of a trigger; default codefleet.result.v1, the results of tasks
+	Filter string `json:"filter,omitempty"` // as of a trigger
+	// NoHandshake skips the handshake of CloudEvents, in which the target permits the fleet to send.
+	NoHandshake bool `json:"no_handshake,omitempty"`
+}
+
+// Webhook is a stored webhook.
+type Webhook struct {
+	WebhookSpec
+	CreatedAt time.Time `json:"created_at"`
+	Secret    string    `json:"secret,omitempty"`     // of the signatures; only in the response that adds the webhook
+	LastError string    `json:"last_error,omitempty"` // of the latest delivery that failed
+	Gone      bool      `json:"gone,omitempty"`       // the target responded with 410: nothing is sent any more
+}

@@ -112,7 +112,7 @@ var imports = map[string][]string{
 	},
 	"internal/jobs":       {"schemas", "internal/allowlist", "internal/statedoc"},
 	"internal/apierror":   {"schemas", "internal/jobs"},
-	"internal/automation": {"schemas", "internal/cron", "internal/expression", "internal/jobs"},
+	"internal/automation": {"schemas", "internal/cron", "internal/egress", "internal/expression", "internal/jobs"},
 	"internal/pipeline": {
 		"internal/statedoc", "schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",

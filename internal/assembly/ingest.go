@@ -35,7 +35,8 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	}
 	o := ingest.Options{
 		StateFile: c.DefaultState(), StateDisabled: !c.Execution.State.Enabled, Access: access,
-		Metrics: t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
+		WebhookNetworks: c.Webhooks.Networks(),
+		Metrics:         t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
 	}
 	if c.S3.Endpoint == "" {
 		return o, nil

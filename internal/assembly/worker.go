@@ -143,7 +143,7 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 			Tenants: slices.Sorted(maps.Keys(c.Tenants)), Every: c.Workspaces.CleanEvery,
 			Collect: storage.CollectOptions(c),
 		},
-		Meter: t.MeterProvider, Ready: o.Ready,
+		Meter: t.MeterProvider, Ready: o.Ready, WebhookNetworks: c.Webhooks.Networks(),
 	}, opened.close, nil
 }
 

@@ -22,6 +22,8 @@ type agenda struct {
 	woken chan struct{}     // the earliest firing, or who follows results, may have changed
 
 	triggers map[string]map[string]trigger // by tenant and name
+	webhooks map[string]map[string]webhook // by tenant and name
+	sending  map[key]int                   // requests of this process to each webhook
 	latest   uint64                        // the revision up to which all documents are known
 	learned  chan struct{}                 // closed when latest grows
 }
@@ -32,10 +34,17 @@ type trigger struct {
 	spec schemas.TriggerSpec
 }
 
+// webhook is a webhook with its compiled filter.
+type webhook struct {
+	matcher
+	doc schemas.Webhook
+}
+
 func newAgenda() *agenda {
 	return &agenda{
 		due: map[key]time.Time{}, rev: map[key]uint64{}, woken: make(chan struct{}, 1),
-		triggers: map[string]map[string]trigger{}, learned: make(chan struct{}),
+		triggers: map[string]map[string]trigger{}, webhooks: map[string]map[string]webhook{}, sending: map[key]int{},
+		learned: make(chan struct{}),
 	}
 }
 
@@ -48,7 +57,15 @@ func (a *agenda) learn(d jobs.Automation) {
 			a.set(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
 		}
 	case kindTrigger:
-		a.learnTrigger(d)
+		var doc schemas.Trigger
+		err := json.Unmarshal(d.Data, &doc) // an error if it was deleted
+		m, invalid := newMatcher(doc.TriggerSpec)
+		learnNamed(a, a.triggers, d, trigger{m, doc.TriggerSpec}, err == nil && invalid == nil)
+	case kindWebhook:
+		var doc schemas.Webhook
+		err := json.Unmarshal(d.Data, &doc)
+		m, invalid := newMatcher(schemas.TriggerSpec{Type: doc.Type, Filter: doc.Filter})
+		learnNamed(a, a.webhooks, d, webhook{m, doc}, err == nil && invalid == nil)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,26 +77,21 @@ func (a *agenda) learn(d jobs.Automation) {
 	a.wake()
 }
 
-func (a *agenda) learnTrigger(d jobs.Automation) {
-	var doc schemas.Trigger
-	var m matcher
-	err := json.Unmarshal(d.Data, &doc) // an error if it was deleted
-	if err == nil {
-		m, err = newMatcher(doc.TriggerSpec)
-	}
+// learnNamed replaces what is known of d by v, or forgets it.
+func learnNamed[T any](a *agenda, known map[string]map[string]T, d jobs.Automation, v T, exists bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.triggers[d.Tenant], d.Name)
-	if len(a.triggers[d.Tenant]) == 0 {
-		delete(a.triggers, d.Tenant)
+	switch {
+	case exists && known[d.Tenant] == nil:
+		known[d.Tenant] = map[string]T{d.Name: v}
+	case exists:
+		known[d.Tenant][d.Name] = v
+	default:
+		delete(known[d.Tenant], d.Name)
+		if len(known[d.Tenant]) == 0 {
+			delete(known, d.Tenant)
+		}
 	}
-	if err != nil {
-		return
-	}
-	if a.triggers[d.Tenant] == nil {
-		a.triggers[d.Tenant] = map[string]trigger{}
-	}
-	a.triggers[d.Tenant][d.Name] = trigger{m, doc.TriggerSpec}
 }
 
 // triggersOf returns the triggers of a tenant.
@@ -92,7 +104,45 @@ func (a *agenda) triggersOf(tenant string) (list []trigger) {
 	return list
 }
 
-// resultTenants returns the tenants with triggers that match results.
+// webhooksOf returns the webhooks of a tenant.
+func (a *agenda) webhooksOf(tenant string) (list []webhook) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.webhooks[tenant] {
+		list = append(list, w)
+	}
+	return list
+}
+
+func (a *agenda) webhook(tenant, name string) (webhook, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, ok := a.webhooks[tenant][name]
+	return w, ok
+}
+
+// begin reports whether this process may send another request to a webhook. If so, call end after it.
+func (a *agenda) begin(tenant, name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := key{kindWebhook, tenant, name}
+	if a.sending[k] >= perWebhook {
+		return false
+	}
+	a.sending[k]++
+	return true
+}
+
+func (a *agenda) end(tenant, name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := key{kindWebhook, tenant, name}
+	if a.sending[k]--; a.sending[k] == 0 {
+		delete(a.sending, k)
+	}
+}
+
+// resultTenants returns the tenants with triggers or webhooks that match results.
 func (a *agenda) resultTenants() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,6 +150,13 @@ func (a *agenda) resultTenants() map[string]bool {
 	for tenant, list := range a.triggers {
 		for _, t := range list {
 			if matchPattern(t.eventType, schemas.TypeResult) {
+				tenants[tenant] = true
+			}
+		}
+	}
+	for tenant, list := range a.webhooks {
+		for _, w := range list {
+			if matchPattern(w.eventType, schemas.TypeResult) {
 				tenants[tenant] = true
 			}
 		}

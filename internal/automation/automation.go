@@ -1,5 +1,5 @@
 // Package automation submits tasks without a request: at the times of tenants' schedules, and for the events that their
-// triggers match.
+// triggers match. It sends events and results to their webhooks.
 //
 // Every ingest and every worker runs a Service; none of them leads. They all know all schedules, and each acts when a
 // firing is due. That the same task is submitted only once follows from its id, which is a hash of tenant, schedule and
@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -35,14 +37,16 @@ const (
 
 // Service acts on automations, and changes them for tenants. It is safe for concurrent use.
 type Service struct {
-	queue *jobs.Client
-	log   *slog.Logger
-	now   func(context.Context, *jobs.Automations) (time.Time, error) // the fleet's time
+	queue  *jobs.Client
+	log    *slog.Logger
+	now    func(context.Context, *jobs.Automations) (time.Time, error) // the fleet's time
+	sender *http.Client
 }
 
-// New returns a service on a queue. Run starts it; the other methods do not need that.
-func New(queue *jobs.Client, log *slog.Logger) *Service {
-	return &Service{queue: queue, log: log, now: func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
+// New returns a service on a queue. Run starts it; the other methods do not need that. Webhooks may be in the private
+// networks.
+func New(queue *jobs.Client, private []netip.Prefix, log *slog.Logger) *Service {
+	return &Service{queue: queue, log: log, sender: newSender(private), now: func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
 		now, _, err := b.Now(ctx)
 		return now, err
 	}}

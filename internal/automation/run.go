@@ -13,7 +13,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Run fires schedules and triggers until ctx ends. All processes of a fleet that call it share the work.
+// Run fires schedules and triggers, and sends to webhooks, until ctx ends. All processes of a fleet that call it share the work.
 func (s *Service) Run(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
@@ -53,6 +53,18 @@ func (s *Service) run(ctx context.Context) error {
 				return nil
 			}
 			return s.match(ctx, store, a, tenant, e)
+		})
+	})
+	start(ctx, func(ctx context.Context) error {
+		return s.queue.FollowDeliveries(ctx, func(ctx context.Context, d jobs.Delivery) error {
+			_, latest, err := store.Now(ctx)
+			if err == nil {
+				err = a.awaitRevision(ctx, latest)
+			}
+			if err != nil {
+				return err
+			}
+			return s.send(ctx, store, a, d)
 		})
 	})
 	start(ctx, func(ctx context.Context) error {

@@ -40,7 +40,7 @@ func newWorld(t *testing.T, at string) *world {
 	if err := queue.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.Service = New(queue, quiet)
+	w.Service = New(queue, nil, quiet)
 	w.now = func(context.Context, *jobs.Automations) (time.Time, error) { return w.at, nil }
 	if w.store, err = queue.Automations(t.Context()); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestFiresOnce(t *testing.T) {
 	}
 	services := []*Service{w.Service}
 	for range 3 {
-		services = append(services, New(w.connect(t), quiet))
+		services = append(services, New(w.connect(t), loopback, quiet))
 	}
 	w.at = clockTime(t, "2026-11-23T09:00:00Z")
 	var all sync.WaitGroup
@@ -326,8 +326,8 @@ func TestRun(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	first := New(w.queue, quiet)
-	for _, s := range []*Service{first, New(w.connect(t), quiet)} {
+	first := New(w.queue, nil, quiet)
+	for _, s := range []*Service{first, New(w.connect(t), loopback, quiet)} {
 		running.Go(func() { s.Run(ctx) })
 	}
 	doc, err := first.AddSchedule(ctx, "acme", spec("s", "@every 1s", ""))

@@ -289,11 +289,26 @@ func (s *Service) RemoveTrigger(ctx context.Context, tenant, name string) error 
 	if err := s.remove(ctx, kindTrigger, tenant, name); err != nil {
 		return err
 	}
-	list, err := s.Triggers(ctx, tenant)
-	if err != nil || slices.ContainsFunc(list, func(t schemas.Trigger) bool {
-		return matchPattern(t.Type, schemas.TypeResult)
-	}) {
+	return s.forgetResults(ctx, tenant)
+}
+
+// forgetResults ends jobs.Client.KeepResults if no trigger and no webhook of a tenant needs it.
+func (s *Service) forgetResults(ctx context.Context, tenant string) error {
+	triggers, err := s.Triggers(ctx, tenant)
+	if err != nil {
 		return err
+	}
+	webhooks, err := s.Webhooks(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	needed := slices.ContainsFunc(triggers, func(t schemas.Trigger) bool {
+		return matchPattern(t.Type, schemas.TypeResult)
+	}) || slices.ContainsFunc(webhooks, func(w schemas.Webhook) bool {
+		return matchPattern(w.Type, schemas.TypeResult)
+	})
+	if needed {
+		return nil
 	}
 	return s.queue.ForgetResults(ctx, tenant)
 }
@@ -336,7 +351,7 @@ func (s *Service) TestTrigger(
 
 var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", MaxDepth)
 
-// dispatch submits the tasks of all triggers that match an event. After an error it may be called again.
+// dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks. After an error it may be called again.
 func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
 	for _, t := range a.triggersOf(tenant) {
 		if t.matches(ctx, e) != "" {
@@ -346,7 +361,7 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agen
 			return err
 		}
 	}
-	return nil
+	return s.deliver(ctx, a, tenant, e)
 }
 
 // trigger submits the task of one trigger. If the queue refuses the task, it notes the reason in the trigger.
@@ -371,23 +386,29 @@ func (s *Service) trigger(
 		problem = refused.Code + ": " + refused.Message
 	}
 	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
-	return s.noteProblem(ctx, store, tenant, in.Name, problem)
+	return note(ctx, store, kindTrigger, tenant, in.Name, func(doc *schemas.Trigger) bool {
+		changed := doc.LastError != problem
+		doc.LastError = problem
+		return changed
+	})
 }
 
-// noteProblem sets LastError of a trigger, unless it has the same one or changes at this moment.
-func (s *Service) noteProblem(ctx context.Context, store *jobs.Automations, tenant, name, problem string) error {
-	a, err := store.Get(ctx, kindTrigger, tenant, name)
+// note changes a document with fn, which reports whether it has changed it, unless another process changes it at this
+// moment.
+func note[T any](
+	ctx context.Context, store *jobs.Automations, kind, tenant, name string, fn func(doc *T) (changed bool),
+) error {
+	a, err := store.Get(ctx, kind, tenant, name)
 	if errors.Is(err, jobs.ErrAutomationNotFound) {
 		return nil
 	}
-	var doc schemas.Trigger
+	var doc T
 	if err == nil {
 		err = json.Unmarshal(a.Data, &doc)
 	}
-	if err != nil || doc.LastError == problem {
+	if err != nil || !fn(&doc) {
 		return err
 	}
-	doc.LastError = problem
 	if a.Data, err = json.Marshal(doc); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (w *world) start(t *testing.T, n int, handler jobs.Handler) context.Context
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for range n {
-		s := New(w.connect(t), quiet)
+		s := New(w.connect(t), loopback, quiet)
 		running.Go(func() { s.Run(ctx) })
 	}
 	worker := jobs.NewWorker(w.queue, jobs.WorkerOptions{Name: "w", Slots: 4, Handler: handler, Log: quiet})

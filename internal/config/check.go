@@ -68,6 +68,11 @@ func (k *checker) listeners() {
 		k.bad("auth.enabled",
 			"authentication can be disabled on a loopback address only, but http.addr is %s", c.HTTP.Addr)
 	}
+	for _, text := range c.Webhooks.PrivateNetworks {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			k.bad("webhooks.private_networks", "%q is not a network, such as 10.1.0.0/16", text)
+		}
+	}
 	k.pair("http.tls_cert", c.HTTP.TLSCert, "http.tls_key", c.HTTP.TLSKey)
 	k.pair("nats.tls_cert", c.NATS.TLSCert, "nats.tls_key", c.NATS.TLSKey)
 }

@@ -9,6 +9,7 @@ package config
 
 import (
 	"maps"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -35,6 +36,8 @@ type Config struct {
 	Workspaces Workspaces `yaml:"workspaces"`
 	// How tasks are claimed and retried.
 	Queue Queue `yaml:"queue"`
+	// Webhooks, which send results and events to URLs of tenants (docs/automation.md).
+	Webhooks Webhooks `yaml:"webhooks"`
 	// One worker process.
 	Worker Worker `yaml:"worker"`
 	// The sandbox.
@@ -202,6 +205,22 @@ type Encryption struct {
 	// Key and OldKeys are the contents of KeyFile and OldKeyFiles.
 	Key     Secret   `yaml:"-"`
 	OldKeys []Secret `yaml:"-"`
+}
+
+// Webhooks configures how results and events are sent to tenants' URLs.
+type Webhooks struct {
+	// Networks outside of the public internet in which targets may be, such as 10.1.0.0/16.
+	PrivateNetworks []string `yaml:"private_networks"`
+}
+
+// Networks returns PrivateNetworks, without invalid ones, which Validate reports.
+func (w Webhooks) Networks() (networks []netip.Prefix) {
+	for _, text := range w.PrivateNetworks {
+		if n, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, n.Masked())
+		}
+	}
+	return networks
 }
 
 // Queue configures how tasks are claimed and retried.

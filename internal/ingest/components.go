@@ -76,6 +76,8 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.Trigger](b, "Trigger")
 	addSchema[schemas.TriggerTest](b, "TriggerTest")
 	addSchema[schemas.AcceptedEvent](b, "AcceptedEvent")
+	addSchema[schemas.WebhookSpec](b, "WebhookSpec")
+	addSchema[schemas.Webhook](b, "Webhook")
 	addSchema[schemas.Commit](b, "Commit")
 	addSchema[change](b, "Change")
 	addSchema[archiveOptions](b, "ArchiveOptions")

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +49,11 @@ type Options struct {
 
 	Access        Access
 	Limits        Limits
-	StateDisabled bool   // refuse requests for state documents
-	StateFile     string // the state document for requests that name none; default state.json
+	StateDisabled bool // refuse requests for state documents
+	// WebhookNetworks are private networks in which webhooks may be.
+	WebhookNetworks []netip.Prefix
+
+	StateFile string // the state document for requests that name none; default state.json
 
 	Log    *slog.Logger // default slog.Default()
 	Tracer trace.Tracer // nil records no spans

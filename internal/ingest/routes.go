@@ -21,7 +21,8 @@ func (s *Server) newMux() *http.ServeMux {
 
 // routes returns the table of all routes.
 func (s *Server) routes() []route {
-	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.approvalRoutes(),
+	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.webhookRoutes(),
+		s.approvalRoutes(),
 		s.toolRoutes(), s.skillRoutes(),
 		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
@@ -162,6 +163,24 @@ func (s *Server) triggerRoutes() []route {
 			body("application/cloudevents+json", "AnyEvent").
 			returns(200, "TriggerTest").
 			fails(errcode.BadEvent),
+	}
+}
+
+func (s *Server) webhookRoutes() []route {
+	return []route{
+		row("GET /v1/webhooks", ScopeRead, s.withQueueTime(s.getWebhooks), "listWebhooks", "List webhooks").
+			returns(200, "[]Webhook").
+			fails(queueErrors...),
+		row("POST /v1/webhooks", ScopeSubmit, s.withQueueTime(s.postWebhook), "addWebhook", "Add a webhook").
+			note("It sends results or events to a URL, signed: see docs/automation.md. Only this response has the "+
+				"secret of the signatures.").
+			body("application/json", "WebhookSpec").
+			returns(200, "Webhook").
+			fails(queueErrors...).fails(errcode.BadName, errcode.AutomationExists, errcode.AutomationLimit),
+		row("DELETE /v1/webhooks/{name}", ScopeSubmit, s.withQueueTime(s.deleteWebhook),
+			"deleteWebhook", "Remove a webhook").
+			returnsNothing(204).
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownAutomation),
 	}
 }
 

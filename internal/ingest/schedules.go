@@ -7,8 +7,10 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// automations returns what changes and lists schedules.
-func (s *Server) automations() *automation.Service { return automation.New(s.o.Jobs, s.o.Log) }
+// automations returns what changes and lists schedules, triggers and webhooks.
+func (s *Server) automations() *automation.Service {
+	return automation.New(s.o.Jobs, s.o.WebhookNetworks, s.o.Log)
+}
 
 func (s *Server) postSchedule(w http.ResponseWriter, r *http.Request) error {
 	in, err := readJSON[schemas.ScheduleSpec](s, w, r)

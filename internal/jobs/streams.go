@@ -164,6 +164,10 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Subjects: []string{eventsPrefix + "*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: eventsRetention,
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: maxEvents,
 	}, {
+		Name: streamDeliveries, Description: "events on their way to webhooks",
+		Subjects: []string{deliverPrefix + "*.*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: DeliveryTime,
+		MaxMsgsPerSubject: maxDeliveries, Duplicates: dedupeWindow,
+	}, {
 		Name: streamDelayed, Description: "timers of tasks that run later",
 		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,
 		AllowMsgSchedules: true, AllowMsgTTL: true, AllowDirect: true, Duplicates: dedupeWindow,

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -41,7 +42,10 @@ type Parts struct {
 	Live        *Live    // a live folder; may be nil
 	Cleaning    Cleaning // the worker's part in garbage collection; the zero value takes no part
 	Meter       metric.MeterProvider
-	Ready       func() // called once, as soon as a task would start without delay; may be nil
+
+	WebhookNetworks []netip.Prefix // private networks in which webhooks may be
+
+	Ready func() // called once, as soon as a task would start without delay; may be nil
 }
 
 // Join connects to the fleet. Run calls it once, while the first boxes are created.
@@ -100,7 +104,7 @@ func Run(accept, work context.Context, p Parts) error {
 			p.Ready()
 		})
 		running.Go(func() { p.Cleaning.run(accept, fleet.Store, p.Pipeline.Log) })
-		running.Go(func() { automation.New(fleet.Queue, p.Pipeline.Log).Run(accept) })
+		running.Go(func() { automation.New(fleet.Queue, p.WebhookNetworks, p.Pipeline.Log).Run(accept) })
 		err = p.claim(accept, work, fleet, func() { close(claiming) })
 		stopClaiming()
 	}

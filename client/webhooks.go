@@ -1,0 +1,42 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Types for webhooks. Package schemas documents their fields.
+type (
+	// WebhookSpec is what a webhook does: it sends the events that it matches to a URL, signed.
+	WebhookSpec = schemas.WebhookSpec
+	// Webhook is a stored webhook.
+	Webhook = schemas.Webhook
+)
+
+// AddWebhook stores a webhook, after a handshake with its target, and returns it with the secret of its signatures,
+// which no other method returns. It is not retried. If there is a webhook with its name, the error has the code
+// "automation_exists". Over NATS the errors of all methods for webhooks have the code "http_only".
+func (c *Client) AddWebhook(ctx context.Context, w WebhookSpec) (Webhook, error) {
+	body, err := json.Marshal(w)
+	if err != nil {
+		return Webhook{}, fmt.Errorf("encode webhook: %w", err)
+	}
+	return change[Webhook](ctx, c, httpRequest{
+		method: http.MethodPost, header: jsonHeader(), body: body, once: true,
+	}, "webhooks")
+}
+
+// Webhooks returns the tenant's webhooks by name, without their secrets.
+func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
+	return get[[]Webhook](ctx, c, url.Values{}, "v1", "webhooks")
+}
+
+// RemoveWebhook deletes a webhook. Deliveries that wait are dropped. It is not retried.
+func (c *Client) RemoveWebhook(ctx context.Context, name string) error {
+	return c.remove(ctx, "webhooks", name)
+}

@@ -1,0 +1,277 @@
+package automation
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/egress"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	kindWebhook   = "webhook"
+	secretPrefix  = "whsec_"
+	secretBytes   = 24
+	sendTimeout   = 10 * time.Second // of one request
+	maxResponse   = 4 << 10          // bytes of a response that are read, so that the connection can be used again
+	maxURL        = 2048             // bytes
+	perWebhook    = 4                // requests of one process at once
+	busyDelay     = time.Second      // if there are more
+	minRetry      = 2 * time.Second
+	maxRetry      = time.Hour
+	webhookOrigin = "codefleet"
+)
+
+// newSender returns the client that sends to webhooks. It follows no redirects.
+func newSender(private []netip.Prefix) *http.Client {
+	return &http.Client{
+		Timeout: sendTimeout,
+		Transport: &http.Transport{
+			DialContext: egress.Public{Private: private}.DialContext, TLSHandshakeTimeout: sendTimeout,
+			MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: time.Minute, MaxConnsPerHost: 16, ForceAttemptHTTP2: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// AddWebhook stores a new webhook, after a handshake with its target, and returns it with its secret, which no other
+// method returns.
+func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.WebhookSpec) (schemas.Webhook, error) {
+	in.Type = cmp.Or(in.Type, schemas.TypeResult)
+	if err := checkWebhook(in); err != nil {
+		return schemas.Webhook{}, err
+	}
+	store, now, err := s.open(ctx)
+	if err != nil {
+		return schemas.Webhook{}, err
+	}
+	if !in.NoHandshake {
+		if err := s.handshake(ctx, in.URL); err != nil {
+			return schemas.Webhook{}, err
+		}
+	}
+	if matchPattern(in.Type, schemas.TypeResult) {
+		if err := s.queue.KeepResults(ctx, tenant); err != nil {
+			return schemas.Webhook{}, err
+		}
+	}
+	secret := make([]byte, secretBytes)
+	_, _ = rand.Read(secret) // never fails
+	doc := schemas.Webhook{
+		WebhookSpec: in, CreatedAt: now, Secret: secretPrefix + base64.StdEncoding.EncodeToString(secret),
+	}
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return doc, err
+	}
+	err = create(ctx, store, jobs.Automation{Kind: kindWebhook, Tenant: tenant, Name: in.Name, Data: data})
+	if errors.Is(err, jobs.ErrAutomationConflict) {
+		r := refuse(errcode.AutomationExists, "name", "there is a webhook with the name %s", in.Name)
+		r.Hint = "choose another name, or remove that webhook first"
+		return schemas.Webhook{}, r
+	}
+	return doc, err
+}
+
+func checkWebhook(in schemas.WebhookSpec) error {
+	if err := checkName(in.Name); err != nil {
+		return err
+	}
+	u, err := url.Parse(in.URL)
+	if err != nil || u.Host == "" || u.User != nil || len(in.URL) > maxURL || u.Scheme != "https" && u.Scheme != "http" {
+		return refuse(errcode.BadData, "/url", "it must be an https URL without a user, of at most %d bytes", maxURL)
+	}
+	if len(in.Type) > maxPattern || strings.Contains(strings.TrimSuffix(in.Type, "*"), "*") {
+		return refuse(errcode.BadData, "/type", "it must be at most %d bytes, with * at its end only", maxPattern)
+	}
+	if _, err := newMatcher(schemas.TriggerSpec{Type: in.Type, Filter: in.Filter}); err != nil {
+		return refuse(errcode.BadData, "/filter", "%s", strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	return nil
+}
+
+// handshake asks the target whether the fleet may send to it.
+func (s *Service) handshake(ctx context.Context, target string) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodOptions, target, nil)
+	if err != nil {
+		return refuse(errcode.BadData, "/url", "it is not a URL")
+	}
+	req.Header.Set("WebHook-Request-Origin", webhookOrigin)
+	resp, err := s.sender.Do(req)
+	if err != nil {
+		return refuse(errcode.BadData, "/url", "the handshake failed: %s", sendProblem(err))
+	}
+	defer drain(resp)
+	if origin := resp.Header.Get("WebHook-Allowed-Origin"); resp.StatusCode/100 != 2 ||
+		origin != "*" && origin != webhookOrigin {
+		r := refuse(errcode.BadData, "/url", "the target does not permit the fleet to send: it responded to OPTIONS "+
+			"with the status %d and without WebHook-Allowed-Origin: %s", resp.StatusCode, webhookOrigin)
+		r.Hint = "let the target respond to the handshake, or skip it with no_handshake"
+		return r
+	}
+	return nil
+}
+
+func drain(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, maxResponse) // for the next request only
+	_ = resp.Body.Close()
+}
+
+// sendProblem describes an error of a request without its URL, which may contain a secret.
+func sendProblem(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		if e.Timeout() {
+			return "the target did not respond in time"
+		}
+		err = e.Err
+	}
+	return text.Truncate(err.Error(), 200)
+}
+
+// Webhooks lists a tenant's webhooks by name, without secrets.
+func (s *Service) Webhooks(ctx context.Context, tenant string) ([]schemas.Webhook, error) {
+	store, err := s.queue.Automations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := store.List(ctx, kindWebhook, tenant)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]schemas.Webhook, 0, len(list))
+	for _, a := range list {
+		var doc schemas.Webhook
+		if err := json.Unmarshal(a.Data, &doc); err != nil {
+			return nil, err
+		}
+		doc.Secret = ""
+		out = append(out, doc)
+	}
+	slices.SortFunc(out, func(a, b schemas.Webhook) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// RemoveWebhook deletes a webhook. Deliveries that wait are dropped.
+func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error {
+	if err := s.remove(ctx, kindWebhook, tenant, name); err != nil {
+		return err
+	}
+	return s.forgetResults(ctx, tenant)
+}
+
+// deliver stores a delivery to each webhook that matches an event. It may be called again.
+func (s *Service) deliver(ctx context.Context, a *agenda, tenant string, e *incoming) error {
+	for _, w := range a.webhooksOf(tenant) {
+		if w.doc.Gone || w.matches(ctx, e) != "" {
+			continue
+		}
+		hash := sha256.Sum256([]byte(w.doc.Name + "\x00" + e.Source() + "\x00" + e.ID()))
+		err := s.queue.DeliverWebhook(ctx, jobs.Delivery{
+			Tenant: tenant, Webhook: w.doc.Name, ID: "msg_" + hex.EncodeToString(hash[:16]), Event: e.Event,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send makes one try of a delivery.
+func (s *Service) send(ctx context.Context, store *jobs.Automations, a *agenda, d jobs.Delivery) error {
+	w, ok := a.webhook(d.Tenant, d.Webhook)
+	if !ok || w.doc.Gone {
+		return nil
+	}
+	if !a.begin(d.Tenant, d.Webhook) {
+		return &jobs.RetryError{After: busyDelay}
+	}
+	defer a.end(d.Tenant, d.Webhook)
+	problem, after, gone := s.post(ctx, w.doc, d)
+	if problem == "" {
+		return nil
+	}
+	s.log.WarnContext(ctx, "webhook not delivered", "tenant", d.Tenant, "webhook", d.Webhook, "delivery", d.ID,
+		"reason", problem)
+	err := note(ctx, store, kindWebhook, d.Tenant, d.Webhook, func(doc *schemas.Webhook) bool {
+		changed := doc.LastError != problem || gone
+		doc.LastError, doc.Gone = problem, doc.Gone || gone
+		return changed
+	})
+	if err != nil || gone {
+		return err
+	}
+	// Each pause is half as long as the time since the event was stored.
+	return &jobs.RetryError{After: min(max(minRetry, time.Since(d.Since)/2, after), maxRetry)}
+}
+
+// post sends a delivery. problem is empty if the target has accepted it, and says nothing about the secret.
+func (s *Service) post(
+	ctx context.Context, doc schemas.Webhook, d jobs.Delivery,
+) (problem string, after time.Duration, gone bool) {
+	body, err := d.Event.MarshalJSON()
+	if err != nil {
+		return "the event cannot be encoded", 0, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, doc.URL, bytes.NewReader(body))
+	if err != nil {
+		return "the URL is not valid", 0, false
+	}
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	req.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
+	req.Header.Set("User-Agent", "codefleet")
+	req.Header.Set("Webhook-Id", d.ID)
+	req.Header.Set("Webhook-Timestamp", at)
+	req.Header.Set("Webhook-Signature", sign(doc.Secret, d.ID, at, body))
+	resp, err := s.sender.Do(req)
+	if err != nil {
+		return sendProblem(err), 0, false
+	}
+	defer drain(resp)
+	switch {
+	case resp.StatusCode/100 == 2:
+		return "", 0, false
+	case resp.StatusCode == http.StatusGone:
+		return "the target is gone (410)", 0, true
+	case resp.StatusCode/100 == 3:
+		return fmt.Sprintf("the target redirects (%d), which is not followed", resp.StatusCode), 0, false
+	}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		after = min(time.Duration(min(seconds, 3600))*time.Second, maxRetry)
+	}
+	return fmt.Sprintf("the target responded with the status %d", resp.StatusCode), after, false
+}
+
+// sign returns the signature of Standard Webhooks.
+func sign(secret, id, at string, body []byte) string {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
+	if err != nil {
+		return ""
+	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, at, body) // never fails
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

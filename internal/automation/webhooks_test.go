@@ -1,0 +1,157 @@
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// received is a request that a target got.
+type received struct {
+	id, at, signature string
+	body              string
+}
+
+// target starts a target that permits the handshake, and responds to the n-th POST with a status.
+func target(t *testing.T, status func(n int) int) (string, <-chan received) {
+	t.Helper()
+	got := make(chan received, 100)
+	posts := make(chan int, 1)
+	posts <- 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodOptions {
+			w.Header().Set("WebHook-Allowed-Origin", r.Header.Get("WebHook-Request-Origin"))
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		n := <-posts
+		posts <- n + 1
+		w.Header().Set("Location", "http://169.254.169.254/")
+		w.WriteHeader(status(n))
+		h := r.Header
+		got <- received{h.Get("Webhook-Id"), h.Get("Webhook-Timestamp"), h.Get("Webhook-Signature"), string(body)}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL, got
+}
+
+// TestWebhook sends the result of a task to a target that fails at first. Both requests have the same id and a valid
+// signature.
+func TestWebhook(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	ctx := w.start(t, 2, func(context.Context, *jobs.Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Succeeded, Output: "42"}, nil
+	})
+	url, got := target(t, func(n int) int { return []int{503, 200, 200}[min(n, 2)] })
+	admin := New(w.queue, loopback, quiet)
+	hook, err := admin.AddWebhook(ctx, "acme", schemas.WebhookSpec{Name: "h", URL: url})
+	if err != nil || !strings.HasPrefix(hook.Secret, "whsec_") || len(hook.Secret) != 38 {
+		t.Fatalf("AddWebhook = %+v, %v; want a secret", hook, err)
+	}
+	rec, err := w.queue.Submit(ctx, "acme", taskOf(t, "first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests []received
+	for range 2 {
+		select {
+		case r := <-got:
+			requests = append(requests, r)
+		case <-ctx.Done():
+			t.Fatalf("received %d requests, want 2", len(requests))
+		}
+	}
+	first, second := requests[0], requests[1]
+	if first.id != second.id || first.body != second.body || !strings.HasPrefix(first.id, "msg_") {
+		t.Errorf("second request = %+v, want the delivery of the first, %+v", second, first)
+	}
+	for _, r := range requests {
+		if want := sign(hook.Secret, r.id, r.at, []byte(r.body)); r.signature != want {
+			t.Errorf("signature = %s, want %s", r.signature, want)
+		}
+	}
+	var ev struct {
+		Type, Subject string
+		Data          schemas.Result
+	}
+	if err := json.Unmarshal([]byte(first.body), &ev); err != nil || ev.Type != schemas.TypeResult ||
+		ev.Subject != rec.TaskID || ev.Data.Output != "42" {
+		t.Errorf("body = %s, %v; want the result of task %s", first.body, err, rec.TaskID)
+	}
+	list, err := w.Webhooks(ctx, "acme")
+	if err != nil || len(list) != 1 || list[0].Secret != "" ||
+		list[0].LastError != "the target responded with the status 503" {
+		t.Errorf("Webhooks = %+v, %v; want one without a secret, with the error 503", list, err)
+	}
+	if err := w.RemoveWebhook(ctx, "acme", "h"); err != nil {
+		t.Errorf("RemoveWebhook = %v, want nil", err)
+	}
+}
+
+// TestSign has the example of the Standard Webhooks specification.
+func TestSign(t *testing.T) {
+	got := sign("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330",
+		[]byte(`{"test": 2432232314}`))
+	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+		t.Errorf("sign = %s, want %s", got, want)
+	}
+}
+
+// TestHostileTargets checks what the fleet says of targets that it cannot or may not reach.
+func TestHostileTargets(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	url, _ := target(t, func(int) int { return 200 })
+	allowed := New(w.queue, loopback, quiet)
+	redirecting, _ := target(t, func(int) int { return 302 })
+	gone, _ := target(t, func(int) int { return 410 })
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		for r.Context().Err() == nil {
+			_, _ = w.Write(make([]byte, 1<<16))
+		}
+	}))
+	t.Cleanup(endless.Close)
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(refusing.Close)
+
+	for target, want := range map[string]string{
+		url:                         "an address that is not on the public internet",
+		"http://169.254.169.254/":   "an address that is not on the public internet",
+		"http://[::1]:80/":          "an address that is not on the public internet",
+		"http://10.0.0.1/":          "an address that is not on the public internet",
+		"ftp://example.org/":        "it must be an https URL",
+		"https://u:p@example.org/":  "it must be an https URL",
+		"https://":                  "it must be an https URL",
+		"http://x.invalid/?key=abc": "has no address",
+	} {
+		_, err := w.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{Name: "h", URL: target})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "abc") {
+			t.Errorf("AddWebhook(%s) = %v, want %q", target, err, want)
+		}
+	}
+	_, err := allowed.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{Name: "h", URL: refusing.URL})
+	if err == nil || !strings.Contains(err.Error(), "does not permit the fleet to send") {
+		t.Errorf("AddWebhook without a handshake = %v, want that the target does not permit it", err)
+	}
+	for target, want := range map[string]string{
+		url: "", endless.URL: "", refusing.URL: "the target responded with the status 404",
+		redirecting: "the target redirects (302), which is not followed", gone: "the target is gone (410)",
+	} {
+		problem, _, isGone := allowed.post(t.Context(), schemas.Webhook{
+			WebhookSpec: schemas.WebhookSpec{URL: target}, Secret: "whsec_AAAA",
+		}, jobs.Delivery{ID: "msg_1", Event: taskOf(t, "1")})
+		if problem != want || isGone != (target == gone) {
+			t.Errorf("post to %s = %q, gone %v; want %q", target, problem, isGone, want)
+		}
+	}
+}

@@ -1,0 +1,29 @@
+package ingest
+
+import (
+	"net/http"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func (s *Server) postWebhook(w http.ResponseWriter, r *http.Request) error {
+	in, err := readJSON[schemas.WebhookSpec](s, w, r)
+	if err != nil {
+		return err
+	}
+	doc, err := s.automations().AddWebhook(r.Context(), identityOf(r.Context()).tenant, in)
+	return respond(w, doc, err)
+}
+
+func (s *Server) getWebhooks(w http.ResponseWriter, r *http.Request) error {
+	list, err := s.automations().Webhooks(r.Context(), identityOf(r.Context()).tenant)
+	return respondList(w, list, err)
+}
+
+func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
+	err := s.automations().RemoveWebhook(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
