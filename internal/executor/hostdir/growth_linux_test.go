@@ -1,11 +1,11 @@
 package hostdir
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -31,23 +31,24 @@ func TestCreatingFilesDoesNotSlowDown(t *testing.T) {
 	for range rounds {
 		start := kernelTime(t)
 		for d := range dirs {
-			if err := os.Mkdir(filepath.Join(point, fmt.Sprint(d)), 0o700); err != nil {
+			if err := os.Mkdir(filepath.Join(point, strconv.Itoa(d)), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i := range files {
-			if err := os.WriteFile(filepath.Join(point, fmt.Sprint(i%dirs), fmt.Sprint(i)), []byte("x"), 0o600); err != nil {
+			path := filepath.Join(point, strconv.Itoa(i%dirs), strconv.Itoa(i))
+			if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		took = append(took, kernelTime(t)-start)
 		for i := range files {
-			if err := os.Remove(filepath.Join(point, fmt.Sprint(i%dirs), fmt.Sprint(i))); err != nil {
+			if err := os.Remove(filepath.Join(point, strconv.Itoa(i%dirs), strconv.Itoa(i))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for d := range dirs {
-			if err := os.Remove(filepath.Join(point, fmt.Sprint(d))); err != nil {
+			if err := os.Remove(filepath.Join(point, strconv.Itoa(d))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -190,7 +190,11 @@ func (a *audit) End(_ context.Context, e broker.AuditRecord) error {
 	return a.failAuditEnd
 }
 
-func (w *world) open() *broker.Execution {
+func (w *world) open() *broker.Execution { return w.openUntil(w.t.Context()) }
+
+// openUntil opens an execution in a process that exits when exit ends.
+func (w *world) openUntil(exit context.Context) *broker.Execution {
+	w.cfg.Exit = exit //nolint:fatcontext // it is not nested
 	w.t.Helper()
 	e, err := broker.New(w.t.Context(), w.cfg)
 	if err != nil {
@@ -943,8 +947,7 @@ func TestExitEndsWrites(t *testing.T) {
 					w := newWorld(t)
 					hangs(&w.cfg)
 					exit, exits := context.WithCancel(t.Context())
-					w.cfg.Exit = exit
-					e := w.open()
+					e := w.openUntil(exit)
 					time.AfterFunc(time.Second, exits)
 					began := time.Now()
 					_ = w.callFor(e, time.Minute, tool, `{"location":"x"}`) // may succeed, because records are queued
