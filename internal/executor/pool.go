@@ -53,11 +53,18 @@ const (
 	probeDone
 )
 
-// Key says which requests may share a box.
+// Key says which requests may share a box: those that differ in the workspace at most.
 type Key struct {
 	Tenant      string
 	Network     string // the destinations that the box may reach
 	Environment string // the environment's name
+	Workspace   string // a box that last served it is preferred, because the box holds its files
+}
+
+// shares reports whether requests with these keys may share a box.
+func (k Key) shares(other Key) bool {
+	k.Workspace = other.Workspace
+	return k == other
 }
 
 // PoolEvent is one step in the life of a box: "created", "acquired", "ran", "released", "discarded",

@@ -126,6 +126,43 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 	})
 }
 
+// TestBoxOfTheWorkspaceIsPreferred checks that a tenant's request gets the box that last served its workspace, and any
+// other box of the tenant if there is none.
+func TestBoxOfTheWorkspaceIsPreferred(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 2, Max: 2})
+		tp.warm()
+		acquire := func(workspace string) *AcquiredBox {
+			t.Helper()
+			box, err := tp.Acquire(t.Context(), Key{Tenant: "a", Workspace: workspace}, Limits{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return box
+		}
+		boxes := map[string]string{} // by workspace
+		first, second := acquire("one"), acquire("two")
+		boxes["one"], boxes["two"] = first.BoxID(), second.BoxID()
+		first.Release()
+		time.Sleep(time.Second) // of the synctest bubble: the last used box is clear
+		second.Release()
+		for _, workspace := range []string{"one", "two", "two", "one"} {
+			time.Sleep(time.Second)
+			box := acquire(workspace)
+			if got := box.BoxID(); got != boxes[workspace] {
+				t.Errorf("Acquire for workspace %s = box %s, want %s", workspace, got, boxes[workspace])
+			}
+			box.Release()
+		}
+		box := acquire("three")
+		if got := box.BoxID(); got != boxes["one"] {
+			t.Errorf("Acquire for another workspace = box %s, want the last used one, %s", got, boxes["one"])
+		}
+		box.Release()
+		tp.finish()
+	})
+}
+
 func TestReuseNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2, Reuse: ReuseNever})

@@ -30,7 +30,7 @@ type pooledBox struct {
 	env   *environment
 	slot  int // names the box to the driver; reused after the box is destroyed
 	state boxState
-	key   Key       // the key of the requests that the box serves
+	key   Key       // the key of the last request; only requests that share it get the box
 	used  time.Time // last change of state
 	cold  bool      // the request waited for the box to be created
 

@@ -110,17 +110,19 @@ func (s *scheduler) removeRequest(r *acquireRequest) bool {
 	return true
 }
 
-// idleBoxFor returns a live idle box for a request, or nil: the most recently used box that is bound to its
-// key, else the oldest unbound box. It discards dead boxes that it finds.
+// idleBoxFor returns a live idle box for a request, or nil: the best one by suits, of these the most recently used one
+// that is bound, or the oldest unbound one. It discards dead boxes that it finds.
 func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 	for {
 		var best *pooledBox
+		bestSuits := 0
 		for _, b := range s.boxes {
-			if b.state == bound && b.key == r.key && (best == nil || best.state == ready || b.used.After(best.used)) {
-				best = b
+			suits := b.suits(r)
+			if suits == 0 || suits < bestSuits {
+				continue
 			}
-			if b.state == ready && b.env == r.env && (best == nil || best.state == ready && b.used.Before(best.used)) {
-				best = b
+			if suits > bestSuits || b.used.After(best.used) == (b.state == bound) {
+				best, bestSuits = b, suits
 			}
 		}
 		if best == nil || best.runner.alive() {
@@ -129,6 +131,20 @@ func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 		s.stats.Died++
 		s.discard(best)
 	}
+}
+
+// suits rates an idle box for a request: 3 if it is bound to the request's key and last served the same workspace, 2 if
+// it is bound to the key, 1 if it is unbound, 0 if the request cannot use it.
+func (b *pooledBox) suits(r *acquireRequest) int {
+	switch {
+	case b.state == bound && b.key == r.key:
+		return 3
+	case b.state == bound && b.key.shares(r.key):
+		return 2
+	case b.state == ready && b.env == r.env:
+		return 1
+	}
+	return 0
 }
 
 func (s *scheduler) assign(b *pooledBox, r *acquireRequest, now time.Time) {

@@ -33,6 +33,7 @@ var (
 	chaosReplicas = flag.Int("chaos.replicas", 0, "replicas of each stream; 0 selects the fleet's default")
 	chaosAckWait  = flag.Duration("chaos.ack-wait", ackWait, "ack wait; a fleet's default is 30s")
 	chaosEvery    = flag.Duration("chaos.every", 1500*time.Millisecond, "mean interval between two faults")
+	chaosFor      = flag.Duration("chaos.for", 0, "submit no more tasks after this time; 0 submits all")
 	chaosOut      = flag.String("chaos.o", "", "file for the result, as JSON")
 )
 
@@ -269,7 +270,12 @@ func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]stri
 	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks = make([]submitted, *chaosTasks)
 	const maxQueued = 60
+	began := time.Now()
 	for i := range tasks {
+		if *chaosFor > 0 && time.Since(began) > *chaosFor {
+			tasks = tasks[:i]
+			break
+		}
 		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
 		f.submit(t, tasks[i], fmt.Sprintf(booking, paths[tasks[i].ref]), rng.Float64()*0.2)
 		if i >= maxQueued {

@@ -29,7 +29,10 @@ func (p *Pipeline) acquire(ctx context.Context, s steps) (b box, err error) {
 	pool := s.task.job.Record.Pool
 	waited := false
 	b.AcquiredBox, err = p.Pool.Acquire(ctx,
-		executor.Key{Tenant: s.task.ref.Tenant, Network: networkKey(s.network), Environment: pool}, s.task.limits,
+		executor.Key{
+			Tenant: s.task.ref.Tenant, Network: networkKey(s.network), Environment: pool,
+			Workspace: s.task.ref.Workspace,
+		}, s.task.limits,
 		func(w executor.Wait) {
 			waited = true
 			resource := schemas.WaitsForSandbox
