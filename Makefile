@@ -111,6 +111,17 @@ $(MICROVM)/built: test/microvm/build.sh test/microvm/init test/microvm/init.ram
 	test/microvm/build.sh $(MICROVM)
 
 # make passes its command-line variables to the test. Give the key on the command line only.
+# Each line of CHAOS is a number of NATS servers, of replicas, and an ack wait. Without FOR all tasks are submitted.
+.PHONY: chaos
+chaos: TASKS = 2000
+chaos: FOR = 0
+chaos: CHAOS = 1,1,2s 1,1,30s 3,1,2s 3,1,30s 3,3,2s 3,3,30s
+chaos: bin/runsc ## inject faults into fleets while they run TASKS tasks each, and compare what they did (root; hours, or FOR=5m each)
+	@failed=0; for c in $(CHAOS); do set -- $$(echo $$c | tr , ' '); \
+		go test ./internal/faulttest -count=1 -run 'Chaos$$' -v -timeout 4h -args -chaos.tasks $(TASKS) -chaos.for $(FOR) \
+			-chaos.nodes $$1 -chaos.replicas $$2 -chaos.ack-wait $$3 || failed=1; \
+	done; exit $$failed
+
 .PHONY: record-wire
 record-wire: ## record the responses of a model endpoint: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
 	@CODEFLEET_RECORD_WIRE=1 go test -count=1 -v -run 'TestRecordWire/$(RUN)' ./internal/openai

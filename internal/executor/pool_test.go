@@ -144,10 +144,10 @@ func TestBoxOfTheWorkspaceIsPreferred(t *testing.T) {
 		first, second := acquire("one"), acquire("two")
 		boxes["one"], boxes["two"] = first.BoxID(), second.BoxID()
 		first.Release()
-		time.Sleep(time.Second) // of the synctest bubble: the last used box is clear
+		<-time.After(time.Second) // which box was used last is then clear
 		second.Release()
 		for _, workspace := range []string{"one", "two", "two", "one"} {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			box := acquire(workspace)
 			if got := box.BoxID(); got != boxes[workspace] {
 				t.Errorf("Acquire for workspace %s = box %s, want %s", workspace, got, boxes[workspace])

@@ -251,11 +251,12 @@ func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 	return rec
 }
 
-// eventually calls try, with a timeout of five seconds, until it succeeds. It fails the test after two minutes.
+// eventually calls try, with a timeout of five seconds, until it succeeds. It fails the test after two minutes, or 20
+// ack waits if that is longer.
 func eventually(t *testing.T, name string, try func(context.Context) error) {
 	t.Helper()
-	const total, each, pause = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
-	deadline := time.Now().Add(total)
+	const least, each, pause = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
+	deadline := time.Now().Add(max(least, 20**chaosAckWait))
 	for {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), each)
 		err := try(ctx)

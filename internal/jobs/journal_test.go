@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,13 +31,70 @@ func TestJournal(t *testing.T) {
 	}
 	var got []string
 	for _, n := range entries {
-		got = append(got, string(n))
+		got = append(got, string(n.Data))
 	}
 	if d := cmp.Diff([]string{large, "answered"}, got); d != "" {
 		t.Errorf("Journal (-want +got):\n%s", d)
 	}
 	if none, err := f.Journal(t.Context(), "acme", "t3"); err != nil || len(none) != 0 {
-		t.Errorf("Journal of a task without calls = %q, %v, want none", none, err)
+		t.Errorf("Journal of a task without calls = %v, %v, want none", none, err)
+	}
+}
+
+// TestReplaceJournal checks that of several runs that replace the same entry one succeeds, and that a write may be
+// repeated.
+func TestReplaceJournal(t *testing.T) {
+	f := newFleet(t)
+	replace := func(data string, version uint64) (uint64, error) {
+		return f.ReplaceJournal(t.Context(), "acme", "t1", "a", []byte(data), version)
+	}
+	first, err := replace("run 1", 0)
+	if err != nil || first == 0 {
+		t.Fatalf("ReplaceJournal of no entry = %d, %v, want a version", first, err)
+	}
+	if again, err := replace("run 1", 0); err != nil || again != first {
+		t.Errorf("ReplaceJournal again = %d, %v, want %d, nil", again, err, first)
+	}
+	if _, err := replace("run 2", 0); !errors.Is(err, ErrJournalChanged) {
+		t.Errorf("ReplaceJournal of no entry by another run = %v, want %v", err, ErrJournalChanged)
+	}
+	all, err := f.Journal(t.Context(), "acme", "t1")
+	if err != nil || len(all) != 1 || all[0].Version != first || string(all[0].Data) != "run 1" {
+		t.Fatalf("Journal = %+v, %v, want one entry with version %d", all, err, first)
+	}
+	if second, err := replace("run 2", first); err != nil || second <= first {
+		t.Errorf("ReplaceJournal of version %d = %d, %v, want a later version", first, second, err)
+	}
+	if _, err := replace("run 1, late", first); !errors.Is(err, ErrJournalChanged) {
+		t.Errorf("ReplaceJournal of an old version = %v, want %v", err, ErrJournalChanged)
+	}
+}
+
+// TestJournalOfCluster checks that a journal has all entries that were written before it is read, whichever replica
+// responds.
+func TestJournalOfCluster(t *testing.T) {
+	servers, opts := startCluster(t, 3)
+	var clients []*Client
+	for _, s := range servers {
+		o := opts
+		o.Server.URL = s.ClientURL()
+		c, err := Connect(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		clients = append(clients, c)
+	}
+	eventually(t, "streams", func() error { return clients[0].Provision(t.Context()) })
+	for i := range 60 { // a follower applies a write some time after the leader has acknowledged it
+		writer, reader := clients[i%3], clients[(i+1)%3]
+		if err := writer.PutJournal(t.Context(), "acme", "t1", strconv.Itoa(i), []byte{byte(i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		all, err := reader.Journal(t.Context(), "acme", "t1")
+		if err != nil || len(all) != i+1 || all[i].Data[0] != byte(i) {
+			t.Fatalf("Journal after %d entries = %d, %v, want all", i+1, len(all), err)
+		}
 	}
 }
 
@@ -55,11 +113,12 @@ func TestLargeJournalEntriesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := f.Journal(t.Context(), "acme", "t1")
-	if err != nil || len(all) != entries+1 || string(all[entries]) != "short" {
+	if err != nil || len(all) != entries+1 || string(all[entries].Data) != "short" {
 		t.Fatalf("Journal = %d entries, %v, want %d, the last of them short", len(all), err, entries+1)
 	}
 	whole := 0
-	for i, entry := range all[:entries] {
+	for i, e := range all[:entries] {
+		entry := e.Data
 		switch {
 		case len(entry) == size && entry[0] == byte(i):
 			whole++

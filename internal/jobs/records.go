@@ -55,13 +55,26 @@ func (c *Client) load(ctx context.Context, tenant, id string) (storedRecord, err
 // loadLeader reads a record from the stream's leader, which knows every acknowledged write. Use it wherever
 // acting on an outdated record would lose a task.
 func (c *Client) loadLeader(ctx context.Context, tenant, id string) (storedRecord, error) {
-	query, err := json.Marshal(map[string]string{"last_by_subj": recordSubject(tenant, id)})
-	if err != nil {
-		return storedRecord{}, err
+	seq, data, err := c.lastOfLeader(ctx, streamRecords, recordSubject(tenant, id))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return storedRecord{}, ErrUnknownTask
 	}
-	msg, err := c.request(ctx, "$JS.API.STREAM.MSG.GET."+streamRecords, query)
 	if err != nil {
 		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
+	}
+	return decodeRecord(id, seq, data)
+}
+
+// lastOfLeader reads the last message with a subject from a stream's leader. The error is jetstream.ErrMsgNotFound if
+// there is none.
+func (c *Client) lastOfLeader(ctx context.Context, stream, subject string) (seq uint64, data []byte, err error) {
+	query, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return 0, nil, err
+	}
+	msg, err := c.request(ctx, "$JS.API.STREAM.MSG.GET."+stream, query)
+	if err != nil {
+		return 0, nil, err
 	}
 	var response struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -71,15 +84,15 @@ func (c *Client) loadLeader(ctx context.Context, tenant, id string) (storedRecor
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(msg.Data, &response); err != nil {
-		return storedRecord{}, fmt.Errorf("read record %s: %w", id, err)
+		return 0, nil, err
 	}
 	if e := response.Error; e != nil {
 		if e.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return storedRecord{}, ErrUnknownTask
+			return 0, nil, jetstream.ErrMsgNotFound
 		}
-		return storedRecord{}, fmt.Errorf("read record %s: %w", id, e)
+		return 0, nil, e
 	}
-	return decodeRecord(id, response.Message.Seq, response.Message.Data)
+	return response.Message.Seq, response.Message.Data, nil
 }
 
 func decodeRecord(id string, rev uint64, data []byte) (storedRecord, error) {

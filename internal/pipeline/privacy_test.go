@@ -43,7 +43,7 @@ type recorded struct{ entries []broker.JournalEntry }
 func (r *recorded) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
 	return r.entries, nil
 }
-func (r *recorded) Intent(context.Context, broker.JournalEntry) error { return nil }
+func (r *recorded) Intent(context.Context, broker.JournalEntry) (uint64, error) { return 0, nil }
 func (r *recorded) Record(_ context.Context, e broker.JournalEntry) error {
 	r.entries = append(r.entries, e)
 	return nil

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,15 +21,31 @@ func (j journal) Lookup(ctx context.Context, tenant, task string) ([]broker.Jour
 	}
 	all := make([]broker.JournalEntry, len(entries))
 	for i, n := range entries {
-		if err := json.Unmarshal(n, &all[i]); err != nil {
+		if err := json.Unmarshal(n.Data, &all[i]); err != nil {
 			return nil, fmt.Errorf("read the journal of task %s: %w", task, err)
 		}
+		all[i].Version = n.Version
 	}
 	slices.SortStableFunc(all, func(a, b broker.JournalEntry) int { return a.At.Compare(b.At) })
 	return all, nil
 }
 
-func (j journal) Intent(ctx context.Context, r broker.JournalEntry) error { return j.Record(ctx, r) }
+func (j journal) Intent(ctx context.Context, r broker.JournalEntry) (uint64, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	version, err := j.queue.ReplaceJournal(ctx, r.Key.Tenant, r.Key.Task, journalKey(r.Key), data, r.Version)
+	if errors.Is(err, jobs.ErrJournalChanged) {
+		return 0, broker.ErrOvertaken
+	}
+	return version, err
+}
+
+// journalKey returns the key of an entry within the journal of its task.
+func journalKey(k broker.Key) string {
+	return fmt.Sprintf("%s\x00%s\x00%s\x00%d", k.Server, k.Tool, k.ArgsHash, k.N)
+}
 
 func (j journal) Record(ctx context.Context, r broker.JournalEntry) error {
 	data, err := json.Marshal(r)
@@ -40,6 +57,5 @@ func (j journal) Record(ctx context.Context, r broker.JournalEntry) error {
 	if err != nil {
 		return err
 	}
-	key := fmt.Sprintf("%s\x00%s\x00%s\x00%d", r.Key.Server, r.Key.Tool, r.Key.ArgsHash, r.Key.N)
-	return j.queue.PutJournal(ctx, r.Key.Tenant, r.Key.Task, key, data, short)
+	return j.queue.PutJournal(ctx, r.Key.Tenant, r.Key.Task, journalKey(r.Key), data, short)
 }

@@ -29,6 +29,7 @@ type world struct {
 
 	made    []string // tool name and arguments of the calls that reached a tool
 	journal map[broker.Key]broker.JournalEntry
+	version uint64 // of the latest entry
 	order   []broker.Key
 	log     []string // the order of effects
 	begun   []broker.AuditRecord
@@ -133,20 +134,30 @@ func (j *journal) Lookup(context.Context, string, string) ([]broker.JournalEntry
 }
 
 func (j *journal) put(r broker.JournalEntry) {
+	j.version++
+	r.Version = j.version
 	if _, known := j.journal[r.Key]; !known {
 		j.order = append(j.order, r.Key)
 	}
 	j.journal[r.Key] = r
 }
 
-func (j *journal) Intent(_ context.Context, r broker.JournalEntry) error {
+func (j *journal) Intent(_ context.Context, r broker.JournalEntry) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	(*world)(j).note("intent %s", r.Key.Tool)
-	if j.failIntent == nil {
-		j.put(r)
+	if r.State == broker.Intended {
+		(*world)(j).note("intent %s", r.Key.Tool)
+	} else {
+		(*world)(j).note("record %s %s", r.Key.Tool, r.State)
 	}
-	return j.failIntent
+	if j.failIntent != nil {
+		return 0, j.failIntent
+	}
+	if j.journal[r.Key].Version != r.Version {
+		return 0, broker.ErrOvertaken
+	}
+	j.put(r)
+	return j.version, nil
 }
 
 func (j *journal) Record(_ context.Context, r broker.JournalEntry) error {
@@ -918,13 +929,47 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 	}
 }
 
+// TestOverlappingRuns lets a run that has lost its lease make the same call as the next run, which read the journal
+// before. Only one of the calls is made, unless it may be repeated.
+func TestOverlappingRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		repeat bool
+		made   int
+	}{"in doubt": {false, 1}, "may be repeated": {true, 2}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.cfg.Task.RepeatInDoubt = c.repeat
+			first := w.open()
+			w.cfg.Task.Run = 2
+			second := w.open()
+			if err := w.callFor(first, time.Minute, "put", `{}`); err != nil {
+				t.Errorf("put of the first run = %v, want nil", err)
+			}
+			err := w.callFor(second, time.Minute, "put", `{}`)
+			if e, ok := errors.AsType[*broker.Error](err); c.repeat != (err == nil) || ok && e.Code != errcode.InDoubt {
+				t.Errorf("put of the second run = %v, want it in doubt unless it may be repeated", err)
+			}
+			if len(w.made) != c.made {
+				t.Errorf("calls %v, want %d", w.made, c.made)
+			}
+			for _, e := range []*broker.Execution{first, second} {
+				if err := e.Close(t.Context()); err != nil {
+					t.Errorf("Close() = %v, want nil", err)
+				}
+			}
+		})
+	}
+}
+
 // hanging is a Journal and an Audit whose writes do not return before their context ends.
 type hanging struct {
 	broker.Journal
 	broker.Audit
 }
 
-func (hanging) Intent(ctx context.Context, _ broker.JournalEntry) error { return hang(ctx) }
+func (hanging) Intent(ctx context.Context, _ broker.JournalEntry) (uint64, error) {
+	return 0, hang(ctx)
+}
 func (hanging) Record(ctx context.Context, _ broker.JournalEntry) error { return hang(ctx) }
 func (hanging) Begin(ctx context.Context, _ broker.AuditRecord) error   { return hang(ctx) }
 func (hanging) End(ctx context.Context, _ broker.AuditRecord) error     { return hang(ctx) }

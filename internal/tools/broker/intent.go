@@ -8,14 +8,26 @@ import (
 )
 
 // intent records a mutating call in the journal before it is made, so that a later run of the task knows
-// that it may have taken effect. If the call was certainly not made, intent records that.
+// that it may have taken effect. If the call was certainly not made, intent records that. Two runs of a task may
+// overlap, because one has lost its lease without knowing. Of their equal calls only one is made, unless the call may
+// be repeated.
 func intent(cfg Config, rec *journalWriter) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if !c.def.Annotations.Mutates() {
 			return next(ctx, c)
 		}
-		entry := JournalEntry{Key: c.key, State: Intended, Run: cfg.Task.Run}
-		if err := rec.write(ctx, rec.journal.Intent, entry); err != nil {
+		entry := JournalEntry{Key: c.key, State: Intended, Run: cfg.Task.Run, Version: c.version}
+		var err error
+		if c.repeatable(cfg) {
+			err = rec.write(ctx, rec.journal.Record, entry)
+		} else {
+			err = rec.writeIntent(ctx, &entry)
+		}
+		if errors.Is(err, ErrOvertaken) {
+			return Result{}, fail(c, errcode.InDoubt, "another run may have made this call").
+				hint("check its effects, or let the task repeat calls in doubt")
+		}
+		if err != nil {
 			return Result{}, fail(c, errcode.Internal,
 				"the call was not made, because it could not be recorded: %v", err)
 		}
@@ -23,7 +35,7 @@ func intent(cfg Config, rec *journalWriter) layer {
 		e, ok := errors.AsType[*Error](err)
 		if ok && !e.Sent && e.Code != errcode.ToolFailed && e.Code != errcode.Internal {
 			entry.State = NotMade
-			if recordErr := rec.write(ctx, rec.journal.Record, entry); recordErr != nil {
+			if recordErr := rec.writeIntent(ctx, &entry); recordErr != nil && !errors.Is(recordErr, ErrOvertaken) {
 				// This is safe: the call stays in doubt.
 				cfg.Log.WarnContext(ctx, "recording of state not_made failed",
 					"task_id", cfg.Task.ID, "tool", c.ID(), "error", recordErr)
@@ -31,4 +43,9 @@ func intent(cfg Config, rec *journalWriter) layer {
 		}
 		return r, err
 	}
+}
+
+// repeatable reports whether the call may be made although an earlier run may have made it.
+func (c Call) repeatable(cfg Config) bool {
+	return !c.def.Annotations.Mutates() || c.def.Annotations.Idempotent || cfg.Task.RepeatInDoubt
 }

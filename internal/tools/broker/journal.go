@@ -20,9 +20,14 @@ import (
 type Journal interface {
 	// Lookup returns the latest entry for every key of the task, in the order of the calls.
 	Lookup(ctx context.Context, tenant, task string) ([]JournalEntry, error)
-	Intent(ctx context.Context, r JournalEntry) error
+	// Intent stores r and returns its version, unless another entry than the one with r.Version, or any if that is 0,
+	// has the key: then it returns ErrOvertaken.
+	Intent(ctx context.Context, r JournalEntry) (version uint64, err error)
 	Record(ctx context.Context, r JournalEntry) error
 }
+
+// ErrOvertaken is returned by Journal.Intent if another run has written the entry.
+var ErrOvertaken = errors.New("another run of the task has recorded this call")
 
 // Key identifies a call: it is the N-th call of the tool with these arguments in a run of the task.
 type Key struct {
@@ -44,12 +49,14 @@ var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPa
 
 // JournalEntry holds what the journal knows of one call.
 type JournalEntry struct {
-	Key   Key             `json:"key"`
-	State CallState       `json:"state"`
-	Run   int             `json:"attempt"`
-	At    time.Time       `json:"at"`
-	Value json.RawMessage `json:"value,omitempty"` // the result of an Answered call
-	Error *Error          `json:"error,omitempty"` // the tool's error, if an Answered call failed
+	Key   Key       `json:"key"`
+	State CallState `json:"state"`
+	Run   int       `json:"attempt"`
+	// Version is set by Lookup. It is not stored.
+	Version uint64          `json:"-"`
+	At      time.Time       `json:"at"`
+	Value   json.RawMessage `json:"value,omitempty"` // the result of an Answered call
+	Error   *Error          `json:"error,omitempty"` // the tool's error, if an Answered call failed
 	// Content is a list of what the tool returned beside its structured content.
 	Content json.RawMessage `json:"content,omitempty"`
 	// Files are the files that Value, Content and Error refer to. They are as large as results may be.
@@ -131,6 +138,17 @@ func (r *journalWriter) write(
 ) error {
 	entry.At = time.Now().UTC()
 	return r.persister.write(ctx, "write the journal", func(ctx context.Context) error { return put(ctx, entry) })
+}
+
+// writeIntent writes an entry with Journal.Intent, and sets its version.
+func (r *journalWriter) writeIntent(ctx context.Context, entry *JournalEntry) error {
+	return r.write(ctx, func(ctx context.Context, e JournalEntry) (err error) {
+		e.Version, err = r.journal.Intent(ctx, e)
+		if err == nil {
+			entry.Version = e.Version
+		}
+		return err
+	}, *entry)
 }
 
 // recordAsync records an entry in the background; wait returns the errors.

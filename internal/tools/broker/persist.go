@@ -31,8 +31,8 @@ func (p *persister) write(ctx context.Context, what string, put func(context.Con
 		attempt, cancel := p.attempt(ctx)
 		err := put(attempt)
 		cancel()
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, ErrOvertaken) {
+			return err
 		}
 		if ctx.Err() == nil && p.exit.Err() == nil && clock.Sleep(ctx, pause) == nil {
 			continue

@@ -14,19 +14,24 @@ type replayLog struct {
 	mu         sync.Mutex
 	counts     map[Key]int // this run's calls so far, by key without N
 	entries    map[Key]JournalEntry
-	unmatched  int           // entries that this run has not reached yet
-	allMatched chan struct{} // closed when unmatched is 0
-	diverged   bool          // this run makes different calls than the earlier ones
+	versions   map[Key]uint64 // of all entries, those of calls that were not made included
+	unmatched  int            // entries that this run has not reached yet
+	allMatched chan struct{}  // closed when unmatched is 0
+	diverged   bool           // this run makes different calls than the earlier ones
 }
 
 func openReplayLog(ctx context.Context, cfg Config) (*replayLog, error) {
-	l := &replayLog{counts: map[Key]int{}, entries: map[Key]JournalEntry{}, allMatched: make(chan struct{})}
+	l := &replayLog{
+		counts: map[Key]int{}, entries: map[Key]JournalEntry{}, versions: map[Key]uint64{},
+		allMatched: make(chan struct{}),
+	}
 	if cfg.Task.Run > 1 {
 		found, err := cfg.Journal.Lookup(ctx, cfg.Task.Tenant, cfg.Task.ID)
 		if err != nil {
 			return nil, fmt.Errorf("read the journal: %w", err)
 		}
 		for _, r := range found {
+			l.versions[r.Key] = r.Version
 			if r.State != NotMade && r.Key.Task == cfg.Task.ID && r.Key.Tenant == cfg.Task.Tenant {
 				l.entries[r.Key] = r
 			}
@@ -92,13 +97,12 @@ func replay(cfg Config, log *replayLog) layer {
 		k, recorded, found := log.next(Key{
 			Tenant: cfg.Task.Tenant, Task: cfg.Task.ID, Server: c.Server, Tool: c.Tool, ArgsHash: argsHash(c.Args),
 		})
-		c.key, c.originalArgs = k, c.Args
+		c.key, c.version, c.originalArgs = k, log.versions[k], c.Args
 		if found && recorded.State == Answered {
 			return recordedResult(ctx, cfg, c, recorded)
 		}
-		unsure := c.def.Annotations.Mutates() && !c.def.Annotations.Idempotent && !cfg.Task.RepeatInDoubt
 		switch {
-		case !unsure:
+		case c.repeatable(cfg):
 		case found:
 			return Result{}, fail(c, errcode.InDoubt, "an earlier run may have made this call").
 				hint("check its effects, or let the task repeat calls in doubt")

@@ -132,8 +132,8 @@ func (noRecords) End(context.Context, broker.AuditRecord) error { return nil }
 func (noRecords) Lookup(context.Context, string, string) ([]broker.JournalEntry, error) {
 	return nil, nil
 }
-func (noRecords) Intent(context.Context, broker.JournalEntry) error { return nil }
-func (noRecords) Record(context.Context, broker.JournalEntry) error { return nil }
+func (noRecords) Intent(context.Context, broker.JournalEntry) (uint64, error) { return 0, nil }
+func (noRecords) Record(context.Context, broker.JournalEntry) error           { return nil }
 
 func execution(tb testing.TB, m *mcp.Manager, listing *tools.Listing, files *sync.Map) *broker.Execution {
 	tb.Helper()
