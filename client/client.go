@@ -87,9 +87,9 @@ type conn interface {
 	approvals(ctx context.Context) ([]PendingApproval, error)
 	answer(ctx context.Context, id string, a Answer) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
-	dead(ctx context.Context, limit int) ([]DeadTask, error)
+	dead(ctx context.Context, cause string, limit int) ([]DeadTask, error)
 	redrive(ctx context.Context, id string) (Record, error)
-	redriveAll(ctx context.Context, from uint64) (Redriven, error)
+	redriveAll(ctx context.Context, cause string, from uint64) (Redriven, error)
 	audit(ctx context.Context, o AuditOptions) ([]AuditRecord, error)
 	fleet(ctx context.Context) (Fleet, error)
 	artifact(ctx context.Context, id, path string) (io.ReadCloser, error)
@@ -226,7 +226,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]Record, error) {
 
 // Dead returns the tenant's dead-letter queue, the latest first. A zero limit selects 100.
 func (c *Client) Dead(ctx context.Context, limit int) ([]DeadTask, error) {
-	return c.conn.dead(ctx, limit)
+	return c.conn.dead(ctx, "", limit)
 }
 
 // Redrive queues a dead-lettered task again, with the same id, and returns its record. For a task that is not
@@ -239,8 +239,18 @@ func (c *Client) Redrive(ctx context.Context, id string) (Record, error) {
 // RedriveAll redrives all dead-lettered tasks of the tenant, the oldest first, and calls fn for each, including those
 // that cannot be redriven. If fn returns an error, RedriveAll returns it.
 func (c *Client) RedriveAll(ctx context.Context, fn func(RedrivenTask) error) error {
+	return c.RedriveCause(ctx, "", fn)
+}
+
+// DeadWithCause is Dead for dead letters with an error code.
+func (c *Client) DeadWithCause(ctx context.Context, cause string, limit int) ([]DeadTask, error) {
+	return c.conn.dead(ctx, cause, limit)
+}
+
+// RedriveCause is RedriveAll for tasks with an error code. An empty cause selects all.
+func (c *Client) RedriveCause(ctx context.Context, cause string, fn func(RedrivenTask) error) error {
 	for from := uint64(0); ; {
-		page, err := c.conn.redriveAll(ctx, from)
+		page, err := c.conn.redriveAll(ctx, cause, from)
 		if err != nil {
 			return err
 		}

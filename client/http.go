@@ -135,10 +135,17 @@ func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	return request[[]Record](ctx, d, httpRequest{path: []string{"v1", "tasks"}, query: q})
 }
 
-func (d *httpConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
+func (d *httpConn) dead(ctx context.Context, cause string, limit int) ([]DeadTask, error) {
 	q := url.Values{}
+	setCause(q, cause)
 	setLimit(q, limit)
 	return request[[]DeadTask](ctx, d, httpRequest{path: []string{"v1", "dead"}, query: q})
+}
+
+func setCause(q url.Values, cause string) {
+	if cause != "" {
+		q.Set("cause", cause)
+	}
 }
 
 func (d *httpConn) redrive(ctx context.Context, id string) (Record, error) {
@@ -147,8 +154,9 @@ func (d *httpConn) redrive(ctx context.Context, id string) (Record, error) {
 	})
 }
 
-func (d *httpConn) redriveAll(ctx context.Context, from uint64) (Redriven, error) {
+func (d *httpConn) redriveAll(ctx context.Context, cause string, from uint64) (Redriven, error) {
 	q := url.Values{"seq": {strconv.FormatUint(from, 10)}}
+	setCause(q, cause)
 	return request[Redriven](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "dead", "redrive"}, query: q, once: true,
 	})

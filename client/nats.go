@@ -180,16 +180,18 @@ func (d *natsConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 	})
 }
 
-func (d *natsConn) dead(ctx context.Context, limit int) ([]DeadTask, error) {
-	return fleetRequest(d, func() ([]DeadTask, error) { return d.jobs.DeadLetters(ctx, d.tenant, limit) })
+func (d *natsConn) dead(ctx context.Context, cause string, limit int) ([]DeadTask, error) {
+	return fleetRequest(d, func() ([]DeadTask, error) { return d.jobs.DeadLetters(ctx, d.tenant, cause, limit) })
 }
 
 func (d *natsConn) redrive(ctx context.Context, id string) (Record, error) {
 	return fleetRequest(d, func() (Record, error) { return d.jobs.Redrive(ctx, d.tenant, id) })
 }
 
-func (d *natsConn) redriveAll(ctx context.Context, from uint64) (Redriven, error) {
-	return fleetRequest(d, func() (Redriven, error) { return d.jobs.RedriveAll(ctx, d.tenant, from, redrivePage) })
+func (d *natsConn) redriveAll(ctx context.Context, cause string, from uint64) (Redriven, error) {
+	return fleetRequest(d, func() (Redriven, error) {
+		return d.jobs.RedriveAll(ctx, d.tenant, cause, from, redrivePage)
+	})
 }
 
 func (d *natsConn) fleet(ctx context.Context) (Fleet, error) {

@@ -135,13 +135,14 @@ func orEmpty[T any](list []T) []T {
 
 func (a *app) deadCommand() *cobra.Command {
 	var limit int
+	var cause string
 	c := &cobra.Command{
 		Use:   "dead",
 		Short: "List dead-lettered tasks and events, and redrive tasks",
 		Long: "List the tasks that the fleet could not run and the events that it could not accept.\n" +
 			"After the cause is removed, `codefleet dead redrive` queues tasks again.",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			dead, err := c.Dead(ctx, limit)
+			dead, err := c.DeadWithCause(ctx, cause, limit)
 			if err != nil {
 				return err
 			}
@@ -154,28 +155,31 @@ func (a *app) deadCommand() *cobra.Command {
 		}),
 	}
 	limitFlag(c, &limit, "tasks and events")
+	c.Flags().StringVar(&cause, "cause", "", "only those with this error `CODE`")
 	c.AddCommand(a.redriveCommand())
 	return c
 }
 
 func (a *app) redriveCommand() *cobra.Command {
 	var all bool
+	var cause string
 	c := &cobra.Command{
-		Use:   "redrive ID... | --all",
+		Use:   "redrive ID... | --all | --cause CODE",
 		Short: "Queue dead-lettered tasks again",
 		Long: "Queue dead-lettered tasks again. A task keeps its id, its program and its workspace, and has\n" +
 			"all its attempts again. Tool calls that it has completed are not repeated.",
 		Example: "  codefleet dead\n" +
 			"  codefleet dead redrive a2wntt52fwmbq3ezlg6zelfsfu\n" +
-			"  codefleet dead redrive --all",
+			"  codefleet dead redrive --all\n" +
+			"  codefleet dead redrive --cause disk_full",
 		Args: func(_ *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
-				return usage("redrive: want task ids, or --all").try("codefleet dead")
+			if all && cause != "" || (all || cause != "") == (len(args) > 0) {
+				return usage("redrive: want task ids, --all or --cause").try("codefleet dead")
 			}
 			return nil
 		},
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
-			redriven, err := redrive(ctx, c, args)
+			redriven, err := redrive(ctx, c, cause, args)
 			if err != nil && len(redriven) == 0 {
 				return err
 			}
@@ -183,14 +187,17 @@ func (a *app) redriveCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&all, "all", false, "all dead-lettered tasks, the oldest first")
+	c.Flags().StringVar(&cause, "cause", "", "all with this error `CODE` (codefleet dead), the oldest first")
 	return c
 }
 
-// redrive redrives the tasks with the given ids, or all dead-lettered tasks if no id is given. It stops at the
-// first error.
-func redrive(ctx context.Context, c *client.Client, ids []string) (redriven []client.RedrivenTask, err error) {
+// redrive redrives the tasks with the given ids, or all dead-lettered tasks with a cause if no id is given. It stops at
+// the first error.
+func redrive(
+	ctx context.Context, c *client.Client, cause string, ids []string,
+) (redriven []client.RedrivenTask, err error) {
 	if len(ids) == 0 {
-		err = c.RedriveAll(ctx, func(t client.RedrivenTask) error {
+		err = c.RedriveCause(ctx, cause, func(t client.RedrivenTask) error {
 			redriven = append(redriven, t)
 			return nil
 		})

@@ -31,7 +31,7 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	dead, err := s.o.Jobs.DeadLetters(r.Context(), identityOf(r.Context()).tenant, limit)
+	dead, err := s.o.Jobs.DeadLetters(r.Context(), identityOf(r.Context()).tenant, r.URL.Query().Get("cause"), limit)
 	return respondList(w, dead, err)
 }
 
@@ -54,7 +54,8 @@ func (s *Server) postRedriveAll(w http.ResponseWriter, r *http.Request) error {
 			return badParameter("seq", "it must be the number `next` of an earlier response")
 		}
 	}
-	redriven, err := s.o.Jobs.RedriveAll(r.Context(), identityOf(r.Context()).tenant, seq, limit)
+	redriven, err := s.o.Jobs.RedriveAll(
+		r.Context(), identityOf(r.Context()).tenant, r.URL.Query().Get("cause"), seq, limit)
 	return respond(w, redriven, err)
 }
 

@@ -191,6 +191,7 @@ var parameters = map[string]parameter{
 	"message":    {"query", "Message of the commit, at most 1000 bytes."},
 	"format":     {"query", "Format of the archive; default zip."},
 
+	"cause":  {"query", "Only dead letters with this error code."},
 	"since":  {"query", "The first day, in UTC, as in 2026-11-23; default 30 days ago."},
 	"before": {"query", "The day after the last one; default tomorrow."},
 	"all":    {"query", "If set, of all tenants."},

@@ -66,7 +66,7 @@ func (s *Server) taskRoutes() []route {
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.UnknownArtifact),
 		row("GET /v1/dead", ScopeRead, s.withQueueTime(s.getDead),
 			"listDead", "List the dead-letter queue, the latest first").
-			takes("limit").
+			takes("cause", "limit").
 			returns(200, "[]DeadTask").
 			fails(queueErrors...).fails(errcode.BadParameter),
 		row("POST /v1/tasks/{id}/redrive", ScopeSubmit, s.withQueueTime(s.postRedrive),
@@ -79,7 +79,7 @@ func (s *Server) taskRoutes() []route {
 			"redriveDead", "Queue dead-lettered tasks again, the oldest first").
 			note("A task that cannot be redriven has an error in the response and stays in the dead-letter queue. "+
 				"Repeat the request with `seq` set to `next` until `next` is absent.").
-			takes("seq", "limit").
+			takes("seq", "cause", "limit").
 			returns(200, "Redriven").
 			fails(queueErrors...).fails(errcode.BadParameter),
 		row("GET /v1/audit", ScopeRead, s.withQueueTime(s.getAudit),

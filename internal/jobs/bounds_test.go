@@ -43,7 +43,7 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 		return nil, Permanent(errors.New("no"))
 	}})
 	eventually(t, "the dead letters", func() error {
-		letters, err := f.DeadLetters(t.Context(), "acme", events+2)
+		letters, err := f.DeadLetters(t.Context(), "acme", "", events+2)
 		if len(letters) != events+1 {
 			return fmt.Errorf("%d letters, want all: %w", len(letters), err)
 		}
@@ -84,13 +84,13 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	eventually(t, "the removal", func() error { // which a random letter causes
 		f.publish(t, "tasks.default.normal.acme", ceHeader(strconv.Itoa(next)), "{")
 		next++
-		letters, err := f.DeadLetters(t.Context(), "acme", 1000)
+		letters, err := f.DeadLetters(t.Context(), "acme", "", 1000)
 		if n := len(letters); n == 0 || n > 5+trimInterval || letters[0].TaskID == "" {
 			return fmt.Errorf("%d letters, %w", n, err)
 		}
 		return nil
 	})
-	if letters, err := f.DeadLetters(t.Context(), "other", events); len(letters) != 1 {
+	if letters, err := f.DeadLetters(t.Context(), "other", "", events); len(letters) != 1 {
 		t.Errorf("dead letters of another tenant = %v, %v, want 1", letters, err)
 	}
 }

@@ -52,14 +52,15 @@ func (c *Client) deadLetter(
 	return nil
 }
 
-// DeadLetters returns the tenant's dead letters, newest first. The default limit is 100.
-func (c *Client) DeadLetters(ctx context.Context, tenant string, limit int) ([]schemas.DeadTask, error) {
+// DeadLetters returns the tenant's dead letters, newest first; with a cause, only those with this error code. The default
+// limit is 100.
+func (c *Client) DeadLetters(ctx context.Context, tenant, cause string, limit int) ([]schemas.DeadTask, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
 	parse := func(m *nats.Msg) (schemas.DeadTask, bool, error) {
 		d, err := parseDeadLetter(tenant, m)
-		return d, true, err
+		return d, cause == "" || d.Error.Code == cause, err
 	}
 	all, err := latest(ctx, c, streamDead, deadSubject(tenant, "*"), limit, parse)
 	if err != nil {

@@ -124,7 +124,7 @@ func TestCommittedIsSucceeded(t *testing.T) {
 					if end.Status != want || committed && end.Result.Workspace.Generation != 7 {
 						t.Errorf("record = %+v, want %s", end, want)
 					}
-					dead, err := f.DeadLetters(t.Context(), "acme", 1)
+					dead, err := f.DeadLetters(t.Context(), "acme", "", 1)
 					if err != nil || (len(dead) > 0) != (want == schemas.Dead) {
 						t.Errorf("DeadLetters = %+v, %v, want one only if the task is dead", dead, err)
 					}
@@ -190,7 +190,7 @@ func TestDeadLetterOfACompletedTask(t *testing.T) {
 			if err := first.complete(t.Context(), dead(), true, func() {}); !errors.Is(err, ErrLeaseLost) {
 				t.Errorf("late complete = %v, want %v", err, ErrLeaseLost)
 			}
-			if letters, err := f.DeadLetters(t.Context(), "acme", 1); err != nil || len(letters) != 1 {
+			if letters, err := f.DeadLetters(t.Context(), "acme", "", 1); err != nil || len(letters) != 1 {
 				t.Errorf("DeadLetters = %+v, %v, want the letter until the task is completed", letters, err)
 			}
 			if err := second.complete(t.Context(), resultWith(schemas.Succeeded, nil), false, func() {}); err != nil {
@@ -202,7 +202,7 @@ func TestDeadLetterOfACompletedTask(t *testing.T) {
 			f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 			f.submit(t, "1", `{"code":"x"}`)
 			test(t, f, f.claimAndDisappear(t), f.claimAndDisappear(t))
-			if letters, err := f.DeadLetters(t.Context(), "acme", 1); err != nil || len(letters) > 0 {
+			if letters, err := f.DeadLetters(t.Context(), "acme", "", 1); err != nil || len(letters) > 0 {
 				t.Errorf("DeadLetters = %+v, %v, want none", letters, err)
 			}
 		})

@@ -234,14 +234,16 @@ func (c *Client) deleteLetters(ctx context.Context, tenant, id string, opts ...j
 }
 
 // RedriveAll redrives the tenant's dead-lettered tasks, the oldest first, from the dead letter with the sequence
-// number from, and at most limit of them. One that cannot be redriven is reported and left in the queue. Events that
+// number from, and at most limit of them; with a cause, only those with this error code. One that cannot be redriven is reported and left in the queue. Events that
 // never became tasks are skipped.
-func (c *Client) RedriveAll(ctx context.Context, tenant string, from uint64, limit int) (schemas.Redriven, error) {
+func (c *Client) RedriveAll(
+	ctx context.Context, tenant, cause string, from uint64, limit int,
+) (schemas.Redriven, error) {
 	out := schemas.Redriven{Tasks: []schemas.RedrivenTask{}}
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return out, err
 	}
-	letters, err := c.lettersFrom(ctx, tenant, from, limit+1)
+	letters, err := c.lettersFrom(ctx, tenant, cause, from, limit+1)
 	if err != nil {
 		return out, fmt.Errorf("read dead letters: %w", err)
 	}
@@ -270,12 +272,14 @@ func (c *Client) RedriveAll(ctx context.Context, tenant string, from uint64, lim
 
 var errEnough = errors.New("enough dead letters")
 
-// lettersFrom returns the dead letters of tasks, the oldest first.
-func (c *Client) lettersFrom(ctx context.Context, tenant string, from uint64, limit int) ([]schemas.DeadTask, error) {
+// lettersFrom returns the dead letters of tasks, the oldest first; with a cause, only those with this error code.
+func (c *Client) lettersFrom(
+	ctx context.Context, tenant, cause string, from uint64, limit int,
+) ([]schemas.DeadTask, error) {
 	var letters []schemas.DeadTask
 	err := c.readFrom(ctx, streamDead, deadSubject(tenant, "*"), from, func(m *nats.Msg) error {
 		d, err := parseDeadLetter(tenant, m)
-		if err != nil || d.TaskID == "" {
+		if err != nil || d.TaskID == "" || cause != "" && d.Error.Code != cause {
 			return err
 		}
 		if letters = append(letters, d); len(letters) >= limit {

@@ -57,7 +57,7 @@ func TestRedrive(t *testing.T) {
 							i+1, again.Run, a)
 					}
 				}
-				letters, err := f.DeadLetters(t.Context(), "acme", 5)
+				letters, err := f.DeadLetters(t.Context(), "acme", "", 5)
 				if err != nil || (len(letters) == 1) != (want.status == schemas.Dead) {
 					t.Errorf("DeadLetters = %+v, %v, want one only if the task is dead", letters, err)
 				}
@@ -255,12 +255,12 @@ func TestRedriveAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	healed.Store(true)
-	first, err := f.RedriveAll(t.Context(), "acme", 0, 2)
+	first, err := f.RedriveAll(t.Context(), "acme", "", 0, 2)
 	if err != nil || len(first.Tasks) != 2 || first.Tasks[0].TaskID != ids[0] || first.Next == 0 ||
 		first.Tasks[1].TaskID != ids[1] || !strings.Contains(first.Tasks[1].Error, "no longer kept") {
 		t.Fatalf("RedriveAll = %+v, %v, want the first two tasks and an error for the second", first, err)
 	}
-	second, err := f.RedriveAll(t.Context(), "acme", first.Next, 2)
+	second, err := f.RedriveAll(t.Context(), "acme", "", first.Next, 2)
 	if err != nil || len(second.Tasks) != 1 || second.Tasks[0].TaskID != ids[2] || second.Next != 0 {
 		t.Fatalf("RedriveAll from %d = %+v, %v, want the third task", first.Next, second, err)
 	}
@@ -268,5 +268,38 @@ func TestRedriveAll(t *testing.T) {
 		if end := f.await(t, id); end.Status != schemas.Succeeded {
 			t.Errorf("record = %+v, want succeeded", end)
 		}
+	}
+}
+
+// A cause selects dead letters by their error code, in lists and for a redrive.
+func TestRedriveByCause(t *testing.T) {
+	f := newFleet(t)
+	stop := f.work(t, WorkerOptions{Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+		err := errors.New("broken")
+		if j.Task.Code == "full" {
+			err = WithDetails(err, schemas.Error{Code: "disk_full", Message: "no space"})
+		}
+		return nil, err
+	}})
+	died := map[string]schemas.Record{}
+	for _, code := range []string{"full", "other"} {
+		rec := f.submit(t, code, `{"code":"`+code+`","retry":{"attempts":1}}`)
+		if died[code] = f.await(t, rec.TaskID); died[code].Status != schemas.Dead {
+			t.Fatalf("task %s = %s, want dead", code, died[code].Status)
+		}
+	}
+	stop()
+	full, err := f.DeadLetters(t.Context(), "acme", "disk_full", 0)
+	if err != nil || len(full) != 1 || full[0].TaskID != died["full"].TaskID {
+		t.Errorf("DeadLetters(disk_full) = %+v, %v, want the one task", full, err)
+	}
+	out, err := f.RedriveAll(t.Context(), "acme", "disk_full", 0, 10)
+	if err != nil || len(out.Tasks) != 1 || out.Tasks[0].TaskID != died["full"].TaskID ||
+		out.Tasks[0].Status != schemas.Queued {
+		t.Errorf("RedriveAll(disk_full) = %+v, %v, want the one task queued", out, err)
+	}
+	left, err := f.DeadLetters(t.Context(), "acme", "", 0)
+	if err != nil || len(left) != 1 || left[0].TaskID != died["other"].TaskID {
+		t.Errorf("DeadLetters = %+v, %v, want the other task", left, err)
 	}
 }

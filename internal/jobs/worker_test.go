@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 	if msg, err := stolen.NextMsg(time.Millisecond); err == nil {
 		t.Errorf("reply to another tenant's inbox = %s, want none", msg.Data)
 	}
-	dead, err := f.DeadLetters(t.Context(), "acme", 0)
+	dead, err := f.DeadLetters(t.Context(), "acme", "", 0)
 	if err != nil || len(dead) != 16 {
 		t.Fatalf("DeadLetters = %d, %v, want 16", len(dead), err)
 	}
@@ -167,7 +167,7 @@ func TestRefusedWithoutItsPool(t *testing.T) {
 		f.publish(t, subject, ceHeader(subject), `{"code":"x"}`)
 	}
 	f.awaitEmpty(t)
-	dead, err := f.DeadLetters(t.Context(), "acme", 0)
+	dead, err := f.DeadLetters(t.Context(), "acme", "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestRetries(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() {
-		dead, err := f.DeadLetters(context.WithoutCancel(t.Context()), "acme", 0)
+		dead, err := f.DeadLetters(context.WithoutCancel(t.Context()), "acme", "", 0)
 		if err != nil || len(dead) != 6 {
 			t.Errorf("DeadLetters = %+v, %v, want 6", dead, err)
 		}
@@ -537,7 +537,7 @@ func TestPoison(t *testing.T) {
 	if rec.Status != schemas.Dead || rec.Result.Error.Code != "worker_lost" || runs.Load() != 0 {
 		t.Errorf("record = %+v after %d more runs, want dead after none", rec, runs.Load())
 	}
-	dead, err := f.DeadLetters(t.Context(), "acme", 1)
+	dead, err := f.DeadLetters(t.Context(), "acme", "", 1)
 	if err != nil || len(dead) != 1 || dead[0].TaskID != rec.TaskID || dead[0].Error.Code != "worker_lost" {
 		t.Errorf("DeadLetters = %+v, %v, want worker_lost", dead, err)
 	}
