@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
@@ -55,6 +56,10 @@ func (p Privacy) hideIn(ctx context.Context, r Request) Request {
 		return r
 	}
 	r.Task, r.Inputs, r.Files = p.Hide(ctx, r.Task), p.Hide(ctx, r.Inputs), p.hideAll(ctx, r.Files)
+	r.Skills = slices.Clone(r.Skills)
+	for i := range r.Skills {
+		r.Skills[i].Description = p.Hide(ctx, r.Skills[i].Description)
+	}
 	return r
 }
 

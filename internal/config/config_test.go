@@ -400,11 +400,13 @@ workflows: []
 func TestNoEffect(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `execution: {skills_dir: ./skills, sandbox_type: gvisor, sandbox_image: python}
+privacy: {mode: egress, restore: [crm/*]}
 `)
 	c := load(t, config.Source{File: "c.yaml", Env: []string{
 		"OPTIMIZATION_TOOL_CACHE=true",
 	}})
 	want := []string{
+		"c.yaml:2: privacy.restore: no effect: programs and tools get values unless privacy.mode is broker",
 		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {

@@ -32,6 +32,7 @@ func (l *loader) warnNoEffect() {
 			l.warn(settingOf(from, k.path), "no effect yet: planned for "+feature)
 		}
 	}
+	l.warnRestore()
 	const image = "execution.sandbox_image"
 	from := l.cfg.Origin(image)
 	if from.Layer != LayerDefault && l.cfg.Execution.SandboxType == drivers.GVisor {

@@ -155,3 +155,16 @@ func (k *checker) privacySettings(key, mode string, types, restore []string) {
 		}
 	}
 }
+
+// warnRestore warns of tools that would get values, if all tools get them anyway.
+func (l *loader) warnRestore() {
+	p := l.cfg.Privacy
+	broker := p.Mode == PrivacyBroker
+	for _, t := range l.cfg.Tenants {
+		broker = broker || t.Privacy.Mode == PrivacyBroker
+	}
+	if from := l.cfg.Origin("privacy.restore"); len(p.Restore) > 0 && !broker {
+		l.warn(settingOf(from, "privacy.restore"),
+			"no effect: programs and tools get values unless privacy.mode is broker")
+	}
+}

@@ -34,15 +34,16 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 	if p.History != nil {
 		past = p.History.Past(ctx, t.ref.Tenant)
 	}
+	shown := t.shownDescription(ctx)
 	ids, degraded, err := tools.index.Pick(ctx, toolsearch.Wanted{
-		Description: t.shownDescription(ctx), Allow: tools.allow, Max: t.maxTools(), History: past,
+		Description: shown, Allow: tools.allow, Max: t.maxTools(), History: past,
 	})
 	if err != nil {
 		return d, jobs.Permanent(fmt.Errorf("select tools: %w", err))
 	}
 	d.selected, d.degraded = p.reselect(ctx, t, tools, ids), degraded
 	d.request.Tools = tools.index.Definitions(d.selected)
-	d.request.Skills = tools.index.PickSkills(ctx, d.request.Task)
+	d.request.Skills = tools.index.PickSkills(ctx, shown)
 	d.usage.DirectToolTokens = tools.index.DefinitionTokens(tools.allow)
 	return d, nil
 }

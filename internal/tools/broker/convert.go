@@ -99,13 +99,12 @@ func toolError(ctx context.Context, s *spiller, res tools.Result) error {
 			parts = append(parts, b.Text)
 		}
 	}
-	message := text.Truncate(strings.Join(parts, "\n"), maxErrorText)
+	message := quoted(ctx, s.cfg, s.call, strings.Join(parts, "\n"))
 	inText := func(b tools.Content) bool { return repeats(b, res.Structured) }
 	if res.Structured != nil && !slices.ContainsFunc(res.Content, inText) {
-		message = strings.TrimPrefix(message+"\n"+text.Truncate(string(res.Structured), maxErrorText), "\n")
+		message = strings.TrimPrefix(message+"\n"+quotedJSON(ctx, s.cfg, s.call, res.Structured), "\n")
 	}
-	message = cmp.Or(message, "the tool failed without a message")
-	e := fail(s.call, errcode.ToolFailed, "%s", quoted(ctx, s.cfg, s.call, message))
+	e := fail(s.call, errcode.ToolFailed, "%s", cmp.Or(message, "the tool failed without a message"))
 	return markSent(s.attach(ctx, e, res))
 }
 
@@ -141,13 +140,22 @@ func repeats(b tools.Content, v json.RawMessage) bool {
 	return err == nil && bytes.Equal(parsed, want)
 }
 
-// quoted returns what a tool sent in a form for error messages: printable and, because it may contain private values,
-// tokenised.
+// quoted returns what a tool sent in a form for error messages: tokenised, because it may contain private values,
+// truncated only then, so that no part of a value remains, and printable.
 func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 	if cfg.Hooks.Tokenise != nil {
 		message = tokenText(ctx, cfg.Hooks, c, message)
 	}
-	return text.Printable(message)
+	return text.Printable(text.Truncate(message, maxErrorText))
+}
+
+// quotedJSON is quoted for a JSON value.
+func quotedJSON(ctx context.Context, cfg Config, c Call, v json.RawMessage) string {
+	v, err := tokenise(ctx, cfg, c, v)
+	if err != nil {
+		return notTokenised
+	}
+	return text.Printable(text.Truncate(string(v), maxErrorText))
 }
 
 func tokenise(ctx context.Context, cfg Config, c Call, v json.RawMessage) (json.RawMessage, error) {
@@ -199,7 +207,7 @@ func structured(ctx context.Context, s *spiller, res tools.Result) (json.RawMess
 		if err != nil {
 			e := fail(c, errcode.Unavailable,
 				"the tool's result does not match its schema: %s; the result is %s", explain(err),
-				quoted(ctx, s.cfg, c, text.Truncate(string(v), maxErrorText)))
+				quotedJSON(ctx, s.cfg, c, v))
 			return nil, s.attach(ctx, e, res)
 		}
 	}

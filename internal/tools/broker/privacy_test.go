@@ -48,7 +48,8 @@ func TestPrivacyOfErrorsAndFiles(t *testing.T) {
 	w.hide()
 	w.reply["put"] = func(tools.Request) (tools.Result, error) {
 		return tools.Result{
-			IsError: true, Content: text("no a@b.c").Content, Structured: json.RawMessage(`{"who":"a@b.c"}`),
+			IsError: true, Content: text(strings.Repeat("x", 3998) + "a@b.c").Content,
+			Structured: json.RawMessage(`{"who":"a@b.c"}`),
 		}, nil
 	}
 	w.reply["set"] = func(tools.Request) (tools.Result, error) {
@@ -64,7 +65,7 @@ func TestPrivacyOfErrorsAndFiles(t *testing.T) {
 	} {
 		_, err := w.call(w.open(), tool, args)
 		failure, ok := errors.AsType[*broker.Error](err)
-		if !ok || strings.Contains(failure.Error()+string(failure.Structured)+string(failure.Content), "a@b.c") {
+		if !ok || strings.Contains(failure.Error()+string(failure.Structured)+string(failure.Content), "a@") {
 			t.Errorf("%s(%s) = %v (%s), want an error without the value", tool, args, err, failure.Structured)
 		}
 	}

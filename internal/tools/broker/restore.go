@@ -42,6 +42,8 @@ func withoutValues(ctx context.Context, h Hooks, c Call, err error) error {
 	return &out
 }
 
+const notTokenised = "(what the tool sent could not be tokenised)"
+
 // tokenText returns a text with privacy tokens in place of values.
 func tokenText(ctx context.Context, h Hooks, c Call, text string) string {
 	data, err := json.Marshal(text)
@@ -49,7 +51,7 @@ func tokenText(ctx context.Context, h Hooks, c Call, text string) string {
 		data, err = h.Tokenise(ctx, c, data)
 	}
 	if err != nil || json.Unmarshal(data, &text) != nil {
-		return "(what the tool sent could not be tokenised)"
+		return notTokenised
 	}
 	return text
 }

@@ -1,0 +1,48 @@
+package codegen_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/codegen"
+)
+
+// quoter is a model that remembers its prompt, and quotes a token in its program.
+type quoter struct{ prompt string }
+
+func (*quoter) Name() string { return "quoter" }
+
+func (q *quoter) Complete(
+	_ context.Context, messages []codegen.Message, _ int, _ func(string),
+) (codegen.Completion, error) {
+	for _, m := range messages {
+		q.prompt += m.Text
+	}
+	return codegen.Completion{Text: "```python\nprint('[X]')\n```"}, nil
+}
+
+// No part of a prompt that comes from a tenant has a value, and the program has it again.
+func TestPrivacyOfPrompts(t *testing.T) {
+	q := &quoter{}
+	w := codegen.NewWriter(q, codegen.WriterOptions{})
+	private := codegen.Privacy{
+		Hide:    func(_ context.Context, s string) string { return strings.ReplaceAll(s, "ada", "[X]") },
+		Restore: func(program string) string { return strings.ReplaceAll(program, "[X]", "ada") },
+	}
+	r := codegen.Request{
+		Task: "mail ada", Inputs: `{"who": "ada"}`, Files: []string{"ada.txt"},
+		Skills: []codegen.Skill{{Module: "m", Signature: "run()", Description: "mails ada"}},
+	}
+	f := codegen.Failure{Program: "print('ada')", Error: "no ada", Done: []string{"mail with ada"}}
+	program, err := w.Repair(t.Context(), r, f, codegen.Call{Private: private})
+	if err != nil || program.Code != "print('ada')\n" {
+		t.Errorf("Repair = %q, %v, want the program with the value", program.Code, err)
+	}
+	if strings.Contains(q.prompt, "ada") || strings.Count(q.prompt, "[X]") != 7 {
+		t.Errorf("prompt = %s, want no value and 7 tokens", q.prompt)
+	}
+	if r.Skills[0].Description != "mails ada" || r.Files[0] != "ada.txt" {
+		t.Errorf("request = %v, want it unchanged", r)
+	}
+}
