@@ -27,6 +27,7 @@ type Example struct {
 // Examples returns the examples. Their numbers are those of the first version's documents.
 func Examples() []Example {
 	return []Example{
+		{Number: "00", Title: "the simplest call", tasks: []string{"Calculate 5 + 3"}, want: "8"},
 		{Number: "01", Title: "basic tool call", tasks: []string{
 			"Calculate 5 + 3 and get weather for San Francisco",
 		}, want: "8"},
@@ -66,6 +67,17 @@ func Examples() []Example {
 				"5. Update status to \"completed\"\n6. Add a \"total\" field with the sum of all results\n" +
 				"7. Print a summary of the completed workflow",
 		}, want: "170"},
+		{
+			Number: "14", Title: "state of a workflow", tasks: []string{
+				"Initialize a workflow:\n1. Create /workspace/workflow_state.json with:\n" +
+					"   - workflow_id: \"wf_stateful_001\"\n   - current_step: 0\n   - results: []\n" +
+					"   - status: \"initialized\"\n2. Print confirmation",
+				"Read /workspace/workflow_state.json.\nCalculate 20 * 3 = 60.\nAdd the result to the results array.\n" +
+					"Update current_step to 2.\nSave the updated state.",
+			},
+			check: `import json; s = json.load(open("workflow_state.json")); print(s["results"], s["current_step"])`,
+			want:  "[60] 2\n",
+		},
 	}
 }
 
@@ -153,6 +165,45 @@ func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) 
 		b.Tables = append(b.Tables, stages)
 	}
 	b.compareFirst(started)
+	return b.withoutPooling(ctx, sequence)
+}
+
+// withoutPooling runs each example of a sequence once in a fleet that creates a box for each task. It compares the mean
+// with that of the next executions, which find warm boxes.
+func (b *Bench) withoutPooling(ctx context.Context, sequence []Example) (err error) {
+	next := b.Samples["next executions"]
+	if len(next) == 0 {
+		return nil
+	}
+	c, stop, err := b.StartClient(ctx, func(c *config.Config) {
+		c.Optimizations.SandboxPooling, c.Execution.Reuse = false, "never"
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	const name = "without pooling"
+	seen := map[string]bool{}
+	for _, e := range sequence {
+		if seen[e.Number] {
+			continue
+		}
+		seen[e.Number] = true
+		b.Progress("example " + e.Number + " " + name)
+		took, _, err := runExample(ctx, c, e)
+		if err != nil {
+			return fmt.Errorf("example %s, %s, %s: %w", e.Number, e.Title, name, err)
+		}
+		b.Add(name, "ms", took)
+	}
+	b.Summarise()
+	off := b.Samples[name]
+	b.Numbers["pooling"] = Number{
+		Value: mean(off) / mean(next), Target: 1, Unit: "×", Met: mean(off) > mean(next),
+		What: "mean without pooling ÷ mean of the next executions",
+	}
+	b.Note("without pooling, a box for each task: mean %.1f ms, minimum %.1f, maximum %.1f", mean(off), slices.Min(off),
+		slices.Max(off))
 	return nil
 }
 

@@ -18,7 +18,7 @@ func TestSequence(t *testing.T) {
 		t.Errorf("Sequence (-want +got):\n%s%v", d, err)
 	}
 	if _, err := Sequence([]string{"01", "99"}); err == nil || !strings.Contains(err.Error(),
-		`"99": want one of 01, 02`) {
+		`"99": want one of 00, 01, 02`) {
 		t.Errorf("Sequence with an unknown number: %v, want an error with the valid ones", err)
 	}
 }
@@ -41,6 +41,10 @@ func TestRunExamples(t *testing.T) {
 	}
 	if got, want := r.Numbers["speedup"].Value, first[0]/mean(next); got != want || got <= 1 {
 		t.Errorf("speedup = %v, want %v, above 1", got, want)
+	}
+	if off := r.Samples["without pooling"]; len(off) != 3 || r.Numbers["pooling"].Value != mean(off)/mean(next) {
+		t.Errorf("without pooling = %v, ratio %v; want one sample for each of 3 examples, and their ratio", off,
+			r.Numbers["pooling"].Value)
 	}
 	var rows []string
 	for _, row := range r.Tables[0].Rows {
