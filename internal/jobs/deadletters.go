@@ -52,8 +52,8 @@ func (c *Client) deadLetter(
 	return nil
 }
 
-// DeadLetters returns the tenant's dead letters, newest first; with a cause, only those with this error code. The default
-// limit is 100.
+// DeadLetters returns the tenant's dead letters, newest first; with a cause, only those with this error code. The
+// default limit is 100.
 func (c *Client) DeadLetters(ctx context.Context, tenant, cause string, limit int) ([]schemas.DeadTask, error) {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err

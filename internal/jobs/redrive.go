@@ -233,9 +233,9 @@ func (c *Client) deleteLetters(ctx context.Context, tenant, id string, opts ...j
 	}
 }
 
-// RedriveAll redrives the tenant's dead-lettered tasks, the oldest first, from the dead letter with the sequence
-// number from, and at most limit of them; with a cause, only those with this error code. One that cannot be redriven is reported and left in the queue. Events that
-// never became tasks are skipped.
+// RedriveAll redrives the tenant's dead-lettered tasks, the oldest first, from the dead letter with the sequence number
+// from, and at most limit of them; with a cause, only those with this error code. One that cannot be redriven is
+// reported and left in the queue. Events that never became tasks are skipped.
 func (c *Client) RedriveAll(
 	ctx context.Context, tenant, cause string, from uint64, limit int,
 ) (schemas.Redriven, error) {
