@@ -46,10 +46,11 @@ type Service struct {
 // New returns a service on a queue. Run starts it; the other methods do not need that. Webhooks may be in the private
 // networks.
 func New(queue *jobs.Client, private []netip.Prefix, log *slog.Logger) *Service {
-	return &Service{queue: queue, log: log, sender: newSender(private), now: func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
+	now := func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
 		now, _, err := b.Now(ctx)
 		return now, err
-	}}
+	}
+	return &Service{queue: queue, log: log, now: now, sender: newSender(private)}
 }
 
 // open returns the bucket and the time.

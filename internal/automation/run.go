@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Run fires schedules and triggers, and sends to webhooks, until ctx ends. All processes of a fleet that call it share the work.
+// Run fires schedules and triggers, and sends to webhooks, until ctx ends. All processes of a fleet that call it
+// share the work.
 func (s *Service) Run(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {

@@ -351,7 +351,8 @@ func (s *Service) TestTrigger(
 
 var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", MaxDepth)
 
-// dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks. After an error it may be called again.
+// dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks. After
+// an error it may be called again.
 func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
 	for _, t := range a.triggersOf(tenant) {
 		if t.matches(ctx, e) != "" {

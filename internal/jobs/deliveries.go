@@ -64,7 +64,7 @@ func (c *Client) FollowDeliveries(ctx context.Context, fn func(ctx context.Conte
 		ev, err := decodeNATS(m.Headers(), m.Data())
 		if err != nil {
 			c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
-			return nil //nolint:nilerr // it never becomes valid
+			return nil
 		}
 		meta, err := m.Metadata()
 		if err != nil {

@@ -108,7 +108,7 @@ func (c *Client) FollowEvents(
 		}
 		if err != nil {
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
-			return nil //nolint:nilerr // it never becomes valid
+			return nil
 		}
 		return fn(ctx, tenant, ev)
 	})
