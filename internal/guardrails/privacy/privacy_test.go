@@ -121,7 +121,7 @@ func TestFindIsLinear(t *testing.T) {
 	d := detector(t)
 	for _, part := range []string{
 		"1:", "f:", "::", "٣:", "1.1.1.1:", "1.", "1-", "1 ", "+1", "x@", "x@a.", ".5@", "GB29 ", "ext 1", "\\n",
-		"\u200b1", "AKIAQ3EGRIVAZ5XWVJ7P+", "AKIAQ3EGRIVAZ5XWVJ7P=", ":", "@", "\\", "é@", "-----BEGIN", "token=a1",
+		"\u200b1", "AKIAQ3EGRIVAZ5XWVJ7P+", "AKIAQ3EGRIVAZ5XWVJ7P=", ":", "@", "\\", "é@", "-----BEGIN",
 		"eyJ",
 		"00 1", "phone 1 ",
 	} {
