@@ -47,8 +47,8 @@ func TestRedriveCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		"neither":  {nil, 2, "want task ids, or --all"},
-		"both":     {[]string{dead.TaskID, "--all"}, 2, "want task ids, or --all"},
+		"neither":  {nil, 2, "want task ids, --all or --cause"},
+		"both":     {[]string{dead.TaskID, "--all"}, 2, "want task ids, --all or --cause"},
 		"not dead": {[]string{ok.TaskID}, 2, "is succeeded: only dead-lettered tasks can be redriven"},
 		"unknown":  {[]string{"x"}, 2, "unknown_task"},
 		"one":      {[]string{dead.TaskID}, 0, dead.TaskID + "  queued"},
