@@ -209,7 +209,9 @@ type Result struct {
 	Truncated bool              `json:"output_truncated"`
 	Error     *Error            `json:"error"` // null on success
 	Artifacts []Artifact        `json:"artifacts"`
-	ResultRef string            `json:"result_ref,omitempty"` // where the whole result is, if it is too large for the record
+	// Checkpoint is the checkpoint that the program has set for its session, a JSON object.
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	ResultRef  string          `json:"result_ref,omitempty"` // where the whole result is, if it is too large for the record
 
 	Code        string          `json:"code,omitempty"`
 	GeneratedBy string          `json:"generated_by,omitempty"` // caller | llm | rules | skill | plugin

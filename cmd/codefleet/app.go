@@ -111,7 +111,8 @@ func (a *app) root() *cobra.Command {
 		a.cancelCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand(),
 		a.schedulesCommand(), a.triggersCommand(), a.webhooksCommand())
-	group("files", a.artifactsCommand(), a.workspaceCommand(), a.stateCommand(), a.skillsCommand())
+	group("files", a.artifactsCommand(), a.workspaceCommand(), a.stateCommand(), a.sessionsCommand(),
+		a.skillsCommand())
 	group("fleet",
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.pauseCommand(),
 		a.resumeCommand(), a.limitsCommand(), a.usageCommand(), a.doctorCommand(),

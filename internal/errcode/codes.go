@@ -114,6 +114,12 @@ const (
 	UnknownCall          = "unknown_call"
 )
 
+// Sessions.
+const (
+	UnknownCheckpoint = "unknown_checkpoint"
+	UnknownSession    = "unknown_session"
+)
+
 // Workspaces and their state documents.
 const (
 	BadPath          = "bad_path"

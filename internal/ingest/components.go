@@ -30,6 +30,8 @@ var fixedSchemas = map[string]string{
 	"CloudEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
 		"specversion":{"const":"1.0"},"id":{"type":"string"},"source":{"type":"string"},
 		"type":{"const":"codefleet.task.v1"},"data":{"$ref":"#/components/schemas/Task"}}}`,
+	"Checkpoint": `{"type":["object","null"],"properties":{"id":{"type":"integer","minimum":1},
+		"last_task":{"type":"string"},"timestamp":{"type":"string","format":"date-time"}}}`,
 	"AnyEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
 		"specversion":{"const":"1.0"},"id":{"type":"string"},"source":{"type":"string"},
 		"type":{"type":"string","minLength":1},"data":{}}}`,
@@ -78,6 +80,9 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.AcceptedEvent](b, "AcceptedEvent")
 	addSchema[schemas.WebhookSpec](b, "WebhookSpec")
 	addSchema[schemas.Webhook](b, "Webhook")
+	addSchema[schemas.Session](b, "Session")
+	addSchema[schemas.SessionSummary](b, "SessionSummary")
+	addSchema[resumption](b, "Resumption")
 	addSchema[schemas.Commit](b, "Commit")
 	addSchema[change](b, "Change")
 	addSchema[archiveOptions](b, "ArchiveOptions")
@@ -101,9 +106,10 @@ type schemaBuilder struct {
 
 func addSchema[T any](b *schemaBuilder, name string) {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage](): {},
-		reflect.TypeFor[generation]():      {Types: []string{"integer", "string"}},
-		reflect.TypeFor[schemas.Record]():  {Ref: "#/components/schemas/Record"},
+		reflect.TypeFor[json.RawMessage]():    {},
+		reflect.TypeFor[generation]():         {Types: []string{"integer", "string"}},
+		reflect.TypeFor[schemas.Checkpoint](): {Ref: "#/components/schemas/Checkpoint"},
+		reflect.TypeFor[schemas.Record]():     {Ref: "#/components/schemas/Record"},
 	}})
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("schema %s: %w", name, err)

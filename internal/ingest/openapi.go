@@ -168,6 +168,7 @@ var parameters = map[string]parameter{
 	"tenant":    {"path", "Name of a tenant."},
 	"skill":     {"path", "Name of a skill, as in double-number."},
 	"tool":      {"path", "Name of a tool."},
+	"session":   {"path", "Name of the session."},
 	"workspace": {"query", "Name of the workspace; default main."},
 
 	"wait":    {"query", "How long to wait for the task to end, as in 30s or 30; the server may shorten it."},
@@ -209,6 +210,7 @@ var parameters = map[string]parameter{
 // parameterSchemas are the schemas, in JSON, of the parameters that are not just strings.
 var parameterSchemas = map[string]string{
 	"id":        `{"type":"string","pattern":"^[a-z2-7]{26}$"}`,
+	"session":   `{"type":"string","pattern":"` + names.Pattern + `"}`,
 	"workspace": `{"type":"string","pattern":"` + names.Pattern + `"}`,
 	"until":     `{"enum":["end","approval"]}`,
 	"status":    `{"type":"array","items":{"$ref":"#/components/schemas/Record/$defs/status"}}`,

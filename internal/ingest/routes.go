@@ -23,7 +23,7 @@ func (s *Server) newMux() *http.ServeMux {
 func (s *Server) routes() []route {
 	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.webhookRoutes(),
 		s.approvalRoutes(),
-		s.toolRoutes(), s.skillRoutes(),
+		s.sessionRoutes(), s.toolRoutes(), s.skillRoutes(),
 		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
 
@@ -197,6 +197,32 @@ func (s *Server) approvalRoutes() []route {
 			returns(200, "Record").
 			fails(queueErrors...).
 			fails(errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered, errcode.ApprovalOver),
+	}
+}
+
+func (s *Server) sessionRoutes() []route {
+	named := func(method, path string, scope string, h handler, id, summary string) route {
+		return row(method+" /v1/sessions/{session}"+path, scope, s.withQueueTime(h), id, summary).
+			returns(200, "Session").
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownSession)
+	}
+	return []route{
+		row("GET /v1/sessions", ScopeRead, s.withQueueTime(s.getSessions),
+			"listSessions", "List sessions, the one with the latest task first").
+			takes("limit").
+			returns(200, "[]SessionSummary").
+			fails(queueErrors...).fails(errcode.BadParameter),
+		named("GET", "", ScopeRead, s.getSession, "getSession", "Read the log of a session").
+			note("`limit` is the number of the newest tasks.").
+			takes("limit").fails(errcode.BadParameter),
+		named("POST", "/checkpoints", ScopeSubmit, s.postCheckpoint, "saveCheckpoint", "Set the checkpoint of a session").
+			note("The body is an object, such as `{\"step\": 3, \"context\": \"…\"}`.").
+			body("application/json", "Checkpoint").
+			fails(bodyErrors...).fails(errcode.BadData, errcode.BadMediaType, errcode.TooLarge),
+		named("POST", "/resume", ScopeSubmit, s.resumeSession, "resumeSession", "Read the log of a session to go on with it").
+			note("With `checkpoint`, the id of an earlier checkpoint, that checkpoint becomes the newest one first.").
+			body("application/json", "Resumption").
+			fails(bodyErrors...).fails(errcode.BadJSON, errcode.BadMediaType, errcode.TooLarge, errcode.UnknownCheckpoint),
 	}
 }
 

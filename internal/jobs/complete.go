@@ -44,10 +44,13 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 			return err
 		}
 	}
-	err := r.update(ctx, func(rec *storedRecord) {
-		rec.Status, rec.EndedAt, rec.Result, rec.LeaseUntil = result.Status, result.EndedAt, result, time.Time{}
-		endRun(rec, result.EndedAt, string(result.Status), errorText(result.Error))
-	})
+	err := r.logSession(ctx, result)
+	if err == nil {
+		err = r.update(ctx, func(rec *storedRecord) {
+			rec.Status, rec.EndedAt, rec.Result, rec.LeaseUntil = result.Status, result.EndedAt, result, time.Time{}
+			endRun(rec, result.EndedAt, string(result.Status), errorText(result.Error))
+		})
+	}
 	if err != nil {
 		if dead {
 			r.withdrawLetter(ctx)
@@ -97,6 +100,9 @@ func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 
 // announce publishes the result of a completed task again, because its worker may have crashed before it did.
 func (r *run) announce(ctx context.Context) {
+	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran, by a process that does not know its code
+		r.w.logError(ctx, "session entry not added", r.logSession(ctx, r.rec.Result))
+	}
 	if r.replyTo == "" || r.rec.Result == nil {
 		return
 	}

@@ -22,7 +22,7 @@ const (
 func slim(r *schemas.Result, ref string) *schemas.Result {
 	s := *r
 	s.ResultRef = ref
-	s.Result, s.Output, s.Stderr, s.Code = nil, "", "", ""
+	s.Result, s.Checkpoint, s.Output, s.Stderr, s.Code = nil, nil, "", "", ""
 	s.Guardrails, s.Egress, s.Artifacts, s.Tools.Calls = nil, nil, nil, nil
 	s.Tools.Selected = s.Tools.Selected[:min(slimTools, len(s.Tools.Selected))]
 	s.Workspace.Changed, s.Workspace.Conflicts = nil, nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Streams and buckets, and the subjects of their messages.
@@ -22,6 +24,7 @@ const (
 	streamAudit    = "AUDIT"        // audit.<tenant>
 	streamAsked    = "ASKED"        // asked.<tenant>.<task>
 	streamRates    = "RATES"        // rate.<tenant>.<what>.<period>
+	streamSessions = "SESSIONS"     // sessions.<tenant>.<session>.task, and …checkpoint
 	bucketWorkers  = "workers"
 	bucketObjects  = "PAYLOADS"
 	bucketCursors  = "CURSORS"
@@ -151,6 +154,10 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Name: streamHistory, Description: "tools that the tasks of a tenant used, not synced",
 		Subjects: []string{"history.*"}, MaxAge: historyRetention, MaxMsgsPerSubject: historyPerTenant,
 		MaxMsgSize: MaxHistoryItem + 1024, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+	}, {
+		Name: streamSessions, Description: "logs of sessions: tasks and checkpoints",
+		Subjects: []string{"sessions.*.*.*"}, MaxAge: sessionsRetention, MaxMsgsPerSubject: schemas.MaxSessionTasks,
+		MaxMsgSize: maxSessionMessage, AllowDirect: true, Duplicates: dedupeWindow,
 	}, {
 		Name: streamSpent, Description: "what tenants have used by day; spent: tokens against daily_tokens",
 		Subjects: []string{"spent.*.*", "usage.*.*.*"}, MaxAge: spentRetention, MaxMsgsPerSubject: 1,

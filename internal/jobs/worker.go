@@ -49,6 +49,10 @@ type Hooks struct {
 	// result of a commit. If Fence is nil, runs do not commit.
 	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
 
+	// SessionText returns the function that replaces private values in the texts of a tenant's sessions before they are
+	// stored. Nil, or a nil function, keeps the texts.
+	SessionText func(tenant string) func(context.Context, string) string
+
 	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps
 	// it for all runs of the task. If Catalogue is nil or returns "", no version is recorded.
 	Catalogue func(ctx context.Context, tenant string) string

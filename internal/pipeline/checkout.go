@@ -16,6 +16,7 @@ import (
 type checkout struct {
 	tree       *state.Tree
 	generation int64
+	session    *executor.TaskSession // nil if the task has no session
 	ms         float64
 }
 
@@ -38,6 +39,9 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 	}
 	c.generation = version.Generation
 	if err := writeFiles(s.task.job.Task.Files, c.tree); err != nil {
+		return c, err
+	}
+	if c.session, err = p.writeSession(ctx, s.task, c.tree); err != nil {
 		return c, err
 	}
 	return c, b.CheckDisk()

@@ -97,7 +97,8 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 		return c, err
 	}
 	c.change = schemas.WorkspaceChange{
-		Name: t.ref.Workspace, Generation: stored.Generation, Changed: stored.Changed, Conflicts: stored.Conflicts,
+		Name: t.ref.Workspace, Generation: stored.Generation,
+		Changed: withoutViews(stored.Changed, a.checkout.session), Conflicts: stored.Conflicts,
 	}
 	if stored.NoChange {
 		c.change.Generation = a.checkout.generation

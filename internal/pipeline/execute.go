@@ -90,7 +90,7 @@ func (p *Pipeline) runProgram(
 	hooks = p.checks(running, s, g, hooks, &undecided)
 	e.verdict, err = a.box.Run(running, executor.Program{
 		TaskID: t.id(), Code: s.draft.code, Inputs: t.job.Task.Inputs, Env: t.job.Task.Env, Limits: t.limits,
-		Catalogue: s.tools.dir, State: document,
+		Catalogue: s.tools.dir, State: document, Session: a.checkout.session,
 	}, hooks)
 	if err = errors.Join(err, undecided); err != nil {
 		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))

@@ -30,19 +30,20 @@ import (
 
 // Parts are the dependencies and settings of a Pipeline. Pool and Store are required.
 type Parts struct {
-	Pool    *executor.Pool
-	Store   *state.Store
-	Tools   Tools
-	Codegen Codegen
-	History *toolsearch.History                   // records which tools tasks use; may be nil
-	Plugins *pluginhost.Set                       // may be nil
-	Guard   func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
-	Privacy *privacy.Filter                       // replaces personal data and secrets; may be nil
-	Limits  func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
-	State   StateDocuments                        // the variable state of programs
-	Network egress.Options                        // for executions with network access; Allow comes from the task
-	Log     *slog.Logger                          // nil disables the log
-	Tracer  trace.Tracer                          // nil disables tracing
+	Pool     *executor.Pool
+	Store    *state.Store
+	Tools    Tools
+	Codegen  Codegen
+	History  *toolsearch.History                   // records which tools tasks use; may be nil
+	Plugins  *pluginhost.Set                       // may be nil
+	Guard    func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
+	Privacy  *privacy.Filter                       // replaces personal data and secrets; may be nil
+	Limits   func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
+	Sessions Sessions                              // the logs of sessions; nil shows programs no log
+	State    StateDocuments                        // the variable state of programs
+	Network  egress.Options                        // for executions with network access; Allow comes from the task
+	Log      *slog.Logger                          // nil disables the log
+	Tracer   trace.Tracer                          // nil disables tracing
 }
 
 // Pipeline runs tasks. It is safe for concurrent use.
@@ -159,7 +160,9 @@ func (p *Pipeline) attempt(ctx context.Context, s steps, keepBoth bool) (a attem
 	if a.outcome, err = p.review(ctx, s.task, a.execution); err != nil {
 		return a, err
 	}
-	if s.commits(a) {
+	if !s.commits(a) { // a checkpoint counts if and only if the changes do
+		a.execution.verdict.Checkpoint = nil
+	} else {
 		a.commit, err = p.commit(ctx, s, a, keepBoth)
 	}
 	if err == nil && !a.commit.stored {

@@ -84,6 +84,9 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 	r.Status, r.Result, r.Output, r.Stderr, r.Error = o.Status, o.Value, o.Output, o.Stderr, o.Error
 	r.Truncated, r.Labels = v.Truncated, o.Labels
 	r.Guardrails = slices.Concat(r.Guardrails, a.findings(), o.Notes)
+	if a.commit.refused == nil {
+		r.Checkpoint = v.Checkpoint
+	}
 	r.Resources = schemas.Resources{CPUMS: v.CPUMS, PeakMemoryMB: v.PeakMemoryMB}
 	for _, e := range a.execution.calls {
 		r.Tools.Calls = append(r.Tools.Calls, schemas.ToolCall{

@@ -54,6 +54,7 @@ func (s *Store) checkout(ctx context.Context, t *Tree, p *Prefetched) (*repo.Ver
 	if err != nil {
 		return nil, err
 	}
+	t.views = nil
 	if t.dir.Exact() && !t.inUse && v == t.base {
 		t.inUse = true
 		return v, nil

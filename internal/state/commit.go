@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/state/format"
@@ -62,7 +64,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if err != nil {
 		return Commit{}, err
 	}
-	if len(up.Changes) == 0 {
+	if onlyViews(up.Changes, t.views) {
 		if err := up.Wait(); err != nil {
 			return Commit{}, err
 		}
@@ -75,7 +77,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	defer func() { _ = up.Wait() }() // uploads must not outlive the call
 	p := &repo.Proposal{
 		Repo: s.repo, Ref: t.ref, Options: c, Changes: up.Changes, Result: up.Blobs, Stored: up.Wait,
-		Base: t.base, On: t.base,
+		Base: t.base, On: t.base, Views: t.views,
 	}
 	out, v, err := p.Run(ctx)
 	if !out.Already {
@@ -95,6 +97,17 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	return out, err
 }
 
+// onlyViews reports whether changes concern nothing but views, and the directories that they are in.
+func onlyViews(changes []format.Change, views []string) bool {
+	for _, c := range changes {
+		isParent := func(view string) bool { return strings.HasPrefix(view, c.Path+"/") }
+		if !slices.Contains(views, c.Path) && !(c.Entry.IsDir() && slices.ContainsFunc(views, isParent)) {
+			return false
+		}
+	}
+	return true
+}
+
 // unchanged completes a Commit without changes. A first attempt needs no request.
 func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit, error) {
 	if c.TaskID != "" && c.Attempt > 1 {
@@ -110,7 +123,7 @@ func (s *Store) unchanged(ctx context.Context, t *Tree, c CommitOptions) (Commit
 			return already(t, done), err
 		}
 	}
-	t.inUse = false
+	t.inUse = len(t.views) > 0 // the directory is not as it was checked out
 	base := &t.base.Head
 	return Commit{
 		Generation: base.Generation, ID: base.Commit, Time: base.Time, NoChange: true, Result: c.Result,

@@ -15,6 +15,7 @@ type Tree struct {
 	dir   *tree.Dir
 	inUse bool          // a program may have changed the directory since it was scanned
 	base  *repo.Version // version that Checkout materialised; nil if the directory may hold anything else
+	views []string      // files that the fleet has written since Checkout, with WriteView
 }
 
 // Tree opens the directory dir as a tree for the workspace ref. The directory must exist, and only this tree may use
@@ -41,6 +42,25 @@ func (t *Tree) Close() error { return t.dir.Close() }
 func (t *Tree) WriteFile(path string, data []byte, mode os.FileMode) error {
 	t.inUse = true
 	return t.dir.WriteFile(path, data, mode)
+}
+
+// WriteView is like WriteFile, for a file that the fleet keeps up to date. A Commit stores it only together with other
+// changes, without conflicts: the last commit wins.
+func (t *Tree) WriteView(path string, data []byte) error {
+	t.views = append(t.views, path)
+	return t.WriteFile(path, data, 0o644)
+}
+
+// Names returns the paths below a directory in the version that was checked out.
+func (t *Tree) Names(dir string) []string {
+	if t.base == nil {
+		return nil
+	}
+	var names []string
+	for _, e := range t.base.Set.Below(dir) {
+		names = append(names, e.Path)
+	}
+	return names
 }
 
 // ReadFile returns at most limit bytes of a file that a program may have written. It opens regular files only, and

@@ -135,6 +135,9 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 	o := p.Queue
 	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
+	if p.Pipeline.Privacy != nil {
+		o.SessionText = p.Pipeline.Privacy.Shown
+	}
 	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
 	w := jobs.NewWorker(fleet.Queue, o)
 	var prefetch sync.WaitGroup // reads the catalogue while the first box is created
@@ -150,6 +153,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 // pipelineParts returns the pipeline's parts, including those that need the fleet.
 func (p Parts) pipelineParts(fleet Fleet) pipeline.Parts {
 	out, queue := p.Pipeline, fleet.Queue
+	out.Sessions = queue
 	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
 	if out.Tools.Audit == nil {
 		out.Tools.Audit = audit{queue, out.Log}

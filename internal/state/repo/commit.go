@@ -21,6 +21,7 @@ type Proposal struct {
 	On      *Version        // version that the commit builds on
 	Changes []format.Change // from Base
 	Result  []format.Blob   // Options.Result, if that is large
+	Views   []string        // paths of Changes that never conflict: the last commit wins
 	Stored  func() error    // waits until all content is stored; nil if it already is
 
 	Relocation *Relocation // of content of On; nil lets Run decide

@@ -14,6 +14,7 @@ type merger struct {
 	base, theirs *format.EntrySet
 	read         func(*format.Entry) ([]byte, error)                // returns the content of a small file
 	write        func(*format.Entry, []byte) (*format.Entry, error) // returns a copy of the entry with other content
+	views        []string                                           // paths of ours that replace theirs
 	document     string                                             // path of the default state document
 	suffix       string                                             // of the names of conflict copies
 
@@ -51,6 +52,8 @@ func (m *merger) merge(ours []format.Change) ([]format.Change, []string, error) 
 func (m *merger) mergePath(c format.Change) error {
 	base, theirs := m.base.Find(c.Path), m.theirs.Find(c.Path)
 	switch {
+	case c.Entry != nil && !theirs.IsDir() && slices.Contains(m.views, c.Path):
+		m.out[c.Path] = c.Entry
 	case theirs.Same(base): // they did not change it; both may be nil
 		if c.Entry != nil && c.Entry.Kind != format.KindDir && m.theirs.HasBelow(c.Path, m.removed) {
 			m.conflict(c, theirs) // we made a file where they have paths of a directory

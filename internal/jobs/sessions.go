@@ -1,0 +1,430 @@
+package jobs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/statedoc"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Errors of sessions.
+var (
+	ErrUnknownSession    = errors.New("unknown session")
+	ErrUnknownCheckpoint = errors.New("the session has no such checkpoint")
+)
+
+const (
+	sessionsRetention = 90 * 24 * time.Hour
+	sessionsPerTenant = 20_000 // tasks and checkpoints
+	maxSessionMessage = 128 << 10
+	maxSessions       = 1000 // sessions in a list; the server's limit is 1,024 subjects
+	defaultSession    = 100  // tasks that Session returns
+	listedCheckpoints = 20   // newest checkpoints that Session returns
+	workspaceInBox    = "/workspace/"
+)
+
+// Limits of the texts of a task in a session's log, in bytes.
+const (
+	maxSessionDescription = 4 << 10
+	maxSessionCode        = 32 << 10
+	maxSessionText        = 8 << 10 // of the result and the output
+	maxSessionFiles       = 100     // state files of a task
+)
+
+// sessionMessage is a message of the stream SESSIONS: a task, or a checkpoint.
+type sessionMessage struct {
+	Task       *schemas.SessionTask       `json:"task,omitempty"`
+	Checkpoint map[string]json.RawMessage `json:"checkpoint,omitempty"`
+	LastTask   string                     `json:"last_task,omitempty"`
+	Timestamp  time.Time                  `json:"timestamp,omitzero"`
+}
+
+func sessionSubject(tenant, session, kind string) string {
+	return "sessions." + tenant + "." + session + "." + kind
+}
+
+// logSession adds the task, and the checkpoint that it has set, to the log of its session. It is called before the
+// record is completed, so that the log is complete when the caller learns of the result. If the run fails after that,
+// the next run's entry takes the place of this one.
+func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
+	session := r.rec.Session
+	if session == "" {
+		return nil
+	}
+	c, id := r.w.c, r.id+"."+strconv.Itoa(r.rec.Run)
+	hide := r.w.sessionText(ctx, r.tenant)
+	entry := sessionMessage{Task: sessionTask(r.task.Summary(), result, hide)}
+	if err := c.publishSession(ctx, sessionSubject(r.tenant, session, "task"), id, entry); err != nil {
+		return err
+	}
+	if len(result.Checkpoint) > 0 {
+		data, err := checkpointData(result.Checkpoint, hide)
+		if err != nil {
+			return nil //nolint:nilerr // the executor has checked it
+		}
+		entry = sessionMessage{Checkpoint: data, LastTask: r.id, Timestamp: result.EndedAt}
+		err = c.publishSession(ctx, sessionSubject(r.tenant, session, "checkpoint"), "c."+id, entry)
+		if err != nil {
+			return err
+		}
+	}
+	if rand.N(trimInterval) == 0 { //nolint:gosec // not a secret
+		c.trimSessions(ctx, r.tenant)
+	}
+	return nil
+}
+
+// sessionText returns the function that replaces private values in the texts of a tenant's sessions.
+func (w *Worker) sessionText(ctx context.Context, tenant string) func(string) string {
+	if w.opts.SessionText != nil {
+		if hide := w.opts.SessionText(tenant); hide != nil {
+			return func(s string) string { return hide(ctx, s) }
+		}
+	}
+	return func(s string) string { return s }
+}
+
+func (c *Client) publishSession(ctx context.Context, subject, id string, m sessionMessage) error {
+	data, err := json.Marshal(m)
+	if err == nil {
+		_, err = c.js.Publish(ctx, subject, data, jetstream.WithMsgID(id))
+	}
+	if err != nil {
+		return fmt.Errorf("add to the session's log: %w", err)
+	}
+	return nil
+}
+
+// sessionTask returns the entry of a task.
+func sessionTask(description string, r *schemas.Result, hide func(string) string) *schemas.SessionTask {
+	shown := func(s string, limit int) string { return text.Truncate(hide(text.Truncate(s, limit)), limit) }
+	t := &schemas.SessionTask{
+		TaskID: r.TaskID, Description: shown(description, maxSessionDescription),
+		Code: shown(r.Code, maxSessionCode), Result: shown(resultText(r.Result), maxSessionText),
+		Output: shown(r.Output, maxSessionText), Status: r.Status, Timestamp: r.EndedAt, StartedAt: r.StartedAt,
+		Workspace: r.Workspace.Name, Generation: r.Workspace.Generation,
+	}
+	if r.Error != nil {
+		t.Error = shown(r.Error.Code+": "+r.Error.Message, maxText)
+	}
+	for _, changed := range r.Workspace.Changed {
+		isState := strings.HasPrefix(changed, "state/") || path.Base(changed) == changed && statedoc.CheckName(changed) == nil
+		if isState && path.Ext(changed) != "" && len(t.StateFiles) < maxSessionFiles {
+			t.StateFiles = append(t.StateFiles, workspaceInBox+changed)
+		}
+	}
+	return t
+}
+
+// resultText returns a result as it is shown in a log: a text without quotes, anything else as JSON.
+func resultText(result json.RawMessage) string {
+	var s string
+	if json.Unmarshal(result, &s) == nil && len(result) > 0 && result[0] == '"' {
+		return s
+	}
+	if string(result) == "null" {
+		return ""
+	}
+	return string(result)
+}
+
+// checkpointData returns the members of a checkpoint, with the texts in it as hide returns them.
+func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[string]json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(checkpoint))
+	dec.UseNumber()
+	var members map[string]any
+	if err := dec.Decode(&members); err != nil {
+		return nil, fmt.Errorf("decode a checkpoint: %w", err)
+	}
+	if members == nil {
+		return nil, errors.New("decode a checkpoint: it is null")
+	}
+	data := map[string]json.RawMessage{}
+	for name, member := range members {
+		value, err := json.Marshal(hideTexts(member, hide))
+		if err != nil {
+			return nil, fmt.Errorf("encode a checkpoint: %w", err)
+		}
+		data[name] = value
+	}
+	for _, ours := range []string{"id", "last_task", "timestamp"} {
+		delete(data, ours)
+	}
+	return data, nil
+}
+
+func hideTexts(v any, hide func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return hide(v)
+	case []any:
+		for i := range v {
+			v[i] = hideTexts(v[i], hide)
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = hideTexts(v[key], hide)
+		}
+	}
+	return v
+}
+
+// trimSessions removes the oldest entries of a tenant's sessions above the limit.
+func (c *Client) trimSessions(ctx context.Context, tenant string) {
+	query, err := json.Marshal(map[string]any{"filter": "sessions." + tenant + ".>", "keep": sessionsPerTenant})
+	if err == nil {
+		_, err = c.request(ctx, "$JS.API.STREAM.PURGE."+streamSessions, query)
+	}
+	if err != nil {
+		c.opts.Log.WarnContext(ctx, "old session entries not removed", "tenant", tenant, "error", err)
+	}
+}
+
+// Session returns a session's log with its newest tasks, up to limit. The default limit is 100.
+func (c *Client) Session(ctx context.Context, tenant, session string, limit int) (schemas.Session, error) {
+	s := schemas.Session{
+		SessionID: session, CustomerUID: tenant, Tasks: []schemas.SessionTask{}, StateFiles: []string{},
+		Checkpoints: []schemas.CheckpointInfo{},
+	}
+	if schemas.CheckName("tenant", tenant) != nil || schemas.CheckName("session", session) != nil {
+		return s, ErrUnknownSession
+	}
+	limit = min(cmp.Or(max(0, limit), defaultSession), schemas.MaxSessionTasks)
+	tasks, err := c.sessionMessages(ctx, sessionSubject(tenant, session, "task"), limit)
+	if err != nil {
+		return s, fmt.Errorf("read session %s: %w", session, err)
+	}
+	marks, err := c.sessionMessages(ctx, sessionSubject(tenant, session, "checkpoint"), listedCheckpoints)
+	if err != nil {
+		return s, fmt.Errorf("read session %s: %w", session, err)
+	}
+	if len(tasks) == 0 && len(marks) == 0 {
+		return s, ErrUnknownSession
+	}
+	addTasks(&s, tasks)
+	for _, m := range marks {
+		s.Checkpoints = append(s.Checkpoints, schemas.CheckpointInfo{ID: m.seq, LastTask: m.LastTask, Timestamp: m.Timestamp})
+		s.Checkpoint = m.checkpoint()
+	}
+	if len(tasks) < limit {
+		return s, nil
+	}
+	return s, c.addOmitted(ctx, &s, len(tasks))
+}
+
+// storedMessage is a message of the stream with its sequence.
+type storedMessage struct {
+	sessionMessage
+	session string
+	seq     uint64
+}
+
+// checkpoint returns the message's checkpoint.
+func (m *storedMessage) checkpoint() *schemas.Checkpoint {
+	return &schemas.Checkpoint{ID: m.seq, LastTask: m.LastTask, Timestamp: m.Timestamp, Data: m.Checkpoint}
+}
+
+func parseSession(m *nats.Msg) (s storedMessage, ok bool, err error) {
+	if err := json.Unmarshal(m.Data, &s.sessionMessage); err != nil {
+		return s, false, err
+	}
+	if parts := strings.Split(m.Header.Get(jetstream.SubjectHeader), "."); len(parts) == 4 {
+		s.session = parts[2]
+	}
+	s.seq, err = strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	return s, true, err
+}
+
+// sessionMessages returns the last messages on a subject, the oldest first.
+func (c *Client) sessionMessages(ctx context.Context, subject string, limit int) ([]storedMessage, error) {
+	list, err := latest(ctx, c, streamSessions, subject, limit, parseSession)
+	slices.Reverse(list)
+	return list, err
+}
+
+// addTasks adds tasks to a log. Of several entries of a task, which has run again, the last one counts.
+func addTasks(s *schemas.Session, messages []storedMessage) {
+	last := map[string]int{} // by task id
+	for i, m := range messages {
+		if m.Task != nil {
+			last[m.Task.TaskID] = i
+		}
+	}
+	for i, m := range messages {
+		if m.Task == nil || last[m.Task.TaskID] != i {
+			continue
+		}
+		s.Tasks = append(s.Tasks, *m.Task)
+		for _, file := range m.Task.StateFiles {
+			if !slices.Contains(s.StateFiles, file) {
+				s.StateFiles = append(s.StateFiles, file)
+			}
+		}
+	}
+	slices.SortStableFunc(s.Tasks, func(a, b schemas.SessionTask) int { return a.Timestamp.Compare(b.Timestamp) })
+	if n := len(s.Tasks); n > 0 {
+		newest := s.Tasks[n-1]
+		s.StartedAt, s.EndedAt, s.Workspace = begin(s.Tasks[0]), newest.Timestamp, newest.Workspace
+	}
+}
+
+// begin returns when a task began, or ended if it never ran.
+func begin(t schemas.SessionTask) time.Time { return cmp.Or(t.StartedAt, t.Timestamp) }
+
+// addOmitted sets how many older tasks the log does not list, and when the session began. listed is the number of
+// messages that were read.
+func (c *Client) addOmitted(ctx context.Context, s *schemas.Session, listed int) error {
+	subject := sessionSubject(s.CustomerUID, s.SessionID, "task")
+	counts, err := c.sessionSubjects(ctx, subject)
+	if err != nil {
+		return fmt.Errorf("read session %s: %w", s.SessionID, err)
+	}
+	if s.TasksOmitted = max(0, int(counts[subject])-listed); s.TasksOmitted == 0 { //nolint:gosec // at most 1,000
+		return nil
+	}
+	first := map[string]any{"seq": 1, "next_by_subj": subject, "batch": 1}
+	_, _, err = c.directGet(ctx, streamSessions, first, func(m *nats.Msg, _ uint64) error {
+		f, _, err := parseSession(m)
+		if err == nil && f.Task != nil {
+			s.StartedAt = begin(*f.Task)
+		}
+		return err
+	})
+	return err
+}
+
+// sessionSubjects returns the number of messages by subject.
+func (c *Client) sessionSubjects(ctx context.Context, filter string) (map[string]uint64, error) {
+	stream, err := c.js.Stream(ctx, streamSessions)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, err
+	}
+	return info.State.Subjects, nil
+}
+
+// Sessions returns the tenant's sessions, those with the newest task first, up to limit. The default limit is 100.
+func (c *Client) Sessions(ctx context.Context, tenant string, limit int) ([]schemas.SessionSummary, error) {
+	if err := schemas.CheckName("tenant", tenant); err != nil {
+		return nil, err
+	}
+	prefix := "sessions." + tenant + "."
+	counts, err := c.sessionSubjects(ctx, prefix+"*.task")
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	list := map[string]*schemas.SessionSummary{}
+	query := map[string]any{"multi_last": []string{prefix + ">"}, "batch": maxSessions}
+	_, _, err = c.directGet(ctx, streamSessions, query, func(m *nats.Msg, _ uint64) error {
+		v, _, err := parseSession(m)
+		if err != nil {
+			return err
+		}
+		s := list[v.session]
+		if s == nil {
+			s = &schemas.SessionSummary{SessionID: v.session}
+			list[v.session] = s
+		}
+		if v.Task == nil {
+			s.Checkpoint = v.checkpoint()
+			return nil
+		}
+		s.Tasks = int(counts[prefix+v.session+".task"]) //nolint:gosec // at most 1,000
+		s.LastTask, s.LastStatus, s.EndedAt = v.Task.TaskID, v.Task.Status, v.Task.Timestamp
+		s.Workspace = v.Task.Workspace
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list sessions: %w", err)
+	}
+	all := []schemas.SessionSummary{}
+	for _, s := range list {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b schemas.SessionSummary) int {
+		return cmp.Or(b.EndedAt.Compare(a.EndedAt), cmp.Compare(a.SessionID, b.SessionID))
+	})
+	return all[:min(len(all), cmp.Or(max(0, limit), defaultList))], nil
+}
+
+// SaveCheckpoint sets a session's checkpoint, which is a JSON object. The error is ErrUnknownSession, or a
+// *RefusedError for invalid data.
+func (c *Client) SaveCheckpoint(
+	ctx context.Context, tenant, session string, checkpoint json.RawMessage,
+) (schemas.Session, error) {
+	s, err := c.Session(ctx, tenant, session, 0)
+	if err != nil {
+		return s, err
+	}
+	if len(checkpoint) > schemas.MaxCheckpoint {
+		return s, refuse(errcode.TooLarge, "", "the checkpoint is %d bytes; the limit is %d", len(checkpoint),
+			schemas.MaxCheckpoint)
+	}
+	data, err := checkpointData(checkpoint, func(s string) string { return s })
+	if err != nil || data == nil {
+		return s, refuse(errcode.BadData, "", `a checkpoint is a JSON object, as in {"step": 3}`)
+	}
+	return c.setCheckpoint(ctx, s, data)
+}
+
+// ResumeSession returns a session's log. With the id of a checkpoint, that checkpoint becomes the newest one first. The
+// error is ErrUnknownSession or ErrUnknownCheckpoint.
+func (c *Client) ResumeSession(
+	ctx context.Context, tenant, session string, checkpoint uint64,
+) (schemas.Session, error) {
+	s, err := c.Session(ctx, tenant, session, 0)
+	if err != nil || checkpoint == 0 || s.Checkpoint != nil && s.Checkpoint.ID == checkpoint {
+		return s, err
+	}
+	var found *storedMessage
+	subject := sessionSubject(tenant, session, "checkpoint")
+	query := map[string]any{"seq": checkpoint, "next_by_subj": subject, "batch": 1}
+	_, _, err = c.directGet(ctx, streamSessions, query, func(m *nats.Msg, seq uint64) error {
+		v, _, err := parseSession(m)
+		if seq == checkpoint && v.Checkpoint != nil {
+			found = &v
+		}
+		return err
+	})
+	if err != nil {
+		return s, fmt.Errorf("read session %s: %w", session, err)
+	}
+	if found == nil {
+		return s, ErrUnknownCheckpoint
+	}
+	return c.setCheckpoint(ctx, s, found.Checkpoint)
+}
+
+// setCheckpoint makes data the newest checkpoint of a session, and returns the session with it.
+func (c *Client) setCheckpoint(
+	ctx context.Context, s schemas.Session, data map[string]json.RawMessage,
+) (schemas.Session, error) {
+	m := sessionMessage{Checkpoint: data, Timestamp: time.Now().UTC()}
+	if n := len(s.Tasks); n > 0 {
+		m.LastTask = s.Tasks[n-1].TaskID
+	}
+	subject := sessionSubject(s.CustomerUID, s.SessionID, "checkpoint")
+	if err := c.publishSession(ctx, subject, nats.NewInbox(), m); err != nil {
+		return s, err
+	}
+	return c.Session(ctx, s.CustomerUID, s.SessionID, 0)
+}

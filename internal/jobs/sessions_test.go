@@ -1,0 +1,107 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// TestSessions runs 20 concurrent tasks of one session and reads the log.
+func TestSessions(t *testing.T) {
+	f := newFleet(t)
+	ctx := t.Context()
+	const n = 20
+	f.work(t, WorkerOptions{
+		Slots: n,
+		Handler: func(_ context.Context, j *Job) (*schemas.Result, error) {
+			return &schemas.Result{
+				Status: schemas.Succeeded, Code: j.Task.Code, Result: json.RawMessage(`"for a@b.example"`),
+				Workspace:  schemas.WorkspaceChange{Changed: []string{"state.json", "x/y.json", "state/plan.yaml"}},
+				Checkpoint: json.RawMessage(`{"step": 1, "id": "mine", "context": ["a@b.example"]}`),
+			}, nil
+		},
+		Hooks: Hooks{SessionText: func(string) func(context.Context, string) string {
+			return func(_ context.Context, s string) string { return strings.ReplaceAll(s, "a@b.example", "[email]") }
+		}},
+	})
+	if _, err := f.Session(ctx, "acme", "customer_A", 0); !errors.Is(err, ErrUnknownSession) {
+		t.Errorf("Session() before the first task = %v, want ErrUnknownSession", err)
+	}
+	for i := range n {
+		ev := taskEvent(fmt.Sprint("s", i), fmt.Sprintf(`{"code":"print(%d)"}`, i))
+		ev.SetExtension("session", "customer_A")
+		if _, err := f.Submit(ctx, "acme", ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.awaitEmpty(t)
+	log, err := f.Session(ctx, "acme", "customer_A", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]bool{}
+	for _, task := range log.Tasks {
+		codes[task.Code] = true
+		if task.Result != "for [email]" || task.Status != schemas.Succeeded || task.Description == "" {
+			t.Errorf("task = %+v, want a description, and its result with a token", task)
+		}
+	}
+	if len(log.Tasks) != n || len(codes) != n {
+		t.Errorf("the log has %d tasks with %d programs, want %d", len(log.Tasks), len(codes), n)
+	}
+	if got := fmt.Sprint(log.StateFiles); got != "[/workspace/state.json /workspace/state/plan.yaml]" {
+		t.Errorf("state files = %s, want state.json and state/plan.yaml", got)
+	}
+	c := log.Checkpoint
+	if c == nil || string(c.Data["context"]) != `["[email]"]` || c.Data["id"] != nil || c.LastTask == "" {
+		t.Errorf("checkpoint = %+v, want the fleet's id, and its context with a token", c)
+	}
+	if other, err := f.Session(ctx, "beta", "customer_A", 0); !errors.Is(err, ErrUnknownSession) {
+		t.Errorf("Session() of another tenant = %+v, %v; want ErrUnknownSession", other, err)
+	}
+	newest, err := f.Session(ctx, "acme", "customer_A", 5)
+	if err != nil || len(newest.Tasks) != 5 || newest.TasksOmitted != n-5 || !newest.StartedAt.Equal(log.StartedAt) {
+		t.Errorf("Session(limit 5) has %d tasks, omits %d, began %s, %v; want 5, %d, %s",
+			len(newest.Tasks), newest.TasksOmitted, newest.StartedAt, err, n-5, log.StartedAt)
+	}
+
+	testCheckpoints(t, f, log)
+}
+
+func testCheckpoints(t *testing.T, f *fleet, log schemas.Session) {
+	t.Helper()
+	ctx := t.Context()
+	first := log.Checkpoints[0].ID
+	saved, err := f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(`{"step": 2}`))
+	if err != nil || string(saved.Checkpoint.Data["step"]) != "2" {
+		t.Fatalf("SaveCheckpoint() = %+v, %v; want step 2", saved.Checkpoint, err)
+	}
+	resumed, err := f.ResumeSession(ctx, "acme", "customer_A", first)
+	if err != nil || string(resumed.Checkpoint.Data["step"]) != "1" || resumed.Checkpoint.ID <= saved.Checkpoint.ID {
+		t.Errorf("ResumeSession(%d) = %+v, %v; want step 1 as the newest", first, resumed.Checkpoint, err)
+	}
+	if _, err := f.ResumeSession(ctx, "acme", "customer_A", 1); !errors.Is(err, ErrUnknownCheckpoint) {
+		t.Errorf("ResumeSession(1) = %v, want ErrUnknownCheckpoint", err)
+	}
+	for _, bad := range []string{`[1]`, `null`, `{`, `{"a": "` + strings.Repeat("x", schemas.MaxCheckpoint) + `"}`} {
+		_, err := f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(bad))
+		if _, ok := errors.AsType[*RefusedError](err); !ok {
+			t.Errorf("SaveCheckpoint(%.20s) = %v, want it refused", bad, err)
+		}
+	}
+	for _, name := range []string{"nosuch", "Customer_A", "../x", "*", ">", "a.b"} {
+		if _, err := f.SaveCheckpoint(ctx, "acme", name, json.RawMessage(`{}`)); !errors.Is(err, ErrUnknownSession) {
+			t.Errorf("SaveCheckpoint(%q) = %v, want ErrUnknownSession", name, err)
+		}
+	}
+	list, err := f.Sessions(ctx, "acme", 0)
+	if err != nil || len(list) != 1 || list[0].SessionID != "customer_A" || list[0].Tasks != 20 ||
+		list[0].Checkpoint == nil {
+		t.Errorf("Sessions() = %+v, %v; want customer_A with 20 tasks and a checkpoint", list, err)
+	}
+}
