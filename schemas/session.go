@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 )
 
@@ -71,9 +72,7 @@ func (c Checkpoint) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	all := map[string]json.RawMessage{}
-	for key, value := range c.Data {
-		all[key] = value
-	}
+	maps.Copy(all, c.Data)
 	if err := json.Unmarshal(fields, &all); err != nil {
 		return nil, err
 	}

@@ -148,18 +148,16 @@ var imports = map[string][]string{
 	},
 
 	"internal/ingest": {
-		"schemas", "internal/automation", "internal/httpserve", "internal/jobs", "internal/apierror", "internal/objects",
-		"internal/state", "internal/state/history", "internal/state/maintenance", "internal/state/mirror",
-		"internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
+		"schemas", "internal/automation", "internal/httpserve", "internal/jobs", "internal/apierror",
+		"internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance",
+		"internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
 	},
 	"internal/bridge": {"client", "internal/httpserve"},
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
-		"internal/environments",
-		"internal/executor", "internal/executor/drivers", "internal/filelock", "internal/guardrails", "internal/guardrails/privacy",
-		"internal/ingest",
-		"internal/jobs", "internal/pipeline", "internal/pluginhost", "internal/state",
-		"internal/telemetry", "internal/worker",
+		"internal/environments", "internal/executor", "internal/executor/drivers", "internal/filelock",
+		"internal/guardrails", "internal/guardrails/privacy", "internal/ingest", "internal/jobs", "internal/pipeline",
+		"internal/pluginhost", "internal/state", "internal/telemetry", "internal/worker",
 	},
 	"internal/assembly/queue": {
 		"schemas", "internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry",

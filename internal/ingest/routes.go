@@ -215,14 +215,17 @@ func (s *Server) sessionRoutes() []route {
 		named("GET", "", ScopeRead, s.getSession, "getSession", "Read the log of a session").
 			note("`limit` is the number of the newest tasks.").
 			takes("limit").fails(errcode.BadParameter),
-		named("POST", "/checkpoints", ScopeSubmit, s.postCheckpoint, "saveCheckpoint", "Set the checkpoint of a session").
+		named("POST", "/checkpoints", ScopeSubmit, s.postCheckpoint, "saveCheckpoint",
+			"Set the checkpoint of a session").
 			note("The body is an object, such as `{\"step\": 3, \"context\": \"…\"}`.").
 			body("application/json", "Checkpoint").
 			fails(bodyErrors...).fails(errcode.BadData, errcode.BadMediaType, errcode.TooLarge),
-		named("POST", "/resume", ScopeSubmit, s.resumeSession, "resumeSession", "Read the log of a session to go on with it").
-			note("With `checkpoint`, the id of an earlier checkpoint, that checkpoint becomes the newest one first.").
+		named("POST", "/resume", ScopeSubmit, s.resumeSession, "resumeSession",
+			"Read the log of a session to go on with it").
+			note("With `checkpoint`, the id of an earlier checkpoint, that one becomes the newest first.").
 			body("application/json", "Resumption").
-			fails(bodyErrors...).fails(errcode.BadJSON, errcode.BadMediaType, errcode.TooLarge, errcode.UnknownCheckpoint),
+			fails(bodyErrors...).
+			fails(errcode.BadJSON, errcode.BadMediaType, errcode.TooLarge, errcode.UnknownCheckpoint),
 	}
 }
 

@@ -100,7 +100,7 @@ func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 
 // announce publishes the result of a completed task again, because its worker may have crashed before it did.
 func (r *run) announce(ctx context.Context) {
-	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran, by a process that does not know its code
+	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran
 		r.w.logError(ctx, "session entry not added", r.logSession(ctx, r.rec.Result))
 	}
 	if r.replyTo == "" || r.rec.Result == nil {

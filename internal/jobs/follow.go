@@ -144,8 +144,9 @@ func (c *Client) FollowResults(
 ) error {
 	return c.follow(ctx, streamRecords, resultsFollower+tenant, func(ctx context.Context, m jetstream.Msg) error {
 		var rec storedRecord
-		if json.Unmarshal(m.Data(), &rec) != nil || !rec.Status.Terminal() || rec.Result == nil {
-			return nil
+		err := json.Unmarshal(m.Data(), &rec)
+		if err != nil || !rec.Status.Terminal() || rec.Result == nil {
+			return nil //nolint:nilerr // a record of a later version has no result that this one can read
 		}
 		ev, err := resultEvent(rec, rec.Result)
 		if err != nil {

@@ -69,8 +69,8 @@ func startCluster(t *testing.T, n int) ([]*server.Server, Options) {
 func awaitReplicas(t *testing.T, c *Client, want int) {
 	t.Helper()
 	for _, name := range []string{
-		streamTasks, streamRecords, streamLogs, streamDead, streamDelayed, streamJournal, streamHistory, streamSpent, streamSessions,
-		streamAudit, streamAsked, "KV_" + bucketWorkers, "KV_" + bucketCursors, "OBJ_" + bucketObjects,
+		streamTasks, streamRecords, streamLogs, streamDead, streamDelayed, streamJournal, streamHistory, streamSpent,
+		streamSessions, streamAudit, streamAsked, "KV_" + bucketWorkers, "KV_" + bucketCursors, "OBJ_" + bucketObjects,
 	} {
 		eventually(t, name, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

@@ -124,7 +124,8 @@ func sessionTask(description string, r *schemas.Result, hide func(string) string
 		t.Error = shown(r.Error.Code+": "+r.Error.Message, maxText)
 	}
 	for _, changed := range r.Workspace.Changed {
-		isState := strings.HasPrefix(changed, "state/") || path.Base(changed) == changed && statedoc.CheckName(changed) == nil
+		isState := strings.HasPrefix(changed, "state/") ||
+			path.Base(changed) == changed && statedoc.CheckName(changed) == nil
 		if isState && path.Ext(changed) != "" && len(t.StateFiles) < maxSessionFiles {
 			t.StateFiles = append(t.StateFiles, workspaceInBox+changed)
 		}
@@ -219,7 +220,8 @@ func (c *Client) Session(ctx context.Context, tenant, session string, limit int)
 	}
 	addTasks(&s, tasks)
 	for _, m := range marks {
-		s.Checkpoints = append(s.Checkpoints, schemas.CheckpointInfo{ID: m.seq, LastTask: m.LastTask, Timestamp: m.Timestamp})
+		info := schemas.CheckpointInfo{ID: m.seq, LastTask: m.LastTask, Timestamp: m.Timestamp}
+		s.Checkpoints = append(s.Checkpoints, info)
 		s.Checkpoint = m.checkpoint()
 	}
 	if len(tasks) < limit {
@@ -295,7 +297,7 @@ func (c *Client) addOmitted(ctx context.Context, s *schemas.Session, listed int)
 	if err != nil {
 		return fmt.Errorf("read session %s: %w", s.SessionID, err)
 	}
-	if s.TasksOmitted = max(0, int(counts[subject])-listed); s.TasksOmitted == 0 { //nolint:gosec // at most 1,000
+	if s.TasksOmitted = max(0, int(counts[subject])-listed); s.TasksOmitted == 0 {
 		return nil
 	}
 	first := map[string]any{"seq": 1, "next_by_subj": subject, "batch": 1}
@@ -348,7 +350,7 @@ func (c *Client) Sessions(ctx context.Context, tenant string, limit int) ([]sche
 			s.Checkpoint = v.checkpoint()
 			return nil
 		}
-		s.Tasks = int(counts[prefix+v.session+".task"]) //nolint:gosec // at most 1,000
+		s.Tasks = int(counts[prefix+v.session+".task"])
 		s.LastTask, s.LastStatus, s.EndedAt = v.Task.TaskID, v.Task.Status, v.Task.Timestamp
 		s.Workspace = v.Task.Workspace
 		return nil

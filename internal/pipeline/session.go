@@ -92,7 +92,8 @@ func sessionView(log schemas.Session) ([]byte, error) {
 func sessionFile(session string, names []string) string {
 	file := path.Join(sessionDir, session+".json")
 	collides := func(name string) bool { return name != file && strings.EqualFold(name, file) }
-	if !slices.Contains(names, file) && slices.ContainsFunc(names, collides) || strings.EqualFold(file, currentSession) {
+	taken := !slices.Contains(names, file) && slices.ContainsFunc(names, collides)
+	if taken || strings.EqualFold(file, currentSession) {
 		return path.Join(sessionDir, fmt.Sprintf("%s~%08x.json", session, crc32.ChecksumIEEE([]byte(session))))
 	}
 	return file

@@ -101,7 +101,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 func onlyViews(changes []format.Change, views []string) bool {
 	for _, c := range changes {
 		isParent := func(view string) bool { return strings.HasPrefix(view, c.Path+"/") }
-		if !slices.Contains(views, c.Path) && !(c.Entry.IsDir() && slices.ContainsFunc(views, isParent)) {
+		if !slices.Contains(views, c.Path) && (!c.Entry.IsDir() || !slices.ContainsFunc(views, isParent)) {
 			return false
 		}
 	}

@@ -126,7 +126,8 @@ func TestComposeSecrets(t *testing.T) {
 			t.Errorf("%s: got mode %v, %v, want 0600", name, info.Mode(), err)
 		}
 	}
-	if a, b := read(t, secrets+"/default.token"), read(t, secrets+"/operator.token"); len(a) != 48 || string(a) == string(b) {
+	a, b := read(t, secrets+"/default.token"), read(t, secrets+"/operator.token")
+	if len(a) != 48 || string(a) == string(b) {
 		t.Errorf("tokens of %d and %d characters, equal: %t; want two of 48", len(a), len(b), string(a) == string(b))
 	}
 	if out, err := exec.Command(filepath.Join(dir, "secrets.sh")).CombinedOutput(); err == nil {

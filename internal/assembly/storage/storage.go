@@ -56,7 +56,9 @@ func Open(c *config.Config, cache string, log *slog.Logger) (*state.Store, error
 	if err != nil {
 		return nil, err
 	}
-	o := state.Options{CacheDir: cache, Log: log, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}, StateFile: c.DefaultState()}
+	o := state.Options{
+		CacheDir: cache, Log: log, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}, StateFile: c.DefaultState(),
+	}
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user when the worker is root
 		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}

@@ -58,7 +58,8 @@ const lazyModule = "network"
 
 // modules are the other modules in loading order. Each may import those before it.
 var modules = []string{
-	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child", "confine", "runner",
+	"frames", "facts", "jsonable", "mcp_client", "session", "statevar", "pictures", "catalogue", "child", "confine",
+	"runner",
 }
 
 // Boot is the runner's configuration.

@@ -15,8 +15,9 @@ func (p *Proposal) Rebase(ctx context.Context) error {
 	}
 	merged := p.Repo.NewPacker(ctx, p.Ref.Tenant, p.On.Set.BlobFinder(0))
 	m := &merger{
-		base: p.Base.Set, theirs: p.On.Set, suffix: p.Options.TaskID, document: p.Repo.Options.StateFile, views: p.Views,
-		read: func(e *format.Entry) ([]byte, error) { return p.Repo.ReadFile(ctx, p.Ref.Tenant, e) },
+		base: p.Base.Set, theirs: p.On.Set, suffix: p.Options.TaskID, document: p.Repo.Options.StateFile,
+		views: p.Views,
+		read:  func(e *format.Entry) ([]byte, error) { return p.Repo.ReadFile(ctx, p.Ref.Tenant, e) },
 		write: func(e *format.Entry, data []byte) (*format.Entry, error) {
 			blobs, err := merged.AddFile(bytes.NewReader(data), int64(len(data)), make([]byte, len(data)), nil)
 			out := *e
