@@ -78,7 +78,6 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		"no fleet":        {nil, nil, "the address of the queue is missing"},
-		"no such file":    {[]string{"--fleet", "/nonexistent/fleet.json"}, nil, "/nonexistent/fleet.json"},
 		"argument":        {[]string{"now"}, nil, `unexpected argument "now"`},
 		"unknown setting": {nil, []string{"CODEFLEET_WORKER_SLOT=1"}, "CODEFLEET_WORKER_SLOTS"},
 	} {

@@ -45,7 +45,11 @@ var nextSteps = map[string]NextStep{
 	},
 	StateConflict:      {Tool: "get_state returns the current version: repeat the change on it"},
 	PreconditionFailed: {Tool: "get_state returns the current version: repeat the change on it"},
-	BadState:           {Tool: "save_state replaces the document"},
+	BadState: {
+		Command: "codefleet state set NAME '{}' replaces the document",
+		Tool:    "save_state replaces the document",
+	},
+	SkillFailed: {Command: "codefleet result ID, with the task's id, prints the output of the smoke run"},
 	MemoryLimit: {
 		Command: "codefleet run --memory MB (limits.memory_mb), or work on smaller pieces",
 		Tool:    "work on smaller pieces",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -56,9 +57,13 @@ type stopBeforeCommit struct {
 
 func (s stopBeforeCommit) CompareAndSwap(ctx context.Context, key, old string, data []byte) (string, error) {
 	if commits(key, data, s.task) {
+		// The process stops some time after the signal was sent.
+		continued := make(chan os.Signal, 1)
+		signal.Notify(continued, syscall.SIGCONT)
 		if err := errors.Join(os.WriteFile(s.file, nil, 0o600), signalSelf(syscall.SIGSTOP)); err != nil {
 			return "", err
 		}
+		<-continued
 	}
 	return s.Objects.CompareAndSwap(ctx, key, old, data)
 }

@@ -151,6 +151,6 @@ func smokeResult(rec schemas.Record) error {
 func smokeFailed(task, cause, hint string) error {
 	e := apierror.New(errcode.SkillFailed, "the smoke run of the skill failed, so it was not saved")
 	e.Cause = text.Truncate("task "+task+": "+cause, maxSkillCause)
-	e.Hint = cmp.Or(hint, "correct the program; codefleet result "+task+" has its output")
+	e.Hint = cmp.Or(hint, "correct the program; the result of the task has its output")
 	return e
 }

@@ -51,7 +51,7 @@ func (p *Pipeline) stateDocument(t task, code string, tree *state.Tree) (*execut
 	if err != nil {
 		return nil, &schemas.Error{
 			Code: errcode.BadState, Message: fmt.Sprintf("%s: %v", s.File, err),
-			Hint: "correct it, or replace it with `codefleet state set " + s.File + " '{}'`",
+			Hint: "correct or replace the document " + s.File,
 		}
 	}
 	d.Content = content

@@ -114,10 +114,10 @@ func TestFindAnywhere(t *testing.T) {
 	})
 }
 
-// The time to find values is proportional to the text, whatever is repeated in it. If it were proportional to the
-// square, each of these texts would take minutes.
+// The time to find values is proportional to the text, whatever is repeated in it. A busy machine needs seconds for
+// each text. If the time were proportional to the square, it would need minutes.
 func TestFindIsLinear(t *testing.T) {
-	const size, limit = 512 << 10, 10 * time.Second
+	const size, limit = 512 << 10, time.Minute
 	d := detector(t)
 	for _, part := range []string{
 		"1:", "f:", "::", "٣:", "1.1.1.1:", "1.", "1-", "1 ", "+1", "x@", "x@a.", ".5@", "GB29 ", "ext 1", "\\n",
