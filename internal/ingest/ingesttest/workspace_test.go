@@ -24,8 +24,8 @@ func TestClientState(t *testing.T) {
 	if err != nil || !first.Exists || first.File != "state.json" || first.Generation != 1 {
 		t.Fatalf("SaveState = %+v, %v; want state.json in generation 1", first, err)
 	}
-	if _, err := c.SaveState(t.Context(), s); errorCode(err) != "precondition_failed" {
-		t.Errorf("SaveState over a new document = %v, want precondition_failed", err)
+	if _, err := c.SaveState(t.Context(), s); errorCode(err) != "state_conflict" {
+		t.Errorf("SaveState over a new document = %v, want state_conflict", err)
 	}
 	got, err := c.GetState(t.Context(), "main", "state.json")
 	if err != nil || !got.Exists || got.ETag != first.ETag || !strings.Contains(string(got.Data), `"step": 1`) {
@@ -36,8 +36,8 @@ func TestClientState(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Data = json.RawMessage(`{"step": 3}`)
-	if _, err := c.SaveState(t.Context(), first); errorCode(err) != "precondition_failed" {
-		t.Errorf("SaveState of a stale version = %v, want precondition_failed", err)
+	if _, err := c.SaveState(t.Context(), first); errorCode(err) != "state_conflict" {
+		t.Errorf("SaveState of a stale version = %v, want state_conflict", err)
 	}
 	first.ETag = ""
 	if _, err := c.SaveState(t.Context(), first); err != nil {
