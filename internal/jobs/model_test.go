@@ -255,7 +255,7 @@ func (w *world) workerActions(p *process) (all []action) {
 	case p.busy():
 		all = append(all, action{p.name + ": " + p.at, p, p.step})
 	}
-	if p.busy() && !p.lost && p.reply != "" && w.redelivered > w.lost() {
+	if p.holds() && w.redelivered > w.lost() {
 		all = append(all, action{"the message of " + p.name + " is delivered again", nil, p.redeliver})
 	}
 	if p.busy() && !p.beaten && w.canceller.runs > 0 && p.lease() != nil {
@@ -264,9 +264,16 @@ func (w *world) workerActions(p *process) (all []action) {
 	return all
 }
 
-// held reports whether a worker has a message that the server has not delivered again.
-func (w *world) held() bool {
-	return slices.ContainsFunc(w.workers, func(p *process) bool { return p.busy() && !p.lost && p.reply != "" })
+// held reports whether a worker holds the message.
+func (w *world) held() bool { return slices.ContainsFunc(w.workers, (*process).holds) }
+
+// redeliverAll makes the server deliver all held messages again, as if the ack wait had passed.
+func (w *world) redeliverAll() {
+	for _, p := range append(slices.Clone(w.workers), w.successor) {
+		if p.holds() {
+			p.redeliver()
+		}
+	}
 }
 
 // lost returns how many messages were delivered again.
@@ -344,11 +351,7 @@ func (w *world) play(choose func([]action, *process) int) {
 // finish completes the task with a new worker, while all others are stopped. Then the others continue.
 func (w *world) finish() (problems []string) {
 	stopped := slices.DeleteFunc(w.processes(), func(p *process) bool { return !p.busy() })
-	for _, p := range stopped {
-		if p.worker != nil && !p.lost && p.reply != "" {
-			p.redeliver()
-		}
-	}
+	w.redeliverAll()
 	w.trail = append(w.trail, "a new worker finishes")
 	w.settle()
 	problems = w.check(len(stopped) > 0)
@@ -358,6 +361,7 @@ func (w *world) finish() (problems []string) {
 			p.step()
 		}
 	}
+	w.redeliverAll()
 	w.trail = append(w.trail, "the new worker continues")
 	w.settle()
 	for _, p := range w.processes() {
@@ -672,10 +676,12 @@ var anything = scenario{
 // TestModelRandom walks random paths on which anything may happen. It prints the seed of a path with a problem.
 func TestModelRandom(t *testing.T) {
 	f := newModelFleet(t)
-	var w *world
+	var idle *world
 	worlds := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		if w == nil { // the first path, or the last one had a problem
+		w := idle
+		idle = nil
+		if w == nil { // the first path, or the last one had a problem or did not reach its end
 			worlds++
 			w = newWorld(t, f, fmt.Sprint(anything.name, "-", worlds), anything)
 		}
@@ -690,9 +696,8 @@ func TestModelRandom(t *testing.T) {
 			return rapid.IntRange(0, len(all)-1).Draw(rt, "action")
 		})
 		if len(problems) > 0 {
-			text := w.explain(problems)
-			w = nil
-			rt.Fatal(text)
+			rt.Fatal(w.explain(problems))
 		}
+		idle = w
 	})
 }

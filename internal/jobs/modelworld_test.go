@@ -42,6 +42,7 @@ type process struct {
 	inbox  string         // to which the worker sends them
 	reply  string         // to which they are forwarded
 	lost   bool           // the server has delivered the message again
+	ended  bool           // the worker has acknowledged or requeued the message
 	beaten bool           // the worker has sent a heartbeat after the task was cancelled
 	runs   int
 
@@ -80,7 +81,8 @@ func newProcess(t testing.TB, w *world, f *fleet, name string) *process {
 
 // reset prepares the process for another path.
 func (p *process) reset() {
-	p.killed, p.lost, p.beaten, p.runs, p.fetches, p.worker, p.reply = false, false, false, 0, 0, nil, ""
+	p.killed, p.lost, p.ended, p.beaten = false, false, false, false
+	p.runs, p.fetches, p.worker, p.reply = 0, 0, nil, ""
 	p.client.misses.Store(maxMisses + 1) // Submit does not wait for a claim
 }
 
@@ -108,6 +110,7 @@ func (p *process) step() {
 		response := []byte("+OK")
 		if !p.killed {
 			response = p.world.acknowledge(p.reply, m.Data)
+			p.ended = true
 		}
 		p.world.must(m.Respond(response))
 	}
@@ -157,6 +160,7 @@ func (p *process) forward(m *nats.Msg) bool {
 	case strings.HasPrefix(string(m.Data), "-NAK") && !p.killed:
 		p.world.acknowledge(p.reply, []byte("-NAK"))
 		p.world.deliverable++
+		p.ended = true
 	}
 	return false
 }
@@ -210,9 +214,13 @@ func (p *process) fetch(ctx context.Context) {
 		return
 	}
 	p.world.deliverable--
-	p.reply, p.lost, m.msg.Reply = m.msg.Reply, false, p.inbox
+	p.reply, p.lost, p.ended, m.msg.Reply = m.msg.Reply, false, false, p.inbox
 	p.worker.process(ctx, ctx, m, func(lane, time.Duration) {})
 }
+
+// holds reports whether the worker has a message that the server delivers again after the ack wait. A worker that has
+// lost its lease ends without an acknowledgement.
+func (p *process) holds() bool { return p.reply != "" && !p.lost && !p.ended }
 
 // redeliver makes the server deliver the worker's message again, as if the ack wait had passed. The worker does not
 // learn of it.
