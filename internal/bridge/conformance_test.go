@@ -41,8 +41,9 @@ func TestIntegrationConformance(t *testing.T) {
 		}
 		return string(out)
 	}
+	// The bridge does not announce changes of prompts, so the suite skips its check of the announcement.
 	for revision, want := range map[string]string{
-		"2025-11-25": "84 passed, 0 failed", "2026-07-28": "153 passed, 0 failed",
+		"2025-11-25": "84 passed, 0 failed", "2026-07-28": "152 passed, 0 failed",
 	} {
 		if out := suite("--suite", "all", "--spec-version", revision); !strings.Contains(out, want) {
 			t.Errorf("revision %s: output does not contain %q:\n%s", revision, want, out)
