@@ -37,6 +37,7 @@ var imports = map[string][]string{
 	"internal/removal":               nil,
 	"internal/violation":             nil,
 	"internal/expression":            nil,
+	"internal/form":                  {"internal/violation"},
 	"internal/cron":                  nil,
 	"internal/guardrails":            {"internal/expression"},
 	"internal/guardrails/privacy":    nil,
@@ -232,7 +233,7 @@ var homes = map[string][]string{
 	"github.com/nyaruka/phonenumbers":            {"internal/guardrails/privacy"},
 	"github.com/zricethezav/gitleaks/...":        {"internal/guardrails/privacy"},
 	"github.com/santhosh-tekuri/jsonschema/...": {
-		"schemas", "internal/tools/broker",
+		"schemas", "internal/form", "internal/tools/broker",
 		"internal/tools/pygen", "internal/violation",
 	},
 	"github.com/fxamacker/cbor/...":                             {"internal/executor/microsandbox"},

@@ -82,16 +82,16 @@ func Describe(k jsonschema.ErrorKind) string {
 }
 
 func bound(rule string, got, want *big.Rat) string {
-	return fmt.Sprintf("%s: got %s, want %s", rule, number(got), number(want))
+	return fmt.Sprintf("%s: got %s, want %s", rule, Number(got), Number(want))
 }
 
 func count(rule string, got, want int) string {
 	return fmt.Sprintf("%s: got %d, want %d", rule, got, want)
 }
 
-// number writes a number as JSON does: with an exponent only if it has more than 21 digits before the point, or begins
+// Number writes a number as JSON does: with an exponent only if it has more than 21 digits before the point, or begins
 // with 6 zeros behind it.
-func number(r *big.Rat) string {
+func Number(r *big.Rat) string {
 	f, _ := r.Float64()
 	format := byte('f')
 	if abs := max(f, -f); abs >= 1e21 || abs < 1e-6 && abs > 0 {

@@ -1,0 +1,344 @@
+package form_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/form"
+)
+
+// claim returns the form of the examples, which has 12 fields.
+func claim(t testing.TB) form.Form {
+	t.Helper()
+	data, err := os.ReadFile("../../examples/data/forms/claim.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, string(data))
+}
+
+func parse(t testing.TB, source string) form.Form {
+	t.Helper()
+	f, err := form.Parse([]byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// answers are right answers to the claim.
+func answers() map[string]any {
+	return map[string]any{
+		"full_name": "Maria Lindqvist", "date_of_birth": "1984-05-31", "email": "maria.lindqvist@example.org",
+		"phone": "+46 8 123 456 78", "policy_number": "PN-204417", "incident_date": "2026-04-09", "cause": "water",
+		"rooms": []string{"kitchen", "hallway"}, "amount": 1240.50, "currency": "EUR", "household": 3,
+		"repaired": false,
+	}
+}
+
+func TestParse(t *testing.T) {
+	f := claim(t)
+	var names []string
+	for _, field := range f.Fields {
+		names = append(names, field.Name)
+	}
+	want := []string{
+		"full_name", "date_of_birth", "email", "phone", "policy_number", "incident_date", "cause", "rooms", "amount",
+		"currency", "household", "repaired",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("fields in the order of the JSON: %s", diff)
+	}
+	cause, _ := f.Field("cause")
+	first := form.Choice{Value: "water", Title: "Water damage"}
+	if cause.Label() != "Cause" || !cause.Required || cause.Choices[0] != first {
+		t.Errorf("cause = %+v", cause)
+	}
+	if diff := cmp.Diff(map[string]any{"currency": "EUR"}, f.Defaults()); diff != "" {
+		t.Errorf("Defaults: %s", diff)
+	}
+	if p := f.Check(answers()); p != nil {
+		t.Errorf("Check(right answers) = %v, want none", p)
+	}
+	data, err := json.Marshal(f)
+	if err != nil || !strings.HasPrefix(string(data), `{"$schema":`) {
+		t.Errorf("MarshalJSON = %.40s, %v, want the schema", data, err)
+	}
+	var again form.Form
+	if err := json.Unmarshal(data, &again); err != nil || again.Title != f.Title || len(again.Fields) != 12 {
+		t.Errorf("UnmarshalJSON = %q with %d fields, %v", again.Title, len(again.Fields), err)
+	}
+}
+
+// Each of 20 wrong answers is refused at its field, and nowhere else.
+func TestWrongAnswers(t *testing.T) {
+	f := claim(t)
+	missing := any(nil)
+	for i, c := range []struct {
+		field string
+		value any
+		want  string
+	}{
+		{"full_name", missing, `"Name" is missing`},
+		{"full_name", "", `"Name" must have at least 2 characters`},
+		{"full_name", strings.Repeat("x", 81), `"Name" must have at most 80 characters`},
+		{"full_name", 7, `"Name" must be a text`},
+		{"date_of_birth", "31 May 1984", `"Date of birth" must be a date such as 2026-03-31`},
+		{"date_of_birth", "1984-02-30", `"Date of birth" must be a date such as 2026-03-31`},
+		{"date_of_birth", 19840531, `"Date of birth" must be a date such as 2026-03-31`},
+		{"email", "maria at example.org", `"E-mail" must be an e-mail address such as ada@example.com`},
+		{"phone", "call me", `"Phone" must match the pattern ^\+?[0-9][0-9 ()-]{6,18}$`},
+		{"policy_number", "PN-20441", `"Policy number" must match the pattern ^PN-[0-9]{6}$`},
+		{
+			"cause", "flood",
+			`"Cause" must be one of: water (Water damage), fire (Fire), theft (Theft), storm (Storm)`,
+		},
+		{"rooms", "kitchen", `"Rooms" must be a list of choices`},
+		{"rooms", []string{"attic"}, `"Rooms" must be one of: kitchen, bathroom, bedroom, living room, hallway`},
+		{"rooms", []string{"kitchen", "kitchen"}, `"Rooms" has the same choice twice`},
+		{
+			"rooms", []string{"kitchen", "bathroom", "bedroom", "living room", "hallway"},
+			`"Rooms" may have at most 4 choices`,
+		},
+		{"amount", 0, `"Estimated cost" must be more than 0`},
+		{"amount", 50000.01, `"Estimated cost" must be at most 50000`},
+		{"amount", 12.345, `"Estimated cost" must be a multiple of 0.01`},
+		{"amount", "12", `"Estimated cost" must be a number`},
+		{"currency", missing, `"Currency" is missing: it is needed with "Estimated cost"`},
+		{"household", 2.5, `"People in the household" must be a whole number`},
+		{"household", 0, `"People in the household" must be at least 1`},
+		{"repaired", "no", `"Already repaired" must be true or false`},
+		{"repared", false, `"repared" is not a field of the form: did you mean "repaired"?`},
+	} {
+		values := answers()
+		values[c.field] = c.value
+		got := f.Check(values)
+		if len(got) != 1 || got[0].Field != c.field || got[0].Message != c.want || got[0].Missing != (c.value == nil) {
+			t.Errorf("%d: %s = %v: Check = %+v, want at %s: %s", i, c.field, c.value, got, c.field, c.want)
+		}
+	}
+}
+
+// What a condition demands is demanded only if it is met.
+func TestConditions(t *testing.T) {
+	f := claim(t)
+	values := answers()
+	delete(values, "rooms")
+	if got := f.Check(values); got != nil {
+		t.Errorf("water without rooms: %v, want none", got)
+	}
+	values["cause"] = "fire"
+	want := []form.Problem{{Field: "rooms", Message: `"Rooms" is missing`, Missing: true}}
+	if diff := cmp.Diff(want, f.Check(values)); diff != "" {
+		t.Errorf("fire without rooms: %s", diff)
+	}
+	values["rooms"] = []string{}
+	want = []form.Problem{{Field: "rooms", Message: `"Rooms" needs at least 1 choice`}}
+	if diff := cmp.Diff(want, f.Check(values)); diff != "" {
+		t.Errorf("fire without rooms: %s", diff)
+	}
+	f = parse(t, `{"type": "object", "properties": {"n": {"type": "integer"}, "why": {"type": "string"},
+		"ok": {"type": "boolean"}}, "allOf": [
+		{"if": {"properties": {"n": {"minimum": 10}}, "required": ["n"]}, "then": {"required": ["why"]}},
+		{"if": {"properties": {"ok": {"const": true}}}, "then": {"properties": {"n": {"maximum": 99}}},
+		"else": {"required": ["why"]}}]}`)
+	for source, want := range map[string]int{
+		`{}`: 0, `{"n": 9}`: 0, `{"n": 10}`: 1, `{"n": 10, "why": "x"}`: 0, `{"n": 100, "why": "x"}`: 1,
+		`{"ok": false}`: 1, `{"ok": false, "why": "x", "n": 100}`: 0,
+	} {
+		var values map[string]any
+		if err := json.Unmarshal([]byte(source), &values); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Check(values); len(got) != want {
+			t.Errorf("Check(%s) = %v, want %d problems", source, got, want)
+		}
+	}
+}
+
+// All problems are listed at once, in the order of the fields, and none repeats a value.
+func TestAllProblems(t *testing.T) {
+	values := map[string]any{
+		"email": "secret-value", "cause": "secret-value", "phone": "secret-value", "rooms": []string{"secret-value"},
+		"date_of_birth": "secret-value",
+	}
+	got := claim(t).Check(values)
+	var fields []string
+	for _, p := range got {
+		fields = append(fields, p.Field)
+		if strings.Contains(p.Message, "secret-value") {
+			t.Errorf("%s repeats the value", p.Message)
+		}
+	}
+	want := "full_name date_of_birth email phone policy_number incident_date cause rooms"
+	if strings.Join(fields, " ") != want {
+		t.Errorf("problems of %v, want %s", fields, want)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	const of = `{"type": "object", "properties": {"a": %s}}`
+	in := func(property string) string { return fmt.Sprintf(of, property) }
+	with := func(keywords string) string {
+		return `{"type": "object", "properties": {"a": {"type": "string"}}, ` + keywords + "}"
+	}
+	many := func(n int, each string) string { return strings.TrimSuffix(strings.Repeat(each, n), ",") }
+	var fields, choices []string
+	for i := range 101 {
+		fields = append(fields, fmt.Sprintf(`"f%d": {"type": "string"}`, i))
+	}
+	for i := range 251 {
+		choices = append(choices, fmt.Sprintf(`"c%d"`, i))
+	}
+	for name, c := range map[string]struct{ source, want string }{
+		"no JSON":         {`{`, "not valid JSON: unexpected EOF"},
+		"not UTF-8":       {"{\"type\": \"\xff\"}", "UTF-8"},
+		"list":            {`[]`, "the document: the value has the wrong type"},
+		"no type":         {`{"properties": {"a": {"type": "string"}}}`, `"type" must be "object"`},
+		"no fields":       {`{"type": "object", "properties": {}}`, "it has 0 fields"},
+		"too large":       {in(`{"title": "` + strings.Repeat("x", form.MaxSize) + `"}`), "limit is 65536"},
+		"many fields":     {`{"type": "object", "properties": {` + strings.Join(fields, ",") + `}}`, "it has 101 fields"},
+		"many choices":    {in(`{"type": "string", "enum": [` + strings.Join(choices, ",") + `]}`), "has 251 choices"},
+		"long text":       {in(`{"type": "string", "description": "` + strings.Repeat("x", 4097) + `"}`), "limit is 4096"},
+		"long title":      {in(`{"type": "string", "title": "` + strings.Repeat("x", 251) + `"}`), "limit is 250"},
+		"many conditions": {with(`"allOf": [` + many(33, `{},`) + `]`), "33 conditions"},
+		"long name":       {`{"type": "object", "properties": {"` + strings.Repeat("x", 129) + `": {}}}`, "from 1 to 128"},
+		"no name":         {`{"type": "object", "properties": {"": {"type": "string"}}}`, "from 1 to 128"},
+		"control":         {`{"type": "object", "properties": {"a\u0007": {}}}`, "control characters"},
+		"duplicate":       {`{"type": "object", "properties": {"a": {}, "a": {}}}`, "duplicate"},
+		"nested":          {in(`{"type": "object", "properties": {}}`), "do not have this keyword"},
+		"object":          {in(`{"type": "object"}`), "a form is flat"},
+		"null":            {in(`{"type": "null"}`), "want string"},
+		"no field type":   {in(`{}`), "want string"},
+		"types":           {in(`{"type": ["string", "null"]}`), "/properties/a/type: the value has the wrong type"},
+		"ref":             {in(`{"$ref": "file:///etc/passwd"}`), "do not have this keyword"},
+		"unknown":         {in(`{"type": "string", "contentEncoding": "base64"}`), "do not have this keyword"},
+		"case":            {in(`{"Type": "string"}`), "do not have this keyword"},
+		"format":          {in(`{"type": "string", "format": "hostname"}`), "want one of email, uri, date, date-time"},
+		"pattern":         {in(`{"type": "string", "pattern": "(?=x)"}`), "RE2"},
+		"exploding":       {in(`{"type": "string", "pattern": "((x{100}){100}){100}"}`), "RE2"},
+		"lengths":         {in(`{"type": "string", "minLength": 3, "maxLength": 2}`), "no value can have"},
+		"negative":        {in(`{"type": "string", "minLength": -1}`), "no value can have"},
+		"range":           {in(`{"type": "number", "minimum": 3, "maximum": 2}`), "above its maximum"},
+		"multiple":        {in(`{"type": "number", "multipleOf": 0}`), "greater than 0"},
+		"huge number":     {in(`{"type": "number", "minimum": 1e999}`), "type or size"},
+		"other type's":    {in(`{"type": "number", "pattern": "x"}`), "must not have pattern"},
+		"no choices":      {in(`{"type": "string", "enum": []}`), "has 0 choices"},
+		"free list":       {in(`{"type": "array", "items": {"type": "string"}}`), "must list its choices once"},
+		"numbers":         {in(`{"type": "array", "items": {"type": "number", "enum": ["1"]}}`), "must be texts"},
+		"twice":           {in(`{"type": "string", "enum": ["x", "x"]}`), "the same one twice"},
+		"two ways":        {in(`{"type": "string", "enum": ["x"], "oneOf": [{"const": "x"}]}`), "choices once"},
+		"names":           {in(`{"type": "string", "enum": ["x"], "enumNames": ["a", "b"]}`), "2 names"},
+		"default":         {in(`{"type": "integer", "default": 1.5}`), `default: "a" must be a whole number`},
+		"required":        {with(`"required": ["b"]`), `"b", which is not a field`},
+		"dependent": {
+			with(`"dependentRequired": {"b": ["a"]}`), "not a field",
+		},
+		"condition": {
+			with(`"if": {"properties": {"b": {"const": 1}}}`), "not a field",
+		},
+		"null condition": {
+			with(`"if": {"properties": {"a": {"const": null}}}`), "const",
+		},
+		"deep condition": {
+			with(`"if": {"if": {}}`), "do not have this keyword",
+		},
+		"then alone": {with(`"then": {"required": ["a"]}`), `need "if"`},
+		"open": {
+			with(`"additionalProperties": true`), "no other fields",
+		},
+	} {
+		_, err := form.Parse([]byte(c.source))
+		if e, ok := errors.AsType[*form.Error](err); !ok || !strings.Contains(e.Error(), c.want) || len(err.Error()) > 2000 {
+			t.Errorf("%s: Parse = %v, want an error with %q", name, err, c.want)
+		}
+	}
+}
+
+// Numbers with large exponents take no time, in forms and in values.
+func TestLargeExponents(t *testing.T) {
+	f := parse(t, `{"type": "object", "properties":
+		{"a": {"type": "number", "minimum": 1e-999999999, "maximum": 1e300}}}`)
+	for _, n := range []string{"1e-999999999", "1e300"} {
+		if got := f.Check(map[string]any{"a": json.Number(n)}); got != nil {
+			t.Errorf("Check(%s) = %v, want none", n, got)
+		}
+	}
+	for _, v := range []any{json.Number("1e999999999"), math.NaN(), func() {}} {
+		if got := f.Check(map[string]any{"a": v}); len(got) != 1 {
+			t.Errorf("Check(%v) = %v, want one problem", v, got)
+		}
+	}
+}
+
+func TestLimitsOfValues(t *testing.T) {
+	f := parse(t, `{"type": "object", "properties": {"a": {"type": "string"}}}`)
+	if got := f.Check(map[string]any{"a": strings.Repeat("x", form.MaxValues-8)}); got != nil {
+		t.Errorf("values of the largest size: %v", got)
+	}
+	if got := f.Check(map[string]any{"a": strings.Repeat("x", form.MaxValues-7)}); len(got) != 1 {
+		t.Errorf("larger values: %v, want one problem", got)
+	}
+	many := map[string]any{}
+	for i := range 1000 {
+		many[fmt.Sprint(i)] = 1
+	}
+	if got := f.Check(many); len(got) != 21 {
+		t.Errorf("1000 unknown fields: %d problems, want 21", len(got))
+	}
+}
+
+func TestZeroForm(t *testing.T) {
+	var f form.Form
+	if got := f.Check(map[string]any{"a": 1}); len(got) != 1 || len(f.Defaults()) != 0 {
+		t.Errorf("Check = %v, want that a is not a field", got)
+	}
+}
+
+// MCP's clients get only what its specification allows.
+func TestElicitation(t *testing.T) {
+	got := string(claim(t).Elicitation("rooms", "email", "amount", "policy_number"))
+	want := `{"type":"object","properties":{"email":{"type":"string","title":"E-mail","format":"email"},` +
+		`"policy_number":{"type":"string","title":"Policy number"},"rooms":{"type":"array","title":"Rooms","items":` +
+		`{"type":"string","enum":["kitchen","bathroom","bedroom","living room","hallway"]},"maxItems":4},` +
+		`"amount":{"type":"number","title":"Estimated cost","maximum":50000}},"required":["email","policy_number"]}`
+	if got != want {
+		t.Errorf("Elicitation = %s\nwant %s", got, want)
+	}
+}
+
+// No form and no values crash, and a form that was accepted is accepted again.
+func FuzzForm(f *testing.F) {
+	const of = `{"type": "object", "properties": {"a": %s}, "if": {}, "then": {}}`
+	f.Add(fmt.Sprintf(of, `{"type": "string", "pattern": "^x"}`), `{"a": "x"}`)
+	f.Add(fmt.Sprintf(of, `{"type": "array", "items": {"anyOf": [{"const": "x"}]}}`), `{"a": ["x"]}`)
+	f.Fuzz(func(t *testing.T, source, values string) {
+		parsed, err := form.Parse([]byte(source))
+		if err != nil {
+			return
+		}
+		data, err := json.Marshal(parsed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := form.Parse(data); err != nil {
+			t.Fatalf("Parse(its own JSON) = %v", err)
+		}
+		var v map[string]any
+		if json.Unmarshal([]byte(values), &v) == nil {
+			before := maps.Clone(v)
+			parsed.Check(v)
+			if diff := cmp.Diff(before, v); diff != "" {
+				t.Errorf("Check changed the values: %s", diff)
+			}
+		}
+	})
+}

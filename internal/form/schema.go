@@ -1,0 +1,483 @@
+package form
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// document is a form as JSON: the keywords that a form may have. Other keywords are refused.
+type document struct {
+	Schema               string              `json:"$schema,omitzero"`
+	ID                   string              `json:"$id,omitzero"`
+	Type                 string              `json:"type"`
+	Title                string              `json:"title,omitzero"`
+	Description          string              `json:"description,omitzero"`
+	Properties           ordered[property]   `json:"properties"`
+	Required             []string            `json:"required,omitzero"`
+	DependentRequired    map[string][]string `json:"dependentRequired,omitzero"`
+	AdditionalProperties *bool               `json:"additionalProperties,omitzero"`
+	AllOf                []conditional       `json:"allOf,omitzero"` // several conditions
+
+	conditional
+}
+
+// conditional applies further rules if the values meet a condition.
+type conditional struct {
+	If   *rules `json:"if,omitzero"`
+	Then *rules `json:"then,omitzero"`
+	Else *rules `json:"else,omitzero"`
+}
+
+// rules are a condition, or what follows from it.
+type rules struct {
+	Properties ordered[property] `json:"properties,omitzero"`
+	Required   []string          `json:"required,omitzero"`
+}
+
+// property is the schema of a field.
+type property struct {
+	Type             Type           `json:"type,omitzero"`
+	Title            string         `json:"title,omitzero"`
+	Description      string         `json:"description,omitzero"`
+	Format           string         `json:"format,omitzero"`
+	Const            jsontext.Value `json:"const,omitzero"` // only in conditions
+	Enum             []string       `json:"enum,omitzero"`
+	EnumNames        []string       `json:"enumNames,omitzero"`
+	OneOf            []titled       `json:"oneOf,omitzero"`
+	Minimum          *float64       `json:"minimum,omitzero"`
+	Maximum          *float64       `json:"maximum,omitzero"`
+	ExclusiveMinimum *float64       `json:"exclusiveMinimum,omitzero"`
+	ExclusiveMaximum *float64       `json:"exclusiveMaximum,omitzero"`
+	MultipleOf       *float64       `json:"multipleOf,omitzero"`
+	MinLength        *int           `json:"minLength,omitzero"`
+	MaxLength        *int           `json:"maxLength,omitzero"`
+	Pattern          string         `json:"pattern,omitzero"`
+	Items            *items         `json:"items,omitzero"`
+	MinItems         *int           `json:"minItems,omitzero"`
+	MaxItems         *int           `json:"maxItems,omitzero"`
+	UniqueItems      bool           `json:"uniqueItems,omitzero"`
+	Default          any            `json:"default,omitzero"`
+}
+
+// items is the schema of the items of a list.
+type items struct {
+	Type  Type     `json:"type,omitzero"`
+	Enum  []string `json:"enum,omitzero"`
+	OneOf []titled `json:"oneOf,omitzero"`
+	AnyOf []titled `json:"anyOf,omitzero"` // as MCP writes it; means the same here
+}
+
+// titled is a choice with a title.
+type titled struct {
+	Const string `json:"const"`
+	Title string `json:"title,omitzero"`
+}
+
+// ordered is a JSON object whose members have an order.
+type ordered[V any] struct {
+	names  []string
+	byName map[string]V
+}
+
+// IsZero implements what omitzero asks for.
+func (o ordered[V]) IsZero() bool { return o.byName == nil }
+
+// UnmarshalJSONFrom implements jsonv2.UnmarshalerFrom.
+func (o *ordered[V]) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	start, err := d.ReadToken()
+	if err != nil {
+		return err
+	}
+	if start.Kind() != '{' {
+		return &jsonv2.SemanticError{JSONPointer: d.StackPointer(), JSONKind: start.Kind()}
+	}
+	o.byName = map[string]V{}
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		key := name.String()
+		var v V
+		if err := jsonv2.UnmarshalDecode(d, &v); err != nil {
+			return err
+		}
+		o.names, o.byName[key] = append(o.names, key), v
+	}
+	_, err = d.ReadToken()
+	return err
+}
+
+// MarshalJSONTo implements jsonv2.MarshalerTo.
+func (o ordered[V]) MarshalJSONTo(e *jsontext.Encoder) error {
+	if err := e.WriteToken(jsontext.BeginObject); err != nil {
+		return err
+	}
+	for _, name := range o.names {
+		if err := e.WriteToken(jsontext.String(name)); err != nil {
+			return err
+		}
+		if err := jsonv2.MarshalEncode(e, o.byName[name]); err != nil {
+			return err
+		}
+	}
+	return e.WriteToken(jsontext.EndObject)
+}
+
+func marshal(v any) (json.RawMessage, error) {
+	data, err := jsonv2.Marshal(v, jsonv2.Deterministic(true))
+	return data, err
+}
+
+// maxDecodeProblem is the limit of the decoder's text in an error, in bytes.
+const maxDecodeProblem = 300
+
+// decode refuses duplicate members, unknown keywords and invalid Unicode.
+func decode(data []byte) (document, error) {
+	var d document
+	err := jsonv2.Unmarshal(data, &d, jsonv2.RejectUnknownMembers(true))
+	wrong, ok := errors.AsType[*jsonv2.SemanticError](err)
+	switch {
+	case err == nil:
+		return d, nil
+	case ok && errors.Is(wrong.Err, jsonv2.ErrUnknownName):
+		return d, fmt.Errorf("%s: forms do not have this keyword", place(wrong.JSONPointer))
+	case ok:
+		return d, fmt.Errorf("%s: the value has the wrong type or size", place(wrong.JSONPointer))
+	}
+	message := strings.TrimPrefix(err.Error(), "jsontext: ")
+	return d, fmt.Errorf("not valid JSON: %s", text.Printable(text.Truncate(message, maxDecodeProblem)))
+}
+
+func place(p jsontext.Pointer) string {
+	return text.Printable(text.Truncate(cmp.Or(string(p), "the document"), maxDecodeProblem))
+}
+
+// formats are the formats of strings.
+var formats = []string{"email", "uri", "date", "date-time"}
+
+// problems lists why the document is not a form. Without problems, it can be compiled.
+func (d document) problems() []string {
+	var out collector
+	if d.Type != "object" {
+		out.add(`"type" must be "object"`)
+	}
+	if n := len(d.Properties.names); n == 0 || n > MaxFields {
+		out.add("it has %d fields; a form has from 1 to %d", n, MaxFields)
+		return out.all
+	}
+	out.texts("the form", d.Title, d.Description)
+	if d.AdditionalProperties != nil && *d.AdditionalProperties {
+		out.add(`"additionalProperties" must be false: a form has no other fields`)
+	}
+	for _, name := range d.Properties.names {
+		out.field(name, d.Properties.byName[name])
+	}
+	out.known(d, `"required"`, d.Required)
+	for _, name := range sortedNames(d.DependentRequired) {
+		out.known(d, `"dependentRequired"`, append([]string{name}, d.DependentRequired[name]...))
+	}
+	conditions := append([]conditional{d.conditional}, d.AllOf...)
+	if len(d.AllOf) > maxConditions {
+		out.add("it has %d conditions; the limit is %d", len(d.AllOf), maxConditions)
+		conditions = nil
+	}
+	for _, c := range conditions {
+		if c.If == nil && (c.Then != nil || c.Else != nil) {
+			out.add(`"then" and "else" need "if"`)
+		}
+		for _, r := range []*rules{c.If, c.Then, c.Else} {
+			out.condition(d, r)
+		}
+	}
+	return out.all
+}
+
+// collector collects problems of a document.
+type collector struct{ all []string }
+
+func (c *collector) add(format string, args ...any) {
+	c.all = append(c.all, fmt.Sprintf(format, args...))
+}
+
+func (c *collector) texts(of, title, description string) {
+	if len(title) > maxTitle {
+		c.add("the title of %s has %d bytes; the limit is %d", of, len(title), maxTitle)
+	}
+	if len(description) > maxText {
+		c.add("the description of %s has %d bytes; the limit is %d", of, len(description), maxText)
+	}
+}
+
+func (c *collector) known(d document, keyword string, names []string) {
+	for _, n := range names {
+		if _, ok := d.Properties.byName[n]; !ok {
+			c.add("%s names %q, which is not a field", keyword, shown(n))
+		}
+	}
+}
+
+func (c *collector) condition(d document, r *rules) {
+	if r == nil {
+		return
+	}
+	c.known(d, "a condition", r.Properties.names)
+	c.known(d, "a condition", r.Required)
+	for _, name := range r.Properties.names {
+		p := r.Properties.byName[name]
+		of := fmt.Sprintf("the condition of field %q", shown(name))
+		if len(p.Const) > 0 && !slices.Contains([]jsontext.Kind{'"', '0', 't', 'f'}, p.Const.Kind()) {
+			c.add(`"const" in %s must be a text, a number, true or false`, of)
+		}
+		if p.Default != nil || p.Items != nil {
+			c.add(`%s must not have "default" or "items"`, of)
+		}
+		c.limits(of, p)
+	}
+}
+
+func (c *collector) field(name string, p property) {
+	of := fmt.Sprintf("field %q", shown(name))
+	if name == "" || len(name) > maxName || text.Printable(name) != name {
+		c.add("the name of %s must have from 1 to %d bytes, without control characters", of, maxName)
+	}
+	c.texts(of, p.Title, p.Description)
+	if p.Const != nil {
+		c.add(`%s must not have "const": use "default" or "enum"`, of)
+	}
+	c.keywords(of, p)
+	c.limits(of, p)
+	switch p.Type {
+	case String:
+		c.choices(of, p, p.ways() > 0)
+	case List:
+		c.choices(of, p, true)
+	case Number, Integer, Boolean:
+	case "object":
+		c.add("%s is an object: a form is flat", of)
+	default:
+		c.add("%s has the type %q; want string, number, integer, boolean or array", of, shown(string(p.Type)))
+	}
+}
+
+// keywords refuses keywords that have no effect on the type.
+func (c *collector) keywords(of string, p property) {
+	for _, k := range []struct {
+		used  bool
+		name  string
+		types []Type
+	}{
+		{p.Format != "", "format", []Type{String}},
+		{len(p.Enum) > 0, "enum", []Type{String}},
+		{len(p.EnumNames) > 0, "enumNames", []Type{String}},
+		{len(p.OneOf) > 0, "oneOf", []Type{String}},
+		{p.MinLength != nil || p.MaxLength != nil, "minLength or maxLength", []Type{String}},
+		{p.Pattern != "", "pattern", []Type{String}},
+		{p.Minimum != nil || p.Maximum != nil, "minimum or maximum", []Type{Number, Integer}},
+		{
+			p.ExclusiveMinimum != nil || p.ExclusiveMaximum != nil, "exclusiveMinimum or exclusiveMaximum",
+			[]Type{Number, Integer},
+		},
+		{p.MultipleOf != nil, "multipleOf", []Type{Number, Integer}},
+		{p.Items != nil, "items", []Type{List}},
+		{p.MinItems != nil || p.MaxItems != nil || p.UniqueItems, "minItems, maxItems or uniqueItems", []Type{List}},
+	} {
+		if k.used && !slices.Contains(k.types, p.Type) {
+			c.add("%s of type %s must not have %s", of, shown(string(p.Type)), k.name)
+		}
+	}
+}
+
+// limits refuses bounds that no value meets, and patterns that are not RE2.
+func (c *collector) limits(of string, p property) {
+	if p.Format != "" && !slices.Contains(formats, p.Format) {
+		c.add("%s has the format %q; want one of %s", of, shown(p.Format), strings.Join(formats, ", "))
+	}
+	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
+		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", of, maxText)
+	}
+	if p.MultipleOf != nil && *p.MultipleOf <= 0 {
+		c.add(`"multipleOf" of %s must be greater than 0`, of)
+	}
+	c.between(of, p.Minimum, p.Maximum)
+	c.between(of, p.ExclusiveMinimum, p.ExclusiveMaximum)
+	c.count(of, p.MinLength, p.MaxLength)
+	c.count(of, p.MinItems, p.MaxItems)
+}
+
+func (c *collector) between(of string, least, most *float64) {
+	if least != nil && most != nil && *least > *most {
+		c.add("%s has a minimum above its maximum", of)
+	}
+}
+
+func (c *collector) count(of string, least, most *int) {
+	lower, upper := 0, math.MaxInt
+	if least != nil {
+		lower = *least
+	}
+	if most != nil {
+		upper = *most
+	}
+	if lower < 0 || upper < lower {
+		c.add("%s has a length or number of items that no value can have", of)
+	}
+}
+
+// choices checks the choices of a field that has or needs some.
+func (c *collector) choices(of string, p property, needed bool) {
+	if !needed {
+		return
+	}
+	if p.Items != nil && p.Items.Type != "" && p.Items.Type != String {
+		c.add("the items of %s must be texts", of)
+	}
+	if p.ways() != 1 {
+		c.add(`%s must list its choices once, by "enum", or by "oneOf" with "const" and "title" (of "items" in a list)`, of)
+		return
+	}
+	choices := p.choices()
+	if n := len(choices); n == 0 || n > maxChoices {
+		c.add("%s has %d choices; a field has from 1 to %d", of, n, maxChoices)
+		return
+	}
+	if len(p.EnumNames) > 0 && len(p.EnumNames) != len(p.Enum) {
+		c.add(`%s has %d names in "enumNames" for %d choices`, of, len(p.EnumNames), len(p.Enum))
+	}
+	seen := map[string]bool{}
+	for _, choice := range choices {
+		switch {
+		case choice.Value == "" || seen[choice.Value]:
+			c.add("%s has an empty choice, or the same one twice", of)
+		case len(choice.Value) > maxTitle || len(choice.Title) > maxTitle:
+			c.add("%s has a choice of more than %d bytes", of, maxTitle)
+		}
+		seen[choice.Value] = true
+	}
+}
+
+// ways returns how many keywords list the choices.
+func (p property) ways() (n int) {
+	used := []bool{p.Enum != nil, p.OneOf != nil}
+	if p.Items != nil {
+		used = append(used, p.Items.Enum != nil, p.Items.OneOf != nil, p.Items.AnyOf != nil)
+	}
+	for _, u := range used {
+		if u {
+			n++
+		}
+	}
+	return n
+}
+
+func (p property) choices() []Choice {
+	var out []Choice
+	values, options := p.Enum, p.OneOf
+	if p.Items != nil {
+		values, options = p.Items.Enum, append(slices.Clip(p.Items.OneOf), p.Items.AnyOf...)
+	}
+	for i, v := range values {
+		choice := Choice{Value: v, Title: v}
+		if i < len(p.EnumNames) && p.EnumNames[i] != "" {
+			choice.Title = p.EnumNames[i]
+		}
+		out = append(out, choice)
+	}
+	for _, o := range options {
+		title := o.Title
+		if title == "" {
+			title = o.Const
+		}
+		out = append(out, Choice{Value: o.Const, Title: title})
+	}
+	return out
+}
+
+// shown returns a name of the document for an error.
+func shown(s string) string {
+	if !utf8.ValidString(s) {
+		return "?"
+	}
+	return text.Printable(text.Truncate(s, maxName))
+}
+
+func (d document) field(name string) Field {
+	p := d.Properties.byName[name]
+	return Field{
+		Name: name, Title: p.Title, Description: p.Description, Type: p.Type, Format: p.Format,
+		Choices: p.choices(), Required: slices.Contains(d.Required, name), Default: p.Default, schema: p,
+	}
+}
+
+// compile returns the validator of the values. The schema that it compiles has only the rules, with choices as enums,
+// so that each violation is of one keyword.
+func (d document) compile() (*jsonschema.Schema, error) {
+	bare := func(o ordered[property]) ordered[property] {
+		out := ordered[property]{names: o.names, byName: map[string]property{}}
+		for name, p := range o.byName {
+			out.byName[name] = p.bare()
+		}
+		return out
+	}
+	strip := func(c conditional) conditional {
+		for _, r := range []**rules{&c.If, &c.Then, &c.Else} {
+			if *r != nil {
+				*r = &rules{Properties: bare((*r).Properties), Required: (*r).Required}
+			}
+		}
+		return c
+	}
+	out := document{
+		Type: d.Type, Properties: bare(d.Properties), Required: d.Required, DependentRequired: d.DependentRequired,
+		conditional: strip(d.conditional),
+	}
+	for _, c := range d.AllOf {
+		out.AllOf = append(out.AllOf, strip(c))
+	}
+	data, err := marshal(out)
+	if err != nil {
+		return nil, err
+	}
+	var doc any
+	if err := jsonv2.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	if err := c.AddResource("form.json", doc); err != nil {
+		return nil, err
+	}
+	return c.Compile("form.json")
+}
+
+// bare returns the property without texts, with its choices as enum.
+func (p property) bare() property {
+	choices := p.choices()
+	p.Title, p.Description, p.Default, p.EnumNames, p.OneOf = "", "", nil, nil, nil
+	values := make([]string, len(choices))
+	for i, c := range choices {
+		values[i] = c.Value
+	}
+	switch {
+	case len(values) == 0:
+	case p.Type == List:
+		p.Items = &items{Type: String, Enum: values}
+	default:
+		p.Enum = values
+	}
+	return p
+}
