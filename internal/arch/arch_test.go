@@ -39,6 +39,7 @@ var imports = map[string][]string{
 	"internal/expression":            nil,
 	"internal/form":                  {"internal/violation"},
 	"internal/cron":                  nil,
+	"internal/workflow":              {"schemas", "internal/expression", "internal/statedoc", "internal/tools/pygen"},
 	"internal/guardrails":            {"internal/expression"},
 	"internal/guardrails/privacy":    nil,
 

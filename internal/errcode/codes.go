@@ -64,6 +64,21 @@ const (
 	UnknownAutomation = "unknown_automation"
 )
 
+// Workflows.
+const (
+	BadAnswer          = "bad_answer"
+	BadWorkflow        = "bad_workflow"
+	ExpressionFailed   = "expression_failed"
+	NotWaiting         = "not_waiting"
+	StepResultTooLarge = "step_result_too_large"
+	RunActive          = "run_active"
+	StepTimeout        = "step_timeout"
+	UnknownRun         = "unknown_run"
+	UnknownStep        = "unknown_step"
+	WorkflowTimeout    = "workflow_timeout"
+	WorkflowTooLarge   = "workflow_too_large"
+)
+
 // Tasks that end before their program runs.
 const (
 	BadFile           = "bad_file"

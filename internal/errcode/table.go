@@ -12,6 +12,7 @@ var Table = []Group{
 	{"The fleet's condition", condition},
 	{"Tasks and their records", tasks},
 	{"Schedules, triggers and webhooks", automations},
+	{"Workflows", workflows},
 	{"Tasks that end before their program runs", refusals},
 	{"Programs", programs},
 	{"Tool calls and approvals", tools},
@@ -141,6 +142,27 @@ var automations = []Error{
 		"Remove some that are not needed."),
 	row(UnknownAutomation, "404", "The tenant has no schedule, trigger or webhook with this name.",
 		"Check the name; `codefleet schedules ls` lists the schedules."),
+}
+
+// workflows lists codes of requests about workflows, and codes in the error of a run or of a step.
+var workflows = []Error{
+	row(BadAnswer, "400", "The answer does not fit the form of the step.", "Correct the field in `path`."),
+	row(BadWorkflow, "400", "The workflow or its inputs are not valid.",
+		"Correct the place in `path`; `cause` lists all of them, and docs/workflows.md has the format."),
+	row(ExpressionFailed, "", "An expression of the step cannot be evaluated with the values of this run.",
+		"Read the message; test with `has(x.y)` for fields that may be absent."),
+	row(NotWaiting, "409 exit=4", "The step does not wait for an answer, or another one was faster.",
+		"Read the run: the first answer counts."),
+	row(RunActive, "409 exit=4", "The run, or the step of it, has not ended.", "Wait for its end, or cancel the run."),
+	row(StepResultTooLarge, "", "An expression uses the result of a step that is larger than 256 KiB.",
+		"Write large data into a file of the workspace, and return its path."),
+	row(StepTimeout, "", "The step was not done within its `timeout`.", "Raise it, or do less in one step."),
+	row(UnknownRun, "404", "The tenant has no workflow run with this id, or it is no longer kept.",
+		"See `codefleet workflow runs`."),
+	row(UnknownStep, "404", "The run has no such step.", "See `codefleet workflow status RUN`."),
+	row(WorkflowTimeout, "", "The run did not end within the `timeout` of its workflow.",
+		"Raise `timeout`, which is 24h by default."),
+	row(WorkflowTooLarge, "", "The record of the run exceeds 256 KiB.", "Use loops with fewer items."),
 }
 
 var refusals = []Error{

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"cel.dev/cel-go/cel"
@@ -29,29 +31,54 @@ type Condition struct {
 // Compile returns the condition that source describes. It may use the variables, whose types are not declared. The
 // error says where the source is wrong.
 func Compile(source string, variables ...string) (*Condition, error) {
+	ast, program, err := compile(source, variables)
+	if err != nil {
+		return nil, err
+	}
+	if !isCondition(ast) {
+		return nil, fmt.Errorf("the expression %q is a %s, not true or false", source, ast.OutputType())
+	}
+	return &Condition{source: source, program: program}, nil
+}
+
+func isCondition(ast *cel.Ast) bool {
+	t := ast.OutputType()
+	return t.IsEquivalentType(cel.BoolType) || t.IsEquivalentType(cel.DynType)
+}
+
+func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	if len(source) > MaxSource {
-		return nil, fmt.Errorf("the expression is %d bytes; the limit is %d", len(source), MaxSource)
+		return nil, nil, fmt.Errorf("the expression is %d bytes; the limit is %d", len(source), MaxSource)
+	}
+	env, err := environment(variables)
+	if err != nil {
+		return nil, nil, err
+	}
+	ast, issues := env.Compile(source)
+	if issues.Err() != nil {
+		return nil, nil, issues.Err()
+	}
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
+	return ast, program, err
+}
+
+// environments has a *cel.Env for each list of variables: to make one takes longer than to compile with it.
+var environments sync.Map
+
+func environment(variables []string) (*cel.Env, error) {
+	key := strings.Join(variables, " ")
+	if known, ok := environments.Load(key); ok {
+		return known.(*cel.Env), nil //nolint:forcetypeassert // the map has no other values
 	}
 	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true)}
 	for _, v := range variables {
 		options = append(options, cel.Variable(v, cel.DynType))
 	}
 	env, err := cel.NewEnv(options...)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		environments.Store(key, env)
 	}
-	ast, issues := env.Compile(source)
-	if issues.Err() != nil {
-		return nil, issues.Err()
-	}
-	if t := ast.OutputType(); !t.IsEquivalentType(cel.BoolType) && !t.IsEquivalentType(cel.DynType) {
-		return nil, fmt.Errorf("the expression %q is a %s, not true or false", source, t)
-	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
-	if err != nil {
-		return nil, err
-	}
-	return &Condition{source: source, program: program}, nil
+	return env, err
 }
 
 // String returns the source.

@@ -1,0 +1,608 @@
+package workflow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/codefleet/codefleet/internal/workflow"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// world runs a workflow without a fleet: what a step's task returns is computed by do.
+type world struct {
+	t      *testing.T
+	plan   *workflow.Plan
+	run    schemas.WorkflowRun
+	values map[string]json.RawMessage
+	now    time.Time
+	begun  []string // effects in their order, as STEP, STEP[ITEM] or STEP#ATTEMPT
+	seen   map[workflow.Place]bool
+
+	unchecked bool // whether Advance keeps its contract is not checked, which takes long for large records
+
+	// do returns what a task's step returns, as JSON, or an error that begins with its code.
+	do func(e workflow.Effect) (string, error)
+}
+
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func start(t *testing.T, definition, inputs string) *world {
+	t.Helper()
+	p := compile(t, definition)
+	in, err := p.Inputs(json.RawMessage(inputs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, plan: p, now: began, values: map[string]json.RawMessage{workflow.InputsKey: in},
+		seen: map[workflow.Place]bool{},
+		do:   func(e workflow.Effect) (string, error) { return string(inputOf(e)), nil },
+	}
+	w.run = p.New(schemas.WorkflowRun{RunID: "r", Workspace: "main"}, w.now)
+	w.advance(workflow.Event{})
+	return w
+}
+
+// inputOf returns what an effect passes on.
+func inputOf(e workflow.Effect) json.RawMessage {
+	switch {
+	case e.Task != nil && e.Task.Description != "":
+		return json.RawMessage(fmt.Sprintf("%q", e.Task.Description))
+	case e.Task != nil:
+		return e.Task.Inputs
+	case e.Workflow != nil:
+		return e.Workflow.Inputs
+	}
+	return e.Event.Data
+}
+
+func (w *world) load(key string) (json.RawMessage, error) {
+	v, ok := w.values[key]
+	if !ok {
+		return nil, errors.New("no value " + key)
+	}
+	return v, nil
+}
+
+func (w *world) advance(ev workflow.Event) {
+	w.t.Helper()
+	if err := w.try(ev); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) try(ev workflow.Event) error {
+	before := w.encode(w.run)
+	c, err := w.plan.Advance(w.t.Context(), w.run, ev, w.now, w.load)
+	if err != nil {
+		return err
+	}
+	if after := w.encode(w.run); after != before {
+		w.t.Fatalf("Advance changed its argument\nfrom %s\nto   %s", before, after)
+	}
+	if after := w.encode(c.Run); !w.unchecked && c.Changed != (after != before) {
+		w.t.Fatalf("Advance reports changed %v\nfrom %s\nto   %s", c.Changed, before, after)
+	}
+	w.run = c.Run
+	for k, v := range c.Values {
+		w.values[k] = v
+	}
+	return nil
+}
+
+func (w *world) encode(run schemas.WorkflowRun) string {
+	if w.unchecked {
+		return ""
+	}
+	data, err := json.Marshal(run)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// next returns the effects that were not returned before.
+func (w *world) next() (list []workflow.Effect) {
+	w.t.Helper()
+	effects, err := w.plan.Effects(w.t.Context(), w.run, func(p workflow.Place) bool { return w.seen[p] }, w.load)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range effects {
+		if w.seen[e.Place] { // it is cancelled
+			continue
+		}
+		w.seen[e.Place] = true
+		name := e.Place.Step
+		if e.Place.Item >= 0 {
+			name += fmt.Sprintf("[%d]", e.Place.Item)
+		}
+		if e.Place.Attempt > 1 {
+			name += fmt.Sprintf("#%d", e.Place.Attempt)
+		}
+		w.begun = append(w.begun, name)
+		list = append(list, e)
+	}
+	return list
+}
+
+func (w *world) end(e workflow.Effect) {
+	w.t.Helper()
+	result, err := w.do(e)
+	ended := workflow.Ended{Place: e.Place, Status: schemas.WorkflowSucceeded, Result: json.RawMessage(result)}
+	if err != nil {
+		code, message, _ := strings.Cut(err.Error(), ": ")
+		ended.Status, ended.Result = schemas.WorkflowFailed, nil
+		ended.Error = &schemas.WorkflowError{Code: code, Message: message}
+	}
+	w.advance(workflow.Event{Ended: &ended})
+}
+
+// play ends all that runs, and lets time pass until the run ends or waits for an event or an answer.
+func (w *world) play() {
+	w.t.Helper()
+	for range 1000 {
+		list := w.next()
+		for _, e := range list {
+			w.end(e)
+		}
+		if w.run.Status.Ended() || len(list) > 0 {
+			if w.run.Status.Ended() {
+				return
+			}
+			continue
+		}
+		due := workflow.Next(w.run)
+		if !due.Before(w.run.Deadline) {
+			return
+		}
+		w.now = due
+		w.advance(workflow.Event{})
+	}
+	w.t.Fatal("the run did not end")
+}
+
+// states returns the steps' statuses by letter: s(ucceeded), f(ailed), - (skipped), c(ancelled), w(aiting), r(unning),
+// p(ending).
+func (w *world) states() string {
+	var out []string
+	for _, s := range w.run.Steps {
+		letter := string(s.Status[0])
+		if s.Status == schemas.WorkflowSkipped {
+			letter = "-"
+		}
+		out = append(out, s.ID+":"+letter)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestControlFlow has the control-flow cases of the conformance features of the Open Workflow Specification
+// (do, switch, for, fork, try, raise, wait, emit, data flow, sub-workflow) that have a meaning here.
+func TestControlFlow(t *testing.T) {
+	for _, c := range []struct {
+		name, definition, inputs string
+		do                       func(e workflow.Effect) (string, error)
+		begun                    string
+		states                   string
+		status                   schemas.WorkflowStatus
+		outputs, failure         string
+	}{
+		{
+			name: "do: one after the other", begun: "a b c", states: "a:s b:s c:s", status: "succeeded", outputs: "{}",
+			definition: "{name: x, steps: [{id: a, code: '1'}, {id: b, code: '1'}, {id: c, code: '1'}]}",
+		},
+		{
+			name: "data flow: inputs, results and outputs", inputs: `{"n":20}`, begun: "double add", status: "succeeded",
+			definition: `{name: x, inputs: {n: {type: integer}}, steps: [
+				{id: double, code: '1', with: {v: "${ inputs.n * 2 }", w: ["${ inputs.n }", "n is ${ inputs.n }, $${ too"]}},
+				{id: add, code: '1', with: "${ steps.double.result.v + 2 }"}],
+				outputs: {sum: {type: integer, value: "${ steps.add.result }"}, all: {value: "${ steps.double.result.w }"}}}`,
+			states: "double:s add:s", outputs: `{"all":[20,"n is 20, ${ too"],"sum":42}`,
+		},
+		{
+			name: "data flow: an output of another type", begun: "a", states: "a:s", status: "failed",
+			definition: `{name: x, steps: [{id: a, code: '1', with: text}],
+				outputs: {n: {type: integer, value: "${ steps.a.result }"}}}`,
+			failure: "expression_failed: output n: it is of type string, not integer",
+		},
+		{
+			name: "switch: a case matches", inputs: `{"colour":"red"}`, begun: "red join", status: "succeeded",
+			definition: `{name: x, inputs: {colour: {}}, steps: [
+				{id: red, needs: [], when: inputs.colour == 'red', code: '1', with: 255},
+				{id: green, needs: [], when: inputs.colour == 'green', code: '1'},
+				{id: other, needs: [], when: "!(inputs.colour in ['red', 'green'])", code: '1'},
+				{id: join, needs: [red, green, other], code: '1', with: "${ steps.red.result }"}],
+				outputs: {v: {value: "${ steps.join.result }"}}}`,
+			states: "red:s green:- other:- join:s", outputs: `{"v":255}`,
+		},
+		{
+			name: "switch: the default", inputs: `{"colour":"blue"}`, begun: "other", status: "succeeded", outputs: "{}",
+			definition: `{name: x, inputs: {colour: {}}, steps: [
+				{id: red, needs: [], when: inputs.colour == 'red', code: '1'},
+				{id: after, needs: [red], code: '1'},
+				{id: other, needs: [], when: inputs.colour != 'red', code: '1'}]}`,
+			states: "red:- after:- other:s",
+		},
+		{
+			name: "switch: a step after a skipped one that has a condition", begun: "b", states: "a:- b:s",
+			definition: "{name: x, steps: [{id: a, when: 'false', code: '1'}, {id: b, when: \"steps.a.status == 'skipped'\", code: '1'}]}",
+			status:     "succeeded", outputs: "{}",
+		},
+		{
+			name: "for: each item in order", inputs: `{"list":["red","green","blue"]}`, begun: "each[0] each[1] each[2]",
+			definition: `{name: x, inputs: {list: {type: array}}, steps: [
+				{id: each, for_each: {in: inputs.list, max: 3}, code: '1', with: {c: "${ item }", i: "${ index }"}}],
+				outputs: {v: {value: "${ steps.each.result.map(r, r.c + string(r.i)) }"}}}`,
+			states: "each:s", status: "succeeded", outputs: `{"v":["red0","green1","blue2"]}`,
+		},
+		{
+			name: "for: an empty list", inputs: `{"list":[]}`, begun: "b", states: "a:s b:s", status: "succeeded",
+			definition: `{name: x, inputs: {list: {}}, steps: [{id: a, for_each: {in: inputs.list, max: 3}, code: '1'},
+				{id: b, code: '1', with: "${ size(steps.a.result) }"}], outputs: {n: {value: "${ steps.b.result }"}}}`,
+			outputs: `{"n":0}`,
+		},
+		{
+			name: "for: a list in the definition", begun: "a[0] a[1]", states: "a:s", status: "succeeded",
+			definition: `{name: x, steps: [{id: a, for_each: {in: [1, "${ 1 + 1 }"], parallel: 2}, code: '1', with: "${ item }"}],
+				outputs: {v: {value: "${ steps.a.result }"}}}`,
+			outputs: `{"v":[1,2]}`,
+		},
+		{
+			name: "for: more items than the bound", inputs: `{"list":[1,2,3,4]}`, states: "a:f", status: "failed",
+			definition: `{name: x, inputs: {list: {}}, steps: [{id: a, for_each: {in: inputs.list, max: 3}, code: '1'}]}`,
+			failure:    "expression_failed: for_each: the list has 4 items, more than max, which is 3",
+		},
+		{
+			name: "for: not a list", inputs: `{"list":7}`, states: "a:f", status: "failed",
+			definition: `{name: x, inputs: {list: {}}, steps: [{id: a, for_each: {in: inputs.list, max: 3}, code: '1'}]}`,
+			failure:    "expression_failed: for_each: the value is not a list: 7",
+		},
+		{
+			name: "for: an item fails", begun: "a[0] a[1]", states: "a:f b:-", status: "failed",
+			definition: `{name: x, steps: [{id: a, for_each: {in: [1, 2, 3]}, code: '1', with: "${ item }"}, {id: b, code: '1'}]}`,
+			do:         failing("2", "exception: two"), failure: "exception: item 1: two",
+		},
+		{
+			name: "for: an item fails, and the loop goes on", begun: "a[0] a[1] a[2] b", states: "a:f b:s", status: "succeeded",
+			definition: `{name: x, steps: [
+				{id: a, for_each: {in: [1, 2, 3]}, code: '1', with: "${ item }", on_error: continue},
+				{id: b, code: '1', with: "${ steps.a.result }"}], outputs: {v: {value: "${ steps.b.result }"}}}`,
+			do: failing("2", "exception: two"), outputs: `{"v":[1,null,3]}`,
+		},
+		{
+			name: "fork: branches and a join", begun: "left right join", states: "left:s right:s join:s", status: "succeeded",
+			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1}, {id: right, needs: [], code: '1', with: 2},
+				{id: join, needs: [left, right], code: '1', with: "${ steps.left.result + steps.right.result }"}],
+				outputs: {v: {value: "${ steps.join.result }"}}}`,
+			outputs: `{"v":3}`,
+		},
+		{
+			name: "fork: a branch fails, the other ends", begun: "left right", states: "left:f right:s join:-",
+			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1}, {id: right, needs: [], code: '1', with: 2},
+				{id: join, needs: [left, right], code: '1'}]}`,
+			do: failing("1", "timeout: slow"), status: "failed", failure: "timeout: slow",
+		},
+		{
+			name: "try: an error is caught", begun: "a rescue after", states: "a:f rescue:s after:s", status: "succeeded",
+			definition: `{name: x, steps: [{id: a, code: '1', with: bad, on_error: continue},
+				{id: rescue, when: "steps.a.status == 'failed' && steps.a.error.code == 'exception'", code: '1',
+				 with: "${ steps.a.error.message }"},
+				{id: after, code: '1', with: 1}], outputs: {v: {value: "${ steps.rescue.result }"}}}`,
+			do: failing(`"bad"`, "exception: no such file"), outputs: `{"v":"no such file"}`,
+		},
+		{
+			name: "try: another error is not caught", begun: "a", states: "a:f rescue:-", status: "succeeded", outputs: "{}",
+			definition: `{name: x, steps: [{id: a, code: '1', with: bad, on_error: continue},
+				{id: rescue, when: "steps.a.error.code == 'memory_limit'", code: '1'}]}`,
+			do: failing(`"bad"`, "exception: no such file"),
+		},
+		{
+			name: "try: an error ends the run, and finally cleans up", begun: "a clean", states: "a:f b:- clean:s",
+			definition: `{name: x, steps: [{id: a, code: '1', with: bad}, {id: b, code: '1'}],
+				finally: [{id: clean, code: '1', with: "${ run.status } ${ run.error.code } ${ run.error.step }"}]}`,
+			do: failing(`"bad"`, "exception: no"), status: "failed", failure: "exception: no",
+		},
+		{
+			name: "try: attempts with back-off", begun: "a a#2 a#3", states: "a:s", status: "succeeded", outputs: "{}",
+			definition: `{name: x, steps: [{id: a, code: '1', retry: {attempts: 3, backoff: 10s}}]}`,
+			do: func(e workflow.Effect) (string, error) {
+				if e.Place.Attempt < 3 {
+					return "", errors.New("exception: not yet")
+				}
+				return "1", nil
+			},
+		},
+		{
+			name: "try: all attempts fail", begun: "a a#2", states: "a:f", status: "failed",
+			definition: `{name: x, steps: [{id: a, code: '1', with: bad, retry: {attempts: 2}}]}`,
+			do:         failing(`"bad"`, "exception: no"), failure: "exception: no",
+		},
+		{
+			name: "wait, then emit", begun: "b", states: "a:s b:s", status: "succeeded", outputs: `{"v":"1 s"}`,
+			definition: `{name: x, steps: [{id: a, wait: {for: 10m}}, {id: b, emit: {type: done}, with: "${ 1 } s"}],
+				outputs: {v: {value: "${ steps.b.result }"}}}`,
+		},
+		{
+			name: "wait until a time of a step", inputs: `{"at":"2026-03-01T15:00:00Z"}`, states: "a:s", status: "succeeded",
+			definition: `{name: x, inputs: {at: {}}, steps: [{id: a, wait: {until: "${ inputs.at }"}}]}`, outputs: "{}",
+		},
+		{
+			name: "wait until what is not a time", inputs: `{"at":"soon"}`, states: "a:f", status: "failed",
+			definition: `{name: x, inputs: {at: {}}, steps: [{id: a, wait: {until: "${ inputs.at }"}}]}`,
+			failure:    `expression_failed: wait: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`,
+		},
+		{
+			name: "sub-workflow", begun: "a", states: "a:s", status: "succeeded", outputs: `{"v":{"n":1}}`,
+			definition: `{name: x, steps: [{id: a, with: {n: 1}, workflow: {name: y, inputs: {n: {type: integer}},
+				steps: [{id: a, code: '1'}]}}], outputs: {v: {value: "${ steps.a.result }"}}}`,
+		},
+		{
+			name: "sub-workflow with a wrong input", states: "a:f", status: "failed",
+			definition: `{name: x, steps: [{id: a, with: {n: one}, workflow: {name: y, inputs: {n: {type: integer}},
+				steps: [{id: a, code: '1'}]}}]}`,
+			failure: "expression_failed: workflow: input n: it is of type string, not integer",
+		},
+		{
+			name: "an expression that fails", inputs: `{"m":{}}`, states: "a:f", status: "failed",
+			definition: `{name: x, inputs: {m: {}}, steps: [{id: a, when: inputs.m.k == 1, code: '1'}]}`,
+			failure:    "expression_failed: when: no such key: k",
+		},
+		{
+			name: "an expression that does not end", inputs: `{"n":[1,2,3,4,5,6,7,8,9,10]}`, states: "a:f", status: "failed",
+			definition: `{name: x, inputs: {n: {}}, steps: [{id: a, code: '1',
+				when: "inputs.n.all(a, inputs.n.all(b, inputs.n.all(c, inputs.n.all(d, inputs.n.all(e, a + b + c + d + e > 0)))))"}]}`,
+			failure: "expression_failed: when: operation cancelled: actual cost limit exceeded",
+		},
+		{
+			name: "a result of 5 MB", begun: "a b", states: "a:s b:s c:f", status: "failed",
+			definition: `{name: x, steps: [{id: a, code: '1', with: large}, {id: b, code: '1', with: "${ steps.a.status }"},
+				{id: c, code: '1', with: "${ steps.a.result }"}]}`,
+			do: func(e workflow.Effect) (string, error) {
+				if e.Place.Step == "a" {
+					return `"` + strings.Repeat("x", 5<<20) + `"`, nil
+				}
+				return "1", nil
+			},
+			failure: "step_result_too_large: code: the result of step a is 5242882 bytes, and a workflow passes on " +
+				"at most 262144: write large data into a file of the workspace",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := start(t, c.definition, c.inputs)
+			if c.do != nil {
+				w.do = c.do
+			}
+			w.play()
+			if got := strings.Join(w.begun, " "); got != c.begun {
+				t.Errorf("began %q, want %q", got, c.begun)
+			}
+			if got := w.states(); got != c.states {
+				t.Errorf("steps are %q, want %q", got, c.states)
+			}
+			if w.run.Status != c.status || string(w.run.Outputs) != c.outputs {
+				t.Errorf("run is %s with outputs %s, want %s with %s", w.run.Status, w.run.Outputs, c.status, c.outputs)
+			}
+			failure := ""
+			if w.run.Error != nil {
+				failure = w.run.Error.Error()
+			}
+			if failure != c.failure {
+				t.Errorf("error is %q, want %q", failure, c.failure)
+			}
+		})
+	}
+}
+
+// failing fails the tasks with an input.
+func failing(input, message string) func(workflow.Effect) (string, error) {
+	return func(e workflow.Effect) (string, error) {
+		if string(inputOf(e)) == input {
+			return "", errors.New(message)
+		}
+		return string(inputOf(e)), nil
+	}
+}
+
+// TestRepeatedEvents checks that an event that was applied changes nothing when it comes again, in any order.
+func TestRepeatedEvents(t *testing.T) {
+	w := start(t, `{name: x, steps: [{id: a, needs: [], code: '1', with: 1, retry: {attempts: 2}},
+		{id: b, needs: [], for_each: {in: [1, 2], parallel: 2}, code: '1'}, {id: c, needs: [a, b], code: '1'}]}`, "")
+	var past []workflow.Event
+	for range 10 {
+		for _, e := range w.next() {
+			ev := workflow.Event{Ended: &workflow.Ended{Place: e.Place, Status: schemas.WorkflowSucceeded}}
+			if e.Place.ID() == "a/-1/1" {
+				ev.Ended.Status = schemas.WorkflowFailed
+				ev.Ended.Error = &schemas.WorkflowError{Code: "exception", Message: "no"}
+			}
+			w.advance(ev)
+			past = append(past, ev)
+			before := w.run
+			for _, old := range past {
+				w.advance(old)
+			}
+			if d := cmp.Diff(before, w.run); d != "" {
+				t.Fatalf("repeated events changed the run (-before +after):\n%s", d)
+			}
+		}
+		w.now = w.now.Add(time.Minute)
+		w.advance(workflow.Event{})
+	}
+	if got := w.states(); got != "a:s b:s c:s" || w.run.Status != schemas.WorkflowSucceeded {
+		t.Errorf("run is %s with %s, want succeeded", w.run.Status, got)
+	}
+	if want := []string{"a", "b[0]", "b[1]", "a#2", "c"}; !slices.Equal(w.begun, want) {
+		t.Errorf("began %q, want %q", w.begun, want)
+	}
+}
+
+const asking = `{name: x, steps: [
+	{id: a, ask: {message: "Pay ${ 5 } euros?", form: {type: object, required: [ok],
+		properties: {ok: {type: boolean}, why: {type: string, default: none}}}}, timeout: 1h},
+	{id: b, code: '1', with: "${ steps.a.result }"}]}`
+
+func TestAsk(t *testing.T) {
+	w := start(t, asking, "")
+	if a := w.run.Steps[0]; w.run.Status != schemas.WorkflowWaiting || a.Message != "Pay 5 euros?" ||
+		!a.Due.Equal(began.Add(time.Hour)) {
+		t.Fatalf("run is %s, step %+v, want it to wait for an hour", w.run.Status, a)
+	}
+	answer := func(values string) error {
+		return w.try(workflow.Event{Answered: &workflow.Answered{Step: "a", Item: -1, Values: json.RawMessage(values)}})
+	}
+	for _, c := range []struct{ values, code, path string }{
+		{`{}`, "bad_answer", "/ok"},
+		{`{"ok":"yes"}`, "bad_answer", "/ok"},
+		{`{"ok":true,"other":1}`, "bad_answer", "/other"},
+		{`[]`, "bad_answer", ""},
+	} {
+		refused, ok := errors.AsType[*workflow.AnswerError](answer(c.values))
+		if !ok || refused.Code != c.code || refused.Path != c.path {
+			t.Errorf("answer %s = %+v, want %s at %q", c.values, refused, c.code, c.path)
+		}
+	}
+	if err := answer(`{"ok":true}`); err != nil {
+		t.Fatal(err)
+	}
+	w.play()
+	if got := string(w.run.Steps[1].Result); w.run.Status != schemas.WorkflowSucceeded || got != `{"ok":true,"why":"none"}` {
+		t.Errorf("run is %s, result %s, want the answer with the default", w.run.Status, got)
+	}
+	if refused, ok := errors.AsType[*workflow.AnswerError](answer(`{"ok":false}`)); !ok || refused.Code != "not_waiting" {
+		t.Errorf("a second answer = %v, want not_waiting", refused)
+	}
+}
+
+func TestAskTimesOut(t *testing.T) {
+	w := start(t, asking, "")
+	w.now = began.Add(time.Hour)
+	w.advance(workflow.Event{})
+	if got := fmt.Sprint(w.run.Status, " ", w.run.Error); got != "failed step_timeout: nothing came within 1h" {
+		t.Errorf("run is %q, want step_timeout", got)
+	}
+}
+
+func TestWaitForEvent(t *testing.T) {
+	w := start(t, `{name: x, inputs: {id: {}}, steps: [
+		{id: a, wait: {event: {type: "order.*", filter: data.id == inputs.id}}, timeout: 1h}],
+		outputs: {v: {value: "${ steps.a.result.total }"}}}`, `{"id":7}`)
+	if got := w.plan.Awaits(w.run); !slices.Equal(got, []string{"order.*"}) {
+		t.Fatalf("Awaits = %q, want order.*", got)
+	}
+	places := func(kind, data string) []workflow.Place {
+		attributes := map[string]any{"type": kind, "source": "shop", "id": "1"}
+		list, err := w.plan.Waiting(context.Background(), w.run, attributes, json.RawMessage(data), w.load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if len(places("order.paid", `{"id":8}`))+len(places("invoice", `{"id":7}`))+len(places("order.paid", `"text"`)) > 0 {
+		t.Error("an event that does not match has places, want none")
+	}
+	list := places("order.paid", `{"id":7,"total":12}`)
+	if len(list) != 1 {
+		t.Fatalf("an event that matches has the places %v, want one", list)
+	}
+	w.advance(workflow.Event{Occurred: &workflow.Occurred{Place: list[0], Data: json.RawMessage(`{"id":7,"total":12}`)}})
+	if string(w.run.Outputs) != `{"v":12}` {
+		t.Errorf("outputs are %s, want the event's total", w.run.Outputs)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	w := start(t, `{name: x, steps: [{id: a, needs: [], code: '1'}, {id: b, needs: [], wait: {for: 1h}}, {id: c, code: '1'}],
+		finally: [{id: clean, code: '1', with: "${ run.status }"}]}`, "")
+	w.advance(workflow.Event{Cancel: true})
+	effects, err := w.plan.Effects(t.Context(), w.run, func(workflow.Place) bool { return true }, w.load)
+	if err != nil || len(effects) != 1 || !effects[0].Cancel || effects[0].Place.Step != "a" {
+		t.Fatalf("Effects = %+v, %v, want a to be cancelled", effects, err)
+	}
+	w.advance(workflow.Event{Ended: &workflow.Ended{Place: effects[0].Place, Status: schemas.WorkflowCancelled}})
+	w.play()
+	if got := w.states(); got != "a:c b:c c:- clean:s" || w.run.Status != schemas.WorkflowCancelled {
+		t.Errorf("run is %s with %s, want it cancelled, and cleaned up", w.run.Status, got)
+	}
+	if got := string(w.run.Steps[3].Result); got != `"cancelled"` {
+		t.Errorf("run.status is %s in finally, want cancelled", got)
+	}
+}
+
+func TestRunTimesOut(t *testing.T) {
+	w := start(t, `{name: x, timeout: 2h, steps: [{id: a, wait: {event: {type: never}}}],
+		finally: [{id: clean, wait: {event: {type: never}}}]}`, "")
+	if got := workflow.Next(w.run); !got.Equal(began.Add(2 * time.Hour)) {
+		t.Fatalf("Next = %s, want the run's deadline", got)
+	}
+	w.now = began.Add(2 * time.Hour)
+	w.advance(workflow.Event{})
+	if got := w.states(); got != "a:c clean:w" || w.run.Status.Ended() {
+		t.Fatalf("run is %s with %s, want it to clean up", w.run.Status, got)
+	}
+	w.now = workflow.Next(w.run)
+	w.advance(workflow.Event{})
+	if got := w.states(); got != "a:c clean:c" || w.run.Error.Code != "workflow_timeout" || !w.run.Status.Ended() {
+		t.Errorf("run is %s with %s, %v, want it to end", w.run.Status, got, w.run.Error)
+	}
+}
+
+// TestRecordSize checks that the largest run fits into its record.
+func TestRecordSize(t *testing.T) {
+	w := start(t, `{name: x, inputs: {n: {}}, steps: [
+		{id: a, for_each: {in: inputs.n, max: 1000, parallel: 100}, code: '1', on_error: continue}]}`,
+		"{\"n\":["+strings.Repeat("1,", 999)+"1]}")
+	w.unchecked = true
+	w.do = func(workflow.Effect) (string, error) { return "", errors.New("exception: " + strings.Repeat("x", 1000)) }
+	w.play()
+	data, err := json.Marshal(w.run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.begun) != 1000 || len(data) > workflow.MaxRecord {
+		t.Errorf("record of %d failed items is %d bytes, want at most %d", len(w.begun), len(data), workflow.MaxRecord)
+	}
+}
+
+func TestRerun(t *testing.T) {
+	p := compile(t, `{name: x, steps: [{id: a, code: '1'}, {id: b, needs: [a], code: '1'}, {id: other, needs: [a], code: '1'},
+		{id: late, needs: [a], code: '1'}, {id: c, needs: [b], code: '1'}], finally: [{id: z, code: '1'}]}`)
+	old := p.New(schemas.WorkflowRun{}, began)
+	for i, s := range []schemas.StepRun{
+		{Status: "succeeded", StartedAt: began, After: 1, ResultBytes: 1000},
+		{Status: "failed", StartedAt: began, Before: 1},
+		{Status: "succeeded", StartedAt: began, Before: 1, Result: json.RawMessage("1")},
+		{Status: "succeeded", StartedAt: began, Before: 1, After: 2},
+		{Status: "skipped"},
+		{Status: "succeeded", StartedAt: began},
+	} {
+		s.ID = old.Steps[i].ID
+		old.Steps[i] = s
+	}
+	r, err := p.Rerun(old, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, s := range r.Steps {
+		if s.Kept {
+			kept = append(kept, s.ID)
+		}
+	}
+	if !slices.Equal(kept, []string{"a", "other"}) || r.Generation != 1 || !slices.Equal(r.Keep, []string{"result.a"}) {
+		t.Errorf("Rerun keeps %q with %q at generation %d, want a and other with result.a at 1", kept, r.Keep, r.Generation)
+	}
+	if _, err := p.Rerun(old, "c"); err == nil {
+		t.Error("Rerun from a step that has not begun = nil, want an error")
+	}
+	if _, err := p.Rerun(old, "bb"); err == nil || !strings.Contains(err.Error(), "did you mean b?") {
+		t.Errorf("Rerun from an unknown step = %v, want the nearest", err)
+	}
+}

@@ -1,0 +1,484 @@
+// Package workflow checks the definitions of workflows and computes what a run does next. It is pure: it reads no clock
+// and no store. Compile returns a Plan; Plan.Advance takes the record of a run and an event, such as the end of a step's
+// task, and returns the next record. Package engine stores the records and does what they say.
+package workflow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/statedoc"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Limits.
+const (
+	MaxDefinition = 256 << 10           // bytes of a definition, as JSON
+	MaxValue      = 256 << 10           // bytes of the inputs, and of each result that expressions use
+	MaxRecord     = 256 << 10           // bytes of a run's record
+	MaxTime       = 30 * 24 * time.Hour // of a run
+	maxDepth      = 4                   // of workflows within workflows
+	maxSteps      = 500                 // in all of them
+	maxInstances  = 1200                // steps and items of a run
+	defaultTime   = 24 * time.Hour
+	finallyTime   = time.Hour // for the steps of finally, after the run's time has passed
+)
+
+// Plan is a definition that was checked. It is safe for concurrent use.
+type Plan struct {
+	Definition schemas.Workflow
+
+	steps   []*step // those of finally at the end
+	index   map[string]int
+	outputs map[string]*template
+	time    time.Duration
+}
+
+// step is a step of a plan.
+type step struct {
+	schemas.Step
+	finally bool
+	needs   []int
+	before  map[int]bool // all steps that have ended before this one begins
+
+	when    *expression.Expression
+	list    *expression.Expression // of for_each
+	items   []*template            // of for_each with a list
+	with    *template
+	words   *template // of task, or the message of ask
+	until   *template
+	filter  *expression.Expression
+	sub     *Plan
+	timeout time.Duration // 0: none
+	delay   time.Duration // of wait, or before the second attempt
+}
+
+// ToJSON returns a definition, which is JSON or YAML, as JSON.
+func ToJSON(content []byte) (json.RawMessage, error) {
+	name := "workflow.yaml"
+	if json.Valid(content) {
+		name = "workflow.json"
+	}
+	if len(content) > MaxDefinition {
+		return nil, fmt.Errorf("the workflow is %d bytes; the limit is %d", len(content), MaxDefinition)
+	}
+	return statedoc.ToJSON(name, content)
+}
+
+// Compile checks a definition. The error is a *schemas.InvalidError that lists everything that is wrong with it.
+func Compile(definition json.RawMessage) (*Plan, error) {
+	if len(definition) > MaxDefinition {
+		return nil, &schemas.InvalidError{Schema: schemas.WorkflowV1, At: []schemas.Invalid{
+			{Message: fmt.Sprintf("the workflow is %d bytes; the limit is %d", len(definition), MaxDefinition)},
+		}}
+	}
+	var w schemas.Workflow
+	err := schemas.Decode(schemas.WorkflowV1, definition, &w)
+	if _, ok := errors.AsType[*schemas.InvalidError](err); err != nil && !ok {
+		err = &schemas.InvalidError{Schema: schemas.WorkflowV1, At: []schemas.Invalid{{Message: err.Error()}}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := checker{}
+	p := c.plan(w, "", 1)
+	if c.count > maxSteps {
+		c.add("", "the workflow has %d steps; the limit is %d", c.count, maxSteps)
+	}
+	if len(c.found) > 0 {
+		return nil, &schemas.InvalidError{Schema: schemas.WorkflowV1, At: c.found}
+	}
+	return p, nil
+}
+
+// checker collects what is wrong with a definition.
+type checker struct {
+	found []schemas.Invalid
+	count int // steps
+}
+
+func (c *checker) add(path, format string, args ...any) {
+	c.found = append(c.found, schemas.Invalid{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// plan checks a workflow at a path. depth is 1 for the outermost.
+func (c *checker) plan(w schemas.Workflow, path string, depth int) *Plan {
+	p := &Plan{Definition: w, index: map[string]int{}, outputs: map[string]*template{}, time: defaultTime}
+	if depth > maxDepth {
+		c.add(path, "workflows within workflows are nested more than %d deep", maxDepth)
+		return p
+	}
+	if w.Timeout != "" {
+		p.time = c.duration(path+"/timeout", w.Timeout)
+	}
+	for name, in := range w.Inputs {
+		at := path + "/inputs/" + name
+		if len(in.Default) > 0 {
+			if err := checkInput(in, in.Default); err != nil {
+				c.add(at+"/default", "%s", err)
+			}
+		}
+		for i, v := range in.Enum {
+			if err := checkType(in.Type, v); err != nil {
+				c.add(fmt.Sprint(at, "/enum/", i), "%s", err)
+			}
+		}
+	}
+	paths := c.steps(p, w, path)
+	c.order(p, paths)
+	for i, s := range p.steps {
+		c.step(p, i, s, paths[i], depth)
+	}
+	for name, out := range w.Outputs {
+		at := path + "/outputs/" + name + "/value"
+		t := c.template(at, out.Value, scope{plan: p, step: -1, variables: []string{"inputs", "run", "steps"}})
+		p.outputs[name] = t
+	}
+	return p
+}
+
+// steps adds the steps to the plan, and returns their paths.
+func (c *checker) steps(p *Plan, w schemas.Workflow, path string) (paths []string) {
+	add := func(list []schemas.Step, finally bool, at string) {
+		for i, s := range list {
+			here := fmt.Sprint(path, "/", at, "/", i)
+			if _, twice := p.index[s.ID]; twice {
+				c.add(here+"/id", "another step has the id %s", s.ID)
+			}
+			p.index[s.ID] = len(p.steps)
+			p.steps = append(p.steps, &step{Step: s, finally: finally, before: map[int]bool{}})
+			paths = append(paths, here)
+		}
+	}
+	add(w.Steps, false, "steps")
+	add(w.Finally, true, "finally")
+	c.count += len(p.steps)
+	return paths
+}
+
+// order resolves needs, and finds cycles.
+func (c *checker) order(p *Plan, paths []string) {
+	for i, s := range p.steps {
+		if s.Needs == nil {
+			if i > 0 && p.steps[i-1].finally == s.finally {
+				s.needs = []int{i - 1}
+			}
+			continue
+		}
+		for k, id := range *s.Needs {
+			at := fmt.Sprint(paths[i], "/needs/", k)
+			j, ok := p.index[id]
+			switch {
+			case !ok:
+				c.add(at, "there is no step %s%s", id, c.nearest(p, id))
+			case p.steps[j].finally != s.finally:
+				c.add(at, "steps and the steps of finally cannot need each other: those of finally come last")
+			default:
+				s.needs = append(s.needs, j)
+			}
+		}
+	}
+	state := make([]int, len(p.steps)) // 1: on the way, 2: done
+	var visit func(i int, way []int)
+	visit = func(i int, way []int) {
+		if state[i] == 1 {
+			names := []string{}
+			for _, j := range way[slices.Index(way, i):] {
+				names = append(names, p.steps[j].ID)
+			}
+			c.add(paths[i]+"/needs", "the steps need each other in a circle: %s",
+				strings.Join(append(names, p.steps[i].ID), " → "))
+			return
+		}
+		if state[i] == 2 {
+			return
+		}
+		state[i] = 1
+		for _, j := range p.steps[i].needs {
+			visit(j, append(slices.Clone(way), i))
+			p.steps[i].before[j] = true
+			for k := range p.steps[j].before {
+				p.steps[i].before[k] = true
+			}
+		}
+		state[i] = 2
+	}
+	for i, s := range p.steps {
+		visit(i, nil)
+		for j, other := range p.steps {
+			if s.finally && !other.finally {
+				s.before[j] = true
+			}
+		}
+	}
+}
+
+func (c *checker) nearest(p *Plan, id string) string {
+	ids := make([]string, len(p.steps))
+	for i, s := range p.steps {
+		ids[i] = s.ID
+	}
+	if near := text.Nearest(id, ids, max(2, len(id)/3)); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}
+
+// step checks one step.
+func (c *checker) step(p *Plan, i int, s *step, path string, depth int) {
+	variables := []string{"inputs", "run", "steps"}
+	outer := scope{plan: p, step: i, variables: variables}
+	inner := outer
+	if s.ForEach != nil {
+		inner.variables = []string{"index", "inputs", "item", "run", "steps"}
+		c.forEach(s, path+"/for_each", outer)
+	}
+	if s.When != "" {
+		s.when = c.expression(path+"/when", s.When, outer)
+		if s.when != nil && !s.when.IsCondition() {
+			c.add(path+"/when", "the expression %q is not true or false", s.When)
+		}
+	}
+	s.timeout = c.duration(path+"/timeout", s.Timeout)
+	if s.With != nil {
+		s.with = c.template(path+"/with", s.With, inner)
+	}
+	if s.Retry != nil {
+		if s.Wait != nil || s.Ask != nil || s.Emit != nil {
+			c.add(path+"/retry", "only steps that are tasks or workflows are tried again")
+		}
+		s.delay = c.duration(path+"/retry/backoff", s.Retry.Backoff)
+		if s.Retry.Backoff == "" {
+			s.delay = time.Second
+		}
+	}
+	isTask := s.Code != "" || s.Task != "" || s.Skill != "" || s.Tool != ""
+	if s.Options != nil && !isTask {
+		c.add(path+"/options", "only steps that are tasks have options")
+	}
+	switch {
+	case s.Task != "":
+		s.words = c.text(path+"/task", s.Task, inner)
+	case s.Ask != nil:
+		s.words = c.text(path+"/ask/message", s.Ask.Message, inner)
+		c.form(path+"/ask/form", s.Ask.Form)
+	case s.Wait != nil:
+		c.wait(s, path+"/wait", inner)
+	case s.Emit != nil && strings.HasPrefix(s.Emit.Type, "codefleet."):
+		c.add(path+"/emit/type", "types that begin with codefleet. are the fleet's own")
+	case s.Workflow != nil:
+		if s.sub = c.plan(*s.Workflow, path+"/workflow", depth+1); s.Timeout != "" {
+			c.add(path+"/timeout", "the workflow of the step has its own timeout")
+		}
+	}
+	if (s.Wait != nil || s.Ask != nil) && s.With != nil {
+		c.add(path+"/with", "a step that waits or asks has no inputs")
+	}
+}
+
+func (c *checker) forEach(s *step, path string, in scope) {
+	var source string
+	if json.Unmarshal(s.ForEach.In, &source) == nil {
+		s.list = c.expression(path+"/in", source, in)
+		if s.ForEach.Max == 0 {
+			c.add(path+"/max", "a loop over the list of an expression needs the most items that it may have, "+
+				"such as max: 100")
+		}
+		return
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(s.ForEach.In, &list); err != nil {
+		c.add(path+"/in", "%s", err)
+	}
+	for i, item := range list {
+		s.items = append(s.items, c.template(fmt.Sprint(path, "/in/", i), item, in))
+	}
+	if s.ForEach.Max > 0 && len(list) > s.ForEach.Max {
+		c.add(path+"/in", "the list has %d items, more than max", len(list))
+	}
+}
+
+func (c *checker) wait(s *step, path string, in scope) {
+	switch w := s.Wait; {
+	case w.For != "":
+		s.delay = c.duration(path+"/for", w.For)
+	case w.Until != "":
+		if s.until = c.text(path+"/until", w.Until, in); s.until != nil && len(s.until.uses) == 0 {
+			if _, err := time.Parse(time.RFC3339, w.Until); err != nil {
+				c.add(path+"/until", "it is not a time such as 2027-01-31T09:00:00Z")
+			}
+		}
+	case w.Event != nil:
+		for at, pattern := range map[string]string{"type": w.Event.Type, "source": w.Event.Source} {
+			if strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+				c.add(path+"/event/"+at, "a * may stand at the end only")
+			}
+		}
+		if w.Event.Filter != "" {
+			in.variables = slices.Sorted(slices.Values(append(slices.Clone(in.variables), "data", "event")))
+			s.filter = c.expression(path+"/event/filter", w.Event.Filter, in)
+			if s.filter != nil && !s.filter.IsCondition() {
+				c.add(path+"/event/filter", "the expression %q is not true or false", w.Event.Filter)
+			}
+		}
+	}
+}
+
+// duration returns the duration of a text, or 0 if it is empty.
+func (c *checker) duration(path, s string) time.Duration {
+	if s == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil || d <= 0:
+		c.add(path, "%q is not a duration such as 30s, 10m or 24h", s)
+	case d > MaxTime:
+		c.add(path, "%s is longer than 30 days (720h), which is the limit", s)
+	}
+	return d
+}
+
+// scope is where an expression stands: in a step, or in the outputs if step is -1.
+type scope struct {
+	plan      *Plan
+	step      int
+	variables []string
+}
+
+// fields are the members of a step in expressions.
+var fields = []string{"error", "result", "status"}
+
+// expression compiles an expression and checks what it refers to. It returns nil if it is not valid.
+func (c *checker) expression(path, source string, in scope) *expression.Expression {
+	e, err := expression.CompileValue(source, in.variables...)
+	if err != nil {
+		c.add(path, "%s", strings.ReplaceAll(err.Error(), "\n", " "))
+		return nil
+	}
+	inputs, _ := e.Members("inputs")
+	for name := range inputs {
+		if _, ok := in.plan.Definition.Inputs[name]; !ok {
+			c.add(path, "the workflow has no input %s", name)
+		}
+	}
+	steps, complete := e.Members("steps")
+	if !complete {
+		c.add(path, "name the step: steps.ID, followed by .result, .status or .error")
+	}
+	for id, members := range steps {
+		j, ok := in.plan.index[id]
+		switch {
+		case !ok:
+			c.add(path, "there is no step %s%s", id, c.nearest(in.plan, id))
+			continue
+		case in.step >= 0 && !in.plan.steps[in.step].before[j]:
+			c.add(path, "step %s may not have ended before this step: add it to needs", id)
+		}
+		for _, m := range members {
+			if !slices.Contains(fields, m) {
+				c.add(path, "a step has no %s: write steps.%s.result, .status or .error", m, id)
+			}
+		}
+	}
+	return e
+}
+
+// InputError says which input is wrong.
+type InputError struct{ Name, Message string }
+
+func (e *InputError) Error() string { return "input " + e.Name + ": " + e.Message }
+
+// Inputs checks the inputs of a run, and returns them with the defaults. The error is an *InputError.
+func (p *Plan) Inputs(given json.RawMessage) (json.RawMessage, error) {
+	values := map[string]json.RawMessage{}
+	if len(given) > MaxValue {
+		return nil, &InputError{"", fmt.Sprintf("the inputs are %d bytes; the limit is %d", len(given), MaxValue)}
+	}
+	if s := bytes.TrimSpace(given); len(s) > 0 && string(s) != "null" {
+		if err := json.Unmarshal(s, &values); err != nil {
+			return nil, &InputError{"", "the inputs are not a JSON object"}
+		}
+	}
+	for name, value := range values {
+		in, ok := p.Definition.Inputs[name]
+		if !ok {
+			return nil, &InputError{name, "the workflow has no such input"}
+		}
+		if err := checkInput(in, value); err != nil {
+			return nil, &InputError{name, err.Error()}
+		}
+	}
+	for name, in := range p.Definition.Inputs {
+		if _, ok := values[name]; ok {
+			continue
+		}
+		if len(in.Default) == 0 {
+			return nil, &InputError{name, "it is required"}
+		}
+		values[name] = in.Default
+	}
+	return json.Marshal(values)
+}
+
+func checkInput(in schemas.WorkflowInput, value json.RawMessage) error {
+	if err := checkType(in.Type, value); err != nil {
+		return err
+	}
+	if len(in.Enum) == 0 || slices.ContainsFunc(in.Enum, func(v json.RawMessage) bool { return equalJSON(v, value) }) {
+		return nil
+	}
+	return errors.New("it is not one of the values that the workflow allows")
+}
+
+func equalJSON(a, b json.RawMessage) bool {
+	x, errX := canonical(a)
+	y, errY := canonical(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+func canonical(v json.RawMessage) ([]byte, error) {
+	decoded, err := expression.Decode(v)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(decoded)
+}
+
+// checkType returns an error unless the value has a type of JSON Schema. An empty type is any.
+func checkType(want string, value json.RawMessage) error {
+	v, err := expression.Decode(value)
+	if err != nil {
+		return err
+	}
+	got := ""
+	switch n := v.(type) {
+	case nil:
+		got = "null"
+	case bool:
+		got = "boolean"
+	case string:
+		got = "string"
+	case int64:
+		got = "integer"
+	case float64:
+		if got = "number"; n == float64(int64(n)) && want == "integer" {
+			got = "integer"
+		}
+	case []any:
+		got = "array"
+	case map[string]any:
+		got = "object"
+	}
+	if want == "" || got == want || want == "number" && got == "integer" {
+		return nil
+	}
+	return fmt.Errorf("it is of type %s, not %s", got, want)
+}

@@ -1,0 +1,176 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/tools/pygen"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Effect is what an attempt of a step begins. Equal runs have equal effects, so an effect may be repeated: its place
+// identifies it. One of Task, Workflow and Event is set.
+type Effect struct {
+	Place    Place
+	Expires  time.Time // the time limit of a task; may be zero
+	Cancel   bool      // what was begun is to be cancelled
+	Task     *schemas.Task
+	Workflow *schemas.WorkflowRequest
+	Event    *EmittedEvent
+}
+
+// EmittedEvent is the event of a step that emits.
+type EmittedEvent struct {
+	Type, Subject string
+	Data          json.RawMessage
+}
+
+// Effects returns the effects of the attempts that run, except those that skip reports.
+func (p *Plan) Effects(
+	ctx context.Context, run schemas.WorkflowRun, skip func(Place) bool, load Load,
+) ([]Effect, error) {
+	m := &machine{Plan: p, run: &run, load: load, values: map[string]json.RawMessage{}}
+	var out []Effect
+	var failed error
+	m.each(func(i, item int, x *schemas.StepRun) {
+		if x.Status != schemas.WorkflowRunning || failed != nil ||
+			!x.Cancelled && skip(Place{m.steps[i].ID, item, x.Attempt}) {
+			return
+		}
+		var e Effect
+		e, failed = m.effect(ctx, m.steps[i], item, x)
+		out = append(out, e)
+	})
+	return out, failed
+}
+
+func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.StepRun) (Effect, error) {
+	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
+	in, err := m.input(ctx, s, m.scope(m.index[s.ID], item))
+	if err != nil {
+		return e, fmt.Errorf("step %s: %w", s.ID, err)
+	}
+	switch {
+	case s.Workflow != nil:
+		definition, err := json.Marshal(s.Workflow)
+		e.Workflow = &schemas.WorkflowRequest{
+			Workflow: definition, Inputs: in.with,
+			Workspace: m.run.Workspace, Session: m.run.Session, Priority: m.run.Priority,
+		}
+		return e, err
+	case s.Emit != nil:
+		e.Event = &EmittedEvent{s.Emit.Type, s.Emit.Subject, in.with}
+		return e, nil
+	}
+	t := schemas.Task{}
+	if s.Options != nil {
+		t = *s.Options
+	}
+	t.Inputs = in.with
+	t.Labels = map[string]string{"workflow": m.run.Name, "workflow_run": m.run.RunID, "workflow_step": s.ID}
+	switch {
+	case s.Code != "":
+		t.Code = s.Code
+	case s.Task != "":
+		t.Description = in.words
+	case s.Skill != "":
+		t.Skill = s.Skill
+	default:
+		t.Code = toolProgram(s.Tool)
+	}
+	e.Task = &t
+	return e, nil
+}
+
+// toolProgram returns a program that calls a tool with the inputs.
+func toolProgram(id string) string {
+	server, tool, _ := strings.Cut(id, "/")
+	name := pygen.Identifier(tool)
+	return "from servers." + pygen.Identifier(server) + " import " + name + "\n\nresult = " + name + "(**(inputs or {}))\n"
+}
+
+// Next returns when a run goes on without an event: when a wait or a retry is due, or the run's time has passed.
+func Next(run schemas.WorkflowRun) time.Time {
+	if run.Status.Ended() {
+		return time.Time{}
+	}
+	next := run.Deadline
+	if run.Finishing || run.Stopping == schemas.WorkflowCancelled {
+		next = run.Deadline.Add(finallyTime)
+	}
+	consider := func(x schemas.StepRun) {
+		if x.Status == schemas.WorkflowWaiting && !x.Due.IsZero() && x.Due.Before(next) {
+			next = x.Due
+		}
+	}
+	for _, s := range run.Steps {
+		consider(s)
+		for _, item := range s.Items {
+			consider(item)
+		}
+	}
+	return next
+}
+
+// Awaits returns the types of the events for which steps wait.
+func (p *Plan) Awaits(run schemas.WorkflowRun) (types []string) {
+	m := &machine{Plan: p, run: &run}
+	m.each(func(i, _ int, x *schemas.StepRun) {
+		if x.Status == schemas.WorkflowWaiting && m.isEventWait(i) {
+			types = append(types, m.steps[i].Wait.Event.Type)
+		}
+	})
+	return types
+}
+
+// Waiting returns the places that wait for an event. data is the event's data, and attributes are its others.
+func (p *Plan) Waiting(
+	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
+) (places []Place, err error) {
+	m := &machine{Plan: p, run: &run, load: load, values: map[string]json.RawMessage{}}
+	m.each(func(i, item int, x *schemas.StepRun) {
+		if x.Status != schemas.WorkflowWaiting || !m.isEventWait(i) || m.failed != nil {
+			return
+		}
+		w := m.steps[i].Wait.Event
+		kind, _ := attributes["type"].(string)
+		source, _ := attributes["source"].(string)
+		if !matchPattern(w.Type, kind) || w.Source != "" && !matchPattern(w.Source, source) {
+			return
+		}
+		if m.holds(ctx, m.steps[i].filter, m.scope(i, item), attributes, data) {
+			places = append(places, Place{m.steps[i].ID, item, x.Attempt})
+		}
+	})
+	return places, m.failed
+}
+
+// holds reports whether an event passes a filter. One that cannot be evaluated for the event does not hold.
+func (m *machine) holds(
+	ctx context.Context, filter *expression.Expression, in values, attributes map[string]any, data json.RawMessage,
+) bool {
+	if filter == nil {
+		return true
+	}
+	variables, err := m.variables(filter, in)
+	if err != nil {
+		return false
+	}
+	variables["event"] = attributes
+	if variables["data"], err = expression.Decode(data); err != nil {
+		return false
+	}
+	value, err := filter.Value(ctx, variables)
+	return err == nil && string(value) == "true"
+}
+
+func matchPattern(pattern, s string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(s, prefix)
+	}
+	return pattern == s
+}

@@ -1,0 +1,70 @@
+package workflow
+
+import (
+	"fmt"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Rerun is what a new run takes over from an earlier one.
+type Rerun struct {
+	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
+	Keep       []string          // keys of the values to copy
+	Generation int64             // of the workspace with which the new run begins; 0 if it is not known
+}
+
+// Rerun plans a run that repeats a step of an earlier run, and what depends on it. It keeps the results of the other
+// steps that have succeeded or failed without ending the run, unless they changed the workspace after the step had
+// begun: the new run begins with the files that the step began with.
+func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
+	first, ok := p.index[from]
+	if !ok || p.steps[first].finally {
+		return Rerun{}, fmt.Errorf("there is no step %s%s", from, (&checker{}).nearest(p, from))
+	}
+	if old.Steps[first].StartedAt.IsZero() {
+		return Rerun{}, fmt.Errorf("the step %s has not begun in that run", from)
+	}
+	base := old.Steps[first].Before
+	again := make([]bool, len(p.steps))
+	for i := range p.steps {
+		again[i] = p.repeats(old, i, first, base)
+	}
+	for changed := true; changed; {
+		changed = false
+		for i, s := range p.steps {
+			for j := range s.before {
+				if again[j] && !again[i] {
+					again[i], changed = true, true
+				}
+			}
+		}
+	}
+	out := Rerun{Generation: base, Steps: make([]schemas.StepRun, len(p.steps))}
+	for i, s := range p.steps {
+		out.Steps[i] = schemas.StepRun{ID: s.ID, Status: schemas.WorkflowPending}
+		if again[i] {
+			continue
+		}
+		x := old.Steps[i]
+		x.Kept, x.Items = true, nil
+		out.Steps[i] = x
+		if x.ResultBytes > 0 && x.ResultBytes <= MaxValue {
+			out.Keep = append(out.Keep, ResultKey(s.ID, -1))
+		}
+	}
+	return out, nil
+}
+
+// repeats reports whether a step is repeated for another reason than that it comes after one that is.
+func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
+	s, x := p.steps[i], old.Steps[i]
+	if i == first || s.finally {
+		return true
+	}
+	late := x.After > base
+	for _, item := range x.Items {
+		late = late || item.After > base
+	}
+	failed := x.Status == schemas.WorkflowFailed && s.OnError == schemas.OnErrorContinue
+	return x.Status != schemas.WorkflowSucceeded && !failed || late && !p.steps[first].before[i]
+}

@@ -1,0 +1,205 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// template is a JSON value in whose texts ${ } stands for the value of an expression. A text that is nothing but one
+// expression becomes its value, of any type; in other texts, values that are not texts become JSON. $${ stands for ${.
+type template struct {
+	literal json.RawMessage // if no other field is set
+	parts   []part          // of a text with expressions
+	list    []*template
+	object  map[string]*template
+
+	uses []*expression.Expression // all expressions in it
+}
+
+// part is a piece of a text: an expression, or else a literal.
+type part struct {
+	literal string
+	value   *expression.Expression
+}
+
+// template compiles a JSON value. It returns nil if an expression is not valid.
+func (c *checker) template(path string, value json.RawMessage, in scope) *template {
+	before := len(c.found)
+	t := c.compile(path, value, in)
+	if len(c.found) > before {
+		return nil
+	}
+	return t
+}
+
+func (c *checker) text(path, s string, in scope) *template {
+	value, err := json.Marshal(s)
+	if err != nil {
+		c.add(path, "%s", err)
+		return nil
+	}
+	return c.template(path, value, in)
+}
+
+func (c *checker) compile(path string, value json.RawMessage, in scope) *template {
+	t := &template{literal: value}
+	var s string
+	var list []json.RawMessage
+	var object map[string]json.RawMessage
+	switch {
+	case string(value) == "null":
+	case json.Unmarshal(value, &s) == nil:
+		c.compileText(t, path, s, in)
+	case json.Unmarshal(value, &list) == nil:
+		t.list = []*template{}
+		for i, item := range list {
+			t.list = append(t.list, c.compile(fmt.Sprint(path, "/", i), item, in))
+			t.uses = append(t.uses, t.list[i].uses...)
+		}
+	case json.Unmarshal(value, &object) == nil:
+		t.object = map[string]*template{}
+		for _, name := range slices.Sorted(maps.Keys(object)) {
+			t.object[name] = c.compile(path+"/"+text.EncodeToken(name), object[name], in)
+			t.uses = append(t.uses, t.object[name].uses...)
+		}
+	}
+	return t
+}
+
+func (c *checker) compileText(t *template, path, s string, in scope) {
+	for s != "" {
+		i := strings.Index(s, "${")
+		if i < 0 {
+			break
+		}
+		if i > 0 && s[i-1] == '$' {
+			t.parts = append(t.parts, part{literal: s[:i-1] + "${"})
+			s = s[i+2:]
+			continue
+		}
+		end := closing(s[i+2:])
+		if end < 0 {
+			c.add(path, "a ${ has no }")
+			return
+		}
+		e := c.expression(path, strings.TrimSpace(s[i+2:i+2+end]), in)
+		if e == nil {
+			return
+		}
+		if i > 0 {
+			t.parts = append(t.parts, part{literal: s[:i]})
+		}
+		t.parts = append(t.parts, part{value: e})
+		t.uses = append(t.uses, e)
+		s = s[i+2+end+1:]
+	}
+	if len(t.parts) > 0 && s != "" {
+		t.parts = append(t.parts, part{literal: s})
+	}
+}
+
+// closing returns the index of the } that ends an expression, or -1. Braces in its strings and pairs of braces do not.
+func closing(s string) int {
+	depth, quote := 0, byte(0)
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quote != 0 && c == '\\':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '{':
+			depth++
+		case c == '}' && depth == 0:
+			return i
+		case c == '}':
+			depth--
+		}
+	}
+	return -1
+}
+
+// evaluate returns the value of a template. eval returns the value of an expression.
+func (t *template) evaluate(
+	ctx context.Context, eval func(context.Context, *expression.Expression) (json.RawMessage, error),
+) (json.RawMessage, error) {
+	room := MaxValue
+	value, err := t.fill(ctx, eval, &room)
+	if err == nil && len(value) > MaxValue {
+		err = errTooLarge
+	}
+	return value, err
+}
+
+var errTooLarge = fmt.Errorf("the value is larger than %d bytes: pass large data in a file of the workspace", MaxValue)
+
+func (t *template) fill(
+	ctx context.Context, eval func(context.Context, *expression.Expression) (json.RawMessage, error), room *int,
+) (json.RawMessage, error) {
+	switch {
+	case t.list != nil:
+		out := make([]json.RawMessage, len(t.list))
+		for i, item := range t.list {
+			var err error
+			if out[i], err = item.fill(ctx, eval, room); err != nil {
+				return nil, err
+			}
+		}
+		return json.Marshal(out)
+	case t.object != nil:
+		out := make(map[string]json.RawMessage, len(t.object))
+		for name, item := range t.object {
+			var err error
+			if out[name], err = item.fill(ctx, eval, room); err != nil {
+				return nil, err
+			}
+		}
+		return json.Marshal(out)
+	case len(t.parts) == 0:
+		return t.literal, nil
+	}
+	var s strings.Builder
+	for _, p := range t.parts {
+		if p.value == nil {
+			s.WriteString(p.literal)
+			continue
+		}
+		value, err := eval(ctx, p.value)
+		if err != nil {
+			return nil, err
+		}
+		if *room -= len(value); *room < 0 {
+			return nil, errTooLarge
+		}
+		if len(t.parts) == 1 {
+			return value, nil
+		}
+		var words string
+		if string(value) != "null" && json.Unmarshal(value, &words) == nil {
+			s.WriteString(words)
+		} else {
+			s.Write(value)
+		}
+	}
+	return json.Marshal(s.String())
+}
+
+// textOf returns the text of a template that text returned.
+func textOf(value json.RawMessage) (string, error) {
+	var s string
+	if json.Unmarshal(value, &s) != nil {
+		return "", errors.New("the value is not a text: " + text.Truncate(string(value), 100))
+	}
+	return s, nil
+}
