@@ -154,7 +154,7 @@ var imports = map[string][]string{
 		"internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance",
 		"internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
 	},
-	"internal/bridge": {"client", "internal/httpserve"},
+	"internal/bridge": {"client", "internal/form", "internal/httpserve"},
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments", "internal/executor", "internal/executor/drivers", "internal/filelock",

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/form"
 )
 
 // hideFunc replaces private values in a text, which may be a JSON value.
@@ -60,7 +62,9 @@ func (p *principal) hideMessages(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		case *mcp.ElicitParams:
 			if hide := p.hider(ctx); hide != nil {
-				params.Message = hide(ctx, params.Message)
+				if err := hideForm(ctx, hide, params); err != nil {
+					return nil, err
+				}
 			}
 		}
 		return next(ctx, method, req)
@@ -72,18 +76,31 @@ func hideResult(ctx context.Context, hide hideFunc, r mcp.Result) error {
 	switch r := r.(type) {
 	case *mcp.CallToolResult:
 		r.StructuredContent, err = hideContent(ctx, hide, r.Content, r.StructuredContent)
-		hideForms(ctx, hide, r.InputRequests)
+		err = errors.Join(err, hideForms(ctx, hide, r.InputRequests))
 	case *callResult:
 		r.StructuredContent, err = hideContent(ctx, hide, r.Content, r.StructuredContent)
 	case *taskResult:
 		r.StatusMessage = hide(ctx, r.StatusMessage)
-		hideForms(ctx, hide, r.InputRequests)
+		err = hideForms(ctx, hide, r.InputRequests)
 		if r.Result != nil {
-			err = hideResult(ctx, hide, r.Result)
+			err = errors.Join(err, hideResult(ctx, hide, r.Result))
 		}
 	case *mcp.ReadResourceResult:
 		for _, c := range r.Contents {
 			hideResource(ctx, hide, c)
+		}
+	case *mcp.ListPromptsResult:
+		for i, p := range r.Prompts {
+			shown := *p
+			shown.Description = hide(ctx, p.Description)
+			r.Prompts[i] = &shown
+		}
+	case *mcp.GetPromptResult:
+		r.Description = hide(ctx, r.Description)
+		for _, m := range r.Messages {
+			if _, err := hideContent(ctx, hide, []mcp.Content{m.Content}, nil); err != nil {
+				return err
+			}
 		}
 	}
 	return err
@@ -97,6 +114,7 @@ func hideContent(ctx context.Context, hide hideFunc, blocks []mcp.Content, struc
 			b.Text = hide(ctx, b.Text)
 		case *mcp.ResourceLink:
 			b.Name, b.Title, b.Description = hide(ctx, b.Name), hide(ctx, b.Title), hide(ctx, b.Description)
+			b.URI = hideURI(ctx, hide, b.URI)
 		case *mcp.EmbeddedResource:
 			hideResource(ctx, hide, b.Resource)
 		}
@@ -119,18 +137,63 @@ func hideResource(ctx context.Context, hide hideFunc, c *mcp.ResourceContents) {
 	if c == nil {
 		return
 	}
-	c.Text = hide(ctx, c.Text)
+	c.URI, c.Text = hideURI(ctx, hide, c.URI), hide(ctx, c.Text)
 	if utf8.Valid(c.Blob) {
 		c.Blob = []byte(hide(ctx, string(c.Blob)))
 	}
 }
 
-func hideForms(ctx context.Context, hide hideFunc, forms mcp.InputRequestMap) {
+// hideURI returns the URI with tokens in place of values, which may be percent-encoded. Such a URI cannot be read.
+func hideURI(ctx context.Context, hide hideFunc, uri string) string {
+	plain, err := url.PathUnescape(uri)
+	if err != nil {
+		plain = uri
+	}
+	hidden := hide(ctx, plain)
+	if hidden == plain {
+		return uri
+	}
+	return (&url.URL{Path: hidden}).EscapedPath()
+}
+
+func hideForms(ctx context.Context, hide hideFunc, forms mcp.InputRequestMap) (err error) {
 	for _, f := range forms {
-		if form, ok := f.(*mcp.ElicitParams); ok {
-			form.Message = hide(ctx, form.Message)
+		if params, ok := f.(*mcp.ElicitParams); ok {
+			err = errors.Join(err, hideForm(ctx, hide, params))
 		}
 	}
+	return err
+}
+
+// hideForm replaces values in the texts of a form, of which it makes a copy. It refuses a form with values in the names
+// or the choices of its fields, because the answer would have tokens in place of them.
+func hideForm(ctx context.Context, hide hideFunc, params *mcp.ElicitParams) error {
+	params.Message, params.URL = hide(ctx, params.Message), hideURI(ctx, hide, params.URL)
+	if params.RequestedSchema == nil {
+		return nil
+	}
+	data, err := json.Marshal(params.RequestedSchema)
+	if err != nil {
+		return err
+	}
+	shown, err := form.Parse(data)
+	if err != nil {
+		return err
+	}
+	var values []string // of the answer
+	for _, f := range shown.Fields {
+		values = append(values, f.Name)
+		for _, c := range f.Choices {
+			values = append(values, c.Value)
+		}
+	}
+	for _, v := range values {
+		if hide(ctx, v) != v {
+			return errors.New("the form has personal data or a key in the names or the choices of its fields")
+		}
+	}
+	params.RequestedSchema = json.RawMessage(hide(ctx, string(data)))
+	return nil
 }
 
 func hideError(ctx context.Context, hide hideFunc, err error) error {

@@ -1,0 +1,151 @@
+package form
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// Model is a language model. It returns its response to a system prompt and a user's prompt.
+type Model func(ctx context.Context, system, user string) (string, error)
+
+// Private keeps personal data from the model: hide replaces values in a text with tokens, and restore replaces tokens
+// in a JSON value with values.
+func (m Model) Private(
+	hide func(context.Context, string) string, restore func(json.RawMessage) (json.RawMessage, error),
+) Model {
+	return func(ctx context.Context, system, user string) (string, error) {
+		response, err := m(ctx, system, hide(ctx, user))
+		if err != nil {
+			return "", err
+		}
+		object, err := objectIn(response)
+		if err != nil {
+			return "", err
+		}
+		restored, err := restore(object)
+		return string(restored), err
+	}
+}
+
+//go:embed prompt.txt
+var prompt string
+
+// said is what a model's response says about a field.
+type said struct {
+	Value any    `json:"value"`
+	Quote string `json:"quote"`
+}
+
+// byModel asks a model for the fields without a value. It accepts a value only with a quote that is in the document, so
+// that people can see where the value comes from. Invented values have none.
+func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled) error {
+	var names []string
+	for _, field := range f.Fields {
+		if _, found := out.Values[field.Name]; !found {
+			names = append(names, field.Name)
+		}
+	}
+	user := fmt.Sprintf("<fields>\n%s\n</fields>\n<document>\n%s\n</document>", quoteTags(string(f.asked(names))),
+		quoteTags(document))
+	response, err := m(ctx, prompt, user)
+	if err != nil {
+		return err
+	}
+	object, err := objectIn(response)
+	if err != nil {
+		return err
+	}
+	var all map[string]said
+	if err := jsonv2.Unmarshal(object, &all); err != nil {
+		return errors.New("its response is not the JSON object that the prompt asks for")
+	}
+	for _, name := range sortedNames(all) {
+		s := all[name]
+		if !slices.Contains(names, name) || s.Value == nil {
+			continue
+		}
+		field, _ := f.Field(name)
+		at, ok := find(document, s.Quote)
+		if !ok {
+			out.Warnings = append(out.Warnings, fmt.Sprintf(
+				"the model's value for %q is not used: its quote is not in the document", field.Label()))
+			continue
+		}
+		out.accept(f, field, s.Value, at, ByModel)
+		if _, accepted := out.Values[name]; !accepted {
+			out.Warnings = append(out.Warnings, fmt.Sprintf(
+				"the model's value for %q is not used: it breaks the rules of the field", field.Label()))
+		}
+	}
+	return nil
+}
+
+// asked returns the schema of the named fields with all rules of their own.
+func (f Form) asked(names []string) json.RawMessage {
+	properties := ordered[property]{byName: map[string]property{}}
+	for _, field := range f.Fields {
+		if slices.Contains(names, field.Name) {
+			properties.names = append(properties.names, field.Name)
+			properties.byName[field.Name] = field.schema
+		}
+	}
+	data, err := marshal(properties)
+	if err != nil {
+		panic("form: encode a parsed form: " + err.Error()) // all values came from JSON
+	}
+	return data
+}
+
+// quoteTags escapes the tags that delimit the parts of the prompt.
+func quoteTags(s string) string {
+	return strings.NewReplacer("</", "<\u200b/", "<fields", "<\u200bfields", "<document", "<\u200bdocument").Replace(s)
+}
+
+// maxResponse is the size limit of a model's response in bytes.
+const maxResponse = 256 << 10
+
+// objectIn returns the JSON object of a response, which may be in a Markdown block or among other text.
+func objectIn(response string) (json.RawMessage, error) {
+	from, to := strings.IndexByte(response, '{'), strings.LastIndexByte(response, '}')
+	if from < 0 || to < from || len(response) > maxResponse || !json.Valid([]byte(response[from:to+1])) {
+		return nil, errors.New("its response has no JSON object")
+	}
+	return json.RawMessage(response[from : to+1]), nil
+}
+
+// find returns the place of a quote in the document. White space may differ.
+func find(document, quote string) (line, bool) {
+	want := strings.Join(strings.Fields(quote), " ")
+	if want == "" {
+		return line{}, false
+	}
+	var all strings.Builder
+	starts := []int{}
+	for l := range strings.Lines(document) {
+		starts = append(starts, all.Len())
+		if fields := strings.Fields(l); len(fields) > 0 {
+			all.WriteString(strings.Join(fields, " ") + " ")
+		}
+	}
+	at := strings.Index(all.String(), want)
+	if at < 0 {
+		return line{}, false
+	}
+	n, exact := slices.BinarySearch(starts, at)
+	for exact && n+1 < len(starts) && starts[n+1] == at { // lines without words begin there too
+		n++
+	}
+	if exact {
+		n++
+	}
+	return line{n, text.OneLine(quote)}, true
+}

@@ -1,0 +1,163 @@
+package form
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Read returns the value that a text written by a person stands for, such as true for "yes" and 2026-05-31 for
+// "31 May 2026". It returns false if the text has no value of the field's type, or if it is ambiguous, such as the date
+// 3/4/2026. The value may still break the form's rules.
+func (f Field) Read(s string) (value any, ok bool) {
+	s = strings.TrimSpace(s)
+	switch f.Type {
+	case Number, Integer:
+		return readNumber(s)
+	case Boolean:
+		v, known := booleans[strings.ToLower(strings.Trim(s, ". "))]
+		return v, known
+	case List:
+		found := f.mentioned(s)
+		return found, len(found) > 0
+	}
+	switch {
+	case s == "":
+		return nil, false
+	case len(f.Choices) > 0:
+		return f.readChoice(s)
+	case f.Format == "date":
+		t, ok := readDate(s)
+		return t.Format(time.DateOnly), ok
+	case f.Format == "email":
+		return one(emails.FindAllString(s, 2))
+	}
+	return s, true
+}
+
+var booleans = map[string]bool{
+	"yes": true, "y": true, "true": true, "x": true, "[x]": true,
+	"no": false, "n": false, "false": false, "[ ]": false,
+}
+
+var (
+	emails  = regexp.MustCompile(`[\w.!#$%&'*+/=?^{|}~-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
+	numbers = regexp.MustCompile(`[-+]?\d(?:[\d.,]*\d)?`)
+	// grouped matches numbers with a thousands separator, and decimals a number with a decimal comma.
+	grouped  = regexp.MustCompile(`^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$`)
+	german   = regexp.MustCompile(`^[-+]?\d{1,3}(?:\.\d{3})+,\d+$`)
+	comma    = regexp.MustCompile(`^[-+]?\d+,\d{1,2}$`)
+	plain    = regexp.MustCompile(`^[-+]?\d+(?:\.\d+)?$`)
+	unclear  = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`) // 1.240 is 1240 in some countries
+	written  = regexp.MustCompile(`\b(\d{1,2})(?:st|nd|rd|th)?\.? ([A-Z][a-z]{2,8})\.?,? (\d{4})\b`)
+	american = regexp.MustCompile(`\b([A-Z][a-z]{2,8})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})\b`)
+	iso      = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)
+	dotted   = regexp.MustCompile(`\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b`)
+	slashed  = regexp.MustCompile(`\b(\d{1,2})/(\d{1,2})/(\d{4})\b`)
+)
+
+// one returns the only one of the texts.
+func one(found []string) (any, bool) {
+	if len(found) != 1 {
+		return nil, false
+	}
+	return found[0], true
+}
+
+// readNumber returns the only number in the text.
+func readNumber(s string) (any, bool) {
+	found := numbers.FindAllString(s, 2)
+	if len(found) != 1 {
+		return nil, false
+	}
+	digits := found[0]
+	switch {
+	case unclear.MatchString(digits):
+		return nil, false
+	case grouped.MatchString(digits):
+		digits = strings.ReplaceAll(digits, ",", "")
+	case german.MatchString(digits), comma.MatchString(digits):
+		digits = strings.ReplaceAll(strings.ReplaceAll(digits, ".", ""), ",", ".")
+	case !plain.MatchString(digits):
+		return nil, false
+	}
+	v, err := strconv.ParseFloat(digits, 64)
+	return v, err == nil
+}
+
+// readDate returns the only date in the text.
+func readDate(s string) (time.Time, bool) {
+	var found []time.Time
+	add := func(year, month, day string) {
+		for _, layout := range []string{"2006-1-2", "2006-Jan-2", "2006-January-2"} {
+			if t, err := time.Parse(layout, year+"-"+month+"-"+day); err == nil {
+				found = append(found, t)
+				return
+			}
+		}
+	}
+	for _, d := range iso.FindAllString(s, 2) {
+		add(d[:4], d[5:7], d[8:])
+	}
+	for _, d := range written.FindAllStringSubmatch(s, 2) {
+		add(d[3], d[2], d[1])
+	}
+	for _, d := range american.FindAllStringSubmatch(s, 2) {
+		add(d[3], d[1], d[2])
+	}
+	for _, d := range dotted.FindAllStringSubmatch(s, 2) {
+		add(d[3], d[2], d[1])
+	}
+	for _, d := range slashed.FindAllStringSubmatch(s, 2) {
+		switch first, second := d[1], d[2]; {
+		case first == second || atLeast13(first):
+			add(d[3], second, first)
+		case atLeast13(second):
+			add(d[3], first, second)
+		}
+	}
+	if len(found) != 1 {
+		return time.Time{}, false
+	}
+	return found[0], true
+}
+
+func atLeast13(s string) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n > 12
+}
+
+// readChoice returns the choice that the text is, or otherwise the only one that it mentions.
+func (f Field) readChoice(s string) (any, bool) {
+	for _, c := range f.Choices {
+		if strings.EqualFold(s, c.Value) || strings.EqualFold(s, c.Title) {
+			return c.Value, true
+		}
+	}
+	if found := f.mentioned(s); len(found) == 1 {
+		return found[0], true
+	}
+	return nil, false
+}
+
+// mentioned returns the choices whose value or title is in the text as whole words, in the order of the form.
+func (f Field) mentioned(s string) []any {
+	in := " " + strings.Join(words(s), " ") + " "
+	var found []any
+	for _, c := range f.Choices {
+		if slices.ContainsFunc([]string{c.Value, c.Title}, func(name string) bool {
+			w := strings.Join(words(name), " ")
+			return w != "" && strings.Contains(in, " "+w+" ")
+		}) {
+			found = append(found, c.Value)
+		}
+	}
+	return found
+}
+
+var wordPattern = regexp.MustCompile(`[\pL\pN]+`)
+
+// words returns the words of a text in lower case, without punctuation.
+func words(s string) []string { return wordPattern.FindAllString(strings.ToLower(s), -1) }
