@@ -85,6 +85,8 @@ type addresses struct {
 	Fleet string `json:"fleet"`
 	PID   int    `json:"pid"`
 	Model string `json:"model"` // who writes the programs of tasks with a description
+
+	Weather string `json:"weather"` // weather.provider
 }
 
 func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
@@ -103,7 +105,7 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	if err != nil {
 		return cannotStart(ctx, err)
 	}
-	out := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID, modelText(c)}
+	out := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID, modelText(c), c.Weather.Provider}
 	if err := a.print(out, func(w io.Writer) { showAddresses(w, out, time.Since(start)) }); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -126,6 +128,9 @@ func showAddresses(w io.Writer, a addresses, startup time.Duration) {
 	row(w, "data", a.Data)
 	row(w, "fleet", a.Fleet, "(credentials; other commands find the fleet with this file)")
 	row(w, "model", a.Model)
+	if a.Weather == config.WeatherSample {
+		row(w, "weather", "sample (made up; for real weather, set weather.provider: open-meteo)")
+	}
 	row(w, "ready after "+duration(startup))
 	row(w, "ready")
 }

@@ -171,8 +171,9 @@ var imports = map[string][]string{
 	"internal/assembly/sandbox": {"internal/config", "internal/executor", "internal/executor/..."},
 	"internal/assembly/models":  {"internal/config", "internal/codegen", "internal/selection", "internal/toolsearch"},
 	"internal/assembly/tooling": {
-		"internal/assembly/models", "internal/config", "internal/executor", "internal/objects", "internal/pipeline",
-		"internal/skills", "internal/telemetry", "internal/toolbox", "internal/tools", "internal/tools/...",
+		"internal/assembly/models", "internal/config", "internal/egress", "internal/executor", "internal/objects",
+		"internal/pipeline", "internal/skills", "internal/telemetry", "internal/toolbox", "internal/tools",
+		"internal/tools/...",
 	},
 	"internal/process": {
 		"internal/assembly", "internal/assembly/queue", "internal/bridge", "internal/config",

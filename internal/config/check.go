@@ -295,6 +295,7 @@ var toolDecisions = []string{"allow", "deny", "approve"}
 func (k *checker) tools() {
 	t := k.c.Tools
 	k.oneOf("tools.destructive", t.Destructive, toolDecisions...)
+	k.oneOf("weather.provider", k.c.Weather.Provider, WeatherSample, WeatherOpenMeteo)
 	for _, id := range slices.Sorted(maps.Keys(t.Policy)) {
 		if !toolRule.MatchString(id) {
 			k.bad("tools.policy", "%q is neither server/tool nor server/*", id)

@@ -60,6 +60,8 @@ type Config struct {
 	Embeddings Embeddings `yaml:"embeddings"`
 	// Tool calls.
 	Tools Tools `yaml:"tools"`
+	// The built-in tools of weather.
+	Weather Weather `yaml:"weather"`
 	// MCP servers whose tools programs may call.
 	MCPServers []MCPServer `yaml:"mcp_servers"`
 	// The fleet as an MCP server.
@@ -356,6 +358,7 @@ func Default() *Config {
 			AzureAPIVersion: "2024-08-01-preview", Timeout: time.Minute, RepairAttempts: 2,
 		},
 		Embeddings: Embeddings{Deadline: 300 * time.Millisecond},
+		Weather:    Weather{Provider: WeatherSample},
 		Tools: Tools{
 			Destructive: "allow", MaxCalls: 1000, MaxMB: 256, MaxConcurrent: 16,
 			ApprovalTimeout: 5 * time.Minute, CallTimeout: 5 * time.Minute, TotalTime: time.Hour,

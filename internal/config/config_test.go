@@ -602,3 +602,16 @@ func TestState(t *testing.T) {
 		}
 	}
 }
+
+func TestWeatherProvider(t *testing.T) {
+	t.Chdir(t.TempDir())
+	got := problems(t, config.Source{Env: []string{"CODEFLEET_WEATHER_PROVIDER=openmeteo"}})
+	want := []string{`CODEFLEET_WEATHER_PROVIDER: weather.provider: "openmeteo" is not one of sample, open-meteo; ` +
+		`did you mean open-meteo?`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if c := load(t, config.Source{}); c.Weather.Provider != "sample" {
+		t.Errorf("weather.provider = %q, want the default sample", c.Weather.Provider)
+	}
+}

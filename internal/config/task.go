@@ -257,6 +257,21 @@ type Tools struct {
 	TotalTime time.Duration `yaml:"total_time"`
 }
 
+// Weather configures the built-in tools of weather.
+type Weather struct {
+	// sample (made up from the location and the date; results say "sample") or open-meteo (the weather of
+	// open-meteo.com, which needs no key). With open-meteo, workers send the names of places to
+	// geocoding-api.open-meteo.com and their coordinates to api.open-meteo.com. It is free of charge for
+	// non-commercial use only.
+	Provider string `yaml:"provider"`
+}
+
+// Values of weather.provider.
+const (
+	WeatherSample    = "sample"
+	WeatherOpenMeteo = "open-meteo"
+)
+
 // MCPServer configures one MCP server: a command on this host, or a URL.
 type MCPServer struct {
 	// Name of the server, and of the directory of its tools.

@@ -1,4 +1,4 @@
-# codefleet: {"generator":1,"server":"weather","tool":"get_forecast","function":"get_forecast","hash":"sha256:a97aa7e4ace0e8b2fb28504d8ecd6762a14180027f1fb91173a287dc3ec796ce","server_version":"weather 1.0.0","signature":"get_forecast(location: str, days: int = UNSET, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetForecastResult","body":"81d1b991895f6aa014202d3e9b3d0059"}
+# codefleet: {"generator":1,"server":"weather","tool":"get_forecast","function":"get_forecast","hash":"sha256:2edda94899eeec4f56a8fbbf1f7b969ffb30a15ba70349cad2294ca6a58e1083","server_version":"weather 1.0.0","signature":"get_forecast(location: str, days: int = UNSET, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetForecastResult","body":"2e7f6b57d854d054855a918ae3a8c5ac"}
 """weather/get_forecast: Get weather forecast for a location."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Literal, TypedDict
 from client.mcp_client import call_mcp_tool
 from servers import UNSET, tool
 
-DEFINITION = "sha256:a97aa7e4ace0e8b2fb28504d8ecd6762a14180027f1fb91173a287dc3ec796ce"
+DEFINITION = "sha256:2edda94899eeec4f56a8fbbf1f7b969ffb30a15ba70349cad2294ca6a58e1083"
 
 
 class GetForecastResultForecastItem(TypedDict):
@@ -19,11 +19,16 @@ class GetForecastResultForecastItem(TypedDict):
     precipitation_chance: int  # percent
 
 
-class GetForecastResult(TypedDict):
+class _GetForecastResult(TypedDict):
     forecast: List[GetForecastResultForecastItem]
     location: str
-    source: Literal["live", "sample"]  # live, or sample: made up from the location and the date
+    source: Literal["open-meteo", "sample"]  # open-meteo, or sample: made up from the location and the date
     unit: Literal["celsius", "fahrenheit"]
+
+
+class GetForecastResult(_GetForecastResult, total=False):
+    other_places: List[str]  # places of the same name that were not chosen
+    place: str  # the place that open-meteo found, with region and country
 
 
 @tool
@@ -42,7 +47,7 @@ def get_forecast(
         units: Unit of temperatures; default "celsius".
 
     Returns:
-        an object with forecast, location, source, unit
+        an object with forecast, location, other_places, place, source, unit
 
     Raises:
         ToolError: the call was rejected or could not be made, or the tool failed.

@@ -1,25 +1,30 @@
-# codefleet: {"generator":1,"server":"weather","tool":"get_weather","function":"get_weather","hash":"sha256:03ede4421fb412e7fabcb340c30375b070b153761ddc66d0b6118a37552083ee","server_version":"weather 1.0.0","signature":"get_weather(location: str, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetWeatherResult","body":"78f431a95d8602c147174e1a0853fb7b"}
+# codefleet: {"generator":1,"server":"weather","tool":"get_weather","function":"get_weather","hash":"sha256:841cb11045a1b302809e087abd1c0ed54999b78e3ab36676951b8af8267dac0b","server_version":"weather 1.0.0","signature":"get_weather(location: str, units: Literal[\"celsius\", \"fahrenheit\"] = UNSET) -> GetWeatherResult","body":"dc054e022dec56254dfbab8657e04abd"}
 """weather/get_weather: Get current weather information for a location."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Literal, TypedDict
+from typing import Any, Dict, List, Literal, TypedDict
 
 from client.mcp_client import call_mcp_tool
 from servers import UNSET, tool
 
-DEFINITION = "sha256:03ede4421fb412e7fabcb340c30375b070b153761ddc66d0b6118a37552083ee"
+DEFINITION = "sha256:841cb11045a1b302809e087abd1c0ed54999b78e3ab36676951b8af8267dac0b"
 
 
-class GetWeatherResult(TypedDict):
+class _GetWeatherResult(TypedDict):
     condition: str
     humidity: int  # percent
     location: str
-    source: Literal["live", "sample"]  # live, or sample: made up from the location and the date
+    source: Literal["open-meteo", "sample"]  # open-meteo, or sample: made up from the location and the date
     temperature: int  # in the unit
     timestamp: str
     unit: Literal["celsius", "fahrenheit"]
     wind_speed: float  # km/h
+
+
+class GetWeatherResult(_GetWeatherResult, total=False):
+    other_places: List[str]  # places of the same name that were not chosen
+    place: str  # the place that open-meteo found, with region and country
 
 
 @tool
@@ -33,7 +38,7 @@ def get_weather(location: str, units: Literal["celsius", "fahrenheit"] = UNSET) 
         units: Unit of temperatures; default "celsius".
 
     Returns:
-        an object with condition, humidity, location, source, temperature, timestamp, unit, wind_speed
+        an object with condition, humidity, location, other_places, place, source, temperature, timestamp, unit, wind_speed
 
     Raises:
         ToolError: the call was rejected or could not be made, or the tool failed.

@@ -3,11 +3,14 @@ package tooling
 
 import (
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/codefleet/codefleet/internal/assembly/models"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pipeline"
@@ -152,7 +155,7 @@ func callLimits(c *config.Config) broker.Budget {
 // this process. A configured server replaces the built-in one with the same name. The first call of a server
 // starts it. When the settings' files change, the new servers and secrets are used without a restart.
 func Upstreams(c *config.Config, o mcp.Options) (*mcp.Manager, error) {
-	builtins, err := builtinServers()
+	builtins, err := builtinServers(c)
 	if err != nil {
 		return nil, err
 	}
@@ -185,10 +188,14 @@ func servers(c *config.Config, builtins []mcp.Server) []mcp.Server {
 	return list
 }
 
-func builtinServers() ([]mcp.Server, error) {
+func builtinServers(c *config.Config) ([]mcp.Server, error) {
 	var list []mcp.Server
+	var o builtin.Options
+	if c.Weather.Provider == config.WeatherOpenMeteo {
+		o.OpenMeteo = &builtin.OpenMeteo{Client: publicClient()}
+	}
 	for _, name := range builtin.Names() {
-		server, err := builtin.New(name, builtin.Options{})
+		server, err := builtin.New(name, o)
 		if err != nil {
 			return nil, err
 		}
@@ -198,6 +205,20 @@ func builtinServers() ([]mcp.Server, error) {
 		})
 	}
 	return list, nil
+}
+
+// publicClient returns a client for the services that built-in tools ask. It connects only to public addresses, and
+// follows no redirects.
+func publicClient() *http.Client {
+	return &http.Client{
+		Timeout: publicTimeout,
+		Transport: &http.Transport{
+			DialContext: egress.Public{}.DialContext, TLSHandshakeTimeout: publicTimeout,
+			MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: time.Minute, MaxConnsPerHost: 8,
+			ForceAttemptHTTP2: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // enabled returns the configured servers that are not disabled.
@@ -238,8 +259,10 @@ func reservedNames(c *config.Config, log *slog.Logger) func() []string {
 	}
 }
 
-// builtinConcurrency is how many calls of a built-in server run at once.
-const builtinConcurrency = 64
+const (
+	builtinConcurrency = 64               // calls of a built-in server that run at once
+	publicTimeout      = 10 * time.Second // of one request
+)
 
 // allowOf returns a function that returns a tenant's allow-list. An unknown tenant may use no tool.
 func allowOf(c *config.Config) func(tenant string) []string {

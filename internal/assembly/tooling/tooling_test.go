@@ -3,6 +3,7 @@ package tooling
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -129,5 +130,52 @@ func TestPolicyValues(t *testing.T) {
 	want := `"nonsense" is not one of ` + strings.Join(decisions, ", ")
 	if err := c.Validate(); err == nil || strings.Count(err.Error()+"\n", want+"\n") != 2 {
 		t.Errorf("Validate() = %v, want twice %s", err, want)
+	}
+}
+
+// weather.provider decides which source the built-in tools of weather have.
+func TestWeatherProvider(t *testing.T) {
+	for provider, want := range map[string]string{
+		config.WeatherSample: `"source":"sample"`, config.WeatherOpenMeteo: `"x" is not the name of a place`,
+	} {
+		c := config.Default()
+		c.Weather.Provider = provider
+		m, err := Upstreams(c, mcp.Options{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		r, err := m.Call(t.Context(), tools.Request{
+			Server: "weather", Tool: "get_weather", Args: []byte(`{"location":"x"}`),
+		})
+		if got := fmt.Sprintf("%s %v %v", r.Structured, r.Content, err); !strings.Contains(got, want) {
+			t.Errorf("get_weather(x) of %s = %s, want %s", provider, got, want)
+		}
+	}
+}
+
+// Built-in tools connect to public addresses only, also if a name of theirs has another, and follow no redirects.
+func TestPublicClient(t *testing.T) {
+	server := httptest.NewServer(http.RedirectHandler("/elsewhere", http.StatusFound))
+	defer server.Close()
+	c := publicClient()
+	for _, address := range []string{server.URL, strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
+		r, err := c.Get(address)
+		if err == nil {
+			_ = r.Body.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "has an address that is not on the public internet") &&
+			!strings.Contains(err.Error(), "has no address") {
+			t.Errorf("Get(%s) = %v, want an error about the address", address, err)
+		}
+	}
+	c.Transport = http.DefaultTransport
+	r, err := c.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusFound {
+		t.Errorf("Get(%s) = %d, want the redirect", server.URL, r.StatusCode)
 	}
 }

@@ -22,8 +22,8 @@ const version = "1.0.0"
 
 // Options configures the built-in servers.
 type Options struct {
-	Now  func() time.Time // for weather; the default is time.Now
-	Live Live             // the source of weather; the default generates samples, which are marked as such
+	Now       func() time.Time // for weather; the default is time.Now
+	OpenMeteo *OpenMeteo       // the source of weather; by default, it is made up, and marked as a sample
 }
 
 var all = map[string]func(Options) *mcp.Server{

@@ -1,7 +1,6 @@
 package builtin_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/internal/tools/builtin"
@@ -26,8 +24,14 @@ type result struct {
 // call calls a tool of a new server, for which it is 1 July 2026.
 func call(t *testing.T, server, tool, args string) result {
 	t.Helper()
-	s, err := builtin.New(server,
-		builtin.Options{Now: func() time.Time { return time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC) }})
+	now := time.Date(2026, 7, 1, 15, 4, 5, 0, time.UTC)
+	return callOf(t, newServer(t, server, builtin.Options{Now: func() time.Time { return now }}), tool, args)
+}
+
+// newServer connects to a new server.
+func newServer(t *testing.T, name string, o builtin.Options) *sdk.ClientSession {
+	t.Helper()
+	s, err := builtin.New(name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +43,13 @@ func call(t *testing.T, server, tool, args string) result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cs.Close()
+	t.Cleanup(func() { _ = cs.Close() })
+	return cs
+}
+
+// callOf calls a tool of a server.
+func callOf(t *testing.T, cs *sdk.ClientSession, tool, args string) result {
+	t.Helper()
 	r, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
 	if err != nil {
 		t.Fatal(err)
@@ -124,53 +134,6 @@ func TestWeatherSamples(t *testing.T) {
 		if got := call(t, "weather", "get_forecast", args); !got.IsError {
 			t.Errorf("get_forecast(%s) = %s, want an error", args, got.Structured)
 		}
-	}
-}
-
-func TestWeatherLive(t *testing.T) {
-	getWeather := func(live builtin.Live) *sdk.CallToolResult {
-		t.Helper()
-		s, err := builtin.New("weather", builtin.Options{Live: live})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, theirs := sdk.NewInMemoryTransports()
-		if _, err := s.Connect(t.Context(), theirs, nil); err != nil {
-			t.Fatal(err)
-		}
-		cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), ours, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cs.Close()
-		r, err := cs.CallTool(t.Context(),
-			&sdk.CallToolParams{Name: "get_weather", Arguments: map[string]any{"location": "Oslo"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	day := builtin.Day{
-		Date: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), Now: -3.4, Condition: "snow", Humidity: 90, WindSpeed: 12.5,
-	}
-	got := getWeather(func(_ context.Context, location string, days int) ([]builtin.Day, error) {
-		if location != "Oslo" || days != 1 {
-			t.Errorf("Live was called with %s, %d, want Oslo, 1", location, days)
-		}
-		return []builtin.Day{day}, nil
-	})
-	want := map[string]any{
-		"location": "Oslo", "temperature": -3.0, "unit": "celsius", "condition": "snow", "humidity": 90.0,
-		"wind_speed": 12.5, "timestamp": "2026-01-02T12:00:00Z", "source": "live",
-	}
-	if diff := cmp.Diff(want, got.StructuredContent); diff != "" {
-		t.Errorf("get_weather (-want +got):\n%s", diff)
-	}
-	down := getWeather(func(context.Context, string, int) ([]builtin.Day, error) {
-		return nil, errors.New("the service is down")
-	})
-	if !down.IsError || down.Content[0].(*sdk.TextContent).Text != "the service is down" {
-		t.Errorf("get_weather with a failing service = %+v, want the error of the service", down)
 	}
 }
 

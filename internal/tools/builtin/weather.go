@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -14,19 +13,37 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Live returns the weather at a location for n days, starting today. n is at least 1. Errors reach the program
-// that calls the tool.
-type Live func(ctx context.Context, location string, n int) ([]Day, error)
+// source is where weather comes from. Errors reach the program that calls a tool.
+type source interface {
+	// current returns the weather now.
+	current(ctx context.Context, location string) (now, place, error)
+	// forecast returns the weather of n days, at least 1, starting today.
+	forecast(ctx context.Context, location string, n int) ([]day, place, error)
+	// name is the value of "source" in results.
+	name() string
+}
 
-// Day is the weather of one day at one place.
-type Day struct {
-	Date          time.Time // UTC, midnight
-	High, Low     float64   // °C
-	Now           float64   // °C, only for today
-	Condition     string
-	Humidity      int     // %
-	WindSpeed     float64 // km/h
-	Precipitation int     // chance, %
+// place is what a source found for a location. It is empty for samples.
+type place struct {
+	name   string   // with region and country
+	others []string // places of the same name that were not chosen
+}
+
+// now is the current weather at one place.
+type now struct {
+	at          time.Time
+	temperature float64 // °C
+	condition   string
+	humidity    int     // %
+	windSpeed   float64 // km/h
+}
+
+// day is the weather of one day at one place.
+type day struct {
+	date          string  // such as 2026-07-01
+	high, low     float64 // °C
+	condition     string
+	precipitation int // chance, %
 }
 
 type weatherArgs struct {
@@ -36,21 +53,25 @@ type weatherArgs struct {
 }
 
 type report struct {
-	Location    string  `json:"location"`
-	Temperature int     `json:"temperature"`
-	Unit        string  `json:"unit"`
-	Condition   string  `json:"condition"`
-	Humidity    int     `json:"humidity"`
-	WindSpeed   float64 `json:"wind_speed"`
-	Timestamp   string  `json:"timestamp"`
-	Source      string  `json:"source"`
+	Location    string   `json:"location"`
+	Temperature int      `json:"temperature"`
+	Unit        string   `json:"unit"`
+	Condition   string   `json:"condition"`
+	Humidity    int      `json:"humidity"`
+	WindSpeed   float64  `json:"wind_speed"`
+	Timestamp   string   `json:"timestamp"`
+	Source      string   `json:"source"`
+	Place       string   `json:"place,omitempty"`
+	OtherPlaces []string `json:"other_places,omitempty"`
 }
 
 type forecast struct {
-	Location string        `json:"location"`
-	Unit     string        `json:"unit"`
-	Forecast []forecastDay `json:"forecast"`
-	Source   string        `json:"source"`
+	Location    string        `json:"location"`
+	Unit        string        `json:"unit"`
+	Forecast    []forecastDay `json:"forecast"`
+	Source      string        `json:"source"`
+	Place       string        `json:"place,omitempty"`
+	OtherPlaces []string      `json:"other_places,omitempty"`
 }
 
 type forecastDay struct {
@@ -66,8 +87,11 @@ const (
 		`"minLength":1,"maxLength":200,"description":"City, as in San Francisco, CA"}`
 	unitsSchema = `"units":{"type":"string","enum":["celsius","fahrenheit"],` +
 		`"default":"celsius","description":"Unit of temperatures"}`
-	sourceSchema = `"source":{"type":"string","enum":["live","sample"],` +
-		`"description":"live, or sample: made up from the location and the date"}`
+	sourceSchema = `"source":{"type":"string","enum":["open-meteo","sample"],` +
+		`"description":"open-meteo, or sample: made up from the location and the date"},` +
+		`"place":{"type":"string","description":"the place that open-meteo found, with region and country"},` +
+		`"other_places":{"type":"array","items":{"type":"string"},` +
+		`"description":"places of the same name that were not chosen"}`
 	unitSchema = `"unit":{"type":"string","enum":["celsius","fahrenheit"]}`
 
 	weatherInput = `{"type":"object","properties":{` + locationSchema + `,` + unitsSchema +
@@ -96,7 +120,10 @@ const (
 
 func weather(opts Options) *mcp.Server {
 	s := newServer("weather")
-	w := &forecaster{now: opts.Now, live: opts.Live}
+	w := &forecaster{source: sample{now: opts.Now}}
+	if opts.OpenMeteo != nil {
+		w.source = newOpenMeteo(*opts.OpenMeteo, opts.Now)
+	}
 	mcp.AddTool(s, &mcp.Tool{
 		Name: "get_weather", Description: "Get current weather information for a location.",
 		InputSchema: json.RawMessage(weatherInput), OutputSchema: json.RawMessage(weatherOutput),
@@ -110,57 +137,41 @@ func weather(opts Options) *mcp.Server {
 	return s
 }
 
-type forecaster struct {
-	now  func() time.Time
-	live Live
-}
+type forecaster struct{ source source }
 
 func (w *forecaster) current(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult, report,
 	error,
 ) {
-	days, source, err := w.days(ctx, in.Location, 1)
+	n, at, err := w.source.current(ctx, in.Location)
 	if err != nil {
 		return nil, report{}, err
 	}
 	unit := cmp.Or(in.Units, celsius)
-	d := days[0]
 	return nil, report{
-		Location: in.Location, Temperature: degrees(d.Now, unit), Unit: unit, Condition: d.Condition,
-		Humidity:  d.Humidity,
-		WindSpeed: d.WindSpeed, Timestamp: d.Date.Add(12 * time.Hour).Format(time.RFC3339), Source: source,
+		Location: in.Location, Temperature: degrees(n.temperature, unit), Unit: unit, Condition: n.condition,
+		Humidity: n.humidity, WindSpeed: n.windSpeed, Timestamp: n.at.Format(time.RFC3339),
+		Source: w.source.name(), Place: at.name, OtherPlaces: at.others,
 	}, nil
 }
 
 func (w *forecaster) forecast(ctx context.Context, _ *mcp.CallToolRequest, in weatherArgs) (*mcp.CallToolResult,
 	forecast, error,
 ) {
-	days, source, err := w.days(ctx, in.Location, cmp.Or(in.Days, 5))
+	days, at, err := w.source.forecast(ctx, in.Location, cmp.Or(in.Days, 5))
 	if err != nil {
 		return nil, forecast{}, err
 	}
 	unit := cmp.Or(in.Units, celsius)
-	out := forecast{Location: in.Location, Unit: unit, Source: source}
+	out := forecast{
+		Location: in.Location, Unit: unit, Source: w.source.name(), Place: at.name, OtherPlaces: at.others,
+	}
 	for _, d := range days {
 		out.Forecast = append(out.Forecast, forecastDay{
-			Date: d.Date.Format(time.DateOnly), High: degrees(d.High, unit), Low: degrees(d.Low, unit),
-			Condition: d.Condition, Precipitation: d.Precipitation,
+			Date: d.date, High: degrees(d.high, unit), Low: degrees(d.low, unit),
+			Condition: d.condition, Precipitation: d.precipitation,
 		})
 	}
 	return nil, out, nil
-}
-
-func (w *forecaster) days(ctx context.Context, location string, n int) ([]Day, string, error) {
-	if w.live == nil {
-		return sample(location, w.now().UTC().Truncate(24*time.Hour), n), "sample", nil
-	}
-	days, err := w.live(ctx, location, n)
-	if err == nil && len(days) < n {
-		err = fmt.Errorf("the weather service returned %d of %d days", len(days), n)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	return days[:n], "live", nil
 }
 
 const celsius = "celsius" // the schemas allow only this and fahrenheit
@@ -175,22 +186,38 @@ func degrees(t float64, unit string) int {
 
 var conditions = []string{"sunny", "cloudy", "partly cloudy", "rainy", "windy"}
 
-// sample derives weather from the location and the date, so that it is the same on every host all day.
-func sample(location string, from time.Time, n int) []Day {
-	days := make([]Day, n)
+// sample makes up weather from the location and the date, so that it is the same on every host all day.
+type sample struct{ now func() time.Time }
+
+func (sample) name() string { return "sample" }
+
+func (s sample) current(_ context.Context, location string) (now, place, error) {
+	date := s.now().UTC().Truncate(24 * time.Hour)
+	d, pick := sampleDay(location, date)
+	return now{
+		at: date.Add(12 * time.Hour), temperature: float64(pick(2, max(int(d.low), 15), int(d.high))),
+		condition: d.condition, humidity: pick(4, 40, 80), windSpeed: float64(pick(5, 5, 25)),
+	}, place{}, nil
+}
+
+func (s sample) forecast(_ context.Context, location string, n int) ([]day, place, error) {
+	days := make([]day, n)
 	for i := range days {
-		date := from.AddDate(0, 0, i)
-		sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(location)) + "\n" + date.Format(time.DateOnly)))
-		pick := func(k, low, high int) int {
-			return low + int(binary.BigEndian.Uint16(sum[2*k:]))%(high-low+1)
-		}
-		low := pick(0, 8, 15)
-		high := low + pick(1, 8, 15)
-		days[i] = Day{
-			Date: date, Low: float64(low), High: float64(high), Now: float64(pick(2, max(low, 15), high)),
-			Condition: conditions[pick(3, 0, len(conditions)-1)], Humidity: pick(4, 40, 80),
-			WindSpeed: float64(pick(5, 5, 25)), Precipitation: pick(6, 0, 50),
-		}
+		days[i], _ = sampleDay(location, s.now().UTC().AddDate(0, 0, i))
 	}
-	return days
+	return days, place{}, nil
+}
+
+// sampleDay returns a day, and a function that returns further numbers of it, from low to high.
+func sampleDay(location string, at time.Time) (day, func(k, low, high int) int) {
+	date := at.Format(time.DateOnly)
+	sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(location)) + "\n" + date))
+	pick := func(k, low, high int) int {
+		return low + int(binary.BigEndian.Uint16(sum[2*k:]))%(high-low+1)
+	}
+	low := pick(0, 8, 15)
+	return day{
+		date: date, low: float64(low), high: float64(low + pick(1, 8, 15)),
+		condition: conditions[pick(3, 0, len(conditions)-1)], precipitation: pick(6, 0, 50),
+	}, pick
 }

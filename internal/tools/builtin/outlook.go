@@ -1,0 +1,133 @@
+package builtin
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// outlook is the weather at one place, as open-meteo answered.
+type outlook struct {
+	now  now
+	days []day // starting today
+}
+
+// forecastAnswer is an answer of open-meteo's forecast. A value that it does not have is null.
+type forecastAnswer struct {
+	Offset       int               `json:"utc_offset_seconds"`
+	CurrentUnits map[string]string `json:"current_units"`
+	DailyUnits   map[string]string `json:"daily_units"`
+	Current      struct {
+		Time        string   `json:"time"`
+		Temperature *float64 `json:"temperature_2m"`
+		Humidity    *float64 `json:"relative_humidity_2m"`
+		Code        *float64 `json:"weather_code"`
+		WindSpeed   *float64 `json:"wind_speed_10m"`
+	} `json:"current"`
+	Daily struct {
+		Time          []string   `json:"time"`
+		Code          []*float64 `json:"weather_code"`
+		High          []*float64 `json:"temperature_2m_max"`
+		Low           []*float64 `json:"temperature_2m_min"`
+		Precipitation []*float64 `json:"precipitation_probability_max"`
+	} `json:"daily"`
+}
+
+// Bounds of plausible values, a little outside of what was ever measured.
+const (
+	coldest, hottest = -100, 70
+	strongest        = 500 // km/h
+	percent          = 100
+	offsets          = 18 * time.Hour // of time zones, at most
+)
+
+var errIncomplete = errors.New("open-meteo's answer is incomplete")
+
+// outlook validates an answer that arrived at a time.
+func (a *forecastAnswer) outlook(arrived time.Time) (outlook, error) {
+	for got, want := range map[string]string{
+		a.CurrentUnits["temperature_2m"]: "°C", a.CurrentUnits["wind_speed_10m"]: "km/h",
+		a.DailyUnits["temperature_2m_max"]: "°C", a.DailyUnits["temperature_2m_min"]: "°C",
+	} {
+		if got != want {
+			return outlook{}, fmt.Errorf("open-meteo answered in the unit %q; want %s", clean(got), want)
+		}
+	}
+	offset := time.Duration(a.Offset) * time.Second
+	if offset.Abs() > offsets {
+		return outlook{}, fmt.Errorf("open-meteo answered with an impossible time zone (%d s)", a.Offset)
+	}
+	zone := time.FixedZone("", int(offset/time.Second))
+	n, err := a.currently(zone)
+	if err != nil {
+		return outlook{}, err
+	}
+	days, err := a.daily(arrived.In(zone))
+	return outlook{now: n, days: days}, err
+}
+
+func (a *forecastAnswer) currently(zone *time.Location) (now, error) {
+	c := a.Current
+	at, err := time.ParseInLocation("2006-01-02T15:04", c.Time, zone)
+	if err != nil {
+		return now{}, fmt.Errorf("%w: its current weather has no time", errIncomplete)
+	}
+	if c.Temperature == nil || c.Humidity == nil || c.Code == nil || c.WindSpeed == nil {
+		return now{}, fmt.Errorf("%w: it has no current weather", errIncomplete)
+	}
+	condition, known := wmoCodes[*c.Code]
+	if !known || !between(*c.Temperature, coldest, hottest) || !between(*c.Humidity, 0, percent) ||
+		!between(*c.WindSpeed, 0, strongest) {
+		return now{}, errors.New("open-meteo answered with impossible current weather")
+	}
+	return now{
+		at: at, temperature: *c.Temperature, condition: condition, humidity: round(*c.Humidity),
+		windSpeed: *c.WindSpeed,
+	}, nil
+}
+
+// daily returns the days that are complete. The last ones of an answer may not be.
+func (a *forecastAnswer) daily(today time.Time) ([]day, error) {
+	d := a.Daily
+	if n := len(d.Time); n == 0 || len(d.Code) != n || len(d.High) != n || len(d.Low) != n ||
+		len(d.Precipitation) != n {
+		return nil, fmt.Errorf("%w: its days are not complete", errIncomplete)
+	}
+	var days []day
+	for i, date := range d.Time {
+		if date != today.AddDate(0, 0, i).Format(time.DateOnly) {
+			return nil, fmt.Errorf("open-meteo answered with %q as day %d, counted from %s", clean(date), i+1,
+				today.Format(time.DateOnly))
+		}
+		if d.Code[i] == nil || d.High[i] == nil || d.Low[i] == nil || d.Precipitation[i] == nil {
+			return days, nil
+		}
+		condition, known := wmoCodes[*d.Code[i]]
+		if !known || !between(*d.High[i], coldest, hottest) || !between(*d.Low[i], coldest, *d.High[i]) ||
+			!between(*d.Precipitation[i], 0, percent) {
+			return nil, fmt.Errorf("open-meteo answered with impossible weather for %s", date)
+		}
+		days = append(days, day{
+			date: date, high: *d.High[i], low: *d.Low[i], condition: condition,
+			precipitation: round(*d.Precipitation[i]),
+		})
+	}
+	return days, nil
+}
+
+func between(f, low, high float64) bool { return f >= low && f <= high }
+
+func round(f float64) int { return int(math.Round(f)) }
+
+// wmoCodes are the weather codes that open-meteo documents.
+var wmoCodes = map[float64]string{
+	0: "clear", 1: "mainly clear", 2: "partly cloudy", 3: "overcast",
+	45: "fog", 48: "freezing fog",
+	51: "light drizzle", 53: "drizzle", 55: "heavy drizzle", 56: "light freezing drizzle", 57: "freezing drizzle",
+	61: "light rain", 63: "rain", 65: "heavy rain", 66: "light freezing rain", 67: "freezing rain",
+	71: "light snow", 73: "snow", 75: "heavy snow", 77: "snow grains",
+	80: "light rain showers", 81: "rain showers", 82: "violent rain showers",
+	85: "light snow showers", 86: "snow showers",
+	95: "thunderstorm", 96: "thunderstorm with hail", 99: "thunderstorm with heavy hail",
+}
