@@ -110,7 +110,7 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.submitCommand(), a.statusCommand(), a.whyCommand(), a.resultCommand(), a.logsCommand(),
 		a.cancelCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand(),
-		a.workflowCommand(), a.schedulesCommand(), a.triggersCommand(), a.webhooksCommand())
+		a.workflowCommand(), a.formCommand(), a.schedulesCommand(), a.triggersCommand(), a.webhooksCommand())
 	group("files", a.artifactsCommand(), a.workspaceCommand(), a.stateCommand(), a.sessionsCommand(),
 		a.skillsCommand())
 	group("fleet",

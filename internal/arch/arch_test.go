@@ -158,7 +158,7 @@ var imports = map[string][]string{
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments", "internal/executor", "internal/executor/drivers", "internal/filelock",
-		"internal/guardrails", "internal/guardrails/privacy", "internal/ingest", "internal/jobs", "internal/pipeline",
+		"internal/form", "internal/guardrails", "internal/guardrails/privacy", "internal/ingest", "internal/jobs", "internal/pipeline",
 		"internal/pluginhost", "internal/state", "internal/telemetry", "internal/worker",
 	},
 	"internal/assembly/queue": {
@@ -169,7 +169,9 @@ var imports = map[string][]string{
 		"internal/jobs", "internal/objects", "internal/state/...", "internal/state", "internal/telemetry",
 	},
 	"internal/assembly/sandbox": {"internal/config", "internal/executor", "internal/executor/..."},
-	"internal/assembly/models":  {"internal/config", "internal/codegen", "internal/selection", "internal/toolsearch"},
+	"internal/assembly/models": {
+		"internal/config", "internal/codegen", "internal/form", "internal/selection", "internal/toolsearch",
+	},
 	"internal/assembly/tooling": {
 		"internal/assembly/models", "internal/config", "internal/egress", "internal/executor", "internal/objects",
 		"internal/pipeline", "internal/skills", "internal/telemetry", "internal/toolbox", "internal/tools",

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/form"
 )
 
 // This file asks the client's user about tool calls that wait for approval. Older revisions of the protocol do this
@@ -76,6 +77,18 @@ const (
 	choiceDeny       = "deny"
 )
 
+// approvalForm is the form with which a person decides on a call.
+var approvalForm = sync.OnceValue(func() form.Form {
+	f, err := form.Parse(fmt.Appendf(nil, `{"type": "object", "required": ["decision"], "properties": {"decision": {
+		"type": "string", "title": "Decision", "enum": [%q, %q, %q],
+		"description": "approve_all approves this and every further call of the same tool in this task"}}}`,
+		choiceApprove, choiceApproveAll, choiceDeny))
+	if err != nil {
+		panic("bridge: form of approvals: " + err.Error())
+	}
+	return f
+})
+
 // formAbout returns the form that asks about one call.
 func formAbout(q client.Approval) *mcp.ElicitParams {
 	message := fmt.Sprintf("A program that runs in codefleet wants to call %s/%s.\n%s\n", q.Server, q.Tool, q.Signature)
@@ -83,15 +96,7 @@ func formAbout(q client.Approval) *mcp.ElicitParams {
 		message += "declared effects: " + q.Effects + "\n"
 	}
 	return &mcp.ElicitParams{
-		Mode:    "form",
-		Message: message + fmt.Sprintf("arguments: %s", q.Arguments),
-		RequestedSchema: &jsonschema.Schema{
-			Type: "object", Required: []string{"decision"},
-			Properties: map[string]*jsonschema.Schema{"decision": {
-				Type: "string", Title: "Decision", Enum: []any{choiceApprove, choiceApproveAll, choiceDeny},
-				Description: "approve_all approves this and every further call of the same tool in this task",
-			}},
-		},
+		Mode: "form", Message: message + fmt.Sprintf("arguments: %s", q.Arguments), RequestedSchema: approvalForm(),
 	}
 }
 

@@ -3,12 +3,14 @@ package models
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/codefleet/codefleet/internal/codegen"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/form"
 	"github.com/codefleet/codefleet/internal/selection"
 	"github.com/codefleet/codefleet/internal/toolsearch"
 )
@@ -118,4 +120,23 @@ func DailyTokens(c *config.Config) func(tenant string) int {
 		return nil
 	}
 	return func(tenant string) int { return cmp.Or(c.Tenants[tenant].DailyTokens, c.LLM.DailyTokens) }
+}
+
+// Chat returns the model of section llm for a conversation of one request, or nil if it is not enabled.
+func Chat(c *config.Config) (form.Model, error) {
+	if !c.LLM.Enabled {
+		return nil, nil
+	}
+	o := profileOf(c, config.LLMProfile{})
+	model, err := codegen.NewOpenAI(o.OpenAIOptions)
+	if err != nil {
+		return nil, fmt.Errorf("llm: %w", err)
+	}
+	return func(ctx context.Context, system, user string) (string, error) {
+		ctx, stop := context.WithTimeout(ctx, c.LLM.Timeout)
+		defer stop()
+		messages := []codegen.Message{{Role: "system", Text: system}, {Role: "user", Text: user}}
+		response, err := model.Complete(ctx, messages, o.maxTokens, nil)
+		return response.Text, err
+	}, nil
 }

@@ -81,6 +81,15 @@ func (f *Filter) Task(tenant, task string) *Tokens {
 	return f.tokens(Egress, f.typesOf(tenant), "tenant", tenant)
 }
 
+// Strict returns tokens of all types that the fleet or a tenant replaces, for a text of an unknown tenant.
+func (f *Filter) Strict(mode Mode) *Tokens {
+	types := f.o.Fleet.Types
+	for _, t := range f.o.Tenants {
+		types = slices.Concat(types, t.Types)
+	}
+	return f.tokens(mode, types, "strict")
+}
+
 // Shown returns a function that replaces values in texts that are shown to a tenant's MCP clients or stored for its
 // models, such as the text of a session. It is nil if the tenant's mode is Off.
 func (f *Filter) Shown(tenant string) func(context.Context, string) string {
