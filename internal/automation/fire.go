@@ -80,15 +80,28 @@ func (s *Service) fire(
 	if len(due.handled) == 0 {
 		return withNext(tenant, doc), rev, nil
 	}
-	for _, t := range due.firings {
-		if err := s.submitFiring(ctx, tenant, &doc, t); err != nil {
+	outcomes := make([]string, len(due.firings))
+	for i, t := range due.firings {
+		if outcomes[i], err = s.submitFiring(ctx, tenant, &doc, t); err != nil {
 			return doc, rev, err
 		}
 	}
 	doc.Handled = due.handled[len(due.handled)-1].UTC()
-	rev, err = writeSchedule(ctx, store, tenant, doc, rev)
+	if rev, err = writeSchedule(ctx, store, tenant, doc, rev); err == nil { // of processes that fire it, one gets here
+		for i, t := range due.firings {
+			s.queue.CountAutomation(ctx, kindSchedule, outcomes[i])
+			s.queue.RecordLate(ctx, at.Sub(t))
+		}
+	}
 	return withNext(tenant, doc), rev, err
 }
+
+// Outcomes of actions in the metrics.
+const (
+	outcomeDone    = "done"
+	outcomeRefused = "refused"
+	outcomeFailed  = "failed"
+)
 
 // planned are the firing times up to now since the last ones that were handled, and those that take place.
 type planned struct{ handled, firings []time.Time }
@@ -112,7 +125,9 @@ func plan(spec cron.Spec, doc schemas.Schedule, now time.Time) planned {
 }
 
 // submitFiring submits the task of one firing and notes it in doc. If the queue refuses the task, it notes the reason.
-func (s *Service) submitFiring(ctx context.Context, tenant string, doc *schemas.Schedule, at time.Time) error {
+func (s *Service) submitFiring(
+	ctx context.Context, tenant string, doc *schemas.Schedule, at time.Time,
+) (outcome string, err error) {
 	at = at.UTC()
 	ev, err := taskEvent(sourceOf(*doc), at.Format(time.RFC3339), at, doc.Task)
 	var rec schemas.Record
@@ -124,12 +139,12 @@ func (s *Service) submitFiring(ctx context.Context, tenant string, doc *schemas.
 	case err == nil || errors.Is(err, jobs.ErrKeyReused):
 		doc.LastAt, doc.LastTask, doc.LastError = at, cmp.Or(rec.TaskID, doc.LastTask), ""
 		s.log.InfoContext(ctx, "schedule fired", "tenant", tenant, "schedule", doc.Name, "at", at, "task", rec.TaskID)
+		return outcomeDone, nil
 	case isRefused:
 		doc.LastAt, doc.LastTask, doc.LastError = at, "", refused.Code+": "+refused.Message
 		s.log.WarnContext(ctx, "task of schedule refused", "tenant", tenant, "schedule", doc.Name, "at", at,
 			"error", err)
-	default:
-		return fmt.Errorf("submit the task of schedule %s for %s: %w", doc.Name, at.Format(time.RFC3339), err)
+		return outcomeRefused, nil
 	}
-	return nil
+	return "", fmt.Errorf("submit the task of schedule %s for %s: %w", doc.Name, at.Format(time.RFC3339), err)
 }

@@ -380,12 +380,14 @@ func (s *Service) trigger(
 		switch {
 		case err == nil || errors.Is(err, jobs.ErrKeyReused):
 			s.log.InfoContext(ctx, "trigger fired", "tenant", tenant, "trigger", in.Name, "task", rec.TaskID)
+			s.queue.CountAutomation(ctx, kindTrigger, outcomeDone)
 			return nil
 		case !isRefused:
 			return fmt.Errorf("submit the task of trigger %s: %w", in.Name, err)
 		}
 		problem = refused.Code + ": " + refused.Message
 	}
+	s.queue.CountAutomation(ctx, kindTrigger, outcomeRefused)
 	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
 	return note(ctx, store, kindTrigger, tenant, in.Name, func(doc *schemas.Trigger) bool {
 		changed := doc.LastError != problem

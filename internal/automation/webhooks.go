@@ -212,8 +212,10 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, a *agenda, 
 	defer a.end(d.Tenant, d.Webhook)
 	problem, after, gone := s.post(ctx, w.doc, d)
 	if problem == "" {
+		s.queue.CountAutomation(ctx, kindWebhook, outcomeDone)
 		return nil
 	}
+	s.queue.CountAutomation(ctx, kindWebhook, outcomeFailed)
 	s.log.WarnContext(ctx, "webhook not delivered", "tenant", d.Tenant, "webhook", d.Webhook, "delivery", d.ID,
 		"reason", problem)
 	err := note(ctx, store, kindWebhook, d.Tenant, d.Webhook, func(doc *schemas.Webhook) bool {

@@ -53,6 +53,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.DeadTask](b, "DeadTask")
 	addSchema[schemas.Redriven](b, "Redriven")
 	addSchema[schemas.Fleet](b, "Fleet")
+	addSchema[schemas.Demand](b, "Demand")
 	addSchema[schemas.Why](b, "Why")
 	addSchema[schemas.Pause](b, "Pause")
 	addSchema[schemas.TenantLimits](b, "TenantLimits")

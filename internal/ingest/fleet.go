@@ -26,6 +26,25 @@ func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
 	}, err)
 }
 
+// getDemand responds with the figures of one task pool or of all, for autoscalers. A pool without tasks has zeros.
+func (s *Server) getDemand(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	pool := q.Get("pool")
+	if pool != "" && schemas.CheckPool(pool) != nil {
+		return badParameter("pool", "it must be the name of a task pool")
+	}
+	var within time.Duration
+	if v := q.Get("within"); v != "" {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < time.Second || d > 24*time.Hour {
+			return badParameter("within", "it must be a time from 1s to 24h, as in 60s")
+		}
+		within = d
+	}
+	d, err := s.o.Jobs.Demand(r.Context(), pool, within)
+	return respond(w, d, err)
+}
+
 func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	limit, err := limitOf(r)
 	if err != nil {

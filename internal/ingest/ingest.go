@@ -186,6 +186,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		case <-s.joined:
 			background.Go(func() { s.automations().Run(recording) })
 			background.Go(func() { s.o.Jobs.FollowControls(recording, nil) })
+			if unregister, err := s.o.Jobs.Observe(); err == nil {
+				defer unregister()
+			} else {
+				s.o.Log.WarnContext(ctx, "metrics of the fleet not served", "error", err)
+			}
 			s.o.Jobs.RecordTasks(recording)
 		case <-recording.Done():
 		}

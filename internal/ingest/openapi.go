@@ -196,6 +196,8 @@ var parameters = map[string]parameter{
 	"since":  {"query", "The first day, in UTC, as in 2026-11-23; default 30 days ago."},
 	"before": {"query", "The day after the last one; default tomorrow."},
 	"all":    {"query", "If set, of all tenants."},
+	"pool":   {"query", "The task pool; default all."},
+	"within": {"query", "The time in which the queued work is to be done, as in 90s; default 60s."},
 
 	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task."},
 	"Last-Event-ID":          {"header", "Continue the stream after this event."},

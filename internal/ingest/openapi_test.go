@@ -204,6 +204,7 @@ var failing = map[string]struct {
 	"getState":         {"GET", "/v1/state/a.txt", ingesttest.Token, "", errcode.BadStateFile},
 	"putState":         {"PUT", "/v1/state/a.txt", ingesttest.Token, `{}`, errcode.BadStateFile},
 	"getFleet":         {"GET", "/v1/fleet", ingesttest.ReadOnly, "", errcode.Forbidden},
+	"getBacklog":       {"GET", "/v1/fleet/backlog?within=0s", ingesttest.Operator, "", errcode.BadParameter},
 	"whyTask":          {"GET", "/v1/tasks/x/why", ingesttest.Token, "", errcode.UnknownTask},
 	"listPauses":       {"GET", "/v1/pauses", ingesttest.ReadOnly, "", errcode.Forbidden},
 	"pause":            {"POST", "/v1/pause", ingesttest.Operator, `{"target":"x"}`, errcode.BadName},

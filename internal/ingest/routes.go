@@ -396,6 +396,13 @@ func (s *Server) fleetRoutes() []route {
 			"getFleet", "List workers and the backlog of each task pool").
 			returns(200, "Fleet").
 			fails(queueErrors...),
+		row("GET /v1/fleet/backlog", ScopeOperator, s.withQueueTime(s.getDemand),
+			"getBacklog", "Read the backlog of a task pool and the number of slots that it needs").
+			note("For autoscalers: `slots`, divided by the slots of a worker, is the number of workers that do the "+
+				"queued work in the time `within`, in addition to the running tasks.").
+			takes("pool", "within").
+			returns(200, "Demand").
+			fails(queueErrors...).fails(errcode.BadParameter),
 		row("GET /v1/pauses", ScopeOperator, s.withQueueTime(s.getPauses),
 			"listPauses", "List what is paused").
 			returns(200, "[]Pause").

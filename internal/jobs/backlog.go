@@ -3,11 +3,9 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,51 +14,21 @@ import (
 
 // Backlog returns the load of every pool that has tasks, sorted by name.
 func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
-	subjects, err := c.taskSubjects(ctx)
+	load, err := c.readLoad(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read backlog: %w", err)
-	}
-	left, _ := byLane(subjects)
-	stream, err := c.js.Stream(ctx, streamTasks)
-	if err != nil {
-		return nil, fmt.Errorf("read backlog: %w", err)
+		return nil, err
 	}
 	pools := map[string]*schemas.Backlog{}
-	for l := range left {
-		if pools[l.pool] == nil {
-			pools[l.pool] = &schemas.Backlog{Pool: l.pool}
+	for queue, part := range load.queues {
+		p := pools[queue.pool]
+		if p == nil {
+			p = &schemas.Backlog{Pool: queue.pool}
+			pools[queue.pool] = p
 		}
-	}
-	delivered := map[lane]uint64{}
-	if len(left) > 0 {
-		consumers := stream.ListConsumers(ctx)
-		for info := range consumers.Info() {
-			l, ok := laneOf(info.Config.FilterSubject)
-			if p := pools[l.pool]; ok && p != nil {
-				running := min(info.NumAckPending, left[l])
-				p.Running += running
-				left[l] -= running
-				delivered[l] = info.Delivered.Stream
-			}
-		}
-		if err := consumers.Err(); err != nil {
-			return nil, fmt.Errorf("read backlog: %w", err)
-		}
-	}
-	for l, n := range left {
-		p := pools[l.pool]
-		p.Queued += n
-		if n == 0 {
-			continue
-		}
-		m, err := stream.GetMsg(ctx, delivered[l]+1, jetstream.WithGetMsgSubject(l.subject()))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // just delivered, or requeued after an earlier delivery
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read backlog: %w", err)
-		}
-		p.OldestAgeS = max(p.OldestAgeS, time.Since(m.Time).Seconds())
+		p.Queued += part.Queued
+		p.Running += part.Running
+		p.SlotSeconds += part.SlotSeconds
+		p.OldestAgeS = max(p.OldestAgeS, part.OldestAgeS)
 	}
 	all := make([]schemas.Backlog, 0, len(pools))
 	for _, name := range slices.Sorted(maps.Keys(pools)) {

@@ -30,7 +30,7 @@ func (r *run) execute(work, late context.Context) {
 	defer span.End()
 	tel, pool := r.w.c.tel, attrPool(r.pool)
 	if r.rec.Run == 1 {
-		tel.queued.Record(ctx, r.rec.StartedAt.Sub(r.rec.SubmittedAt).Seconds(), pool)
+		tel.waited(ctx, r.pool, r.tenant, r.rec.StartedAt.Sub(r.rec.SubmittedAt))
 	}
 	tel.running.Add(ctx, 1, pool)
 	defer tel.running.Add(ctx, -1, pool)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go"
@@ -22,8 +24,10 @@ import (
 type telemetry struct {
 	trace.Tracer
 	submitted, completed, retried, lost, refused, deadRemoved, payloadsRemoved, storageFull metric.Int64Counter
+	automated                                                                               metric.Int64Counter
 	running                                                                                 metric.Int64UpDownCounter
-	queued, run                                                                             metric.Float64Histogram
+	queued, run, tenantQueued, late                                                         metric.Float64Histogram
+	tenants                                                                                 namedTenants
 }
 
 func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
@@ -39,10 +43,59 @@ func newTelemetry(tracer trace.Tracer, meter metric.Meter) (*telemetry, error) {
 		storageFull:     m.Counter(metrics.StorageRefusals),
 		payloadsRemoved: m.Counter(metrics.PayloadsRemoved),
 		running:         m.UpDown(metrics.TasksRunning),
+		automated:       m.Counter(metrics.AutomationActions),
+		late:            m.Histogram(metrics.AutomationLate),
+		tenantQueued:    m.Histogram(metrics.TenantQueued),
 		queued:          m.Histogram(metrics.TaskQueued),
 		run:             m.Histogram(metrics.TaskRun),
 	}
 	return t, m.Err()
+}
+
+// OtherTenants is the tenant in metrics for tenants that are not named. It is not a valid name.
+const OtherTenants = "(other)"
+
+const maxNamedTenants = 50 // of a process, so that the number of its time series is bounded
+
+// namedTenants are the tenants that the metrics of a process name.
+type namedTenants struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// name returns the tenant, or OtherTenants if enough others are named already.
+func (n *namedTenants) name(tenant string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.names[tenant] {
+		return tenant
+	}
+	if len(n.names) >= maxNamedTenants {
+		return OtherTenants
+	}
+	if n.names == nil {
+		n.names = map[string]bool{}
+	}
+	n.names[tenant] = true
+	return tenant
+}
+
+// waited records how long a task was queued before its first run.
+func (t *telemetry) waited(ctx context.Context, pool, tenant string, wait time.Duration) {
+	t.queued.Record(ctx, wait.Seconds(), attrPool(pool))
+	t.tenantQueued.Record(ctx, wait.Seconds(), metric.WithAttributes(attribute.String("tenant", t.tenants.name(tenant))))
+}
+
+// CountAutomation counts an action of a schedule, trigger or webhook. The metric's row in package metrics has the kinds
+// and outcomes.
+func (c *Client) CountAutomation(ctx context.Context, kind, outcome string) {
+	c.tel.automated.Add(ctx, 1, metric.WithAttributes(
+		attribute.String("kind", kind), attribute.String("outcome", outcome)))
+}
+
+// RecordLate records how late a schedule's task was submitted.
+func (c *Client) RecordLate(ctx context.Context, late time.Duration) {
+	c.tel.late.Record(ctx, max(0, late.Seconds()))
 }
 
 func attrPool(pool string) metric.MeasurementOption {

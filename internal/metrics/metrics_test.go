@@ -94,7 +94,9 @@ func TestInstrumentsAreCreatedHere(t *testing.T) {
 
 // groups are the sections of docs/metrics.md, with the prefix of their metrics' names.
 var groups = []struct{ prefix, title string }{
-	{"codefleet.task", "Tasks"}, {"codefleet.pool", "Boxes"}, {"codefleet.tools", "Tools"},
+	{"codefleet.task", "Tasks"}, {"codefleet.backlog", "Backlog"}, {"codefleet.fleet", "Workers"},
+	{"codefleet.queue", "Queue"}, {"codefleet.automation", "Automation"}, {"codefleet.pool", "Boxes"},
+	{"codefleet.tools", "Tools"},
 }
 
 func document(t *testing.T) string {
@@ -106,6 +108,10 @@ func document(t *testing.T) string {
 
 Processes with ` + "`telemetry.metrics`" + ` serve these metrics at ` + "`/metrics`" + ` in Prometheus's format, together
 with metrics of the Go runtime and the process, and with ` + "`codefleet_build_info`" + `.
+
+Processes of the HTTP interface read the metrics of backlog, workers and queue from the queue, at most every five
+seconds. Each of these processes reports all of them, so a query takes the maximum, not the sum. While the queue does not
+respond, they are absent. [Operations](operations.md) has the alerts.
 `)
 	documented := map[string]bool{}
 	for _, group := range groups {

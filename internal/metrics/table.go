@@ -52,6 +52,87 @@ var (
 		Name: "codefleet.task.run", Kind: Histogram, Unit: Seconds,
 		Help: "Duration of one run of a task.", Attributes: []Attribute{pool},
 	}
+	TenantQueued = Metric{
+		Name: "codefleet.task.tenant_queued", Kind: Histogram, Unit: Seconds,
+		Help: "Time from the submission of a task to its first run, by tenant.", Attributes: []Attribute{{
+			Name: "tenant", Meaning: "the tenant; a process names the first 50, and counts the others as `(other)`",
+		}},
+	}
+)
+
+// The metrics of the whole fleet. Each interface reads them from the queue when it is scraped, so all of them report the
+// same values.
+var (
+	priority = Attribute{Name: "priority", Meaning: "the priority", Values: []string{"high", "normal", "low"}}
+
+	BacklogTasks = Metric{
+		Name: "codefleet.backlog.tasks", Kind: Gauge, Unit: "{task}",
+		Help: "Unfinished tasks, without delayed ones.",
+		Attributes: []Attribute{pool, priority, {
+			Name: "state", Meaning: "whether a worker has it", Values: []string{"queued", "running"},
+		}},
+	}
+	BacklogOldest = Metric{
+		Name: "codefleet.backlog.oldest", Kind: Gauge, Unit: Seconds,
+		Help: "Age of the oldest queued task.", Attributes: []Attribute{pool, priority},
+	}
+	BacklogSlotTime = Metric{
+		Name: "codefleet.backlog.slot_time", Kind: Gauge, Unit: Seconds,
+		Help:       "Estimate of how long the queued tasks will use a slot, all together.",
+		Attributes: []Attribute{pool, priority},
+	}
+	BacklogTenant = Metric{
+		Name: "codefleet.backlog.tenant", Kind: Gauge, Unit: "{task}",
+		Help: "Queued tasks by tenant.",
+		Attributes: []Attribute{{
+			Name: "tenant", Meaning: "one of the 20 tenants with the most queued tasks, or `(other)`",
+		}},
+	}
+	FleetWorkers = Metric{
+		Name: "codefleet.fleet.workers", Kind: Gauge, Unit: "{worker}",
+		Help: "Workers that are present.",
+		Attributes: []Attribute{{
+			Name: "state", Meaning: "whether they claim tasks", Values: []string{"running", "draining"},
+		}},
+	}
+	FleetSlots = Metric{
+		Name: "codefleet.fleet.slots", Kind: Gauge, Unit: "{slot}",
+		Help: "Slots of running workers.",
+		Attributes: []Attribute{{
+			Name: "state", Meaning: "whether a task uses them", Values: []string{"busy", "free"},
+		}},
+	}
+	QueueMessages = Metric{
+		Name: "codefleet.queue.messages", Kind: Gauge, Unit: "{message}",
+		Help: "Messages that the queue stores.", Attributes: []Attribute{stream},
+	}
+	QueueSize = Metric{
+		Name: "codefleet.queue.size", Kind: Gauge, Unit: "{byte}",
+		Help: "Bytes that the queue stores, of one replica.", Attributes: []Attribute{stream},
+	}
+)
+
+var stream = Attribute{
+	Name: "stream", Meaning: "the NATS stream, such as `TASKS`, `DLQ` (dead letters), `EVENTS` (that wait for triggers) " +
+		"or `DELIVERIES` (to webhooks)",
+}
+
+var kind = Attribute{Name: "kind", Meaning: "what acted", Values: []string{"schedule", "trigger", "webhook"}}
+
+// The metrics of schedules, triggers and webhooks.
+var (
+	AutomationActions = Metric{
+		Name: "codefleet.automation.actions", Kind: Counter, Unit: "{action}",
+		Help: "Firings of schedules, events that triggers matched, and tries to send to webhooks.",
+		Attributes: []Attribute{kind, {
+			Name: "outcome", Meaning: "`refused`: the task is not valid; `failed`: the target did not accept the delivery",
+			Values: []string{"done", "refused", "failed"},
+		}},
+	}
+	AutomationLate = Metric{
+		Name: "codefleet.automation.late", Kind: Histogram, Unit: Seconds,
+		Help: "Time from a schedule's firing time until its task was submitted.",
+	}
 )
 
 var environment = Attribute{Name: "environment", Meaning: "the environment of the boxes"}
@@ -125,7 +206,9 @@ var (
 // Table lists every metric once.
 var Table = []Metric{
 	TasksSubmitted, TasksEnded, TasksRetried, TasksLost, TasksRefused,
-	DeadLettersRemoved, PayloadsRemoved, StorageRefusals, TasksRunning, TaskQueued, TaskRun,
+	DeadLettersRemoved, PayloadsRemoved, StorageRefusals, TasksRunning, TaskQueued, TaskRun, TenantQueued,
+	BacklogTasks, BacklogOldest, BacklogSlotTime, BacklogTenant, FleetWorkers, FleetSlots, QueueMessages, QueueSize,
+	AutomationActions, AutomationLate,
 	PoolBoxes, PoolWaiting, PoolFailing, PoolMade, PoolEvents,
 	ToolsUpstream, ToolsUpstreamFailures,
 }
