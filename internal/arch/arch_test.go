@@ -150,7 +150,8 @@ var imports = map[string][]string{
 	},
 
 	"internal/ingest": {
-		"schemas", "internal/automation", "internal/httpserve", "internal/jobs", "internal/apierror",
+		"schemas", "internal/automation", "internal/form", "internal/httpserve", "internal/jobs",
+		"internal/apierror",
 		"internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance",
 		"internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
 	},

@@ -71,6 +71,7 @@ func addTools(p *principal, s *mcp.Server, profile string) {
 	ts.addCatalogue()
 	ts.addState()
 	ts.addSkills()
+	ts.addForms()
 	s.AddReceivingMiddleware(ts.middleware)
 	if profile == Full {
 		ts.addExposed()

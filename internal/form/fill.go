@@ -52,7 +52,7 @@ func Fill(ctx context.Context, f Form, document string, m Method) (Filled, error
 	}
 	out := Filled{Values: map[string]any{}, Sources: map[string]Source{}}
 	if !m.NoRules {
-		f.byRules(document, &out)
+		f.byRules(ctx, document, &out)
 	}
 	if m.Model != nil && len(out.Values) < len(f.Fields) {
 		if err := f.byModel(ctx, m.Model, document, &out); err != nil {
@@ -79,8 +79,13 @@ func (f Form) problemsOf(values map[string]any) []Problem {
 }
 
 // Put adds a person's value. It replaces an earlier one.
-func (out *Filled) Put(f Form, name string, v any) {
-	out.Values[name], out.Sources[name] = v, Source{By: ByPerson}
+func (out *Filled) Put(f Form, name string, v any) { out.PutAll(f, map[string]any{name: v}) }
+
+// PutAll adds a person's values. They replace earlier ones.
+func (out *Filled) PutAll(f Form, values map[string]any) {
+	for name, v := range values {
+		out.Values[name], out.Sources[name] = v, Source{By: ByPerson}
+	}
 	out.Problems = f.problemsOf(out.Values)
 }
 

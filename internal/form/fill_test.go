@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -213,6 +215,23 @@ func TestFillLimits(t *testing.T) {
 		if _, err := form.Fill(t.Context(), claim(t), document, form.Method{}); err != nil {
 			t.Errorf("Fill(%.10s…) = %v", document, err)
 		}
+	}
+}
+
+// Patterns that take long end the search, and not the request.
+func TestSlowPatterns(t *testing.T) {
+	var fields []string
+	for i := range form.MaxFields {
+		fields = append(fields, fmt.Sprintf(`"f%d": {"type": "string", "pattern": "^(a|aa|a.){0,300}b$"}`, i))
+	}
+	f := parse(t, `{"type": "object", "properties": {`+strings.Join(fields, ",")+`}}`)
+	began := time.Now()
+	got, err := form.Fill(t.Context(), f, strings.Repeat("a", form.MaxDocument), form.Method{})
+	if err != nil || len(got.Values) != 0 {
+		t.Errorf("Fill = %v, %v, want no values", got.Values, err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("Fill took %s, want a bounded time", took)
 	}
 }
 

@@ -143,18 +143,24 @@ func (f Field) readChoice(s string) (any, bool) {
 }
 
 // mentioned returns the choices whose value or title is in the text as whole words, in the order of the form.
-func (f Field) mentioned(s string) []any {
-	in := " " + strings.Join(words(s), " ") + " "
-	var found []any
-	for _, c := range f.Choices {
-		if slices.ContainsFunc([]string{c.Value, c.Title}, func(name string) bool {
-			w := strings.Join(words(name), " ")
-			return w != "" && strings.Contains(in, " "+w+" ")
-		}) {
-			found = append(found, c.Value)
-		}
+func (f Field) mentioned(s string) []any { return f.mentions()(joined(s)) }
+
+// mentions returns a function that is like mentioned for joined words.
+func (f Field) mentions() func(in string) []any {
+	names := make([][2]string, len(f.Choices))
+	for i, c := range f.Choices {
+		names[i] = [2]string{joined(c.Value), joined(c.Title)}
 	}
-	return found
+	return func(in string) (found []any) {
+		for i, n := range names {
+			if slices.ContainsFunc(n[:], func(name string) bool {
+				return strings.TrimSpace(name) != "" && strings.Contains(in, name)
+			}) {
+				found = append(found, f.Choices[i].Value)
+			}
+		}
+		return found
+	}
 }
 
 var wordPattern = regexp.MustCompile(`[\pL\pN]+`)

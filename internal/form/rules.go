@@ -1,9 +1,11 @@
 package form
 
 import (
+	"context"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // line is a line of a document, or a sentence of one.
@@ -19,74 +21,108 @@ var (
 	negated   = regexp.MustCompile(`(?i)\b(?:no|not|never|without|neither|nor)\b|n't\b`)
 )
 
+// letter is a document, prepared for the rules.
+type letter struct {
+	lines     []line
+	labels    map[string]line // the text after each label, by the label's words; the first one of equal labels
+	sentences []sentence
+	chunks    []line // words, and groups of digits
+}
+
+type sentence struct {
+	line
+	words   string // separated, and surrounded, by single spaces
+	negated bool
+}
+
+// maxRulesTime bounds the search for values. Patterns take longest.
+const maxRulesTime = 3 * time.Second
+
 // byRules finds values: first after labels ("Name: …"), and then by what a value looks like. A value that is ambiguous
 // or breaks the rules of its field is not found.
-func (f Form) byRules(document string, out *Filled) {
-	lines := linesOf(document)
+func (f Form) byRules(ctx context.Context, document string, out *Filled) {
+	ctx, stop := context.WithTimeout(ctx, maxRulesTime)
+	defer stop()
+	d := newLetter(document)
 	for _, field := range f.Fields {
-		if l, ok := f.labelled(field, lines); ok {
+		if l, ok := f.labelled(field, d); ok {
 			out.put(f, field, l.text, l, ByRules)
 		}
 	}
 	for _, field := range f.Fields {
+		if ctx.Err() != nil {
+			out.Warnings = append(out.Warnings, "the rules did not search for all fields: the time is over")
+			return
+		}
 		if _, found := out.Values[field.Name]; !found {
-			f.byLooks(field, lines, out)
+			f.byLooks(field, d, out)
 		}
 	}
 }
 
-func linesOf(document string) (lines []line) {
+func newLetter(document string) *letter {
+	d := &letter{labels: map[string]line{}}
 	n := 0
 	for text := range strings.Lines(document) {
 		n++
-		if text = strings.TrimSpace(text); text != "" {
-			lines = append(lines, line{n, text})
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		d.lines = append(d.lines, line{n, text})
+		if m := labelled.FindStringSubmatch(text); m != nil && m[2] != "" {
+			if label := joined(m[1]); d.labels[label].number == 0 {
+				d.labels[label] = line{n, m[2]}
+			}
+		}
+		for _, s := range sentences.FindAllString(text, -1) {
+			s = strings.TrimSpace(s)
+			d.sentences = append(d.sentences, sentence{line{n, s}, joined(s), negated.MatchString(s)})
+		}
+		for _, chunk := range append(strings.Fields(text), runs.FindAllString(text, -1)...) {
+			d.chunks = append(d.chunks, line{n, strings.Trim(chunk, `.,;:!?"'()[]<>`)})
 		}
 	}
-	return lines
+	return d
 }
 
-// labelled returns the text after the label of the field. Of several such lines, it returns the first.
-func (f Form) labelled(field Field, lines []line) (line, bool) {
-	for _, l := range lines {
-		m := labelled.FindStringSubmatch(l.text)
-		if m != nil && m[2] != "" && isLabel(m[1], field) && f.named(m[1]) == 1 {
-			return line{l.number, m[2]}, true
+// joined returns the words of a text, separated and surrounded by single spaces.
+func joined(s string) string { return " " + strings.Join(words(s), " ") + " " }
+
+// labelsOf returns the labels that name the field: its title and its name.
+func labelsOf(field Field) [2]string {
+	return [2]string{joined(field.Title), joined(strings.ReplaceAll(field.Name, "_", " "))}
+}
+
+// labelled returns the text after the label of the field, unless the label names several fields.
+func (f Form) labelled(field Field, d *letter) (line, bool) {
+	for _, label := range labelsOf(field) {
+		l := d.labels[label]
+		named := 0
+		for _, other := range f.Fields {
+			if labels := labelsOf(other); slices.Contains(labels[:], label) {
+				named++
+			}
+		}
+		if l.number > 0 && named == 1 && strings.TrimSpace(label) != "" {
+			return l, true
 		}
 	}
 	return line{}, false
 }
 
-// named returns how many fields a label names.
-func (f Form) named(label string) (n int) {
-	for _, field := range f.Fields {
-		if isLabel(label, field) {
-			n++
-		}
-	}
-	return n
-}
-
-// isLabel reports whether a label has the same words as the title or the name of the field.
-func isLabel(label string, field Field) bool {
-	w := words(label)
-	return len(w) > 0 && (slices.Equal(w, words(field.Title)) ||
-		slices.Equal(w, words(strings.ReplaceAll(field.Name, "_", " "))))
-}
-
 // byLooks finds the only text of the document that looks like a value of the field.
-func (f Form) byLooks(field Field, lines []line, out *Filled) {
+func (f Form) byLooks(field Field, d *letter, out *Filled) {
 	var found []line
 	switch {
 	case field.Format == "email":
-		found = matches(lines, emails)
+		found = matches(d.lines, emails)
 	case field.schema.Pattern != "" && isAnchored(field.schema.Pattern):
-		found = patterned(field, lines)
+		found = patterned(field, d.chunks)
 	case len(field.Choices) > 0:
-		f.byMention(field, lines, out)
+		f.byMention(field, d.sentences, out)
 		return
 	case field.Format == "date", field.Type == Number, field.Type == Integer, field.Type == Boolean:
-		found = f.about(field, lines)
+		found = about(field, d.sentences)
 	}
 	if len(found) > 0 && !slices.ContainsFunc(found, func(l line) bool { return l.text != found[0].text }) {
 		out.put(f, field, found[0].text, found[0], ByRules)
@@ -107,35 +143,34 @@ func isAnchored(pattern string) bool {
 }
 
 // patterned returns the words and the groups of digits that match the field's pattern. Dates are not considered.
-func patterned(field Field, lines []line) (found []line) {
+func patterned(field Field, chunks []line) (found []line) {
 	pattern := regexp.MustCompile(field.schema.Pattern) // Parse has compiled it
-	for _, l := range lines {
-		for _, text := range append(strings.Fields(l.text), runs.FindAllString(l.text, -1)...) {
-			text = strings.Trim(text, `.,;:!?"'()[]<>`)
-			if _, isDate := readDate(text); !isDate && pattern.MatchString(text) {
-				found = append(found, line{l.number, text})
-			}
+	for _, c := range chunks {
+		if !pattern.MatchString(c.text) {
+			continue
+		}
+		if _, isDate := readDate(c.text); !isDate {
+			found = append(found, c)
 		}
 	}
 	return found
 }
 
 // byMention finds the choices that the document mentions in sentences that negate nothing.
-func (f Form) byMention(field Field, lines []line, out *Filled) {
+func (f Form) byMention(field Field, all []sentence, out *Filled) {
 	var first line
 	var found []any
-	for _, l := range lines {
-		for _, s := range sentences.FindAllString(l.text, -1) {
-			if negated.MatchString(s) {
-				continue
+	mentions := field.mentions()
+	for _, s := range all {
+		if s.negated {
+			continue
+		}
+		for _, v := range mentions(s.words) {
+			if first.number == 0 {
+				first = s.line
 			}
-			for _, v := range field.mentioned(s) {
-				if first.number == 0 {
-					first = line{l.number, strings.TrimSpace(s)}
-				}
-				if !slices.Contains(found, v) {
-					found = append(found, v)
-				}
+			if !slices.Contains(found, v) {
+				found = append(found, v)
 			}
 		}
 	}
@@ -149,19 +184,16 @@ func (f Form) byMention(field Field, lines []line, out *Filled) {
 }
 
 // about returns the sentences that have a distinctive word of the field's label and one value of its type.
-func (f Form) about(field Field, lines []line) (found []line) {
+func about(field Field, all []sentence) (found []line) {
 	keys := slices.DeleteFunc(words(field.Label()), func(w string) bool {
 		return len(w) < 4 || slices.Contains([]string{"date", "number", "amount", "with", "that", "your"}, w)
 	})
-	for _, l := range lines {
-		for _, s := range sentences.FindAllString(l.text, -1) {
-			in := words(s)
-			if !slices.ContainsFunc(keys, func(k string) bool { return slices.Contains(in, k) }) {
-				continue
-			}
-			if _, ok := field.Read(s); ok {
-				found = append(found, line{l.number, strings.TrimSpace(s)})
-			}
+	for _, s := range all {
+		if !slices.ContainsFunc(keys, func(k string) bool { return strings.Contains(s.words, " "+k+" ") }) {
+			continue
+		}
+		if _, ok := field.Read(s.text); ok {
+			found = append(found, s.line)
 		}
 	}
 	return found

@@ -27,6 +27,16 @@ var fixedSchemas = map[string]string{
 	"Object": `{"type":"object"}`,
 	"Health": `{"type":"object","properties":{"status":{"type":"string"}}}`,
 	"Form":   `{"type":"object","additionalProperties":true}`,
+	"FormRequest": `{"type":"object","required":["form"],"properties":{
+		"form":{"$ref":"#/components/schemas/Form"},"document":{"type":"string"},
+		"values":{"type":"object","additionalProperties":true}}}`,
+	"FilledForm": `{"type":"object","required":["values","sources","problems"],"properties":{
+		"values":{"type":"object","additionalProperties":true},
+		"sources":{"type":"object","additionalProperties":{"type":"object","required":["by"],"properties":{
+			"by":{"type":"string"},"line":{"type":"integer"},"quote":{"type":"string"}}}},
+		"problems":{"type":"array","items":{"type":"object","required":["field","message"],"properties":{
+			"field":{"type":"string"},"message":{"type":"string"},"missing":{"type":"boolean"}}}},
+		"warnings":{"type":"array","items":{"type":"string"}}}}`,
 	"CloudEvent": `{"type":"object","required":["specversion","id","source","type"],"properties":{
 		"specversion":{"const":"1.0"},"id":{"type":"string"},"source":{"type":"string"},
 		"type":{"const":"codefleet.task.v1"},"data":{"$ref":"#/components/schemas/Task"}}}`,

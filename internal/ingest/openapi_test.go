@@ -140,6 +140,7 @@ var failing = map[string]struct {
 	"redriveTask":    {"POST", "/v1/tasks/x/redrive", ingesttest.Token, "", errcode.UnknownTask},
 	"redriveDead":    {"POST", "/v1/dead/redrive?seq=x", ingesttest.Token, "", errcode.BadParameter},
 	"listAudit":      {"GET", "/v1/audit?task=x", ingesttest.Token, "", errcode.BadParameter},
+	"fillForm":       {"POST", "/v1/forms/fill", ingesttest.Token, `{}`, errcode.BadData},
 	"submitEvents":   {"POST", "/v1/events", ingesttest.Token, `{}`, errcode.BadMediaType},
 	"allowEvents":    {"OPTIONS", "/v1/events", ingesttest.ReadOnly, "", errcode.Forbidden},
 	"listApprovals":  {"GET", "/v1/approvals", ingesttest.Operator, "", errcode.Forbidden},

@@ -22,7 +22,7 @@ func (s *Server) newMux() *http.ServeMux {
 // routes returns the table of all routes.
 func (s *Server) routes() []route {
 	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.webhookRoutes(),
-		s.approvalRoutes(),
+		s.approvalRoutes(), s.formRoutes(),
 		s.sessionRoutes(), s.toolRoutes(), s.skillRoutes(),
 		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
 }
