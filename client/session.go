@@ -14,6 +14,13 @@ import (
 // Session is the log of a session: its tasks, with their code, results and output, and its checkpoint.
 type Session = schemas.Session
 
+// Parts of a session's log.
+type (
+	SessionTask    = schemas.SessionTask
+	Checkpoint     = schemas.Checkpoint
+	CheckpointInfo = schemas.CheckpointInfo
+)
+
 // SessionSummary is a session in a list.
 type SessionSummary = schemas.SessionSummary
 

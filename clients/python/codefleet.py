@@ -308,6 +308,26 @@ class Agent:
         """Replace a state document of the workspace with a dictionary. The last writer wins."""
         return self._request("PUT", self._state(state_file), data)
 
+    def sessions(self, limit=100):
+        """Return the sessions, the one with the latest task first, as a list of dictionaries."""
+        return self._request("GET", _path("sessions") + f"?limit={int(limit)}")
+
+    def session(self, name=None, limit=100):
+        """Return the log of a session (the agent's by default): its newest tasks, state_files and checkpoint."""
+        return self._request("GET", self._session(name) + f"?limit={int(limit)}")
+
+    def save_checkpoint(self, data, session=None):
+        """Set the checkpoint of a session: a dictionary that says how far the work is. Return the log."""
+        return self._request("POST", self._session(session, "checkpoints"), data, once=True)
+
+    def resume_session(self, session=None, checkpoint=0):
+        """Return the log of a session, and let the agent's tasks go on with it in its workspace. With the id of an
+        earlier checkpoint, that one becomes the newest first."""
+        log = self._request("POST", self._session(session, "resume"), {"checkpoint": checkpoint}, once=True)
+        self._defaults["session"] = log["session_id"]
+        self._defaults["workspace"] = log["workspace"] or self._defaults["workspace"]
+        return log
+
     def run_skill(self, name, inputs=None, verbose=False):
         """Run a skill as a task, with a dictionary or a list of arguments. Return what execute_task returns."""
         task = {"skill": _skill(name)}
@@ -341,6 +361,12 @@ class Agent:
 
     def _in_workspace(self, *parts):
         return _path("workspaces", self._defaults["workspace"] or "main", *parts)
+
+    def _session(self, session, *parts):
+        name = session or self._defaults["session"]
+        if not name:
+            raise FleetError("no session is named", 400, "bad_name", "name one, or use create_agent(session=…)", "session")
+        return _path("sessions", name, *parts)
 
     def _state(self, state_file):
         query = urllib.parse.urlencode({"workspace": self._defaults["workspace"] or "main"})

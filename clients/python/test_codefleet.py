@@ -173,6 +173,33 @@ class Files(unittest.TestCase):
         agent.delete_skill("double-number")
         self.assertEqual(agent.skills(), [])
 
+    def test_sessions(self):
+        agent = create_agent(session="session_001", workspace="customer_A")
+        for call in (agent.session, agent.resume_session, lambda: agent.save_checkpoint({"step": 1})):
+            with self.assertRaises(FleetError) as caught:
+                call()
+            self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_session"))
+        for n in range(3):
+            agent.execute_code(f"print {n}")
+        log = agent.save_checkpoint({"step": 3, "context": "half"})
+        self.assertEqual(([t["output"] for t in log["tasks"]], log["checkpoint"]["step"]), (["0\n", "1\n", "2\n"], 3))
+        agent.save_checkpoint({"step": 4})
+        self.assertEqual([t["code"] for t in agent.session(limit=2)["tasks"]], ["print 1", "print 2"])
+        self.assertIn("session_001", [s["session_id"] for s in agent.sessions()])
+
+        other = create_agent()  # another process, which goes on from the earlier checkpoint
+        resumed = other.resume_session("session_001", checkpoint=log["checkpoint"]["id"])
+        self.assertEqual((resumed["checkpoint"]["step"], resumed["workspace"]), (3, "customer_A"))
+        other.execute_code("print 4")
+        self.assertEqual((other.last_record["session"], other.last_record["workspace"]), ("session_001", "customer_A"))
+        self.assertEqual(len(agent.session()["tasks"]), 4)
+        for call, code in ((lambda: create_agent().session(), "bad_name"), (lambda: agent.session("../x"), "bad_path"),
+                           (lambda: agent.session("-x"), "bad_name"), (lambda: agent.save_checkpoint([1]), "bad_data"),
+                           (lambda: agent.resume_session(checkpoint=1), "unknown_checkpoint")):
+            with self.assertRaises(FleetError) as caught:
+                call()
+            self.assertEqual(caught.exception.code, code)
+
     def test_state(self):
         agent = create_agent(workspace="state")
         self.assertIsNone(agent.get_state())

@@ -24,7 +24,15 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc(PathMCP, b.serve(func(t *transports) http.Handler { return http.HandlerFunc(t.serveMCP) }))
 	mux.HandleFunc(PathSSE, b.serve(func(t *transports) http.Handler { return t.sse }))
 	mux.HandleFunc("POST "+pathRegister, refuseRegistration)
+	mux.HandleFunc("GET /healthz", healthz)
+	mux.HandleFunc("GET /health", healthz)
 	return mux
+}
+
+// healthz responds with 200 as long as the process responds at all.
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, `{"status":"ok"}`) // the client may have gone away
 }
 
 // transports are the HTTP transports of a principal's MCP server for one profile.

@@ -157,6 +157,17 @@ func TestAuthentication(t *testing.T) {
 			t.Errorf("GET %s = %s, want 404", path, resp.Status)
 		}
 	}
+	for _, path := range []string{"/health", "/healthz"} { // without a token
+		resp, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || string(body) != `{"status":"ok"}` {
+			t.Errorf("GET %s = %s %s, %v; want 200", path, resp.Status, body, err)
+		}
+	}
 	// Some clients attempt to register after any 401, and show only the response to that.
 	resp, err := http.Post(url+"/register", "application/json", strings.NewReader(`{"client_name":"t"}`))
 	if err != nil {

@@ -70,6 +70,7 @@ func addTools(p *principal, s *mcp.Server, profile string) {
 	ts.addTaskTools()
 	ts.addCatalogue()
 	ts.addState()
+	ts.addSessions()
 	ts.addSkills()
 	ts.addForms()
 	s.AddReceivingMiddleware(ts.middleware)

@@ -28,6 +28,14 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet skills show NAME, then codefleet skills save --base VERSION, or another name",
 		Tool:    "get_skill returns the current version: pass it to save_skill as base, or use another name",
 	},
+	UnknownSession: {
+		Command: "codefleet sessions list; codefleet run -s NAME begins a session",
+		Tool:    "list_sessions lists the sessions; execute_task with session begins one",
+	},
+	UnknownCheckpoint: {
+		Command: "codefleet sessions show NAME  (lists the checkpoints)",
+		Tool:    "get_session lists the newest checkpoints",
+	},
 	UnknownApproval: {Command: "codefleet approvals", Tool: "get_task shows the calls that wait for approval"},
 	UnknownVersion:  {Command: "codefleet workspace log  (lists the kept versions)"},
 	UnknownFile:     {Command: "codefleet workspace ls"},

@@ -61,7 +61,7 @@ func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 
 func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration) {
 	level := slog.LevelInfo
-	if strings.HasPrefix(r.URL.Path, "/healthz") || strings.HasPrefix(r.URL.Path, "/readyz") ||
+	if strings.HasPrefix(r.URL.Path, "/health") || strings.HasPrefix(r.URL.Path, "/readyz") ||
 		r.URL.Path == "/metrics" {
 		level = slog.LevelDebug
 	}

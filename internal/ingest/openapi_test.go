@@ -220,8 +220,8 @@ var failing = map[string]struct {
 
 // neverFail lists the operations that always succeed, or that another handler serves.
 var neverFail = []string{
-	"getOpenAPI", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE", "mcpSSEPost",
-	"mcpRegister",
+	"getOpenAPI", "health", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE",
+	"mcpSSEPost", "mcpRegister",
 }
 
 // TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document has the responses.

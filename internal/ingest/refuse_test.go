@@ -305,8 +305,10 @@ func TestQueueDoesNotRespond(t *testing.T) {
 	if elapsed := time.Since(start); elapsed > 5*time.Second {
 		t.Errorf("the batch took %s, want at most 5s: it waits 300ms for the queue, once for all its events", elapsed)
 	}
-	if resp, _ := request(t, f, "GET", "/healthz", nil, nil); resp.StatusCode != 200 {
-		t.Errorf("healthz = %d, want 200", resp.StatusCode)
+	for _, path := range []string{"/healthz", "/health"} {
+		if resp, _ := request(t, f, "GET", path, nil, nil); resp.StatusCode != 200 {
+			t.Errorf("%s = %d, want 200", path, resp.StatusCode)
+		}
 	}
 }
 

@@ -458,6 +458,8 @@ func (s *Server) metaRoutes() []route {
 			returns(200, "Object"),
 		row("GET /healthz", public, s.healthz, "healthz", "Report that this process responds").
 			returns(200, "Health"),
+		row("GET /health", public, s.healthz, "health", "The same as /healthz").
+			returns(200, "Health"),
 		row(readyPattern, public, s.readyz, "readyz", "Report whether this process can serve requests").
 			returns(200, "Health").
 			fails(queueErrors...),

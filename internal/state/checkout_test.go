@@ -1,6 +1,9 @@
 package state_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +29,86 @@ func TestAdopt(t *testing.T) {
 	other := statetest.OpenWorker(t, bucket)
 	other.Checkout()
 	other.Want(map[string]string{"mine": "1", "keep": "kept"})
+}
+
+// TestLayout checks that each tree has the directories of the layout, that they make no commit until something is in
+// them, and that the next program finds them again whatever a program did to them.
+func TestLayout(t *testing.T) {
+	bucket := mem.New()
+	o := state.Options{Layout: []string{"skills", "state"}}
+	a := statetest.NewWorker(t, bucket, ref, o)
+	checkDirs := func(w *statetest.Worker) {
+		t.Helper()
+		for _, name := range o.Layout {
+			info, err := os.Lstat(filepath.Join(w.Dir, name))
+			if err != nil || info.Mode() != os.ModeDir|0o755 {
+				t.Errorf("%s = %v, %v; want a directory with mode 0755", name, info, err)
+			}
+		}
+	}
+	mkdir := func(name string) {
+		if err := os.Mkdir(filepath.Join(a.Dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		do      func()
+		changed []string
+	}{
+		{"nothing", func() {}, nil},
+		{"removes", func() { a.Remove("state"); a.Remove("skills") }, nil},
+		{"makes again", func() { a.Remove("state"); mkdir("state") }, nil},
+		{"elsewhere", func() { a.Write("x", "1") }, []string{"x"}},
+		{"elsewhere, and removes", func() { a.Write("x", "2"); a.Remove("skills") }, []string{"x"}},
+		{"puts in", func() { a.Write("state/results.json", "{}") }, []string{"state", "state/results.json"}},
+		{"nothing, with a file", func() {}, nil},
+		{"takes out", func() { a.Remove("state/results.json") }, []string{"state/results.json"}},
+		{"nothing, empty", func() {}, nil},
+		{"removes what a version has", func() { a.Remove("state") }, []string{"state"}},
+		{"replaces", func() { a.Remove("skills"); a.Write("skills", "a file") }, []string{"skills"}},
+		{"removes the file", func() { a.Remove("skills") }, []string{"skills"}},
+		{"excluded", func() { a.Write(".workspaceignore", "state\n") }, []string{".workspaceignore"}},
+		{"excluded, with a file", func() { a.Write("state/x", "1") }, nil},
+		{"included again", func() { a.Remove(".workspaceignore") }, []string{".workspaceignore"}},
+	} {
+		a.Checkout()
+		if c.name != "removes the file" {
+			checkDirs(a)
+		}
+		c.do()
+		if got := a.Commit(c.name); !slices.Equal(got.Changed, c.changed) || got.NoChange != (len(c.changed) == 0) {
+			t.Errorf("%s: Commit() = %v, want %v", c.name, got.Changed, c.changed)
+		}
+	}
+	a.Checkout()
+	checkDirs(a)
+	// A commit of another worker puts files into the directories; one that fails is reverted.
+	b := statetest.NewWorker(t, bucket, ref, o)
+	b.Checkout()
+	b.Write("skills/double_number.py", "1")
+	b.Write("state/a.json", "{}")
+	b.Commit("of b")
+	a.Checkout()
+	a.Want(b.Files())
+	a.Remove("skills")
+	if err := a.Store.Revert(t.Context(), a.Tree); err != nil {
+		t.Fatal(err)
+	}
+	a.Want(b.Files())
+	a.Checkout()
+	if c := a.Commit("nothing"); !c.NoChange {
+		t.Errorf("Commit() = %+v, want no change", c)
+	}
+	// Another tree on the same directory finds the directories of the first one.
+	other := statetest.NewWorker(t, mem.New(), ref, o)
+	other.Dir = a.Dir
+	other.Tree = other.NewTree(ref)
+	other.Checkout()
+	checkDirs(other)
+	if c := other.Commit("nothing"); !c.NoChange {
+		t.Errorf("Commit() = %+v, want no change", c)
+	}
 }
 
 // TestPrefetch checks that a checkout with a prefetched HEAD sends no request unless there is a new version, and never

@@ -23,6 +23,9 @@ type Options struct {
 	// MountPoints lists the names of Reserved at which boxes mount directories: Checkout leaves empty directories there
 	// that do not belong to Owner. Nil means servers and client.
 	MountPoints []string
+	// Layout lists top-level directories that each tree has, such as state: Checkout makes them if the version does not
+	// have them. While they are empty, they are no change, and no version has them.
+	Layout []string
 	// Excludes lists patterns that are never committed, in addition to .workspaceignore. Nil means ignore.Defaults.
 	Excludes   []string
 	Retry      objects.RetryPolicy // for requests to the object store
@@ -71,8 +74,8 @@ func New(bucket objects.Objects, opts Options) *Store {
 		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Log: opts.Log,
 	})
 	return &Store{repo: r, dirs: tree.Options{
-		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Excludes: opts.Excludes,
-		Quota: r.Options.Quota, Log: opts.Log,
+		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Layout: opts.Layout,
+		Excludes: opts.Excludes, Quota: r.Options.Quota, Log: opts.Log,
 	}}
 }
 

@@ -17,8 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
+	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/up"
 	"github.com/codefleet/codefleet/internal/up/uptest"
 	"github.com/codefleet/codefleet/plugin"
@@ -28,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	os.Exit(m.Run())
+	faulttest.Main(m, map[string]faulttest.Role{"worker": workerProcess})
 }
 
 // fleet is a fleet without a worker.
@@ -41,8 +43,13 @@ type fleet struct {
 
 func startFleet(t *testing.T) fleet {
 	t.Helper()
+	return startFleetWith(t, uptest.Config(t))
+}
+
+func startFleetWith(t *testing.T, conf *config.Config) fleet {
+	t.Helper()
 	runsc := executortest.Runsc(t)
-	f, c := uptest.Start(t, up.Options{Config: uptest.Config(t)})
+	f, c := uptest.Start(t, up.Options{Config: conf})
 	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // a short path, because sockets are created below
 	if err != nil {
 		t.Fatal(err)

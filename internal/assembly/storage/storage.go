@@ -58,6 +58,7 @@ func Open(c *config.Config, cache string, log *slog.Logger) (*state.Store, error
 	}
 	o := state.Options{
 		CacheDir: cache, Log: log, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}, StateFile: c.DefaultState(),
+		Layout: []string{"skills", "sessions", "state"}, // beside servers and client, which boxes mount
 	}
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user when the worker is root
 		o.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}

@@ -35,6 +35,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 		return nil, err
 	}
 	t.dropSpecial(ctx)
+	t.setLayoutAside(base)
 	if err := checkTree(t.opts.Quota, t.nodes); err != nil {
 		return nil, err
 	}

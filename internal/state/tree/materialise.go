@@ -31,6 +31,7 @@ func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan b
 		}
 	}
 	t.excluded = nil
+	t.setLayoutAside(target)
 	err := t.content.DiskError(ctx, t.reconcile(ctx, target))
 	t.extra = t.extra && err != nil
 	return err
@@ -52,6 +53,9 @@ func (t *Dir) reconcile(ctx context.Context, target *format.EntrySet) error {
 		if err := t.touch(e); err != nil {
 			return err
 		}
+	}
+	if err := t.makeLayout(); err != nil {
+		return fmt.Errorf("make the directories of the workspace: %w", err)
 	}
 	t.known = true
 	return nil

@@ -27,6 +27,7 @@ func (t *Dir) rescan() error {
 		return err
 	}
 	t.excluded, t.extra = slices.DeleteFunc(out.excluded, t.isMountPoint), false
+	clear(t.layout)
 	t.round++
 	for _, f := range out.found {
 		n, ok := t.nodes[f.path]
@@ -47,7 +48,7 @@ func (t *Dir) rescan() error {
 			delete(t.nodes, path)
 		}
 	}
-	t.known = true
+	t.known, t.lacking = true, t.lacksLayout()
 	return nil
 }
 

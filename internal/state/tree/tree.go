@@ -21,9 +21,12 @@ type Options struct {
 	// MountPoints lists the names of Reserved at which a box mounts directories. An empty directory there that does
 	// not belong to Owner stays; anything else is removed, as at the other names.
 	MountPoints []string
-	Excludes    []string // patterns of paths that are never part of a version, in addition to .workspaceignore
-	Quota       format.Quota
-	Log         *slog.Logger
+	// Layout lists top-level directories that Materialise makes if the version does not have them. Unless a program puts
+	// something into them, they are no change.
+	Layout   []string
+	Excludes []string // patterns of paths that are never part of a version, in addition to .workspaceignore
+	Quota    format.Quota
+	Log      *slog.Logger
 }
 
 // Owner is the user and group that own materialised files.
@@ -37,10 +40,12 @@ type Dir struct {
 	opts    Options
 	root    *os.Root
 
-	nodes    map[string]*node // paths that the last scan found, without excluded ones
+	nodes    map[string]*node // paths that the last scan found, without excluded ones and layout
+	layout   map[string]*node // empty directories of Options.Layout that the version does not have
 	round    uint32           // number of the last scan
 	excluded []string
 	extra    bool // the last scan found a path with Extra
+	lacking  bool // the last scan did not find all directories of Options.Layout
 	known    bool // nodes describes the directory, apart from changes since the last scan
 }
 
@@ -61,12 +66,14 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 	if err != nil {
 		return nil, fmt.Errorf("open tree: %w", err)
 	}
-	return &Dir{ref: ref, content: store, opts: o, root: root, nodes: map[string]*node{}}, nil
+	return &Dir{
+		ref: ref, content: store, opts: o, root: root, nodes: map[string]*node{}, layout: map[string]*node{},
+	}, nil
 }
 
 // Exact reports whether the Dir knows that the directory held nothing but a version after the last scan: no excluded
-// files, hard links or special mode bits.
-func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.extra }
+// files, hard links or special mode bits, and all directories of Options.Layout.
+func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.extra && !t.lacking }
 
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }
