@@ -3,9 +3,13 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -27,14 +31,22 @@ func ExecuteTask(ctx context.Context, description string) (Result, string, error
 type AgentOptions struct {
 	Options // configure the client; without a URL, Locate finds the fleet
 
+	// Settings start a fleet with these settings on this machine, until Close. Their names are the keys of config.yaml,
+	// such as "execution.workspace_dir", "llm.model" or "execution.state.auto_save"; docs/configuration.md explains
+	// them. config.yaml, .env and the environment apply to the others. It needs the program codefleet, on PATH or named
+	// by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a running fleet cannot be changed.
+	Settings map[string]string
+
 	Workspace string // the tasks' workspace; the default is the tenant's main workspace
 	Session   string // the tasks' session, if any
+	Pool      string // the tasks' pool, if any
 	Priority  string // high, normal or low
 
-	Model  string   // a model profile of the fleet
-	Tools  []string // tools that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
-	Limits Limits
-	Labels map[string]string
+	Model   string   // a model profile of the fleet
+	Tools   []string // tools that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
+	Network []string // hosts that the tasks request, as "example.org" or "*"; the tenant's settings decide
+	Limits  Limits
+	Labels  map[string]string
 
 	// Verbose receives the stages and the output of each task while it runs.
 	Verbose io.Writer
@@ -44,10 +56,37 @@ type AgentOptions struct {
 type Agent struct {
 	client *Client
 	o      AgentOptions
+	own    *ownFleet // nil for a fleet that runs already
 }
 
 // NewAgent returns an agent with a new client.
 func NewAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
+	if len(o.Settings) > 0 {
+		return newOwnAgent(ctx, o)
+	}
+	return newAgent(ctx, o)
+}
+
+// newOwnAgent returns an agent with a fleet of its own.
+func newOwnAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
+	if o.URL != "" || o.Located.Path != "" {
+		return nil, errors.New("AgentOptions.Settings: a running fleet's settings cannot be changed; set them in its " +
+			"config.yaml, or leave out the URL to start a fleet with them")
+	}
+	own, found, err := startFleet(ctx, o.Settings)
+	if err != nil {
+		return nil, err
+	}
+	o.URL, o.Token, o.Located = found.URL, found.Token, found.Located
+	a, err := newAgent(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, own.close())
+	}
+	a.own = own
+	return a, nil
+}
+
+func newAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if o.URL == "" {
 		found, err := Locate("")
 		if err != nil {
@@ -65,8 +104,40 @@ func NewAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 // Client returns the client that the agent uses.
 func (a *Agent) Client() *Client { return a.client }
 
-// Close ends the agent's connections.
-func (a *Agent) Close() error { return a.client.Close() }
+// Close ends the agent's connections, and its own fleet after the running tasks have ended.
+func (a *Agent) Close() error {
+	err := a.client.Close()
+	if a.own != nil {
+		err = errors.Join(err, a.own.close())
+	}
+	return err
+}
+
+// CopyDirectory copies a directory of this machine into the agent's workspace, under the same name. It leaves out
+// symbolic links. Changes do not come back.
+func (a *Agent) CopyDirectory(ctx context.Context, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	w := a.client.Workspace(a.o.Workspace)
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		name, err := filepath.Rel(filepath.Dir(dir), path)
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = w.Put(ctx, filepath.ToSlash(name), f, "")
+		return err
+	})
+}
 
 // ExecuteTask runs a task with a description, like the package-level ExecuteTask.
 func (a *Agent) ExecuteTask(ctx context.Context, description string) (Result, string, error) {
@@ -111,6 +182,9 @@ func (a *Agent) submission(t Task) Submission {
 	if t.Tools == nil && len(a.o.Tools) > 0 {
 		t.Tools = &ToolChoice{Allow: a.o.Tools}
 	}
+	if t.Network == nil && len(a.o.Network) > 0 {
+		t.Network = &Network{Allow: a.o.Network}
+	}
 	if t.Limits == nil && a.o.Limits != (Limits{}) {
 		limits := a.o.Limits
 		t.Limits = &limits
@@ -118,6 +192,7 @@ func (a *Agent) submission(t Task) Submission {
 	if t.Labels == nil {
 		t.Labels = maps.Clone(a.o.Labels)
 	}
+	t.Pool = cmp.Or(t.Pool, a.o.Pool)
 	return Submission{Task: t, Workspace: a.o.Workspace, Session: a.o.Session, Priority: a.o.Priority}
 }
 

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -26,6 +27,7 @@ func TestAgentSetsDefaultsOfTasks(t *testing.T) {
 	a, err := client.NewAgent(t.Context(), client.AgentOptions{
 		Options: client.Options{URL: srv.URL}, Workspace: "lab", Session: "s-1", Priority: "low", Model: "small",
 		Tools: []string{"calculator/*"}, Limits: client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"},
+		Pool: "big", Network: []string{"example.org"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -39,12 +41,56 @@ func TestAgentSetsDefaultsOfTasks(t *testing.T) {
 	want := client.Submission{
 		Task: client.Task{
 			Description: "Calculate 5 + 3", Model: "small", Tools: &client.ToolChoice{Allow: []string{"calculator/*"}},
-			Limits: &client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"},
+			Limits: &client.Limits{TimeoutS: 5}, Labels: map[string]string{"k": "v"}, Pool: "big",
+			Network: &client.Network{Allow: []string{"example.org"}},
 		},
 		Workspace: "lab", Session: "s-1", Priority: "low", Source: "codefleet/client",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("submission (-want +got):\n%s", diff)
+	}
+}
+
+// TestSettingsThatStartNoFleet checks the errors of an agent's own fleet. The Go example 09 starts one.
+func TestSettingsThatStartNoFleet(t *testing.T) {
+	settings := map[string]string{"execution.state.state_file": "s.json", "limits.timeout": "much"}
+	_, err := client.NewAgent(t.Context(), client.AgentOptions{
+		Options: client.Options{URL: "http://127.0.0.1:1"}, Settings: settings,
+	})
+	if err == nil || !strings.Contains(err.Error(), "cannot be changed") {
+		t.Errorf("Settings of a running fleet = %v, want an error", err)
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	program := filepath.Join(dir, "program")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, c := range []struct{ name, script, want string }{
+		{"no program", "", "set CODEFLEET_BIN"},
+		{
+			"refused", `echo "log" >&2; env >&2
+				echo '{"error": {"code": "usage", "message": "limits.timeout: not a duration"}}' >&2; exit 2`,
+			"start a fleet with these settings: limits.timeout: not a duration",
+		},
+		{"crash", "env | grep ^CODEFLEET_EXECUTION_ >&2", ": CODEFLEET_EXECUTION_STATE_STATE_FILE=s.json"},
+		{"cancelled", "exec cat", "context canceled"},
+	} {
+		t.Setenv("CODEFLEET_BIN", program)
+		if c.script != "" {
+			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.name == "cancelled" {
+			cancel()
+		}
+		_, err := client.NewAgent(ctx, client.AgentOptions{Settings: settings})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: NewAgent() = %v, want an error with %q", c.name, err, c.want)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "codefleet-*")); len(left) > 0 {
+			t.Errorf("%s: left %v, want nothing", c.name, left)
+		}
 	}
 }
 

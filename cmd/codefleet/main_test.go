@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 //	model FILE...               start a model for the next fleet; each request gets the next file as its response
 //	embedder                    start an embedding model for the next fleet, and write its settings
 //	later N [expired]           make N commits and collect garbage, see later
+//	blocks                      check the code blocks of the first version's documents, see block
 //	download PATH               print the response to a request, see download
 func TestScripts(t *testing.T) {
 	p := scripts(t, executortest.FindRunsc(t))
@@ -75,7 +76,7 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
-			"later": later, "download": download, "collector": startCollector, "leaks": leaks, "metrics": fleetMetrics,
+			"blocks": runBlocks, "later": later, "download": download, "collector": startCollector, "leaks": leaks, "metrics": fleetMetrics,
 		},
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// configuration gives an agent limits and a choice of tools: the second program calls a tool that is not in it.
+// configuration gives an agent limits and a choice of tools: the second program calls a tool that is not in it. Another
+// agent has a fleet of its own, with settings.
 func configuration(ctx context.Context, _ runner) error {
 	a, err := client.NewAgent(ctx, client.AgentOptions{
 		Workspace: "go-example-configuration", Session: "monday", Priority: "low", Tools: []string{"calculator/*"},
@@ -28,7 +29,24 @@ func configuration(ctx context.Context, _ runner) error {
 		return err
 	}
 	_, _, err = a.Execute(ctx, client.Task{Code: "from servers.weather import get_weather\nget_weather('Oslo')"})
-	return want("other tools are refused", err != nil, true)
+	if err := want("other tools are refused", err != nil, true); err != nil {
+		return err
+	}
+	own, err := client.NewAgent(ctx, client.AgentOptions{Settings: map[string]string{
+		"execution.state.state_file": "my_state.json", "guardrails.max_execution_time": "60s",
+	}})
+	if err != nil {
+		return err
+	}
+	defer closing(own)
+	if _, _, err := own.Execute(ctx, client.Task{Code: "state['step'] = 1"}); err != nil {
+		return err
+	}
+	v, err = valueOf(own.Execute(ctx, client.Task{Code: "import json\njson.load(open('/workspace/my_state.json'))"}))
+	if err != nil {
+		return err
+	}
+	return want("state", v, map[string]any{"step": 1})
 }
 
 // mcpServer lists the tools of the fleet's MCP server.

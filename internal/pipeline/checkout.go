@@ -17,6 +17,7 @@ type checkout struct {
 	tree       *state.Tree
 	generation int64
 	session    *executor.TaskSession // nil if the task has no session
+	views      []string              // files with logs of sessions
 	ms         float64
 }
 
@@ -41,7 +42,7 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 	if err := writeFiles(s.task.job.Task.Files, c.tree); err != nil {
 		return c, err
 	}
-	if c.session, err = p.writeSession(ctx, s.task, c.tree); err != nil {
+	if err := p.writeSession(ctx, s.task, &c); err != nil {
 		return c, err
 	}
 	return c, b.CheckDisk()

@@ -98,7 +98,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 	}
 	c.change = schemas.WorkspaceChange{
 		Name: t.ref.Workspace, Generation: stored.Generation,
-		Changed: withoutViews(stored.Changed, a.checkout.session), Conflicts: stored.Conflicts,
+		Changed: withoutViews(stored.Changed, a.checkout.views), Conflicts: stored.Conflicts,
 	}
 	if stored.NoChange {
 		c.change.Generation = a.checkout.generation

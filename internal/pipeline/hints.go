@@ -43,6 +43,9 @@ var noModule = regexp.MustCompile(`^ModuleNotFoundError: No module named '([A-Za
 
 // moduleHint explains which modules the box has, and how an operator adds the missing one.
 func (p *Pipeline) moduleHint(message string, b box, t toolset) string {
+	if strings.HasPrefix(message, "ImportError: ") && strings.Contains(message, " from 'skills' (unknown location)") {
+		return noSkill // the package exists: the workspace has a directory of that name
+	}
 	m := noModule.FindStringSubmatch(message)
 	if m == nil {
 		return ""

@@ -14,10 +14,11 @@ import (
 func TestHintModules(t *testing.T) {
 	const skill = "there is no such skill: `codefleet skills` lists the skills, and `codefleet skills save` adds one"
 	for message, want := range map[string]string{
-		"ModuleNotFoundError: No module named 'skills.x'":    skill,
-		"ModuleNotFoundError: No module named 'skills'":      skill,
-		"ModuleNotFoundError: No module named 'servers.x.y'": "the task has no tools",
-		"ModuleNotFoundError: No module named 'a b'":         "",
+		"ModuleNotFoundError: No module named 'skills.x'":                      skill,
+		"ModuleNotFoundError: No module named 'skills'":                        skill,
+		"ModuleNotFoundError: No module named 'servers.x.y'":                   "the task has no tools",
+		"ImportError: cannot import name 'x' from 'skills' (unknown location)": skill,
+		"ModuleNotFoundError: No module named 'a b'":                           "",
 		"ValueError: x": "",
 	} {
 		e := new(Pipeline).explainFailure(steps{}, box{}, &executor.Failure{Message: message})

@@ -31,47 +31,85 @@ const (
 	maxSessionView = 1 << 20 // bytes of the view
 )
 
-// writeSession writes the view of the log of the task's session into the workspace. The view alone makes no commit.
-func (p *Pipeline) writeSession(ctx context.Context, t task, tree *state.Tree) (*executor.TaskSession, error) {
+// writeSession writes the view of the log of the task's session into the workspace, and that of the session before it
+// there, whose last task has been logged after its own view was written. The views alone make no commit.
+func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error {
 	r := t.job.Record
 	if r.Session == "" || p.Sessions == nil {
-		return nil, nil
+		return nil
 	}
+	names := c.tree.Names(sessionDir)
+	previous := previousSession(c.tree)
 	log, err := p.Sessions.Session(ctx, r.Tenant, r.Session, sessionTasks)
 	if errors.Is(err, jobs.ErrUnknownSession) { // this is its first task
 		log.Workspace, log.StartedAt, err = r.Workspace, r.StartedAt, nil
 	}
 	if err != nil {
-		return nil, orCause(ctx, err)
+		return orCause(ctx, err)
 	}
+	file := sessionFile(r.Session, names)
+	if err := c.writeView(log, file, currentSession); err != nil {
+		return err
+	}
+	c.session = &executor.TaskSession{Name: r.Session, File: file}
+	if previous == "" || previous == r.Session {
+		return nil
+	}
+	log, err = p.Sessions.Session(ctx, r.Tenant, previous, sessionTasks)
+	if errors.Is(err, jobs.ErrUnknownSession) { // the log is too old, or a program has written the name
+		return nil
+	}
+	if err != nil {
+		return orCause(ctx, err)
+	}
+	return c.writeView(log, sessionFile(previous, names))
+}
+
+// previousSession returns the session of the last task whose view of the log was committed, or "".
+func previousSession(tree *state.Tree) string {
+	data, err := tree.ReadFile(currentSession, maxSessionView)
+	if err != nil {
+		return ""
+	}
+	var log struct {
+		SessionID string `json:"session_id"`
+	}
+	if json.Unmarshal(data, &log) != nil || schemas.CheckName("session", log.SessionID) != nil {
+		return "" // a program has written the file
+	}
+	return log.SessionID
+}
+
+// writeView writes the view of a log to files.
+func (c *checkout) writeView(log schemas.Session, files ...string) error {
 	view, err := sessionView(log)
 	if err != nil {
-		return nil, fmt.Errorf("write the view of session %s: %w", r.Session, err)
+		return fmt.Errorf("write the view of session %s: %w", log.SessionID, err)
 	}
-	file := sessionFile(r.Session, tree.Names(sessionDir))
-	for _, name := range []string{file, currentSession} {
-		err := tree.WriteView(name, view)
+	for _, name := range files {
+		err := c.tree.WriteView(name, view)
 		if isDiskFull(err) {
-			return nil, fmt.Errorf("write the view of session %s: %w", r.Session, err)
+			return fmt.Errorf("write the view of session %s: %w", log.SessionID, err)
 		}
 		if err != nil {
-			return nil, &schemas.Error{
+			return &schemas.Error{
 				Code: errcode.BadFile, Message: fmt.Sprintf("the view of the session's log: %v", err),
 				Hint: "the fleet keeps the logs of sessions in the directory sessions of the workspace: " +
 					"remove or rename the file of that name",
 			}
 		}
+		c.views = append(c.views, name)
 	}
-	return &executor.TaskSession{Name: r.Session, File: file}, nil
+	return nil
 }
 
-// withoutViews returns the changed paths without the views of the session's log.
-func withoutViews(changed []string, session *executor.TaskSession) []string {
-	if session == nil {
+// withoutViews returns the changed paths without the views of sessions' logs.
+func withoutViews(changed, views []string) []string {
+	if len(views) == 0 {
 		return changed
 	}
 	return slices.DeleteFunc(changed, func(name string) bool {
-		return name == session.File || name == currentSession || name == sessionDir
+		return name == sessionDir || slices.Contains(views, name)
 	})
 }
 

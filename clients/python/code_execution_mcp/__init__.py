@@ -1,4 +1,4 @@
-"""The names of the first version's package, on a codefleet fleet. docs/python.md lists each name.
+"""The names of the first version's package, on a codefleet fleet. docs/first-version.md lists each name.
 
     from code_execution_mcp import create_agent, execute_task
 

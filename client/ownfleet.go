@@ -1,0 +1,115 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	fleetStart = time.Minute      // for a fleet to become ready
+	fleetStop  = 35 * time.Second // for a fleet to finish its tasks
+	maxFleetID = 1 << 20          // bytes of what a fleet prints when it is ready
+)
+
+// ownFleet is a fleet that runs as a process of an agent. It ends with this process, too, because its standard input
+// closes.
+type ownFleet struct {
+	dir   string
+	cmd   *exec.Cmd
+	stdin io.Closer
+	log   bytes.Buffer
+}
+
+// startFleet runs `codefleet up` with settings, in a new data directory, and returns how to connect to it.
+func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o Options, err error) {
+	program, err := fleetProgram()
+	if err != nil {
+		return nil, o, err
+	}
+	f := &ownFleet{}
+	if f.dir, err = os.MkdirTemp("", "codefleet-"); err != nil { // a short path, because of the sockets in it
+		return nil, o, fmt.Errorf("start a fleet: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = f.failed(errors.Join(err, f.close()))
+		}
+	}()
+	const address = "127.0.0.1:0"
+	f.cmd = exec.Command(program, "up", "-o", "json", "--attached", "--data", f.dir, "--http", address,
+		"--nats", address, "--s3", address) //nolint:noctx // close ends it
+	f.cmd.Env, f.cmd.Stderr = append(os.Environ(), settingVariables(settings)...), &f.log //nolint:forbidigo // inherited
+	if f.stdin, err = f.cmd.StdinPipe(); err != nil {
+		return nil, o, err
+	}
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		return nil, o, err
+	}
+	if err := f.cmd.Start(); err != nil {
+		return nil, o, err
+	}
+	kill := func() { _ = f.cmd.Process.Kill() } // fails if it has exited
+	defer time.AfterFunc(fleetStart, kill).Stop()
+	defer context.AfterFunc(ctx, kill)()
+	var ready json.RawMessage // printed once the fleet is ready
+	if err := json.NewDecoder(io.LimitReader(out, maxFleetID)).Decode(&ready); err != nil {
+		return nil, o, cmp.Or(ctx.Err(), errors.New("the fleet ended before it was ready"))
+	}
+	o, err = ReadFleetFile(filepath.Join(f.dir, "fleet.json"))
+	return f, o, err
+}
+
+// fleetProgram returns the path of the program codefleet: CODEFLEET_BIN, or the one on PATH.
+func fleetProgram() (string, error) {
+	//nolint:forbidigo // the environment names the program, as it names the fleet
+	path, err := exec.LookPath(cmp.Or(os.Getenv("CODEFLEET_BIN"), "codefleet"))
+	if err != nil {
+		return "", fmt.Errorf("AgentOptions.Settings need the program codefleet, to start a fleet with them: %w; "+
+			"put it on PATH, or set CODEFLEET_BIN", err)
+	}
+	return path, nil
+}
+
+// settingVariables returns the environment variables for settings. They win over config.yaml and .env.
+func settingVariables(settings map[string]string) []string {
+	var list []string
+	for key, value := range settings {
+		list = append(list, "CODEFLEET_"+strings.ToUpper(strings.ReplaceAll(key, ".", "_"))+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// failed returns an error with the reason that the fleet has printed: the last line that is JSON.
+func (f *ownFleet) failed(err error) error {
+	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
+	for _, line := range slices.Backward(lines) {
+		var reason struct{ Error APIError }
+		if json.Unmarshal([]byte(line), &reason) == nil && reason.Error.Message != "" {
+			return fmt.Errorf("start a fleet with these settings: %s", reason.Error.Message)
+		}
+	}
+	return fmt.Errorf("start a fleet with these settings: %w: %s", err, lines[len(lines)-1])
+}
+
+// close stops the fleet, which finishes its tasks, and removes its data.
+func (f *ownFleet) close() error {
+	if f.cmd != nil && f.cmd.Process != nil {
+		_ = f.stdin.Close() // asks the fleet to stop; it may have exited
+		defer time.AfterFunc(fleetStop, func() { _ = f.cmd.Process.Kill() }).Stop()
+		_ = f.cmd.Wait() // after Kill, or after a failed start, the exit code says nothing new
+	}
+	return os.RemoveAll(f.dir)
+}
