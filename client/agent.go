@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -120,21 +121,22 @@ func (a *Agent) CopyDirectory(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	w := a.client.Workspace(a.o.Workspace)
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		name, err := filepath.Rel(filepath.Dir(dir), path)
-		if err != nil {
-			return err
-		}
-		f, err := os.Open(path)
+		f, err := root.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		_, err = w.Put(ctx, filepath.ToSlash(name), f, "")
+		_, err = w.Put(ctx, path.Join(filepath.Base(dir), name), f, "")
 		return err
 	})
 }

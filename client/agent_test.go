@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,6 +49,45 @@ func TestAgentSetsDefaultsOfTasks(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("submission (-want +got):\n%s", diff)
+	}
+}
+
+// TestCopyDirectory checks that an agent copies the files of a directory, and no symbolic links.
+func TestCopyDirectory(t *testing.T) {
+	got := map[string]string{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got[r.Method+" "+r.URL.Path] = string(body)
+		_, _ = io.WriteString(w, `{"generation": 1}`)
+	}))
+	defer srv.Close()
+	dir := filepath.Join(t.TempDir(), "data")
+	for name, text := range map[string]string{"a.csv": "1,2", "deep/b.txt": "b"} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc/hostname", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	a, err := client.NewAgent(t.Context(), client.AgentOptions{Options: client.Options{URL: srv.URL}, Workspace: "lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.CopyDirectory(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"PUT /v1/workspaces/lab/files/data/a.csv":      "1,2",
+		"PUT /v1/workspaces/lab/files/data/deep/b.txt": "b",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("requests (-want +got):\n%s", d)
+	}
+	if err := a.CopyDirectory(t.Context(), filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("CopyDirectory of no directory = %v, want ErrNotExist", err)
 	}
 }
 

@@ -47,9 +47,11 @@ func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o
 		}
 	}()
 	const address = "127.0.0.1:0"
+	//nolint:noctx // close ends it
 	f.cmd = exec.Command(program, "up", "-o", "json", "--attached", "--data", f.dir, "--http", address,
-		"--nats", address, "--s3", address) //nolint:noctx // close ends it
-	f.cmd.Env, f.cmd.Stderr = append(os.Environ(), settingVariables(settings)...), &f.log //nolint:forbidigo // inherited
+		"--nats", address, "--s3", address)
+	f.cmd.Env = append(os.Environ(), settingVariables(settings)...) //nolint:forbidigo // the fleet inherits it
+	f.cmd.Stderr = &f.log
 	if f.stdin, err = f.cmd.StdinPipe(); err != nil {
 		return nil, o, err
 	}
@@ -96,7 +98,11 @@ func settingVariables(settings map[string]string) []string {
 func (f *ownFleet) failed(err error) error {
 	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
 	for _, line := range slices.Backward(lines) {
-		var reason struct{ Error APIError }
+		var reason struct {
+			Error struct {
+				Message string `json:"message"`
+			} `json:"error"`
+		}
 		if json.Unmarshal([]byte(line), &reason) == nil && reason.Error.Message != "" {
 			return fmt.Errorf("start a fleet with these settings: %s", reason.Error.Message)
 		}

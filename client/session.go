@@ -16,8 +16,11 @@ type Session = schemas.Session
 
 // Parts of a session's log.
 type (
-	SessionTask    = schemas.SessionTask
-	Checkpoint     = schemas.Checkpoint
+	// SessionTask is a task in the log.
+	SessionTask = schemas.SessionTask
+	// Checkpoint says how far the work of a session is.
+	Checkpoint = schemas.Checkpoint
+	// CheckpointInfo identifies a checkpoint.
 	CheckpointInfo = schemas.CheckpointInfo
 )
 

@@ -28,7 +28,7 @@ import (
 //
 //	none REASON       the block does not call the system
 //	same DOC:LINE     the block has the text of another one
-//	row TEXT          docs/first-version.md or docs/configuration.md says TEXT; the script firstversion runs what it names
+//	row TEXT          docs/first-version.md or docs/configuration.md says TEXT; rows.txt has the test of the row
 //	script NAME       the script NAME runs what the block runs
 //	health            the fleet answers /health
 //	env, config       the block is accepted as .env or as config.yaml
@@ -245,7 +245,7 @@ func (b *block) check(ts *testscript.TestScript, repo, docs string) error {
 	case "python":
 		return b.run(ts, repo, "block.py", "python3", "-B", "block.py")
 	}
-	return fmt.Errorf("unknown verb")
+	return errors.New("unknown verb")
 }
 
 func unlessSet(text, what string) error {

@@ -76,7 +76,8 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
-			"blocks": runBlocks, "later": later, "download": download, "collector": startCollector, "leaks": leaks, "metrics": fleetMetrics,
+			"blocks": runBlocks, "later": later,
+			"download": download, "collector": startCollector, "leaks": leaks, "metrics": fleetMetrics,
 		},
 	}
 }

@@ -79,7 +79,9 @@ func invoke(
 // TestToolsByScope checks that a client can see and call only the tools that its token permits.
 func TestToolsByScope(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	submitTools := []string{"execute_task", "submit_task", "cancel_task", "save_skill", "delete_skill", "save_checkpoint"}
+	submitTools := []string{
+		"execute_task", "submit_task", "cancel_task", "save_skill", "delete_skill", "save_checkpoint",
+	}
 	for token, maySubmit := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
 		cs, _ := stdio(t, options(f, token), nil)
 		l, err := cs.ListTools(t.Context(), nil)

@@ -112,7 +112,8 @@ func TestSessionFits(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := len(got.Tasks)
-		if len(text) > limit || n == 0 || n+got.TasksOmitted != 6 || !strings.HasPrefix(got.Tasks[n-1].Code, "print 5") {
+		if len(text) > limit || n == 0 || n+got.TasksOmitted != 6 ||
+			!strings.HasPrefix(got.Tasks[n-1].Code, "print 5") {
 			t.Errorf("get_session: %d bytes, %d tasks, %d omitted; want the newest of 6 in %d bytes",
 				len(text), n, got.TasksOmitted, limit)
 		}

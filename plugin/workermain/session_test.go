@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,7 +48,7 @@ func (f fleet) processWorker(t *testing.T, name, host string) *faulttest.Process
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	env := append(f.env[:len(f.env):len(f.env)], "CODEFLEET_DATA="+dir, "CODEFLEET_WORKER_NAME="+name,
+	env := append(slices.Clip(f.env), "CODEFLEET_DATA="+dir, "CODEFLEET_WORKER_NAME="+name,
 		"CODEFLEET_QUEUE_ACK_WAIT=2s", "CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE=1")
 	return faulttest.Start(t, "worker", "FLEET="+f.file, "WORKER_NAME="+name, "WORKER_ENV="+strings.Join(env, "\n"))
 }
@@ -85,8 +86,8 @@ logs = {name: json.load(open("/workspace/sessions/" + name + ".json")) for name 
  "tasks": [len(log["tasks"]) for log in logs.values()], "layout": sorted(os.listdir("/workspace"))}`
 )
 
-// TestSessionsOverWorkers runs a workflow of three sessions on three workers, which are separate processes on two hosts.
-// The first one is killed with SIGKILL after a program has run and before its files are committed. State, files and
+// TestSessionsOverWorkers runs a workflow of three sessions on three workers, which are separate processes with the data
+// directories of two hosts. The first one is killed with SIGKILL after a program has run and before its files are committed. State, files and
 // the logs of the sessions are whole.
 func TestSessionsOverWorkers(t *testing.T) {
 	conf := uptest.Config(t)

@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"syscall"
 
@@ -14,9 +15,7 @@ const layoutMode = 0o755
 // setLayoutAside removes from nodes the directories of Options.Layout that are empty, as makeLayout made them, and that
 // version does not have: they are no change.
 func (t *Dir) setLayoutAside(version *format.EntrySet) {
-	for path, n := range t.layout { // version may be another one than before
-		t.nodes[path] = n
-	}
+	maps.Copy(t.nodes, t.layout) // version may be another one than before
 	clear(t.layout)
 	for _, path := range t.opts.Layout {
 		n := t.nodes[path]

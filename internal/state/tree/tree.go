@@ -21,8 +21,8 @@ type Options struct {
 	// MountPoints lists the names of Reserved at which a box mounts directories. An empty directory there that does
 	// not belong to Owner stays; anything else is removed, as at the other names.
 	MountPoints []string
-	// Layout lists top-level directories that Materialise makes if the version does not have them. Unless a program puts
-	// something into them, they are no change.
+	// Layout lists top-level directories that Materialise makes if the version does not have them. Unless a program
+	// puts something into them, they are no change.
 	Layout   []string
 	Excludes []string // patterns of paths that are never part of a version, in addition to .workspaceignore
 	Quota    format.Quota
