@@ -6,6 +6,7 @@ GOLANGCI     := 2.15.0
 RCLONE       := v1.75.1
 RESTIC       := v0.18.1
 MINIO        := v0.0.0-20260212201848-7aac2a2c5b7c
+PROMETHEUS   := v0.305.0
 LDFLAGS      := -s -w -X main.version=$(VERSION)
 PROGRAMS     := codefleet worker ingest mcp-bridge
 # Root can run the real sandbox, so its tests must not be skipped.
@@ -56,6 +57,13 @@ test-integration: bin/runsc .cache/npm/done .cache/minio ## run tests with MCP s
 		go test -count=1 -p 1 -timeout 20m -run 'MinIO|Objects|Store|Probe|Heads' ./internal/state/... ./internal/assembly/...
 	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
 		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./internal/bridge ./cmd/codefleet
+
+.PHONY: test-alerts
+test-alerts: .cache/prometheus/prometheus .cache/prometheus/promtool ## test alert rules and dashboard with a real Prometheus (built once, in minutes)
+	CODEFLEET_TEST_PROMETHEUS=$(CURDIR)/.cache/prometheus CODEFLEET_TEST_NO_SKIP=1 go test -count=1 -timeout 5m ./test/deploy
+
+.cache/prometheus/%: tools/build-at.sh Makefile
+	@tools/build-at.sh $@ github.com/prometheus/prometheus $(PROMETHEUS) github.com/prometheus/prometheus/cmd/$*
 
 # The last open-source MinIO (AGPL): a server to test against, never linked.
 .cache/minio: tools/build-at.sh Makefile

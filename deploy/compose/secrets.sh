@@ -26,6 +26,7 @@ CODEFLEET_NATS_PASSWORD=$nats
 CODEFLEET_S3_ACCESS_KEY=$access
 CODEFLEET_S3_SECRET_KEY=$key
 END
+echo "GF_SECURITY_ADMIN_PASSWORD=$(secret)" >secrets/grafana.env
 for name in operator default; do secret >secrets/$name.token; done
 # The parts run as different users, and each sees only the files that are mounted into it. On this host, only you can
 # enter the directory.

@@ -121,7 +121,7 @@ func TestComposeSecrets(t *testing.T) {
 	if info, err := os.Stat(secrets); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("secrets: got mode %v, %v, want 0700", info.Mode(), err)
 	}
-	for _, name := range []string{"fleet.env", "nats.env", "s3.env"} {
+	for _, name := range []string{"fleet.env", "nats.env", "s3.env", "grafana.env"} {
 		if info, err := os.Stat(filepath.Join(secrets, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: got mode %v, %v, want 0600", name, info.Mode(), err)
 		}
