@@ -47,17 +47,16 @@ type Backlog struct {
 	Queued     int     `json:"queued"`       // waiting for a slot, without delayed tasks
 	Running    int     `json:"running"`      // delivered to a worker, including those in a short retry
 	OldestAgeS float64 `json:"oldest_age_s"` // age of the oldest queued task in seconds; 0 if there is none
-	// SlotSeconds is an estimate of how long the queued tasks will use a slot, all together: each as long as the mean of
-	// its tenant's tasks since yesterday.
+	// SlotSeconds is an estimate of how long the queued tasks will use a slot, all together: each as long as the mean
+	// of its tenant's tasks since yesterday.
 	SlotSeconds float64 `json:"slot_seconds"`
 }
 
 // Demand is the load of a task pool, or of all, and the number of slots that it needs, for autoscalers.
 type Demand struct {
 	Backlog
-	WithinS float64 `json:"within_s"` // time in which all queued tasks are to begin or end
-	// Slots is how many slots do the queued work in that time, besides those that run tasks now. It includes the latter,
-	// and is at most one per task.
+	WithinS float64 `json:"within_s"` // time in which the queued work is to be done
+	// Slots is how many slots do the queued work in that time, and run the current tasks: at most one per task.
 	Slots int `json:"slots"`
 }
 

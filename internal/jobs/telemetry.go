@@ -83,7 +83,8 @@ func (n *namedTenants) name(tenant string) string {
 // waited records how long a task was queued before its first run.
 func (t *telemetry) waited(ctx context.Context, pool, tenant string, wait time.Duration) {
 	t.queued.Record(ctx, wait.Seconds(), attrPool(pool))
-	t.tenantQueued.Record(ctx, wait.Seconds(), metric.WithAttributes(attribute.String("tenant", t.tenants.name(tenant))))
+	named := metric.WithAttributes(attribute.String("tenant", t.tenants.name(tenant)))
+	t.tenantQueued.Record(ctx, wait.Seconds(), named)
 }
 
 // CountAutomation counts an action of a schedule, trigger or webhook. The metric's row in package metrics has the kinds

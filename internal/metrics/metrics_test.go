@@ -110,8 +110,8 @@ Processes with ` + "`telemetry.metrics`" + ` serve these metrics at ` + "`/metri
 with metrics of the Go runtime and the process, and with ` + "`codefleet_build_info`" + `.
 
 Processes of the HTTP interface read the metrics of backlog, workers and queue from the queue, at most every five
-seconds. Each of these processes reports all of them, so a query takes the maximum, not the sum. While the queue does not
-respond, they are absent. [Operations](operations.md) has the alerts.
+seconds. Each of these processes reports all of them, so a query takes the maximum, not the sum. While the queue does
+not respond, they are absent. [Operations](operations.md) has the alerts.
 `)
 	documented := map[string]bool{}
 	for _, group := range groups {

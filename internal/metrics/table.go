@@ -60,8 +60,8 @@ var (
 	}
 )
 
-// The metrics of the whole fleet. Each interface reads them from the queue when it is scraped, so all of them report the
-// same values.
+// The metrics of the whole fleet. Each interface reads them from the queue when it is scraped, so all of them report
+// the same values.
 var (
 	priority = Attribute{Name: "priority", Meaning: "the priority", Values: []string{"high", "normal", "low"}}
 

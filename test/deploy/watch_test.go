@@ -77,7 +77,10 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-func composeDir(t *testing.T) string { return filepath.Join(sourcetest.Root(t), "deploy", "compose") }
+func composeDir(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(sourcetest.Root(t), "deploy", "compose")
+}
 
 // expressions returns all queries of the alerts and the dashboard, by what uses them.
 func expressions(t *testing.T) map[string]string {
@@ -157,7 +160,8 @@ func TestDashboard(t *testing.T) {
 	for _, p := range d.Panels {
 		if ids[p.ID] || p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24 ||
 			p.Datasource.UID != sources.Datasources[0].UID || p.Datasource.Type != sources.Datasources[0].Type {
-			t.Errorf("panel %d %q: want its own id, a query, a place within 24 columns, and the data source", p.ID, p.Title)
+			t.Errorf("panel %d %q: want its own id, a query, a place within 24 columns, and the data source",
+				p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
@@ -238,7 +242,7 @@ func TestQueriesOnPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := startPrometheus(t, program, target.Host, string(fleet.File.Token))
+	base := startPrometheus(t, program, target.Host, fleet.File.Token)
 	const queued = `max by (pool, priority) (codefleet_backlog_tasks{state="queued"})`
 	await(t, func() (string, bool) {
 		got, err := query(base, queued)
