@@ -193,7 +193,8 @@ func TestObserve(t *testing.T) {
 	f.submit(t, "1", `{"code":"x"}`)
 	scrape := func() string {
 		w := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 		if w.Code != http.StatusOK {
 			t.Errorf("scrape = %d %s, want 200", w.Code, w.Body)
 		}
