@@ -87,7 +87,8 @@ func (a *app) listFields(f form.Form) error {
 	var lines []fieldLine
 	for _, field := range f.Fields {
 		l := fieldLine{
-			Name: field.Name, Title: field.Title, Type: string(field.Type), Format: field.Format, Required: field.Required,
+			Name: field.Name, Title: field.Title, Type: string(field.Type), Format: field.Format,
+			Required: field.Required,
 		}
 		for _, c := range field.Choices {
 			l.Choices = append(l.Choices, c.Value)
@@ -184,7 +185,8 @@ func (a *app) fillForm(ctx context.Context, f form.Form, o formFill) (form.Fille
 			return form.Filled{}, err
 		}
 		if m.Model == nil && o.by == form.ByModel {
-			return form.Filled{}, usage("--by model: no model is enabled").try("set llm.enabled: true, or use --by rules")
+			return form.Filled{}, usage("--by model: no model is enabled").
+				try("set llm.enabled: true, or use --by rules")
 		}
 	}
 	filled, err := form.Fill(ctx, f, document, m)
@@ -243,11 +245,14 @@ func isTaskID(s string) bool {
 // maxAsked is how often a person is asked for one field.
 const maxAsked = 3
 
-// askMissing asks a person for what is missing or wrong, until nothing is or the input ends. An empty line skips a field.
+// askMissing asks a person for what is missing or wrong, until nothing is or the input ends. An empty line skips a
+// field.
 func askMissing(in *bufio.Reader, out io.Writer, f form.Form, filled *form.Filled) {
 	asked := map[string]int{}
 	for {
-		i := slices.IndexFunc(filled.Problems, func(p form.Problem) bool { return p.Field != "" && asked[p.Field] < maxAsked })
+		i := slices.IndexFunc(filled.Problems, func(p form.Problem) bool {
+			return p.Field != "" && asked[p.Field] < maxAsked
+		})
 		if i < 0 {
 			return
 		}
@@ -275,7 +280,8 @@ func offered(field form.Field) string {
 	if len(field.Choices) == 0 {
 		return ""
 	}
-	return " (" + printable(strings.Join(mapSlice(field.Choices, func(c form.Choice) string { return c.Value }), ", ")) + ")"
+	values := mapSlice(field.Choices, func(c form.Choice) string { return c.Value })
+	return " (" + printable(strings.Join(values, ", ")) + ")"
 }
 
 func showFilled(w io.Writer, f form.Form, filled form.Filled) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -121,16 +122,16 @@ func (c *call) askForm(ctx context.Context, question *mcp.ElicitParams) (*mcp.El
 
 // questionAbout returns what asks for the fields with problems, or nil if no field has one.
 func questionAbout(f form.Form, problems []form.Problem) *mcp.ElicitParams {
-	message := f.Title
+	message := []string{f.Title}
 	var names []string
 	for _, p := range problems {
 		if _, ok := f.Field(p.Field); ok {
 			names = append(names, p.Field)
-			message += "\n" + p.Message
+			message = append(message, p.Message)
 		}
 	}
 	if names == nil {
 		return nil
 	}
-	return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: f.Elicitation(names...)}
+	return &mcp.ElicitParams{Mode: "form", Message: strings.Join(message, "\n"), RequestedSchema: f.Elicitation(names...)}
 }

@@ -50,7 +50,7 @@ func TestFillForm(t *testing.T) {
 		asked = nil // the user declines: the problems stay
 		got, failed = invoke(t, cs, "fill_form", args)
 		if list, _ := got["problems"].([]any); failed || len(asked) != 1 || len(list) != 2 {
-			t.Errorf("%s: after a declined question: %v, want 2 problems after 1 question, not %d", version, got, len(asked))
+			t.Errorf("%s: after %d declined questions: %v, want 2 problems after 1", version, len(asked), got)
 		}
 	}
 }

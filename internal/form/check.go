@@ -178,6 +178,7 @@ func typeText(f Field) string {
 		return "true or false"
 	case List:
 		return "a list of choices"
+	case String:
 	}
 	if t := formatTexts[f.Format]; t != "" {
 		return t
@@ -195,13 +196,13 @@ func choicesText(f Field, want []any) string {
 			list = append(list, fmt.Sprintf("… (%d more)", len(want)-i))
 			break
 		}
-		shown := text.Printable(fmt.Sprint(v))
+		shown := fmt.Sprint(v)
 		for _, c := range f.Choices {
 			if c.Value == v && c.Title != c.Value {
-				shown += " (" + text.Printable(c.Title) + ")"
+				shown = fmt.Sprintf("%s (%s)", c.Value, c.Title)
 			}
 		}
-		list = append(list, shown)
+		list = append(list, text.Printable(shown))
 	}
 	return strings.Join(list, ", ")
 }

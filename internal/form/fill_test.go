@@ -42,6 +42,7 @@ func TestFillByRules(t *testing.T) {
 	if diff := cmp.Diff(filledIn(), got.Values); diff != "" {
 		t.Errorf("values: %s", diff)
 	}
+	const pipe = "A pipe burst on 9 April 2026, and there is water damage in the"
 	want := map[string]form.Source{
 		"full_name":     {By: "rules", Line: 10, Quote: "Maria Lindqvist"},
 		"date_of_birth": {By: "rules", Line: 11, Quote: "31 May 1984"},
@@ -49,7 +50,7 @@ func TestFillByRules(t *testing.T) {
 		"phone":         {By: "rules", Line: 17, Quote: "+46 8 123 456 78"},
 		"policy_number": {By: "rules", Line: 8, Quote: "PN-204417"},
 		"incident_date": {By: "rules", Line: 12, Quote: "9.4.2026"},
-		"cause":         {By: "rules", Line: 5, Quote: "A pipe burst on 9 April 2026, and there is water damage in the"},
+		"cause":         {By: "rules", Line: 5, Quote: pipe},
 		"rooms":         {By: "rules", Line: 6, Quote: "kitchen and the hallway."},
 		"amount":        {By: "rules", Line: 13, Quote: "EUR 1,240.50"},
 		"currency":      {By: "rules", Line: 13, Quote: "Estimated cost: EUR 1,240.50"},
@@ -66,6 +67,7 @@ func TestFillByRules(t *testing.T) {
 
 // recorded is the response of a model to the prose letter, and remembers the prompt.
 func recorded(t *testing.T, prompt *string) form.Model {
+	t.Helper()
 	return func(_ context.Context, system, user string) (string, error) {
 		*prompt = system + user
 		return read(t, "testdata/prose.json"), nil
@@ -128,7 +130,9 @@ func TestFillRefusesInventions(t *testing.T) {
 			t.Errorf("%s: warnings %q, want %q", name, w, c.warning)
 		}
 	}
-	failing := form.Method{Model: func(context.Context, string, string) (string, error) { return "", errors.New("busy") }}
+	failing := form.Method{Model: func(context.Context, string, string) (string, error) {
+		return "", errors.New("busy")
+	}}
 	got, err := form.Fill(t.Context(), claim(t), "Name: Ada Byron", failing)
 	if err != nil || got.Values["full_name"] != "Ada Byron" || len(got.Warnings) != 1 {
 		t.Errorf("Fill with a failing model = %v, %v, want the values of the rules and a warning", got, err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,7 +106,8 @@ func TestWrongAnswers(t *testing.T) {
 		{"rooms", []string{"attic"}, `"Rooms" must be one of: kitchen, bathroom, bedroom, living room, hallway`},
 		{"rooms", []string{"kitchen", "kitchen"}, `"Rooms" has the same choice twice`},
 		{
-			"rooms", []string{"kitchen", "bathroom", "bedroom", "living room", "hallway"},
+			"rooms",
+			[]string{"kitchen", "bathroom", "bedroom", "living room", "hallway"},
 			`"Rooms" may have at most 4 choices`,
 		},
 		{"amount", 0, `"Estimated cost" must be more than 0`},
@@ -257,7 +259,8 @@ func TestParseRefuses(t *testing.T) {
 		},
 	} {
 		_, err := form.Parse([]byte(c.source))
-		if e, ok := errors.AsType[*form.Error](err); !ok || !strings.Contains(e.Error(), c.want) || len(err.Error()) > 2000 {
+		e, ok := errors.AsType[*form.Error](err)
+		if !ok || !strings.Contains(e.Error(), c.want) || len(e.Error()) > 2000 {
 			t.Errorf("%s: Parse = %v, want an error with %q", name, err, c.want)
 		}
 	}
@@ -289,7 +292,7 @@ func TestLimitsOfValues(t *testing.T) {
 	}
 	many := map[string]any{}
 	for i := range 1000 {
-		many[fmt.Sprint(i)] = 1
+		many[strconv.Itoa(i)] = 1
 	}
 	if got := f.Check(many); len(got) != 21 {
 		t.Errorf("1000 unknown fields: %d problems, want 21", len(got))

@@ -22,6 +22,7 @@ func (f Field) Read(s string) (value any, ok bool) {
 	case List:
 		found := f.mentioned(s)
 		return found, len(found) > 0
+	case String:
 	}
 	switch {
 	case s == "":
