@@ -115,7 +115,7 @@ func (a *app) root() *cobra.Command {
 		a.skillsCommand())
 	group("fleet",
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.pauseCommand(),
-		a.resumeCommand(), a.limitsCommand(), a.usageCommand(), a.doctorCommand(),
+		a.resumeCommand(), a.limitsCommand(), a.usageCommand(), a.pageCommand(), a.doctorCommand(),
 		a.benchCommand(), a.configCommand(), a.guardCommand(), a.privacyCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
 	root.Version = versionLine(thisVersion())

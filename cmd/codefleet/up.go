@@ -79,6 +79,7 @@ func changedSettings(flags *pflag.FlagSet, settings []settingFlag) []config.Flag
 // the credentials.
 type addresses struct {
 	HTTP  string `json:"http"`
+	Page  string `json:"page,omitempty"` // logs its holder in, once and within an hour
 	NATS  string `json:"nats"`
 	S3    string `json:"s3"`
 	Data  string `json:"data"`
@@ -105,7 +106,10 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 	if err != nil {
 		return cannotStart(ctx, err)
 	}
-	out := addresses{f.File.URL, f.File.NATS.URL, f.File.S3.Endpoint, c.Data, f.Path(), f.File.PID, modelText(c), c.Weather.Provider}
+	out := addresses{
+		HTTP: f.File.URL, Page: f.PageLink(), NATS: f.File.NATS.URL, S3: f.File.S3.Endpoint, Data: c.Data, Fleet: f.Path(),
+		PID: f.File.PID, Model: modelText(c), Weather: c.Weather.Provider,
+	}
 	if err := a.print(out, func(w io.Writer) { showAddresses(w, out, time.Since(start)) }); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -123,6 +127,9 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 
 func showAddresses(w io.Writer, a addresses, startup time.Duration) {
 	row(w, "http", a.HTTP)
+	if a.Page != "" {
+		row(w, "page", a.Page, "(logs you in, once; codefleet page prints another link)")
+	}
 	row(w, "nats", a.NATS)
 	row(w, "s3", a.S3)
 	row(w, "data", a.Data)

@@ -23,7 +23,6 @@ import (
 	"github.com/codefleet/codefleet/internal/assembly"
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/assembly/tooling"
-	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/process"
 )
 
@@ -62,7 +61,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 	}
 	defer toolbox.Close()
 	options.Skills = toolbox.Skills()
-	server := ingest.New(options)
+	server := assembly.Server(p.Config, p.Telemetry, options)
 	defer assembly.FollowTokens(ctx, p.Config, p.Fleet, server.SetTokens)()
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return server.Serve(ctx, ln) })

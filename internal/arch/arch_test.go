@@ -156,11 +156,13 @@ var imports = map[string][]string{
 		"internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
 	},
 	"internal/bridge": {"client", "internal/form", "internal/httpserve"},
+	"internal/page":   {"client", "schemas"},
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments", "internal/executor", "internal/executor/drivers", "internal/filelock",
-		"internal/form", "internal/guardrails", "internal/guardrails/privacy", "internal/ingest", "internal/jobs", "internal/pipeline",
-		"internal/pluginhost", "internal/state", "internal/telemetry", "internal/worker",
+		"internal/form", "internal/guardrails", "internal/guardrails/privacy", "internal/httpserve", "internal/ingest",
+		"internal/jobs", "internal/page", "internal/pipeline", "internal/pluginhost", "internal/state",
+		"internal/telemetry", "internal/worker",
 	},
 	"internal/assembly/queue": {
 		"schemas", "internal/allowlist", "internal/config", "internal/jobs", "internal/telemetry",

@@ -9,13 +9,17 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
+	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/assembly/storage"
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/page"
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
@@ -49,6 +53,21 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	}
 	o.Artifacts = storage.Artifacts(o.Workspaces)
 	return o, nil
+}
+
+// Server returns the HTTP interface. Its web page sends its requests to the interface itself.
+func Server(c *config.Config, t *telemetry.Telemetry, o ingest.Options) *ingest.Server {
+	if !c.Page.Enabled {
+		return ingest.New(o)
+	}
+	transport := &httpserve.InProcess{Caller: "page"}
+	o.Page = page.New(page.Options{
+		Fleet:    client.Options{URL: "http://localhost", HTTPClient: &http.Client{Transport: transport}},
+		ReadOnly: c.Page.ReadOnly, Prefix: c.Page.Prefix, Secure: c.HTTP.TLSCert != "", Log: t.Logger,
+	})
+	server := ingest.New(o)
+	transport.Handler = server.Handler()
+	return server
 }
 
 // fleetTokens returns the token of a fleet file, if there is one.

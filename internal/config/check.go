@@ -52,6 +52,7 @@ func (c *Config) check() []Problem {
 		k.tenant(name, c.Tenants[name])
 	}
 	k.mcp()
+	k.page()
 	k.telemetry()
 	return k.problems
 }

@@ -66,6 +66,8 @@ type Config struct {
 	MCPServers []MCPServer `yaml:"mcp_servers"`
 	// The fleet as an MCP server.
 	MCP MCP `yaml:"mcp"`
+	// The web page.
+	Page Page `yaml:"page"`
 	// Logs.
 	Logging Logging `yaml:"logging"`
 	// Traces and metrics.
@@ -367,6 +369,7 @@ func Default() *Config {
 			Enabled: true, Addr: "127.0.0.1:8788", Profile: "full",
 			Wait: 25 * time.Second, MaxWait: 45 * time.Second, MaxOutput: 20_000, Rate: 500, Concurrent: 512,
 		},
+		Page:      Page{Enabled: true},
 		Logging:   Logging{Level: "INFO", Format: "auto"},
 		Telemetry: Telemetry{Sample: 1, Metrics: true},
 	}

@@ -36,7 +36,7 @@ import (
 )
 
 // Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
-// Skills, Metrics or MCP disables that feature.
+// Skills, Metrics, MCP or Page disables that feature.
 type Options struct {
 	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
@@ -46,6 +46,7 @@ type Options struct {
 	Skills     *skills.Library // serves skills
 	Metrics    http.Handler    // serves /metrics
 	MCP        http.Handler    // serves the paths of the MCP bridge, and authenticates their requests
+	Page       Page            // serves the web page, and authenticates its requests
 
 	Access        Access
 	Limits        Limits
@@ -57,6 +58,15 @@ type Options struct {
 
 	Log    *slog.Logger // default slog.Default()
 	Tracer trace.Tracer // nil records no spans
+}
+
+// Page is the web page below /ui/.
+type Page interface {
+	http.Handler
+	// Code returns a code that logs its holder in with the token, once: /ui/login?code=CODE.
+	Code(token string) string
+	// Drain ends the page's streams.
+	Drain()
 }
 
 // Access restricts who may send requests.
@@ -164,7 +174,12 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Drain makes waiting requests respond with what they have, and /readyz fail. Serve calls it when its context
 // ends. A caller that serves the Handler calls it before it shuts its HTTP server down.
-func (s *Server) Drain() { s.stop() }
+func (s *Server) Drain() {
+	s.stop()
+	if s.o.Page != nil {
+		s.o.Page.Drain()
+	}
+}
 
 // errOpen is returned by Serve for an address that other hosts can reach while authentication is off.
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")

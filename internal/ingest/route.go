@@ -112,6 +112,8 @@ func (r route) tag() string {
 	switch {
 	case parts[0] == "mcp", parts[0] == "sse", parts[0] == "register":
 		return "mcp"
+	case parts[0] == "ui", parts[0] == "{$}":
+		return "page"
 	case parts[0] == "v1" && strings.Contains(path, "/approvals"):
 		return "approvals"
 	case parts[0] == "v1":

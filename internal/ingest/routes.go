@@ -11,7 +11,8 @@ import (
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
-		if r.tag() == "metrics" && s.o.Metrics == nil || r.tag() == "mcp" && s.o.MCP == nil {
+		if r.tag() == "metrics" && s.o.Metrics == nil || r.tag() == "mcp" && s.o.MCP == nil ||
+			r.tag() == "page" && s.o.Page == nil {
 			continue
 		}
 		mux.Handle(r.pattern, s.endpoint(r))
@@ -24,7 +25,7 @@ func (s *Server) routes() []route {
 	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.webhookRoutes(),
 		s.approvalRoutes(), s.formRoutes(),
 		s.sessionRoutes(), s.toolRoutes(), s.skillRoutes(),
-		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes())
+		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes(), s.pageRoutes())
 }
 
 func (s *Server) taskRoutes() []route {
@@ -463,6 +464,20 @@ func (s *Server) metaRoutes() []route {
 		row(readyPattern, public, s.readyz, "readyz", "Report whether this process can serve requests").
 			returns(200, "Health").
 			fails(queueErrors...),
+	}
+}
+
+// pageRoutes are the web page, which authenticates requests itself.
+func (s *Server) pageRoutes() []route {
+	return []route{
+		row("GET /{$}", public, s.toPage, "root", "Go to the web page").returnsNothing(303),
+		row(pagePath+"/", public, s.servePage, "page", "The web page").methods("get", "post").
+			note("Its forms and links are for browsers and not a part of this interface.").
+			returnsMedia(200, "text/html", "Text"),
+		row("POST /v1/page/links", anyScope, s.postPageLink, "createPageLink", "Create a link to the web page").
+			note("The link logs its holder in with the token of the request, once and within an hour. It is relative to "+
+				"the fleet's URL.").
+			returns(200, "PageLink"),
 	}
 }
 

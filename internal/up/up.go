@@ -33,6 +33,7 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/embedded"
+	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/telemetry"
@@ -66,6 +67,7 @@ type Fleet struct {
 	queue    *jobs.Client
 	bridge   *bridge.Bridge   // nil if mcp.enabled is false
 	tools    *toolbox.Toolbox // used by the HTTP interface
+	page     string           // the path that PageLink returns
 
 	unlock func()
 	parts  errgroup.Group          // the goroutines of the worker, the HTTP interface and the object store's watcher
@@ -191,6 +193,7 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 	if f.bridge != nil {
 		context.AfterFunc(life, f.bridge.Close)
 	}
+	f.page = server.PageLink(f.File.Token)
 	f.part(life, "the http interface", func() error { return server.Serve(life, f.listener) })
 	f.part(life, "the object store", func() error { return f.keepS3(life) })
 	return nil
@@ -358,16 +361,25 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	}
 	o.Jobs, o.Tools, o.Skills = f.queue, f.tools, f.tools.Skills()
 	if !f.o.Config.MCP.Enabled {
-		return ingest.New(o), nil
+		return assembly.Server(f.o.Config, f.o.Telemetry, o), nil
 	}
-	transport := &bridge.InProcess{}
+	transport := &httpserve.InProcess{Caller: "bridge"}
 	f.bridge = bridge.New(assembly.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
 		URL: "http://localhost", HTTPClient: &http.Client{Transport: transport},
 	}))
 	o.MCP = f.bridge.Handler()
-	server := ingest.New(o)
+	server := assembly.Server(f.o.Config, f.o.Telemetry, o)
 	transport.Handler = server.Handler()
 	return server, nil
+}
+
+// PageLink returns a link that logs its holder in to the web page, once and within an hour. It is empty if the settings
+// disable the page.
+func (f *Fleet) PageLink() string {
+	if f.page == "" {
+		return ""
+	}
+	return f.File.URL + f.page
 }
 
 // writeFile writes fleet.json, unless the fleet is private.

@@ -1,4 +1,4 @@
-package bridge
+package httpserve
 
 import (
 	"context"
@@ -7,9 +7,12 @@ import (
 	"sync"
 )
 
-// InProcess is an http.RoundTripper that passes requests to a handler in this process. A bridge uses it to send
-// requests to an HTTP interface in the same process. Set Handler before the first request.
-type InProcess struct{ Handler http.Handler }
+// InProcess is an http.RoundTripper that passes requests to a handler in this process. The MCP bridge and the page use
+// it to send requests to an HTTP interface in the same process. Set Handler before the first request.
+type InProcess struct {
+	Handler http.Handler
+	Caller  string // instead of a remote address
+}
 
 // RoundTrip implements http.RoundTripper. It returns once the handler has written the header. The body streams what
 // the handler writes; closing it early cancels the request.
@@ -18,7 +21,7 @@ func (t *InProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, w := io.Pipe()
 	out := &inProcessWriter{header: http.Header{}, body: w, started: make(chan struct{})}
 	in := r.Clone(ctx)
-	in.Host, in.RequestURI, in.RemoteAddr = r.URL.Host, r.URL.RequestURI(), "bridge"
+	in.Host, in.RequestURI, in.RemoteAddr = r.URL.Host, r.URL.RequestURI(), t.Caller
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}

@@ -1,0 +1,30 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// PageLink returns a link to the fleet's web page, which logs its holder in with the client's token, once and within an
+// hour. Each call returns another link.
+func (c *Client) PageLink(ctx context.Context) (string, error) {
+	created, err := sendJSON[struct {
+		Link string `json:"link"`
+	}](ctx, c, http.MethodPost, struct{}{}, "v1", "page", "links")
+	if err != nil {
+		return "", err
+	}
+	d, err := c.overHTTP()
+	if err != nil {
+		return "", err
+	}
+	link, err := url.Parse(created.Link)
+	if err != nil {
+		return "", err
+	}
+	u := *d.base()
+	u.Path, u.RawQuery = strings.TrimSuffix(u.Path, "/")+link.Path, link.RawQuery
+	return u.String(), nil
+}

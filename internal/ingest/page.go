@@ -1,0 +1,43 @@
+package ingest
+
+import (
+	"net/http"
+	"strings"
+)
+
+// pagePath is where the web page is.
+const pagePath = "/ui"
+
+// PageLink is a link that logs its holder in to the web page, once.
+type PageLink struct {
+	Link string `json:"link"` // relative to the fleet's URL
+}
+
+func (s *Server) toPage(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, strings.TrimPrefix(pagePath, "/")+"/", http.StatusSeeOther) // relative, for proxies with a prefix
+	return nil
+}
+
+func (s *Server) servePage(w http.ResponseWriter, r *http.Request) error {
+	s.o.Page.ServeHTTP(w, r)
+	return nil
+}
+
+func (s *Server) postPageLink(w http.ResponseWriter, r *http.Request) error {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return respond(w, PageLink{s.pageLink(strings.TrimSpace(token))}, nil)
+}
+
+// PageLink returns a link that logs its holder in to the web page with the token, once and within an hour. It is
+// relative to the fleet's URL, and empty without a page.
+func (s *Server) PageLink(token string) string {
+	if s.o.Page == nil {
+		return ""
+	}
+	return s.pageLink(token)
+}
+
+func (s *Server) pageLink(token string) string {
+	return pagePath + "/login?code=" + s.o.Page.Code(token)
+}

@@ -1,0 +1,84 @@
+package page
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// pictures are the media types that a page shows. SVG is not one of them, because it may contain scripts.
+var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+func isPicture(media string) bool { return slices.Contains(pictures, media) }
+
+const (
+	sniffed   = 512       // bytes by which a picture is recognised
+	maxText   = 256 << 10 // bytes of a file that a page shows as text
+	fileTime  = 10 * time.Minute
+	safeFrame = "sandbox; default-src 'none'; frame-ancestors 'none'"
+)
+
+// serveContent sends a file of a program to the browser: a picture as such, everything else as a download. Browsers run
+// nothing in it: the type is the one that the content has, and the policy permits nothing.
+func (q *request) serveContent(name string, content io.ReadCloser) error {
+	defer content.Close()
+	head := make([]byte, sniffed)
+	n, err := io.ReadFull(content, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	head = head[:n]
+	h := q.w.Header()
+	h.Set("Content-Security-Policy", safeFrame)
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if media := http.DetectContentType(head); isPicture(media) {
+		h.Set("Content-Type", media)
+	} else {
+		h.Set("Content-Type", "application/octet-stream")
+		h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": filepath.Base(name)}))
+	}
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(fileTime)) // not every writer supports it
+	if _, err := io.Copy(q.w, io.MultiReader(bytes.NewReader(head), content)); err != nil {
+		panic(http.ErrAbortHandler) // a partial file must not look complete
+	}
+	return nil
+}
+
+// getArtifact sends an artifact of a task.
+func getArtifact(q *request) error {
+	name := q.r.PathValue("path")
+	content, err := q.c.Artifact(q.ctx, q.r.PathValue("id"), name)
+	if err != nil {
+		return err
+	}
+	return q.serveContent(name, content)
+}
+
+// textFile is a file as a page shows it.
+type textFile struct {
+	Text  string
+	Shown bool   // whether Text is the whole file
+	Why   string // why it is not shown
+}
+
+// readText reads a file that a page can show.
+func readText(content io.Reader) (textFile, error) {
+	data, err := io.ReadAll(io.LimitReader(content, maxText+1))
+	switch {
+	case err != nil:
+		return textFile{}, err
+	case len(data) > maxText:
+		return textFile{Why: fmt.Sprintf("The file has more than %s.", byteSize(maxText))}, nil
+	case !utf8.Valid(data) || bytes.ContainsRune(data, 0):
+		return textFile{Why: "The file is not UTF-8 text."}, nil
+	}
+	return textFile{Text: strings.ToValidUTF8(string(data), "�"), Shown: true}, nil
+}

@@ -1,0 +1,248 @@
+package page
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+const (
+	pollTime      = time.Second      // how often a feed looks for changes
+	heartbeatTime = 15 * time.Second // between comments on a silent stream
+	maxStreams    = 1000             // open streams of a process
+	streamTime    = time.Hour        // after which a page connects again
+)
+
+// feeds tell open pages when something that they show has changed. All pages with the same token share a feed, so the
+// number of pages does not matter to the fleet.
+type feeds struct {
+	mu      sync.Mutex
+	byToken map[[sha256.Size]byte]*feed
+	streams int
+}
+
+// feed follows the fleet with one token, as long as it has subscribers.
+type feed struct {
+	subscribers map[chan struct{}]bool
+	stop        context.CancelFunc
+}
+
+// subscribe returns a channel that receives a value after changes, until cancel is called. It returns false if there
+// are too many streams.
+func (p *Page) subscribe(token string) (changes <-chan struct{}, cancel func(), ok bool) {
+	key := sha256.Sum256([]byte(token))
+	ch := make(chan struct{}, 1)
+	fs := &p.feeds
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.streams >= maxStreams {
+		return nil, nil, false
+	}
+	fs.streams++
+	f := fs.byToken[key]
+	if f == nil {
+		ctx, stop := context.WithCancel(p.stopping)
+		f = &feed{subscribers: map[chan struct{}]bool{}, stop: stop}
+		fs.byToken[key] = f
+		go p.follow(ctx, f, token) // ends with the last subscriber
+	}
+	f.subscribers[ch] = true
+	return ch, sync.OnceFunc(func() {
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		fs.streams--
+		delete(f.subscribers, ch)
+		if len(f.subscribers) == 0 {
+			f.stop()
+			delete(fs.byToken, key)
+		}
+	}), true
+}
+
+// follow looks for changes and tells the subscribers of f.
+func (p *Page) follow(ctx context.Context, f *feed, token string) {
+	c, err := p.client(ctx, token)
+	if err != nil {
+		return
+	}
+	var last uint64
+	tick := time.NewTicker(pollTime)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		now, err := digest(ctx, c)
+		if err == nil && now != last && !first {
+			p.feeds.mu.Lock()
+			for ch := range f.subscribers {
+				select {
+				case ch <- struct{}{}:
+				default: // it has not yet seen the previous change
+				}
+			}
+			p.feeds.mu.Unlock()
+		}
+		if err == nil {
+			last = now
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// digest returns a hash of what pages show of the newest tasks and pending approvals.
+func digest(ctx context.Context, c *client.Client) (uint64, error) {
+	h := fnv.New64a()
+	tasks, err := c.List(ctx, client.ListOptions{Limit: listed})
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range tasks {
+		fmt.Fprintln(h, t.TaskID, t.Status, t.Run, t.WaitsFor, len(t.Approvals))
+	}
+	waiting, err := c.Approvals(ctx)
+	for _, a := range waiting {
+		fmt.Fprintln(h, a.TaskID, a.Call)
+	}
+	return h.Sum64(), err
+}
+
+// stream is an event stream to a browser.
+type stream struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+func (q *request) stream() stream {
+	q.w.Header().Set("Content-Type", "text/event-stream")
+	q.w.Header().Set("X-Accel-Buffering", "no")
+	s := stream{q.w, http.NewResponseController(q.w)}
+	_ = s.rc.SetWriteDeadline(time.Time{}) // not every ResponseWriter supports deadlines
+	return s
+}
+
+// send sends an event. An id other than 0 is where the browser resumes.
+func (s stream) send(event string, id uint64, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	if id > 0 {
+		fmt.Fprintf(s.w, "id: %d\n", id)
+	}
+	if _, err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", event, text); err != nil {
+		return err
+	}
+	return s.rc.Flush()
+}
+
+func (s stream) heartbeat() error {
+	if _, err := fmt.Fprint(s.w, ":\n\n"); err != nil {
+		return err
+	}
+	return s.rc.Flush()
+}
+
+var errBusy = &pageError{http.StatusServiceUnavailable, "Too many pages are open.", "Close some of them."}
+
+// getLive tells a page when to refresh its live parts.
+func getLive(q *request) error {
+	changes, cancel, ok := q.p.subscribe(q.s.Token)
+	if !ok {
+		return errBusy
+	}
+	defer cancel()
+	s := q.stream()
+	if s.send("hello", 0, nil) != nil {
+		return nil // the browser has gone
+	}
+	heartbeat := time.NewTicker(heartbeatTime)
+	defer heartbeat.Stop()
+	over := time.NewTimer(min(streamTime, time.Until(q.s.Expires)))
+	defer over.Stop()
+	for {
+		var err error
+		select {
+		case <-changes:
+			err = s.send("change", 0, nil)
+		case <-heartbeat.C:
+			err = s.heartbeat()
+		case <-over.C:
+			return nil
+		case <-q.p.stopping.Done():
+			return nil
+		case <-q.ctx.Done():
+			return nil
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// getTaskStream sends the stages and the output of a task as they arrive, and finally the event "end".
+func getTaskStream(q *request) error {
+	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // without one: from the beginning
+	ctx, cancel := context.WithTimeout(q.ctx, streamTime)
+	defer cancel()
+	defer context.AfterFunc(q.p.stopping, cancel)()
+	if _, err := q.c.Get(ctx, q.r.PathValue("id")); err != nil {
+		return err
+	}
+	s := q.stream()
+	_ = s.heartbeat() // sends the header
+	_, err := q.c.Watch(ctx, q.r.PathValue("id"), after, func(e client.Event) error {
+		return s.send("progress", e.Seq, map[string]string{"stage": e.Stage, "stream": e.Stream, "text": e.Text})
+	})
+	if err == nil {
+		_ = s.send("end", 0, nil)
+	}
+	return nil
+}
+
+// getNumbers are the values of the plot on the page of the fleet.
+func getNumbers(q *request) error {
+	f, err := q.c.Fleet(q.ctx)
+	if err != nil {
+		return err
+	}
+	var sum struct {
+		Queued  int     `json:"queued"`
+		Running int     `json:"running"`
+		Slots   int     `json:"slots"`
+		Oldest  float64 `json:"oldest"`
+	}
+	for _, b := range f.Backlog {
+		sum.Queued, sum.Running, sum.Oldest = sum.Queued+b.Queued, sum.Running+b.Running, max(sum.Oldest, b.OldestAgeS)
+	}
+	for _, w := range f.Workers {
+		sum.Slots += w.Slots
+	}
+	q.w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(q.w).Encode(sum)
+}
+
+// statuses are all statuses of tasks, in the order in which a page offers them.
+var statuses = []client.Status{
+	client.Queued, client.Running, client.RetryWait, client.Succeeded, client.Failed, client.Blocked, client.Timeout,
+	client.Cancelled, client.Expired, client.Dead,
+}
+
+func isStatus(s string) bool { return slices.Contains(statuses, client.Status(s)) }
+
+// isCode reports whether err is the fleet's refusal with the code.
+func isCode(err error, code string) bool {
+	refused := new(client.APIError)
+	return errors.As(err, &refused) && refused.Code == code
+}

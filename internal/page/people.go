@@ -1,0 +1,179 @@
+package page
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// getInbox shows the tool calls that wait for a person.
+func getInbox(q *request) error {
+	list, err := q.c.Approvals(q.ctx)
+	if err != nil {
+		return err
+	}
+	return q.show("inbox", "Inbox", list)
+}
+
+// postAnswer approves or denies a tool call.
+func postAnswer(q *request) (next, done string, err error) {
+	a := client.Answer{Call: q.form.Get("call"), Reason: q.form.Get("reason")}
+	switch q.form.Get("answer") {
+	case "approve":
+		a.Approve, done = true, "Approved."
+	case "approve-all":
+		a.Approve, a.AllOfTool, done = true, true, "Approved, with all later calls of the tool in this task."
+	case "deny":
+		done = "Denied."
+	default:
+		return "", "", errNoPage
+	}
+	if a.Call == "" { // it would answer all calls of the task
+		return "", "", &pageError{http.StatusBadRequest, "The form names no call.", "Load the page again."}
+	}
+	if len(a.Reason) > maxReason {
+		return "", "", &pageError{
+			http.StatusBadRequest, "The reason is too long.", fmt.Sprintf("It has at most %d bytes.", maxReason),
+		}
+	}
+	_, err = q.c.Answer(q.ctx, q.form.Get("task"), a)
+	return "inbox", done, err
+}
+
+// maxReason is the largest size of an answer's reason, in bytes.
+const maxReason = 500
+
+// deadGroup is the dead letters with one cause.
+type deadGroup struct {
+	Cause string
+	Tasks []client.DeadTask
+}
+
+// getDead shows the dead letters by cause.
+func getDead(q *request) error {
+	list, err := q.c.Dead(q.ctx, searched)
+	if err != nil {
+		return err
+	}
+	var groups []deadGroup
+	for _, d := range list {
+		i := slices.IndexFunc(groups, func(g deadGroup) bool { return g.Cause == d.Error.Code })
+		if i < 0 {
+			groups, i = append(groups, deadGroup{Cause: d.Error.Code}), len(groups)
+		}
+		groups[i].Tasks = append(groups[i].Tasks, d)
+	}
+	return q.show("dead", "Dead letters", struct {
+		Groups []deadGroup
+		More   bool
+	}{groups, len(list) == searched})
+}
+
+// postDead redrives the dead letters with a cause, or one task.
+func postDead(q *request) (next, done string, err error) {
+	if id := q.form.Get("id"); id != "" {
+		_, err := q.c.Redrive(q.ctx, id)
+		return "dead", "The task is queued again.", err
+	}
+	cause := q.form.Get("cause")
+	if cause == "" {
+		return "", "", errNoTask
+	}
+	n, left := 0, 0
+	err = q.c.RedriveCause(q.ctx, cause, func(t client.RedrivenTask) error {
+		if t.Error != "" {
+			left++
+		} else {
+			n++
+		}
+		return nil
+	})
+	done = fmt.Sprintf("%d tasks are queued again.", n)
+	if left > 0 {
+		done += fmt.Sprintf(" %d could not be redriven.", left)
+	}
+	return "dead", done, err
+}
+
+// getAutomation shows schedules, triggers and webhooks.
+func getAutomation(q *request) error {
+	var data struct {
+		Schedules []client.Schedule
+		Triggers  []client.Trigger
+		Webhooks  []client.Webhook
+	}
+	var err error
+	if data.Schedules, err = q.c.Schedules(q.ctx); err != nil {
+		return err
+	}
+	if data.Triggers, err = q.c.Triggers(q.ctx); err != nil {
+		return err
+	}
+	if data.Webhooks, err = q.c.Webhooks(q.ctx); err != nil {
+		return err
+	}
+	return q.show("automation", "Automation", data)
+}
+
+// postSchedule pauses, resumes or runs a schedule.
+func postSchedule(q *request) (next, done string, err error) {
+	name := q.r.PathValue("name")
+	switch q.r.PathValue("verb") {
+	case "pause":
+		_, err = q.c.PauseSchedule(q.ctx, name)
+		done = "The schedule is paused."
+	case "resume":
+		_, err = q.c.ResumeSchedule(q.ctx, name)
+		done = "The schedule fires again."
+	case "run":
+		r, err := q.c.RunSchedule(q.ctx, name)
+		return path("tasks", r.TaskID), "Submitted.", err
+	default:
+		err = errNoPage
+	}
+	return "automation", done, err
+}
+
+// getFleet shows workers, backlog, pauses and limits, for operators.
+func getFleet(q *request) error {
+	var data struct {
+		client.Fleet
+		Pauses []client.Pause
+		Limits []client.TenantLimitsInfo
+		Usage  []client.TenantUsage
+	}
+	var err error
+	if data.Fleet, err = q.c.Fleet(q.ctx); err != nil {
+		return err
+	}
+	if data.Pauses, err = q.c.Pauses(q.ctx); err != nil {
+		return err
+	}
+	if data.Limits, err = q.c.AllLimits(q.ctx); err != nil {
+		return err
+	}
+	if data.Usage, err = q.c.Usage(q.ctx, client.UsageOptions{AllTenants: true}); err != nil {
+		return err
+	}
+	slices.Reverse(data.Usage)
+	data.Usage = data.Usage[:min(len(data.Usage), listed)]
+	return q.show("fleet", "Fleet", data)
+}
+
+// postPause pauses or resumes a tenant, a task pool or the fleet.
+func postPause(q *request) (next, done string, err error) {
+	target := q.form.Get("target")
+	switch q.r.PathValue("verb") {
+	case "pause":
+		_, err = q.c.Pause(q.ctx, target, q.form.Get("reason"))
+		done = "Paused: " + target
+	case "resume":
+		_, err = q.c.Resume(q.ctx, target)
+		done = "Resumed: " + target
+	default:
+		err = errNoPage
+	}
+	return "fleet", done, err
+}

@@ -1,0 +1,204 @@
+package page
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// frame is what every page shows around its content.
+type frame struct {
+	Title, Section string
+	Prefix, Assets string
+	Self           string // the URL of this page, for its live parts
+	CSRF           string
+	Name, Tenant   string
+	ReadOnly       bool
+	Operator       bool
+	Approver       bool
+	Message        string // what the last form has done
+	Live           bool   // parts of the page follow the fleet
+	Data           any
+}
+
+// pageError is an error that a page explains.
+type pageError struct {
+	status        int
+	message, hint string
+}
+
+func (e *pageError) Error() string { return e.message }
+
+// show renders a page.
+func (q *request) show(name, title string, data any) error {
+	return q.render(http.StatusOK, name, title, data)
+}
+
+func (q *request) render(status int, name, title string, data any) error {
+	f := frame{
+		Title: title, Section: name, Prefix: q.p.o.Prefix + root, Assets: q.p.o.Prefix + root + "/assets/" + assetVersion,
+		Self: q.p.o.Prefix + q.r.URL.RequestURI(), CSRF: q.s.CSRF, Name: q.s.Name, Tenant: q.s.Tenant,
+		ReadOnly: q.p.o.ReadOnly, Operator: slices.Contains(q.s.Scopes, "operator"),
+		Approver: slices.Contains(q.s.Scopes, "approve"), Live: true, Data: data,
+	}
+	if q.r.Header.Get("HX-Request") == "" && q.p.keys.open(q.r, messageName, &f.Message) {
+		q.p.setCookie(q.w, messageName, nil, 0)
+	}
+	return write(q.w, status, name, f)
+}
+
+// write renders a template as the whole response.
+func write(w http.ResponseWriter, status int, name string, f frame) error {
+	var b bytes.Buffer
+	if err := templates[name].ExecuteTemplate(&b, "layout", f); err != nil {
+		return fmt.Errorf("render %s: %w", name, err)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+	return nil
+}
+
+func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, next, message string) {
+	f := frame{
+		Title: "Log in", Section: "login", Prefix: p.o.Prefix + root, Assets: p.o.Prefix + root + "/assets/" + assetVersion,
+		Data: map[string]string{"Next": next, "Error": message},
+	}
+	if err := write(w, status, "login", f); err != nil {
+		p.o.Log.ErrorContext(r.Context(), "page not rendered", "error", err)
+		http.Error(w, "the page has a bug; the fleet's log has the details", http.StatusInternalServerError)
+	}
+}
+
+// fail shows an error as a page.
+func (q *request) fail(err error) {
+	shown := struct{ Message, Cause, Hint, Code string }{Message: "The page has a bug; the fleet's log has the details."}
+	status := http.StatusInternalServerError
+	var refused *client.APIError
+	var own *pageError
+	switch {
+	case q.ctx.Err() != nil:
+		return // the browser has gone
+	case errors.As(err, &own):
+		status, shown.Message, shown.Hint = own.status, own.message, own.hint
+	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
+		q.p.setCookie(q.w, sessionName, nil, 0) // the token was revoked
+		q.p.toLogin(q.w, q.r)
+		return
+	case errors.As(err, &refused):
+		status, shown.Message, shown.Cause = refused.Status, refused.Message, refused.Cause
+		shown.Hint, shown.Code = refused.Hint, refused.Code
+	case errors.Is(err, errRendered):
+	default:
+		q.p.o.Log.ErrorContext(q.ctx, "page failed", "route", q.r.Pattern, "error", err)
+	}
+	if err := q.render(cmp.Or(status, http.StatusBadGateway), "error", "Error", shown); err != nil {
+		q.p.o.Log.ErrorContext(q.ctx, "error not rendered", "error", err)
+	}
+}
+
+var errRendered = errors.New("rendered")
+
+// path returns a path below the page: its segments, escaped.
+func path(segments ...string) string {
+	escaped := make([]string, len(segments))
+	for i, s := range segments {
+		escaped[i] = url.PathEscape(s)
+	}
+	return strings.Join(escaped, "/")
+}
+
+// filePath returns the path of a file, whose slashes stay.
+func filePath(p string) string { return path(strings.Split(p, "/")...) }
+
+var functions = template.FuncMap{
+	"path":  path,
+	"file":  filePath,
+	"ago":   func(t time.Time) string { return ago(time.Since(t)) },
+	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"bytes": byteSize[int64],
+	"size":  byteSize[int],
+	"ms":    milliseconds,
+	"json":  indented,
+	"short": func(s string) string { return s[:min(len(s), 8)] },
+	"join":  strings.Join,
+
+	"newKey": rand.Text,
+	"before": func(generation int64) int64 { return generation - 1 },
+}
+
+func ago(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "in " + strings.TrimSuffix(ago(-d), " ago")
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+}
+
+func byteSize[T int | int64](n T) string {
+	switch f := float64(n); {
+	case n < 1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1000*1000:
+		return fmt.Sprintf("%.1f kB", f/1e3)
+	case n < 1000*1000*1000:
+		return fmt.Sprintf("%.1f MB", f/1e6)
+	default:
+		return fmt.Sprintf("%.1f GB", f/1e9)
+	}
+}
+
+func milliseconds(ms float64) string {
+	switch {
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 10_000:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
+}
+
+// indented returns JSON with line breaks. It does not decode numbers, so integers of any size stay as they are.
+func indented(data json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, data, "", "  ") != nil {
+		return string(data)
+	}
+	return b.String()
+}
+
+// templates has the template set of each page: the layout, the parts, and the page.
+var templates = func() map[string]*template.Template {
+	base := template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	pages, err := files.ReadDir("templates")
+	if err != nil {
+		panic(err) // the files are part of the program
+	}
+	all := map[string]*template.Template{}
+	for _, f := range pages {
+		if f.Name() == "layout.html" || f.Name() == "parts.html" {
+			continue
+		}
+		set := template.Must(template.Must(base.Clone()).ParseFS(files, "templates/"+f.Name()))
+		all[strings.TrimSuffix(f.Name(), ".html")] = set
+	}
+	return all
+}()

@@ -1,0 +1,297 @@
+package page
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// session is what a browser's cookie holds, encrypted with a key that only this process has. After a restart people log
+// in again.
+type session struct {
+	Token   string    `json:"t"`
+	Name    string    `json:"n"` // of the token
+	Tenant  string    `json:"w"`
+	Scopes  []string  `json:"s"`
+	CSRF    string    `json:"c"` // each form contains it
+	Expires time.Time `json:"e"`
+}
+
+const (
+	sessionTime  = 12 * time.Hour
+	codeTime     = time.Hour
+	maxToken     = 2048 // bytes
+	maxCodes     = 1000 // unused codes that a process keeps
+	sessionName  = "codefleet_session"
+	messageName  = "codefleet_message"
+	messageTime  = time.Minute
+	maxLoginBody = 16 << 10
+)
+
+// keys encrypts cookies.
+type keys struct{ aead cipher.AEAD }
+
+func newKeys() keys {
+	var key [32]byte
+	_, _ = rand.Read(key[:]) // never fails
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // the size of the key is constant
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // the size of a block is constant
+	}
+	return keys{aead}
+}
+
+// seal encrypts v for the cookie with the given name.
+func (k keys) seal(name string, v any) (string, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(k.aead.Seal(nil, nil, data, []byte(name))), nil
+}
+
+// open decrypts a cookie of r into v. It reports whether it is there and ours.
+func (k keys) open(r *http.Request, name string, v any) bool {
+	c, err := r.Cookie(name)
+	if err != nil {
+		return false
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(c.Value)
+	if err != nil {
+		return false
+	}
+	data, err := k.aead.Open(nil, nil, sealed, []byte(name))
+	return err == nil && json.Unmarshal(data, v) == nil
+}
+
+// codes are the one-time codes of login links.
+type codes struct {
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]code
+}
+
+type code struct {
+	token   string
+	expires time.Time
+}
+
+// Code returns a code that logs its holder in with the token, once and within an hour. The link is
+// /ui/login?code=CODE.
+func (p *Page) Code(token string) string { return p.codes.add(token, time.Now()) }
+
+func (c *codes) add(token string, now time.Time) string {
+	text := rand.Text()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = map[[sha256.Size]byte]code{}
+	}
+	var oldest [sha256.Size]byte
+	for sum, k := range c.known {
+		switch first, ok := c.known[oldest]; {
+		case now.After(k.expires):
+			delete(c.known, sum)
+		case !ok || k.expires.Before(first.expires):
+			oldest = sum
+		}
+	}
+	if len(c.known) >= maxCodes {
+		delete(c.known, oldest)
+	}
+	c.known[sha256.Sum256([]byte(text))] = code{token, now.Add(codeTime)}
+	return text
+}
+
+// take returns the token of a code, which is then used up.
+func (c *codes) take(text string, now time.Time) (token string, ok bool) {
+	sum := sha256.Sum256([]byte(text))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.known[sum]
+	delete(c.known, sum)
+	return k.token, ok && now.Before(k.expires)
+}
+
+// session returns the session of a request, if its cookie is valid.
+func (p *Page) session(r *http.Request) (s session, ok bool) {
+	ok = p.keys.open(r, sessionName, &s) && time.Now().Before(s.Expires)
+	return s, ok
+}
+
+// setCookie sets a cookie with the encrypted v.
+func (p *Page) setCookie(w http.ResponseWriter, name string, v any, age time.Duration) {
+	value, err := p.keys.seal(name, v)
+	if err != nil || age <= 0 {
+		value, age = "", -time.Second
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: name, Value: value, Path: p.o.Prefix + root, MaxAge: int(age / time.Second),
+		HttpOnly: true, Secure: p.o.Secure, SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// getLogin shows the form for a token. With a code it logs in at once.
+func (p *Page) getLogin(w http.ResponseWriter, r *http.Request) {
+	next := r.URL.Query().Get("next")
+	if text := r.URL.Query().Get("code"); text != "" {
+		token, ok := p.codes.take(text, time.Now())
+		if !ok {
+			p.showLogin(w, r, http.StatusUnauthorized, next,
+				"The link has been used, or is older than an hour. Print a new one with: codefleet page")
+			return
+		}
+		p.login(w, r, token, next)
+		return
+	}
+	if _, err := p.whoAmI(r.Context(), ""); err == nil { // the fleet does not authenticate
+		p.login(w, r, "", next)
+		return
+	}
+	p.showLogin(w, r, http.StatusOK, next, "")
+}
+
+func (p *Page) postLogin(w http.ResponseWriter, r *http.Request) {
+	if err := sameOrigin.Check(r); err != nil {
+		http.Error(w, "the form was sent by another site", http.StatusForbidden)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxLoginBody)
+	p.login(w, r, strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("next"))
+}
+
+// login sets the session of a token, and goes to the next page.
+func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string) {
+	id, err := p.whoAmI(r.Context(), token)
+	if err != nil {
+		status, message := http.StatusServiceUnavailable, "The fleet does not respond. Try again."
+		if refused := new(client.APIError); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+			status, message = http.StatusUnauthorized, "The fleet does not know this token."
+		}
+		p.showLogin(w, r, status, next, message)
+		return
+	}
+	s := session{
+		Token: token, Name: id.Name, Tenant: id.Tenant, Scopes: id.Scopes, CSRF: rand.Text(),
+		Expires: time.Now().Add(sessionTime),
+	}
+	p.setCookie(w, sessionName, s, sessionTime)
+	http.Redirect(w, r, p.local(next), http.StatusSeeOther)
+}
+
+func (p *Page) whoAmI(ctx context.Context, token string) (client.Identity, error) {
+	if len(token) > maxToken {
+		return client.Identity{}, &client.APIError{Status: http.StatusUnauthorized}
+	}
+	c, err := p.client(ctx, token)
+	if err != nil {
+		return client.Identity{}, err
+	}
+	return c.WhoAmI(ctx)
+}
+
+func (p *Page) postLogout(w http.ResponseWriter, r *http.Request) {
+	if err := sameOrigin.Check(r); err != nil {
+		http.Error(w, "the form was sent by another site", http.StatusForbidden)
+		return
+	}
+	p.setCookie(w, sessionName, nil, 0)
+	p.redirect(w, r, "login")
+}
+
+// toLogin sends a browser to the login, and back afterwards. Only a whole page can do that: a part of one, or a stream,
+// gets the status 401, and the script loads the page again.
+func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet || r.Header.Get("HX-Request") != "" || r.Header.Get("Sec-Fetch-Dest") == "empty" {
+		http.Error(w, "log in again", http.StatusUnauthorized)
+		return
+	}
+	next := p.o.Prefix + r.URL.RequestURI()
+	p.redirect(w, r, "login?next="+url.QueryEscape(next))
+}
+
+// local returns next if it is a page of this fleet, and else the first page.
+func (p *Page) local(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, p.o.Prefix+root+"/") ||
+		strings.Contains(next, `\`) || strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
+		return p.o.Prefix + root + "/tasks"
+	}
+	return u.RequestURI()
+}
+
+// redirect goes to a path below the page.
+func (p *Page) redirect(w http.ResponseWriter, r *http.Request, path string) {
+	http.Redirect(w, r, p.o.Prefix+root+"/"+path, http.StatusSeeOther)
+}
+
+// sameOrigin refuses forms that another site's page has sent.
+var sameOrigin = http.NewCrossOriginProtection()
+
+// form returns the handler of an action. Its form must be one of ours: from this origin, with the session's code.
+func (p *Page) form(act action) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q, ok := p.request(w, r)
+		if !ok {
+			return
+		}
+		if err := q.parseForm(); err != nil {
+			q.fail(err)
+			return
+		}
+		next, done, err := act(q)
+		if err != nil {
+			q.fail(err)
+			return
+		}
+		if done != "" {
+			p.setCookie(w, messageName, done, messageTime)
+		}
+		p.redirect(w, r, next)
+	}
+}
+
+// formValues are the values of a form that was checked.
+type formValues struct{ url.Values }
+
+// maxForm is the size of a form in bytes: a program and its inputs.
+const maxForm = 2 << 20
+
+var (
+	errForged   = &pageError{http.StatusForbidden, "The form is not from this page, or is too old.", "Load the page again."}
+	errReadOnly = &pageError{http.StatusForbidden, "This page only shows; it changes nothing.", "The operator has set page.read_only."}
+	errNoPage   = &pageError{http.StatusNotFound, "There is no such page.", ""}
+	errNoTask   = &pageError{http.StatusBadRequest, "No task is selected.", "Select one or more tasks first."}
+)
+
+func (q *request) parseForm() error {
+	q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
+	if err := q.r.ParseForm(); err != nil {
+		return &pageError{http.StatusRequestEntityTooLarge, "The form is too large, or damaged.", "A form has at most 2 MiB."}
+	}
+	sent := q.r.PostForm.Get("csrf")
+	if sameOrigin.Check(q.r) != nil || subtle.ConstantTimeCompare([]byte(sent), []byte(q.s.CSRF)) != 1 {
+		return errForged
+	}
+	if q.p.o.ReadOnly {
+		return errReadOnly
+	}
+	q.form = formValues{q.r.PostForm}
+	return nil
+}

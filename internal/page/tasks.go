@@ -1,0 +1,294 @@
+package page
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	listed   = 100  // tasks of a list
+	searched = 1000 // newest tasks in which a search looks
+	maxBulk  = 1000 // tasks that one form may name
+)
+
+// row is a task in a list.
+type taskRow struct {
+	client.Record
+	Summary string
+	Took    float64 // milliseconds; 0 before the task has ended
+}
+
+func rowOf(r client.Record) taskRow {
+	row := taskRow{Record: r, Summary: r.Summary()}
+	if r.Result != nil {
+		row.Took = r.Result.TimingMS.Total
+	}
+	return row
+}
+
+// getTasks lists tasks. The filters are in the URL: status, any number of times, and q, text to search for.
+func getTasks(q *request) error {
+	query := q.r.URL.Query()
+	o := client.ListOptions{Limit: listed}
+	for _, s := range query["status"] {
+		if isStatus(s) {
+			o.Status = append(o.Status, client.Status(s))
+		}
+	}
+	text := strings.ToLower(strings.TrimSpace(query.Get("q")))
+	if text != "" {
+		o.Limit = searched
+	}
+	records, err := q.c.List(q.ctx, o)
+	if err != nil {
+		return err
+	}
+	data := struct {
+		Tasks    []taskRow
+		Statuses []client.Status
+		Chosen   []client.Status
+		Query    string
+		More     bool
+	}{Statuses: statuses, Chosen: o.Status, Query: query.Get("q"), More: len(records) == o.Limit}
+	for _, r := range records {
+		row := rowOf(r)
+		if text != "" && !matches(row, text) {
+			continue
+		}
+		if data.Tasks = append(data.Tasks, row); len(data.Tasks) == listed {
+			break
+		}
+	}
+	return q.show("tasks", "Tasks", data)
+}
+
+// matches reports whether a task has the text, which is in lower case, in what a list shows of it.
+func matches(t taskRow, text string) bool {
+	return slices.ContainsFunc([]string{t.TaskID, t.Summary, t.Session, t.Workspace, t.Pool, t.Worker},
+		func(s string) bool { return strings.Contains(strings.ToLower(s), text) })
+}
+
+// postTasks cancels or redrives the selected tasks.
+func postTasks(q *request) (next, done string, err error) {
+	ids, verb := q.form.Values["id"], q.form.Get("verb")
+	if len(ids) == 0 || len(ids) > maxBulk {
+		return "", "", errNoTask
+	}
+	n, left := 0, 0
+	for _, id := range ids {
+		switch verb {
+		case "cancel":
+			_, err = q.c.Cancel(q.ctx, id)
+		case "redrive":
+			_, err = q.c.Redrive(q.ctx, id)
+		default:
+			return "", "", errNoPage
+		}
+		refused := new(client.APIError)
+		if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError &&
+			refused.Status != http.StatusUnauthorized && refused.Status != http.StatusForbidden {
+			left++
+			continue
+		}
+		if err != nil {
+			return "", "", err
+		}
+		n++
+	}
+	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, n, len(ids))
+	if left > 0 {
+		done += fmt.Sprintf(" %d could not be changed: only dead-lettered tasks can be redriven.", left)
+	}
+	return "tasks?" + q.r.URL.RawQuery, done, nil
+}
+
+// getNewTask shows the form for a task. With the id of an earlier task, it begins with that one.
+func getNewTask(q *request) error {
+	data := struct {
+		From                         *client.Record
+		Kind, Text, Inputs           string
+		Session, Workspace, Pool, At string
+		Generation                   int64
+	}{Kind: cmp.Or(q.r.URL.Query().Get("kind"), "description")}
+	if id := q.r.URL.Query().Get("from"); id != "" {
+		r, err := q.c.Get(q.ctx, id)
+		if err != nil {
+			return err
+		}
+		data.From, data.Session, data.Workspace, data.Pool = &r, r.Session, r.Workspace, r.Pool
+		data.Kind, data.Text = "code", r.Code
+		if r.Code == "" {
+			data.Kind, data.Text = "description", r.Description
+		}
+	}
+	return q.show("new", "New task", data)
+}
+
+// postNewTask submits a task.
+func postNewTask(q *request) (next, done string, err error) {
+	s := client.Submission{Session: q.form.Get("session"), Workspace: q.form.Get("workspace")}
+	text := strings.ReplaceAll(q.form.Get("text"), "\r\n", "\n")
+	switch q.form.Get("kind") {
+	case "code":
+		s.Code = text
+	case "skill":
+		s.Skill = strings.TrimSpace(text)
+	default:
+		s.Description = text
+	}
+	s.Pool, s.Priority = q.form.Get("pool"), q.form.Get("priority")
+	if inputs := strings.TrimSpace(q.form.Get("inputs")); inputs != "" {
+		if !json.Valid([]byte(inputs)) {
+			return "", "", &pageError{http.StatusBadRequest, "The inputs are not JSON.", `Write them as in {"city": "Paris"}.`}
+		}
+		s.Inputs = json.RawMessage(inputs)
+	}
+	for name := range strings.SplitSeq(q.form.Get("artifacts"), "\n") {
+		if name = strings.TrimSpace(name); name != "" {
+			s.Artifacts = append(s.Artifacts, name)
+		}
+	}
+	s.IdempotencyKey = q.form.Get("key") // a form that is sent twice is one task
+	r, err := q.c.Submit(q.ctx, s)
+	if err != nil {
+		return "", "", err
+	}
+	return path("tasks", r.TaskID), "Submitted.", nil
+}
+
+// postTask cancels or redrives a task.
+func postTask(q *request) (next, done string, err error) {
+	id := q.r.PathValue("id")
+	switch q.r.PathValue("verb") {
+	case "cancel":
+		_, err = q.c.Cancel(q.ctx, id)
+		done = "The cancel was sent."
+	case "redrive":
+		_, err = q.c.Redrive(q.ctx, id)
+		done = "The task is queued again."
+	default:
+		err = errNoPage
+	}
+	return path("tasks", id), done, err
+}
+
+// getTask shows one task.
+func getTask(q *request) error {
+	id := q.r.PathValue("id")
+	r, err := q.c.Get(q.ctx, id)
+	if err != nil {
+		return err
+	}
+	data := struct {
+		taskRow
+		Waits     string // what it waits for
+		Calls     []client.AuditRecord
+		Pending   []client.Approval
+		Spans     waterfall
+		Pictures  []client.Artifact
+		Files     []client.Artifact
+		Finished  bool
+		CanCancel bool
+		CanDead   bool
+		Base      int64
+	}{taskRow: rowOf(r), Pending: r.Pending(time.Now()), Finished: r.Status.Terminal()}
+	data.CanCancel, data.CanDead = !data.Finished && !r.CancelRequested, r.Status == client.Dead
+	if !data.Finished {
+		if data.Waits, err = waits(q, id); err != nil {
+			return err
+		}
+	}
+	if data.Calls, err = calls(q, r); err != nil {
+		return err
+	}
+	if r.Result != nil {
+		data.Spans = waterfallOf(r.Result.TimingMS)
+		data.Base = r.Result.Workspace.Generation - 1
+		for _, a := range r.Result.Artifacts {
+			if isPicture(a.MediaType) {
+				data.Pictures = append(data.Pictures, a)
+			} else {
+				data.Files = append(data.Files, a)
+			}
+		}
+	}
+	return q.show("task", "Task "+id[:min(len(id), 8)], data)
+}
+
+// waits says what a task waits for, or returns "" if it runs.
+func waits(q *request, id string) (string, error) {
+	why, err := q.c.Why(q.ctx, id)
+	if err != nil || slices.Contains([]string{"running", "ended", "approval"}, why.Rule) {
+		return "", err
+	}
+	text := why.Message
+	if why.Ahead != nil && *why.Ahead > 0 {
+		text += fmt.Sprintf(" Of the same queue, %d tasks start first.", *why.Ahead)
+	}
+	if why.EstimateS != nil {
+		text += fmt.Sprintf(" It starts in about %.0f s.", *why.EstimateS)
+	}
+	return text, nil
+}
+
+// calls returns the tool calls of a task, the first one first.
+func calls(q *request, r client.Record) (list []client.AuditRecord, err error) {
+	records, err := q.c.Audit(q.ctx, client.AuditOptions{Task: r.TaskID, Limit: searched})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range slices.Backward(records) {
+		if a.Event == "end" {
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}
+
+// waterfall is the timeline of a task. Widths are parts of 1000.
+type waterfall struct {
+	Total float64
+	Bars  []bar
+}
+
+type bar struct {
+	Name     string
+	MS       float64
+	X, Width float64
+}
+
+// waterfallOf places the stages of a task one after the other. Tool calls are a part of the run.
+func waterfallOf(t schemas.Timing) waterfall {
+	w := waterfall{Total: t.Total}
+	at := 0.0
+	for _, s := range []struct {
+		name string
+		ms   float64
+	}{
+		{"queued", t.Queued}, {"select tools", t.Select}, {"write program", t.Generate}, {"wait for sandbox", t.SandboxWait},
+		{"check out", t.Checkout}, {"run", t.Run}, {"commit", t.Commit},
+	} {
+		if s.ms > 0 {
+			w.Bars = append(w.Bars, bar{Name: s.name, MS: s.ms, X: at})
+			if s.name == "run" && t.Tools > 0 {
+				w.Bars = append(w.Bars, bar{Name: "of it tool calls", MS: t.Tools, X: at})
+			}
+			at += s.ms
+		}
+	}
+	scale := 1000 / max(at, t.Total, 0.001)
+	for i := range w.Bars {
+		b := &w.Bars[i]
+		b.X, b.Width = b.X*scale, max(b.MS*scale, 2)
+	}
+	return w
+}
