@@ -15,7 +15,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
-// TestIntegration runs the scripts that need real MCP servers from npm. CODEFLEET_TEST_NPM names the directory into
+// TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, and Chromium. CODEFLEET_TEST_NPM names the directory into
 // which internal/tools/toolstest/npm/install.sh has installed them. The scripts have two commands in addition to
 // those of TestScripts:
 //
@@ -37,6 +37,7 @@ func TestIntegration(t *testing.T) {
 	setup := p.Setup
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("NPM", npm)
+		e.Setenv("SCREENSHOTS", os.Getenv("CODEFLEET_SCREENSHOTS"))
 		e.Setenv("NODE", filepath.Join(npm, "node_modules/.bin/node"))
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

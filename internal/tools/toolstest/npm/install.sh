@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the MCP servers, clients and conformance suite of the integration tests into a cache directory, each at a
+# Installs the MCP servers, clients and conformance suite, and the browser driver, of the integration tests into a cache directory, each at a
 # fixed version. Does nothing if they are installed. Usage: install.sh DIR
 set -eu
 dir=${1:?usage: install.sh DIR}
@@ -14,7 +14,9 @@ pyright@1.1.407
 @modelcontextprotocol/conformance@0.2.0-alpha.12
 @modelcontextprotocol/inspector@2.12.0
 @modelcontextprotocol/sdk@1.32.2
-@modelcontextprotocol/client@2.4.0'
+@modelcontextprotocol/client@2.4.0
+playwright-core@1.65.1
+axe-core@4.14.1'
 mkdir -p "$dir"
 cd "$dir"
 if [ -f installed ] && [ "$(cat installed)" = "$pins" ]; then exit 0; fi
