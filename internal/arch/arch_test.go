@@ -352,7 +352,7 @@ func testFixture(pkg, ours string) bool {
 	users := []string{
 		"internal/toolbox", "internal/worker", "internal/assembly/...", "internal/jobs",
 		"internal/state/...", "internal/tools", "internal/skills", "internal/pylayer", "internal/pipeline",
-		"internal/ingest", "internal/bridge", "client", "internal/executor/...", "internal/automation",
+		"internal/ingest", "internal/bridge", "client", "internal/executor/...", "internal/automation", "internal/page",
 	}
 	fixtures := []string{
 		"client", "internal/objects", "internal/allowlist", "internal/egress", "internal/embedded",

@@ -57,7 +57,7 @@ var wildcard = regexp.MustCompile(`\{([a-z]+)(\.\.\.)?\}`)
 
 // describe adds the route to the paths of the document.
 func (r route) describe(paths object) {
-	method, path, ok := strings.Cut(r.pattern, " ")
+	method, path, ok := strings.Cut(strings.TrimSuffix(r.pattern, "{$}"), " ")
 	methods := []string{strings.ToLower(method)}
 	if !ok {
 		path, methods = r.pattern, r.verbs

@@ -214,14 +214,20 @@ var failing = map[string]struct {
 	"getLimits":        {"GET", "/v1/limits/A.b", ingesttest.Operator, "", errcode.BadName},
 	"putLimits":        {"PUT", "/v1/limits/acme", ingesttest.Operator, `{"weight":0}`, errcode.BadData},
 	"listUsage":        {"GET", "/v1/usage?since=x", ingesttest.Token, "", errcode.BadParameter},
+	"createPageLink":   {"POST", "/v1/page/links", "wrong", "", errcode.Unauthorized},
 	"whoAmI":           {"GET", "/v1/whoami", "wrong", "", errcode.Unauthorized},
 	"getSchema":        {"GET", "/v1/schemas/x", "", "", errcode.UnknownSchema},
 }
 
 // neverFail lists the operations that always succeed, or that another handler serves.
 var neverFail = []string{
+<<<<<<< HEAD
 	"getOpenAPI", "health", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE",
 	"mcpSSEPost", "mcpRegister",
+=======
+	"root", "page", "pagePost", "getOpenAPI", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE", "mcpSSEPost",
+	"mcpRegister",
+>>>>>>> 6b103121 (page: tests, docs)
 }
 
 // TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document has the responses.

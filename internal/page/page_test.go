@@ -1,0 +1,516 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// visitor is a browser without scripts.
+type visitor struct {
+	t    *testing.T
+	p    *Page
+	base string // of the page
+	http http.Client
+	csrf string
+}
+
+// start starts a fleet with a page, and returns the fleet and a visitor who has not logged in.
+func start(t *testing.T, workers int, o Options) (*ingesttest.Fleet, *visitor) {
+	t.Helper()
+	f := ingesttest.Start(t, workers, nil)
+	o.Fleet, o.Log = client.Options{URL: f.URL}, slog.New(slog.DiscardHandler)
+	p := New(o)
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	t.Cleanup(p.Drain)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, &visitor{t: t, p: p, base: server.URL + root, http: http.Client{Jar: jar}}
+}
+
+// login logs in with a token.
+func (v *visitor) login(token string) {
+	v.t.Helper()
+	status, _, body := v.get("/login?code=" + v.p.Code(token))
+	if status != http.StatusOK {
+		v.t.Fatalf("login: status %d, page %s", status, body)
+	}
+	_, _, body = v.get("/new")
+	v.csrf = regexp.MustCompile(`name="csrf" value="(\w+)"`).FindStringSubmatch(body)[1]
+}
+
+// get returns a page after all redirects, with its URL.
+func (v *visitor) get(path string) (status int, at, body string) {
+	v.t.Helper()
+	resp, err := v.http.Get(v.base + path)
+	return v.read(resp, err)
+}
+
+func (v *visitor) read(resp *http.Response, err error) (status int, at, body string) {
+	v.t.Helper()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return resp.StatusCode, strings.TrimPrefix(resp.Request.URL.String(), v.base), string(data)
+}
+
+// post sends a form of the page, and returns the page after it.
+func (v *visitor) post(path string, values ...string) (status int, at, body string) {
+	v.t.Helper()
+	form := url.Values{"csrf": {v.csrf}}
+	for i := 0; i < len(values); i += 2 {
+		form.Add(values[i], values[i+1])
+	}
+	resp, err := v.http.PostForm(v.base+path, form)
+	return v.read(resp, err)
+}
+
+func submit(t *testing.T, f *ingesttest.Fleet, token, code string) client.Record {
+	t.Helper()
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.SubmitForApproval(t.Context(), client.Submission{Task: client.Task{Code: code}}, ingesttest.WaitTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func has(t *testing.T, what, body string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s has no %q:\n%s", what, want, body)
+		}
+	}
+}
+
+func TestLogin(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	if status, at, _ := v.get("/tasks?status=dead"); status != 200 || at != "/login?next=%2Fui%2Ftasks%3Fstatus%3Ddead" {
+		t.Errorf("without a login: %d %s, want the login", status, at)
+	}
+	if status, _, body := v.post("/login", "token", "wrong"); status != 401 || !strings.Contains(body, "does not know") {
+		t.Errorf("wrong token: %d, want 401", status)
+	}
+	if status, _, _ := v.post("/login", "token", strings.Repeat("x", maxToken+1)); status != 401 {
+		t.Errorf("endless token: %d, want 401", status)
+	}
+	code := v.p.Code(ingesttest.Token)
+	if status, at, _ := v.get("/login?code=" + code); status != 200 || at != "/tasks" {
+		t.Errorf("code: %d %s, want the tasks", status, at)
+	}
+	if status, _, body := v.get("/login?code=" + code); status != 401 || !strings.Contains(body, "has been used") {
+		t.Errorf("the code again: %d, want 401", status)
+	}
+	if status, at, _ := v.get("/inbox"); status != 200 || at != "/inbox" {
+		t.Errorf("with the session: %d %s, want the inbox", status, at)
+	}
+	if status, at, _ := v.post("/login", "token", ingesttest.Other, "next", "/ui/inbox?q=a"); status != 200 ||
+		at != "/inbox?q=a" {
+		t.Errorf("token: %d %s, want the page that was asked for", status, at)
+	}
+	if status, at, _ := v.post("/logout"); status != 200 || at != "/login" {
+		t.Errorf("logout: %d %s, want the login", status, at)
+	}
+	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
+		t.Errorf("after the logout: %s, want the login", at)
+	}
+}
+
+func TestNextIsLocal(t *testing.T) {
+	p := New(Options{Prefix: "/fleet"})
+	for next, want := range map[string]string{
+		"/fleet/ui/tools?q=a": "/fleet/ui/tools?q=a", "": "/fleet/ui/tasks", "/ui/tools": "/fleet/ui/tasks",
+		"https://evil.example/fleet/ui/": "/fleet/ui/tasks", "//evil.example/fleet/ui/": "/fleet/ui/tasks",
+		`/\evil.example/fleet/ui/`: "/fleet/ui/tasks", `/fleet/ui/\evil`: "/fleet/ui/tasks",
+		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks", "/fleet/uix/": "/fleet/ui/tasks",
+	} {
+		if got := p.local(next); got != want {
+			t.Errorf("local(%q) = %q, want %q", next, got, want)
+		}
+	}
+}
+
+func TestCodes(t *testing.T) {
+	var c codes
+	now := time.Now()
+	first := c.add("first", now)
+	for range maxCodes {
+		c.add("other", now.Add(time.Second))
+	}
+	if _, ok := c.take(first, now); ok || len(c.known) != maxCodes {
+		t.Errorf("%d codes are kept, the first one: %v; want %d without it", len(c.known), ok, maxCodes)
+	}
+	last := c.add("last", now)
+	if _, ok := c.take(last, now.Add(codeTime)); ok {
+		t.Error("an expired code logs in")
+	}
+	last = c.add("last", now)
+	if token, ok := c.take(last, now.Add(codeTime-time.Second)); !ok || token != "last" {
+		t.Errorf("take = %q, %v; want the token", token, ok)
+	}
+}
+
+// TestSessionIsSealed checks that a cookie which was changed, is another cookie's, or another process's, is no session.
+func TestSessionIsSealed(t *testing.T) {
+	p := New(Options{})
+	value, err := p.keys.seal(sessionName, session{Token: "t", Expires: time.Now().Add(time.Hour)})
+	if err != nil || strings.Contains(value, "t\"") {
+		t.Fatal(value, err)
+	}
+	other, err := p.keys.seal(messageName, session{Token: "t", Expires: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired, err := p.keys.seal(sessionName, session{Token: "t", Expires: time.Now().Add(-time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		page  *Page
+		value string
+		want  bool
+	}{
+		"ours": {p, value, true}, "changed": {p, "A" + value[1:], value[0] == 'A'}, "short": {p, "AAAA", false},
+		"not base64": {p, "*", false}, "another cookie": {p, other, false}, "expired": {p, expired, false},
+		"another process": {New(Options{}), value, false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/ui/tasks", nil)
+		r.AddCookie(&http.Cookie{Name: sessionName, Value: c.value})
+		if _, ok := c.page.session(r); ok != c.want {
+			t.Errorf("%s: session = %v, want %v", name, ok, c.want)
+		}
+	}
+}
+
+// TestForgedForms checks that forms of other sites and without the session's code change nothing.
+func TestForgedForms(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	task := submit0(t, f, "print 1")
+	v.login(ingesttest.Token)
+	send := func(csrf string, header ...string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.base+"/"+path("tasks", task, "cancel"),
+			strings.NewReader(url.Values{"csrf": {csrf}}.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		status, _, _ := v.read(v.http.Do(r))
+		return status
+	}
+	for name, got := range map[string]int{
+		"no code": send(""), "another code": send(v.csrf + "x"),
+		"another site":   send(v.csrf, "Sec-Fetch-Site", "cross-site"),
+		"another origin": send(v.csrf, "Origin", "https://evil.example"),
+	} {
+		if got != http.StatusForbidden {
+			t.Errorf("%s: status %d, want 403", name, got)
+		}
+	}
+	if r, err := f.Jobs.Record(t.Context(), "default", task); err != nil || r.Status != client.Queued {
+		t.Errorf("the task is %s (%v), want queued", r.Status, err)
+	}
+	if got := send(v.csrf, "Sec-Fetch-Site", "same-origin"); got != http.StatusOK {
+		t.Errorf("our form: status %d, want 200", got)
+	}
+	if r, err := f.Jobs.Record(t.Context(), "default", task); err != nil || r.Status != client.Cancelled {
+		t.Errorf("the task is %s (%v), want cancelled", r.Status, err)
+	}
+	if status, _, _ := v.post("/new", "text", strings.Repeat("x", maxForm)); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a form above the limit: status %d, want 413", status)
+	}
+}
+
+// submit0 submits a task to a fleet without workers.
+func submit0(t *testing.T, f *ingesttest.Fleet, code string) string {
+	t.Helper()
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: code}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.TaskID
+}
+
+func TestReadOnly(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	task := submit0(t, f, "print 1")
+	v.login(ingesttest.Token)
+	v.p.o.ReadOnly = true
+	if status, _, body := v.post("/tasks", "verb", "cancel", "id", task); status != 403 ||
+		!strings.Contains(body, "only shows") {
+		t.Errorf("a form: status %d, want 403", status)
+	}
+	_, _, body := v.get("/" + path("tasks", task))
+	if strings.Contains(body, ">Cancel<") || strings.Contains(body, "Rerun edited") {
+		t.Errorf("the page of a task offers changes:\n%s", body)
+	}
+}
+
+func TestTasks(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	done := submit(t, f, ingesttest.Token, "print <script>alert(1)</script>")
+	failed := submit(t, f, ingesttest.Token, "fail <b>")
+	foreign := submit(t, f, ingesttest.Other, "print secret-of-other")
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/tasks")
+	has(t, "the list", body, done.TaskID, failed.TaskID, "print &lt;script&gt;alert(1)&lt;/script&gt;")
+	if strings.Contains(body, foreign.TaskID) || strings.Contains(body, "<script>alert") {
+		t.Errorf("the list has another tenant's task, or a script:\n%s", body)
+	}
+	_, _, body = v.get("/tasks?status=failed&status=nonsense")
+	if strings.Contains(body, done.TaskID) || !strings.Contains(body, failed.TaskID) {
+		t.Errorf("the list of failed tasks:\n%s", body)
+	}
+	_, _, body = v.get("/tasks?q=SCRIPT")
+	if !strings.Contains(body, done.TaskID) || strings.Contains(body, failed.TaskID) {
+		t.Errorf("the search:\n%s", body)
+	}
+	_, _, body = v.get("/" + path("tasks", done.TaskID))
+	has(t, "the task", body, "&lt;script&gt;alert(1)&lt;/script&gt;\n</pre>", "succeeded", "queued", "test-worker")
+	_, _, body = v.get("/" + path("tasks", failed.TaskID))
+	has(t, "the failed task", body, "ValueError: &lt;b&gt;", "program_error", "line 1")
+	for _, id := range []string{foreign.TaskID, "nonsense", "a%2Fb", "%00"} {
+		if status, _, _ := v.get("/tasks/" + id); status != http.StatusNotFound {
+			t.Errorf("task %s: status %d, want 404", id, status)
+		}
+	}
+	// A form that is sent twice is one task.
+	_, first, _ := v.post("/new", "kind", "code", "text", "print a\r\nb", "key", "k1", "inputs", `{"n": 1}`)
+	_, second, body := v.post("/new", "kind", "code", "text", "print a\r\nb", "key", "k1", "inputs", `{"n": 1}`)
+	if first != second || !strings.HasPrefix(first, "/tasks/") {
+		t.Errorf("the same form twice: %s and %s, want the same task", first, second)
+	}
+	has(t, "the new task", body, "print a")
+	if status, _, body := v.post("/new", "kind", "code", "text", "x", "inputs", "{"); status != 400 ||
+		!strings.Contains(body, "The inputs are not JSON.") {
+		t.Errorf("inputs that are not JSON: status %d, want 400", status)
+	}
+	_, _, body = v.get("/new?from=" + done.TaskID)
+	has(t, "the form for a copy", body, "print &lt;script&gt;alert(1)&lt;/script&gt;</textarea>")
+}
+
+func TestBulkAndDead(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	dead, done := submit(t, f, ingesttest.Token, "die"), submit(t, f, ingesttest.Token, "print 1")
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/dead")
+	has(t, "the dead letters", body, dead.TaskID)
+	_, _, body = v.post("/tasks", "verb", "redrive", "id", dead.TaskID, "id", done.TaskID)
+	has(t, "the list", body, "Sent redrive for 1 of 2 tasks. 1 could not be changed")
+	for verb, want := range map[string]int{"cancel": 400, "erase": 404} {
+		ids := []string{"verb", verb}
+		if verb == "erase" {
+			ids = append(ids, "id", done.TaskID)
+		}
+		if status, _, _ := v.post("/tasks", ids...); status != want {
+			t.Errorf("%s %v: status %d, want %d", verb, ids, status, want)
+		}
+	}
+}
+
+func TestInbox(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	task := submit(t, f, ingesttest.Token, "ask <i>ann</i>")
+	call := task.Pending(time.Now())[0].Call
+	v.login(ingesttest.Agent) // without the scope approve
+	_, _, body := v.get("/inbox")
+	has(t, "the inbox", body, "crm/drop", `\u003ci\u003eann`, "may not answer")
+	if status, _, body := v.post("/inbox", "task", task.TaskID, "call", call, "answer", "approve"); status != 403 ||
+		!strings.Contains(body, "forbidden") {
+		t.Errorf("an answer without the scope: status %d, want 403", status)
+	}
+	v.login(ingesttest.Token)
+	for _, values := range [][]string{{"answer", "maybe"}, {"answer", "approve"},
+		{"answer", "deny", "call", call, "reason", strings.Repeat("x", 501)}} {
+		if status, _, _ := v.post("/inbox", append(values, "task", task.TaskID)...); status != 400 && status != 404 {
+			t.Errorf("%.60q: status %d, want 400 or 404", values, status)
+		}
+	}
+	status, _, body := v.post("/inbox", "task", task.TaskID, "call", call, "answer", "deny", "reason", "no <b>")
+	if status != 200 {
+		t.Fatalf("deny: status %d, %s", status, body)
+	}
+	has(t, "the inbox", body, "Denied.", "Nothing waits for you.")
+	r, err := f.Jobs.Wait(t.Context(), "default", task.TaskID)
+	if err != nil || r.Result.Output != "denied default no <b>\n" {
+		t.Errorf("the task's output is %q (%v), want the answer", r.Result.Output, err)
+	}
+}
+
+// TestLive checks that open pages are told of changes, share one feed, and end when the page drains.
+func TestLive(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	v.login(ingesttest.Token)
+	events := make(chan string, 10)
+	ended := make(chan struct{})
+	for i := range 2 {
+		resp, err := v.http.Get(v.base + "/live")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		if lines.Scan(); lines.Text() != "event: hello" {
+			t.Fatalf("the stream begins with %q, want hello", lines.Text())
+		}
+		if i == 1 {
+			go func() {
+				for lines.Scan() {
+					if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+						events <- name
+					}
+				}
+				close(ended)
+			}()
+		}
+	}
+	v.p.feeds.mu.Lock()
+	if n := len(v.p.feeds.byToken); n != 1 || v.p.feeds.streams != 2 {
+		t.Errorf("%d feeds for %d streams, want 1 for 2", n, v.p.feeds.streams)
+	}
+	v.p.feeds.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
+	defer cancel()
+	for told := false; !told; { // the first task may be a part of the feed's first look
+		submit(t, f, ingesttest.Token, "print 1")
+		select {
+		case name := <-events:
+			if name != "change" {
+				t.Errorf("event %q, want change", name)
+			}
+			told = true
+		case <-time.After(2 * pollTime):
+		case <-ctx.Done():
+			t.Fatal("the page was not told of new tasks")
+		}
+	}
+	v.p.Drain()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("a stream goes on after Drain")
+	}
+}
+
+func TestStreamsAreLimited(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	v.p.feeds.streams = maxStreams
+	if status, _, _ := v.get("/live"); status != http.StatusServiceUnavailable {
+		t.Errorf("one stream too many: status %d, want 503", status)
+	}
+}
+
+// TestTaskStream checks that the output of a task arrives, and that a stream resumes.
+func TestTaskStream(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	task := submit(t, f, ingesttest.Token, "print </script>")
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/" + path("tasks", task.TaskID, "stream"))
+	has(t, "the stream", body, `"stream":"stdout","text":"\u003c/script\u003e\n"`, "event: end")
+	last := regexp.MustCompile(`id: (\d+)`).FindAllStringSubmatch(body, -1)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+"/"+path("tasks", task.TaskID, "stream"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Last-Event-ID", last[len(last)-1][1])
+	if _, _, body := v.read(v.http.Do(r)); strings.Contains(body, "progress") || !strings.Contains(body, "event: end") {
+		t.Errorf("the resumed stream is %q, want only its end", body)
+	}
+}
+
+// TestRevoked checks that a session ends with its token.
+func TestRevoked(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	f.Ingest.SetTokens([]ingest.Token{{Name: "new", Tenant: "default"}})
+	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
+		t.Errorf("with a revoked token: %s, want the login", at)
+	}
+}
+
+func TestOperatorsOnly(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	v.login(ingesttest.Agent)
+	if status, _, body := v.get("/fleet"); status != 403 || strings.Contains(body, ">Fleet<") {
+		t.Errorf("the fleet without the scope operator: status %d, want 403 and no link", status)
+	}
+	v.login(ingesttest.Token)
+	if _, _, body := v.post("/fleet/pause", "target", "tenant/default", "reason", "a <b>"); !strings.Contains(body,
+		"a &lt;b&gt;") {
+		t.Errorf("after a pause:\n%s", body)
+	}
+	if _, _, body := v.post("/fleet/resume", "target", "tenant/default"); !strings.Contains(body, "Nothing.") {
+		t.Errorf("after resuming:\n%s", body)
+	}
+}
+
+// TestHeaders checks what browsers are told about every response.
+func TestHeaders(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	for _, path := range []string{"/tasks", "/login", "/nope", "/assets/x/y", "/assets/" + assetVersion + "/page.js"} {
+		resp, err := v.http.Get(v.base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Content-Security-Policy"); got != policy {
+			t.Errorf("%s: policy %q, want %q", path, got, policy)
+		}
+		if resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s: header %v", path, resp.Header)
+		}
+	}
+	if n := len(regexp.MustCompile(`unsafe|\*|data:|http`).FindAllString(policy, -1)); n > 0 {
+		t.Errorf("the policy %q permits more than the page's own files", policy)
+	}
+}
+
+// TestAssetsAreSmall keeps the page fast: what it loads from other projects stays below 150 KB.
+func TestAssetsAreSmall(t *testing.T) {
+	total := 0
+	for _, name := range []string{"htmx.min.js", "uPlot.iife.min.js", "uPlot.min.css"} {
+		data, err := files.ReadFile("assets/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(data)
+	}
+	if total > 150_000 {
+		t.Errorf("%d bytes, want at most 150,000", total)
+	}
+}
