@@ -221,13 +221,8 @@ var failing = map[string]struct {
 
 // neverFail lists the operations that always succeed, or that another handler serves.
 var neverFail = []string{
-<<<<<<< HEAD
-	"getOpenAPI", "health", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE",
-	"mcpSSEPost", "mcpRegister",
-=======
-	"root", "page", "pagePost", "getOpenAPI", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete", "mcpSSE", "mcpSSEPost",
-	"mcpRegister",
->>>>>>> 6b103121 (page: tests, docs)
+	"root", "page", "pagePost", "getOpenAPI", "health", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete",
+	"mcpSSE", "mcpSSEPost", "mcpRegister",
 }
 
 // TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document has the responses.
