@@ -15,9 +15,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
-// TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, and Chromium. CODEFLEET_TEST_NPM names the directory into
-// which internal/tools/toolstest/npm/install.sh has installed them. The scripts have two commands in addition to
-// those of TestScripts:
+// TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, and Chromium.
+// CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed the packages.
+// The scripts have two commands in addition to those of TestScripts:
 //
 //	expand FILE...     expand environment variables in files
 //	killserver NAME    kill -9 the fleet's child processes whose command line contains NAME

@@ -107,8 +107,8 @@ func (a *app) up(ctx context.Context, flags []config.Flag) (err error) {
 		return cannotStart(ctx, err)
 	}
 	out := addresses{
-		HTTP: f.File.URL, Page: f.PageLink(), NATS: f.File.NATS.URL, S3: f.File.S3.Endpoint, Data: c.Data, Fleet: f.Path(),
-		PID: f.File.PID, Model: modelText(c), Weather: c.Weather.Provider,
+		HTTP: f.File.URL, Page: f.PageLink(), NATS: f.File.NATS.URL, S3: f.File.S3.Endpoint, Data: c.Data,
+		Fleet: f.Path(), PID: f.File.PID, Model: modelText(c), Weather: c.Weather.Provider,
 	}
 	if err := a.print(out, func(w io.Writer) { showAddresses(w, out, time.Since(start)) }); err != nil {
 		return errors.Join(err, f.Close())

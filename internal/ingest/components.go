@@ -89,6 +89,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[schemas.Trigger](b, "Trigger")
 	addSchema[schemas.TriggerTest](b, "TriggerTest")
 	addSchema[schemas.AcceptedEvent](b, "AcceptedEvent")
+	addSchema[PageLink](b, "PageLink")
 	addSchema[schemas.WebhookSpec](b, "WebhookSpec")
 	addSchema[schemas.Webhook](b, "Webhook")
 	addSchema[schemas.Session](b, "Session")

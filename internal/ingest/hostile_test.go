@@ -33,9 +33,10 @@ func TestReadersChangeNothing(t *testing.T) {
 	refused := 0
 	for path, operations := range document.Paths {
 		for method := range operations {
-			// The bridge checks scopes itself.
-			mcp := path == "/mcp" || path == "/register" || strings.HasPrefix(path, "/sse")
-			if method == "get" || method == "head" || mcp || slices.Contains(reads, method+" "+path) {
+			// The bridge and the page check scopes themselves. A link to the page gives no more than the token does.
+			own := path == "/mcp" || path == "/register" || strings.HasPrefix(path, "/sse") || path == "/ui/" ||
+				path == "/v1/page/links"
+			if method == "get" || method == "head" || own || slices.Contains(reads, method+" "+path) {
 				continue
 			}
 			wantStatus(t, f, 403, nil, strings.ToUpper(method), values.Replace(path), reader, "{}")

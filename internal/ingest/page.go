@@ -15,7 +15,8 @@ type PageLink struct {
 
 func (s *Server) toPage(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
-	http.Redirect(w, r, strings.TrimPrefix(pagePath, "/")+"/", http.StatusSeeOther) // relative, for proxies with a prefix
+	relative := strings.TrimPrefix(pagePath, "/") + "/" // for proxies with a prefix
+	http.Redirect(w, r, relative, http.StatusSeeOther)
 	return nil
 }
 

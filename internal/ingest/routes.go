@@ -25,7 +25,8 @@ func (s *Server) routes() []route {
 	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.webhookRoutes(),
 		s.approvalRoutes(), s.formRoutes(),
 		s.sessionRoutes(), s.toolRoutes(), s.skillRoutes(),
-		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes(), s.pageRoutes())
+		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes(),
+		s.pageRoutes())
 }
 
 func (s *Server) taskRoutes() []route {
@@ -475,8 +476,8 @@ func (s *Server) pageRoutes() []route {
 			note("Its forms and links are for browsers and not a part of this interface.").
 			returnsMedia(200, "text/html", "Text"),
 		row("POST /v1/page/links", anyScope, s.postPageLink, "createPageLink", "Create a link to the web page").
-			note("The link logs its holder in with the token of the request, once and within an hour. It is relative to "+
-				"the fleet's URL.").
+			note("The link logs its holder in with the token of the request, once and within an hour. It is relative "+
+				"to the fleet's URL.").
 			returns(200, "PageLink"),
 	}
 }

@@ -43,7 +43,8 @@ func (q *request) serveContent(name string, content io.ReadCloser) error {
 		h.Set("Content-Type", media)
 	} else {
 		h.Set("Content-Type", "application/octet-stream")
-		h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": filepath.Base(name)}))
+		file := map[string]string{"filename": filepath.Base(name)}
+		h.Set("Content-Disposition", mime.FormatMediaType("attachment", file))
 	}
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(fileTime)) // not every writer supports it
 	if _, err := io.Copy(q.w, io.MultiReader(bytes.NewReader(head), content)); err != nil {

@@ -3,6 +3,7 @@ package page
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -147,7 +148,7 @@ func getHistory(q *request) error {
 func postRestore(q *request) (next, done string, err error) {
 	name := q.r.PathValue("name")
 	c, err := q.c.Workspace(name).Restore(q.ctx, q.form.Get("generation"), "restored on the page")
-	done = "Generation " + q.form.Get("generation") + " is restored, as generation " + strconv.FormatInt(c.Generation, 10) + "."
+	done = fmt.Sprintf("Generation %s is restored, as generation %d.", q.form.Get("generation"), c.Generation)
 	if c.NoChange {
 		done = "The newest version is equal to that one: nothing has changed."
 	}

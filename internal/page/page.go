@@ -156,7 +156,7 @@ func (p *Page) getAsset(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	_, _ = w.Write(data)
+	_, _ = w.Write(data) //nolint:gosec // a file of the program
 }
 
 // request is a request of a person who has logged in.
@@ -175,9 +175,6 @@ type view func(*request) error
 
 // action changes something, and returns where to go next: a path below the page, and what to say there.
 type action func(*request) (next, done string, err error)
-
-// requestTime bounds a request. Streams set their own limits.
-const requestTime = 40 * time.Second
 
 // page returns the handler of a view.
 func (p *Page) page(show view) http.HandlerFunc {

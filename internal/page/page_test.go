@@ -111,10 +111,12 @@ func has(t *testing.T, what, body string, wants ...string) {
 
 func TestLogin(t *testing.T) {
 	_, v := start(t, 0, Options{})
-	if status, at, _ := v.get("/tasks?status=dead"); status != 200 || at != "/login?next=%2Fui%2Ftasks%3Fstatus%3Ddead" {
+	const login = "/login?next=%2Fui%2Ftasks%3Fstatus%3Ddead"
+	if status, at, _ := v.get("/tasks?status=dead"); status != 200 || at != login {
 		t.Errorf("without a login: %d %s, want the login", status, at)
 	}
-	if status, _, body := v.post("/login", "token", "wrong"); status != 401 || !strings.Contains(body, "does not know") {
+	status, _, body := v.post("/login", "token", "wrong")
+	if status != 401 || !strings.Contains(body, "does not know") {
 		t.Errorf("wrong token: %d, want 401", status)
 	}
 	if status, _, _ := v.post("/login", "token", strings.Repeat("x", maxToken+1)); status != 401 {
@@ -148,7 +150,8 @@ func TestNextIsLocal(t *testing.T) {
 		"/fleet/ui/tools?q=a": "/fleet/ui/tools?q=a", "": "/fleet/ui/tasks", "/ui/tools": "/fleet/ui/tasks",
 		"https://evil.example/fleet/ui/": "/fleet/ui/tasks", "//evil.example/fleet/ui/": "/fleet/ui/tasks",
 		`/\evil.example/fleet/ui/`: "/fleet/ui/tasks", `/fleet/ui/\evil`: "/fleet/ui/tasks",
-		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks", "/fleet/uix/": "/fleet/ui/tasks",
+		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks",
+		"/fleet/uix/": "/fleet/ui/tasks",
 	} {
 		if got := p.local(next); got != want {
 			t.Errorf("local(%q) = %q, want %q", next, got, want)
@@ -244,7 +247,7 @@ func TestForgedForms(t *testing.T) {
 	if r, err := f.Jobs.Record(t.Context(), "default", task); err != nil || r.Status != client.Cancelled {
 		t.Errorf("the task is %s (%v), want cancelled", r.Status, err)
 	}
-	if status, _, _ := v.post("/new", "text", strings.Repeat("x", maxForm)); status != http.StatusRequestEntityTooLarge {
+	if status, _, _ := v.post("/new", "text", strings.Repeat("x", maxForm)); status != 413 {
 		t.Errorf("a form above the limit: status %d, want 413", status)
 	}
 }
@@ -353,8 +356,11 @@ func TestInbox(t *testing.T) {
 		t.Errorf("an answer without the scope: status %d, want 403", status)
 	}
 	v.login(ingesttest.Token)
-	for _, values := range [][]string{{"answer", "maybe"}, {"answer", "approve"},
-		{"answer", "deny", "call", call, "reason", strings.Repeat("x", 501)}} {
+	for _, values := range [][]string{
+		{"answer", "maybe"},
+		{"answer", "approve"},
+		{"answer", "deny", "call", call, "reason", strings.Repeat("x", 501)},
+	} {
 		if status, _, _ := v.post("/inbox", append(values, "task", task.TaskID)...); status != 400 && status != 404 {
 			t.Errorf("%.60q: status %d, want 400 or 404", values, status)
 		}
@@ -442,7 +448,8 @@ func TestTaskStream(t *testing.T) {
 	_, _, body := v.get("/" + path("tasks", task.TaskID, "stream"))
 	has(t, "the stream", body, `"stream":"stdout","text":"\u003c/script\u003e\n"`, "event: end")
 	last := regexp.MustCompile(`id: (\d+)`).FindAllStringSubmatch(body, -1)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+"/"+path("tasks", task.TaskID, "stream"), nil)
+	stream := v.base + "/" + path("tasks", task.TaskID, "stream")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, stream, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -47,7 +46,7 @@ func (q *request) show(name, title string, data any) error {
 
 func (q *request) render(status int, name, title string, data any) error {
 	f := frame{
-		Title: title, Section: name, Prefix: q.p.o.Prefix + root, Assets: q.p.o.Prefix + root + "/assets/" + assetVersion,
+		Title: title, Section: name, Prefix: q.p.o.Prefix + root, Assets: q.p.assets(),
 		Self: q.p.o.Prefix + q.r.URL.RequestURI(), CSRF: q.s.CSRF, Name: q.s.Name, Tenant: q.s.Tenant,
 		ReadOnly: q.p.o.ReadOnly, Operator: slices.Contains(q.s.Scopes, "operator"),
 		Approver: slices.Contains(q.s.Scopes, "approve"), Live: true, Data: data,
@@ -72,7 +71,7 @@ func write(w http.ResponseWriter, status int, name string, f frame) error {
 
 func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, next, message string) {
 	f := frame{
-		Title: "Log in", Section: "login", Prefix: p.o.Prefix + root, Assets: p.o.Prefix + root + "/assets/" + assetVersion,
+		Title: "Log in", Section: "login", Prefix: p.o.Prefix + root, Assets: p.assets(),
 		Data: map[string]string{"Next": next, "Error": message},
 	}
 	if err := write(w, status, "login", f); err != nil {
@@ -83,7 +82,7 @@ func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, nex
 
 // fail shows an error as a page.
 func (q *request) fail(err error) {
-	shown := struct{ Message, Cause, Hint, Code string }{Message: "The page has a bug; the fleet's log has the details."}
+	var shown struct{ Message, Cause, Hint, Code string }
 	status := http.StatusInternalServerError
 	var refused *client.APIError
 	var own *pageError
@@ -99,16 +98,17 @@ func (q *request) fail(err error) {
 	case errors.As(err, &refused):
 		status, shown.Message, shown.Cause = refused.Status, refused.Message, refused.Cause
 		shown.Hint, shown.Code = refused.Hint, refused.Code
-	case errors.Is(err, errRendered):
 	default:
+		shown.Message = "The page has a bug; the fleet's log has the details."
 		q.p.o.Log.ErrorContext(q.ctx, "page failed", "route", q.r.Pattern, "error", err)
 	}
-	if err := q.render(cmp.Or(status, http.StatusBadGateway), "error", "Error", shown); err != nil {
+	if err := q.render(status, "error", "Error", shown); err != nil {
 		q.p.o.Log.ErrorContext(q.ctx, "error not rendered", "error", err)
 	}
 }
 
-var errRendered = errors.New("rendered")
+// assets returns the path of the page's own files.
+func (p *Page) assets() string { return p.o.Prefix + root + "/assets/" + assetVersion }
 
 // path returns a path below the page: its segments, escaped.
 func path(segments ...string) string {
@@ -187,7 +187,8 @@ func indented(data json.RawMessage) string {
 
 // templates has the template set of each page: the layout, the parts, and the page.
 var templates = func() map[string]*template.Template {
-	base := template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	base := template.New("").Funcs(functions)
+	template.Must(base.ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	pages, err := files.ReadDir("templates")
 	if err != nil {
 		panic(err) // the files are part of the program

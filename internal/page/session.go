@@ -64,7 +64,8 @@ func (k keys) seal(name string, v any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return base64.RawURLEncoding.EncodeToString(k.aead.Seal(nil, nil, data, []byte(name))), nil
+	sealed := k.aead.Seal(nil, nil, data, []byte(name)) //nolint:gosec // the cipher chooses the nonce
+	return base64.RawURLEncoding.EncodeToString(sealed), nil
 }
 
 // open decrypts a cookie of r into v. It reports whether it is there and ours.
@@ -141,7 +142,7 @@ func (p *Page) setCookie(w http.ResponseWriter, name string, v any, age time.Dur
 	if err != nil || age <= 0 {
 		value, age = "", -time.Second
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure, unless the fleet is not served over HTTPS
 		Name: name, Value: value, Path: p.o.Prefix + root, MaxAge: int(age / time.Second),
 		HttpOnly: true, Secure: p.o.Secure, SameSite: http.SameSiteLaxMode,
 	})
@@ -181,7 +182,8 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string)
 	id, err := p.whoAmI(r.Context(), token)
 	if err != nil {
 		status, message := http.StatusServiceUnavailable, "The fleet does not respond. Try again."
-		if refused := new(client.APIError); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		refused := new(client.APIError)
+		if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
 			status, message = http.StatusUnauthorized, "The fleet does not know this token."
 		}
 		p.showLogin(w, r, status, next, message)
@@ -192,7 +194,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string)
 		Expires: time.Now().Add(sessionTime),
 	}
 	p.setCookie(w, sessionName, s, sessionTime)
-	http.Redirect(w, r, p.local(next), http.StatusSeeOther)
+	http.Redirect(w, r, p.local(next), http.StatusSeeOther) //nolint:gosec // local
 }
 
 func (p *Page) whoAmI(ctx context.Context, token string) (client.Identity, error) {
@@ -238,7 +240,7 @@ func (p *Page) local(next string) string {
 
 // redirect goes to a path below the page.
 func (p *Page) redirect(w http.ResponseWriter, r *http.Request, path string) {
-	http.Redirect(w, r, p.o.Prefix+root+"/"+path, http.StatusSeeOther)
+	http.Redirect(w, r, p.o.Prefix+root+"/"+path, http.StatusSeeOther) //nolint:gosec // below the page
 }
 
 // sameOrigin refuses forms that another site's page has sent.
@@ -274,16 +276,17 @@ type formValues struct{ url.Values }
 const maxForm = 2 << 20
 
 var (
-	errForged   = &pageError{http.StatusForbidden, "The form is not from this page, or is too old.", "Load the page again."}
-	errReadOnly = &pageError{http.StatusForbidden, "This page only shows; it changes nothing.", "The operator has set page.read_only."}
-	errNoPage   = &pageError{http.StatusNotFound, "There is no such page.", ""}
-	errNoTask   = &pageError{http.StatusBadRequest, "No task is selected.", "Select one or more tasks first."}
+	errForged   = &pageError{403, "The form is not from this page, or is too old.", "Load the page again."}
+	errReadOnly = &pageError{403, "This page only shows; it changes nothing.", "The operator has set page.read_only."}
+	errNoPage   = &pageError{404, "There is no such page.", ""}
+	errNoTask   = &pageError{400, "No task is selected.", "Select one or more tasks first."}
+	errTooLarge = &pageError{413, "The form is too large, or damaged.", "A form has at most 2 MiB."}
 )
 
 func (q *request) parseForm() error {
 	q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
 	if err := q.r.ParseForm(); err != nil {
-		return &pageError{http.StatusRequestEntityTooLarge, "The form is too large, or damaged.", "A form has at most 2 MiB."}
+		return errTooLarge
 	}
 	sent := q.r.PostForm.Get("csrf")
 	if sameOrigin.Check(q.r) != nil || subtle.ConstantTimeCompare([]byte(sent), []byte(q.s.CSRF)) != 1 {

@@ -274,8 +274,13 @@ func waterfallOf(t schemas.Timing) waterfall {
 		name string
 		ms   float64
 	}{
-		{"queued", t.Queued}, {"select tools", t.Select}, {"write program", t.Generate}, {"wait for sandbox", t.SandboxWait},
-		{"check out", t.Checkout}, {"run", t.Run}, {"commit", t.Commit},
+		{"queued", t.Queued},
+		{"select tools", t.Select},
+		{"write program", t.Generate},
+		{"wait for sandbox", t.SandboxWait},
+		{"check out", t.Checkout},
+		{"run", t.Run},
+		{"commit", t.Commit},
 	} {
 		if s.ms > 0 {
 			w.Bars = append(w.Bars, bar{Name: s.name, MS: s.ms, X: at})
