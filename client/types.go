@@ -9,7 +9,7 @@ import (
 // Types for tasks and their results. Package schemas documents their fields.
 type (
 	// Task specifies what to do, in exactly one of Description, Code, Skill and Workflow, and the settings for it.
-	// Tasks with a Workflow are not supported yet: they end blocked, with the error code not_supported.
+	// A task with a Workflow starts a run of it, whose id is the task's, and ends at once: see WorkflowRun.
 	Task = schemas.Task
 	// File is a file to place in the workspace before the program runs.
 	File = schemas.File

@@ -135,7 +135,8 @@ type WorkflowRequest struct {
 	Workspace string          `json:"workspace,omitempty"`
 	Session   string          `json:"session,omitempty"`
 	Priority  string          `json:"priority,omitempty"`
-	Key       string          `json:"idempotencykey,omitempty"` // a second request with the same key is the same run
+	// Key identifies the run: a second request with the same key is the same run.
+	Key string `json:"idempotencykey,omitempty"`
 }
 
 // WorkflowRun is the record of a run. It is replaced by compare-and-swap.
@@ -208,4 +209,24 @@ type StepRun struct {
 	After   int64     `json:"after,omitempty"`   // generation that the step has committed
 	Items   []StepRun `json:"items,omitempty"`   // of for_each
 	Message string    `json:"message,omitempty"` // of ask
+}
+
+// WorkflowCheck says that a workflow is valid.
+type WorkflowCheck struct {
+	Name  string `json:"name"`
+	Steps int    `json:"steps"`
+}
+
+// WorkflowAnswer answers a step that asks.
+type WorkflowAnswer struct {
+	Step   string          `json:"step"`
+	Item   *int            `json:"item,omitempty"` // of for_each
+	Values json.RawMessage `json:"values"`
+}
+
+// WorkflowRerun starts a run again from a step.
+type WorkflowRerun struct {
+	From string                     `json:"from"`
+	Set  map[string]json.RawMessage `json:"set,omitempty"`            // inputs with other values
+	Key  string                     `json:"idempotencykey,omitempty"` // a second request with the same key is the same run
 }

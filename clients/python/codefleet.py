@@ -359,6 +359,47 @@ class Agent:
         """Remove a skill with all its versions."""
         self._request("DELETE", _path("skills", _skill(name)), raw=True)
 
+    def run_workflow(self, workflow, inputs=None, idempotency_key=None):
+        """Start a run of a workflow (a dictionary that matches workflow.v1.json) and return its record. Requests with the
+        same idempotency_key are one run. The default is a random key."""
+        named = {k: self._defaults[k] for k in ("workspace", "session", "priority") if self._defaults[k] is not None}
+        body = {"workflow": workflow, "inputs": inputs or {}, **named}
+        return self._request("POST", _path("workflows", "runs"), body,
+                             {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
+
+    def workflow_run(self, run_id):
+        """Return the record of a run of a workflow, with the results of its steps."""
+        return self._request("GET", _path("workflows", "runs", run_id))
+
+    def workflow_runs(self, limit=100):
+        """Return the records of the runs, the one that changed last first, without results."""
+        return self._request("GET", f"{_path('workflows', 'runs')}?limit={limit}")
+
+    def wait_workflow(self, run_id, timeout=None):
+        """Return the record of a run once nothing runs in it: it has ended, or waits for people, time or events."""
+        end, pause = None if timeout is None else time.monotonic() + timeout, 0.05
+        while (run := self.workflow_run(run_id))["status"] == "running":
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"run {run_id} has not ended after {timeout:g} s")
+            time.sleep(pause)
+            pause = min(pause * 1.25, 1)
+        return run
+
+    def answer_workflow(self, run_id, step, values, item=None):
+        """Answer a step that asks; `item` is the item of a loop. The first answer counts: after it, the error has the code
+        "not_waiting"."""
+        body = {"step": step, "values": values, **({} if item is None else {"item": item})}
+        return self._request("POST", _path("workflows", "runs", run_id, "answer"), body)
+
+    def cancel_workflow(self, run_id):
+        """Cancel a run: what runs is cancelled, then its steps of `finally` run."""
+        return self._request("POST", _path("workflows", "runs", run_id, "cancel"), once=True)
+
+    def rerun_workflow(self, run_id, step, inputs=None):
+        """Run a workflow again from a step, with the files that it began with. `inputs` replaces inputs by name."""
+        return self._request("POST", _path("workflows", "runs", run_id, "rerun"), {"from": step, "set": inputs or {}},
+                             {"Idempotency-Key": secrets.token_hex(16)})
+
     def _in_workspace(self, *parts):
         return _path("workspaces", self._defaults["workspace"] or "main", *parts)
 

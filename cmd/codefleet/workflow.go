@@ -22,7 +22,9 @@ func (a *app) workflowCommand() *cobra.Command {
 		Short: "Run workflows: tasks, loops, waits and questions in one definition",
 		Long: "Run workflows: tasks, loops, waits and questions in one definition, in YAML or JSON.\n" +
 			"docs/workflows.md has the format.",
-	}, a.workflowValidateCommand(), a.workflowGraphCommand())
+	}, a.workflowRunCommand(), a.workflowValidateCommand(), a.workflowGraphCommand(), a.workflowRunsCommand(),
+		a.workflowStatusCommand(), a.workflowShowCommand(), a.workflowAnswerCommand(), a.workflowCancelCommand(),
+		a.workflowRerunCommand())
 }
 
 // oneFile checks that a command has a file, or - for standard input, as its argument.

@@ -39,9 +39,12 @@ var imports = map[string][]string{
 	"internal/expression":            nil,
 	"internal/form":                  {"internal/violation"},
 	"internal/cron":                  nil,
-	"internal/workflow":              {"schemas", "internal/expression", "internal/statedoc", "internal/tools/pygen"},
-	"internal/guardrails":            {"internal/expression"},
-	"internal/guardrails/privacy":    nil,
+	"internal/workflow": {
+		"schemas", "internal/expression", "internal/form", "internal/statedoc", "internal/tools/pygen",
+	},
+	"internal/workflow/engine":    {"schemas", "internal/jobs", "internal/workflow"},
+	"internal/guardrails":         {"internal/expression"},
+	"internal/guardrails/privacy": nil,
 
 	// Workspaces, from the stored bytes up.
 	"internal/objects":                  nil,
@@ -112,9 +115,11 @@ var imports = map[string][]string{
 		"internal/allowlist", "internal/executor/drivers", "internal/guardrails", "internal/guardrails/privacy",
 		"internal/statedoc",
 	},
-	"internal/jobs":       {"schemas", "internal/allowlist", "internal/statedoc"},
-	"internal/apierror":   {"schemas", "internal/jobs"},
-	"internal/automation": {"schemas", "internal/cron", "internal/egress", "internal/expression", "internal/jobs"},
+	"internal/jobs":     {"schemas", "internal/allowlist", "internal/statedoc"},
+	"internal/apierror": {"schemas", "internal/jobs"},
+	"internal/automation": {
+		"schemas", "internal/cron", "internal/egress", "internal/expression", "internal/jobs", "internal/workflow/engine",
+	},
 	"internal/pipeline": {
 		"internal/statedoc", "schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",
 		"internal/toolsearch", "internal/selection", "internal/codegen", "internal/codegen/rules",
@@ -154,6 +159,7 @@ var imports = map[string][]string{
 		"internal/apierror",
 		"internal/objects", "internal/state", "internal/state/history", "internal/state/maintenance",
 		"internal/state/mirror", "internal/statedoc", "internal/tools", "internal/selection", "internal/skills",
+		"internal/workflow/engine",
 	},
 	"internal/bridge": {"client", "internal/form", "internal/httpserve"},
 	"internal/page":   {"client", "schemas"},
@@ -188,6 +194,7 @@ var imports = map[string][]string{
 		"schemas", "internal/automation", "internal/dirsync", "internal/executor", "internal/executor/hostdir",
 		"internal/jobs", "internal/metrics", "internal/pipeline", "internal/state", "internal/state/history",
 		"internal/state/maintenance", "internal/state/mirror", "internal/tools/broker", "internal/toolsearch",
+		"internal/workflow/engine",
 	},
 	"internal/up":    {"schemas", "client", "internal/..."},
 	"internal/bench": {"schemas", "client", "internal/..."},

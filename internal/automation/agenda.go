@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -24,6 +25,8 @@ type agenda struct {
 	triggers map[string]map[string]trigger // by tenant and name
 	webhooks map[string]map[string]webhook // by tenant and name
 	sending  map[key]int                   // requests of this process to each webhook
+	runs     map[key]runAlarm              // of workflow runs that have not ended
+	runWoken chan struct{}                 // the earliest of them may have changed
 	latest   uint64                        // the revision up to which all documents are known
 	learned  chan struct{}                 // closed when latest grows
 }
@@ -44,7 +47,7 @@ func newAgenda() *agenda {
 	return &agenda{
 		due: map[key]time.Time{}, rev: map[key]uint64{}, woken: make(chan struct{}, 1),
 		triggers: map[string]map[string]trigger{}, webhooks: map[string]map[string]webhook{}, sending: map[key]int{},
-		learned: make(chan struct{}),
+		runs: map[key]runAlarm{}, runWoken: make(chan struct{}, 1), learned: make(chan struct{}),
 	}
 }
 
@@ -66,6 +69,9 @@ func (a *agenda) learn(d jobs.Automation) {
 		err := json.Unmarshal(d.Data, &doc)
 		m, invalid := newMatcher(schemas.TriggerSpec{Type: doc.Type, Filter: doc.Filter})
 		learnNamed(a, a.webhooks, d, webhook{m, doc}, err == nil && invalid == nil)
+	}
+	if d.Kind == engine.KindAlarm {
+		a.learnRun(d)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -41,6 +42,7 @@ type Service struct {
 	log    *slog.Logger
 	now    func(context.Context, *jobs.Automations) (time.Time, error) // the fleet's time
 	sender *http.Client
+	runs   *engine.Engine
 }
 
 // New returns a service on a queue. Run starts it; the other methods do not need that. Webhooks may be in the private
@@ -50,7 +52,7 @@ func New(queue *jobs.Client, private []netip.Prefix, log *slog.Logger) *Service 
 		now, _, err := b.Now(ctx)
 		return now, err
 	}
-	return &Service{queue: queue, log: log, now: now, sender: newSender(private)}
+	return &Service{queue: queue, log: log, now: now, sender: newSender(private), runs: engine.New(queue, log)}
 }
 
 // open returns the bucket and the time.

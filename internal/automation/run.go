@@ -10,6 +10,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -68,6 +69,7 @@ func (s *Service) run(ctx context.Context) error {
 			return s.send(ctx, store, a, d)
 		})
 	})
+	start(ctx, func(ctx context.Context) error { return s.followRuns(ctx, a) })
 	start(ctx, func(ctx context.Context) error {
 		return s.followSchedules(ctx, store, a, func() {
 			results.follow(ctx, a.resultTenants(), func(ctx context.Context, tenant string) {
@@ -99,7 +101,7 @@ func (s *Service) followResults(ctx context.Context, store *jobs.Automations, a 
 			return err
 		}
 		err := s.queue.FollowResults(ctx, tenant, func(ctx context.Context, rec schemas.Record, ev event.Event) error {
-			return s.match(ctx, store, a, tenant, &incoming{Event: ev, depth: depthOf(rec)})
+			return s.match(ctx, store, a, tenant, &incoming{Event: ev, depth: engine.Depth(rec)})
 		})
 		if err != nil {
 			return err

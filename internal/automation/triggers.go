@@ -20,6 +20,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/expression"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -121,15 +122,9 @@ func (e *incoming) variables() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	attributes := map[string]any{
-		"id": e.ID(), "source": e.Source(), "type": e.Type(), "subject": e.Subject(), "time": e.Time(),
-	}
-	for name, value := range e.Extensions() {
-		text, err := types.Format(value)
-		if err != nil {
-			return nil, err
-		}
-		attributes[name] = text
+	attributes, err := engine.Attributes(e.Event)
+	if err != nil {
+		return nil, err
 	}
 	e.values = map[string]any{"event": attributes, "data": data}
 	return e.values, nil
@@ -157,19 +152,6 @@ func withInputs(task, inputs json.RawMessage) (json.RawMessage, error) {
 	}
 	fields["inputs"] = inputs
 	return json.Marshal(fields)
-}
-
-// depthOf returns the depth of a task: how many triggers led to it.
-func depthOf(rec schemas.Record) int {
-	if !strings.HasPrefix(rec.Source, triggerSource) {
-		return 0
-	}
-	text, _, _ := strings.Cut(rec.EventID, "-")
-	depth, err := strconv.Atoi(text)
-	if err != nil {
-		return 1
-	}
-	return depth
 }
 
 // AddTrigger stores a new trigger. It applies to events that are accepted after AddTrigger has returned. Adding the
@@ -361,6 +343,9 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agen
 		if err := s.trigger(ctx, store, tenant, t.spec, e); err != nil {
 			return err
 		}
+	}
+	if err := s.wakeRuns(ctx, a, tenant, e); err != nil {
+		return err
 	}
 	return s.deliver(ctx, a, tenant, e)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -207,7 +208,7 @@ func TestChainEnds(t *testing.T) {
 	}
 	var depths []int
 	for _, r := range list {
-		depths = append(depths, depthOf(r))
+		depths = append(depths, engine.Depth(r))
 	}
 	if diff := cmp.Diff([]int{8, 7, 6, 5, 4, 3, 2, 1, 0}, depths); diff != "" || list[8].TaskID != rec.TaskID {
 		t.Errorf("depths of the tasks, the latest first (-want +got):\n%s", diff)

@@ -41,7 +41,7 @@ var retiredKeys = map[string]retired{
 	"guardrails.allowed_networks":      {fate: fateNetworks, refused: true},
 	"mcp.authorization_servers":        {fate: fateOAuth},
 	"tool_mappings":                    {fate: "no effect: a task lists its tools in tools.allow"},
-	"workflows":                        {fate: "no effect: workflows are not supported yet"},
+	"workflows":                        {fate: "no effect: a workflow is a file of its own (docs/workflows.md)"},
 }
 
 const fateOAuth = "no effect: tokens are those of tenants.<name>.tokens; the fleet verifies no OAuth tokens"

@@ -47,6 +47,16 @@ var fixedSchemas = map[string]string{
 		"type":{"type":"string","minLength":1},"data":{}}}`,
 	"CloudEventBatch": `{"type":"array","items":{"anyOf":[
 		{"$ref":"#/components/schemas/CloudEvent"},{"$ref":"#/components/schemas/AnyEvent"}]}}`,
+	"WorkflowRun": `{"type":"object","required":["run_id","tenant","name","status","workspace","created_at","steps"],
+		"properties":{"run_id":{"type":"string"},"tenant":{"type":"string"},"name":{"type":"string"},
+		"status":{"enum":["running","waiting","succeeded","failed","cancelled"]},"workspace":{"type":"string"},
+		"created_at":{"type":"string","format":"date-time"},"ended_at":{"type":"string","format":"date-time"},
+		"deadline":{"type":"string","format":"date-time"},"outputs":{"type":"object"},"inputs":{"type":"object"},
+		"workflow":{"type":"object"},"error":{"type":"object","properties":{"code":{"type":"string"},
+		"message":{"type":"string"},"step":{"type":"string"}}},
+		"steps":{"type":"array","items":{"type":"object","required":["id","status"],"properties":{
+		"id":{"type":"string"},"status":{"enum":["pending","running","waiting","succeeded","failed","skipped","cancelled"]},
+		"attempt":{"type":"integer"},"task_id":{"type":"string"},"message":{"type":"string"},"result":{}}}}}}`,
 	"BatchItems": `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
 }
 
@@ -92,6 +102,10 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	addSchema[PageLink](b, "PageLink")
 	addSchema[schemas.WebhookSpec](b, "WebhookSpec")
 	addSchema[schemas.Webhook](b, "Webhook")
+	addSchema[schemas.WorkflowRequest](b, "WorkflowRequest")
+	addSchema[schemas.WorkflowCheck](b, "WorkflowCheck")
+	addSchema[schemas.WorkflowAnswer](b, "WorkflowAnswer")
+	addSchema[schemas.WorkflowRerun](b, "WorkflowRerun")
 	addSchema[schemas.Session](b, "Session")
 	addSchema[schemas.SessionSummary](b, "SessionSummary")
 	addSchema[resumption](b, "Resumption")

@@ -168,6 +168,7 @@ var parameters = map[string]parameter{
 	"tenant":    {"path", "Name of a tenant."},
 	"skill":     {"path", "Name of a skill, as in double-number."},
 	"tool":      {"path", "Name of a tool."},
+	"run":       {"path", "Id of a workflow run."},
 	"session":   {"path", "Name of the session."},
 	"workspace": {"query", "Name of the workspace; default main."},
 
@@ -199,7 +200,7 @@ var parameters = map[string]parameter{
 	"pool":   {"query", "The task pool; default all."},
 	"within": {"query", "The time in which the queued work is to be done, as in 90s; default 60s."},
 
-	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task."},
+	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task, or one workflow run."},
 	"Last-Event-ID":          {"header", "Continue the stream after this event."},
 	"WebHook-Request-Origin": {"header", "The origin from which events will be sent."},
 	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *."},
@@ -211,6 +212,7 @@ var parameters = map[string]parameter{
 
 // parameterSchemas are the schemas, in JSON, of the parameters that are not just strings.
 var parameterSchemas = map[string]string{
+	"run":       `{"type":"string","pattern":"^[a-z2-7]{26}$"}`,
 	"id":        `{"type":"string","pattern":"^[a-z2-7]{26}$"}`,
 	"session":   `{"type":"string","pattern":"` + names.Pattern + `"}`,
 	"workspace": `{"type":"string","pattern":"` + names.Pattern + `"}`,

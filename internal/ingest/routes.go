@@ -23,6 +23,7 @@ func (s *Server) newMux() *http.ServeMux {
 // routes returns the table of all routes.
 func (s *Server) routes() []route {
 	return slices.Concat(s.taskRoutes(), s.eventRoutes(), s.scheduleRoutes(), s.triggerRoutes(), s.webhookRoutes(),
+		s.workflowRoutes(),
 		s.approvalRoutes(), s.formRoutes(),
 		s.sessionRoutes(), s.toolRoutes(), s.skillRoutes(),
 		s.workspaceRoutes(), s.fileRoutes(), s.stateRoutes(), s.fleetRoutes(), s.metaRoutes(), s.mcpRoutes(),
@@ -183,6 +184,45 @@ func (s *Server) webhookRoutes() []route {
 			"deleteWebhook", "Remove a webhook").
 			returnsNothing(204).
 			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownAutomation),
+	}
+}
+
+func (s *Server) workflowRoutes() []route {
+	named := func(method, path, scope string, h handler, id, summary string) route {
+		return row(method+" /v1/workflows/runs/{run}"+path, scope, s.withQueueTime(h), id, summary).
+			returns(200, "WorkflowRun").
+			fails(queueErrors...).fails(errcode.UnknownRun)
+	}
+	return []route{
+		row("POST /v1/workflows/validate", ScopeSubmit, s.postWorkflowCheck, "validateWorkflow", "Check a workflow").
+			note("Nothing is run. The error lists everything that is wrong: see docs/workflows.md.").
+			body("application/json", "WorkflowRequest").
+			returns(200, "WorkflowCheck").
+			fails(errcode.BadJSON, errcode.BadWorkflow),
+		row("POST /v1/workflows/runs", ScopeSubmit, s.withQueueTime(s.postRun), "startRun", "Run a workflow").
+			note("With an idempotency key that was used before, the response is that run.").
+			takes("Idempotency-Key").
+			body("application/json", "WorkflowRequest").
+			returns(200, "WorkflowRun").
+			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadWorkflow),
+		row("GET /v1/workflows/runs", ScopeRead, s.withQueueTime(s.getRuns),
+			"listRuns", "List workflow runs, the one that changed last first").
+			takes("limit").
+			returns(200, "[]WorkflowRun").
+			fails(queueErrors...).fails(errcode.BadParameter),
+		named("GET", "", ScopeRead, s.getRun, "getRun", "Read a workflow run, with the results of its steps"),
+		named("POST", "/cancel", ScopeSubmit, s.cancelRun, "cancelRun", "Cancel a workflow run").
+			note("What runs is cancelled, then the steps of `finally` run. A second request cancels these, too."),
+		named("POST", "/answer", ScopeSubmit, s.answerRun, "answerRun", "Answer a step that asks").
+			note("The first answer counts.").
+			body("application/json", "WorkflowAnswer").
+			fails(errcode.BadJSON, errcode.BadAnswer, errcode.NotWaiting),
+		named("POST", "/rerun", ScopeSubmit, s.rerun, "rerunRun", "Run a workflow again from a step").
+			note("A new run keeps the results of the steps before. Its workspace has the files that the step began with.").
+			takes("Idempotency-Key").
+			body("application/json", "WorkflowRerun").
+			fails(submitErrors...).
+			fails(errcode.BadWorkflow, errcode.RunActive, errcode.UnknownStep, errcode.UnknownVersion, errcode.NoWorkspaces),
 	}
 }
 

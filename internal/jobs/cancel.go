@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -77,6 +78,9 @@ func (c *Client) promoteNow(ctx context.Context, r storedRecord) error {
 // removeQueued sends the result of a task that was cancelled before it ran, and removes its message. If that
 // fails, the worker that gets the message does it.
 func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
+	if strings.HasPrefix(after.Source, WorkflowSource) {
+		return // the worker that gets the message advances the workflow
+	}
 	msg, remove, err := c.queued(ctx, before)
 	if err == nil {
 		if ev, decodeErr := decodeNATS(msg.Header, msg.Data); decodeErr == nil {

@@ -125,7 +125,9 @@ func (r *run) read(ctx context.Context) (owned bool, err error) {
 	case r.w.leases.holds(r.tenant, r.id): // the server redelivered a task that runs here
 		return false, nil
 	case rec.Status.Terminal():
-		r.announce(ctx) // the event was submitted again, perhaps with another replyto
+		if err := r.announce(ctx); err != nil { // the event was submitted again, perhaps with another replyto
+			return false, err
+		}
 		return false, r.m.acknowledge(ctx, r.w.c)
 	case r.early(rec):
 		err := r.m.requeue(r.w.c, requeueDelay)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -67,6 +68,12 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
 		r.w.log.WarnContext(ctx, "result event not published", "task", r.id, "error", err)
 	}
+	if err := r.ended(ctx, result); err != nil {
+		release()
+		r.w.logError(ctx, "message not requeued", r.m.requeue(c, requeueDelay)) // the record is terminal
+		r.wakeAfter(r.lane, requeueDelay)
+		return err
+	}
 	release()
 	if err := r.m.acknowledge(ctx, c); err != nil {
 		return fmt.Errorf("acknowledge: %w", err) // the message is delivered again, and the record is terminal
@@ -98,19 +105,22 @@ func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 	last.EndedAt, last.Outcome, last.Error = now, outcome, text.Truncate(errorText, maxText)
 }
 
-// announce publishes the result of a completed task again, because its worker may have crashed before it did.
-func (r *run) announce(ctx context.Context) {
+// announce publishes the result of a completed task again, because its worker may have crashed before it did. It returns
+// an error if the task's workflow could not be advanced.
+func (r *run) announce(ctx context.Context) error {
 	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran
 		r.w.logError(ctx, "session entry not added", r.logSession(ctx, r.rec.Result))
 	}
-	if r.replyTo == "" || r.rec.Result == nil {
-		return
+	isStep := strings.HasPrefix(r.rec.Source, WorkflowSource)
+	if r.replyTo == "" && !isStep || r.rec.Result == nil {
+		return nil
 	}
 	rec, err := r.w.c.whole(ctx, r.rec)
 	if err == nil {
 		err = r.w.c.reply(ctx, r.replyTo, r.rec, rec.Result)
 	}
 	r.w.logError(ctx, "result event not published again", err)
+	return r.ended(ctx, cmp.Or(rec.Result, r.rec.Result))
 }
 
 // fill sets the fields of a result that the queue knows.

@@ -81,6 +81,9 @@ func (c *Client) Provision(ctx context.Context) error {
 	if err := c.provisionAutomations(ctx, replicas); err != nil {
 		return err
 	}
+	if err := c.provisionWorkflows(ctx, replicas); err != nil {
+		return err
+	}
 	for _, s := range c.streams(replicas) {
 		if s.Name == streamTasks {
 			if s.MaxMsgsPerSubject, err = c.safeBacklog(ctx); err != nil {

@@ -49,6 +49,10 @@ type Hooks struct {
 	// result of a commit. If Fence is nil, runs do not commit.
 	Fence func(ctx context.Context, j *Job) (*schemas.Result, error)
 
+	// Ended is called with each task of a workflow run that has ended, before the task's message is acknowledged. After
+	// an error the message is delivered again, and Ended called again; it may also be called again after a crash.
+	Ended func(ctx context.Context, rec schemas.Record) error
+
 	// SessionText returns the function that replaces private values in the texts of a tenant's sessions before they are
 	// stored. Nil, or a nil function, keeps the texts.
 	SessionText func(tenant string) func(context.Context, string) string

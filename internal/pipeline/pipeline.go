@@ -41,9 +41,11 @@ type Parts struct {
 	Limits   func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
 	Sessions Sessions                              // the logs of sessions; nil shows programs no log
 	State    StateDocuments                        // the variable state of programs
-	Network  egress.Options                        // for executions with network access; Allow comes from the task
-	Log      *slog.Logger                          // nil disables the log
-	Tracer   trace.Tracer                          // nil disables tracing
+	// Workflows starts the run of a task whose data is a workflow; nil refuses such tasks.
+	Workflows func(context.Context, schemas.Record, schemas.Task) (schemas.WorkflowRun, error)
+	Network   egress.Options // for executions with network access; Allow comes from the task
+	Log       *slog.Logger   // nil disables the log
+	Tracer    trace.Tracer   // nil disables tracing
 }
 
 // Pipeline runs tasks. It is safe for concurrent use.
@@ -101,6 +103,9 @@ const maxConflicts = 3
 func (p *Pipeline) run(ctx context.Context, t task) (*schemas.Result, error) {
 	if res, err := p.applied(ctx, t); res != nil || err != nil {
 		return res, err
+	}
+	if len(t.job.Task.Workflow) > 0 {
+		return p.startWorkflow(ctx, t)
 	}
 	if p.Privacy != nil {
 		t.tokens = p.Privacy.Task(t.ref.Tenant, t.id())

@@ -61,16 +61,11 @@ func (p *Pipeline) write(ctx context.Context, t task, tools toolset) (d draft, e
 		if err := t.job.SaveProgram(ctx, d.code, d.by); err != nil {
 			return d, err
 		}
-	case data.Skill != "":
+	default:
 		if d.code, err = tools.skillProgram(data.Skill, data.Inputs); err != nil {
 			return d, err
 		}
 		d.by = "skill"
-	default:
-		return d, &schemas.Error{
-			Code: errcode.NotSupported, Message: "this fleet does not run workflows yet",
-			Hint: "send the task with `code`, `description` or `skill`",
-		}
 	}
 	if d.by == codegen.ByModel && d.writer != nil {
 		d.repairsLeft = p.Codegen.Repairs

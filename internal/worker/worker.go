@@ -22,6 +22,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mirror"
 	"github.com/codefleet/codefleet/internal/toolsearch"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -133,6 +134,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		live, handle = p.Live.Ref, dir.withSync(handle)
 	}
 	o := p.Queue
+	o.Ended = engine.New(fleet.Queue, p.Pipeline.Log).TaskEnded
 	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	if p.Pipeline.Privacy != nil {
@@ -153,7 +155,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 // pipelineParts returns the pipeline's parts, including those that need the fleet.
 func (p Parts) pipelineParts(fleet Fleet) pipeline.Parts {
 	out, queue := p.Pipeline, fleet.Queue
-	out.Sessions = queue
+	out.Sessions, out.Workflows = queue, engine.New(queue, out.Log).StartTask
 	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
 	if out.Tools.Audit == nil {
 		out.Tools.Audit = audit{queue, out.Log}

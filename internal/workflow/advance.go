@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,11 +209,13 @@ func (m *machine) applyEnd(e *Ended) {
 	if e.TaskID != "" && e.Place.Item < 0 {
 		x.TaskID = e.TaskID
 	}
-	if e.Changed {
+	switch {
+	case m.steps[i].Workflow != nil && e.Changed, e.Changed && e.Generation == 0:
 		x.After = e.Generation
-		if x.Before == 0 && m.run.Generation == 0 {
-			x.Before = e.Generation - 1
-		}
+	case e.Changed:
+		x.Before, x.After = e.Generation-1, e.Generation
+	case e.Generation > 0:
+		x.Before = e.Generation
 	}
 	m.run.Generation = max(m.run.Generation, e.Generation)
 	if e.Status == schemas.WorkflowSucceeded {
@@ -632,7 +635,7 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 		var value json.RawMessage
 		if value, err = m.fill(ctx, s.words, in); err == nil {
 			x.Message, err = textOf(value)
-			x.Message = text.Truncate(x.Message, maxAsked)
+			x.Message = text.Truncate(cmp.Or(x.Message, "please fill in the form"), maxAsked)
 		}
 	default: // the values are computed again when they are sent
 		_, err = m.input(ctx, s, in)

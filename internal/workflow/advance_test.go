@@ -560,7 +560,9 @@ func TestRecordSize(t *testing.T) {
 		{id: a, for_each: {in: inputs.n, max: 1000, parallel: 100}, code: '1', on_error: continue}]}`,
 		"{\"n\":["+strings.Repeat("1,", 999)+"1]}")
 	w.unchecked = true
-	w.do = func(workflow.Effect) (string, error) { return "", errors.New("exception: " + strings.Repeat("x", 1000)) }
+	w.do = func(workflow.Effect) (string, error) {
+		return "", errors.New("exception: " + strings.Repeat("x", 1000))
+	}
 	w.play()
 	data, err := json.Marshal(w.run)
 	if err != nil {
@@ -575,6 +577,7 @@ func TestRerun(t *testing.T) {
 	p := compile(t, `{name: x, steps: [{id: a, code: '1'}, {id: b, needs: [a], code: '1'}, {id: other, needs: [a], code: '1'},
 		{id: late, needs: [a], code: '1'}, {id: c, needs: [b], code: '1'}], finally: [{id: z, code: '1'}]}`)
 	old := p.New(schemas.WorkflowRun{}, began)
+	old.Status = schemas.WorkflowFailed
 	for i, s := range []schemas.StepRun{
 		{Status: "succeeded", StartedAt: began, After: 1, ResultBytes: 1000},
 		{Status: "failed", StartedAt: began, Before: 1},

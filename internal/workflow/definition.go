@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/form"
 	"github.com/codefleet/codefleet/internal/statedoc"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
@@ -55,6 +56,7 @@ type step struct {
 	words   *template // of task, or the message of ask
 	until   *template
 	filter  *expression.Expression
+	form    form.Form
 	sub     *Plan
 	timeout time.Duration // 0: none
 	delay   time.Duration // of wait, or before the second attempt
@@ -268,7 +270,7 @@ func (c *checker) step(p *Plan, i int, s *step, path string, depth int) {
 		s.words = c.text(path+"/task", s.Task, inner)
 	case s.Ask != nil:
 		s.words = c.text(path+"/ask/message", s.Ask.Message, inner)
-		c.form(path+"/ask/form", s.Ask.Form)
+		s.form = c.form(path+"/ask/form", s.Ask.Form)
 	case s.Wait != nil:
 		c.wait(s, path+"/wait", inner)
 	case s.Emit != nil && strings.HasPrefix(s.Emit.Type, "codefleet."):

@@ -66,12 +66,18 @@ func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.Step
 		e.Event = &EmittedEvent{s.Emit.Type, s.Emit.Subject, in.with}
 		return e, nil
 	}
+	e.Task = s.task(in)
+	e.Task.Labels = map[string]string{"workflow": m.run.Name, "workflow_run": m.run.RunID, "workflow_step": s.ID}
+	return e, nil
+}
+
+// task returns the task of a step.
+func (s *step) task(in input) *schemas.Task {
 	t := schemas.Task{}
 	if s.Options != nil {
 		t = *s.Options
 	}
 	t.Inputs = in.with
-	t.Labels = map[string]string{"workflow": m.run.Name, "workflow_run": m.run.RunID, "workflow_step": s.ID}
 	switch {
 	case s.Code != "":
 		t.Code = s.Code
@@ -82,8 +88,7 @@ func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.Step
 	default:
 		t.Code = toolProgram(s.Tool)
 	}
-	e.Task = &t
-	return e, nil
+	return &t
 }
 
 // toolProgram returns a program that calls a tool with the inputs.
@@ -173,4 +178,30 @@ func matchPattern(pattern, s string) bool {
 		return strings.HasPrefix(s, prefix)
 	}
 	return pattern == s
+}
+
+// Probe is a task of a step, as far as it follows from the definition.
+type Probe struct {
+	Path string // of the step in the definition
+	Step string
+	Task *schemas.Task
+}
+
+// Probes returns the tasks of all steps, so that they can be checked before a run begins.
+func (p *Plan) Probes() (list []Probe) { return p.probes("") }
+
+func (p *Plan) probes(path string) (list []Probe) {
+	for i, s := range p.steps {
+		at := fmt.Sprint(path, "/steps/", i)
+		if s.finally {
+			at = fmt.Sprint(path, "/finally/", i-len(p.Definition.Steps))
+		}
+		switch {
+		case s.sub != nil:
+			list = append(list, s.sub.probes(at+"/workflow")...)
+		case s.Code+s.Task+s.Skill+s.Tool != "":
+			list = append(list, Probe{at, s.ID, s.task(input{words: "words"})})
+		}
+	}
+	return list
 }

@@ -1,10 +1,14 @@
 package workflow
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/form"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -12,41 +16,31 @@ import (
 type AnswerError struct {
 	Code    string
 	Message string
-	Path    string
+	Path    string // into the values
 }
 
 func (e *AnswerError) Error() string { return e.Message }
 
-// form is what an answer must fit.
-type form struct {
-	Type       string                           `json:"type"`
-	Properties map[string]schemas.WorkflowInput `json:"properties"`
-	Required   []string                         `json:"required"`
-}
-
-func (c *checker) form(path string, raw json.RawMessage) {
-	var f form
-	if err := json.Unmarshal(raw, &f); err != nil || f.Type != "object" || len(f.Properties) == 0 {
-		c.add(path, "it is not a JSON Schema of type object with properties")
-		return
+func (c *checker) form(path string, raw json.RawMessage) form.Form {
+	f, err := form.Parse(raw)
+	if err != nil {
+		c.add(path, "%s", err)
 	}
-	for _, name := range f.Required {
-		if _, ok := f.Properties[name]; !ok {
-			c.add(path+"/required", "the form has no field %s", name)
-		}
-	}
+	return f
 }
 
 func (m *machine) applyAnswer(a *Answered) error {
 	i, x := m.at(a.Step, a.Item)
 	if x == nil || m.steps[i].Ask == nil {
-		return &AnswerError{Code: errcode.NotWaiting, Message: "the run has no step " + a.Step + " that asks"}
+		return &AnswerError{Code: errcode.NotWaiting, Message: "the run has no step " + text.Truncate(a.Step, 100) + " that asks"}
 	}
 	if x.Status != schemas.WorkflowWaiting {
-		message := "the step " + a.Step + " does not wait for an answer: it is " + string(x.Status)
-		return &AnswerError{Code: errcode.NotWaiting, Message: message}
+		return &AnswerError{
+			Code:    errcode.NotWaiting,
+			Message: "the step " + a.Step + " does not wait for an answer: it is " + string(x.Status),
+		}
 	}
-	values, err := check(m.steps[i].Ask.Form, a.Values)
+	values, err := checkAnswer(m.steps[i].form, a.Values)
 	if err != nil {
 		return err
 	}
@@ -54,34 +48,30 @@ func (m *machine) applyAnswer(a *Answered) error {
 	return nil
 }
 
-// check returns the values of an answer with the form's defaults.
-func check(raw, given json.RawMessage) (json.RawMessage, error) {
-	var f form
-	values := map[string]json.RawMessage{}
-	if err := json.Unmarshal(raw, &f); err != nil {
-		return nil, err
+// checkAnswer returns the values of an answer, with the form's defaults.
+func checkAnswer(f form.Form, given json.RawMessage) (json.RawMessage, error) {
+	values := map[string]any{}
+	d := json.NewDecoder(bytes.NewReader(given))
+	d.UseNumber()
+	if len(given) > form.MaxValues || d.Decode(&values) != nil || values == nil {
+		return nil, &AnswerError{Code: errcode.BadAnswer, Message: "the answer is not a JSON object of at most 256 KiB"}
 	}
-	if json.Unmarshal(given, &values) != nil || values == nil || len(given) > MaxValue {
-		return nil, &AnswerError{Code: errcode.BadAnswer, Message: "the answer is not a JSON object"}
-	}
-	for name, value := range values {
-		field, ok := f.Properties[name]
-		if !ok {
-			return nil, &AnswerError{Code: errcode.BadAnswer, Path: "/" + name, Message: "the form has no such field"}
-		}
-		if err := checkInput(field, value); err != nil {
-			return nil, &AnswerError{Code: errcode.BadAnswer, Path: "/" + name, Message: err.Error()}
-		}
-	}
-	for name, field := range f.Properties {
-		if _, ok := values[name]; !ok && len(field.Default) > 0 {
-			values[name] = field.Default
-		}
-	}
-	for _, name := range f.Required {
+	for name, value := range f.Defaults() {
 		if _, ok := values[name]; !ok {
-			return nil, &AnswerError{Code: errcode.BadAnswer, Path: "/" + name, Message: "it is required"}
+			values[name] = value
 		}
+	}
+	problems := f.Check(values)
+	if len(problems) > 0 {
+		lines := make([]string, len(problems))
+		for i, p := range problems {
+			lines[i] = strings.TrimPrefix(p.Field+": ", ": ") + p.Message
+		}
+		e := &AnswerError{Code: errcode.BadAnswer, Message: strings.Join(lines, "; ")}
+		if problems[0].Field != "" {
+			e.Path = "/" + text.EncodeToken(problems[0].Field)
+		}
+		return nil, e
 	}
 	out, err := json.Marshal(values)
 	if err != nil {

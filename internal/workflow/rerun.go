@@ -2,7 +2,9 @@ package workflow
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -10,8 +12,14 @@ import (
 type Rerun struct {
 	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
 	Keep       []string          // keys of the values to copy
-	Generation int64             // of the workspace with which the new run begins; 0 if it is not known
+	Generation int64             // of the workspace with which the new run begins; 0: it was empty
+	Changed    bool              // the run has changed the workspace since then
 }
+
+// RerunError says why a run cannot be repeated from a step.
+type RerunError struct{ Code, Message string }
+
+func (e *RerunError) Error() string { return e.Message }
 
 // Rerun plans a run that repeats a step of an earlier run, and what depends on it. It keeps the results of the other
 // steps that have succeeded or failed without ending the run, unless they changed the workspace after the step had
@@ -19,10 +27,14 @@ type Rerun struct {
 func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	first, ok := p.index[from]
 	if !ok || p.steps[first].finally {
-		return Rerun{}, fmt.Errorf("there is no step %s%s", from, (&checker{}).nearest(p, from))
+		return Rerun{}, &RerunError{errcode.UnknownStep, fmt.Sprintf("there is no step %s%s", from,
+			(&checker{}).nearest(p, from))}
+	}
+	if !old.Status.Ended() {
+		return Rerun{}, &RerunError{errcode.RunActive, "the run has not ended: it is " + string(old.Status)}
 	}
 	if old.Steps[first].StartedAt.IsZero() {
-		return Rerun{}, fmt.Errorf("the step %s has not begun in that run", from)
+		return Rerun{}, &RerunError{errcode.UnknownStep, "the step " + from + " has not begun in that run"}
 	}
 	base := old.Steps[first].Before
 	again := make([]bool, len(p.steps))
@@ -43,6 +55,7 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	for i, s := range p.steps {
 		out.Steps[i] = schemas.StepRun{ID: s.ID, Status: schemas.WorkflowPending}
 		if again[i] {
+			out.Changed = out.Changed || changedSince(old.Steps[i], base)
 			continue
 		}
 		x := old.Steps[i]
@@ -61,10 +74,11 @@ func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 	if i == first || s.finally {
 		return true
 	}
-	late := x.After > base
-	for _, item := range x.Items {
-		late = late || item.After > base
-	}
 	failed := x.Status == schemas.WorkflowFailed && s.OnError == schemas.OnErrorContinue
-	return x.Status != schemas.WorkflowSucceeded && !failed || late && !p.steps[first].before[i]
+	return x.Status != schemas.WorkflowSucceeded && !failed || changedSince(x, base) && !p.steps[first].before[i]
+}
+
+// changedSince reports whether a step has committed a later generation than base.
+func changedSince(x schemas.StepRun, base int64) bool {
+	return x.After > base || slices.ContainsFunc(x.Items, func(item schemas.StepRun) bool { return item.After > base })
 }

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Types for workflows. Package schemas documents their fields, and docs/workflows.md the format of definitions.
+type (
+	// WorkflowRequest starts a run. Its Workflow is the definition as JSON.
+	WorkflowRequest = schemas.WorkflowRequest
+	// WorkflowRun is the record of a run.
+	WorkflowRun = schemas.WorkflowRun
+	// WorkflowCheck says that a workflow is valid.
+	WorkflowCheck = schemas.WorkflowCheck
+	// WorkflowAnswer answers a step that asks.
+	WorkflowAnswer = schemas.WorkflowAnswer
+	// WorkflowRerun starts a run again from a step.
+	WorkflowRerun = schemas.WorkflowRerun
+)
+
+// RunWorkflow starts a run of a workflow and returns its record. A request with the key of an earlier one is the same
+// run. If the workflow or its inputs are not valid, the error has the code "bad_workflow". Over NATS the errors of all
+// methods for workflows have the code "http_only".
+func (c *Client) RunWorkflow(ctx context.Context, in WorkflowRequest) (WorkflowRun, error) {
+	if in.Key == "" {
+		in.Key = rand.Text() // so that the request can be repeated
+	}
+	return postWorkflow[WorkflowRun](ctx, c, in, "runs")
+}
+
+// ValidateWorkflow checks a definition. Nothing is run.
+func (c *Client) ValidateWorkflow(ctx context.Context, definition json.RawMessage) (WorkflowCheck, error) {
+	return postWorkflow[WorkflowCheck](ctx, c, WorkflowRequest{Workflow: definition}, "validate")
+}
+
+// WorkflowRuns returns at most limit runs, the one that changed last first, without inputs and results.
+func (c *Client) WorkflowRuns(ctx context.Context, limit int) ([]WorkflowRun, error) {
+	return get[[]WorkflowRun](ctx, c, url.Values{"limit": {strconv.Itoa(limit)}}, "v1", "workflows", "runs")
+}
+
+// WorkflowRun returns a run with its definition, its inputs and the results of its steps. If it does not exist, the
+// error has the code "unknown_run".
+func (c *Client) WorkflowRun(ctx context.Context, id string) (WorkflowRun, error) {
+	return get[WorkflowRun](ctx, c, url.Values{}, "v1", "workflows", "runs", id)
+}
+
+// WaitWorkflow reads a run until it has ended, and calls changed, if that is not nil, with each state that it sees. It
+// returns early if changed returns false.
+func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(WorkflowRun) bool) (WorkflowRun, error) {
+	const first, last = 50 * time.Millisecond, time.Second
+	for pause := first; ; pause = min(pause*5/4, last) {
+		run, err := c.WorkflowRun(ctx, id)
+		if err != nil || changed != nil && !changed(run) || run.Status.Ended() {
+			return run, err
+		}
+		if err := clock.Sleep(ctx, pause); err != nil {
+			return run, err
+		}
+	}
+}
+
+// CancelWorkflow cancels a run: what runs is cancelled, then its steps of finally run. A second call cancels these.
+func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, error) {
+	return change[WorkflowRun](ctx, c, httpRequest{method: http.MethodPost, once: true}, "workflows", "runs", id, "cancel")
+}
+
+// AnswerWorkflow answers a step that asks. The first answer counts: after another one, the error has the code
+// "not_waiting". If the values do not fit the form, the code is "bad_answer".
+func (c *Client) AnswerWorkflow(ctx context.Context, id string, in WorkflowAnswer) (WorkflowRun, error) {
+	return postWorkflow[WorkflowRun](ctx, c, in, "runs", id, "answer")
+}
+
+// RerunWorkflow starts a run again from a step. The new run keeps the results of the steps before, and works on a fork
+// of the workspace with the files that the step began with.
+func (c *Client) RerunWorkflow(ctx context.Context, id string, in WorkflowRerun) (WorkflowRun, error) {
+	if in.Key == "" {
+		in.Key = rand.Text()
+	}
+	return postWorkflow[WorkflowRun](ctx, c, in, "runs", id, "rerun")
+}
+
+// postWorkflow sends v to a path below /v1/workflows.
+func postWorkflow[T any](ctx context.Context, c *Client, v any, path ...string) (out T, err error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return out, fmt.Errorf("encode request: %w", err)
+	}
+	return change[T](ctx, c, httpRequest{method: http.MethodPost, header: jsonHeader(), body: body},
+		append([]string{"workflows"}, path...)...)
+}

@@ -1,0 +1,370 @@
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// story has a branch, a loop, a retry, a question, a wait, a workflow within it, and an event for the step wait.
+const story = `{"name":"story","inputs":{"n":{"type":"integer"}},"steps":[
+	{"id":"list","code":"result = inputs","with":["${ inputs.n }","${ inputs.n + 1 }","${ inputs.n + 2 }"]},
+	{"id":"each","needs":["list"],"for_each":{"in":"steps.list.result","max":10,"parallel":2},"code":"x","with":"${ item }"},
+	{"id":"flaky","needs":["list"],"code":"flaky","with":"${ inputs.n }","retry":{"attempts":3,"backoff":"20ms"}},
+	{"id":"ask","needs":["list"],"ask":{"form":{"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}}}},
+	{"id":"yes","needs":["ask"],"when":"steps.ask.result.ok","code":"x","with":"yes"},
+	{"id":"no","needs":["ask"],"when":"!steps.ask.result.ok","code":"x","with":"no"},
+	{"id":"heard","needs":["list"],"wait":{"event":{"type":"told","filter":"data.n == inputs.n"}}},
+	{"id":"tell","needs":["yes","no"],"emit":{"type":"told"},"with":{"n":"${ inputs.n }"}},
+	{"id":"inner","needs":["tell","heard","flaky","each"],"with":{"v":"${ steps.each.result }"},"workflow":{"name":"inner",
+		"inputs":{"v":{"type":"array"}},"steps":[{"id":"sum","code":"x","with":"${ inputs.v[0] + inputs.v[1] + inputs.v[2] }"}],
+		"outputs":{"sum":{"value":"${ steps.sum.result }"}}}},
+	{"id":"pause","wait":{"for":"50ms"}}],
+	"finally":[{"id":"clean","code":"x","with":"${ run.status }"}],
+	"outputs":{"sum":{"type":"integer","value":"${ steps.inner.result.sum }"},
+		"answer":{"value":"${ steps.yes.status } ${ steps.no.status }"},"heard":{"value":"${ steps.heard.result.n }"}}}`
+
+// effects counts which steps' tasks have had an effect, by run.
+type effects struct {
+	mu    sync.Mutex
+	count map[string]map[string]int
+}
+
+// handle runs the program of a step: it returns the inputs, except that the first attempt of flaky fails.
+func (e *effects) handle(_ context.Context, j *jobs.Job) (*schemas.Result, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	run := j.Task.Labels["workflow_run"]
+	if e.count[run] == nil {
+		e.count[run] = map[string]int{}
+	}
+	e.count[run][j.Record.EventID]++
+	if j.Task.Code == "flaky" && strings.HasSuffix(j.Record.EventID, "/1") {
+		return &schemas.Result{
+			Status: schemas.Failed, Error: &schemas.Error{Code: "exception", Message: "not yet"},
+		}, nil
+	}
+	return &schemas.Result{Status: schemas.Succeeded, Result: j.Task.Inputs}, nil
+}
+
+// runWorkers starts workers whose advances are lost at random, before or after they took place, as if the worker had
+// been killed, and services that fire waits.
+func (w *world) runWorkers(t *testing.T, n int, handler jobs.Handler, lost func() (before, after bool)) *engine.Engine {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for i := range n {
+		queue := w.connect(t)
+		e := engine.New(queue, quiet)
+		worker := jobs.NewWorker(queue, jobs.WorkerOptions{
+			Name: fmt.Sprint("w", i), Slots: 4, Handler: handler, Log: quiet,
+			Hooks: jobs.Hooks{Ended: func(ctx context.Context, rec schemas.Record) error {
+				before, after := lost()
+				if before {
+					return errors.New("lost before the advance")
+				}
+				if err := e.TaskEnded(ctx, rec); err != nil || !after {
+					return err
+				}
+				return errors.New("lost after the advance")
+			}},
+		})
+		running.Go(func() {
+			if err := worker.Run(ctx, ctx); err != nil {
+				t.Errorf("Run of the worker = %v, want nil", err)
+			}
+		})
+		s := New(queue, nil, quiet)
+		running.Go(func() { s.Run(ctx) })
+	}
+	return engine.New(w.queue, quiet)
+}
+
+// ended waits until a run has ended. It answers the question of the step ask.
+func ended(t *testing.T, e *engine.Engine, id string, answer string) schemas.WorkflowRun {
+	t.Helper()
+	for deadline := time.Now().Add(50 * time.Second); ; {
+		run, err := e.Get(t.Context(), "acme", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range run.Steps {
+			if s.Message == "" || s.Status != schemas.WorkflowWaiting {
+				continue
+			}
+			_, err := e.Answer(t.Context(), "acme", id, schemas.WorkflowAnswer{Step: s.ID, Values: json.RawMessage(answer)})
+			if refused, ok := errors.AsType[*jobs.RefusedError](err); err != nil && (!ok || refused.Code != "not_waiting") {
+				t.Fatal(err)
+			}
+		}
+		if run.Status.Ended() {
+			return run
+		}
+		if time.Now().After(deadline) {
+			data, _ := json.Marshal(run)
+			t.Fatalf("the run has not ended: %s", data)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+	}
+}
+
+// TestLostAdvances runs a workflow with branches, a loop, a retry, a question, an event and a workflow within it many
+// times, on workers that are lost before or after they advance it. Each step has its effect once, and each run ends.
+func TestLostAdvances(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var mu sync.Mutex
+	lost := func() (before, after bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		x := random.IntN(10)
+		return x == 0, x == 1
+	}
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	seen := &effects{count: map[string]map[string]int{}}
+	e := w.runWorkers(t, 2, seen.handle, lost)
+	var group sync.WaitGroup
+	for n := range 25 {
+		group.Go(func() {
+			run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
+				Workflow: json.RawMessage(story), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: fmt.Sprint(n),
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			again, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
+				Workflow: json.RawMessage(story), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: fmt.Sprint(n),
+			})
+			if err != nil || again.RunID != run.RunID {
+				t.Errorf("Start with the same key = %s, %v, want the run %s", again.RunID, err, run.RunID)
+			}
+			run = ended(t, e, run.RunID, fmt.Sprintf(`{"ok":%v}`, n%2 == 0))
+			answer, branch := "succeeded skipped", "yes"
+			if n%2 == 1 {
+				answer, branch = "skipped succeeded", "no"
+			}
+			want := fmt.Sprintf(`{"answer":%q,"heard":%d,"sum":%d}`, answer, n, 3*n+3)
+			if run.Status != schemas.WorkflowSucceeded || string(run.Outputs) != want {
+				t.Errorf("run %d is %s with %s, %v, want succeeded with %s", n, run.Status, run.Outputs, run.Error, want)
+			}
+			seen.mu.Lock()
+			got := maps.Clone(seen.count[run.RunID])
+			seen.mu.Unlock()
+			if d := cmp.Diff(map[string]int{
+				"list/-1/1": 1, "each/0/1": 1, "each/1/1": 1, "each/2/1": 1, "flaky/-1/1": 1, "flaky/-1/2": 1,
+				branch + "/-1/1": 1, "clean/-1/1": 1,
+			}, got); d != "" {
+				t.Errorf("effects of run %d (-want +got):\n%s", n, d)
+			}
+		})
+	}
+	group.Wait()
+	alarms, err := w.store.List(t.Context(), engine.KindAlarm, "acme")
+	if err != nil || len(alarms) > 0 {
+		t.Errorf("%d alarms are left after the runs, %v, want none", len(alarms), err)
+	}
+	runs, err := e.List(t.Context(), "acme", 10)
+	if err != nil || len(runs) != 10 {
+		t.Errorf("List(10) = %d runs, %v, want 10 of the runs", len(runs), err)
+	}
+}
+
+// loseTask removes a queued task and its record.
+func (w *world) loseTask(t *testing.T, id string) {
+	t.Helper()
+	user := w.srv.Fleet()
+	nc, err := nats.Connect(w.srv.URL(), nats.UserInfo(user.User, user.Password))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"TASKS", "KV_TASKSTATE"} {
+		stream, err := js.Stream(t.Context(), name)
+		if err == nil {
+			err = stream.Purge(t.Context())
+		}
+		if err != nil {
+			t.Fatalf("purge %s of task %s: %v", name, id, err)
+		}
+	}
+}
+
+func never() (before, after bool) { return false, false }
+
+// TestInterruptedStart checks that a run whose start stored its record but began nothing goes on, as does one whose
+// task has ended although no advance followed.
+func TestInterruptedStart(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	seen := &effects{count: map[string]map[string]int{}}
+	e := engine.New(w.queue, quiet)
+	const one = `{"name":"one","steps":[{"id":"a","code":"x","with":1},{"id":"b","code":"x","with":2}]}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(one)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := jobs.TaskID("acme", jobs.WorkflowTaskSource(run.RunID, 0), "a/-1/1")
+	w.loseTask(t, a) // as if it had not been submitted
+	w.runWorkers(t, 1, seen.handle, never)
+	if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if run = ended(t, e, run.RunID, ""); run.Status != schemas.WorkflowSucceeded {
+		t.Errorf("run is %s, want succeeded", run.Status)
+	}
+}
+
+// TestTwoAnswers checks that of answers at the same time one counts, and the others are refused.
+func TestTwoAnswers(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	const asks = `{"name":"asks","steps":[{"id":"a","ask":{"form":{"type":"object","properties":{"who":{"type":"integer"}}}}}],
+		"outputs":{"who":{"value":"${ steps.a.result.who }"}}}`
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(asks)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var accepted []int
+	var group sync.WaitGroup
+	for who := range 8 {
+		group.Go(func() {
+			_, err := e.Answer(t.Context(), "acme", run.RunID, schemas.WorkflowAnswer{
+				Step: "a", Values: json.RawMessage(fmt.Sprintf(`{"who":%d}`, who)),
+			})
+			refused, ok := errors.AsType[*jobs.RefusedError](err)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				accepted = append(accepted, who)
+			case !ok || refused.Code != "not_waiting":
+				t.Errorf("answer %d = %v, want not_waiting", who, err)
+			}
+		})
+	}
+	group.Wait()
+	run, err = e.Get(t.Context(), "acme", run.RunID)
+	if err != nil || len(accepted) != 1 || string(run.Outputs) != fmt.Sprintf(`{"who":%d}`, accepted[0]) {
+		t.Errorf("accepted answers %v, outputs %s, %v, want one, which counts", accepted, run.Outputs, err)
+	}
+}
+
+// TestCancelRun cancels a run whose tasks are queued: no worker has them yet.
+func TestCancelRun(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	seen := &effects{count: map[string]map[string]int{}}
+	e := engine.New(w.queue, quiet)
+	run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(
+		`{"name":"c","steps":[{"id":"a","code":"x"},{"id":"b","code":"x"}],"finally":[{"id":"z","code":"x","with":"${ run.status }"}]}`,
+	)})
+	if err == nil {
+		_, err = e.Cancel(t.Context(), "acme", run.RunID)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.runWorkers(t, 1, seen.handle, never)
+	run = ended(t, e, run.RunID, "")
+	if run.Status != schemas.WorkflowCancelled || string(run.Steps[2].Result) != `"cancelled"` {
+		t.Errorf("run is %s, finally returned %s, want cancelled", run.Status, run.Steps[2].Result)
+	}
+	if d := cmp.Diff(map[string]int{"z/-1/1": 1}, seen.count[run.RunID]); d != "" {
+		t.Errorf("effects (-want +got):\n%s", d)
+	}
+}
+
+// TestBadRuns checks what a request for a run is refused for.
+func TestBadRuns(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	for _, c := range []struct{ workflow, inputs, code, path string }{
+		{``, ``, "bad_workflow", "/workflow"},
+		{`{"name":"x","steps":[{"id":"a","code":"1","needs":["a"]}]}`, ``, "bad_workflow", "/workflow/steps/0/needs"},
+		{`{"name":"x","inputs":{"n":{}},"steps":[{"id":"a","code":"1"}]}`, `{}`, "bad_workflow", "/inputs/n"},
+		{
+			`{"name":"x","steps":[{"id":"a","code":"1","options":{"network":{"allow":["exa mple"]}}}]}`, ``, "bad_data",
+			"/workflow/steps/0",
+		},
+	} {
+		_, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
+			Workflow: json.RawMessage(c.workflow), Inputs: json.RawMessage(c.inputs),
+		})
+		refused, ok := errors.AsType[*jobs.RefusedError](err)
+		if !ok || refused.Code != c.code || refused.Path != c.path {
+			t.Errorf("Start(%s) = %+v, want %s at %s", c.workflow, err, c.code, c.path)
+		}
+	}
+	if _, err := e.Get(t.Context(), "acme", "x.y"); err == nil {
+		t.Error("Get of an invalid id = nil, want an error")
+	}
+	runs, err := e.List(t.Context(), "acme", 10)
+	if err != nil || len(runs) > 0 {
+		t.Errorf("List = %d runs, %v, want none", len(runs), err)
+	}
+}
+
+// TestTriggeredRun checks that an event starts the workflow of a trigger's task, once, and that its depth is kept.
+func TestTriggeredRun(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	seen := &effects{count: map[string]map[string]int{}}
+	w.runWorkers(t, 1, func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
+		if len(j.Task.Workflow) == 0 {
+			return seen.handle(ctx, j)
+		}
+		run, err := e.StartTask(ctx, j.Record, j.Task)
+		return &schemas.Result{Status: schemas.Succeeded, Result: json.RawMessage(fmt.Sprintf("%q", run.RunID))}, err
+	}, never)
+	_, err := w.AddTrigger(t.Context(), "acme", schemas.TriggerSpec{
+		Name: "t", Type: "order.created",
+		Task: json.RawMessage(`{"workflow":{"name":"o","inputs":{"total":{}},"steps":[{"id":"a","code":"x","with":"${ inputs.total }"}],
+			"outputs":{"v":{"value":"${ steps.a.result }"}}}}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := order("1", `{"total":7}`)
+	for range 2 {
+		if err := w.queue.PublishEvent(t.Context(), "acme", ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var runs []schemas.WorkflowRun
+	for deadline := time.Now().Add(20 * time.Second); len(runs) == 0 && time.Now().Before(deadline); {
+		if runs, err = e.List(t.Context(), "acme", 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(runs) != 1 {
+		t.Fatalf("the event started %d runs, want 1", len(runs))
+	}
+	run := ended(t, e, runs[0].RunID, "")
+	if string(run.Outputs) != `{"v":7}` || run.Depth != 1 {
+		t.Errorf("run of depth %d has the outputs %s, want depth 1 and the event's total", run.Depth, run.Outputs)
+	}
+}

@@ -1,0 +1,105 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/history"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// workflows returns what starts and changes workflow runs.
+func (s *Server) workflows() *engine.Engine { return engine.New(s.o.Jobs, s.o.Log) }
+
+func (s *Server) postWorkflowCheck(w http.ResponseWriter, r *http.Request) error {
+	in, err := readJSON[schemas.WorkflowRequest](s, w, r)
+	if err != nil {
+		return err
+	}
+	plan, err := engine.Compile(in.Workflow)
+	if err != nil {
+		return err
+	}
+	d := plan.Definition
+	return respond(w, schemas.WorkflowCheck{Name: d.Name, Steps: len(d.Steps) + len(d.Finally)}, nil)
+}
+
+func (s *Server) postRun(w http.ResponseWriter, r *http.Request) error {
+	in, err := readJSON[schemas.WorkflowRequest](s, w, r)
+	if err != nil {
+		return err
+	}
+	if key := r.Header.Get("Idempotency-Key"); key != "" {
+		in.Key = key
+	}
+	for what, name := range map[string]string{"workspace": in.Workspace, "session": in.Session} {
+		if name == "" {
+			continue
+		}
+		if err := schemas.CheckName(what, name); err != nil {
+			e := apierror.New(errcode.BadName, "%s", err)
+			e.Path = "/" + what
+			return e
+		}
+	}
+	run, err := s.workflows().Start(r.Context(), identityOf(r.Context()).tenant, in)
+	return respond(w, run, err)
+}
+
+func (s *Server) getRuns(w http.ResponseWriter, r *http.Request) error {
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	list, err := s.workflows().List(r.Context(), identityOf(r.Context()).tenant, limit)
+	return respondList(w, list, err)
+}
+
+func (s *Server) getRun(w http.ResponseWriter, r *http.Request) error {
+	run, err := s.workflows().Get(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"))
+	return respond(w, run, err)
+}
+
+func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
+	run, err := s.workflows().Cancel(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"))
+	return respond(w, run, err)
+}
+
+func (s *Server) answerRun(w http.ResponseWriter, r *http.Request) error {
+	in, err := readJSON[schemas.WorkflowAnswer](s, w, r)
+	if err != nil {
+		return err
+	}
+	run, err := s.workflows().Answer(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in)
+	return respond(w, run, err)
+}
+
+func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
+	in, err := readJSON[schemas.WorkflowRerun](s, w, r)
+	if err != nil {
+		return err
+	}
+	if key := r.Header.Get("Idempotency-Key"); key != "" {
+		in.Key = key
+	}
+	run, err := s.workflows().Rerun(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in, s.fork)
+	return respond(w, run, err)
+}
+
+// fork creates a workspace with the files of a generation of another one. It may be called again.
+func (s *Server) fork(ctx context.Context, tenant, from string, generation int64, to string) error {
+	if s.o.Workspaces == nil {
+		return apierror.New(errcode.NoWorkspaces, "this process has no object store, so it cannot fork the run's workspace")
+	}
+	ref := state.Ref{Tenant: tenant, Workspace: from}
+	_, err := history.Fork(ctx, s.o.Workspaces.Repo(), ref, generation, to, "run a workflow again")
+	if errors.Is(err, state.ErrConflict) {
+		return nil
+	}
+	return storeError(err)
+}

@@ -1,0 +1,169 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+const (
+	bucketWorkflows = "WORKFLOWS"
+
+	// workflowsRetention is how long a key is kept after its last write. A run takes 30 days at most, and is kept for 30
+	// days after its end.
+	workflowsRetention = 60 * 24 * time.Hour
+
+	runKey = "run" // <tenant>.<run>.run: its record; the other keys of a run are values
+
+	// WorkflowSource is the source of the tasks of workflow runs, followed by the run and its depth.
+	WorkflowSource = "/codefleet/workflows/"
+)
+
+// Errors of Workflows.
+var (
+	ErrRunNotFound = errors.New("no such workflow run")
+	ErrRunConflict = errors.New("the workflow run has another revision")
+)
+
+// Workflows is the bucket of workflow runs: for each, a record that is changed by compare-and-swap, and values that
+// never change. It is safe for concurrent use.
+type Workflows struct {
+	kv jetstream.KeyValue
+	c  *Client
+}
+
+func (c *Client) provisionWorkflows(ctx context.Context, replicas int) error {
+	return c.provisionBucket(ctx, jetstream.KeyValueConfig{
+		Bucket: bucketWorkflows, Description: "workflow runs and the results of their steps", History: 1,
+		Storage: jetstream.FileStorage, Replicas: replicas, TTL: workflowsRetention,
+	})
+}
+
+// Workflows opens the bucket that Provision creates.
+func (c *Client) Workflows(ctx context.Context) (*Workflows, error) {
+	kv, err := c.js.KeyValue(ctx, bucketWorkflows)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", bucketWorkflows, err)
+	}
+	return &Workflows{kv, c}, nil
+}
+
+func workflowKey(tenant, run, key string) string { return tenant + "." + run + "." + key }
+
+// Get returns the record of a run and its revision, or ErrRunNotFound.
+func (b *Workflows) Get(ctx context.Context, tenant, run string) (record []byte, rev uint64, err error) {
+	return b.read(ctx, workflowKey(tenant, run, runKey))
+}
+
+// Value returns a value of a run, or ErrRunNotFound.
+func (b *Workflows) Value(ctx context.Context, tenant, run, key string) ([]byte, error) {
+	value, _, err := b.read(ctx, workflowKey(tenant, run, "value."+key))
+	return value, err
+}
+
+// read reads from the leader, which knows every acknowledged write.
+func (b *Workflows) read(ctx context.Context, key string) ([]byte, uint64, error) {
+	rev, data, err := b.c.lastOfLeader(ctx, "KV_"+bucketWorkflows, "$KV."+bucketWorkflows+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		err = ErrRunNotFound
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	return data, rev, nil
+}
+
+// Swap writes the record of a run if it still has the revision, and returns the new one. Revision 0 means that the run
+// does not exist. After ErrRunConflict nothing was written; after any other error it may be written.
+func (b *Workflows) Swap(ctx context.Context, tenant, run string, record []byte, rev uint64) (uint64, error) {
+	next, err := swapKey(ctx, b.kv, workflowKey(tenant, run, runKey), record, rev)
+	if errors.Is(err, errStale) {
+		err = ErrRunConflict
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write workflow run %s: %w", run, err)
+	}
+	return next, nil
+}
+
+// Put writes a value of a run. The same key always has the same value.
+func (b *Workflows) Put(ctx context.Context, tenant, run, key string, value []byte) error {
+	if _, err := b.kv.Put(ctx, workflowKey(tenant, run, "value."+key), value); err != nil {
+		return fmt.Errorf("write value %s of workflow run %s: %w", key, run, err)
+	}
+	return nil
+}
+
+// List returns the records of a tenant's runs that were changed last, the latest first.
+func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records [][]byte, err error) {
+	w, err := b.kv.Watch(ctx, workflowKey(tenant, "*", runKey), jetstream.IgnoreDeletes(), jetstream.MetaOnly())
+	if err != nil {
+		return nil, fmt.Errorf("list workflow runs: %w", err)
+	}
+	defer func() { _ = w.Stop() }()
+	var runs []string
+	for listed := false; !listed; {
+		select {
+		case e, open := <-w.Updates():
+			switch {
+			case !open:
+				return nil, errors.New("list workflow runs: the connection was closed")
+			case e == nil: // the end of the list
+				listed = true
+			default:
+				runs = append(runs, e.Key())
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	runs = runs[max(0, len(runs)-limit):] // in the order of their last change
+	for _, key := range slices.Backward(runs) {
+		data, _, err := b.read(ctx, key)
+		if errors.Is(err, ErrRunNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, data)
+	}
+	return records, nil
+}
+
+// WorkflowTaskSource returns the source of the tasks of a run. depth is how many triggers led to it.
+func WorkflowTaskSource(run string, depth int) string {
+	return WorkflowSource + run + "/" + strconv.Itoa(depth)
+}
+
+// WorkflowOf returns the run that a task belongs to, and its depth.
+func WorkflowOf(rec schemas.Record) (run string, depth int, ok bool) {
+	rest, ok := strings.CutPrefix(rec.Source, WorkflowSource)
+	if !ok {
+		return "", 0, false
+	}
+	run, number, ok := strings.Cut(rest, "/")
+	depth, err := strconv.Atoi(number)
+	return run, depth, ok && err == nil && depth >= 0
+}
+
+// ended calls the hook Ended for a task that has a result, which may be kept apart from the record.
+func (r *run) ended(ctx context.Context, result *schemas.Result) error {
+	if r.w.opts.Ended == nil || result == nil || !strings.HasPrefix(r.rec.Source, WorkflowSource) {
+		return nil
+	}
+	rec := r.rec.Record
+	rec.Result = result
+	if err := r.w.opts.Ended(ctx, rec); err != nil {
+		return fmt.Errorf("advance the workflow of task %s: %w", r.id, err)
+	}
+	return nil
+}

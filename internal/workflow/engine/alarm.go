@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// KindAlarm is the kind of the documents in the bucket of automations that say when runs go on. Every worker and ingest
+// follows them. Runs that have ended have none.
+const KindAlarm = "run"
+
+// Alarm says when a run goes on without the end of a task. It is comparable.
+type Alarm struct {
+	Next  time.Time `json:"next"`            // when a wait is due, or the run's time has passed
+	Busy  bool      `json:"busy,omitempty"`  // tasks run, so an advance may be lost
+	Types string    `json:"types,omitempty"` // of the events for which steps wait, separated by spaces
+
+}
+
+// alarmDocument is an alarm as it is stored.
+type alarmDocument struct {
+	Alarm
+	Rev uint64 `json:"rev"` // of the run's record: an older alarm does not replace a newer one
+}
+
+// alarmOf returns the alarm of a run; the zero alarm if it has ended.
+func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
+	if run.Status.Ended() {
+		return Alarm{}
+	}
+	types := plan.Awaits(run)
+	slices.Sort(types)
+	return Alarm{
+		Next: workflow.Next(run), Busy: run.Status == schemas.WorkflowRunning,
+		Types: strings.Join(slices.Compact(types), " "),
+	}
+}
+
+// setAlarm stores the alarm of a run whose record has a revision, or removes it if the run has ended.
+func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, rev uint64) error {
+	store, err := e.queue.Automations(ctx)
+	if err != nil {
+		return err
+	}
+	if run.Status.Ended() {
+		return store.Delete(ctx, KindAlarm, run.Tenant, run.RunID)
+	}
+	want := alarmDocument{alarmOf(plan, run), rev}
+	data, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	for range swapTries {
+		doc, err := store.Get(ctx, KindAlarm, run.Tenant, run.RunID)
+		if errors.Is(err, jobs.ErrAutomationNotFound) {
+			doc, err = jobs.Automation{Kind: KindAlarm, Tenant: run.Tenant, Name: run.RunID}, nil
+		}
+		var found alarmDocument
+		if err == nil && doc.Data != nil {
+			err = json.Unmarshal(doc.Data, &found)
+		}
+		if err != nil {
+			return err
+		}
+		if doc.Data != nil && (found.Rev > rev || found.Alarm == want.Alarm) {
+			return nil
+		}
+		doc.Data = data
+		if _, err = store.Swap(ctx, doc); !errors.Is(err, jobs.ErrAutomationConflict) {
+			return err
+		}
+	}
+	return errors.New("the alarm of workflow run " + run.RunID + " changes too often")
+}
+
+// Tick does what is due in a run, and repeats what its last advance began. A run that does not exist has its alarm
+// removed.
+func (e *Engine) Tick(ctx context.Context, tenant, id string, since time.Time) error {
+	_, err := e.advance(ctx, tenant, id, workflow.Event{})
+	if errors.Is(err, jobs.ErrRunNotFound) && time.Since(since) > orphanTime {
+		var store *jobs.Automations
+		if store, err = e.queue.Automations(ctx); err == nil {
+			err = store.Delete(ctx, KindAlarm, tenant, id)
+		}
+	}
+	return err
+}
+
+const orphanTime = 10 * time.Minute // after which an alarm without a run is removed

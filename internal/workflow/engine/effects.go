@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// do does what an attempt of a step begins, or cancels it. It may be repeated. If what it began has ended already, do
+// returns how.
+func (e *Engine) do(ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect) (*workflow.Ended, error) {
+	switch {
+	case effect.Task != nil:
+		return e.doTask(ctx, run, effect)
+	case effect.Workflow != nil:
+		return e.doWorkflow(ctx, run, effect)
+	default:
+		return e.doEvent(ctx, run, effect)
+	}
+}
+
+func (e *Engine) doTask(ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect) (*workflow.Ended, error) {
+	ev, err := taskEvent(run, effect)
+	if err != nil {
+		return nil, err
+	}
+	var rec schemas.Record
+	if effect.Cancel {
+		rec, err = e.queue.Cancel(ctx, run.Tenant, jobs.TaskID(run.Tenant, ev.Source(), ev.ID()))
+		if errors.Is(err, jobs.ErrUnknownTask) {
+			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
+		}
+	} else {
+		rec, err = e.queue.Submit(ctx, run.Tenant, ev)
+		if errors.Is(err, jobs.ErrKeyReused) { // an expression has another value now, such as run.status
+			err = nil
+		}
+	}
+	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		return failed(effect.Place, refused), nil
+	}
+	if err != nil || !rec.Status.Terminal() {
+		return nil, err
+	}
+	return endOfTask(effect.Place, rec), nil
+}
+
+// taskEvent returns the event that submits the task of a step. Equal arguments return equal events.
+func taskEvent(run schemas.WorkflowRun, effect workflow.Effect) (event.Event, error) {
+	ev := event.New()
+	ev.SetID(effect.Place.ID())
+	ev.SetSource(jobs.WorkflowTaskSource(run.RunID, run.Depth))
+	ev.SetType(schemas.TypeTask)
+	ev.SetExtension("workspace", run.Workspace)
+	if run.Session != "" {
+		ev.SetExtension("session", run.Session)
+	}
+	if run.Priority != "" {
+		ev.SetExtension("priority", run.Priority)
+	}
+	if !effect.Expires.IsZero() {
+		ev.SetExtension("expirytime", effect.Expires.UTC())
+	}
+	data, err := json.Marshal(effect.Task)
+	if err != nil {
+		return ev, err
+	}
+	return ev, ev.SetData(event.ApplicationJSON, json.RawMessage(data))
+}
+
+// failed returns the end of an attempt that could not begin.
+func failed(place workflow.Place, refused *jobs.RefusedError) *workflow.Ended {
+	return &workflow.Ended{
+		Place: place, Status: schemas.WorkflowFailed, Final: true,
+		Error: &schemas.WorkflowError{Code: refused.Code, Message: refused.Message},
+	}
+}
+
+// TaskEnded advances the run of a task that has ended. It is the hook Ended of jobs.
+func (e *Engine) TaskEnded(ctx context.Context, rec schemas.Record) error {
+	id, _, ok := jobs.WorkflowOf(rec)
+	place, isPlace := workflow.ParsePlace(rec.EventID)
+	if !ok || !isPlace {
+		return nil // another process has used the source of workflows
+	}
+	_, err := e.advance(ctx, rec.Tenant, id, workflow.Event{Ended: endOfTask(place, rec)})
+	if errors.Is(err, jobs.ErrRunNotFound) {
+		return nil
+	}
+	return err
+}
+
+func endOfTask(place workflow.Place, rec schemas.Record) *workflow.Ended {
+	end := &workflow.Ended{Place: place, TaskID: rec.TaskID, Status: schemas.WorkflowFailed}
+	res := rec.Result
+	if res == nil {
+		res = &schemas.Result{}
+	}
+	end.Result, end.Generation = res.Result, res.Workspace.Generation
+	end.Changed = len(res.Workspace.Changed) > 0
+	switch rec.Status {
+	case schemas.Succeeded:
+		end.Status = schemas.WorkflowSucceeded
+	case schemas.Cancelled:
+		end.Status = schemas.WorkflowCancelled
+	case schemas.Expired:
+		end.Error = &schemas.WorkflowError{Code: errcode.StepTimeout, Message: "the task did not end in time"}
+	case schemas.Blocked:
+		end.Final = true
+	default:
+	}
+	if end.Error == nil && res.Error != nil {
+		end.Error = &schemas.WorkflowError{Code: res.Error.Code, Message: res.Error.Message}
+	}
+	if end.Error == nil && end.Status == schemas.WorkflowFailed {
+		end.Error = &schemas.WorkflowError{Code: string(rec.Status), Message: "the task ended " + string(rec.Status)}
+	}
+	return end
+}
+
+// doWorkflow starts or cancels the workflow of a step.
+func (e *Engine) doWorkflow(
+	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect,
+) (*workflow.Ended, error) {
+	id := jobs.TaskID(run.Tenant, jobs.WorkflowTaskSource(run.RunID, run.Depth), effect.Place.ID())
+	var child schemas.WorkflowRun
+	var err error
+	if effect.Cancel {
+		child, _, err = e.read(ctx, run.Tenant, id)
+		if errors.Is(err, jobs.ErrRunNotFound) {
+			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
+		}
+		if err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
+			child, err = e.advanceChild(ctx, child, workflow.Event{Cancel: true})
+		}
+	} else {
+		p := effect.Place
+		child, err = e.start(ctx, run.Tenant, *effect.Workflow, origin{
+			id: id, depth: run.Depth, due: run.Deadline,
+			parent: &schemas.WorkflowParent{RunID: run.RunID, Step: p.Step, Item: p.Item, Attempt: p.Attempt},
+		})
+	}
+	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		return failed(effect.Place, refused), nil
+	}
+	if err != nil || !child.Status.Ended() {
+		return nil, err
+	}
+	return endOfRun(child), nil
+}
+
+func (e *Engine) advanceChild(
+	ctx context.Context, child schemas.WorkflowRun, ev workflow.Event,
+) (schemas.WorkflowRun, error) {
+	return e.advance(ctx, child.Tenant, child.RunID, ev)
+}
+
+// doEvent publishes the event of a step.
+func (e *Engine) doEvent(ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect) (*workflow.Ended, error) {
+	ev := event.New()
+	ev.SetID(effect.Place.ID())
+	ev.SetSource(jobs.WorkflowTaskSource(run.RunID, run.Depth))
+	ev.SetType(effect.Event.Type)
+	ev.SetSubject(effect.Event.Subject)
+	ev.SetTime(time.Now().UTC())
+	ev.SetExtension(jobs.ChainDepth, run.Depth)
+	var err error
+	if len(effect.Event.Data) > 0 {
+		err = ev.SetData(event.ApplicationJSON, effect.Event.Data)
+	}
+	if err == nil {
+		err = e.queue.PublishEvent(ctx, run.Tenant, ev)
+	}
+	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
+		return failed(effect.Place, refused), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowSucceeded}, nil
+}

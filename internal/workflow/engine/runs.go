@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// unknown changes ErrRunNotFound into an error for the caller.
+func unknown(err error, id string) error {
+	if !errors.Is(err, jobs.ErrRunNotFound) {
+		return err
+	}
+	r := refuse(errcode.UnknownRun, "run", "there is no workflow run %.40q", id)
+	r.Hint = "GET /v1/workflows/runs lists the runs"
+	return r
+}
+
+// Get returns a run with its definition, its inputs and the results of its steps, up to 4 MiB of them.
+func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
+	run, _, err := e.read(ctx, tenant, id)
+	if err != nil {
+		return run, unknown(err, id)
+	}
+	load := e.load(ctx, tenant, id)
+	if run.Workflow, err = load(definitionKey); err != nil {
+		return run, unknown(err, id)
+	}
+	if run.Inputs, err = load(workflow.InputsKey); err != nil {
+		return run, unknown(err, id)
+	}
+	room := maxResults
+	for i := range run.Steps {
+		s := &run.Steps[i]
+		if s.ResultBytes == 0 || s.ResultBytes > workflow.MaxValue || s.ResultBytes > room {
+			continue
+		}
+		room -= s.ResultBytes
+		if s.Result, err = load(workflow.ResultKey(s.ID, -1)); err != nil {
+			return run, unknown(err, id)
+		}
+	}
+	return run, nil
+}
+
+// List returns a tenant's runs that were changed last, the latest first, without their inputs and results.
+func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.WorkflowRun, error) {
+	store, err := e.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records, err := store.List(ctx, tenant, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := []schemas.WorkflowRun{}
+	for _, data := range records {
+		var run schemas.WorkflowRun
+		if err := json.Unmarshal(data, &run); err != nil {
+			return nil, err
+		}
+		for i := range run.Steps {
+			run.Steps[i].Result, run.Steps[i].Items = nil, nil
+		}
+		out = append(out, run)
+	}
+	return out, nil
+}
+
+// Cancel cancels a run: what runs is cancelled, and then the steps of finally run. A second call cancels these, too.
+func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
+	run, err := e.advance(ctx, tenant, id, workflow.Event{Cancel: true})
+	return run, unknown(err, id)
+}
+
+// Answer answers a step that asks. The first answer counts.
+func (e *Engine) Answer(
+	ctx context.Context, tenant, id string, in schemas.WorkflowAnswer,
+) (schemas.WorkflowRun, error) {
+	item := -1
+	if in.Item != nil {
+		item = *in.Item
+	}
+	run, err := e.advance(ctx, tenant, id, workflow.Event{Answered: &workflow.Answered{
+		Step: in.Step, Item: item, Values: in.Values,
+	}})
+	if wrong, ok := errors.AsType[*workflow.AnswerError](err); ok {
+		path := ""
+		if wrong.Path != "" {
+			path = "/values" + wrong.Path
+		}
+		return run, refuse(wrong.Code, path, "%s", wrong.Message)
+	}
+	return run, unknown(err, id)
+}
+
+// Occurred passes an event on to the steps of a run that wait for it.
+func (e *Engine) Occurred(
+	ctx context.Context, tenant, id string, attributes map[string]any, data json.RawMessage,
+) error {
+	plan, err := e.plan(ctx, tenant, id)
+	if errors.Is(err, jobs.ErrRunNotFound) {
+		return nil
+	}
+	var run schemas.WorkflowRun
+	if err == nil {
+		run, _, err = e.read(ctx, tenant, id)
+	}
+	var places []workflow.Place
+	if err == nil {
+		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id))
+	}
+	for _, p := range places {
+		if err == nil {
+			_, err = e.advance(ctx, tenant, id, workflow.Event{Occurred: &workflow.Occurred{Place: p, Data: data}})
+		}
+	}
+	if errors.Is(err, jobs.ErrRunNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Attributes returns the attributes of an event as expressions see them.
+func Attributes(ev event.Event) (map[string]any, error) {
+	out := map[string]any{
+		"id": ev.ID(), "source": ev.Source(), "type": ev.Type(), "subject": ev.Subject(), "time": ev.Time(),
+	}
+	for name, value := range ev.Extensions() {
+		text, err := types.Format(value)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = text
+	}
+	return out, nil
+}
+
+// Forker creates a workspace with the files of a generation of another one.
+type Forker func(ctx context.Context, tenant, from string, generation int64, to string) error
+
+// Rerun starts a new run of the same workflow that keeps the results of the steps before a step. Its workspace is a
+// fork of the run's, with the files that the step began with. set replaces inputs.
+func (e *Engine) Rerun(
+	ctx context.Context, tenant, id string, in schemas.WorkflowRerun, fork Forker,
+) (schemas.WorkflowRun, error) {
+	old, err := e.Get(ctx, tenant, id)
+	if err != nil {
+		return old, err
+	}
+	plan, err := e.plan(ctx, tenant, id)
+	if err != nil {
+		return old, unknown(err, id)
+	}
+	var inputs map[string]json.RawMessage
+	if err := json.Unmarshal(old.Inputs, &inputs); err != nil {
+		return old, err
+	}
+	maps.Copy(inputs, in.Set)
+	merged, err := json.Marshal(inputs)
+	if err != nil {
+		return old, refuse(errcode.BadData, "/set", "it is not JSON")
+	}
+	again, err := plan.Rerun(old, in.From)
+	if refused, ok := errors.AsType[*workflow.RerunError](err); ok {
+		return old, refuse(refused.Code, "/from", "%s", refused.Message)
+	}
+	if err != nil {
+		return old, err
+	}
+	load := e.load(ctx, tenant, id)
+	values := map[string]json.RawMessage{}
+	for _, key := range again.Keep {
+		if values[key], err = load(key); err != nil {
+			return old, unknown(err, id)
+		}
+	}
+	key := in.Key
+	if key == "" {
+		key = time.Now().UTC().Format(time.RFC3339Nano)
+	}
+	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, key)
+	workspace := old.Workspace
+	if again.Generation > 0 {
+		workspace = forkName(old.Workspace, newID)
+		if err := fork(ctx, tenant, old.Workspace, again.Generation, workspace); err != nil {
+			return old, err
+		}
+	} else if again.Changed {
+		workspace = forkName(old.Workspace, newID) // the step began with an empty workspace
+	}
+	return e.start(ctx, tenant, schemas.WorkflowRequest{
+		Workflow: old.Workflow, Inputs: merged, Workspace: workspace, Session: old.Session, Priority: old.Priority,
+	}, origin{id: newID, depth: old.Depth, rerun: &rerun{of: id, values: values, plan: again}})
+}
+
+// forkName returns the name of the workspace of a repeated run.
+func forkName(workspace, id string) string {
+	base, _, _ := strings.Cut(workspace, "-rerun-")
+	return base[:min(len(base), 40)] + "-rerun-" + id[:10]
+}
