@@ -81,6 +81,7 @@ func TestToolsByScope(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	submitTools := []string{
 		"execute_task", "submit_task", "cancel_task", "save_skill", "delete_skill", "save_checkpoint",
+		"run_workflow", "answer_workflow",
 	}
 	for token, maySubmit := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
 		cs, _ := stdio(t, options(f, token), nil)

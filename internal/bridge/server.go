@@ -73,6 +73,7 @@ func addTools(p *principal, s *mcp.Server, profile string) {
 	ts.addSessions()
 	ts.addSkills()
 	ts.addForms()
+	ts.addWorkflows()
 	s.AddReceivingMiddleware(ts.middleware)
 	if profile == Full {
 		ts.addExposed()

@@ -1,0 +1,129 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// This file has the tools about workflows.
+
+type runWorkflowIn struct {
+	Workflow  json.RawMessage `json:"workflow" jsonschema:"the definition: name, steps, perhaps inputs and outputs"`
+	Inputs    json.RawMessage `json:"inputs,omitempty" jsonschema:"an object"`
+	Workspace string          `json:"workspace,omitempty"`
+	WaitMS    *int            `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000"`
+}
+
+type getRunIn struct {
+	RunID  string `json:"run_id"`
+	WaitMS *int   `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the end; default 20000, at most 45000"`
+}
+
+type answerRunIn struct {
+	RunID  string          `json:"run_id"`
+	Step   string          `json:"step"`
+	Item   *int            `json:"item,omitempty" jsonschema:"of a loop"`
+	Values json.RawMessage `json:"values" jsonschema:"an object that fits the form of the step"`
+}
+
+type runStepOut struct {
+	ID      string `json:"id"`
+	Status  string `json:"status" jsonschema:"pending, running, waiting, succeeded, failed, skipped or cancelled"`
+	TaskID  string `json:"task_id,omitempty" jsonschema:"get_task returns its output"`
+	Error   string `json:"error,omitempty"`
+	Message string `json:"message,omitempty" jsonschema:"what the step asks people"`
+}
+
+type runOut struct {
+	RunID   string          `json:"run_id"`
+	Status  string          `json:"status" jsonschema:"running, waiting (for people, time or events), succeeded, failed or cancelled"`
+	Outputs json.RawMessage `json:"outputs,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	Steps   []runStepOut    `json:"steps"`
+}
+
+func (ts *toolSet) addWorkflows() {
+	addTool(ts, tool{
+		name: "run_workflow", title: "Run a workflow", scope: scopeSubmit, out: schemaOf[runOut](),
+		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
+		text: "Run several steps as one story that survives failures: programs, tools, loops, waits and questions to " +
+			"people. A step has an id and one of code, task (words), skill, tool (SERVER/TOOL), wait {for}, ask {message, " +
+			"form}, emit {type}; with = its inputs; needs, when, for_each {in, max}, retry {attempts}. Values in ${ } are " +
+			"CEL: ${ inputs.x }, ${ steps.ID.result }. For one program, use execute_task.",
+	}, func(ctx context.Context, c *call, in runWorkflowIn) (*result, error) {
+		wait, err := c.wait(in.WaitMS, getWait)
+		if err != nil {
+			return nil, err
+		}
+		run, err := c.fleet.RunWorkflow(ctx, client.WorkflowRequest{
+			Workflow: in.Workflow, Inputs: in.Inputs, Workspace: in.Workspace,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return c.waitRun(ctx, run.RunID, wait)
+	})
+	addTool(ts, tool{
+		name: "get_workflow_run", title: "Get a workflow run", scope: scopeRead, hints: readsOnly, out: schemaOf[runOut](),
+		text: "Wait for a workflow run and return how its steps stand, and its outputs once it has succeeded.",
+	}, func(ctx context.Context, c *call, in getRunIn) (*result, error) {
+		wait, err := c.wait(in.WaitMS, getWait)
+		if err != nil {
+			return nil, err
+		}
+		return c.waitRun(ctx, strings.TrimSpace(in.RunID), wait)
+	})
+	addTool(ts, tool{
+		name: "answer_workflow", title: "Answer a workflow", scope: scopeSubmit, out: schemaOf[runOut](),
+		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)},
+		text:  "Answer a step of a workflow run that asks people. Ask the user first. The first answer counts.",
+	}, func(ctx context.Context, c *call, in answerRunIn) (*result, error) {
+		run, err := c.fleet.AnswerWorkflow(ctx, strings.TrimSpace(in.RunID), client.WorkflowAnswer{
+			Step: in.Step, Item: in.Item, Values: in.Values,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &result{out: viewRun(run)}, nil
+	})
+}
+
+// waitRun returns a run once nothing runs in it, or after wait.
+func (c *call) waitRun(ctx context.Context, id string, wait time.Duration) (*result, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	run, err := c.fleet.WaitWorkflow(waiting, id, func(run client.WorkflowRun) bool { return run.Status == "running" })
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		run, err = c.fleet.WorkflowRun(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &result{out: viewRun(run), failed: run.Status == "failed"}, nil
+}
+
+func viewRun(run client.WorkflowRun) runOut {
+	out := runOut{RunID: run.RunID, Status: string(run.Status), Outputs: run.Outputs, Steps: []runStepOut{}}
+	if run.Error != nil {
+		out.Error = text.Truncate(strings.TrimPrefix(run.Error.Step+": ", ": ")+run.Error.Error(), 1000)
+	}
+	for _, s := range run.Steps {
+		step := runStepOut{ID: s.ID, Status: string(s.Status), TaskID: s.TaskID}
+		if s.Error != nil {
+			step.Error = s.Error.Error()
+		}
+		if s.Status == "waiting" {
+			step.Message = s.Message
+		}
+		out.Steps = append(out.Steps, step)
+	}
+	return out
+}
