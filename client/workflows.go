@@ -71,7 +71,8 @@ func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(Workf
 
 // CancelWorkflow cancels a run: what runs is cancelled, then its steps of finally run. A second call cancels these.
 func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, error) {
-	return change[WorkflowRun](ctx, c, httpRequest{method: http.MethodPost, once: true}, "workflows", "runs", id, "cancel")
+	r := httpRequest{method: http.MethodPost, once: true}
+	return change[WorkflowRun](ctx, c, r, "workflows", "runs", id, "cancel")
 }
 
 // AnswerWorkflow answers a step that asks. The first answer counts: after another one, the error has the code

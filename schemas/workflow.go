@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Names of the schemas of workflows.
+// WorkflowV1 is the name of the schema of workflows.
 const WorkflowV1 = "workflow.v1.json"
 
 // Workflow is the definition of a workflow. docs/workflows.md has the meaning of its fields.

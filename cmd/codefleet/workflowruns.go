@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -86,9 +87,7 @@ func inputsOf(inputs string, set []string, w schemas.Workflow) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
-	for name, value := range changes {
-		values[name] = value
-	}
+	maps.Copy(values, changes)
 	return json.Marshal(values)
 }
 
@@ -281,7 +280,8 @@ func (a *app) workflowRunsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listOr(a, runs, "no runs", "RUN\tWORKFLOW\tSTATUS\tSTARTED\tSTEPS\tERROR", func(r client.WorkflowRun) []any {
+			const header = "RUN\tWORKFLOW\tSTATUS\tSTARTED\tSTEPS\tERROR"
+			return listOr(a, runs, "no runs", header, func(r client.WorkflowRun) []any {
 				ended, message := 0, ""
 				for _, s := range r.Steps {
 					if s.Status.Ended() {
@@ -291,7 +291,8 @@ func (a *app) workflowRunsCommand() *cobra.Command {
 				if r.Error != nil {
 					message = text.Truncate(text.OneLine(r.Error.Error()), 60)
 				}
-				return []any{r.RunID, r.Name, r.Status, localTime(r.CreatedAt), fmt.Sprintf("%d/%d", ended, len(r.Steps)), message}
+				steps := fmt.Sprintf("%d/%d", ended, len(r.Steps))
+				return []any{r.RunID, r.Name, r.Status, localTime(r.CreatedAt), steps, message}
 			})
 		}),
 	}
@@ -305,8 +306,8 @@ func (a *app) oneRun(
 ) *cobra.Command {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) != 1+len(more) {
-			return usage("workflow %s: want %s", c.Name(), strings.Join(append([]string{"the id of a run"}, more...), ", ")).
-				try("codefleet workflow runs")
+			wanted := strings.Join(append([]string{"the id of a run"}, more...), ", ")
+			return usage("workflow %s: want %s", c.Name(), wanted).try("codefleet workflow runs")
 		}
 		return nil
 	}
@@ -402,7 +403,7 @@ func (a *app) workflowAnswerCommand() *cobra.Command {
 		Long: "Answer a step that asks with a JSON object; STEP[N] is item N of a loop. The first answer\n" +
 			"counts.",
 		Example: "  codefleet workflow answer RUN approve '{\"ok\": true}'",
-	}, []string{"a step", "the values as a JSON object"}, func(ctx context.Context, c *client.Client, args []string) error {
+	}, []string{"a step", "the values"}, func(ctx context.Context, c *client.Client, args []string) error {
 		values := []byte(args[2])
 		if args[2] == "-" {
 			var err error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,15 +25,18 @@ import (
 // story has a branch, a loop, a retry, a question, a wait, a workflow within it, and an event for the step wait.
 const story = `{"name":"story","inputs":{"n":{"type":"integer"}},"steps":[
 	{"id":"list","code":"result = inputs","with":["${ inputs.n }","${ inputs.n + 1 }","${ inputs.n + 2 }"]},
-	{"id":"each","needs":["list"],"for_each":{"in":"steps.list.result","max":10,"parallel":2},"code":"x","with":"${ item }"},
+	{"id":"each","needs":["list"],"for_each":{"in":"steps.list.result","max":10,"parallel":2},
+		"code":"x","with":"${ item }"},
 	{"id":"flaky","needs":["list"],"code":"flaky","with":"${ inputs.n }","retry":{"attempts":3,"backoff":"20ms"}},
-	{"id":"ask","needs":["list"],"ask":{"form":{"type":"object","required":["ok"],"properties":{"ok":{"type":"boolean"}}}}},
+	{"id":"ask","needs":["list"],"ask":{"form":{"type":"object","required":["ok"],
+		"properties":{"ok":{"type":"boolean"}}}}},
 	{"id":"yes","needs":["ask"],"when":"steps.ask.result.ok","code":"x","with":"yes"},
 	{"id":"no","needs":["ask"],"when":"!steps.ask.result.ok","code":"x","with":"no"},
 	{"id":"heard","needs":["list"],"wait":{"event":{"type":"told","filter":"data.n == inputs.n"}}},
 	{"id":"tell","needs":["yes","no"],"emit":{"type":"told"},"with":{"n":"${ inputs.n }"}},
 	{"id":"inner","needs":["tell","heard","flaky","each"],"with":{"v":"${ steps.each.result }"},"workflow":{"name":"inner",
-		"inputs":{"v":{"type":"array"}},"steps":[{"id":"sum","code":"x","with":"${ inputs.v[0] + inputs.v[1] + inputs.v[2] }"}],
+		"inputs":{"v":{"type":"array"}},"steps":[
+			{"id":"sum","code":"x","with":"${ inputs.v[0] + inputs.v[1] + inputs.v[2] }"}],
 		"outputs":{"sum":{"value":"${ steps.sum.result }"}}}},
 	{"id":"pause","wait":{"for":"50ms"}}],
 	"finally":[{"id":"clean","code":"x","with":"${ run.status }"}],
@@ -147,14 +151,14 @@ func TestLostAdvances(t *testing.T) {
 	for n := range 25 {
 		group.Go(func() {
 			run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
-				Workflow: json.RawMessage(story), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: fmt.Sprint(n),
+				Workflow: json.RawMessage(story), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: strconv.Itoa(n),
 			})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			again, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
-				Workflow: json.RawMessage(story), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: fmt.Sprint(n),
+				Workflow: json.RawMessage(story), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: strconv.Itoa(n),
 			})
 			if err != nil || again.RunID != run.RunID {
 				t.Errorf("Start with the same key = %s, %v, want the run %s", again.RunID, err, run.RunID)

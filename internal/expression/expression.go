@@ -68,7 +68,7 @@ var environments sync.Map
 func environment(variables []string) (*cel.Env, error) {
 	key := strings.Join(variables, " ")
 	if known, ok := environments.Load(key); ok {
-		return known.(*cel.Env), nil //nolint:forcetypeassert // the map has no other values
+		return known.(*cel.Env), nil //nolint:forcetypeassert,errcheck // the map has no other values
 	}
 	options := []cel.EnvOption{cel.CrossTypeNumericComparisons(true)}
 	for _, v := range variables {

@@ -17,8 +17,8 @@ import (
 const (
 	bucketWorkflows = "WORKFLOWS"
 
-	// workflowsRetention is how long a key is kept after its last write. A run takes 30 days at most, and is kept for 30
-	// days after its end.
+	// workflowsRetention is how long a key is kept after its last write. A run takes 30 days at most, and is kept for
+	// 30 days after its end.
 	workflowsRetention = 60 * 24 * time.Hour
 
 	runKey = "run" // <tenant>.<run>.run: its record; the other keys of a run are values

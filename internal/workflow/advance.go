@@ -86,7 +86,7 @@ type Occurred struct {
 // Load returns a value that is kept apart from a run's record, by its key.
 type Load func(key string) (json.RawMessage, error)
 
-// Keys of values that are kept apart from the record.
+// InputsKey is the key of the inputs, which are kept apart from the record.
 const InputsKey = "inputs"
 
 // ResultKey returns the key of the result of a step, or of one of its items.
@@ -142,7 +142,7 @@ func (p *Plan) Advance(
 		}
 		return Change{Run: next}, nil
 	}
-	if err := m.apply(ctx, ev); err != nil {
+	if err := m.apply(ev); err != nil {
 		return Change{}, err
 	}
 	m.tick(ctx)
@@ -179,7 +179,7 @@ func (m *machine) at(id string, item int) (int, *schemas.StepRun) {
 	return 0, nil
 }
 
-func (m *machine) apply(ctx context.Context, ev Event) error {
+func (m *machine) apply(ev Event) error {
 	switch {
 	case ev.Ended != nil:
 		m.applyEnd(ev.Ended)
@@ -312,7 +312,8 @@ func (m *machine) stop(status schemas.WorkflowStatus, err *schemas.WorkflowError
 	m.changed = true
 	if m.run.Stopping == "" {
 		m.run.Stopping = status
-		m.run.Error = &schemas.WorkflowError{Code: err.Code, Message: text.Truncate(err.Message, maxMessage), Step: step}
+		message := text.Truncate(err.Message, maxMessage)
+		m.run.Error = &schemas.WorkflowError{Code: err.Code, Message: message, Step: step}
 	}
 	m.each(func(i, _ int, x *schemas.StepRun) {
 		if x.Status == schemas.WorkflowWaiting && !m.steps[i].finally {
@@ -740,7 +741,7 @@ func (m *machine) outputsOf(ctx context.Context) *schemas.WorkflowError {
 			err = checkType(m.Definition.Outputs[name].Type, value)
 		}
 		if size += len(value); err == nil && size > inlineAll {
-			err = fmt.Errorf("the outputs are larger than %d bytes: pass large data in a file of the workspace", inlineAll)
+			err = fmt.Errorf("the outputs exceed %d bytes: pass large data in a file of the workspace", inlineAll)
 		}
 		if err != nil {
 			return m.expressionError("output "+name, err)
@@ -861,8 +862,9 @@ func (m *machine) result(id string, item int, x *schemas.StepRun) (json.RawMessa
 		return json.RawMessage("null"), nil
 	case x.ResultBytes > MaxValue:
 		return nil, &schemas.WorkflowError{
-			Code: errcode.StepResultTooLarge, Message: fmt.Sprintf("the result of step %s is %d bytes, and a workflow passes on "+
-				"at most %d: write large data into a file of the workspace", id, x.ResultBytes, MaxValue),
+			Code: errcode.StepResultTooLarge,
+			Message: fmt.Sprintf("the result of step %s is %d bytes, and a workflow passes on at most %d: "+
+				"write large data into a file of the workspace", id, x.ResultBytes, MaxValue),
 		}
 	}
 	return m.read(ResultKey(id, item))

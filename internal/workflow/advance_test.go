@@ -1,10 +1,10 @@
 package workflow_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -92,9 +92,7 @@ func (w *world) try(ev workflow.Event) error {
 		w.t.Fatalf("Advance reports changed %v\nfrom %s\nto   %s", c.Changed, before, after)
 	}
 	w.run = c.Run
-	for k, v := range c.Values {
-		w.values[k] = v
-	}
+	maps.Copy(w.values, c.Values)
 	return nil
 }
 
@@ -233,8 +231,9 @@ func TestControlFlow(t *testing.T) {
 		},
 		{
 			name: "switch: a step after a skipped one that has a condition", begun: "b", states: "a:- b:s",
-			definition: "{name: x, steps: [{id: a, when: 'false', code: '1'}, {id: b, when: \"steps.a.status == 'skipped'\", code: '1'}]}",
-			status:     "succeeded", outputs: "{}",
+			definition: "{name: x, steps: [{id: a, when: 'false', code: '1'}, " +
+				"{id: b, when: \"steps.a.status == 'skipped'\", code: '1'}]}",
+			status: "succeeded", outputs: "{}",
 		},
 		{
 			name: "for: each item in order", inputs: `{"list":["red","green","blue"]}`, begun: "each[0] each[1] each[2]",
@@ -251,7 +250,8 @@ func TestControlFlow(t *testing.T) {
 		},
 		{
 			name: "for: a list in the definition", begun: "a[0] a[1]", states: "a:s", status: "succeeded",
-			definition: `{name: x, steps: [{id: a, for_each: {in: [1, "${ 1 + 1 }"], parallel: 2}, code: '1', with: "${ item }"}],
+			definition: `{name: x, steps: [{id: a, for_each: {in: [1, "${ 1 + 1 }"], parallel: 2}, code: '1',
+				with: "${ item }"}],
 				outputs: {v: {value: "${ steps.a.result }"}}}`,
 			outputs: `{"v":[1,2]}`,
 		},
@@ -267,8 +267,9 @@ func TestControlFlow(t *testing.T) {
 		},
 		{
 			name: "for: an item fails", begun: "a[0] a[1]", states: "a:f b:-", status: "failed",
-			definition: `{name: x, steps: [{id: a, for_each: {in: [1, 2, 3]}, code: '1', with: "${ item }"}, {id: b, code: '1'}]}`,
-			do:         failing("2", "exception: two"), failure: "exception: item 1: two",
+			definition: `{name: x, steps: [{id: a, for_each: {in: [1, 2, 3]}, code: '1', with: "${ item }"},
+				{id: b, code: '1'}]}`,
+			do: failing("2", "exception: two"), failure: "exception: item 1: two",
 		},
 		{
 			name: "for: an item fails, and the loop goes on", begun: "a[0] a[1] a[2] b", states: "a:f b:s", status: "succeeded",
@@ -279,14 +280,16 @@ func TestControlFlow(t *testing.T) {
 		},
 		{
 			name: "fork: branches and a join", begun: "left right join", states: "left:s right:s join:s", status: "succeeded",
-			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1}, {id: right, needs: [], code: '1', with: 2},
+			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1},
+				{id: right, needs: [], code: '1', with: 2},
 				{id: join, needs: [left, right], code: '1', with: "${ steps.left.result + steps.right.result }"}],
 				outputs: {v: {value: "${ steps.join.result }"}}}`,
 			outputs: `{"v":3}`,
 		},
 		{
 			name: "fork: a branch fails, the other ends", begun: "left right", states: "left:f right:s join:-",
-			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1}, {id: right, needs: [], code: '1', with: 2},
+			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1},
+				{id: right, needs: [], code: '1', with: 2},
 				{id: join, needs: [left, right], code: '1'}]}`,
 			do: failing("1", "timeout: slow"), status: "failed", failure: "timeout: slow",
 		},
@@ -363,7 +366,8 @@ func TestControlFlow(t *testing.T) {
 		},
 		{
 			name: "a result of 5 MB", begun: "a b", states: "a:s b:s c:f", status: "failed",
-			definition: `{name: x, steps: [{id: a, code: '1', with: large}, {id: b, code: '1', with: "${ steps.a.status }"},
+			definition: `{name: x, steps: [{id: a, code: '1', with: large},
+				{id: b, code: '1', with: "${ steps.a.status }"},
 				{id: c, code: '1', with: "${ steps.a.result }"}]}`,
 			do: func(e workflow.Effect) (string, error) {
 				if e.Place.Step == "a" {
@@ -499,7 +503,7 @@ func TestWaitForEvent(t *testing.T) {
 	}
 	places := func(kind, data string) []workflow.Place {
 		attributes := map[string]any{"type": kind, "source": "shop", "id": "1"}
-		list, err := w.plan.Waiting(context.Background(), w.run, attributes, json.RawMessage(data), w.load)
+		list, err := w.plan.Waiting(t.Context(), w.run, attributes, json.RawMessage(data), w.load)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -519,7 +523,8 @@ func TestWaitForEvent(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	w := start(t, `{name: x, steps: [{id: a, needs: [], code: '1'}, {id: b, needs: [], wait: {for: 1h}}, {id: c, code: '1'}],
+	w := start(t, `{name: x, steps: [{id: a, needs: [], code: '1'},
+		{id: b, needs: [], wait: {for: 1h}}, {id: c, code: '1'}],
 		finally: [{id: clean, code: '1', with: "${ run.status }"}]}`, "")
 	w.advance(workflow.Event{Cancel: true})
 	effects, err := w.plan.Effects(t.Context(), w.run, func(workflow.Place) bool { return true }, w.load)
@@ -574,7 +579,8 @@ func TestRecordSize(t *testing.T) {
 }
 
 func TestRerun(t *testing.T) {
-	p := compile(t, `{name: x, steps: [{id: a, code: '1'}, {id: b, needs: [a], code: '1'}, {id: other, needs: [a], code: '1'},
+	p := compile(t, `{name: x, steps: [{id: a, code: '1'},
+		{id: b, needs: [a], code: '1'}, {id: other, needs: [a], code: '1'},
 		{id: late, needs: [a], code: '1'}, {id: c, needs: [b], code: '1'}], finally: [{id: z, code: '1'}]}`)
 	old := p.New(schemas.WorkflowRun{}, began)
 	old.Status = schemas.WorkflowFailed

@@ -1,6 +1,6 @@
-// Package workflow checks the definitions of workflows and computes what a run does next. It is pure: it reads no clock
-// and no store. Compile returns a Plan; Plan.Advance takes the record of a run and an event, such as the end of a step's
-// task, and returns the next record. Package engine stores the records and does what they say.
+// Package workflow checks the definitions of workflows and computes what a run does next. It is pure: it reads no
+// clock and no store. Compile returns a Plan; Plan.Advance takes the record of a run and an event, such as the end of a
+// step's task, and returns the next record. Package engine stores the records and does what they say.
 package workflow
 
 import (

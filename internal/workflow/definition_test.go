@@ -29,9 +29,10 @@ func compile(t *testing.T, definition string) *workflow.Plan {
 
 // TestBadDefinitions checks that a definition is refused at the place where it is wrong.
 func TestBadDefinitions(t *testing.T) {
-	many := "name: x\nsteps:\n"
+	var many strings.Builder
+	many.WriteString("name: x\nsteps:\n")
 	for i := range 201 {
-		many += fmt.Sprintf("  - {id: s%d, code: 'result = 1'}\n", i)
+		fmt.Fprintf(&many, "  - {id: s%d, code: 'result = 1'}\n", i)
 	}
 	nested := "{name: x, steps: [{id: a, code: '1'}]}"
 	for range 4 {
@@ -43,13 +44,19 @@ func TestBadDefinitions(t *testing.T) {
 		{"two kinds", "{name: x, steps: [{id: a, code: '1', task: b}]}", "/steps/0", "oneOf"},
 		{"unknown field", "{name: x, steps: [{id: a, code: '1', nedes: []}]}", "/steps/0", "nedes"},
 		{"id", "{name: x, steps: [{id: 'a b', code: '1'}]}", "/steps/0/id", "pattern"},
-		{"twice", "{name: x, steps: [{id: a, code: '1'}, {id: a, code: '1'}]}", "/steps/1/id", "another step has the id a"},
+		{
+			"twice", "{name: x, steps: [{id: a, code: '1'}, {id: a, code: '1'}]}",
+			"/steps/1/id", "another step has the id a",
+		},
 		{
 			"cycle", "{name: x, steps: [{id: a, code: '1', needs: [c]}, {id: b, code: '1', needs: [a]}, " +
 				"{id: c, code: '1', needs: [b]}]}",
 			"/steps/0/needs", "in a circle: a → c → b → a",
 		},
-		{"itself", "{name: x, steps: [{id: a, code: '1', needs: [a]}]}", "/steps/0/needs", "in a circle: a → a"},
+		{
+			"itself", "{name: x, steps: [{id: a, code: '1', needs: [a]}]}",
+			"/steps/0/needs", "in a circle: a → a",
+		},
 		{
 			"unknown need", "{name: x, steps: [{id: fetch, code: '1'}, {id: b, code: '1', needs: [fecth]}]}",
 			"/steps/1/needs/0", "there is no step fecth; did you mean fetch?",
@@ -59,42 +66,81 @@ func TestBadDefinitions(t *testing.T) {
 			"/steps/0/with/v", "there is no step b",
 		},
 		{
-			"not before", "{name: x, steps: [{id: a, code: '1'}, {id: b, needs: [], code: '1', with: '${ steps.a.result }'}]}",
+			"not before", "{name: x, steps: [{id: a, code: '1'}, {id: b, needs: [], " +
+				"code: '1', with: '${ steps.a.result }'}]}",
 			"/steps/1/with", "step a may not have ended before this step: add it to needs",
 		},
-		{"itself in when", "{name: x, steps: [{id: a, code: '1', when: 'steps.a.result'}]}", "/steps/0/when", "add it to needs"},
-		{"unknown input", "{name: x, steps: [{id: a, code: '1', when: 'inputs.y == 1'}]}", "/steps/0/when", "no input y"},
+		{
+			"itself in when", "{name: x, steps: [{id: a, code: '1', when: 'steps.a.result'}]}",
+			"/steps/0/when", "add it to needs",
+		},
+		{
+			"unknown input", "{name: x, steps: [{id: a, code: '1', when: 'inputs.y == 1'}]}",
+			"/steps/0/when", "no input y",
+		},
 		{
 			"member", "{name: x, steps: [{id: a, code: '1'}, {id: b, code: '1', when: 'steps.a.resutl == 1'}]}",
 			"/steps/1/when", "a step has no resutl",
 		},
-		{"all steps", "{name: x, steps: [{id: a, code: '1', when: 'size(steps) == 1'}]}", "/steps/0/when", "name the step"},
-		{"types", "{name: x, steps: [{id: a, code: '1', when: \"1 + 'a' == 2\"}]}", "/steps/0/when", "no matching overload"},
-		{"not a condition", "{name: x, steps: [{id: a, code: '1', when: '1 + 1'}]}", "/steps/0/when", "not true or false"},
-		{"unknown variable", "{name: x, steps: [{id: a, code: '1', when: 'item == 1'}]}", "/steps/0/when", "undeclared reference to 'item'"},
+		{
+			"all steps", "{name: x, steps: [{id: a, code: '1', when: 'size(steps) == 1'}]}",
+			"/steps/0/when", "name the step",
+		},
+		{
+			"types", "{name: x, steps: [{id: a, code: '1', when: \"1 + 'a' == 2\"}]}",
+			"/steps/0/when", "no matching overload",
+		},
+		{
+			"not a condition", "{name: x, steps: [{id: a, code: '1', when: '1 + 1'}]}",
+			"/steps/0/when", "not true or false",
+		},
+		{
+			"unknown variable", "{name: x, steps: [{id: a, code: '1', when: 'item == 1'}]}",
+			"/steps/0/when", "undeclared reference to 'item'",
+		},
 		{"open", "{name: x, steps: [{id: a, code: '1', with: '${ 1'}]}", "/steps/0/with", "a ${ has no }"},
 		{
-			"loop without a bound", "{name: x, inputs: {l: {}}, steps: [{id: a, code: '1', for_each: {in: inputs.l}}]}",
+			"loop without a bound", "{name: x, inputs: {l: {}}, steps: [{id: a, code: '1', " +
+				"for_each: {in: inputs.l}}]}",
 			"/steps/0/for_each/max", "needs the most items",
 		},
 		{
-			"10,000 iterations", "{name: x, inputs: {l: {}}, steps: [{id: a, code: '1', for_each: {in: inputs.l, max: 10000}}]}",
+			"10,000 iterations", "{name: x, inputs: {l: {}}, steps: [{id: a, code: '1', " +
+				"for_each: {in: inputs.l, max: 10000}}]}",
 			"/steps/0/for_each/max", "maximum: got 10000, want 1000",
 		},
-		{"200 steps", many, "/steps", "maxItems: got 201, want 200"},
+		{"200 steps", many.String(), "/steps", "maxItems: got 201, want 200"},
 		{
 			"nested", nested, "/steps/0/workflow/steps/0/workflow/steps/0/workflow/steps/0/workflow",
 			"nested more than 4 deep",
 		},
-		{"timeout", "{name: x, timeout: 1000h, steps: [{id: a, code: '1'}]}", "/timeout", "longer than 30 days"},
+		{
+			"timeout", "{name: x, timeout: 1000h, steps: [{id: a, code: '1'}]}",
+			"/timeout", "longer than 30 days",
+		},
 		{"duration", "{name: x, steps: [{id: a, wait: {for: soon}}]}", "/steps/0/wait/for", "pattern"},
 		{"time", "{name: x, steps: [{id: a, wait: {until: tomorrow}}]}", "/steps/0/wait/until", "not a time"},
-		{"retry of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, retry: {attempts: 2}}]}", "/steps/0/retry", "tried again"},
-		{"own events", "{name: x, steps: [{id: a, emit: {type: codefleet.x}}]}", "/steps/0/emit/type", "the fleet's own"},
-		{"default", "{name: x, inputs: {n: {type: integer, default: a}}, steps: [{id: a, code: '1'}]}", "/inputs/n/default", "type string, not integer"},
-		{"finally", "{name: x, steps: [{id: a, code: '1', needs: [z]}], finally: [{id: z, code: '1'}]}", "/steps/0/needs/0", "those of finally come last"},
+		{
+			"retry of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, retry: {attempts: 2}}]}",
+			"/steps/0/retry", "tried again",
+		},
+		{
+			"own events", "{name: x, steps: [{id: a, emit: {type: codefleet.x}}]}",
+			"/steps/0/emit/type", "the fleet's own",
+		},
+		{
+			"default", "{name: x, inputs: {n: {type: integer, default: a}}, steps: [{id: a, code: '1'}]}",
+			"/inputs/n/default", "type string, not integer",
+		},
+		{
+			"finally", "{name: x, steps: [{id: a, code: '1', needs: [z]}], finally: [{id: z, code: '1'}]}",
+			"/steps/0/needs/0", "those of finally come last",
+		},
 		{"form", "{name: x, steps: [{id: a, ask: {form: {}}}]}", "/steps/0/ask/form", ""},
-		{"options of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, options: {pool: x}}]}", "/steps/0/options", "only steps that are tasks"},
+		{
+			"options of a wait", "{name: x, steps: [{id: a, wait: {for: 1s}, options: {pool: x}}]}",
+			"/steps/0/options", "only steps that are tasks",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			data, err := workflow.ToJSON([]byte(c.definition))

@@ -95,7 +95,8 @@ func (s *step) task(in input) *schemas.Task {
 func toolProgram(id string) string {
 	server, tool, _ := strings.Cut(id, "/")
 	name := pygen.Identifier(tool)
-	return "from servers." + pygen.Identifier(server) + " import " + name + "\n\nresult = " + name + "(**(inputs or {}))\n"
+	return "from servers." + pygen.Identifier(server) + " import " + name +
+		"\n\nresult = " + name + "(**(inputs or {}))\n"
 }
 
 // Next returns when a run goes on without an event: when a wait or a retry is due, or the run's time has passed.

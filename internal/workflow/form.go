@@ -32,7 +32,8 @@ func (c *checker) form(path string, raw json.RawMessage) form.Form {
 func (m *machine) applyAnswer(a *Answered) error {
 	i, x := m.at(a.Step, a.Item)
 	if x == nil || m.steps[i].Ask == nil {
-		return &AnswerError{Code: errcode.NotWaiting, Message: "the run has no step " + text.Truncate(a.Step, 100) + " that asks"}
+		message := "the run has no step " + text.Truncate(a.Step, 100) + " that asks"
+		return &AnswerError{Code: errcode.NotWaiting, Message: message}
 	}
 	if x.Status != schemas.WorkflowWaiting {
 		return &AnswerError{

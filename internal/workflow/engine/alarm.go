@@ -22,7 +22,6 @@ type Alarm struct {
 	Next  time.Time `json:"next"`            // when a wait is due, or the run's time has passed
 	Busy  bool      `json:"busy,omitempty"`  // tasks run, so an advance may be lost
 	Types string    `json:"types,omitempty"` // of the events for which steps wait, separated by spaces
-
 }
 
 // alarmDocument is an alarm as it is stored.

@@ -164,7 +164,9 @@ func (e *Engine) advanceChild(
 }
 
 // doEvent publishes the event of a step.
-func (e *Engine) doEvent(ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect) (*workflow.Ended, error) {
+func (e *Engine) doEvent(
+	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect,
+) (*workflow.Ended, error) {
 	ev := event.New()
 	ev.SetID(effect.Place.ID())
 	ev.SetSource(jobs.WorkflowTaskSource(run.RunID, run.Depth))

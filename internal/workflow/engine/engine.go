@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"slices"
 	"strconv"
@@ -169,9 +170,7 @@ func (e *Engine) start(
 	values := map[string]json.RawMessage{definitionKey: in.Workflow, workflow.InputsKey: inputs}
 	if r := from.rerun; r != nil {
 		run.RerunOf, run.Steps, run.Generation = r.of, r.plan.Steps, r.plan.Generation
-		for key, value := range r.values {
-			values[key] = value
-		}
+		maps.Copy(values, r.values)
 	}
 	for key, value := range values {
 		if err := store.Put(ctx, tenant, from.id, key, value); err != nil {
@@ -434,7 +433,8 @@ func endOfRun(run schemas.WorkflowRun) *workflow.Ended {
 		Place:  workflow.Place{Step: p.Step, Item: p.Item, Attempt: p.Attempt},
 		Status: run.Status, Result: run.Outputs, Error: run.Error, Generation: run.Generation,
 		Changed: slices.ContainsFunc(run.Steps, func(s schemas.StepRun) bool {
-			return s.After > 0 && !s.Kept || slices.ContainsFunc(s.Items, func(x schemas.StepRun) bool { return x.After > 0 })
+			return s.After > 0 && !s.Kept ||
+				slices.ContainsFunc(s.Items, func(x schemas.StepRun) bool { return x.After > 0 })
 		}),
 	}
 }
