@@ -121,6 +121,38 @@ func (r *chaosReport) String() string {
 	return b.String()
 }
 
+// used is a source of random numbers that is closed when it is used.
+type used chan struct{}
+
+func (u used) Uint64() uint64 {
+	close(u)
+	return 0
+}
+
+// A fault of a process is not injected while another one is in progress, and does not count.
+func TestFaultsOfAProcessDoNotQueue(t *testing.T) {
+	p := faulttest.Start(t, "nats", "NATS_ADDR="+freeAddr(t), "NATS_DIR="+t.TempDir())
+	ctx, end := context.WithCancel(t.Context())
+	frozen := make(used)
+	var freezing sync.WaitGroup
+	freezing.Go(func() {
+		if err := p.Freeze(time.Hour, time.Hour)(ctx, rand.New(frozen)); err != nil {
+			t.Error(err)
+		}
+	})
+	<-frozen
+	counts := faulttest.Storm(ctx, t, 1, time.Millisecond, faulttest.Fault{
+		Name: "kill -9", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
+			defer end()
+			return p.KillAndRestart(ctx, rng)
+		},
+	})
+	freezing.Wait()
+	if n := counts["kill -9"]; n != 0 {
+		t.Errorf("%d processes were killed while they were frozen, want none", n)
+	}
+}
+
 // TestChaos is a long form of TestFaults, with more kinds of faults, a cluster and a tool that has an effect:
 //
 //	go test ./internal/faulttest -run Chaos -v -timeout 2h -args -chaos.tasks 2000 -chaos.nodes 3
@@ -187,7 +219,7 @@ func (f *fleet) chaosFaults() (all []faulttest.Fault) {
 	alone := func(do func(context.Context, *rand.Rand) error) func(context.Context, *rand.Rand) error {
 		return func(ctx context.Context, rng *rand.Rand) error {
 			if !serverDown.TryLock() {
-				return nil
+				return faulttest.ErrBusy
 			}
 			defer serverDown.Unlock()
 			if err := do(ctx, rng); err != nil {

@@ -165,38 +165,49 @@ func (p *Process) close() {
 	}
 }
 
-// KillAndRestart kills the process with SIGKILL and starts it again.
-func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
-	p.mu.Lock()
+// ErrBusy is returned by a fault that was not injected, because another fault of the process was in progress, or because
+// the process was stopped. If faults waited for each other instead, a process with more faults than time for them would
+// do nothing else.
+var ErrBusy = errors.New("another fault of the process is in progress")
+
+// inject calls do while no other fault of the process is in progress, or returns ErrBusy.
+func (p *Process) inject(do func() error) error {
+	if !p.mu.TryLock() {
+		return ErrBusy
+	}
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil
+		return ErrBusy
 	}
-	if err := p.kill(); err != nil {
-		return fmt.Errorf("kill %s: %w", p.role, err)
-	}
-	return p.start()
+	return do()
+}
+
+// KillAndRestart is a fault that kills the process with SIGKILL and starts it again.
+func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
+	return p.inject(func() error {
+		if err := p.kill(); err != nil {
+			return fmt.Errorf("kill %s: %w", p.role, err)
+		}
+		return p.start()
+	})
 }
 
 // Away returns a fault that kills the process with SIGKILL, removes the directories, as if the host had lost its disk,
 // and starts the process again after a random time between shortest and longest.
 func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.closed {
-			return nil
-		}
-		if err := p.kill(); err != nil {
-			return fmt.Errorf("kill %s: %w", p.role, err)
-		}
-		for _, dir := range dirs {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove the disk of %s: %w", p.role, err)
+		return p.inject(func() error {
+			if err := p.kill(); err != nil {
+				return fmt.Errorf("kill %s: %w", p.role, err)
 			}
-		}
-		_ = clock.Sleep(ctx, between(shortest, longest, rng))
-		return p.start()
+			for _, dir := range dirs {
+				if err := os.RemoveAll(dir); err != nil {
+					return fmt.Errorf("remove the disk of %s: %w", p.role, err)
+				}
+			}
+			_ = clock.Sleep(ctx, between(shortest, longest, rng))
+			return p.start()
+		})
 	}
 }
 
@@ -204,17 +215,14 @@ func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(con
 // process has exited, and starts it again. A process that has not exited after limit is killed, which is an error.
 func (p *Process) Roll(limit time.Duration) func(context.Context, *rand.Rand) error {
 	return func(context.Context, *rand.Rand) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.closed {
-			return nil
-		}
-		late := time.AfterFunc(limit, func() { _ = p.cmd.Process.Kill() })
-		defer late.Stop()
-		if err := errors.Join(p.stdin.Close(), p.cmd.Wait()); err != nil {
-			return fmt.Errorf("restart %s: %w", p.role, err)
-		}
-		return p.start()
+		return p.inject(func() error {
+			late := time.AfterFunc(limit, func() { _ = p.cmd.Process.Kill() })
+			defer late.Stop()
+			if err := errors.Join(p.stdin.Close(), p.cmd.Wait()); err != nil {
+				return fmt.Errorf("restart %s: %w", p.role, err)
+			}
+			return p.start()
+		})
 	}
 }
 
@@ -225,16 +233,13 @@ func between(shortest, longest time.Duration, rng *rand.Rand) time.Duration {
 // Freeze returns a fault that stops the process for a random time between shortest and longest, and then continues it.
 func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.closed {
-			return nil
-		}
-		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			return fmt.Errorf("stop %s: %w", p.role, err)
-		}
-		_ = clock.Sleep(ctx, between(shortest, longest, rng))
-		return p.cmd.Process.Signal(syscall.SIGCONT)
+		return p.inject(func() error {
+			if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+				return fmt.Errorf("stop %s: %w", p.role, err)
+			}
+			_ = clock.Sleep(ctx, between(shortest, longest, rng))
+			return p.cmd.Process.Signal(syscall.SIGCONT)
+		})
 	}
 }
 
@@ -246,7 +251,7 @@ type Fault struct {
 }
 
 // Storm injects faults at random intervals around every until ctx ends, and returns how often it injected each. It
-// does not wait for a fault before it injects the next.
+// does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
 func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(seed, seed))
@@ -255,16 +260,23 @@ func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration,
 		weighted = append(weighted, slices.Repeat([]Fault{f}, f.Weight)...)
 	}
 	counts := map[string]int{}
+	var mu sync.Mutex // of counts
 	var wg sync.WaitGroup
-	defer wg.Wait()
 	for clock.Sleep(ctx, every/2+time.Duration(rng.Int64N(int64(every)))) == nil {
 		f, faultRNG := weighted[rng.IntN(len(weighted))], rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
-		counts[f.Name]++
 		wg.Go(func() {
-			if err := f.Do(ctx, faultRNG); err != nil {
+			err := f.Do(ctx, faultRNG)
+			if errors.Is(err, ErrBusy) {
+				return
+			}
+			if err != nil {
 				tb.Errorf("%s: %v", f.Name, err)
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			counts[f.Name]++
 		})
 	}
+	wg.Wait()
 	return counts
 }
