@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,63 +17,77 @@ import (
 
 // tally counts what each tenant's tasks use, by UTC day. Workers add up their counts in memory and add them to counters
 // in the queue every tallyEvery, so that a task costs no further write. A worker that is killed loses the counts of the
-// last interval.
+// last interval; a count whose confirmation was lost is added again.
 type tally struct {
 	mu     sync.Mutex
-	counts map[string]int // by subject
+	counts map[tallyKey]*tallyCounts
 }
+
+type tallyKey struct {
+	tenant string
+	day    int64 // since 1970
+}
+
+type tallyCounts [len(tallyNames)]int
 
 const tallyEvery = 5 * time.Second
 
-// What is counted.
+// Indexes of tallyCounts.
 const (
-	tallyTasks     = "tasks"      // runs that ended their task
-	tallyBox       = "box_ms"     // milliseconds of runs, including those that were repeated
-	tallyTokens    = "tokens"     // of models
-	tallyBytesIn   = "bytes_in"   // data of tasks
-	tallyBytesOut  = "bytes_out"  // output, results and artifacts
-	tallyBytesSent = "bytes_sent" // of the programs' connections
+	tallyTasks     = iota // runs that ended their task
+	tallyBox              // milliseconds of runs, including those that were repeated
+	tallyTokens           // of models
+	tallyBytesIn          // data of tasks
+	tallyBytesOut         // output, results and artifacts
+	tallyBytesSent        // of the programs' connections
 )
 
-func usageSubject(tenant string, day time.Time, what string) string {
-	return "usage." + tenant + "." + day.UTC().Format(tallyDay) + "." + what
+// tallyNames are the last parts of the counters' subjects.
+var tallyNames = [...]string{"tasks", "box_ms", "tokens", "bytes_in", "bytes_out", "bytes_sent"}
+
+const (
+	tallyDay   = "20060102"
+	secondsDay = 24 * 60 * 60
+)
+
+func usageSubject(key tallyKey, what int) string {
+	day := time.Unix(key.day*secondsDay, 0).UTC().Format(tallyDay)
+	return "usage." + key.tenant + "." + day + "." + tallyNames[what]
 }
 
-const tallyDay = "20060102"
-
-func (t *tally) add(tenant, what string, n int) {
-	if n == 0 {
-		return
-	}
+func (t *tally) add(key tallyKey, counts *tallyCounts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.counts == nil {
-		t.counts = map[string]int{}
+	sum, ok := t.counts[key]
+	if !ok {
+		if t.counts == nil {
+			t.counts = map[tallyKey]*tallyCounts{}
+		}
+		sum = &tallyCounts{}
+		t.counts[key] = sum
 	}
-	t.counts[usageSubject(tenant, time.Now(), what)] += n
+	for what, n := range counts {
+		sum[what] += n
+	}
 }
 
 // countRun counts a run that has ended. result is nil unless the run ended the task.
 func (t *tally) countRun(tenant string, took time.Duration, data int, result *schemas.Result) {
-	t.add(tenant, tallyBox, int(took.Milliseconds()))
-	if result == nil {
-		return
+	counts := tallyCounts{tallyBox: int(took.Milliseconds())}
+	if result != nil {
+		counts[tallyTasks], counts[tallyBytesIn] = 1, data
+		counts[tallyBytesOut] = len(result.Output) + len(result.Stderr) + len(result.Result)
+		for _, a := range result.Artifacts {
+			counts[tallyBytesOut] += int(a.Bytes)
+		}
+		for _, e := range result.Egress {
+			counts[tallyBytesSent] += int(e.Bytes)
+		}
+		if u := result.Usage; u != nil {
+			counts[tallyTokens] = u.PromptTokens + u.CompletionTokens
+		}
 	}
-	t.add(tenant, tallyTasks, 1)
-	t.add(tenant, tallyBytesIn, data)
-	out := len(result.Output) + len(result.Stderr) + len(result.Result)
-	for _, a := range result.Artifacts {
-		out += int(a.Bytes)
-	}
-	t.add(tenant, tallyBytesOut, out)
-	sent := 0
-	for _, e := range result.Egress {
-		sent += int(e.Bytes)
-	}
-	t.add(tenant, tallyBytesSent, sent)
-	if u := result.Usage; u != nil {
-		t.add(tenant, tallyTokens, u.PromptTokens+u.CompletionTokens)
-	}
+	t.add(tallyKey{tenant, time.Now().Unix() / secondsDay}, &counts)
 }
 
 // flush adds the counts to the counters in the queue. Counts that could not be added are kept.
@@ -83,19 +96,22 @@ func (t *tally) flush(ctx context.Context, c *Client) error {
 	counts := t.counts
 	t.counts = nil
 	t.mu.Unlock()
-	for subject, n := range counts {
-		if _, err := c.addTo(ctx, subject, n); err != nil {
-			t.mu.Lock()
-			if t.counts == nil {
-				t.counts = map[string]int{}
+	var failed error
+	for key, sum := range counts {
+		for what, n := range sum {
+			if n == 0 || failed != nil {
+				continue
 			}
-			for subject, n := range counts {
-				t.counts[subject] += n
+			if _, failed = c.addTo(ctx, usageSubject(key, what), n); failed == nil {
+				sum[what] = 0
 			}
-			t.mu.Unlock()
-			return fmt.Errorf("count usage: %w", err)
 		}
-		delete(counts, subject)
+		if failed != nil {
+			t.add(key, sum)
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("count usage: %w", failed)
 	}
 	return nil
 }
@@ -141,7 +157,7 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 			found[key] = &schemas.TenantUsage{Tenant: parts[1], Day: day[:4] + "-" + day[4:6] + "-" + day[6:]}
 		}
 		n, err := parseCounter(m.Data)
-		setUsage(found[key], parts[3], n)
+		setUsage(found[key], slices.Index(tallyNames[:], parts[3]), n)
 		return err
 	})
 	if err != nil {
@@ -157,12 +173,12 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 	return all, nil
 }
 
-func setUsage(u *schemas.TenantUsage, what string, n int) {
+func setUsage(u *schemas.TenantUsage, what, n int) {
 	switch what {
 	case tallyTasks:
 		u.Tasks = n
 	case tallyBox:
-		u.BoxSeconds, _ = strconv.ParseFloat(fmt.Sprintf("%.3f", float64(n)/1000), 64)
+		u.BoxSeconds = float64(n) / 1000
 	case tallyTokens:
 		u.Tokens = n
 	case tallyBytesIn:

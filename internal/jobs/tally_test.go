@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -64,11 +66,10 @@ func TestUsage(t *testing.T) {
 // The estimate of a queued task follows from the tenant's usage today, its share of the slots and its position.
 func TestEstimate(t *testing.T) {
 	f := newFleet(t)
-	day := time.Now()
-	for what, n := range map[string]int{tallyTasks: 10, tallyBox: 60_000} { // 6 s each
-		if _, err := f.addTo(t.Context(), usageSubject("acme", day, what), n); err != nil {
-			t.Fatal(err)
-		}
+	var used tally
+	used.add(tallyKey{"acme", time.Now().Unix() / secondsDay}, &tallyCounts{tallyTasks: 10, tallyBox: 60_000}) // 6 s each
+	if err := used.flush(t.Context(), f.Client); err != nil {
+		t.Fatal(err)
 	}
 	started, release := make(chan struct{}, 10), make(chan struct{})
 	f.work(t, WorkerOptions{Slots: 4, Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
@@ -100,4 +101,42 @@ func TestEstimate(t *testing.T) {
 	}
 	close(release)
 	f.await(t, last.TaskID)
+}
+
+// Counts that could not be added to the counters of the queue are added later.
+func TestTallyKeepsCounts(t *testing.T) {
+	f := newFleet(t)
+	var counts tally
+	counts.countRun("acme", time.Second, 5, &schemas.Result{Output: "123"})
+	counts.countRun("other", time.Second, 5, nil)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := counts.flush(gone, f.Client); !errors.Is(err, context.Canceled) {
+		t.Fatalf("flush without a queue = %v, want context.Canceled", err)
+	}
+	counts.countRun("acme", time.Second, 5, &schemas.Result{Output: "123"})
+	now := time.Now()
+	for range 2 { // the second flush adds nothing
+		if err := counts.flush(t.Context(), f.Client); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Usage(t.Context(), "", now, now)
+		day := now.UTC().Format(time.DateOnly)
+		want := []schemas.TenantUsage{
+			{Tenant: "acme", Day: day, Tasks: 2, BoxSeconds: 2, BytesIn: 10, BytesOut: 6},
+			{Tenant: "other", Day: day, BoxSeconds: 1},
+		}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("Usage = %v (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+// BenchmarkTally measures the count of a run.
+func BenchmarkTally(b *testing.B) {
+	var counts tally
+	result := &schemas.Result{Output: "x", Usage: &schemas.Usage{PromptTokens: 1}}
+	for b.Loop() {
+		counts.countRun("acme", time.Millisecond, 100, result)
+	}
 }
