@@ -205,15 +205,15 @@ func (c *Client) follow(
 	}
 }
 
-// handleFollowed calls fn and settles the message, also if ctx ends meanwhile.
+// handleFollowed calls fn, and acknowledges the message or makes the queue deliver it again, also if ctx ends meanwhile.
 func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(context.Context, jetstream.Msg) error) {
 	late, stop := clock.After(ctx, followGrace)
 	defer stop()
 	handling, cancel := context.WithTimeout(late, followTime)
 	defer cancel()
 	err := fn(handling, m)
-	ctx, settled := context.WithTimeout(context.WithoutCancel(ctx), followGrace)
-	defer settled()
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), followGrace)
+	defer done()
 	later, isLater := errors.AsType[*RetryError](err)
 	switch {
 	case err == nil:
@@ -225,7 +225,7 @@ func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(co
 		err = m.NakWithDelay(followRetry)
 	}
 	if err != nil {
-		c.opts.Log.WarnContext(ctx, "event not settled", "subject", m.Subject(), "error", err)
+		c.opts.Log.WarnContext(ctx, "event not acknowledged", "subject", m.Subject(), "error", err)
 	}
 }
 

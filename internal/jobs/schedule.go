@@ -172,6 +172,7 @@ func (s *schedule) empty(l lane, took time.Duration) {
 	st := s.state(l)
 	st.want = 0
 	st.turns.endEmpty(l.tenant, took)
+	s.forget(st)
 }
 
 // done notes that a run ended, which makes room below the tenant's cap.
@@ -183,16 +184,18 @@ func (s *schedule) done(l lane, now time.Time, took time.Duration) {
 	if st.pending > 0 {
 		s.expect(l, 1)
 	}
-	if st.running == 0 && !st.queued && st.want == 0 && st.pending == 0 {
-		delete(s.lanes, l)
-		if len(s.lanes) == 0 {
-			s.reset()
-		}
-	}
+	s.forget(st)
 }
 
-// reset forgets what tenants have used: no tenant has tasks.
-func (s *schedule) reset() {
+// forget removes a lane without tasks. Without any lane, it forgets what tenants have used, too.
+func (s *schedule) forget(st *laneState) {
+	if st.running > 0 || st.queued || st.want > 0 || st.pending > 0 {
+		return
+	}
+	delete(s.lanes, st.lane)
+	if len(s.lanes) > 0 {
+		return
+	}
 	for _, ts := range s.turns {
 		clear(ts.tenants)
 		ts.level = 0

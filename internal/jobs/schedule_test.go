@@ -116,3 +116,19 @@ func TestScheduleWarmTenants(t *testing.T) {
 		t.Errorf("without warm tenants, next = %s, want c", got)
 	}
 }
+
+// A lane whose message another worker got is forgotten, and so is what tenants have used once no lane is left.
+func TestScheduleForgetsEmptyLanes(t *testing.T) {
+	r := newSchedule()
+	for _, tenant := range []string{"a", "b"} {
+		r.wake(lane{"p", "normal", tenant})
+	}
+	for range 2 {
+		l, _, _ := r.next(time.Time{}, nil)
+		r.empty(l, time.Second)
+	}
+	if len(r.lanes) != 0 || len(r.turns[1].tenants) != 0 || r.turns[1].level != 0 {
+		t.Errorf("%d lanes, %d accounts and level %g are left, want none", len(r.lanes), len(r.turns[1].tenants),
+			r.turns[1].level)
+	}
+}

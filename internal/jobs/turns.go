@@ -15,7 +15,7 @@ type turns struct {
 
 // account is what a tenant has used, in seconds divided by its weight.
 type account struct {
-	settled float64       // for runs that have ended
+	ended   float64       // for runs that have ended
 	running float64       // the estimates of runs that have not ended
 	runs    int           // how many these are
 	active  int           // lanes with messages to fetch
@@ -34,7 +34,7 @@ func newTurns() *turns {
 	}
 }
 
-func (s *account) charged() float64 { return s.settled + s.running }
+func (s *account) charged() float64 { return s.ended + s.running }
 
 // of returns a tenant's account.
 func (ts *turns) of(tenant string) *account {
@@ -49,7 +49,7 @@ func (ts *turns) of(tenant string) *account {
 // activate notes that a lane of the tenant has messages to fetch.
 func (ts *turns) activate(s *account) {
 	if s.active == 0 && s.runs == 0 {
-		s.settled = max(s.settled, ts.level)
+		s.ended = max(s.ended, ts.level)
 	}
 	s.active++
 }
@@ -69,7 +69,7 @@ func (ts *turns) begin(tenant string, s *account) {
 
 // end replaces the estimate of a run by what it took.
 func (ts *turns) end(tenant string, took time.Duration) {
-	s := ts.settle(tenant, took)
+	s := ts.correct(tenant, took)
 	ts.mean = newMean(ts.mean, took)
 	if s.mean == 0 {
 		s.mean = took
@@ -78,11 +78,12 @@ func (ts *turns) end(tenant string, took time.Duration) {
 }
 
 // endEmpty replaces the estimate of a run by how long the slot waited in vain for a message.
-func (ts *turns) endEmpty(tenant string, took time.Duration) { ts.settle(tenant, took) }
+func (ts *turns) endEmpty(tenant string, took time.Duration) { ts.correct(tenant, took) }
 
-func (ts *turns) settle(tenant string, took time.Duration) *account {
+// correct replaces the estimate of one of a tenant's runs by a time.
+func (ts *turns) correct(tenant string, took time.Duration) *account {
 	s := ts.of(tenant)
-	s.settled += max(took, leastCharge).Seconds() / ts.weight(tenant)
+	s.ended += max(took, leastCharge).Seconds() / ts.weight(tenant)
 	if s.runs--; s.runs <= 0 {
 		s.runs, s.running = 0, 0 // without rounding errors
 		return s
