@@ -118,44 +118,35 @@ const (
 	rateTools  = "tool-" // and the encoded pattern
 )
 
-// take counts one thing against a tenant's rate in the current period. If the rate is exceeded, it returns the end of
-// the period; otherwise, it returns the zero time. A period is short, so no time passes between take and takeBack that
-// matters.
-func (c *Client) take(ctx context.Context, tenant, what string, rate schemas.Rate) (until time.Time, err error) {
+// take counts one thing against a tenant's rate in the current period, and returns the counter for takeBack, or "" if
+// there is no rate. If the rate is exceeded, it counts nothing and returns the end of the period; otherwise, until is
+// the zero time.
+func (c *Client) take(
+	ctx context.Context, tenant, what string, rate schemas.Rate,
+) (counter string, until time.Time, err error) {
 	limit, per, err := rate.Parse()
 	if err != nil || per == 0 {
-		return time.Time{}, err
+		return "", time.Time{}, err
 	}
 	begin := time.Now().Truncate(per)
-	total, err := c.addTo(ctx, rateSubject(tenant, what, begin), 1)
+	counter = rateSubject(tenant, what, begin)
+	total, err := c.addTo(ctx, counter, 1)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("count %s of %s: %w", what, tenant, err)
+		return "", time.Time{}, fmt.Errorf("count %s of %s: %w", what, tenant, err)
 	}
 	if total <= limit {
-		return time.Time{}, nil
+		return counter, time.Time{}, nil
 	}
-	return begin.Add(per), c.takeBack(ctx, tenant, what, rate)
+	return "", begin.Add(per), c.takeBack(ctx, counter)
 }
 
-// takeStart counts the start of a task against the tenant's rate. If the rate is used up, it returns when the next
-// period begins.
-func (w *Worker) takeStart(ctx context.Context, tenant string) (until time.Time, err error) {
-	return w.c.take(ctx, tenant, rateTasks, w.limitsOf(tenant).TaskRate)
-}
-
-// returnStart undoes a takeStart after which no task was found.
-func (w *Worker) returnStart(ctx context.Context, tenant string) error {
-	return w.c.takeBack(ctx, tenant, rateTasks, w.limitsOf(tenant).TaskRate)
-}
-
-// takeBack undoes a take that was not used.
-func (c *Client) takeBack(ctx context.Context, tenant, what string, rate schemas.Rate) error {
-	_, per, err := rate.Parse()
-	if err != nil || per == 0 {
-		return err
+// takeBack undoes a take that was not used. A counter of "" is no take.
+func (c *Client) takeBack(ctx context.Context, counter string) error {
+	if counter == "" {
+		return nil
 	}
-	if _, err = c.addTo(ctx, rateSubject(tenant, what, time.Now().Truncate(per)), -1); err != nil {
-		return fmt.Errorf("count %s of %s: %w", what, tenant, err)
+	if _, err := c.addTo(ctx, counter, -1); err != nil {
+		return fmt.Errorf("correct counter %s: %w", counter, err)
 	}
 	return nil
 }
@@ -169,7 +160,7 @@ func (j *Job) AwaitToolRate(ctx context.Context, server, tool string) error {
 			continue
 		}
 		for {
-			until, err := w.c.take(ctx, tenant, rateTools+subjectEncoding.EncodeToString([]byte(pattern)), rate)
+			_, until, err := w.c.take(ctx, tenant, rateTools+subjectEncoding.EncodeToString([]byte(pattern)), rate)
 			if err != nil {
 				return cmp.Or(context.Cause(ctx), err)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -225,4 +226,34 @@ func TestToolRate(t *testing.T) {
 	if want := "<nil> <nil> the task's time is up <nil> <nil> true <nil>"; rec.Result.Output != want {
 		t.Errorf("calls = %s, want %s", rec.Result.Output, want)
 	}
+}
+
+// A start that was not used is returned to its period, even if the next one has begun.
+func TestTakeBackInTheNextPeriod(t *testing.T) {
+	f := newFleet(t)
+	counter, until, err := f.take(t.Context(), "acme", rateTasks, "10/s")
+	if err != nil || !until.IsZero() {
+		t.Fatalf("take = %s, %v, want a start", until, err)
+	}
+	for time.Now().Truncate(time.Second).Equal(periodOf(t, counter)) { // until the next period
+		<-time.After(10 * time.Millisecond)
+	}
+	if err := f.takeBack(t.Context(), counter); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Time]int{periodOf(t, counter): 0, time.Now().Truncate(time.Second): 0} {
+		if n, err := f.counter(t.Context(), streamRates, rateSubject("acme", rateTasks, at)); err != nil || n != want {
+			t.Errorf("starts in the period of %s = %d, %v, want %d", at, n, err, want)
+		}
+	}
+}
+
+// periodOf returns when the period of a counter began.
+func periodOf(t *testing.T, counter string) time.Time {
+	t.Helper()
+	n, err := strconv.ParseInt(counter[strings.LastIndexByte(counter, '.')+1:], 36, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Unix(n, 0)
 }
