@@ -33,7 +33,8 @@ type Client struct {
 	controls     atomic.Pointer[controls] // nil until FollowControls has read them
 	warnReplicas sync.Once                // logs once that tasks have too few replicas
 
-	misses atomic.Int32 // submissions in a row that no worker claimed at once
+	misses    atomic.Int32 // submissions in a row that no worker claimed at once
+	inCluster atomic.Bool  // owned by clustered
 
 	at atomic.Pointer[Location] // where the server is; see Options.Relocate
 }
@@ -70,6 +71,7 @@ func Connect(ctx context.Context, opts Options) (*Client, error) {
 		c.nc.Close()
 		return nil, err
 	}
+	c.clustered()
 	return c, nil
 }
 

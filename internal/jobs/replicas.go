@@ -14,8 +14,15 @@ import (
 // clusterReplicas is the default number of replicas in a cluster: a task survives the loss of any one server.
 const clusterReplicas = 3
 
-// clustered reports whether the server is part of a cluster. A replica then may lag behind its stream's leader.
-func (c *Client) clustered() bool { return c.nc.ConnectedClusterName() != "" }
+// clustered reports whether the client has been connected to a cluster. A replica then may lag behind its stream's
+// leader. It remembers this, because the name is empty while the client reconnects, and the response of a replica may
+// have arrived just before. Connect calls it first.
+func (c *Client) clustered() bool {
+	if c.nc.ConnectedClusterName() != "" {
+		c.inCluster.Store(true)
+	}
+	return c.inCluster.Load()
+}
 
 // replicas returns the minimum number of replicas of each stream: the option's, or else clusterReplicas in a cluster
 // that has enough servers, or else 1.

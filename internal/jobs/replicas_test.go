@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -149,6 +150,30 @@ func provision(t *testing.T, c *Client) {
 	defer cancel()
 	if err := c.Provision(ctx); err != nil {
 		t.Fatalf("Provision = %v, want nil", err)
+	}
+}
+
+// A client that reconnects still knows that it reads from a cluster: whether a record is unknown, only the leader can
+// say.
+func TestClusteredWhileReconnecting(t *testing.T) {
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
+	lost := c.nc.StatusChanged(nats.RECONNECTING)
+	s.Shutdown()
+	<-lost
+	if !c.clustered() {
+		t.Error("clustered() = false without a connection, want true as before")
 	}
 }
 
