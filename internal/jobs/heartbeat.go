@@ -146,7 +146,8 @@ func (l *lease) heartbeat() error {
 		return err
 	}
 	r, err := l.leases.c.load(ctx, l.m.tenant, l.id)
-	if err == nil && (r.Run != l.run || r.Worker != l.leases.worker) && l.leases.c.clustered() {
+	lost := errors.Is(err, ErrUnknownTask) || err == nil && (r.Run != l.run || r.Worker != l.leases.worker)
+	if lost && l.leases.c.clustered() { // perhaps the replica lags behind
 		r, err = l.leases.c.loadLeader(ctx, l.m.tenant, l.id)
 	}
 	switch {

@@ -153,13 +153,11 @@ func provision(t *testing.T, c *Client) {
 	}
 }
 
-// A client that reconnects still knows that it reads from a cluster: whether a record is unknown, only the leader can
-// say.
-func TestClusteredWhileReconnecting(t *testing.T) {
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT},
-	})
+// startServer starts a NATS server without users.
+func startServer(t *testing.T, opts *server.Options) *server.Server {
+	t.Helper()
+	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +166,76 @@ func TestClusteredWhileReconnecting(t *testing.T) {
 	if !s.ReadyForConnections(30 * time.Second) {
 		t.Fatal("the server does not start")
 	}
+	return s
+}
+
+// A client that reconnects still knows that it reads from a cluster: whether a record is unknown, only the leader can
+// say.
+func TestClusteredWhileReconnecting(t *testing.T) {
+	s := startServer(t, &server.Options{
+		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT},
+	})
 	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
 	lost := c.nc.StatusChanged(nats.RECONNECTING)
 	s.Shutdown()
 	<-lost
 	if !c.clustered() {
 		t.Error("clustered() = false without a connection, want true as before")
+	}
+}
+
+// A replica that does not have a task's record, as after the loss of its disk, ends no run of the task: the leader has
+// the record.
+func TestHeartbeatWithAReplicaThatLags(t *testing.T) {
+	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	f := &fleet{Client: connect(t, Options{Server: Server{URL: s.ClientURL()}, AckWait: 10 * time.Second, Log: noLog})}
+	provision(t, f.Client)
+	f.inCluster.Store(true)
+	running, end := make(chan *Job, 1), make(chan struct{})
+	f.work(t, WorkerOptions{Handler: func(ctx context.Context, j *Job) (*schemas.Result, error) {
+		running <- j
+		select {
+		case <-end:
+			return succeed(ctx, j)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}})
+	id := f.submit(t, "x", `{"code":"x"}`).TaskID
+	<-running
+
+	records, err := f.js.Stream(t.Context(), streamRecords)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := records.CachedInfo().Config
+	conf.AllowDirect = false // the test responds instead
+	if _, err := f.js.UpdateStream(t.Context(), conf); err != nil {
+		t.Fatal(err)
+	}
+	reads := make(chan struct{}, 10)
+	_, err = f.nc.Subscribe("$JS.API.DIRECT.GET."+streamRecords+".>", func(m *nats.Msg) {
+		if err := m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}}}); err != nil {
+			t.Error(err)
+		}
+		reads <- struct{}{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second heartbeat begins after the first one has ended
+		if err := f.nc.Publish("cancel.acme."+id, nil); err != nil { // asks for a heartbeat
+			t.Fatal(err)
+		}
+		select {
+		case <-reads:
+		case <-running:
+			t.Fatal("a second run has begun, want one: the lease was not lost")
+		}
+	}
+	close(end)
+	if rec := f.await(t, id); rec.Status != schemas.Succeeded || rec.Run != 1 {
+		t.Errorf("task = %s after %d runs, want succeeded after 1", rec.Status, rec.Run)
 	}
 }
 
