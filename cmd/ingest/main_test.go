@@ -24,6 +24,11 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
+func TestMain(m *testing.M) {
+	embedded.S3Main()
+	os.Exit(m.Run())
+}
+
 var environment = []string{"HOME=/nonexistent"}
 
 func startNATS(t *testing.T) *embedded.NATS {
@@ -252,11 +257,34 @@ func TestWaitsForFleetFile(t *testing.T) {
 	}
 }
 
-// TestStarts starts the program before its queue. It responds at once, and serves when the queue is there.
+// startS3 starts an object store behind a relay that refuses connections.
+func startS3(t *testing.T) (config.FleetS3, *faulttest.Relay) {
+	t.Helper()
+	s3, err := embedded.StartS3(t.Context(), embedded.S3Options{
+		Dir: t.TempDir(), Addr: "127.0.0.1:0", AccessKey: "key", SecretKey: "secret", Bucket: "bucket", NoSync: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s3.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	relay := faulttest.StartRelay(t, s3.Endpoint())
+	relay.Set(faulttest.Refuse)
+	return config.FleetS3{
+		Endpoint: "http://" + relay.Addr(), Bucket: "bucket", AccessKey: "key", SecretKey: "secret",
+	}, relay
+}
+
+// TestStarts starts the program before its queue and its object store. It responds at once, serves tasks when the queue
+// is there, and workspaces when the object store is.
 func TestStarts(t *testing.T) {
 	n := startNATS(t)
 	relay := faulttest.StartRelay(t, strings.TrimPrefix(n.URL(), "nats://"))
 	relay.Set(faulttest.Refuse)
+	s3, store := startS3(t)
 	t.Chdir(t.TempDir())
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -267,7 +295,7 @@ func TestStarts(t *testing.T) {
 	file := config.FleetFile{
 		URL: "http://127.0.0.1:1", Token: "of-up", Tenant: "default",
 		NATS: config.FleetNATS{URL: relay.Through(n.URL()), User: n.Fleet().User, Password: n.Fleet().Password},
-		S3:   config.FleetS3{Endpoint: "http://127.0.0.1:1", Bucket: "bucket", AccessKey: "k", SecretKey: "s"},
+		S3:   s3,
 	}
 	if err := file.Write("fleet.json"); err != nil {
 		t.Fatal(err)
@@ -316,6 +344,9 @@ func TestStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitGet("/readyz", storeAway)
+	store.Set(faulttest.Forward)
+	awaitGet("/readyz", "200")
+	awaitGet("/v1/workspaces", "200")
 	cancel()
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d, want 0", got)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +16,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
 // asBridge is an environment variable that makes the test binary run as mcp-bridge.
@@ -148,6 +154,47 @@ func TestKilledBridge(t *testing.T) {
 	}
 	if rec, err := c.Wait(t.Context(), task.TaskID); err != nil || rec.Status != client.Cancelled {
 		t.Errorf("Wait = %s, %v, want cancelled, nil", rec.Status, err)
+	}
+}
+
+// TestStartsWithoutObjectStore starts a bridge while the fleet's object store refuses. The tools that need no object
+// store work, the others fail until it responds.
+func TestStartsWithoutObjectStore(t *testing.T) {
+	var away atomic.Bool
+	away.Store(true)
+	store := mem.New()
+	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) {
+		o.Workspaces = state.New(store, state.Options{Retry: objects.RetryPolicy{Attempts: 1}})
+	})
+	store.SetFault(func(mem.Call) mem.Fault {
+		if away.Load() {
+			return mem.NotApplied
+		}
+		return mem.OK
+	})
+	url, _ := start(t, f.URL)
+	cs := dial(t.Context(), t, &mcp.StreamableClientTransport{
+		Endpoint: url, HTTPClient: &http.Client{Transport: bearer(ingesttest.Token)}, MaxRetries: -1,
+	})
+	if got := call(t, cs, "execute_task", map[string]any{"code": "print 42"}); got["status"] != "succeeded" {
+		t.Errorf("execute_task without an object store = %v, want succeeded", got)
+	}
+	save := func() string {
+		t.Helper()
+		r, err := cs.CallTool(t.Context(), &mcp.CallToolParams{
+			Name: "save_state", Arguments: map[string]any{"state_data": map[string]any{"step": 1}},
+		})
+		if err != nil || len(r.Content) == 0 {
+			t.Fatalf("CallTool(save_state) = %+v, %v, want a result", r, err)
+		}
+		text, _ := r.Content[0].(*mcp.TextContent)
+		return text.Text
+	}
+	for _, want := range []string{"the object store does not respond", `"success":true`} {
+		if got := save(); !strings.Contains(got, want) {
+			t.Errorf("save_state = %s, want %q", got, want)
+		}
+		away.Store(false)
 	}
 }
 
