@@ -165,9 +165,9 @@ func (p *Process) close() {
 	}
 }
 
-// ErrBusy is returned by a fault that was not injected, because another fault of the process was in progress, or because
-// the process was stopped. If faults waited for each other instead, a process with more faults than time for them would
-// do nothing else.
+// ErrBusy is returned by a fault that was not injected, because another fault of the process was in progress, or the
+// process had ended. If faults waited for each other instead, a process with more faults than time for them would do
+// nothing else.
 var ErrBusy = errors.New("another fault of the process is in progress")
 
 // inject calls do while no other fault of the process is in progress, or returns ErrBusy.

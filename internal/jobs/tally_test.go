@@ -67,7 +67,8 @@ func TestUsage(t *testing.T) {
 func TestEstimate(t *testing.T) {
 	f := newFleet(t)
 	var used tally
-	used.add(tallyKey{"acme", time.Now().Unix() / secondsDay}, &tallyCounts{tallyTasks: 10, tallyBox: 60_000}) // 6 s each
+	today := tallyKey{"acme", time.Now().Unix() / secondsDay}
+	used.add(today, &tallyCounts{tallyTasks: 10, tallyBox: 60_000}) // 6 s each
 	if err := used.flush(t.Context(), f.Client); err != nil {
 		t.Fatal(err)
 	}
