@@ -205,7 +205,7 @@ func (c *Client) follow(
 	}
 }
 
-// handleFollowed calls fn. Then it acknowledges the message, or makes the queue deliver it again, also if ctx has ended.
+// handleFollowed calls fn. Then it acknowledges the message or has it delivered again, also if ctx has ended.
 func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(context.Context, jetstream.Msg) error) {
 	late, stop := clock.After(ctx, followGrace)
 	defer stop()

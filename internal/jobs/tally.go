@@ -32,27 +32,35 @@ type tallyCounts [len(tallyNames)]int
 
 const tallyEvery = 5 * time.Second
 
-// Indexes of tallyCounts.
+// What is counted: the last parts of the counters' subjects.
 const (
-	tallyTasks     = iota // runs that ended their task
-	tallyBox              // milliseconds of runs, including those that were repeated
-	tallyTokens           // of models
-	tallyBytesIn          // data of tasks
-	tallyBytesOut         // output, results and artifacts
-	tallyBytesSent        // of the programs' connections
+	tallyTasks     = "tasks"      // runs that ended their task
+	tallyBox       = "box_ms"     // milliseconds of runs, including those that were repeated
+	tallyTokens    = "tokens"     // of models
+	tallyBytesIn   = "bytes_in"   // data of tasks
+	tallyBytesOut  = "bytes_out"  // output, results and artifacts
+	tallyBytesSent = "bytes_sent" // of the programs' connections
 )
 
-// tallyNames are the last parts of the counters' subjects.
-var tallyNames = [...]string{"tasks", "box_ms", "tokens", "bytes_in", "bytes_out", "bytes_sent"}
+// tallyNames are the names of what tallyCounts counts, by index.
+var tallyNames = [...]string{tallyTasks, tallyBox, tallyTokens, tallyBytesIn, tallyBytesOut, tallyBytesSent}
+
+const (
+	countTasks = iota
+	countBox
+	countTokens
+	countBytesIn
+	countBytesOut
+	countBytesSent
+)
 
 const (
 	tallyDay   = "20060102"
 	secondsDay = 24 * 60 * 60
 )
 
-func usageSubject(key tallyKey, what int) string {
-	day := time.Unix(key.day*secondsDay, 0).UTC().Format(tallyDay)
-	return "usage." + key.tenant + "." + day + "." + tallyNames[what]
+func usageSubject(tenant string, day time.Time, what string) string {
+	return "usage." + tenant + "." + day.UTC().Format(tallyDay) + "." + what
 }
 
 func (t *tally) add(key tallyKey, counts *tallyCounts) {
@@ -73,18 +81,18 @@ func (t *tally) add(key tallyKey, counts *tallyCounts) {
 
 // countRun counts a run that has ended. result is nil unless the run ended the task.
 func (t *tally) countRun(tenant string, took time.Duration, data int, result *schemas.Result) {
-	counts := tallyCounts{tallyBox: int(took.Milliseconds())}
+	counts := tallyCounts{countBox: int(took.Milliseconds())}
 	if result != nil {
-		counts[tallyTasks], counts[tallyBytesIn] = 1, data
-		counts[tallyBytesOut] = len(result.Output) + len(result.Stderr) + len(result.Result)
+		counts[countTasks], counts[countBytesIn] = 1, data
+		counts[countBytesOut] = len(result.Output) + len(result.Stderr) + len(result.Result)
 		for _, a := range result.Artifacts {
-			counts[tallyBytesOut] += int(a.Bytes)
+			counts[countBytesOut] += int(a.Bytes)
 		}
 		for _, e := range result.Egress {
-			counts[tallyBytesSent] += int(e.Bytes)
+			counts[countBytesSent] += int(e.Bytes)
 		}
 		if u := result.Usage; u != nil {
-			counts[tallyTokens] = u.PromptTokens + u.CompletionTokens
+			counts[countTokens] = u.PromptTokens + u.CompletionTokens
 		}
 	}
 	t.add(tallyKey{tenant, time.Now().Unix() / secondsDay}, &counts)
@@ -98,11 +106,12 @@ func (t *tally) flush(ctx context.Context, c *Client) error {
 	t.mu.Unlock()
 	var failed error
 	for key, sum := range counts {
+		day := time.Unix(key.day*secondsDay, 0)
 		for what, n := range sum {
 			if n == 0 || failed != nil {
 				continue
 			}
-			if _, failed = c.addTo(ctx, usageSubject(key, what), n); failed == nil {
+			if _, failed = c.addTo(ctx, usageSubject(key.tenant, day, tallyNames[what]), n); failed == nil {
 				sum[what] = 0
 			}
 		}
@@ -157,7 +166,7 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 			found[key] = &schemas.TenantUsage{Tenant: parts[1], Day: day[:4] + "-" + day[4:6] + "-" + day[6:]}
 		}
 		n, err := parseCounter(m.Data)
-		setUsage(found[key], slices.Index(tallyNames[:], parts[3]), n)
+		setUsage(found[key], parts[3], n)
 		return err
 	})
 	if err != nil {
@@ -173,7 +182,7 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 	return all, nil
 }
 
-func setUsage(u *schemas.TenantUsage, what, n int) {
+func setUsage(u *schemas.TenantUsage, what string, n int) {
 	switch what {
 	case tallyTasks:
 		u.Tasks = n

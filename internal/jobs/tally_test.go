@@ -68,7 +68,7 @@ func TestEstimate(t *testing.T) {
 	f := newFleet(t)
 	var used tally
 	today := tallyKey{"acme", time.Now().Unix() / secondsDay}
-	used.add(today, &tallyCounts{tallyTasks: 10, tallyBox: 60_000}) // 6 s each
+	used.add(today, &tallyCounts{countTasks: 10, countBox: 60_000}) // 6 s each
 	if err := used.flush(t.Context(), f.Client); err != nil {
 		t.Fatal(err)
 	}
