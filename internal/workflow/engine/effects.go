@@ -139,7 +139,7 @@ func (e *Engine) doWorkflow(
 			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
 		}
 		if err == nil && !child.Status.Ended() && child.Stopping != schemas.WorkflowCancelled {
-			child, err = e.advanceChild(ctx, child, workflow.Event{Cancel: true})
+			child, err = e.advance(ctx, run.Tenant, id, workflow.Event{Cancel: true})
 		}
 	} else {
 		p := effect.Place
@@ -155,12 +155,6 @@ func (e *Engine) doWorkflow(
 		return nil, err
 	}
 	return endOfRun(child), nil
-}
-
-func (e *Engine) advanceChild(
-	ctx context.Context, child schemas.WorkflowRun, ev workflow.Event,
-) (schemas.WorkflowRun, error) {
-	return e.advance(ctx, child.Tenant, child.RunID, ev)
 }
 
 // doEvent publishes the event of a step.
