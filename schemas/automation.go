@@ -57,7 +57,7 @@ type TriggerSpec struct {
 type Trigger struct {
 	TriggerSpec
 	CreatedAt time.Time `json:"created_at"`
-	LastError string    `json:"last_error,omitempty"` // why the latest event that it matched led to no task
+	LastError string    `json:"last_error,omitempty"` // why an event that it matched led to no task, the last time
 }
 
 // TriggerTest is what a trigger would do with an event.
@@ -78,7 +78,7 @@ type AcceptedEvent struct {
 // WebhookSpec is what a webhook does: it sends the events that it matches to a URL, signed as in Standard Webhooks.
 type WebhookSpec struct {
 	Name   string `json:"name"`
-	URL    string `json:"url"`              // https, or http for private networks that the operator has allowed
+	URL    string `json:"url"`              // https, or http where the network is trusted
 	Type   string `json:"type,omitempty"`   // as of a trigger; default codefleet.result.v1, the results of tasks
 	Filter string `json:"filter,omitempty"` // as of a trigger
 	// NoHandshake skips the handshake of CloudEvents, in which the target permits the fleet to send.

@@ -38,9 +38,11 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		Tokens: tokens, Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf, Privacy: c.PrivacyMode,
 	}
 	o := ingest.Options{
-		StateFile: c.DefaultState(), StateDisabled: !c.Execution.State.Enabled, Access: access,
-		WebhookNetworks: c.Webhooks.Networks(),
-		Metrics:         t.MetricsHandler, Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"),
+		State:  ingest.StateDocuments{Disabled: !c.Execution.State.Enabled, File: c.DefaultState()},
+		Access: access, WebhookNetworks: c.Webhooks.Networks(),
+		Telemetry: ingest.Telemetry{
+			Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"), Metrics: t.MetricsHandler,
+		},
 	}
 	if c.S3.Endpoint == "" {
 		return o, nil

@@ -3,14 +3,14 @@
 //
 // Every ingest and every worker runs a Service; none of them leads. They all know all schedules, and each acts when a
 // firing is due. That the same task is submitted only once follows from its id, which is a hash of tenant, schedule and
-// firing time: a second submission is the same task. So it is with triggers, whose tasks have a hash of tenant, trigger
-// and event as their id. The time is that of the NATS server, so that processes with wrong
-// clocks fire neither early nor late.
+// firing time: a second submission is the same task. The id of a trigger's task is a hash of tenant, trigger and event.
+// The time is that of the NATS server, so that processes with wrong clocks fire neither early nor late.
 //
-// The key type is Service, which also has the operations of tenants on them.
+// The key type is Service, with which tenants also change and list their automations.
 package automation
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,7 @@ import (
 )
 
 const (
-	// MaxPerTenant is how many automations of each kind a tenant may have.
-	MaxPerTenant = 500
+	maxPerTenant = 500      // automations of each kind
 	maxTask      = 64 << 10 // bytes of the task of an automation
 	swapTries    = 10
 )
@@ -79,34 +79,88 @@ func unknown(err error, kind, name string) error {
 	return r
 }
 
-// create stores a new document. It refuses it if the tenant has too many of the kind.
-func create(ctx context.Context, store *jobs.Automations, a jobs.Automation) error {
-	list, err := store.List(ctx, a.Kind, a.Tenant)
+// create stores the document of a new automation. If there is already one with its kind and name, create returns the
+// stored one, and exists is true. It refuses the document if the tenant has too many of the kind.
+func create[T any](ctx context.Context, store *jobs.Automations, k key, doc T) (stored T, exists bool, err error) {
+	list, err := store.List(ctx, k.kind, k.tenant)
 	if err != nil {
-		return err
+		return stored, false, err
 	}
-	if len(list) >= MaxPerTenant {
-		r := refuse(errcode.AutomationLimit, "", "the tenant has %d %ss, which is the limit", len(list), a.Kind)
+	named := func(a jobs.Automation) bool { return a.Name == k.name }
+	if len(list) >= maxPerTenant && !slices.ContainsFunc(list, named) {
+		r := refuse(errcode.AutomationLimit, "", "the tenant has %d %ss, which is the limit", len(list), k.kind)
 		r.Hint = "remove some"
-		return r
+		return stored, false, r
 	}
-	_, err = store.Swap(ctx, a)
-	return err
+	if _, err = swap(ctx, store, k, doc, 0); !errors.Is(err, jobs.ErrAutomationConflict) {
+		return doc, false, err
+	}
+	stored, _, err = read[T](ctx, store, k)
+	return stored, err == nil, err
+}
+
+// errTaken is the error for an automation whose name another one has.
+func errTaken(k key) error {
+	r := refuse(errcode.AutomationExists, "name", "there is another %s with the name %s", k.kind, k.name)
+	r.Hint = "choose another name, or remove that " + k.kind + " first"
+	return r
+}
+
+// equalJSON reports whether two values are the same in JSON.
+func equalJSON(a, b any) bool {
+	first, errFirst := json.Marshal(a)
+	second, errSecond := json.Marshal(b)
+	return errFirst == nil && errSecond == nil && bytes.Equal(first, second)
+}
+
+// read returns a document and its revision.
+func read[T any](ctx context.Context, store *jobs.Automations, k key) (doc T, rev uint64, err error) {
+	if err := checkName(k.name); err != nil {
+		return doc, 0, err
+	}
+	a, err := store.Get(ctx, k.kind, k.tenant, k.name)
+	if err != nil {
+		return doc, 0, unknown(err, k.kind, k.name)
+	}
+	err = json.Unmarshal(a.Data, &doc)
+	return doc, a.Revision, err
+}
+
+// readAll returns a tenant's documents of one kind by name.
+func readAll[T any](ctx context.Context, store *jobs.Automations, kind, tenant string) ([]T, error) {
+	list, err := store.List(ctx, kind, tenant)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b jobs.Automation) int { return strings.Compare(a.Name, b.Name) })
+	docs := make([]T, len(list))
+	for i, a := range list {
+		if err := json.Unmarshal(a.Data, &docs[i]); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", kind, a.Name, err)
+		}
+	}
+	return docs, nil
+}
+
+// swap stores a document in place of revision rev; 0 means that it does not exist.
+func swap(ctx context.Context, store *jobs.Automations, k key, doc any, rev uint64) (uint64, error) {
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return 0, fmt.Errorf("encode %s %s: %w", k.kind, k.name, err)
+	}
+	return store.Swap(ctx, jobs.Automation{Kind: k.kind, Tenant: k.tenant, Name: k.name, Data: data, Revision: rev})
 }
 
 // remove deletes a document that exists.
-func (s *Service) remove(ctx context.Context, kind, tenant, name string) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
+func (s *Service) remove(ctx context.Context, k key) error {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := store.Get(ctx, kind, tenant, name); err != nil {
-		return unknown(err, kind, name)
+	if _, _, err := read[json.RawMessage](ctx, store, k); err != nil {
+		return err
 	}
-	return store.Delete(ctx, kind, tenant, name)
+	return store.Delete(ctx, k.kind, k.tenant, k.name)
 }
 
 func checkName(name string) error {

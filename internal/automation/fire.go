@@ -1,7 +1,6 @@
 package automation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,15 +129,15 @@ func (s *Service) submitFiring(
 ) (outcome string, err error) {
 	at = at.UTC()
 	ev, err := taskEvent(sourceOf(*doc), at.Format(time.RFC3339), at, doc.Task)
-	var rec schemas.Record
 	if err == nil {
-		rec, err = s.queue.Submit(ctx, tenant, ev)
+		_, err = s.queue.Submit(ctx, tenant, ev)
 	}
 	refused, isRefused := errors.AsType[*jobs.RefusedError](err)
 	switch {
 	case err == nil || errors.Is(err, jobs.ErrKeyReused):
-		doc.LastAt, doc.LastTask, doc.LastError = at, cmp.Or(rec.TaskID, doc.LastTask), ""
-		s.log.InfoContext(ctx, "schedule fired", "tenant", tenant, "schedule", doc.Name, "at", at, "task", rec.TaskID)
+		doc.LastAt, doc.LastTask, doc.LastError = at, jobs.TaskID(tenant, ev.Source(), ev.ID()), ""
+		s.log.InfoContext(ctx, "schedule fired", "tenant", tenant, "schedule", doc.Name, "at", at,
+			"task_id", doc.LastTask)
 		return outcomeDone, nil
 	case isRefused:
 		doc.LastAt, doc.LastTask, doc.LastError = at, "", refused.Code+": "+refused.Message

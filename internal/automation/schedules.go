@@ -1,15 +1,12 @@
 package automation
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/cron"
@@ -34,35 +31,13 @@ func (s *Service) AddSchedule(ctx context.Context, tenant string, in schemas.Sch
 	if err != nil {
 		return schemas.Schedule{}, err
 	}
-	if in.Task, err = compactJSON(in.Task); err != nil {
-		return schemas.Schedule{}, err
-	}
+	k := key{kindSchedule, tenant, in.Name}
 	doc := schemas.Schedule{ScheduleSpec: in, CreatedAt: now, Handled: now}
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return doc, err
+	doc, exists, err := create(ctx, store, k, doc)
+	if exists && !equalJSON(doc.ScheduleSpec, in) {
+		return schemas.Schedule{}, errTaken(k)
 	}
-	err = create(ctx, store, jobs.Automation{Kind: kindSchedule, Tenant: tenant, Name: in.Name, Data: data})
-	if !errors.Is(err, jobs.ErrAutomationConflict) {
-		return withNext(tenant, doc), err
-	}
-	found, _, err := readSchedule(ctx, store, tenant, in.Name)
-	if err != nil {
-		return found, err
-	}
-	if !equalSpec(found.ScheduleSpec, in) {
-		r := refuse(errcode.AutomationExists, "name", "there is another schedule with the name %s", in.Name)
-		r.Hint = "choose another name, or remove that schedule first"
-		return found, r
-	}
-	return withNext(tenant, found), nil
-}
-
-func equalSpec(a, b schemas.ScheduleSpec) bool {
-	same := bytes.Equal(a.Task, b.Task)
-	a.Task, b.Task = nil, nil
-	return same && a.Name == b.Name && a.Cron == b.Cron && a.Zone == b.Zone && a.Missed == b.Missed &&
-		a.JitterS == b.JitterS
+	return withNext(tenant, doc), err
 }
 
 func (s *Service) checkSchedule(tenant string, in schemas.ScheduleSpec) error {
@@ -98,20 +73,11 @@ func (s *Service) Schedules(ctx context.Context, tenant string) ([]schemas.Sched
 	if err != nil {
 		return nil, err
 	}
-	list, err := store.List(ctx, kindSchedule, tenant)
-	if err != nil {
-		return nil, err
+	list, err := readAll[schemas.Schedule](ctx, store, kindSchedule, tenant)
+	for i, doc := range list {
+		list[i] = withNext(tenant, doc)
 	}
-	out := make([]schemas.Schedule, 0, len(list))
-	for _, a := range list {
-		var doc schemas.Schedule
-		if err := json.Unmarshal(a.Data, &doc); err != nil {
-			return nil, err
-		}
-		out = append(out, withNext(tenant, doc))
-	}
-	slices.SortFunc(out, func(a, b schemas.Schedule) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	return list, err
 }
 
 // Schedule returns a schedule.
@@ -126,7 +92,7 @@ func (s *Service) Schedule(ctx context.Context, tenant, name string) (schemas.Sc
 
 // RemoveSchedule deletes a schedule. Tasks that it has submitted continue.
 func (s *Service) RemoveSchedule(ctx context.Context, tenant, name string) error {
-	return s.remove(ctx, kindSchedule, tenant, name)
+	return s.remove(ctx, key{kindSchedule, tenant, name})
 }
 
 // PauseSchedule pauses or resumes a schedule. Firings during the pause are not missed firings: they never take place. A
@@ -172,28 +138,15 @@ func sourceOf(doc schemas.Schedule) string { return "/codefleet/schedules/" + do
 
 func readSchedule(
 	ctx context.Context, store *jobs.Automations, tenant, name string,
-) (doc schemas.Schedule, rev uint64, err error) {
-	if err := checkName(name); err != nil {
-		return doc, 0, err
-	}
-	a, err := store.Get(ctx, kindSchedule, tenant, name)
-	if err != nil {
-		return doc, 0, unknown(err, kindSchedule, name)
-	}
-	return doc, a.Revision, json.Unmarshal(a.Data, &doc)
+) (schemas.Schedule, uint64, error) {
+	return read[schemas.Schedule](ctx, store, key{kindSchedule, tenant, name})
 }
 
 func writeSchedule(
 	ctx context.Context, store *jobs.Automations, tenant string, doc schemas.Schedule, rev uint64,
 ) (uint64, error) {
 	doc.Next = time.Time{}
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return 0, err
-	}
-	return store.Swap(ctx, jobs.Automation{
-		Kind: kindSchedule, Tenant: tenant, Name: doc.Name, Data: data, Revision: rev,
-	})
+	return swap(ctx, store, key{kindSchedule, tenant, doc.Name}, doc, rev)
 }
 
 // delayOf returns the delay of a schedule's firings, which is below its jitter.

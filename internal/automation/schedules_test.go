@@ -282,6 +282,26 @@ func TestRefusedSchedules(t *testing.T) {
 	}
 }
 
+// TestLimit adds one schedule more than a tenant may have. Adding one that exists stays possible.
+func TestLimit(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	for i := range maxPerTenant {
+		doc := schemas.Schedule{ScheduleSpec: spec(fmt.Sprintf("s%d", i), "@hourly", "last")}
+		if _, err := writeSchedule(t.Context(), w.store, "acme", doc, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.AddSchedule(t.Context(), "acme", spec("s", "@hourly", "")); code(err) != "automation_limit" {
+		t.Errorf("AddSchedule at the limit = %v, want automation_limit", err)
+	}
+	if _, err := w.AddSchedule(t.Context(), "acme", spec("s7", "@hourly", "")); err != nil {
+		t.Errorf("AddSchedule of a stored schedule at the limit = %v, want nil", err)
+	}
+	if _, err := w.AddSchedule(t.Context(), "other", spec("s", "@hourly", "")); err != nil {
+		t.Errorf("AddSchedule of another tenant = %v, want nil", err)
+	}
+}
+
 // TestTaskBecomesInvalid checks that a schedule whose task the queue no longer accepts says so, and stays.
 func TestTaskBecomesInvalid(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")

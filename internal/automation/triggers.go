@@ -1,7 +1,6 @@
 package automation
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -20,6 +19,7 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/expression"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -29,8 +29,8 @@ const (
 	triggerSource = "/codefleet/triggers/" // followed by the name: the source of a trigger's tasks
 	maxPattern    = 256                    // bytes of the pattern of a type or source
 
-	// MaxDepth is how many triggers may follow each other: the result of a task of this depth triggers nothing.
-	MaxDepth = 8
+	// maxDepth is how many triggers may follow each other: the result of a task of this depth triggers nothing.
+	maxDepth = 8
 )
 
 // matcher decides which events a trigger matches.
@@ -88,11 +88,11 @@ type incoming struct {
 // newIncoming returns an event with the depth that it names.
 func newIncoming(ev event.Event) (*incoming, error) {
 	e := &incoming{Event: ev}
-	text, err := types.Format(ev.Extensions()[jobs.ChainDepth])
-	if err != nil || text == "" {
+	depth, err := types.Format(ev.Extensions()[jobs.ChainDepth])
+	if err != nil || depth == "" {
 		return e, nil //nolint:nilerr // it has no depth
 	}
-	if e.depth, err = strconv.Atoi(text); err != nil || e.depth < 0 {
+	if e.depth, err = strconv.Atoi(depth); err != nil || e.depth < 0 {
 		return e, refuse(errcode.BadEvent, jobs.ChainDepth, "it must be a whole number from 0")
 	}
 	return e, nil
@@ -164,59 +164,28 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 	if err != nil {
 		return schemas.Trigger{}, err
 	}
-	if in.Task, err = compactJSON(in.Task); err != nil {
-		return schemas.Trigger{}, err
-	}
 	if matchPattern(in.Type, schemas.TypeResult) {
 		if err := s.queue.KeepResults(ctx, tenant); err != nil {
 			return schemas.Trigger{}, err
 		}
 	}
-	doc := schemas.Trigger{TriggerSpec: in, CreatedAt: now}
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return doc, err
+	k := key{kindTrigger, tenant, in.Name}
+	doc, exists, err := create(ctx, store, k, schemas.Trigger{TriggerSpec: in, CreatedAt: now})
+	if exists && !equalJSON(doc.TriggerSpec, in) {
+		return schemas.Trigger{}, errTaken(k)
 	}
-	err = create(ctx, store, jobs.Automation{Kind: kindTrigger, Tenant: tenant, Name: in.Name, Data: data})
-	if !errors.Is(err, jobs.ErrAutomationConflict) {
-		return doc, err
-	}
-	found, err := s.Trigger(ctx, tenant, in.Name)
-	if err != nil {
-		return found, err
-	}
-	a, b := found.TriggerSpec, in
-	same := bytes.Equal(a.Task, b.Task)
-	if !same || a.Name != b.Name || a.Type != b.Type || a.Source != b.Source || a.Filter != b.Filter {
-		r := refuse(errcode.AutomationExists, "name", "there is another trigger with the name %s", in.Name)
-		r.Hint = "choose another name, or remove that trigger first"
-		return found, r
-	}
-	return found, nil
-}
-
-func compactJSON(data json.RawMessage) (json.RawMessage, error) {
-	var out bytes.Buffer
-	if err := json.Compact(&out, data); err != nil {
-		return nil, refuse(errcode.BadData, "/task", "the task is not JSON")
-	}
-	return out.Bytes(), nil
+	return doc, err
 }
 
 func (s *Service) checkTrigger(tenant string, in schemas.TriggerSpec) error {
 	if err := checkName(in.Name); err != nil {
 		return err
 	}
-	for path, pattern := range map[string]string{"/type": in.Type, "/source": in.Source} {
-		if len(pattern) > maxPattern || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
-			return refuse(errcode.BadData, path, "it must be at most %d bytes, with * at its end only", maxPattern)
-		}
-	}
 	if in.Type == "" {
 		return refuse(errcode.BadData, "/type", "a trigger needs the type of its events, such as order.created")
 	}
-	if _, err := newMatcher(in); err != nil {
-		return refuse(errcode.BadData, "/filter", "%s", strings.ReplaceAll(err.Error(), "\n", " "))
+	if err := checkMatcher(in); err != nil {
+		return err
 	}
 	task, err := withInputs(in.Task, json.RawMessage("{}"))
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
@@ -228,47 +197,41 @@ func (s *Service) checkTrigger(tenant string, in schemas.TriggerSpec) error {
 	return s.checkTask(tenant, task)
 }
 
+// checkMatcher returns the error with which a trigger's patterns or filter are refused.
+func checkMatcher(in schemas.TriggerSpec) error {
+	for path, pattern := range map[string]string{"/type": in.Type, "/source": in.Source} {
+		if len(pattern) > maxPattern || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+			return refuse(errcode.BadData, path, "it must be at most %d bytes, with * at its end only", maxPattern)
+		}
+	}
+	if _, err := newMatcher(in); err != nil {
+		return refuse(errcode.BadData, "/filter", "%s", text.OneLine(err.Error()))
+	}
+	return nil
+}
+
 // Triggers lists a tenant's triggers by name.
 func (s *Service) Triggers(ctx context.Context, tenant string) ([]schemas.Trigger, error) {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list, err := store.List(ctx, kindTrigger, tenant)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]schemas.Trigger, 0, len(list))
-	for _, a := range list {
-		var doc schemas.Trigger
-		if err := json.Unmarshal(a.Data, &doc); err != nil {
-			return nil, err
-		}
-		out = append(out, doc)
-	}
-	slices.SortFunc(out, func(a, b schemas.Trigger) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	return readAll[schemas.Trigger](ctx, store, kindTrigger, tenant)
 }
 
 // Trigger returns a trigger.
-func (s *Service) Trigger(ctx context.Context, tenant, name string) (doc schemas.Trigger, err error) {
-	if err := checkName(name); err != nil {
-		return doc, err
-	}
+func (s *Service) Trigger(ctx context.Context, tenant, name string) (schemas.Trigger, error) {
 	store, err := s.queue.Automations(ctx)
 	if err != nil {
-		return doc, err
+		return schemas.Trigger{}, err
 	}
-	a, err := store.Get(ctx, kindTrigger, tenant, name)
-	if err != nil {
-		return doc, unknown(err, kindTrigger, name)
-	}
-	return doc, json.Unmarshal(a.Data, &doc)
+	doc, _, err := read[schemas.Trigger](ctx, store, key{kindTrigger, tenant, name})
+	return doc, err
 }
 
 // RemoveTrigger deletes a trigger. Tasks that it has submitted continue.
 func (s *Service) RemoveTrigger(ctx context.Context, tenant, name string) error {
-	if err := s.remove(ctx, kindTrigger, tenant, name); err != nil {
+	if err := s.remove(ctx, key{kindTrigger, tenant, name}); err != nil {
 		return err
 	}
 	return s.forgetResults(ctx, tenant)
@@ -315,7 +278,7 @@ func (s *Service) TestTrigger(
 		return out, nil
 	}
 	out.Matches = true
-	if e.depth >= MaxDepth {
+	if e.depth >= maxDepth {
 		out.Reason = tooDeep
 		return out, nil
 	}
@@ -331,7 +294,7 @@ func (s *Service) TestTrigger(
 	return out, err
 }
 
-var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", MaxDepth)
+var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", maxDepth)
 
 // dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks. After
 // an error it may be called again.
@@ -355,16 +318,16 @@ func (s *Service) trigger(
 	ctx context.Context, store *jobs.Automations, tenant string, in schemas.TriggerSpec, e *incoming,
 ) error {
 	problem := tooDeep
-	if e.depth < MaxDepth {
+	if e.depth < maxDepth {
 		task, err := e.taskOf(in)
-		var rec schemas.Record
 		if err == nil {
-			rec, err = s.queue.Submit(ctx, tenant, task)
+			_, err = s.queue.Submit(ctx, tenant, task)
 		}
 		refused, isRefused := errors.AsType[*jobs.RefusedError](err)
 		switch {
 		case err == nil || errors.Is(err, jobs.ErrKeyReused):
-			s.log.InfoContext(ctx, "trigger fired", "tenant", tenant, "trigger", in.Name, "task", rec.TaskID)
+			s.log.InfoContext(ctx, "trigger fired", "tenant", tenant, "trigger", in.Name,
+				"task_id", jobs.TaskID(tenant, task.Source(), task.ID()))
 			s.queue.CountAutomation(ctx, kindTrigger, outcomeDone)
 			return nil
 		case !isRefused:
@@ -374,33 +337,24 @@ func (s *Service) trigger(
 	}
 	s.queue.CountAutomation(ctx, kindTrigger, outcomeRefused)
 	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
-	return note(ctx, store, kindTrigger, tenant, in.Name, func(doc *schemas.Trigger) bool {
+	return note(ctx, store, key{kindTrigger, tenant, in.Name}, func(doc *schemas.Trigger) bool {
 		changed := doc.LastError != problem
 		doc.LastError = problem
 		return changed
 	})
 }
 
-// note changes a document with fn, which reports whether it has changed it, unless another process changes it at this
-// moment.
-func note[T any](
-	ctx context.Context, store *jobs.Automations, kind, tenant, name string, fn func(doc *T) (changed bool),
-) error {
-	a, err := store.Get(ctx, kind, tenant, name)
-	if errors.Is(err, jobs.ErrAutomationNotFound) {
+// note changes a document with fn, which reports whether it has changed it. It does nothing if the document was
+// removed, or if another process changes it at this moment.
+func note[T any](ctx context.Context, store *jobs.Automations, k key, fn func(doc *T) (changed bool)) error {
+	doc, rev, err := read[T](ctx, store, k)
+	if _, removed := errors.AsType[*jobs.RefusedError](err); removed {
 		return nil
-	}
-	var doc T
-	if err == nil {
-		err = json.Unmarshal(a.Data, &doc)
 	}
 	if err != nil || !fn(&doc) {
 		return err
 	}
-	if a.Data, err = json.Marshal(doc); err != nil {
-		return err
-	}
-	if _, err = store.Swap(ctx, a); errors.Is(err, jobs.ErrAutomationConflict) {
+	if _, err = swap(ctx, store, k, doc, rev); errors.Is(err, jobs.ErrAutomationConflict) {
 		return nil
 	}
 	return err

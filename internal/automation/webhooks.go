@@ -9,14 +9,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,15 +80,10 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 	doc := schemas.Webhook{
 		WebhookSpec: in, CreatedAt: now, Secret: secretPrefix + base64.StdEncoding.EncodeToString(secret),
 	}
-	data, err := json.Marshal(doc) //nolint:gosec // the secret signs the deliveries
-	if err != nil {
-		return doc, err
-	}
-	err = create(ctx, store, jobs.Automation{Kind: kindWebhook, Tenant: tenant, Name: in.Name, Data: data})
-	if errors.Is(err, jobs.ErrAutomationConflict) {
-		r := refuse(errcode.AutomationExists, "name", "there is a webhook with the name %s", in.Name)
-		r.Hint = "choose another name, or remove that webhook first"
-		return schemas.Webhook{}, r
+	k := key{kindWebhook, tenant, in.Name}
+	doc, exists, err := create(ctx, store, k, doc)
+	if exists {
+		return schemas.Webhook{}, errTaken(k)
 	}
 	return doc, err
 }
@@ -101,15 +95,10 @@ func checkWebhook(in schemas.WebhookSpec) error {
 	u, err := url.Parse(in.URL)
 	if err != nil || u.Host == "" || u.User != nil || len(in.URL) > maxURL ||
 		u.Scheme != "https" && u.Scheme != "http" {
-		return refuse(errcode.BadData, "/url", "it must be an https URL without a user, of at most %d bytes", maxURL)
+		return refuse(errcode.BadData, "/url", "it must be an http or https URL without a user, of at most %d bytes",
+			maxURL)
 	}
-	if len(in.Type) > maxPattern || strings.Contains(strings.TrimSuffix(in.Type, "*"), "*") {
-		return refuse(errcode.BadData, "/type", "it must be at most %d bytes, with * at its end only", maxPattern)
-	}
-	if _, err := newMatcher(schemas.TriggerSpec{Type: in.Type, Filter: in.Filter}); err != nil {
-		return refuse(errcode.BadData, "/filter", "%s", strings.ReplaceAll(err.Error(), "\n", " "))
-	}
-	return nil
+	return checkMatcher(schemas.TriggerSpec{Type: in.Type, Filter: in.Filter})
 }
 
 // handshake asks the target whether the fleet may send to it.
@@ -141,13 +130,17 @@ func drain(resp *http.Response) {
 	_ = resp.Body.Close()
 }
 
-// sendProblem describes an error of a request without its URL, which may contain a secret.
+// sendProblem describes an error of a request without its URL, which may contain a secret, and without the addresses of
+// this machine.
 func sendProblem(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {
 			return "the target did not respond in time"
 		}
 		err = e.Err
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return egress.WithoutAddresses(err)
 	}
 	return text.Truncate(err.Error(), 200)
 }
@@ -158,26 +151,16 @@ func (s *Service) Webhooks(ctx context.Context, tenant string) ([]schemas.Webhoo
 	if err != nil {
 		return nil, err
 	}
-	list, err := store.List(ctx, kindWebhook, tenant)
-	if err != nil {
-		return nil, err
+	list, err := readAll[schemas.Webhook](ctx, store, kindWebhook, tenant)
+	for i := range list {
+		list[i].Secret = ""
 	}
-	out := make([]schemas.Webhook, 0, len(list))
-	for _, a := range list {
-		var doc schemas.Webhook
-		if err := json.Unmarshal(a.Data, &doc); err != nil {
-			return nil, err
-		}
-		doc.Secret = ""
-		out = append(out, doc)
-	}
-	slices.SortFunc(out, func(a, b schemas.Webhook) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	return list, err
 }
 
 // RemoveWebhook deletes a webhook. Deliveries that wait are dropped.
 func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error {
-	if err := s.remove(ctx, kindWebhook, tenant, name); err != nil {
+	if err := s.remove(ctx, key{kindWebhook, tenant, name}); err != nil {
 		return err
 	}
 	return s.forgetResults(ctx, tenant)
@@ -218,7 +201,7 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, a *agenda, 
 	s.queue.CountAutomation(ctx, kindWebhook, outcomeFailed)
 	s.log.WarnContext(ctx, "webhook not delivered", "tenant", d.Tenant, "webhook", d.Webhook, "delivery", d.ID,
 		"reason", problem)
-	err := note(ctx, store, kindWebhook, d.Tenant, d.Webhook, func(doc *schemas.Webhook) bool {
+	err := note(ctx, store, key{kindWebhook, d.Tenant, d.Webhook}, func(doc *schemas.Webhook) bool {
 		changed := doc.LastError != problem || gone
 		doc.LastError, doc.Gone = problem, doc.Gone || gone
 		return changed
@@ -264,7 +247,7 @@ func (s *Service) post(
 		return fmt.Sprintf("the target redirects (%d), which is not followed", resp.StatusCode), 0, false
 	}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		after = min(time.Duration(min(seconds, 3600))*time.Second, maxRetry)
+		after = time.Duration(min(seconds, int(maxRetry/time.Second))) * time.Second
 	}
 	return fmt.Sprintf("the target responded with the status %d", resp.StatusCode), after, false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -121,6 +122,15 @@ func TestHostileTargets(t *testing.T) {
 		}
 	}))
 	t.Cleanup(endless.Close)
+	// The target resets the connection: the error of the system names the addresses of both ends.
+	resetting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			_ = tcp.SetLinger(0)
+			_ = tcp.Close()
+		}
+	}))
+	t.Cleanup(resetting.Close)
 	refusing := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(refusing.Close)
 
@@ -129,9 +139,9 @@ func TestHostileTargets(t *testing.T) {
 		"http://169.254.169.254/":   "an address that is not on the public internet",
 		"http://[::1]:80/":          "an address that is not on the public internet",
 		"http://10.0.0.1/":          "an address that is not on the public internet",
-		"ftp://example.org/":        "it must be an https URL",
-		"https://u:p@example.org/":  "it must be an https URL",
-		"https://":                  "it must be an https URL",
+		"ftp://example.org/":        "it must be an http or https URL",
+		"https://u:p@example.org/":  "it must be an http or https URL",
+		"https://":                  "it must be an http or https URL",
 		"http://x.invalid/?key=abc": "has no address",
 	} {
 		_, err := w.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{Name: "h", URL: target})
@@ -146,6 +156,7 @@ func TestHostileTargets(t *testing.T) {
 	for target, want := range map[string]string{
 		url: "", endless.URL: "", refusing.URL: "the target responded with the status 404",
 		redirecting: "the target redirects (302), which is not followed", gone: "the target is gone (410)",
+		resetting.URL: "connection reset by peer",
 	} {
 		problem, _, isGone := allowed.post(t.Context(), schemas.Webhook{
 			WebhookSpec: schemas.WebhookSpec{URL: target}, Secret: "whsec_AAAA",

@@ -46,7 +46,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	}
 	conn, err := p.connectAny(ctx, addrs, uint16(port))
 	if err != nil {
-		return nil, p.refused(a, FailedConnect, fmt.Sprintf("connect to %s: %s", host, withoutAddresses(err)))
+		return nil, p.refused(a, FailedConnect, fmt.Sprintf("connect to %s: %s", host, WithoutAddresses(err)))
 	}
 	return p.newHostConn(conn, a), nil
 }
@@ -126,8 +126,8 @@ func (p *Proxy) connectAny(ctx context.Context, addrs []netip.Addr, port uint16)
 	return nil, err
 }
 
-// withoutAddresses returns the text of a connection error without the addresses of this machine.
-func withoutAddresses(err error) string {
+// WithoutAddresses returns the text of a connection error without the addresses of this machine.
+func WithoutAddresses(err error) string {
 	var number syscall.Errno
 	switch {
 	case errors.As(err, &number):

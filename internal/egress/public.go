@@ -46,7 +46,7 @@ func (p Public) DialContext(ctx context.Context, _, address string) (net.Conn, e
 	dialer := Proxy{opts: Options{Dial: connect}}
 	conn, err := dialer.connectAny(ctx, addrs, uint16(port))
 	if err != nil {
-		return nil, &refusal{FailedConnect, fmt.Sprintf("connect to %s: %s", quoted(host), withoutAddresses(err))}
+		return nil, &refusal{FailedConnect, fmt.Sprintf("connect to %s: %s", quoted(host), WithoutAddresses(err))}
 	}
 	return conn, nil
 }

@@ -45,7 +45,7 @@ func (s *Server) getArtifact(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "private, no-store")
 	w.WriteHeader(http.StatusOK)
 	if n, err := io.Copy(w, f); err != nil || n != a.Bytes {
-		s.o.Log.WarnContext(r.Context(), "artifact sent incompletely", "task_id", rec.TaskID, "sent", n, "of",
+		s.o.Telemetry.Log.WarnContext(r.Context(), "artifact sent incompletely", "task_id", rec.TaskID, "sent", n, "of",
 			a.Bytes, "error", causes(err))
 		panic(http.ErrAbortHandler) // a partial file must not look complete
 	}

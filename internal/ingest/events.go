@@ -126,7 +126,7 @@ func (s *Server) postMember(ctx context.Context, body []byte, queueError **apier
 	}
 	e = apierror.Of(inBody(err, structuredMode))
 	if e.Status >= 500 {
-		s.o.Log.WarnContext(ctx, "batch accepted in part", "error", err.Error())
+		s.o.Telemetry.Log.WarnContext(ctx, "batch accepted in part", "error", err.Error())
 		*queueError = e
 	}
 	return batchItem{Status: e.Status, Error: e}

@@ -151,7 +151,7 @@ func storeDown(err error) error {
 }
 
 func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	s.o.Metrics.ServeHTTP(w, r)
+	s.o.Telemetry.Metrics.ServeHTTP(w, r)
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/automation"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/httpserve"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -36,28 +37,35 @@ import (
 )
 
 // Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
-// Skills, Metrics, MCP or Page disables that feature.
+// Skills, MCP, Page or Telemetry.Metrics disables that feature.
 type Options struct {
 	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
 	Mirror     *mirror.Mirror // mirrors Workspaces
+	State      StateDocuments
 	Artifacts  Artifacts
 	Tools      Tools           // serves the catalogue
 	Skills     *skills.Library // serves skills
-	Metrics    http.Handler    // serves /metrics
 	MCP        http.Handler    // serves the paths of the MCP bridge, and authenticates their requests
 	Page       Page            // serves the web page, and authenticates its requests
 
-	Access        Access
-	Limits        Limits
-	StateDisabled bool // refuse requests for state documents
-	// WebhookNetworks are private networks in which webhooks may be.
-	WebhookNetworks []netip.Prefix
+	Access          Access
+	Limits          Limits
+	WebhookNetworks []netip.Prefix // private networks in which webhooks may be
+	Telemetry       Telemetry
+}
 
-	StateFile string // the state document for requests that name none; default state.json
+// StateDocuments configure how state documents are served.
+type StateDocuments struct {
+	Disabled bool   // refuse requests for them
+	File     string // the document for requests that name none; default state.json
+}
 
-	Log    *slog.Logger // default slog.Default()
-	Tracer trace.Tracer // nil records no spans
+// Telemetry is where a server reports what it does.
+type Telemetry struct {
+	Log     *slog.Logger // default slog.Default()
+	Tracer  trace.Tracer // nil records no spans
+	Metrics http.Handler // serves /metrics
 }
 
 // Page is the web page below /ui/.
@@ -117,24 +125,25 @@ type Server struct {
 	tenantUploads sync.Map               // tenant → chan struct{}, one element for each of its uploads
 	registrations sync.Map               // tenant → chan struct{}, one element for each of its registrations
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
+	automation    *automation.Service    // fires schedules; changes and lists schedules, triggers and webhooks
 	// stopping ends when the server drains. Requests that wait then respond with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
-	joined   chan struct{} // closed once o.Jobs and o.Tools are set
+	joined   chan struct{} // closed once o.Jobs, o.Tools and automation are set
 }
 
 // New returns a server. Call Serve, or serve its Handler with another HTTP server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.withDefaults()
-	o.StateFile = cmp.Or(o.StateFile, "state.json")
-	o.Log = cmp.Or(o.Log, slog.Default())
-	if o.Tracer == nil {
-		o.Tracer = noop.NewTracerProvider().Tracer("")
+	o.State.File = cmp.Or(o.State.File, "state.json")
+	o.Telemetry.Log = cmp.Or(o.Telemetry.Log, slog.Default())
+	if o.Telemetry.Tracer == nil {
+		o.Telemetry.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	s := &Server{o: o, uploads: make(chan struct{}, maxUploads), joined: make(chan struct{})}
 	s.tokens.Store(&s.o.Access.Tokens)
 	if o.Jobs != nil {
-		close(s.joined)
+		s.Join(o.Jobs, o.Tools)
 	}
 	s.document = sync.OnceValues(s.openAPI)
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -146,6 +155,7 @@ func New(o Options) *Server {
 // without /readyz; all others respond with 503.
 func (s *Server) Join(queue *jobs.Client, tools Tools) {
 	s.o.Jobs, s.o.Tools = queue, tools
+	s.automation = automation.New(queue, s.o.WebhookNetworks, s.o.Telemetry.Log)
 	close(s.joined)
 }
 
@@ -199,7 +209,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	background.Go(func() {
 		select {
 		case <-s.joined:
-			background.Go(func() { s.automations().Run(recording) })
+			background.Go(func() { s.automation.Run(recording) })
 			background.Go(func() { s.o.Jobs.FollowControls(recording, nil) })
 			if unregister, err := s.o.Jobs.Observe(); err == nil {
 				defer unregister()
@@ -211,7 +221,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		}
 	})
 	return httpserve.Serve(ctx, ln, httpserve.Options{
-		Handler: s.handler, TLS: s.o.Access.TLS, Grace: s.o.Limits.Grace, Log: s.o.Log,
+		Handler: s.handler, TLS: s.o.Access.TLS, Grace: s.o.Limits.Grace, Log: s.o.Telemetry.Log,
 		Drain: s.Drain, Close: s.o.Mirror.Close,
 	})
 }

@@ -30,7 +30,7 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		start := time.Now()
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx = context.WithValue(ctx, tracedKey{}, trace.SpanContextFromContext(ctx).IsValid())
-		ctx, span := s.o.Tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
+		ctx, span := s.o.Telemetry.Tracer.Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
 		r = r.WithContext(ctx)
 		rec := &recorder{ResponseWriter: w, rc: http.NewResponseController(w), timeout: s.o.Limits.BodyTime}
@@ -51,7 +51,7 @@ func (s *Server) recovered(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
-	s.o.Log.ErrorContext(r.Context(), "request handler panicked", "panic", fmt.Sprint(p), "stack",
+	s.o.Telemetry.Log.ErrorContext(r.Context(), "request handler panicked", "panic", fmt.Sprint(p), "stack",
 		string(debug.Stack()))
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // a partial response must not look complete
@@ -76,7 +76,7 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 	if w.code != "" {
 		attrs = append(attrs, slog.String("code", w.code))
 	}
-	s.o.Log.LogAttrs(r.Context(), level, "request", attrs...)
+	s.o.Telemetry.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }
 
 // loggedPath returns the path of a request for the log: its constant segments, and valid names of tasks and workspaces.

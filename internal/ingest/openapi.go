@@ -196,7 +196,7 @@ var parameters = map[string]parameter{
 	"cause":  {"query", "Only dead letters with this error code."},
 	"since":  {"query", "The first day, in UTC, as in 2026-11-23; default 30 days ago."},
 	"before": {"query", "The day after the last one; default tomorrow."},
-	"all":    {"query", "If set, of all tenants."},
+	"all":    {"query", "Whether to read the usage of all tenants; for operators."},
 	"pool":   {"query", "The task pool; default all."},
 	"within": {"query", "The time in which the queued work is to be done, as in 90s; default 60s."},
 
@@ -224,6 +224,7 @@ var parameterSchemas = map[string]string{
 	"detail":    `{"enum":["name","description","full"]}`,
 	"exposed":   `{"type":"boolean"}`,
 	"explain":   `{"type":"boolean"}`,
+	"all":       `{"type":"boolean"}`,
 	"q":         `{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":20}`,
 	"base":      `{"type":"integer","minimum":0}`,
 	"format":    `{"enum":["zip","tar"]}`,

@@ -48,7 +48,7 @@ type operation struct {
 func readDocument(t *testing.T) ([]byte, openAPI) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}).
+	ingest.New(ingest.Options{Telemetry: ingest.Telemetry{Log: slog.New(slog.DiscardHandler)}}).
 		Handler().
 		ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/openapi.json", nil))
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {

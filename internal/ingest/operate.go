@@ -3,6 +3,7 @@ package ingest
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/apierror"
@@ -67,12 +68,15 @@ func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, info, err)
 }
 
-// getUsage responds with the usage of the caller's tenant. Operators without a tenant, and those that set all, get that
-// of all tenants.
+// getUsage responds with the usage of the caller's tenant, or with all=true, which is for operators, of all tenants.
 func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
 	id, q := identityOf(r.Context()), r.URL.Query()
 	tenant := id.tenant
-	if q.Get("all") != "" {
+	all, err := flagOf(r, "all")
+	if err != nil {
+		return err
+	}
+	if all {
 		if !slices.Contains(id.scopes, ScopeOperator) {
 			e := apierror.New(errcode.Forbidden, "this token does not permit the request")
 			e.Cause = "it lacks the scope " + ScopeOperator
@@ -95,6 +99,19 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := s.o.Jobs.Usage(r.Context(), tenant, from, to.AddDate(0, 0, -1))
 	return respondList(w, list, err)
+}
+
+// flagOf reads a parameter that is true or false; by default it is false.
+func flagOf(r *http.Request, name string) (bool, error) {
+	value := r.URL.Query().Get(name)
+	if value == "" {
+		return false, nil
+	}
+	set, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, badParameter(name, "it must be true or false")
+	}
+	return set, nil
 }
 
 func dayOf(s string, otherwise time.Time) (time.Time, error) {

@@ -319,7 +319,7 @@ func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, st
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Jobs, o.Log = f.Jobs, slog.New(slog.DiscardHandler)
+	o.Jobs, o.Telemetry.Log = f.Jobs, slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ingest.New(o).Serve(ctx, ln) }()
@@ -376,7 +376,7 @@ func TestWaitMayExceedBodyTime(t *testing.T) {
 func TestSlowHandlersRespond(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	o := ingest.Options{Limits: ingest.Limits{BodyTime: 100 * time.Millisecond, Wait: time.Millisecond}}
-	o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o.Telemetry.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-time.After(2 * (o.Limits.BodyTime + o.Limits.Wait))
 		fmt.Fprint(w, "done")
 	})
@@ -423,7 +423,7 @@ func TestDrainReleasesWaiters(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	r := submit(t, f, "", `{"code":"block"}`)
 	tracer := startTracer{started: make(chan struct{}, 2)}
-	addr, stop := serve(t, f, ingest.Options{Tracer: tracer})
+	addr, stop := serve(t, f, ingest.Options{Telemetry: ingest.Telemetry{Tracer: tracer}})
 	type outcome struct {
 		status int
 		body   string
@@ -492,7 +492,7 @@ func TestServerWithTokensServesAnyAddress(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	o := ingest.Options{Log: slog.New(slog.DiscardHandler)}
+	o := ingest.Options{Telemetry: ingest.Telemetry{Log: slog.New(slog.DiscardHandler)}}
 	o.Access.Tokens = []ingest.Token{{SHA256: sha256.Sum256([]byte("x"))}}
 	if err := ingest.New(o).Serve(ctx, anyAddress{ln}); err != nil {
 		t.Errorf("Serve = %v, want nil", err)

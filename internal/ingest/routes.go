@@ -11,7 +11,7 @@ import (
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
-		if r.tag() == "metrics" && s.o.Metrics == nil || r.tag() == "mcp" && s.o.MCP == nil ||
+		if r.tag() == "metrics" && s.o.Telemetry.Metrics == nil || r.tag() == "mcp" && s.o.MCP == nil ||
 			r.tag() == "page" && s.o.Page == nil {
 			continue
 		}

@@ -197,7 +197,7 @@ func (s *Server) deleteSkill(w http.ResponseWriter, r *http.Request) error {
 // minute.
 func (s *Server) announceSkills(ctx context.Context, tenant string) {
 	if err := s.o.Jobs.SkillsChanged(tenant); err != nil {
-		s.o.Log.WarnContext(ctx, "change of skills not announced", "tenant", tenant, "error", err)
+		s.o.Telemetry.Log.WarnContext(ctx, "change of skills not announced", "tenant", tenant, "error", err)
 	}
 }
 

@@ -126,7 +126,7 @@ func (s *Server) smokeLate(ctx context.Context, rec schemas.Record) error {
 	defer cancel()
 	_, err := s.o.Jobs.Cancel(ctx, rec.Tenant, rec.TaskID)
 	if err != nil {
-		s.o.Log.WarnContext(ctx, "smoke run not cancelled", "task_id", rec.TaskID, "error", err)
+		s.o.Telemetry.Log.WarnContext(ctx, "smoke run not cancelled", "task_id", rec.TaskID, "error", err)
 	}
 	if s.stopping.Err() != nil {
 		return apierror.New(errcode.Stopping, "this process is shutting down")

@@ -24,13 +24,13 @@ import (
 // ?workspace=, by default main. The name is the file in the path, by default Options.StateFile.
 func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
-	if err == nil && s.o.StateDisabled {
+	if err == nil && s.o.State.Disabled {
 		err = apierror.New(errcode.StateDisabled, "the operator has disabled state documents")
 	}
 	if err != nil {
 		return ref, "", err
 	}
-	name := cmp.Or(r.PathValue("file"), s.o.StateFile)
+	name := cmp.Or(r.PathValue("file"), s.o.State.File)
 	if err := statedoc.CheckName(name); err != nil {
 		e := apierror.New(errcode.BadStateFile, "the name of the state document is invalid")
 		e.Cause, e.Path = err.Error(), "state_file"

@@ -60,7 +60,7 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 		err = s.sendRecord(ctx, out, id)
 	}
 	if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		s.o.Log.WarnContext(r.Context(), "event stream interrupted", "task_id", id, "error", err.Error())
+		s.o.Telemetry.Log.WarnContext(r.Context(), "event stream interrupted", "task_id", id, "error", err.Error())
 	}
 	return nil // the response has begun, so it cannot become an error response
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/apierror"
@@ -141,11 +140,11 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := r.URL.Query()
-	explain, err := strconv.ParseBool(cmp.Or(q.Get("explain"), "false"))
+	explain, err := flagOf(r, "explain")
 	if err != nil {
-		return badParameter("explain", "it must be true or false")
+		return err
 	}
+	q := r.URL.Query()
 	search := selection.Request{Queries: q["q"], Detail: detail, Explain: explain}
 	if q.Has("limit") {
 		search.Limit = limit

@@ -11,22 +11,22 @@ func (s *Server) postTrigger(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	doc, err := s.automations().AddTrigger(r.Context(), identityOf(r.Context()).tenant, in)
+	doc, err := s.automation.AddTrigger(r.Context(), identityOf(r.Context()).tenant, in)
 	return respond(w, doc, err)
 }
 
 func (s *Server) getTriggers(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.automations().Triggers(r.Context(), identityOf(r.Context()).tenant)
+	list, err := s.automation.Triggers(r.Context(), identityOf(r.Context()).tenant)
 	return respondList(w, list, err)
 }
 
 func (s *Server) getTrigger(w http.ResponseWriter, r *http.Request) error {
-	doc, err := s.automations().Trigger(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
+	doc, err := s.automation.Trigger(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
 	return respond(w, doc, err)
 }
 
 func (s *Server) deleteTrigger(w http.ResponseWriter, r *http.Request) error {
-	err := s.automations().RemoveTrigger(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
+	err := s.automation.RemoveTrigger(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
 	}
@@ -43,6 +43,6 @@ func (s *Server) testTrigger(w http.ResponseWriter, r *http.Request) error {
 	if e != nil {
 		return e
 	}
-	out, err := s.automations().TestTrigger(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"), ev)
+	out, err := s.automation.TestTrigger(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"), ev)
 	return respond(w, out, err)
 }

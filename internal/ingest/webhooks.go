@@ -11,17 +11,17 @@ func (s *Server) postWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	doc, err := s.automations().AddWebhook(r.Context(), identityOf(r.Context()).tenant, in)
+	doc, err := s.automation.AddWebhook(r.Context(), identityOf(r.Context()).tenant, in)
 	return respond(w, doc, err)
 }
 
 func (s *Server) getWebhooks(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.automations().Webhooks(r.Context(), identityOf(r.Context()).tenant)
+	list, err := s.automation.Webhooks(r.Context(), identityOf(r.Context()).tenant)
 	return respondList(w, list, err)
 }
 
 func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
-	err := s.automations().RemoveWebhook(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
+	err := s.automation.RemoveWebhook(r.Context(), identityOf(r.Context()).tenant, r.PathValue("name"))
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
 	}

@@ -30,7 +30,8 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	tb.Helper()
 	var d document
 	w := httptest.NewRecorder()
-	server := ingest.New(ingest.Options{Log: slog.New(slog.DiscardHandler)}) // h would log and trace the request
+	// h would log and trace the request.
+	server := ingest.New(ingest.Options{Telemetry: ingest.Telemetry{Log: slog.New(slog.DiscardHandler)}})
 	server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodGet,
 		"http://localhost/openapi.json", nil))
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {

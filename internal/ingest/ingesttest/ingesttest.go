@@ -82,7 +82,7 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	}
 	f.Objects = mem.New()
 	options := ingest.Options{
-		Log: log, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{
+		Telemetry: ingest.Telemetry{Log: log}, Workspaces: state.New(f.Objects, state.Options{}), Artifacts: Files{
 			"out/a.csv": "1,2\n", "out/dot.png": PNG, "out/large.png": PNG + strings.Repeat("x", 2<<20),
 		},
 		Access: ingest.Access{Tokens: []ingest.Token{

@@ -1,0 +1,38 @@
+package ingest_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+)
+
+// TestUsageOfAll checks who may read the usage of all tenants.
+func TestUsageOfAll(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	for _, c := range []struct {
+		token, query string
+		want         int
+	}{
+		{ingesttest.ReadOnly, "", http.StatusOK},
+		{ingesttest.ReadOnly, "?all=false", http.StatusOK},
+		{ingesttest.ReadOnly, "?all=true", http.StatusForbidden},
+		{ingesttest.Operator, "?all=true", http.StatusOK},
+		{ingesttest.Operator, "?all=false", http.StatusForbidden}, // it has no tenant
+		{ingesttest.Operator, "?all=maybe", http.StatusBadRequest},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.HTTP.URL+"/v1/usage"+c.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+c.token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != c.want {
+			t.Errorf("GET /v1/usage%s = %d, want %d", c.query, resp.StatusCode, c.want)
+		}
+	}
+}
