@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -37,14 +38,14 @@ func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
 // owners of the tasks that wait can read the reason.
 func (c *Client) Pause(ctx context.Context, target, reason string) (Pause, error) {
 	body := map[string]string{"target": target, "reason": reason}
-	return sendJSON[Pause](ctx, c, http.MethodPost, body, "v1", "pause")
+	return sendJSON[Pause](ctx, c, http.MethodPost, body, "pause")
 }
 
 // Resume ends a pause. It reports whether the target was paused.
 func (c *Client) Resume(ctx context.Context, target string) (was bool, err error) {
 	r, err := sendJSON[struct {
 		Was bool `json:"was_paused"`
-	}](ctx, c, http.MethodPost, map[string]string{"target": target}, "v1", "resume")
+	}](ctx, c, http.MethodPost, map[string]string{"target": target}, "resume")
 	return r.Was, err
 }
 
@@ -61,7 +62,7 @@ func (c *Client) Limits(ctx context.Context, tenant string) (TenantLimitsInfo, e
 
 // SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings.
 func (c *Client) SetLimits(ctx context.Context, tenant string, set TenantLimits) (TenantLimitsInfo, error) {
-	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPut, set, "v1", "limits", tenant)
+	return sendJSON[TenantLimitsInfo](ctx, c, http.MethodPut, set, "limits", tenant)
 }
 
 // UsageOptions select what Usage returns.
@@ -84,16 +85,11 @@ func (c *Client) Usage(ctx context.Context, o UsageOptions) ([]TenantUsage, erro
 	return get[[]TenantUsage](ctx, c, q, "v1", "usage")
 }
 
-// sendJSON sends a request with a JSON body, which may be repeated, and decodes the response. Over NATS it returns an
-// error.
+// sendJSON is change with a JSON body. It may be retried.
 func sendJSON[T any](ctx context.Context, c *Client, method string, body any, path ...string) (v T, err error) {
-	d, err := c.overHTTP()
-	if err != nil {
-		return v, err
-	}
 	data, err := json.Marshal(body)
 	if err != nil {
-		return v, err
+		return v, fmt.Errorf("encode request: %w", err)
 	}
-	return request[T](ctx, d, httpRequest{method: method, path: path, header: jsonHeader(), body: data})
+	return change[T](ctx, c, httpRequest{method: method, header: jsonHeader(), body: data}, path...)
 }

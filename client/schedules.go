@@ -26,11 +26,7 @@ func (c *Client) AddSchedule(ctx context.Context, s ScheduleSpec, task Submissio
 	if s.Task, err = json.Marshal(task); err != nil {
 		return Schedule{}, fmt.Errorf("encode task: %w", err)
 	}
-	body, err := json.Marshal(s)
-	if err != nil {
-		return Schedule{}, fmt.Errorf("encode schedule: %w", err)
-	}
-	return change[Schedule](ctx, c, httpRequest{method: http.MethodPost, header: jsonHeader(), body: body}, "schedules")
+	return sendJSON[Schedule](ctx, c, http.MethodPost, s, "schedules")
 }
 
 // Schedules returns the tenant's schedules by name.

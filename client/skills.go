@@ -66,14 +66,14 @@ func (c *Client) SaveSkill(ctx context.Context, name string, d SkillDraft) (Save
 }
 
 // RemoveSkill removes a skill with all its versions. With a version other than 0, the error has the code
-// "skill_conflict" unless that is the newest version.
+// "skill_conflict" unless that is the newest version. It is not retried.
 func (c *Client) RemoveSkill(ctx context.Context, name string, version int) error {
 	conn, err := c.overHTTP()
 	if err != nil {
 		return err
 	}
 	return conn.do(ctx, httpRequest{
-		method: http.MethodDelete, path: []string{"v1", "skills", name}, query: versionQuery(version),
+		method: http.MethodDelete, path: []string{"v1", "skills", name}, query: versionQuery(version), once: true,
 	}, responseTimeout, decoder(nil))
 }
 

@@ -30,11 +30,7 @@ func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission)
 	if t.Task, err = json.Marshal(task); err != nil {
 		return Trigger{}, fmt.Errorf("encode task: %w", err)
 	}
-	body, err := json.Marshal(t)
-	if err != nil {
-		return Trigger{}, fmt.Errorf("encode trigger: %w", err)
-	}
-	return change[Trigger](ctx, c, httpRequest{method: http.MethodPost, header: jsonHeader(), body: body}, "triggers")
+	return sendJSON[Trigger](ctx, c, http.MethodPost, t, "triggers")
 }
 
 // Triggers returns the tenant's triggers by name.

@@ -25,7 +25,11 @@ func (a *app) guardCheckCommand() *cobra.Command {
 		Example: "  codefleet guard check report.py\n  codefleet guard check -o json - < report.py",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.do(func(ctx context.Context, args []string) error {
-			code, err := readProgram(args[0], args[0], a.stdin)
+			name := args[0]
+			if name == "-" {
+				name = "standard input"
+			}
+			code, err := readProgram(name, args[0], a.stdin)
 			if err != nil {
 				return err
 			}
@@ -39,7 +43,7 @@ func (a *app) guardCheckCommand() *cobra.Command {
 			if err != nil || len(found) == 0 {
 				return err
 			}
-			return &failure{code: errcode.ExitFailed, message: fmt.Sprintf("%s: findings: %d", args[0], len(found))}
+			return &failure{code: errcode.ExitFailed, message: fmt.Sprintf("%s: findings: %d", name, len(found))}
 		}),
 	}
 }

@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"go/ast"
 	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,8 +20,9 @@ import (
 )
 
 // command matches what a person types at a command line.
-var command = regexp.MustCompile("codefleet (approvals?|approve|config|dead|doctor|logs|mcp|model|pool|result|run|" +
-	"state|status|tasks|tools|up|usage|workers?|workspace)\\b")
+var command = regexp.MustCompile("codefleet (approvals?|approve|artifacts|config|dead|doctor|guard|limits|logs|mcp|" +
+	"model|pause|pool|privacy|result|resume|run|schedules|sessions|skills|state|status|submit|tasks|tools|triggers|" +
+	"up|usage|webhooks|workers?|workspace)\\b")
 
 // TestErrorsNameNoCommand checks for each error code that an error reaches an MCP client without advice to type a
 // command, because the client has no command line.
@@ -48,12 +53,13 @@ func TestErrorsNameNoCommand(t *testing.T) {
 	}
 }
 
-// TestTextsNameNoCommand checks that the packages whose texts reach clients name no command. Texts for people at a
-// command line are in package errcode.
+// TestTextsNameNoCommand checks that the packages and Python modules whose texts reach clients name no command. Texts for
+// people at a command line are in package errcode.
 func TestTextsNameNoCommand(t *testing.T) {
 	speakers := []string{
-		"internal/apierror", "internal/bridge", "internal/codegen", "internal/egress", "internal/executor",
-		"internal/ingest", "internal/jobs", "internal/pipeline", "internal/selection", "internal/state",
+		"internal/apierror", "internal/automation", "internal/bridge", "internal/codegen", "internal/cron",
+		"internal/egress", "internal/executor", "internal/expression", "internal/guardrails", "internal/ingest",
+		"internal/jobs", "internal/pipeline", "internal/selection", "internal/skills", "internal/state",
 		"internal/statedoc", "internal/toolbox", "internal/tools", "internal/toolsearch", "schemas",
 	}
 	exceptions := []string{
@@ -81,6 +87,22 @@ func TestTextsNameNoCommand(t *testing.T) {
 			if command.MatchString(text) && !slices.Contains(exceptions, text) {
 				t.Errorf("%s: %q names a command, want it in errcode.Next", f.Path, text)
 			}
+		}
+	}
+	for _, dir := range []string{"internal/executor/runner", "internal/skills", "servers"} {
+		root := os.DirFS(filepath.Join(sourcetest.Root(t), dir))
+		err := fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || path.Ext(name) != ".py" {
+				return err
+			}
+			source, err := fs.ReadFile(root, name)
+			if found := command.Find(source); found != nil {
+				t.Errorf("%s/%s names the command %q, want it in errcode.Next", dir, name, found)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -229,7 +229,7 @@ func (s *Server) putSkill(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := identityOf(ctx)
-	if err := s.o.Skills.CheckBase(ctx, id.tenant, name, d.Base); err != nil {
+	if err := s.o.Skills.Check(ctx, id.tenant, k, d.Base); err != nil {
 		return err
 	}
 	smoke, err := s.smokeRun(ctx, k, d)

@@ -47,7 +47,13 @@ func TestSkills(t *testing.T) {
 		saved.Smoke == nil || !saved.Smoke.Called {
 		t.Errorf("SaveSkill = %+v, %v; want version 1 with a smoke run", saved, err)
 	}
-	again, err := ours.SaveSkill(ctx, "double-number", draft)
+	// The client repeats a request whose response was lost.
+	if again, err := ours.SaveSkill(ctx, "double-number", draft); err != nil || again.Version != 1 {
+		t.Errorf("SaveSkill again = %+v, %v; want version 1", again, err)
+	}
+	other := draft
+	other.Description = "Doubles a number."
+	again, err := ours.SaveSkill(ctx, "double-number", other)
 	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != errcode.SkillConflict ||
 		!strings.Contains(e.Hint, "set base to 1") {
 		t.Errorf("SaveSkill under the same name = %+v, %v; want %s with a hint", again, err, errcode.SkillConflict)

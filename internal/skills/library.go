@@ -305,22 +305,16 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("the name is taken: the fleet has a skill %s, which all tenants share", e.Name)
 }
 
-// CheckBase returns the error that Save would return now because of the name or the base.
-func (l *Library) CheckBase(ctx context.Context, tenant, name string, base int) error {
+// Check returns the error that Save would return now.
+func (l *Library) Check(ctx context.Context, tenant string, s Skill, base int) error {
 	if l.o.Bucket == nil {
 		return ErrNoStore
 	}
-	if err := l.checkTaken(name, base); err != nil {
+	if err := l.checkTaken(s.Name, base); err != nil {
 		return err
 	}
-	x, _, err := readIndex(ctx, l.o.Bucket, tenant, "")
-	if err != nil {
-		return err
-	}
-	if current, _ := x.newest(name); current.Version != base {
-		return &VersionError{Name: name, Base: base, Current: current.Version}
-	}
-	return nil
+	_, _, err := check(ctx, l.o.Bucket, tenant, s, Version{}, base)
+	return err
 }
 
 func (l *Library) checkTaken(name string, base int) error {

@@ -98,7 +98,7 @@ func TestVersions(t *testing.T) {
 			return err
 		},
 		"skill none does not exist, but the change builds on version 4": func() error {
-			return l.CheckBase(t.Context(), "acme", "none", 4)
+			return l.Check(t.Context(), "acme", program(t, "none", 1), 4)
 		},
 		"no such skill: one": func() error { _, err := l.Get(t.Context(), "other", "one", 0); return err },
 		"no such skill: ons (did you mean one?)": func() error {
@@ -119,6 +119,12 @@ func TestVersions(t *testing.T) {
 	}
 	if v := save(t, l, program(t, "one", 4), 0); v != 3 {
 		t.Errorf("a skill that is saved again after its removal has version %d, want 3", v)
+	}
+	if err := l.Check(t.Context(), "acme", program(t, "one", 4), 0); err != nil {
+		t.Errorf("Check of a repeated save = %v, want nil", err)
+	}
+	if v := save(t, l, program(t, "one", 4), 0); v != 3 {
+		t.Errorf("a repeated save after the removal is version %d, want 3", v)
 	}
 	for i := range 30 {
 		save(t, l, program(t, "two", 100+i), 1+i)

@@ -58,6 +58,15 @@ func (x index) newest(name string) (Version, bool) {
 	return e.Versions[len(e.Versions)-1], true
 }
 
+// replaced returns the version that the newest one of a skill replaced; 0 means that it replaced none.
+func (x index) replaced(name string) int {
+	versions := x.Skills[name].Versions
+	if len(versions) < 2 {
+		return 0
+	}
+	return versions[len(versions)-2].Version
+}
+
 // Errors that callers branch on.
 var (
 	ErrNotFound = errors.New("no such skill")
@@ -141,18 +150,9 @@ func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(
 func save(
 	ctx context.Context, bucket objects.Objects, tenant string, s Skill, v Version, base int,
 ) (saved Version, err error) {
-	data, err := encode(s.Files)
-	if err != nil {
-		return v, fmt.Errorf("encode skill %s: %w", s.Name, err)
-	}
-	v.Digest, v.Bytes, v.Files = objects.Sum(data), s.Bytes(), len(s.Files)
-	v.Description = s.Description
 	// A save that is refused stores no content. One that loses a race may leave it: another save may need the same.
-	x, _, err := readIndex(ctx, bucket, tenant, "")
+	v, data, err := check(ctx, bucket, tenant, s, v, base)
 	if err != nil {
-		return v, err
-	}
-	if _, _, err := x.add(s.Name, v, base); err != nil {
 		return v, err
 	}
 	if err := bucket.Put(ctx, objectKey(tenant, v.Digest), data, v.Digest); err != nil {
@@ -170,10 +170,27 @@ func save(
 	return saved, nil
 }
 
+// check completes v, and returns it with the content to store. The error is the one that save would return now.
+func check(
+	ctx context.Context, bucket objects.Objects, tenant string, s Skill, v Version, base int,
+) (Version, []byte, error) {
+	data, err := encode(s.Files)
+	if err != nil {
+		return v, nil, fmt.Errorf("encode skill %s: %w", s.Name, err)
+	}
+	v.Digest, v.Bytes, v.Files = objects.Sum(data), s.Bytes(), len(s.Files)
+	v.Description = s.Description
+	x, _, err := readIndex(ctx, bucket, tenant, "")
+	if err == nil {
+		_, _, err = x.add(s.Name, v, base)
+	}
+	return v, data, err
+}
+
 // add adds a version to the index. It returns the contents that no version has any more.
 func (x *index) add(name string, v Version, base int) (saved Version, dropped []objects.Digest, err error) {
 	current, exists := x.newest(name)
-	if exists && current.Digest == v.Digest && (base == current.Version || base == current.Version-1) {
+	if exists && current.Digest == v.Digest && (base == current.Version || base == x.replaced(name)) {
 		return current, nil, nil
 	}
 	if current.Version != base {

@@ -47,4 +47,4 @@ def log():
 
 def _need_session():
     if name is None:
-        raise RuntimeError("this task has no session: submit it with a session's name, as in `codefleet run -s NAME`")
+        raise RuntimeError("this task has no session: submit it with a session's name")

@@ -33,7 +33,7 @@ class Variable:
         return value
 
     def document(self):
-        hint = "replace it with `codefleet state set %s '{}'`, or assign `state` in the program" % self.file
+        hint = "replace the document by a JSON object, or assign `state` in the program"
         content = self.content
         if self.read_file:
             try:
