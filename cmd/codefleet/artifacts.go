@@ -90,11 +90,8 @@ func (a *app) artifactsGetCommand() *cobra.Command {
 	return c
 }
 
-// chosenArtifacts returns the artifacts with the given paths, or all of them.
+// chosenArtifacts returns the artifacts with the given paths, or all of them. It refuses two for the same file.
 func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]client.Artifact, error) {
-	if len(paths) == 0 {
-		return list, nil
-	}
 	var chosen []client.Artifact
 	for _, p := range paths {
 		i := slices.IndexFunc(list, func(f client.Artifact) bool { return f.Path == p })
@@ -102,6 +99,18 @@ func chosenArtifacts(list []client.Artifact, id string, paths []string) ([]clien
 			return nil, usage("the task has no artifact %q", p).try("codefleet artifacts ls " + id)
 		}
 		chosen = append(chosen, list[i])
+	}
+	if len(paths) == 0 {
+		chosen = list
+	}
+	byFile := map[string]string{}
+	for _, f := range chosen {
+		name := path.Base(f.Path)
+		if other, taken := byFile[name]; taken && other != f.Path {
+			return nil, usage("the artifacts %q and %q would be the same file", other, f.Path).
+				try("codefleet artifacts get " + id + " PATH --dir DIRECTORY, for each of them")
+		}
+		byFile[name] = f.Path
 	}
 	return chosen, nil
 }

@@ -69,13 +69,19 @@ func logPrivacy(c *config.Config) func(string) string {
 	if !c.PrivacyEnabled() {
 		return nil
 	}
-	open := sync.OnceValues(func() (*privacy.Filter, error) { return newPrivacy(c) })
+	open := sync.OnceValues(func() (func(string) string, error) {
+		f, err := newPrivacy(c)
+		if err != nil {
+			return nil, err
+		}
+		return f.Log(), nil
+	})
 	return func(line string) string {
-		f, err := open()
+		replace, err := open()
 		if err != nil {
 			return withheld(err)
 		}
-		return f.Log()(line)
+		return replace(line)
 	}
 }
 

@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -11,12 +12,15 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/skills"
+	"github.com/codefleet/codefleet/internal/state/mem"
 )
 
-// TestPrivacy checks that no value reaches a client if the fleet demands that: neither in results, resources and
-// errors, nor in progress messages.
+// TestPrivacy checks that no value reaches a client if the fleet demands that: neither in results, resources,
+// prompts and errors, nor in progress messages.
 func TestPrivacy(t *testing.T) {
 	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) {
+		o.Skills = skills.NewLibrary(skills.Options{Bucket: mem.New(), Log: slog.New(slog.DiscardHandler)})
 		o.Access.Privacy = func(tenant string) string { return map[string]string{"default": "egress"}[tenant] }
 	})
 	o := options(f, ingesttest.Token)
@@ -49,7 +53,23 @@ func TestPrivacy(t *testing.T) {
 			t.Errorf("code of %s = %v, %v, want it with the token", code, read, err)
 		}
 	}
-	_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "tool-of-ada"})
+	if got, failed := invoke(t, cs, "save_skill", map[string]any{
+		"name": "greet", "description": "Greets ada.", "code": "def run():\n    return 'ada'\n",
+	}); failed {
+		t.Fatalf("save_skill = %v, want nil", got)
+	}
+	prompts, err := cs.ListPrompts(t.Context(), nil)
+	if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Description != "Greets [X]." {
+		t.Errorf("prompts = %+v, %v, want one with the token", prompts, err)
+	}
+	prompt, err := cs.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "greet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := json.Marshal(prompt); strings.Contains(string(data), "ada") || !strings.Contains(string(data), "[X]") {
+		t.Errorf("prompt = %s, want it with the token", data)
+	}
+	_, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "tool-of-ada"})
 	if err == nil || strings.Contains(err.Error(), "ada") {
 		t.Errorf("tools/call of an unknown tool = %v, want an error without the value", err)
 	}
