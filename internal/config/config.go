@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -292,7 +293,7 @@ type Telemetry struct {
 // DefaultState returns the name of the default state document.
 func (c *Config) DefaultState() string {
 	s := c.Execution.State
-	if s.StateFormat == "yaml" && c.Origin("execution.state.state_file").Layer == LayerDefault {
+	if strings.EqualFold(s.StateFormat, "yaml") && c.Origin("execution.state.state_file").Layer == LayerDefault {
 		return "state.yaml"
 	}
 	return s.StateFile

@@ -60,7 +60,7 @@ func (p *Pipeline) moduleHint(message string, b box, t toolset) string {
 	return missingModule(top, b.Environment(), b.sandbox.Environment, p.Pool.Environments())
 }
 
-const noSkill = "there is no such skill: `codefleet skills` lists the skills, and `codefleet skills save` adds one"
+const noSkill = "there is no such skill: list the skills, or save one of this name"
 
 // noServer explains which servers a program can import, given the module that it attempted to import.
 func noServer(module string, packages []string) string {

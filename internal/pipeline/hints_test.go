@@ -12,7 +12,7 @@ import (
 
 // Missing skills and tools get their own hints; other errors get none.
 func TestHintModules(t *testing.T) {
-	const skill = "there is no such skill: `codefleet skills` lists the skills, and `codefleet skills save` adds one"
+	const skill = "there is no such skill: list the skills, or save one of this name"
 	for message, want := range map[string]string{
 		"ModuleNotFoundError: No module named 'skills.x'":                      skill,
 		"ModuleNotFoundError: No module named 'skills'":                        skill,
