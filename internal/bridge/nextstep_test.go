@@ -65,7 +65,7 @@ func TestTextsNameNoCommand(t *testing.T) {
 	exceptions := []string{
 		// With these an MCP client tells its user how to approve a call.
 		"codefleet approve ", "a tool call waits for approval: codefleet approve %s %s",
-		"codefleet mcp test", // the name of a client
+		"codefleet mcp test",        // the name of a client
 		"codefleet privacy 1 %s %q", // from which a key is derived
 		"mirror update failed; the next commit, or codefleet workspace mirror, tries again", // a log message
 	}
