@@ -24,7 +24,7 @@ type agenda struct {
 
 	triggers map[string]map[string]trigger // by tenant and name
 	webhooks map[string]map[string]webhook // by tenant and name
-	sending  map[key]int                   // requests of this process to each webhook
+	sending  map[key]int                   // requests of this process to each webhook; with no name, of each tenant
 	runs     map[key]runAlarm              // of workflow runs that have not ended
 	runWoken chan struct{}                 // the earliest of them may have changed
 	latest   uint64                        // the revision up to which all documents are known
@@ -131,20 +131,22 @@ func (a *agenda) webhook(tenant, name string) (webhook, bool) {
 func (a *agenda) begin(tenant, name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k := key{kindWebhook, tenant, name}
-	if a.sending[k] >= perWebhook {
+	hook, all := key{kindWebhook, tenant, name}, key{kind: kindWebhook, tenant: tenant}
+	if a.sending[hook] >= perWebhook || a.sending[all] >= perTenant {
 		return false
 	}
-	a.sending[k]++
+	a.sending[hook]++
+	a.sending[all]++
 	return true
 }
 
 func (a *agenda) end(tenant, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k := key{kindWebhook, tenant, name}
-	if a.sending[k]--; a.sending[k] == 0 {
-		delete(a.sending, k)
+	for _, k := range []key{{kindWebhook, tenant, name}, {kind: kindWebhook, tenant: tenant}} {
+		if a.sending[k]--; a.sending[k] == 0 {
+			delete(a.sending, k)
+		}
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 	maxResponse   = 4 << 10          // bytes of a response that are read, so that the connection can be used again
 	maxURL        = 2048             // bytes
 	perWebhook    = 4                // requests of one process at once
+	perTenant     = 8                // fewer than a process sends, so that slow targets of one tenant delay no other
 	busyDelay     = time.Second      // if there are more
 	minRetry      = 2 * time.Second
 	maxRetry      = time.Hour

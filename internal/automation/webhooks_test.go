@@ -166,3 +166,34 @@ func TestHostileTargets(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsAtOnce checks how many requests to the webhooks of a tenant a process sends at once.
+func TestRequestsAtOnce(t *testing.T) {
+	a := newAgenda()
+	begun := map[string]int{}
+	for _, name := range []string{"a", "b", "c"} {
+		for a.begin("acme", name) {
+			begun[name]++
+		}
+	}
+	if begun["a"] != 4 || begun["b"] != 4 || begun["c"] != 0 {
+		t.Errorf("requests at once = %v, want 4 to a and 4 to b", begun)
+	}
+	if !a.begin("other", "a") {
+		t.Error("no request of another tenant may begin, want one")
+	}
+	a.end("other", "a")
+	a.end("acme", "a")
+	if !a.begin("acme", "c") {
+		t.Error("no request may begin after another has ended, want one")
+	}
+	for range 3 {
+		a.end("acme", "a")
+		a.end("acme", "b")
+	}
+	a.end("acme", "b")
+	a.end("acme", "c")
+	if len(a.sending) != 0 {
+		t.Errorf("sending = %v after all requests have ended, want none", a.sending)
+	}
+}

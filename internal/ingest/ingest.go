@@ -214,7 +214,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			if unregister, err := s.o.Jobs.Observe(); err == nil {
 				defer unregister()
 			} else {
-				s.o.Log.WarnContext(ctx, "metrics of the fleet not served", "error", err)
+				s.o.Telemetry.Log.WarnContext(ctx, "metrics of the fleet not served", "error", err)
 			}
 			s.o.Jobs.RecordTasks(recording)
 		case <-recording.Done():

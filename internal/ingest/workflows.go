@@ -14,7 +14,7 @@ import (
 )
 
 // workflows returns what starts and changes workflow runs.
-func (s *Server) workflows() *engine.Engine { return engine.New(s.o.Jobs, s.o.Log) }
+func (s *Server) workflows() *engine.Engine { return engine.New(s.o.Jobs, s.o.Telemetry.Log) }
 
 func (s *Server) postWorkflowCheck(w http.ResponseWriter, r *http.Request) error {
 	in, err := readJSON[schemas.WorkflowRequest](s, w, r)

@@ -11,7 +11,7 @@ import (
 )
 
 // skillsPrefix begins the subjects skills.<tenant> of messages that a tenant's skills have changed. The messages are
-// empty, and may be lost: whoever caches skills reads them again now and then.
+// empty, and may be lost: package skills also compares its copies with the object store every minute.
 const skillsPrefix = "skills."
 
 // SkillsChanged tells all processes of the fleet that a tenant's skills have changed.

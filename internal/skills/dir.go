@@ -53,7 +53,7 @@ func readDir(dir string) (Skill, error) {
 		case len(files) == maxFiles:
 			return invalid("the skill has more than %d files", maxFiles)
 		}
-		data, err := readLimited(root, name, MaxBytes-size)
+		data, err := readLimited(root, name, maxBytes-size)
 		files[name], size = data, size+int64(len(data))
 		return err
 	})
@@ -70,7 +70,7 @@ func readLimited(root *os.Root, name string, room int64) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > room {
-		return nil, invalid("the skill is larger than %d bytes", MaxBytes)
+		return nil, invalid("the skill is larger than %d bytes", maxBytes)
 	}
 	return root.ReadFile(name)
 }
@@ -84,11 +84,11 @@ func readFlat(name string) (Skill, error) {
 	}
 	defer func() { _ = root.Close() }()
 	module := strings.TrimSuffix(file, ".py")
-	code, err := readLimited(root, file, MaxBytes)
+	code, err := readLimited(root, file, maxBytes)
 	if err != nil {
 		return Skill{}, err
 	}
-	notes, err := readLimited(root, module+".md", MaxBytes)
+	notes, err := readLimited(root, module+".md", maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Skill{}, err
 	}

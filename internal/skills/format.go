@@ -64,17 +64,6 @@ func findSkillFile(files map[string][]byte) string {
 	return ""
 }
 
-// Check applies the rules of the format to the files of a directory, keyed by path. It returns an *InvalidError with
-// everything that is wrong.
-func Check(dir string, files map[string][]byte) (Properties, error) {
-	file := findSkillFile(files)
-	if file == "" {
-		return Properties{}, invalid("Missing required file: SKILL.md")
-	}
-	properties, _, err := readFile(dir, files[file])
-	return properties, err
-}
-
 // readFile reads a SKILL.md. dir is the name of its directory; empty means any.
 func readFile(dir string, content []byte) (Properties, string, error) {
 	if !utf8.Valid(content) {

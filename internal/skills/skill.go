@@ -23,7 +23,7 @@ import (
 
 // Limits of one skill.
 const (
-	MaxBytes = 8 << 20 // of all files
+	maxBytes = 8 << 20 // of all files
 	maxFiles = 500
 	maxPath  = 255 // bytes
 	maxDepth = 8
@@ -122,8 +122,8 @@ func checkFiles(files map[string][]byte) error {
 		}
 		size += len(files[name])
 	}
-	if size > MaxBytes {
-		return invalid("the skill is %d bytes; the limit is %d", size, MaxBytes)
+	if size > maxBytes {
+		return invalid("the skill is %d bytes; the limit is %d", size, maxBytes)
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func encode(files map[string][]byte) ([]byte, error) {
 }
 
 // maxEncoded bounds the JSON of a skill: its files in base64, and their names.
-const maxEncoded = 2*MaxBytes + maxFiles*2*maxPath
+const maxEncoded = 2*maxBytes + maxFiles*2*maxPath
 
 func decode(data []byte) (map[string][]byte, error) {
 	zr, err := gzip.NewReader(bytes.NewReader(data))
