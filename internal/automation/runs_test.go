@@ -34,7 +34,8 @@ const story = `{"name":"story","inputs":{"n":{"type":"integer"}},"steps":[
 	{"id":"no","needs":["ask"],"when":"!steps.ask.result.ok","code":"x","with":"no"},
 	{"id":"heard","needs":["list"],"wait":{"event":{"type":"told","filter":"data.n == inputs.n"}}},
 	{"id":"tell","needs":["yes","no"],"emit":{"type":"told"},"with":{"n":"${ inputs.n }"}},
-	{"id":"inner","needs":["tell","heard","flaky","each"],"with":{"v":"${ steps.each.result }"},"workflow":{"name":"inner",
+	{"id":"inner","needs":["tell","heard","flaky","each"],"with":{"v":"${ steps.each.result }"},
+		"workflow":{"name":"inner",
 		"inputs":{"v":{"type":"array"}},"steps":[
 			{"id":"sum","code":"x","with":"${ inputs.v[0] + inputs.v[1] + inputs.v[2] }"}],
 		"outputs":{"sum":{"value":"${ steps.sum.result }"}}}},
@@ -112,8 +113,10 @@ func ended(t *testing.T, e *engine.Engine, id string, answer string) schemas.Wor
 			if s.Message == "" || s.Status != schemas.WorkflowWaiting {
 				continue
 			}
-			_, err := e.Answer(t.Context(), "acme", id, schemas.WorkflowAnswer{Step: s.ID, Values: json.RawMessage(answer)})
-			if refused, ok := errors.AsType[*jobs.RefusedError](err); err != nil && (!ok || refused.Code != "not_waiting") {
+			in := schemas.WorkflowAnswer{Step: s.ID, Values: json.RawMessage(answer)}
+			_, err := e.Answer(t.Context(), "acme", id, in)
+			refused, ok := errors.AsType[*jobs.RefusedError](err)
+			if err != nil && (!ok || refused.Code != "not_waiting") {
 				t.Fatal(err)
 			}
 		}
@@ -170,7 +173,7 @@ func TestLostAdvances(t *testing.T) {
 			}
 			want := fmt.Sprintf(`{"answer":%q,"heard":%d,"sum":%d}`, answer, n, 3*n+3)
 			if run.Status != schemas.WorkflowSucceeded || string(run.Outputs) != want {
-				t.Errorf("run %d is %s with %s, %v, want succeeded with %s", n, run.Status, run.Outputs, run.Error, want)
+				t.Errorf("run %d is %s with %s, %v, want %s", n, run.Status, run.Outputs, run.Error, want)
 			}
 			seen.mu.Lock()
 			got := maps.Clone(seen.count[run.RunID])

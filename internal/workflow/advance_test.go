@@ -200,7 +200,8 @@ func TestControlFlow(t *testing.T) {
 		{
 			name: "data flow: inputs, results and outputs", inputs: `{"n":20}`, begun: "double add", status: "succeeded",
 			definition: `{name: x, inputs: {n: {type: integer}}, steps: [
-				{id: double, code: '1', with: {v: "${ inputs.n * 2 }", w: ["${ inputs.n }", "n is ${ inputs.n }, $${ too"]}},
+				{id: double, code: '1', with: {v: "${ inputs.n * 2 }",
+				 w: ["${ inputs.n }", "n is ${ inputs.n }, $${ too"]}},
 				{id: add, code: '1', with: "${ steps.double.result.v + 2 }"}],
 				outputs: {sum: {type: integer, value: "${ steps.add.result }"}, all: {value: "${ steps.double.result.w }"}}}`,
 			states: "double:s add:s", outputs: `{"all":[20,"n is 20, ${ too"],"sum":42}`,
@@ -272,14 +273,16 @@ func TestControlFlow(t *testing.T) {
 			do: failing("2", "exception: two"), failure: "exception: item 1: two",
 		},
 		{
-			name: "for: an item fails, and the loop goes on", begun: "a[0] a[1] a[2] b", states: "a:f b:s", status: "succeeded",
+			name: "for: an item fails, and the loop goes on", begun: "a[0] a[1] a[2] b", states: "a:f b:s",
+			status: "succeeded",
 			definition: `{name: x, steps: [
 				{id: a, for_each: {in: [1, 2, 3]}, code: '1', with: "${ item }", on_error: continue},
 				{id: b, code: '1', with: "${ steps.a.result }"}], outputs: {v: {value: "${ steps.b.result }"}}}`,
 			do: failing("2", "exception: two"), outputs: `{"v":[1,null,3]}`,
 		},
 		{
-			name: "fork: branches and a join", begun: "left right join", states: "left:s right:s join:s", status: "succeeded",
+			name: "fork: branches and a join", begun: "left right join", states: "left:s right:s join:s",
+			status: "succeeded",
 			definition: `{name: x, steps: [{id: left, needs: [], code: '1', with: 1},
 				{id: right, needs: [], code: '1', with: 2},
 				{id: join, needs: [left, right], code: '1', with: "${ steps.left.result + steps.right.result }"}],
@@ -294,7 +297,8 @@ func TestControlFlow(t *testing.T) {
 			do: failing("1", "timeout: slow"), status: "failed", failure: "timeout: slow",
 		},
 		{
-			name: "try: an error is caught", begun: "a rescue after", states: "a:f rescue:s after:s", status: "succeeded",
+			name: "try: an error is caught", begun: "a rescue after", states: "a:f rescue:s after:s",
+			status: "succeeded",
 			definition: `{name: x, steps: [{id: a, code: '1', with: bad, on_error: continue},
 				{id: rescue, when: "steps.a.status == 'failed' && steps.a.error.code == 'exception'", code: '1',
 				 with: "${ steps.a.error.message }"},
@@ -302,7 +306,8 @@ func TestControlFlow(t *testing.T) {
 			do: failing(`"bad"`, "exception: no such file"), outputs: `{"v":"no such file"}`,
 		},
 		{
-			name: "try: another error is not caught", begun: "a", states: "a:f rescue:-", status: "succeeded", outputs: "{}",
+			name: "try: another error is not caught", begun: "a", states: "a:f rescue:-",
+			status: "succeeded", outputs: "{}",
 			definition: `{name: x, steps: [{id: a, code: '1', with: bad, on_error: continue},
 				{id: rescue, when: "steps.a.error.code == 'memory_limit'", code: '1'}]}`,
 			do: failing(`"bad"`, "exception: no such file"),
@@ -606,7 +611,7 @@ func TestRerun(t *testing.T) {
 		}
 	}
 	if !slices.Equal(kept, []string{"a", "other"}) || r.Generation != 1 || !slices.Equal(r.Keep, []string{"result.a"}) {
-		t.Errorf("Rerun keeps %q with %q at generation %d, want a and other with result.a at 1", kept, r.Keep, r.Generation)
+		t.Errorf("Rerun keeps %q with %q at generation %d, want a and other, result.a, 1", kept, r.Keep, r.Generation)
 	}
 	if _, err := p.Rerun(old, "c"); err == nil {
 		t.Error("Rerun from a step that has not begun = nil, want an error")
