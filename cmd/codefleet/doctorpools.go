@@ -17,7 +17,7 @@ import (
 // pools prepares each task pool's environment as a worker does, and boots a box with it. Installed packages and
 // unpacked images are kept for workers that start later.
 func (p *hostCheck) pools(ctx context.Context) []finding {
-	if len(p.Pools) == 0 && p.Execution.Requirements == "" {
+	if len(p.Pools) == 0 && p.Execution.Requirements == "" && p.Execution.SandboxImage == "" {
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "codefleet-")

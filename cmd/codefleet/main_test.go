@@ -78,6 +78,7 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
 			"blocks": runBlocks, "later": later,
 			"download": download, "collector": startCollector, "leaks": leaks, "metrics": fleetMetrics,
+			"registry": startRegistry,
 		},
 	}
 }

@@ -183,7 +183,8 @@ func (k *checker) pool(key, name string, p Pool) {
 	if !names.IsSlug(name) {
 		k.bad(key, nameText, name)
 	}
-	if p.Image != "" && p.Requirements != "" && k.c.Execution.SandboxType == drivers.GVisor {
+	image := cmp.Or(p.Image, k.c.Execution.SandboxImage)
+	if image != "" && p.Requirements != "" && k.c.Execution.SandboxType == drivers.GVisor {
 		k.bad(key+".requirements",
 			"with gVisor, packages are part of the image: install them there, or remove the image")
 	}
@@ -222,6 +223,13 @@ func (k *checker) execution() {
 	e := k.c.Execution
 	k.oneOf("execution.sandbox_type", e.SandboxType, append([]string{"auto"}, drivers.Tiers()...)...)
 	k.oneOf("execution.reuse", e.Reuse, "tenant", "never")
+	if e.SandboxImage != "" && e.Rootfs != "" {
+		k.bad("execution.rootfs", "the root file system is that of execution.sandbox_image: remove one of the two")
+	}
+	if e.SandboxImage != "" && e.Requirements != "" && e.SandboxType == drivers.GVisor {
+		k.bad("execution.requirements",
+			"with gVisor, packages are part of the image: install them there, or remove execution.sandbox_image")
+	}
 	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
 	k.atLeast("execution.max_image_mb", int(e.MaxImageMB), 1)
 	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)

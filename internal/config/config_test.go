@@ -399,7 +399,7 @@ workflows: []
 // fleet does anyway.
 func TestNoEffect(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write(t, "c.yaml", `execution: {skills_dir: ./skills, sandbox_type: gvisor, sandbox_image: python}
+	write(t, "c.yaml", `execution: {skills_dir: ./skills, sandbox_type: gvisor}
 privacy: {mode: egress, restore: [crm/*]}
 `)
 	c := load(t, config.Source{File: "c.yaml", Env: []string{
@@ -407,7 +407,6 @@ privacy: {mode: egress, restore: [crm/*]}
 	}})
 	want := []string{
 		"c.yaml:2: privacy.restore: no effect: programs and tools get values unless privacy.mode is broker",
-		"c.yaml:1: execution.sandbox_image: no effect with gVisor: set pools.default.image or execution.rootfs",
 	}
 	if diff := cmp.Diff(want, c.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -613,5 +612,30 @@ func TestWeatherProvider(t *testing.T) {
 	}
 	if c := load(t, config.Source{}); c.Weather.Provider != "sample" {
 		t.Errorf("weather.provider = %q, want the default sample", c.Weather.Provider)
+	}
+}
+
+// An image has its own files and packages: what would change them is refused where it is known to.
+func TestImageWithPackages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "c.yaml", `execution: {sandbox_type: gvisor, sandbox_image: "python:3.12-slim", rootfs: /srv, requirements: r.txt}
+pools:
+  science: {requirements: r.txt}
+`)
+	want := []string{
+		"c.yaml:1: execution.rootfs: the root file system is that of execution.sandbox_image: remove one of the two",
+		"c.yaml:1: execution.requirements: with gVisor, packages are part of the image: install them there, " +
+			"or remove execution.sandbox_image",
+		"c.yaml:3: pools.science.requirements: with gVisor, packages are part of the image: install them there, " +
+			"or remove the image",
+	}
+	got := problems(t, config.Source{File: "c.yaml"})
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	for _, env := range []string{"SANDBOX_TYPE=microsandbox", "SANDBOX_TYPE=auto"} {
+		load(t, config.Source{Env: []string{env, "SANDBOX_IMAGE=python", "CODEFLEET_EXECUTION_REQUIREMENTS=r.txt"}})
 	}
 }

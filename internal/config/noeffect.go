@@ -1,10 +1,6 @@
 package config
 
-import (
-	"fmt"
-
-	"github.com/codefleet/codefleet/internal/executor/drivers"
-)
+import "fmt"
 
 // Planned features whose settings exist already.
 const (
@@ -33,11 +29,6 @@ func (l *loader) warnNoEffect() {
 		}
 	}
 	l.warnRestore()
-	const image = "execution.sandbox_image"
-	from := l.cfg.Origin(image)
-	if from.Layer != LayerDefault && l.cfg.Execution.SandboxType == drivers.GVisor {
-		l.warn(settingOf(from, image), "no effect with gVisor: set pools.default.image or execution.rootfs")
-	}
 }
 
 // settingOf returns where a setting was given, and its key if the place does not name it.

@@ -17,9 +17,10 @@ type Execution struct {
 	// auto (the strongest sandbox that works on this host), microsandbox (virtual machines; needs
 	// msb and hardware virtualisation) or gvisor.
 	SandboxType string `yaml:"sandbox_type" env:"SANDBOX_TYPE"`
-	// Image of microsandbox boxes: an OCI reference, or an archive or directory of this host whose
-	// path begins with / or ./. The image must have Python 3.9 or newer. The default is
-	// docker.io/library/python:3.12-slim.
+	// Image of boxes: an OCI reference, or an archive or directory of this host whose path begins
+	// with / or ./. The image must have Python 3.9 or newer. The default with microsandbox is
+	// docker.io/library/python:3.12-slim, and with gVisor the host's Python. Cannot be combined with
+	// rootfs, nor under gVisor with requirements.
 	SandboxImage string `yaml:"sandbox_image" env:"SANDBOX_IMAGE"`
 	// Directory that gVisor boxes use as their read-only root. The default, for a single tenant
 	// only, is the host's Python with its libraries.
@@ -50,8 +51,8 @@ type Execution struct {
 // Pool is the environment of one task pool, instead of the environment in Execution.
 type Pool struct {
 	// Image of the task pool's boxes: an OCI or Docker archive on this host, a directory in OCI
-	// layout, or a root file system as a directory. For microsandbox it can also be an OCI
-	// reference. The image must have Python 3.9 or newer. The default is the image of execution.
+	// layout, a root file system as a directory, or an OCI reference. The image must
+	// have Python 3.9 or newer. The default is the image of execution.
 	Image string `yaml:"image" sample:"/srv/images/analysis.tar"`
 	// File that lists Python packages, like execution.requirements. Together with an image it works
 	// under microsandbox only.

@@ -80,7 +80,7 @@ func (e *Environments) SharedWithHost() []string {
 	var pools []string
 	for _, name := range e.Config.WorkerPools() {
 		multi := e.Info.MultiTenant
-		if e.Config.Pools[name].Image != "" {
+		if e.Config.Pools[name].Image != "" || e.Config.Execution.SandboxImage != "" {
 			multi = e.Info.ImageMultiTenant
 		}
 		if !multi {
@@ -98,19 +98,30 @@ func (e *Environments) prepareShared(ctx context.Context) (executor.Root, error)
 		return root, requirementsError("install the packages in execution.rootfs",
 			"execution.requirements is for sandboxes with the host's Python, and execution.rootfs has its own")
 	}
+	if x.SandboxImage != "" && e.interpreter() == nil { // a driver that uses images by name has this one already
+		if x.Requirements != "" {
+			return root, requirementsError("install the packages in the image",
+				"execution.requirements cannot be combined with execution.sandbox_image under %s", e.Info.Driver)
+		}
+		return e.addImage(ctx, root, "execution.sandbox_image", x.SandboxImage)
+	}
 	return e.addPackages(ctx, root, "execution.requirements", x.Requirements)
 }
 
 // preparePool prepares the environment of a task pool that the section pools describes.
 func (e *Environments) preparePool(ctx context.Context, name string, p config.Pool) (executor.Root, error) {
 	root := executor.Root{Preload: p.Preload}
+	key := "pools." + name + ".image"
+	if p.Image == "" && e.interpreter() == nil {
+		key, p.Image = "execution.sandbox_image", e.Config.Execution.SandboxImage
+	}
 	if p.Image != "" && p.Requirements != "" && e.interpreter() == nil {
 		return root, requirementsError("install the packages in the image",
 			"pools.%s.requirements cannot be combined with an image under %s", name, e.Info.Driver)
 	}
 	if p.Image != "" {
 		var err error
-		if root, err = e.addImage(ctx, root, "pools."+name+".image", p.Image); err != nil {
+		if root, err = e.addImage(ctx, root, key, p.Image); err != nil {
 			return root, err
 		}
 	} else if p.Requirements != "" && e.Config.Execution.Rootfs != "" && e.interpreter() == nil {
@@ -170,9 +181,9 @@ func imageError(key string, err error) error {
 	host := &executor.HostError{Reason: executor.ReasonImageBroken, Err: fmt.Errorf("%s: %w", key, err)}
 	switch {
 	case errors.Is(err, image.ErrMissing):
-		host.Reason, host.Fix = executor.ReasonImageMissing, "put an archive "+
-			"(skopeo copy docker://IMAGE oci-archive:FILE, or docker save) or a root file system there: "+
-			"gVisor uses images of this host"
+		host.Reason, host.Fix = executor.ReasonImageMissing, "name an image of a registry that this host reaches "+
+			"(docker login for one that needs credentials), or the path of an archive "+
+			"(skopeo copy docker://IMAGE oci-archive:FILE, or docker save) or of a root file system"
 	case errors.Is(err, image.ErrTooLarge):
 		host.Reason = executor.ReasonImageTooLarge
 		host.Fix = "use a smaller image (python:3.12-slim is 150 MB), or raise execution.max_image_mb"

@@ -1,5 +1,5 @@
-// Package image unpacks an OCI image on this host (an archive in Docker's or OCI's format, or a directory in OCI's
-// layout) into a directory that boxes use as their root file system. Each content is unpacked once, into a directory
+// Package image unpacks an OCI image (on this host an archive in Docker's or OCI's format, or a directory in OCI's
+// layout, or else an image of a registry) into a directory that boxes use as their root file system. Each content is unpacked once, into a directory
 // named by its digest. The key function is Unpack.
 //
 // The image is untrusted: nothing is written outside of the directory, devices and set-user-ID bits are left out, the
@@ -24,7 +24,7 @@ import (
 
 // Options configure Unpack. Path and Dir are required.
 type Options struct {
-	Path  string // the image: an archive or a directory
+	Path  string // the image: an archive or a directory, or a reference if this host has no such file
 	Dir   string // directory of unpacked images
 	MaxMB int64  // size limit of all layers together, unpacked; default 4096
 }
@@ -65,6 +65,17 @@ func Unpack(ctx context.Context, o Options) (Root, error) {
 
 func (o Options) unpack(ctx context.Context) (Root, error) {
 	info, err := os.Stat(o.Path)
+	if errors.Is(err, fs.ErrNotExist) && !isPath(o.Path) {
+		src, err := openReference(ctx, o.Path)
+		if err != nil {
+			return Root{}, err
+		}
+		defer src.close()
+		if err := o.makeDir(); err != nil {
+			return Root{}, err
+		}
+		return o.keep(ctx, src)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Root{}, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
@@ -86,9 +97,14 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		return Root{}, err
 	}
 	defer src.close()
+	return o.keep(ctx, src)
+}
+
+// keep unpacks an open image, unless that was done before.
+func (o Options) keep(ctx context.Context, src source) (root Root, err error) {
 	sum := sha256.Sum256(src.config)
 	digest := hex.EncodeToString(sum[:])
-	root := Root{Dir: filepath.Join(o.Dir, digest[:nameLen]), Digest: "sha256:" + digest}
+	root = Root{Dir: filepath.Join(o.Dir, digest[:nameLen]), Digest: "sha256:" + digest}
 	for {
 		if root.lock, err = lock(ctx, root.Dir); !errors.Is(err, fs.ErrNotExist) {
 			return root, err

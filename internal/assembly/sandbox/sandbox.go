@@ -52,10 +52,6 @@ func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log
 				"reason", executor.ReasonOf(err), "error", err)
 		}
 	}
-	if c.Execution.SandboxImage != "" && kind != drivers.GVisor { // with sandbox_type gvisor, Load has warned
-		log.WarnContext(ctx, "execution.sandbox_image has no effect under gVisor",
-			"image", c.Execution.SandboxImage, "instead", "pools.default.image or execution.rootfs")
-	}
 	driver, err := GVisor(c, gvisorDir, log)
 	if err != nil {
 		return Choice{}, errors.Join(err, rejected)

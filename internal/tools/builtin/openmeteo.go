@@ -72,8 +72,8 @@ func (o *openMeteo) forecast(ctx context.Context, location string, n int) ([]day
 	return found.days[:n], at, nil
 }
 
-// outlook returns the weather at a location. One answer of open-meteo serves all calls of a quarter of an hour, in which
-// no local date changes.
+// outlook returns the weather at a location. One answer of open-meteo serves all calls of a quarter of an hour, in
+// which no local date changes.
 func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, place, error) {
 	query, err := parseLocation(location)
 	if err != nil {

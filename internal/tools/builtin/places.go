@@ -73,7 +73,8 @@ func (l location) choose(list []geoPlace) (geoPlace, place, error) {
 		return p.Name == "" || !between(p.Latitude, -90, 90) || !between(p.Longitude, -180, 180)
 	})
 	if len(list) == 0 {
-		return geoPlace{}, place{}, fmt.Errorf("open-meteo knows no place %q: give a city, as in San Francisco, CA", l.text)
+		return geoPlace{}, place{}, fmt.Errorf("open-meteo knows no place %q: give a city, as in San Francisco, CA",
+			l.text)
 	}
 	fits := slices.DeleteFunc(slices.Clone(list), func(p geoPlace) bool {
 		return slices.ContainsFunc(l.qualifiers, func(q string) bool { return !p.is(q) })

@@ -1,0 +1,95 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+const (
+	pullTimeout     = 30 * time.Minute // for all of an image
+	registryTimeout = 30 * time.Second // to connect, and to the first byte of a response
+)
+
+// isPath reports whether the name of an image that does not exist on this host is meant as a path, not as a reference.
+func isPath(s string) bool {
+	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".tar")
+}
+
+// openReference opens an image of a registry, for this machine. Credentials are those of `docker login`. The layers are
+// downloaded when they are unpacked.
+func openReference(ctx context.Context, reference string) (source, error) {
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		return source{}, fmt.Errorf("%w: neither a path nor a reference: %w", ErrMissing, err)
+	}
+	ctx, stop := context.WithTimeout(ctx, pullTimeout)
+	src, err := openRemote(ctx, ref)
+	if err != nil {
+		stop()
+		return source{}, err
+	}
+	src.close = stop
+	return src, nil
+}
+
+func openRemote(ctx context.Context, ref name.Reference) (source, error) {
+	image, err := remote.Image(ref,
+		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("codefleet"),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
+		remote.WithTransport(&http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: registryTimeout}).DialContext,
+			TLSHandshakeTimeout:   registryTimeout,
+			ResponseHeaderTimeout: registryTimeout,
+			IdleConnTimeout:       registryTimeout,
+			ForceAttemptHTTP2:     true,
+		}))
+	if err != nil {
+		return source{}, remoteError(ctx, err)
+	}
+	m, err := image.Manifest()
+	if err != nil {
+		return source{}, remoteError(ctx, err)
+	}
+	if err := checkSize("configuration", m.Config.Size); err != nil {
+		return source{}, err
+	}
+	config, err := image.RawConfigFile()
+	if err != nil {
+		return source{}, remoteError(ctx, err)
+	}
+	blobs, err := image.Layers()
+	if err != nil {
+		return source{}, remoteError(ctx, err)
+	}
+	layers := make([]layer, len(blobs))
+	for i, b := range blobs {
+		layers[i] = layer{name: m.Layers[i].Digest.String(), open: b.Compressed}
+	}
+	return newSource(config, layers)
+}
+
+// remoteError distinguishes an image that a registry does not have, or does not give, from one that is broken.
+func remoteError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("pull: %w", context.Cause(ctx))
+	}
+	refused, ok := errors.AsType[*transport.Error](err)
+	_, network := errors.AsType[net.Error](err)
+	if ok && refused.StatusCode < http.StatusInternalServerError || network {
+		return fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	return fmt.Errorf("%w: %w", ErrBroken, err)
+}
