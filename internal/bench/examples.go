@@ -20,6 +20,8 @@ type Example struct {
 
 	setup string   // a program that prepares the workspace, and is not measured
 	tasks []string // the tasks' descriptions
+	code  string   // a program, as a last task
+	mcp   []int    // the indexes of the tasks that are submitted over MCP
 	check string   // a program whose output is checked; if empty, the last task's output is checked
 	want  string   // must be in the output that is checked
 }
@@ -67,6 +69,23 @@ func Examples() []Example {
 				"5. Update status to \"completed\"\n6. Add a \"total\" field with the sum of all results\n" +
 				"7. Print a summary of the completed workflow",
 		}, want: "170"},
+		{
+			Number: "09", Title: "settings, and a state document of its own", tasks: []string{
+				"Create /workspace/workflow_state.json with:\n- step: 1",
+				"Read /workspace/workflow_state.json, update step to 2 and save it back",
+			}, check: `import json; print(json.load(open("workflow_state.json"))["step"])`, want: "2\n",
+		},
+		{Number: "10", Title: "the MCP server", tasks: []string{"Calculate 2 + 2"}, mcp: []int{0}, want: "4"},
+		{Number: "11", Title: "an MCP client, several tools", tasks: []string{
+			"Calculate 5 + 3 and get weather for San Francisco",
+		}, mcp: []int{0}, want: "8"},
+		{Number: "12", Title: "the same over the client and MCP", tasks: []string{
+			"Calculate 5 + 3", "Calculate 5 + 3",
+		}, mcp: []int{1}, want: "8"},
+		{
+			Number: "13", Title: "functions of this process as tools",
+			code: "from servers.custom import square\nprint(square(4))", want: "16",
+		},
 		{
 			Number: "14", Title: "state of a workflow", tasks: []string{
 				"Initialize a workflow:\n1. Create /workspace/workflow_state.json with:\n" +
@@ -126,7 +145,7 @@ func RunExamples(ctx context.Context, o Options, sequence []Example, verbose boo
 
 func (b *Bench) examples(ctx context.Context, sequence []Example, verbose bool) (err error) {
 	began := time.Now()
-	c, stop, err := b.StartClient(ctx, func(*config.Config) {})
+	c, stop, err := b.startExamples(ctx, func(*config.Config) {})
 	if err != nil {
 		return err
 	}
@@ -175,7 +194,7 @@ func (b *Bench) withoutPooling(ctx context.Context, sequence []Example) (err err
 	if len(next) == 0 {
 		return nil
 	}
-	c, stop, err := b.StartClient(ctx, func(c *config.Config) {
+	c, stop, err := b.startExamples(ctx, func(c *config.Config) {
 		c.Optimizations.SandboxPooling, c.Execution.Reuse = false, "never"
 	})
 	if err != nil {
@@ -208,18 +227,29 @@ func (b *Bench) withoutPooling(ctx context.Context, sequence []Example) (err err
 }
 
 // runExample runs the tasks of an example and checks its result.
-func runExample(ctx context.Context, c *client.Client, e Example) (took float64, results []client.Result, err error) {
+func runExample(ctx context.Context, c *exampleClient, e Example) (took float64, results []client.Result, err error) {
 	workspace := "example-" + e.Number
 	if e.setup != "" {
-		if _, err := succeed(ctx, c, client.Submission{
+		if _, err := succeed(ctx, c.Client, client.Submission{
 			Task: client.Task{Code: e.setup}, Workspace: workspace,
 		}); err != nil {
 			return 0, nil, fmt.Errorf("prepare the workspace: %w", err)
 		}
 	}
 	began := time.Now()
-	for _, text := range e.tasks {
-		res, err := succeed(ctx, c, client.Submission{Task: client.Task{Description: text}, Workspace: workspace})
+	for i, text := range e.tasks {
+		run := c.run
+		if slices.Contains(e.mcp, i) {
+			run = c.runOverMCP
+		}
+		res, err := run(ctx, client.Submission{Task: client.Task{Description: text}, Workspace: workspace})
+		if err != nil {
+			return 0, nil, err
+		}
+		results = append(results, res)
+	}
+	if e.code != "" {
+		res, err := c.run(ctx, client.Submission{Task: client.Task{Code: e.code}, Workspace: workspace})
 		if err != nil {
 			return 0, nil, err
 		}
@@ -228,7 +258,7 @@ func runExample(ctx context.Context, c *client.Client, e Example) (took float64,
 	took = Since(began)
 	last := results[len(results)-1]
 	if e.check != "" {
-		if last, err = succeed(ctx, c, client.Submission{
+		if last, err = succeed(ctx, c.Client, client.Submission{
 			Task: client.Task{Code: e.check}, Workspace: workspace,
 		}); err != nil {
 			return 0, nil, fmt.Errorf("check the result: %w", err)

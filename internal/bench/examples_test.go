@@ -30,6 +30,9 @@ func TestRunExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if n := len(Examples()); n != 15 || Examples()[n-1].Number != "14" {
+		t.Errorf("%d examples, want 00 to 14", n)
+	}
 	r, err := RunExamples(t.Context(), o, sequence, true)
 	if err != nil {
 		t.Fatal(err)
