@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -22,6 +23,14 @@ type (
 	TenantUsage = schemas.TenantUsage
 	// Why says what a task waits for.
 	Why = schemas.Why
+	// Tenant is a tenant of the fleet.
+	Tenant = schemas.Tenant
+	// Token is a bearer token, without its secret.
+	Token = schemas.Token
+	// NewToken is a token that was just created, with its secret.
+	NewToken = schemas.NewToken
+	// DeadLetter is a dead-lettered task with its record.
+	DeadLetter = schemas.DeadLetter
 )
 
 // Why returns what a task waits for: the rule that holds it, its position and an estimate.
@@ -83,6 +92,88 @@ func (c *Client) Usage(ctx context.Context, o UsageOptions) ([]TenantUsage, erro
 		q.Set("all", "true")
 	}
 	return get[[]TenantUsage](ctx, c, q, "v1", "usage")
+}
+
+// Tenants returns the tenants of the fleet. It needs the scope operator, as do all methods for tenants and tokens.
+func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
+	return get[[]Tenant](ctx, c, nil, "v1", "tenants")
+}
+
+// CreateTenant adds a tenant, without a restart, and returns it. It is idempotent.
+func (c *Client) CreateTenant(ctx context.Context, name string) (Tenant, error) {
+	return change[Tenant](ctx, c, httpRequest{method: http.MethodPut}, "tenants", name)
+}
+
+// RemoveTenant removes a tenant that was created at run time, and its tokens. It is not retried.
+func (c *Client) RemoveTenant(ctx context.Context, name string) error {
+	return c.remove(ctx, "tenants", name)
+}
+
+// Tokens returns the tokens of a tenant, or of all if tenant is empty, without their secrets.
+func (c *Client) Tokens(ctx context.Context, tenant string) ([]Token, error) {
+	q := url.Values{}
+	if tenant != "" {
+		q.Set("tenant", tenant)
+	}
+	return get[[]Token](ctx, c, q, "v1", "tokens")
+}
+
+// TokenOptions describe a token to create.
+type TokenOptions struct {
+	Name      string    `json:"name,omitempty"`      // in lists and logs; the default is the token's id
+	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator
+	Scopes    []string  `json:"scopes,omitempty"`    // the default is submit and read, or operator without a tenant
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // the zero time means never
+}
+
+// CreateToken creates a token, which works at once. The secret in the result cannot be read again. It is not retried.
+func (c *Client) CreateToken(ctx context.Context, o TokenOptions) (NewToken, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return NewToken{}, err
+	}
+	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: body, once: true}
+	return change[NewToken](ctx, c, r, "tokens")
+}
+
+// RevokeToken revokes a token by its id: requests with it are refused, and its streams end. It is not retried.
+func (c *Client) RevokeToken(ctx context.Context, id string) error {
+	return c.remove(ctx, "tokens", id)
+}
+
+// DrainWorker orders a worker to claim no more tasks, and to exit once its tasks have ended or were requeued. It returns
+// at once, with the worker as it was.
+func (c *Client) DrainWorker(ctx context.Context, name string) (Worker, error) {
+	return change[Worker](ctx, c, httpRequest{method: http.MethodPost}, "workers", name, "drain")
+}
+
+// DeadLetter returns the dead letter of a task, with its record.
+func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) {
+	return get[DeadLetter](ctx, c, nil, "v1", "dead", id)
+}
+
+// Retry runs a task again that has ended without success. A dead-lettered task runs again under its own id. Any other
+// is submitted again as a new task, whose record Retry returns; repeated calls return the same new task. If the task
+// has not ended or has succeeded, the error has the code "not_retryable".
+func (c *Client) Retry(ctx context.Context, id string) (Record, error) {
+	return change[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "tasks", id, "retry")
+}
+
+// Submission returns what submitted a task, without its times, reply subject and key.
+func (c *Client) Submission(ctx context.Context, id string) (Submission, error) {
+	return get[Submission](ctx, c, nil, "v1", "tasks", id, "submission")
+}
+
+// Rerun submits a new task like an old one, after change, if not nil, has changed the submission.
+func (c *Client) Rerun(ctx context.Context, id string, change func(*Submission) error) (Record, error) {
+	s, err := c.Submission(ctx, id)
+	if err == nil && change != nil {
+		err = change(&s)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	return c.Submit(ctx, s)
 }
 
 // sendJSON is change with a JSON body. It may be retried.

@@ -22,8 +22,11 @@ type Worker struct {
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
 	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, acquired, max
 	Extra   map[string]any `json:"extra,omitempty"`
+	Drains  bool           `json:"drains,omitempty"` // whether it obeys an order to drain
 
 	Declines []string `json:"declines,omitempty"` // tenants whose tasks need a stronger sandbox than the worker's
+	// SettingsOnly is whether its boxes may serve only one tenant, so that it declines those created at run time.
+	SettingsOnly bool `json:"settings_only,omitempty"`
 
 	Environments []Environment `json:"environments,omitempty"`
 }
@@ -69,6 +72,12 @@ type DeadTask struct {
 	Subject string            `json:"subject"`           // subject on which the event arrived
 	Error   Error             `json:"error"`
 	Event   map[string]string `json:"event,omitempty"` // attributes of the event, without its data
+}
+
+// DeadLetter is a dead-lettered task with its record.
+type DeadLetter struct {
+	DeadTask
+	Record *Record `json:"record,omitempty"` // absent if it is no longer kept
 }
 
 // Redriven reports which dead-lettered tasks a request has redriven.

@@ -196,3 +196,44 @@ type TenantUsage struct {
 	BytesOut     int     `json:"bytes_out"`     // of output, results and artifacts
 	NetworkBytes int     `json:"network_bytes"` // of the programs' connections
 }
+
+// Token is a bearer token, without its secret.
+type Token struct {
+	ID        string    `json:"id,omitempty"` // absent for a token of the settings
+	Name      string    `json:"name"`         // identifies the token in lists and logs
+	Tenant    string    `json:"tenant,omitempty"`
+	Scopes    []string  `json:"scopes"`
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	CreatedBy string    `json:"created_by,omitempty"` // the name of the token that created it
+	ExpiresAt time.Time `json:"expires_at,omitzero"`  // absent if it does not expire
+	UsedAt    time.Time `json:"used_at,omitzero"`     // the hour of its latest use, or of the one before
+	Settings  bool      `json:"settings,omitempty"`   // whether it is from the settings
+}
+
+// NewToken is a token that was just created. Its secret is not stored and cannot be read again.
+type NewToken struct {
+	Token
+	Secret string `json:"token"`
+}
+
+// Scopes of tokens.
+const (
+	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces
+	ScopeRead     = "read"     // read the tenant's tasks, results, artifacts, dead letters and workspaces
+	ScopeApprove  = "approve"  // approve or deny the tenant's pending tool calls
+	ScopeTools    = "tools"    // serve functions as tools of the tenant
+	ScopeOperator = "operator" // operate the fleet
+)
+
+// Scopes returns all scopes of tokens.
+func Scopes() []string {
+	return []string{ScopeSubmit, ScopeRead, ScopeApprove, ScopeTools, ScopeOperator}
+}
+
+// Tenant is a tenant of the fleet.
+type Tenant struct {
+	Name      string    `json:"name"`
+	Settings  bool      `json:"settings"` // whether it is from the settings, which have its limits and permissions
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	CreatedBy string    `json:"created_by,omitempty"` // the name of the token that created it
+}

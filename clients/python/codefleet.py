@@ -242,6 +242,29 @@ class Agent:
         dead-lettered, raise a FleetError with the code "not_redrivable"."""
         return self._request("POST", _path("tasks", task_id, "redrive"), once=True)
 
+    def retry(self, task_id):
+        """Run a task again that has ended without success, and return its record. A dead-lettered task runs under its
+        own id, any other as a new task. If the task has not ended or has succeeded, raise a FleetError with the code
+        "not_retryable"."""
+        return self._request("POST", _path("tasks", task_id, "retry"), once=True)
+
+    def submission(self, task_id):
+        """Return what submitted a task, as a dict with the fields of POST /v1/tasks."""
+        return self._request("GET", _path("tasks", task_id, "submission"))
+
+    def rerun(self, task_id, **changes):
+        """Submit a new task like an old one, with fields replaced by `changes`, such as code="print(2)", and return
+        its record."""
+        task = self.submission(task_id)
+        if {"code", "description", "skill", "workflow"} & changes.keys():
+            for name in ("code", "description", "skill", "workflow"):
+                task.pop(name, None)
+        return self._request("POST", "/v1/tasks", {**task, **changes, "idempotencykey": secrets.token_hex(16)})
+
+    def dead_letter(self, task_id):
+        """Return the dead letter of a task, with its record."""
+        return self._request("GET", _path("dead", task_id))
+
     def redrive_all(self):
         """Queue all dead-lettered tasks again, the oldest first. Return [{"task_id", "status"}, …]. A task that cannot
         be redriven has an "error" instead of a status, and stays in the dead-letter queue."""

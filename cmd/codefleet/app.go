@@ -109,13 +109,15 @@ func (a *app) root() *cobra.Command {
 	group("tasks",
 		a.runCommand(), a.submitCommand(), a.statusCommand(), a.whyCommand(), a.resultCommand(), a.logsCommand(),
 		a.cancelCommand(),
-		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.auditCommand(),
-		a.workflowCommand(), a.formCommand(), a.schedulesCommand(), a.triggersCommand(), a.webhooksCommand())
+		a.approvalsCommand(), a.approveCommand(), a.tasksCommand(), a.deadCommand(), a.retryCommand(), a.rerunCommand(),
+		a.auditCommand(), a.workflowCommand(), a.formCommand(), a.schedulesCommand(), a.triggersCommand(),
+		a.webhooksCommand())
 	group("files", a.artifactsCommand(), a.workspaceCommand(), a.stateCommand(), a.sessionsCommand(),
 		a.skillsCommand())
 	group("fleet",
 		a.upCommand(), a.mcpCommand(), a.toolsCommand(), a.workersCommand(), a.poolCommand(), a.pauseCommand(),
-		a.resumeCommand(), a.limitsCommand(), a.usageCommand(), a.pageCommand(), a.doctorCommand(),
+		a.resumeCommand(), a.limitsCommand(), a.usageCommand(), a.tenantsCommand(), a.tokensCommand(),
+		a.natsCommand(), a.pageCommand(), a.doctorCommand(),
 		a.benchCommand(), a.configCommand(), a.guardCommand(), a.privacyCommand(), a.toolServerCommand())
 	root.AddCommand(a.versionCommand())
 	root.Version = versionLine(thisVersion())

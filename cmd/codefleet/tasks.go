@@ -140,7 +140,8 @@ func (a *app) deadCommand() *cobra.Command {
 		Use:   "dead",
 		Short: "List dead-lettered tasks and events, and redrive tasks",
 		Long: "List the tasks that the fleet could not run and the events that it could not accept.\n" +
-			"After the cause is removed, `codefleet dead redrive` queues tasks again.",
+			"After the cause is removed, `codefleet dead redrive` queues tasks again. `codefleet dead show` has\n" +
+			"the attempts and the last output of one.",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
 			dead, err := c.DeadWithCause(ctx, cause, limit)
 			if err != nil {
@@ -156,7 +157,7 @@ func (a *app) deadCommand() *cobra.Command {
 	}
 	limitFlag(c, &limit, "tasks and events")
 	c.Flags().StringVar(&cause, "cause", "", "only those with this error `CODE`")
-	c.AddCommand(a.redriveCommand())
+	c.AddCommand(a.deadShowCommand(), a.redriveCommand())
 	return c
 }
 
@@ -232,26 +233,6 @@ func (a *app) showRedriven(redriven []client.RedrivenTask) error {
 		}
 	}
 	return err
-}
-
-func (a *app) workersCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "workers",
-		Short: "List the workers",
-		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) error {
-			f, err := c.Fleet(ctx)
-			if err != nil {
-				return err
-			}
-			const header = "WORKER\tHOST\tSTATE\tBUSY\tPOOLS\tSANDBOX\tUP\tVERSION"
-			return list(a, f.Workers, header, func(w client.Worker) []any {
-				return []any{
-					w.Name, w.Host, w.State, fmt.Sprintf("%d/%d", w.Busy, w.Slots), strings.Join(w.Pools, ","),
-					sandboxText(w.Sandbox), duration(time.Since(w.Started)), w.Version,
-				}
-			})
-		}),
-	}
 }
 
 func sandboxText(s map[string]any) string {

@@ -61,6 +61,11 @@ func Of(err error) *Error {
 		}
 		return e
 	}
+	if n, ok := errors.AsType[*jobs.NotRetryableError](err); ok {
+		e := New(errcode.NotRetryable, "%s", n.Reason)
+		e.Hint = n.Hint
+		return e
+	}
 	if n, ok := errors.AsType[*jobs.NotRedrivableError](err); ok {
 		e := New(errcode.NotRedrivable, "%s", n.Reason)
 		e.Hint = n.Hint

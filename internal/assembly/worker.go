@@ -30,7 +30,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// WorkerOptions configure Worker. All fields but Plugins and Pool are required.
+// WorkerOptions configure Worker. All fields but Plugins, Drain and Pool are required.
 type WorkerOptions struct {
 	Config    *config.Config
 	Version   string // of codefleet, shown in lists of workers
@@ -42,6 +42,9 @@ type WorkerOptions struct {
 	Join func(context.Context) (*jobs.Client, error)
 	// Ready is called once, as soon as the worker can start a task without delay.
 	Ready func()
+	// Drain, if not nil, is called once when an operator has ordered the worker to drain: it must end accept, and work
+	// after worker.drain.
+	Drain func()
 	// Pool, if not nil, is called once with the worker's pool, before it runs.
 	Pool func(*executor.Pool)
 }
@@ -121,7 +124,8 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 			AckWait: c.Queue.AckWait, Policy: queue.Policy(c),
 			Tenants: jobs.Tenants{
 				Accept: serves(c, driver.Info.Tier), Declined: unserved(c, driver.Info.Tier),
-			}, Log: t.Logger,
+				SettingsOnly: len(envs.SharedWithHost()) > 0,
+			}, Log: t.Logger, Hooks: jobs.Hooks{Drain: o.Drain},
 		},
 		Pipeline: pipeline.Parts{
 			Pool: pool, Tools: tools.Parts,

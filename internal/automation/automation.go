@@ -214,7 +214,7 @@ func taskEvent(source, id string, at time.Time, task json.RawMessage) (event.Eve
 }
 
 // checkTask returns the error with which the queue would refuse the task of an automation.
-func (s *Service) checkTask(tenant string, task json.RawMessage) error {
+func (s *Service) checkTask(ctx context.Context, tenant string, task json.RawMessage) error {
 	if len(task) > maxTask {
 		r := refuse(errcode.TooLarge, "/task", "the task is %d bytes; the limit is %d", len(task), maxTask)
 		r.Hint = "put large data into a workspace"
@@ -222,7 +222,7 @@ func (s *Service) checkTask(tenant string, task json.RawMessage) error {
 	}
 	ev, err := taskEvent("check", "check", time.Unix(0, 0), task)
 	if err == nil {
-		err = s.queue.Check(tenant, ev)
+		err = s.queue.Check(ctx, tenant, ev)
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		moved := *r

@@ -24,7 +24,7 @@ const (
 // same name is refused.
 func (s *Service) AddSchedule(ctx context.Context, tenant string, in schemas.ScheduleSpec) (schemas.Schedule, error) {
 	in.Missed = cmp.Or(in.Missed, schemas.MissedLast)
-	if err := s.checkSchedule(tenant, in); err != nil {
+	if err := s.checkSchedule(ctx, tenant, in); err != nil {
 		return schemas.Schedule{}, err
 	}
 	store, now, err := s.open(ctx)
@@ -40,7 +40,7 @@ func (s *Service) AddSchedule(ctx context.Context, tenant string, in schemas.Sch
 	return withNext(tenant, doc), err
 }
 
-func (s *Service) checkSchedule(tenant string, in schemas.ScheduleSpec) error {
+func (s *Service) checkSchedule(ctx context.Context, tenant string, in schemas.ScheduleSpec) error {
 	if err := checkName(in.Name); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *Service) checkSchedule(tenant string, in schemas.ScheduleSpec) error {
 	if in.JitterS < 0 || in.JitterS > maxJitter {
 		return refuse(errcode.BadData, "/jitter_s", "it must be from 0 to %d", maxJitter)
 	}
-	return s.checkTask(tenant, in.Task)
+	return s.checkTask(ctx, tenant, in.Task)
 }
 
 func specOf(in schemas.ScheduleSpec) (cron.Spec, error) {

@@ -157,7 +157,7 @@ func withInputs(task, inputs json.RawMessage) (json.RawMessage, error) {
 // AddTrigger stores a new trigger. It applies to events that are accepted after AddTrigger has returned. Adding the
 // same trigger again returns the stored one; a different one with the same name is refused.
 func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.TriggerSpec) (schemas.Trigger, error) {
-	if err := s.checkTrigger(tenant, in); err != nil {
+	if err := s.checkTrigger(ctx, tenant, in); err != nil {
 		return schemas.Trigger{}, err
 	}
 	store, now, err := s.open(ctx)
@@ -177,7 +177,7 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 	return doc, err
 }
 
-func (s *Service) checkTrigger(tenant string, in schemas.TriggerSpec) error {
+func (s *Service) checkTrigger(ctx context.Context, tenant string, in schemas.TriggerSpec) error {
 	if err := checkName(in.Name); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *Service) checkTrigger(tenant string, in schemas.TriggerSpec) error {
 	if err != nil {
 		return err
 	}
-	return s.checkTask(tenant, task)
+	return s.checkTask(ctx, tenant, task)
 }
 
 // checkMatcher returns the error with which a trigger's patterns or filter are refused.
@@ -284,7 +284,7 @@ func (s *Service) TestTrigger(
 	}
 	task, err := e.taskOf(doc.TriggerSpec)
 	if err == nil {
-		err = s.queue.Check(tenant, task)
+		err = s.queue.Check(ctx, tenant, task)
 	}
 	if r, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		out.Reason = r.Code + ": " + r.Message

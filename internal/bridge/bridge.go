@@ -87,6 +87,7 @@ type Bridge struct {
 	endStreams context.CancelFunc
 	inFlight   inFlight
 	verify     chan struct{} // bounds how many tokens are verified at once
+	rechecking sync.Once     // starts recheck
 
 	needToken atomic.Bool // refuse requests without a token, even if the fleet would accept them
 

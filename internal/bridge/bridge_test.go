@@ -80,7 +80,7 @@ func invoke(
 func TestToolsByScope(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	submitTools := []string{
-		"execute_task", "submit_task", "cancel_task", "save_skill", "delete_skill", "save_checkpoint",
+		"execute_task", "submit_task", "cancel_task", "retry_task", "save_skill", "delete_skill", "save_checkpoint",
 		"run_workflow", "answer_workflow",
 	}
 	for token, maySubmit := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {

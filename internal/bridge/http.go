@@ -20,6 +20,7 @@ import (
 // accepts requests without a token. Its HTTP server must limit the time to read headers, and check Host and
 // Origin, as Serve does.
 func (b *Bridge) Handler() http.Handler {
+	b.rechecking.Do(b.recheck)
 	mux := http.NewServeMux()
 	mux.HandleFunc(PathMCP, b.serve(func(t *transports) http.Handler { return http.HandlerFunc(t.serveMCP) }))
 	mux.HandleFunc(PathSSE, b.serve(func(t *transports) http.Handler { return t.sse }))

@@ -57,6 +57,12 @@ func (ts *toolSet) addTaskTools() {
 		text:  "Stop a task: a queued one at once, a running one soon. A task that has ended does not change.",
 	}, func(ctx context.Context, c *call, in cancelIn) (*result, error) { return c.cancel(ctx, in) })
 	addTool(ts, tool{
+		name: "retry_task", title: "Retry a task", scope: scopeSubmit, out: schemaOf[retryOut](),
+		hints: mcp.ToolAnnotations{IdempotentHint: true, DestructiveHint: new(true), OpenWorldHint: new(true)},
+		text: "Run a task again that ended without success. Returns the task that runs, which may be a new one: " +
+			"get_task waits for it.",
+	}, func(ctx context.Context, c *call, in retryIn) (*result, error) { return c.retry(ctx, in) })
+	addTool(ts, tool{
 		name: "list_tasks", title: "List tasks", scope: scopeRead, hints: readsOnly, out: schemaOf[listOut](),
 		text: "The latest tasks, newest first.",
 	}, func(ctx context.Context, c *call, in listIn) (*result, error) { return c.list(ctx, in) })
@@ -122,6 +128,25 @@ func (c *call) why(ctx context.Context, in whyIn) (*result, error) {
 		TaskID: why.TaskID, Status: string(why.Status), Rule: why.Rule, Message: why.Message, Ahead: why.Ahead,
 		Until: why.Until, EstimateS: why.EstimateS,
 	}}, nil
+}
+
+type retryIn struct {
+	TaskID string `json:"task_id"`
+}
+
+type retryOut struct {
+	TaskID  string `json:"task_id" jsonschema:"the task that runs"`
+	Status  string `json:"status"`
+	RetryOf string `json:"retry_of" jsonschema:"the task that ended"`
+}
+
+func (c *call) retry(ctx context.Context, in retryIn) (*result, error) {
+	id := strings.TrimSpace(in.TaskID)
+	rec, err := c.fleet.Retry(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &result{out: retryOut{TaskID: rec.TaskID, Status: string(rec.Status), RetryOf: id}}, nil
 }
 
 type cancelIn struct {

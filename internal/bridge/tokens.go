@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
 const (
@@ -61,6 +63,42 @@ func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 		return nil, err
 	}
 	return b.remember(key, found), nil
+}
+
+// recheck verifies the tokens of connected clients that have sent no request for tokenTTL, so that the streams of a token
+// that was revoked or has expired end. It runs until the bridge closes.
+func (b *Bridge) recheck() {
+	clock.Repeat(b.stopping, tokenTTL, func() {
+		now := time.Now()
+		b.mu.Lock()
+		idle := map[[32]byte]*principal{}
+		for key, p := range b.principals {
+			if now.Sub(p.checked) >= tokenTTL {
+				idle[key] = p
+			}
+		}
+		b.mu.Unlock()
+		for key, p := range idle {
+			if p.connected() {
+				b.recheckOne(key, p)
+			}
+		}
+	})
+}
+
+func (b *Bridge) recheckOne(key [32]byte, p *principal) {
+	ctx, cancel := context.WithTimeout(b.stopping, retryTime)
+	defer cancel()
+	_, err := p.prober.WhoAmI(ctx)
+	e, refused := errors.AsType[*client.APIError](err)
+	switch {
+	case refused && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
+		b.forget(key)
+	case err == nil:
+		b.mu.Lock()
+		p.checked = time.Now()
+		b.mu.Unlock()
+	}
 }
 
 // remember caches a principal and returns it. If the cache has an equal one with the same token, remember

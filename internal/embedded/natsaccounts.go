@@ -23,7 +23,7 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "usage.>",
 		"rate.>", "sessions.>", "wake.>", "cancel.>", "skills.*", "tool.>", "events.*", "deliver.*.*",
 		"offer.*.*", "offers", "offers.*",
-		"notify.*.reply.>", "_INBOX.>", "_R_.>",
+		"submitted.*.*", "notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",
 	}, []string{
 		"_INBOX.>", "wake.>", "cancel.>", "skills.*", "notify.>", "tool.>", "offer.*.*", "offers", "offers.*",

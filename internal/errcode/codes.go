@@ -27,7 +27,11 @@ const (
 	NotAllowed     = "not_allowed"
 	OriginRefused  = "origin_refused"
 	TenantMismatch = "tenant_mismatch"
+	InSettings     = "in_settings"
 	Unauthorized   = "unauthorized"
+	UnknownToken   = "unknown_token"
+	UnknownWorker  = "unknown_worker"
+	NotDrainable   = "not_drainable"
 	UnknownTenant  = "unknown_tenant"
 )
 
@@ -50,6 +54,7 @@ const (
 	FleetError        = "fleet_error"
 	InvalidResult     = "invalid_result"
 	NotRedrivable     = "not_redrivable"
+	NotRetryable      = "not_retryable"
 	OtherData         = "other_data"
 	UnknownArtifact   = "unknown_artifact"
 	UnknownSchema     = "unknown_schema"

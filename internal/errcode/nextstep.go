@@ -43,6 +43,12 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet state set",
 		Tool:    "save_state creates it",
 	},
+	UnknownToken:  {Command: "codefleet tokens  (lists the tokens)"},
+	UnknownWorker: {Command: "codefleet workers  (lists the workers)"},
+	NotRetryable: {
+		Command: "codefleet status ID; codefleet rerun ID runs a task again that has succeeded",
+		Tool:    "get_task shows its status; submit_task submits it again",
+	},
 	NotRedrivable: {Command: "codefleet dead  (lists the tasks that can be redriven)"},
 	Corrupt:       {Command: "codefleet workspace check, then codefleet workspace repair"},
 	DiskFull:      {Command: "free space on the worker's disk, then codefleet dead redrive ID"},

@@ -84,16 +84,20 @@ var access = []Error{
 		"Use a token with the scope that `cause` names, or ask the operator to change the policy."),
 	row(HostRefused, "403", "The server does not accept the name in the Host header.",
 		"Add the name to `http.allowed_hosts`."),
+	row(InSettings, "409", "The tenant is from the settings, and cannot be removed at run time.",
+		"Remove it from `tenants` in the settings."),
 	row(NotAllowed, "403 blocked", "The tenant's policy does not allow this task pool, priority, limit or host.",
 		"Request less, or ask the operator to change the policy."),
 	row(OriginRefused, "403", "Web pages of this origin may not call the fleet.",
 		"Add the origin to `http.allowed_origins`."),
 	row(TenantMismatch, "403 blocked", "The event names a tenant other than the sender's.",
 		"Omit the attribute `tenant`, or use the other tenant's credentials."),
-	row(Unauthorized, "401", "The request has no bearer token, or an unknown one.",
+	row(Unauthorized, "401", "The request has no bearer token, or one that is unknown, expired or revoked.",
 		"Set `CODEFLEET_TOKEN`, or use the fleet's `fleet.json`."),
+	row(UnknownToken, "404", "The fleet has no token with this id that was created at run time.",
+		"See `codefleet tokens`; tokens of the settings are removed there."),
 	row(UnknownTenant, "403 blocked", "The fleet has no such tenant.",
-		"Correct the tenant's name, or add the tenant to `tenants`."),
+		"Correct the tenant's name, or create the tenant (`codefleet tenants add`)."),
 }
 
 var condition = []Error{
@@ -102,12 +106,15 @@ var condition = []Error{
 	row(Busy, "429", "Too many uploads are in progress.", "Try again after `Retry-After`."),
 	row(Internal, "500 tool", "The fleet failed unexpectedly.",
 		"Report it, with the log lines that have the same trace id."),
+	row(NotDrainable, "409", "The worker does not obey orders to drain: it is a part of `codefleet up`, or an older version.",
+		"End its process with SIGTERM, which drains it."),
 	row(Stopping, "503", "The process is shutting down.", "Send the request again; another process will serve it."),
 	row(StorageFull, "429", "The large data of the tenant's unfinished tasks fills its share of the queue's storage.",
 		"Wait until tasks have ended, pass large data in a workspace, or increase `queue.payload_mb`."),
 	row(Unavailable, "503 tool client",
 		"The queue, the object store, the fleet or a tool's server did not respond, or its response was invalid.",
 		"Try again; submissions with an idempotency key or event id are safe to repeat."),
+	row(UnknownWorker, "404", "No worker of this name runs.", "See `codefleet workers`."),
 }
 
 var tasks = []Error{
@@ -124,6 +131,9 @@ var tasks = []Error{
 	row(NotRedrivable, "409",
 		"The task cannot be redriven: it is not dead-lettered, has expired, or its record or data is no longer kept.",
 		"See `codefleet dead`; submit the task again if its record is gone."),
+	row(NotRetryable, "409",
+		"The task has not ended, it has succeeded, or its submission is no longer kept.",
+		"Wait for its end; `codefleet rerun ID` runs a task again that has succeeded."),
 	row(OtherData, "409", "An earlier submission with the same source and key had other data.",
 		"Use a new event id or idempotency key for a new task."),
 	row(UnknownArtifact, "404", "The task has no artifact of this name.", "See `artifacts` in the task's result."),

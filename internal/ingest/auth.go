@@ -10,15 +10,16 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // Scopes of tokens.
 const (
-	ScopeSubmit   = "submit"   // submit and cancel tasks, and change workspaces
-	ScopeRead     = "read"     // read the tenant's tasks, results, artifacts, dead letters and workspaces
-	ScopeApprove  = "approve"  // approve or deny the tenant's pending tool calls
-	ScopeTools    = "tools"    // serve functions as tools of the tenant
-	ScopeOperator = "operator" // read workers, backlog and metrics of the fleet
+	ScopeSubmit   = schemas.ScopeSubmit
+	ScopeRead     = schemas.ScopeRead
+	ScopeApprove  = schemas.ScopeApprove
+	ScopeTools    = schemas.ScopeTools
+	ScopeOperator = schemas.ScopeOperator
 )
 
 // Scopes of routes that are not scopes of tokens.
@@ -39,6 +40,7 @@ type Token struct {
 type identity struct {
 	name, tenant string
 	scopes       []string
+	life         context.Context //nolint:containedctx // ends with the token; nil if that is not known
 }
 
 // anonymous is the caller of every request while authentication is off.
@@ -55,8 +57,8 @@ func identityOf(ctx context.Context) identity {
 	return id
 }
 
-// authenticate returns the caller of a request. It compares the hashes of all tokens, each in constant time,
-// so that the duration reveals nothing about them.
+// authenticate returns the caller of a request. It compares the hashes of all tokens of the settings, each in constant
+// time, so that the duration reveals nothing about them. Other tokens are those that operators have created.
 func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	tokens := *s.tokens.Load()
 	if len(tokens) == 0 {
@@ -77,7 +79,7 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 		}
 	}
 	if found < 0 {
-		return identity{}, apierror.New(errcode.Unauthorized, "the bearer token is unknown")
+		return s.created(secret)
 	}
 	t := tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil

@@ -33,7 +33,14 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	if e := permit(id, rt.scope); e != nil {
 		return e
 	}
-	return rt.handle(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, id)))
+	ctx := context.WithValue(r.Context(), identityKey{}, id)
+	if id.life != nil { // streams end with the token
+		bound, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(id.life, cancel)()
+		ctx = bound
+	}
+	return rt.handle(w, r.WithContext(ctx))
 }
 
 // withQueueTime returns a handler whose requests end after QueueTime.

@@ -82,6 +82,8 @@ type Access struct {
 	// Tokens are the accepted bearer tokens. If there are none, authentication is off: every caller is the
 	// tenant "default", and Serve accepts loopback addresses only. SetTokens replaces them.
 	Tokens []Token
+	// Tenants are the tenants of the settings, for lists.
+	Tenants []string
 	// Hosts are accepted in the Host header, besides loopback names and IP addresses.
 	Hosts []string
 	// Origins are the web origins ("https://console.example.org") whose pages may send requests.
@@ -195,7 +197,7 @@ func (s *Server) Drain() {
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
 // Serve serves requests on ln until ctx ends, and creates the records of tasks that were published without Submit (see
-// jobs.Client.RecordTasks), fires schedules, and follows the limits that operators set. Then it accepts no further
+// jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that operators set. Then it accepts no further
 // requests, calls Drain, waits for the requests in progress and returns nil. It returns an error if they have not
 // finished within Grace, or if ln fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
@@ -211,6 +213,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		case <-s.joined:
 			background.Go(func() { s.automation.Run(recording) })
 			background.Go(func() { s.o.Jobs.FollowControls(recording, nil) })
+			background.Go(func() { s.o.Jobs.FollowTokens(recording) })
 			if unregister, err := s.o.Jobs.Observe(); err == nil {
 				defer unregister()
 			} else {

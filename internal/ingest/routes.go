@@ -85,6 +85,23 @@ func (s *Server) taskRoutes() []route {
 			takes("seq", "cause", "limit").
 			returns(200, "Redriven").
 			fails(queueErrors...).fails(errcode.BadParameter),
+		row("GET /v1/dead/{id}", ScopeRead, s.withQueueTime(s.getDeadLetter),
+			"getDeadLetter", "Read the dead letter of a task, with its record").
+			returns(200, "DeadLetter").
+			fails(queueErrors...).fails(errcode.UnknownTask),
+		row("GET /v1/tasks/{id}/submission", ScopeRead, s.withQueueTime(s.getSubmission),
+			"getSubmission", "Read what submitted a task, to submit it again").
+			note("Without its times, reply subject and key, so that it can be sent to POST /v1/tasks after a change.").
+			returns(200, "Submission").
+			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRetryable),
+		row("POST /v1/tasks/{id}/retry", ScopeSubmit, s.withQueueTime(s.postRetry),
+			"retryTask", "Run a task again that ended without success").
+			note("A dead-lettered task is redriven, under its own id. Any other has a final result that others may have "+
+				"acted on: it is submitted again as a new task, whose record is the response; a repeated request returns "+
+				"the same new task.").
+			returns(200, "Record").returns(202, "Record").
+			fails(submitErrors...).fails(queueErrors...).
+			fails(errcode.UnknownTask, errcode.NotRedrivable, errcode.NotRetryable),
 		row("GET /v1/audit", ScopeRead, s.withQueueTime(s.getAudit),
 			"listAudit", "List audit records of tool calls, the latest first").
 			takes("task", "limit").
@@ -482,6 +499,44 @@ func (s *Server) fleetRoutes() []route {
 			body("application/json", "TenantLimits").
 			returns(200, "TenantLimitsInfo").
 			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant),
+		row("POST /v1/workers/{worker}/drain", ScopeOperator, s.withQueueTime(s.postDrain),
+			"drainWorker", "Order a worker to drain and exit").
+			note("The worker claims no more tasks, and exits once its tasks have ended; those that run longer than its "+
+				"worker.drain are requeued, without an attempt being counted.").
+			returns(200, "Worker").
+			fails(queueErrors...).fails(errcode.UnknownWorker, errcode.NotDrainable),
+		row("GET /v1/tenants", ScopeOperator, s.withQueueTime(s.getTenants),
+			"listTenants", "List tenants").
+			returns(200, "[]Tenant").
+			fails(queueErrors...),
+		row("PUT /v1/tenants/{tenant}", ScopeOperator, s.withQueueTime(s.putTenant),
+			"putTenant", "Create a tenant").
+			note("It may do what a tenant without settings of its own may. The response for an existing tenant is the "+
+				"same.").
+			returns(200, "Tenant").
+			fails(queueErrors...).fails(errcode.BadName),
+		row("DELETE /v1/tenants/{tenant}", ScopeOperator, s.withQueueTime(s.deleteTenant),
+			"deleteTenant", "Remove a tenant that was created at run time, and its tokens").
+			note("Its queued tasks are refused when their turn comes. Its workspaces and records stay.").
+			returnsNothing(204).
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant, errcode.InSettings),
+		row("GET /v1/tokens", ScopeOperator, s.withQueueTime(s.getTokens),
+			"listTokens", "List tokens, without their secrets").
+			takes("tenant").
+			returns(200, "[]Token").
+			fails(queueErrors...),
+		row("POST /v1/tokens", ScopeOperator, s.withQueueTime(s.postToken),
+			"createToken", "Create a token").
+			note("The response has the token itself, which is not stored and cannot be read again. It works at once, "+
+				"with every part of the fleet.").
+			body("application/json", "TokenOptions").
+			returns(200, "NewToken").
+			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant),
+		row("DELETE /v1/tokens/{token}", ScopeOperator, s.withQueueTime(s.deleteToken),
+			"revokeToken", "Revoke a token").
+			note("Requests with it are refused at once, and its streams end. `token` is the id, not the token itself.").
+			returnsNothing(204).
+			fails(queueErrors...).fails(errcode.UnknownToken),
 		row("GET /metrics", ScopeOperator, s.getMetrics, "getMetrics", "Metrics of this process, for Prometheus").
 			returnsMedia(200, "text/plain", "Text"),
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -88,6 +89,7 @@ func (c *Client) removeQueued(ctx context.Context, before, after storedRecord) {
 				err = c.reply(ctx, to, after, after.Result)
 			}
 		}
+		c.keepEvent(ctx, after.Tenant, after.TaskID, &nats.Msg{Header: msg.Header, Data: msg.Data})
 		err = errors.Join(err, remove())
 		if ref := msg.Header.Get("ce-dataref"); ref != "" && err == nil {
 			c.dropData(ctx, after.Tenant, ref)

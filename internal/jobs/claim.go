@@ -55,6 +55,13 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 	if err != nil {
 		return nil, err
 	}
+	if refused == nil && w.opts.Policy != nil {
+		// The tenant may have been created after the message was taken for one of an unknown tenant, which any worker
+		// refuses.
+		if _, inSettings := w.opts.Policy(m.tenant); !inSettings && !w.runs(m.lane, true) {
+			return nil, m.requeue(w.c, requeueDelay)
+		}
+	}
 	for range swapTries {
 		owned, err := r.read(ctx)
 		if err != nil || !owned {
@@ -80,7 +87,11 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
 	err = c.fetchData(ctx, s)
 	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
-		err = cmp.Or(err, s.check(c.opts.AnyInbox, policy)) // check also derives the record's fields
+		known, failed := c.withCreated(ctx, policy, s.tenant)
+		if failed != nil {
+			return nil, failed
+		}
+		err = cmp.Or(err, s.check(c.opts.AnyInbox, known)) // check also derives the record's fields
 	}
 	if refused, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		return refused, nil

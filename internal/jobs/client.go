@@ -31,6 +31,7 @@ type Client struct {
 
 	usage        usage                    // of the object store, by tenant
 	controls     atomic.Pointer[controls] // nil until FollowControls has read them
+	tokens       tokenCopy                // follows the bucket once FollowTokens is called
 	warnReplicas sync.Once                // logs once that tasks have too few replicas
 
 	misses    atomic.Int32 // submissions in a row that no worker claimed at once

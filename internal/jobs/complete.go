@@ -64,6 +64,9 @@ func (r *run) complete(ctx context.Context, result *schemas.Result, dead bool, r
 	if u := result.Usage; u != nil {
 		r.w.logError(ctx, "model tokens not counted", r.w.spendTokens(ctx, r.tenant, u.PromptTokens+u.CompletionTokens))
 	}
+	if !dead { // a dead letter has the event
+		c.keepEvent(ctx, r.tenant, r.id, r.m.msg)
+	}
 	c.tel.completed.Add(ctx, 1, attrStatus(r.pool, result.Status))
 	if err := c.reply(ctx, r.replyTo, r.rec, result); err != nil {
 		r.w.log.WarnContext(ctx, "result event not published", "task", r.id, "error", err)

@@ -27,16 +27,24 @@ import (
 const (
 	pauseKey  = "pause."  // pause.fleet, pause.pool.<pool>, pause.tenant.<tenant>
 	limitsKey = "limits." // limits.<tenant>
+	tenantKey = "tenant." // tenant.<name>, which an operator has created
+	drainKey  = "drain."  // drain.<encoded name of a worker>
 )
 
 // controls is a copy of CONTROLS, which does not change.
 type controls struct {
 	pauses map[string]schemas.Pause        // by target
 	limits map[string]schemas.TenantLimits // by tenant
+
+	tenants map[string]schemas.Tenant // by name
+	drains  map[string]drainOrder     // by the encoded name of the worker
 }
 
 func newControls() *controls {
-	return &controls{pauses: map[string]schemas.Pause{}, limits: map[string]schemas.TenantLimits{}}
+	return &controls{
+		pauses: map[string]schemas.Pause{}, limits: map[string]schemas.TenantLimits{},
+		tenants: map[string]schemas.Tenant{}, drains: map[string]drainOrder{},
+	}
 }
 
 // pauseOf returns the pause that holds a lane, if any.
@@ -52,16 +60,28 @@ func (s *controls) pauseOf(l lane) (schemas.Pause, bool) {
 	return schemas.Pause{}, false
 }
 
-// with returns a copy of s that has the new value of a key. A nil value removes the key.
-func (s *controls) with(key string, value []byte) (*controls, error) {
-	next := &controls{pauses: maps.Clone(s.pauses), limits: maps.Clone(s.limits)}
-	if tenant, ok := strings.CutPrefix(key, limitsKey); ok {
-		return next, setKey(next.limits, tenant, value)
+func (s *controls) clone() *controls {
+	return &controls{
+		pauses: maps.Clone(s.pauses), limits: maps.Clone(s.limits), tenants: maps.Clone(s.tenants),
+		drains: maps.Clone(s.drains),
 	}
+}
+
+// set changes the value of a key. A nil value removes the key.
+func (s *controls) set(key string, value []byte) error {
 	if target, ok := targetOf(key); ok {
-		return next, setKey(next.pauses, target, value)
+		return setKey(s.pauses, target, value)
 	}
-	return next, nil // of a later version
+	kind, name, _ := strings.Cut(key, ".")
+	switch kind + "." {
+	case limitsKey:
+		return setKey(s.limits, name, value)
+	case tenantKey:
+		return setKey(s.tenants, name, value)
+	case drainKey:
+		return setKey(s.drains, name, value)
+	}
+	return nil // of a later version
 }
 
 // setKey decodes value into an element of a map, or deletes the element if value is nil.
@@ -96,21 +116,50 @@ func (c *Client) provisionControls(ctx context.Context, replicas int) error {
 // FollowControls keeps the client's copy of the controls up to date until ctx ends. It calls changed, if that is not
 // nil, after the first read and after each change.
 func (c *Client) FollowControls(ctx context.Context, changed func()) {
-	out := &outage{log: c.opts.Log, failed: "reading of controls failed", again: "reading of controls succeeded again"}
-	if changed == nil {
-		changed = func() {}
+	c.followBucket(ctx, bucketControls, func() (func(jetstream.KeyValueEntry), func()) {
+		next, stored := newControls(), false
+		apply := func(e jetstream.KeyValueEntry) {
+			if stored { // and must not change
+				next, stored = next.clone(), false
+			}
+			if err := next.set(e.Key(), valueOf(e)); err != nil {
+				c.opts.Log.WarnContext(ctx, "control not understood", "key", e.Key(), "error", err)
+			}
+		}
+		return apply, func() {
+			stored = true
+			c.controls.Store(next)
+			if changed != nil {
+				changed()
+			}
+		}
+	})
+}
+
+// followBucket reads a bucket and follows it until ctx ends. begin is called for each read of the whole bucket, which
+// is repeated after an interruption. Of the functions that it returns, apply gets each value, and complete is called
+// once all values that were there have been applied, and after each later one.
+func (c *Client) followBucket(
+	ctx context.Context, bucket string, begin func() (apply func(jetstream.KeyValueEntry), complete func()),
+) {
+	out := &outage{
+		log: c.opts.Log.With("bucket", bucket), failed: "reading of bucket failed",
+		again: "reading of bucket succeeded again",
 	}
 	for ctx.Err() == nil {
-		if err := c.watchControls(ctx, func() { out.report(ctx, nil); changed() }); err != nil {
+		apply, complete := begin()
+		if err := c.watchBucket(ctx, bucket, apply, func() { out.report(ctx, nil); complete() }); err != nil {
 			out.report(ctx, err)
 			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
 		}
 	}
 }
 
-// watchControls follows the bucket until ctx ends or the connection was lost and restored.
-func (c *Client) watchControls(ctx context.Context, changed func()) error {
-	kv, err := c.js.KeyValue(ctx, bucketControls)
+// watchBucket follows the bucket until ctx ends or the connection was lost and restored.
+func (c *Client) watchBucket(
+	ctx context.Context, bucket string, apply func(jetstream.KeyValueEntry), complete func(),
+) error {
+	kv, err := c.js.KeyValue(ctx, bucket)
 	if err != nil {
 		return err
 	}
@@ -121,23 +170,19 @@ func (c *Client) watchControls(ctx context.Context, changed func()) error {
 		return err
 	}
 	defer func() { _ = w.Stop() }()
-	current, complete := newControls(), false
-	for {
+	for read := false; ; {
 		select {
 		case e, open := <-w.Updates():
 			switch {
 			case !open:
 				return errors.New("the watch of the bucket was closed")
 			case e == nil: // the end of the values that were there
-				complete = true
+				read = true
 			default:
-				if current, err = current.with(e.Key(), valueOf(e)); err != nil {
-					c.opts.Log.WarnContext(ctx, "control not understood", "key", e.Key(), "error", err)
-				}
+				apply(e)
 			}
-			if complete {
-				c.controls.Store(current)
-				changed()
+			if read {
+				complete()
 			}
 		case <-connected: // changes may have been lost
 			return nil
@@ -158,7 +203,7 @@ func valueOf(e jetstream.KeyValueEntry) []byte {
 // Pause stops workers from starting tasks of p.Target, and returns the stored pause. They finish the tasks that run.
 // Another pause of the target replaces the first. The error is a *RefusedError if p is not valid.
 func (c *Client) Pause(ctx context.Context, p schemas.Pause) (schemas.Pause, error) {
-	if err := c.checkTarget(p.Target); err != nil {
+	if err := c.checkTarget(ctx, p.Target); err != nil {
 		return p, err
 	}
 	if err := checkText(p.Reason); err != nil || len(p.Reason) > schemas.MaxReason {
@@ -188,25 +233,26 @@ func (c *Client) Pauses(ctx context.Context) ([]schemas.Pause, error) {
 }
 
 // checkTarget returns a *RefusedError unless target can be paused.
-func (c *Client) checkTarget(target string) error {
+func (c *Client) checkTarget(ctx context.Context, target string) error {
 	if err := schemas.CheckTarget(target); err != nil {
 		return refuse(errcode.BadName, "/target", "%s", text.Truncate(err.Error(), maxText))
 	}
 	if tenant, ok := strings.CutPrefix(target, "tenant/"); ok {
-		return c.checkTenant("/target", tenant)
+		return c.checkTenant(ctx, "/target", tenant)
 	}
 	return nil
 }
 
-// checkTenant returns a *RefusedError unless the policy knows the tenant.
-func (c *Client) checkTenant(path, tenant string) error {
+// checkTenant returns a *RefusedError unless the fleet has the tenant.
+func (c *Client) checkTenant(ctx context.Context, path, tenant string) error {
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return refuse(errcode.BadName, path, "%s", text.Truncate(err.Error(), maxText))
 	}
-	if c.opts.Policy == nil {
-		return nil
+	policy, err := c.withCreated(ctx, c.opts.Policy, tenant)
+	if err != nil || policy == nil {
+		return err
 	}
-	if _, known := c.opts.Policy(tenant); !known {
+	if _, known := policy(tenant); !known {
 		return refuse(errcode.UnknownTenant, path, "tenant %s is not known to this fleet", tenant)
 	}
 	return nil
@@ -222,7 +268,7 @@ func (c *Client) readControls(ctx context.Context) (*controls, error) {
 	}
 	for _, e := range entries {
 		if err == nil {
-			s, err = s.with(e.Key(), e.Value())
+			err = s.set(e.Key(), e.Value())
 		}
 	}
 	if err != nil {

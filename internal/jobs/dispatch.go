@@ -46,7 +46,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 	read := make(chan struct{})
 	background.Go(func() {
 		once := sync.OnceFunc(func() { close(read) })
-		w.c.FollowControls(accept, func() { once(); w.lanes.forgetAll(); d.askForScan() })
+		w.c.FollowControls(accept, func() { once(); w.obeyDrain(accept); w.lanes.forgetAll(); d.askForScan() })
 	})
 	select { // the first task must not start before the pauses are known
 	case <-read:

@@ -45,7 +45,7 @@ const (
 // ErrBacklogFull and connection errors, after which the event may be stored. A trigger submits the same task if the
 // same event (source and id) is stored again.
 func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event) error {
-	if err := c.checkForeign(tenant, ev); err != nil {
+	if err := c.checkForeign(ctx, tenant, ev); err != nil {
 		return err
 	}
 	header, data, err := encodeNATS(ev)
@@ -66,7 +66,7 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 }
 
 // checkForeign checks an event that is not a task.
-func (c *Client) checkForeign(tenant string, ev event.Event) error {
+func (c *Client) checkForeign(ctx context.Context, tenant string, ev event.Event) error {
 	if err := checkEvent(ev); err != nil {
 		return refuse(errcode.BadEvent, "", "%s", err)
 	}
@@ -80,12 +80,7 @@ func (c *Client) checkForeign(tenant string, ev event.Event) error {
 		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s, or a type of your own that "+
 			"does not begin with %s", text.Truncate(ev.Type(), maxText), schemas.TypeTask, ReservedTypes)
 	}
-	if c.opts.Policy != nil {
-		if _, ok := c.opts.Policy(tenant); !ok {
-			return refuse(errcode.UnknownTenant, "tenant", "tenant %s is not known to this fleet", tenant)
-		}
-	}
-	return nil
+	return c.checkTenant(ctx, "tenant", tenant)
 }
 
 // FollowEvents calls fn with the events of all tenants, several at once, until ctx ends or the queue does not respond.
@@ -104,7 +99,7 @@ func (c *Client) FollowEvents(
 		tenant := strings.TrimPrefix(m.Subject(), eventsPrefix)
 		ev, err := decodeNATS(m.Headers(), m.Data())
 		if err == nil {
-			err = c.checkForeign(tenant, ev)
+			err = c.checkForeign(ctx, tenant, ev)
 		}
 		if err != nil {
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)

@@ -39,7 +39,7 @@ func (s *controls) limitsOf(policy Policy, tenant string) schemas.TenantLimits {
 func (c *Client) SetLimits(
 	ctx context.Context, tenant string, set schemas.TenantLimits,
 ) (info schemas.TenantLimitsInfo, err error) {
-	if err := c.checkTenant("tenant", tenant); err != nil {
+	if err := c.checkTenant(ctx, "tenant", tenant); err != nil {
 		return info, err
 	}
 	if path, err := set.Check(); err != nil {
@@ -58,7 +58,7 @@ func (c *Client) SetLimits(
 
 // Limits returns the limits of a tenant.
 func (c *Client) Limits(ctx context.Context, tenant string) (info schemas.TenantLimitsInfo, err error) {
-	if err := c.checkTenant("tenant", tenant); err != nil {
+	if err := c.checkTenant(ctx, "tenant", tenant); err != nil {
 		return info, err
 	}
 	set, err := c.readControls(ctx)

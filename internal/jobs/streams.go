@@ -13,22 +13,24 @@ import (
 
 // Streams and buckets, and the subjects of their messages.
 const (
-	streamTasks    = "TASKS"        // tasks.<pool>.<priority>.<tenant>
-	streamRecords  = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
-	streamLogs     = "LOGS"         // log.<tenant>.<task>
-	streamDead     = "DLQ"          // dlq.<tenant>.<task or sequence>
-	streamDelayed  = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
-	streamJournal  = "JOURNAL"      // journal.<tenant>.<task>.<key>
-	streamHistory  = "HISTORY"      // history.<tenant>
-	streamSpent    = "SPENT"        // spent.<tenant>.<day>, usage.<tenant>.<day>.<what>
-	streamAudit    = "AUDIT"        // audit.<tenant>
-	streamAsked    = "ASKED"        // asked.<tenant>.<task>
-	streamRates    = "RATES"        // rate.<tenant>.<what>.<period>
-	streamSessions = "SESSIONS"     // sessions.<tenant>.<session>.task, and …checkpoint
-	bucketWorkers  = "workers"
-	bucketObjects  = "PAYLOADS"
-	bucketCursors  = "CURSORS"
-	bucketControls = "CONTROLS"
+	streamTasks     = "TASKS"        // tasks.<pool>.<priority>.<tenant>
+	streamRecords   = "KV_TASKSTATE" // $KV.TASKSTATE.<tenant>.<task>
+	streamLogs      = "LOGS"         // log.<tenant>.<task>
+	streamDead      = "DLQ"          // dlq.<tenant>.<task or sequence>
+	streamDelayed   = "DELAYED"      // delayed.<tenant>.<task>, due.<pool>.<priority>.<tenant>.<task>
+	streamJournal   = "JOURNAL"      // journal.<tenant>.<task>.<key>
+	streamHistory   = "HISTORY"      // history.<tenant>
+	streamSpent     = "SPENT"        // spent.<tenant>.<day>, usage.<tenant>.<day>.<what>
+	streamAudit     = "AUDIT"        // audit.<tenant>
+	streamAsked     = "ASKED"        // asked.<tenant>.<task>
+	streamRates     = "RATES"        // rate.<tenant>.<what>.<period>
+	streamSessions  = "SESSIONS"     // sessions.<tenant>.<session>.task, and …checkpoint
+	streamSubmitted = "SUBMITTED"    // submitted.<tenant>.<task>
+	bucketWorkers   = "workers"
+	bucketObjects   = "PAYLOADS"
+	bucketCursors   = "CURSORS"
+	bucketControls  = "CONTROLS"
+	bucketTokens    = "TOKENS"
 
 	recordPrefix = "$KV.TASKSTATE."
 	auditPrefix  = "audit."
@@ -76,6 +78,9 @@ func (c *Client) Provision(ctx context.Context) error {
 		return err
 	}
 	if err := c.provisionControls(ctx, replicas); err != nil {
+		return err
+	}
+	if err := c.provisionTokens(ctx, replicas); err != nil {
 		return err
 	}
 	if err := c.provisionAutomations(ctx, replicas); err != nil {
@@ -161,6 +166,10 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Name: streamSessions, Description: "logs of sessions: tasks and checkpoints",
 		Subjects: []string{"sessions.*.*.*"}, MaxAge: sessionsRetention, MaxMsgsPerSubject: schemas.MaxSessionTasks,
 		MaxMsgSize: maxSessionMessage, AllowDirect: true, Duplicates: dedupeWindow,
+	}, {
+		Name: streamSubmitted, Description: "events of tasks that have ended, to submit them again; not synced",
+		Subjects: []string{"submitted.*.*"}, MaxAge: c.opts.Storage.Retention, MaxMsgsPerSubject: 1,
+		MaxBytes: maxSubmittedBytes, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
 	}, {
 		Name: streamSpent, Description: "what tenants have used by day; spent: tokens against daily_tokens",
 		Subjects: []string{"spent.*.*", "usage.*.*.*"}, MaxAge: spentRetention, MaxMsgsPerSubject: 1,

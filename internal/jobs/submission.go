@@ -47,14 +47,14 @@ const (
 	maxSummary       = 200  // bytes of a description in a list of tasks
 )
 
-// Check returns the *RefusedError with which Submit would refuse ev, or nil. It sends nothing.
-func (c *Client) Check(tenant string, ev event.Event) error {
-	_, err := c.newSubmission(tenant, ev)
+// Check returns the *RefusedError with which Submit would refuse ev, or nil. It submits nothing.
+func (c *Client) Check(ctx context.Context, tenant string, ev event.Event) error {
+	_, err := c.newSubmission(ctx, tenant, ev)
 	return err
 }
 
 // newSubmission checks an event that is submitted through this client.
-func (c *Client) newSubmission(tenant string, ev event.Event) (submission, error) {
+func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Event) (submission, error) {
 	if err := checkEvent(ev); err != nil {
 		return submission{}, refuse(errcode.BadEvent, "", "%s", err)
 	}
@@ -67,7 +67,11 @@ func (c *Client) newSubmission(tenant string, ev event.Event) (submission, error
 		return submission{}, refuse(errcode.BadEvent, "dataref",
 			"only the fleet sets dataref: send the data itself")
 	}
-	return s, s.check(c.opts.AnyInbox, c.opts.Policy)
+	policy, err := c.withCreated(ctx, c.opts.Policy, tenant)
+	if err != nil {
+		return submission{}, err
+	}
+	return s, s.check(c.opts.AnyInbox, policy)
 }
 
 // check checks s.event and s.data, derives the other fields, and returns the first error, a *RefusedError. A

@@ -53,12 +53,14 @@ func (c *Client) submitTraced(
 }
 
 func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNew bool) (schemas.Record, error) {
-	s, err := c.newSubmission(tenant, ev)
+	s, err := c.newSubmission(ctx, tenant, ev)
 	if err == nil && !s.expires.IsZero() && !time.Now().Before(s.expires) {
 		err = refuse(errcode.Expired, "expirytime", "the time has passed")
 	}
-	if err != nil {
+	if _, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		c.tel.refused.Add(ctx, 1)
+	}
+	if err != nil {
 		return schemas.Record{}, err
 	}
 	r := s.record(ctx, 0, time.Now())

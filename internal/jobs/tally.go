@@ -148,7 +148,7 @@ func (w *Worker) keepTally(ctx, late context.Context) {
 func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) ([]schemas.TenantUsage, error) {
 	filter := "usage.*.*.*"
 	if tenant != "" {
-		if err := c.checkTenant("tenant", tenant); err != nil {
+		if err := c.checkTenant(ctx, "tenant", tenant); err != nil {
 			return nil, err
 		}
 		filter = "usage." + tenant + ".*.*"

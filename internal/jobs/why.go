@@ -111,9 +111,10 @@ func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord
 		return err
 	}
 	w.Ahead = &ahead
+	created := !c.inSettings(l.tenant) && set.hasTenant(l.tenant)
 	serving := slices.DeleteFunc(workers, func(worker schemas.Worker) bool {
 		return !slices.Contains(worker.Pools, l.pool) || worker.State != "running" ||
-			slices.Contains(worker.Declines, l.tenant)
+			slices.Contains(worker.Declines, l.tenant) || created && worker.SettingsOnly
 	})
 	estimate, err := c.estimate(ctx, set, l, ahead, serving)
 	if err != nil {

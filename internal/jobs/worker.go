@@ -38,6 +38,10 @@ type WorkerOptions struct {
 type Hooks struct {
 	Info func() schemas.Worker // added to the worker's presence
 
+	// Drain is called once when an operator has ordered the worker to drain. It should end accept, and later work, of
+	// Run. Without it, the worker does not obey.
+	Drain func()
+
 	// Prepare is called before the claim of a task's first run is written. It may start to read what the
 	// run needs, without side effects because the claim may fail, and must return at once. It returns the
 	// run's handler, or nil for Handler. stop ends the reads and waits for them; jobs calls it once, after
@@ -68,6 +72,8 @@ type Tenants struct {
 	Accept func(tenant string) bool
 	// Declined are the known tenants that Accept rejects, for lists of workers.
 	Declined []string
+	// SettingsOnly makes the worker claim no tasks of tenants that operators have created at run time.
+	SettingsOnly bool
 
 	// Warm returns the tenants that have an idle box while a task of any other tenant would have to wait
 	// for a new one. Their tasks may overtake the tenant whose turn it is for 250 ms at most; with many
@@ -88,6 +94,7 @@ type Worker struct {
 
 	busy     atomic.Int64 // slots in use
 	draining atomic.Bool
+	ordered  atomic.Bool // whether an operator has ordered the worker to drain
 }
 
 const defaultAttempts = 3
@@ -145,14 +152,22 @@ func (w *Worker) weight(tenant string) float64 {
 // accepts reports whether this worker claims messages of a lane. Besides those of its pools and tenants, it accepts
 // messages that a tenant may not send: any worker can refuse them, and perhaps none serves their pool.
 func (w *Worker) accepts(l lane) bool {
-	if slices.Contains(w.opts.Pools, l.pool) {
-		return w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant)
-	}
 	if w.opts.Policy == nil {
-		return false
+		return w.runs(l, false)
 	}
 	p, ok := w.opts.Policy(l.tenant)
-	return !ok || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
+	created := !ok && w.c.controls.Load().hasTenant(l.tenant)
+	if slices.Contains(w.opts.Pools, l.pool) {
+		return w.runs(l, created)
+	}
+	return !ok && !created || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
+}
+
+// runs reports whether this worker may run tasks of a lane. created is whether an operator has created the tenant at run
+// time.
+func (w *Worker) runs(l lane, created bool) bool {
+	return slices.Contains(w.opts.Pools, l.pool) && (!created || !w.opts.Tenants.SettingsOnly) &&
+		(w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant))
 }
 
 // logError logs err, if it is not nil, with msg.

@@ -21,7 +21,8 @@ func (w *Worker) Info() schemas.Worker {
 	}
 	info.Name, info.Host, info.Started, info.Seen = w.opts.Name, w.host, w.started, time.Now().UTC()
 	info.Pools, info.Slots, info.Busy, info.State = w.opts.Pools, w.opts.Slots, int(w.busy.Load()), "running"
-	info.Declines = w.opts.Tenants.Declined
+	info.Declines, info.SettingsOnly = w.opts.Tenants.Declined, w.opts.Tenants.SettingsOnly
+	info.Drains = w.opts.Drain != nil
 	if w.draining.Load() {
 		info.State = "draining"
 	}
@@ -44,6 +45,7 @@ func (w *Worker) publishPresence(ctx, late context.Context) {
 			if kv, err := w.c.js.KeyValue(ctx, bucketWorkers); err == nil {
 				w.logError(ctx, "presence not removed", kv.Purge(ctx, key))
 			}
+			w.dropOrder(ctx)
 			return
 		}
 	}

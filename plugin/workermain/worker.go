@@ -63,19 +63,24 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	if err != nil {
 		return err
 	}
+	ctx, drain := context.WithCancel(ctx) // the order to drain has the effect of SIGTERM
+	defer drain()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	context.AfterFunc(ctx, func() { time.AfterFunc(p.Config.Worker.Drain, cancel) })
 	end, stop := clock.After(work, process.CloseTime)
 	defer stop()
-	err = serve(ctx, work, p, c.Version, list)
+	err = serve(ctx, work, p, assembly.WorkerOptions{Version: c.Version, Drain: drain}, list)
 	if closing := p.Close(end); end.Err() == nil { // connections that do not close in time are no failure
 		err = errors.Join(err, closing)
 	}
 	return err
 }
 
-func serve(accept, work context.Context, p *process.Process, version string, list []plugin.Plugin) error {
+// serve runs a worker with what it adds to o.
+func serve(
+	accept, work context.Context, p *process.Process, o assembly.WorkerOptions, list []plugin.Plugin,
+) error {
 	log := p.Telemetry.Logger
 	set, err := pluginhost.New(log, list...)
 	if err != nil {
@@ -114,10 +119,11 @@ func serve(accept, work context.Context, p *process.Process, version string, lis
 		log.InfoContext(accept, "worker ready", "worker", p.Config.Worker.Name, "slots", p.Config.Slots())
 	}
 	p.Config.Execution.WorkspaceDir = "" // only `codefleet up` has a live folder
-	return process.RunWorker(accept, work, assembly.WorkerOptions{
-		Config: p.Config, Version: version, Telemetry: p.Telemetry, Plugins: set, Join: join, Ready: ready,
-		Pool: func(pool *executor.Pool) { p.Check("sandbox", func(context.Context) error { return poolError(pool) }) },
-	})
+	o.Config, o.Telemetry, o.Plugins, o.Join, o.Ready = p.Config, p.Telemetry, set, join, ready
+	o.Pool = func(pool *executor.Pool) {
+		p.Check("sandbox", func(context.Context) error { return poolError(pool) })
+	}
+	return process.RunWorker(accept, work, o)
 }
 
 // poolError returns why the pool has no boxes, or nil if it has any or has not failed.

@@ -70,11 +70,16 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// Policy returns what each tenant may do. If the settings name no tenant, the only tenant may do everything.
+// Policy returns what each tenant may do. If the settings name no tenant, the default tenant may do everything. Tenants
+// that are created at run time may do what one without settings may.
 func Policy(c *config.Config) jobs.Policy {
+	created := policyOf(c, config.Tenant{})
 	if c.SingleTenant() {
 		return func(tenant string) (jobs.TenantPolicy, bool) {
-			return jobs.TenantPolicy{AnyHost: true}, tenant == config.DefaultTenant
+			if tenant != config.DefaultTenant {
+				return created, false
+			}
+			return jobs.TenantPolicy{AnyHost: true}, true
 		}
 	}
 	policies := make(map[string]jobs.TenantPolicy, len(c.Tenants))
@@ -82,8 +87,10 @@ func Policy(c *config.Config) jobs.Policy {
 		policies[name] = policyOf(c, t)
 	}
 	return func(tenant string) (jobs.TenantPolicy, bool) {
-		p, ok := policies[tenant]
-		return p, ok
+		if p, ok := policies[tenant]; ok {
+			return p, true
+		}
+		return created, false
 	}
 }
 

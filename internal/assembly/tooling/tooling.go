@@ -264,16 +264,13 @@ const (
 	publicTimeout      = 10 * time.Second // of one request
 )
 
-// allowOf returns a function that returns a tenant's allow-list. An unknown tenant may use no tool.
+// allowOf returns a function that returns a tenant's allow-list. Tenants that are created at run time may use all tools,
+// like tenants whose settings list none.
 func allowOf(c *config.Config) func(tenant string) []string {
 	return func(tenant string) []string {
-		t, ok := c.Tenants[tenant]
-		switch {
-		case !ok:
-			return nil
-		case len(t.Tools) == 0:
-			return []string{"*"}
+		if t := c.Tenants[tenant]; len(t.Tools) > 0 {
+			return t.Tools
 		}
-		return t.Tools
+		return []string{"*"}
 	}
 }

@@ -105,6 +105,10 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	if workers > 0 {
 		f.work(tb, workers)
 	}
+	following, stop := context.WithCancel(tb.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Jobs.FollowTokens(following) })
+	tb.Cleanup(func() { stop(); wg.Wait() })
 	options.Jobs = f.Jobs
 	f.Ingest = ingest.New(options)
 	f.HTTP = httptest.NewServer(documented(tb, f.Ingest.Handler()))

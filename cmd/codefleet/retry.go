@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
+)
+
+// lastOutput is how many bytes of a task's last output `dead show` prints.
+const lastOutput = 4 << 10
+
+func (a *app) deadShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a dead-lettered task with its attempts and its last output",
+		Args:  oneTask,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			d, err := c.DeadLetter(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.output == "json" {
+				return a.encodeJSON(d, true)
+			}
+			output, err := tailOf(ctx, c, d)
+			if err != nil {
+				return err
+			}
+			return a.print(d, func(w io.Writer) { showDeadLetter(w, d, output) })
+		}),
+	}
+}
+
+// tailOf returns the end of what a dead-lettered task has printed: in its result, or else while it ran.
+func tailOf(ctx context.Context, c *client.Client, d client.DeadLetter) (string, error) {
+	if d.Record == nil {
+		return "", nil
+	}
+	var out string
+	if r := d.Record.Result; r != nil {
+		out = r.Output + r.Stderr
+	}
+	if out == "" {
+		_, err := c.Watch(ctx, d.TaskID, 0, func(e client.Event) error {
+			out += e.Text
+			out = out[max(0, len(out)-lastOutput):]
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return strings.ToValidUTF8(out[max(0, len(out)-lastOutput):], ""), nil
+}
+
+func showDeadLetter(w io.Writer, d client.DeadLetter, output string) {
+	row(w, "task", d.TaskID)
+	row(w, "died", duration(time.Since(d.Time))+" ago")
+	row(w, "code", d.Error.Code)
+	row(w, "error", d.Error.Message)
+	if d.Error.Cause != "" {
+		row(w, "cause", d.Error.Cause)
+	}
+	if d.Record == nil {
+		row(w, "record", "no longer kept")
+		return
+	}
+	row(w, "try", "codefleet dead redrive "+d.TaskID)
+	if len(d.Record.Attempts) > 0 {
+		row(w)
+		row(w, "RUN", "WORKER", "STARTED", "OUTCOME", "ERROR")
+	}
+	for _, run := range d.Record.Attempts {
+		row(w, strconv.Itoa(run.Run), run.Worker, day(run.StartedAt), run.Outcome, cell(run.Error))
+	}
+	if output != "" {
+		fmt.Fprintln(w, "\nlast output:")
+		for line := range strings.Lines(output) {
+			fmt.Fprintln(w, " ", printable(strings.TrimRight(line, "\n")))
+		}
+	}
+}
+
+func (a *app) retryCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retry ID",
+		Short: "Run a task again that ended without success",
+		Long: "Run a task again that ended without success. A dead-lettered task runs again under its own id,\n" +
+			"as with `codefleet dead redrive`. Any other has a final result, which its caller, triggers and\n" +
+			"webhooks may have acted on, so it is submitted again as a new task; repeating the command shows\n" +
+			"the same new task.",
+		Args:              oneTask,
+		ValidArgsFunction: a.completeTasks(client.Failed, client.Timeout, client.Dead, client.Blocked),
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			rec, err := c.Retry(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(rec, func(w io.Writer) {
+				row(w, "task", rec.TaskID)
+				row(w, "status", rec.Status)
+				if rec.TaskID != args[0] {
+					row(w, "retry of", args[0])
+				}
+			})
+		}),
+	}
+}
+
+func (a *app) rerunCommand() *cobra.Command {
+	var edit bool
+	var at int64
+	var flags taskFlags
+	c := &cobra.Command{
+		Use:   "rerun ID",
+		Short: "Submit a new task like an old one, perhaps changed",
+		Long: "Submit a new task like an old one and print its id. Flags replace parts of it; --edit opens its submission, as\n" +
+			"JSON, in $EDITOR. With --at-generation, the task runs in a fork of its workspace as of that\n" +
+			"generation, so the workspace itself does not change.",
+		Example: "  codefleet rerun a2wntt52fwmbq3ezlg6zelfsfu --inputs '{\"n\": 2}'\n" +
+			"  codefleet rerun a2wntt52fwmbq3ezlg6zelfsfu --edit",
+		Args: oneTask,
+		RunE: a.withFleet(func(ctx context.Context, c *client.Client, args []string) error {
+			rec, err := c.Rerun(ctx, args[0], func(s *client.Submission) error {
+				if err := flags.change(s, a.stdin); err != nil {
+					return err
+				}
+				if edit {
+					if err := a.edit(ctx, s); err != nil {
+						return err
+					}
+				}
+				if at == 0 {
+					return nil
+				}
+				fork := fmt.Sprintf("rerun-%s-%d", args[0][:8], time.Now().Unix())
+				if _, err := c.Workspace(s.Workspace).Fork(ctx, strconv.FormatInt(at, 10), fork); err != nil {
+					return err
+				}
+				s.Workspace = fork
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if at > 0 && a.output == "text" {
+				fmt.Fprintln(a.stderr, "in workspace", rec.Workspace)
+			}
+			return a.print(rec, func(w io.Writer) { fmt.Fprintln(w, rec.TaskID) })
+		}),
+	}
+	f := c.Flags()
+	flags.declare(c)
+	f.BoolVar(&edit, "edit", false, "change the submission in $EDITOR before it is sent")
+	f.Int64Var(&at, "at-generation", 0, "run on a fork of the workspace as of this `GENERATION`")
+	return c
+}
+
+// change replaces those parts of a submission that flags are given for.
+func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
+	if f.code != "" || f.file != "" || f.skill != "" {
+		s.Description, s.Code, s.Skill, s.Workflow = "", "", "", nil
+	}
+	parts := client.Submission{Task: client.Task{Code: f.code, Skill: skillName(f.skill)}}
+	for _, read := range []func() error{
+		func() error { return f.checkUTF8("") },
+		func() error { return f.readCode(&parts, stdin) }, func() error { return f.readInputs(&parts) },
+		func() error { return f.readEnv(&parts) }, func() error { return f.readFiles(&parts) },
+		func() error { return f.readLimits(&parts) }, func() error { return f.readStart(&parts) },
+		func() error { return f.readNetwork(&parts) },
+	} {
+		if err := read(); err != nil {
+			return err
+		}
+	}
+	parts.Pool, parts.Model, parts.Artifacts = f.pool, f.model, f.out
+	parts.Workspace, parts.Session, parts.Priority, parts.IdempotencyKey = f.workspace, f.session, f.priority, f.key
+	data, err := json.Marshal(parts)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, s) // keeps what parts lacks
+}
+
+// edit opens a submission in $EDITOR until it can be read, and returns an error if the file was not changed to a valid
+// one.
+func (a *app) edit(ctx context.Context, s *client.Submission) error {
+	editor := strings.Fields(a.lookup("VISUAL"))
+	if len(editor) == 0 {
+		editor = strings.Fields(a.lookup("EDITOR"))
+	}
+	if len(editor) == 0 {
+		return usage("rerun --edit: no editor is known").try("EDITOR=vi codefleet rerun --edit ID")
+	}
+	file, err := os.CreateTemp("", "codefleet-*.json")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		_, err = file.Write(append(data, '\n'))
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, editor[0], append(editor[1:], file.Name())...) //nolint:gosec // the user's editor
+	c.Stdin, c.Stdout, c.Stderr = a.stdin, a.stderr, a.stderr
+	if err := c.Run(); err != nil {
+		return &failure{code: errcode.ExitFailed, message: "edit the submission: nothing was submitted", err: err}
+	}
+	if data, err = os.ReadFile(file.Name()); err != nil {
+		return err
+	}
+	var changed client.Submission
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&changed); err != nil {
+		return &failure{
+			code: errcode.ExitUsage, message: "the edited submission cannot be read: nothing was submitted", err: err,
+		}
+	}
+	*s = changed
+	return nil
+}

@@ -1,0 +1,55 @@
+package ingest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
+)
+
+func (s *Server) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
+	if !names.IsTaskID(r.PathValue("id")) {
+		return jobs.ErrUnknownTask
+	}
+	d, err := s.o.Jobs.DeadLetter(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+	return respond(w, d, err)
+}
+
+func (s *Server) postRetry(w http.ResponseWriter, r *http.Request) error {
+	if !names.IsTaskID(r.PathValue("id")) {
+		return jobs.ErrUnknownTask
+	}
+	rec, err := s.o.Jobs.Retry(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	writeAccepted(w, rec)
+	return nil
+}
+
+// getSubmission responds with the body of a POST /v1/tasks that submits the same task again.
+func (s *Server) getSubmission(w http.ResponseWriter, r *http.Request) error {
+	if !names.IsTaskID(r.PathValue("id")) {
+		return jobs.ErrUnknownTask
+	}
+	rec, ev, err := s.o.Jobs.Submitted(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	fields := map[string]any{}
+	task := map[string]json.RawMessage{}
+	if err := json.Unmarshal(ev.Data(), &task); err != nil {
+		return fmt.Errorf("read the data of task %s: %w", rec.TaskID, err)
+	}
+	for name, value := range task {
+		fields[name] = value
+	}
+	delete(fields, "not_before")
+	fields["workspace"], fields["pool"], fields["priority"] = rec.Workspace, rec.Pool, rec.Priority
+	if rec.Session != "" {
+		fields["session"] = rec.Session
+	}
+	return respond(w, fields, nil)
+}

@@ -1,0 +1,122 @@
+package ingest
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/apierror"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// tokenIn is the body of POST /v1/tokens.
+type tokenIn struct {
+	Name      string    `json:"name,omitempty"`
+	Tenant    string    `json:"tenant,omitempty"`
+	Scopes    []string  `json:"scopes,omitempty"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// created returns the caller with a token that an operator has created.
+func (s *Server) created(secret string) (identity, *apierror.Error) {
+	t, life, err := s.o.Jobs.Identify(secret)
+	switch {
+	case err == nil:
+		return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes, life: life}, nil
+	case errors.Is(err, jobs.ErrUnknownToken):
+		return identity{}, apierror.New(errcode.Unauthorized, "the bearer token is unknown")
+	case errors.Is(err, jobs.ErrTokenExpired):
+		e := apierror.New(errcode.Unauthorized, "the bearer token has expired")
+		e.Hint = "ask the operator for a new token"
+		return identity{}, e
+	}
+	e := apierror.New(errcode.Unavailable, "this process is starting: it has not read the tokens yet")
+	e.Hint, e.RetryAfter = "try again", 1
+	return identity{}, e
+}
+
+// getTokens lists the tokens of the settings, and those that operators have created, without their secrets.
+func (s *Server) getTokens(w http.ResponseWriter, r *http.Request) error {
+	tenant := r.URL.Query().Get("tenant")
+	list := []schemas.Token{}
+	for _, t := range *s.tokens.Load() {
+		if tenant == "" || tenant == t.Tenant {
+			list = append(list, schemas.Token{Name: t.Name, Tenant: t.Tenant, Scopes: t.Scopes, Settings: true})
+		}
+	}
+	created, err := s.o.Jobs.Tokens(r.Context(), tenant)
+	return respondList(w, append(list, created...), err)
+}
+
+func (s *Server) postToken(w http.ResponseWriter, r *http.Request) error {
+	in, err := readJSON[tokenIn](s, w, r)
+	if err != nil {
+		return err
+	}
+	created, err := s.o.Jobs.CreateToken(r.Context(), schemas.Token{
+		Name: in.Name, Tenant: in.Tenant, Scopes: in.Scopes, ExpiresAt: in.ExpiresAt,
+		CreatedBy: identityOf(r.Context()).name,
+	})
+	return respond(w, created, err)
+}
+
+func (s *Server) deleteToken(w http.ResponseWriter, r *http.Request) error {
+	err := s.o.Jobs.RevokeToken(r.Context(), r.PathValue("token"))
+	if errors.Is(err, jobs.ErrUnknownToken) {
+		e := apierror.New(errcode.UnknownToken, "there is no token with this id")
+		e.Hint = "GET /v1/tokens lists the tokens; those of the settings are removed there"
+		return e
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+// getTenants lists the tenants of the settings, and those that operators have created.
+func (s *Server) getTenants(w http.ResponseWriter, r *http.Request) error {
+	list, err := s.o.Jobs.ListTenants(r.Context())
+	for _, name := range s.o.Access.Tenants {
+		list = append(list, schemas.Tenant{Name: name, Settings: true})
+	}
+	slices.SortFunc(list, func(a, b schemas.Tenant) int { return cmp.Compare(a.Name, b.Name) })
+	return respondList(w, list, err)
+}
+
+func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.o.Jobs.CreateTenant(r.Context(), r.PathValue("tenant"), identityOf(r.Context()).name)
+	return respond(w, t, err)
+}
+
+func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
+	err := s.o.Jobs.RemoveTenant(r.Context(), r.PathValue("tenant"))
+	if settled, ok := errors.AsType[*jobs.InSettingsError](err); ok {
+		e := apierror.New(errcode.InSettings, "%s", settled.Error())
+		e.Hint = "remove it from `tenants` in the settings of every part, and restart them"
+		return e
+	}
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) error {
+	worker, err := s.o.Jobs.DrainWorker(r.Context(), r.PathValue("worker"), identityOf(r.Context()).name)
+	switch {
+	case errors.Is(err, jobs.ErrUnknownWorker):
+		e := apierror.New(errcode.UnknownWorker, "no worker of this name runs")
+		e.Hint = "GET /v1/fleet lists the workers"
+		return e
+	case errors.Is(err, jobs.ErrNotDrainable):
+		e := apierror.New(errcode.NotDrainable, "this worker cannot be drained by an order")
+		e.Cause = "it is a part of a larger process, or of a version that knows no such orders"
+		e.Hint = "end its process with SIGTERM, which drains it"
+		return e
+	}
+	return respond(w, worker, err)
+}

@@ -1,0 +1,212 @@
+package ingest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+func clientWith(t *testing.T, f *ingesttest.Fleet, token string) *client.Client {
+	t.Helper()
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: token, RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// An operator creates a tenant and a token over HTTP. The token works at once, ends with its revocation, and the tenant
+// sees only its own tasks.
+func TestCreatedTokens(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	root := clientWith(t, f, ingesttest.Operator)
+	if _, err := root.CreateTenant(t.Context(), "acme"); err != nil {
+		t.Fatal(err)
+	}
+	created, err := root.CreateToken(t.Context(), client.TokenOptions{Name: "ci", Tenant: "acme"})
+	if err != nil || created.CreatedBy != "operator" {
+		t.Fatalf("CreateToken = %+v, %v, want one created by operator", created.Token, err)
+	}
+	acme := clientWith(t, f, created.Secret)
+	id, err := acme.WhoAmI(t.Context())
+	if err != nil || id.Tenant != "acme" || id.Name != "ci" || !slices.Equal(id.Scopes, []string{"read", "submit"}) {
+		t.Errorf("WhoAmI = %+v, %v, want ci of acme, read and submit", id, err)
+	}
+	if _, err := acme.Tokens(t.Context(), ""); errcodeOf(err) != errcode.Forbidden {
+		t.Errorf("Tokens without the scope operator = %v, want %s", err, errcode.Forbidden)
+	}
+	rec, err := acme.Submit(t.Context(), client.Submission{Task: client.Task{Code: "block"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clientWith(t, f, ingesttest.Token).Get(t.Context(), rec.TaskID); errcodeOf(err) != errcode.UnknownTask {
+		t.Errorf("Get by another tenant = %v, want %s", err, errcode.UnknownTask)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", f.URL+"/v1/tasks/"+rec.TaskID+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+created.Secret)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("stream = %v, %v, want 200", resp, err)
+	}
+	defer resp.Body.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for buf := make([]byte, 1024); ; {
+			if _, err := resp.Body.Read(buf); err != nil {
+				return
+			}
+		}
+	}()
+	list, err := root.Tokens(t.Context(), "acme")
+	if err != nil || len(list) != 1 || list[0].ID != created.ID {
+		t.Errorf("Tokens(acme) = %+v, %v, want the new one", list, err)
+	}
+	if err := root.RevokeToken(t.Context(), created.ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(ingesttest.WaitTimeout):
+		t.Error("the stream continues after the revocation, want its end")
+	}
+	if _, err := acme.WhoAmI(t.Context()); errcodeOf(err) != errcode.Unauthorized {
+		t.Errorf("WhoAmI after the revocation = %v, want %s", err, errcode.Unauthorized)
+	}
+	if err := root.RevokeToken(t.Context(), created.ID); errcodeOf(err) != errcode.UnknownToken {
+		t.Errorf("RevokeToken again = %v, want %s", err, errcode.UnknownToken)
+	}
+	if strings.Contains(f.Log.String(), created.Secret) {
+		t.Error("the log has the token, want it without")
+	}
+}
+
+// A token that expired a second ago is refused with 401.
+func TestExpiredToken(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	root := clientWith(t, f, ingesttest.Operator)
+	created, err := root.CreateToken(t.Context(), client.TokenOptions{
+		Tenant: "default", ExpiresAt: time.Now().Add(time.Second),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := clientWith(t, f, created.Secret)
+	if _, err := c.WhoAmI(t.Context()); err != nil {
+		t.Errorf("WhoAmI before the expiry = %v, want nil", err)
+	}
+	for { // until the time has come
+		_, err = c.WhoAmI(t.Context())
+		if err != nil || time.Now().After(created.ExpiresAt.Add(5*time.Second)) {
+			break
+		}
+	}
+	if e, ok := err.(*client.APIError); !ok || e.Status != http.StatusUnauthorized || //nolint:errorlint // of this client
+		!strings.Contains(e.Message, "expired") || time.Now().Before(created.ExpiresAt) {
+		t.Errorf("WhoAmI after the expiry = %v, want 401 that says so", err)
+	}
+	_, err = root.CreateToken(t.Context(), client.TokenOptions{ExpiresAt: time.Now().Add(-time.Second)})
+	if errcodeOf(err) != errcode.BadData {
+		t.Errorf("CreateToken in the past = %v, want %s", err, errcode.BadData)
+	}
+}
+
+// A failed task is retried as a new task, once; a dead one under its own id; others are refused. A rerun submits a
+// changed copy.
+func TestRetryAndRerun(t *testing.T) {
+	f := ingesttest.Start(t, 2, nil)
+	c := clientWith(t, f, ingesttest.Token)
+	run := func(code string) client.Record {
+		t.Helper()
+		rec, err := c.Run(t.Context(), client.Submission{
+			Task: client.Task{Code: code, Inputs: json.RawMessage(`{"n":1}`)}, Workspace: "ws", Priority: "low",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rec
+	}
+	failed, dead, ok := run("fail x"), run("die"), run("print 1")
+	retried, err := c.Retry(t.Context(), failed.TaskID)
+	if err != nil || retried.TaskID == failed.TaskID {
+		t.Errorf("Retry of a failed task = %s, %v, want a new task", retried.TaskID, err)
+	}
+	again, err := c.Retry(t.Context(), failed.TaskID)
+	if err != nil || again.TaskID != retried.TaskID {
+		t.Errorf("second Retry = %s, %v, want the same new task %s", again.TaskID, err, retried.TaskID)
+	}
+	if rec, err := c.Retry(t.Context(), dead.TaskID); err != nil || rec.TaskID != dead.TaskID {
+		t.Errorf("Retry of a dead task = %s, %v, want its own id %s", rec.TaskID, err, dead.TaskID)
+	}
+	running, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "block"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string]string{"succeeded": ok.TaskID, "unfinished": running.TaskID} {
+		if _, err := c.Retry(t.Context(), id); errcodeOf(err) != errcode.NotRetryable {
+			t.Errorf("Retry of a task that is %s = %v, want %s", name, err, errcode.NotRetryable)
+		}
+	}
+	if _, err := c.Redrive(t.Context(), running.TaskID); errcodeOf(err) != errcode.NotRedrivable {
+		t.Errorf("Redrive of an unfinished task = %v, want %s", err, errcode.NotRedrivable)
+	}
+	_, err = clientWith(t, f, ingesttest.Other).Submission(t.Context(), ok.TaskID)
+	if errcodeOf(err) != errcode.UnknownTask {
+		t.Errorf("Submission of another tenant's task = %v, want %s", err, errcode.UnknownTask)
+	}
+	rerun, err := c.Rerun(t.Context(), ok.TaskID, func(s *client.Submission) error {
+		if string(s.Inputs) != `{"n":1}` || s.Workspace != "ws" || s.Priority != "low" || s.Code != "print 1" {
+			t.Errorf("submission = %+v, want the old one's", s)
+		}
+		s.Code = "print 2"
+		return nil
+	})
+	if err == nil {
+		rerun, err = c.Wait(t.Context(), rerun.TaskID)
+	}
+	if err != nil || rerun.TaskID == ok.TaskID || rerun.Result.Output != "2\n" || rerun.Workspace != "ws" {
+		t.Errorf("Rerun = %+v, %v, want a new task that prints 2 in ws", rerun.Result, err)
+	}
+}
+
+// The dead letter of a task has its attempts and error.
+func TestDeadLetter(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	c := clientWith(t, f, ingesttest.Token)
+	rec, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "die"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := c.DeadLetter(t.Context(), rec.TaskID)
+	if err != nil || d.TaskID != rec.TaskID || d.Error.Code != errcode.FleetError ||
+		d.Record == nil || d.Record.Status != schemas.Dead || len(d.Record.Attempts) != 1 {
+		t.Errorf("DeadLetter = %+v, %v, want %s with one attempt", d, err, errcode.FleetError)
+	}
+	ok, err := c.Run(t.Context(), client.Submission{Task: client.Task{Code: "print 1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.DeadLetter(t.Context(), ok.TaskID); errcodeOf(err) != errcode.UnknownTask {
+		t.Errorf("DeadLetter of a task that succeeded = %v, want %s", err, errcode.UnknownTask)
+	}
+}
+
+// errcodeOf returns the code of a client's error, or "".
+func errcodeOf(err error) string {
+	if e, ok := err.(*client.APIError); ok { //nolint:errorlint // of the client's own methods
+		return e.Code
+	}
+	return ""
+}

@@ -1,0 +1,165 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// The event of a task that has ended is kept for a while, so that the task can be submitted again.
+
+const maxSubmittedBytes = 2 << 30 // of all tenants; the oldest events are removed
+
+func submittedSubject(tenant, id string) string { return "submitted." + tenant + "." + id }
+
+// NotRetryableError says why a task cannot be retried, or submitted again.
+type NotRetryableError struct{ Reason, Hint string }
+
+func (e *NotRetryableError) Error() string { return e.Reason }
+
+// keepEvent stores the event of a task that ends. It does not wait for the queue: without its event, the task can only
+// not be submitted again.
+func (c *Client) keepEvent(ctx context.Context, tenant, id string, m *nats.Msg) {
+	h := withoutServerHeaders(m.Header)
+	h.Del(runHeader)
+	if err := c.nc.PublishMsg(&nats.Msg{Subject: submittedSubject(tenant, id), Header: h, Data: m.Data}); err != nil {
+		c.opts.Log.DebugContext(ctx, "event of an ended task not kept", "task", id, "error", err)
+	}
+}
+
+// Submitted returns the record of a task and the event that submitted it, with its data. The error is ErrUnknownTask, or
+// a *NotRetryableError if the event or its data is no longer kept.
+func (c *Client) Submitted(ctx context.Context, tenant, id string) (schemas.Record, event.Event, error) {
+	rec, err := c.find(ctx, tenant, id)
+	if err != nil {
+		return schemas.Record{}, event.Event{}, err
+	}
+	s, err := c.submittedEvent(ctx, rec)
+	if err != nil {
+		return rec.Record, event.Event{}, err
+	}
+	ev := s.event.Clone()
+	ev.SetExtension("dataref", nil)
+	ev.DataEncoded = s.data
+	return rec.Record, ev, nil
+}
+
+func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submission, err error) {
+	gone := &NotRetryableError{
+		Reason: "the submission of task " + rec.TaskID + " is no longer kept", Hint: "submit the task again",
+	}
+	m, err := c.submittedMessage(ctx, rec)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return s, gone
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the submission of task %s: %w", rec.TaskID, err)
+	}
+	if m.Header.Get(deadCut) != "" {
+		return s, gone
+	}
+	ev, err := decodeNATS(m.Header, m.Data)
+	if err != nil {
+		return s, gone
+	}
+	s = submission{
+		lane: lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant}, id: rec.TaskID, event: ev, data: ev.Data(),
+	}
+	err = c.fetchData(ctx, &s)
+	if _, refused := errors.AsType[*RefusedError](err); refused {
+		return s, gone
+	}
+	return s, err
+}
+
+// submittedMessage returns the message of a task: in the queue while the task has not ended, later in the stream of
+// submitted events, or as a dead letter.
+func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (*jetstream.RawStreamMsg, error) {
+	if !rec.Status.Terminal() {
+		m, _, err := c.queued(ctx, rec)
+		return m, err
+	}
+	stream, err := c.js.Stream(ctx, streamSubmitted)
+	if err != nil {
+		return nil, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, submittedSubject(rec.Tenant, rec.TaskID))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		m, _, err = c.letter(ctx, rec.Tenant, rec.TaskID)
+	}
+	return m, err
+}
+
+// Retry runs a task again that has ended without success, and returns its record. A dead-lettered task is redriven, under
+// its own id. Any other has a final result, which its caller, triggers and webhooks may have acted on; so it is submitted
+// again as a new task, and repeated calls return the same new task. The error is ErrUnknownTask, a *NotRedrivableError, a
+// *NotRetryableError, or one of Submit.
+func (c *Client) Retry(ctx context.Context, tenant, id string) (schemas.Record, error) {
+	rec, err := c.find(ctx, tenant, id)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	switch {
+	case !rec.Status.Terminal():
+		return schemas.Record{}, &NotRetryableError{
+			Reason: fmt.Sprintf("task %s is %s: only a task that has ended can be retried", id, rec.Status),
+			Hint:   "wait for its end, or cancel it first",
+		}
+	case rec.Status == schemas.Succeeded:
+		return schemas.Record{}, &NotRetryableError{
+			Reason: "task " + id + " has succeeded: there is nothing to retry",
+			Hint:   "submit it again as a new task: GET /v1/tasks/{id}/submission returns its submission",
+		}
+	case rec.Status == schemas.Dead || rec.Status == schemas.Blocked:
+		return c.Redrive(ctx, tenant, id)
+	}
+	s, err := c.submittedEvent(ctx, rec)
+	if err != nil {
+		return schemas.Record{}, err
+	}
+	ev := s.event.Clone()
+	ev.DataEncoded = s.data
+	for _, name := range []string{"dataref", "expirytime", "traceparent", "tracestate"} {
+		ev.SetExtension(name, nil)
+	}
+	ev.SetExtension("idempotencykey", "retry-"+id)
+	ev.SetTime(time.Now())
+	return c.Submit(ctx, tenant, ev)
+}
+
+// DeadLetter returns a task's dead letter, with the task's record if it is still kept. The error is ErrUnknownTask if
+// the task has no dead letter.
+func (c *Client) DeadLetter(ctx context.Context, tenant, id string) (d schemas.DeadLetter, err error) {
+	rec, err := c.find(ctx, tenant, id)
+	if err != nil && !errors.Is(err, ErrUnknownTask) {
+		return d, err
+	}
+	known := err == nil
+	letters, err := latest(ctx, c, streamDead, deadSubject(tenant, id), 1,
+		func(m *nats.Msg) (schemas.DeadTask, bool, error) {
+			letter, err := parseDeadLetter(tenant, m)
+			return letter, true, err
+		})
+	if err != nil {
+		return d, fmt.Errorf("read the dead letter of task %s: %w", id, err)
+	}
+	if len(letters) == 0 {
+		return d, ErrUnknownTask
+	}
+	d.DeadTask = letters[0]
+	if known {
+		whole, err := c.whole(ctx, rec)
+		if err != nil {
+			return d, err
+		}
+		d.Record = &whole
+	}
+	return d, nil
+}

@@ -1,0 +1,141 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Tenants that operators create at run time are controls. They have the policy of a tenant without settings of its own.
+
+// withCreated returns a policy that also knows the tenant if an operator has created it. A tenant that neither the
+// policy nor this process's copy of the controls knows is looked up in the bucket, because it may be new.
+func (c *Client) withCreated(ctx context.Context, policy Policy, tenant string) (Policy, error) {
+	if policy == nil {
+		return nil, nil
+	}
+	p, known := policy(tenant)
+	if known {
+		return policy, nil
+	}
+	created, err := c.isCreated(ctx, tenant)
+	return func(string) (TenantPolicy, bool) { return p, created }, err
+}
+
+func (c *Client) isCreated(ctx context.Context, tenant string) (bool, error) {
+	if schemas.CheckName("tenant", tenant) != nil {
+		return false, nil
+	}
+	if c.controls.Load().hasTenant(tenant) {
+		return true, nil
+	}
+	kv, err := c.js.KeyValue(ctx, bucketControls)
+	if err == nil {
+		_, err = kv.Get(ctx, tenantKey+tenant)
+	}
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up tenant %s: %w", tenant, err)
+	}
+	return true, nil
+}
+
+// hasTenant reports whether an operator has created the tenant.
+func (s *controls) hasTenant(tenant string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.tenants[tenant]
+	return ok
+}
+
+// CreatedTenants returns the tenants that operators have created, as far as this process knows.
+func (c *Client) CreatedTenants() (names []string) {
+	if s := c.controls.Load(); s != nil {
+		for name := range s.tenants {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// CreateTenant adds a tenant, and returns it. It is idempotent. The error is a *RefusedError if the name is not valid.
+func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Tenant, error) {
+	t := schemas.Tenant{Name: name, CreatedBy: by, CreatedAt: time.Now().UTC().Truncate(time.Millisecond)}
+	if err := schemas.CheckName("tenant", name); err != nil {
+		return t, refuse(errcode.BadName, "tenant", "%s", text.Truncate(err.Error(), maxText))
+	}
+	if c.inSettings(name) {
+		return schemas.Tenant{Name: name, Settings: true}, nil
+	}
+	s, err := c.readControls(ctx)
+	if err != nil {
+		return t, err
+	}
+	if existing, ok := s.tenants[name]; ok {
+		return existing, nil
+	}
+	return t, c.putControl(ctx, tenantKey+name, t)
+}
+
+// RemoveTenant removes a tenant that an operator has created, and its tokens. Its workspaces and records stay. Its
+// queued tasks, and all later ones, are refused.
+func (c *Client) RemoveTenant(ctx context.Context, name string) error {
+	if c.inSettings(name) {
+		return &InSettingsError{What: "tenant " + name}
+	}
+	if err := c.checkTenant(ctx, "tenant", name); err != nil {
+		return err
+	}
+	tokens, err := c.Tokens(ctx, name)
+	if err != nil {
+		return err
+	}
+	// The tenant comes first: after a crash between the writes, its tokens open nothing.
+	if _, err := c.dropControl(ctx, tenantKey+name); err != nil {
+		return err
+	}
+	for _, t := range tokens {
+		if err := c.RevokeToken(ctx, t.ID); err != nil && !errors.Is(err, ErrUnknownToken) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ListTenants returns the tenants that operators have created.
+func (c *Client) ListTenants(ctx context.Context) (list []schemas.Tenant, err error) {
+	s, err := c.readControls(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range s.tenants {
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// inSettings reports whether the settings name a tenant.
+func (c *Client) inSettings(tenant string) bool {
+	if c.opts.Policy == nil {
+		return false
+	}
+	_, ok := c.opts.Policy(tenant)
+	return ok
+}
+
+// InSettingsError is the error of the removal of what the settings name.
+type InSettingsError struct{ What string }
+
+func (e *InSettingsError) Error() string {
+	return e.What + " is from the settings, and can be removed only there"
+}
