@@ -200,7 +200,7 @@ func (e *Engine) checkTasks(ctx context.Context, plan *workflow.Plan, run schema
 	for _, p := range plan.Probes() {
 		ev, err := taskEvent(run, workflow.Effect{Place: workflow.Place{Step: "check"}, Task: p.Task})
 		if err == nil {
-			err = e.queue.Check(run.Tenant, ev)
+			err = e.queue.Check(ctx, run.Tenant, ev)
 		}
 		refused, ok := errors.AsType[*jobs.RefusedError](err)
 		switch {
