@@ -29,7 +29,9 @@ func TestReadersChangeNothing(t *testing.T) {
 	wantStatus(t, f, 200, &document, "GET", "/openapi.json", nil, "")
 	values := strings.NewReplacer("{workspace}", "main", "{id}", strings.Repeat("a", 26), "{pin}", "keep",
 		"{path}", "f", "{name}", "state.json")
-	reads := []string{"post /v1/workspaces/{workspace}/check", "post /v1/workspaces/{workspace}/archive"}
+	reads := []string{
+		"post /v1/workspaces/{workspace}/check", "post /v1/workspaces/{workspace}/archive", "post /v1/forms/fill",
+	}
 	refused := 0
 	for path, operations := range document.Paths {
 		for method := range operations {
