@@ -335,8 +335,10 @@ func TestDrainWorker(t *testing.T) {
 	if err := f.putControl(t.Context(), drainKeyOf("w 1"), drainOrder{Worker: "w 1", Started: w.started}); err != nil {
 		t.Fatal(err) // as if the first worker had been killed
 	}
-	f.work(t, WorkerOptions{Name: "w 1", Hooks: Hooks{Drain: func() { t.Error("the order to an earlier worker was obeyed") }},
-		Handler: succeed})
+	f.work(t, WorkerOptions{
+		Name: "w 1", Hooks: Hooks{Drain: func() { t.Error("the order to an earlier worker was obeyed") }},
+		Handler: succeed,
+	})
 	if rec := f.await(t, queued.TaskID); rec.Status != schemas.Succeeded {
 		t.Errorf("task after the restart = %s, want succeeded", rec.Status)
 	}

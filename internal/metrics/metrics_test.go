@@ -94,8 +94,12 @@ func TestInstrumentsAreCreatedHere(t *testing.T) {
 
 // groups are the sections of docs/metrics.md, with the prefix of their metrics' names.
 var groups = []struct{ prefix, title string }{
-	{"codefleet.task", "Tasks"}, {"codefleet.backlog", "Backlog"}, {"codefleet.fleet", "Workers"},
-	{"codefleet.queue", "Queue"}, {"codefleet.automation", "Automation"}, {"codefleet.pool", "Boxes"},
+	{"codefleet.task", "Tasks"},
+	{"codefleet.backlog", "Backlog"},
+	{"codefleet.fleet", "Workers"},
+	{"codefleet.queue", "Queue"},
+	{"codefleet.automation", "Automation"},
+	{"codefleet.pool", "Boxes"},
 	{"codefleet.tools", "Tools"},
 }
 
