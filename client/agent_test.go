@@ -64,7 +64,8 @@ func TestCopyDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	for name, text := range map[string]string{"a.csv": "1,2", "deep/b.txt": "b"} {
 		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -141,8 +141,8 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	return c.remove(ctx, "tokens", id)
 }
 
-// DrainWorker orders a worker to claim no more tasks, and to exit once its tasks have ended or were requeued. It returns
-// at once, with the worker as it was.
+// DrainWorker orders a worker to claim no more tasks, and to exit once its tasks have ended or were requeued. It
+// returns at once, with the worker as it was.
 func (c *Client) DrainWorker(ctx context.Context, name string) (Worker, error) {
 	return change[Worker](ctx, c, httpRequest{method: http.MethodPost}, "workers", name, "drain")
 }

@@ -10,7 +10,8 @@ import (
 // TestArtifactsOfOneName checks that no artifact replaces another one that is downloaded with it, also with --force.
 func TestArtifactsOfOneName(t *testing.T) {
 	list := []client.Artifact{{Path: "a/x.png"}, {Path: "b/x.png"}, {Path: "b/y.png"}}
-	if _, err := chosenArtifacts(list, "id", nil); err == nil || !strings.Contains(err.Error(), "would be the same file") {
+	_, err := chosenArtifacts(list, "id", nil)
+	if err == nil || !strings.Contains(err.Error(), "would be the same file") {
 		t.Errorf("chosenArtifacts of all = %v, want that two would be the same file", err)
 	}
 	got, err := chosenArtifacts(list, "id", []string{"b/x.png", "b/y.png"})

@@ -95,8 +95,9 @@ func TestReadmeShowsUp(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{stdout: &out, output: "text"}
 	shown := addresses{
-		HTTP: "http://127.0.0.1:8787", NATS: "nats://127.0.0.1:4222", S3: "http://127.0.0.1:9000",
-		Data: data, Fleet: data + "/fleet.json", Model: modelText(c),
+		HTTP: "http://127.0.0.1:8787", Page: "http://127.0.0.1:8787/ui/login?code=SAN7CE2SXRTKM4LPYQHJ5BWDVI",
+		NATS: "nats://127.0.0.1:4222", S3: "http://127.0.0.1:9000",
+		Data: data, Fleet: data + "/fleet.json", Model: modelText(c), Weather: c.Weather.Provider,
 	}
 	if err := a.print(shown, func(w io.Writer) { showAddresses(w, shown, 179*time.Millisecond) }); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 
@@ -15,7 +14,7 @@ import (
 
 // startRegistry serves an archive as an image of a registry. Its address is in $REGISTRY.
 func startRegistry(ts *testscript.TestScript, _ bool, args []string) {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug))))
 	ts.Defer(server.Close)
 	addr := strings.TrimPrefix(server.URL, "http://")
 	image, err := tarball.ImageFromPath(ts.MkAbs(args[0]), nil)

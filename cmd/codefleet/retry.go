@@ -127,9 +127,9 @@ func (a *app) rerunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rerun ID",
 		Short: "Submit a new task like an old one, perhaps changed",
-		Long: "Submit a new task like an old one and print its id. Flags replace parts of it; --edit opens its submission, as\n" +
-			"JSON, in $EDITOR. With --at-generation, the task runs in a fork of its workspace as of that\n" +
-			"generation, so the workspace itself does not change.",
+		Long: "Submit a new task like an old one and print its id. Flags replace parts of it; --edit\n" +
+			"opens its submission, as JSON, in $EDITOR. With --at-generation, the task runs in a fork\n" +
+			"of its workspace as of that generation, so the workspace itself does not change.",
 		Example: "  codefleet rerun a2wntt52fwmbq3ezlg6zelfsfu --inputs '{\"n\": 2}'\n" +
 			"  codefleet rerun a2wntt52fwmbq3ezlg6zelfsfu --edit",
 		Args: oneTask,
@@ -217,7 +217,7 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return err
 	}
-	c := exec.CommandContext(ctx, editor[0], append(editor[1:], file.Name())...) //nolint:gosec // the user's editor
+	c := exec.CommandContext(ctx, editor[0], append(editor[1:], file.Name())...)
 	c.Stdin, c.Stdout, c.Stderr = a.stdin, a.stderr, a.stderr
 	if err := c.Run(); err != nil {
 		return &failure{code: errcode.ExitFailed, message: "edit the submission: nothing was submitted", err: err}

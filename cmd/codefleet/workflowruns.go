@@ -154,7 +154,8 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 	})
 	line.clear()
 	if ctx.Err() != nil {
-		fmt.Fprintf(a.stderr, "the run goes on: codefleet workflow status %s, or codefleet workflow cancel %s\n", id, id)
+		fmt.Fprintf(a.stderr, "the run goes on: codefleet workflow status %[1]s, or codefleet workflow cancel %[1]s\n",
+			id)
 		return errInterrupted
 	}
 	if err != nil {

@@ -118,7 +118,8 @@ var imports = map[string][]string{
 	"internal/jobs":     {"schemas", "internal/allowlist", "internal/statedoc"},
 	"internal/apierror": {"schemas", "internal/jobs"},
 	"internal/automation": {
-		"schemas", "internal/cron", "internal/egress", "internal/expression", "internal/jobs", "internal/workflow/engine",
+		"schemas", "internal/cron", "internal/egress", "internal/expression", "internal/jobs",
+		"internal/workflow/engine",
 	},
 	"internal/pipeline": {
 		"internal/statedoc", "schemas", "plugin", "internal/pluginhost", "internal/jobs", "internal/tools/...",

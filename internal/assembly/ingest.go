@@ -35,7 +35,8 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 		return ingest.Options{}, err
 	}
 	access := ingest.Access{
-		Tokens: tokens, Tenants: slices.Sorted(maps.Keys(c.Tenants)), Hosts: c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins, TLS: conf, Privacy: c.PrivacyMode,
+		Tokens: tokens, Tenants: slices.Sorted(maps.Keys(c.Tenants)), Hosts: c.HTTP.AllowedHosts,
+		Origins: c.HTTP.AllowedOrigins, TLS: conf, Privacy: c.PrivacyMode,
 	}
 	o := ingest.Options{
 		State:  ingest.StateDocuments{Disabled: !c.Execution.State.Enabled, File: c.DefaultState()},

@@ -45,7 +45,7 @@ func (b *Bench) startExamples(ctx context.Context, change func(*config.Config)) 
 	if c.Client, err = tenantClient(ctx, f, f.File.Tenant); err != nil {
 		return nil, nil, err
 	}
-	add(c.Client.Close)
+	add(c.Close)
 	tool, err := client.RegisterTool(ctx, c.Client, "custom",
 		client.ToolInfo{Name: "square", Description: "Calculate the square of a number."},
 		func(_ context.Context, in squareIn) (float64, error) { return in.Number * in.Number, nil })
@@ -81,7 +81,7 @@ func (c *exampleClient) run(ctx context.Context, s client.Submission) (client.Re
 func (c *exampleClient) runOverMCP(ctx context.Context, s client.Submission) (client.Result, error) {
 	r, err := c.mcp.CallTool(ctx, &sdk.CallToolParams{
 		Name: "execute_task", Arguments: map[string]any{
-			"task_description": s.Task.Description, "workspace": s.Workspace,
+			"task_description": s.Description, "workspace": s.Workspace,
 		},
 	})
 	if err != nil {

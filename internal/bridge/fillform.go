@@ -133,5 +133,7 @@ func questionAbout(f form.Form, problems []form.Problem) *mcp.ElicitParams {
 	if names == nil {
 		return nil
 	}
-	return &mcp.ElicitParams{Mode: "form", Message: strings.Join(message, "\n"), RequestedSchema: f.Elicitation(names...)}
+	return &mcp.ElicitParams{
+		Mode: "form", Message: strings.Join(message, "\n"), RequestedSchema: f.Elicitation(names...),
+	}
 }

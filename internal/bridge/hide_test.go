@@ -66,7 +66,8 @@ func TestPrivacy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data, _ := json.Marshal(prompt); strings.Contains(string(data), "ada") || !strings.Contains(string(data), "[X]") {
+	data, _ := json.Marshal(prompt)
+	if strings.Contains(string(data), "ada") || !strings.Contains(string(data), "[X]") {
 		t.Errorf("prompt = %s, want it with the token", data)
 	}
 	_, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "tool-of-ada"})

@@ -53,8 +53,8 @@ func TestErrorsNameNoCommand(t *testing.T) {
 	}
 }
 
-// TestTextsNameNoCommand checks that the packages and Python modules whose texts reach clients name no command. Texts for
-// people at a command line are in package errcode.
+// TestTextsNameNoCommand checks that the packages and Python modules whose texts reach clients name no command. Texts
+// for people at a command line are in package errcode.
 func TestTextsNameNoCommand(t *testing.T) {
 	speakers := []string{
 		"internal/apierror", "internal/automation", "internal/bridge", "internal/codegen", "internal/cron",

@@ -55,9 +55,9 @@ func (ts *toolSet) addWorkflows() {
 		name: "run_workflow", title: "Run a workflow", scope: scopeSubmit, out: schemaOf[runOut](),
 		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
 		text: "Run several steps as one story that survives failures: programs, tools, loops, waits and questions to " +
-			"people. A step has an id and one of code, task (words), skill, tool (SERVER/TOOL), wait {for}, ask {message, " +
-			"form}, emit {type}; with = its inputs; needs, when, for_each {in, max}, retry {attempts}. Values in ${ } are " +
-			"CEL: ${ inputs.x }, ${ steps.ID.result }. For one program, use execute_task.",
+			"people. A step has an id and one of code, task (words), skill, tool (SERVER/TOOL), wait {for}, " +
+			"ask {message, form}, emit {type}; with = its inputs; needs, when, for_each {in, max}, retry {attempts}. " +
+			"Values in ${ } are CEL: ${ inputs.x }, ${ steps.ID.result }. For one program, use execute_task.",
 	}, func(ctx context.Context, c *call, in runWorkflowIn) (*result, error) {
 		wait, err := c.wait(in.WaitMS, getWait)
 		if err != nil {
@@ -72,7 +72,8 @@ func (ts *toolSet) addWorkflows() {
 		return c.waitRun(ctx, run.RunID, wait)
 	})
 	addTool(ts, tool{
-		name: "get_workflow_run", title: "Get a workflow run", scope: scopeRead, hints: readsOnly, out: schemaOf[runOut](),
+		name: "get_workflow_run", title: "Get a workflow run", scope: scopeRead, hints: readsOnly,
+		out:  schemaOf[runOut](),
 		text: "Wait for a workflow run and return how its steps stand, and its outputs once it has succeeded.",
 	}, func(ctx context.Context, c *call, in getRunIn) (*result, error) {
 		wait, err := c.wait(in.WaitMS, getWait)

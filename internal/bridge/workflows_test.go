@@ -31,7 +31,8 @@ func TestWorkflows(t *testing.T) {
 	definition := map[string]any{
 		"name": "asks",
 		"steps": []any{map[string]any{"id": "a", "ask": map[string]any{"message": "How many?", "form": map[string]any{
-			"type": "object", "required": []any{"n"}, "properties": map[string]any{"n": map[string]any{"type": "integer"}},
+			"type": "object", "required": []any{"n"},
+			"properties": map[string]any{"n": map[string]any{"type": "integer"}},
 		}}}},
 		"outputs": map[string]any{"n": map[string]any{"value": "${ steps.a.result.n + 1 }"}},
 	}

@@ -122,7 +122,7 @@ func native(v ref.Val, depth int) (any, error) {
 	case types.Timestamp:
 		return v.Format(time.RFC3339Nano), nil
 	case types.Duration:
-		return v.Duration.String(), nil
+		return v.String(), nil
 	case traits.Mapper:
 		return nativeMap(v, depth)
 	case traits.Lister:

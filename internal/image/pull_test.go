@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,7 +29,7 @@ import (
 // startRegistry starts a registry, and returns its address. handle, if not nil, answers instead if it returns true.
 func startRegistry(t *testing.T, handle func(w http.ResponseWriter, r *http.Request) bool) string {
 	t.Helper()
-	r := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	r := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if handle == nil || !handle(w, req) {
 			r.ServeHTTP(w, req)

@@ -55,7 +55,8 @@ var fixedSchemas = map[string]string{
 		"workflow":{"type":"object"},"error":{"type":"object","properties":{"code":{"type":"string"},
 		"message":{"type":"string"},"step":{"type":"string"}}},
 		"steps":{"type":"array","items":{"type":"object","required":["id","status"],"properties":{
-		"id":{"type":"string"},"status":{"enum":["pending","running","waiting","succeeded","failed","skipped","cancelled"]},
+		"id":{"type":"string"},
+		"status":{"enum":["pending","running","waiting","succeeded","failed","skipped","cancelled"]},
 		"attempt":{"type":"integer"},"task_id":{"type":"string"},"message":{"type":"string"},"result":{}}}}}}`,
 	"BatchItems": `{"type":"array","items":{"$ref":"#/components/schemas/BatchItem"}}`,
 }

@@ -197,9 +197,9 @@ func (s *Server) Drain() {
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
 // Serve serves requests on ln until ctx ends, and creates the records of tasks that were published without Submit (see
-// jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that operators set. Then it accepts no further
-// requests, calls Drain, waits for the requests in progress and returns nil. It returns an error if they have not
-// finished within Grace, or if ln fails. It closes ln.
+// jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that operators set. Then it accepts no
+// further requests, calls Drain, waits for the requests in progress and returns nil. It returns an error if they have
+// not finished within Grace, or if ln fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
 		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())

@@ -323,7 +323,8 @@ func TestFleetDeadLettersAndSchemas(t *testing.T) {
 		t.Errorf("fleet = %d %s, want 200 with test-worker and a backlog", resp.StatusCode, got)
 	}
 	resp, got = request(t, f, "GET", "/v1/fleet/backlog?pool=idle&within=90s", operator, nil)
-	if d := decode[schemas.Demand](t, got); resp.StatusCode != 200 || d.Pool != "idle" || d.WithinS != 90 || d.Slots != 0 {
+	d := decode[schemas.Demand](t, got)
+	if resp.StatusCode != 200 || d.Pool != "idle" || d.WithinS != 90 || d.Slots != 0 {
 		t.Errorf("backlog = %d %s, want 200 with zeros for the pool idle", resp.StatusCode, got)
 	}
 	for _, query := range []string{"pool=A%20B", "within=x", "within=25h"} {

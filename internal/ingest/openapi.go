@@ -202,7 +202,7 @@ var parameters = map[string]parameter{
 	"pool":   {"query", "The task pool; default all."},
 	"within": {"query", "The time in which the queued work is to be done, as in 90s; default 60s."},
 
-	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task, or one workflow run."},
+	"Idempotency-Key":        {"header", "Requests with the same tenant, source and key are one task or workflow run."},
 	"Last-Event-ID":          {"header", "Continue the stream after this event."},
 	"WebHook-Request-Origin": {"header", "The origin from which events will be sent."},
 	"If-Match":               {"header", "Change only this version: an ETag in quotes, or *."},

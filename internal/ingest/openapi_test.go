@@ -239,8 +239,8 @@ var failing = map[string]struct {
 
 // neverFail lists the operations that always succeed, or that another handler serves.
 var neverFail = []string{
-	"root", "page", "pagePost", "getOpenAPI", "health", "healthz", "readyz", "getMetrics", "mcp", "mcpPost", "mcpDelete",
-	"mcpSSE", "mcpSSEPost", "mcpRegister",
+	"root", "page", "pagePost", "getOpenAPI", "health", "healthz", "readyz", "getMetrics", "mcp", "mcpPost",
+	"mcpDelete", "mcpSSE", "mcpSSEPost", "mcpRegister",
 }
 
 // noPage is a page without paths.

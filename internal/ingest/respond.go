@@ -18,7 +18,8 @@ import (
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := apierror.Of(err)
 	if e.Status >= 500 && r.Context().Err() == nil { // otherwise the caller has disconnected
-		s.o.Telemetry.Log.WarnContext(r.Context(), "request failed", "code", e.Code, "error", cmp.Or(causes(err), e.Message))
+		cause := cmp.Or(causes(err), e.Message)
+		s.o.Telemetry.Log.WarnContext(r.Context(), "request failed", "code", e.Code, "error", cause)
 	}
 	h := w.Header()
 	if e.Status == http.StatusUnauthorized {

@@ -96,9 +96,9 @@ func (s *Server) taskRoutes() []route {
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRetryable),
 		row("POST /v1/tasks/{id}/retry", ScopeSubmit, s.withQueueTime(s.postRetry),
 			"retryTask", "Run a task again that ended without success").
-			note("A dead-lettered task is redriven, under its own id. Any other has a final result that others may have "+
-				"acted on: it is submitted again as a new task, whose record is the response; a repeated request returns "+
-				"the same new task.").
+			note("A dead-lettered task is redriven, under its own id. Any other has a final result that others may "+
+				"have acted on: it is submitted again as a new task, whose record is the response; a repeated request "+
+				"returns the same new task.").
 			returns(200, "Record").returns(202, "Record").
 			fails(submitErrors...).fails(queueErrors...).
 			fails(errcode.UnknownTask, errcode.NotRedrivable, errcode.NotRetryable),
@@ -235,11 +235,13 @@ func (s *Server) workflowRoutes() []route {
 			body("application/json", "WorkflowAnswer").
 			fails(errcode.BadJSON, errcode.BadAnswer, errcode.NotWaiting),
 		named("POST", "/rerun", ScopeSubmit, s.rerun, "rerunRun", "Run a workflow again from a step").
-			note("A new run keeps the results of the steps before. Its workspace has the files that the step began with.").
+			note("A new run keeps the results of the steps before. Its workspace has the files that the step began "+
+				"with.").
 			takes("Idempotency-Key").
 			body("application/json", "WorkflowRerun").
 			fails(submitErrors...).
-			fails(errcode.BadWorkflow, errcode.RunActive, errcode.UnknownStep, errcode.UnknownVersion, errcode.NoWorkspaces),
+			fails(errcode.BadWorkflow, errcode.RunActive, errcode.UnknownStep, errcode.UnknownVersion,
+				errcode.NoWorkspaces),
 	}
 }
 
@@ -501,8 +503,8 @@ func (s *Server) fleetRoutes() []route {
 			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownTenant),
 		row("POST /v1/workers/{worker}/drain", ScopeOperator, s.withQueueTime(s.postDrain),
 			"drainWorker", "Order a worker to drain and exit").
-			note("The worker claims no more tasks, and exits once its tasks have ended; those that run longer than its "+
-				"worker.drain are requeued, without an attempt being counted.").
+			note("The worker claims no more tasks, and exits once its tasks have ended; those that run longer than "+
+				"its worker.drain are requeued, without an attempt being counted.").
 			returns(200, "Worker").
 			fails(queueErrors...).fails(errcode.UnknownWorker, errcode.NotDrainable),
 		row("GET /v1/tenants", ScopeOperator, s.withQueueTime(s.getTenants),

@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -48,7 +49,8 @@ func TestCreatedTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clientWith(t, f, ingesttest.Token).Get(t.Context(), rec.TaskID); errcodeOf(err) != errcode.UnknownTask {
+	_, err = clientWith(t, f, ingesttest.Token).Get(t.Context(), rec.TaskID)
+	if errcodeOf(err) != errcode.UnknownTask {
 		t.Errorf("Get by another tenant = %v, want %s", err, errcode.UnknownTask)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "GET", f.URL+"/v1/tasks/"+rec.TaskID+"/events", nil)
@@ -56,11 +58,14 @@ func TestCreatedTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+created.Secret)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil || resp.StatusCode != 200 {
-		t.Fatalf("stream = %v, %v, want 200", resp, err)
+	resp, err := http.DefaultClient.Do(req) //nolint:bodyclose // it is closed below
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Fatalf("stream: status %d, want 200", resp.StatusCode)
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -113,7 +118,8 @@ func TestExpiredToken(t *testing.T) {
 			break
 		}
 	}
-	if e, ok := err.(*client.APIError); !ok || e.Status != http.StatusUnauthorized || //nolint:errorlint // of this client
+	e, ok := errors.AsType[*client.APIError](err)
+	if !ok || e.Status != http.StatusUnauthorized ||
 		!strings.Contains(e.Message, "expired") || time.Now().Before(created.ExpiresAt) {
 		t.Errorf("WhoAmI after the expiry = %v, want 401 that says so", err)
 	}

@@ -21,7 +21,9 @@ const (
 func TestRequestTraceContinuesInTask(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Telemetry.Tracer = provider.Tracer("ingest") })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
+		o.Telemetry.Tracer = provider.Tracer("ingest")
+	})
 	_, got := request(t, f, "POST", "/v1/tasks",
 		map[string]string{"Content-Type": "application/json", "Traceparent": parent},
 		strings.NewReader(`{"code":"1"}`))

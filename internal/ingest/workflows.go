@@ -94,7 +94,8 @@ func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
 // fork creates a workspace with the files of a generation of another one. It may be called again.
 func (s *Server) fork(ctx context.Context, tenant, from string, generation int64, to string) error {
 	if s.o.Workspaces == nil {
-		return apierror.New(errcode.NoWorkspaces, "this process has no object store, so it cannot fork the run's workspace")
+		return apierror.New(errcode.NoWorkspaces,
+			"this process has no object store, so it cannot fork the run's workspace")
 	}
 	ref := state.Ref{Tenant: tenant, Workspace: from}
 	_, err := history.Fork(ctx, s.o.Workspaces.Repo(), ref, generation, to, "run a workflow again")

@@ -150,7 +150,8 @@ func (s *Server) sendArchive(
 		write = s.writeZip
 	}
 	if err := write(r.Context(), w, ref, generation, include); err != nil {
-		s.o.Telemetry.Log.WarnContext(r.Context(), "archive sent incompletely", "workspace", ref.String(), "error", causes(err))
+		s.o.Telemetry.Log.WarnContext(r.Context(), "archive sent incompletely", "workspace", ref.String(),
+			"error", causes(err))
 		panic(http.ErrAbortHandler) // a partial archive must not look complete
 	}
 	return nil

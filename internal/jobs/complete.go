@@ -108,8 +108,8 @@ func endRun(rec *storedRecord, now time.Time, outcome, errorText string) {
 	last.EndedAt, last.Outcome, last.Error = now, outcome, text.Truncate(errorText, maxText)
 }
 
-// announce publishes the result of a completed task again, because its worker may have crashed before it did. It returns
-// an error if the task's workflow could not be advanced.
+// announce publishes the result of a completed task again, because its worker may have crashed before it did. It
+// returns an error if the task's workflow could not be advanced.
 func (r *run) announce(ctx context.Context) error {
 	if r.rec.Run == 0 && r.rec.Result != nil { // it was cancelled before it ran
 		r.w.logError(ctx, "session entry not added", r.logSession(ctx, r.rec.Result))

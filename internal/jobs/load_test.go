@@ -96,7 +96,8 @@ func TestLoad(t *testing.T) {
 	} {
 		d, err := f.Demand(t.Context(), c.pool, c.within)
 		if err != nil || d.Queued != c.queued || d.Slots != c.demand || d.Pool != c.pool {
-			t.Errorf("Demand(%q, %v) = %+v, %v, want %d queued and %d slots", c.pool, c.within, d, err, c.queued, c.demand)
+			t.Errorf("Demand(%q, %v) = %+v, %v, want %d queued and %d slots",
+				c.pool, c.within, d, err, c.queued, c.demand)
 		}
 	}
 }

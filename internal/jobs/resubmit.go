@@ -34,8 +34,8 @@ func (c *Client) keepEvent(ctx context.Context, tenant, id string, m *nats.Msg) 
 	}
 }
 
-// Submitted returns the record of a task and the event that submitted it, with its data. The error is ErrUnknownTask, or
-// a *NotRetryableError if the event or its data is no longer kept.
+// Submitted returns the record of a task and the event that submitted it, with its data. The error is ErrUnknownTask,
+// or a *NotRetryableError if the event or its data is no longer kept.
 func (c *Client) Submitted(ctx context.Context, tenant, id string) (schemas.Record, event.Event, error) {
 	rec, err := c.find(ctx, tenant, id)
 	if err != nil {
@@ -70,7 +70,8 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 		return s, gone
 	}
 	s = submission{
-		lane: lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant}, id: rec.TaskID, event: ev, data: ev.Data(),
+		lane: lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant},
+		id:   rec.TaskID, event: ev, data: ev.Data(),
 	}
 	err = c.fetchData(ctx, &s)
 	if _, refused := errors.AsType[*RefusedError](err); refused {
@@ -97,10 +98,10 @@ func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (*jetst
 	return m, err
 }
 
-// Retry runs a task again that has ended without success, and returns its record. A dead-lettered task is redriven, under
-// its own id. Any other has a final result, which its caller, triggers and webhooks may have acted on; so it is submitted
-// again as a new task, and repeated calls return the same new task. The error is ErrUnknownTask, a *NotRedrivableError, a
-// *NotRetryableError, or one of Submit.
+// Retry runs a task again that has ended without success, and returns its record. A dead-lettered task is redriven,
+// under its own id. Any other has a final result, which its caller, triggers and webhooks may have acted on; so it is
+// submitted again as a new task, and repeated calls return the same new task. The error is ErrUnknownTask, a
+// *NotRedrivableError, a *NotRetryableError, or one of Submit.
 func (c *Client) Retry(ctx context.Context, tenant, id string) (schemas.Record, error) {
 	rec, err := c.find(ctx, tenant, id)
 	if err != nil {

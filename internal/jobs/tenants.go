@@ -31,7 +31,7 @@ func (c *Client) withCreated(ctx context.Context, policy Policy, tenant string) 
 
 func (c *Client) isCreated(ctx context.Context, tenant string) (bool, error) {
 	if schemas.CheckName("tenant", tenant) != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // no tenant has such a name
 	}
 	if c.controls.Load().hasTenant(tenant) {
 		return true, nil

@@ -191,8 +191,8 @@ func TestTokenRefused(t *testing.T) {
 	}
 }
 
-// A tenant that an operator creates can submit at once, and its tasks run on workers that have not heard of it yet. Once
-// it is removed, it is unknown, and its tokens are revoked.
+// A tenant that an operator creates can submit at once, and its tasks run on workers that have not heard of it yet.
+// Once it is removed, it is unknown, and its tokens are revoked.
 func TestCreatedTenant(t *testing.T) {
 	f := newFleet(t, onlyAcme)
 	worker := connect(t, f.opts)
@@ -255,8 +255,8 @@ func codeOf(err error) string {
 	return ""
 }
 
-// A worker whose boxes may serve only one tenant leaves the tasks of created tenants to others, even if it does not know
-// yet that the tenant exists.
+// A worker whose boxes may serve only one tenant leaves the tasks of created tenants to others, even if it does not
+// know yet that the tenant exists.
 func TestSettingsOnly(t *testing.T) {
 	f := newFleet(t, onlyAcme)
 	ran := make(chan string, 10)
@@ -336,8 +336,8 @@ func TestDrainWorker(t *testing.T) {
 		t.Fatal(err) // as if the first worker had been killed
 	}
 	f.work(t, WorkerOptions{
-		Name: "w 1", Hooks: Hooks{Drain: func() { t.Error("the order to an earlier worker was obeyed") }},
-		Handler: succeed,
+		Name: "w 1", Handler: succeed,
+		Hooks: Hooks{Drain: func() { t.Error("the order to an earlier worker was obeyed") }},
 	})
 	if rec := f.await(t, queued.TaskID); rec.Status != schemas.Succeeded {
 		t.Errorf("task after the restart = %s, want succeeded", rec.Status)

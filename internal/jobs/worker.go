@@ -163,8 +163,8 @@ func (w *Worker) accepts(l lane) bool {
 	return !ok && !created || len(p.Pools) > 0 && !slices.Contains(p.Pools, l.pool)
 }
 
-// runs reports whether this worker may run tasks of a lane. created is whether an operator has created the tenant at run
-// time.
+// runs reports whether this worker may run tasks of a lane. created is whether an operator has created the tenant at
+// run time.
 func (w *Worker) runs(l lane, created bool) bool {
 	return slices.Contains(w.opts.Pools, l.pool) && (!created || !w.opts.Tenants.SettingsOnly) &&
 		(w.opts.Tenants.Accept == nil || w.opts.Tenants.Accept(l.tenant))

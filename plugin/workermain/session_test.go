@@ -86,8 +86,8 @@ logs = {name: json.load(open("/workspace/sessions/" + name + ".json")) for name 
  "tasks": [len(log["tasks"]) for log in logs.values()], "layout": sorted(os.listdir("/workspace"))}`
 )
 
-// TestSessionsOverWorkers runs a workflow of three sessions on three workers, which are separate processes with the data
-// directories of two hosts. The first one is killed with SIGKILL after a program has run and before its files are
+// TestSessionsOverWorkers runs a workflow of three sessions on three workers, which are separate processes with the
+// data directories of two hosts. The first one is killed with SIGKILL after a program has run and before its files are
 // committed. State, files and the logs of the sessions are whole.
 func TestSessionsOverWorkers(t *testing.T) {
 	conf := uptest.Config(t)

@@ -264,8 +264,8 @@ const (
 	publicTimeout      = 10 * time.Second // of one request
 )
 
-// allowOf returns a function that returns a tenant's allow-list. Tenants that are created at run time may use all tools,
-// like tenants whose settings list none.
+// allowOf returns a function that returns a tenant's allow-list. Tenants that are created at run time may use all
+// tools, like tenants whose settings list none.
 func allowOf(c *config.Config) func(tenant string) []string {
 	return func(tenant string) []string {
 		if t := c.Tenants[tenant]; len(t.Tools) > 0 {
