@@ -58,7 +58,8 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	if issues.Err() != nil {
 		return nil, nil, issues.Err()
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100),
+		cel.CustomDecoratorV2(bound))
 	return ast, program, err
 }
 

@@ -18,6 +18,7 @@ import (
 const (
 	maxValueTime  = 2 * time.Second // of one evaluation: the cost limits it first, unless the machine is busy
 	maxValueDepth = 64
+	maxValueSize  = 1 << 20 // bytes of a value, about as many as its JSON has
 )
 
 // Expression is an expression with a value of any type. It is safe for concurrent use.
@@ -102,17 +103,22 @@ func (e *Expression) Value(ctx context.Context, values map[string]any) (json.Raw
 	if err != nil {
 		return nil, err
 	}
-	v, err := native(out, 0)
+	room := maxValueSize
+	v, err := native(out, 0, &room)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(v)
 }
 
-// native returns a value that package json can encode.
-func native(v ref.Val, depth int) (any, error) {
+// native returns a value that package json can encode. room is what is left of maxValueSize: an expression may repeat a
+// value without cost, and its JSON repeats it, too.
+func native(v ref.Val, depth int, room *int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("the value is nested more than %d deep", maxValueDepth)
+	}
+	if *room -= 1 + length(v); *room < 0 {
+		return nil, fmt.Errorf("the value is larger than %d bytes", maxValueSize)
 	}
 	switch v := v.(type) {
 	case types.Null:
@@ -124,11 +130,11 @@ func native(v ref.Val, depth int) (any, error) {
 	case types.Duration:
 		return v.String(), nil
 	case traits.Mapper:
-		return nativeMap(v, depth)
+		return nativeMap(v, depth, room)
 	case traits.Lister:
 		out := []any{}
 		for it := v.Iterator(); it.HasNext() == types.True; {
-			item, err := native(it.Next(), depth+1)
+			item, err := native(it.Next(), depth+1, room)
 			if err != nil {
 				return nil, err
 			}
@@ -139,7 +145,7 @@ func native(v ref.Val, depth int) (any, error) {
 	return nil, fmt.Errorf("a value of type %s has no JSON", v.Type().TypeName())
 }
 
-func nativeMap(v traits.Mapper, depth int) (any, error) {
+func nativeMap(v traits.Mapper, depth int, room *int) (any, error) {
 	out := map[string]any{}
 	for it := v.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
@@ -147,7 +153,8 @@ func nativeMap(v traits.Mapper, depth int) (any, error) {
 		if !ok {
 			return nil, errors.New("the keys of an object must be strings")
 		}
-		item, err := native(v.Get(key), depth+1)
+		*room -= len(name)
+		item, err := native(v.Get(key), depth+1, room)
 		if err != nil {
 			return nil, err
 		}

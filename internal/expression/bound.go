@@ -1,0 +1,72 @@
+package expression
+
+import (
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// maxNodes is how many values a list or an object that an expression makes may contain, at any depth. The inputs of a
+// workflow have fewer.
+const maxNodes = 300_000
+
+// bound refuses lists and objects with more than maxNodes values. CEL charges a list that contains another one many
+// times as little as any list, but to compare it takes as long as if it were written out, and cannot be interrupted.
+func bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	c, ok := i.(interpreter.InterpretableConstructor)
+	if !ok || len(c.InitVals()) == 0 {
+		return i, nil
+	}
+	return bounded{c}, nil
+}
+
+type bounded struct {
+	interpreter.InterpretableConstructor
+}
+
+// Exec implements interpreter.InterpretableV2.
+func (b bounded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	v := b.InterpretableConstructor.Exec(frame)
+	room := maxNodes
+	if !fits(v, &room) {
+		return types.NewErr("a list or an object has more than %d values", maxNodes)
+	}
+	return v
+}
+
+// Eval implements interpreter.Interpretable.
+func (b bounded) Eval(a interpreter.Activation) ref.Val { return interpreter.EvalActivation(a, b.Exec) }
+
+// fits reports whether v and what it contains are at most room values, and takes them from room.
+func fits(v ref.Val, room *int) bool {
+	if *room--; *room < 0 {
+		return false
+	}
+	switch v := v.(type) {
+	case traits.Mapper:
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			if !fits(v.Get(it.Next()), room) {
+				return false
+			}
+		}
+	case traits.Lister:
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			if !fits(it.Next(), room) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// length returns the length of a text.
+func length(v ref.Val) int {
+	switch v := v.(type) {
+	case types.String:
+		return len(v)
+	case types.Bytes:
+		return len(v)
+	}
+	return 0
+}
