@@ -51,3 +51,17 @@ func TestRepeatedValuesAreBounded(t *testing.T) {
 		t.Errorf("Value() of a value within the limits = %s, %v, want 2001", v, err)
 	}
 }
+
+// Types that are nested deep take long to check, so they are refused first.
+func TestNestingIsBounded(t *testing.T) {
+	for _, source := range []string{
+		"[1]" + strings.Repeat(".map(b, [b])", 200),
+		strings.Repeat("[", 200) + "1" + strings.Repeat("]", 200),
+		strings.Repeat("{'a': ", 200) + "1" + strings.Repeat("}", 200),
+	} {
+		_, err := expression.CompileValue(source)
+		if err == nil || !strings.Contains(err.Error(), "nested more than 24 deep") {
+			t.Errorf("CompileValue(%.40q) = %v, want nested more than 24 deep", source, err)
+		}
+	}
+}

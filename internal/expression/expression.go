@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 )
 
 // Limits of a condition.
 const (
-	MaxSource = 4096                   // bytes
-	maxCost   = 100_000                // of one evaluation, in CEL's units: about one for each operation
-	maxTime   = 100 * time.Millisecond // of one evaluation
+	MaxSource  = 4096                   // bytes
+	maxNesting = 24                     // of lists, objects and loops
+	maxCost    = 100_000                // of one evaluation, in CEL's units: about one for each operation
+	maxTime    = 100 * time.Millisecond // of one evaluation
 )
 
 // Condition is an expression that is true or false. It is safe for concurrent use.
@@ -31,18 +33,18 @@ type Condition struct {
 // Compile returns the condition that source describes. It may use the variables, whose types are not declared. The
 // error says where the source is wrong.
 func Compile(source string, variables ...string) (*Condition, error) {
-	ast, program, err := compile(source, variables)
+	checked, program, err := compile(source, variables)
 	if err != nil {
 		return nil, err
 	}
-	if !isCondition(ast) {
-		return nil, fmt.Errorf("the expression %q is a %s, not true or false", source, ast.OutputType())
+	if !isCondition(checked) {
+		return nil, fmt.Errorf("the expression %q is a %s, not true or false", source, checked.OutputType())
 	}
 	return &Condition{source: source, program: program}, nil
 }
 
-func isCondition(ast *cel.Ast) bool {
-	t := ast.OutputType()
+func isCondition(checked *cel.Ast) bool {
+	t := checked.OutputType()
 	return t.IsEquivalentType(cel.BoolType) || t.IsEquivalentType(cel.DynType)
 }
 
@@ -54,13 +56,33 @@ func compile(source string, variables []string) (*cel.Ast, cel.Program, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ast, issues := env.Compile(source)
+	parsed, issues := env.Parse(source)
 	if issues.Err() != nil {
 		return nil, nil, issues.Err()
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100),
+	if nesting(ast.NavigateAST(parsed.NativeRep())) > maxNesting { // the time to check types grows with its third power
+		return nil, nil, fmt.Errorf("lists, objects and loops are nested more than %d deep", maxNesting)
+	}
+	checked, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, nil, issues.Err()
+	}
+	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100),
 		cel.CustomDecoratorV2(bound))
-	return ast, program, err
+	return checked, program, err
+}
+
+// nesting returns how deep lists, objects and loops are nested in an expression.
+func nesting(e ast.NavigableExpr) (depth int) {
+	for _, child := range e.Children() {
+		depth = max(depth, nesting(child))
+	}
+	switch e.Kind() {
+	case ast.ListKind, ast.MapKind, ast.StructKind, ast.ComprehensionKind:
+		depth++
+	default:
+	}
+	return depth
 }
 
 // environments has a *cel.Env for each list of variables: to make one takes longer than to compile with it.

@@ -27,6 +27,9 @@ const (
 	MaxTime       = 30 * 24 * time.Hour // of a run
 	maxDepth      = 4                   // of workflows within workflows
 	maxSteps      = 500                 // in all of them
+	maxTexts      = 2000                // expressions in all of them
+	maxSource     = 64 << 10            // bytes of all expressions
+	maxNesting    = 64                  // of lists and objects in values
 	maxInstances  = 1200                // steps and items of a run
 	defaultTime   = 24 * time.Hour
 	finallyTime   = time.Hour // for the steps of finally, after the run's time has passed
@@ -103,7 +106,10 @@ func Compile(definition json.RawMessage) (*Plan, error) {
 // checker collects what is wrong with a definition.
 type checker struct {
 	found []schemas.Invalid
-	count int // steps
+	count int  // steps
+	texts int  // expressions
+	bytes int  // of expressions
+	full  bool // there are too many expressions
 }
 
 func (c *checker) add(path, format string, args ...any) {
@@ -360,6 +366,15 @@ var fields = []string{"error", "result", "status"}
 
 // expression compiles an expression and checks what it refers to. It returns nil if it is not valid.
 func (c *checker) expression(path, source string, in scope) *expression.Expression {
+	c.texts++
+	c.bytes += len(source)
+	if c.texts > maxTexts || c.bytes > maxSource {
+		if !c.full {
+			c.add(path, "the workflow has more than %d expressions, or more than %d bytes of them", maxTexts, maxSource)
+		}
+		c.full = true
+		return nil
+	}
 	e, err := expression.CompileValue(source, in.variables...)
 	if err != nil {
 		c.add(path, "%s", strings.ReplaceAll(err.Error(), "\n", " "))

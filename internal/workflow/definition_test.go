@@ -39,6 +39,19 @@ func TestBadDefinitions(t *testing.T) {
 		nested = "{name: x, steps: [{id: a, workflow: " + nested + "}]}"
 	}
 	for _, c := range []struct{ name, definition, path, message string }{
+		{
+			"many expressions", "{name: x, steps: [{id: a, code: '1', with: [" + strings.Repeat("'${1}',", 2001) + "]}]}",
+			"/steps/0/with/2000", "more than 2000 expressions",
+		},
+		{
+			"long expressions", "{name: x, steps: [{id: a, code: '1', with: [" +
+				strings.Repeat("'${size(\""+strings.Repeat("x", 4000)+"\")}',", 17) + "]}]}",
+			"/steps/0/with/16", "more than 65536 bytes of them",
+		},
+		{
+			"deep", "{name: x, steps: [{id: a, code: '1', with: " + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}]}",
+			"/steps/0/with", "nested more than 64 deep",
+		},
 		{"no steps", "name: x\nsteps: []", "/steps", "minItems: got 0, want 1"},
 		{"no kind", "{name: x, steps: [{id: a}]}", "/steps/0", "missing"},
 		{"two kinds", "{name: x, steps: [{id: a, code: '1', task: b}]}", "/steps/0", "oneOf"},

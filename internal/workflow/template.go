@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,11 +34,35 @@ type part struct {
 // template compiles a JSON value. It returns nil if an expression is not valid.
 func (c *checker) template(path string, value json.RawMessage, in scope) *template {
 	before := len(c.found)
+	if tooDeep(value) {
+		c.add(path, "the value is nested more than %d deep", maxNesting)
+		return nil
+	}
 	t := c.compile(path, value, in)
 	if len(c.found) > before {
 		return nil
 	}
 	return t
+}
+
+// tooDeep reports whether lists and objects of a JSON value are nested more than maxNesting deep.
+func tooDeep(value json.RawMessage) bool {
+	depth := 0
+	for d := json.NewDecoder(bytes.NewReader(value)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return false // the end
+		}
+		switch token {
+		case json.Delim('['), json.Delim('{'):
+			depth++
+		case json.Delim(']'), json.Delim('}'):
+			depth--
+		}
+		if depth > maxNesting {
+			return true
+		}
+	}
 }
 
 func (c *checker) text(path, s string, in scope) *template {
