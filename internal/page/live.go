@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 const (
@@ -64,7 +65,9 @@ func (p *Page) subscribe(token string) (changes <-chan struct{}, cancel func(), 
 		delete(f.subscribers, ch)
 		if len(f.subscribers) == 0 {
 			f.stop()
-			delete(fs.byToken, key)
+			if fs.byToken[key] == f {
+				delete(fs.byToken, key)
+			}
 		}
 	}), true
 }
@@ -80,6 +83,10 @@ func (p *Page) follow(ctx context.Context, f *feed, token string) {
 	defer tick.Stop()
 	for first := true; ; first = false {
 		now, err := digest(ctx, c)
+		if isCode(err, errcode.Unauthorized) { // the token was revoked, or has expired
+			p.end(f, token)
+			return
+		}
 		if err == nil && now != last && !first {
 			p.feeds.mu.Lock()
 			for ch := range f.subscribers {
@@ -99,6 +106,20 @@ func (p *Page) follow(ctx context.Context, f *feed, token string) {
 			return
 		}
 	}
+}
+
+// end ends the streams of a feed.
+func (p *Page) end(f *feed, token string) {
+	key := sha256.Sum256([]byte(token))
+	p.feeds.mu.Lock()
+	defer p.feeds.mu.Unlock()
+	if p.feeds.byToken[key] == f {
+		delete(p.feeds.byToken, key)
+	}
+	for ch := range f.subscribers {
+		close(ch)
+	}
+	clear(f.subscribers)
 }
 
 // digest returns a hash of what pages show of the newest tasks and pending approvals.
@@ -174,7 +195,10 @@ func getLive(q *request) error {
 	for {
 		var err error
 		select {
-		case <-changes:
+		case _, open := <-changes:
+			if !open {
+				return nil // the page connects again, and is sent to the login
+			}
 			err = s.send("change", 0, nil)
 		case <-heartbeat.C:
 			err = s.heartbeat()

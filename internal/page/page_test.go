@@ -459,10 +459,26 @@ func TestTaskStream(t *testing.T) {
 	}
 }
 
-// TestRevoked checks that a session ends with its token.
+// TestRevoked checks that a session, and the streams of its pages, end with its token.
 func TestRevoked(t *testing.T) {
 	f, v := start(t, 0, Options{})
 	v.login(ingesttest.Token)
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/live", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := v.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Body.Close()
+	defer func() {
+		if _, err := io.Copy(io.Discard, live.Body); err != nil {
+			t.Errorf("the stream of a revoked token goes on: %v", err)
+		}
+	}()
 	f.Ingest.SetTokens([]ingest.Token{{Name: "new", Tenant: "default"}})
 	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
 		t.Errorf("with a revoked token: %s, want the login", at)
