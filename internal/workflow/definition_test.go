@@ -40,7 +40,8 @@ func TestBadDefinitions(t *testing.T) {
 	}
 	for _, c := range []struct{ name, definition, path, message string }{
 		{
-			"many expressions", "{name: x, steps: [{id: a, code: '1', with: [" + strings.Repeat("'${1}',", 2001) + "]}]}",
+			"many expressions", "{name: x, steps: [{id: a, code: '1', with: [" +
+				strings.Repeat("'${1}',", 2001) + "]}]}",
 			"/steps/0/with/2000", "more than 2000 expressions",
 		},
 		{
@@ -49,7 +50,8 @@ func TestBadDefinitions(t *testing.T) {
 			"/steps/0/with/16", "more than 65536 bytes of them",
 		},
 		{
-			"deep", "{name: x, steps: [{id: a, code: '1', with: " + strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}]}",
+			"deep", "{name: x, steps: [{id: a, code: '1', with: " +
+				strings.Repeat("[", 65) + strings.Repeat("]", 65) + "}]}",
 			"/steps/0/with", "nested more than 64 deep",
 		},
 		{"no steps", "name: x\nsteps: []", "/steps", "minItems: got 0, want 1"},
