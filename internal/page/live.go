@@ -122,7 +122,7 @@ func (p *Page) end(f *feed, token string) {
 	clear(f.subscribers)
 }
 
-// digest returns a hash of what pages show of the newest tasks and pending approvals.
+// digest returns a hash of what pages show of the newest tasks, pending approvals and newest workflow runs.
 func digest(ctx context.Context, c *client.Client) (uint64, error) {
 	h := fnv.New64a()
 	tasks, err := c.List(ctx, client.ListOptions{Limit: listed})
@@ -133,8 +133,18 @@ func digest(ctx context.Context, c *client.Client) (uint64, error) {
 		fmt.Fprintln(h, t.TaskID, t.Status, t.Run, t.WaitsFor, len(t.Approvals))
 	}
 	waiting, err := c.Approvals(ctx)
+	if err != nil {
+		return 0, err
+	}
 	for _, a := range waiting {
 		fmt.Fprintln(h, a.TaskID, a.Call)
+	}
+	runs, err := c.WorkflowRuns(ctx, listed)
+	for _, r := range runs {
+		fmt.Fprintln(h, r.RunID, r.Status)
+		for _, s := range r.Steps {
+			fmt.Fprintln(h, s.Status, s.Attempt)
+		}
 	}
 	return h.Sum64(), err
 }

@@ -100,6 +100,10 @@ func (p *Page) routes() *http.ServeMux {
 	get("/dead", getDead)
 	post("/dead", postDead)
 
+	get("/workflows", getWorkflows)
+	get("/workflows/{run}", getRun)
+	post("/workflows/{run}/{verb}", postRun)
+
 	get("/workspaces", getWorkspaces)
 	get("/workspaces/{name}", getWorkspace)
 	post("/workspaces/{name}/restore", postRestore)

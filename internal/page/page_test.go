@@ -3,6 +3,7 @@ package page
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/ingest"
@@ -535,5 +538,53 @@ func TestAssetsAreSmall(t *testing.T) {
 	}
 	if total > 150_000 {
 		t.Errorf("%d bytes, want at most 150,000", total)
+	}
+}
+
+// TestWorkflows checks that the page shows a run, and sends the answer to what a step asks.
+func TestWorkflows(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	run, err := c.RunWorkflow(t.Context(), client.WorkflowRequest{Workflow: json.RawMessage(`{
+		"name": "order", "steps": [{"id": "ask", "ask": {"message": "How <b>many</b>?", "form": {
+			"type": "object", "required": ["n"], "properties": {
+				"n": {"type": "integer", "minimum": 1, "title": "Number <i>"}, "gift": {"type": "boolean"},
+				"size": {"type": "string", "enum": ["small", "large"]}}}}}],
+		"outputs": {"all": {"value": "${ steps.ask.result }"}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "/" + path("workflows", run.RunID)
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/workflows")
+	has(t, "the list of runs", body, run.RunID, "order", "waiting")
+	_, _, body = v.get(at)
+	has(t, "the run", body, "How &lt;b&gt;many&lt;/b&gt;?", "Number &lt;i&gt;", `name="field.gift"`,
+		`<option value="large">`)
+	status, _, body := v.post(at+"/answer", "step", "ask", "field.n", "none")
+	if status != http.StatusBadRequest || !strings.Contains(body, "bad_answer") {
+		t.Errorf("an answer that does not fit: status %d, want 400 with bad_answer:\n%s", status, body)
+	}
+	if status, _, _ := v.post(at+"/answer", "step", "other"); status != http.StatusNotFound {
+		t.Errorf("an answer to another step: status %d, want 404", status)
+	}
+	_, _, body = v.post(at+"/answer", "step", "ask", "field.n", "3", "field.gift", "on", "field.size", "large")
+	has(t, "the run after the answer", body, "Answered.")
+	run, err = c.WaitWorkflow(t.Context(), run.RunID, nil)
+	var got map[string]any
+	if err == nil {
+		err = json.Unmarshal(run.Outputs, &got)
+	}
+	want := map[string]any{"all": map[string]any{"n": 3.0, "gift": true, "size": "large"}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("outputs (%v, -want +got):\n%s", err, diff)
+	}
+	v.login(ingesttest.Other)
+	if status, _, _ := v.get(at); status != http.StatusNotFound {
+		t.Errorf("the run of another tenant: status %d, want 404", status)
 	}
 }
