@@ -12,7 +12,7 @@ import (
 func (c *Client) PageLink(ctx context.Context) (string, error) {
 	created, err := sendJSON[struct {
 		Link string `json:"link"`
-	}](ctx, c, http.MethodPost, struct{}{}, "v1", "page", "links")
+	}](ctx, c, http.MethodPost, struct{}{}, "page", "links")
 	if err != nil {
 		return "", err
 	}

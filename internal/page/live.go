@@ -36,29 +36,30 @@ type feeds struct {
 type feed struct {
 	subscribers map[chan struct{}]bool
 	stop        context.CancelFunc
+	begun       chan struct{} // closed after the first look: later changes are told to subscribers
 }
 
-// subscribe returns a channel that receives a value after changes, until cancel is called. It returns false if there
-// are too many streams.
-func (p *Page) subscribe(token string) (changes <-chan struct{}, cancel func(), ok bool) {
+// subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. It returns nil if
+// there are too many streams.
+func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel func()) {
 	key := sha256.Sum256([]byte(token))
 	ch := make(chan struct{}, 1)
 	fs := &p.feeds
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if fs.streams >= maxStreams {
-		return nil, nil, false
+		return nil, nil, nil
 	}
 	fs.streams++
-	f := fs.byToken[key]
+	f = fs.byToken[key]
 	if f == nil {
 		ctx, stop := context.WithCancel(p.stopping)
-		f = &feed{subscribers: map[chan struct{}]bool{}, stop: stop}
+		f = &feed{subscribers: map[chan struct{}]bool{}, stop: stop, begun: make(chan struct{})}
 		fs.byToken[key] = f
 		go p.follow(ctx, f, token) // ends with the last subscriber
 	}
 	f.subscribers[ch] = true
-	return ch, sync.OnceFunc(func() {
+	return f, ch, sync.OnceFunc(func() {
 		fs.mu.Lock()
 		defer fs.mu.Unlock()
 		fs.streams--
@@ -69,13 +70,14 @@ func (p *Page) subscribe(token string) (changes <-chan struct{}, cancel func(), 
 				delete(fs.byToken, key)
 			}
 		}
-	}), true
+	})
 }
 
 // follow looks for changes and tells the subscribers of f.
 func (p *Page) follow(ctx context.Context, f *feed, token string) {
 	c, err := p.client(ctx, token)
 	if err != nil {
+		close(f.begun)
 		return
 	}
 	var last uint64
@@ -99,6 +101,9 @@ func (p *Page) follow(ctx context.Context, f *feed, token string) {
 		}
 		if err == nil {
 			last = now
+		}
+		if first {
+			close(f.begun)
 		}
 		select {
 		case <-tick.C:
@@ -189,11 +194,18 @@ var errBusy = &pageError{http.StatusServiceUnavailable, "Too many pages are open
 
 // getLive tells a page when to refresh its live parts.
 func getLive(q *request) error {
-	changes, cancel, ok := q.p.subscribe(q.s.Token)
-	if !ok {
+	f, changes, cancel := q.p.subscribe(q.s.Token)
+	if f == nil {
 		return errBusy
 	}
 	defer cancel()
+	select { // what changed before, a page finds by itself when it gets hello
+	case <-f.begun:
+	case <-q.p.stopping.Done():
+		return nil
+	case <-q.ctx.Done():
+		return nil
+	}
 	s := q.stream()
 	if s.send("hello", 0, nil) != nil {
 		return nil // the browser has gone

@@ -9,9 +9,32 @@ function busy(part) {
     part.querySelector("input[name=id]:checked") !== null;
 }
 
+// content is what a part shows, without how long ago something was.
+const content = (part) => part.innerHTML.replaceAll(/<time.*?<\/time>/gs, "");
+
+// refreshPart replaces a part of the page by its newest state, unless the person has changed it in the meantime. Of
+// several responses for a part, only that of the last request counts.
+const requests = {};
+async function refreshPart(old) {
+  const id = old.getAttribute("id"), url = old.dataset.refresh; // old.id is a field of that name, if old is a form
+  const n = requests[id] = (requests[id] || 0) + 1;
+  try {
+    const r = await fetch(url, { headers: { "HX-Request": "true" } });
+    if (r.status === 401) { location.reload(); return; } // the session is over
+    if (!r.ok) return;
+    const page = new DOMParser().parseFromString(await r.text(), "text/html");
+    const part = document.getElementById(id), newest = page.getElementById(id);
+    if (!part || !newest || n !== requests[id] || part.dataset.refresh !== url || busy(part)) return;
+    if (content(part) === content(newest)) return;
+    part.replaceWith(newest);
+    htmx.process(newest);
+    stream();
+  } catch { /* the banner says so */ }
+}
+
 function refresh() {
   for (const part of document.querySelectorAll("[data-refresh]")) {
-    if (!busy(part)) part.dispatchEvent(new Event("refresh"));
+    if (!busy(part)) refreshPart(part);
   }
 }
 
@@ -20,17 +43,14 @@ let live = null;
 function follow() {
   const url = document.body.dataset.live;
   if (!url || !document.querySelector("[data-refresh]") || document.hidden || live) return;
-  let lost = false;
   live = new EventSource(url);
   live.addEventListener("hello", () => {
     banner.hidden = true;
-    if (lost) refresh();
-    lost = false;
+    refresh(); // something may have changed since the page was rendered
   });
   live.addEventListener("change", refresh);
   live.onerror = () => {
     banner.hidden = false;
-    lost = true;
     if (live.readyState === EventSource.CLOSED) { // refused, for example because the session is over
       live = null;
       setTimeout(() => { if (!document.hidden) check(); }, 3000);
@@ -82,7 +102,7 @@ function stream() {
   source.addEventListener("end", () => {
     source.close();
     part.setAttribute("data-refresh", location.href);
-    part.dispatchEvent(new Event("refresh"));
+    refreshPart(part);
   });
 }
 
@@ -142,8 +162,6 @@ if (theme) theme.addEventListener("click", () => {
   localStorage.setItem("theme", root.dataset.theme);
 });
 
-document.addEventListener("htmx:after:swap", stream);
-document.addEventListener("htmx:afterSwap", stream);
 follow();
 stream();
 plot();
