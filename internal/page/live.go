@@ -39,8 +39,8 @@ type feed struct {
 	begun       chan struct{} // closed after the first look: later changes are told to subscribers
 }
 
-// subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. It returns nil if
-// there are too many streams.
+// subscribe returns a feed, and a channel that receives a value after changes, until cancel is called. It returns nil
+// if there are too many streams.
 func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel func()) {
 	key := sha256.Sum256([]byte(token))
 	ch := make(chan struct{}, 1)
@@ -75,9 +75,10 @@ func (p *Page) subscribe(token string) (f *feed, changes <-chan struct{}, cancel
 
 // follow looks for changes and tells the subscribers of f.
 func (p *Page) follow(ctx context.Context, f *feed, token string) {
+	begin := sync.OnceFunc(func() { close(f.begun) })
+	defer begin()
 	c, err := p.client(ctx, token)
 	if err != nil {
-		close(f.begun)
 		return
 	}
 	var last uint64
@@ -102,9 +103,7 @@ func (p *Page) follow(ctx context.Context, f *feed, token string) {
 		if err == nil {
 			last = now
 		}
-		if first {
-			close(f.begun)
-		}
+		begin()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
