@@ -184,7 +184,8 @@ func itemsWithoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (js
 // schemaOf returns the schema of T, a type of this package. The schema allows additional fields.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[json.RawMessage](): {}, // any value
+		// The schema of any value is true, which MCP does not allow for a property, unless it has a description.
+		reflect.TypeFor[json.RawMessage](): {Description: "any JSON value"},
 	}})
 	if err != nil {
 		panic(fmt.Sprintf("schema of %s: %v", reflect.TypeFor[T](), err))
