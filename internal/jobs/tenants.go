@@ -25,11 +25,13 @@ func (c *Client) withCreated(ctx context.Context, policy Policy, tenant string) 
 	if known {
 		return policy, nil
 	}
-	created, err := c.isCreated(ctx, tenant)
+	created, err := c.IsCreated(ctx, tenant)
 	return func(string) (TenantPolicy, bool) { return p, created }, err
 }
 
-func (c *Client) isCreated(ctx context.Context, tenant string) (bool, error) {
+// IsCreated reports whether an operator has created the tenant. It asks the queue only about tenants that this process's
+// copy of the controls lacks.
+func (c *Client) IsCreated(ctx context.Context, tenant string) (bool, error) {
 	if schemas.CheckName("tenant", tenant) != nil {
 		return false, nil //nolint:nilerr // no tenant has such a name
 	}

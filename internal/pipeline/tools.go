@@ -31,9 +31,10 @@ type Tools struct {
 	Journal   broker.Journal
 	Audit     broker.Audit
 	Policy    broker.Policy
-	Budget    broker.Budget                // of one execution
-	Allow     func(tenant string) []string // a tenant's allow-list for broker.Task.Allow; nil allows every tool
-	Approval  time.Duration                // how long a call waits for approval; 0 refuses calls that need it
+	Budget    broker.Budget // of one execution
+	// Allow returns a tenant's allow-list for broker.Task.Allow; nil allows every tool.
+	Allow    func(ctx context.Context, tenant string) ([]string, error)
+	Approval time.Duration // how long a call waits for approval; 0 refuses calls that need it
 }
 
 // toolset is the tools of one task. The zero value has none.
@@ -69,7 +70,9 @@ func (p *Pipeline) discover(ctx context.Context, t task) (s toolset, err error) 
 	}
 	s.dir, s.index, s.allow = v.Dir, p.Tools.Index(v.Listing), []string{"*"}
 	if p.Tools.Allow != nil {
-		s.allow = p.Tools.Allow(tenant)
+		if s.allow, err = p.Tools.Allow(ctx, tenant); err != nil {
+			return toolset{}, orCause(ctx, err)
+		}
 	}
 	if choice := t.job.Task.Tools; choice != nil && choice.Allow != nil {
 		s.allow = broker.Narrow(choice.Allow, s.allow)

@@ -25,12 +25,16 @@ import (
 // Options are the parts of a Toolbox. Source, Allow and Log are required.
 type Options struct {
 	Source     tools.Source
-	Reserved   func() []string              // names of servers that tenants' processes cannot register
-	Allow      func(tenant string) []string // the tenant's allow-list, for broker.Allowed
-	Embeddings *toolsearch.Embeddings       // for searches; nil searches by words alone
-	Skills     *skills.Library              // nil means no skills
+	Reserved   func() []string // names of servers that tenants' processes cannot register
+	Allow      AllowList
+	Embeddings *toolsearch.Embeddings // for searches; nil searches by words alone
+	Skills     *skills.Library        // nil means no skills
 	Log        *slog.Logger
 }
+
+// AllowList returns the allow-list of a tenant, for broker.Allowed, and whether the settings name the tenant. For
+// others it returns the list of tenants that operators create at run time.
+type AllowList func(tenant string) (list []string, inSettings bool)
 
 // Toolbox provides the tools for the HTTP interface, as ingest.Tools, and for a worker. Call Close when it is no longer
 // needed. It is safe for concurrent use.
@@ -41,6 +45,7 @@ type Toolbox struct {
 	running sync.WaitGroup
 
 	mu         sync.Mutex
+	queue      *jobs.Client         // nil before Join
 	registered *registered.Registry // nil before Join
 	history    *toolsearch.History  // nil before Join
 	unwatch    func()
@@ -77,8 +82,8 @@ func (b *Toolbox) Skills() *skills.Library { return b.o.Skills }
 // Index returns the index of a catalogue. All searches of the catalogue share it.
 func (b *Toolbox) Index(listing *tools.Listing) *toolsearch.Index { return b.search.Index(listing) }
 
-// Join connects the toolbox to the queue. From then on it has the tools that tenants' processes register, and the
-// history of tenants' tasks.
+// Join connects the toolbox to the queue. From then on it knows the tenants that operators have created, and has the
+// tools that tenants' processes register, and the history of tenants' tasks.
 func (b *Toolbox) Join(queue *jobs.Client) error {
 	r := registered.New(sendCalls(queue), b.o.Log, b.o.Reserved)
 	unwatch, err := queue.WatchOffers(r.Update)
@@ -96,7 +101,7 @@ func (b *Toolbox) Join(queue *jobs.Client) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.registered, b.unwatch, b.history = r, unwatch, toolsearch.NewHistory(queue, b.o.Log)
+	b.queue, b.registered, b.unwatch, b.history = queue, r, unwatch, toolsearch.NewHistory(queue, b.o.Log)
 	return nil
 }
 
@@ -153,6 +158,25 @@ func (b *Toolbox) Overlay(ctx context.Context, tenant string) (*tools.Overlay, e
 	return m.overlay, nil
 }
 
+// Allow returns a tenant's allow-list. A tenant that the settings do not name and no operator has created may
+// use no tool.
+func (b *Toolbox) Allow(ctx context.Context, tenant string) ([]string, error) {
+	list, inSettings := b.o.Allow(tenant)
+	if inSettings {
+		return list, nil
+	}
+	b.mu.Lock()
+	queue := b.queue
+	b.mu.Unlock()
+	if queue == nil {
+		return nil, nil
+	}
+	if created, err := queue.IsCreated(ctx, tenant); err != nil || !created {
+		return nil, err
+	}
+	return list, nil
+}
+
 // Read returns the tools that the tenant may call. It returns the same Listing until something changes.
 func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, error) {
 	base, err := b.o.Source.Read(ctx)
@@ -163,7 +187,10 @@ func (b *Toolbox) Read(ctx context.Context, tenant string) (*tools.Listing, erro
 	if err != nil {
 		return nil, err
 	}
-	allow := b.o.Allow(tenant)
+	allow, err := b.Allow(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := tenant

@@ -21,7 +21,8 @@ import (
 	"github.com/codefleet/codefleet/internal/tools"
 )
 
-// open returns a toolbox with the built-in tools and an allow-list for each tenant.
+// open returns a toolbox with the built-in tools and an allow-list for each tenant. Tenants that operators create may
+// use all tools.
 func open(t *testing.T, allow map[string][]string) *toolbox.Toolbox {
 	t.Helper()
 	local, err := toolbox.OpenCatalogue("", t.TempDir())
@@ -29,7 +30,13 @@ func open(t *testing.T, allow map[string][]string) *toolbox.Toolbox {
 		t.Fatal(err)
 	}
 	b := toolbox.New(toolbox.Options{
-		Source: local, Allow: func(tenant string) []string { return allow[tenant] }, Log: slog.New(slog.DiscardHandler),
+		Source: local, Log: slog.New(slog.DiscardHandler),
+		Allow: func(tenant string) ([]string, bool) {
+			if list, ok := allow[tenant]; ok {
+				return list, true
+			}
+			return []string{"*"}, false
+		},
 	})
 	t.Cleanup(b.Close)
 	return b
@@ -127,6 +134,38 @@ func TestTenantsShareListings(t *testing.T) {
 			listing["a"] == listing["b"], len(listing["a"].Tools), len(listing["c"].Tools),
 			len(listing["d"].Tools), len(listing["unknown"].Tools))
 	}
+}
+
+// A tenant may use tools only if the settings name it, or an operator has created it and has not removed it.
+func TestUnknownTenantsHaveNoTools(t *testing.T) {
+	box := open(t, map[string][]string{"default": {"calculator/*"}})
+	check := func(when, tenant string, want []string) {
+		t.Helper()
+		list, err := box.Allow(t.Context(), tenant)
+		if err != nil || !slices.Equal(list, want) {
+			t.Errorf("%s: Allow(%s) = %v, %v, want %v", when, tenant, list, err, want)
+		}
+		listing, err := box.Read(t.Context(), tenant)
+		if err != nil || (len(listing.Tools) > 0) != (len(want) > 0) {
+			t.Errorf("%s: %s sees %d tools, %v; want those of %v", when, tenant, len(listing.Tools), err, want)
+		}
+	}
+	check("before Join", "default", []string{"calculator/*"})
+	check("before Join", "new", nil)
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Tools = box })
+	if err := box.Join(f.Jobs); err != nil {
+		t.Fatal(err)
+	}
+	check("unknown", "new", nil)
+	if _, err := f.Jobs.CreateTenant(t.Context(), "new", ""); err != nil {
+		t.Fatal(err)
+	}
+	check("created", "new", []string{"*"})
+	check("created", "default", []string{"calculator/*"})
+	if err := f.Jobs.RemoveTenant(t.Context(), "new"); err != nil {
+		t.Fatal(err)
+	}
+	check("removed", "new", nil)
 }
 
 // TestSearchUsesHistory checks that a tenant's earlier tasks change its search results, but not another tenant's.

@@ -97,7 +97,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 	}
 	w.Parts = pipeline.Tools{
 		Catalogue: versions, Index: w.Toolbox.Index, Upstream: w.Toolbox.Upstream(w.upstreams),
-		Policy: policy(c), Budget: callLimits(c), Allow: allowOf(c), Approval: c.Tools.ApprovalTimeout,
+		Policy: policy(c), Budget: callLimits(c), Allow: w.Toolbox.Allow, Approval: c.Tools.ApprovalTimeout,
 	}
 	return w, nil
 }
@@ -264,13 +264,14 @@ const (
 	publicTimeout      = 10 * time.Second // of one request
 )
 
-// allowOf returns a function that returns a tenant's allow-list. Tenants that are created at run time may use all
-// tools, like tenants whose settings list none.
-func allowOf(c *config.Config) func(tenant string) []string {
-	return func(tenant string) []string {
-		if t := c.Tenants[tenant]; len(t.Tools) > 0 {
-			return t.Tools
+// allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. The others
+// have the list of tenants that are created at run time: all tools, like tenants whose settings list none.
+func allowOf(c *config.Config) toolbox.AllowList {
+	return func(tenant string) (list []string, inSettings bool) {
+		t, inSettings := c.Tenants[tenant]
+		if len(t.Tools) == 0 {
+			return []string{"*"}, inSettings
 		}
-		return []string{"*"}
+		return t.Tools, inSettings
 	}
 }

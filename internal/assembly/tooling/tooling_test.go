@@ -133,6 +133,20 @@ func TestPolicyValues(t *testing.T) {
 	}
 }
 
+// Only tenants of the settings are in the settings; the others get the list of tenants that operators create.
+func TestAllowList(t *testing.T) {
+	c := config.Default()
+	c.Tenants = map[string]config.Tenant{"some": {Tools: []string{"calculator/*"}}, "all": {}}
+	for tenant, want := range map[string]string{
+		"some": "[calculator/*] true", "all": "[*] true", "created": "[*] false",
+	} {
+		list, inSettings := allowOf(c)(tenant)
+		if got := fmt.Sprint(list, inSettings); got != want {
+			t.Errorf("allow-list of %s = %s, want %s", tenant, got, want)
+		}
+	}
+}
+
 // weather.provider decides which source the built-in tools of weather have.
 func TestWeatherProvider(t *testing.T) {
 	for provider, want := range map[string]string{
