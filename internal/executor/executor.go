@@ -221,6 +221,7 @@ type Verdict struct {
 	CPUMS        float64         // user and system time of all the program's processes
 	PeakMemoryMB float64         // peak resident set size of the program's largest process
 	Checkpoint   json.RawMessage // the session's new checkpoint, a JSON object; nil if the program set none
+	StateSaved   bool            // the program's process has written the variable state to its document
 	Dirty        bool            // the box must be destroyed: it is broken, or the program left something in it
 }
 

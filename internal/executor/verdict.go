@@ -38,7 +38,7 @@ func (e *execution) verdict(done runner.Frame) Verdict {
 	v.CPUMS, v.PeakMemoryMB = done.CPUMS, float64(done.PeakKB)/1024
 	v.Dirty = done.Left != ""
 	v.Truncated = v.Truncated || done.Dropped > 0
-	v.Checkpoint = checkpoint(done.Checkpoint)
+	v.Checkpoint, v.StateSaved = checkpoint(done.Checkpoint), done.StateSaved
 	v = e.ended(v, done)
 	if done.OOM || e.runner.killedForMemory() {
 		v.Dirty = true

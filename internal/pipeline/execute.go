@@ -96,8 +96,8 @@ func (p *Pipeline) runProgram(
 		return e, fmt.Errorf("run the program: %w", orCause(ctx, err))
 	}
 	span.SetAttributes(attribute.String("verdict", e.verdict.Status))
-	if e.verdict.Status == executor.Succeeded {
-		err = finishState(document, tree)
+	if document != nil && e.verdict.Status == executor.Succeeded && e.verdict.StateSaved {
+		err = convertSaved(document, tree)
 	}
 	return e, err
 }

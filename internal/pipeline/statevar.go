@@ -76,14 +76,15 @@ func readState(tree *state.Tree, file string) (json.RawMessage, error) {
 	return content, err
 }
 
-// finishState converts a YAML document to YAML if the program's process has saved the variable state, as JSON.
-func finishState(d *executor.StateDocument, tree *state.Tree) error {
-	if d == nil || d.Content == nil || !d.Save {
+// convertSaved converts the variable state, which the program's process has saved as JSON, to YAML if that is the
+// document's format.
+func convertSaved(d *executor.StateDocument, tree *state.Tree) error {
+	if d.Content == nil {
 		return nil
 	}
 	data, err := tree.ReadFile(d.File, statedoc.MaxSize+1)
-	if err != nil || len(data) > statedoc.MaxSize || !json.Valid(data) {
-		return nil //nolint:nilerr // the program has not saved it, or has replaced it
+	if err != nil || len(data) > statedoc.MaxSize {
+		return nil //nolint:nilerr // a process of the program has replaced it since
 	}
 	if data, err = statedoc.FromJSON(d.File, data); err != nil {
 		return nil //nolint:nilerr // JSON is YAML, too

@@ -109,7 +109,11 @@ func testState(t *testing.T, newDriver newDriver) {
 	})
 	t.Run("not saved", func(t *testing.T) {
 		p := executor.Program{Code: "state['a'] = 1", State: &executor.StateDocument{File: "state.json"}}
-		want{}.check(t, b.runProgram(t, p, executor.Hooks{}))
+		v := b.runProgram(t, p, executor.Hooks{})
+		want{}.check(t, v)
+		if v.StateSaved {
+			t.Error("StateSaved = true, want false")
+		}
 		if _, err := os.Stat(file); err == nil {
 			t.Error("state.json exists, want none: it is not to be saved")
 		}
@@ -119,7 +123,11 @@ func testState(t *testing.T, newDriver newDriver) {
 			Code: "state['n'] += inputs\nstate['n']", Inputs: json.RawMessage("2"),
 			State: &executor.StateDocument{File: "state/plan.yaml", Content: json.RawMessage(`{"n":40}`), Save: true},
 		}
-		want{result: "42"}.check(t, b.runProgram(t, p, executor.Hooks{}))
+		v := b.runProgram(t, p, executor.Hooks{})
+		want{result: "42"}.check(t, v)
+		if !v.StateSaved {
+			t.Error("StateSaved = false, want true")
+		}
 		got, _ := os.ReadFile(filepath.Join(b.spec.Workspace, "state/plan.yaml"))
 		if want := "{\n  \"n\": 42\n}\n"; string(got) != want {
 			t.Errorf("state/plan.yaml = %q, want %q", got, want)

@@ -387,6 +387,8 @@ class Program:
             header["modules"] = catalogue.imported()
         if session.saved:
             header["checkpoint"] = session.saved
+        if self.state and self.state.saved:
+            header["state_saved"] = True
         try:
             self.channel.send(header, result)
         except OSError:

@@ -134,6 +134,7 @@ type Frame struct {
 	OOM     bool     `json:"oom,omitempty"`     // the box's kernel killed a process for lack of memory
 	// Checkpoint is the session's new checkpoint, as JSON (untrusted).
 	Checkpoint string `json:"checkpoint,omitempty"`
+	StateSaved bool   `json:"state_saved,omitempty"` // the variable state was saved (untrusted)
 
 	// Body is the compiled runner in warm and hello, the facts in checked, output in out, the arguments in
 	// call, bytes in data, and the result in done.

@@ -272,6 +272,7 @@ class Execution:
         self.how = None  # how the program ended
         self.error, self.result = None, b""
         self.checkpoint = ""  # JSON (untrusted)
+        self.state_saved = False  # (untrusted)
         self.status = None  # wait status of the child, once it is reaped
         self.made_sockets = False
         self.cpu, self.peak = 0.0, 0
@@ -393,6 +394,7 @@ class Execution:
                 self.how, self.error, self.result = "end", failure(header.get("error")), body
                 self.modules = modules(header) if self.catalogue else []
                 self.checkpoint = text(header.get("checkpoint", ""), session.LIMIT)
+                self.state_saved = header.get("state_saved") is True
             elif self.how == "exit":
                 continue
             elif kind == "call" and not self.check:
@@ -492,6 +494,8 @@ class Execution:
             header["error"] = self.error
         if self.checkpoint:
             header["checkpoint"] = self.checkpoint
+        if self.state_saved:
+            header["state_saved"] = True
         try:
             self.host.send(header, self.result)
         except frames.Broken:

@@ -25,6 +25,7 @@ class Variable:
         self.read_file = content is None
         self.content = content
         self.before = {}  # JSON of each value, as loaded
+        self.saved = False
 
     def load(self):
         """Returns the variable's first value: an empty dictionary if the document does not exist."""
@@ -84,6 +85,7 @@ class Variable:
         os.makedirs(os.path.dirname(os.path.abspath(self.file)), exist_ok=True)
         with open(self.file, "wb") as file:
             file.write(data)
+        self.saved = True
 
 
 def plain(value):
