@@ -15,7 +15,7 @@ func noop(context.Context, *Job) (*schemas.Result, error) {
 }
 
 // BenchmarkTask runs one task at a time, from Submit to its result, on a server that syncs every write. Besides ns/op
-// it reports the median and the 99th percentile of the steps.
+// it reports the median and the 99th percentile of the steps, and how many messages the submitter and the worker send.
 func BenchmarkTask(b *testing.B) {
 	for _, tcp := range []bool{false, true} {
 		b.Run(map[bool]string{false: "inprocess", true: "tcp"}[tcp], func(b *testing.B) {
@@ -29,7 +29,7 @@ func BenchmarkTask(b *testing.B) {
 			}
 			worker.work(b, WorkerOptions{Handler: noop, Slots: 2})
 			var write, submit, queued, total []time.Duration // write is the yardstick: one durable write
-			n := 0
+			n, before := 0, sent(f, worker)
 			for b.Loop() {
 				n++
 				began := time.Now()
@@ -44,12 +44,22 @@ func BenchmarkTask(b *testing.B) {
 				total = append(total, time.Since(began))
 				queued = append(queued, rec.StartedAt.Sub(began))
 			}
+			b.ReportMetric(float64(sent(f, worker)-before)/float64(n)-1, "messages") // without that of the yardstick
 			report(b, "write", write)
 			report(b, "submit", submit)
 			report(b, "claimed", queued)
 			report(b, "total", total)
 		})
 	}
+}
+
+// sent returns how many messages two clients, which may be the same, have sent.
+func sent(f, worker *fleet) uint64 {
+	n := f.nc.Stats().OutMsgs
+	if worker != f {
+		n += worker.nc.Stats().OutMsgs
+	}
+	return n
 }
 
 func report(b *testing.B, step string, d []time.Duration) {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/codefleet/codefleet/schemas"
@@ -158,15 +159,20 @@ func TestLargest(t *testing.T) {
 
 func TestNamedTenants(t *testing.T) {
 	var n namedTenants
+	name := func(tenant string) string {
+		set := metric.NewRecordConfig([]metric.RecordOption{n.attr(tenant)}).Attributes()
+		value, _ := set.Value("tenant")
+		return value.AsString()
+	}
 	for i := range maxNamedTenants {
-		if got := n.name(strconv.Itoa(i)); got != strconv.Itoa(i) {
+		if got := name(strconv.Itoa(i)); got != strconv.Itoa(i) {
 			t.Errorf("tenant %d is named %s, want its name", i, got)
 		}
 	}
-	if got := n.name("late"); got != OtherTenants {
+	if got := name("late"); got != OtherTenants {
 		t.Errorf("one more tenant is named %s, want %s", got, OtherTenants)
 	}
-	if got := n.name("0"); got != "0" {
+	if got := name("0"); got != "0" {
 		t.Errorf("a known tenant is named %s, want 0", got)
 	}
 }

@@ -57,34 +57,33 @@ const OtherTenants = "(other)"
 
 const maxNamedTenants = 50 // of a process, so that the number of its time series is bounded
 
-// namedTenants are the tenants that the metrics of a process name.
+// namedTenants are the tenants that the metrics of a process name, and OtherTenants once there are others, with the
+// attribute for each.
 type namedTenants struct {
 	mu    sync.Mutex
-	names map[string]bool
+	attrs map[string]metric.MeasurementOption
 }
 
-// name returns the tenant, or OtherTenants if enough others are named already.
-func (n *namedTenants) name(tenant string) string {
+// attr returns the attribute tenant: the tenant, or OtherTenants if enough others are named already.
+func (n *namedTenants) attr(tenant string) metric.MeasurementOption {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.names[tenant] {
-		return tenant
+	if n.attrs == nil {
+		n.attrs = map[string]metric.MeasurementOption{}
 	}
-	if len(n.names) >= maxNamedTenants {
-		return OtherTenants
+	if n.attrs[tenant] == nil && len(n.attrs) >= maxNamedTenants {
+		tenant = OtherTenants
 	}
-	if n.names == nil {
-		n.names = map[string]bool{}
+	if n.attrs[tenant] == nil {
+		n.attrs[tenant] = metric.WithAttributeSet(attribute.NewSet(attribute.String("tenant", tenant)))
 	}
-	n.names[tenant] = true
-	return tenant
+	return n.attrs[tenant]
 }
 
 // waited records how long a task was queued before its first run.
 func (t *telemetry) waited(ctx context.Context, pool, tenant string, wait time.Duration) {
 	t.queued.Record(ctx, wait.Seconds(), attrPool(pool))
-	named := metric.WithAttributes(attribute.String("tenant", t.tenants.name(tenant)))
-	t.tenantQueued.Record(ctx, wait.Seconds(), named)
+	t.tenantQueued.Record(ctx, wait.Seconds(), t.tenants.attr(tenant))
 }
 
 // CountAutomation counts an action of a schedule, trigger or webhook. The metric's row in package metrics has the kinds

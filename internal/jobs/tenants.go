@@ -21,12 +21,14 @@ func (c *Client) withCreated(ctx context.Context, policy Policy, tenant string) 
 	if policy == nil {
 		return nil, nil
 	}
-	p, known := policy(tenant)
-	if known {
+	if _, known := policy(tenant); known {
 		return policy, nil
 	}
 	created, err := c.IsCreated(ctx, tenant)
-	return func(string) (TenantPolicy, bool) { return p, created }, err
+	return func(tenant string) (TenantPolicy, bool) {
+		p, _ := policy(tenant)
+		return p, created
+	}, err
 }
 
 // IsCreated reports whether an operator has created the tenant. It asks the queue only about tenants that this process's
