@@ -135,6 +135,15 @@ chaos: bin/runsc ## inject faults into fleets while they run TASKS tasks each, a
 			-chaos.nodes $$1 -chaos.replicas $$2 -chaos.ack-wait $$3 || failed=1; \
 	done; exit $$failed
 
+# The old build is made from the commit FROM.
+.PHONY: test-upgrade
+FROM ?= HEAD~1
+test-upgrade: build ## restart every part of a fleet under load, with the build of commit FROM and with this one (root; minutes)
+	@rm -rf .cache/upgrade && mkdir -p .cache/upgrade/src && git archive $(FROM) | tar -x -C .cache/upgrade/src
+	go build -C .cache/upgrade/src -trimpath -ldflags '-s -w -X main.version=$(FROM)' -o $(CURDIR)/.cache/upgrade/bin/ $(PROGRAMS:%=./cmd/%)
+	go test ./internal/faulttest -count=1 -run 'TestUpgrade$$' -v -timeout 20m -args \
+		-upgrade.from $(CURDIR)/.cache/upgrade/bin -upgrade.to $(CURDIR)/bin
+
 .PHONY: record-wire
 record-wire: ## record the responses of a model endpoint: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
 	@CODEFLEET_RECORD_WIRE=1 go test -count=1 -v -run 'TestRecordWire/$(RUN)' ./internal/openai

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,6 +39,9 @@ func ackWaitOfRole() time.Duration {
 	return ackWait
 }
 
+// loopback are the networks of webhooks in these tests.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
 const (
 	bucket   = "fleet"
 	password = "fault-test"
@@ -51,7 +55,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	faulttest.Main(m, map[string]faulttest.Role{"nats": natsRole, "s3": s3Role, "worker": workerRole})
+	faulttest.Main(m, map[string]faulttest.Role{
+		"nats": natsRole, "s3": s3Role, "worker": workerRole, "program": programRole,
+	})
 }
 
 // roleLog returns the log of a role. It is printed only with FAULTTEST_LOG=1.
@@ -66,10 +72,14 @@ func natsRole(ctx context.Context, ready func()) error {
 	if os.Getenv("NATS_ROUTES") != "" {
 		return nodeRole(ctx, ready)
 	}
-	srv, err := embedded.StartNATS(ctx, embedded.NATSOptions{
+	opts := embedded.NATSOptions{
 		Dir: os.Getenv("NATS_DIR"), Addr: os.Getenv("NATS_ADDR"), Log: roleLog(),
 		Fleet: embedded.NATSUser{User: embedded.FleetUser, Password: password},
-	})
+	}
+	if os.Getenv("NATS_DISK_MB") != "" {
+		opts.MaxStoreBytes = 16 << 30 // the limits of the streams together are larger than the disk
+	}
+	srv, err := embedded.StartNATS(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -174,8 +184,9 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	err = worker.Run(ctx, ctx, worker.Parts{
-		Queue:    jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWaitOfRole(), Log: roleLog()},
-		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
+		WebhookNetworks: loopback,
+		Queue:           jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWaitOfRole(), Log: roleLog()},
+		Pipeline:        pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: roleLog(),
