@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,7 +17,7 @@ import (
 // Cleaning is a worker's part in the garbage collection of workspaces. All workers of a fleet take part,
 // without a leader: for each tenant and interval, one of them collects.
 type Cleaning struct {
-	Tenants []string
+	Tenants []string      // of the settings
 	Every   time.Duration // interval; 0 disables collection
 	Collect maintenance.GCOptions
 }
@@ -29,10 +30,10 @@ const (
 	cleanLimit = 15 * time.Minute
 )
 
-// run collects garbage when it is due, until ctx ends. The delays are random, so that workers try at
-// different times.
-func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger) {
-	if c.Every <= 0 || len(c.Tenants) == 0 {
+// run collects garbage when it is due, until ctx ends: that of c.Tenants and of those that created returns. The delays
+// are random, so that workers try at different times.
+func (c Cleaning) run(ctx context.Context, store *state.Store, created func() []string, log *slog.Logger) {
+	if c.Every <= 0 {
 		return
 	}
 	next := time.NewTimer(min(firstClean, c.Every)/2 + spread(min(firstClean, c.Every)/2))
@@ -43,20 +44,22 @@ func (c Cleaning) run(ctx context.Context, store *state.Store, log *slog.Logger)
 		case <-ctx.Done():
 			return
 		}
-		c.cleanAll(ctx, store, log)
+		tenants := slices.Concat(c.Tenants, created())
+		slices.Sort(tenants)
+		c.cleanAll(ctx, store, slices.Compact(tenants), log)
 		next.Reset(c.Every/4 + spread(c.Every/4))
 	}
 }
 
-// cleanAll collects the garbage of all tenants, in random order.
-func (c Cleaning) cleanAll(ctx context.Context, store *state.Store, log *slog.Logger) {
+// cleanAll collects the garbage of the tenants, in random order.
+func (c Cleaning) cleanAll(ctx context.Context, store *state.Store, tenants []string, log *slog.Logger) {
 	var turns errgroup.Group
 	turns.SetLimit(cleanParallel)
-	for _, i := range rand.Perm(len(c.Tenants)) { //nolint:gosec // no secret
+	for _, i := range rand.Perm(len(tenants)) { //nolint:gosec // no secret
 		turns.Go(func() error {
 			limited, cancel := context.WithTimeout(ctx, cleanLimit)
 			defer cancel()
-			c.clean(limited, store, c.Tenants[i], log)
+			c.clean(limited, store, tenants[i], log)
 			return nil
 		})
 	}

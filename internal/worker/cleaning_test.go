@@ -28,11 +28,14 @@ func TestCleaning(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var workers sync.WaitGroup
-		c := Cleaning{Tenants: []string{"acme", "other"}, Every: 6 * time.Hour, Collect: maintenance.GCOptions{
+		created := func() []string { return []string{"acme"} }
+		c := Cleaning{Tenants: []string{"other"}, Every: 6 * time.Hour, Collect: maintenance.GCOptions{
 			Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: -1}, Inactive: 10 * 24 * time.Hour,
 		}}
 		for range 3 {
-			workers.Go(func() { c.run(ctx, state.New(bucket, state.Options{}), slog.New(slog.DiscardHandler)) })
+			workers.Go(func() {
+				c.run(ctx, state.New(bucket, state.Options{}), created, slog.New(slog.DiscardHandler))
+			})
 		}
 		for range 15 { // days; main is in use
 			<-time.After(24 * time.Hour)
@@ -85,7 +88,7 @@ func TestCleaningIsFair(t *testing.T) {
 		c := Cleaning{Tenants: []string{"slow", "acme"}, Every: time.Hour, Collect: maintenance.GCOptions{
 			Retention: maintenance.Retention{Newest: 1, All: time.Minute, Daily: -1}, Grace: time.Hour,
 		}}
-		worker.Go(func() { c.run(ctx, store, slog.New(slog.DiscardHandler)) })
+		worker.Go(func() { c.run(ctx, store, func() []string { return nil }, slog.New(slog.DiscardHandler)) })
 		<-time.After(5 * time.Hour)
 		cancel()
 		worker.Wait()

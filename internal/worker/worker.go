@@ -104,7 +104,7 @@ func Run(accept, work context.Context, p Parts) error {
 			}
 			p.Ready()
 		})
-		running.Go(func() { p.Cleaning.run(accept, fleet.Store, p.Pipeline.Log) })
+		running.Go(func() { p.Cleaning.run(accept, fleet.Store, fleet.Queue.CreatedTenants, p.Pipeline.Log) })
 		running.Go(func() { automation.New(fleet.Queue, p.WebhookNetworks, p.Pipeline.Log).Run(accept) })
 		err = p.claim(accept, work, fleet, func() { close(claiming) })
 		stopClaiming()
