@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,8 +99,17 @@ type chaosReport struct {
 	CallsLost  int                    `json:"calls_lost"`
 	InDoubt    int                    `json:"calls_in_doubt"`
 	Problems   []string               `json:"problems"`
-	Orphans    int                    `json:"orphans"` // mounts and control groups left 60 s after the workers have stopped
+	Redriven   int                    `json:"redriven"`   // dead letters
+	Firings    int                    `json:"firings"`    // of the schedule
+	Triggered  int                    `json:"triggered"`  // tasks of the trigger
+	Deliveries int                    `json:"deliveries"` // results that the webhook received
+	Tries      int                    `json:"tries"`      // requests to the webhook
+	Orphans    int                    `json:"orphans"`    // mounts and control groups left 60 s after the workers have stopped
 	Seconds    float64                `json:"seconds"`
+}
+
+func (r *chaosReport) problem(format string, args ...any) {
+	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 }
 
 func (r *chaosReport) String() string {
@@ -115,6 +125,8 @@ func (r *chaosReport) String() string {
 	row("faults", fmt.Sprintf("%d: %v", faults, r.Faults))
 	row("lost / applied twice", fmt.Sprintf("%d / %d", r.Lost, r.Twice))
 	row("calls lost / twice / in doubt", fmt.Sprintf("%d / %d / %d", r.CallsLost, r.CallsTwice, r.InDoubt))
+	row("redriven / fired / triggered", fmt.Sprintf("%d / %d / %d", r.Redriven, r.Firings, r.Triggered))
+	row("webhook's results / requests", fmt.Sprintf("%d / %d", r.Deliveries, r.Tries))
 	row("contradictions", len(r.Problems))
 	row("orphans after 60 s", r.Orphans)
 	row("seconds", fmt.Sprintf("%.0f", r.Seconds))
@@ -162,20 +174,33 @@ func TestChaos(t *testing.T) {
 	}
 	t.Setenv("ACK_WAIT", chaosAckWait.String())
 	t.Setenv("REPLICAS", strconv.Itoa(*chaosReplicas))
+	if *chaosNodes == 1 && os.Geteuid() == 0 {
+		t.Setenv("NATS_DISK_MB", "128")
+	}
 	began := time.Now()
 	f := newFleetWithNodes(t, *chaosNodes)
+	f.redrives = true
 	f.generate(t)
 	ledger := filepath.Join(f.dir, "ledger")
-	for range 3 {
-		f.work(t, 2, "SERVERS="+filepath.Join(f.dir, "servers"), "LEDGER="+ledger)
+	env := []string{"SERVERS=" + filepath.Join(f.dir, "servers"), "LEDGER=" + ledger}
+	for range 2 {
+		f.work(t, 2, env...)
 	}
-	tasks, paths, faults := f.chaos(t)
+	relays := f.relays(t)
+	f.work(t, 2, append(env, "NATS_ADDR="+relays[0].Addr(), "S3_ADDR="+relays[1].Addr())...)
+	m := startMix(t, f, chaosTenants[0])
+	tasks, paths, faults := f.chaos(t, m, relays)
 	r := &chaosReport{
 		Seed: f.seed, Nodes: *chaosNodes, Replicas: *chaosReplicas, AckWait: chaosAckWait.String(),
-		Sandbox: f.sandboxed, Tasks: len(tasks), Faults: faults,
+		Sandbox: f.sandboxed, Faults: faults, Triggered: len(m.events),
 	}
-	v := f.audit(t, tasks, paths)
-	r.Runs, r.Statuses, r.Lost, r.Twice, r.Problems = v.runs, v.ended, v.lost, v.twice, v.problems
+	all, firings := m.end(t, r, tasks)
+	paths[m.triggered], paths[m.scheduled] = counterFile, counterFile
+	v := f.audit(t, all, paths)
+	r.Tasks, r.Firings, r.Redriven = len(all), firings, v.redriven
+	r.Deliveries, r.Tries = m.received()
+	r.Runs, r.Statuses, r.Lost, r.Twice = v.runs, v.ended, r.Lost+v.lost, r.Twice+v.twice
+	r.Problems = append(r.Problems, v.problems...)
 	f.auditLedger(t, r, ledger, tasks)
 	r.Orphans = f.orphans(t)
 	r.Seconds = time.Since(began).Seconds()
@@ -197,8 +222,23 @@ func TestChaos(t *testing.T) {
 	}
 }
 
+// chaosTenants are the tenants of TestChaos. The first has automations.
+var chaosTenants = []string{"acme", "globex", "initech"}
+
+// relays returns relays to the first NATS server and to the object store.
+func (f *fleet) relays(t *testing.T) []*faulttest.Relay {
+	t.Helper()
+	var list []*faulttest.Relay
+	for _, name := range []string{"NATS_ADDR=", "S3_ADDR="} {
+		i := slices.IndexFunc(f.env, func(v string) bool { return strings.HasPrefix(v, name) })
+		addr, _, _ := strings.Cut(strings.TrimPrefix(f.env[i], name), ",")
+		list = append(list, faulttest.StartRelay(t, addr))
+	}
+	return list
+}
+
 // chaosFaults returns the faults of TestChaos.
-func (f *fleet) chaosFaults() (all []faulttest.Fault) {
+func (f *fleet) chaosFaults(t *testing.T, relays []*faulttest.Relay) (all []faulttest.Fault) {
 	wait := *chaosAckWait
 	add := func(name string, weight int, do func(context.Context, *rand.Rand) error) {
 		all = append(all, faulttest.Fault{Name: name, Weight: weight, Do: do})
@@ -208,11 +248,20 @@ func (f *fleet) chaosFaults() (all []faulttest.Fault) {
 		add("SIGSTOP of a worker", 2, w.Freeze(wait, 2*wait))
 		add("restart of a worker", 2, w.Roll(time.Minute))
 	}
+	for _, target := range []string{schemas.PauseFleet, "pool/default", "tenant/" + chaosTenants[0]} {
+		add("pause", 1, f.pause(t, target))
+	}
+	add("redrive", 2, f.redrive)
+	add("cut to NATS", 2, cut(relays[0]))
+	add("cut to S3", 2, cut(relays[1]))
 	add("kill -9 of S3", 2, f.s3.KillAndRestart)
 	add("S3 away", 1, f.s3.Away(5*time.Second, 15*time.Second))
 	if len(f.nodes) == 1 {
 		add("kill -9 of NATS", 2, f.nats.KillAndRestart)
 		add("NATS away", 1, f.nats.Away(time.Second, 5*time.Second))
+		if os.Getenv("NATS_DISK_MB") != "" {
+			add("full disk of NATS", 1, f.fillDisk)
+		}
 		return all
 	}
 	var serverDown sync.Mutex // held while a server is down or behind: the cluster loses one at a time
@@ -279,11 +328,13 @@ func behind(ctx context.Context, js jetstream.JetStream) error {
 }
 
 // chaos submits the tasks while faults are injected, and waits for them.
-func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]string, faults map[string]int) {
+func (f *fleet) chaos(t *testing.T, m *mix, relays []*faulttest.Relay) (
+	tasks []submitted, paths map[state.Ref]string, faults map[string]int,
+) {
 	t.Helper()
 	paths = map[state.Ref]string{}
 	var refs []state.Ref
-	for _, tenant := range []string{"acme", "globex", "initech"} {
+	for _, tenant := range chaosTenants {
 		for i := range 4 { // so that few commits conflict
 			ref, path := state.Ref{Tenant: tenant, Workspace: "w" + strconv.Itoa(i)}, counterFile
 			if i%2 == 1 {
@@ -298,7 +349,7 @@ func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]stri
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer calm()
-	wg.Go(func() { faults = faulttest.Storm(storm, t, f.seed, *chaosEvery, f.chaosFaults()...) })
+	wg.Go(func() { faults = faulttest.Storm(storm, t, f.seed, *chaosEvery, f.chaosFaults(t, relays)...) })
 	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks = make([]submitted, *chaosTasks)
 	const maxQueued = 60
@@ -309,18 +360,25 @@ func (f *fleet) chaos(t *testing.T) (tasks []submitted, paths map[state.Ref]stri
 			break
 		}
 		tasks[i] = newTask(refs[rng.IntN(len(refs))], i)
-		f.submit(t, tasks[i], fmt.Sprintf(booking, paths[tasks[i].ref]), rng.Float64()*0.2)
+		attempts := 100
+		if i%8 == 0 {
+			attempts = 1 // it dies if its worker does, and is redriven
+		}
+		f.submitTimes(t, tasks[i], fmt.Sprintf(booking, paths[tasks[i].ref]), rng.Float64()*0.2, attempts)
+		if i%5 == 0 {
+			m.ping(t, i)
+		}
 		if i >= maxQueued {
-			f.wait(t, tasks[i-maxQueued])
+			f.finish(t, tasks[i-maxQueued])
 		}
 	}
 	for _, task := range tasks[:len(tasks)*9/10] {
-		f.wait(t, task)
+		f.finish(t, task)
 	}
 	calm()
 	wg.Wait()
 	for _, task := range tasks {
-		f.wait(t, task)
+		f.finish(t, task)
 	}
 	return tasks, paths, faults
 }
@@ -344,12 +402,11 @@ func (f *fleet) auditLedger(t *testing.T, r *chaosReport, ledger string, tasks [
 		}
 		r.CallsTwice += max(0, n-1)
 		if n > 1 {
-			r.Problems = append(r.Problems,
-				fmt.Sprintf("task %s has called the tool %d times, want once", task.name, n))
+			r.problem("task %s has called the tool %d times, want once", task.name, n)
 		}
 		if n == 0 && !doubt {
 			r.CallsLost++
-			r.Problems = append(r.Problems, fmt.Sprintf("task %s has not called the tool, want one call", task.name))
+			r.problem("task %s has not called the tool, want one call", task.name)
 		}
 	}
 }
@@ -367,6 +424,7 @@ func (f *fleet) orphans(t *testing.T) (left int) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		mounts = slices.DeleteFunc(mounts, func(m string) bool { return m == filepath.Join(f.dir, "nats") })
 		left = len(mounts)
 		for _, pattern := range []string{"/sys/fs/cgroup/*/codefleet/", "/sys/fs/cgroup/codefleet/"} {
 			groups, err := filepath.Glob(pattern + f.owner("") + "*")

@@ -42,6 +42,7 @@ type fleet struct {
 	dir       string
 	seed      uint64
 	sandboxed bool     // whether boxes are gVisor's
+	redrives  bool     // whether dead-lettered tasks are redriven, so that they do not end as dead
 	env       []string // environment variables of every role
 	nats, s3  *faulttest.Process
 	nodes     []*faulttest.Process // of the queue; nats is the first
@@ -84,6 +85,9 @@ func newFleetWithNodes(t *testing.T, nodes int) *fleet {
 		"S3_ADDR=" + storeAddr, "S3_DIR=" + filepath.Join(f.dir, "s3"), "RUNSC=" + runsc, "TMPDIR=" + f.dir,
 	}
 	t.Cleanup(func() { f.checkClean(t) })
+	if mib, err := strconv.Atoi(os.Getenv("NATS_DISK_MB")); err == nil {
+		smallDisk(t, filepath.Join(f.dir, "nats"), mib)
+	}
 	f.startQueue(t, servers)
 	f.s3 = faulttest.Start(t, "s3", f.env...)
 	var err error
@@ -198,7 +202,7 @@ func (f *fleet) checkClean(t *testing.T) {
 // submitted is a task that a test submits.
 type submitted struct {
 	ref  state.Ref
-	name string // name of its file, and id of its event
+	name string // name of its file, if it creates one, and id of its event
 	id   string
 }
 

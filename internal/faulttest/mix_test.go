@@ -1,0 +1,320 @@
+package faulttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/codefleet/codefleet/internal/automation"
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// mix is what the fleet of TestChaos does besides the tasks that the test submits: a schedule fires, events trigger
+// tasks, and a webhook receives all results of a tenant.
+type mix struct {
+	f         *fleet
+	service   *automation.Service
+	tenant    string
+	triggered state.Ref // workspace of the trigger's tasks
+	scheduled state.Ref // workspace of the schedule's tasks
+	created   time.Time // of the schedule
+	events    []string  // names of the events that were accepted
+
+	mu         sync.Mutex
+	deliveries map[string]map[string]bool // ids of the deliveries of a task's results, by task id
+	tries      int
+}
+
+const (
+	interval   = 3 * time.Second // of the schedule
+	flakyEvery = 7               // the webhook's target refuses every seventh request
+)
+
+// startMix adds the automations of a tenant.
+func startMix(t *testing.T, f *fleet, tenant string) *mix {
+	t.Helper()
+	m := &mix{
+		f: f, service: automation.New(f.queue, loopback, roleLog()), tenant: tenant,
+		triggered:  state.Ref{Tenant: tenant, Workspace: "triggered"},
+		scheduled:  state.Ref{Tenant: tenant, Workspace: "scheduled"},
+		deliveries: map[string]map[string]bool{},
+	}
+	target := httptest.NewServer(http.HandlerFunc(m.receive))
+	t.Cleanup(target.Close)
+	task := func(ref state.Ref, code string, inputs any) json.RawMessage {
+		fields := map[string]any{
+			"code": fmt.Sprintf(code, counterFile), "workspace": ref.Workspace,
+			"retry": map[string]any{"attempts": 100},
+		}
+		if inputs != nil {
+			fields["inputs"] = inputs
+		}
+		data, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	eventually(t, "automations", func(ctx context.Context) error {
+		_, err := m.service.AddWebhook(ctx, tenant, schemas.WebhookSpec{Name: "all", URL: target.URL, NoHandshake: true})
+		return err
+	})
+	eventually(t, "automations", func(ctx context.Context) error {
+		_, err := m.service.AddTrigger(ctx, tenant, schemas.TriggerSpec{
+			Name: "ping", Type: "chaos.ping", Task: task(m.triggered, counting, nil),
+		})
+		return err
+	})
+	eventually(t, "automations", func(ctx context.Context) error {
+		s, err := m.service.AddSchedule(ctx, tenant, schemas.ScheduleSpec{
+			Name: "tick", Cron: "@every " + interval.String(), Missed: schemas.MissedAll,
+			Task: task(m.scheduled, incrementing, map[string]any{"pause": 0.05}),
+		})
+		m.created = s.CreatedAt
+		return err
+	})
+	return m
+}
+
+// receive is the webhook's target.
+func (m *mix) receive(w http.ResponseWriter, r *http.Request) {
+	var ev struct{ Subject string }
+	if err := json.NewDecoder(r.Body).Decode(&ev); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tries++; m.tries%flakyEvery == 0 {
+		http.Error(w, "try again", http.StatusServiceUnavailable)
+		return
+	}
+	if m.deliveries[ev.Subject] == nil {
+		m.deliveries[ev.Subject] = map[string]bool{}
+	}
+	m.deliveries[ev.Subject][r.Header.Get("Webhook-Id")] = true
+}
+
+// ping sends an event, which triggers a task.
+func (m *mix) ping(t *testing.T, n int) {
+	t.Helper()
+	name := fmt.Sprintf("ping-%04d", n)
+	ev := event.New()
+	ev.SetID(name)
+	ev.SetSource(source)
+	ev.SetType("chaos.ping")
+	ev.SetTime(time.Now())
+	if err := ev.SetData(event.ApplicationJSON, map[string]any{"name": name, "pause": 0.05}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "event "+name, func(ctx context.Context) error { return m.f.queue.PublishEvent(ctx, m.tenant, ev) })
+	m.events = append(m.events, name)
+}
+
+// end removes the schedule, waits for the tasks of the automations and their deliveries, and returns these tasks and
+// the number of firings. Firings that are missing, and results that were not delivered, are problems.
+func (m *mix) end(t *testing.T, report *chaosReport, tasks []submitted) (all []submitted, firings int) {
+	t.Helper()
+	var handled time.Time
+	eventually(t, "end of the schedule", func(ctx context.Context) error {
+		s, err := m.service.PauseSchedule(ctx, m.tenant, "tick", true)
+		handled = s.Handled
+		return err
+	})
+	var found []schemas.Record
+	eventually(t, "end of all tasks", func(ctx context.Context) error {
+		found = slices.DeleteFunc(m.latest(t), func(r schemas.Record) bool { return r.Source == source })
+		triggered := 0
+		for _, r := range found {
+			if r.Status == schemas.Dead {
+				_, err := m.f.queue.Redrive(ctx, r.Tenant, r.TaskID)
+				return fmt.Errorf("task %s is dead: %w", r.TaskID, err)
+			}
+			if !r.Status.Terminal() {
+				return fmt.Errorf("task %s is %s", r.TaskID, r.Status)
+			}
+			if strings.HasSuffix(r.Source, "/triggers/ping") {
+				triggered++
+			}
+		}
+		if triggered < len(m.events) {
+			return fmt.Errorf("%d events have triggered %d tasks", len(m.events), triggered)
+		}
+		return nil
+	})
+	fired := map[string]bool{}
+	for _, r := range found {
+		task := submitted{ref: m.scheduled, id: r.TaskID}
+		if strings.HasSuffix(r.Source, "/triggers/ping") {
+			task = submitted{ref: m.triggered, id: r.TaskID, name: m.fileOf(t, r)}
+		} else {
+			fired[r.EventID] = true
+		}
+		all = append(all, task)
+	}
+	for at := m.created.Truncate(interval).Add(interval); !at.After(handled); at = at.Add(interval) {
+		if firings++; !fired[at.UTC().Format(time.RFC3339)] {
+			report.Lost++
+			report.problem("the schedule did not fire at %s", at.UTC().Format(time.RFC3339))
+		}
+	}
+	// A firing that was under way while the schedule was paused may have submitted its task.
+	if len(fired) > firings+1 {
+		report.Twice += len(fired) - firings
+		report.problem("the schedule fired %d times, want %d", len(fired), firings)
+	}
+	all = append(all, tasks...)
+	m.awaitDeliveries(t, all)
+	return all, len(fired)
+}
+
+// latest returns the latest record of each task.
+func (m *mix) latest(t *testing.T) []schemas.Record {
+	t.Helper()
+	last := map[string]schemas.Record{}
+	for _, r := range m.f.everyRecord(t) {
+		last[r.TaskID] = r
+	}
+	var list []schemas.Record
+	for _, r := range last {
+		list = append(list, r)
+	}
+	return list
+}
+
+// fileOf returns the file that a triggered task creates: the name in its event's data.
+func (m *mix) fileOf(t *testing.T, r schemas.Record) string {
+	t.Helper()
+	var in struct{ Name string }
+	eventually(t, "submission of "+r.TaskID, func(ctx context.Context) error {
+		_, ev, err := m.f.queue.Submitted(ctx, r.Tenant, r.TaskID)
+		if err != nil {
+			return err
+		}
+		var task struct{ Inputs json.RawMessage }
+		if err := ev.DataAs(&task); err != nil {
+			return err
+		}
+		return json.Unmarshal(task.Inputs, &in)
+	})
+	return in.Name
+}
+
+// awaitDeliveries waits until the webhook has received the result of every task of the tenant.
+func (m *mix) awaitDeliveries(t *testing.T, tasks []submitted) {
+	t.Helper()
+	eventually(t, "deliveries", func(context.Context) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		missing := 0
+		for _, task := range tasks {
+			if task.ref.Tenant == m.tenant && len(m.deliveries[task.id]) == 0 {
+				missing++
+			}
+		}
+		if missing > 0 {
+			return fmt.Errorf("the results of %d tasks are missing", missing)
+		}
+		return nil
+	})
+}
+
+// received returns how many results the webhook has received, and in how many tries.
+func (m *mix) received() (results, tries int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, ids := range m.deliveries {
+		results += len(ids)
+	}
+	return results, m.tries
+}
+
+// pause returns a fault that pauses a target for one to three seconds.
+func (f *fleet) pause(t *testing.T, target string) func(context.Context, *rand.Rand) error {
+	return func(ctx context.Context, rng *rand.Rand) error {
+		if _, err := f.queue.Pause(ctx, schemas.Pause{Target: target, Reason: "chaos"}); err != nil {
+			return faulttest.ErrBusy // the queue is away
+		}
+		_ = clock.Sleep(ctx, time.Second+time.Duration(rng.Int64N(int64(2*time.Second))))
+		eventually(t, "resume of "+target, func(ctx context.Context) error {
+			_, err := f.queue.Resume(ctx, target)
+			return err
+		})
+		return nil
+	}
+}
+
+// redrive is a fault that queues all dead-lettered tasks again.
+func (f *fleet) redrive(ctx context.Context, _ *rand.Rand) error {
+	for _, tenant := range chaosTenants {
+		if _, err := f.queue.RedriveAll(ctx, tenant, "", 0, 1000); err != nil {
+			return faulttest.ErrBusy // the queue is away
+		}
+	}
+	return nil
+}
+
+// finish waits until a task has ended, and redrives it if it is dead-lettered.
+func (f *fleet) finish(t *testing.T, task submitted) (rec schemas.Record) {
+	t.Helper()
+	eventually(t, "end of "+task.name, func(ctx context.Context) (err error) {
+		if rec, err = f.queue.Wait(ctx, task.ref.Tenant, task.id); err == nil && rec.Status == schemas.Dead {
+			_, err = f.queue.Redrive(ctx, task.ref.Tenant, task.id)
+			err = fmt.Errorf("it is dead: %w", err)
+		}
+		return err
+	})
+	return rec
+}
+
+// cut returns a fault that closes the connections of a relay, or lets them hang, for up to 3 seconds.
+func cut(r *faulttest.Relay) func(context.Context, *rand.Rand) error {
+	var mu sync.Mutex // held while the relay does not forward
+	return func(ctx context.Context, rng *rand.Rand) error {
+		if !mu.TryLock() {
+			return faulttest.ErrBusy
+		}
+		defer mu.Unlock()
+		r.Set([]faulttest.Mode{faulttest.Refuse, faulttest.Hang}[rng.IntN(2)])
+		defer r.Set(faulttest.Forward)
+		_ = clock.Sleep(ctx, 100*time.Millisecond+time.Duration(rng.Int64N(int64(3*time.Second))))
+		return nil
+	}
+}
+
+// fillDisk is a fault that fills the disk of the NATS server for up to 5 seconds. Then it frees the disk and restarts
+// the server, as docs/operations.md says.
+func (f *fleet) fillDisk(ctx context.Context, rng *rand.Rand) error {
+	path := filepath.Join(f.dir, "nats", "ballast")
+	ballast, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 64<<10)
+	for err == nil {
+		_, err = ballast.Write(block) // until no space is left
+	}
+	if err := ballast.Close(); err != nil {
+		return err
+	}
+	_ = clock.Sleep(ctx, time.Second+time.Duration(rng.Int64N(int64(4*time.Second))))
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return f.nats.KillAndRestart(ctx, rng)
+}
