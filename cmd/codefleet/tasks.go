@@ -302,9 +302,10 @@ func showPools(w io.Writer, p pools) {
 		row(w, b.Pool, b.Queued, b.Running, oldest, "", "")
 	}
 	row(w)
-	row(w, "WORKER", "WARMING", "READY", "BOUND", "ACQUIRED", "MAX")
+	row(w, "WORKER", "WARMING", "READY", "BOUND", "ACQUIRED", "IDLE MB")
 	for _, b := range p.Boxes {
-		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["acquired"], b.Boxes["max"])
+		row(w, b.Worker, b.Boxes["warming"], b.Boxes["ready"], b.Boxes["bound"], b.Boxes["acquired"],
+			fmt.Sprintf("%d/%d", b.Boxes["idle_memory_mb"], b.Boxes["idle_memory_mb_total"]))
 	}
 	row(w)
 	row(w, "WORKER", "POOLS", "READY", "WAITING", "ENVIRONMENT")

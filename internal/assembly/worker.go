@@ -154,14 +154,12 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 func poolOptions(
 	c *config.Config, t *telemetry.Telemetry, dir *worker.Dir, mount executor.Mount, envs []executor.Environment,
 ) executor.PoolOptions {
-	o := executor.PoolOptions{
+	return executor.PoolOptions{
 		MinReady: cmp.Or(c.Optimizations.ReadyBoxes(), -1), Max: c.Execution.MaxBoxes, Reuse: c.Execution.Reuse,
-		Dir: dir.Boxes(), Owner: "f", MemoryMBTotal: sandbox.MemoryMBTotal(c),
+		Dir: dir.Boxes(), Owner: "f", MemoryMBTotal: sandbox.MemoryMBTotal(c), IdleMemoryMB: sandbox.IdleMemoryMB(c),
 		DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
 		Mounts: []executor.Mount{mount}, Environments: envs,
 	}
-	o.Max = cmp.Or(o.Max, c.Slots()+o.TotalReady())
-	return o
 }
 
 // checkTenants returns an error if there are several tenants but the boxes of some task pools, listed in shared, use

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,8 +185,8 @@ func runSharedWorker(accept, work context.Context, p assembly.WorkerOptions) (er
 	o := executor.PoolOptions{
 		MinReady: c.Optimizations.ReadyBoxes(), Max: c.Execution.MaxBoxes,
 		Dir: filepath.Join(c.Data, "boxes"), Owner: "f", DiskMB: c.Limits.WorkspaceMB, Log: t.Logger,
+		IdleMemoryMB: sandbox.IdleMemoryMB(c),
 	}
-	o.Max = cmp.Or(o.Max, c.Slots()+o.TotalReady())
 	pool, err := executor.NewPool(driver, o)
 	if err != nil {
 		return err

@@ -233,6 +233,7 @@ func (k *checker) execution() {
 	k.atLeast("execution.max_boxes", e.MaxBoxes, 0)
 	k.atLeast("execution.max_image_mb", int(e.MaxImageMB), 1)
 	k.atLeast("execution.memory_mb_total", e.MemoryMBTotal, 0)
+	k.atLeast("execution.idle_memory_mb", e.IdleMemoryMB, 0)
 	k.atLeast("optimizations.sandbox_pool_size", k.c.Optimizations.SandboxPoolSize, 0)
 	if e.MaxBoxes > 0 && e.MaxBoxes < k.c.Optimizations.ReadyBoxes() {
 		k.bad("execution.max_boxes", "%d is less than the %d boxes that optimizations.sandbox_pool_size keeps ready",

@@ -40,12 +40,16 @@ type Execution struct {
 	Runsc string `yaml:"runsc" env:"CODEFLEET_RUNSC"`
 	// Path of microsandbox's binary. The default is `msb` next to this binary, or on PATH.
 	Msb string `yaml:"msb" env:"CODEFLEET_MSB"`
-	// Maximum number of boxes. 0 selects the worker's slots plus sandbox_pool_size.
+	// Maximum number of boxes. With 0, only idle_memory_mb limits the number of idle boxes.
 	MaxBoxes int `yaml:"max_boxes"`
 	// With tenant, a box runs further tasks of its first tenant. With never, a box runs one task.
 	Reuse string `yaml:"reuse"`
 	// Memory for all running tasks together. 0 selects three quarters of the host's memory.
 	MemoryMBTotal int `yaml:"memory_mb_total"`
+	// Memory for the idle boxes of all tenants together, as measured. If they need more, the boxes that have been
+	// idle the longest are destroyed. The boxes that are kept ready for new tenants count too, but stay. 0 selects
+	// a quarter of the host's memory.
+	IdleMemoryMB int `yaml:"idle_memory_mb"`
 }
 
 // Pool is the environment of one task pool, instead of the environment in Execution.

@@ -26,7 +26,7 @@ func (a *AcquiredBox) CheckDisk() error {
 		return nil // a full disk fails the write itself
 	}
 	p := a.pool
-	free, err := hostdir.Free(p.workspacesDir())
+	free, err := p.hostFree(p.workspacesDir())
 	if err != nil || free >= p.opts.DiskMB<<20 {
 		return nil //nolint:nilerr // nothing suggests a full disk
 	}
@@ -46,7 +46,7 @@ func (a *AcquiredBox) DiskMB() int64 {
 
 // explainFullDisk wraps the error of a box's creation in a HostError if the host's disk is full.
 func (p *Pool) explainFullDisk(err error) error {
-	free, failed := hostdir.Free(p.workspacesDir())
+	free, failed := p.hostFree(p.workspacesDir())
 	if failed != nil || free >= minHostFree {
 		return err
 	}

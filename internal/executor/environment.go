@@ -43,6 +43,7 @@ type environment struct {
 	root     *Root // nil until prepared; written only while preparing is held as well
 	failures bootFailures
 	lastBoot boot
+	boxMB    float64 // memory of the last box that was created, while it was new
 }
 
 // boot says how a box was started.

@@ -19,6 +19,7 @@ import (
 // violations that fail the test.
 type fakeHost struct {
 	bootTime time.Duration
+	boxMB    float64 // what new boxes report as their memory; 0 for an error
 
 	mu         sync.Mutex
 	boxes      map[string]*fakeBox // by name
@@ -39,6 +40,7 @@ type fakeBox struct {
 	silent bool // has ended, although end is not closed
 	used   bool // a program is running
 	limits Limits
+	mb     float64
 	play   func(ctx context.Context, p Program) (Verdict, error)
 }
 
@@ -64,7 +66,7 @@ func (h *fakeHost) Create(ctx context.Context, spec Spec) (Box, error) {
 		h.violation("workspace of a new box: %v, %v, want mount points only", entries, err)
 	}
 	h.created++
-	b := &fakeBox{host: h, spec: spec, end: make(chan struct{})}
+	b := &fakeBox{host: h, spec: spec, mb: h.boxMB, end: make(chan struct{})}
 	h.boxes[spec.Name] = b
 	return b, nil
 }
@@ -112,6 +114,15 @@ func (b *fakeBox) Limit(_ context.Context, limits Limits) error {
 	return b.host.failLimit
 }
 
+func (b *fakeBox) Stats(context.Context) (Stats, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mb == 0 {
+		return Stats{}, errors.New("unknown")
+	}
+	return Stats{MemoryMB: b.mb}, nil
+}
+
 func (b *fakeBox) alive() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,6 +164,14 @@ type testPool struct {
 
 func runPool(t *testing.T, host *fakeHost, opts PoolOptions) *testPool {
 	t.Helper()
+	tp := newTestPool(t, host, opts)
+	tp.run()
+	return tp
+}
+
+// newTestPool returns a pool that does not run yet.
+func newTestPool(t *testing.T, host *fakeHost, opts PoolOptions) *testPool {
+	t.Helper()
 	tp := &testPool{t: t, host: host, done: make(chan error, 1)}
 	opts.Dir, opts.Owner, opts.DiskMB = t.TempDir(), "test", -1
 	opts.Trace = func(e PoolEvent) { tp.events = append(tp.events, e) }
@@ -162,10 +181,13 @@ func runPool(t *testing.T, host *fakeHost, opts PoolOptions) *testPool {
 	}
 	p.start = host.start
 	tp.Pool = p
-	ctx, stop := context.WithCancel(t.Context())
-	tp.stop = stop
-	go func() { tp.done <- p.Run(ctx) }()
 	return tp
+}
+
+func (tp *testPool) run() {
+	ctx, stop := context.WithCancel(tp.t.Context())
+	tp.stop = stop
+	go func() { tp.done <- tp.Run(ctx) }()
 }
 
 // finish stops the pool and checks that nothing is left and no rule was violated.

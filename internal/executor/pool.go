@@ -33,7 +33,9 @@ type Pool struct {
 	wake   chan struct{} // wakes Run to schedule again
 	ready  chan struct{} // see Ready
 	prefix string        // begins the box ids of this pool
-	lock   *hostdir.Lock // locks the pool's directories; owned by Run
+	// hostFree returns the free bytes of the disk of a directory.
+	hostFree func(dir string) (int64, error)
+	lock     *hostdir.Lock // locks the pool's directories; owned by Run
 
 	mu    sync.Mutex
 	sched scheduler
@@ -75,9 +77,11 @@ type PoolEvent struct {
 
 // PoolStats counts boxes by state, and events since the start.
 type PoolStats struct {
-	Warming, Ready, Bound, Acquired, Destroying, Max int
-	Waiting                                          int // requests
-	MemoryMB, MemoryMBTotal                          int // memory of the acquired boxes, and its limit
+	Warming, Ready, Bound, Acquired, Destroying int
+	Max                                         int // of all boxes; 0 if only memory limits them
+	Waiting                                     int // requests
+	MemoryMB, MemoryMBTotal                     int // memory limits of the acquired boxes, and their limit
+	IdleMemoryMB, IdleMemoryMBTotal             int // measured memory of the idle boxes, and its limit
 
 	Created, CreateErrors, Discarded, Evicted, Died uint64
 	Restored                                        uint64 // boxes that were created from a snapshot
@@ -115,11 +119,12 @@ func NewPool(driver Driver, opts PoolOptions) (*Pool, error) {
 			}
 			return r, nil
 		},
-		log:    opts.Log,
-		wake:   make(chan struct{}, 1),
-		ready:  make(chan struct{}),
-		prefix: opts.Owner + "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
-		sched:  scheduler{opts: opts, envs: envs, boxes: map[int]*pooledBox{}},
+		log:      opts.Log,
+		wake:     make(chan struct{}, 1),
+		ready:    make(chan struct{}),
+		prefix:   opts.Owner + "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
+		hostFree: hostdir.Free,
+		sched:    scheduler{opts: opts, envs: envs, boxes: map[int]*pooledBox{}},
 	}, nil
 }
 
@@ -140,6 +145,7 @@ func (p *Pool) Stats() PoolStats {
 	s := p.sched.stats
 	s.Max, s.Waiting = p.opts.Max, len(p.sched.waiting)
 	s.MemoryMB, s.MemoryMBTotal = p.sched.memoryMB, p.opts.MemoryMBTotal
+	s.IdleMemoryMB, s.IdleMemoryMBTotal = int(p.sched.idleMB()), p.opts.IdleMemoryMB
 	for _, e := range p.envs {
 		if e.failures.err != nil {
 			s.LastError, s.LastReason = e.failures.err.Error(), ReasonOf(e.failures.err)
@@ -152,11 +158,11 @@ func (p *Pool) Stats() PoolStats {
 }
 
 // WarmTenants returns the tenants with an idle box if the pool is full and has no unbound box, so that a
-// task of another tenant would wait for an eviction and a boot. Otherwise it returns nil.
+// task of another tenant would wait for a boot and cost an idle box its place. Otherwise it returns nil.
 func (p *Pool) WarmTenants() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.sched.boxes) < p.opts.Max || p.opts.Reuse == ReuseNever {
+	if !p.sched.full() || p.opts.Reuse == ReuseNever {
 		return nil
 	}
 	tenants := map[string]bool{}
@@ -182,8 +188,11 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var work sync.WaitGroup // creates, watches and destroys boxes
+	var work sync.WaitGroup // creates, measures, watches and destroys boxes
 	var failed error
+	if p.opts.IdleMemoryMB > 0 {
+		work.Go(func() { p.watchIdle(ctx) })
+	}
 	for ctx.Err() == nil && failed == nil {
 		next := p.dispatch(ctx, &work)
 		select {

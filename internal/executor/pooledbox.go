@@ -41,6 +41,8 @@ type pooledBox struct {
 	views    *views
 	bootTime time.Duration
 
+	idleMB    float64        // memory that it uses while idle, as last measured
+	measured  time.Time      // when idleMB was measured
 	memoryMB  int            // while acquired
 	inUse     bool           // from its assignment until Release or Discard, even after the pool is closed
 	onDestroy []func() error // see AcquiredBox.OnDestroy
@@ -103,7 +105,7 @@ func (p *Pool) created(b *pooledBox) {
 	if b.env.lastBoot.restored {
 		p.sched.stats.Restored++
 	}
-	b.env.failures = bootFailures{}
+	b.env.failures, b.env.boxMB = bootFailures{}, b.idleMB
 	b.state, b.used = ready, time.Now()
 	p.sched.trace("created", b, "")
 	if p.sched.closed != nil {
@@ -163,6 +165,7 @@ func (p *Pool) boot(ctx context.Context, b *pooledBox, spec Spec, preload []stri
 		return errors.Join(err, b.box.Destroy(context.WithoutCancel(ctx)))
 	}
 	b.bootTime = time.Since(began)
+	b.idleMB = p.memoryOf(ctx, b)
 	return nil
 }
 

@@ -29,6 +29,7 @@ func TestPoolInvariants(t *testing.T) {
 			MemoryMBTotal: rapid.SampledFrom([]int{0, 1000}).Draw(rt, "memory"),
 			Reuse:         rapid.SampledFrom([]string{ReuseTenant, ReuseNever}).Draw(rt, "reuse"),
 			IdleTTL:       time.Second,
+			IdleMemoryMB:  rapid.SampledFrom([]int{0, 50, 130}).Draw(rt, "idle memory"), // a fake box has 40
 		}
 		if rapid.Bool().Draw(rt, "environments") { // tenant c uses the second one
 			opts.Environments = []Environment{{Name: "default"}, {Name: "c"}}
@@ -141,6 +142,9 @@ func checkInvariants(tp *testPool, opts PoolOptions) error {
 	}
 	if opts.MemoryMBTotal > 0 && s.MemoryMB > opts.MemoryMBTotal {
 		return fmt.Errorf("acquired boxes have %d MB of memory; the limit is %d MB", s.MemoryMB, opts.MemoryMBTotal)
+	}
+	if opts.IdleMemoryMB > 0 && s.Bound > 0 && s.IdleMemoryMB > opts.IdleMemoryMB {
+		return fmt.Errorf("idle boxes use %d MB; the limit is %d MB: %+v", s.IdleMemoryMB, opts.IdleMemoryMB, s)
 	}
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

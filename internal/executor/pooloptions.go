@@ -14,11 +14,12 @@ import (
 // PoolOptions configure NewPool. A zero field means the default.
 type PoolOptions struct {
 	MinReady      int           // unbound boxes kept ready; default 3, negative for none
-	Max           int           // all boxes, in any state; default TotalReady() + max(4, processors)
+	Max           int           // all boxes, in any state; by default only IdleMemoryMB limits them
 	Reuse         string        // ReuseTenant (default) or ReuseNever
 	Dir           string        // directory for workspaces and snapshots; required
 	Owner         string        // names this process as the boxes' owner; required, unique among running processes
 	MemoryMBTotal int           // memory limit of all acquired boxes together; 0 for no limit
+	IdleMemoryMB  int           // memory that idle boxes may use together; 0 for no limit. See scheduler.trimIdle
 	DiskMB        int64         // size of each box's disk, if this process is root; default 1024, negative for none
 	IdleTTL       time.Duration // idle time after which a bound box makes room for an unbound one; default 1 min
 	Mounts        []Mount       // mounts in every box, such as the catalogue
@@ -55,11 +56,15 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 	if len(o.Environments) == 0 {
 		o.Environments = []Environment{{}}
 	}
-	o.Max = cmp.Or(o.Max, totalReady+max(4, runtime.NumCPU()))
-	if o.Max < 1 {
-		return o, fmt.Errorf("maximum of %d boxes; want at least 1", o.Max)
+	if o.Max == 0 && o.IdleMemoryMB == 0 {
+		o.Max = totalReady + max(4, runtime.NumCPU())
 	}
-	o.MinReady = min(o.MinReady, o.Max)
+	if o.Max < 0 || o.IdleMemoryMB < 0 {
+		return o, fmt.Errorf("maximum of %d boxes and of %d MB of idle ones; want 0 or more", o.Max, o.IdleMemoryMB)
+	}
+	if o.Max > 0 {
+		o.MinReady = min(o.MinReady, o.Max)
+	}
 	names := map[string]bool{}
 	for i := range o.Environments {
 		e := &o.Environments[i]
@@ -67,7 +72,10 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 			return o, fmt.Errorf("duplicate environment %q", e.Name)
 		}
 		names[e.Name] = true
-		e.MinReady = min(max(0, cmp.Or(e.MinReady, o.MinReady)), o.Max)
+		e.MinReady = max(0, cmp.Or(e.MinReady, o.MinReady))
+		if o.Max > 0 {
+			e.MinReady = min(e.MinReady, o.Max)
+		}
 	}
 	o.DiskMB = cmp.Or(o.DiskMB, 1024)
 	o.IdleTTL = cmp.Or(o.IdleTTL, time.Minute)

@@ -88,7 +88,7 @@ func (s *scheduler) limitBoots(
 // evictIdle evicts the bound box that has been idle the longest, if it has been idle for IdleTTL. Otherwise
 // it returns how long the box may stay.
 func (s *scheduler) evictIdle(now time.Time) time.Duration {
-	b := s.oldest(func(b *pooledBox) bool { return b.state == bound })
+	b := s.oldest(isBound)
 	if b == nil {
 		return 0
 	}

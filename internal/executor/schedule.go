@@ -50,7 +50,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	for _, e := range s.envs {
 		arriving[e] = s.countOf(e, warming)
 	}
-	free := s.opts.Max - len(s.boxes)
+	free := s.free()
 	unserved := s.waiting[:0]
 	for i, r := range s.waiting {
 		if s.exceedsMemory(r) {
@@ -85,6 +85,7 @@ func (s *scheduler) schedule() (create []*environment, next time.Duration) {
 	}
 	clear(s.waiting[len(unserved):])
 	s.waiting = unserved
+	s.trimIdle()
 	return s.refill(now, create, arriving, free)
 }
 
@@ -194,7 +195,7 @@ func (s *scheduler) evict(b *pooledBox) {
 // evictable returns the box to evict for a request of an environment: the bound box that has been idle the
 // longest, else an unbound box of another environment.
 func (s *scheduler) evictable(e *environment) *pooledBox {
-	if b := s.oldest(func(b *pooledBox) bool { return b.state == bound }); b != nil {
+	if b := s.oldest(isBound); b != nil {
 		return b
 	}
 	return s.oldest(func(b *pooledBox) bool { return b.state == ready && b.env != e })

@@ -17,6 +17,7 @@ func presence(version string, pool *executor.Pool) schemas.Worker {
 		Boxes: map[string]int{
 			"warming": s.Warming, "ready": s.Ready, "bound": s.Bound, "acquired": s.Acquired,
 			"waiting": s.Waiting, "max": s.Max,
+			"idle_memory_mb": s.IdleMemoryMB, "idle_memory_mb_total": s.IdleMemoryMBTotal,
 		},
 	}
 	for _, e := range pool.Environments() {

@@ -146,3 +146,9 @@ func binaryPath(name, configured string) (string, error) {
 func MemoryMBTotal(c *config.Config) int {
 	return cmp.Or(c.Execution.MemoryMBTotal, memoryMB()*3/4)
 }
+
+// IdleMemoryMB returns how much memory a worker's idle boxes may use together: execution.idle_memory_mb, or a quarter
+// of the host's memory. 0 means that the host's memory is unknown.
+func IdleMemoryMB(c *config.Config) int {
+	return cmp.Or(c.Execution.IdleMemoryMB, memoryMB()/4)
+}

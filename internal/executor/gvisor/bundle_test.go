@@ -240,9 +240,10 @@ func TestCgroupsVersion2(t *testing.T) {
 		t.Errorf("subtree_control = %q, %v; want \"+memory +cpu\"", control, err)
 	}
 	fill(t, g.dirs[0], map[string]string{
-		"memory.events": "low 0\noom 2\noom_kill 1\n", "memory.current": "31457280\n", "cpu.stat": "usage_usec " +
-			"1500\nuser_usec 900\n",
-		"memory.max": "", "cpu.max": "",
+		"memory.events": "low 0\noom 2\noom_kill 1\n", "memory.current": "41943040\n",
+		"memory.stat": "anon 20971520\nfile 20971520\nshmem 10485760\n",
+		"cpu.stat":    "usage_usec 1500\nuser_usec 900\n",
+		"memory.max":  "", "cpu.max": "",
 	})
 	if err := g.apply(settings(true, 1, 1)); err != nil {
 		t.Fatal(err)

@@ -214,16 +214,20 @@ func (g group) outOfMemory() bool {
 	return g.field("memory.oom_control", "oom_kill") > 0
 }
 
-// stats returns the current resource use of the group.
+// stats returns the current resource use of the group. Its memory is what the kernel charges to it, without cached
+// files, which the kernel can reclaim. The sandbox's memory is shared memory, which is not such a file.
 func (g group) stats() executor.Stats {
+	const mib = 1 << 20
 	if g.v2 {
+		files := g.field("memory.stat", "file") - g.field("memory.stat", "shmem")
 		return executor.Stats{
-			MemoryMB: float64(g.field("memory.current", "")) / (1 << 20),
+			MemoryMB: float64(g.field("memory.current", "")-files) / mib,
 			CPUMS:    float64(g.field("cpu.stat", "usage_usec")) / 1e3,
 		}
 	}
+	files := g.field("memory.stat", "total_cache") - g.field("memory.stat", "total_shmem")
 	return executor.Stats{
-		MemoryMB: float64(g.field("memory.usage_in_bytes", "")) / (1 << 20),
+		MemoryMB: float64(g.field("memory.usage_in_bytes", "")-files) / mib,
 		CPUMS:    float64(g.field("cpuacct.usage", "")) / 1e6,
 	}
 }

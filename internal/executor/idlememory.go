@@ -1,0 +1,136 @@
+package executor
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+const (
+	// typicalBoxMB stands for the memory of an environment's boxes until the first one has been measured.
+	typicalBoxMB = 40
+
+	// measureEvery is how often the pool measures boxes that have become idle. It skips those whose program has
+	// just ended, because their runner still cleans up.
+	measureEvery = time.Second
+)
+
+// trimIdle evicts bound boxes, those first that have been idle the longest, until the idle boxes fit into
+// PoolOptions.IdleMemoryMB together with the unbound boxes that MinReady demands. These stay even if they alone
+// exceed it. Acquired boxes do not count, because PoolOptions.MemoryMBTotal limits them.
+func (s *scheduler) trimIdle() {
+	if s.opts.IdleMemoryMB == 0 {
+		return
+	}
+	for left := s.idleMBLeft(); left < 0; {
+		b := s.oldest(isBound)
+		if b == nil {
+			return
+		}
+		left += b.idleMB
+		s.evict(b)
+	}
+}
+
+func isBound(b *pooledBox) bool { return b.state == bound }
+
+// idleMBLeft returns how much of PoolOptions.IdleMemoryMB neither idle boxes use nor MinReady demands.
+func (s *scheduler) idleMBLeft() float64 {
+	left := float64(s.opts.IdleMemoryMB) - s.idleMB()
+	for _, e := range s.envs {
+		left -= float64(max(0, e.MinReady-s.countOf(e, ready))) * e.newBoxMB()
+	}
+	return left
+}
+
+// idleMB adds up the memory of the idle boxes.
+func (s *scheduler) idleMB() float64 {
+	total := 0.0
+	for _, b := range s.boxes {
+		if b.state == ready || b.state == bound {
+			total += b.idleMB
+		}
+	}
+	return total
+}
+
+// newBoxMB returns how much memory the next box of the environment is expected to use.
+func (e *environment) newBoxMB() float64 {
+	if e.boxMB == 0 {
+		return typicalBoxMB
+	}
+	return e.boxMB
+}
+
+// free returns how many more boxes may exist.
+func (s *scheduler) free() int {
+	if s.opts.Max == 0 {
+		return math.MaxInt
+	}
+	return s.opts.Max - len(s.boxes)
+}
+
+// full reports whether another bound box would need the place of an existing one.
+func (s *scheduler) full() bool {
+	return s.free() <= 0 || s.opts.IdleMemoryMB > 0 && s.idleMBLeft() < s.envs[0].newBoxMB()
+}
+
+// watchIdle measures boxes that have become idle, and evicts idle boxes if the host's disk fills, until ctx ends.
+func (p *Pool) watchIdle(ctx context.Context) {
+	ticker := time.NewTicker(measureEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, b := range p.unmeasured() {
+			mb := p.memoryOf(ctx, b)
+			p.update(func() { b.idleMB = mb })
+		}
+		p.trimDisk()
+	}
+}
+
+// trimDisk evicts the bound box that has been idle the longest if the host's disk has less free space than one box
+// may use. The files of an idle box stay on the disk until the box is destroyed.
+func (p *Pool) trimDisk() {
+	if free, err := p.hostFree(p.workspacesDir()); err != nil || free >= p.opts.DiskMB<<20 {
+		return
+	}
+	p.update(func() {
+		if b := p.sched.oldest(isBound); b != nil && p.sched.count(destroying) == 0 {
+			p.sched.evict(b)
+		}
+	})
+}
+
+// unmeasured returns the bound boxes that were used since they were measured, and marks them as measured.
+func (p *Pool) unmeasured() []*pooledBox {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	var found []*pooledBox
+	for _, b := range p.sched.boxes {
+		if b.state == bound && b.used.After(b.measured) && now.Sub(b.used) >= measureEvery/2 {
+			b.measured = now
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// memoryOf measures the memory of a box. It returns typicalBoxMB if that fails, for example because the box is being
+// destroyed.
+func (p *Pool) memoryOf(ctx context.Context, b *pooledBox) float64 {
+	reporter, ok := b.box.(StatsReporter)
+	if !ok || p.opts.IdleMemoryMB == 0 {
+		return typicalBoxMB
+	}
+	stats, err := reporter.Stats(ctx)
+	if err != nil || stats.MemoryMB == 0 {
+		return typicalBoxMB
+	}
+	return stats.MemoryMB
+}
