@@ -59,7 +59,7 @@ type hostCheck struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var clean bool
+	var clean, fix, yes bool
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether this host can run a fleet, and print fixes",
@@ -68,7 +68,16 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&clean, "clean", false,
 		"remove what killed workers left on this host: mounts, loop devices, control groups, processes, directories")
-	c.RunE = a.do(func(ctx context.Context, _ []string) error { return a.doctor(ctx, clean) })
+	c.Flags().BoolVar(&fix, "fix", false, "as root, enable huge pages on this host after asking, and check it then")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask what --fix may change")
+	c.RunE = a.do(func(ctx context.Context, _ []string) error {
+		if fix {
+			if err := a.fixHost(yes); err != nil {
+				return err
+			}
+		}
+		return a.doctor(ctx, clean)
+	})
 	return c
 }
 
@@ -207,11 +216,8 @@ func hugePages(sandboxType, state string) finding {
 		return passed(name, "not needed: execution.sandbox_type is microsandbox")
 	case state == "":
 		return passed(name, "not available: the kernel has no 64 kB pages for shared memory")
-	case state == "never" || state == "advise":
-		return finding{
-			name, warning, "64 kB pages for shared memory: " + state + gain,
-			"echo within_size | sudo tee " + gvisor.HugePagesFile + "  (to persist: a w line in /etc/tmpfiles.d)",
-		}
+	case gvisor.LacksHugePages(state):
+		return finding{name, warning, "64 kB pages for shared memory: " + state + gain, "sudo codefleet doctor --fix"}
 	case state == "deny":
 		return finding{
 			name, warning, "all huge pages for shared memory: deny" + gain,

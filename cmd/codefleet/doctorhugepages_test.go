@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"io"
+	"strings"
+	"testing"
+)
 
 // TestDoctorHugePages checks that doctor warns about every kernel setting that denies gVisor huge pages.
 func TestDoctorHugePages(t *testing.T) {
@@ -9,14 +13,41 @@ func TestDoctorHugePages(t *testing.T) {
 		{"auto", "", good, ""},
 		{"auto", "always", good, ""},
 		{"gvisor", "within_size", good, ""},
-		{"gvisor", "never", warning, "echo within_size | sudo tee " +
-			"/sys/kernel/mm/transparent_hugepage/hugepages-64kB/shmem_enabled  " +
-			"(to persist: a w line in /etc/tmpfiles.d)"},
+		{"gvisor", "never", warning, "sudo codefleet doctor --fix"},
 		{"gvisor", "deny", warning, "echo never | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled, " +
 			"then codefleet doctor"},
 	} {
 		if got := hugePages(c.sandboxType, c.state); got.Status != c.status || got.Fix != c.fix {
 			t.Errorf("hugePages(%q, %q) = %+v, want %s and the fix %q", c.sandboxType, c.state, got, c.status, c.fix)
+		}
+	}
+}
+
+// TestDoctorFixAsks checks that doctor --fix changes a host as root only, if it lacks huge pages, and after a clear yes.
+func TestDoctorFixAsks(t *testing.T) {
+	for _, c := range []struct {
+		state, answer string
+		root, yes     bool
+		enabled, fail bool
+	}{
+		{state: "never", root: true, answer: "y\n", enabled: true},
+		{state: "never", root: true, answer: "Yes\n", enabled: true},
+		{state: "advise", root: true, yes: true, enabled: true},
+		{state: "never", root: true, answer: "\n", fail: true},
+		{state: "never", root: true, answer: "", fail: true},
+		{state: "never", root: true, answer: "no\n", fail: true},
+		{state: "never", yes: true, fail: true},
+		{state: "within_size", root: true, yes: true},
+		{state: "deny", root: true, yes: true},
+		{state: "", answer: "y\n"},
+	} {
+		enabled := false
+		h := hostFix{
+			state: c.state, root: c.root, yes: c.yes, answer: strings.NewReader(c.answer), question: io.Discard,
+			enable: func() error { enabled = true; return nil },
+		}
+		if err := h.run(); enabled != c.enabled || (err != nil) != c.fail {
+			t.Errorf("%+v: enabled = %v, error = %v", c, enabled, err)
 		}
 	}
 }

@@ -60,6 +60,10 @@ func Choose(ctx context.Context, c *config.Config, msbDir, gvisorDir string, log
 	if err != nil {
 		return Choice{}, errors.Join(err, rejected, driver.Close())
 	}
+	if state := gvisor.HugePages(); os.Geteuid() == 0 && gvisor.LacksHugePages(state) {
+		log.InfoContext(ctx, "huge pages for shared memory are off on this host, which slows tasks down",
+			"setting", state, "fix", "codefleet doctor --fix")
+	}
 	return Choice{Driver: driver, Info: info, Rejected: rejected}, nil
 }
 

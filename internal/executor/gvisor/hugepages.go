@@ -2,7 +2,10 @@ package gvisor
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 )
 
 // HugePagesFile is the kernel's setting for 64 KiB pages in shared memory, where gVisor keeps the memory of
@@ -23,6 +26,34 @@ func HugePages() string {
 	}
 	all, _ := os.ReadFile(AllHugePagesFile) // exists if HugePagesFile does
 	return effective(size, all)
+}
+
+// HugePagesLine is the line of a file of systemd-tmpfiles that sets HugePagesFile whenever the host starts.
+const HugePagesLine = "w " + HugePagesFile + " - - - - " + wantedHugePages
+
+// wantedHugePages lets a file in shared memory have a huge page where the whole page is within the file.
+const wantedHugePages = "within_size"
+
+// LacksHugePages reports whether the setting that HugePages returned keeps sandboxes from huge pages, and
+// EnableHugePages can change it. It cannot change deny, which an operator has set for all page sizes.
+func LacksHugePages(state string) bool { return state == "never" || state == "advise" }
+
+// EnableHugePages changes HugePagesFile, and makes a file in dir, usually /etc/tmpfiles.d, that repeats this whenever the
+// host starts. A host without dir has no such files. It needs root.
+func EnableHugePages(dir string) error { return enableHugePages(HugePagesFile, dir) }
+
+func enableHugePages(file, dir string) error {
+	if err := os.WriteFile(file, []byte(wantedHugePages), 0); err != nil {
+		return fmt.Errorf("enable huge pages: %w", err)
+	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	//nolint:gosec // all users may read it, like the other files there
+	if err := os.WriteFile(filepath.Join(dir, "codefleet.conf"), []byte(HugePagesLine+"\n"), 0o644); err != nil {
+		return fmt.Errorf("enable huge pages: %w", err)
+	}
+	return nil
 }
 
 // effective combines the setting of one size with the setting of all sizes.

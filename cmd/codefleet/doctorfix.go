@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/executor/gvisor"
+)
+
+// tmpfilesDir is where files say which settings systemd writes when a host starts.
+const tmpfilesDir = "/etc/tmpfiles.d"
+
+// hostFix changes the setting of this host that makes gVisor's boxes faster than any other.
+type hostFix struct {
+	state     string // what gvisor.HugePages returned
+	root, yes bool
+	answer    io.Reader // where a person answers, unless yes is set
+	question  io.Writer
+	enable    func() error
+}
+
+// fixHost enables huge pages after asking, or returns an error if it may not.
+func (a *app) fixHost(yes bool) error {
+	return hostFix{
+		state: gvisor.HugePages(), root: os.Geteuid() == 0, yes: yes, answer: a.stdin, question: a.stderr,
+		enable: func() error { return gvisor.EnableHugePages(tmpfilesDir) },
+	}.run()
+}
+
+func (h hostFix) run() error {
+	if !gvisor.LacksHugePages(h.state) {
+		return nil
+	}
+	if !h.root {
+		return &failure{
+			code: errcode.ExitRefused, message: "only root can change this host's settings",
+			hint: "sudo codefleet doctor --fix",
+		}
+	}
+	fmt.Fprintf(h.question, `Huge pages for shared memory are off (%s). With them, a box is ready for its next program in up
+to a third less time, and tasks in quick succession take up to a third of the time (docs/benchmarks.md).
+They apply to the shared memory of all programs on this host, which may then use a little more memory.
+This writes "within_size" to
+  %s
+and, so that it persists, one line to %s/codefleet.conf. To undo it, write "%s" to the former and
+remove the latter.
+`, h.state, gvisor.HugePagesFile, tmpfilesDir, h.state)
+	if !h.yes && !h.confirmed() {
+		return &failure{
+			code: errcode.ExitRefused, message: "nothing was changed",
+			hint: "answer y, or confirm with codefleet doctor --fix --yes",
+		}
+	}
+	return h.enable()
+}
+
+// confirmed asks for a yes. No answer means no.
+func (h hostFix) confirmed() bool {
+	fmt.Fprint(h.question, "Change this host? [y/N] ")
+	line, _ := bufio.NewReader(h.answer).ReadString('\n') // an error ends the answer
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
