@@ -54,6 +54,7 @@ func Scenarios() []Scenario {
 		{Name: "memory", Samples: 3, Measure: (*Bench).memory},
 		{Name: "growth", Samples: 12, NoSandbox: true, Measure: (*Bench).growth},
 		{Name: "fairness", Samples: 100, NoSandbox: true, Measure: (*Bench).fairness},
+		{Name: "workflow", Samples: 100, Measure: (*Bench).workflow},
 		{Name: "growth-queue", Samples: 20, Measure: (*Bench).growthQueue},
 	}
 }

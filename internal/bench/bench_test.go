@@ -117,6 +117,29 @@ func TestGrowthQueue(t *testing.T) {
 	}
 }
 
+// TestWorkflow checks that a small run has all numbers of the scenario workflow, and that waiting runs hold no slot.
+func TestWorkflow(t *testing.T) {
+	o, temp := options(t)
+	o.Scenario, o.Runs = "workflow", 1
+	reports, err := Run(t.Context(), o, Scenarios())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEmpty(t, temp)
+	r := reports[0]
+	for _, id := range []string{"W1", "W1q", "W2", "W3", "W4", "W5"} {
+		if _, ok := r.Numbers[id]; !ok {
+			t.Errorf("no number %s: %+v", id, r.Numbers)
+		}
+	}
+	if !r.Numbers["W3"].Met {
+		t.Errorf("%v slots and boxes are busy while all runs wait, want 0", r.Numbers["W3"].Value)
+	}
+	if got, want := len(r.Samples["answer"]), waitingStep; got != want {
+		t.Errorf("%d runs were answered, want %d", got, want)
+	}
+}
+
 // TestInterrupted checks that a cancelled run leaves no files.
 func TestInterrupted(t *testing.T) {
 	o, temp := options(t)
