@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -278,6 +279,45 @@ func TestTwoAnswers(t *testing.T) {
 	run, err = e.Get(t.Context(), "acme", run.RunID)
 	if err != nil || len(accepted) != 1 || string(run.Outputs) != fmt.Sprintf(`{"who":%d}`, accepted[0]) {
 		t.Errorf("accepted answers %v, outputs %s, %v, want one, which counts", accepted, run.Outputs, err)
+	}
+}
+
+// TestTwoStarts checks that starts at the same time with the same key are one run, although their workflows and inputs
+// differ: the run has one of the workflows, and its first inputs.
+func TestTwoStarts(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	e := engine.New(w.queue, quiet)
+	ids := make([]string, 8)
+	var group sync.WaitGroup
+	for n := range ids {
+		group.Go(func() {
+			definition := `{"name":"two","inputs":{"n":{"type":"integer"}},"steps":[` +
+				strings.TrimSuffix(strings.Repeat(`{"id":"N","emit":{"type":"t"}},`, n+1), ",") +
+				`],"outputs":{"n":{"value":"${ inputs.n }"}}}`
+			for i := range n + 1 {
+				definition = strings.Replace(definition, `"N"`, fmt.Sprintf(`"s%d"`, i), 1)
+			}
+			run, err := engine.New(w.queue, quiet).Start(t.Context(), "acme", schemas.WorkflowRequest{
+				Workflow: json.RawMessage(definition), Inputs: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n)), Key: "two",
+			})
+			if err != nil {
+				t.Errorf("start %d: %v", n, err)
+			}
+			ids[n] = run.RunID
+		})
+	}
+	group.Wait()
+	run := ended(t, e, ids[0], "")
+	var definition schemas.Workflow
+	if err := json.Unmarshal(run.Workflow, &definition); err != nil {
+		t.Fatal(err)
+	}
+	if run.Status != schemas.WorkflowSucceeded || len(run.Steps) != len(definition.Steps) || string(run.Outputs) != string(run.Inputs) {
+		t.Errorf("run is %s with %d steps and %s, want those of its workflow with %d steps and its inputs %s",
+			run.Status, len(run.Steps), run.Outputs, len(definition.Steps), run.Inputs)
+	}
+	if slices.ContainsFunc(ids, func(id string) bool { return id != ids[0] }) {
+		t.Errorf("the starts returned the runs %v, want one", ids)
 	}
 }
 

@@ -34,6 +34,7 @@ import (
 	"github.com/codefleet/codefleet/internal/skills"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/mirror"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 )
 
 // Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
@@ -128,10 +129,11 @@ type Server struct {
 	registrations sync.Map               // tenant → chan struct{}, one element for each of its registrations
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
 	automation    *automation.Service    // fires schedules; changes and lists schedules, triggers and webhooks
+	workflows     *engine.Engine         // starts and changes workflow runs
 	// stopping ends when the server drains. Requests that wait then respond with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
-	joined   chan struct{} // closed once o.Jobs, o.Tools and automation are set
+	joined   chan struct{} // closed once o.Jobs, o.Tools, automation and workflows are set
 }
 
 // New returns a server. Call Serve, or serve its Handler with another HTTP server.
@@ -158,6 +160,7 @@ func New(o Options) *Server {
 func (s *Server) Join(queue *jobs.Client, tools Tools) {
 	s.o.Jobs, s.o.Tools = queue, tools
 	s.automation = automation.New(queue, s.o.WebhookNetworks, s.o.Telemetry.Log)
+	s.workflows = engine.New(queue, s.o.Telemetry.Log)
 	close(s.joined)
 }
 

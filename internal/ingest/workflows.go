@@ -13,9 +13,6 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// workflows returns what starts and changes workflow runs.
-func (s *Server) workflows() *engine.Engine { return engine.New(s.o.Jobs, s.o.Telemetry.Log) }
-
 func (s *Server) postWorkflowCheck(w http.ResponseWriter, r *http.Request) error {
 	in, err := readJSON[schemas.WorkflowRequest](s, w, r)
 	if err != nil {
@@ -47,7 +44,7 @@ func (s *Server) postRun(w http.ResponseWriter, r *http.Request) error {
 			return e
 		}
 	}
-	run, err := s.workflows().Start(r.Context(), identityOf(r.Context()).tenant, in)
+	run, err := s.workflows.Start(r.Context(), identityOf(r.Context()).tenant, in)
 	return respond(w, run, err)
 }
 
@@ -56,17 +53,17 @@ func (s *Server) getRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.workflows().List(r.Context(), identityOf(r.Context()).tenant, limit)
+	list, err := s.workflows.List(r.Context(), identityOf(r.Context()).tenant, limit)
 	return respondList(w, list, err)
 }
 
 func (s *Server) getRun(w http.ResponseWriter, r *http.Request) error {
-	run, err := s.workflows().Get(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"))
+	run, err := s.workflows.Get(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"))
 	return respond(w, run, err)
 }
 
 func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request) error {
-	run, err := s.workflows().Cancel(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"))
+	run, err := s.workflows.Cancel(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"))
 	return respond(w, run, err)
 }
 
@@ -75,7 +72,7 @@ func (s *Server) answerRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	run, err := s.workflows().Answer(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in)
+	run, err := s.workflows.Answer(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in)
 	return respond(w, run, err)
 }
 
@@ -87,7 +84,7 @@ func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
 	if key := r.Header.Get("Idempotency-Key"); key != "" {
 		in.Key = key
 	}
-	run, err := s.workflows().Rerun(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in, s.fork)
+	run, err := s.workflows.Rerun(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in, s.fork)
 	return respond(w, run, err)
 }
 

@@ -102,6 +102,18 @@ func (b *Workflows) Put(ctx context.Context, tenant, run, key string, value []by
 	return nil
 }
 
+// PutNew writes a value of a run unless it exists, and returns the value that the run has.
+func (b *Workflows) PutNew(ctx context.Context, tenant, run, key string, value []byte) ([]byte, error) {
+	_, err := swapKey(ctx, b.kv, workflowKey(tenant, run, "value."+key), value, 0)
+	if errors.Is(err, errStale) {
+		return b.Value(ctx, tenant, run, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write value %s of workflow run %s: %w", key, run, err)
+	}
+	return value, nil
+}
+
 // List returns the records of a tenant's runs that were changed last, the latest first.
 func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records [][]byte, err error) {
 	w, err := b.kv.Watch(ctx, workflowKey(tenant, "*", runKey), jetstream.IgnoreDeletes(), jetstream.MetaOnly())

@@ -57,6 +57,12 @@ func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.
 	if err != nil {
 		return err
 	}
+	doc := jobs.Automation{Kind: KindAlarm, Tenant: run.Tenant, Name: run.RunID, Data: data}
+	if rev == 0 { // the run is new
+		if _, err := store.Swap(ctx, doc); !errors.Is(err, jobs.ErrAutomationConflict) {
+			return err
+		}
+	}
 	for range swapTries {
 		doc, err := store.Get(ctx, KindAlarm, run.Tenant, run.RunID)
 		if errors.Is(err, jobs.ErrAutomationNotFound) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -14,12 +15,39 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
+// doAll does what attempts of steps begin. isNew says that they have just begun. It returns the ends of those that have
+// ended already.
+func (e *Engine) doAll(
+	ctx context.Context, run schemas.WorkflowRun, effects []workflow.Effect, isNew bool,
+) (ends []workflow.Event, err error) {
+	ended := make([]*workflow.Ended, len(effects))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for i, effect := range effects {
+		group.Go(func() (err error) {
+			ended[i], err = e.do(ctx, run, effect, isNew)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for _, end := range ended {
+		if end != nil {
+			ends = append(ends, workflow.Event{Ended: end})
+		}
+	}
+	return ends, nil
+}
+
 // do does what an attempt of a step begins, or cancels it. It may be repeated. If what it began has ended already, do
 // returns how.
-func (e *Engine) do(ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect) (*workflow.Ended, error) {
+func (e *Engine) do(
+	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
+) (*workflow.Ended, error) {
 	switch {
 	case effect.Task != nil:
-		return e.doTask(ctx, run, effect)
+		return e.doTask(ctx, run, effect, isNew)
 	case effect.Workflow != nil:
 		return e.doWorkflow(ctx, run, effect)
 	default:
@@ -27,7 +55,9 @@ func (e *Engine) do(ctx context.Context, run schemas.WorkflowRun, effect workflo
 	}
 }
 
-func (e *Engine) doTask(ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect) (*workflow.Ended, error) {
+func (e *Engine) doTask(
+	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
+) (*workflow.Ended, error) {
 	ev, err := taskEvent(run, effect)
 	if err != nil {
 		return nil, err
@@ -39,7 +69,11 @@ func (e *Engine) doTask(ctx context.Context, run schemas.WorkflowRun, effect wor
 			return &workflow.Ended{Place: effect.Place, Status: schemas.WorkflowCancelled}, nil
 		}
 	} else {
-		rec, err = e.queue.Submit(ctx, run.Tenant, ev)
+		submit := e.queue.Submit
+		if isNew {
+			submit = e.queue.SubmitNew // an existing task is found, too: another process may repeat the advance
+		}
+		rec, err = submit(ctx, run.Tenant, ev)
 		if errors.Is(err, jobs.ErrKeyReused) { // an expression has another value now, such as run.status
 			err = nil
 		}

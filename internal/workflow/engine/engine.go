@@ -7,6 +7,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -21,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -34,6 +37,7 @@ const (
 	swapTries     = 100
 	swapPause     = 20 * time.Millisecond // at most, on average half of it, after a conflict
 	plansKept     = 200
+	atOnce        = 8       // writes, and tasks of one advance that are submitted
 	maxResults    = 4 << 20 // bytes of results that Get adds to a run
 	triggerSource = "/codefleet/triggers/"
 )
@@ -127,18 +131,7 @@ func Depth(rec schemas.Record) int {
 func (e *Engine) start(
 	ctx context.Context, tenant string, in schemas.WorkflowRequest, from origin,
 ) (run schemas.WorkflowRun, err error) {
-	plan, err := Compile(in.Workflow)
-	if err != nil {
-		return run, err
-	}
-	inputs, err := plan.Inputs(in.Inputs)
-	if wrong, ok := errors.AsType[*workflow.InputError](err); ok {
-		path := "/inputs"
-		if wrong.Name != "" {
-			path += "/" + wrong.Name
-		}
-		return run, refuse(errcode.BadWorkflow, path, "%s", strings.TrimPrefix(wrong.Error(), "input : "))
-	}
+	plan, inputs, err := compile(in.Workflow, in.Inputs)
 	if err != nil {
 		return run, err
 	}
@@ -152,43 +145,99 @@ func (e *Engine) start(
 	if err := e.checkTasks(ctx, plan, run); err != nil {
 		return run, err
 	}
-	store, err := e.open(ctx)
-	if err != nil {
-		return run, err
-	}
 	if found, _, err := e.read(ctx, tenant, from.id); !errors.Is(err, jobs.ErrRunNotFound) {
 		if err == nil {
 			_, err = e.advance(ctx, tenant, from.id, workflow.Event{}) // an earlier start may not have been completed
 		}
 		return found, err
 	}
-	now := timeNow()
-	run = plan.New(run, now)
-	if !from.due.IsZero() && from.due.Before(run.Deadline) {
-		run.Deadline = from.due
-	}
 	values := map[string]json.RawMessage{definitionKey: in.Workflow, workflow.InputsKey: inputs}
-	if r := from.rerun; r != nil {
-		run.RerunOf, run.Steps, run.Generation = r.of, r.plan.Steps, r.plan.Generation
-		maps.Copy(values, r.values)
+	if from.rerun != nil {
+		maps.Copy(values, from.rerun.values)
 	}
-	for key, value := range values {
-		if err := store.Put(ctx, tenant, from.id, key, value); err != nil {
+	stored, err := e.putNew(ctx, tenant, from.id, values)
+	if err != nil {
+		return run, err
+	}
+	if !maps.EqualFunc(values, stored, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+		// Another start with the same key was first: its definition and inputs count.
+		if plan, stored[workflow.InputsKey], err = compile(stored[definitionKey], stored[workflow.InputsKey]); err != nil {
 			return run, err
 		}
 	}
+	run = plan.New(run, timeNow())
+	if !from.due.IsZero() && from.due.Before(run.Deadline) {
+		run.Deadline = from.due
+	}
+	if r := from.rerun; r != nil {
+		run.RerunOf, run.Steps, run.Generation = r.of, r.plan.Steps, r.plan.Generation
+	}
+	return e.begin(ctx, plan, run, e.load(ctx, tenant, from.id, stored))
+}
+
+// compile checks a definition and inputs, and returns the inputs with their defaults.
+func compile(definition, given json.RawMessage) (plan *workflow.Plan, inputs json.RawMessage, err error) {
+	if plan, err = Compile(definition); err != nil {
+		return nil, nil, err
+	}
+	inputs, err = plan.Inputs(given)
+	if wrong, ok := errors.AsType[*workflow.InputError](err); ok {
+		path := "/inputs"
+		if wrong.Name != "" {
+			path += "/" + wrong.Name
+		}
+		err = refuse(errcode.BadWorkflow, path, "%s", strings.TrimPrefix(wrong.Error(), "input : "))
+	}
+	return plan, inputs, err
+}
+
+// putNew stores the values of a new run, unless another start has stored them, and returns those that are stored.
+func (e *Engine) putNew(
+	ctx context.Context, tenant, id string, values map[string]json.RawMessage,
+) (map[string]json.RawMessage, error) {
+	store, err := e.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stored := map[string]json.RawMessage{}
+	var mu sync.Mutex
+	var puts errgroup.Group
+	puts.SetLimit(atOnce)
+	for key, value := range values {
+		puts.Go(func() error {
+			found, err := store.PutNew(ctx, tenant, id, key, value)
+			mu.Lock()
+			defer mu.Unlock()
+			stored[key] = found
+			return err
+		})
+	}
+	return stored, puts.Wait()
+}
+
+// begin stores the record of a new run, and begins its first steps.
+func (e *Engine) begin(
+	ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, load workflow.Load,
+) (schemas.WorkflowRun, error) {
+	change, err := plan.Advance(ctx, run, workflow.Event{}, timeNow(), load)
+	if err != nil {
+		return run, err
+	}
 	// The alarm comes first: without it, no process would notice a run whose start was interrupted.
-	if err := e.setAlarm(ctx, plan, run, 0); err != nil {
+	if !change.Run.Status.Ended() {
+		if err := e.setAlarm(ctx, plan, change.Run, 0); err != nil {
+			return run, err
+		}
+	}
+	begun, _, err := e.write(ctx, run, change, 0)
+	if errors.Is(err, jobs.ErrRunConflict) {
+		return e.advance(ctx, run.Tenant, run.RunID, workflow.Event{})
+	}
+	if err != nil {
 		return run, err
 	}
-	data, err := json.Marshal(run)
-	if err == nil {
-		_, err = store.Swap(ctx, tenant, from.id, data, 0)
-	}
-	if err != nil && !errors.Is(err, jobs.ErrRunConflict) {
-		return run, err
-	}
-	return e.advance(ctx, tenant, from.id, workflow.Event{})
+	e.keepPlan(run.Tenant, run.RunID, plan)
+	return e.follow(ctx, plan, applied{run, begun, true}, load)
 }
 
 // timeNow returns the time as records have it.
@@ -244,9 +293,8 @@ func (e *Engine) read(ctx context.Context, tenant, id string) (run schemas.Workf
 
 // plan returns the definition with which a run was started.
 func (e *Engine) plan(ctx context.Context, tenant, id string) (*workflow.Plan, error) {
-	key := tenant + "." + id
 	e.mu.Lock()
-	p := e.plans[key]
+	p := e.plans[tenant+"."+id]
 	e.mu.Unlock()
 	if p != nil {
 		return p, nil
@@ -262,18 +310,23 @@ func (e *Engine) plan(ctx context.Context, tenant, id string) (*workflow.Plan, e
 	if p, err = workflow.Compile(definition); err != nil {
 		return nil, fmt.Errorf("definition of workflow run %s: %w", id, err)
 	}
+	e.keepPlan(tenant, id, p)
+	return p, nil
+}
+
+func (e *Engine) keepPlan(tenant, id string, p *workflow.Plan) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.plans) >= plansKept {
 		clear(e.plans)
 	}
-	e.plans[key] = p
-	return p, nil
+	e.plans[tenant+"."+id] = p
 }
 
-// load returns the function that reads values of a run.
-func (e *Engine) load(ctx context.Context, tenant, id string) workflow.Load {
-	known := map[string]json.RawMessage{}
+// load returns the function that reads values of a run that are not known yet. It adds them to known.
+func (e *Engine) load(
+	ctx context.Context, tenant, id string, known map[string]json.RawMessage,
+) workflow.Load {
 	return func(key string) (json.RawMessage, error) {
 		if v, ok := known[key]; ok {
 			return v, nil
@@ -299,31 +352,40 @@ func (e *Engine) advance(
 	if err != nil {
 		return run, err
 	}
-	load := e.load(ctx, tenant, id)
-	for queue := []workflow.Event{ev}; len(queue) > 0; queue = queue[1:] {
-		var before schemas.WorkflowRun
-		var applied bool
-		before, run, applied, err = e.apply(ctx, plan, tenant, id, queue[0], load)
-		if err != nil {
-			return run, err
-		}
+	load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
+	a, err := e.apply(ctx, plan, tenant, id, ev, load)
+	if err != nil {
+		return a.after, err
+	}
+	return e.follow(ctx, plan, a, load)
+}
+
+// follow does what follows from an event.
+func (e *Engine) follow(
+	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
+) (run schemas.WorkflowRun, err error) {
+	var queue []workflow.Event
+	for {
+		run = a.after
 		begun := map[workflow.Place]bool{}
-		if applied { // else everything that runs is begun again
-			begun = running(before)
+		if a.changed { // else everything that runs is begun again
+			begun = running(a.before)
 		}
 		effects, err := plan.Effects(ctx, run, func(p workflow.Place) bool { return begun[p] }, load)
 		if err != nil {
 			return run, err
 		}
-		for _, effect := range effects {
-			ended, err := e.do(ctx, run, effect)
-			if err != nil {
-				return run, err
-			}
-			if ended != nil {
-				queue = append(queue, workflow.Event{Ended: ended})
-			}
+		ends, err := e.doAll(ctx, run, effects, a.changed)
+		if err != nil {
+			return run, err
 		}
+		if queue = append(queue, ends...); len(queue) == 0 {
+			break
+		}
+		if a, err = e.apply(ctx, plan, run.Tenant, run.RunID, queue[0], load); err != nil {
+			return run, err
+		}
+		queue = queue[1:]
 	}
 	if run.Status.Ended() {
 		return run, e.finish(ctx, run)
@@ -347,51 +409,71 @@ func running(run schemas.WorkflowRun) map[workflow.Place]bool {
 	return out
 }
 
+// applied is an event that was applied to the record of a run. If changed is false, it was applied earlier.
+type applied struct {
+	before, after schemas.WorkflowRun
+	changed       bool
+}
+
 // apply applies an event to the record of a run by compare-and-swap, and sets the run's alarm.
 func (e *Engine) apply(
 	ctx context.Context, plan *workflow.Plan, tenant, id string, ev workflow.Event, load workflow.Load,
-) (before, after schemas.WorkflowRun, applied bool, err error) {
-	store, err := e.open(ctx)
-	if err != nil {
-		return before, after, false, err
-	}
+) (a applied, err error) {
 	for range swapTries {
 		var rev uint64
-		if before, rev, err = e.read(ctx, tenant, id); err != nil {
-			return before, after, false, err
+		if a.before, rev, err = e.read(ctx, tenant, id); err != nil {
+			return a, err
 		}
-		change, err := plan.Advance(ctx, before, ev, timeNow(), load)
+		change, err := plan.Advance(ctx, a.before, ev, timeNow(), load)
 		if err != nil {
-			return before, before, false, err
+			a.after = a.before
+			return a, err
 		}
 		if !change.Changed {
-			return before, change.Run, false, e.setAlarm(ctx, plan, change.Run, rev)
+			a.after = change.Run
+			return a, e.setAlarm(ctx, plan, change.Run, rev)
 		}
-		for key, value := range change.Values {
-			if err := store.Put(ctx, tenant, id, key, value); err != nil {
-				return before, after, false, err
-			}
-		}
-		data, err := json.Marshal(change.Run)
-		if err == nil && len(data) > workflow.MaxRecord {
-			change.Run = tooLarge(before, len(data))
-			data, err = json.Marshal(change.Run)
-		}
-		var next uint64
-		if err == nil {
-			next, err = store.Swap(ctx, tenant, id, data, rev)
-		}
+		a.after, rev, err = e.write(ctx, a.before, change, rev)
 		if errors.Is(err, jobs.ErrRunConflict) {
 			_ = clock.Sleep(ctx, mathrand.N(swapPause)) //nolint:gosec // spreads processes; the loop ends with ctx
 			continue
 		}
-		if err == nil && alarmOf(plan, before) != alarmOf(plan, change.Run) {
-			err = e.setAlarm(ctx, plan, change.Run, next)
+		if err == nil && alarmOf(plan, a.before) != alarmOf(plan, a.after) {
+			err = e.setAlarm(ctx, plan, a.after, rev)
 		}
-		return before, change.Run, true, err
+		a.changed = true
+		return a, err
 	}
-	return before, after, false, fmt.Errorf("advance workflow run %s: other processes changed it first, %d times", id,
-		swapTries)
+	return a, fmt.Errorf("advance workflow run %s: other processes changed it first, %d times", id, swapTries)
+}
+
+// write stores the values of a change, and then the record if it still has the revision. It returns the record and its
+// new revision.
+func (e *Engine) write(
+	ctx context.Context, before schemas.WorkflowRun, change workflow.Change, rev uint64,
+) (run schemas.WorkflowRun, next uint64, err error) {
+	run = change.Run
+	store, err := e.open(ctx)
+	if err != nil {
+		return run, 0, err
+	}
+	var puts errgroup.Group
+	puts.SetLimit(atOnce)
+	for key, value := range change.Values {
+		puts.Go(func() error { return store.Put(ctx, run.Tenant, run.RunID, key, value) })
+	}
+	if err := puts.Wait(); err != nil {
+		return run, 0, err
+	}
+	data, err := json.Marshal(run)
+	if err == nil && len(data) > workflow.MaxRecord {
+		run = tooLarge(before, len(data))
+		data, err = json.Marshal(run)
+	}
+	if err == nil {
+		next, err = store.Swap(ctx, run.Tenant, run.RunID, data, rev)
+	}
+	return run, next, err
 }
 
 // tooLarge returns a run that ends because its record does not fit.

@@ -33,7 +33,7 @@ func (e *Engine) Get(ctx context.Context, tenant, id string) (schemas.WorkflowRu
 	if err != nil {
 		return run, unknown(err, id)
 	}
-	load := e.load(ctx, tenant, id)
+	load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
 	if run.Workflow, err = load(definitionKey); err != nil {
 		return run, unknown(err, id)
 	}
@@ -119,7 +119,7 @@ func (e *Engine) Occurred(
 	}
 	var places []workflow.Place
 	if err == nil {
-		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id))
+		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id, map[string]json.RawMessage{}))
 	}
 	for _, p := range places {
 		if err == nil {
@@ -179,7 +179,7 @@ func (e *Engine) Rerun(
 	if err != nil {
 		return old, err
 	}
-	load := e.load(ctx, tenant, id)
+	load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
 	values := map[string]json.RawMessage{}
 	for _, key := range again.Keep {
 		if values[key], err = load(key); err != nil {
