@@ -47,10 +47,10 @@ func start(t *testing.T, workers int, o Options) (*ingesttest.Fleet, *visitor) {
 	return f, &visitor{t: t, p: p, base: server.URL + root, http: http.Client{Jar: jar}}
 }
 
-// login logs in with a token.
+// login logs in with a page link for a token.
 func (v *visitor) login(token string) {
 	v.t.Helper()
-	status, _, body := v.get("/login?code=" + v.p.Code(token))
+	status, _, body := v.post("/login", "code", v.p.Code(token))
 	if status != http.StatusOK {
 		v.t.Fatalf("login: status %d, page %s", status, body)
 	}
@@ -126,11 +126,14 @@ func TestLogin(t *testing.T) {
 		t.Errorf("endless token: %d, want 401", status)
 	}
 	code := v.p.Code(ingesttest.Token)
-	if status, at, _ := v.get("/login?code=" + code); status != 200 || at != "/tasks" {
+	if status, at, _ := v.post("/login", "code", code); status != 200 || at != "/tasks" {
 		t.Errorf("code: %d %s, want the tasks", status, at)
 	}
-	if status, _, body := v.get("/login?code=" + code); status != 401 || !strings.Contains(body, "has been used") {
+	if status, _, body := v.post("/login", "code", code); status != 401 || !strings.Contains(body, "has been used") {
 		t.Errorf("the code again: %d, want 401", status)
+	}
+	if status, _, body := v.get("/login?code=" + code); status != 401 || !strings.Contains(body, "has been used") {
+		t.Errorf("the used link: %d, want 401", status)
 	}
 	if status, at, _ := v.get("/inbox"); status != 200 || at != "/inbox" {
 		t.Errorf("with the session: %d %s, want the inbox", status, at)
@@ -144,6 +147,46 @@ func TestLogin(t *testing.T) {
 	}
 	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
 		t.Errorf("after the logout: %s, want the login", at)
+	}
+}
+
+// TestLinkAsks checks that a page link logs in only after a click: its sender may want the person to work in the
+// sender's tenant.
+func TestLinkAsks(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	link := "/login?next=%2Fui%2Finbox&code=" + v.p.Code(ingesttest.Other)
+	status, at, body := v.get(link)
+	if status != 200 || at != link {
+		t.Fatalf("the link: %d %s, want a question", status, at)
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(v.base, "http://"), root)
+	has(t, "the question", body, "Log in to "+host+"?", "the tenant <strong>other</strong>", "the token <strong>other</strong>")
+	if strings.Contains(body, "ends your present login") {
+		t.Errorf("the question names a login that does not exist:\n%s", body)
+	}
+	if _, at, _ := v.get("/tasks"); !strings.HasPrefix(at, "/login") {
+		t.Errorf("before the click: %s, want the login", at)
+	}
+
+	v.login(ingesttest.Token)
+	_, _, body = v.get(link)
+	has(t, "the question", body, "ends your present login: tenant <strong>default</strong>")
+	if _, _, body := v.get("/tasks"); !strings.Contains(body, ">default<") {
+		t.Errorf("before the click, the login has changed:\n%s", body)
+	}
+	values := url.Values{"code": {regexp.MustCompile(`name="code" value="(\w+)"`).FindStringSubmatch(body)[1]}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.base+"/login", strings.NewReader(values.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", "https://evil.example")
+	if status, _, _ := v.read(v.http.Do(r)); status != http.StatusForbidden {
+		t.Errorf("the form, sent by another site: status %d, want 403", status)
+	}
+	if _, at, body := v.post("/login", "code", values.Get("code"), "next", "/ui/inbox"); at != "/inbox" ||
+		!strings.Contains(body, ">other<") {
+		t.Errorf("after the click: %s, want the inbox of other:\n%s", at, body)
 	}
 }
 
@@ -169,16 +212,16 @@ func TestCodes(t *testing.T) {
 	for range maxCodes {
 		c.add("other", now.Add(time.Second))
 	}
-	if _, ok := c.take(first, now); ok || len(c.known) != maxCodes {
+	if _, ok := c.redeem(first, now); ok || len(c.known) != maxCodes {
 		t.Errorf("%d codes are kept, the first one: %v; want %d without it", len(c.known), ok, maxCodes)
 	}
 	last := c.add("last", now)
-	if _, ok := c.take(last, now.Add(codeTime)); ok {
+	if _, ok := c.redeem(last, now.Add(codeTime)); ok {
 		t.Error("an expired code logs in")
 	}
 	last = c.add("last", now)
-	if token, ok := c.take(last, now.Add(codeTime-time.Second)); !ok || token != "last" {
-		t.Errorf("take = %q, %v; want the token", token, ok)
+	if token, ok := c.redeem(last, now.Add(codeTime-time.Second)); !ok || token != "last" {
+		t.Errorf("redeem = %q, %v; want the token", token, ok)
 	}
 }
 

@@ -69,11 +69,16 @@ func write(w http.ResponseWriter, status int, name string, f frame) error {
 	return nil
 }
 
-func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, next, message string) {
-	f := frame{
-		Title: "Log in", Section: "login", Prefix: p.o.Prefix + root, Assets: p.assets(),
-		Data: map[string]string{"Next": next, "Error": message},
-	}
+// loginData is what the login shows: the form for a token, or with a code the question whether to log in with it.
+type loginData struct {
+	Next, Error  string
+	Code, Host   string
+	Name, Tenant string   // of the code's token
+	Old          *session // which the new one replaces
+}
+
+func (p *Page) showLogin(w http.ResponseWriter, r *http.Request, status int, d loginData) {
+	f := frame{Title: "Log in", Section: "login", Prefix: p.o.Prefix + root, Assets: p.assets(), Data: d}
 	if err := write(w, status, "login", f); err != nil {
 		p.o.Log.ErrorContext(r.Context(), "page not rendered", "error", err)
 		http.Error(w, "the page has a bug; the fleet's log has the details", http.StatusInternalServerError)

@@ -82,7 +82,7 @@ func (k keys) open(r *http.Request, name string, v any) bool {
 	return err == nil && json.Unmarshal(data, v) == nil
 }
 
-// codes are the one-time codes of login links.
+// codes are the one-time codes of page links.
 type codes struct {
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]code
@@ -93,7 +93,7 @@ type code struct {
 	expires time.Time
 }
 
-// Code returns a code that logs its holder in with the token, once and within an hour. The link is
+// Code returns a code that logs its holder in with the token, once and within an hour. The page link is
 // /ui/login?code=CODE.
 func (p *Page) Code(token string) string { return p.codes.add(token, time.Now()) }
 
@@ -120,8 +120,16 @@ func (c *codes) add(token string, now time.Time) string {
 	return text
 }
 
-// take returns the token of a code, which is then used up.
-func (c *codes) take(text string, now time.Time) (token string, ok bool) {
+// lookup returns the token of a code, which stays valid.
+func (c *codes) lookup(text string, now time.Time) (token string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.known[sha256.Sum256([]byte(text))]
+	return k.token, ok && now.Before(k.expires)
+}
+
+// redeem returns the token of a code, which is then used up.
+func (c *codes) redeem(text string, now time.Time) (token string, ok bool) {
 	sum := sha256.Sum256([]byte(text))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,25 +156,40 @@ func (p *Page) setCookie(w http.ResponseWriter, name string, v any, age time.Dur
 	})
 }
 
-// getLogin shows the form for a token. With a code it logs in at once.
+// getLogin shows the form for a token, or for a page link the question whether to log in.
 func (p *Page) getLogin(w http.ResponseWriter, r *http.Request) {
 	next := r.URL.Query().Get("next")
 	if text := r.URL.Query().Get("code"); text != "" {
-		token, ok := p.codes.take(text, time.Now())
-		if !ok {
-			p.showLogin(w, r, http.StatusUnauthorized, next,
-				"The link has been used, or is older than an hour. Print a new one with: codefleet page")
-			return
-		}
-		p.login(w, r, token, next)
+		p.confirm(w, r, text, next)
 		return
 	}
 	if _, err := p.whoAmI(r.Context(), ""); err == nil { // the fleet does not authenticate
 		p.login(w, r, "", next)
 		return
 	}
-	p.showLogin(w, r, http.StatusOK, next, "")
+	p.showLogin(w, r, http.StatusOK, loginData{Next: next})
 }
+
+// confirm asks whether to log in with the code of a page link. Without the question, the sender of a link could log
+// another person in to the sender's tenant, and read what that person submits.
+func (p *Page) confirm(w http.ResponseWriter, r *http.Request, text, next string) {
+	token, ok := p.codes.lookup(text, time.Now())
+	if !ok {
+		p.showLogin(w, r, http.StatusUnauthorized, loginData{Next: next, Error: usedLink})
+		return
+	}
+	id, ok := p.identify(w, r, token, next)
+	if !ok {
+		return
+	}
+	d := loginData{Next: next, Code: text, Host: r.Host, Name: id.Name, Tenant: id.Tenant}
+	if s, ok := p.session(r); ok {
+		d.Old = &s
+	}
+	p.showLogin(w, r, http.StatusOK, d)
+}
+
+const usedLink = "The link has been used, or is older than an hour. Print a new one with: codefleet page"
 
 func (p *Page) postLogin(w http.ResponseWriter, r *http.Request) {
 	if err := sameOrigin.Check(r); err != nil {
@@ -174,19 +197,21 @@ func (p *Page) postLogin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxLoginBody)
-	p.login(w, r, strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("next"))
+	token, next := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("next")
+	if text := r.PostFormValue("code"); text != "" {
+		var ok bool
+		if token, ok = p.codes.redeem(text, time.Now()); !ok {
+			p.showLogin(w, r, http.StatusUnauthorized, loginData{Next: next, Error: usedLink})
+			return
+		}
+	}
+	p.login(w, r, token, next)
 }
 
 // login sets the session of a token, and goes to the next page.
 func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string) {
-	id, err := p.whoAmI(r.Context(), token)
-	if err != nil {
-		status, message := http.StatusServiceUnavailable, "The fleet does not respond. Try again."
-		refused := new(client.APIError)
-		if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
-			status, message = http.StatusUnauthorized, "The fleet does not know this token."
-		}
-		p.showLogin(w, r, status, next, message)
+	id, ok := p.identify(w, r, token, next)
+	if !ok {
 		return
 	}
 	s := session{
@@ -195,6 +220,21 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string)
 	}
 	p.setCookie(w, sessionName, s, sessionTime)
 	http.Redirect(w, r, p.local(next), http.StatusSeeOther) //nolint:gosec // local
+}
+
+// identify returns the holder of a token. If the fleet does not accept the token, it shows the login with the reason.
+func (p *Page) identify(w http.ResponseWriter, r *http.Request, token, next string) (client.Identity, bool) {
+	id, err := p.whoAmI(r.Context(), token)
+	if err == nil {
+		return id, true
+	}
+	status, message := http.StatusServiceUnavailable, "The fleet does not respond. Try again."
+	refused := new(client.APIError)
+	if errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		status, message = http.StatusUnauthorized, "The fleet does not know this token."
+	}
+	p.showLogin(w, r, status, loginData{Next: next, Error: message})
+	return id, false
 }
 
 func (p *Page) whoAmI(ctx context.Context, token string) (client.Identity, error) {
