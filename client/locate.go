@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/codefleet/codefleet/internal/limited"
 )
 
 // ErrNoFleet is returned by Locate and LocateNATS if neither a file nor the environment names a fleet. LocateNATS also
@@ -61,9 +63,12 @@ func ReadFleetFile(path string) (Options, error) {
 	return o, nil
 }
 
+// maxFleetFile is the size limit of a fleet.json in bytes.
+const maxFleetFile = 1 << 20
+
 // decodeFleetFile decodes a fleet.json into v.
 func decodeFleetFile(path string, v any) error {
-	data, err := os.ReadFile(path)
+	data, err := limited.ReadFile(path, maxFleetFile)
 	if err != nil {
 		return fmt.Errorf("read fleet file: %w", err)
 	}

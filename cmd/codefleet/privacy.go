@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"io"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/text/transform"
 
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+	"github.com/codefleet/codefleet/internal/limited"
 )
 
 func (a *app) privacyCommand() *cobra.Command {
@@ -99,14 +100,11 @@ func (a *app) readForScan(name string) (string, error) {
 	}
 	// Spreadsheets are often exported in UTF-16, which starts with a byte order mark.
 	in = transform.NewReader(in, unicode.BOMOverride(transform.Nop))
-	data, err := io.ReadAll(io.LimitReader(in, maxScannedFile+1))
-	if err != nil {
-		return "", explainFileError(err)
-	}
-	if len(data) > maxScannedFile {
+	data, err := limited.ReadAll(in, maxScannedFile)
+	if errors.Is(err, limited.ErrTooLarge) {
 		return "", usage("%s is larger than %d MiB", name, maxScannedFile>>20).try("split it, and scan the parts")
 	}
-	return string(data), nil
+	return string(data), explainFileError(err)
 }
 
 func findingsIn(d *privacy.Detector, name, data string) []privacyFinding {

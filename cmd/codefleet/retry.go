@@ -222,7 +222,7 @@ func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	if err := c.Run(); err != nil {
 		return &failure{code: errcode.ExitFailed, message: "edit the submission: nothing was submitted", err: err}
 	}
-	if data, err = os.ReadFile(file.Name()); err != nil {
+	if data, err = readFile(file.Name()); err != nil {
 		return err
 	}
 	var changed client.Submission

@@ -101,7 +101,7 @@ func readJSON(name, text string, stdin io.Reader) (json.RawMessage, error) {
 	if path, ok := strings.CutPrefix(text, "@"); ok {
 		data, err = readFile(path)
 	} else if text == "-" && stdin != nil {
-		data, err = readLimited(stdin)
+		data, err = readInput(stdin)
 	}
 	if errors.Is(err, errTooLarge) {
 		return nil, usage("%s: %s %v", name, text, err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/config"
+	"github.com/codefleet/codefleet/internal/limited"
 )
 
 // maxTask is the size limit, in bytes, of a task with its files over HTTP.
@@ -206,7 +207,7 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 	var data []byte
 	var err error
 	if path == "-" {
-		data, err = readLimited(stdin)
+		data, err = readInput(stdin)
 	} else {
 		data, err = readFile(path)
 	}
@@ -223,20 +224,20 @@ func readText(name, path string, stdin io.Reader) (string, error) {
 
 var errTooLarge = fmt.Errorf("is larger than %d MiB", maxTask>>20)
 
-// readFile returns the content of a file that is part of a task. A device or a pipe may have no end, so it reads no
-// more than a task can hold. The error of a larger file is errTooLarge.
+// readFile returns the content of a file that an argument names. It reads no more than a task can hold. The error of a
+// larger file is errTooLarge.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	data, err := limited.ReadFile(path, maxTask)
+	if errors.Is(err, limited.ErrTooLarge) {
+		return nil, errTooLarge
 	}
-	defer f.Close()
-	return readLimited(f)
+	return data, err
 }
 
-func readLimited(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxTask+1))
-	if err == nil && len(data) > maxTask {
+// readInput is readFile for standard input.
+func readInput(stdin io.Reader) ([]byte, error) {
+	data, err := limited.ReadAll(stdin, maxTask)
+	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, errTooLarge
 	}
 	return data, err

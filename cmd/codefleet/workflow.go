@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,17 +112,11 @@ func printableLines(s string) string {
 
 // readDefinition returns the workflow in a file as JSON.
 func (a *app) readDefinition(file string) (json.RawMessage, error) {
-	var content []byte
-	var err error
-	if file == "-" {
-		content, err = io.ReadAll(io.LimitReader(a.stdin, workflow.MaxDefinition+1))
-	} else {
-		content, err = os.ReadFile(file)
+	content, err := readText("the workflow "+file, file, a.stdin)
+	if err != nil {
+		return nil, err
 	}
-	var definition json.RawMessage
-	if err == nil {
-		definition, err = workflow.ToJSON(content)
-	}
+	definition, err := workflow.ToJSON([]byte(content))
 	if err != nil {
 		return nil, usage("read the workflow %s: %v", file, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -71,15 +70,12 @@ func setFlag(c *cobra.Command, set *[]string) {
 // inputsOf returns the inputs that the flags describe.
 func inputsOf(inputs string, set []string, w schemas.Workflow) (json.RawMessage, error) {
 	values := map[string]json.RawMessage{}
-	if file, ok := strings.CutPrefix(inputs, "@"); ok {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, usage("--inputs: %v", err)
-		}
-		inputs = string(data)
-	}
 	if inputs != "" {
-		if err := json.Unmarshal([]byte(inputs), &values); err != nil || values == nil {
+		data, err := readJSON("--inputs", inputs, nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, &values); err != nil || values == nil {
 			return nil, usage("--inputs: want a JSON object, or @FILE with one")
 		}
 	}
@@ -400,20 +396,14 @@ func (a *app) workflowCancelCommand() *cobra.Command {
 
 func (a *app) workflowAnswerCommand() *cobra.Command {
 	return a.oneRun(&cobra.Command{
-		Use: "answer RUN STEP VALUES|-", Short: "Answer a step that asks",
-		Long: "Answer a step that asks with a JSON object; STEP[N] is item N of a loop. The first answer\n" +
-			"counts.",
+		Use: "answer RUN STEP JSON|@PATH|-", Short: "Answer a step that asks",
+		Long: "Answer a step that asks with a JSON object, given as text, in a file or on standard input. STEP[N]\n" +
+			"is item N of a loop. The first answer counts.",
 		Example: "  codefleet workflow answer RUN approve '{\"ok\": true}'",
 	}, []string{"a step", "the values"}, func(ctx context.Context, c *client.Client, args []string) error {
-		values := []byte(args[2])
-		if args[2] == "-" {
-			var err error
-			if values, err = io.ReadAll(io.LimitReader(a.stdin, 1<<20)); err != nil {
-				return usage("read the values: %v", err)
-			}
-		}
-		if !json.Valid(values) {
-			return usage("workflow answer: the values are not JSON")
+		values, err := readJSON("workflow answer", args[2], a.stdin)
+		if err != nil {
+			return err
 		}
 		in := client.WorkflowAnswer{Step: args[1], Values: bytes.TrimSpace(values)}
 		if step, item, ok := strings.Cut(strings.TrimSuffix(args[1], "]"), "["); ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+	"github.com/codefleet/codefleet/internal/limited"
 )
 
 // openPrivacy returns the fleet's privacy filter, or nil if no tenant has one.
@@ -34,9 +35,12 @@ func newPrivacy(c *config.Config) (*privacy.Filter, error) {
 	return privacy.NewFilter(o)
 }
 
+// maxKey is the size limit of a file with a key in bytes.
+const maxKey = 1 << 20
+
 // hostKey returns the secret in a file, which it creates with a random one if it does not exist.
 func hostKey(path string) ([]byte, error) {
-	key, err := os.ReadFile(path)
+	key, err := limited.ReadFile(path, maxKey)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return bytes.TrimSpace(key), err
 	}
@@ -56,7 +60,7 @@ func hostKey(path string) ([]byte, error) {
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	key, err = os.ReadFile(path)
+	key, err = limited.ReadFile(path, maxKey)
 	return bytes.TrimSpace(key), err
 }
 

@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/codefleet/codefleet/internal/limited"
 )
 
 // maxFile limits the size of the configuration and of files that it names.
@@ -61,19 +62,11 @@ func yamlError(path string, err error) (where, message string) {
 }
 
 func readSmall(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFile {
+	data, err := limited.ReadFile(path, maxFile)
+	if errors.Is(err, limited.ErrTooLarge) {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
-	return data, nil
+	return data, err
 }
 
 // file decodes a parsed configuration file into the structs, so that each problem has its line.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/codefleet/codefleet/internal/limited"
 )
 
 // Approvals holds the approved definitions, keyed by tool ID.
@@ -60,9 +62,12 @@ func parseApprovals(data []byte) (Approvals, error) {
 	return a, nil
 }
 
+// maxApprovals is the size limit of the file of approvals in bytes.
+const maxApprovals = 64 << 20
+
 // LoadApprovals reads the approvals of a servers directory. If the file is missing, nothing is approved.
 func LoadApprovals(dir string) (Approvals, error) {
-	data, err := os.ReadFile(filepath.Join(dir, ApprovalsFile))
+	data, err := limited.ReadFile(filepath.Join(dir, ApprovalsFile), maxApprovals)
 	if err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("read approvals: %w", err)
 	}

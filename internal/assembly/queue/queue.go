@@ -6,11 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 
 	"github.com/codefleet/codefleet/internal/allowlist"
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/limited"
 	"github.com/codefleet/codefleet/internal/telemetry"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -44,6 +44,9 @@ func Options(c *config.Config, t *telemetry.Telemetry, name string) (jobs.Option
 	}, nil
 }
 
+// maxCertificates is the size limit of a file of certificates in bytes.
+const maxCertificates = 16 << 20
+
 // clientTLS returns nil if nothing is configured. Then the scheme of the address decides whether to use TLS.
 func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" {
@@ -51,7 +54,7 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := limited.ReadFile(ca, maxCertificates)
 		if err != nil {
 			return nil, fmt.Errorf("certificate authorities: %w", err)
 		}
