@@ -18,8 +18,8 @@ type (
 	Approval = schemas.Approval
 	// PendingApproval is a pending Approval with its task.
 	PendingApproval = schemas.PendingApproval
-	// Answer approves or denies pending calls.
-	Answer = schemas.Answer
+	// Decision approves or denies pending calls.
+	Decision = schemas.Decision
 )
 
 // Approvals returns the tool calls of the tenant's tasks that wait for approval, the oldest first.
@@ -27,12 +27,12 @@ func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) {
 	return c.conn.approvals(ctx)
 }
 
-// Answer approves or denies a pending tool call of a task, or all of its pending calls, and returns the task's record.
+// Decide approves or denies a pending tool call of a task, or all of its pending calls, and returns the task's record.
 // Over HTTP the token needs the scope approve. The first answer counts; sending the same answer again is not an error.
 // The error is an *APIError, with the code "already_answered" for a different later answer, "approval_over" after the
 // call has expired, and "unknown_approval" for a call that does not need approval.
-func (c *Client) Answer(ctx context.Context, id string, a Answer) (Record, error) {
-	return c.conn.answer(ctx, id, a)
+func (c *Client) Decide(ctx context.Context, id string, a Decision) (Record, error) {
+	return c.conn.decide(ctx, id, a)
 }
 
 // SubmitForApproval is like SubmitFor, but also returns once a tool call of the task waits for approval. Record.Pending
@@ -64,10 +64,10 @@ func (d *httpConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	return request[[]PendingApproval](ctx, d, httpRequest{path: []string{"v1", "approvals"}})
 }
 
-func (d *httpConn) answer(ctx context.Context, id string, a Answer) (Record, error) {
+func (d *httpConn) decide(ctx context.Context, id string, a Decision) (Record, error) {
 	body, err := json.Marshal(a)
 	if err != nil {
-		return Record{}, fmt.Errorf("encode answer: %w", err)
+		return Record{}, fmt.Errorf("encode decision: %w", err)
 	}
 	return request[Record](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "tasks", id, "approvals"}, header: jsonHeader(), body: body,
@@ -79,7 +79,7 @@ func (d *natsConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	return list, unmarked(queueError(err))
 }
 
-func (d *natsConn) answer(ctx context.Context, id string, a Answer) (Record, error) {
+func (d *natsConn) decide(ctx context.Context, id string, a Decision) (Record, error) {
 	r, err := d.jobs.AnswerApproval(ctx, d.tenant, id, d.user, a)
 	return r, unmarked(queueError(err))
 }

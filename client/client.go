@@ -85,7 +85,7 @@ type conn interface {
 	watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error)
 	cancel(ctx context.Context, id string) (Record, error)
 	approvals(ctx context.Context) ([]PendingApproval, error)
-	answer(ctx context.Context, id string, a Answer) (Record, error)
+	decide(ctx context.Context, id string, a Decision) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, cause string, limit int) ([]DeadTask, error)
 	redrive(ctx context.Context, id string) (Record, error)

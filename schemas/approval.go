@@ -56,13 +56,13 @@ type PendingApproval struct {
 	Approval
 }
 
-// Answer approves or denies pending calls of a task.
-type Answer struct {
+// Decision approves or denies pending calls of a task.
+type Decision struct {
 	Call      string `json:"call,omitempty"`        // empty for all pending calls of the task
 	Approve   bool   `json:"approve"`               // if false, the program gets an error instead of a result
 	AllOfTool bool   `json:"all_of_tool,omitempty"` // approve later calls of the tool in this task too
 	Reason    string `json:"reason,omitempty"`      // for the program and the record; at most MaxReason bytes
 }
 
-// MaxReason is the largest size of an Answer's reason, in bytes.
+// MaxReason is the largest size of a Decision's reason, in bytes.
 const MaxReason = 500

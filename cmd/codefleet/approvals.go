@@ -65,7 +65,7 @@ func (a *app) approveCommand() *cobra.Command {
 			var rec client.Record
 			for _, call := range calls {
 				var err error
-				if rec, err = c.Answer(ctx, args[0], client.Answer{
+				if rec, err = c.Decide(ctx, args[0], client.Decision{
 					Call: call, Approve: !deny, AllOfTool: allOfTool, Reason: reason,
 				}); err != nil {
 					return err

@@ -111,7 +111,7 @@ func formsAbout(pending []client.Approval) mcp.InputRequestMap {
 // decide sends the user's decision about a call to the fleet. It reports whether the call has been decided, by this
 // answer or an earlier one. A user who closed the form has not decided.
 func (p *principal) decide(ctx context.Context, id, call string, r *mcp.ElicitResult) (bool, error) {
-	a := client.Answer{Call: call}
+	a := client.Decision{Call: call}
 	switch choice := r.Content["decision"]; {
 	case r.Action == "decline", r.Action == "accept" && choice == choiceDeny:
 	case r.Action == "accept" && (choice == choiceApprove || choice == choiceApproveAll):
@@ -119,7 +119,7 @@ func (p *principal) decide(ctx context.Context, id, call string, r *mcp.ElicitRe
 	default:
 		return false, nil
 	}
-	_, err := p.fleet.Answer(ctx, id, a)
+	_, err := p.fleet.Decide(ctx, id, a)
 	if e, ok := errors.AsType[*client.APIError](err); ok &&
 		(e.Code == errcode.AlreadyAnswered || e.Code == errcode.ApprovalOver) {
 		return true, nil

@@ -151,7 +151,7 @@ func TestApprovalWithoutAsking(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if _, err := fleet.Answer(t.Context(), id, client.Answer{Approve: true}); err != nil {
+				if _, err := fleet.Decide(t.Context(), id, client.Decision{Approve: true}); err != nil {
 					t.Error(err)
 				}
 			})

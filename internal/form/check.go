@@ -87,11 +87,11 @@ func (f Form) unknown(values map[string]any) (problems []Problem) {
 		if len(problems) == maxUnknown {
 			return append(problems, Problem{Message: "there are more values without a field"})
 		}
-		message := fmt.Sprintf("%q is not a field of the form", shown(name))
+		message := fmt.Sprintf("%q is not a field of the form", printable(name))
 		if near := text.Nearest(name, names, 2); near != "" {
 			message += fmt.Sprintf(": did you mean %q?", near)
 		}
-		problems = append(problems, Problem{Field: shown(name), Message: message})
+		problems = append(problems, Problem{Field: printable(name), Message: message})
 	}
 	return problems
 }

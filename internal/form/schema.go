@@ -225,7 +225,7 @@ func (c *collector) texts(of, title, description string) {
 func (c *collector) known(d document, keyword string, names []string) {
 	for _, n := range names {
 		if _, ok := d.Properties.byName[n]; !ok {
-			c.add("%s names %q, which is not a field", keyword, shown(n))
+			c.add("%s names %q, which is not a field", keyword, printable(n))
 		}
 	}
 }
@@ -238,7 +238,7 @@ func (c *collector) condition(d document, r *rules) {
 	c.known(d, "a condition", r.Required)
 	for _, name := range r.Properties.names {
 		p := r.Properties.byName[name]
-		of := fmt.Sprintf("the condition of field %q", shown(name))
+		of := fmt.Sprintf("the condition of field %q", printable(name))
 		if len(p.Const) > 0 && !slices.Contains([]jsontext.Kind{'"', '0', 't', 'f'}, p.Const.Kind()) {
 			c.add(`"const" in %s must be a text, a number, true or false`, of)
 		}
@@ -250,7 +250,7 @@ func (c *collector) condition(d document, r *rules) {
 }
 
 func (c *collector) field(name string, p property) {
-	of := fmt.Sprintf("field %q", shown(name))
+	of := fmt.Sprintf("field %q", printable(name))
 	if name == "" || len(name) > maxName || text.Printable(name) != name {
 		c.add("the name of %s must have from 1 to %d bytes, without control characters", of, maxName)
 	}
@@ -269,7 +269,7 @@ func (c *collector) field(name string, p property) {
 	case "object":
 		c.add("%s is an object: a form is flat", of)
 	default:
-		c.add("%s has the type %q; want string, number, integer, boolean or array", of, shown(string(p.Type)))
+		c.add("%s has the type %q; want string, number, integer, boolean or array", of, printable(string(p.Type)))
 	}
 }
 
@@ -296,7 +296,7 @@ func (c *collector) keywords(of string, p property) {
 		{p.MinItems != nil || p.MaxItems != nil || p.UniqueItems, "minItems, maxItems or uniqueItems", []Type{List}},
 	} {
 		if k.used && !slices.Contains(k.types, p.Type) {
-			c.add("%s of type %s must not have %s", of, shown(string(p.Type)), k.name)
+			c.add("%s of type %s must not have %s", of, printable(string(p.Type)), k.name)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func (c *collector) keywords(of string, p property) {
 // limits refuses bounds that no value meets, and patterns that are not RE2.
 func (c *collector) limits(of string, p property) {
 	if p.Format != "" && !slices.Contains(formats, p.Format) {
-		c.add("%s has the format %q; want one of %s", of, shown(p.Format), strings.Join(formats, ", "))
+		c.add("%s has the format %q; want one of %s", of, printable(p.Format), strings.Join(formats, ", "))
 	}
 	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
 		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", of, maxText)
@@ -406,8 +406,8 @@ func (p property) choices() []Choice {
 	return out
 }
 
-// shown returns a name of the document for an error.
-func shown(s string) string {
+// printable returns a name of the document for an error.
+func printable(s string) string {
 	if !utf8.ValidString(s) {
 		return "?"
 	}

@@ -18,9 +18,9 @@ func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
 	return respondList(w, list, err)
 }
 
-// answerIn is the body of POST …/approvals: an answer whose field approve is required.
-type answerIn struct {
-	schemas.Answer
+// decisionIn is the body of POST …/approvals: a decision whose field approve is required.
+type decisionIn struct {
+	schemas.Decision
 	Approve *bool `json:"approve"`
 }
 
@@ -35,7 +35,7 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var in answerIn
+	var in decisionIn
 	if err := json.Unmarshal(body, &in); err != nil {
 		return badJSON(body, err)
 	}
@@ -50,13 +50,13 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 		e.Path = "/reason"
 		return e
 	}
-	in.Answer.Approve = *in.Approve
+	in.Decision.Approve = *in.Approve
 	if !names.IsTaskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	id := identityOf(ctx)
-	rec, err := s.o.Jobs.AnswerApproval(ctx, id.tenant, r.PathValue("id"), id.name, in.Answer)
+	rec, err := s.o.Jobs.AnswerApproval(ctx, id.tenant, r.PathValue("id"), id.name, in.Decision)
 	return respond(w, rec, err)
 }

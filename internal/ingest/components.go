@@ -69,7 +69,7 @@ func typeSchemas() (map[string]*jsonschema.Schema, error) {
 	b := &schemaBuilder{all: map[string]*jsonschema.Schema{}}
 	addSchema[apierror.Error](b, "Error")
 	addSchema[schemas.PendingApproval](b, "PendingApproval")
-	addSchema[schemas.Answer](b, "Answer")
+	addSchema[schemas.Decision](b, "Decision")
 	addSchema[schemas.AuditRecord](b, "AuditRecord")
 	addSchema[schemas.DeadTask](b, "DeadTask")
 	addSchema[schemas.DeadLetter](b, "DeadLetter")

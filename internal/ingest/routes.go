@@ -254,7 +254,7 @@ func (s *Server) approvalRoutes() []route {
 		row("POST /v1/tasks/{id}/approvals", ScopeApprove, s.postApproval,
 			"answerApproval", "Approve or deny tool calls of a task").
 			note("The first answer counts. The same answer may be sent again.").
-			body("application/json", "Answer").
+			body("application/json", "Decision").
 			returns(200, "Record").
 			fails(queueErrors...).
 			fails(errcode.UnknownTask, errcode.UnknownApproval, errcode.AlreadyAnswered, errcode.ApprovalOver),

@@ -16,9 +16,9 @@ import (
 const approvalSubject = "approvals."
 
 type approvalRequest struct {
-	TaskID string          `json:"task_id,omitempty"`
-	By     string          `json:"by,omitempty"`     // a name that the user chose
-	Answer *schemas.Answer `json:"answer,omitempty"` // nil to list pending calls
+	TaskID string            `json:"task_id,omitempty"`
+	By     string            `json:"by,omitempty"`     // a name that the user chose
+	Answer *schemas.Decision `json:"answer,omitempty"` // nil to list pending calls
 }
 
 type approvalResponse struct {
@@ -76,7 +76,7 @@ func (c *Client) requestApproval(
 }
 
 func (c *Client) remoteAnswerApproval(
-	ctx context.Context, tenant, id, by string, a schemas.Answer,
+	ctx context.Context, tenant, id, by string, a schemas.Decision,
 ) (schemas.Record, error) {
 	response, err := c.requestApproval(ctx, tenant, approvalRequest{TaskID: id, By: by, Answer: &a})
 	if err != nil || response.Record == nil {

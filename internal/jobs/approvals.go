@@ -79,7 +79,7 @@ func cutLast(subject string) (before, last string, found bool) {
 // the task's record after the change. The first answer counts; the same person may repeat the same answer. The
 // error is ErrUnknownTask or an *AnswerError.
 func (c *Client) AnswerApproval(
-	ctx context.Context, tenant, id, by string, a schemas.Answer,
+	ctx context.Context, tenant, id, by string, a schemas.Decision,
 ) (schemas.Record, error) {
 	if c.opts.Producer {
 		return c.remoteAnswerApproval(ctx, tenant, id, by, a)

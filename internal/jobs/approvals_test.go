@@ -65,7 +65,7 @@ func (f *fleet) awaitPending(t *testing.T, id string, n int) (list []schemas.Pen
 func (f *fleet) answer(t *testing.T, id, call string, approve bool) {
 	t.Helper()
 	if _, err := f.AnswerApproval(t.Context(), "acme", id, "alice",
-		schemas.Answer{Call: strings.Repeat(call, 10), Approve: approve, Reason: "because"}); err != nil {
+		schemas.Decision{Call: strings.Repeat(call, 10), Approve: approve, Reason: "because"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,25 +79,25 @@ func TestApprovals(t *testing.T) {
 		w.State != schemas.ApprovalPending || w.Workspace != "main" {
 		t.Errorf("pending call = %+v, want call aaaaaaaaaa of drop(id), pending", w)
 	}
-	refused := func(name string, tenant, id string, a schemas.Answer, by string, want error) {
+	refused := func(name string, tenant, id string, a schemas.Decision, by string, want error) {
 		t.Helper()
 		if _, err := f.AnswerApproval(t.Context(), tenant, id, by, a); !errors.Is(err, want) {
 			t.Errorf("%s: AnswerApproval = %v, want %v", name, err, want)
 		}
 	}
 	unknown := strings.Repeat("y", 26)
-	first := schemas.Answer{Call: w.Call, Approve: true}
+	first := schemas.Decision{Call: w.Call, Approve: true}
 	refused("another tenant", "other", rec.TaskID, first, "eve", ErrUnknownTask)
 	refused("unknown task", "acme", unknown, first, "alice", ErrUnknownTask)
 	refused("no task id", "acme", "../../x", first, "alice", ErrUnknownTask)
-	refused("unknown call", "acme", rec.TaskID, schemas.Answer{Call: "zzzzzzzzzz"}, "alice", ErrApprovalNotFound)
+	refused("unknown call", "acme", rec.TaskID, schemas.Decision{Call: "zzzzzzzzzz"}, "alice", ErrApprovalNotFound)
 	if list, err := f.PendingApprovals(t.Context(), "other"); err != nil || len(list) != 0 {
 		t.Errorf("PendingApprovals(other) = %+v, %v, want none", list, err)
 	}
 
 	f.answer(t, rec.TaskID, "a", true)
 	f.answer(t, rec.TaskID, "a", true) // sent twice
-	refused("another answer", "acme", rec.TaskID, schemas.Answer{Call: w.Call}, "bob", ErrAlreadyAnswered)
+	refused("another answer", "acme", rec.TaskID, schemas.Decision{Call: w.Call}, "bob", ErrAlreadyAnswered)
 	refused("the same answer by another person", "acme", rec.TaskID, first, "bob", ErrAlreadyAnswered)
 	f.awaitPending(t, rec.TaskID, 1)
 	f.answer(t, rec.TaskID, "b", false)
@@ -115,8 +115,8 @@ func TestApprovals(t *testing.T) {
 	if diff := cmp.Diff([]string{"a approved alice", "b denied alice", "x expired "}, states); diff != "" {
 		t.Errorf("approvals of the record (-want +got):\n%s", diff)
 	}
-	refused("too late", "acme", rec.TaskID, schemas.Answer{Call: "xxxxxxxxxx", Approve: true}, "alice", ErrNotPending)
-	refused("no pending call", "acme", rec.TaskID, schemas.Answer{Approve: true}, "alice", ErrApprovalNotFound)
+	refused("too late", "acme", rec.TaskID, schemas.Decision{Call: "xxxxxxxxxx", Approve: true}, "alice", ErrNotPending)
+	refused("no pending call", "acme", rec.TaskID, schemas.Decision{Approve: true}, "alice", ErrApprovalNotFound)
 	f.awaitPending(t, rec.TaskID, 0)
 }
 
@@ -135,7 +135,7 @@ func TestCancelWhileACallWaits(t *testing.T) {
 	}
 	f.awaitPending(t, rec.TaskID, 0)
 	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice",
-		schemas.Answer{Call: "aaaaaaaaaa", Approve: true}); !errors.Is(err, ErrNotPending) {
+		schemas.Decision{Call: "aaaaaaaaaa", Approve: true}); !errors.Is(err, ErrNotPending) {
 		t.Errorf("AnswerApproval after the end = %v, want %v", err, ErrNotPending)
 	}
 }
@@ -190,7 +190,7 @@ func TestApproveAllOfTool(t *testing.T) {
 	rec := f.submit(t, "1", `{"code":"a b c"}`)
 	f.awaitPending(t, rec.TaskID, 1)
 	if _, err := f.AnswerApproval(t.Context(), "acme", rec.TaskID, "alice",
-		schemas.Answer{Approve: true, AllOfTool: true}); err != nil {
+		schemas.Decision{Approve: true, AllOfTool: true}); err != nil {
 		t.Fatal(err)
 	}
 	if end := f.await(t, rec.TaskID); end.Result.Output != "approved alice; approved alice; approved alice" ||
@@ -218,7 +218,7 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 	if list, err := users.other.PendingApprovals(t.Context(), "other"); err != nil || len(list) != 0 {
 		t.Errorf("PendingApprovals(other) = %+v, %v, want none", list, err)
 	}
-	yes := schemas.Answer{Call: list[0].Call, Approve: true}
+	yes := schemas.Decision{Call: list[0].Call, Approve: true}
 	if _, err := users.other.AnswerApproval(t.Context(), "other",
 		rec.TaskID, "eve", yes); !errors.Is(err, ErrUnknownTask) {
 		t.Errorf("AnswerApproval by another tenant = %v, want %v", err, ErrUnknownTask)
@@ -233,7 +233,7 @@ func TestTenantAnswersOverNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := users.acme.AnswerApproval(t.Context(), "acme", rec.TaskID, "bob",
-		schemas.Answer{Call: yes.Call}); !errors.Is(err, ErrAlreadyAnswered) {
+		schemas.Decision{Call: yes.Call}); !errors.Is(err, ErrAlreadyAnswered) {
 		t.Errorf("a second AnswerApproval = %v, want %v", err, ErrAlreadyAnswered)
 	}
 	if end := f.await(t, rec.TaskID); end.Result.Output != "approved nats/alice" {

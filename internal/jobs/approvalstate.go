@@ -110,7 +110,7 @@ func closeApproval(a *schemas.Approval, state string) {
 
 // answerApproval records an answer by a person, and reports whether that changed anything: the same answer may
 // be given twice. An answer without a call is for all pending calls. The error is an *AnswerError.
-func answerApproval(r *schemas.Record, a schemas.Answer, by string, now time.Time) (changed bool, err error) {
+func answerApproval(r *schemas.Record, a schemas.Decision, by string, now time.Time) (changed bool, err error) {
 	r.Approvals = slices.Clone(r.Approvals)
 	if a.Call == "" {
 		for i := range r.Approvals {
@@ -148,7 +148,7 @@ func answerApproval(r *schemas.Record, a schemas.Answer, by string, now time.Tim
 	}
 }
 
-func decide(q *schemas.Approval, a schemas.Answer, by string, now time.Time) {
+func decide(q *schemas.Approval, a schemas.Decision, by string, now time.Time) {
 	closeApproval(q, schemas.ApprovalDenied)
 	if a.Approve {
 		q.State, q.AllOfTool = schemas.ApprovalApproved, a.AllOfTool

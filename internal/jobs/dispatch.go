@@ -221,7 +221,7 @@ func (d *dispatcher) holdUntil(l lane, until time.Time) {
 // useSlot fetches one message of a lane and processes it.
 func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 	began := time.Now()
-	start, until, err := d.w.c.take(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
+	start, until, err := d.w.c.countRate(accept, l.tenant, rateTasks, d.w.limitsOf(l.tenant).TaskRate)
 	if err != nil && accept.Err() == nil {
 		d.w.log.WarnContext(accept, "rate of tasks not counted", "tenant", l.tenant, "error", err)
 	}
@@ -238,7 +238,7 @@ func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 		m = nil
 	}
 	if m == nil {
-		d.w.logError(accept, "rate of tasks not corrected", d.w.c.takeBack(accept, start))
+		d.w.logError(accept, "rate of tasks not corrected", d.w.c.uncount(accept, start))
 		d.events <- slotEvent{lane: l, kind: slotEmpty, took: time.Since(began)}
 		return
 	}

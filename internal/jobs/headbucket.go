@@ -24,8 +24,8 @@ var (
 // for concurrent use.
 type HeadBucket struct{ kv jetstream.KeyValue }
 
-// Head is one value of a HeadBucket.
-type Head struct {
+// HeadValue is one value of a HeadBucket.
+type HeadValue struct {
 	Key      string
 	Data     []byte
 	Revision uint64 // unique in the bucket
@@ -56,15 +56,15 @@ func (c *Client) OpenHeadBucket(ctx context.Context) (*HeadBucket, error) {
 func headToken(key string) string { return strings.ReplaceAll(key, "/", ".") }
 
 // Get returns the head of a key, or ErrHeadNotFound.
-func (h *HeadBucket) Get(ctx context.Context, key string) (Head, error) {
+func (h *HeadBucket) Get(ctx context.Context, key string) (HeadValue, error) {
 	e, err := h.kv.Get(ctx, headToken(key))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return Head{}, fmt.Errorf("head %s: %w", key, ErrHeadNotFound)
+		return HeadValue{}, fmt.Errorf("head %s: %w", key, ErrHeadNotFound)
 	}
 	if err != nil {
-		return Head{}, fmt.Errorf("head %s: %w", key, err)
+		return HeadValue{}, fmt.Errorf("head %s: %w", key, err)
 	}
-	return Head{key, e.Value(), e.Revision(), e.Created()}, nil
+	return HeadValue{key, e.Value(), e.Revision(), e.Created()}, nil
 }
 
 // Swap writes a head if it still has the given revision, and returns the new one. Revision 0 means that the head
@@ -97,7 +97,7 @@ func swapKey(
 }
 
 // List returns the heads whose keys begin with prefix, sorted by key.
-func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
+func (h *HeadBucket) List(ctx context.Context, prefix string) ([]HeadValue, error) {
 	filter := ">"
 	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 		filter = headToken(prefix[:i+1]) + ">"
@@ -106,13 +106,13 @@ func (h *HeadBucket) List(ctx context.Context, prefix string) ([]Head, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list heads: %w", err)
 	}
-	var out []Head
+	var out []HeadValue
 	for _, e := range entries {
 		if key := strings.ReplaceAll(e.Key(), ".", "/"); strings.HasPrefix(key, prefix) {
-			out = append(out, Head{key, e.Value(), e.Revision(), e.Created()})
+			out = append(out, HeadValue{key, e.Value(), e.Revision(), e.Created()})
 		}
 	}
-	slices.SortFunc(out, func(a, b Head) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(out, func(a, b HeadValue) int { return strings.Compare(a.Key, b.Key) })
 	return out, nil
 }
 

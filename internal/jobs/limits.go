@@ -118,10 +118,10 @@ const (
 	rateTools  = "tool-" // and the encoded pattern
 )
 
-// take counts one thing against a tenant's rate in the current period, and returns the counter for takeBack, or "" if
+// countRate counts one thing against a tenant's rate in the current period, and returns the counter for uncount, or "" if
 // there is no rate. If the rate is exceeded, it counts nothing and returns the end of the period; otherwise, until is
 // the zero time.
-func (c *Client) take(
+func (c *Client) countRate(
 	ctx context.Context, tenant, what string, rate schemas.Rate,
 ) (counter string, until time.Time, err error) {
 	limit, per, err := rate.Parse()
@@ -137,11 +137,11 @@ func (c *Client) take(
 	if total <= limit {
 		return counter, time.Time{}, nil
 	}
-	return "", begin.Add(per), c.takeBack(ctx, counter)
+	return "", begin.Add(per), c.uncount(ctx, counter)
 }
 
-// takeBack undoes a take that was not used. A counter of "" is no take.
-func (c *Client) takeBack(ctx context.Context, counter string) error {
+// uncount undoes a count whose run or call did not take place. It ignores the counter "".
+func (c *Client) uncount(ctx context.Context, counter string) error {
 	if counter == "" {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (j *Job) AwaitToolRate(ctx context.Context, server, tool string) error {
 			continue
 		}
 		for {
-			_, until, err := w.c.take(ctx, tenant, rateTools+subjectEncoding.EncodeToString([]byte(pattern)), rate)
+			_, until, err := w.c.countRate(ctx, tenant, rateTools+subjectEncoding.EncodeToString([]byte(pattern)), rate)
 			if err != nil {
 				return cmp.Or(context.Cause(ctx), err)
 			}

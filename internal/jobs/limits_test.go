@@ -231,14 +231,14 @@ func TestToolRate(t *testing.T) {
 // A start that was not used is returned to its period, even if the next one has begun.
 func TestTakeBackInTheNextPeriod(t *testing.T) {
 	f := newFleet(t)
-	counter, until, err := f.take(t.Context(), "acme", rateTasks, "10/s")
+	counter, until, err := f.countRate(t.Context(), "acme", rateTasks, "10/s")
 	if err != nil || !until.IsZero() {
 		t.Fatalf("take = %s, %v, want a start", until, err)
 	}
 	for time.Now().Truncate(time.Second).Equal(periodOf(t, counter)) { // until the next period
 		<-time.After(10 * time.Millisecond)
 	}
-	if err := f.takeBack(t.Context(), counter); err != nil {
+	if err := f.uncount(t.Context(), counter); err != nil {
 		t.Fatal(err)
 	}
 	for at, want := range map[time.Time]int{periodOf(t, counter): 0, time.Now().Truncate(time.Second): 0} {

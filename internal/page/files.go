@@ -26,8 +26,8 @@ func getWorkspaces(q *request) error {
 // maxEntries is how many entries of a directory a page lists.
 const maxEntries = 1000
 
-// entry is a file or a directory in a directory.
-type entry struct {
+// dirEntry is a file or a directory in a directory.
+type dirEntry struct {
 	Name, Path string
 	Dir        bool
 	Bytes      int64
@@ -48,7 +48,7 @@ func getWorkspace(q *request) error {
 	data := struct {
 		Name, Dir, At string
 		Generation    int64
-		Entries       []entry
+		Entries       []dirEntry
 		Crumbs        []crumb
 		More          int
 	}{Name: name, Dir: dir, At: version, Generation: generation}
@@ -66,19 +66,19 @@ func getWorkspace(q *request) error {
 }
 
 // entriesOf returns what is directly in dir, the directories first.
-func entriesOf(files []client.WorkspaceFile, dir string) []entry {
+func entriesOf(files []client.WorkspaceFile, dir string) []dirEntry {
 	prefix := ""
 	if dir != "" {
 		prefix = dir + "/"
 	}
-	byName := map[string]entry{}
+	byName := map[string]dirEntry{}
 	for _, f := range files {
 		rest, ok := strings.CutPrefix(f.Path, prefix)
 		if !ok || rest == "" {
 			continue
 		}
 		name, _, below := strings.Cut(rest, "/")
-		e := entry{Name: name, Path: prefix + name, Dir: below || f.Kind == "dir", Kind: f.Kind}
+		e := dirEntry{Name: name, Path: prefix + name, Dir: below || f.Kind == "dir", Kind: f.Kind}
 		if !below {
 			e.Bytes = f.Bytes
 		}
@@ -86,11 +86,11 @@ func entriesOf(files []client.WorkspaceFile, dir string) []entry {
 			byName[name] = e
 		}
 	}
-	list := make([]entry, 0, len(byName))
+	list := make([]dirEntry, 0, len(byName))
 	for _, e := range byName {
 		list = append(list, e)
 	}
-	slices.SortFunc(list, func(a, b entry) int {
+	slices.SortFunc(list, func(a, b dirEntry) int {
 		if a.Dir != b.Dir {
 			return map[bool]int{true: -1, false: 1}[a.Dir]
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // getInbox shows the tool calls that wait for a person.
@@ -19,7 +20,7 @@ func getInbox(q *request) error {
 
 // postAnswer approves or denies a tool call.
 func postAnswer(q *request) (next, done string, err error) {
-	a := client.Answer{Call: q.form.Get("call"), Reason: q.form.Get("reason")}
+	a := client.Decision{Call: q.form.Get("call"), Reason: q.form.Get("reason")}
 	switch q.form.Get("answer") {
 	case "approve":
 		a.Approve, done = true, "Approved."
@@ -33,17 +34,14 @@ func postAnswer(q *request) (next, done string, err error) {
 	if a.Call == "" { // it would answer all calls of the task
 		return "", "", &pageError{http.StatusBadRequest, "The form names no call.", "Load the page again."}
 	}
-	if len(a.Reason) > maxReason {
+	if len(a.Reason) > schemas.MaxReason {
 		return "", "", &pageError{
-			http.StatusBadRequest, "The reason is too long.", fmt.Sprintf("It has at most %d bytes.", maxReason),
+			http.StatusBadRequest, "The reason is too long.", fmt.Sprintf("It has at most %d bytes.", schemas.MaxReason),
 		}
 	}
-	_, err = q.c.Answer(q.ctx, q.form.Get("task"), a)
+	_, err = q.c.Decide(q.ctx, q.form.Get("task"), a)
 	return "inbox", done, err
 }
-
-// maxReason is the largest size of an answer's reason, in bytes.
-const maxReason = 500
 
 // deadGroup is the dead letters with one cause.
 type deadGroup struct {

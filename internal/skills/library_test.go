@@ -325,7 +325,7 @@ func TestSymbolicLinks(t *testing.T) {
 // TestModule checks how programs are called.
 func TestModule(t *testing.T) {
 	for code, want := range map[string]struct {
-		entry     skills.Entry
+		entry     skills.EntryPoint
 		signature string
 		init      string
 	}{

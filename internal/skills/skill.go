@@ -37,17 +37,17 @@ type Skill struct {
 	Properties
 	Body  string            // the instructions of SKILL.md
 	Files map[string][]byte // by path in the skill's directory, SKILL.md included
-	Entry Entry
+	Entry EntryPoint
 }
 
-// Entry says how the program is called.
-type Entry string
+// EntryPoint says how the program is called.
+type EntryPoint string
 
 // The kinds of entries.
 const (
-	EntryNone     Entry = ""         // the skill has no program
-	EntryFunction Entry = "function" // the program has a function run, or one with the name of the skill
-	EntryScript   Entry = "script"   // the whole program runs, with the variable inputs
+	EntryNone     EntryPoint = ""         // the skill has no program
+	EntryFunction EntryPoint = "function" // the program has a function run, or one with the name of the skill
+	EntryScript   EntryPoint = "script"   // the whole program runs, with the variable inputs
 )
 
 // namePattern is narrower than the format: ASCII alone, so that no two names look the same.
@@ -147,7 +147,7 @@ func ignored(name string) bool {
 }
 
 // entryOf finds the program's function at the top level, without running Python.
-func entryOf(name, program string) Entry {
+func entryOf(name, program string) EntryPoint {
 	if functionPattern("run").MatchString(program) || functionPattern(ModuleOf(name)).MatchString(program) {
 		return EntryFunction
 	}

@@ -40,12 +40,12 @@ type Version struct {
 
 // index is the list of a tenant's skills.
 type index struct {
-	Format int               `json:"format"` // 1
-	Skills map[string]*entry `json:"skills"` // by name
+	Format int                       `json:"format"` // 1
+	Skills map[string]*skillVersions `json:"skills"` // by name
 }
 
-// entry is one skill. Without versions it was removed; Last then keeps its version numbers from being used again.
-type entry struct {
+// skillVersions are the versions of one skill. Without any, the skill was removed; Last then keeps its version numbers from being used again.
+type skillVersions struct {
 	Last     int       `json:"last"`     // the highest version number
 	Versions []Version `json:"versions"` // the oldest first
 }
@@ -102,7 +102,7 @@ func objectKey(tenant string, d objects.Digest) string { return prefix + tenant 
 func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string) (x index, etag string, err error) {
 	o, err := bucket.Get(ctx, headKey(tenant), objects.GetOptions{IfNoneMatch: known})
 	if errors.Is(err, objects.ErrNotFound) {
-		return index{Format: 1, Skills: map[string]*entry{}}, "", nil
+		return index{Format: 1, Skills: map[string]*skillVersions{}}, "", nil
 	}
 	if err != nil {
 		return x, "", fmt.Errorf("read skills of tenant %s: %w", tenant, err)
@@ -212,7 +212,7 @@ func (x *index) add(name string, v Version, base int) (saved Version, dropped []
 	}
 	e := x.Skills[name]
 	if e == nil {
-		e = &entry{}
+		e = &skillVersions{}
 		x.Skills[name] = e
 	}
 	e.Last++
@@ -252,7 +252,7 @@ func remove(ctx context.Context, bucket objects.Objects, tenant, name string, ba
 			return &VersionError{Name: name, Base: base, Current: current.Version}
 		}
 		versions := x.Skills[name].Versions
-		x.Skills[name] = &entry{Last: x.Skills[name].Last}
+		x.Skills[name] = &skillVersions{Last: x.Skills[name].Last}
 		dropped = x.unused(versions)
 		return nil
 	})

@@ -53,32 +53,32 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 			if _, err := c.WaitForApproval(ctx, r.TaskID, 50*time.Millisecond, first.Call); err != nil {
 				t.Errorf("WaitForApproval of other calls = %v, want nil", err)
 			}
-			if r, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil ||
+			if r, err = c.Decide(ctx, r.TaskID, client.Decision{Call: first.Call, Approve: true}); err != nil ||
 				r.Approvals[0].By != by[name] {
-				t.Fatalf("Answer = %+v, %v; want the answer recorded", r.Approvals, err)
+				t.Fatalf("Decide = %+v, %v; want the answer recorded", r.Approvals, err)
 			}
 			for range 2 { // repeating an answer is not an error
-				if _, err := c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call, Approve: true}); err != nil {
-					t.Errorf("Answer again = %v, want nil", err)
+				if _, err := c.Decide(ctx, r.TaskID, client.Decision{Call: first.Call, Approve: true}); err != nil {
+					t.Errorf("Decide again = %v, want nil", err)
 				}
 			}
-			_, err = c.Answer(ctx, r.TaskID, client.Answer{Call: first.Call})
+			_, err = c.Decide(ctx, r.TaskID, client.Decision{Call: first.Call})
 			if errorCode(err) != "already_answered" {
-				t.Errorf("a different Answer = %v, want already_answered", err)
+				t.Errorf("a different Decide = %v, want already_answered", err)
 			}
 			if r, err = c.WaitForApproval(ctx, r.TaskID, ingesttest.WaitTimeout, first.Call); err != nil ||
 				len(r.Pending(time.Now())) != 1 {
 				t.Fatalf("WaitForApproval = %+v, %v; want the next pending call", r, err)
 			}
-			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: false, Reason: "no"}); err != nil {
+			if _, err := c.Decide(ctx, r.TaskID, client.Decision{Approve: false, Reason: "no"}); err != nil {
 				t.Fatal(err)
 			}
 			if r, err = c.Wait(ctx, r.TaskID); err != nil ||
 				r.Result.Output != "approved "+by[name]+"\ndenied "+by[name]+" no\n" {
 				t.Errorf("Wait = %+v, %v; want one call approved and one denied", r.Result, err)
 			}
-			if _, err := c.Answer(ctx, r.TaskID, client.Answer{Approve: true}); errorCode(err) != "unknown_approval" {
-				t.Errorf("Answer to an ended task = %v, want unknown_approval", err)
+			if _, err := c.Decide(ctx, r.TaskID, client.Decision{Approve: true}); errorCode(err) != "unknown_approval" {
+				t.Errorf("Decide to an ended task = %v, want unknown_approval", err)
 			}
 		})
 	}
@@ -104,17 +104,17 @@ func TestOnlyApproversAnswer(t *testing.T) {
 	if err != nil || len(r.Approvals) != 1 {
 		t.Fatalf("SubmitForApproval = %+v, %v; want one approval", r, err)
 	}
-	yes := client.Answer{Call: r.Approvals[0].Call, Approve: true}
+	yes := client.Decision{Call: r.Approvals[0].Call, Approve: true}
 	for token, want := range map[string]string{
 		ingesttest.Agent: "forbidden", ingesttest.ReadOnly: "forbidden", ingesttest.Operator: "forbidden",
 		ingesttest.Other: "unknown_task",
 	} {
-		if _, err := clients[token].Answer(t.Context(), r.TaskID, yes); errorCode(err) != want {
-			t.Errorf("Answer with %s = %v, want %s", token, err, want)
+		if _, err := clients[token].Decide(t.Context(), r.TaskID, yes); errorCode(err) != want {
+			t.Errorf("Decide with %s = %v, want %s", token, err, want)
 		}
 	}
-	_, foreign := clients[ingesttest.Other].Answer(t.Context(), r.TaskID, yes)
-	_, unknown := clients[ingesttest.Other].Answer(t.Context(), strings.Repeat("a", 26), yes)
+	_, foreign := clients[ingesttest.Other].Decide(t.Context(), r.TaskID, yes)
+	_, unknown := clients[ingesttest.Other].Decide(t.Context(), strings.Repeat("a", 26), yes)
 	if diff := cmp.Diff(unknown, foreign); diff != "" {
 		t.Errorf("want the same error for an unknown and another tenant's task (-unknown +foreign):\n%s", diff)
 	}
@@ -143,7 +143,7 @@ func TestOnlyApproversAnswer(t *testing.T) {
 			t.Errorf("POST %s = %d %s, want %s", body, resp.StatusCode, text, want)
 		}
 	}
-	if _, err := clients[ingesttest.Token].Answer(t.Context(), r.TaskID, yes); err != nil {
-		t.Errorf("Answer with the scope = %v, want nil", err)
+	if _, err := clients[ingesttest.Token].Decide(t.Context(), r.TaskID, yes); err != nil {
+		t.Errorf("Decide with the scope = %v, want nil", err)
 	}
 }
