@@ -54,11 +54,8 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	return respondList(w, dead, err)
 }
 
-func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request) error {
-	if !names.IsTaskID(r.PathValue("id")) {
-		return jobs.ErrUnknownTask
-	}
-	rec, err := s.o.Jobs.Redrive(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request, tenant, id string) error {
+	rec, err := s.o.Jobs.Redrive(r.Context(), tenant, id)
 	return respond(w, rec, err)
 }
 

@@ -3,6 +3,9 @@ package ingest
 import (
 	"context"
 	"net/http"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 )
 
 // endpoint returns the route as an http.Handler that authenticates requests and responds with errors.
@@ -41,6 +44,20 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 		ctx = bound
 	}
 	return rt.handle(w, r.WithContext(ctx))
+}
+
+// taskHandler responds to a request about one task.
+type taskHandler func(w http.ResponseWriter, r *http.Request, tenant, id string) error
+
+// task returns a handler of requests about the task whose id is in the path. They end after QueueTime.
+func (s *Server) task(h taskHandler) handler {
+	return s.withQueueTime(func(w http.ResponseWriter, r *http.Request) error {
+		id := r.PathValue("id")
+		if !names.IsTaskID(id) {
+			return jobs.ErrUnknownTask
+		}
+		return h(w, r, identityOf(r.Context()).tenant, id)
+	})
 }
 
 // withQueueTime returns a handler whose requests end after QueueTime.

@@ -3,7 +3,7 @@
 // state, so any number of processes can serve side by side: a task submitted to one can be awaited at
 // another.
 //
-// All routes are in one table, routes.go. The mux, the OpenAPI document at /openapi.json and docs/http.md
+// All routes are in one table, in routes*.go. The mux, the OpenAPI document at /openapi.json and docs/http.md
 // are built from it. A new route is one row of the table and its handler.
 //
 // The body of every error response is an apierror.Error. The key type is Server.

@@ -8,8 +8,6 @@ import (
 
 	"github.com/codefleet/codefleet/internal/apierror"
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -121,10 +119,7 @@ func dayOf(s string, otherwise time.Time) (time.Time, error) {
 	return time.Parse(time.DateOnly, s)
 }
 
-func (s *Server) getWhy(w http.ResponseWriter, r *http.Request) error {
-	if !names.IsTaskID(r.PathValue("id")) {
-		return jobs.ErrUnknownTask
-	}
-	why, err := s.o.Jobs.Why(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+func (s *Server) getWhy(w http.ResponseWriter, r *http.Request, tenant, id string) error {
+	why, err := s.o.Jobs.Why(r.Context(), tenant, id)
 	return respond(w, why, err)
 }

@@ -5,23 +5,15 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/internal/names"
 )
 
-func (s *Server) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
-	if !names.IsTaskID(r.PathValue("id")) {
-		return jobs.ErrUnknownTask
-	}
-	d, err := s.o.Jobs.DeadLetter(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+func (s *Server) getDeadLetter(w http.ResponseWriter, r *http.Request, tenant, id string) error {
+	d, err := s.o.Jobs.DeadLetter(r.Context(), tenant, id)
 	return respond(w, d, err)
 }
 
-func (s *Server) postRetry(w http.ResponseWriter, r *http.Request) error {
-	if !names.IsTaskID(r.PathValue("id")) {
-		return jobs.ErrUnknownTask
-	}
-	rec, err := s.o.Jobs.Retry(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+func (s *Server) postRetry(w http.ResponseWriter, r *http.Request, tenant, id string) error {
+	rec, err := s.o.Jobs.Retry(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}
@@ -30,11 +22,8 @@ func (s *Server) postRetry(w http.ResponseWriter, r *http.Request) error {
 }
 
 // getSubmission responds with the body of a POST /v1/tasks that submits the same task again.
-func (s *Server) getSubmission(w http.ResponseWriter, r *http.Request) error {
-	if !names.IsTaskID(r.PathValue("id")) {
-		return jobs.ErrUnknownTask
-	}
-	rec, ev, err := s.o.Jobs.Submitted(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+func (s *Server) getSubmission(w http.ResponseWriter, r *http.Request, tenant, id string) error {
+	rec, ev, err := s.o.Jobs.Submitted(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}

@@ -188,11 +188,8 @@ func (s *Server) record(ctx context.Context, id string) (schemas.Record, error) 
 	return s.o.Jobs.Record(ctx, identityOf(ctx).tenant, id)
 }
 
-func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
-	if !names.IsTaskID(r.PathValue("id")) {
-		return jobs.ErrUnknownTask
-	}
-	rec, err := s.o.Jobs.Cancel(r.Context(), identityOf(r.Context()).tenant, r.PathValue("id"))
+func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request, tenant, id string) error {
+	rec, err := s.o.Jobs.Cancel(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}
