@@ -64,7 +64,7 @@ func Server(c *config.Config, t *telemetry.Telemetry, o ingest.Options) *ingest.
 		return ingest.New(o)
 	}
 	transport := &httpserve.InProcess{Caller: "page"}
-	o.Page = page.New(page.Options{
+	o.Mounted.Page = page.New(page.Options{
 		Fleet:    client.Options{URL: "http://localhost", HTTPClient: &http.Client{Transport: transport}},
 		ReadOnly: c.Page.ReadOnly, Prefix: c.Page.Prefix, Secure: c.HTTP.TLSCert != "", Log: t.Logger,
 	})

@@ -155,6 +155,6 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // serveMCP passes a request to the MCP bridge. Its streams last for as long as their clients are connected; the
 // bridge sets a deadline for each read and write.
 func (s *Server) serveMCP(w http.ResponseWriter, r *http.Request) error {
-	s.o.MCP.ServeHTTP(w, r)
+	s.o.Mounted.MCP.ServeHTTP(w, r)
 	return nil
 }

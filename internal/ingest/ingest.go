@@ -38,7 +38,7 @@ import (
 )
 
 // Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
-// Skills, MCP, Page or Telemetry.Metrics disables that feature.
+// Skills, Mounted.MCP, Mounted.Page or Telemetry.Metrics disables that feature.
 type Options struct {
 	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
@@ -47,8 +47,7 @@ type Options struct {
 	Artifacts  Artifacts
 	Tools      Tools           // serves the catalogue
 	Skills     *skills.Library // serves skills
-	MCP        http.Handler    // serves the paths of the MCP bridge, and authenticates their requests
-	Page       Page            // serves the web page, and authenticates its requests
+	Mounted    Mounted
 
 	Access          Access
 	Limits          Limits
@@ -60,6 +59,12 @@ type Options struct {
 type StateDocuments struct {
 	Disabled bool   // refuse requests for them
 	File     string // the document for requests that name none; default state.json
+}
+
+// Mounted are handlers that authenticate their requests themselves.
+type Mounted struct {
+	MCP  http.Handler // serves the paths of the MCP bridge
+	Page Page         // serves the web page
 }
 
 // Telemetry is where a server reports what it does.
@@ -191,8 +196,8 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // ends. A caller that serves the Handler calls it before it shuts its HTTP server down.
 func (s *Server) Drain() {
 	s.stop()
-	if s.o.Page != nil {
-		s.o.Page.Drain()
+	if s.o.Mounted.Page != nil {
+		s.o.Mounted.Page.Drain()
 	}
 }
 

@@ -251,7 +251,7 @@ func (noPage) Drain()             {}
 
 // TestErrorsAsDocumented makes every operation fail. ingesttest checks that the document has the responses.
 func TestErrorsAsDocumented(t *testing.T) {
-	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Page = noPage{} })
+	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) { o.Mounted.Page = noPage{} })
 	_, d := readDocument(t)
 	for path, item := range d.Paths {
 		for method, o := range item {

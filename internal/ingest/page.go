@@ -21,7 +21,7 @@ func (s *Server) toPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) error {
-	s.o.Page.ServeHTTP(w, r)
+	s.o.Mounted.Page.ServeHTTP(w, r)
 	return nil
 }
 
@@ -33,12 +33,12 @@ func (s *Server) postPageLink(w http.ResponseWriter, r *http.Request) error {
 // PageLink returns a link that logs its holder in to the web page with the token, once and within an hour. It is
 // relative to the fleet's URL, and empty without a page.
 func (s *Server) PageLink(token string) string {
-	if s.o.Page == nil {
+	if s.o.Mounted.Page == nil {
 		return ""
 	}
 	return s.pageLink(token)
 }
 
 func (s *Server) pageLink(token string) string {
-	return pagePath + "/login?code=" + s.o.Page.Code(token)
+	return pagePath + "/login?code=" + s.o.Mounted.Page.Code(token)
 }

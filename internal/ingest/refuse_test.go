@@ -400,13 +400,13 @@ func TestSlowReader(t *testing.T) {
 	ended := make(chan error, 1)
 	addr, _ := serve(t, f, ingest.Options{
 		Limits: ingest.Limits{BodyTime: 100 * time.Millisecond},
-		MCP: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Mounted: ingest.Mounted{MCP: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			var err error
 			for chunk := make([]byte, 1<<20); err == nil; {
 				_, err = w.Write(chunk)
 			}
 			ended <- err
-		}),
+		})},
 	})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {

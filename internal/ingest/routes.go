@@ -11,8 +11,8 @@ import (
 func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.routes() {
-		if r.tag() == "metrics" && s.o.Telemetry.Metrics == nil || r.tag() == "mcp" && s.o.MCP == nil ||
-			r.tag() == "page" && s.o.Page == nil {
+		if r.tag() == "metrics" && s.o.Telemetry.Metrics == nil || r.tag() == "mcp" && s.o.Mounted.MCP == nil ||
+			r.tag() == "page" && s.o.Mounted.Page == nil {
 			continue
 		}
 		mux.Handle(r.pattern, s.endpoint(r))

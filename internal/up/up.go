@@ -367,7 +367,7 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	f.bridge = bridge.New(assembly.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
 		URL: "http://localhost", HTTPClient: &http.Client{Transport: transport},
 	}))
-	o.MCP = f.bridge.Handler()
+	o.Mounted.MCP = f.bridge.Handler()
 	server := assembly.Server(f.o.Config, f.o.Telemetry, o)
 	transport.Handler = server.Handler()
 	return server, nil

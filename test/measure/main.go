@@ -17,9 +17,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 )
 
@@ -30,9 +32,12 @@ func main() {
 	if len(dirs) == 0 {
 		dirs = []string{"."}
 	}
-	if err := run(context.Background(), dirs, *withBuild, os.Stdout); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // the build's files are removed
+	defer stop()
+	if err := run(ctx, dirs, *withBuild, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)
-		os.Exit(1)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has run
 	}
 }
 
@@ -91,6 +96,7 @@ func run(ctx context.Context, dirs []string, withBuild bool, out io.Writer) erro
 	}
 	lines := slices.Clone(buildRows)
 	for _, dir := range dirs {
+		fmt.Fprintf(os.Stderr, "building %s from an empty cache\n", dir)
 		b, err := build(ctx, dir)
 		if err != nil {
 			return err
