@@ -144,6 +144,11 @@ test-upgrade: build ## restart every part of a fleet under load, with the build 
 	go test ./internal/faulttest -count=1 -run 'TestUpgrade$$' -v -timeout 20m -args \
 		-upgrade.from $(CURDIR)/.cache/upgrade/bin -upgrade.to $(CURDIR)/bin
 
+.PHONY: chaos-workflows
+chaos-workflows: RUNS = 200
+chaos-workflows: bin/runsc ## kill workers, NATS and S3 while RUNS workflows run, and compare what their steps did (root; about ten minutes; SEED repeats a run)
+	go test ./internal/faulttest -count=1 -run 'TestWorkflowFaults$$' -v -timeout 2h -args -faults.runs $(RUNS) -faults.seed $(or $(SEED),0)
+
 .PHONY: record-wire
 record-wire: ## record the responses of a model endpoint: SERVER="name version" BASE_URL=… MODEL=… KEY=… (internal/openai/testdata/README.md)
 	@CODEFLEET_RECORD_WIRE=1 go test -count=1 -v -run 'TestRecordWire/$(RUN)' ./internal/openai

@@ -198,8 +198,8 @@ func TestLostAdvances(t *testing.T) {
 	}
 }
 
-// loseTask removes a queued task and its record.
-func (w *world) loseTask(t *testing.T, id string) {
+// purge removes the messages of streams, or the streams.
+func (w *world) purge(t *testing.T, streamsToo bool, names ...string) {
 	t.Helper()
 	user := w.srv.Fleet()
 	nc, err := nats.Connect(w.srv.URL(), nats.UserInfo(user.User, user.Password))
@@ -211,13 +211,15 @@ func (w *world) loseTask(t *testing.T, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"TASKS", "KV_TASKSTATE"} {
+	for _, name := range names {
 		stream, err := js.Stream(t.Context(), name)
-		if err == nil {
+		if err == nil && streamsToo {
+			err = js.DeleteStream(t.Context(), name)
+		} else if err == nil {
 			err = stream.Purge(t.Context())
 		}
 		if err != nil {
-			t.Fatalf("purge %s of task %s: %v", name, id, err)
+			t.Fatalf("purge %s: %v", name, err)
 		}
 	}
 }
@@ -235,8 +237,7 @@ func TestInterruptedStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := jobs.TaskID("acme", jobs.WorkflowTaskSource(run.RunID, 0), "a/-1/1")
-	w.loseTask(t, a) // as if it had not been submitted
+	w.purge(t, false, "TASKS", "KV_TASKSTATE") // as if the task of step a had not been submitted
 	w.runWorkers(t, 1, seen.handle, never)
 	if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
 		t.Fatal(err)
@@ -279,6 +280,39 @@ func TestTwoAnswers(t *testing.T) {
 	run, err = e.Get(t.Context(), "acme", run.RunID)
 	if err != nil || len(accepted) != 1 || string(run.Outputs) != fmt.Sprintf(`{"who":%d}`, accepted[0]) {
 		t.Errorf("accepted answers %v, outputs %s, %v, want one, which counts", accepted, run.Outputs, err)
+	}
+}
+
+// TestAlarmComesFirst checks that a record changes only after an alarm that rings for it was written: a process that is
+// lost between the two writes must not leave a run at which no process looks again.
+func TestAlarmComesFirst(t *testing.T) {
+	const ask = `{"id":"ask","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}},`
+	for name, then := range map[string]string{
+		"a task":    `{"id":"b","code":"x"}`,
+		"a time":    `{"id":"b","wait":{"for":"1h"}}`,
+		"an event":  `{"id":"b","wait":{"event":{"type":"told"}}}`,
+		"a timeout": `{"id":"b","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}},"timeout":"1h"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "2026-11-23T08:30:00Z")
+			e := engine.New(w.queue, quiet)
+			run, err := e.Start(t.Context(), "acme", schemas.WorkflowRequest{
+				Workflow: json.RawMessage(`{"name":"w","steps":[` + ask + then + `]}`),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.purge(t, true, "KV_AUTOMATIONS")
+			in := schemas.WorkflowAnswer{Step: "ask", Values: json.RawMessage(`{"ok":true}`)}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if _, err := e.Answer(ctx, "acme", run.RunID, in); err == nil {
+				t.Error("the answer was accepted without an alarm")
+			}
+			if run, err = e.Get(t.Context(), "acme", run.RunID); err != nil || run.Steps[0].Status != "waiting" {
+				t.Errorf("step ask is %s, %v, want waiting", run.Steps[0].Status, err)
+			}
+		})
 	}
 }
 

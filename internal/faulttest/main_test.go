@@ -176,6 +176,10 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	attempts, err := strconv.Atoi(cmp.Or(os.Getenv("ATTEMPTS"), "0"))
+	if err != nil {
+		return err
+	}
 	pool, err := executor.NewPool(driver, executor.PoolOptions{
 		MinReady: 1, Max: slots + 2, Dir: filepath.Join(dir, "boxes"), Owner: cmp.Or(os.Getenv("OWNER"), name),
 		DiskMB: diskMB, Mounts: mounts, Reuse: os.Getenv("REUSE"), Trace: trace, Log: roleLog(),
@@ -185,8 +189,10 @@ func workerRole(ctx context.Context, ready func()) error {
 	}
 	err = worker.Run(ctx, ctx, worker.Parts{
 		WebhookNetworks: loopback,
-		Queue:           jobs.WorkerOptions{Name: name, Slots: slots, AckWait: ackWaitOfRole(), Log: roleLog()},
-		Pipeline:        pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
+		Queue: jobs.WorkerOptions{
+			Name: name, Slots: slots, Attempts: attempts, AckWait: ackWaitOfRole(), Log: roleLog(),
+		},
+		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
 		Join: func(context.Context) (worker.Fleet, error) {
 			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: roleLog(),

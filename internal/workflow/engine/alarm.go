@@ -30,6 +30,17 @@ type alarmDocument struct {
 	Rev uint64 `json:"rev"` // of the run's record: an older alarm does not replace a newer one
 }
 
+// or returns the alarm that rings whenever one of two does.
+func (a Alarm) or(b Alarm) Alarm {
+	types := append(strings.Fields(a.Types), strings.Fields(b.Types)...)
+	slices.Sort(types)
+	out := Alarm{Next: a.Next, Busy: a.Busy || b.Busy, Types: strings.Join(slices.Compact(types), " ")}
+	if a == (Alarm{}) || b != (Alarm{}) && b.Next.Before(a.Next) {
+		out.Next = b.Next
+	}
+	return out
+}
+
 // alarmOf returns the alarm of a run; the zero alarm if it has ended.
 func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
 	if run.Status.Ended() {
@@ -43,25 +54,42 @@ func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
 	}
 }
 
+// widenAlarm makes the alarm of a run ring for a change of its record that has a revision, too, before the change is
+// written. A process that is lost between the two writes leaves an alarm that rings once too often. Without it, no
+// process would look at the run again.
+func (e *Engine) widenAlarm(ctx context.Context, run schemas.WorkflowRun, need Alarm, rev uint64) error {
+	return e.changeAlarm(ctx, run, func(found alarmDocument) alarmDocument {
+		if wide := found.or(need); wide != found.Alarm {
+			return alarmDocument{wide, max(found.Rev, rev+1)}
+		}
+		return found
+	})
+}
+
 // setAlarm stores the alarm of a run whose record has a revision, or removes it if the run has ended.
 func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, rev uint64) error {
+	if run.Status.Ended() {
+		store, err := e.queue.Automations(ctx)
+		if err != nil {
+			return err
+		}
+		return store.Delete(ctx, KindAlarm, run.Tenant, run.RunID)
+	}
+	return e.changeAlarm(ctx, run, func(found alarmDocument) alarmDocument {
+		if found == (alarmDocument{}) || found.Rev > rev { // without an alarm, the run has ended meanwhile
+			return found
+		}
+		return alarmDocument{alarmOf(plan, run), rev}
+	})
+}
+
+// changeAlarm changes the document of a run's alarm by compare-and-swap. A run without one has the zero document.
+func (e *Engine) changeAlarm(
+	ctx context.Context, run schemas.WorkflowRun, change func(alarmDocument) alarmDocument,
+) error {
 	store, err := e.queue.Automations(ctx)
 	if err != nil {
 		return err
-	}
-	if run.Status.Ended() {
-		return store.Delete(ctx, KindAlarm, run.Tenant, run.RunID)
-	}
-	want := alarmDocument{alarmOf(plan, run), rev}
-	data, err := json.Marshal(want)
-	if err != nil {
-		return err
-	}
-	doc := jobs.Automation{Kind: KindAlarm, Tenant: run.Tenant, Name: run.RunID, Data: data}
-	if rev == 0 { // the run is new
-		if _, err := store.Swap(ctx, doc); !errors.Is(err, jobs.ErrAutomationConflict) {
-			return err
-		}
 	}
 	for range swapTries {
 		doc, err := store.Get(ctx, KindAlarm, run.Tenant, run.RunID)
@@ -75,10 +103,13 @@ func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.
 		if err != nil {
 			return err
 		}
-		if doc.Data != nil && (found.Rev > rev || found.Alarm == want.Alarm) {
+		want := change(found)
+		if want.Alarm == found.Alarm {
 			return nil
 		}
-		doc.Data = data
+		if doc.Data, err = json.Marshal(want); err != nil {
+			return err
+		}
 		if _, err = store.Swap(ctx, doc); !errors.Is(err, jobs.ErrAutomationConflict) {
 			return err
 		}

@@ -2,8 +2,9 @@
 // that ends the task of a step, before it acknowledges the task's message, so that a redelivery repeats the advance; by
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
-// The order of effects of an advance is: values, record, alarm, tasks. The tasks' ids follow from the run and the place
-// of the step, so whoever finds an advance that was not completed can begin them again: each is the same task.
+// The order of effects of an advance is: the alarm if it must ring more often, values, record, the alarm if it may ring
+// less often, tasks. The tasks' ids follow from the run and the place of the step, so whoever finds an advance that was
+// not completed can begin them again: each is the same task.
 package engine
 
 import (
@@ -225,7 +226,7 @@ func (e *Engine) begin(
 	}
 	// The alarm comes first: without it, no process would notice a run whose start was interrupted.
 	if !change.Run.Status.Ended() {
-		if err := e.setAlarm(ctx, plan, change.Run, 0); err != nil {
+		if err := e.widenAlarm(ctx, run, alarmOf(plan, change.Run), 0); err != nil {
 			return run, err
 		}
 	}
@@ -433,12 +434,18 @@ func (e *Engine) apply(
 			a.after = change.Run
 			return a, e.setAlarm(ctx, plan, change.Run, rev)
 		}
+		old, need := alarmOf(plan, a.before), alarmOf(plan, change.Run)
+		if old.or(need) != old {
+			if err := e.widenAlarm(ctx, change.Run, need, rev); err != nil {
+				return a, err
+			}
+		}
 		a.after, rev, err = e.write(ctx, a.before, change, rev)
 		if errors.Is(err, jobs.ErrRunConflict) {
 			_ = clock.Sleep(ctx, mathrand.N(swapPause)) //nolint:gosec // spreads processes; the loop ends with ctx
 			continue
 		}
-		if err == nil && alarmOf(plan, a.before) != alarmOf(plan, a.after) {
+		if err == nil && old.or(need) != alarmOf(plan, a.after) {
 			err = e.setAlarm(ctx, plan, a.after, rev)
 		}
 		a.changed = true

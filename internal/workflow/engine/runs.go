@@ -96,6 +96,11 @@ func (e *Engine) Answer(
 		Step: in.Step, Item: item, Values: in.Values,
 	}})
 	if wrong, ok := errors.AsType[*workflow.AnswerError](err); ok {
+		if wrong.Code == errcode.NotWaiting { // the process that accepted the answer may have been lost
+			if _, err := e.advance(ctx, tenant, id, workflow.Event{}); err != nil {
+				return run, err
+			}
+		}
 		path := ""
 		if wrong.Path != "" {
 			path = "/values" + wrong.Path
