@@ -6,6 +6,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -134,7 +135,9 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		live, handle = p.Live.Ref, dir.withSync(handle)
 	}
 	o := p.Queue
-	o.Ended = engine.New(fleet.Queue, p.Pipeline.Log).TaskEnded
+	runs := engine.New(fleet.Queue, p.Pipeline.Log)
+	runs.Keep = keepVersion(fleet.Store)
+	o.Ended = runs.TaskEnded
 	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	if p.Pipeline.Privacy != nil {
@@ -150,6 +153,18 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		return fmt.Errorf("worker %s: %w", o.Name, err)
 	}
 	return nil
+}
+
+// keepVersion returns the function with which workflow runs keep versions. One that is already gone, such as that of a
+// deleted workspace, cannot be kept.
+func keepVersion(store *state.Store) func(context.Context, string, string, int64, time.Time) error {
+	return func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error {
+		err := store.Retain(ctx, state.Ref{Tenant: tenant, Workspace: workspace}, generation, until)
+		if errors.Is(err, state.ErrNotFound) {
+			return nil
+		}
+		return err
+	}
 }
 
 // pipelineParts returns the pipeline's parts, including those that need the fleet.

@@ -620,3 +620,17 @@ func TestRerun(t *testing.T) {
 		t.Errorf("Rerun from an unknown step = %v, want the nearest", err)
 	}
 }
+
+// A question before the first task begins with the files that the workspace had before the run, not with none.
+func TestRerunFromFirstQuestion(t *testing.T) {
+	p := compile(t, `{name: x, steps: [{id: ask, ask: {form: {type: object, properties: {ok: {type: boolean}}}}},
+		{id: b, code: '1'}]}`)
+	old := p.New(schemas.WorkflowRun{}, began)
+	old.Status, old.Steps[0].StartedAt, old.Steps[0].Status = "succeeded", began, "succeeded"
+	for after, want := range map[int64]int64{8: 7, 1: 0} { // 1: the task created the workspace
+		old.Steps[1] = schemas.StepRun{ID: "b", Status: "succeeded", StartedAt: began, Before: after - 1, After: after}
+		if r, err := p.Rerun(old, "ask"); err != nil || r.Generation != want || !r.Changed {
+			t.Errorf("Rerun begins with generation %d, %v, changed %v, want %d and true", r.Generation, err, r.Changed, want)
+		}
+	}
+}

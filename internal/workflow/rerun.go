@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -36,7 +37,7 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	if old.Steps[first].StartedAt.IsZero() {
 		return Rerun{}, &RerunError{errcode.UnknownStep, "the step " + from + " has not begun in that run"}
 	}
-	base := old.Steps[first].Before
+	base := beganWith(old, first)
 	again := make([]bool, len(p.steps))
 	for i := range p.steps {
 		again[i] = p.repeats(old, i, first, base)
@@ -66,6 +67,30 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 		}
 	}
 	return out, nil
+}
+
+// beganWith returns the generation of the workspace with which a step began, or 0 if there was none. A step that began before
+// the first task of the run had ended, such as a question, began with the generation of that task.
+func beganWith(run schemas.WorkflowRun, step int) int64 {
+	if g := run.Steps[step].Before; g > 0 {
+		return g
+	}
+	first := int64(math.MaxInt64)
+	consider := func(x schemas.StepRun) {
+		if x.Before > 0 || x.After > 0 {
+			first = min(first, x.Before)
+		}
+	}
+	for _, s := range run.Steps {
+		consider(s)
+		for _, item := range s.Items {
+			consider(item)
+		}
+	}
+	if first == math.MaxInt64 {
+		return 0
+	}
+	return first
 }
 
 // repeats reports whether a step is repeated for another reason than that it comes after one that is.

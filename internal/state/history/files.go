@@ -29,28 +29,33 @@ func Open(
 func OpenRetained(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, path string,
 ) (io.ReadSeeker, repo.FileInfo, error) {
-	f, info, err := Open(ctx, r, ref, generation, path)
+	v, err := findRetained(ctx, r, ref, generation)
+	if err != nil {
+		return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, err)
+	}
+	return openIn(ctx, r, ref, v, path)
+}
+
+// findRetained is like repo.Repo.Find, but also finds a retained version that is no longer in the history.
+func findRetained(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64) (*repo.Loaded, error) {
+	v, err := r.Find(ctx, ref, generation)
 	if !errors.Is(err, objects.ErrNotFound) {
-		return f, info, err
+		return v, err
 	}
 	for o, listErr := range r.Bucket.List(ctx, ref.RetainedPrefix(generation), "") {
 		if listErr != nil {
-			return nil, repo.FileInfo{}, listErr
+			return nil, listErr
 		}
 		at, readErr := r.ReadRetained(ctx, o.Key)
 		if errors.Is(readErr, objects.ErrNotFound) {
 			continue
 		}
 		if readErr != nil {
-			return nil, repo.FileInfo{}, readErr
+			return nil, readErr
 		}
-		v, loadErr := r.Load(ctx, ref, *at)
-		if loadErr != nil {
-			return nil, repo.FileInfo{}, fmt.Errorf("open %q: %w", path, loadErr)
-		}
-		return openIn(ctx, r, ref, v, path)
+		return r.Load(ctx, ref, *at)
 	}
-	return nil, repo.FileInfo{}, err
+	return nil, err
 }
 
 func openIn(

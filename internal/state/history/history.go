@@ -68,7 +68,7 @@ func Restore(ctx context.Context, r *repo.Repo, ref format.Ref, generation int64
 }
 
 // Fork starts the workspace to, which belongs to the same tenant, from a generation of ref. Generation 0 means the
-// newest. Fork returns objects.ErrConflict if the workspace exists.
+// newest. A retained version is found, too. Fork returns objects.ErrConflict if the workspace exists.
 func Fork(
 	ctx context.Context, r *repo.Repo, ref format.Ref, generation int64, to string, message string,
 ) (repo.Commit, error) {
@@ -76,7 +76,7 @@ func Fork(
 	if err := target.Check(); err != nil {
 		return repo.Commit{}, err
 	}
-	old, err := r.Find(ctx, ref, generation)
+	old, err := findRetained(ctx, r, ref, generation)
 	if err != nil {
 		return repo.Commit{}, fmt.Errorf("fork: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/internal/state/maintenance"
 	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/internal/state/repo"
 	"github.com/codefleet/codefleet/internal/state/statetest"
 )
 
@@ -24,6 +25,20 @@ func readRetained(t *testing.T, bucket objects.Objects, generation int64) (strin
 	}
 	data, err := io.ReadAll(f)
 	return string(data), err
+}
+
+// fileOf reads a file of a workspace's newest version.
+func fileOf(t *testing.T, r *repo.Repo, in state.Ref, path string) string {
+	t.Helper()
+	f, _, err := history.Open(t.Context(), r, in, 0, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 // TestRetain checks that a retained version can be read until the promised time, whatever is committed and collected
@@ -63,6 +78,16 @@ func TestRetain(t *testing.T) {
 			if got, err := readRetained(t, bucket, g); got != want || err != nil {
 				t.Errorf("file of generation %d = %q, %v, want %q", g, got, err, want)
 			}
+		}
+		store := state.New(bucket, state.Options{}).Repo()
+		if _, err := history.Fork(t.Context(), store, ref, 6, "again", ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := fileOf(t, store, state.Ref{Tenant: ref.Tenant, Workspace: "again"}, "n"); got != "6" {
+			t.Errorf("file of the fork of generation 6 = %q, want 6", got)
+		}
+		if _, err := history.Fork(t.Context(), store, ref, 20, "gone", ""); !errors.Is(err, state.ErrNotFound) {
+			t.Errorf("fork of a version that was not retained = %v, want %v", err, state.ErrNotFound)
 		}
 		for range 3 {
 			statetest.Advance(t, 25*time.Hour)

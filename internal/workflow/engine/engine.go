@@ -45,6 +45,10 @@ const (
 
 // Engine runs the workflows of all tenants. It is safe for concurrent use.
 type Engine struct {
+	// Keep keeps a version of a workspace until a time. It may be repeated. Processes that end tasks set it, so that a
+	// run can be repeated from a step; nil keeps nothing.
+	Keep func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
+
 	queue *jobs.Client
 	log   *slog.Logger
 
@@ -376,8 +380,14 @@ func (e *Engine) follow(
 		if err != nil {
 			return run, err
 		}
-		ends, err := e.doAll(ctx, run, effects, a.changed)
-		if err != nil {
+		var ends []workflow.Event
+		var both errgroup.Group
+		both.Go(func() error { return e.keepVersions(ctx, a) })
+		both.Go(func() (err error) {
+			ends, err = e.doAll(ctx, run, effects, a.changed)
+			return err
+		})
+		if err := both.Wait(); err != nil {
 			return run, err
 		}
 		if queue = append(queue, ends...); len(queue) == 0 {
