@@ -16,6 +16,7 @@ import (
 
 const (
 	runSweep = time.Minute // after which a run whose tasks run is looked at, in case that an advance was lost
+	runSoon  = 10 * time.Second
 	runRetry = time.Second
 	runLate  = 5 * time.Second
 )
@@ -50,7 +51,11 @@ func (a *agenda) learnRun(d jobs.Automation) {
 		delete(a.runs, k)
 		return
 	}
-	if r.due = r.Next; r.Busy {
+	r.due = r.Next
+	switch {
+	case r.Busy && now.Sub(d.ChangedAt) > runSweep: // this process is new, or was away
+		r.due = now.Add(rand.N(runSoon)) //nolint:gosec // spreads runs
+	case r.Busy:
 		r.due = r.next(now)
 	}
 	a.runs[k] = r

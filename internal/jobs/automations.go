@@ -27,6 +27,7 @@ type Automation struct {
 	Kind, Tenant, Name string
 	Data               []byte // nil in a watch: it was deleted
 	Revision           uint64 // unique in the bucket, and increasing
+	ChangedAt          time.Time
 }
 
 func (a Automation) key() string { return a.Kind + "." + a.Tenant + "." + a.Name }
@@ -151,7 +152,7 @@ func automationOf(e jetstream.KeyValueEntry) (Automation, bool) {
 	if len(part) != 3 {
 		return Automation{}, false
 	}
-	a := Automation{Kind: part[0], Tenant: part[1], Name: part[2], Revision: e.Revision()}
+	a := Automation{Kind: part[0], Tenant: part[1], Name: part[2], Revision: e.Revision(), ChangedAt: e.Created()}
 	if e.Operation() == jetstream.KeyValuePut {
 		a.Data = e.Value()
 	}

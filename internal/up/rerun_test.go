@@ -41,7 +41,7 @@ func TestRerunAfterGarbageCollection(t *testing.T) {
 	}
 	at := f.File.S3
 	bucket, err := s3.Open(s3.Options{
-		Endpoint: "http://" + at.Endpoint, Bucket: at.Bucket, AccessKey: at.AccessKey, SecretKey: at.SecretKey,
+		Endpoint: at.Endpoint, Bucket: at.Bucket, AccessKey: at.AccessKey, SecretKey: at.SecretKey,
 	})
 	if err != nil {
 		t.Fatal(err)

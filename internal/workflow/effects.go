@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,6 +132,11 @@ func (p *Plan) Awaits(run schemas.WorkflowRun) (types []string) {
 		}
 	})
 	return types
+}
+
+// AwaitsType reports whether steps wait for events of a type.
+func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
+	return slices.ContainsFunc(p.Awaits(run), func(pattern string) bool { return matchPattern(pattern, eventType) })
 }
 
 // Waiting returns the places that wait for an event. data is the event's data, and attributes are its others.

@@ -2,8 +2,8 @@
 // that ends the task of a step, before it acknowledges the task's message, so that a redelivery repeats the advance; by
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
-// The order of effects of an advance is: the alarm if it must ring more often, values, record, the alarm if it may ring
-// less often, tasks. The tasks' ids follow from the run and the place of the step, so whoever finds an advance that was
+// The order of effects of an advance is: the alarm if it must ring more often, values, record, tasks, the alarm if it may
+// ring less often. The tasks' ids follow from the run and the place of the step, so whoever finds an advance that was
 // not completed can begin them again: each is the same task.
 package engine
 
@@ -234,7 +234,7 @@ func (e *Engine) begin(
 			return run, err
 		}
 	}
-	begun, _, err := e.write(ctx, run, change, 0)
+	begun, rev, err := e.write(ctx, run, change, 0)
 	if errors.Is(err, jobs.ErrRunConflict) {
 		return e.advance(ctx, run.Tenant, run.RunID, workflow.Event{})
 	}
@@ -242,7 +242,7 @@ func (e *Engine) begin(
 		return run, err
 	}
 	e.keepPlan(run.Tenant, run.RunID, plan)
-	return e.follow(ctx, plan, applied{run, begun, true}, load)
+	return e.follow(ctx, plan, applied{before: run, after: begun, rev: rev, changed: true, narrow: begun.Status != change.Run.Status}, load)
 }
 
 // timeNow returns the time as records have it.
@@ -370,8 +370,9 @@ func (e *Engine) follow(
 	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
 ) (run schemas.WorkflowRun, err error) {
 	var queue []workflow.Event
+	narrow := false
 	for {
-		run = a.after
+		run, narrow = a.after, narrow || a.narrow
 		begun := map[workflow.Place]bool{}
 		if a.changed { // else everything that runs is begun again
 			begun = running(a.before)
@@ -399,9 +400,12 @@ func (e *Engine) follow(
 		queue = queue[1:]
 	}
 	if run.Status.Ended() {
-		return run, e.finish(ctx, run)
+		err = e.finish(ctx, run)
 	}
-	return run, nil
+	if err == nil && narrow {
+		err = e.setAlarm(ctx, plan, run, a.rev)
+	}
+	return run, err
 }
 
 // running returns the places of a run that run.
@@ -423,16 +427,17 @@ func running(run schemas.WorkflowRun) map[workflow.Place]bool {
 // applied is an event that was applied to the record of a run. If changed is false, it was applied earlier.
 type applied struct {
 	before, after schemas.WorkflowRun
+	rev           uint64 // of the record
 	changed       bool
+	narrow        bool // the alarm may ring less often once what follows from the event has begun
 }
 
-// apply applies an event to the record of a run by compare-and-swap, and sets the run's alarm.
+// apply applies an event to the record of a run by compare-and-swap.
 func (e *Engine) apply(
 	ctx context.Context, plan *workflow.Plan, tenant, id string, ev workflow.Event, load workflow.Load,
 ) (a applied, err error) {
 	for range swapTries {
-		var rev uint64
-		if a.before, rev, err = e.read(ctx, tenant, id); err != nil {
+		if a.before, a.rev, err = e.read(ctx, tenant, id); err != nil {
 			return a, err
 		}
 		change, err := plan.Advance(ctx, a.before, ev, timeNow(), load)
@@ -441,24 +446,22 @@ func (e *Engine) apply(
 			return a, err
 		}
 		if !change.Changed {
-			a.after = change.Run
-			return a, e.setAlarm(ctx, plan, change.Run, rev)
+			a.after, a.narrow = change.Run, true
+			return a, nil
 		}
-		old, need := alarmOf(plan, a.before), alarmOf(plan, change.Run)
-		if old.or(need) != old {
-			if err := e.widenAlarm(ctx, change.Run, need, rev); err != nil {
+		old := alarmOf(plan, a.before)
+		wide := old.or(alarmOf(plan, change.Run))
+		if wide != old {
+			if err := e.widenAlarm(ctx, change.Run, wide, a.rev); err != nil {
 				return a, err
 			}
 		}
-		a.after, rev, err = e.write(ctx, a.before, change, rev)
+		a.after, a.rev, err = e.write(ctx, a.before, change, a.rev)
 		if errors.Is(err, jobs.ErrRunConflict) {
 			_ = clock.Sleep(ctx, mathrand.N(swapPause)) //nolint:gosec // spreads processes; the loop ends with ctx
 			continue
 		}
-		if err == nil && old.or(need) != alarmOf(plan, a.after) {
-			err = e.setAlarm(ctx, plan, a.after, rev)
-		}
-		a.changed = true
+		a.changed, a.narrow = true, wide != alarmOf(plan, a.after)
 		return a, err
 	}
 	return a, fmt.Errorf("advance workflow run %s: other processes changed it first, %d times", id, swapTries)

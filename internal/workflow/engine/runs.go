@@ -126,6 +126,10 @@ func (e *Engine) Occurred(
 	if err == nil {
 		places, err = plan.Waiting(ctx, run, attributes, data, e.load(ctx, tenant, id, map[string]json.RawMessage{}))
 	}
+	if kind, _ := attributes["type"].(string); err == nil && !plan.AwaitsType(run, kind) {
+		// The alarm says that the run waits for the event, and the record does not: an advance was not completed.
+		_, err = e.advance(ctx, tenant, id, workflow.Event{})
+	}
 	for _, p := range places {
 		if err == nil {
 			_, err = e.advance(ctx, tenant, id, workflow.Event{Occurred: &workflow.Occurred{Place: p, Data: data}})
