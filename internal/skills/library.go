@@ -217,25 +217,45 @@ func (l *Library) Close() {
 	}
 }
 
-// reload reads the index, and the versions that are new; h.mu is held.
+// reload reads the index, and the versions that are new; h.mu is held. If a version is removed before it is read, the
+// index is read again.
 func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
-	x, etag, err := readIndex(ctx, l.o.Bucket, tenant, h.etag)
-	if errors.Is(err, objects.ErrNotModified) {
-		h.changed, h.read = false, time.Now()
-		return nil
+	known := h.etag
+	var missing error
+	for {
+		x, etag, err := readIndex(ctx, l.o.Bucket, tenant, known)
+		if errors.Is(err, objects.ErrNotModified) {
+			if missing == nil {
+				h.changed, h.read = false, time.Now()
+			}
+			return missing
+		}
+		if err != nil {
+			return err
+		}
+		own, err := l.readNewest(ctx, tenant, x, h.own)
+		if err == nil {
+			h.own, h.etag, h.set = own, etag, nil
+			h.loaded, h.changed, h.read = true, false, time.Now()
+			return nil
+		}
+		if !errors.Is(err, objects.ErrNotFound) {
+			return err
+		}
+		known, missing = etag, err
 	}
-	if err != nil {
-		return err
-	}
-	var own []Stored
+}
+
+// readNewest returns the newest version of each skill of an index. Those of have are not read again.
+func (l *Library) readNewest(ctx context.Context, tenant string, x index, have []Stored) (own []Stored, err error) {
 	for name := range x.Skills {
 		v, ok := x.newest(name)
 		if !ok {
 			continue
 		}
-		i := slices.IndexFunc(h.own, func(s Stored) bool { return s.Name == name && s.Version.Digest == v.Digest })
+		i := slices.IndexFunc(have, func(s Stored) bool { return s.Name == name && s.Version.Digest == v.Digest })
 		if i >= 0 {
-			own = append(own, Stored{h.own[i].Skill, v, OfTenant})
+			own = append(own, Stored{have[i].Skill, v, OfTenant})
 			continue
 		}
 		s, err := load(ctx, l.o.Bucket, tenant, v)
@@ -243,13 +263,11 @@ func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
 			err = fmt.Errorf("skill %s is named %s: %w", name, s.Name, objects.ErrCorrupt)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		own = append(own, Stored{s, v, OfTenant})
 	}
-	h.own, h.etag, h.set = own, etag, nil
-	h.loaded, h.changed, h.read = true, false, time.Now()
-	return nil
+	return own, nil
 }
 
 // fleetNow returns the fleet's skills. It looks at the directory every few seconds.

@@ -184,6 +184,44 @@ func TestConcurrentSaves(t *testing.T) {
 	}
 }
 
+// TestSaveDuringRemove saves a skill with the same files while another process is removing it, and reads the skills
+// while two are removed.
+func TestSaveDuringRemove(t *testing.T) {
+	bucket := mem.New()
+	l := library(bucket, "")
+	save(t, l, program(t, "one", 1), 0)
+	save(t, l, program(t, "two", 2), 0)
+	at := func(op, key string, fn func()) { // calls fn before the next such operation
+		var once sync.Once
+		bucket.SetFault(func(c mem.Call) mem.Fault {
+			if c.Op == op && !strings.Contains(c.Key, key) {
+				once.Do(fn)
+			}
+			return mem.OK
+		})
+	}
+	at("delete", "HEAD", func() {
+		if v := save(t, library(bucket, ""), program(t, "one", 1), 0); v != 2 {
+			t.Errorf("a save after the removal is version %d, want 2", v)
+		}
+	})
+	if err := l.Remove(t.Context(), "acme", "one", 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(t, library(bucket, ""), "acme"); got != "one@2 two@1" {
+		t.Errorf("skills after a save during the removal = %s, want one@2 two@1", got)
+	}
+	at("get", "HEAD", func() {
+		err := errors.Join(l.Remove(t.Context(), "acme", "one", 0), l.Remove(t.Context(), "acme", "two", 0))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if got := namesOf(t, library(bucket, ""), "acme"); got != "" {
+		t.Errorf("skills after a removal during the read = %s, want none", got)
+	}
+}
+
 // TestOtherProcesses checks when a process sees what another one saved, and how often it asks the object store.
 func TestOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -273,13 +311,15 @@ func TestFleetSkills(t *testing.T) {
 	})
 }
 
-// TestRoundTrip saves directories in the shapes of public skills, and reads the same files back.
+// TestRoundTrip saves five public skills, and directories in other shapes that the format allows, and reads the same
+// files back.
 func TestRoundTrip(t *testing.T) {
-	dirs, err := filepath.Glob("testdata/public/*")
-	if err != nil || len(dirs) != 5 {
-		t.Fatalf("testdata/public has %v, %v; want 5 skills", dirs, err)
+	files, err := filepath.Glob("testdata/*/*/SKILL.md")
+	if err != nil || len(files) != 10 {
+		t.Fatalf("testdata has %v, %v; want 10 skills", files, err)
 	}
-	for _, dir := range dirs {
+	for _, file := range files {
+		dir := filepath.Dir(file)
 		k, err := skills.Read(dir)
 		if err != nil {
 			t.Errorf("Read(%s) = %v, want nil", dir, err)

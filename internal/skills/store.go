@@ -1,7 +1,9 @@
 package skills
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +17,10 @@ import (
 // workspace.
 //
 //	_skills/<tenant>/HEAD        the index, which is changed by compare-and-swap
-//	_skills/<tenant>/<digest>    the files of one version
+//	_skills/<tenant>/<object>    the files of one version
+//
+// No two saves share an object, even of the same files: a removal that has just dropped a version would otherwise
+// delete what a save at the same time refers to.
 const prefix = "_skills/"
 
 // Limits of a tenant.
@@ -30,6 +35,7 @@ const (
 type Version struct {
 	Version     int            `json:"version"` // from 1; a number is never used again
 	Digest      objects.Digest `json:"digest"`
+	Object      string         `json:"object,omitempty"` // empty: named by the digest, as earlier versions of codefleet did
 	Bytes       int            `json:"bytes"`
 	Files       int            `json:"files"`
 	Description string         `json:"description"`
@@ -96,7 +102,9 @@ func (e *LimitError) Error() string { return e.Reason }
 
 func headKey(tenant string) string { return prefix + tenant + "/HEAD" }
 
-func objectKey(tenant string, d objects.Digest) string { return prefix + tenant + "/" + d.String() }
+func objectKey(tenant string, v Version) string {
+	return prefix + tenant + "/" + cmp.Or(v.Object, v.Digest.String())
+}
 
 // readIndex returns a tenant's index and its ETag. A tenant without skills has an empty one.
 func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string) (x index, etag string, err error) {
@@ -150,21 +158,24 @@ func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(
 func save(
 	ctx context.Context, bucket objects.Objects, tenant string, s Skill, v Version, base int,
 ) (saved Version, err error) {
-	// A save that is refused stores no content. One that loses a race may leave it: another save may need the same.
 	v, data, err := check(ctx, bucket, tenant, s, v, base)
 	if err != nil {
 		return v, err
 	}
-	if err := bucket.Put(ctx, objectKey(tenant, v.Digest), data, v.Digest); err != nil {
+	v.Object = v.Digest.String() + "-" + rand.Text()
+	if err := bucket.Put(ctx, objectKey(tenant, v), data, v.Digest); err != nil {
 		return v, fmt.Errorf("store skill %s: %w", s.Name, err)
 	}
-	var dropped []objects.Digest
+	var dropped []Version
 	err = change(ctx, bucket, tenant, func(x *index) (err error) {
 		saved, dropped, err = x.add(s.Name, v, base)
 		return err
 	})
 	if err != nil {
-		return v, err
+		return v, err // the object stays: it is unknown whether the index refers to it
+	}
+	if saved.Object != v.Object {
+		dropped = append(dropped, v)
 	}
 	deleteObjects(ctx, bucket, tenant, dropped)
 	return saved, nil
@@ -187,8 +198,8 @@ func check(
 	return v, data, err
 }
 
-// add adds a version to the index. It returns the contents that no version has any more.
-func (x *index) add(name string, v Version, base int) (saved Version, dropped []objects.Digest, err error) {
+// add adds a version to the index, unless it has been added already. It returns the versions that are no longer kept.
+func (x *index) add(name string, v Version, base int) (saved Version, dropped []Version, err error) {
 	current, exists := x.newest(name)
 	if exists && current.Digest == v.Digest && (base == current.Version || base == x.replaced(name)) {
 		return current, nil, nil
@@ -219,30 +230,14 @@ func (x *index) add(name string, v Version, base int) (saved Version, dropped []
 	v.Version = e.Last
 	e.Versions = append(e.Versions, v)
 	if n := len(e.Versions) - keepVersions; n > 0 {
-		old := e.Versions[:n]
-		e.Versions = slices.Clone(e.Versions[n:])
-		dropped = x.unused(old)
+		dropped, e.Versions = e.Versions[:n], slices.Clone(e.Versions[n:])
 	}
 	return v, dropped, nil
 }
 
-// unused returns the contents of versions that no skill has any more.
-func (x *index) unused(versions []Version) (out []objects.Digest) {
-	for _, v := range versions {
-		used := false
-		for _, e := range x.Skills {
-			used = used || slices.ContainsFunc(e.Versions, func(o Version) bool { return o.Digest == v.Digest })
-		}
-		if !used {
-			out = append(out, v.Digest)
-		}
-	}
-	return out
-}
-
 // remove removes a skill with all its versions. base is the newest version; 0 means any.
 func remove(ctx context.Context, bucket objects.Objects, tenant, name string, base int) error {
-	var dropped []objects.Digest
+	var dropped []Version
 	err := change(ctx, bucket, tenant, func(x *index) error {
 		current, ok := x.newest(name)
 		if !ok {
@@ -251,9 +246,8 @@ func remove(ctx context.Context, bucket objects.Objects, tenant, name string, ba
 		if base != 0 && base != current.Version {
 			return &VersionError{Name: name, Base: base, Current: current.Version}
 		}
-		versions := x.Skills[name].Versions
+		dropped = x.Skills[name].Versions
 		x.Skills[name] = &skillVersions{Last: x.Skills[name].Last}
-		dropped = x.unused(versions)
 		return nil
 	})
 	if err != nil {
@@ -263,11 +257,13 @@ func remove(ctx context.Context, bucket objects.Objects, tenant, name string, ba
 	return nil
 }
 
-// deleteObjects removes contents that the index no longer names. What it cannot remove only takes room.
-func deleteObjects(ctx context.Context, bucket objects.Objects, tenant string, digests []objects.Digest) {
-	keys := make([]string, len(digests))
-	for i, d := range digests {
-		keys[i] = objectKey(tenant, d)
+// deleteObjects removes the files of versions that the index no longer has. What it cannot remove only takes room.
+func deleteObjects(ctx context.Context, bucket objects.Objects, tenant string, versions []Version) {
+	var keys []string
+	for _, v := range versions {
+		if v.Object != "" { // other versions may share an object that is named by its digest
+			keys = append(keys, objectKey(tenant, v))
+		}
 	}
 	if len(keys) > 0 {
 		_ = bucket.Delete(ctx, keys...)
@@ -276,7 +272,7 @@ func deleteObjects(ctx context.Context, bucket objects.Objects, tenant string, d
 
 // load returns the skill of a version.
 func load(ctx context.Context, bucket objects.Objects, tenant string, v Version) (Skill, error) {
-	o, err := bucket.Get(ctx, objectKey(tenant, v.Digest), objects.GetOptions{})
+	o, err := bucket.Get(ctx, objectKey(tenant, v), objects.GetOptions{})
 	if err != nil {
 		return Skill{}, fmt.Errorf("read skill: %w", err)
 	}
