@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"image/color"
+	"image/png"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,28 +19,32 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 )
 
-// TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, and Chromium.
-// CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed the packages.
-// The scripts have two commands in addition to those of TestScripts:
+// TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, Chromium, and pandas and
+// matplotlib. CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed the
+// packages, and CODEFLEET_TEST_SCIENCE that of tools/science.sh.
+// The scripts have three commands in addition to those of TestScripts:
 //
 //	expand FILE...     expand environment variables in files
 //	killserver NAME    kill -9 the fleet's child processes whose command line contains NAME
+//	picture FILE...    print the size and the most frequent colours of PNG files
 func TestIntegration(t *testing.T) {
 	npm, noSkip := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
+	science := os.Getenv("CODEFLEET_TEST_SCIENCE")
 	runsc := executortest.FindRunsc(t)
 	switch {
-	case npm == "" && noSkip:
-		t.Fatal("CODEFLEET_TEST_NPM is not set: run make test-integration")
+	case (npm == "" || science == "") && noSkip:
+		t.Fatal("CODEFLEET_TEST_NPM or CODEFLEET_TEST_SCIENCE is not set: run make test-integration")
 	case runsc == "" && noSkip:
 		t.Fatal("runsc is not installed: run make bin/runsc")
-	case npm == "" || runsc == "":
-		t.Skip("the npm servers or runsc are missing: run make test-integration")
+	case npm == "" || science == "" || runsc == "":
+		t.Skip("the npm servers, the Debian packages or runsc are missing: run make test-integration")
 	}
 	p := scripts(t, runsc)
 	p.Dir = "testdata/integration"
 	setup := p.Setup
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("NPM", npm)
+		e.Setenv("SCIENCE", science)
 		e.Setenv("SCREENSHOTS", os.Getenv("CODEFLEET_SCREENSHOTS"))
 		e.Setenv("NODE", filepath.Join(npm, "node_modules/.bin/node"))
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +57,7 @@ func TestIntegration(t *testing.T) {
 		}
 		return setup(e)
 	}
-	p.Cmds["expand"], p.Cmds["killserver"] = expand, killServer
+	p.Cmds["expand"], p.Cmds["killserver"], p.Cmds["picture"] = expand, killServer, describePictures
 	testscript.Run(t, p)
 }
 
@@ -76,5 +84,30 @@ func killServer(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	if killed == 0 {
 		ts.Fatalf("the fleet has no child process %s", args[0])
+	}
+}
+
+func describePictures(ts *testscript.TestScript, _ bool, files []string) {
+	names := map[color.Color]string{
+		color.NRGBA{255, 0, 0, 255}: "red", color.NRGBA{0, 128, 0, 255}: "green",
+		color.NRGBA{0, 0, 255, 255}: "blue", color.NRGBA{255, 255, 255, 255}: "white",
+	}
+	for _, file := range files {
+		picture, err := png.Decode(strings.NewReader(ts.ReadFile(file)))
+		ts.Check(err)
+		size, pixels := picture.Bounds(), map[string]int{}
+		for y := range size.Dy() {
+			for x := range size.Dx() {
+				pixels[names[color.NRGBAModel.Convert(picture.At(x, y))]]++
+			}
+		}
+		var frequent []string
+		for name, n := range pixels {
+			if name != "" && n > size.Dx()*size.Dy()/20 {
+				frequent = append(frequent, name)
+			}
+		}
+		slices.Sort(frequent)
+		fmt.Fprintf(ts.Stdout(), "%s: %dx%d, %s\n", file, size.Dx(), size.Dy(), strings.Join(frequent, ", "))
 	}
 }

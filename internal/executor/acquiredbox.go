@@ -76,12 +76,13 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 	a.pool.mu.Lock()
 	a.pool.sched.trace("ran", a.box, program.TaskID)
 	a.pool.mu.Unlock()
-	if err := a.box.views.show(program.Catalogue); err != nil {
+	links, err := a.box.views.linkSkills(a.box.dir, program.Catalogue)
+	if err = errors.Join(err, a.box.views.show(program.Catalogue)); err != nil {
 		a.Discard()
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}
 	verdict, err := a.runWatched(ctx, program, hooks)
-	if err = errors.Join(err, resetWorkspace(a.box.dir)); err != nil {
+	if err = errors.Join(err, unlinkSkills(a.box.dir, links), resetWorkspace(a.box.dir)); err != nil {
 		a.Discard()
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}

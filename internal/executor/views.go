@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/codefleet/codefleet/internal/executor/runner"
 )
@@ -63,7 +64,7 @@ func (v *views) show(version string) error {
 	for _, entry := range old {
 		err = errors.Join(err, os.Remove(filepath.Join(v.servers, entry.Name())))
 	}
-	packages, listErr := v.packages(version)
+	packages, listErr := v.packages(version, "servers")
 	err = errors.Join(err, listErr)
 	for _, entry := range packages {
 		target := path.Join(DefaultGuest().Catalogue, version, "servers", entry.Name())
@@ -76,12 +77,60 @@ func (v *views) show(version string) error {
 	return nil
 }
 
-// packages lists a catalogue version's directory servers.
-func (v *views) packages(version string) ([]fs.DirEntry, error) {
+// linkSkills adds a link to each saved skill of a catalogue version to the workspace's directory skills, beside the
+// workspace's own modules. It returns the links by path, for unlinkSkills. A file that the workspace has under the same
+// name stays, and so does what it has in place of the directory.
+func (v *views) linkSkills(workspace, version string) (links map[string]string, err error) {
+	if v == nil {
+		return nil, nil
+	}
+	saved, err := v.packages(version, "skills")
+	if err != nil || len(saved) == 0 {
+		return nil, err
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	links = map[string]string{}
+	for _, entry := range saved {
+		link := path.Join("skills", entry.Name())
+		target := path.Join(DefaultGuest().Catalogue, version, link)
+		if strings.Contains(entry.Name(), ".") { // the catalogue's index; the names of modules have no dot
+			continue
+		}
+		if root.Symlink(target, link) == nil {
+			links[link] = target
+		}
+	}
+	return links, nil
+}
+
+// unlinkSkills removes the links, so that they are in no version of the workspace. No program may run in the box.
+func unlinkSkills(workspace string, links map[string]string) error {
+	if len(links) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for link, target := range links {
+		if got, readErr := root.Readlink(link); readErr == nil && got == target { // else the program has removed it
+			err = errors.Join(err, root.Remove(link))
+		}
+	}
+	return err
+}
+
+// packages lists the directory servers or skills of a catalogue version.
+func (v *views) packages(version, dir string) ([]fs.DirEntry, error) {
 	if version == "" || v.store == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(filepath.Join(v.store, version, "servers"))
+	entries, err := os.ReadDir(filepath.Join(v.store, version, dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -75,6 +76,63 @@ func TestViews(t *testing.T) {
 	}
 	if none, err := mountViews(&Spec{}); none != nil || err != nil || none.show("v1") != nil {
 		t.Errorf("mountViews() without Spec.Views = %v, %v, want nil, nil, and show(v1) = nil", none, err)
+	}
+}
+
+// TestSkillLinks checks which saved skills a workspace shows while a program runs, and what is left afterwards.
+func TestSkillLinks(t *testing.T) {
+	store, outside := t.TempDir(), t.TempDir()
+	v := &views{store: store}
+	for _, name := range []string{"own", "saved", "gone", "changed", "index.json"} {
+		if err := os.MkdirAll(filepath.Join(store, "v1/skills", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	workspace := t.TempDir()
+	skills := filepath.Join(workspace, "skills")
+	own := filepath.Join(skills, "own")
+	err := errors.Join(os.Mkdir(skills, 0o700), os.Symlink("main.py", own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := v.linkSkills(workspace, "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"own": "main.py", "saved": "/opt/codefleet/v1/skills/saved", "gone": "/opt/codefleet/v1/skills/gone",
+		"changed": "/opt/codefleet/v1/skills/changed",
+	}
+	if diff := cmp.Diff(want, links(t, skills)); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+	// A program removes one link and replaces another.
+	changed := filepath.Join(skills, "changed")
+	err = errors.Join(os.Remove(filepath.Join(skills, "gone")), os.Remove(changed), os.Symlink("mine", changed))
+	if err = errors.Join(err, unlinkSkills(workspace, made)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"own": "main.py", "changed": "mine"}, links(t, skills)); diff != "" {
+		t.Errorf("links afterwards (-want +got):\n%s", diff)
+	}
+
+	for name, place := range map[string]func() error{
+		"nothing": func() error { return nil },
+		"a file":  func() error { return os.WriteFile(skills, nil, 0o600) },
+		"a link":  func() error { return os.Symlink(outside, skills) },
+	} {
+		if err := errors.Join(os.RemoveAll(skills), place()); err != nil {
+			t.Fatal(err)
+		}
+		if made, err := v.linkSkills(workspace, "v1"); len(made) > 0 || err != nil || len(links(t, outside)) > 0 {
+			t.Errorf("linkSkills with %s in place of skills = %v, %v, outside %v; want no links", name, made, err,
+				links(t, outside))
+		}
+	}
+	for _, none := range []*views{nil, {}, v} {
+		if made, err := none.linkSkills(workspace, "v2"); made != nil || err != nil {
+			t.Errorf("linkSkills without skills = %v, %v, want nil, nil", made, err)
+		}
 	}
 }
 

@@ -16,8 +16,9 @@ def dump(value, limit):
     """Returns value as JSON, in bytes. Raises TooLarge if it is longer than limit.
 
     Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
-    dataclasses and named tuples become objects, dates ISO 8601, NaN and infinities null, and bytes
-    {"$base64": …}. Everything else, and values that are nested too deeply, become {"$type": …, "$repr": …}.
+    dataclasses and named tuples become objects, dates ISO 8601, NaN, infinities and missing values of pandas null, and
+    bytes {"$base64": …}. A table of pandas becomes an array of its rows; labels of rows, if they are not numbers, are members
+    of the rows, and the names of the values of a series. Everything else, and values that are nested too deeply, become {"$type": …, "$repr": …}.
     """
     value = Converter(limit).convert(value)
     data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
@@ -73,10 +74,14 @@ class Converter:
             return self.object([(name, getattr(value, name)) for name in fields], depth)
         if hasattr(kind, "__members__") and hasattr(value, "_value_"):  # Enum
             return self.convert(value._value_, depth)
+        if kind.__name__ in MISSING and kind.__module__.startswith("pandas."):
+            return None
         if hasattr(kind, "isoformat"):  # date, time, datetime, pandas.Timestamp
             return text(str(value.isoformat()))
         if kind.__module__.partition(".")[0] in TEXTUAL:
             return text(str(value))
+        if labelled(value):
+            return self.table(value, depth)
         if hasattr(kind, "tolist"):  # numpy's arrays and scalars
             return self.convert(value.tolist(), depth)
         if hasattr(kind, "to_dict"):  # pandas
@@ -86,12 +91,29 @@ class Converter:
             return self.object([(key, value[key]) for key in value.keys()], depth)
         return opaque(value)
 
+    def table(self, value, depth):
+        """Converts a table of pandas whose rows have labels."""
+        if value.ndim == 1 and value.index.nlevels == 1 and value.index.is_unique:
+            return self.object(value.items(), depth)
+        try:
+            value = value.reset_index()
+        except ValueError:  # a column has the name of the labels
+            pass
+        return self.convert(value.to_dict(orient="records"), depth)
+
     def object(self, items, depth):
         return {key_of(key): self.convert(value, depth) for key, value in items}
 
 
 VIEWS = ("deque", "dict_keys", "dict_values", "dict_items")
+MISSING = ("NaTType", "NAType")
 TEXTUAL = ("decimal", "fractions", "ipaddress", "pathlib", "uuid")
+
+
+def labelled(value):
+    """Reports whether value is a table of pandas whose rows have labels, like that of describe(), and not numbers."""
+    kind = getattr(getattr(value, "index", None), "inferred_type", "integer")
+    return kind not in ("integer", "empty") and hasattr(value, "reset_index")
 
 
 def ordered(members):
