@@ -27,6 +27,7 @@ type agenda struct {
 	sending  map[key]int                   // requests of this process to each webhook; with no name, of each tenant
 	runs     map[key]runAlarm              // of workflow runs that have not ended
 	runWoken chan struct{}                 // the earliest of them may have changed
+	runSkew  time.Duration                 // the queue's time, by which runs go on, minus this host's
 	latest   uint64                        // the revision up to which all documents are known
 	learned  chan struct{}                 // closed when latest grows
 }

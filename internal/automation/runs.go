@@ -45,7 +45,7 @@ func (a *agenda) learnRun(d jobs.Automation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k := key{d.Kind, d.Tenant, d.Name}
-	now := time.Now()
+	now := time.Now().Add(a.runSkew)
 	r := runAlarm{learned: now}
 	if json.Unmarshal(d.Data, &r.Alarm) != nil { // it was deleted
 		delete(a.runs, k)
@@ -65,12 +65,14 @@ func (a *agenda) learnRun(d jobs.Automation) {
 	}
 }
 
-// runsDue returns the runs that are due, and when the next one is. Those that are due are due again later.
-func (a *agenda) runsDue() (due map[key]runAlarm, next time.Time) {
+// runsDue returns the runs that are due, and how long it is until the next one is. Those that are due are due again
+// later. now is the queue's time, which the alarms have.
+func (a *agenda) runsDue(now time.Time) (due map[key]runAlarm, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := time.Now()
-	due, next = map[key]runAlarm{}, now.Add(runSweep)
+	a.runSkew = now.Sub(time.Now().Round(0))
+	due = map[key]runAlarm{}
+	next := now.Add(runSweep)
 	for k, r := range a.runs {
 		if !r.due.After(now) {
 			due[k] = r
@@ -81,7 +83,7 @@ func (a *agenda) runsDue() (due map[key]runAlarm, next time.Time) {
 			next = r.due
 		}
 	}
-	return due, next
+	return due, max(next.Sub(now), 0)
 }
 
 // retryRun looks at a run again soon.
@@ -89,7 +91,7 @@ func (a *agenda) retryRun(k key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r, ok := a.runs[k]; ok {
-		r.due = time.Now().Add(runRetry)
+		r.due = time.Now().Add(a.runSkew + runRetry)
 		a.runs[k] = r
 	}
 }
@@ -133,7 +135,7 @@ func (s *Service) wakeRuns(ctx context.Context, a *agenda, tenant string, e *inc
 // followRuns advances workflow runs when their waits are due, and those whose advance was lost.
 func (s *Service) followRuns(ctx context.Context, a *agenda) error {
 	for ctx.Err() == nil {
-		due, next := a.runsDue()
+		due, wait := a.runsDue(s.runs.Now(ctx))
 		var group errgroup.Group
 		group.SetLimit(atOnce)
 		for k, r := range due {
@@ -149,7 +151,7 @@ func (s *Service) followRuns(ctx context.Context, a *agenda) error {
 		if len(due) > 0 {
 			continue
 		}
-		timer := time.NewTimer(max(time.Until(next), 0))
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 			_ = clock.Sleep(ctx, rand.N(spread)) //nolint:gosec // spreads processes; the loop ends with ctx

@@ -316,6 +316,73 @@ func TestAlarmComesFirst(t *testing.T) {
 	}
 }
 
+// TestRunLimit checks that a tenant with as many runs as it may have gets no more until one has ended, also for the
+// workflow of a step, and that another tenant's runs do not count.
+func TestRunLimit(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	const asks = `{"name":"asks","steps":[{"id":"a","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}}]}`
+	start := func(e *engine.Engine, tenant, definition string) (schemas.WorkflowRun, error) {
+		return e.Start(t.Context(), tenant, schemas.WorkflowRequest{Workflow: json.RawMessage(definition)})
+	}
+	e := engine.New(w.queue, quiet)
+	e.MaxRuns = 3
+	var run schemas.WorkflowRun
+	for range 3 {
+		var err error
+		if run, err = start(e, "acme", asks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := start(e, "acme", asks); code(err) != "automation_limit" {
+			t.Errorf("start of a fourth run = %v, want automation_limit", err)
+		}
+	}
+	if _, err := start(e, "globex", asks); err != nil {
+		t.Errorf("start of another tenant's run = %v, want nil", err)
+	}
+	if _, err := e.Cancel(t.Context(), "acme", run.RunID); err != nil {
+		t.Fatal(err)
+	}
+	later := engine.New(w.queue, quiet) // which has counted nothing yet
+	later.MaxRuns = 3
+	inner, err := start(later, "acme", `{"name":"outer","steps":[{"id":"in","workflow":`+asks+`}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner = ended(t, later, inner.RunID, "")
+	if s := inner.Steps[0]; s.Status != "failed" || s.Error == nil || s.Error.Code != "automation_limit" {
+		t.Errorf("step in is %s with %v, want failed with automation_limit", s.Status, s.Error)
+	}
+}
+
+// TestSkewedClocks checks that waits follow the queue's time: processes whose clocks are hours ahead or behind neither
+// end a wait early, nor let a run time out.
+func TestSkewedClocks(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	at := func(skew time.Duration) *engine.Engine {
+		e := engine.New(w.queue, quiet)
+		e.HostTime = func() time.Time { return time.Now().Add(skew) }
+		return e
+	}
+	run, err := at(-5*time.Hour).Start(t.Context(), "acme", schemas.WorkflowRequest{Workflow: json.RawMessage(
+		`{"name":"w","timeout":"3h","steps":[{"id":"a","wait":{"for":"1h"}}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Since(run.CreatedAt).Abs(); off > time.Minute {
+		t.Errorf("the run was created at %s, %s from now, want now", run.CreatedAt, off)
+	}
+	for _, skew := range []time.Duration{5 * time.Hour, 0, -5 * time.Hour} {
+		if err := at(skew).Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if run, err = at(skew).Get(t.Context(), "acme", run.RunID); err != nil || run.Steps[0].Status != "waiting" {
+			t.Errorf("with a clock that is %s ahead, the step is %s, %v, want waiting", skew, run.Steps[0].Status, err)
+		}
+	}
+}
+
 // TestTwoStarts checks that starts at the same time with the same key are one run, although their workflows and inputs
 // differ: the run has one of the workflows, and its first inputs.
 func TestTwoStarts(t *testing.T) {

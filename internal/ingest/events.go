@@ -59,7 +59,10 @@ func isForeign(ev event.Event) bool { return !strings.HasPrefix(ev.Type(), jobs.
 func (s *Server) publish(ctx context.Context, ev event.Event) (schemas.AcceptedEvent, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
 	defer cancel()
-	err := s.o.Jobs.PublishEvent(ctx, identityOf(ctx).tenant, ev)
+	err := jobs.CheckOutside(ev)
+	if err == nil {
+		err = s.o.Jobs.PublishEvent(ctx, identityOf(ctx).tenant, ev)
+	}
 	return schemas.AcceptedEvent{ID: ev.ID(), Source: ev.Source(), Type: ev.Type()}, err
 }
 

@@ -72,6 +72,9 @@ func writeAccepted(w http.ResponseWriter, rec schemas.Record) {
 // submit queues an event. An event without a trace gets the request's trace. An event's own trace continues if
 // the request has none.
 func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, error) {
+	if err := jobs.CheckOutside(ev); err != nil {
+		return schemas.Record{}, err
+	}
 	carrier := propagation.MapCarrier{}
 	parent, _ := ev.Extensions()["traceparent"].(string)
 	if traced, _ := ctx.Value(tracedKey{}).(bool); parent != "" && !traced {

@@ -115,6 +115,29 @@ func (b *Automations) List(ctx context.Context, kind, tenant string) ([]Automati
 	return out, nil
 }
 
+// Count returns the number of a tenant's documents of one kind.
+func (b *Automations) Count(ctx context.Context, kind, tenant string) (n int, err error) {
+	w, err := b.kv.Watch(ctx, kind+"."+tenant+".*", jetstream.IgnoreDeletes(), jetstream.MetaOnly())
+	if err != nil {
+		return 0, fmt.Errorf("count %ss: %w", kind, err)
+	}
+	defer func() { _ = w.Stop() }()
+	for {
+		select {
+		case e, open := <-w.Updates():
+			switch {
+			case !open:
+				return 0, fmt.Errorf("count %ss: the connection was closed", kind)
+			case e == nil: // the end of the list
+				return n, nil
+			}
+			n++
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
 // Watch calls fn for each document of all tenants, and then for each change, until ctx ends or the connection is
 // closed. After the existing documents it calls fn with an empty kind and a revision up to which fn knows all. fn must
 // not block.

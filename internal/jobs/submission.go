@@ -58,6 +58,11 @@ func (c *Client) newSubmission(ctx context.Context, tenant string, ev event.Even
 	if err := checkEvent(ev); err != nil {
 		return submission{}, refuse(errcode.BadEvent, "", "%s", err)
 	}
+	if c.opts.Producer {
+		if err := CheckOutside(ev); err != nil {
+			return submission{}, err
+		}
+	}
 	s := submission{lane: lane{tenant: tenant}, event: ev, data: ev.Data()}
 	if len(s.data) > MaxData {
 		return submission{}, refuse(errcode.TooLarge, "",

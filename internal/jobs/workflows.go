@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -154,6 +156,17 @@ func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records
 // WorkflowTaskSource returns the source of the tasks of a run. depth is how many triggers led to it.
 func WorkflowTaskSource(run string, depth int) string {
 	return WorkflowSource + run + "/" + strconv.Itoa(depth)
+}
+
+// CheckOutside refuses an event that comes from outside of the fleet and names the source of a workflow's steps: it would
+// count as the end of a step, or as an event that a step has emitted.
+func CheckOutside(ev event.Event) error {
+	if !strings.HasPrefix(ev.Source(), WorkflowSource) {
+		return nil
+	}
+	r := refuse(errcode.BadEvent, "source", "only the fleet uses sources that begin with %s", WorkflowSource)
+	r.Hint = "name your own system as the source"
+	return r
 }
 
 // WorkflowOf returns the run that a task belongs to, and its depth.

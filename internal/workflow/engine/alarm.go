@@ -69,7 +69,7 @@ func (e *Engine) widenAlarm(ctx context.Context, run schemas.WorkflowRun, need A
 // setAlarm stores the alarm of a run whose record has a revision, or removes it if the run has ended.
 func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, rev uint64) error {
 	if run.Status.Ended() {
-		store, err := e.queue.Automations(ctx)
+		store, err := e.automations(ctx)
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (e *Engine) setAlarm(ctx context.Context, plan *workflow.Plan, run schemas.
 func (e *Engine) changeAlarm(
 	ctx context.Context, run schemas.WorkflowRun, change func(alarmDocument) alarmDocument,
 ) error {
-	store, err := e.queue.Automations(ctx)
+	store, err := e.automations(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (e *Engine) changeAlarm(
 // removed.
 func (e *Engine) Tick(ctx context.Context, tenant, id string, since time.Time) error {
 	_, err := e.advance(ctx, tenant, id, workflow.Event{})
-	if errors.Is(err, jobs.ErrRunNotFound) && time.Since(since) > orphanTime {
+	if errors.Is(err, jobs.ErrRunNotFound) && e.Now(ctx).Sub(since) > orphanTime {
 		var store *jobs.Automations
-		if store, err = e.queue.Automations(ctx); err == nil {
+		if store, err = e.automations(ctx); err == nil {
 			err = store.Delete(ctx, KindAlarm, tenant, id)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"golang.org/x/sync/errgroup"
@@ -200,7 +199,7 @@ func (e *Engine) doEvent(
 	ev.SetSource(jobs.WorkflowTaskSource(run.RunID, run.Depth))
 	ev.SetType(effect.Event.Type)
 	ev.SetSubject(effect.Event.Subject)
-	ev.SetTime(time.Now().UTC())
+	ev.SetTime(e.Now(ctx))
 	ev.SetExtension(jobs.ChainDepth, run.Depth)
 	var err error
 	if len(effect.Event.Data) > 0 {

@@ -38,6 +38,7 @@ const (
 	swapTries     = 100
 	swapPause     = 20 * time.Millisecond // at most, on average half of it, after a conflict
 	plansKept     = 200
+	tenantsKnown  = 1000
 	atOnce        = 8       // writes, and tasks of one advance that are submitted
 	maxResults    = 4 << 20 // bytes of results that Get adds to a run
 	triggerSource = "/codefleet/triggers/"
@@ -49,17 +50,24 @@ type Engine struct {
 	// run can be repeated from a step; nil keeps nothing.
 	Keep func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
 
+	MaxRuns  int              // of a tenant that have not ended; 0 means 10,000
+	HostTime func() time.Time // nil means time.Now
+
 	queue *jobs.Client
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	plans map[string]*workflow.Plan // by tenant and run; a run keeps its definition
-	store *jobs.Workflows
+	mu     sync.Mutex
+	plans  map[string]*workflow.Plan // by tenant and run; a run keeps its definition
+	active map[string]active         // by tenant
+	store  *jobs.Workflows
+	alarms *jobs.Automations
+	ahead  time.Duration // the queue's time minus this host's
+	asked  time.Time     // when the queue was asked for its time, by this host's
 }
 
 // New returns an engine on a queue.
 func New(queue *jobs.Client, log *slog.Logger) *Engine {
-	return &Engine{queue: queue, log: log, plans: map[string]*workflow.Plan{}}
+	return &Engine{queue: queue, log: log, plans: map[string]*workflow.Plan{}, active: map[string]active{}}
 }
 
 func refuse(code, path, format string, args ...any) *jobs.RefusedError {
@@ -156,6 +164,9 @@ func (e *Engine) start(
 		}
 		return found, err
 	}
+	if err := e.admit(ctx, tenant); err != nil {
+		return run, err
+	}
 	values := map[string]json.RawMessage{definitionKey: in.Workflow, workflow.InputsKey: inputs}
 	if from.rerun != nil {
 		maps.Copy(values, from.rerun.values)
@@ -170,7 +181,7 @@ func (e *Engine) start(
 			return run, err
 		}
 	}
-	run = plan.New(run, timeNow())
+	run = plan.New(run, e.Now(ctx))
 	if !from.due.IsZero() && from.due.Before(run.Deadline) {
 		run.Deadline = from.due
 	}
@@ -224,7 +235,7 @@ func (e *Engine) putNew(
 func (e *Engine) begin(
 	ctx context.Context, plan *workflow.Plan, run schemas.WorkflowRun, load workflow.Load,
 ) (schemas.WorkflowRun, error) {
-	change, err := plan.Advance(ctx, run, workflow.Event{}, timeNow(), load)
+	change, err := plan.Advance(ctx, run, workflow.Event{}, e.Now(ctx), load)
 	if err != nil {
 		return run, err
 	}
@@ -244,9 +255,6 @@ func (e *Engine) begin(
 	e.keepPlan(run.Tenant, run.RunID, plan)
 	return e.follow(ctx, plan, applied{before: run, after: begun, rev: rev, changed: true, narrow: begun.Status != change.Run.Status}, load)
 }
-
-// timeNow returns the time as records have it.
-func timeNow() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // checkTasks returns the error with which the queue would refuse the tasks of a plan, such as for a task pool that the
 // tenant may not use, as far as it follows from the definition.
@@ -440,7 +448,7 @@ func (e *Engine) apply(
 		if a.before, a.rev, err = e.read(ctx, tenant, id); err != nil {
 			return a, err
 		}
-		change, err := plan.Advance(ctx, a.before, ev, timeNow(), load)
+		change, err := plan.Advance(ctx, a.before, ev, e.Now(ctx), load)
 		if err != nil {
 			a.after = a.before
 			return a, err
@@ -487,7 +495,7 @@ func (e *Engine) write(
 	}
 	data, err := json.Marshal(run)
 	if err == nil && len(data) > workflow.MaxRecord {
-		run = tooLarge(before, len(data))
+		run = tooLarge(before, len(data), e.Now(ctx))
 		data, err = json.Marshal(run)
 	}
 	if err == nil {
@@ -497,15 +505,15 @@ func (e *Engine) write(
 }
 
 // tooLarge returns a run that ends because its record does not fit.
-func tooLarge(run schemas.WorkflowRun, size int) schemas.WorkflowRun {
+func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.WorkflowRun {
 	run.Steps = slices.Clone(run.Steps)
 	for i := range run.Steps {
 		run.Steps[i].Items = nil
 		if !run.Steps[i].Status.Ended() {
-			run.Steps[i].Status, run.Steps[i].EndedAt = schemas.WorkflowCancelled, timeNow()
+			run.Steps[i].Status, run.Steps[i].EndedAt = schemas.WorkflowCancelled, now
 		}
 	}
-	run.Status, run.EndedAt, run.Stopping = schemas.WorkflowFailed, timeNow(), ""
+	run.Status, run.EndedAt, run.Stopping = schemas.WorkflowFailed, now, ""
 	run.Error = &schemas.WorkflowError{
 		Code:    errcode.WorkflowTooLarge,
 		Message: fmt.Sprintf("the record of the run would be %d bytes; the limit is %d", size, workflow.MaxRecord),
