@@ -56,6 +56,7 @@ func Scenarios() []Scenario {
 		{Name: "fairness", Samples: 100, NoSandbox: true, Measure: (*Bench).fairness},
 		{Name: "workflow", Samples: 100, Measure: (*Bench).workflow},
 		{Name: "growth-queue", Samples: 20, Measure: (*Bench).growthQueue},
+		{Name: "page", Samples: 20, Measure: (*Bench).page},
 	}
 }
 

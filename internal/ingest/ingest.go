@@ -222,6 +222,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			background.Go(func() { s.automation.Run(recording) })
 			background.Go(func() { s.o.Jobs.FollowControls(recording, nil) })
 			background.Go(func() { s.o.Jobs.FollowTokens(recording) })
+			if err := s.o.Jobs.PrepareLists(recording); err != nil {
+				s.o.Telemetry.Log.WarnContext(ctx, "index of tasks not prepared", "error", err)
+			}
 			if unregister, err := s.o.Jobs.Observe(); err == nil {
 				defer unregister()
 			} else {

@@ -173,7 +173,8 @@ func (t *tenantIndex) removeExpired() {
 	}
 }
 
-// latest returns up to limit records of a tenant that have, or may have, one of the statuses, the latest first.
+// latest returns up to limit records of a tenant that have, or may have, one of the statuses, the latest first. Without
+// statuses, all records are wanted.
 func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) []indexEntry {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -183,6 +184,9 @@ func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) 
 	}
 	t.removeExpired()
 	var all []indexEntry
+	if len(wanted) == 0 {
+		wanted = statuses
+	}
 	for _, status := range slices.Concat(wanted, []schemas.Status{""}) {
 		n := 0
 		for _, e := range slices.Backward(t.lists[status]) {
@@ -196,6 +200,13 @@ func (x *statusIndex) latest(tenant string, wanted []schemas.Status, limit int) 
 	}
 	slices.SortFunc(all, func(a, b indexEntry) int { return cmp.Compare(b.seq, a.seq) })
 	return all[:min(limit, len(all))]
+}
+
+// has reports whether the index has the message with sequence seq.
+func (x *statusIndex) has(seq uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.seq >= seq
 }
 
 // reach waits until the index has the message with sequence seq.
@@ -219,29 +230,41 @@ func (x *statusIndex) reach(ctx context.Context, seq uint64) error {
 	}
 }
 
-// listByStatus returns at most limit records of a tenant with one of the statuses, the latest first. It takes into
-// account every record that was written before the call.
-func (c *Client) listByStatus(
+// PrepareLists begins to build the index that List uses, so that the first List does not wait for it.
+func (c *Client) PrepareLists(ctx context.Context) error {
+	stream, err := c.js.Stream(ctx, streamRecords)
+	if err == nil {
+		_, err = c.statusIndex(ctx, stream.CachedInfo().Created)
+	}
+	return err
+}
+
+// listIndexed returns at most limit records of a tenant with one of the statuses, or with any if wanted is empty, the
+// latest first. It takes into account every record that was written before the call.
+func (c *Client) listIndexed(
 	ctx context.Context, tenant string, wanted []schemas.Status, limit int,
 ) ([]schemas.Record, error) {
 	stream, err := c.js.Stream(ctx, streamRecords)
 	if err != nil {
 		return nil, err
 	}
-	last, err := stream.GetLastMsgForSubject(ctx, recordPrefix+tenant+".>")
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
+	info := stream.CachedInfo()
+	x, err := c.statusIndex(ctx, info.Created)
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.statusIndex(ctx, stream.CachedInfo().Created)
-	if err != nil {
-		return nil, err
-	}
-	if err := x.reach(ctx, last.Sequence); err != nil {
-		c.dropIndex(x) // its consumer may have been lost
-		return nil, err
+	if !x.has(info.State.LastSeq) { // or that message was removed: the search for the tenant's last one is slower
+		last, err := stream.GetLastMsgForSubject(ctx, recordPrefix+tenant+".>")
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := x.reach(ctx, last.Sequence); err != nil {
+			c.dropIndex(x) // its consumer may have been lost
+			return nil, err
+		}
 	}
 	for window := limit; ; window *= 2 {
 		entries := x.latest(tenant, wanted, window)
@@ -254,7 +277,7 @@ func (c *Client) listByStatus(
 
 const loadBatch = 100 // records of a request
 
-// loadAll returns the records of entries that have one of the statuses, at most limit.
+// loadAll returns the records of entries that have one of the statuses, or all if wanted is empty, at most limit.
 func (c *Client) loadAll(
 	ctx context.Context, tenant string, entries []indexEntry, wanted []schemas.Status, limit int,
 ) (found []schemas.Record, err error) {
@@ -273,7 +296,7 @@ func (c *Client) loadAll(
 			if err != nil && !errors.Is(err, ErrUnknownTask) {
 				return nil, err
 			}
-			if ok && slices.Contains(wanted, r.Status) && len(found) < limit {
+			if ok && (len(wanted) == 0 || slices.Contains(wanted, r.Status)) && len(found) < limit {
 				found = append(found, r.Record)
 			}
 		}

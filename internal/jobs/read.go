@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +35,7 @@ func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]s
 	if err := schemas.CheckName("tenant", tenant); err != nil {
 		return nil, err
 	}
-	all, err := c.latestRecords(ctx, tenant, opts)
+	all, err := c.listIndexed(ctx, tenant, opts.Status, cmp.Or(max(0, opts.Limit), defaultList))
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
@@ -42,17 +43,6 @@ func (c *Client) List(ctx context.Context, tenant string, opts ListOptions) ([]s
 		return cmp.Or(b.SubmittedAt.Compare(a.SubmittedAt), cmp.Compare(a.TaskID, b.TaskID))
 	})
 	return all, nil
-}
-
-func (c *Client) latestRecords(ctx context.Context, tenant string, opts ListOptions) ([]schemas.Record, error) {
-	if len(opts.Status) > 0 {
-		return c.listByStatus(ctx, tenant, opts.Status, cmp.Or(max(0, opts.Limit), defaultList))
-	}
-	parse := func(m *nats.Msg) (r schemas.Record, ok bool, err error) {
-		err = json.Unmarshal(m.Data, &r)
-		return r, true, err
-	}
-	return latest(ctx, c, streamRecords, recordPrefix+tenant+".>", opts.Limit, parse)
 }
 
 // latest returns a stream's last messages for which parse reports ok, newest first. The default limit is 100.
@@ -92,14 +82,25 @@ func latest[T any](
 
 // readFrom calls fn with a stream's messages on subject, from sequence seq to the end.
 func (c *Client) readFrom(ctx context.Context, stream, subject string, seq uint64, fn func(*nats.Msg) error) error {
-	seq = max(1, seq)
-	for {
-		next, more, err := c.batch(ctx, stream, subject, seq, fn)
-		if err != nil || !more {
+	for more := true; more; {
+		var err error
+		if seq, more, err = c.batch(ctx, stream, subject, max(1, seq), fn); err != nil {
 			return err
 		}
-		seq = next
 	}
+	return nil
+}
+
+// readSince calls fn with a stream's messages on subject that were stored at or after a time.
+func (c *Client) readSince(
+	ctx context.Context, stream, subject string, since time.Time, fn func(*nats.Msg) error,
+) error {
+	query := map[string]any{"start_time": since, "next_by_subj": subject, "batch": readBatch}
+	next, more, err := c.directGet(ctx, stream, query, func(m *nats.Msg, _ uint64) error { return fn(m) })
+	if err != nil || !more {
+		return err
+	}
+	return c.readFrom(ctx, stream, subject, next, fn)
 }
 
 // batch reads up to readBatch messages on subject, fewer if they are large. more reports whether others follow.

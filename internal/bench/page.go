@@ -1,0 +1,279 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptrace"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/client"
+)
+
+// What the scenario page measures.
+const (
+	pageStep  = 1000             // tasks per sample; the targets are for 100 samples
+	pageTurns = 50               // samples of each page
+	pageEnded = 100              // tasks that have ended: as many as a list shows
+	openPages = 200              // pages that are open at the same time
+	openTime  = 10 * time.Second // how long they are observed, without changes and with one each second
+)
+
+// page measures the web page of a fleet with many tasks, and with many open pages.
+func (b *Bench) page(ctx context.Context) (err error) {
+	u, err := b.startUp(ctx, b.NewDir())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.Stop()) }()
+	o, err := client.LocateNATS(u.Fleet, "")
+	if err != nil {
+		return err
+	}
+	queue, err := client.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer queue.Close()
+	queued, ended, err := b.pageTasks(ctx, queue)
+	if err != nil {
+		return err
+	}
+	c, err := Connect(ctx, u.Fleet)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := newVisitor(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := b.firstBytes(ctx, c, v, queued, ended); err != nil {
+		return err
+	}
+	return b.openPages(ctx, u.PID(), queue, v)
+}
+
+// pageTasks submits tasks to a task pool without workers, and then tasks that end, so that lists begin with them. It
+// returns a task of each kind.
+func (b *Bench) pageTasks(ctx context.Context, c *client.Client) (queued, ended string, err error) {
+	tasks := b.N * pageStep
+	for done := 0; done < tasks; done += pageStep {
+		b.Progress(fmt.Sprintf("page: task %d of %d", done, tasks))
+		g, ctx := errgroup.WithContext(ctx)
+		for range submitters {
+			g.Go(func() error {
+				for range pageStep / submitters {
+					s := client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}}
+					if _, err := c.Submit(ctx, s); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return "", "", err
+		}
+	}
+	last, err := c.Submit(ctx, client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}})
+	if err != nil {
+		return "", "", err
+	}
+	for range pageEnded {
+		r, err := c.Run(ctx, client.Submission{Task: client.Task{Code: SmallestProgram}})
+		if err != nil {
+			return "", "", err
+		}
+		ended = r.TaskID
+	}
+	return last.TaskID, ended, nil
+}
+
+// visitor is a browser that has logged in.
+type visitor struct {
+	base string // of the page
+	http http.Client
+}
+
+func newVisitor(ctx context.Context, c *client.Client) (*visitor, error) {
+	link, err := c.PageLink(ctx)
+	if err != nil {
+		return nil, err
+	}
+	base, _, ok := strings.Cut(link, "/login?")
+	if !ok {
+		return nil, fmt.Errorf("the link to the page is %s", link)
+	}
+	v := &visitor{base: base}
+	v.http.Transport = &http.Transport{MaxIdleConnsPerHost: openPages}
+	if v.http.Jar, err = cookiejar.New(nil); err != nil {
+		return nil, err
+	}
+	_, _, err = v.get(ctx, strings.TrimPrefix(link, base))
+	return v, err
+}
+
+// get reads a page, and returns the time until its first byte in milliseconds, and its size.
+func (v *visitor) get(ctx context.Context, path string) (first float64, size int64, err error) {
+	began := time.Now()
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { first = Since(began) }}
+	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet, v.base+path, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	resp, err := v.http.Do(r)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+		_, text, _ = bytes.Cut(text, []byte("<main"))
+		return 0, 0, fmt.Errorf("read page %s: %s: %.300s", path, resp.Status, text)
+	}
+	size, err = io.Copy(io.Discard, resp.Body)
+	return first, size, err
+}
+
+// firstBytes measures pages, with the request that the list makes as the yardstick.
+func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, queued, ended string) error {
+	page := func(name, path string) Series {
+		return Series{name, "ms", func(ctx context.Context) (Sample, error) {
+			first, _, err := v.get(ctx, path)
+			return Sample{Value: first}, err
+		}}
+	}
+	first, size, err := v.get(ctx, "/tasks?status=failed")
+	if err != nil {
+		return err
+	}
+	b.Note("the first list by a status, which builds the index: %.0f ms; a list without tasks has %d bytes", first, size)
+	err = b.SideBySide(
+		ctx, Plan{Samples: pageTurns, InRow: 10},
+		page("list of tasks", "/tasks"), page("list by a status", "/tasks?status=queued"),
+		page("search", "/tasks?q=nothing"), page("task that has ended", "/tasks/"+ended),
+		page("task that waits", "/tasks/"+queued),
+		Timed("the same list over HTTP", func(ctx context.Context) error {
+			_, err := c.List(ctx, client.ListOptions{})
+			return err
+		}),
+	)
+	b.AtMost("P1", fmt.Sprintf("list of %d tasks, first byte", b.N*pageStep),
+		max(b.Median("list of tasks"), b.Median("list by a status")), 50, "ms")
+	b.AtMost("P2", "a task's page, first byte",
+		max(b.Median("task that has ended"), b.Median("task that waits")), 30, "ms")
+	return err
+}
+
+// openPages measures what many open lists cost the fleet's process: while nothing changes, and while a task per second
+// makes each of them refresh.
+func (b *Bench) openPages(ctx context.Context, pid int, queue *client.Client, v *visitor) error {
+	before := Resident(pid)
+	pages, ctx := errgroup.WithContext(ctx)
+	ctx, closeAll := context.WithCancel(ctx)
+	defer closeAll()
+	hello := make(chan struct{}, openPages)
+	for range openPages {
+		pages.Go(func() error {
+			err := v.follow(ctx, func() { hello <- struct{}{} })
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		})
+	}
+	for range openPages {
+		select {
+		case <-hello:
+		case <-ctx.Done():
+			closeAll()
+			return pages.Wait()
+		}
+	}
+	measure := func(what string, change func() error) error {
+		b.Progress("page: " + what)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		start, used := time.Now(), processorTime(pid)
+		for time.Since(start) < openTime {
+			if err := change(); err != nil {
+				return err
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		used = processorTime(pid) - used
+		b.Add("processors, "+what, "%", 100*used.Seconds()/time.Since(start).Seconds())
+		b.Add("memory, "+what, "MB", Resident(pid)-before)
+		return nil
+	}
+	err := measure(fmt.Sprintf("%d open lists", openPages), func() error { return nil })
+	if err == nil {
+		err = measure(fmt.Sprintf("%d open lists and a task per second", openPages), func() error {
+			_, err := queue.Submit(ctx, client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}})
+			return err
+		})
+	}
+	closeAll()
+	b.Summarise()
+	return errors.Join(err, pages.Wait())
+}
+
+// follow keeps a list open as a browser does: at hello and after each change it reads the list again. It calls opened
+// when it has done so for the first time.
+func (v *visitor) follow(ctx context.Context, opened func()) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+"/live", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := v.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		name, ok := strings.CutPrefix(lines.Text(), "event: ")
+		if !ok {
+			continue
+		}
+		if _, _, err := v.get(ctx, "/tasks"); err != nil {
+			return err
+		}
+		if name == "hello" {
+			opened()
+		}
+	}
+	return errors.Join(lines.Err(), errors.New("the stream of changes has ended"))
+}
+
+// processorTime returns the processor time that a process has used, or 0 if it has ended.
+func processorTime(pid int) time.Duration {
+	const tick = time.Second / 100 // the unit of /proc on all Linux architectures
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // the name in parentheses may contain any character
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(string(fields[11]))
+	system, _ := strconv.Atoi(string(fields[12]))
+	return time.Duration(user+system) * tick
+}
