@@ -195,6 +195,8 @@ type TenantUsage struct {
 	BytesIn      int     `json:"bytes_in"`      // of the tasks' data
 	BytesOut     int     `json:"bytes_out"`     // of output, results and artifacts
 	NetworkBytes int     `json:"network_bytes"` // of the programs' connections
+	WaitP50S     float64 `json:"wait_p50_s"`    // time in which half of its tasks started their first run; approximate
+	WaitP99S     float64 `json:"wait_p99_s"`    // time in which 99 % of them did
 }
 
 // Token is a bearer token, without its secret.

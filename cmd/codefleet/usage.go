@@ -38,11 +38,11 @@ func (a *app) usageCommand() *cobra.Command {
 			if asCSV {
 				return a.usageCSV(list)
 			}
-			const header = "TENANT\tDAY\tTASKS\tBOX SECONDS\tTOKENS\tBYTES IN\tBYTES OUT\tNETWORK"
+			const header = "TENANT\tDAY\tTASKS\tBOX SECONDS\tTOKENS\tBYTES IN\tBYTES OUT\tNETWORK\tWAIT P50\tWAIT P99"
 			return listOr(a, list, "no task has run in this time", header, func(u client.TenantUsage) []any {
 				return []any{
 					u.Tenant, u.Day, u.Tasks, fmt.Sprintf("%.1f", u.BoxSeconds), u.Tokens, u.BytesIn, u.BytesOut,
-					u.NetworkBytes,
+					u.NetworkBytes, fmt.Sprintf("%.2f s", u.WaitP50S), fmt.Sprintf("%.2f s", u.WaitP99S),
 				}
 			})
 		}),
@@ -57,12 +57,16 @@ func (a *app) usageCommand() *cobra.Command {
 func (a *app) usageCSV(list []client.TenantUsage) error {
 	w := csv.NewWriter(a.stdout)
 	rows := [][]string{{
-		"tenant", "day", "tasks", "box_seconds", "tokens", "bytes_in", "bytes_out", "network_bytes",
+		"tenant", "day", "tasks", "box_seconds", "tokens", "bytes_in", "bytes_out", "network_bytes", "wait_p50_s",
+		"wait_p99_s",
 	}}
 	for _, u := range list {
 		row := []string{u.Tenant, u.Day, strconv.Itoa(u.Tasks), strconv.FormatFloat(u.BoxSeconds, 'f', 3, 64)}
 		for _, n := range []int{u.Tokens, u.BytesIn, u.BytesOut, u.NetworkBytes} {
 			row = append(row, strconv.Itoa(n))
+		}
+		for _, s := range []float64{u.WaitP50S, u.WaitP99S} {
+			row = append(row, strconv.FormatFloat(s, 'f', 3, 64))
 		}
 		rows = append(rows, row)
 	}

@@ -164,7 +164,7 @@ var imports = map[string][]string{
 		"internal/workflow/engine",
 	},
 	"internal/bridge": {"client", "internal/form", "internal/httpserve"},
-	"internal/page":   {"client", "schemas", "internal/form"},
+	"internal/page":   {"client", "schemas", "internal/form", "internal/workflow"},
 	"internal/assembly": {
 		"client", "internal/assembly/...", "internal/bridge", "internal/config", "internal/egress",
 		"internal/environments", "internal/executor", "internal/executor/drivers", "internal/filelock",

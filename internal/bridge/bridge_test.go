@@ -81,7 +81,8 @@ func TestToolsByScope(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	submitTools := []string{
 		"execute_task", "submit_task", "cancel_task", "retry_task", "save_skill", "delete_skill", "save_checkpoint",
-		"run_workflow", "answer_workflow",
+		"run_workflow", "answer_workflow", "cancel_workflow", "rerun_workflow", "restore_workspace", "redrive_tasks",
+		"control_schedule",
 	}
 	for token, maySubmit := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
 		cs, _ := stdio(t, options(f, token), nil)
@@ -145,6 +146,21 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// resolved returns a schema of a listed tool, to validate results with.
+func resolved(t *testing.T, schema any) *jsonschema.Resolved {
+	t.Helper()
+	raw, _ := json.Marshal(schema)
+	var s jsonschema.Schema
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // TestResults checks the results of the task tools, and that each result conforms to its output schema.
 func TestResults(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
@@ -155,14 +171,7 @@ func TestResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tool := range l.Tools {
-		raw, _ := json.Marshal(tool.OutputSchema)
-		var s jsonschema.Schema
-		if err := json.Unmarshal(raw, &s); err != nil {
-			t.Fatal(err)
-		}
-		if schemas[tool.Name], err = s.Resolve(nil); err != nil {
-			t.Fatal(err)
-		}
+		schemas[tool.Name] = resolved(t, tool.OutputSchema)
 	}
 	check := func(tool string, args, want map[string]any, failed bool) map[string]any {
 		t.Helper()

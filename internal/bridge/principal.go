@@ -14,9 +14,10 @@ import (
 
 // Scopes of tokens.
 const (
-	scopeSubmit  = "submit"
-	scopeRead    = "read"
-	scopeApprove = "approve" // the bridge may ask the client's user about tool calls
+	scopeSubmit   = "submit"
+	scopeRead     = "read"
+	scopeOperator = "operator"
+	scopeApprove  = "approve" // the bridge may ask the client's user about tool calls
 )
 
 // principal serves one token. It has a client that sends the token, and MCP servers with the tools that the

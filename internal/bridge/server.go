@@ -74,6 +74,8 @@ func addTools(p *principal, s *mcp.Server, profile string) {
 	ts.addSkills()
 	ts.addForms()
 	ts.addWorkflows()
+	ts.addWorkspaces()
+	ts.addOperate()
 	s.AddReceivingMiddleware(ts.middleware)
 	if profile == Full {
 		ts.addExposed()

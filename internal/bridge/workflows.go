@@ -34,6 +34,27 @@ type answerRunIn struct {
 	Values json.RawMessage `json:"values" jsonschema:"an object that fits the form of the step"`
 }
 
+type listRunsIn struct {
+	Limit int `json:"limit,omitempty" jsonschema:"default 20, at most 100"`
+}
+
+type listedRun struct {
+	RunID     string    `json:"run_id"`
+	Name      string    `json:"name"`
+	Status    string    `json:"status"`
+	Workspace string    `json:"workspace,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+type cancelRunIn struct {
+	RunID string `json:"run_id"`
+}
+
+type rerunIn struct {
+	RunID string `json:"run_id"`
+	Step  string `json:"step" jsonschema:"the id of the step to begin with"`
+}
+
 type runStepOut struct {
 	ID      string `json:"id"`
 	Status  string `json:"status" jsonschema:"pending, running, waiting, succeeded, failed, skipped or cancelled"`
@@ -90,6 +111,46 @@ func (ts *toolSet) addWorkflows() {
 		run, err := c.fleet.AnswerWorkflow(ctx, strings.TrimSpace(in.RunID), client.WorkflowAnswer{
 			Step: in.Step, Item: in.Item, Values: in.Values,
 		})
+		if err != nil {
+			return nil, err
+		}
+		return &result{out: viewRun(run)}, nil
+	})
+	addTool(ts, tool{
+		name: "list_workflow_runs", title: "List workflow runs", scope: scopeRead, hints: readsOnly,
+		out: schemaOf[listing[listedRun]](), text: "The latest workflow runs, newest first.",
+	}, func(ctx context.Context, c *call, in listRunsIn) (*result, error) {
+		limit, err := sessionLimit(in.Limit)
+		if err != nil {
+			return nil, err
+		}
+		runs, err := c.fleet.WorkflowRuns(ctx, limit)
+		if err != nil {
+			return nil, err
+		}
+		list := make([]listedRun, len(runs))
+		for i, r := range runs {
+			list[i] = listedRun{r.RunID, r.Name, string(r.Status), r.Workspace, r.CreatedAt}
+		}
+		return listed(c, list), nil
+	})
+	addTool(ts, tool{
+		name: "cancel_workflow", title: "Cancel a workflow run", scope: scopeSubmit, out: schemaOf[runOut](), hints: changes,
+		text: "Cancel a workflow run: what runs is cancelled, then its finally steps run.",
+	}, func(ctx context.Context, c *call, in cancelRunIn) (*result, error) {
+		run, err := c.fleet.CancelWorkflow(ctx, strings.TrimSpace(in.RunID))
+		if err != nil {
+			return nil, err
+		}
+		return &result{out: viewRun(run)}, nil
+	})
+	addTool(ts, tool{
+		name: "rerun_workflow", title: "Rerun a workflow from a step", scope: scopeSubmit, out: schemaOf[runOut](),
+		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
+		text: "Run a workflow again from a step of an ended run, with the results of the steps before and the files that " +
+			"the step began with. Returns the new run.",
+	}, func(ctx context.Context, c *call, in rerunIn) (*result, error) {
+		run, err := c.fleet.RerunWorkflow(ctx, strings.TrimSpace(in.RunID), client.WorkflowRerun{From: in.Step})
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,9 @@ func (r *run) execute(work, late context.Context) {
 	defer span.End()
 	tel, pool := r.w.c.tel, attrPool(r.pool)
 	if r.rec.Run == 1 {
-		tel.waited(ctx, r.pool, r.tenant, r.rec.StartedAt.Sub(r.rec.SubmittedAt))
+		wait := r.rec.StartedAt.Sub(r.rec.SubmittedAt)
+		tel.waited(ctx, r.pool, r.tenant, wait)
+		r.w.tally.countWait(r.tenant, wait)
 	}
 	tel.running.Add(ctx, 1, pool)
 	defer tel.running.Add(ctx, -1, pool)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type tallyKey struct {
 	day    int64 // since 1970
 }
 
-type tallyCounts [len(tallyNames)]int
+type tallyCounts [countWaits + len(waitBounds)]int
 
 const tallyEvery = 5 * time.Second
 
@@ -40,9 +41,10 @@ const (
 	tallyBytesIn   = "bytes_in"   // data of tasks
 	tallyBytesOut  = "bytes_out"  // output, results and artifacts
 	tallyBytesSent = "bytes_sent" // of the programs' connections
+	tallyWait      = "wait_"      // tasks by how long they were queued; followed by the index in waitBounds
 )
 
-// tallyNames are the names of what tallyCounts counts, by index.
+// tallyNames are the names of what tallyCounts counts, by index, without the waits.
 var tallyNames = [...]string{tallyTasks, tallyBox, tallyTokens, tallyBytesIn, tallyBytesOut, tallyBytesSent}
 
 const (
@@ -52,7 +54,41 @@ const (
 	countBytesIn
 	countBytesOut
 	countBytesSent
+	countWaits // followed by the other waits
 )
+
+// waitBounds are the upper bounds of the waits that are counted together. The last count has no bound.
+var waitBounds = [...]time.Duration{
+	5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+	20 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 4 * time.Hour,
+	24 * time.Hour, 7 * 24 * time.Hour,
+}
+
+// tallyName returns the name of a count.
+func tallyName(what int) string {
+	if what < countWaits {
+		return tallyNames[what]
+	}
+	return tallyWait + strconv.Itoa(what-countWaits)
+}
+
+// waitQuantile returns the wait, in seconds, that the part p of the tasks did not exceed. Within a count, it assumes that
+// the waits are evenly distributed.
+func waitQuantile(counts *[len(waitBounds)]int, p float64) float64 {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	rank, low := p*float64(total), time.Duration(0)
+	for i, n := range counts {
+		if n > 0 && float64(n) >= rank {
+			return (low + time.Duration(rank/float64(n)*float64(waitBounds[i]-low))).Seconds()
+		}
+		rank, low = rank-float64(n), waitBounds[i]
+	}
+	return 0
+}
 
 const (
 	tallyDay   = "20060102"
@@ -98,6 +134,17 @@ func (t *tally) countRun(tenant string, took time.Duration, data int, result *sc
 	t.add(tallyKey{tenant, time.Now().Unix() / secondsDay}, &counts)
 }
 
+// countWait counts how long a task was queued before its first run.
+func (t *tally) countWait(tenant string, wait time.Duration) {
+	i := slices.IndexFunc(waitBounds[:len(waitBounds)-1], func(bound time.Duration) bool { return wait <= bound })
+	if i < 0 {
+		i = len(waitBounds) - 1
+	}
+	var counts tallyCounts
+	counts[countWaits+i] = 1
+	t.add(tallyKey{tenant, time.Now().Unix() / secondsDay}, &counts)
+}
+
 // flush adds the counts to the counters in the queue. Counts that could not be added are kept.
 func (t *tally) flush(ctx context.Context, c *Client) error {
 	t.mu.Lock()
@@ -111,7 +158,7 @@ func (t *tally) flush(ctx context.Context, c *Client) error {
 			if n == 0 || failed != nil {
 				continue
 			}
-			if _, failed = c.addTo(ctx, usageSubject(key.tenant, day, tallyNames[what]), n); failed == nil {
+			if _, failed = c.addTo(ctx, usageSubject(key.tenant, day, tallyName(what)), n); failed == nil {
 				sum[what] = 0
 			}
 		}
@@ -154,7 +201,11 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 		filter = "usage." + tenant + ".*.*"
 	}
 	first, last := from.UTC().Format(tallyDay), to.UTC().Format(tallyDay)
-	found := map[[2]string]*schemas.TenantUsage{}
+	type counted struct {
+		schemas.TenantUsage
+		waits [len(waitBounds)]int
+	}
+	found := map[[2]string]*counted{}
 	err := c.readFrom(ctx, streamSpent, filter, 1, func(m *nats.Msg) error {
 		parts := strings.Split(m.Header.Get(jetstream.SubjectHeader), ".")
 		if len(parts) != 4 || parts[2] < first || parts[2] > last {
@@ -163,10 +214,17 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 		key := [2]string{parts[1], parts[2]}
 		if found[key] == nil {
 			day := parts[2]
-			found[key] = &schemas.TenantUsage{Tenant: parts[1], Day: day[:4] + "-" + day[4:6] + "-" + day[6:]}
+			found[key] = &counted{TenantUsage: schemas.TenantUsage{
+				Tenant: parts[1], Day: day[:4] + "-" + day[4:6] + "-" + day[6:],
+			}}
 		}
 		n, err := parseCounter(m.Data)
-		setUsage(found[key], parts[3], n)
+		setUsage(&found[key].TenantUsage, parts[3], n)
+		if text, ok := strings.CutPrefix(parts[3], tallyWait); ok {
+			if i, err := strconv.Atoi(text); err == nil && i >= 0 && i < len(waitBounds) {
+				found[key].waits[i] = n
+			}
+		}
 		return err
 	})
 	if err != nil {
@@ -174,7 +232,8 @@ func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) (
 	}
 	all := make([]schemas.TenantUsage, 0, len(found))
 	for _, u := range found {
-		all = append(all, *u)
+		u.WaitP50S, u.WaitP99S = waitQuantile(&u.waits, 0.5), waitQuantile(&u.waits, 0.99)
+		all = append(all, u.TenantUsage)
 	}
 	slices.SortFunc(all, func(a, b schemas.TenantUsage) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Day, b.Day))

@@ -46,7 +46,10 @@ func TestUsage(t *testing.T) {
 	if s := all[0].BoxSeconds; s < 0.09 || s > 10 {
 		t.Errorf("acme used %.3f s in three runs of 30 ms, want at least 0.09", s)
 	}
-	all[0].BoxSeconds = 0
+	if u := all[0]; u.WaitP50S <= 0 || u.WaitP99S < u.WaitP50S || u.WaitP99S > 60 {
+		t.Errorf("waits of acme: p50 %v s, p99 %v s, want short ones", u.WaitP50S, u.WaitP99S)
+	}
+	all[0].BoxSeconds, all[0].WaitP50S, all[0].WaitP99S = 0, 0, 0
 	want := schemas.TenantUsage{
 		Tenant: "acme", Day: now.UTC().Format(time.DateOnly), Tasks: 2, Tokens: 14,
 		BytesIn: len(data) + len(`{"code":"twice","retry":{"backoff_s":0.01}}`), BytesOut: 30, NetworkBytes: 200,
@@ -139,5 +142,29 @@ func BenchmarkTally(b *testing.B) {
 	result := &schemas.Result{Output: "x", Usage: &schemas.Usage{PromptTokens: 1}}
 	for b.Loop() {
 		counts.countRun("acme", time.Millisecond, 100, result)
+	}
+}
+
+// Waits are estimated from counts: a quantile is in the range of the wait that has this rank.
+func TestWaitQuantile(t *testing.T) {
+	f := newFleet(t)
+	var used tally
+	for range 98 {
+		used.countWait("acme", 15*time.Millisecond)
+	}
+	used.countWait("acme", 40*time.Second)
+	used.countWait("acme", 30*24*time.Hour)
+	if err := used.flush(t.Context(), f.Client); err != nil {
+		t.Fatal(err)
+	}
+	all, err := f.Usage(t.Context(), "acme", time.Now(), time.Now())
+	if err != nil || len(all) != 1 {
+		t.Fatalf("Usage = %v, %v, want one day", all, err)
+	}
+	if u := all[0]; u.WaitP50S < 0.01 || u.WaitP50S > 0.02 || u.WaitP99S < 20 || u.WaitP99S > 60 {
+		t.Errorf("p50 %v s, want 0.01 to 0.02; p99 %v s, want 20 to 60", u.WaitP50S, u.WaitP99S)
+	}
+	if got := waitQuantile(&[len(waitBounds)]int{}, 0.5); got != 0 {
+		t.Errorf("the quantile of no waits is %v, want 0", got)
 	}
 }

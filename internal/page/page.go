@@ -123,7 +123,9 @@ func (p *Page) routes() *http.ServeMux {
 	post("/automation/schedules/{name}/{verb}", postSchedule)
 	get("/fleet", getFleet)
 	get("/fleet/numbers", getNumbers)
-	post("/fleet/{verb}", postPause)
+	post("/fleet/{verb}", postFleet)
+	get("/access", getAccess)
+	post("/access/{verb}", postAccess)
 
 	mux.HandleFunc(root+"/", p.page(func(*request) error { return errNoPage }))
 	return mux

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/schemas"
 )
 
 // visitor is a browser without scripts.
@@ -371,6 +373,72 @@ func TestTasks(t *testing.T) {
 	has(t, "the form for a copy", body, "print &lt;script&gt;alert(1)&lt;/script&gt;</textarea>")
 }
 
+// TestRerun checks that a copy of a task keeps what the form does not contain, and may begin with the files that the
+// task has found.
+func TestRerun(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, text := range []string{"one", "two"} {
+		if _, err := c.Workspace("main").Put(t.Context(), "a.txt", strings.NewReader(text), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old, err := c.Run(t.Context(), client.Submission{Priority: "high", Task: client.Task{
+		Code: "print 1", Inputs: json.RawMessage(`{"n":12345678901234567890}`), Labels: map[string]string{"team": "a"},
+		Artifacts: []string{"out/*.png", "b"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/new?from=" + old.TaskID)
+	has(t, "the form", body, "12345678901234567890", "out/*.png\nb</textarea>", "<option selected>high</option>")
+	form := []string{
+		"from", old.TaskID, "kind", "code", "text", "print 2", "workspace", "main", "key", "ABCDEFGHIJKLMN",
+		"generation", "1",
+	}
+	_, first, _ := v.post("/new", form...)
+	_, second, _ := v.post("/new", form...)
+	id := strings.TrimPrefix(first, "/tasks/")
+	if first != second || id == old.TaskID {
+		t.Fatalf("the form twice: %s and %s, want one new task", first, second)
+	}
+	r, err := c.Wait(t.Context(), id)
+	if err != nil || r.Workspace != "main-rerun-abcdefghij" || r.Result.Output != "2\n" {
+		t.Errorf("the copy is %+v (%v), want it in a new workspace", r, err)
+	}
+	file, err := c.Workspace(r.Workspace).Open(t.Context(), "", "a.txt", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if text, err := io.ReadAll(file); err != nil || string(text) != "one" {
+		t.Errorf("a.txt of the copy is %q (%v), want one", text, err)
+	}
+	s, err := c.Submission(t.Context(), id)
+	if err != nil || s.Labels["team"] != "a" || s.Priority == "high" || s.Inputs != nil || s.Artifacts != nil {
+		t.Errorf("the submission is %+v (%v), want the labels of the first one, and else what the form has", s, err)
+	}
+}
+
+func TestFound(t *testing.T) {
+	result := func(generation int64, changed ...string) *client.Result {
+		return &client.Result{Workspace: schemas.WorkspaceChange{Generation: generation, Changed: changed}}
+	}
+	for _, c := range []struct {
+		r    *client.Result
+		want int64
+	}{{nil, 0}, {result(0), 0}, {result(3), 3}, {result(3, "a"), 2}} {
+		if got := found(client.Record{Result: c.r}); got != c.want {
+			t.Errorf("found(%+v) = %d, want %d", c.r, got, c.want)
+		}
+	}
+}
+
 func TestBulkAndDead(t *testing.T) {
 	f, v := start(t, 1, Options{})
 	dead, done := submit(t, f, ingesttest.Token, "die"), submit(t, f, ingesttest.Token, "print 1")
@@ -545,6 +613,60 @@ func TestOperatorsOnly(t *testing.T) {
 	if _, _, body := v.post("/fleet/resume", "target", "tenant/default"); !strings.Contains(body, "Nothing.") {
 		t.Errorf("after resuming:\n%s", body)
 	}
+	if status, _, body := v.post("/fleet/drain", "target", "nobody"); status != 404 {
+		t.Errorf("drain of an unknown worker: status %d, want 404:\n%s", status, body)
+	}
+}
+
+// TestShares checks the tenants' parts of a day.
+func TestShares(t *testing.T) {
+	got := shares([]client.TenantUsage{
+		{Tenant: "a", Day: "2026-11-22", BoxSeconds: 5}, {Tenant: "a", Day: "2026-11-23", BoxSeconds: 1},
+		{Tenant: "b", Day: "2026-11-23", BoxSeconds: 3}, {Tenant: "c", Day: "2026-11-24"},
+	})
+	var lines []string
+	for _, d := range got {
+		lines = append(lines, fmt.Sprint(d.Day, " ", d.Tenant, " ", d.Share))
+	}
+	want := []string{"2026-11-24 c 0", "2026-11-23 b 75", "2026-11-23 a 25", "2026-11-22 a 100"}
+	if d := cmp.Diff(want, lines); d != "" {
+		t.Errorf("shares (-want +got):\n%s", d)
+	}
+}
+
+// TestAccess checks that operators create and remove tenants and tokens, whose secret is shown once.
+func TestAccess(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	v.login(ingesttest.Agent)
+	if status, _, body := v.get("/access"); status != 403 || strings.Contains(body, ">Access<") {
+		t.Errorf("tokens without the scope operator: status %d, want 403 and no link", status)
+	}
+	v.login(ingesttest.Token)
+	_, _, body := v.post("/access/create-tenant", "name", "lab")
+	has(t, "the page after a new tenant", body, "Created the tenant lab.", "Remove the tenant lab")
+	_, _, body = v.post("/access/create-token", "name", "bot", "tenant", "lab", "scope", "read", "scope", "submit")
+	m := regexp.MustCompile(`is shown only now: ([^\s<]+)`).FindStringSubmatch(body)
+	if m == nil {
+		t.Fatalf("the page after a new token has no secret:\n%s", body)
+	}
+	_, _, body = v.get("/access")
+	if strings.Contains(body, m[1]) {
+		t.Error("the page shows the secret twice")
+	}
+	id := regexp.MustCompile(`name="id" value="([^"]+)"`).FindStringSubmatch(body)
+	if id == nil {
+		t.Fatalf("the new token cannot be revoked:\n%s", body)
+	}
+	_, _, body = v.post("/access/revoke-token", "id", id[1], "name", "<i>")
+	has(t, "the page after revoking", body, "Revoked the token &lt;i&gt;.")
+	_, _, body = v.post("/access/remove-tenant", "name", "lab")
+	has(t, "the page after removing", body, "Removed the tenant lab and its tokens.")
+	if status, _, _ := v.post("/access/create-tenant", "name", "../x"); status != 400 {
+		t.Errorf("a wrong name: status %d, want 400", status)
+	}
+	if status, _, _ := v.post("/access/erase", "name", "lab"); status != 404 {
+		t.Errorf("another verb: status %d, want 404", status)
+	}
 }
 
 // TestHeaders checks what browsers are told about every response.
@@ -607,7 +729,7 @@ func TestWorkflows(t *testing.T) {
 	has(t, "the list of runs", body, run.RunID, "order", "waiting")
 	_, _, body = v.get(at)
 	has(t, "the run", body, "How &lt;b&gt;many&lt;/b&gt;?", "Number &lt;i&gt;", `name="field.gift"`,
-		`<option value="large">`)
+		`<option value="large">`, `>ask · waiting</text>`)
 	status, _, body := v.post(at+"/answer", "step", "ask", "field.n", "none")
 	if status != http.StatusBadRequest || !strings.Contains(body, "bad_answer") {
 		t.Errorf("an answer that does not fit: status %d, want 400 with bad_answer:\n%s", status, body)

@@ -136,9 +136,11 @@ var functions = template.FuncMap{
 	"bytes": byteSize[int64],
 	"size":  byteSize[int],
 	"ms":    milliseconds,
-	"json":  indented,
-	"short": func(s string) string { return s[:min(len(s), 8)] },
-	"join":  strings.Join,
+
+	"seconds": func(s float64) string { return milliseconds(1000 * s) },
+	"json":    indented,
+	"short":   func(s string) string { return s[:min(len(s), 8)] },
+	"join":    strings.Join,
 
 	"newKey": rand.Text,
 	"before": func(generation int64) int64 { return generation - 1 },

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -114,28 +115,53 @@ func postTasks(q *request) (next, done string, err error) {
 // getNewTask shows the form for a task. With the id of an earlier task, it begins with that one.
 func getNewTask(q *request) error {
 	data := struct {
-		From                         *client.Record
-		Kind, Text, Inputs           string
-		Session, Workspace, Pool, At string
-		Generation                   int64
-	}{Kind: cmp.Or(q.r.URL.Query().Get("kind"), "description")}
-	if id := q.r.URL.Query().Get("from"); id != "" {
-		r, err := q.c.Get(q.ctx, id)
+		client.Submission
+		From       string // the earlier task
+		Generation int64  // which that task has found in its workspace; 0 if it is not known
+		Kind, Text string
+		Priorities []string
+	}{Kind: "description", Priorities: []string{"high", "low"}, From: q.r.URL.Query().Get("from")}
+	if data.From != "" {
+		r, err := q.c.Get(q.ctx, data.From)
 		if err != nil {
 			return err
 		}
-		data.From, data.Session, data.Workspace, data.Pool = &r, r.Session, r.Workspace, r.Pool
-		data.Kind, data.Text = "code", r.Code
-		if r.Code == "" {
-			data.Kind, data.Text = "description", r.Description
+		if data.Submission, err = q.c.Submission(q.ctx, data.From); err != nil {
+			return err
 		}
+		data.Text = data.Description
+		if code := cmp.Or(r.Code, data.Code); code != "" {
+			data.Kind, data.Text = "code", code
+		}
+		if data.Skill != "" {
+			data.Kind, data.Text = "skill", data.Skill
+		}
+		data.Workspace, data.Generation = r.Workspace, found(r)
 	}
 	return q.show("new", "New task", data)
 }
 
-// postNewTask submits a task.
+// found returns the generation that a task has found in its workspace, or 0 if it is not known.
+func found(r client.Record) int64 {
+	switch {
+	case r.Result == nil || r.Result.Workspace.Generation == 0:
+		return 0
+	case len(r.Result.Workspace.Changed) > 0:
+		return r.Result.Workspace.Generation - 1
+	}
+	return r.Result.Workspace.Generation
+}
+
+// postNewTask submits a task. If it is a copy of an earlier one, what the form does not contain is as it was there.
 func postNewTask(q *request) (next, done string, err error) {
-	s := client.Submission{Session: q.form.Get("session"), Workspace: q.form.Get("workspace")}
+	var s client.Submission
+	if from := q.form.Get("from"); from != "" {
+		if s, err = q.c.Submission(q.ctx, from); err != nil {
+			return "", "", err
+		}
+	}
+	s.Session, s.Workspace = q.form.Get("session"), q.form.Get("workspace")
+	s.Description, s.Code, s.Skill, s.Workflow = "", "", "", nil
 	text := strings.ReplaceAll(q.form.Get("text"), "\r\n", "\n")
 	switch q.form.Get("kind") {
 	case "code":
@@ -145,7 +171,7 @@ func postNewTask(q *request) (next, done string, err error) {
 	default:
 		s.Description = text
 	}
-	s.Pool, s.Priority = q.form.Get("pool"), q.form.Get("priority")
+	s.Pool, s.Priority, s.Inputs, s.Artifacts = q.form.Get("pool"), q.form.Get("priority"), nil, nil
 	if inputs := strings.TrimSpace(q.form.Get("inputs")); inputs != "" {
 		if !json.Valid([]byte(inputs)) {
 			return "", "", &pageError{http.StatusBadRequest, "The inputs are not JSON.", `Write them as in {"city": "Paris"}.`}
@@ -158,11 +184,27 @@ func postNewTask(q *request) (next, done string, err error) {
 		}
 	}
 	s.IdempotencyKey = q.form.Get("key") // a form that is sent twice is one task
+	if generation := q.form.Get("generation"); generation != "" {
+		if s.Workspace, err = fork(q, s.Workspace, generation, s.IdempotencyKey); err != nil {
+			return "", "", err
+		}
+	}
 	r, err := q.c.Submit(q.ctx, s)
 	if err != nil {
 		return "", "", err
 	}
 	return path("tasks", r.TaskID), "Submitted.", nil
+}
+
+// fork starts a workspace from a generation of another, and returns its name, which follows from the key.
+func fork(q *request, workspace, generation, key string) (string, error) {
+	base, _, _ := strings.Cut(workspace, "-rerun-")
+	name := base[:min(len(base), 40)] + "-rerun-" + strings.ToLower(key[:min(len(key), 10)])
+	_, err := q.c.Workspace(workspace).Fork(q.ctx, generation, name)
+	if isCode(err, errcode.WorkspaceExists) { // the form was sent before
+		err = nil
+	}
+	return name, err
 }
 
 // postTask cancels or redrives a task.

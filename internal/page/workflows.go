@@ -2,12 +2,14 @@ package page
 
 import (
 	"encoding/json"
+	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/form"
+	"github.com/codefleet/codefleet/internal/workflow"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -38,7 +40,11 @@ func getRun(q *request) error {
 		client.WorkflowRun
 		Rows  []stepRow
 		Ended bool
+		Graph template.HTML
 	}{WorkflowRun: run, Ended: run.Status.Ended()}
+	if plan, err := workflow.Compile(run.Workflow); err == nil { // a newer version of the fleet may know other steps
+		data.Graph = template.HTML(plan.SVG(&run)) //nolint:gosec // SVG escapes all texts of the definition
+	}
 	forms := questions(run.Workflow)
 	for _, s := range run.Steps {
 		data.Rows = append(data.Rows, stepRowOf(s, s.ID, nil, forms[s.ID]))

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"slices"
@@ -158,9 +159,11 @@ func (p *Plan) SVG(run *schemas.WorkflowRun) string {
 		}
 	}
 	for i, s := range p.steps {
-		fill := "#ffffff"
-		if run != nil && colours[run.Steps[i].Status] != "" {
-			fill = colours[run.Steps[i].Status]
+		fill, label := "#ffffff", text.Truncate(s.label(), 30)
+		if run != nil {
+			status := run.Steps[i].Status
+			fill = cmp.Or(colours[status], fill)
+			label = text.Truncate(s.label(), 18) + " · " + string(status)
 		}
 		x, y := at[i].x, at[i].y
 		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="6" fill="%s" stroke="#333"/>`+"\n",
@@ -168,7 +171,7 @@ func (p *Plan) SVG(run *schemas.WorkflowRun) string {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%s</text>`+"\n",
 			x+boxWidth/2, y+20, html.EscapeString(s.ID))
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" fill="#555">%s</text>`+"\n",
-			x+boxWidth/2, y+37, html.EscapeString(text.Truncate(s.label(), 30)))
+			x+boxWidth/2, y+37, html.EscapeString(label))
 	}
 	b.WriteString("</svg>\n")
 	return b.String()

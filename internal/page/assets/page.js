@@ -136,7 +136,7 @@ function plot() {
 }
 
 // The keyboard: / searches, j and k move in a table, Enter opens, g then a letter goes to a page.
-const pages = { t: "tasks", n: "new", i: "inbox", d: "dead", w: "workspaces", s: "sessions", k: "skills", o: "tools", f: "fleet" };
+const pages = { t: "tasks", n: "new", i: "inbox", d: "dead", w: "workspaces", s: "sessions", k: "skills", o: "tools", f: "fleet", a: "access" };
 let going = false;
 document.addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input, textarea, select")) return;
