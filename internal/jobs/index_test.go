@@ -33,8 +33,8 @@ func (f *fleet) listed(t *testing.T, o ListOptions) (ids []string) {
 	return ids
 }
 
-// A list by status reads the records that it returns, and not all records.
-func TestListByStatusIsIndexed(t *testing.T) {
+// A list reads the records that it returns, and not all records.
+func TestListIsIndexed(t *testing.T) {
 	f := newFleet(t)
 	const records = 2000
 	for i := range records {
@@ -67,8 +67,11 @@ func TestListByStatusIsIndexed(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("List succeeded (-want +got):\n%s", d)
 	}
+	if got := f.listed(t, ListOptions{Limit: 3}); cmp.Diff(want, got) != "" {
+		t.Errorf("List = %v, want %v", got, want)
+	}
 	if n := f.nc.Stats().InMsgs - before; n > 50 {
-		t.Errorf("two lists read %d messages, want at most 50", n)
+		t.Errorf("three lists read %d messages, want at most 50", n)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -615,6 +617,42 @@ func TestOperatorsOnly(t *testing.T) {
 	}
 	if status, _, body := v.post("/fleet/drain", "target", "nobody"); status != 404 {
 		t.Errorf("drain of an unknown worker: status %d, want 404:\n%s", status, body)
+	}
+}
+
+// TestDrain checks that an operator drains a worker on the page.
+func TestDrain(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	drained := make(chan struct{})
+	w := jobs.NewWorker(f.Jobs, jobs.WorkerOptions{
+		Name: "drainable", Slots: 1, Handler: ingesttest.Run,
+		Hooks: jobs.Hooks{Drain: sync.OnceFunc(func() { close(drained) })},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx, ctx); err != nil {
+			t.Errorf("Run of the worker = %v, want nil", err)
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+	v.login(ingesttest.Token)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for _, _, body := v.get("/fleet"); !strings.Contains(body, `aria-label="Drain drainable"`); _, _, body = v.get("/fleet") {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the page offers no drain of the worker:\n%s", body)
+		}
+	}
+	_, _, body := v.post("/fleet/drain", "target", "drainable")
+	has(t, "the page after the drain", body, "claims no more tasks")
+	select {
+	case <-drained:
+	case <-ctx.Done():
+		t.Error("the worker was not told to drain")
 	}
 }
 

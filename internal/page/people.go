@@ -88,7 +88,7 @@ func postDead(q *request) (next, done string, err error) {
 		}
 		return nil
 	})
-	done = fmt.Sprintf("%d tasks are queued again.", n)
+	done = fmt.Sprintf("Tasks queued again: %d.", n)
 	if left > 0 {
 		done += fmt.Sprintf(" %d could not be redriven.", left)
 	}

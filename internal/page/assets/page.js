@@ -96,7 +96,7 @@ function stream() {
       out.append(span);
     } else {
       stage.textContent = p.text ? p.stage + ": " + p.text : p.stage;
-      if (p.stage === "approval") location.reload();
+      if (p.stage === "approval") refreshPart(document.getElementById("pending"));
     }
   });
   source.addEventListener("end", () => {
