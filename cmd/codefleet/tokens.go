@@ -42,6 +42,11 @@ func (a *app) tenantsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !t.Settings {
+				if err := a.warnUnserved(ctx, c, t.Name); err != nil {
+					return err
+				}
+			}
 			return a.print(t, func(w io.Writer) {
 				fmt.Fprintf(w, "tenant %s; create a token with: codefleet tokens add --tenant %s\n", t.Name, t.Name)
 			})
@@ -64,6 +69,24 @@ func (a *app) tenantsCommand() *cobra.Command {
 	}
 	c.AddCommand(add, rm)
 	return c
+}
+
+// warnUnserved warns if no worker of the fleet runs tasks of a tenant that was added at run time.
+func (a *app) warnUnserved(ctx context.Context, c *client.Client, tenant string) error {
+	f, err := c.Fleet(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range f.Workers {
+		if !w.SettingsOnly {
+			return nil
+		}
+	}
+	if len(f.Workers) > 0 {
+		fmt.Fprintf(a.stderr, "warning: no worker runs tasks of %s: boxes that see files of the host serve only tenants "+
+			"of the settings; set execution.sandbox_image or execution.rootfs\n", tenant)
+	}
+	return nil
 }
 
 // oneArgument accepts exactly one argument.

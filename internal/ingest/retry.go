@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-
 )
 
 func (s *Server) getDeadLetter(w http.ResponseWriter, r *http.Request, tenant, id string) error {
