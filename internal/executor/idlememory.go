@@ -10,9 +10,12 @@ const (
 	// typicalBoxMB stands for the memory of an environment's boxes until the first one has been measured.
 	typicalBoxMB = 40
 
-	// measureEvery is how often the pool measures boxes that have become idle. It skips those whose program has
-	// just ended, because their runner still cleans up.
+	// measureEvery is how often the pool measures boxes that have become idle.
 	measureEvery = time.Second
+
+	// measureAfter is how long a box must have been idle. Until then its runner may keep processes for the next
+	// programs.
+	measureAfter = 3 * time.Second
 )
 
 // trimIdle evicts bound boxes, those first that have been idle the longest, until the idle boxes fit into
@@ -113,7 +116,7 @@ func (p *Pool) unmeasured() []*pooledBox {
 	now := time.Now()
 	var found []*pooledBox
 	for _, b := range p.sched.boxes {
-		if b.state == bound && b.used.After(b.measured) && now.Sub(b.used) >= measureEvery/2 {
+		if b.state == bound && b.used.After(b.measured) && now.Sub(b.used) >= measureAfter {
 			b.measured = now
 			found = append(found, b)
 		}

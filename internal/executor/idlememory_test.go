@@ -19,7 +19,7 @@ func TestIdleMemory(t *testing.T) {
 			box := tp.acquire(tenant)
 			ids[tenant] = box.BoxID()
 			box.Release()
-			wait(2 * time.Second)
+			wait(measureAfter + 2*measureEvery)
 		}
 		for i := range 10 {
 			use(fmt.Sprint("t", i))
@@ -51,7 +51,7 @@ func TestIdleBoxesAreMeasured(t *testing.T) {
 		tp := runPool(t, host, PoolOptions{MinReady: -1, IdleMemoryMB: 100})
 		for _, tenant := range []string{"a", "b", "c"} {
 			tp.acquire(tenant).Release()
-			wait(2 * time.Second)
+			wait(measureAfter + 2*measureEvery)
 		}
 		box := tp.acquire("c")
 		box.box.box.(*fakeBox).mb = 75
@@ -60,7 +60,7 @@ func TestIdleBoxesAreMeasured(t *testing.T) {
 		if s := tp.Stats(); s.Bound != 3 || s.IdleMemoryMB != 90 {
 			t.Errorf("Stats after the release = %+v, want 3 boxes with 90 MB as measured before", s)
 		}
-		wait(2 * time.Second)
+		wait(measureAfter + 2*measureEvery)
 		if s := tp.Stats(); s.Bound != 1 || s.IdleMemoryMB != 75 || s.Evicted != 2 {
 			t.Errorf("Stats after the measurement = %+v, want the box with 75 MB only", s)
 		}

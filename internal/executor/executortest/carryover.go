@@ -115,7 +115,10 @@ def connect():
     with socket.socket(socket.AF_UNIX) as s:
         s.connect("\0left")
 found["abstract socket"] = attempt(connect)
-found["unix"] = attempt(lambda: sorted(line.split()[7:] for line in open("/proc/net/unix")))
+sockets = attempt(lambda: [line.split()[7:] for line in open("/proc/net/unix")])
+found["unix"] = sorted(name for name in sockets if name)
+# Each child that the runner, as root, keeps for later programs has a pair.
+found["unnamed sockets"] = sockets.count([]) - 2 * len([p for p in glob.glob("/proc/[0-9]*") if user(p) == 0])
 found["tcp"] = attempt(lambda: len([line for line in open("/proc/net/tcp") if line.split()[3] == "0A"]))
 found["mounts"] = text("/proc/self/mounts")
 found["hostname"] = os.uname().nodename

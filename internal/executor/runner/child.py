@@ -21,17 +21,26 @@ from codefleet import catalogue, facts, frames, jsonable, mcp_client, pictures, 
 FILENAME = "program.py"
 PACKAGES = "/opt/packages"  # the package layer, if the box has one
 CONTROL = 3  # the descriptor of the channel to the runner
+ADMIT = b"a"  # what the runner sends when no earlier program runs any more
 LOST = 121  # exit code if the end of the program could not be reported
 MAX_REPORTS = 1000  # reports of calls that are made in this process
 CA_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 SPARE = 32 << 20  # bytes of address space for reporting that the memory limit was reached
 
 
-def main(boot):
-    """Runs in the forked child, with descriptors 0 to 3 in place. Does not return."""
+def main(boot, drop_privileges):
+    """Runs in the forked child, with descriptors 0 to 3 in place. Does not return.
+
+    Until the runner admits it, an earlier program may run, so it reads nothing that a program can write.
+    """
     try:
-        space = prepare(boot)
+        warm(boot)
         channel = Channel(CONTROL)
+        channel.send({"t": "warm"})
+        if not os.read(CONTROL, len(ADMIT)):
+            os._exit(LOST)
+        drop_privileges()
+        space = prepare(boot)
         channel.send({"t": "ready"})
         run, body = channel.receive()
         if run["t"] == "network":
@@ -43,15 +52,12 @@ def main(boot):
     os._exit(LOST)
 
 
-def prepare(boot):
-    """Prepares the process before it gets a program. Returns the address space in use, in bytes."""
-    for directory in boot["scratch"]:
-        empty(directory)
+def warm(boot):
+    """Does all that needs neither a program nor an empty box."""
     sys.stdout = sys.__stdout__ = text_stream(1)
     sys.stderr = sys.__stderr__ = text_stream(2)
     sys.dont_write_bytecode = True
     sys.argv = [FILENAME]
-    sys.path.append(boot["workspace"])
     os.environ["TMPDIR"] = boot["scratch"][0]
     client = types.ModuleType("client", "The program's interface to the fleet.")
     client.__path__ = []
@@ -63,6 +69,13 @@ def prepare(boot):
     sys.modules["client.session"] = session
     os.umask(0o022)
     rehearse()
+
+
+def prepare(boot):
+    """Prepares the process for a program. Returns the address space in use, in bytes."""
+    for directory in boot["scratch"]:
+        empty(directory)
+    sys.path.append(boot["workspace"])
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[0]) * resource.getpagesize()
 

@@ -2,9 +2,10 @@
 // with it.
 //
 // The runner needs Python 3.9 or newer, and only the standard library. The host sends its code to the
-// interpreter over standard input, so it need not be installed in the box. The runner keeps one process
-// forked ahead, hands it the next program, and after each program kills all processes that are left. Its
-// files, in the order in which they are loaded:
+// interpreter over standard input, so it need not be installed in the box. The runner forks a process
+// ahead, hands it the next program, and after each program kills all processes that are left. While programs
+// follow each other, it forks more of them ahead. They are root's until the program before theirs has ended.
+// Its files, in the order in which they are loaded:
 //
 //	boot.py        the interpreter's argument; loads the other files
 //	frames.py      the protocol

@@ -1,10 +1,11 @@
-"""The runner: one process per box that forks a child ahead and hands it the next program.
+"""The runner: one process per box that forks children ahead and hands them the next programs.
 
 It exchanges frames with the host on descriptors 0 and 1, and with the child on a socket. It trusts the
 host, but nothing that the child sends: a child that violates the protocol is killed. The runner has one
 thread, so that forking is safe.
 """
 
+import collections
 import ctypes
 import gc
 import os
@@ -31,6 +32,12 @@ KILL_MS = 200  # time for a killed child to end
 PAUSE_MS = 3
 DEMAND_S = 0.01  # no pause if the program arrived within this time after the child was ready
 READY_S = 20  # time for a child to empty the scratch directories
+# When children are forked ahead of the next one; see Stock.
+NEAR_S, BURST_S = 0.25, 0.1  # programs at shorter intervals have one or three of them
+WAITED_S = 0.001  # a program that came this long after a fork did not wait for it
+KEEP_S = 2  # time after which they are killed
+STOCK_MB = 64  # memory for all of them
+AWAKE_S = 0.001  # while replies follow their calls this quickly, wait as long for the next frame without sleep
 MAX_REPORTS = 1000  # forwarded reports of calls made in the child
 CONNECTION = ("data", "ack", "eof", "reset")
 SYSINFO = ctypes.create_string_buffer(256)  # struct sysinfo of 64-bit Linux has 112 bytes
@@ -56,12 +63,14 @@ def main(boot, compiled):
         compiled = b""
     Child.unix_sockets = confine.unix_sockets() if boot["hidden_sockets"] else 0
     Child.accepted = confine.accepted_connections() if boot["hidden_sockets"] else 0
+    stock = Stock(boot)
     while True:
-        execution = Execution(host, Child(boot))
+        execution = Execution(host, stock.take(), stock)
         host.send(ready, compiled)
         execution.run()
         if execution.modules:
             catalogue.learn(boot["catalogue"], execution.catalogue, execution.modules)
+            stock.clear()  # they lack these modules
         ready, compiled = {"t": "ready"}, b""
 
 
@@ -186,12 +195,17 @@ class Host:
 
 
 class Child:
-    """A process that waits for a program and runs it."""
+    """A process that waits for a program and runs it.
+
+    It starts as the runner's user, so that a program that still runs cannot reach it. admit ends that.
+    """
+
+    newest_socket = 0  # number of the last socket that the runner has created
 
     def __init__(self, boot):
         self.boot = boot
         ours, theirs = socket.socketpair()
-        self.newest_socket = max(confine.socket_number(end) for end in (ours, theirs))
+        Child.newest_socket = max(confine.socket_number(end) for end in (ours, theirs))
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         self.pid = os.fork()
@@ -205,10 +219,19 @@ class Child:
         for descriptor in (self.out, self.err):
             os.set_blocking(descriptor, False)
         ours.settimeout(READY_S)
-        if ours.recv(CHUNK) != READY:
+
+    def expect(self, frame):
+        """Waits for a frame of a child that has no program yet."""
+        if self.control.recv(len(frame)) != frame:
             os.write(2, os.read(self.err, CHUNK))
             raise SystemExit("the child did not become ready")
-        ours.setblocking(False)
+
+    def admit(self):
+        """Makes the child ready for a program. No process of an earlier program may be left."""
+        self.control.send(child.ADMIT)
+        self.expect(WARM)
+        self.expect(READY)
+        self.control.setblocking(False)
 
     def _become(self, control, out, err):
         """Turns the forked process into the child. Does not return."""
@@ -221,23 +244,110 @@ class Child:
             for number, descriptor in enumerate((null, out, err, control)):
                 os.dup2(descriptor, number, inheritable=number < child.CONTROL)
             os.closerange(child.CONTROL + 1, 256)
-            if self.boot["separate_user"]:
-                os.setgroups([])
-                os.setresgid(*[self.boot["uid"]] * 3)
-                os.setresuid(*[self.boot["uid"]] * 3)
-            self.libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: the child may read its own /proc again
-            child.main(self.boot)
+            child.main(self.boot, self._drop_privileges)
         finally:
             os._exit(child.LOST)
 
+    def _drop_privileges(self):
+        if self.boot["separate_user"]:
+            os.setgroups([])
+            os.setresgid(*[self.boot["uid"]] * 3)
+            os.setresuid(*[self.boot["uid"]] * 3)
+        self.libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: the child may read its own /proc again
+
     def made_sockets(self):
         """Returns whether the program has created sockets in a box in which they may outlive it."""
-        return self.boot["hidden_sockets"] and confine.next_socket_number() != self.newest_socket + 1
+        if not self.boot["hidden_sockets"]:
+            return False
+        before, Child.newest_socket = Child.newest_socket, confine.next_socket_number()
+        return Child.newest_socket != before + 1
 
     def close(self):
         self.control.close()
         os.close(self.out)
         os.close(self.err)
+
+
+class Stock:
+    """Children that are forked ahead of the next one, so that a program need not wait for a fork.
+
+    A fork takes as long as some small programs. While programs follow each other, the runner forks up to three of them
+    in a lull. If there is none, it forks one as soon as it is ready, unless the last program had to wait for that. They
+    cost memory, so they are killed when no program has come for a while.
+    """
+
+    def __init__(self, boot):
+        self.boot = boot
+        self.children = collections.deque()
+        self.gaps = collections.deque([KEEP_S] * 3, 3)  # seconds between the last programs
+        self.arrived = time.monotonic()
+        self.eager = False  # whether a fork would have ended well before the last program came
+        self.forked, self.fork_s = False, 0.0  # whether one was forked since then; how long the last one took
+        # Without a user of their own, programs could reach the children. Without a count of threads, the runner could
+        # not tell them from processes that a program has left.
+        self.limit = affordable() if boot["separate_user"] and boot["counts_threads"] else 0
+
+    def take(self):
+        """Returns a child that is ready for a program."""
+        taken = self.children.popleft() if self.children else Child(self.boot)
+        taken.admit()
+        return taken
+
+    def note_arrival(self, idle, waited):
+        """Notes that a program has come, idle seconds after the runner was ready, waited since it last forked."""
+        now = time.monotonic()
+        self.gaps.append(now - self.arrived)
+        self.eager = waited > WAITED_S if self.forked else idle > 2 * self.fork_s
+        self.arrived, self.forked = now, False
+
+    def gap(self):
+        return sorted(self.gaps)[1]
+
+    def wanted(self):
+        """Returns how many children to keep."""
+        return min(self.limit, 3 if self.gap() < BURST_S else 1 if self.gap() < NEAR_S else 0)
+
+    def pause(self):
+        """Returns how many milliseconds to wait for a program before a call of adjust, or None."""
+        lacking = len(self.children) < self.wanted()
+        if not lacking and not self.children:
+            return None
+        if self.eager and not self.children and not self.forked:
+            return 0
+        due = self.arrived + (2 * self.gap() if lacking else KEEP_S) - time.monotonic()
+        return max(0, int(1000 * due) + 1)
+
+    def adjust(self):
+        """Forks a child, or kills all if no program has come for a while."""
+        began = time.monotonic()
+        if began - self.arrived >= KEEP_S:
+            self.clear()
+            self.gaps.extend([KEEP_S] * 3)
+        elif len(self.children) < self.wanted():
+            self.children.append(Child(self.boot))
+            self.forked, self.fork_s = True, time.monotonic() - began
+
+    def clear(self):
+        """Kills the children."""
+        while self.children:
+            dropped = self.children.popleft()
+            os.kill(dropped.pid, signal.SIGKILL)
+            os.waitpid(dropped.pid, 0)
+            dropped.close()
+
+    def ended(self, pid):
+        """Notes that a process has ended. A child ends if the box has too little memory."""
+        for dropped in list(self.children):
+            if dropped.pid == pid:
+                self.children.remove(dropped)
+                dropped.close()
+
+
+def affordable():
+    """Returns how many children fit into STOCK_MB. A fork copies about half of the runner's memory in time."""
+    with open("/proc/self/statm", "rb") as statm:
+        resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return min(3, (STOCK_MB << 20) // max(1, resident // 2))
 
 
 def network(boot):
@@ -250,21 +360,24 @@ def network(boot):
     return module
 
 
+WARM = frames.pack({"t": "warm"})
 READY = frames.pack({"t": "ready"})
 
 
 class Execution:
     """One execution of a program, from the host's `run` to `done`."""
 
-    def __init__(self, host, child):
-        self.host, self.child = host, child
+    def __init__(self, host, child, stock):
+        self.host, self.child, self.stock = host, child, stock
         self.id = None  # until the program has arrived
         self.since, self.idle = time.monotonic(), 0.0  # idle: seconds that the child waited for the program
+        self.waiting = 0.0  # when the runner last began to wait for the program
         self.output = {"stdout": 0, "stderr": 0}  # bytes that may still be forwarded
         self.dropped = 0
         self.check = False  # the child must send facts before it runs the program
         self.listening = True  # the child has not closed its end
         self.calls = set()  # ids of the calls in progress
+        self.quick, self.call_time = False, 0.0  # whether the last reply was quick; when the last call or reply passed
         self.reports = 0
         self.catalogue, self.modules = None, []  # version, and modules of it that the child imported (untrusted)
         self.network = None  # connections, if the program has network access
@@ -277,8 +390,7 @@ class Execution:
         self.made_sockets = False
         self.cpu, self.peak = 0.0, 0
         self.oom_kills = oom_kills(child.boot)
-        # The number of threads in the box as long as the program has only one.
-        self.initial_threads = threads() if child.boot["counts_threads"] else 0
+        self.count_threads()
         self.handlers = {
             0: self.from_host,
             child.control.fileno(): self.from_child,
@@ -292,6 +404,11 @@ class Execution:
 
     def run(self):
         try:
+            while self.id is None and self.how is None:
+                pause, self.waiting = self.stock.pause(), time.monotonic()
+                if not self.wait(pause) and pause is not None:
+                    self.stock.adjust()
+                    self.count_threads()
             while self.how is None:
                 self.wait()
             if self.id is None:
@@ -301,9 +418,11 @@ class Execution:
             raise
         self.finish()
 
-    def wait(self):
+    def wait(self, pause=None):
+        """Handles events, for which it waits up to pause milliseconds. Returns whether there were any."""
         control = self.child.control.fileno()
-        for descriptor, events in self.poll.poll():
+        found = self.quick and self.poll_awake() or self.poll.poll(pause)
+        for descriptor, events in found:
             if descriptor not in self.handlers:  # belongs to a connection, which may have ended
                 self.network.serve(descriptor, events)
                 continue
@@ -312,6 +431,21 @@ class Execution:
                 self.watch_child()
             if events & ~select.POLLOUT and self.how is None:
                 self.handlers[descriptor]()
+        return bool(found)
+
+    def count_threads(self):
+        """Counts the threads in the box as long as the program, which may not have arrived, has only one."""
+        self.initial_threads = threads() if self.child.boot["counts_threads"] else 0
+
+    def poll_awake(self):
+        """Polls without sleep for a moment. A sandbox that sleeps takes longer to wake up than a quick call takes."""
+        until = self.call_time + AWAKE_S
+        while time.monotonic() < until:
+            found = self.poll.poll(0)
+            if found:
+                return found
+        self.quick = False
+        return None
 
     def from_host(self):
         for header, body, frame in self.host.read():
@@ -327,15 +461,19 @@ class Execution:
             if kind == "run":
                 self.host.refresh()
                 self.id, self.check = header["task"], header["facts"]
-                self.idle = time.monotonic() - self.since
+                now = time.monotonic()
+                self.idle = now - self.since
+                self.stock.note_arrival(self.idle, now - self.waiting)
                 self.catalogue = header.get("catalogue")
                 self.output = dict.fromkeys(self.output, header["limits"]["output"])
                 if header.get("network"):
                     self.network = network(self.child.boot).Network(self.host, self.poll)
-                    self.child.newest_socket = confine.socket_number(self.network.listener)
+                    Child.newest_socket = confine.socket_number(self.network.listener)
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
+                before, self.call_time = self.call_time, time.monotonic()
+                self.quick = self.call_time - before < AWAKE_S
             if self.id is not None:  # otherwise the frame is next, or a reply to an earlier program
                 self.backlog += frame
         self.flush()
@@ -412,6 +550,7 @@ class Execution:
         if type(number) is not int or not 0 < number < 1 << 53 or number in self.calls:
             raise frames.Broken("id of a call")
         self.calls.add(number)
+        self.call_time = time.monotonic()
         return {"t": "call", "id": number, **names(header, "server", "tool", "hash")}
 
     def report(self, header):
@@ -450,16 +589,17 @@ class Execution:
             self.how = "exit"
 
     def collect(self):
-        """Reaps ended processes. Returns whether there are others."""
+        """Reaps ended processes. Returns whether there are others, except the runner and its stock."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if pid == 0:
-                return True
+                return not self.stock.children or threads() != 1 + len(self.stock.children)
             if os.WIFSTOPPED(status):  # traced, by halt or by another process of the program
                 continue
+            self.stock.ended(pid)
             self.record_exit(pid, status, usage)
 
     def record_exit(self, pid, status, usage):
@@ -510,7 +650,7 @@ class Execution:
         boot = self.child.boot
         if not self.made_sockets:
             return ""
-        if confine.unix_sockets() != Child.unix_sockets:
+        if confine.unix_sockets() != Child.unix_sockets + 2 * len(self.stock.children):
             return "sockets that were sent to each other"
         before, Child.accepted = Child.accepted, confine.accepted_connections()
         if Child.accepted - before > (self.network.last_id if self.network else 0):
