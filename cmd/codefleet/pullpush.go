@@ -191,7 +191,8 @@ func (a *app) showSync(ws *client.Workspace, r client.SyncReport, verb, dir stri
 		fmt.Fprintf(a.stderr, "conflict: %s has changed on both sides; both versions are kept\n", printable(p))
 	}
 	for _, p := range r.Skipped {
-		fmt.Fprintf(a.stderr, "skipped: %q: its name is not allowed there, or it is a link that points outside\n", p)
+		fmt.Fprintf(a.stderr, "skipped: %q: its name is not allowed there or differs from another one by case only, "+
+			"or it is a link that points outside\n", p)
 	}
 	out := syncOutput{
 		ws.Name(), r.Generation, orEmpty(r.Written), orEmpty(r.Removed), orEmpty(r.Conflicts), orEmpty(r.Skipped),

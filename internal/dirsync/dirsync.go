@@ -144,6 +144,8 @@ type Folder struct {
 	base   base
 	umask  fs.FileMode // set by apply
 	meter  meter       // of the current transfer
+
+	foldsCase func(*os.Root) (bool, error)
 }
 
 // meter counts what is written to it, and reports it.
@@ -189,7 +191,7 @@ func Open(dir string, remote Remote, o Options) (*Folder, error) {
 		return nil, err
 	}
 	f := &Folder{
-		root: root, remote: remote, o: o,
+		root: root, remote: remote, o: o, foldsCase: foldsCase,
 		base: base{Format: 1, Workspace: o.Workspace, Paths: map[string]*basePath{}},
 	}
 	if err := f.load(); err != nil {

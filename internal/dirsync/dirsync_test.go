@@ -318,6 +318,34 @@ func TestPullAndPush(t *testing.T) {
 	}
 }
 
+// TestCase pulls names that differ by case only. A directory that cannot hold both gets one of them, and the workspace
+// keeps both.
+func TestCase(t *testing.T) {
+	w := newWorld(t)
+	w.folder.IgnoreCase()
+	all := map[string]string{"A.txt": "1", "a.txt": "2", "Dir/x": "3", "dir/y": "4", "dir/z/q": "5", "b": "6"}
+	w.remote.set(all)
+	r := w.pull(dirsync.Refuse)
+	if diff := cmp.Diff([]string{"a.txt", "dir", "dir/y", "dir/z", "dir/z/q"}, r.Skipped); diff != "" {
+		t.Errorf("skipped (-want +got):\n%s", diff)
+	}
+	w.want("directory", w.files(), map[string]string{"A.txt": "1", "Dir/x": "3", "b": "6"})
+	w.write("b", "7")
+	all["b"] = "7"
+	w.sync()
+	w.want("workspace", w.remote.now(), all)
+	delete(all, "A.txt")
+	w.remote.set(maps.Clone(all))
+	if r := w.pull(dirsync.Refuse); !slices.Equal(r.Removed, []string{"A.txt"}) {
+		t.Errorf("Pull after a removal removed %v, want A.txt", r.Removed)
+	}
+	w.pull(dirsync.Refuse)
+	w.want("directory after the removal", w.files(), map[string]string{"a.txt": "2", "Dir/x": "3", "b": "7"})
+	w.open() // on the file system of this test, which has both
+	w.pull(dirsync.Refuse)
+	w.want("directory that holds both", w.files(), all)
+}
+
 func TestConflicts(t *testing.T) {
 	setup := func(t *testing.T) *world {
 		t.Helper()

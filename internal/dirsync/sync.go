@@ -61,6 +61,11 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 			there[e.Path], paths[e.Path] = e, true
 		}
 	}
+	clashing, err := f.clashing(there)
+	if err != nil {
+		return c, err
+	}
+	c.skipped = append(c.skipped, clashing...)
 	for p := range here {
 		paths[p] = true
 	}
