@@ -95,8 +95,8 @@ MICROVM ?= $(CURDIR)/.cache/microvm
 RUN     ?= .
 .PHONY: examples
 examples: build ## run all examples on a fresh fleet, with a summary; MCP_MODE=true runs them as MCP clients
-	@go build -trimpath -o .cache/examples/go ./examples/go
-	@EXAMPLES_GO=.cache/examples/go CODEFLEET_BIN=$(CURDIR)/bin/codefleet CODEFLEET_FLEET= CODEFLEET_URL= CODEFLEET_DATA=$(CURDIR)/.cache/examples \
+	@go build -trimpath -o .cache/examples/ ./examples/go ./examples/plugin
+	@EXAMPLES_GO=.cache/examples/go EXAMPLES_PLUGIN=.cache/examples/plugin CODEFLEET_BIN=$(CURDIR)/bin/codefleet CODEFLEET_FLEET= CODEFLEET_URL= CODEFLEET_DATA=$(CURDIR)/.cache/examples \
 		python3 examples/run_all_examples.py
 
 # The packages are built and installed without an index: the build backend is in the tree, and there is no dependency.

@@ -16,7 +16,7 @@ import mcp_client_helper  # finds the package in this repository
 from code_execution_mcp import FleetError, create_agent, fleet
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-OTHERS = ["azure_openai.py", "comparison.py", "form_filling.py", "privacy.py"]
+OTHERS = ["azure_openai.py", "comparison.py", "form_filling.py", "plugin_worker.py", "privacy.py"]
 
 
 def main(patterns):
