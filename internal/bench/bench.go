@@ -57,6 +57,7 @@ func Scenarios() []Scenario {
 		{Name: "workflow", Samples: 100, Measure: (*Bench).workflow},
 		{Name: "growth-queue", Samples: 20, Measure: (*Bench).growthQueue},
 		{Name: "page", Samples: 20, Measure: (*Bench).page},
+		{Name: "scale", Samples: 20, Measure: (*Bench).scale},
 	}
 }
 

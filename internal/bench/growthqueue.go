@@ -46,7 +46,10 @@ func (b *Bench) growthQueue(ctx context.Context) error {
 
 // fleetQueue returns a connection to a fleet's queue, which may submit tasks of all tenants.
 func fleetQueue(ctx context.Context, f *up.Fleet) (*jobs.Client, error) {
-	n := f.File.NATS
+	return connectQueue(ctx, f.File.NATS)
+}
+
+func connectQueue(ctx context.Context, n config.FleetNATS) (*jobs.Client, error) {
 	return jobs.Connect(ctx, jobs.Options{
 		Server: jobs.Server{URL: n.URL}, Credentials: jobs.Credentials{User: n.User, Password: n.Password},
 		Name: "codefleet bench",

@@ -117,7 +117,7 @@ func (b *Bench) upMemory(ctx context.Context, workerPath string, hasWorker bool)
 	if !hasWorker {
 		return nil
 	}
-	joined, err := StartChild(ctx, b.NewDir(), workerPath, "--fleet", u.Fleet)
+	joined, err := StartChild(ctx, b.NewDir(), nil, workerPath, "--fleet", u.Fleet)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,13 @@ type Child struct {
 // stopTime is how long a program may take to end after a signal. Then it is killed.
 const stopTime = 40 * time.Second
 
-// StartChild starts a program that keeps its data in the given directory. The program runs until ctx ends or Stop is
-// called.
-func StartChild(ctx context.Context, data, path string, args ...string) (*Child, error) {
+// StartChild starts a program that keeps its data in the given directory, with additional environment variables
+// (NAME=value). The program runs until ctx ends or Stop is called.
+func StartChild(ctx context.Context, data string, env []string, path string, args ...string) (*Child, error) {
 	ctx, end := context.WithCancel(ctx)
 	c := &Child{cmd: exec.CommandContext(ctx, path, args...), end: end}
 	c.cmd.Env = append(c.cmd.Environ(), "CODEFLEET_DATA="+data, "LOG_LEVEL=ERROR")
+	c.cmd.Env = append(c.cmd.Env, env...)
 	c.cmd.Stderr = &c.stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
@@ -67,13 +68,13 @@ type upChild struct {
 	Fleet  string `json:"fleet"` // path of fleet.json
 }
 
-// startUp starts `codefleet up` on free ports and waits until it is ready.
-func (b *Bench) startUp(ctx context.Context, data string) (*upChild, error) {
+// startUp starts `codefleet up` on free ports, with additional environment variables, and waits until it is ready.
+func (b *Bench) startUp(ctx context.Context, data string, env ...string) (*upChild, error) {
 	const free = "127.0.0.1:0"
 	args := append([]string{
 		"up", "-o", "json", "--data", data, "--http", free, "--nats", free, "--s3", free,
 	}, b.Args...)
-	c, err := StartChild(ctx, data, b.Program, args...)
+	c, err := StartChild(ctx, data, env, b.Program, args...)
 	if err != nil {
 		return nil, err
 	}
