@@ -225,8 +225,7 @@ class Agent:
     def submit(self, task, idempotency_key=None):
         """Submit a task (a dictionary that matches task.v1.json) and return its record. Submissions with the same
         idempotency_key are one task. The default is a random key."""
-        body = {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
-        return self._request("POST", "/v1/tasks", body, {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
+        return self._request("POST", "/v1/tasks", self._task(task), {"Idempotency-Key": idempotency_key or secrets.token_hex(16)})
 
     def get(self, task_id, wait=0):
         """Return the record of a task once it has ended, or after `wait` seconds."""
@@ -422,6 +421,71 @@ class Agent:
         """Run a workflow again from a step, with the files that it began with. `inputs` replaces inputs by name."""
         return self._request("POST", _path("workflows", "runs", run_id, "rerun"), {"from": step, "set": inputs or {}},
                              {"Idempotency-Key": secrets.token_hex(16)})
+
+    def schedules(self):
+        """Return the schedules of the tenant by name."""
+        return self._request("GET", _path("schedules"))
+
+    def add_schedule(self, name, cron, task, **options):
+        """Store a schedule, which submits a task (as of `submit`) at the times of a cron expression, and return it.
+        Options are `zone`, `missed` and `jitter_s`. Adding the same schedule again changes nothing; if another one has
+        its name, the error has the code "automation_exists"."""
+        return self._request("POST", _path("schedules"), {"name": name, "cron": cron, "task": self._task(task), **options})
+
+    def remove_schedule(self, name):
+        """Remove a schedule. Tasks that it has submitted continue."""
+        self._request("DELETE", _path("schedules", name), raw=True, once=True)
+
+    def pause_schedule(self, name):
+        """Pause a schedule and return it. Firings during the pause do not take place later."""
+        return self._request("POST", _path("schedules", name, "pause"))
+
+    def resume_schedule(self, name):
+        """End the pause of a schedule and return it."""
+        return self._request("POST", _path("schedules", name, "resume"))
+
+    def run_schedule(self, name):
+        """Submit the task of a schedule now, in addition to its firings, and return its record."""
+        return self._request("POST", _path("schedules", name, "run"), once=True)
+
+    def triggers(self):
+        """Return the triggers of the tenant by name."""
+        return self._request("GET", _path("triggers"))
+
+    def add_trigger(self, name, type, task, **options):
+        """Store a trigger, which submits a task for each event of a type, with the event's data as `inputs`, and return
+        it. Options are `source` and `filter`. It may be repeated, like add_schedule."""
+        body = {"name": name, "type": type, "task": self._task(task), **options}
+        return self._request("POST", _path("triggers"), body)
+
+    def remove_trigger(self, name):
+        """Remove a trigger. Tasks that it has submitted continue."""
+        self._request("DELETE", _path("triggers", name), raw=True, once=True)
+
+    def test_trigger(self, name, event):
+        """Return what a trigger would do with a CloudEvent (a dictionary). Nothing is submitted."""
+        return self._request("POST", _path("triggers", name, "test"), _event(event), _EVENT_TYPE)
+
+    def send_event(self, event):
+        """Store a CloudEvent (a dictionary), which is not a task, for the triggers of the tenant. It may be repeated:
+        each trigger submits one task for events with the same source and id."""
+        return self._request("POST", "/v1/events", _event(event), _EVENT_TYPE)
+
+    def webhooks(self):
+        """Return the webhooks of the tenant by name, without their secrets."""
+        return self._request("GET", _path("webhooks"))
+
+    def add_webhook(self, name, url, **options):
+        """Store a webhook, which sends events to a URL, and return it with the `secret` of its signatures, which is
+        returned only once. Options are `type`, `filter` and `no_handshake`."""
+        return self._request("POST", _path("webhooks"), {"name": name, "url": url, **options}, once=True)
+
+    def remove_webhook(self, name):
+        """Remove a webhook. Deliveries that wait are dropped."""
+        self._request("DELETE", _path("webhooks", name), raw=True, once=True)
+
+    def _task(self, task):
+        return {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
 
     def _in_workspace(self, *parts):
         return _path("workspaces", self._defaults["workspace"] or "main", *parts)
@@ -660,6 +724,13 @@ def _wrong_scheme(url, scheme):
     """Return the error for a server that speaks a scheme other than the URL's."""
     used, rest = url.split("://", 1)
     return FleetError(f"the server speaks {scheme.upper()}, not {used.upper()}", 400, "unexpected_response", f"use the address {scheme}://{rest}")
+
+
+_EVENT_TYPE = {"Content-Type": "application/cloudevents+json"}
+
+
+def _event(event):
+    return _utf8(json.dumps(event, ensure_ascii=False), "the event")
 
 
 def _seconds(text):

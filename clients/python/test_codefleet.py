@@ -94,6 +94,47 @@ class Tasks(unittest.TestCase):
         self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_task"))
 
 
+class Automations(unittest.TestCase):
+    def test_schedules(self):
+        agent = create_agent(workspace="reports")
+        added = agent.add_schedule("report", "0 9 * * 1-5", {"code": "print 1"}, zone="Europe/Berlin", missed="skip")
+        self.assertEqual((added["task"], added["missed"]), ({"code": "print 1", "workspace": "reports"}, "skip"))
+        self.assertEqual(agent.add_schedule("report", "0 9 * * 1-5", {"code": "print 1"}, zone="Europe/Berlin", missed="skip")["created_at"],
+                         added["created_at"])
+        with self.assertRaises(FleetError) as caught:
+            agent.add_schedule("report", "@hourly", {"code": "print 1"})
+        self.assertEqual(caught.exception.code, "automation_exists")
+        self.assertEqual([agent.pause_schedule("report")["paused"], agent.resume_schedule("report")["paused"]], [True, False])
+        task = agent.wait(agent.run_schedule("report")["task_id"], 20)
+        self.assertEqual((task["status"], task["workspace"]), ("succeeded", "reports"))
+        self.assertEqual([s["name"] for s in agent.schedules()], ["report"])
+        agent.remove_schedule("report")
+        self.assertEqual(agent.schedules(), [])
+
+    def test_triggers(self):
+        agent = create_agent()
+        agent.add_trigger("order", "order.created", {"code": "print 2"}, filter="data.total > 100")
+        event = {"specversion": "1.0", "id": "ä1", "source": "/shop", "type": "order.created", "data": {"total": 50}}
+        self.assertEqual(agent.test_trigger("order", event)["matches"], False)
+        event["data"]["total"] = 150
+        tested = agent.test_trigger("order", event)
+        self.assertEqual((tested["matches"], tested["task"]["inputs"]), (True, {"total": 150}))
+        self.assertEqual(agent.send_event(event)["id"], "ä1")
+        self.assertEqual([t["filter"] for t in agent.triggers()], ["data.total > 100"])
+        agent.remove_trigger("order")
+        self.assertEqual(agent.triggers(), [])
+
+    def test_webhooks(self):
+        agent = create_agent()
+        added = agent.add_webhook("results", "https://hooks.example.org/x", no_handshake=True)
+        self.assertTrue(added["secret"].startswith("whsec_"))
+        self.assertEqual([(w["url"], w.get("secret")) for w in agent.webhooks()], [("https://hooks.example.org/x", None)])
+        agent.remove_webhook("results")
+        with self.assertRaises(FleetError) as caught:
+            agent.remove_webhook("results")
+        self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_automation"))
+
+
 class Files(unittest.TestCase):
     def test_write_list_read_delete(self):
         agent = create_agent(workspace="files")

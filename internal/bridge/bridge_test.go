@@ -82,7 +82,7 @@ func TestToolsByScope(t *testing.T) {
 	submitTools := []string{
 		"execute_task", "submit_task", "cancel_task", "retry_task", "save_skill", "delete_skill", "save_checkpoint",
 		"run_workflow", "answer_workflow", "cancel_workflow", "rerun_workflow", "restore_workspace", "redrive_tasks",
-		"control_schedule",
+		"control_schedule", "add_schedule", "add_trigger", "remove_automation",
 	}
 	for token, maySubmit := range map[string]bool{ingesttest.Token: true, ingesttest.ReadOnly: false} {
 		cs, _ := stdio(t, options(f, token), nil)

@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"net/url"
 	"strings"
 	"time"
 
@@ -151,7 +152,7 @@ type triggerOut struct {
 
 type webhookOut struct {
 	Name      string `json:"name"`
-	URL       string `json:"url"`
+	Host      string `json:"host" jsonschema:"of the target"`
 	Type      string `json:"type"`
 	LastError string `json:"last_error,omitempty"`
 }
@@ -203,15 +204,17 @@ func (c *call) listAutomation(ctx context.Context) (*result, error) {
 	}
 	out := automationOut{Schedules: []scheduleOut{}, Triggers: []triggerOut{}, Webhooks: []webhookOut{}}
 	for _, s := range schedules {
-		out.Schedules = append(out.Schedules, scheduleOut{
-			s.Name, s.Cron, s.Zone, s.Paused, s.Next, s.LastTask, textStart(s.LastError, maxSummary),
-		})
+		out.Schedules = append(out.Schedules, viewSchedule(s))
 	}
 	for _, t := range triggers {
-		out.Triggers = append(out.Triggers, triggerOut{t.Name, t.Type, textStart(t.LastError, maxSummary)})
+		out.Triggers = append(out.Triggers, viewTrigger(t))
 	}
 	for _, w := range webhooks {
-		out.Webhooks = append(out.Webhooks, webhookOut{w.Name, w.URL, w.Type, textStart(w.LastError, maxSummary)})
+		view := webhookOut{Name: w.Name, Type: w.Type, LastError: textStart(w.LastError, maxSummary)}
+		if u, err := url.Parse(w.URL); err == nil { // the rest of the URL may be a secret
+			view.Host = u.Host
+		}
+		out.Webhooks = append(out.Webhooks, view)
 	}
 	third := c.b.o.MaxOutput/3 - len(`{"schedules":"truncated":true}`)
 	all := len(out.Schedules) + len(out.Triggers) + len(out.Webhooks)
@@ -219,6 +222,14 @@ func (c *call) listAutomation(ctx context.Context) (*result, error) {
 	out.Webhooks = listPrefix(out.Webhooks, third)
 	out.Truncated = len(out.Schedules)+len(out.Triggers)+len(out.Webhooks) < all
 	return &result{out: out}, nil
+}
+
+func viewSchedule(s client.Schedule) scheduleOut {
+	return scheduleOut{s.Name, s.Cron, s.Zone, s.Paused, s.Next, s.LastTask, textStart(s.LastError, maxSummary)}
+}
+
+func viewTrigger(t client.Trigger) triggerOut {
+	return triggerOut{t.Name, t.Type, textStart(t.LastError, maxSummary)}
 }
 
 func (c *call) controlSchedule(ctx context.Context, in controlScheduleIn) (*result, error) {

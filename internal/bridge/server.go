@@ -76,6 +76,7 @@ func addTools(p *principal, s *mcp.Server, profile string) {
 	ts.addWorkflows()
 	ts.addWorkspaces()
 	ts.addOperate()
+	ts.addAutomations()
 	s.AddReceivingMiddleware(ts.middleware)
 	if profile == Full {
 		ts.addExposed()
