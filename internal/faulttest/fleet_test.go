@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,7 +42,8 @@ const source = "/faulttest"
 type fleet struct {
 	dir       string
 	seed      uint64
-	sandboxed bool     // whether boxes are gVisor's
+	sandboxed bool // whether boxes are gVisor's
+	filling   sync.Mutex
 	redrives  bool     // whether dead-lettered tasks are redriven, so that they do not end as dead
 	env       []string // environment variables of every role
 	nats, s3  *faulttest.Process

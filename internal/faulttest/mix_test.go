@@ -76,7 +76,7 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 	})
 	eventually(t, "automations", func(ctx context.Context) error {
 		_, err := m.service.AddTrigger(ctx, tenant, schemas.TriggerSpec{
-			Name: "ping", Type: "chaos.ping", Task: task(m.triggered, counting, nil),
+			Name: "ping", Type: "chaos.ping", Task: task(m.triggered, counting+"\nprint(name)", nil),
 		})
 		return err
 	})
@@ -161,7 +161,7 @@ func (m *mix) end(t *testing.T, report *chaosReport, tasks []submitted) (all []s
 	for _, r := range found {
 		task := submitted{ref: m.scheduled, id: r.TaskID}
 		if strings.HasSuffix(r.Source, "/triggers/ping") {
-			task = submitted{ref: m.triggered, id: r.TaskID, name: m.fileOf(t, r)}
+			task = submitted{ref: m.triggered, id: r.TaskID, name: strings.TrimSpace(r.Result.Output)}
 		} else {
 			fired[r.EventID] = true
 		}
@@ -195,24 +195,6 @@ func (m *mix) latest(t *testing.T) []schemas.Record {
 		list = append(list, r)
 	}
 	return list
-}
-
-// fileOf returns the file that a triggered task creates: the name in its event's data.
-func (m *mix) fileOf(t *testing.T, r schemas.Record) string {
-	t.Helper()
-	var in struct{ Name string }
-	eventually(t, "submission of "+r.TaskID, func(ctx context.Context) error {
-		_, ev, err := m.f.queue.Submitted(ctx, r.Tenant, r.TaskID)
-		if err != nil {
-			return err
-		}
-		var task struct{ Inputs json.RawMessage }
-		if err := ev.DataAs(&task); err != nil {
-			return err
-		}
-		return json.Unmarshal(task.Inputs, &in)
-	})
-	return in.Name
 }
 
 // awaitDeliveries waits until the webhook has received the result of every task of the tenant.
@@ -300,6 +282,10 @@ func cut(r *faulttest.Relay) func(context.Context, *rand.Rand) error {
 // fillDisk is a fault that fills the disk of the NATS server for up to 5 seconds. Then it frees the disk and restarts
 // the server, as docs/operations.md says.
 func (f *fleet) fillDisk(ctx context.Context, rng *rand.Rand) error {
+	if !f.filling.TryLock() {
+		return faulttest.ErrBusy
+	}
+	defer f.filling.Unlock()
 	path := filepath.Join(f.dir, "nats", "ballast")
 	ballast, err := os.Create(path)
 	if err != nil {

@@ -138,7 +138,7 @@ func (c *Client) FollowControls(ctx context.Context, changed func()) {
 
 // followBucket reads a bucket and follows it until ctx ends. begin is called for each read of the whole bucket, which
 // is repeated after an interruption. Of the functions that it returns, apply gets each value, and complete is called
-// once all values that were there have been applied, and after each later one.
+// once all values that were there have been applied, and after later ones.
 func (c *Client) followBucket(
 	ctx context.Context, bucket string, begin func() (apply func(jetstream.KeyValueEntry), complete func()),
 ) {
@@ -181,7 +181,7 @@ func (c *Client) watchBucket(
 			default:
 				apply(e)
 			}
-			if read {
+			if read && len(w.Updates()) == 0 { // of many changes at once, only the last is worth a copy
 				complete()
 			}
 		case <-connected: // changes may have been lost
@@ -224,7 +224,7 @@ func (c *Client) Resume(ctx context.Context, target string) (was bool, err error
 
 // Pauses returns all pauses, sorted by target.
 func (c *Client) Pauses(ctx context.Context) ([]schemas.Pause, error) {
-	s, err := c.readControls(ctx)
+	s, err := c.readControls(ctx, pauseKey+">")
 	if err != nil {
 		return nil, err
 	}
@@ -258,17 +258,19 @@ func (c *Client) checkTenant(ctx context.Context, path, tenant string) error {
 	return nil
 }
 
-// readControls reads the bucket.
-func (c *Client) readControls(ctx context.Context) (*controls, error) {
+// readControls reads the controls whose keys match one of the filters. There may be many tenants.
+func (c *Client) readControls(ctx context.Context, filters ...string) (*controls, error) {
 	s := newControls()
 	kv, err := c.js.KeyValue(ctx, bucketControls)
-	var entries []jetstream.KeyValueEntry
-	if err == nil {
-		entries, err = keysOf(ctx, kv, ">")
-	}
-	for _, e := range entries {
+	for _, filter := range filters {
+		var entries []jetstream.KeyValueEntry
 		if err == nil {
-			err = s.set(e.Key(), e.Value())
+			entries, err = keysOf(ctx, kv, filter)
+		}
+		for _, e := range entries {
+			if err == nil {
+				err = s.set(e.Key(), e.Value())
+			}
 		}
 	}
 	if err != nil {

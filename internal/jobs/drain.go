@@ -50,7 +50,7 @@ func (c *Client) DrainWorker(ctx context.Context, name, by string) (schemas.Work
 
 // dropOldDrains removes the orders to workers that are gone, which could not remove them.
 func (c *Client) dropOldDrains(ctx context.Context, workers []schemas.Worker) error {
-	set, err := c.readControls(ctx)
+	set, err := c.readControls(ctx, drainKey+">")
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (c *Client) Limits(ctx context.Context, tenant string) (info schemas.Tenant
 	if err := c.checkTenant(ctx, "tenant", tenant); err != nil {
 		return info, err
 	}
-	set, err := c.readControls(ctx)
+	set, err := c.readControls(ctx, limitsKey+">")
 	if err != nil {
 		return info, err
 	}
@@ -70,7 +70,7 @@ func (c *Client) Limits(ctx context.Context, tenant string) (info schemas.Tenant
 
 // AllLimits returns the limits of the tenants whose limits were set at run time, sorted by name.
 func (c *Client) AllLimits(ctx context.Context) ([]schemas.TenantLimitsInfo, error) {
-	set, err := c.readControls(ctx)
+	set, err := c.readControls(ctx, limitsKey+">")
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (c *Client) CreateTenant(ctx context.Context, name, by string) (schemas.Ten
 	if c.inSettings(name) {
 		return schemas.Tenant{Name: name, Settings: true}, nil
 	}
-	s, err := c.readControls(ctx)
+	s, err := c.readControls(ctx, tenantKey+name)
 	if err != nil {
 		return t, err
 	}
@@ -118,7 +118,7 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 
 // ListTenants returns the tenants that operators have created.
 func (c *Client) ListTenants(ctx context.Context) (list []schemas.Tenant, err error) {
-	s, err := c.readControls(ctx)
+	s, err := c.readControls(ctx, tenantKey+">")
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func whyRetry(w *schemas.Why, rec schemas.Record) {
 // whyQueued explains a task whose message is in TASKS.
 func (c *Client) whyQueued(ctx context.Context, w *schemas.Why, rec storedRecord) error {
 	l := lane{pool: rec.Pool, priority: rec.Priority, tenant: rec.Tenant}
-	set, err := c.readControls(ctx)
+	set, err := c.readControls(ctx, pauseKey+">", limitsKey+">", tenantKey+l.tenant)
 	if err != nil {
 		return err
 	}
