@@ -61,6 +61,10 @@ test-integration: bin/runsc .cache/npm/done .cache/science/done .cache/minio /us
 test-alerts: .cache/prometheus/done ## test alert rules and dashboard with Debian's Prometheus (on Debian; it is not installed)
 	CODEFLEET_TEST_PROMETHEUS=$(CURDIR)/.cache/prometheus/usr/bin CODEFLEET_TEST_NO_SKIP=1 go test -count=1 -timeout 5m ./test/deploy
 
+.PHONY: test-helm
+test-helm: ## render the Helm chart and check it against the types of Kubernetes and KEDA (minutes the first time)
+	go test -C test/deploy/helm -count=1 ./...
+
 .cache/prometheus/done:
 	@rm -rf .cache/prometheus && mkdir -p .cache/prometheus
 	@cd .cache/prometheus && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; } && dpkg -x prometheus_*.deb . && touch done
