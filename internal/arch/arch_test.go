@@ -239,6 +239,7 @@ var homes = map[string][]string{
 	"github.com/tiktoken-go/tokenizer/...":       {"internal/codegen"},
 	"go.opentelemetry.io/otel/sdk/...":           {"internal/telemetry"},
 	"go.opentelemetry.io/otel/exporters/...":     {"internal/telemetry"},
+	"go.opentelemetry.io/contrib/bridges/...":    {"internal/telemetry"},
 	"github.com/prometheus/client_golang/...":    {"internal/telemetry"},
 	"github.com/google/go-containerregistry/...": {"internal/image"},
 	"go.yaml.in/yaml/...":                        {"internal/config", "internal/statedoc", "internal/skills"},

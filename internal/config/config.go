@@ -278,6 +278,8 @@ type Telemetry struct {
 	// OTLP endpoint (HTTP) for traces, such as http://host:4318. By default, no traces are
 	// recorded. The other OTEL_EXPORTER_OTLP_… variables (headers, compression, timeout) work, too.
 	Endpoint string `yaml:"endpoint" env:"OTEL_EXPORTER_OTLP_ENDPOINT"`
+	// Send the log to the endpoint, too, with the level and the replacements of the log.
+	Logs bool `yaml:"logs"`
 	// Service name in traces. The default is the name of the command.
 	ServiceName string `yaml:"service_name" env:"OTEL_SERVICE_NAME"`
 	// Share of traces to record, from 0 to 1. A caller's decision takes precedence.

@@ -37,7 +37,8 @@ type Options struct {
 
 	Log LogOptions
 
-	Endpoint string  // for traces in OTLP over HTTP, such as http://host:4318; "" disables traces
+	Endpoint string  // for OTLP over HTTP, such as http://host:4318; "" disables traces and the export of logs
+	Logs     bool    // send the log to Endpoint, too
 	Sample   float64 // share of traces to record unless the caller has decided, 0 to 1
 	Metrics  bool    // collect metrics for MetricsHandler
 }
@@ -80,7 +81,11 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, errors.Join(fmt.Errorf("describe this process: %w", err), t.Shutdown(ctx))
 	}
 	if o.Endpoint != "" {
+		t.reportErrors()
 		err = t.traces(ctx, o, res)
+	}
+	if err == nil && o.Endpoint != "" && o.Logs {
+		err = t.logs(ctx, o, res)
 	}
 	if err == nil && o.Metrics {
 		err = t.metrics(o, res)
@@ -89,6 +94,15 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 		return nil, errors.Join(err, t.Shutdown(ctx))
 	}
 	return t, nil
+}
+
+// reportErrors logs the errors of exporters. The SDK has one error handler per process. The errors are not exported,
+// because a failed export would then cause the next one.
+func (t *Telemetry) reportErrors() {
+	log := t.Logger
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("telemetry failed", "error", err) //nolint:sloglint // the SDK passes no context
+	}))
 }
 
 func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resource) error {
@@ -100,10 +114,6 @@ func (t *Telemetry) traces(ctx context.Context, o Options, res *resource.Resourc
 	if err != nil {
 		return fmt.Errorf("create the trace exporter: %w", err)
 	}
-	// The SDK has one error handler per process.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		t.Logger.Warn("telemetry failed", "error", err) //nolint:sloglint // the SDK passes no context
-	}))
 	p := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithResource(res),
