@@ -50,9 +50,10 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{- /* The names under which clients reach a Service. */ -}}
+{{- /* The names under which clients reach a Service, and the hosts of the values. */ -}}
 {{- define "codefleet.hosts" -}}
 {{- $name := printf "%s-%s" .root.Release.Name .part -}}
 {{- $in := printf "%s.%s" $name .root.Release.Namespace -}}
 {{ $name }},{{ $in }},{{ $in }}.svc,{{ $in }}.svc.cluster.local
+{{- range .hosts }},{{ . }}{{ end }}
 {{- end }}

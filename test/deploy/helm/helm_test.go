@@ -105,7 +105,7 @@ func TestLint(t *testing.T) {
 
 // TestParts checks that the parts fit together: selectors, ports, secrets, hosts and the settings.
 func TestParts(t *testing.T) {
-	o, err := render(t, nil)
+	o, err := render(t, values{"bridge": values{"hosts": []any{"mcp.example.org"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +150,10 @@ func TestParts(t *testing.T) {
 		if hosts := env(container, "CODEFLEET_HTTP_ALLOWED_HOSTS"); !strings.Contains(hosts, "fleet-"+part+".prod.svc,") {
 			t.Errorf("%s accepts the hosts %q, want those of its Service", part, hosts)
 		}
+	}
+	bridge := get[appsv1.Deployment](t, o, "Deployment fleet-bridge").Spec.Template.Spec.Containers[0]
+	if hosts := env(bridge, "CODEFLEET_HTTP_ALLOWED_HOSTS"); !strings.HasSuffix(hosts, ".svc.cluster.local,mcp.example.org") {
+		t.Errorf("the bridge accepts the hosts %q, want the additional one, too", hosts)
 	}
 	w := get[appsv1.Deployment](t, o, "Deployment fleet-worker").Spec.Template.Spec
 	if *w.TerminationGracePeriodSeconds != 45 || env(w.Containers[0], "CODEFLEET_WORKER_DRAIN") != "30s" {
