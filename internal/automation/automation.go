@@ -45,14 +45,14 @@ type Service struct {
 	runs   *engine.Engine
 }
 
-// New returns a service on a queue. Run starts it; the other methods do not need that. Webhooks may be in the private
-// networks.
-func New(queue *jobs.Client, private []netip.Prefix, log *slog.Logger) *Service {
+// New returns a service on a queue that advances workflow runs with the engine. Run starts it; the other methods do not
+// need that. Webhooks may be in the private networks.
+func New(queue *jobs.Client, runs *engine.Engine, private []netip.Prefix, log *slog.Logger) *Service {
 	now := func(ctx context.Context, b *jobs.Automations) (time.Time, error) {
 		now, _, err := b.Now(ctx)
 		return now, err
 	}
-	return &Service{queue: queue, log: log, now: now, sender: newSender(private), runs: engine.New(queue, log)}
+	return &Service{queue: queue, log: log, now: now, sender: newSender(private), runs: runs}
 }
 
 // open returns the bucket and the time.

@@ -96,7 +96,7 @@ func (w *world) runWorkers(t *testing.T, n int, handler jobs.Handler, lost func(
 				t.Errorf("Run of the worker = %v, want nil", err)
 			}
 		})
-		s := New(queue, nil, quiet)
+		s := newService(queue, nil)
 		running.Go(func() { s.Run(ctx) })
 	}
 	return engine.New(w.queue, quiet)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -26,6 +28,10 @@ type world struct {
 	store *jobs.Automations
 	srv   *embedded.NATS
 	at    time.Time
+}
+
+func newService(queue *jobs.Client, private []netip.Prefix) *Service {
+	return New(queue, engine.New(queue, quiet), private, quiet)
 }
 
 func newWorld(t *testing.T, at string) *world {
@@ -40,7 +46,7 @@ func newWorld(t *testing.T, at string) *world {
 	if err := queue.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.Service = New(queue, nil, quiet)
+	w.Service = newService(queue, nil)
 	w.now = func(context.Context, *jobs.Automations) (time.Time, error) { return w.at, nil }
 	if w.store, err = queue.Automations(t.Context()); err != nil {
 		t.Fatal(err)
@@ -148,7 +154,7 @@ func TestFiresOnce(t *testing.T) {
 	}
 	services := []*Service{w.Service}
 	for range 3 {
-		services = append(services, New(w.connect(t), loopback, quiet))
+		services = append(services, newService(w.connect(t), loopback))
 	}
 	w.at = clockTime(t, "2026-11-23T09:00:00Z")
 	var all sync.WaitGroup
@@ -346,8 +352,8 @@ func TestRun(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	first := New(w.queue, nil, quiet)
-	for _, s := range []*Service{first, New(w.connect(t), loopback, quiet)} {
+	first := newService(w.queue, nil)
+	for _, s := range []*Service{first, newService(w.connect(t), loopback)} {
 		running.Go(func() { s.Run(ctx) })
 	}
 	doc, err := first.AddSchedule(ctx, "acme", spec("s", "@every 1s", ""))

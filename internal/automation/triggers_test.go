@@ -40,7 +40,7 @@ func (w *world) start(t *testing.T, n int, handler jobs.Handler) context.Context
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
 	for range n {
-		s := New(w.connect(t), loopback, quiet)
+		s := newService(w.connect(t), loopback)
 		running.Go(func() { s.Run(ctx) })
 	}
 	worker := jobs.NewWorker(w.queue, jobs.WorkerOptions{Name: "w", Slots: 4, Handler: handler, Log: quiet})

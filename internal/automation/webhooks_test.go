@@ -54,7 +54,7 @@ func TestWebhook(t *testing.T) {
 		return &schemas.Result{Status: schemas.Succeeded, Output: "42"}, nil
 	})
 	url, got := target(t, func(n int) int { return []int{503, 200, 200}[min(n, 2)] })
-	admin := New(w.queue, loopback, quiet)
+	admin := newService(w.queue, loopback)
 	hook, err := admin.AddWebhook(ctx, "acme", schemas.WebhookSpec{Name: "h", URL: url})
 	if err != nil || !strings.HasPrefix(hook.Secret, "whsec_") || len(hook.Secret) != 38 {
 		t.Fatalf("AddWebhook = %+v, %v; want a secret", hook, err)
@@ -112,7 +112,7 @@ func TestSign(t *testing.T) {
 func TestHostileTargets(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	url, _ := target(t, func(int) int { return 200 })
-	allowed := New(w.queue, loopback, quiet)
+	allowed := newService(w.queue, loopback)
 	redirecting, _ := target(t, func(int) int { return 302 })
 	gone, _ := target(t, func(int) int { return 410 })
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

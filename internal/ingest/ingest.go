@@ -164,8 +164,8 @@ func New(o Options) *Server {
 // without /readyz; all others respond with 503.
 func (s *Server) Join(queue *jobs.Client, tools Tools) {
 	s.o.Jobs, s.o.Tools = queue, tools
-	s.automation = automation.New(queue, s.o.WebhookNetworks, s.o.Telemetry.Log)
 	s.workflows = engine.New(queue, s.o.Telemetry.Log)
+	s.automation = automation.New(queue, s.workflows, s.o.WebhookNetworks, s.o.Telemetry.Log)
 	close(s.joined)
 }
 

@@ -106,8 +106,10 @@ func Run(accept, work context.Context, p Parts) error {
 			p.Ready()
 		})
 		running.Go(func() { p.Cleaning.run(accept, fleet.Store, fleet.Queue.CreatedTenants, p.Pipeline.Log) })
-		running.Go(func() { automation.New(fleet.Queue, p.WebhookNetworks, p.Pipeline.Log).Run(accept) })
-		err = p.claim(accept, work, fleet, func() { close(claiming) })
+		runs := engine.New(fleet.Queue, p.Pipeline.Log)
+		runs.Keep = keepVersion(fleet.Store)
+		running.Go(func() { automation.New(fleet.Queue, runs, p.WebhookNetworks, p.Pipeline.Log).Run(accept) })
+		err = p.claim(accept, work, fleet, runs, func() { close(claiming) })
 		stopClaiming()
 	}
 	closePool()
@@ -120,8 +122,8 @@ func Run(accept, work context.Context, p Parts) error {
 
 // claim claims and runs tasks until accept ends, then waits for running tasks. It calls claiming just before
 // it claims the first.
-func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func()) error {
-	tasks := pipeline.New(p.pipelineParts(fleet))
+func (p Parts) claim(accept, work context.Context, fleet Fleet, runs *engine.Engine, claiming func()) error {
+	tasks := pipeline.New(p.pipelineParts(fleet, runs))
 	live := state.Ref{}
 	handle := tasks.Handle
 	if p.Live != nil {
@@ -135,8 +137,6 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, claiming func())
 		live, handle = p.Live.Ref, dir.withSync(handle)
 	}
 	o := p.Queue
-	runs := engine.New(fleet.Queue, p.Pipeline.Log)
-	runs.Keep = keepVersion(fleet.Store)
 	o.Ended = runs.TaskEnded
 	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
@@ -168,9 +168,9 @@ func keepVersion(store *state.Store) func(context.Context, string, string, int64
 }
 
 // pipelineParts returns the pipeline's parts, including those that need the fleet.
-func (p Parts) pipelineParts(fleet Fleet) pipeline.Parts {
+func (p Parts) pipelineParts(fleet Fleet, runs *engine.Engine) pipeline.Parts {
 	out, queue := p.Pipeline, fleet.Queue
-	out.Sessions, out.Workflows = queue, engine.New(queue, out.Log).StartTask
+	out.Sessions, out.Workflows = queue, runs.StartTask
 	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
 	if out.Tools.Audit == nil {
 		out.Tools.Audit = audit{queue, out.Log}
