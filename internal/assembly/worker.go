@@ -133,12 +133,14 @@ func Worker(ctx context.Context, o WorkerOptions) (p worker.Parts, release func(
 				Writer: writer, Profiles: profiles, Repairs: c.LLM.RepairAttempts, TaskTokens: c.LLM.TaskTokens,
 			},
 			Plugins: o.Plugins, Guard: rules, Privacy: filter,
-			Limits: func(tenant string) executor.Limits { return limits(c, tenant) },
+			Limits: pipeline.Limits{
+				Task:    func(tenant string) executor.Limits { return limits(c, tenant) },
+				Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
+			},
 			State: pipeline.StateDocuments{
 				Enabled: c.Execution.State.Enabled, File: c.DefaultState(), Save: c.Execution.State.AutoSave,
 			},
-			Network: egress.Options{Bytes: c.Limits.NetworkMB << 20},
-			Log:     t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/pipeline"),
+			Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/pipeline"),
 		},
 		DailyTokens: models.DailyTokens(c),
 		Join:        Join(c, dir.Cache(), t, join),

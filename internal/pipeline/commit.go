@@ -46,7 +46,7 @@ func (p *Pipeline) applied(ctx context.Context, t task) (*schemas.Result, error)
 // Fence returns the result that a run of the task has committed. If none has, it ensures that no run can commit any
 // more, and returns nil.
 func (p *Pipeline) Fence(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	t := newTask(j, p.Limits(j.Record.Tenant), nil)
+	t := newTask(j, p.Limits.Task(j.Record.Tenant), nil)
 	c, err := p.Store.Fence(ctx, t.ref, t.id(), j.Record.Run, j.FirstClaim)
 	if errors.Is(err, state.ErrKey) && !j.Lost() {
 		return nil, nil // without the key this worker cannot fence; but each run has reported that it did not commit

@@ -41,7 +41,7 @@ func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution
 	}
 	var proxy *egress.Proxy
 	if len(s.network) > 0 {
-		o := p.Network
+		o := p.Limits.Network
 		o.Allow = s.network
 		proxy = egress.New(o)
 		hooks.Network = proxy.Serve

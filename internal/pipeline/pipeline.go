@@ -30,22 +30,31 @@ import (
 
 // Parts are the dependencies and settings of a Pipeline. Pool and Store are required.
 type Parts struct {
-	Pool     *executor.Pool
-	Store    *state.Store
-	Tools    Tools
-	Codegen  Codegen
-	History  *toolsearch.History                   // records which tools tasks use; may be nil
-	Plugins  *pluginhost.Set                       // may be nil
-	Guard    func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
-	Privacy  *privacy.Filter                       // replaces personal data and secrets; may be nil
-	Limits   func(tenant string) executor.Limits   // for tasks that set none; nil means the executor's defaults
-	Sessions Sessions                              // the logs of sessions; nil shows programs no log
-	State    StateDocuments                        // the variable state of programs
-	// Workflows starts the run of a task whose data is a workflow; nil refuses such tasks.
-	Workflows func(context.Context, schemas.Record, schemas.Task) (schemas.WorkflowRun, error)
-	Network   egress.Options // for executions with network access; Allow comes from the task
-	Log       *slog.Logger   // nil disables the log
-	Tracer    trace.Tracer   // nil disables tracing
+	Pool    *executor.Pool
+	Store   *state.Store
+	Queue   Queue
+	Tools   Tools
+	Codegen Codegen
+	Plugins *pluginhost.Set                       // may be nil
+	Guard   func(tenant string) *guardrails.Rules // judges programs before they run; may be nil
+	Privacy *privacy.Filter                       // replaces personal data and secrets; may be nil
+	Limits  Limits
+	State   StateDocuments // the variable state of programs
+	Log     *slog.Logger   // nil disables the log
+	Tracer  trace.Tracer   // nil disables tracing
+}
+
+// Queue is what tasks need of the queue, besides their own messages and records.
+type Queue struct {
+	Sessions Sessions // the logs of sessions; nil gives programs no log
+	// StartWorkflow starts the run of a task whose data is a workflow; nil refuses such tasks.
+	StartWorkflow func(context.Context, schemas.Record, schemas.Task) (schemas.WorkflowRun, error)
+}
+
+// Limits bound executions.
+type Limits struct {
+	Task    func(tenant string) executor.Limits // for tasks that set none; nil means the executor's defaults
+	Network egress.Options                      // for executions with network access; Allow comes from the task
 }
 
 // Pipeline runs tasks. It is safe for concurrent use.
@@ -57,8 +66,8 @@ type Pipeline struct {
 
 // New returns a pipeline of the given parts.
 func New(p Parts) *Pipeline {
-	if p.Limits == nil {
-		p.Limits = func(string) executor.Limits { return executor.Limits{} }
+	if p.Limits.Task == nil {
+		p.Limits.Task = func(string) executor.Limits { return executor.Limits{} }
 	}
 	p.Log = cmp.Or(p.Log, slog.New(slog.DiscardHandler))
 	p.Tracer = cmp.Or(p.Tracer, nooptrace.NewTracerProvider().Tracer(""))
@@ -90,7 +99,7 @@ func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler job
 }
 
 func (p *Pipeline) handle(ctx context.Context, j *jobs.Job, head func() *state.Prefetched) (*schemas.Result, error) {
-	res, err := p.run(ctx, newTask(j, p.Limits(j.Record.Tenant), head))
+	res, err := p.run(ctx, newTask(j, p.Limits.Task(j.Record.Tenant), head))
 	return res, explainMissingKey(err)
 }
 

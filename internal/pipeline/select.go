@@ -31,8 +31,8 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 	}
 	t.job.Emit(ctx, schemas.Progress{Stage: "select"})
 	var past *selection.History
-	if p.History != nil {
-		past = p.History.Past(ctx, t.ref.Tenant)
+	if p.Tools.History != nil {
+		past = p.Tools.History.Past(ctx, t.ref.Tenant)
 	}
 	shown := t.shownDescription(ctx)
 	ids, degraded, err := tools.index.Pick(ctx, toolsearch.Wanted{
@@ -95,7 +95,7 @@ func (p *Pipeline) listFiles(ctx context.Context, t task, workspace bool) (names
 // recordTools adds the tools that a task used to the tenant's tool history, if the task has a description and
 // has succeeded.
 func (p *Pipeline) recordTools(ctx context.Context, t task, res *schemas.Result) {
-	if p.History == nil || res.Status != schemas.Succeeded || t.job.Task.Description == "" {
+	if p.Tools.History == nil || res.Status != schemas.Succeeded || t.job.Task.Description == "" {
 		return
 	}
 	var used []string
@@ -105,6 +105,6 @@ func (p *Pipeline) recordTools(ctx context.Context, t task, res *schemas.Result)
 		}
 	}
 	if len(used) > 0 {
-		p.History.Record(ctx, t.ref.Tenant, t.shownDescription(ctx), used)
+		p.Tools.History.Record(ctx, t.ref.Tenant, t.shownDescription(ctx), used)
 	}
 }

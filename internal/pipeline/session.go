@@ -35,12 +35,12 @@ const (
 // there, whose last task has been logged after its own view was written. The views alone make no commit.
 func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error {
 	r := t.job.Record
-	if r.Session == "" || p.Sessions == nil {
+	if r.Session == "" || p.Queue.Sessions == nil {
 		return nil
 	}
 	names := c.tree.Names(sessionDir)
 	previous := previousSession(c.tree)
-	log, err := p.Sessions.Session(ctx, r.Tenant, r.Session, sessionTasks)
+	log, err := p.Queue.Sessions.Session(ctx, r.Tenant, r.Session, sessionTasks)
 	if errors.Is(err, jobs.ErrUnknownSession) { // this is its first task
 		log.Workspace, log.StartedAt, err = r.Workspace, r.StartedAt, nil
 	}
@@ -55,7 +55,7 @@ func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error 
 	if previous == "" || previous == r.Session {
 		return nil
 	}
-	log, err = p.Sessions.Session(ctx, r.Tenant, previous, sessionTasks)
+	log, err = p.Queue.Sessions.Session(ctx, r.Tenant, previous, sessionTasks)
 	if errors.Is(err, jobs.ErrUnknownSession) { // the log is too old, or a program has written the name
 		return nil
 	}

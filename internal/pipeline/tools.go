@@ -34,7 +34,8 @@ type Tools struct {
 	Budget    broker.Budget // of one execution
 	// Allow returns a tenant's allow-list for broker.Task.Allow; nil allows every tool.
 	Allow    func(ctx context.Context, tenant string) ([]string, error)
-	Approval time.Duration // how long a call waits for approval; 0 refuses calls that need it
+	Approval time.Duration       // how long a call waits for approval; 0 refuses calls that need it
+	History  *toolsearch.History // records which tools tasks use; may be nil
 }
 
 // toolset is the tools of one task. The zero value has none.

@@ -14,12 +14,12 @@ import (
 // that waits holds no slot. Its result names the run, whose id is the task's.
 func (p *Pipeline) startWorkflow(ctx context.Context, t task) (*schemas.Result, error) {
 	res := &schemas.Result{Workspace: schemas.WorkspaceChange{Name: t.ref.Workspace}}
-	if p.Workflows == nil {
+	if p.Queue.StartWorkflow == nil {
 		res.Status = schemas.Blocked
 		res.Error = &schemas.Error{Code: errcode.NotSupported, Message: "this worker does not start workflows"}
 		return res, nil
 	}
-	run, err := p.Workflows(ctx, t.job.Record, t.job.Task)
+	run, err := p.Queue.StartWorkflow(ctx, t.job.Record, t.job.Task)
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
 		res.Status = schemas.Blocked
 		res.Error = &schemas.Error{Code: refused.Code, Message: refused.Message, Hint: refused.Hint}

@@ -79,7 +79,7 @@ func newFleet(t *testing.T, network egress.Options) *fleet {
 	running.Go(func() {
 		err := worker.Run(ctx, ctx, worker.Parts{
 			Queue:    jobs.WorkerOptions{Name: "w", Pools: []string{"default"}, Slots: 1, Policy: policy},
-			Pipeline: pipeline.Parts{Pool: pool, Network: network, Log: quiet},
+			Pipeline: pipeline.Parts{Pool: pool, Limits: pipeline.Limits{Network: network}, Log: quiet},
 			Join: func(context.Context) (worker.Fleet, error) {
 				return worker.Fleet{Queue: f.Client, Store: store}, nil
 			},

@@ -35,8 +35,8 @@ type Parts struct {
 	// Tenants.Warm.
 	Queue jobs.WorkerOptions
 
-	// Pipeline runs the tasks. Run sets the parts that need the fleet: Store, History, Codegen.Ledger if
-	// DailyTokens is set, and Tools.Journal and Tools.Audit if they are nil.
+	// Pipeline runs the tasks. Run sets the parts that need the fleet: Store, Queue, Tools.History,
+	// Codegen.Ledger if DailyTokens is set, and Tools.Journal and Tools.Audit if they are nil.
 	Pipeline pipeline.Parts
 
 	DailyTokens func(tenant string) int // limit of model tokens per UTC day; nil or 0 means no limit
@@ -170,8 +170,9 @@ func keepVersion(store *state.Store) func(context.Context, string, string, int64
 // pipelineParts returns the pipeline's parts, including those that need the fleet.
 func (p Parts) pipelineParts(fleet Fleet, runs *engine.Engine) pipeline.Parts {
 	out, queue := p.Pipeline, fleet.Queue
-	out.Sessions, out.Workflows = queue, runs.StartTask
-	out.Store, out.History = fleet.Store, toolsearch.NewHistory(queue, out.Log)
+	out.Store = fleet.Store
+	out.Queue = pipeline.Queue{Sessions: queue, StartWorkflow: runs.StartTask}
+	out.Tools.History = toolsearch.NewHistory(queue, out.Log)
 	if out.Tools.Audit == nil {
 		out.Tools.Audit = audit{queue, out.Log}
 	}
