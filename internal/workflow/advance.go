@@ -6,23 +6,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/errcode"
-	"github.com/codefleet/codefleet/internal/expression"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
 
 const (
-	inlineValue   = 512      // bytes of a result that stays in the record
-	inlineAll     = 32 << 10 // bytes of all such results
-	maxMessage    = 500      // bytes of an error's message
-	maxItemError  = 60       // of an item of a loop with more than manyItems
+	maxMessage    = 500 // bytes of an error's message
+	maxItemError  = 60  // of an item of a loop with more than manyItems
 	manyItems     = 100
 	maxAsked      = 4096 // bytes of what people are asked
 	retryFactor   = 2
@@ -83,22 +79,6 @@ type Occurred struct {
 	Data  json.RawMessage
 }
 
-// Load returns a value that is kept apart from a run's record, by its key.
-type Load func(key string) (json.RawMessage, error)
-
-// InputsKey is the key of the inputs, which are kept apart from the record.
-const InputsKey = "inputs"
-
-// ResultKey returns the key of the result of a step, or of one of its items.
-func ResultKey(step string, item int) string {
-	if item < 0 {
-		return "result." + step
-	}
-	return fmt.Sprintf("result.%s.%d", step, item)
-}
-
-func itemsKey(step string) string { return "items." + step }
-
 // Change is the outcome of Advance.
 type Change struct {
 	Run     schemas.WorkflowRun
@@ -117,7 +97,7 @@ func (p *Plan) New(run schemas.WorkflowRun, now time.Time) schemas.WorkflowRun {
 	return run
 }
 
-// machine is one call of Advance.
+// machine is one call of Advance, or of a method that reads a run. Only Advance sets now.
 type machine struct {
 	*Plan
 	run     *schemas.WorkflowRun
@@ -128,6 +108,10 @@ type machine struct {
 	failed  error // of load
 }
 
+func (p *Plan) machine(run *schemas.WorkflowRun, load Load) *machine {
+	return &machine{Plan: p, run: run, load: load, values: map[string]json.RawMessage{}}
+}
+
 // Advance applies an event to a run, and begins all steps that can begin. It does not change its argument. An event
 // that has been applied already, or that comes too late, changes nothing. The error is one of load, or an
 // *AnswerError.
@@ -135,7 +119,8 @@ func (p *Plan) Advance(
 	ctx context.Context, run schemas.WorkflowRun, ev Event, now time.Time, load Load,
 ) (Change, error) {
 	next := clone(run)
-	m := &machine{Plan: p, run: &next, now: now.UTC(), load: load, values: map[string]json.RawMessage{}}
+	m := p.machine(&next, load)
+	m.now = now.UTC()
 	if run.Status.Ended() {
 		if ev.Answered != nil {
 			return Change{}, &AnswerError{Code: errcode.NotWaiting, Message: "the run has ended"}
@@ -146,7 +131,7 @@ func (p *Plan) Advance(
 		return Change{}, err
 	}
 	m.tick(ctx)
-	for m.settle(ctx) {
+	for m.proceed(ctx) {
 	}
 	m.finish(ctx)
 	if m.failed != nil {
@@ -233,7 +218,11 @@ func (m *machine) applyEnd(e *Ended) {
 	if len(m.run.Steps[i].Items) > manyItems {
 		failure = &schemas.WorkflowError{Code: failure.Code, Message: text.Truncate(failure.Message, maxItemError)}
 	}
-	m.fail(i, x, failure, e.Final || e.Status == schemas.WorkflowCancelled)
+	if e.Final || e.Status == schemas.WorkflowCancelled {
+		m.giveUp(i, x, failure)
+		return
+	}
+	m.fail(i, x, failure)
 }
 
 // end ends a step or an item.
@@ -250,37 +239,10 @@ func (m *machine) succeed(i, item int, x *schemas.StepRun, result json.RawMessag
 	m.keep(ResultKey(m.steps[i].ID, item), x, result)
 }
 
-// keep stores a result: in the record if it is small, or else apart. A result that is too large is not kept.
-func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
-	if len(result) == 0 {
-		result = json.RawMessage("null")
-	}
-	x.Result, x.ResultBytes = nil, 0
-	switch {
-	case len(result) <= inlineValue && m.inline()+len(result) <= inlineAll:
-		x.Result = slices.Clone(result)
-	case len(result) <= MaxValue:
-		x.ResultBytes = len(result)
-		m.values[key] = result
-	default:
-		x.ResultBytes = len(result)
-	}
-}
-
-func (m *machine) inline() (n int) {
-	for _, s := range m.run.Steps {
-		n += len(s.Result)
-		for _, item := range s.Items {
-			n += len(item.Result)
-		}
-	}
-	return n
-}
-
-// fail ends an attempt that failed. Unless final is set, the step may be tried again.
-func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError, final bool) {
+// fail ends an attempt that failed. The step may be tried again.
+func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 	s := m.steps[i]
-	if !final && s.Retry != nil && x.Attempt < s.Retry.Attempts && m.mayBegin(s) {
+	if s.Retry != nil && x.Attempt < s.Retry.Attempts && m.mayBegin(s) {
 		factor := s.Retry.Factor
 		if factor == 0 {
 			factor = retryFactor
@@ -290,8 +252,13 @@ func (m *machine) fail(i int, x *schemas.StepRun, err *schemas.WorkflowError, fi
 		x.EndedAt, x.Due = time.Time{}, m.now.Add(time.Duration(min(delay, float64(maxRetryDelay))))
 		return
 	}
+	m.giveUp(i, x, err)
+}
+
+// giveUp ends a step or an item that failed and is not tried again.
+func (m *machine) giveUp(i int, x *schemas.StepRun, err *schemas.WorkflowError) {
 	m.end(x, schemas.WorkflowFailed, err)
-	if x == &m.run.Steps[i] && s.OnError != schemas.OnErrorContinue {
+	if s := m.steps[i]; x == &m.run.Steps[i] && s.OnError != schemas.OnErrorContinue {
 		m.stop(schemas.WorkflowFailed, err, s.ID)
 	}
 }
@@ -384,17 +351,17 @@ func (m *machine) tick(ctx context.Context) {
 		case s.Wait != nil && s.Wait.Event == nil:
 			m.succeed(i, item, x, nil)
 		case s.Wait != nil || s.Ask != nil:
-			m.fail(i, x, &schemas.WorkflowError{
+			m.giveUp(i, x, &schemas.WorkflowError{
 				Code: errcode.StepTimeout, Message: "nothing came within " + s.Timeout,
-			}, true)
+			})
 		default:
 			m.begin(ctx, i, item, x)
 		}
 	})
 }
 
-// settle begins what can begin, and ends the loops whose items have ended. It reports whether it did something.
-func (m *machine) settle(ctx context.Context) (progress bool) {
+// proceed begins what can begin, and ends the loops whose items have ended. It reports whether it did something.
+func (m *machine) proceed(ctx context.Context) (progress bool) {
 	for i, s := range m.steps {
 		x := &m.run.Steps[i]
 		switch {
@@ -446,165 +413,33 @@ func (m *machine) ready(i int) bool {
 // open begins a step, or skips it: if its condition is false, or if all steps that it needs were skipped and it has no
 // condition.
 func (m *machine) open(ctx context.Context, i int) {
-	s, x := m.steps[i], &m.run.Steps[i]
+	x := &m.run.Steps[i]
 	m.changed = true
-	if s.when != nil {
-		value, err := m.value(ctx, s.when, m.scope(i, -1))
-		switch {
-		case err != nil:
-			m.fail(i, x, m.expressionError("when", err), true)
-			return
-		case string(value) == "false":
-			m.end(x, schemas.WorkflowSkipped, nil)
-			return
-		case string(value) != "true":
-			m.fail(i, x, m.expressionError("when", errors.New("it is neither true nor false")), true)
-			return
-		}
-	} else if len(s.needs) > 0 && !slices.ContainsFunc(s.needs, func(j int) bool {
-		return m.run.Steps[j].Status != schemas.WorkflowSkipped
-	}) {
-		m.end(x, schemas.WorkflowSkipped, nil)
-		return
-	}
-	if s.ForEach == nil {
-		m.begin(ctx, i, -1, x)
-		return
-	}
-	items, err := m.items(ctx, i)
-	if err != nil {
-		m.fail(i, x, m.expressionError("for_each", err), true)
-		return
-	}
-	x.Status, x.StartedAt, x.Before = schemas.WorkflowRunning, m.now, m.run.Generation
-	x.Items = make([]schemas.StepRun, len(items))
-	for k := range x.Items {
-		x.Items[k].Status = schemas.WorkflowPending
-	}
-}
-
-// items returns the list of a loop, and keeps it.
-func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, err error) {
-	s := m.steps[i]
-	if s.list != nil {
-		value, err := m.value(ctx, s.list, m.scope(i, -1))
-		if err != nil {
-			return nil, err
-		}
-		if string(value) == "null" || json.Unmarshal(value, &items) != nil {
-			return nil, errors.New("the value is not a list: " + text.Truncate(string(value), 100))
-		}
-		if len(items) > s.ForEach.Max {
-			return nil, fmt.Errorf("the list has %d items, more than max, which is %d", len(items), s.ForEach.Max)
-		}
-	}
-	for _, t := range s.items {
-		value, err := m.fill(ctx, t, m.scope(i, -1))
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, value)
-	}
-	total := len(m.run.Steps) + len(items)
-	for _, other := range m.run.Steps {
-		total += len(other.Items)
-	}
-	if total > maxInstances {
-		return nil, fmt.Errorf("the run would have %d steps and items; the limit is %d", total, maxInstances)
-	}
-	if items == nil {
-		items = []json.RawMessage{}
-	}
-	list, err := json.Marshal(items)
-	if err == nil && len(list) > MaxValue {
-		err = errTooLarge
-	}
-	m.values[itemsKey(s.ID)] = list
-	return items, err
-}
-
-// loop begins items of a loop, as many at once as it allows, and ends it.
-func (m *machine) loop(ctx context.Context, i int) (progress bool) {
-	s, x := m.steps[i], &m.run.Steps[i]
-	going, failed := 0, -1
-	for k, item := range x.Items {
-		switch {
-		case item.Status == schemas.WorkflowFailed && failed < 0:
-			failed = k
-		case item.Status == schemas.WorkflowRunning || item.Status == schemas.WorkflowWaiting:
-			going++
-		}
-	}
-	more := m.mayBegin(s) && (failed < 0 || s.OnError == schemas.OnErrorContinue)
-	pending := false
-	for k := range x.Items {
-		item := &x.Items[k]
-		if item.Status != schemas.WorkflowPending {
-			continue
-		}
-		if !more {
-			m.end(item, schemas.WorkflowSkipped, nil)
-			continue
-		}
-		if going >= max(1, s.ForEach.Parallel) {
-			pending = true
-			continue
-		}
-		m.begin(ctx, i, k, item)
-		progress = true
-		if !item.Status.Ended() {
-			going++
-		}
-	}
-	if going > 0 || pending || progress {
-		return progress
-	}
-	m.closeLoop(i, failed)
-	return true
-}
-
-// closeLoop ends a loop with the list of its items' results.
-func (m *machine) closeLoop(i, failed int) {
-	s, x := m.steps[i], &m.run.Steps[i]
-	list := make([]json.RawMessage, len(x.Items))
-	size := 0
-	cancelled := false
-	for k, item := range x.Items {
-		list[k] = json.RawMessage("null")
-		cancelled = cancelled || item.Status == schemas.WorkflowCancelled
-		if item.Status == schemas.WorkflowSucceeded && size <= MaxValue {
-			value, err := m.result(s.ID, k, &x.Items[k])
-			if err != nil && m.failed == nil {
-				size = MaxValue + 1 // an item's result was too large
-				continue
-			}
-			list[k] = value
-			size += len(value)
-		}
-	}
-	if size > MaxValue {
-		x.ResultBytes = size
-	}
+	skip, err := m.skips(ctx, i)
 	switch {
-	case failed >= 0:
-		e := x.Items[failed].Error
-		m.fail(i, x, &schemas.WorkflowError{
-			Code: e.Code, Message: fmt.Sprintf("item %d: %s", failed, e.Message),
-		}, true)
-	case cancelled:
-		m.end(x, schemas.WorkflowCancelled, nil)
+	case err != nil:
+		m.giveUp(i, x, expressionError("when", err))
+	case skip:
+		m.end(x, schemas.WorkflowSkipped, nil)
+	case m.steps[i].ForEach != nil:
+		m.openLoop(ctx, i)
 	default:
-		m.end(x, schemas.WorkflowSucceeded, nil)
+		m.begin(ctx, i, -1, x)
 	}
-	if size > MaxValue {
-		return
+}
+
+func (m *machine) skips(ctx context.Context, i int) (bool, error) {
+	s := m.steps[i]
+	if s.when == nil {
+		return len(s.needs) > 0 && !slices.ContainsFunc(s.needs, func(j int) bool {
+			return m.run.Steps[j].Status != schemas.WorkflowSkipped
+		}), nil
 	}
-	value, err := json.Marshal(list)
-	if err != nil {
-		m.failed = err
-		return
+	value, err := m.value(ctx, s.when, site{i, -1})
+	if err == nil && string(value) != "true" && string(value) != "false" {
+		err = errors.New("it is neither true nor false")
 	}
-	m.keep(ResultKey(s.ID, -1), x, value)
+	return string(value) == "false", err
 }
 
 // begin begins an attempt of a step or an item.
@@ -620,7 +455,7 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 	if s.timeout > 0 {
 		x.Due = m.now.Add(s.timeout)
 	}
-	in := m.scope(i, item)
+	in := site{i, item}
 	var err error
 	switch {
 	case s.Wait != nil:
@@ -642,11 +477,11 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 		_, err = m.input(ctx, s, in)
 	}
 	if err != nil {
-		m.fail(i, x, m.expressionError(s.kind(), err), true)
+		m.giveUp(i, x, expressionError(s.kind(), err))
 	}
 }
 
-func (m *machine) until(ctx context.Context, s *step, in values) (time.Time, error) {
+func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error) {
 	value, err := m.fill(ctx, s.until, in)
 	if err != nil {
 		return time.Time{}, err
@@ -668,7 +503,7 @@ type input struct {
 	with  json.RawMessage
 }
 
-func (m *machine) input(ctx context.Context, s *step, in values) (out input, err error) {
+func (m *machine) input(ctx context.Context, s *step, in site) (out input, err error) {
 	if s.words != nil {
 		value, err := m.fill(ctx, s.words, in)
 		if err == nil {
@@ -730,154 +565,4 @@ func (m *machine) finish(ctx context.Context) {
 	if m.run.Status != status {
 		m.run.Status, m.changed = status, true
 	}
-}
-
-func (m *machine) outputsOf(ctx context.Context) *schemas.WorkflowError {
-	out := map[string]json.RawMessage{}
-	size := 0
-	for _, name := range slices.Sorted(maps.Keys(m.outputs)) {
-		value, err := m.fill(ctx, m.outputs[name], m.scope(-1, -1))
-		if err == nil {
-			err = checkType(m.Definition.Outputs[name].Type, value)
-		}
-		if size += len(value); err == nil && size > inlineAll {
-			err = fmt.Errorf("the outputs exceed %d bytes: pass large data in a file of the workspace", inlineAll)
-		}
-		if err != nil {
-			return m.expressionError("output "+name, err)
-		}
-		out[name] = value
-	}
-	data, err := json.Marshal(out)
-	if err != nil {
-		return m.expressionError("outputs", err)
-	}
-	m.run.Outputs = data
-	return nil
-}
-
-func (m *machine) expressionError(where string, err error) *schemas.WorkflowError {
-	if known, ok := errors.AsType[*schemas.WorkflowError](err); ok {
-		return &schemas.WorkflowError{Code: known.Code, Message: where + ": " + known.Message}
-	}
-	return &schemas.WorkflowError{Code: errcode.ExpressionFailed, Message: where + ": " + text.OneLine(err.Error())}
-}
-
-// values is where an expression is evaluated: in an item of a step, in a step if item is -1, or in the outputs if step
-// is -1.
-type values struct{ step, item int }
-
-func (m *machine) scope(step, item int) values { return values{step, item} }
-
-func (m *machine) fill(ctx context.Context, t *template, in values) (json.RawMessage, error) {
-	return t.evaluate(ctx, func(ctx context.Context, e *expression.Expression) (json.RawMessage, error) {
-		return m.value(ctx, e, in)
-	})
-}
-
-// value evaluates an expression.
-func (m *machine) value(
-	ctx context.Context, e *expression.Expression, in values,
-) (json.RawMessage, error) {
-	variables, err := m.variables(e, in)
-	if err != nil {
-		return nil, err
-	}
-	value, err := e.Value(ctx, variables)
-	if err == nil && len(value) > MaxValue {
-		err = errTooLarge
-	}
-	return value, err
-}
-
-// variables returns the values of the variables that an expression uses.
-func (m *machine) variables(e *expression.Expression, in values) (map[string]any, error) {
-	out := map[string]any{"run": m.runVariable()}
-	if members, complete := e.Members("inputs"); len(members) > 0 || !complete {
-		inputs, err := m.read(InputsKey)
-		if err != nil {
-			return nil, err
-		}
-		if out["inputs"], err = expression.Decode(inputs); err != nil {
-			return nil, err
-		}
-	}
-	steps := map[string]any{}
-	used, _ := e.Members("steps")
-	for id, members := range used {
-		x := m.run.Steps[m.index[id]]
-		v := map[string]any{"status": string(x.Status), "result": nil, "error": nil}
-		if x.Error != nil {
-			v["error"] = map[string]any{"code": x.Error.Code, "message": x.Error.Message}
-		}
-		if len(members) == 0 || slices.Contains(members, "result") {
-			raw, err := m.result(id, -1, &x)
-			if err == nil {
-				v["result"], err = expression.Decode(raw)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-		steps[id] = v
-	}
-	out["steps"] = steps
-	if in.item < 0 {
-		return out, nil
-	}
-	list, err := m.read(itemsKey(m.steps[in.step].ID))
-	if err != nil {
-		return nil, err
-	}
-	var items []json.RawMessage
-	if err := json.Unmarshal(list, &items); err != nil {
-		return nil, err
-	}
-	out["index"] = int64(in.item)
-	out["item"], err = expression.Decode(items[in.item])
-	return out, err
-}
-
-func (m *machine) runVariable() map[string]any {
-	status, failure := "running", any(nil)
-	if m.run.Stopping != "" {
-		status = string(m.run.Stopping)
-	} else if m.run.Finishing {
-		status = string(schemas.WorkflowSucceeded)
-	}
-	if e := m.run.Error; e != nil {
-		failure = map[string]any{"code": e.Code, "message": e.Message, "step": e.Step}
-	}
-	return map[string]any{
-		"id": m.run.RunID, "name": m.run.Name, "workspace": m.run.Workspace, "status": status, "error": failure,
-	}
-}
-
-// result returns the result of a step or an item.
-func (m *machine) result(id string, item int, x *schemas.StepRun) (json.RawMessage, error) {
-	switch {
-	case x.Result != nil:
-		return x.Result, nil
-	case x.ResultBytes == 0:
-		return json.RawMessage("null"), nil
-	case x.ResultBytes > MaxValue:
-		return nil, &schemas.WorkflowError{
-			Code: errcode.StepResultTooLarge,
-			Message: fmt.Sprintf("the result of step %s is %d bytes, and a workflow passes on at most %d: "+
-				"write large data into a file of the workspace", id, x.ResultBytes, MaxValue),
-		}
-	}
-	return m.read(ResultKey(id, item))
-}
-
-// read returns a value that is kept apart.
-func (m *machine) read(key string) (json.RawMessage, error) {
-	if value, ok := m.values[key]; ok {
-		return value, nil
-	}
-	value, err := m.load(key)
-	if err != nil {
-		m.failed = err
-	}
-	return value, err
 }

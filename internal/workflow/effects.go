@@ -34,7 +34,7 @@ type EmittedEvent struct {
 func (p *Plan) Effects(
 	ctx context.Context, run schemas.WorkflowRun, skip func(Place) bool, load Load,
 ) ([]Effect, error) {
-	m := &machine{Plan: p, run: &run, load: load, values: map[string]json.RawMessage{}}
+	m := p.machine(&run, load)
 	var out []Effect
 	var failed error
 	m.each(func(i, item int, x *schemas.StepRun) {
@@ -51,7 +51,7 @@ func (p *Plan) Effects(
 
 func (m *machine) effect(ctx context.Context, s *step, item int, x *schemas.StepRun) (Effect, error) {
 	e := Effect{Place: Place{s.ID, item, x.Attempt}, Expires: x.Due, Cancel: x.Cancelled}
-	in, err := m.input(ctx, s, m.scope(m.index[s.ID], item))
+	in, err := m.input(ctx, s, site{m.index[s.ID], item})
 	if err != nil {
 		return e, fmt.Errorf("step %s: %w", s.ID, err)
 	}
@@ -125,7 +125,7 @@ func Next(run schemas.WorkflowRun) time.Time {
 
 // Awaits returns the types of the events for which steps wait.
 func (p *Plan) Awaits(run schemas.WorkflowRun) (types []string) {
-	m := &machine{Plan: p, run: &run}
+	m := p.machine(&run, nil)
 	m.each(func(i, _ int, x *schemas.StepRun) {
 		if x.Status == schemas.WorkflowWaiting && m.isEventWait(i) {
 			types = append(types, m.steps[i].Wait.Event.Type)
@@ -143,7 +143,7 @@ func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
 func (p *Plan) Waiting(
 	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
 ) (places []Place, err error) {
-	m := &machine{Plan: p, run: &run, load: load, values: map[string]json.RawMessage{}}
+	m := p.machine(&run, load)
 	m.each(func(i, item int, x *schemas.StepRun) {
 		if x.Status != schemas.WorkflowWaiting || !m.isEventWait(i) || m.failed != nil {
 			return
@@ -154,7 +154,7 @@ func (p *Plan) Waiting(
 		if !matchPattern(w.Type, kind) || w.Source != "" && !matchPattern(w.Source, source) {
 			return
 		}
-		if m.holds(ctx, m.steps[i].filter, m.scope(i, item), attributes, data) {
+		if m.holds(ctx, m.steps[i].filter, site{i, item}, attributes, data) {
 			places = append(places, Place{m.steps[i].ID, item, x.Attempt})
 		}
 	})
@@ -163,7 +163,7 @@ func (p *Plan) Waiting(
 
 // holds reports whether an event passes a filter. One that cannot be evaluated for the event does not hold.
 func (m *machine) holds(
-	ctx context.Context, filter *expression.Expression, in values, attributes map[string]any, data json.RawMessage,
+	ctx context.Context, filter *expression.Expression, in site, attributes map[string]any, data json.RawMessage,
 ) bool {
 	if filter == nil {
 		return true
