@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -158,14 +159,14 @@ func (a *agenda) resultTenants() map[string]bool {
 	tenants := map[string]bool{}
 	for tenant, list := range a.triggers {
 		for _, t := range list {
-			if matchPattern(t.eventType, schemas.TypeResult) {
+			if names.MatchPattern(t.eventType, schemas.TypeResult) {
 				tenants[tenant] = true
 			}
 		}
 	}
 	for tenant, list := range a.webhooks {
 		for _, w := range list {
-			if matchPattern(w.eventType, schemas.TypeResult) {
+			if names.MatchPattern(w.eventType, schemas.TypeResult) {
 				tenants[tenant] = true
 			}
 		}

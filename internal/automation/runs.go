@@ -11,6 +11,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 )
 
@@ -28,7 +29,7 @@ type runAlarm struct {
 	learned time.Time
 }
 
-// next returns when the run is looked at after now.
+// next returns when the run is advanced after now.
 func (r runAlarm) next(now time.Time) time.Time {
 	if !r.Next.After(now) { // the clock of the process that set it is ahead
 		return now.Add(runLate)
@@ -86,7 +87,7 @@ func (a *agenda) runsDue(now time.Time) (due map[key]runAlarm, wait time.Duratio
 	return due, max(next.Sub(now), 0)
 }
 
-// retryRun looks at a run again soon.
+// retryRun makes a run due again soon.
 func (a *agenda) retryRun(k key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +106,7 @@ func (a *agenda) runsWaiting(tenant, eventType string) (ids []string) {
 			continue
 		}
 		for pattern := range strings.FieldsSeq(r.Types) {
-			if matchPattern(pattern, eventType) {
+			if names.MatchPattern(pattern, eventType) {
 				ids = append(ids, k.name)
 				break
 			}

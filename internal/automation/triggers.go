@@ -19,15 +19,15 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/expression"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
 const (
-	kindTrigger   = "trigger"
-	triggerSource = "/codefleet/triggers/" // followed by the name: the source of a trigger's tasks
-	maxPattern    = 256                    // bytes of the pattern of a type or source
+	kindTrigger = "trigger"
+	maxPattern  = 256 // bytes of the pattern of a type or source
 
 	// maxDepth is how many triggers may follow each other: the result of a task of this depth triggers nothing.
 	maxDepth = 8
@@ -50,9 +50,9 @@ func newMatcher(in schemas.TriggerSpec) (m matcher, err error) {
 // matches returns an empty reason if the event matches, or else why it does not.
 func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
 	switch {
-	case !matchPattern(m.eventType, e.Type()):
+	case !names.MatchPattern(m.eventType, e.Type()):
 		return "the event has the type " + e.Type()
-	case m.source != "" && !matchPattern(m.source, e.Source()):
+	case m.source != "" && !names.MatchPattern(m.source, e.Source()):
 		return "the event has the source " + e.Source()
 	case m.filter == nil:
 		return ""
@@ -69,13 +69,6 @@ func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
 		return "the filter is false"
 	}
 	return ""
-}
-
-func matchPattern(pattern, s string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(s, prefix)
-	}
-	return pattern == s
 }
 
 // incoming is an event on its way through the triggers of a tenant.
@@ -139,7 +132,7 @@ func (e *incoming) taskOf(in schemas.TriggerSpec) (event.Event, error) {
 	if err != nil {
 		return event.Event{}, err
 	}
-	return taskEvent(triggerSource+in.Name, id, e.Time(), task)
+	return taskEvent(jobs.TriggerSource+in.Name, id, e.Time(), task)
 }
 
 func withInputs(task, inputs json.RawMessage) (json.RawMessage, error) {
@@ -164,7 +157,7 @@ func (s *Service) AddTrigger(ctx context.Context, tenant string, in schemas.Trig
 	if err != nil {
 		return schemas.Trigger{}, err
 	}
-	if matchPattern(in.Type, schemas.TypeResult) {
+	if names.MatchPattern(in.Type, schemas.TypeResult) {
 		if err := s.queue.KeepResults(ctx, tenant); err != nil {
 			return schemas.Trigger{}, err
 		}
@@ -248,9 +241,9 @@ func (s *Service) forgetResults(ctx context.Context, tenant string) error {
 		return err
 	}
 	needed := slices.ContainsFunc(triggers, func(t schemas.Trigger) bool {
-		return matchPattern(t.Type, schemas.TypeResult)
+		return names.MatchPattern(t.Type, schemas.TypeResult)
 	}) || slices.ContainsFunc(webhooks, func(w schemas.Webhook) bool {
-		return matchPattern(w.Type, schemas.TypeResult)
+		return names.MatchPattern(w.Type, schemas.TypeResult)
 	})
 	if needed {
 		return nil

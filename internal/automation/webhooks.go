@@ -23,6 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -71,7 +72,7 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 			return schemas.Webhook{}, err
 		}
 	}
-	if matchPattern(in.Type, schemas.TypeResult) {
+	if names.MatchPattern(in.Type, schemas.TypeResult) {
 		if err := s.queue.KeepResults(ctx, tenant); err != nil {
 			return schemas.Webhook{}, err
 		}

@@ -11,8 +11,8 @@ import (
 // workflow have fewer.
 const maxNodes = 300_000
 
-// bound refuses lists and objects with more than maxNodes values. CEL charges a list that contains another one many
-// times as little as any list, but to compare it takes as long as if it were written out, and cannot be interrupted.
+// bound refuses lists and objects with more than maxNodes values. If a list contains another one many times, CEL
+// charges as little for it as for any list, but a comparison visits each copy, and cannot be interrupted.
 func bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	c, ok := i.(interpreter.InterpretableConstructor)
 	if !ok || len(c.InitVals()) == 0 {
@@ -38,7 +38,7 @@ func (b bounded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 // Eval implements interpreter.Interpretable.
 func (b bounded) Eval(a interpreter.Activation) ref.Val { return interpreter.EvalActivation(a, b.Exec) }
 
-// fits reports whether v and what it contains are at most room values, and takes them from room.
+// fits reports whether v and what it contains are at most room values, and subtracts them from room.
 func fits(v ref.Val, room *int) bool {
 	if *room--; *room < 0 {
 		return false

@@ -56,8 +56,8 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 		return nil, err
 	}
 	if refused == nil && w.opts.Policy != nil {
-		// The tenant may have been created after the message was taken for one of an unknown tenant, which any worker
-		// refuses.
+		// Any worker fetches messages of unknown tenants, to refuse them. If an operator has created the tenant since,
+		// the message is left to the workers that run the tenant's tasks.
 		if _, inSettings := w.opts.Policy(m.tenant); !inSettings && !w.runs(m.lane, true) {
 			return nil, m.requeue(w.c, requeueDelay)
 		}

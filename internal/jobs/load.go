@@ -132,8 +132,8 @@ func (c *Client) countRunning(ctx context.Context, left map[lane]int, found load
 // errFound ends a search.
 var errFound = errors.New("found")
 
-// oldestQueued returns when the first message of a queue was stored that no worker has got, or the zero time if there
-// is none: then all were delivered in the meantime, or wait for another delivery.
+// oldestQueued returns when the oldest message of a queue that no worker has was stored. It returns the zero time if
+// workers have got all messages in the meantime, or had them before and returned them.
 func (c *Client) oldestQueued(
 	ctx context.Context, key poolQueue, left map[lane]int, delivered map[lane]uint64,
 ) (stored time.Time, err error) {

@@ -31,8 +31,8 @@ func (c *Client) withCreated(ctx context.Context, policy Policy, tenant string) 
 	}, err
 }
 
-// IsCreated reports whether an operator has created the tenant. It asks the queue only about tenants that this process's
-// copy of the controls lacks.
+// IsCreated reports whether an operator has created the tenant. It asks the queue only about tenants that this
+// process's copy of the controls lacks.
 func (c *Client) IsCreated(ctx context.Context, tenant string) (bool, error) {
 	if schemas.CheckName("tenant", tenant) != nil {
 		return false, nil //nolint:nilerr // no tenant has such a name

@@ -295,7 +295,7 @@ func (c *Client) checkToken(ctx context.Context, t schemas.Token) (schemas.Token
 	return t, nil
 }
 
-// RevokeToken removes a token. The error is ErrUnknownToken if there is none with this id.
+// RevokeToken removes a token. The error is ErrUnknownToken if no token has this id.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	kv, err := c.js.KeyValue(ctx, bucketTokens)
 	if err == nil && !isTokenID(id) {

@@ -27,6 +27,9 @@ const (
 
 	// WorkflowSource is the source of the tasks of workflow runs, followed by the run and its depth.
 	WorkflowSource = "/codefleet/workflows/"
+
+	// TriggerSource is the source of the tasks of triggers, followed by the trigger's name.
+	TriggerSource = "/codefleet/triggers/"
 )
 
 // Errors of Workflows.

@@ -4,6 +4,7 @@ package names
 import (
 	"fmt"
 	"regexp"
+	"strings"
 )
 
 const (
@@ -24,6 +25,14 @@ func IsName(s string) bool { return name.MatchString(s) }
 
 // IsSlug reports whether s may name a task pool, model profile, server or pin.
 func IsSlug(s string) bool { return slug.MatchString(s) }
+
+// MatchPattern reports whether s matches a pattern of event types or sources, which may end with a *.
+func MatchPattern(pattern, s string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(s, prefix)
+	}
+	return pattern == s
+}
 
 // Check returns an error that quotes s and Pattern unless s is a name.
 func Check(s string) error {

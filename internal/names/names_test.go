@@ -32,6 +32,20 @@ func TestIsName(t *testing.T) {
 	}
 }
 
+func TestMatchPattern(t *testing.T) {
+	for _, c := range []struct {
+		pattern, s string
+		want       bool
+	}{
+		{"order.created", "order.created", true}, {"order.created", "order.created.x", false},
+		{"order.*", "order.created", true}, {"order.*", "order", false}, {"*", "", true}, {"", "", true}, {"", "x", false},
+	} {
+		if got := names.MatchPattern(c.pattern, c.s); got != c.want {
+			t.Errorf("MatchPattern(%q, %q) = %v, want %v", c.pattern, c.s, got, c.want)
+		}
+	}
+}
+
 func TestIsTaskID(t *testing.T) {
 	id := "abcdefghijklmnopqrstuvwxyz"
 	for s, want := range map[string]bool{id: true, id[:25] + "7": true, id[:25]: false, id + "a": false, id[:25] +

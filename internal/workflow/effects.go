@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/expression"
+	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/internal/tools/pygen"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -136,7 +137,7 @@ func (p *Plan) Awaits(run schemas.WorkflowRun) (types []string) {
 
 // AwaitsType reports whether steps wait for events of a type.
 func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
-	return slices.ContainsFunc(p.Awaits(run), func(pattern string) bool { return matchPattern(pattern, eventType) })
+	return slices.ContainsFunc(p.Awaits(run), func(pattern string) bool { return names.MatchPattern(pattern, eventType) })
 }
 
 // Waiting returns the places that wait for an event. data is the event's data, and attributes are its others.
@@ -151,7 +152,7 @@ func (p *Plan) Waiting(
 		w := m.steps[i].Wait.Event
 		kind, _ := attributes["type"].(string)
 		source, _ := attributes["source"].(string)
-		if !matchPattern(w.Type, kind) || w.Source != "" && !matchPattern(w.Source, source) {
+		if !names.MatchPattern(w.Type, kind) || w.Source != "" && !names.MatchPattern(w.Source, source) {
 			return
 		}
 		if m.holds(ctx, m.steps[i].filter, site{i, item}, attributes, data) {
@@ -161,7 +162,7 @@ func (p *Plan) Waiting(
 	return places, m.failed
 }
 
-// holds reports whether an event passes a filter. One that cannot be evaluated for the event does not hold.
+// holds reports whether an event passes a filter. A filter that cannot be evaluated for the event rejects it.
 func (m *machine) holds(
 	ctx context.Context, filter *expression.Expression, in site, attributes map[string]any, data json.RawMessage,
 ) bool {
@@ -180,14 +181,7 @@ func (m *machine) holds(
 	return err == nil && string(value) == "true"
 }
 
-func matchPattern(pattern, s string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(s, prefix)
-	}
-	return pattern == s
-}
-
-// Probe is a task of a step, as far as it follows from the definition.
+// Probe is a task of a step, with the fields that the definition determines.
 type Probe struct {
 	Path string // of the step in the definition
 	Step string

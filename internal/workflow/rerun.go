@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Rerun is what a new run takes over from an earlier one.
+// Rerun is what a new run inherits from an earlier one.
 type Rerun struct {
 	Steps      []schemas.StepRun // for the new run: steps that are kept, and pending ones
 	Keep       []string          // keys of the values to copy

@@ -29,14 +29,14 @@ const (
 	geocodingURL = "https://geocoding-api.open-meteo.com"
 
 	requestTimeout = 10 * time.Second
-	maxAnswer      = 1 << 20
+	maxResponse    = 1 << 20
 	maxCached      = 1000             // places, and forecasts
 	keepForecast   = 15 * time.Minute // how often open-meteo updates the current weather
 	keepPlaces     = 24 * time.Hour   // places do not move
 )
 
-// openMeteo is a source that asks open-meteo. It never makes up a value: what open-meteo does not answer is an error.
-// Answers are validated, because they are another party's.
+// openMeteo is a source that asks open-meteo. It never makes up a value: one that open-meteo does not have is an error.
+// Responses are validated, because they are another party's.
 type openMeteo struct {
 	OpenMeteo
 	now       func() time.Time
@@ -72,7 +72,7 @@ func (o *openMeteo) forecast(ctx context.Context, location string, n int) ([]day
 	return found.days[:n], at, nil
 }
 
-// outlook returns the weather at a location. One answer of open-meteo serves all calls of a quarter of an hour, in
+// outlook returns the weather at a location. One response of open-meteo serves all calls of a quarter of an hour, in
 // which no local date changes.
 func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, place, error) {
 	query, err := parseLocation(location)
@@ -94,7 +94,7 @@ func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, plac
 	lat, lon := decimal(chosen.Latitude), decimal(chosen.Longitude)
 	key = fmt.Sprintf("%s,%s@%d", lat, lon, began.Unix())
 	found, err := o.forecasts.get(ctx, key, func(ctx context.Context) (outlook, error) {
-		var a forecastAnswer
+		var a forecastResponse
 		if err := o.request(ctx, o.ForecastURL+"/v1/forecast", url.Values{
 			"latitude": {lat}, "longitude": {lon}, "timezone": {"auto"}, "forecast_days": {"16"},
 			"current": {"temperature_2m,relative_humidity_2m,weather_code,wind_speed_10m"},
@@ -110,7 +110,7 @@ func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, plac
 // search returns the places with a name, the likeliest first, as open-meteo orders them.
 func (o *openMeteo) search(ctx context.Context, name string) ([]geoPlace, error) {
 	var a struct {
-		Results []geoPlace `json:"results"` // missing if there is none
+		Results []geoPlace `json:"results"` // absent without results
 	}
 	err := o.request(ctx, o.GeocodingURL+"/v1/search", url.Values{
 		"name": {name}, "count": {"50"}, "language": {"en"}, "format": {"json"},
@@ -118,8 +118,8 @@ func (o *openMeteo) search(ctx context.Context, name string) ([]geoPlace, error)
 	return a.Results, err
 }
 
-// request sends one request and decodes its answer.
-func (o *openMeteo) request(ctx context.Context, address string, query url.Values, answer any) error {
+// request sends one request and decodes its response.
+func (o *openMeteo) request(ctx context.Context, address string, query url.Values, response any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"?"+query.Encode(), nil)
 	if err != nil {
 		return fmt.Errorf("ask open-meteo: %w", err)
@@ -133,23 +133,23 @@ func (o *openMeteo) request(ctx context.Context, address string, query url.Value
 		return fmt.Errorf("open-meteo cannot be reached: %w", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err != nil {
-		return fmt.Errorf("read open-meteo's answer: %w", err)
+		return fmt.Errorf("read open-meteo's response: %w", err)
 	}
-	if len(body) > maxAnswer {
-		return fmt.Errorf("open-meteo's answer exceeds %d bytes", maxAnswer)
+	if len(body) > maxResponse {
+		return fmt.Errorf("open-meteo's response exceeds %d bytes", maxResponse)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return refusal(resp.StatusCode, body)
 	}
-	if err := json.Unmarshal(body, answer); err != nil {
-		return fmt.Errorf("decode open-meteo's answer: %w", err)
+	if err := json.Unmarshal(body, response); err != nil {
+		return fmt.Errorf("decode open-meteo's response: %w", err)
 	}
 	return nil
 }
 
-// refusal returns the error of an answer that is not 200. Open-meteo gives a reason in JSON.
+// refusal returns the error of a response that is not 200. Open-meteo gives a reason in JSON.
 func refusal(status int, body []byte) error {
 	var a struct {
 		Reason string `json:"reason"`

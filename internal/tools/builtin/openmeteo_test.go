@@ -89,7 +89,7 @@ func decode(t *testing.T, r result) (v map[string]any) {
 	return v
 }
 
-// Documented answers of open-meteo become the results of the tools.
+// Documented responses of open-meteo become the results of the tools.
 func TestOpenMeteo(t *testing.T) {
 	m := &meteo{}
 	s := newServer(t, "weather", m.start(t))
@@ -200,9 +200,9 @@ func TestOpenMeteoFails(t *testing.T) {
 		{"bad request", send(400, `{"reason":"a\u0007b\n`+strings.Repeat("c", 500)+`","error":true}`), "a<U+0007>b ccc"},
 		{"outage", send(502, "<html>"), "open-meteo does not work at the moment (HTTP 502)"},
 		{"redirect", send(302, ""), "open-meteo refused the request (HTTP 302)"},
-		{"no JSON", send(200, "<html>"), "decode open-meteo's answer"},
-		{"another type", send(200, `{"results":[{"name":5}]}`), "decode open-meteo's answer"},
-		{"too large", send(200, `{"a":"`+strings.Repeat("x", 1<<20)+`"}`), "open-meteo's answer exceeds 1048576 bytes"},
+		{"no JSON", send(200, "<html>"), "decode open-meteo's response"},
+		{"another type", send(200, `{"results":[{"name":5}]}`), "decode open-meteo's response"},
+		{"too large", send(200, `{"a":"`+strings.Repeat("x", 1<<20)+`"}`), "open-meteo's response exceeds 1048576 bytes"},
 		{"no place", send(200, `{"results":[{"name":"Berlin","latitude":91,"longitude":0}]}`), `knows no place "Berlin"`},
 		{"unit", changed(`"temperature_2m": "°C"`, `"temperature_2m": "°F"`), `in the unit "°F"; want °C`},
 		{"zone", changed("7200", "720000"), "impossible time zone"},
@@ -247,7 +247,7 @@ func TestOpenMeteoRecovers(t *testing.T) {
 	decode(t, callOf(t, s, "get_weather", `{"location":"Berlin"}`))
 }
 
-// Answers serve the calls of a quarter of an hour, and concurrent calls share a request.
+// Responses serve the calls of a quarter of an hour, and concurrent calls share a request.
 func TestOpenMeteoCache(t *testing.T) {
 	m := &meteo{}
 	o := m.start(t)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// outlook is the weather at one place, as open-meteo answered.
+// outlook is the weather at one place, as open-meteo reports it.
 type outlook struct {
 	now  now
 	days []day // starting today
 }
 
-// forecastAnswer is an answer of open-meteo's forecast. A value that it does not have is null.
-type forecastAnswer struct {
+// forecastResponse is a response of open-meteo's forecast. A value that it does not have is null.
+type forecastResponse struct {
 	Offset       int               `json:"utc_offset_seconds"`
 	CurrentUnits map[string]string `json:"current_units"`
 	DailyUnits   map[string]string `json:"daily_units"`
@@ -42,10 +42,10 @@ const (
 	offsets          = 18 * time.Hour // of time zones, at most
 )
 
-var errIncomplete = errors.New("open-meteo's answer is incomplete")
+var errIncomplete = errors.New("open-meteo's response is incomplete")
 
-// outlook validates an answer that arrived at a time.
-func (a *forecastAnswer) outlook(arrived time.Time) (outlook, error) {
+// outlook validates a response that arrived at a time.
+func (a *forecastResponse) outlook(arrived time.Time) (outlook, error) {
 	for got, want := range map[string]string{
 		a.CurrentUnits["temperature_2m"]: "°C", a.CurrentUnits["wind_speed_10m"]: "km/h",
 		a.DailyUnits["temperature_2m_max"]: "°C", a.DailyUnits["temperature_2m_min"]: "°C",
@@ -67,7 +67,7 @@ func (a *forecastAnswer) outlook(arrived time.Time) (outlook, error) {
 	return outlook{now: n, days: days}, err
 }
 
-func (a *forecastAnswer) currently(zone *time.Location) (now, error) {
+func (a *forecastResponse) currently(zone *time.Location) (now, error) {
 	c := a.Current
 	at, err := time.ParseInLocation("2006-01-02T15:04", c.Time, zone)
 	if err != nil {
@@ -87,8 +87,8 @@ func (a *forecastAnswer) currently(zone *time.Location) (now, error) {
 	}, nil
 }
 
-// daily returns the days that are complete. The last ones of an answer may not be.
-func (a *forecastAnswer) daily(today time.Time) ([]day, error) {
+// daily returns the days that are complete. The last ones of a response may not be.
+func (a *forecastResponse) daily(today time.Time) ([]day, error) {
 	d := a.Daily
 	if n := len(d.Time); n == 0 || len(d.Code) != n || len(d.High) != n || len(d.Low) != n ||
 		len(d.Precipitation) != n {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// An answer that is accepted has plausible values only.
+// A response that is accepted has plausible values only.
 func FuzzOutlook(f *testing.F) {
 	data, err := os.ReadFile("testdata/forecast_berlin.json")
 	if err != nil {
@@ -15,7 +15,7 @@ func FuzzOutlook(f *testing.F) {
 	}
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var a forecastAnswer
+		var a forecastResponse
 		if json.Unmarshal(data, &a) != nil {
 			return
 		}

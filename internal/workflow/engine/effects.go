@@ -14,8 +14,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// doAll does what attempts of steps begin. isNew says that they have just begun. It returns the ends of those that have
-// ended already.
+// doAll does the effects of attempts. isNew says that the attempts have just begun. It returns the ends of those that
+// have ended already.
 func (e *Engine) doAll(
 	ctx context.Context, run schemas.WorkflowRun, effects []workflow.Effect, isNew bool,
 ) (ends []workflow.Event, err error) {
@@ -39,8 +39,8 @@ func (e *Engine) doAll(
 	return ends, nil
 }
 
-// do does what an attempt of a step begins, or cancels it. It may be repeated. If what it began has ended already, do
-// returns how.
+// do begins the task, the workflow or the event of an attempt, or cancels it. It may be repeated. If that has ended
+// already, do returns its end.
 func (e *Engine) do(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
 ) (*workflow.Ended, error) {

@@ -41,7 +41,6 @@ const (
 	tenantsKnown  = 1000
 	atOnce        = 8       // writes, and tasks of one advance that are submitted
 	maxResults    = 4 << 20 // bytes of results that Get adds to a run
-	triggerSource = "/codefleet/triggers/"
 )
 
 // Engine runs the workflows of all tenants. It is safe for concurrent use.
@@ -101,7 +100,7 @@ type origin struct {
 	rerun  *rerun
 }
 
-// rerun is what a run takes over from an earlier one.
+// rerun is what a run inherits from an earlier one.
 type rerun struct {
 	of     string
 	values map[string]json.RawMessage
@@ -130,7 +129,7 @@ func Depth(rec schemas.Record) int {
 	if _, depth, ok := jobs.WorkflowOf(rec); ok {
 		return depth
 	}
-	if !strings.HasPrefix(rec.Source, triggerSource) {
+	if !strings.HasPrefix(rec.Source, jobs.TriggerSource) {
 		return 0
 	}
 	text, _, _ := strings.Cut(rec.EventID, "-")
@@ -416,7 +415,7 @@ func (e *Engine) follow(
 	return run, err
 }
 
-// running returns the places of a run that run.
+// running returns the places of a run whose attempts run, and whether each is not cancelled.
 func running(run schemas.WorkflowRun) map[workflow.Place]bool {
 	out := map[workflow.Place]bool{}
 	for _, s := range run.Steps {

@@ -2,11 +2,11 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"maps"
 	"strings"
-	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
@@ -84,8 +84,8 @@ func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.Workflo
 	return run, unknown(err, id)
 }
 
-// Answer answers a step that asks. The first answer counts.
-func (e *Engine) Answer(
+// AnswerStep answers a step that asks. The first answer counts.
+func (e *Engine) AnswerStep(
 	ctx context.Context, tenant, id string, in schemas.WorkflowAnswer,
 ) (schemas.WorkflowRun, error) {
 	item := -1
@@ -197,7 +197,7 @@ func (e *Engine) Rerun(
 	}
 	key := in.Key
 	if key == "" {
-		key = time.Now().UTC().Format(time.RFC3339Nano)
+		key = rand.Text()
 	}
 	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, key)
 	workspace := old.Workspace
