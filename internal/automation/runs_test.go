@@ -115,7 +115,7 @@ func ended(t *testing.T, e *engine.Engine, id string, answer string) schemas.Wor
 				continue
 			}
 			in := schemas.WorkflowAnswer{Step: s.ID, Values: json.RawMessage(answer)}
-			_, err := e.AnswerStep(t.Context(), "acme", id, in)
+			_, err := e.Answer(t.Context(), "acme", id, in)
 			refused, ok := errors.AsType[*jobs.RefusedError](err)
 			if err != nil && (!ok || refused.Code != "not_waiting") {
 				t.Fatal(err)
@@ -262,7 +262,7 @@ func TestTwoAnswers(t *testing.T) {
 	var group sync.WaitGroup
 	for who := range 8 {
 		group.Go(func() {
-			_, err := e.AnswerStep(t.Context(), "acme", run.RunID, schemas.WorkflowAnswer{
+			_, err := e.Answer(t.Context(), "acme", run.RunID, schemas.WorkflowAnswer{
 				Step: "a", Values: json.RawMessage(fmt.Sprintf(`{"who":%d}`, who)),
 			})
 			refused, ok := errors.AsType[*jobs.RefusedError](err)

@@ -21,6 +21,7 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/state"
+	workflows "github.com/codefleet/codefleet/internal/workflow/engine"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -49,7 +50,7 @@ const (
 func startMix(t *testing.T, f *fleet, tenant string) *mix {
 	t.Helper()
 	m := &mix{
-		f: f, service: automation.New(f.queue, loopback, roleLog()), tenant: tenant,
+		f: f, service: automation.New(f.queue, workflows.New(f.queue, roleLog()), loopback, roleLog()), tenant: tenant,
 		triggered:  state.Ref{Tenant: tenant, Workspace: "triggered"},
 		scheduled:  state.Ref{Tenant: tenant, Workspace: "scheduled"},
 		deliveries: map[string]map[string]bool{},

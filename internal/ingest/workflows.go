@@ -72,7 +72,7 @@ func (s *Server) answerRun(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	run, err := s.workflows.AnswerStep(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in)
+	run, err := s.workflows.Answer(r.Context(), identityOf(r.Context()).tenant, r.PathValue("run"), in)
 	return respond(w, run, err)
 }
 

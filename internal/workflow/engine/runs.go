@@ -84,8 +84,8 @@ func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.Workflo
 	return run, unknown(err, id)
 }
 
-// AnswerStep answers a step that asks. The first answer counts.
-func (e *Engine) AnswerStep(
+// Answer answers a step that asks. The first answer counts.
+func (e *Engine) Answer(
 	ctx context.Context, tenant, id string, in schemas.WorkflowAnswer,
 ) (schemas.WorkflowRun, error) {
 	item := -1
