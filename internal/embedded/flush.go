@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 )
 
 // flusher flushes objects to disk.
@@ -14,6 +15,7 @@ type flusher struct {
 	// oneFile means that an object is one file. Otherwise its attributes are in files outside of root, and Sync flushes
 	// the whole file system.
 	oneFile bool
+	all     shared // flushes the whole file system
 }
 
 func openFlusher(dir string, oneFile bool) (*flusher, error) {
@@ -21,10 +23,13 @@ func openFlusher(dir string, oneFile bool) (*flusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &flusher{root, oneFile}, nil
+	f := &flusher{root: root, oneFile: oneFile}
+	f.all.flush = func() error { return f.flush(".", syncAll) }
+	return f, nil
 }
 
-// Sync flushes the object at a request's path, and the directories above it, which may be new.
+// Sync flushes the object at a request's path, and the directories above it, which may be new. Concurrent calls are not
+// grouped unless they flush the whole file system: the kernel commits the files of concurrent calls together already.
 func (f *flusher) Sync(urlPath string) error {
 	name, err := url.PathUnescape(urlPath)
 	if err != nil {
@@ -32,7 +37,7 @@ func (f *flusher) Sync(urlPath string) error {
 	}
 	name = strings.Trim(name, "/")
 	if !f.oneFile {
-		return f.flush(".", syncAll)
+		return f.all.do()
 	}
 	for {
 		if err := f.flush(name, (*os.File).Sync); err != nil {
@@ -54,3 +59,47 @@ func (f *flusher) flush(name string, sync func(*os.File) error) error {
 }
 
 func (f *flusher) Close() error { return f.root.Close() }
+
+// shared runs one flush at a time. Callers that wait while one runs share the next one.
+type shared struct {
+	flush func() error
+
+	turn sync.Mutex // held during a flush
+	mu   sync.Mutex
+	next *flushGroup // waits for its turn; nil if no caller waits
+}
+
+// flushGroup is the callers of one flush.
+type flushGroup struct {
+	callers int
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+// do returns after a flush that began after the call.
+func (s *shared) do() error {
+	s.mu.Lock()
+	g := s.next
+	if g == nil {
+		g = &flushGroup{done: make(chan struct{})}
+		s.next = g
+	}
+	g.callers++
+	first := g.callers == 1
+	s.mu.Unlock()
+	if first {
+		s.run(g)
+	}
+	<-g.done
+	return g.err
+}
+
+func (s *shared) run(g *flushGroup) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.mu.Lock()
+	s.next = nil // what later callers have written may miss this flush
+	s.mu.Unlock()
+	g.err = s.flush()
+	close(g.done)
+}
