@@ -23,6 +23,8 @@ type Worker struct {
 	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, acquired, waiting, max, and the memory of idle boxes
 	Extra   map[string]any `json:"extra,omitempty"`
 	Drains  bool           `json:"drains,omitempty"` // whether it obeys an order to drain
+	// ReadsCarried is whether it reads HEADs of workspaces that carry commits.
+	ReadsCarried bool `json:"reads_carried,omitempty"`
 
 	Declines []string `json:"declines,omitempty"` // tenants whose tasks need a stronger sandbox than the worker's
 	// SettingsOnly is whether its boxes may serve only one tenant, so that it declines those created at run time.

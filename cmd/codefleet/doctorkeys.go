@@ -130,5 +130,5 @@ func (p *hostCheck) workspaces() (*state.Store, error) {
 			return nil, err
 		}
 	}
-	return storage.Open(c, "", slog.New(slog.DiscardHandler))
+	return storage.Open(c, "", slog.New(slog.DiscardHandler), nil)
 }

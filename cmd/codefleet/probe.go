@@ -54,7 +54,7 @@ func (p *hostCheck) store(ctx context.Context) finding {
 		version := dependency("github.com/versity/versitygw")
 		return passed(name, "embedded, versitygw %s, conditional writes", version)
 	}
-	store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler))
+	store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return finding{name, problem, err.Error(), "codefleet config show"}
 	}

@@ -48,7 +48,7 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	if c.S3.Endpoint == "" {
 		return o, nil
 	}
-	if o.Workspaces, err = storage.Open(c, "", t.Logger); err != nil {
+	if o.Workspaces, err = storage.Open(c, "", t.Logger, nil); err != nil {
 		return ingest.Options{}, err
 	}
 	if o.Mirror, err = storage.Mirror(c, o.Workspaces); err != nil {

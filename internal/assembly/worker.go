@@ -205,7 +205,10 @@ func Join(
 		if f.Queue, err = connect(ctx); err != nil {
 			return f, err
 		}
-		if f.Store, err = storage.Open(c, cache, t.Logger); err != nil {
+		if c.S3.Heads == config.HeadsCAS { // other head modes keep HEADs where small objects belong
+			f.Carrying = &worker.Carrying{}
+		}
+		if f.Store, err = storage.Open(c, cache, t.Logger, f.Carrying.Allowed); err != nil {
 			return f, err
 		}
 		if err = storage.Check(ctx, c, f.Store); err != nil {

@@ -60,7 +60,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	if len(c.Result) > inlineResult {
 		large = c.Result
 	}
-	up, err := t.dir.Diff(ctx, t.base.Set, time.Since(t.base.ReadAt) < dedupAge, large)
+	up, err := t.dir.Diff(ctx, t.base.Set, time.Since(t.base.ReadAt) < dedupAge, large, s.repo.HoldLimit(t.base))
 	if err != nil {
 		return Commit{}, err
 	}
@@ -77,7 +77,7 @@ func (s *Store) commit(ctx context.Context, t *Tree, c CommitOptions) (Commit, e
 	defer func() { _ = up.Wait() }() // uploads must not outlive the call
 	p := &repo.Proposal{
 		Repo: s.repo, Ref: t.ref, Options: c, Changes: up.Changes, Result: up.Blobs, Stored: up.Wait,
-		Base: t.base, On: t.base, Views: t.views,
+		Held: up.Held, Base: t.base, On: t.base, Views: t.views,
 	}
 	out, v, err := p.Run(ctx)
 	if !out.Already {

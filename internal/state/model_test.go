@@ -153,6 +153,7 @@ func (m *model) run(rt *rapid.T, more map[string]func(*rapid.T)) {
 		"revert":   m.revert,
 		"restart":  m.restart,
 		"task":     m.task,
+		"fold":     m.fold,
 		"":         m.check,
 	}
 	maps.Copy(actions, more)
@@ -282,9 +283,10 @@ func (m *model) start(rt *rapid.T, w *modelWorker) {
 		w.tree.Close()
 	}
 	w.calls = &crashing{Objects: m.bucket, left: -1}
-	secrets := m.secrets
+	secrets, carry := m.secrets, rapid.Bool().Draw(rt, "carry")
 	w.store = state.New(w.calls, state.Options{
-		Compaction: statetest.Eager,
+		Compaction: rapid.SampledFrom([]state.Compaction{statetest.Eager, {}}).Draw(rt, "compaction"),
+		Carry:      func() bool { return carry },
 		Secrets:    func(string) state.Secrets { return secrets },
 	})
 	var err error
@@ -357,6 +359,20 @@ func (m *model) edit(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	w.files[path] = content
+}
+
+// fold folds HEAD. It may crash.
+func (m *model) fold(rt *rapid.T) {
+	w := m.worker(rt)
+	if rapid.IntRange(0, 2).Draw(rt, "crash") == 2 {
+		w.calls.left = rapid.IntRange(1, 6).Draw(rt, "after")
+		w.calls.lost = rapid.Bool().Draw(rt, "lost")
+	}
+	err := w.store.Repo().Fold(context.Background(), ref)
+	w.calls.left = -1
+	if err != nil && !errors.Is(err, errCrash) {
+		rt.Fatal(err)
+	}
 }
 
 // merged returns the files that a worker's commit should lead to, or the conflicting paths.

@@ -35,7 +35,10 @@ type Options struct {
 	// the tenant has no current secret, nothing is encrypted. Objects that are unencrypted or encrypted with an old
 	// key stay readable, and garbage collection rewrites them.
 	Secrets func(tenant string) Secrets
-	Log     *slog.Logger // nil means no log
+	// Carry reports whether HEAD may carry small commits, which all processes that use the object store must be able to
+	// read. Nil means never. See also repo.Repo.StartFolding.
+	Carry func() bool
+	Log   *slog.Logger // nil means no log
 }
 
 // Version identifies the version that a tree holds. Generation 0 is a workspace without commits.
@@ -71,7 +74,8 @@ func New(bucket objects.Objects, opts Options) *Store {
 	}
 	r := repo.New(bucket, repo.Options{
 		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: opts.Reserved,
-		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Log: opts.Log,
+		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Carry: opts.Carry,
+		Log: opts.Log,
 	})
 	return &Store{repo: r, dirs: tree.Options{
 		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Layout: opts.Layout,

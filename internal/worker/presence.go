@@ -9,7 +9,7 @@ import (
 func presence(version string, pool *executor.Pool) schemas.Worker {
 	box, s := pool.Info(), pool.Stats()
 	out := schemas.Worker{
-		Version: version,
+		Version: version, ReadsCarried: true,
 		Sandbox: map[string]any{
 			"driver": box.Driver, "engine_version": box.EngineVersion, "tier": box.Tier,
 			"limits": box.Limits, "environment": box.Environment, "multi_tenant": box.MultiTenant,

@@ -58,10 +58,12 @@ type Fleet struct {
 	Queue  *jobs.Client
 	Store  *state.Store
 	Mirror *mirror.Mirror // of Store; may be nil
+	// Carrying is whether HEADs may carry commits, as an option of Store; nil if it has none.
+	Carrying *Carrying
 }
 
-// mirrorTime bounds how long a stopping worker waits until its last commits are mirrored. The next commit
-// mirrors the rest.
+// mirrorTime bounds how long a stopping worker waits until its last commits are folded and mirrored. The next commit
+// folds and mirrors the rest.
 const mirrorTime = 10 * time.Second
 
 // Run claims and runs tasks until accept ends, then waits for running tasks. When work ends too, they are
@@ -93,7 +95,10 @@ func Run(accept, work context.Context, p Parts) error {
 		stopClaiming() // without boxes no task can run
 	})
 	fleet, err := p.Join(accept)
+	fold := func(context.Context) {}
 	if err == nil {
+		fold = fleet.Store.Repo().StartFolding()
+		defer fleet.Carrying.follow(accept, fleet.Queue)()
 		claiming := make(chan struct{}) // closed when claiming starts, after a live folder was imported
 		running.Go(func() {
 			for _, part := range []<-chan struct{}{pool.Ready(), claiming} {
@@ -116,6 +121,7 @@ func Run(accept, work context.Context, p Parts) error {
 	running.Wait()
 	mirroring, stopMirroring := context.WithTimeout(late, mirrorTime)
 	defer stopMirroring()
+	fold(mirroring)
 	fleet.Mirror.Close(mirroring)
 	return cmp.Or(poolErr, err)
 }

@@ -97,7 +97,7 @@ func serve(
 		return err
 	}
 	join := func(ctx context.Context) (*jobs.Client, error) {
-		store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler))
+		store, err := storage.Open(p.Config, "", slog.New(slog.DiscardHandler), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -50,14 +50,15 @@ func following(c *config.Config, bucket objects.Objects) objects.Objects {
 	})
 }
 
-// Open opens the workspace store. cache is a directory that only this process uses, or "" for no cache.
-func Open(c *config.Config, cache string, log *slog.Logger) (*state.Store, error) {
+// Open opens the workspace store. cache is a directory that only this process uses, or "" for no cache. carry is
+// state.Options.Carry.
+func Open(c *config.Config, cache string, log *slog.Logger, carry func() bool) (*state.Store, error) {
 	bucket, err := Objects(c)
 	if err != nil {
 		return nil, err
 	}
 	o := state.Options{
-		CacheDir: cache, Log: log, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}, StateFile: c.DefaultState(),
+		CacheDir: cache, Log: log, Carry: carry, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}, StateFile: c.DefaultState(),
 		Layout: []string{"skills", "sessions", "state"}, // beside servers and client, which boxes mount
 	}
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user when the worker is root

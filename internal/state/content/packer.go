@@ -37,6 +37,45 @@ type Packer struct {
 	open  *format.Pack  // pack that is being filled
 	body  []byte        // of open
 	blobs []format.Blob // of open
+	hold  int           // largest pack that Flush holds, in bytes
+	sent  bool          // a pack was uploaded or held
+	held  *Held
+
+	heldPack *format.Pack // of held
+}
+
+// Held is all new content, in a pack that is complete and not uploaded.
+type Held struct {
+	ID   objects.Digest
+	Data []byte // empty if there is no new content
+
+	packer *Packer
+}
+
+// Carried tells the packer that a HEAD carries the pack: Finish does not upload it.
+func (h *Held) Carried() {
+	if len(h.Data) == 0 {
+		return
+	}
+	p := h.packer
+	p.mu.Lock()
+	p.held = nil
+	p.mu.Unlock()
+	p.store.cache.put(h.ID, h.Data)
+}
+
+// Hold makes Flush hold the content in memory, instead of uploading it, if it is one pack of at most limit bytes. Call
+// it before Add.
+func (p *Packer) Hold(limit int) { p.hold = limit }
+
+// Held returns the content that Flush holds, or nil if content is being uploaded.
+func (p *Packer) Held() *Held {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hold > 0 && !p.sent && p.open == nil {
+		return &Held{}
+	}
+	return p.held
 }
 
 // NewPacker returns a Packer for a tenant. stored finds content that is in the object store already. Finish must be
@@ -130,18 +169,26 @@ func (p *Packer) send() error {
 	if p.open == nil {
 		return nil
 	}
+	open, data := p.open, format.AppendIndex(p.body, p.blobs, p.key)
+	p.open, p.body, p.blobs = nil, nil, p.blobs[:0]
+	return p.upload(open, data)
+}
+
+// upload begins to upload a pack. The caller holds p.mu.
+func (p *Packer) upload(open *format.Pack, data []byte) error {
+	p.sent = true
 	select {
 	case p.slots <- struct{}{}:
 	case <-p.ctx.Done():
 		return context.Cause(p.ctx)
 	}
-	open, data := p.open, format.AppendIndex(p.body, p.blobs, p.key)
-	p.open, p.body, p.blobs = nil, nil, p.blobs[:0]
 	p.named.Add(1)
 	p.group.Go(func() error {
 		defer func() { <-p.slots }()
-		defer func() { p.free <- data[:0] }()
-		open.ID, open.Size = objects.Sum(data), int64(len(data))
+		if open.Size == 0 { // others do not use it yet
+			open.ID, open.Size = objects.Sum(data), int64(len(data))
+			defer func() { p.free <- data[:0] }()
+		}
 		p.named.Done()
 		if err := p.store.Bucket.Put(p.ctx, format.PackKey(p.tenant, open.ID), data, open.ID); err != nil {
 			return err
@@ -152,17 +199,38 @@ func (p *Packer) send() error {
 	return nil
 }
 
-// Finish uploads the last pack, and waits for all uploads. Only then may a HEAD refer to the blobs.
+// holdOpen completes the open pack without uploading it, if it is the only one and small. The caller holds p.mu.
+func (p *Packer) holdOpen() {
+	if p.open == nil || p.sent || format.PackSize(len(p.body), len(p.blobs)) > p.hold {
+		return
+	}
+	data := format.AppendIndex(p.body, p.blobs, p.key)
+	p.open.ID, p.open.Size = objects.Sum(data), int64(len(data))
+	p.held, p.sent = &Held{p.open.ID, slices.Clip(data), p}, true
+	p.heldPack, p.open, p.body, p.blobs = p.open, nil, nil, p.blobs[:0]
+}
+
+// Finish uploads the last pack and a held one, and waits for all uploads. Only then may a HEAD refer to the blobs,
+// except for those of a pack that it carries.
 func (p *Packer) Finish() error {
-	err := p.Flush()
+	p.mu.Lock()
+	var err error
+	if p.held != nil {
+		err = p.upload(p.heldPack, p.held.Data)
+		p.held = nil
+	}
+	err = errors.Join(err, p.send())
+	p.mu.Unlock()
+	p.named.Wait()
 	return errors.Join(p.group.Wait(), err)
 }
 
-// Flush begins to upload the last pack, and waits until the digests of all packs are known, so that a manifest can
-// refer to the blobs.
+// Flush begins to upload the last pack, unless it holds it, and waits until the digests of all packs are known, so that
+// a manifest can refer to the blobs.
 func (p *Packer) Flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.holdOpen()
 	err := p.send()
 	p.named.Wait()
 	return err

@@ -114,14 +114,18 @@ func FuzzPath(f *testing.F) {
 func FuzzHead(f *testing.F) {
 	f.Add([]byte(`{"format":1,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` +
 		objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
+	carrying := []byte(`{"format":2,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` +
+		objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`)
+	f.Add((&Head{Carried: []Carried{{Pack: objects.Sum([]byte("pack")), Data: []byte("pack")}}}).appendCarried(carrying))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		decodeHead(data)
 		h, err := decodeHead(AppendDigest(data))
 		if err != nil {
 			return
 		}
-		if out, err := h.encode(maxHead); err == nil && len(out) > maxHead {
-			t.Fatalf("encode() = %d bytes, want at most %d", len(out), maxHead)
+		out, err := h.encode(maxHead)
+		if limit := maxHead + len(h.appendCarried(nil)); err == nil && len(out) > limit {
+			t.Fatalf("encode() = %d bytes, want at most %d", len(out), limit)
 		}
 	})
 }

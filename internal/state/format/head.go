@@ -14,7 +14,7 @@ import (
 // Limits of HEAD.
 const (
 	headFormat   = 1
-	maxHead      = 8 << 10          // bytes; conditional PUTs must stay small
+	maxHead      = 8 << 10          // bytes, without Carried
 	headRecent   = 64               // minimal number of recent tasks
 	recentWindow = 10 * time.Minute // newer tasks are kept if they fit
 	MaxTaskID    = 56               // bytes, so that headRecent task ids fit
@@ -48,6 +48,9 @@ type Head struct {
 	// Fenced lists tasks that must not commit, oldest first: they ended without a commit, but one of their runs may
 	// still be alive. If a workspace has no commits, a tombstone of the generation Born holds them.
 	Fenced []FencedTask `json:"fenced,omitempty"`
+
+	// Carried lists the objects that the version needs and that are not stored under their keys yet, oldest first.
+	Carried []Carried `json:"-"`
 
 	Key string `json:"-"` // id of the key that encrypts the object; empty if it is unencrypted
 }
@@ -87,14 +90,26 @@ func DecodeHead(ref Ref, keys *Keyring, data []byte) (Head, error) {
 func decodeHead(data []byte) (Head, error) {
 	var h Head
 	body, ok := CutDigest(data)
-	if len(data) > maxHead || !ok {
+	body, carried, carries := bytes.Cut(body, []byte("\n"))
+	if len(body) > maxHead || len(carried) > maxCarried || !ok {
 		return h, fmt.Errorf("%w: %d bytes that do not match their digest", objects.ErrCorrupt, len(data))
 	}
 	if err := json.Unmarshal(body, &h); err != nil {
 		return h, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
-	if h.Format != headFormat || h.Generation < 1 || h.Deleted == (h.Manifest != nil) {
+	want := headFormat
+	if carries {
+		want = headCarrying
+	}
+	if h.Format != want || h.Generation < 1 || h.Deleted == (h.Manifest != nil) || h.Deleted && carries {
 		return h, fmt.Errorf("%w: format %d, generation %d", objects.ErrCorrupt, h.Format, h.Generation)
+	}
+	if !carries {
+		return h, nil
+	}
+	var err error
+	if h.Carried, err = parseCarried(carried); err != nil {
+		return h, fmt.Errorf("%w: %w", objects.ErrCorrupt, err)
 	}
 	return h, nil
 }
@@ -115,6 +130,9 @@ func (h *Head) Encode(ref Ref, keys *Keyring) ([]byte, error) {
 
 func (h *Head) encode(limit int) ([]byte, error) {
 	h.Format = headFormat
+	if len(h.Carried) > 0 {
+		h.Format = headCarrying
+	}
 	for len(h.Recent) > headRecent && time.Unix(h.Recent[0].Unix, 0).Before(h.Time.Add(-recentWindow)) {
 		h.dropOldest()
 	}
@@ -123,8 +141,8 @@ func (h *Head) encode(limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if data = AppendDigest(data); len(data) <= limit {
-			return data, nil
+		if len(data)+digestLine <= limit {
+			return AppendDigest(h.appendCarried(data)), nil
 		}
 		h.dropOldest()
 	}
@@ -184,9 +202,11 @@ func AppendDigest(body []byte) []byte {
 	return fmt.Appendf(body, "\n%s\n", objects.Sum(body))
 }
 
+const digestLine = 2*len(objects.Digest{}) + 2 // bytes that AppendDigest appends
+
 // CutDigest reverses AppendDigest. It returns false if the digest does not match.
 func CutDigest(data []byte) (body []byte, ok bool) {
-	i := len(data) - 2*len(objects.Digest{}) - 2
+	i := len(data) - digestLine
 	if i < 0 {
 		return nil, false
 	}

@@ -87,6 +87,9 @@ func Fork(
 	if h.Manifest != nil {
 		return repo.Commit{}, fmt.Errorf("fork: workspace %s exists: %w", target, objects.ErrConflict)
 	}
+	if err := r.Fold(ctx, ref); err != nil { // the target refers to packs that HEAD may carry
+		return repo.Commit{}, fmt.Errorf("fork: %w", err)
+	}
 	return r.Replace(ctx, target, old.Set, message)
 }
 
@@ -100,6 +103,9 @@ func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 	err := r.Options.Retry.Swap(ctx, func() (final bool, err error) {
 		h, etag, err := r.ReadHead(ctx, ref, "")
 		if err != nil || h.Manifest == nil {
+			return true, err
+		}
+		if err := r.StoreCarried(ctx, ref, &h); err != nil {
 			return true, err
 		}
 		next := &format.Head{

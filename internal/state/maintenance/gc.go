@@ -144,6 +144,11 @@ func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, work
 func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 	c.out.Workspaces++
 	h, etag, err := c.repo.ReadHead(ctx, ref, "")
+	if err == nil && len(h.Carried) > 0 && !c.opts.DryRun {
+		if err = c.repo.Fold(ctx, ref); err == nil {
+			h, etag, err = c.repo.ReadHead(ctx, ref, "")
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func (r *repairer) readHead(ctx context.Context) (damage, err error) {
 		return nil, err
 	}
 	r.etag = obj.ETag
-	r.head, err = format.DecodeHead(r.ref, r.repo.Keys(r.ref.Tenant), obj.Data)
+	r.head, err = r.repo.DecodeHead(r.ref, obj.Data)
 	if format.IsDamage(err) {
 		return err, nil
 	}
@@ -177,6 +177,7 @@ func (r *repairer) rebuildHead(ctx context.Context, damage error) error {
 	for _, name := range r.names {
 		r.head.Generation = max(r.head.Generation, format.ManifestRef{Name: name}.Generation())
 	}
+	r.head.Generation += format.MaxCarriedManifests // HEAD may have carried later generations
 	f, _, err := r.repo.ReadFloor(ctx, r.ref.Tenant)
 	r.head.Generation = max(r.head.Generation, f.Generation)
 	return err

@@ -21,7 +21,7 @@ import (
 
 // MaxSwap is the largest size of a swapped object in bytes. Conditional PUTs must stay small, because servers close the
 // connection when they reject a large one.
-const MaxSwap = 8 << 10
+const MaxSwap = 128 << 10
 
 // Objects is the store. The zero value is not usable; call New.
 type Objects struct {

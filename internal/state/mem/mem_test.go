@@ -19,6 +19,10 @@ func TestStore(t *testing.T) {
 		"encrypted":        {Secrets: statetest.Secrets("a secret")},
 		"eager compaction": {Compaction: statetest.Eager},
 		"another secret":   {Secrets: statetest.Secrets("new secret", "a secret")},
+		"carried":          statetest.Carrying,
+		"carried, encrypted, eager compaction": {
+			Carry: statetest.Carry, Secrets: statetest.Secrets("a secret"), Compaction: statetest.Eager,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bucket := mem.New()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
@@ -23,6 +25,7 @@ type Proposal struct {
 	Result  []format.Blob   // Options.Result, if that is large
 	Views   []string        // paths of Changes that never conflict: the last commit wins
 	Stored  func() error    // waits until all content is stored; nil if it already is
+	Held    *content.Held   // all new content, which Stored would upload; nil if it is being uploaded
 
 	Relocation *Relocation // of content of On; nil lets Run decide
 	Full       bool        // write a full manifest
@@ -58,8 +61,10 @@ func (p *Proposal) Run(ctx context.Context) (Commit, *Version, error) {
 		if err != nil {
 			return Commit{}, nil, err
 		}
-		if err := p.put(ctx, next.Manifest, data); err != nil {
-			return Commit{}, nil, err
+		if next.Carried = p.carried(next.Manifest, data); next.Carried == nil {
+			if err := p.put(ctx, next.Manifest, data); err != nil {
+				return Commit{}, nil, err
+			}
 		}
 		etag, err := p.Repo.SwapHead(ctx, p.Ref, p.On.ETag, next)
 		if err == nil {
@@ -138,10 +143,11 @@ func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
 }
 
-// put stores the manifest, and waits until all content is stored. Uploads may overlap, because the manifest has no
+// put stores the manifest and what the previous HEAD carries, and waits until all content is stored. Uploads may overlap, because the manifest has no
 // effect until a HEAD refers to it.
 func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.Repo.storeCarried(ctx, p.Ref, p.On.Head.Carried) })
 	g.Go(p.waitStored)
 	g.Go(p.Relocation.Stored)
 	g.Go(func() error { return p.Repo.Bucket.Put(ctx, p.Ref.ManifestKey(l.Name), data, l.Digest) })
@@ -149,6 +155,7 @@ func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) 
 }
 
 func (p *Proposal) waitStored() error {
+	p.Held = nil
 	if p.Stored == nil {
 		return nil
 	}
@@ -159,9 +166,13 @@ func (p *Proposal) waitStored() error {
 func (p *Proposal) committed(
 	ctx context.Context, h *format.Head, etag string, man *format.Manifest, data []byte,
 ) (Commit, *Version, error) {
+	if p.Held != nil && slices.ContainsFunc(h.Carried, func(c format.Carried) bool { return c.Pack == p.Held.ID }) {
+		p.Held.Carried()
+	}
 	p.Repo.Cache(h.Manifest.Digest, data)
 	p.Repo.Options.Log.InfoContext(ctx, "workspace committed", "workspace", p.Ref.String(), "generation", h.Generation,
 		"task_id", p.Options.TaskID, "changed", len(p.Changes), "conflicts", len(p.conflicts), "merged", p.Merged)
+	p.Repo.folder.note(p.Ref, h.Carried)
 	p.Repo.Notify(p.Ref)
 	v := &Version{
 		Head: *h, ETag: etag, Manifest: man, Set: p.set, ReadAt: time.Now(),

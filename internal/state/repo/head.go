@@ -29,16 +29,26 @@ func (v *Version) NoChange() Commit {
 func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (format.Head, string, error) {
 	obj, err := r.Bucket.Get(ctx, ref.HeadKey(), objects.GetOptions{IfNoneMatch: etag})
 	if errors.Is(err, objects.ErrNotFound) {
+		r.carrier.forget(ref)
 		return format.Head{Born: 1}, "", nil
 	}
 	if err != nil {
 		return format.Head{}, "", err
 	}
-	h, err := format.DecodeHead(ref, r.Keys(ref.Tenant), obj.Data)
+	h, err := r.DecodeHead(ref, obj.Data)
 	if err != nil {
 		return format.Head{}, "", fmt.Errorf("%s: %w", ref.HeadKey(), err)
 	}
 	return h, obj.ETag, nil
+}
+
+// DecodeHead decodes the stored bytes of HEAD. From then on, r reads the objects that it carries as if they were stored.
+func (r *Repo) DecodeHead(ref format.Ref, data []byte) (format.Head, error) {
+	h, err := format.DecodeHead(ref, r.Keys(ref.Tenant), data)
+	if err == nil {
+		r.carrier.observe(ref, &h)
+	}
+	return h, err
 }
 
 // SwapHead replaces HEAD with h if its ETag is still etag, which is empty if there is no HEAD. It returns the new ETag
@@ -48,7 +58,11 @@ func (r *Repo) SwapHead(ctx context.Context, ref format.Ref, etag string, h *for
 	if err != nil {
 		return "", err
 	}
-	return r.Bucket.CompareAndSwap(ctx, ref.HeadKey(), etag, data)
+	etag, err = r.Bucket.CompareAndSwap(ctx, ref.HeadKey(), etag, data)
+	if err == nil {
+		r.carrier.observe(ref, h)
+	}
+	return etag, err
 }
 
 // Current returns the newest version. If old, which may be nil, is still the newest, it returns old after one small
@@ -91,13 +105,26 @@ func (r *Repo) checkPurged(ctx context.Context, ref format.Ref, base *Version) e
 	if base == nil || base.Head.Manifest == nil {
 		return nil
 	}
-	_, err := r.Bucket.Get(ctx, ref.ManifestKey(base.Head.Manifest.Name), objects.GetOptions{})
+	name := base.Head.Manifest.Name
+	for _, c := range base.Head.Carried {
+		if c.Manifest == "" {
+			continue
+		}
+		m, err := r.Codec.DecodeManifest(ref, r.Keys(ref.Tenant), c.Data)
+		if err != nil {
+			return err
+		}
+		if m.Header.Parent != nil {
+			name = m.Header.Parent.Name // the newest one that was stored when HEAD was read
+		}
+		break
+	}
+	_, err := r.Bucket.Get(ctx, ref.ManifestKey(name), objects.GetOptions{})
 	if errors.Is(err, objects.ErrNotFound) {
 		return nil // a purge deletes HEAD after everything else
 	}
 	if err == nil {
-		err = fmt.Errorf("%s is missing, although manifest %s exists: %w",
-			ref.HeadKey(), base.Head.Manifest.Name, objects.ErrCorrupt)
+		err = fmt.Errorf("%s is missing, although manifest %s exists: %w", ref.HeadKey(), name, objects.ErrCorrupt)
 	}
 	return err
 }

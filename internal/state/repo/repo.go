@@ -19,7 +19,10 @@ type Options struct {
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
 	Secrets    func(tenant string) format.Secrets // nil means no encryption
-	Log        *slog.Logger
+	// Carry reports whether HEAD may carry small commits of trees, which all processes that use the object store must
+	// be able to read. Nil means never. See also Repo.StartFolding.
+	Carry func() bool
+	Log   *slog.Logger
 }
 
 // Repo gives access to the workspaces in one object store. It is safe for concurrent use.
@@ -27,6 +30,8 @@ type Repo struct {
 	*content.Store
 	Options Options // with defaults; read-only
 
+	carrier  *carrier // is Bucket
+	folder   *folder  // nil unless StartFolding was called
 	versions versionCache
 	onCommit []func(format.Ref)
 }
@@ -37,12 +42,16 @@ func New(bucket objects.Objects, o Options) *Repo {
 	c := content.New(objects.WithRetry(bucket, o.Retry), content.Options{
 		CacheDir: o.CacheDir, CacheBytes: o.CacheBytes, Secrets: o.Secrets, Log: o.Log,
 	})
-	return &Repo{Store: c, Options: o}
+	r := &Repo{Store: c, Options: o}
+	r.carry(c.Bucket)
+	return r
 }
 
 // Fresh returns a Repo without cached data, so that it reads what the object store holds.
 func (r *Repo) Fresh() *Repo {
-	return &Repo{Store: r.Uncached(), Options: r.Options, onCommit: r.onCommit}
+	fresh := &Repo{Store: r.Uncached(), Options: r.Options, onCommit: r.onCommit}
+	fresh.carry(r.carrier.Objects)
+	return fresh
 }
 
 // Subscribe makes r call fn with the workspace after each commit and deletion. fn must not block. Call Subscribe before

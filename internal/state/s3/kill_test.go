@@ -29,6 +29,7 @@ type killPlan struct {
 	Task  string
 	At    string // request at which it dies, like "put m"; empty if it does not
 	After bool   // die after the response
+	Carry bool   // let HEAD carry the commit
 }
 
 const killVariable = "CODEFLEET_TEST_KILL"
@@ -42,7 +43,8 @@ func killWorker(plan killPlan) error {
 		return err
 	}
 	ctx := context.Background()
-	store := state.New(&killer{Objects: bucket, plan: plan}, state.Options{CacheDir: plan.Cache})
+	store := state.New(&killer{Objects: bucket, plan: plan},
+		state.Options{CacheDir: plan.Cache, Carry: func() bool { return plan.Carry }})
 	tree, err := store.Tree(plan.Dir, killRef)
 	if err != nil {
 		return err
@@ -135,13 +137,20 @@ func runPlan(t *testing.T, variable string, plan any) *os.ProcessState {
 // TestKill kills a worker at every request of a task, before the request and after its response. Others must see the
 // old or the new version, and a second attempt in the same directory must apply the task once.
 func TestKill(t *testing.T) {
+	t.Run("stored", func(t *testing.T) {
+		testKill(t, false, []string{"get HEAD", "get m", "get p", "put p", "put m", "swap HEAD"})
+	})
+	t.Run("carried", func(t *testing.T) { testKill(t, true, []string{"get HEAD", "get m", "get p", "swap HEAD"}) })
+}
+
+func testKill(t *testing.T, carry bool, points []string) {
 	opts := gateway(t)
 	dir, cache := t.TempDir(), t.TempDir()
 	want := map[string]string{"tasks": "dir"}
 	tasks := 0
 	run := func(at string, after bool) {
 		tasks++
-		plan := killPlan{S3: opts, Dir: dir, Cache: cache, Task: fmt.Sprintf("task-%d", tasks), At: at, After: after}
+		plan := killPlan{S3: opts, Dir: dir, Cache: cache, Task: fmt.Sprintf("task-%d", tasks), At: at, After: after, Carry: carry}
 		if at != "" {
 			status := runKillWorker(t, plan).Sys().(syscall.WaitStatus)
 			if !status.Signaled() || status.Signal() != syscall.SIGKILL {
@@ -160,7 +169,7 @@ func TestKill(t *testing.T) {
 		w.Want(want)
 	}
 	run("", false)
-	for _, at := range []string{"get HEAD", "get m", "get p", "put p", "put m", "swap HEAD"} {
+	for _, at := range points {
 		for _, after := range []bool{false, true} {
 			if at == "get m" || at == "get p" { // only a worker without a cache and a tree sends these
 				dir, cache = t.TempDir(), t.TempDir()

@@ -94,6 +94,11 @@ func TestStore(t *testing.T) {
 		statetest.TestStoreWith(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) },
 			state.Options{Secrets: statetest.Secrets("a secret")})
 	})
+	opts.Prefix = "carried"
+	t.Run("carried", func(t *testing.T) {
+		statetest.TestStoreWith(t, func(t *testing.T) objects.Objects { t.Helper(); return open(t, opts) },
+			statetest.Carrying)
+	})
 }
 
 func TestProbe(t *testing.T) {

@@ -94,6 +94,12 @@ func KindOf(key string) string {
 // Encrypted is options with a secret.
 var Encrypted = state.Options{Secrets: Secrets("the secret of the tests")}
 
+// Carry lets HEAD carry small commits.
+func Carry() bool { return true }
+
+// Carrying is options with which HEAD carries small commits.
+var Carrying = state.Options{Carry: Carry}
+
 // Gone removes an object, see mem.Objects.Damage.
 func Gone([]byte) []byte { return nil }
 

@@ -107,6 +107,10 @@ func testSwap(t *testing.T, o objects.Objects) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	large := []byte(Random(3, 124<<10)) // as large as a HEAD may be: the store rejects it before it has read all of it
+	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "", large); !errors.Is(err, objects.ErrConflict) {
+		t.Errorf("swap of a large object that exists = %v, want %v", err, objects.ErrConflict)
+	}
 	if _, err := o.CompareAndSwap(ctx, "swap/HEAD", "", []byte("2")); !errors.Is(err, objects.ErrConflict) {
 		t.Errorf("second creation = %v, want %v", err, objects.ErrConflict)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/codefleet/codefleet/internal/state/content"
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
@@ -16,6 +17,8 @@ type Upload struct {
 	Blobs   []format.Blob   // of the extra content
 	// Rewritten are the files that were written with the content that they had, sorted.
 	Rewritten []string
+	// Held is the new content, if it is small and not being uploaded. Wait uploads it unless a HEAD carries it.
+	Held *content.Held
 
 	wait func() error // nil if all content is stored
 }
@@ -29,8 +32,11 @@ func (u *Upload) Wait() error {
 }
 
 // Diff finds what changed since base was materialised, checks the quota, and begins to upload new content. With dedup,
-// content of base is not uploaded again. If there are changes, extra is uploaded too.
-func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra []byte) (*Upload, error) {
+// content of base is not uploaded again. If there are changes, extra is uploaded too. New content of at most hold bytes
+// is held, see Upload.Held.
+func (t *Dir) Diff(
+	ctx context.Context, base *format.EntrySet, dedup bool, extra []byte, hold int,
+) (*Upload, error) {
 	if err := t.rescan(); err != nil {
 		return nil, err
 	}
@@ -54,6 +60,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 		known = base.BlobFinder(len(unread))
 	}
 	p := t.content.NewPacker(ctx, t.ref.Tenant, known)
+	p.Hold(hold)
 	entries, err := t.readPaths(ctx, p, unread)
 	if err != nil {
 		return nil, errors.Join(err, p.Finish())
@@ -87,7 +94,7 @@ func (t *Dir) Diff(ctx context.Context, base *format.EntrySet, dedup bool, extra
 		}
 		return err
 	})
-	up.Changes = t.changes(base)
+	up.Held, up.Changes = p.Held(), t.changes(base)
 	return up, nil
 }
 

@@ -61,7 +61,7 @@ func TestMountPoints(t *testing.T) {
 			if err := c.write(filepath.Join(dir, "servers")); err != nil {
 				t.Fatal(err)
 			}
-			up, err := d.Diff(t.Context(), format.EmptySet, false, nil)
+			up, err := d.Diff(t.Context(), format.EmptySet, false, nil, 0)
 			if err != nil || len(up.Changes) > 0 {
 				t.Errorf("Diff() = %v, %v, want no changes", up, err)
 			}
@@ -122,7 +122,7 @@ func TestRoundTrip(t *testing.T) {
 	if err := os.Symlink("../../etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	up, err := d.Diff(t.Context(), format.EmptySet, false, nil)
+	up, err := d.Diff(t.Context(), format.EmptySet, false, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s still exists: %v, want it removed", name, err)
 		}
 	}
-	again, err := o.Diff(t.Context(), set, true, nil)
+	again, err := o.Diff(t.Context(), set, true, nil, 0)
 	if err != nil || len(again.Changes) > 0 {
 		t.Errorf("Diff() of what was materialised = %v, %v, want no changes", again, err)
 	}

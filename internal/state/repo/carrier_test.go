@@ -1,0 +1,51 @@
+package repo
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state/format"
+	"github.com/codefleet/codefleet/internal/state/mem"
+)
+
+// TestEvictedCarriedObjects checks that objects which HEAD carries, and which were evicted from memory, are read from
+// HEAD again.
+func TestEvictedCarriedObjects(t *testing.T) {
+	bucket := mem.New()
+	writer := New(bucket, Options{Log: slog.New(slog.DiscardHandler)})
+	refs := []format.Ref{{Tenant: "acme", Workspace: "one"}, {Tenant: "acme", Workspace: "two"}}
+	keys := map[format.Ref]string{}
+	data := map[format.Ref][]byte{}
+	for _, ref := range refs {
+		pack := []byte("the pack of " + ref.Workspace)
+		h := format.Head{
+			Generation: 1, Commit: "x", Born: 1, Manifest: &format.ManifestRef{Name: "000000000001-0123456789abcdef"},
+			Carried: []format.Carried{{Pack: objects.Sum(pack), Data: pack}},
+		}
+		if _, err := writer.SwapHead(t.Context(), ref, "", &h); err != nil {
+			t.Fatal(err)
+		}
+		keys[ref], data[ref] = h.Carried[0].Key(ref), pack
+	}
+	r := New(bucket, Options{Log: slog.New(slog.DiscardHandler)})
+	r.carrier.limit = 1
+	for _, ref := range refs {
+		if _, _, err := r.ReadHead(t.Context(), ref, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for _, ref := range refs {
+			obj, err := r.Bucket.Get(t.Context(), keys[ref], objects.GetOptions{Offset: 4, Length: 4})
+			if err != nil || string(obj.Data) != string(data[ref][4:8]) {
+				t.Errorf("Get(%s) = %q, %v, want %q", keys[ref], obj.Data, err, data[ref][4:8])
+			}
+		}
+	}
+	if _, err := r.Bucket.Get(t.Context(), format.PackKey("acme", objects.Digest{}), objects.GetOptions{}); !errors.Is(
+		err, objects.ErrNotFound) {
+		t.Errorf("Get() of an object that no HEAD carries = %v, want %v", err, objects.ErrNotFound)
+	}
+}

@@ -1,0 +1,40 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// Carrying says whether HEADs of workspaces may carry commits. Workers of older versions cannot read such HEADs, so all
+// live workers must be known to read them.
+type Carrying struct{ allowed atomic.Bool }
+
+// carryingEvery is the interval at which the presences are read: the one at which workers publish them.
+const carryingEvery = 3 * time.Second
+
+// Allowed reports whether all workers read such HEADs.
+func (c *Carrying) Allowed() bool { return c != nil && c.allowed.Load() }
+
+// follow reads the presences of all workers until stop is called. While they are unknown, Allowed returns false.
+func (c *Carrying) follow(ctx context.Context, queue *jobs.Client) (stop func()) {
+	if c == nil {
+		return func() {}
+	}
+	return clock.Repeat(ctx, carryingEvery, func() {
+		limited, cancel := context.WithTimeout(ctx, carryingEvery)
+		defer cancel()
+		workers, err := queue.Workers(limited)
+		c.allowed.Store(err == nil && allReadCarried(workers))
+	})
+}
+
+func allReadCarried(workers []schemas.Worker) bool {
+	old := func(w schemas.Worker) bool { return !w.ReadsCarried }
+	return len(workers) > 0 && !slices.ContainsFunc(workers, old)
+}
