@@ -187,6 +187,7 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	carrying := &worker.Carrying{}
 	err = worker.Run(ctx, ctx, worker.Parts{
 		WebhookNetworks: loopback,
 		Queue: jobs.WorkerOptions{
@@ -194,7 +195,8 @@ func workerRole(ctx context.Context, ready func()) error {
 		},
 		Pipeline: pipeline.Parts{Pool: pool, Tools: tools, Log: roleLog()},
 		Join: func(context.Context) (worker.Fleet, error) {
-			return worker.Fleet{Queue: queue, Store: state.New(bucket, state.Options{
+			return worker.Fleet{Queue: queue, Carrying: carrying, Store: state.New(bucket, state.Options{
+				Carry:    carrying.Allowed,
 				CacheDir: filepath.Join(dir, "cache"), Owner: owner, Log: roleLog(),
 				Secrets: statetest.Secrets(os.Getenv("SECRET")),
 			})}, nil

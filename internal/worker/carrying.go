@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/clock"
-	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -22,15 +21,17 @@ const carryingEvery = 3 * time.Second
 func (c *Carrying) Allowed() bool { return c != nil && c.allowed.Load() }
 
 // follow reads the presences of all workers until stop is called. While they are unknown, Allowed returns false.
-func (c *Carrying) follow(ctx context.Context, queue *jobs.Client) (stop func()) {
+func (c *Carrying) follow(
+	ctx context.Context, workers func(context.Context) ([]schemas.Worker, error),
+) (stop func()) {
 	if c == nil {
 		return func() {}
 	}
 	return clock.Repeat(ctx, carryingEvery, func() {
 		limited, cancel := context.WithTimeout(ctx, carryingEvery)
 		defer cancel()
-		workers, err := queue.Workers(limited)
-		c.allowed.Store(err == nil && allReadCarried(workers))
+		live, err := workers(limited)
+		c.allowed.Store(err == nil && allReadCarried(live))
 	})
 }
 
