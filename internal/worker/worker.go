@@ -62,9 +62,12 @@ type Fleet struct {
 	Carrying *Carrying
 }
 
-// mirrorTime bounds how long a stopping worker waits until its last commits are folded and mirrored. The next commit
-// folds and mirrors the rest.
-const mirrorTime = 10 * time.Second
+// mirrorTime bounds how long a stopping worker waits until its last commits are mirrored, and foldTime until they are
+// folded. The next commit mirrors and folds the rest.
+const (
+	mirrorTime = 10 * time.Second
+	foldTime   = 3 * time.Second
+)
 
 // Run claims and runs tasks until accept ends, then waits for running tasks. When work ends too, they are
 // interrupted and requeued, and the interrupted runs do not count as attempts. Finally Run destroys the
@@ -119,9 +122,11 @@ func Run(accept, work context.Context, p Parts) error {
 	}
 	closePool()
 	running.Wait()
+	folding, stopFolding := context.WithTimeout(late, foldTime)
+	defer stopFolding()
+	fold(folding)
 	mirroring, stopMirroring := context.WithTimeout(late, mirrorTime)
 	defer stopMirroring()
-	fold(mirroring)
 	fleet.Mirror.Close(mirroring)
 	return cmp.Or(poolErr, err)
 }
