@@ -187,6 +187,9 @@ type Workspaces struct {
 	// Garbage collection marks unreferenced objects that are older than this, and deletes them
 	// after they have been marked for this long. At least 24h, and twice the longest task.
 	Grace time.Duration `yaml:"grace"`
+	// Whether HEAD may carry small commits of tasks, which makes such a commit one write. It needs
+	// s3.heads: s3-cas. Set it to false while programs are live that cannot read such HEADs.
+	Carry bool `yaml:"carry"`
 	// Where to mirror the newest files of each workspace as plain objects for other programs:
 	// s3://BUCKET/PREFIX, in the store of the section s3. Commits update the mirror; the fleet does
 	// not read it. The bucket must exist. In the bucket of the section s3, the prefix must begin
@@ -336,7 +339,7 @@ func Default() *Config {
 		S3:   S3{Addr: "127.0.0.1:9000", Bucket: "codefleet", Region: "us-east-1", Heads: HeadsCAS},
 		Workspaces: Workspaces{
 			KeepNewest: 20, KeepAll: 24 * time.Hour, KeepDays: 7, CleanEvery: 6 * time.Hour, Grace: minGrace,
-			KeepDeleted: 30 * 24 * time.Hour,
+			KeepDeleted: 30 * 24 * time.Hour, Carry: true,
 		},
 		Queue:  Queue{AckWait: 30 * time.Second, Attempts: 3, Backlog: 100_000, PayloadMB: 4096, DeadLetters: 1000},
 		Worker: Worker{Drain: 30 * time.Second},

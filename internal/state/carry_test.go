@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -339,6 +340,28 @@ func TestFolding(t *testing.T) {
 		if err := bucket.Violations(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestFoldingAtOnce checks that HEADs are folded at once when they must not carry commits any more.
+func TestFoldingAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		var allowed atomic.Bool
+		allowed.Store(true)
+		w := statetest.NewWorker(t, bucket, ref, state.Options{Carry: allowed.Load})
+		stop := w.Store.Repo().StartFolding()
+		for i := range 3 {
+			w.Checkout()
+			w.Write("n", fmt.Sprint(i))
+			w.Commit(fmt.Sprint("task-", i))
+		}
+		allowed.Store(false)
+		statetest.Advance(t, 1500*time.Millisecond)
+		if n := stored(t, bucket); n != 3 || headSize(t, bucket) > 2<<10 {
+			t.Errorf("%d manifests are stored and HEAD is %d bytes, want 3 and nothing carried", n, headSize(t, bucket))
+		}
+		stop(t.Context())
 	})
 }
 

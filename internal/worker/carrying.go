@@ -14,8 +14,9 @@ import (
 // live workers must be known to read them.
 type Carrying struct{ allowed atomic.Bool }
 
-// carryingEvery is the interval at which the presences are read: the one at which workers publish them.
-const carryingEvery = 3 * time.Second
+// carryingEvery is the interval at which the presences are read. A worker publishes its presence when it starts, while
+// its first box is created.
+const carryingEvery = time.Second
 
 // Allowed reports whether all workers read such HEADs.
 func (c *Carrying) Allowed() bool { return c != nil && c.allowed.Load() }

@@ -172,8 +172,10 @@ func (f *folder) run(ctx context.Context) {
 	}
 }
 
-// step stores what is due, and folds the workspaces without a commit since that was done.
+// step stores what is due, and folds the workspaces without a commit since that was done. It folds all of them while
+// HEADs must not carry commits.
 func (f *folder) step(ctx context.Context) {
+	allowed := f.repo.Options.Carry != nil && f.repo.Options.Carry()
 	var g errgroup.Group
 	g.SetLimit(parallelRef)
 	f.mu.Lock()
@@ -184,7 +186,7 @@ func (f *folder) step(ctx context.Context) {
 		switch {
 		case len(carried) == 0:
 			f.forget(ref)
-		case stored && !now.stored.IsZero() && time.Since(now.stored) >= foldEvery:
+		case !allowed || stored && !now.stored.IsZero() && time.Since(now.stored) >= foldEvery:
 			g.Go(func() error { f.report(ctx, ref, f.repo.Fold(ctx, ref)); return nil })
 		case time.Until(now.at) <= 0:
 			g.Go(func() error {
