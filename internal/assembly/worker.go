@@ -205,7 +205,7 @@ func Join(
 		if f.Queue, err = connect(ctx); err != nil {
 			return f, err
 		}
-		if c.Workspaces.Carry && c.S3.Heads == config.HeadsCAS { // other head modes keep HEADs where only small objects fit
+		if c.Workspaces.Carry && c.S3.Heads == config.HeadsCAS { // elsewhere, HEADs must stay small
 			f.Carrying = &worker.Carrying{}
 		}
 		if f.Store, err = storage.Open(c, cache, t.Logger, f.Carrying.Allowed); err != nil {

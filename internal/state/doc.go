@@ -25,9 +25,10 @@
 // # Atomicity
 //
 // A commit uploads packs and the manifest, and then swaps HEAD with a conditional PUT. Nothing is visible before the
-// swap, and everything after it. HEAD may carry the objects of a small commit instead (see repo.Repo.Fold). If two commits race, the loser merges onto the winner, path by path, and tries again.
-// A commit contains its task's id and result: if a worker dies between commit and report, the worker that takes over
-// the task finds the commit ([Store.Applied]).
+// swap, and everything after it. HEAD itself may carry the objects of a small commit (see repo.Repo.Fold). If two
+// commits race, the loser merges onto the winner, path by path, and tries again. A commit contains its task's id and
+// result: if a worker dies between commit and report, the worker that takes over the task finds the commit
+// ([Store.Applied]).
 //
 // # Trust
 //

@@ -74,8 +74,8 @@ func New(bucket objects.Objects, opts Options) *Store {
 	}
 	r := repo.New(bucket, repo.Options{
 		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: opts.Reserved,
-		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets, Carry: opts.Carry,
-		Log: opts.Log,
+		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets,
+		Carry: opts.Carry, Log: opts.Log,
 	})
 	return &Store{repo: r, dirs: tree.Options{
 		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Layout: opts.Layout,

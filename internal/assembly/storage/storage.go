@@ -58,7 +58,8 @@ func Open(c *config.Config, cache string, log *slog.Logger, carry func() bool) (
 		return nil, err
 	}
 	o := state.Options{
-		CacheDir: cache, Log: log, Carry: carry, Quota: state.Quota{Bytes: c.Limits.WorkspaceMB << 20}, StateFile: c.DefaultState(),
+		CacheDir: cache, Log: log, Carry: carry, StateFile: c.DefaultState(),
+		Quota:  state.Quota{Bytes: c.Limits.WorkspaceMB << 20},
 		Layout: []string{"skills", "sessions", "state"}, // beside servers and client, which boxes mount
 	}
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // programs run as this user when the worker is root

@@ -116,7 +116,8 @@ func FuzzHead(f *testing.F) {
 		objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`))
 	carrying := []byte(`{"format":2,"generation":1,"commit":"x","manifest":{"name":"a","digest":"` +
 		objects.Digest{}.String() + `"},"time":"2026-01-02T03:04:05Z","born":1}`)
-	f.Add((&Head{Carried: []Carried{{Pack: objects.Sum([]byte("pack")), Data: []byte("pack")}}}).appendCarried(carrying))
+	pack := Carried{Pack: objects.Sum([]byte("pack")), Data: []byte("pack")}
+	f.Add((&Head{Carried: []Carried{pack}}).appendCarried(carrying))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		decodeHead(data)
 		h, err := decodeHead(AppendDigest(data))

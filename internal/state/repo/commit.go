@@ -143,8 +143,8 @@ func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 	return h.Deleted || h.Born > base.Generation+1 || h.Generation < base.Generation
 }
 
-// put stores the manifest and what the previous HEAD carries, and waits until all content is stored. Uploads may overlap, because the manifest has no
-// effect until a HEAD refers to it.
+// put stores the manifest and what the previous HEAD carries, and waits until all content is stored. Uploads may
+// overlap, because the manifest has no effect until a HEAD refers to it.
 func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.Repo.storeCarried(ctx, p.Ref, p.On.Head.Carried) })

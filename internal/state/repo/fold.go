@@ -118,8 +118,8 @@ type fold struct {
 }
 
 // StartFolding folds the workspaces to which r commits, within ten seconds after the commits. stop folds what is left,
-// until ctx ends; a later commit to the workspace, or garbage collection, folds the rest. Call StartFolding before other
-// methods.
+// until ctx ends; a later commit to the workspace, or garbage collection, folds the rest. Call StartFolding before
+// other methods.
 func (r *Repo) StartFolding() (stop func(ctx context.Context)) {
 	f := &folder{repo: r, wake: make(chan struct{}, 1), due: map[format.Ref]fold{}}
 	r.folder = f

@@ -42,7 +42,8 @@ func (r *Repo) ReadHead(ctx context.Context, ref format.Ref, etag string) (forma
 	return h, obj.ETag, nil
 }
 
-// DecodeHead decodes the stored bytes of HEAD. From then on, r reads the objects that it carries as if they were stored.
+// DecodeHead decodes the stored bytes of HEAD. From then on, r reads the objects that HEAD carries as if they were
+// stored.
 func (r *Repo) DecodeHead(ref format.Ref, data []byte) (format.Head, error) {
 	h, err := format.DecodeHead(ref, r.Keys(ref.Tenant), data)
 	if err == nil {

@@ -144,13 +144,16 @@ func TestKill(t *testing.T) {
 }
 
 func testKill(t *testing.T, carry bool, points []string) {
+	t.Helper()
 	opts := gateway(t)
 	dir, cache := t.TempDir(), t.TempDir()
 	want := map[string]string{"tasks": "dir"}
 	tasks := 0
 	run := func(at string, after bool) {
 		tasks++
-		plan := killPlan{S3: opts, Dir: dir, Cache: cache, Task: fmt.Sprintf("task-%d", tasks), At: at, After: after, Carry: carry}
+		plan := killPlan{
+			S3: opts, Dir: dir, Cache: cache, Task: fmt.Sprintf("task-%d", tasks), At: at, After: after, Carry: carry,
+		}
 		if at != "" {
 			status := runKillWorker(t, plan).Sys().(syscall.WaitStatus)
 			if !status.Signaled() || status.Signal() != syscall.SIGKILL {

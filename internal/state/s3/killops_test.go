@@ -50,8 +50,8 @@ var ops = map[string]struct {
 	makes  func(before map[string]string) map[string]string               // files after do; nil if unchanged
 	old    func(map[string]string) map[string]string                      // files before do; nil for generation(4)
 	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error
-	// stored means that it is not tested on a HEAD that carries commits, for which it writes nothing else, or which harm
-	// would remove (see TestLostHead).
+	// stored means that it is not tested on a HEAD that carries commits, for which it writes nothing else, or which
+	// harm would remove (see TestLostHead).
 	stored bool
 }{
 	"fold": {writes: 7, do: func(ctx context.Context, s *state.Store, tenant string) error {

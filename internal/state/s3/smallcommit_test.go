@@ -81,7 +81,8 @@ func BenchmarkSmallCommit(b *testing.B) {
 				carried()
 				measure("trip", func() {
 					var err error
-					if etag, err = bucket.CompareAndSwap(b.Context(), "trip/HEAD", etag, []byte(strconv.Itoa(w.n))); err != nil {
+					etag, err = bucket.CompareAndSwap(b.Context(), "trip/HEAD", etag, []byte(strconv.Itoa(w.n)))
+					if err != nil {
 						b.Fatal(err)
 					}
 				})
