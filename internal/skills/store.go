@@ -50,7 +50,8 @@ type index struct {
 	Skills map[string]*skillVersions `json:"skills"` // by name
 }
 
-// skillVersions are the versions of one skill. Without any, the skill was removed; Last then keeps its version numbers from being used again.
+// skillVersions are the versions of one skill. Without any, the skill was removed; Last then keeps its version numbers
+// from being used again.
 type skillVersions struct {
 	Last     int       `json:"last"`     // the highest version number
 	Versions []Version `json:"versions"` // the oldest first
