@@ -37,7 +37,6 @@ NEAR_S, BURST_S = 0.25, 0.1  # programs at shorter intervals have one or three o
 WAITED_S = 0.001  # a program that came this long after a fork did not wait for it
 KEEP_S = 2  # time after which they are killed
 STOCK_MB = 64  # memory for all of them
-AWAKE_S = 0.001  # while replies follow their calls this quickly, wait as long for the next frame without sleep
 MAX_REPORTS = 1000  # forwarded reports of calls made in the child
 CONNECTION = ("data", "ack", "eof", "reset")
 SYSINFO = ctypes.create_string_buffer(256)  # struct sysinfo of 64-bit Linux has 112 bytes
@@ -377,7 +376,6 @@ class Execution:
         self.check = False  # the child must send facts before it runs the program
         self.listening = True  # the child has not closed its end
         self.calls = set()  # ids of the calls in progress
-        self.quick, self.call_time = False, 0.0  # whether the last reply was quick; when the last call or reply passed
         self.reports = 0
         self.catalogue, self.modules = None, []  # version, and modules of it that the child imported (untrusted)
         self.network = None  # connections, if the program has network access
@@ -421,7 +419,7 @@ class Execution:
     def wait(self, pause=None):
         """Handles events, for which it waits up to pause milliseconds. Returns whether there were any."""
         control = self.child.control.fileno()
-        found = self.quick and self.poll_awake() or self.poll.poll(pause)
+        found = self.poll.poll(pause)
         for descriptor, events in found:
             if descriptor not in self.handlers:  # belongs to a connection, which may have ended
                 self.network.serve(descriptor, events)
@@ -436,16 +434,6 @@ class Execution:
     def count_threads(self):
         """Counts the threads in the box as long as the program, which may not have arrived, has only one."""
         self.initial_threads = threads() if self.child.boot["counts_threads"] else 0
-
-    def poll_awake(self):
-        """Polls without sleep for a moment. A sandbox that sleeps takes longer to wake up than a quick call takes."""
-        until = self.call_time + AWAKE_S
-        while time.monotonic() < until:
-            found = self.poll.poll(0)
-            if found:
-                return found
-        self.quick = False
-        return None
 
     def from_host(self):
         for header, body, frame in self.host.read():
@@ -472,8 +460,6 @@ class Execution:
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
-                before, self.call_time = self.call_time, time.monotonic()
-                self.quick = self.call_time - before < AWAKE_S
             if self.id is not None:  # otherwise the frame is next, or a reply to an earlier program
                 self.backlog += frame
         self.flush()
@@ -550,7 +536,6 @@ class Execution:
         if type(number) is not int or not 0 < number < 1 << 53 or number in self.calls:
             raise frames.Broken("id of a call")
         self.calls.add(number)
-        self.call_time = time.monotonic()
         return {"t": "call", "id": number, **names(header, "server", "tool", "hash")}
 
     def report(self, header):
