@@ -23,7 +23,7 @@ func TestDoctorHugePages(t *testing.T) {
 	}
 }
 
-// TestDoctorFixAsks checks that doctor --fix changes a host as root only, if it lacks huge pages, and after a clear yes.
+// TestDoctorFixAsks checks that doctor --fix changes a host only as root, if it lacks huge pages, after a clear yes.
 func TestDoctorFixAsks(t *testing.T) {
 	for _, c := range []struct {
 		state, answer string

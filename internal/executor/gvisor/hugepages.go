@@ -38,8 +38,8 @@ const wantedHugePages = "within_size"
 // EnableHugePages can change it. It cannot change deny, which an operator has set for all page sizes.
 func LacksHugePages(state string) bool { return state == "never" || state == "advise" }
 
-// EnableHugePages changes HugePagesFile, and makes a file in dir, usually /etc/tmpfiles.d, that repeats this whenever the
-// host starts. A host without dir has no such files. It needs root.
+// EnableHugePages changes HugePagesFile, and makes a file in dir, usually /etc/tmpfiles.d, that repeats this whenever
+// the host starts. A host without dir has no such files. It needs root.
 func EnableHugePages(dir string) error { return enableHugePages(HugePagesFile, dir) }
 
 func enableHugePages(file, dir string) error {
@@ -49,7 +49,6 @@ func enableHugePages(file, dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	//nolint:gosec // all users may read it, like the other files there
 	if err := os.WriteFile(filepath.Join(dir, "codefleet.conf"), []byte(HugePagesLine+"\n"), 0o644); err != nil {
 		return fmt.Errorf("enable huge pages: %w", err)
 	}

@@ -35,7 +35,8 @@ ways = {
     "kill": lambda pid: os.kill(pid, 9), "stop": lambda pid: os.kill(pid, 19), "ptrace": ptrace, "pidfd_getfd": pidfd,
     "mem": opens("mem", "r+b"), "maps": opens("maps", "r"), "environ": opens("environ", "rb"),
     "descriptors": lambda pid: os.listdir("/proc/%d/fd" % pid),
-    "channel": opens("fd/3", "r+b"), "output": opens("fd/1", "wb"), "cwd": lambda pid: os.readlink("/proc/%d/cwd" % pid),
+    "channel": opens("fd/3", "r+b"), "output": opens("fd/1", "wb"),
+    "directory": lambda pid: os.readlink("/proc/%d/cwd" % pid),
     "group": lambda pid: os.setpgid(pid, pid), "priority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
     "limits": lambda pid: resource.prlimit(pid, resource.RLIMIT_CPU, (1, 1)),
 }
@@ -82,7 +83,8 @@ result = {"others": len(others), "users": sorted({os.stat("/proc/%d" % pid).st_u
 		return r
 	}
 	// The runner learns the interval from the programs, and forks in the pauses between them.
-	if r := await(150*time.Millisecond, func(r report) bool { return r.Others > 0 }); len(r.Users) != 1 || r.Users[0] != 0 {
+	r := await(150*time.Millisecond, func(r report) bool { return r.Others > 0 })
+	if len(r.Users) != 1 || r.Users[0] != 0 {
 		t.Errorf("processes for later programs run as users %v, want root only", r.Users)
 	}
 	await(3*time.Second, func(r report) bool { return r.Others == 0 })
