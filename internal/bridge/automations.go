@@ -38,7 +38,7 @@ type addScheduleIn struct {
 
 type addTriggerIn struct {
 	Name   string `json:"name" jsonschema:"letters, digits, - and _"`
-	Type   string `json:"type" jsonschema:"of the events; a * at the end matches any rest; codefleet.result.v1 are results of tasks"`
+	Type   string `json:"type" jsonschema:"of the events; * at the end matches any rest; codefleet.result.v1 is a result"`
 	Source string `json:"source,omitempty" jsonschema:"of the events, in the same way"`
 	Filter string `json:"filter,omitempty" jsonschema:"a condition in CEL, such as data.total > 100"`
 	automatedIn

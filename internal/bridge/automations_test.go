@@ -8,8 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// TestAutomations adds a schedule and a trigger, lists them beside a webhook of which only the host is shown, and removes
-// them.
+// TestAutomations adds a schedule and a trigger, lists them beside a webhook, of which it sees only the host, and
+// removes them.
 func TestAutomations(t *testing.T) {
 	type m = map[string]any
 	f := ingesttest.Start(t, 0, nil)
@@ -70,7 +70,8 @@ func TestAutomations(t *testing.T) {
 		t.Errorf("the schedule's task = %s, %v, want code, inputs and workspace", stored.Task, err)
 	}
 	for kind, name := range map[string]string{"schedule": "report", "trigger": "order"} {
-		if got, failed := invoke(t, cs, "remove_automation", m{"kind": kind, "name": name}); failed || got["removed"] != true {
+		got, failed := invoke(t, cs, "remove_automation", m{"kind": kind, "name": name})
+		if failed || got["removed"] != true {
 			t.Errorf("remove_automation(%s) = %v, want removed", kind, got)
 		}
 	}

@@ -104,7 +104,7 @@ type chaosReport struct {
 	Triggered  int                    `json:"triggered"`  // tasks of the trigger
 	Deliveries int                    `json:"deliveries"` // results that the webhook received
 	Tries      int                    `json:"tries"`      // requests to the webhook
-	Orphans    int                    `json:"orphans"`    // mounts and control groups left 60 s after the workers have stopped
+	Orphans    int                    `json:"orphans"`    // mounts and control groups, 60 s after the end
 	Seconds    float64                `json:"seconds"`
 }
 

@@ -1,5 +1,5 @@
-// Package helm_test renders the chart of deploy/helm, and checks the result against the types of Kubernetes and KEDA. It
-// is a module of its own, because only this test needs them.
+// Package helm_test renders the chart of deploy/helm, and checks the result against the types of Kubernetes and KEDA.
+// It is a module of its own, because only this test needs them.
 package helm_test
 
 import (
@@ -111,7 +111,8 @@ func TestParts(t *testing.T) {
 	}
 	want := []string{
 		"ConfigMap fleet-config", "Deployment fleet-bridge", "Deployment fleet-ingest", "Deployment fleet-worker",
-		"PodDisruptionBudget fleet-bridge", "PodDisruptionBudget fleet-ingest", "Service fleet-bridge", "Service fleet-ingest",
+		"PodDisruptionBudget fleet-bridge", "PodDisruptionBudget fleet-ingest", "Service fleet-bridge",
+		"Service fleet-ingest",
 	}
 	if got := slices.Sorted(maps.Keys(o)); !slices.Equal(got, want) {
 		t.Fatalf("objects = %q, want %q", got, want)
@@ -152,7 +153,8 @@ func TestParts(t *testing.T) {
 		}
 	}
 	bridge := get[appsv1.Deployment](t, o, "Deployment fleet-bridge").Spec.Template.Spec.Containers[0]
-	if hosts := env(bridge, "CODEFLEET_HTTP_ALLOWED_HOSTS"); !strings.HasSuffix(hosts, ".svc.cluster.local,mcp.example.org") {
+	hosts := env(bridge, "CODEFLEET_HTTP_ALLOWED_HOSTS")
+	if !strings.HasSuffix(hosts, ".svc.cluster.local,mcp.example.org") {
 		t.Errorf("the bridge accepts the hosts %q, want the additional one, too", hosts)
 	}
 	w := get[appsv1.Deployment](t, o, "Deployment fleet-worker").Spec.Template.Spec
