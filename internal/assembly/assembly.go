@@ -19,6 +19,7 @@ func Telemetry(c *config.Config, binary, version string, stderr io.Writer) telem
 			Level: c.Logging.Level, Format: c.Logging.Format, File: c.Logging.File, Output: stderr,
 			Hide: logPrivacy(c),
 		},
-		Endpoint: c.Telemetry.Endpoint, Logs: c.Telemetry.Logs, Sample: c.Telemetry.Sample, Metrics: c.Telemetry.Metrics,
+		Endpoint: c.Telemetry.Endpoint, Logs: c.Telemetry.Logs, Sample: c.Telemetry.Sample,
+		Metrics: c.Telemetry.Metrics,
 	}
 }

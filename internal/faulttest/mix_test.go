@@ -72,7 +72,9 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 		return data
 	}
 	eventually(t, "automations", func(ctx context.Context) error {
-		_, err := m.service.AddWebhook(ctx, tenant, schemas.WebhookSpec{Name: "all", URL: target.URL, NoHandshake: true})
+		_, err := m.service.AddWebhook(ctx, tenant, schemas.WebhookSpec{
+			Name: "all", URL: target.URL, NoHandshake: true,
+		})
 		return err
 	})
 	eventually(t, "automations", func(ctx context.Context) error {

@@ -153,8 +153,9 @@ logging: {level: WARNING, format: text}
 			}
 		}
 		for _, w := range append(slices.Clone(p.workers), p.bridge, p.ingest) {
-			if text, err := os.ReadFile(p.log(w.name)); err == nil && (t.Failed() || strings.Contains(string(text), "panic")) {
-				t.Errorf("log of %s:\n%s", w.name, text)
+			text, err := os.ReadFile(p.log(w.name))
+			if err != nil || t.Failed() || strings.Contains(string(text), "panic") {
+				t.Errorf("log of %s: %v\n%s", w.name, err, text)
 			}
 		}
 	})
@@ -429,8 +430,8 @@ func (f *fleet) auditAttempts(t *testing.T, v *verdict) (drained int) {
 		}
 		for _, a := range rec.Attempts[:max(0, len(rec.Attempts)-1)] {
 			if a.Outcome != "drained" {
-				v.problem("run %d of task %s (%s) ended %s, want drained: %s", a.Run, rec.EventID, rec.TaskID, a.Outcome,
-					a.Error)
+				v.problem("run %d of task %s (%s) ended %s, want drained: %s", a.Run, rec.EventID, rec.TaskID,
+					a.Outcome, a.Error)
 				continue
 			}
 			drained++

@@ -101,7 +101,7 @@ func Setup(ctx context.Context, o Options) (*Telemetry, error) {
 func (t *Telemetry) reportErrors() {
 	log := t.Logger
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("telemetry failed", "error", err) //nolint:sloglint // the SDK passes no context
+		log.Warn("telemetry failed", "error", err) // the SDK passes no context
 	}))
 }
 
