@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,8 @@ func (ts *toolSet) addOperate() {
 	}, func(ctx context.Context, c *call, in listCallsIn) (*result, error) { return c.listCalls(ctx, in) })
 	addTool(ts, tool{
 		name: "list_dead_tasks", title: "List dead letters", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[deadOut]](), text: "Tasks that could not be run, the latest first. retry_task runs one again.",
+		out:  schemaOf[listing[deadOut]](),
+		text: "Tasks that could not be run, the latest first. retry_task runs one again.",
 	}, func(ctx context.Context, c *call, in listDeadIn) (*result, error) {
 		limit, err := sessionLimit(in.Limit)
 		if err != nil {
@@ -85,7 +87,7 @@ func (ts *toolSet) addOperate() {
 		}
 		list := make([]deadOut, len(dead))
 		for i, d := range dead {
-			list[i] = deadOut{TaskID: d.TaskID, Time: d.Time, Cause: d.Error.Code, Error: textStart(d.Error.Message, maxSummary)}
+			list[i] = deadOut{d.TaskID, d.Time, d.Error.Code, textStart(d.Error.Message, maxSummary)}
 		}
 		return listed(c, list), nil
 	})
@@ -123,8 +125,8 @@ func (c *call) listCalls(ctx context.Context, in listCallsIn) (*result, error) {
 
 // endedCalls returns the calls that have ended, the first one first.
 func endedCalls(latestFirst []client.AuditRecord) (list []toolCallOut) {
-	for i := len(latestFirst) - 1; i >= 0; i-- {
-		if a := latestFirst[i]; a.Event == "end" {
+	for _, a := range slices.Backward(latestFirst) {
+		if a.Event == "end" {
 			list = append(list, toolCallOut{
 				Tool: a.Server + "/" + a.Tool, Time: a.Time, OK: a.OK, Code: a.Code, MS: a.MS, ArgsHash: a.ArgsHash,
 				ArgsBytes: a.ArgsBytes, ResultBytes: a.ResultBytes, Replayed: a.Replayed, ApprovedBy: a.ApprovedBy,
@@ -278,7 +280,8 @@ func (ts *toolSet) addFleet() {
 		}
 		out := fleetOut{Workers: []workerOut{}, Backlog: append([]client.Backlog{}, f.Backlog...)}
 		for _, w := range f.Workers {
-			out.Workers = append(out.Workers, workerOut{w.Name, w.State, append([]string{}, w.Pools...), w.Busy, w.Slots})
+			pools := append([]string{}, w.Pools...)
+			out.Workers = append(out.Workers, workerOut{w.Name, w.State, pools, w.Busy, w.Slots})
 		}
 		out.Workers = listPrefix(out.Workers, c.b.o.MaxOutput/2)
 		out.Backlog = listPrefix(out.Backlog, c.b.o.MaxOutput/2-len(`{"workers":,"backlog":}`))
@@ -286,7 +289,8 @@ func (ts *toolSet) addFleet() {
 	})
 	addTool(ts, tool{
 		name: "get_usage", title: "Show the usage", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[listing[client.TenantUsage]](), text: "What your tenant's tasks used, by day: time, tokens, bytes, waits.",
+		out:  schemaOf[listing[client.TenantUsage]](),
+		text: "What your tenant's tasks used, by day: time, tokens, bytes, waits.",
 	}, func(ctx context.Context, c *call, in usageIn) (*result, error) {
 		usage, err := c.fleet.Usage(ctx, client.UsageOptions{Since: in.Since, Before: in.Before})
 		if err != nil {

@@ -93,7 +93,8 @@ func TestOperate(t *testing.T) {
 	items("list_files", m{"generation": "1"}, 1)
 	items("list_commits", m{"limit": 2}, 2)
 	items("diff_workspace", m{"from": "1", "to": "3"}, 2)
-	if got := call("read_file", m{"path": "a.txt", "generation": "1"}); got["text"] != "one\n" || got["next_offset"] != nil {
+	got := call("read_file", m{"path": "a.txt", "generation": "1"})
+	if got["text"] != "one\n" || got["next_offset"] != nil {
 		t.Errorf("read_file = %v, want one", got)
 	}
 	if got := call("read_file", m{"path": "a.txt", "offset": 1}); got["text"] != "wo\n" {

@@ -135,8 +135,8 @@ func (ts *toolSet) addWorkflows() {
 		return listed(c, list), nil
 	})
 	addTool(ts, tool{
-		name: "cancel_workflow", title: "Cancel a workflow run", scope: scopeSubmit, out: schemaOf[runOut](), hints: changes,
-		text: "Cancel a workflow run: what runs is cancelled, then its finally steps run.",
+		name: "cancel_workflow", title: "Cancel a workflow run", scope: scopeSubmit, out: schemaOf[runOut](),
+		hints: changes, text: "Cancel a workflow run: what runs is cancelled, then its finally steps run.",
 	}, func(ctx context.Context, c *call, in cancelRunIn) (*result, error) {
 		run, err := c.fleet.CancelWorkflow(ctx, strings.TrimSpace(in.RunID))
 		if err != nil {
@@ -147,8 +147,8 @@ func (ts *toolSet) addWorkflows() {
 	addTool(ts, tool{
 		name: "rerun_workflow", title: "Rerun a workflow from a step", scope: scopeSubmit, out: schemaOf[runOut](),
 		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
-		text: "Run a workflow again from a step of an ended run, with the results of the steps before and the files that " +
-			"the step began with. Returns the new run.",
+		text: "Run a workflow again from a step of an ended run, with the results of the steps before and the files " +
+			"that the step began with. Returns the new run.",
 	}, func(ctx context.Context, c *call, in rerunIn) (*result, error) {
 		run, err := c.fleet.RerunWorkflow(ctx, strings.TrimSpace(in.RunID), client.WorkflowRerun{From: in.Step})
 		if err != nil {

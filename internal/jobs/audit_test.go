@@ -62,7 +62,8 @@ func TestAuditOfTaskIsBounded(t *testing.T) {
 	id := TaskID("acme", "/test", "1")
 	for i, ended := range []time.Duration{0, -4 * auditMargin, time.Hour} {
 		r := storedRecord{Record: schemas.Record{
-			TaskID: TaskID("acme", "/test", strconv.Itoa(i)), Tenant: "acme", Status: schemas.Running, SubmittedAt: began,
+			TaskID: TaskID("acme", "/test", strconv.Itoa(i)), Tenant: "acme", Status: schemas.Running,
+			SubmittedAt: began,
 		}}
 		if ended != 0 {
 			r.Status, r.EndedAt = schemas.Succeeded, began.Add(ended)

@@ -73,8 +73,8 @@ func tallyName(what int) string {
 	return tallyWait + strconv.Itoa(what-countWaits)
 }
 
-// waitQuantile returns the wait, in seconds, that the part p of the tasks did not exceed. Within a count, it assumes that
-// the waits are evenly distributed.
+// waitQuantile returns the wait, in seconds, that the part p of the tasks did not exceed. Within a count, it assumes
+// that the waits are evenly distributed.
 func waitQuantile(counts *[len(waitBounds)]int, p float64) float64 {
 	total := 0
 	for _, n := range counts {

@@ -2,11 +2,14 @@ package page
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"mime/multipart"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -375,6 +378,29 @@ func TestTasks(t *testing.T) {
 	has(t, "the form for a copy", body, "print &lt;script&gt;alert(1)&lt;/script&gt;</textarea>")
 }
 
+// awaitSubmission waits until the submission of a task that has ended is kept, which happens after its end.
+func awaitSubmission(t *testing.T, f *ingesttest.Fleet, id string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := f.Jobs.Wait(ctx, "default", id); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := f.Jobs.Submitted(ctx, "default", id)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the submission of task %s is not kept: %v", id, err)
+		}
+	}
+}
+
 // TestRerun checks that a copy of a task keeps what the form does not contain, and may begin with the files that the
 // task has found.
 func TestRerun(t *testing.T) {
@@ -396,6 +422,7 @@ func TestRerun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	awaitSubmission(t, f, old.TaskID)
 	v.login(ingesttest.Token)
 	_, _, body := v.get("/new?from=" + old.TaskID)
 	has(t, "the form", body, "12345678901234567890", "out/*.png\nb</textarea>", "<option selected>high</option>")
@@ -421,9 +448,51 @@ func TestRerun(t *testing.T) {
 	if text, err := io.ReadAll(file); err != nil || string(text) != "one" {
 		t.Errorf("a.txt of the copy is %q (%v), want one", text, err)
 	}
+	awaitSubmission(t, f, id)
 	s, err := c.Submission(t.Context(), id)
 	if err != nil || s.Labels["team"] != "a" || s.Priority == "high" || s.Inputs != nil || s.Artifacts != nil {
 		t.Errorf("the submission is %+v (%v), want the labels of the first one, and else what the form has", s, err)
+	}
+}
+
+// TestFiles checks that the files of a form reach the task, and that large forms are refused.
+func TestFiles(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	v.login(ingesttest.Token)
+	send := func(content []byte) (status int, at, body string) {
+		var form bytes.Buffer
+		w := multipart.NewWriter(&form)
+		for name, value := range map[string]string{"csrf": v.csrf, "kind": "code", "text": "print 1", "key": "k"} {
+			if err := w.WriteField(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		part, err := w.CreateFormFile("files", "../a<b>.bin")
+		if err == nil {
+			_, err = part.Write(content)
+		}
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return v.read(v.http.Post(v.base+"/new", w.FormDataContentType(), &form))
+	}
+	_, at, body := send([]byte("\x00\xff"))
+	id := strings.TrimPrefix(at, "/tasks/")
+	if id == at {
+		t.Fatalf("the form led to %s:\n%s", at, body)
+	}
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	awaitSubmission(t, f, id)
+	s, err := c.Submission(t.Context(), id)
+	if err != nil || len(s.Files) != 1 || s.Files[0].Name != "a<b>.bin" || *s.Files[0].Base64 != "AP8=" {
+		t.Errorf("the files are %+v (%v), want a<b>.bin with its bytes", s.Files, err)
+	}
+	if status, _, _ := send(make([]byte, maxUpload)); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("files above the limit: status %d, want 413", status)
 	}
 }
 
@@ -449,6 +518,15 @@ func TestBulkAndDead(t *testing.T) {
 	has(t, "the dead letters", body, dead.TaskID)
 	_, _, body = v.post("/tasks", "verb", "redrive", "id", dead.TaskID, "id", done.TaskID)
 	has(t, "the list", body, "Sent redrive for 1 of 2 tasks. 1 could not be changed")
+	failed := submit(t, f, ingesttest.Token, "fail once")
+	awaitSubmission(t, f, failed.TaskID)
+	_, at, body := v.post("/"+path("tasks", failed.TaskID, "retry"))
+	has(t, "the retry", body, "The task runs again.")
+	if at == "/"+path("tasks", failed.TaskID) {
+		t.Error("the retry of a failed task is the same task")
+	}
+	_, _, body = v.post("/tasks", "verb", "retry", "id", failed.TaskID, "id", done.TaskID)
+	has(t, "the list", body, "Sent retry for 1 of 2 tasks.")
 	for verb, want := range map[string]int{"cancel": 400, "erase": 404} {
 		ids := []string{"verb", verb}
 		if verb == "erase" {
@@ -659,8 +737,10 @@ func TestDrain(t *testing.T) {
 // TestShares checks the tenants' parts of a day.
 func TestShares(t *testing.T) {
 	got := shares([]client.TenantUsage{
-		{Tenant: "a", Day: "2026-11-22", BoxSeconds: 5}, {Tenant: "a", Day: "2026-11-23", BoxSeconds: 1},
-		{Tenant: "b", Day: "2026-11-23", BoxSeconds: 3}, {Tenant: "c", Day: "2026-11-24"},
+		{Tenant: "a", Day: "2026-11-22", BoxSeconds: 5},
+		{Tenant: "a", Day: "2026-11-23", BoxSeconds: 1},
+		{Tenant: "b", Day: "2026-11-23", BoxSeconds: 3},
+		{Tenant: "c", Day: "2026-11-24"},
 	})
 	var lines []string
 	for _, d := range got {
@@ -768,6 +848,8 @@ func TestWorkflows(t *testing.T) {
 	_, _, body = v.get(at)
 	has(t, "the run", body, "How &lt;b&gt;many&lt;/b&gt;?", "Number &lt;i&gt;", `name="field.gift"`,
 		`<option value="large">`, `>ask · waiting</text>`)
+	_, _, body = v.get("/inbox")
+	has(t, "the inbox", body, "order", "How &lt;b&gt;many&lt;/b&gt;?", `action="/ui`+at+`/answer"`)
 	status, _, body := v.post(at+"/answer", "step", "ask", "field.n", "none")
 	if status != http.StatusBadRequest || !strings.Contains(body, "bad_answer") {
 		t.Errorf("an answer that does not fit: status %d, want 400 with bad_answer:\n%s", status, body)

@@ -9,13 +9,44 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// getInbox shows the tool calls that wait for a person.
+// asking is a run of a workflow with the steps that ask.
+type asking struct {
+	client.WorkflowRun
+	Rows []stepRow
+}
+
+// getInbox shows what waits for a person: tool calls, and the questions of workflows.
 func getInbox(q *request) error {
-	list, err := q.c.Approvals(q.ctx)
+	var data struct {
+		Approvals []client.PendingApproval
+		Asking    []asking
+	}
+	var err error
+	if data.Approvals, err = q.c.Approvals(q.ctx); err != nil {
+		return err
+	}
+	runs, err := q.c.WorkflowRuns(q.ctx, listed)
 	if err != nil {
 		return err
 	}
-	return q.show("inbox", "Inbox", list)
+	for _, r := range runs {
+		if !slices.ContainsFunc(r.Steps, waits) {
+			continue
+		}
+		if r, err = q.c.WorkflowRun(q.ctx, r.RunID); err != nil {
+			return err
+		}
+		rows := slices.DeleteFunc(stepRows(r), func(row stepRow) bool { return row.Form == nil })
+		if len(rows) > 0 {
+			data.Asking = append(data.Asking, asking{r, rows})
+		}
+	}
+	return q.show("inbox", "Inbox", data)
+}
+
+// waits reports whether a step, or an item of it, waits.
+func waits(s schemas.StepRun) bool {
+	return s.Status == schemas.WorkflowWaiting || slices.ContainsFunc(s.Items, waits)
 }
 
 // postAnswer approves or denies a tool call.

@@ -127,6 +127,13 @@ func path(segments ...string) string {
 // filePath returns the path of a file, whose slashes stay.
 func filePath(p string) string { return path(strings.Split(p, "/")...) }
 
+// asked is the question of a step, with the page that shows it.
+type asked struct {
+	frame
+	RunID string
+	Step  stepRow
+}
+
 var functions = template.FuncMap{
 	"path":  path,
 	"file":  filePath,
@@ -143,6 +150,7 @@ var functions = template.FuncMap{
 	"join":    strings.Join,
 
 	"newKey": rand.Text,
+	"asks":   func(f frame, runID string, row stepRow) any { return asked{f, runID, row} },
 	"before": func(generation int64) int64 { return generation - 1 },
 }
 

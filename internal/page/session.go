@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -312,20 +314,29 @@ func (p *Page) form(act action) http.HandlerFunc {
 // formValues are the values of a form that was checked.
 type formValues struct{ url.Values }
 
-// maxForm is the size of a form in bytes: a program and its inputs.
-const maxForm = 2 << 20
+const (
+	maxForm   = 2 << 20  // bytes of a form: a program and its inputs
+	maxUpload = 20 << 20 // bytes of a form with files
+)
 
 var (
 	errForged   = &pageError{403, "The form is not from this page, or is too old.", "Load the page again."}
 	errReadOnly = &pageError{403, "This page only shows; it changes nothing.", "The operator has set page.read_only."}
 	errNoPage   = &pageError{404, "There is no such page.", ""}
 	errNoTask   = &pageError{400, "No task is selected.", "Select one or more tasks first."}
-	errTooLarge = &pageError{413, "The form is too large, or damaged.", "A form has at most 2 MiB."}
+	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and with files 20 MiB."}
 )
 
 func (q *request) parseForm() error {
-	q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
-	if err := q.r.ParseForm(); err != nil {
+	var err error
+	if media, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); media == "multipart/form-data" {
+		q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxUpload)
+		err = q.r.ParseMultipartForm(maxUpload) //nolint:gosec // the body is bounded
+	} else {
+		q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
+		err = q.r.ParseForm()
+	}
+	if err != nil {
 		return errTooLarge
 	}
 	sent := q.r.PostForm.Get("csrf")
@@ -337,4 +348,28 @@ func (q *request) parseForm() error {
 	}
 	q.form = formValues{q.r.PostForm}
 	return nil
+}
+
+// files returns the files of a form, for a task. Browsers send an empty one if the person has chosen none.
+func (q *request) files() (list []client.File, err error) {
+	if q.r.MultipartForm == nil {
+		return nil, nil
+	}
+	for _, h := range q.r.MultipartForm.File["files"] {
+		if h.Filename == "" {
+			continue
+		}
+		f, err := h.Open()
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(f)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		content := base64.StdEncoding.EncodeToString(data)
+		list = append(list, client.File{Name: h.Filename, Base64: &content})
+	}
+	return list, nil
 }

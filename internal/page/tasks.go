@@ -78,7 +78,7 @@ func matches(t taskRow, text string) bool {
 		func(s string) bool { return strings.Contains(strings.ToLower(s), text) })
 }
 
-// postTasks cancels or redrives the selected tasks.
+// postTasks cancels, retries or redrives the selected tasks.
 func postTasks(q *request) (next, done string, err error) {
 	ids, verb := q.form.Values["id"], q.form.Get("verb")
 	if len(ids) == 0 || len(ids) > maxBulk {
@@ -91,6 +91,8 @@ func postTasks(q *request) (next, done string, err error) {
 			_, err = q.c.Cancel(q.ctx, id)
 		case "redrive":
 			_, err = q.c.Redrive(q.ctx, id)
+		case "retry":
+			_, err = q.c.Retry(q.ctx, id)
 		default:
 			return "", "", errNoPage
 		}
@@ -107,7 +109,8 @@ func postTasks(q *request) (next, done string, err error) {
 	}
 	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, n, len(ids))
 	if left > 0 {
-		done += fmt.Sprintf(" %d could not be changed: only dead-lettered tasks can be redriven.", left)
+		done += fmt.Sprintf(" %d could not be changed: dead-lettered tasks can be redriven, "+
+			"and tasks that ended without success retried.", left)
 	}
 	return "tasks?" + q.r.URL.RawQuery, done, nil
 }
@@ -126,7 +129,12 @@ func getNewTask(q *request) error {
 		if err != nil {
 			return err
 		}
-		if data.Submission, err = q.c.Submission(q.ctx, data.From); err != nil {
+		data.Submission, err = q.c.Submission(q.ctx, data.From)
+		if isCode(err, errcode.NotRetryable) { // it is no longer kept: the record has the most important parts
+			data.From, data.Submission = "", client.Submission{
+				Session: r.Session, Task: client.Task{Code: r.Code, Description: r.Description, Pool: r.Pool},
+			}
+		} else if err != nil {
 			return err
 		}
 		data.Text = data.Description
@@ -183,6 +191,11 @@ func postNewTask(q *request) (next, done string, err error) {
 			s.Artifacts = append(s.Artifacts, name)
 		}
 	}
+	files, err := q.files()
+	if err != nil {
+		return "", "", err
+	}
+	s.Files = append(s.Files, files...)
 	s.IdempotencyKey = q.form.Get("key") // a form that is sent twice is one task
 	if generation := q.form.Get("generation"); generation != "" {
 		if s.Workspace, err = fork(q, s.Workspace, generation, s.IdempotencyKey); err != nil {
@@ -207,7 +220,7 @@ func fork(q *request, workspace, generation, key string) (string, error) {
 	return name, err
 }
 
-// postTask cancels or redrives a task.
+// postTask cancels, retries or redrives a task.
 func postTask(q *request) (next, done string, err error) {
 	id := q.r.PathValue("id")
 	switch q.r.PathValue("verb") {
@@ -217,6 +230,10 @@ func postTask(q *request) (next, done string, err error) {
 	case "redrive":
 		_, err = q.c.Redrive(q.ctx, id)
 		done = "The task is queued again."
+	case "retry":
+		var r client.Record
+		r, err = q.c.Retry(q.ctx, id)
+		id, done = cmp.Or(r.TaskID, id), "The task runs again."
 	default:
 		err = errNoPage
 	}
@@ -241,11 +258,13 @@ func getTask(q *request) error {
 		Finished  bool
 		CanCancel bool
 		CanDead   bool
+		CanRetry  bool
 		Base      int64
 	}{taskRow: rowOf(r), Pending: r.Pending(time.Now()), Finished: r.Status.Terminal()}
 	data.CanCancel, data.CanDead = !data.Finished && !r.CancelRequested, r.Status == client.Dead
+	data.CanRetry = data.Finished && r.Status != client.Succeeded && !data.CanDead
 	if !data.Finished {
-		if data.Waits, err = waits(q, id); err != nil {
+		if data.Waits, err = whyWaits(q, id); err != nil {
 			return err
 		}
 	}
@@ -266,8 +285,8 @@ func getTask(q *request) error {
 	return q.show("task", "Task "+id[:min(len(id), 8)], data)
 }
 
-// waits says what a task waits for, or returns "" if it runs.
-func waits(q *request, id string) (string, error) {
+// whyWaits says what a task waits for, or returns "" if it runs.
+func whyWaits(q *request, id string) (string, error) {
 	why, err := q.c.Why(q.ctx, id)
 	if err != nil || slices.Contains([]string{"running", "ended", "approval"}, why.Rule) {
 		return "", err

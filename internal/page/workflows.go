@@ -45,14 +45,20 @@ func getRun(q *request) error {
 	if plan, err := workflow.Compile(run.Workflow); err == nil { // a newer version of the fleet may know other steps
 		data.Graph = template.HTML(plan.SVG(&run)) //nolint:gosec // SVG escapes all texts of the definition
 	}
+	data.Rows = stepRows(run)
+	return q.show("run", "Workflow "+run.Name, data)
+}
+
+// stepRows returns the steps of a run, each followed by its items.
+func stepRows(run client.WorkflowRun) (rows []stepRow) {
 	forms := questions(run.Workflow)
 	for _, s := range run.Steps {
-		data.Rows = append(data.Rows, stepRowOf(s, s.ID, nil, forms[s.ID]))
+		rows = append(rows, stepRowOf(s, s.ID, nil, forms[s.ID]))
 		for i, item := range s.Items {
-			data.Rows = append(data.Rows, stepRowOf(item, s.ID+" "+strconv.Itoa(i), &i, forms[s.ID]))
+			rows = append(rows, stepRowOf(item, s.ID+" "+strconv.Itoa(i), &i, forms[s.ID]))
 		}
 	}
-	return q.show("run", "Workflow "+run.Name, data)
+	return rows
 }
 
 func stepRowOf(s schemas.StepRun, name string, item *int, question *form.Form) stepRow {
