@@ -160,7 +160,7 @@ func (c *call) readFile(ctx context.Context, in readFileIn) (*result, error) {
 		whole = whole[:len(whole)-1]
 	}
 	if !utf8.Valid(whole) || slices.Contains(whole, 0) {
-		return nil, badArgument("%s is not UTF-8 text: a program can read it, or a task return it in artifacts", in.Path)
+		return nil, badArgument("%s is not UTF-8 text: a program can read it, or a task return it as artifact", in.Path)
 	}
 	out := readFileOut{Path: in.Path, Text: textPrefix(string(whole), c.b.o.MaxOutput-len(in.Path)*6-100)}
 	if n := int64(len(out.Text)); n < int64(len(data)) || len(data) == c.b.o.MaxOutput {

@@ -520,7 +520,7 @@ func TestBulkAndDead(t *testing.T) {
 	has(t, "the list", body, "Sent redrive for 1 of 2 tasks. 1 could not be changed")
 	failed := submit(t, f, ingesttest.Token, "fail once")
 	awaitSubmission(t, f, failed.TaskID)
-	_, at, body := v.post("/"+path("tasks", failed.TaskID, "retry"))
+	_, at, body := v.post("/" + path("tasks", failed.TaskID, "retry"))
 	has(t, "the retry", body, "The task runs again.")
 	if at == "/"+path("tasks", failed.TaskID) {
 		t.Error("the retry of a failed task is the same task")
