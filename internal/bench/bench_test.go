@@ -140,29 +140,6 @@ func TestWorkflow(t *testing.T) {
 	}
 }
 
-// TestScale checks that a small run of the scenario scale has its number, and all series of both queues.
-func TestScale(t *testing.T) {
-	o, temp := options(t)
-	o.Scenario, o.Runs = "scale", 1
-	reports, err := Run(t.Context(), o, Scenarios())
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkEmpty(t, temp)
-	r := reports[0]
-	if !r.Numbers["G13"].Met {
-		t.Errorf("numbers = %+v, want G13 met", r.Numbers)
-	}
-	for _, name := range []string{
-		"100 tenants with a task each: memory after the start", "2000 tasks queued: one submission",
-		"2000 tasks queued: wait of a task with high priority",
-	} {
-		if r.Median(name) <= 0 {
-			t.Errorf("no series %q", name)
-		}
-	}
-}
-
 // TestInterrupted checks that a cancelled run leaves no files.
 func TestInterrupted(t *testing.T) {
 	o, temp := options(t)
