@@ -487,6 +487,17 @@ class Agent:
     def _task(self, task):
         return {k: v for k, v in {**self._defaults, **task}.items() if v is not None}
 
+    def fill_form(self, form, document="", values=None):
+        """Find values for a form (a dictionary: a flat JSON Schema) in a text, and check them together with `values`, people's
+        answers. Return values, sources and problems. Ask for what the problems name, and repeat the call with the answers."""
+        body = {"form": form, "document": document, "values": values or {}}
+        return self._request("POST", _path("forms", "fill"), body)
+
+    def check_form(self, form, values):
+        """Return what is wrong with values for a form: a list of dictionaries with field and message. A field without a value
+        has its default."""
+        return self.fill_form(form, values=values)["problems"]
+
     def _in_workspace(self, *parts):
         return _path("workspaces", self._defaults["workspace"] or "main", *parts)
 

@@ -135,6 +135,72 @@ class Automations(unittest.TestCase):
         self.assertEqual((caught.exception.status, caught.exception.code), (404, "unknown_automation"))
 
 
+class Workflows(unittest.TestCase):
+    form = {"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer", "maximum": 9}}}
+    workflow = {
+        "name": "asks", "inputs": {"n": {"type": "integer"}},
+        "steps": [{"id": "ask", "ask": {"message": "Is ${ inputs.n } right?", "form": form}},
+                  {"id": "tell", "when": "steps.ask.result.ok", "emit": {"type": "told"}}],
+        "outputs": {"n": {"value": "${ inputs.n }"}, "tell": {"value": "${ steps.tell.status }"}},
+    }
+
+    def test_run_answer_rerun(self):
+        agent = create_agent(workspace="lab")
+        run = agent.run_workflow(self.workflow, {"n": 6}, idempotency_key="python")
+        self.assertEqual(agent.run_workflow(self.workflow, {"n": 7}, idempotency_key="python")["run_id"], run["run_id"])
+        run = agent.wait_workflow(run["run_id"], 10)
+        self.assertEqual((run["status"], run["workspace"], run["steps"][0]["message"]), ("waiting", "lab", "Is 6 right?"))
+        with self.assertRaises(FleetError) as caught:
+            agent.answer_workflow(run["run_id"], "ask", {"ok": "yes"})
+        self.assertEqual((caught.exception.code, caught.exception.path), ("bad_answer", "/values/ok"))
+        agent.answer_workflow(run["run_id"], "ask", {"ok": True})
+        run = agent.wait_workflow(run["run_id"], 10)
+        self.assertEqual((run["status"], run["outputs"]), ("succeeded", {"n": 6, "tell": "succeeded"}))
+        with self.assertRaises(FleetError) as caught:
+            agent.answer_workflow(run["run_id"], "ask", {"ok": False})
+        self.assertEqual(caught.exception.code, "not_waiting")
+        again = agent.rerun_workflow(run["run_id"], "tell", {"n": 8})
+        again = agent.wait_workflow(again["run_id"], 10)
+        self.assertEqual((again["outputs"]["n"], again["rerun_of"], again["steps"][0]["kept"]), (8, run["run_id"], True))
+        self.assertIn(run["run_id"], [r["run_id"] for r in agent.workflow_runs(limit=50)])
+
+    def test_cancel(self):
+        agent = create_agent()
+        run = agent.run_workflow(self.workflow, {"n": 1})
+        with self.assertRaises(FleetError) as caught:
+            agent.rerun_workflow(run["run_id"], "ask")
+        self.assertEqual(caught.exception.code, "run_active")
+        self.assertEqual(agent.cancel_workflow(run["run_id"])["status"], "cancelled")
+        self.assertEqual(agent.workflow_run(run["run_id"])["status"], "cancelled")
+
+    def test_refusals(self):
+        agent = create_agent()
+        for workflow, inputs, code, path in (
+            ({"name": "w", "steps": []}, {}, "bad_workflow", "/workflow/steps"),
+            ({"name": "w", "steps": [{"id": "a", "code": "1", "needs": ["b"]}]}, {}, "bad_workflow", "/workflow/steps/0/needs/0"),
+            (self.workflow, {}, "bad_workflow", "/inputs/n"),
+            (self.workflow, {"n": "many"}, "bad_workflow", "/inputs/n"),
+        ):
+            with self.assertRaises(FleetError) as caught:
+                agent.run_workflow(workflow, inputs)
+            self.assertEqual((caught.exception.code, caught.exception.path), (code, path))
+        with self.assertRaises(FleetError) as caught:
+            agent.workflow_run("a2wntt52fwmbq3ezlg6zelfsfu")
+        self.assertEqual(caught.exception.code, "unknown_run")
+
+    def test_forms(self):
+        agent = create_agent()
+        filled = agent.fill_form(self.form, "n: 7")
+        self.assertEqual((filled["values"], filled["sources"]["n"]["by"]), ({"n": 7}, "rules"))
+        self.assertEqual([p["field"] for p in filled["problems"]], ["ok"])
+        self.assertEqual(agent.fill_form(self.form, "n: 7", {"ok": True})["problems"], [])
+        self.assertEqual([p["field"] for p in agent.check_form(self.form, {"ok": 1, "n": 10})], ["ok", "n"])
+        self.assertEqual(agent.check_form(self.form, {"ok": True}), [])
+        with self.assertRaises(FleetError) as caught:
+            agent.check_form({"type": "object"}, {})
+        self.assertEqual(caught.exception.path, "/form")
+
+
 class Files(unittest.TestCase):
     def test_write_list_read_delete(self):
         agent = create_agent(workspace="files")

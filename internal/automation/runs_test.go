@@ -356,6 +356,39 @@ func TestRunLimit(t *testing.T) {
 	}
 }
 
+// TestChangedWorkflow checks that a run keeps the workflow with which it began: a request with its key and another
+// workflow is the same run, whose question keeps its form. A run that has not ended is not run again.
+func TestChangedWorkflow(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	asks := func(field string) schemas.WorkflowRequest {
+		return schemas.WorkflowRequest{Key: "k", Workflow: json.RawMessage(`{"name":"asks","steps":[{"id":"a","ask":{"form":
+			{"type":"object","required":["` + field + `"],"properties":{"` + field + `":{"type":"integer"}}}}}],
+			"outputs":{"v":{"value":"${ steps.a.result.` + field + ` }"}}}`)}
+	}
+	first, err := engine.New(w.queue, quiet).Start(t.Context(), "acme", asks("old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := engine.New(w.queue, quiet)
+	second, err := e.Start(t.Context(), "acme", asks("new"))
+	if err != nil || second.RunID != first.RunID {
+		t.Fatalf("Start with the key of a run = %s, %v, want %s", second.RunID, err, first.RunID)
+	}
+	_, err = e.Rerun(t.Context(), "acme", first.RunID, schemas.WorkflowRerun{From: "a"}, nil)
+	if !strings.HasPrefix(code(err), "run_active") {
+		t.Errorf("rerun of a step that waits = %v, want run_active", err)
+	}
+	answer := func(values string) (schemas.WorkflowRun, error) {
+		return e.Answer(t.Context(), "acme", first.RunID, schemas.WorkflowAnswer{Step: "a", Values: json.RawMessage(values)})
+	}
+	if _, err := answer(`{"new":1}`); !strings.HasPrefix(code(err), "bad_answer") {
+		t.Errorf("answer to the changed form = %v, want bad_answer", err)
+	}
+	if run, err := answer(`{"old":1}`); err != nil || string(run.Outputs) != `{"v":1}` {
+		t.Errorf("answer to the form of the run = %s, %v, want 1", run.Outputs, err)
+	}
+}
+
 // TestSkewedClocks checks that waits follow the queue's time: processes whose clocks are hours ahead or behind neither
 // end a wait early, nor let a run time out.
 func TestSkewedClocks(t *testing.T) {
