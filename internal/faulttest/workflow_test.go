@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -305,6 +307,9 @@ func (f *fleet) auditStories(t *testing.T, runs []storyRun, ledger string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if t.Failed() {
+		f.logEvents(t, alarms)
+	}
 	for _, a := range alarms { // those of runs that have ended are removed when they ring
 		if err := workflows.New(f.queue, roleLog()).Tick(t.Context(), a.Tenant, a.Name, time.Now()); err != nil {
 			t.Error(err)
@@ -312,6 +317,30 @@ func (f *fleet) auditStories(t *testing.T, runs []storyRun, ledger string) {
 	}
 	if alarms, err = store.List(t.Context(), workflows.KindAlarm, "acme"); err != nil || len(alarms) > 0 {
 		t.Errorf("%d alarms are left after the runs, %v, want none", len(alarms), err)
+	}
+}
+
+// logEvents logs what is known about events that a run has not got.
+func (f *fleet) logEvents(t *testing.T, alarms []jobs.Automation) {
+	t.Helper()
+	for _, a := range alarms {
+		t.Logf("alarm of run %s: %s", a.Name, a.Data)
+	}
+	nc, err := f.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info := range stream.ListConsumers(t.Context()).Info() {
+		t.Logf("stream EVENTS %+v, consumer %+v", stream.CachedInfo().State, info)
 	}
 }
 
