@@ -29,8 +29,9 @@ type agenda struct {
 	runs     map[key]runAlarm              // of workflow runs that have not ended
 	runWoken chan struct{}                 // the earliest of them may have changed
 	runSkew  time.Duration                 // the queue's time, by which runs go on, minus this host's
-	latest   uint64                        // the revision up to which all documents are known
-	learned  chan struct{}                 // closed when latest grows
+	latest   uint64                        // the latest revision that was learned
+	skipped  bool                          // a change before it was replaced by one that was not learned yet
+	learned  chan struct{}                 // closed when latest grows, or skipped ends
 }
 
 // trigger is a trigger with its compiled filter.
@@ -50,6 +51,7 @@ func newAgenda() *agenda {
 		due: map[key]time.Time{}, rev: map[key]uint64{}, woken: make(chan struct{}, 1),
 		triggers: map[string]map[string]trigger{}, webhooks: map[string]map[string]webhook{}, sending: map[key]int{},
 		runs: map[key]runAlarm{}, runWoken: make(chan struct{}, 1), learned: make(chan struct{}),
+		skipped: true,
 	}
 }
 
@@ -77,12 +79,22 @@ func (a *agenda) learn(d jobs.Automation) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if d.Revision > a.latest {
-		a.latest = d.Revision
-		close(a.learned)
-		a.learned = make(chan struct{})
-	}
+	a.note(d)
 	a.wake()
+}
+
+// note notes up to which revision all documents are known. The bucket keeps the last change of each document: one that
+// is replaced before it was learned is skipped. The change that replaced it was pending then.
+func (a *agenda) note(d jobs.Automation) {
+	if d.Revision > a.latest+1 && d.Kind != "" {
+		a.skipped = true
+	}
+	if d.Pending == 0 {
+		a.skipped = false
+	}
+	a.latest = max(a.latest, d.Revision)
+	close(a.learned)
+	a.learned = make(chan struct{})
 }
 
 // learnNamed replaces what is known of d by v, or forgets it.
@@ -178,9 +190,9 @@ func (a *agenda) resultTenants() map[string]bool {
 func (a *agenda) awaitRevision(ctx context.Context, rev uint64) error {
 	for {
 		a.mu.Lock()
-		latest, learned := a.latest, a.learned
+		known, learned := a.latest >= rev && !a.skipped, a.learned
 		a.mu.Unlock()
-		if latest >= rev {
+		if known {
 			return nil
 		}
 		select {

@@ -28,6 +28,7 @@ type Automation struct {
 	Data               []byte // nil in a watch: it was deleted
 	Revision           uint64 // unique in the bucket, and increasing
 	ChangedAt          time.Time
+	Pending            uint64 // in a watch: how many changes are known to follow
 }
 
 func (a Automation) key() string { return a.Kind + "." + a.Tenant + "." + a.Name }
@@ -139,8 +140,9 @@ func (b *Automations) Count(ctx context.Context, kind, tenant string) (n int, er
 }
 
 // Watch calls fn for each document of all tenants, and then for each change, until ctx ends or the connection is
-// closed. After the existing documents it calls fn with an empty kind and a revision up to which fn knows all. fn must
-// not block.
+// closed. After the existing documents it calls fn with an empty kind and a revision up to which fn knows all, once it
+// has got the changes that are pending. fn may miss a change of a document that was followed by another one before fn
+// was called; the later one is then pending. fn must not block.
 func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 	_, latest, err := b.Now(ctx)
 	if err != nil {
@@ -151,6 +153,7 @@ func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 		return fmt.Errorf("watch automations: %w", err)
 	}
 	defer func() { _ = w.Stop() }()
+	var pending uint64
 	for {
 		select {
 		case e, open := <-w.Updates():
@@ -158,9 +161,10 @@ func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 				return errors.New("watch automations: the connection was closed")
 			}
 			if e == nil {
-				fn(Automation{Revision: latest})
+				fn(Automation{Revision: latest, Pending: pending})
 				continue
 			}
+			pending = e.Delta()
 			if a, ok := automationOf(e); ok {
 				fn(a)
 			}
@@ -175,7 +179,10 @@ func automationOf(e jetstream.KeyValueEntry) (Automation, bool) {
 	if len(part) != 3 {
 		return Automation{}, false
 	}
-	a := Automation{Kind: part[0], Tenant: part[1], Name: part[2], Revision: e.Revision(), ChangedAt: e.Created()}
+	a := Automation{
+		Kind: part[0], Tenant: part[1], Name: part[2], Revision: e.Revision(), ChangedAt: e.Created(),
+		Pending: e.Delta(),
+	}
 	if e.Operation() == jetstream.KeyValuePut {
 		a.Data = e.Value()
 	}
