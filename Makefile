@@ -51,10 +51,10 @@ demo: build ## start a fleet in a fresh directory, run tasks three ways, stop th
 test: bin/runsc ## run all tests with the race detector (needs a C compiler; under 6 minutes on two cores with a warm cache)
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 10m ./...
 
-test-integration: bin/runsc .cache/npm/done .cache/science/done .cache/minio /usr/bin/chromium ## run tests with MCP servers from npm (needs node and npm), MinIO, and Debian's Chromium, pandas and matplotlib; fail instead of skipping
+test-integration: bin/runsc .cache/npm/done .cache/science/done .cache/pypdf/done .cache/minio /usr/bin/chromium ## run tests with MCP servers from npm (needs node and npm), MinIO, and Debian's Chromium, pandas, matplotlib and pypdf; fail instead of skipping
 	CODEFLEET_TEST_MINIO=$(CURDIR)/.cache/minio CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_LONG_TESTS=1 \
 		go test -count=1 -p 1 -timeout 20m -run 'MinIO|Objects|Store|Probe|Heads' ./internal/state/... ./internal/assembly/...
-	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_SCIENCE=$(CURDIR)/.cache/science CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
+	CODEFLEET_TEST_NPM=$(CURDIR)/.cache/npm CODEFLEET_TEST_SCIENCE=$(CURDIR)/.cache/science CODEFLEET_TEST_PYPDF=$(CURDIR)/.cache/pypdf CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) \
 		go test -count=1 -p 1 -timeout 20m -run 'Real|Pyright|Integration' ./internal/tools/toolstest ./internal/bridge ./cmd/codefleet
 
 .PHONY: test-alerts
@@ -81,6 +81,10 @@ test-helm: ## render the Helm chart and check it against the types of Kubernetes
 .cache/science/done: tools/science.sh
 	@echo "download Debian's pandas and matplotlib into .cache/science"
 	@tools/science.sh $(CURDIR)/.cache/science
+
+.cache/pypdf/done:
+	@rm -rf .cache/pypdf && mkdir -p .cache/pypdf
+	@cd .cache/pypdf && { apt-get download -qq python3-pypdf || { apt-get update -qq && apt-get download -qq python3-pypdf; }; } && dpkg -x python3-pypdf_*.deb . && touch done
 
 # Debian's Chromium, for the tests of the web page. CHROMIUM names another one.
 /usr/bin/chromium:

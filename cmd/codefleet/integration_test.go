@@ -20,8 +20,8 @@ import (
 )
 
 // TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, Chromium, and pandas and
-// matplotlib. CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed
-// the packages, and CODEFLEET_TEST_SCIENCE that of tools/science.sh.
+// matplotlib. CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed the
+// packages, CODEFLEET_TEST_SCIENCE that of tools/science.sh, and CODEFLEET_TEST_PYPDF one with Debian's pypdf.
 // The scripts have three commands in addition to those of TestScripts:
 //
 //	expand FILE...     expand environment variables in files
@@ -29,14 +29,14 @@ import (
 //	picture FILE...    print the size and the most frequent colours of PNG files
 func TestIntegration(t *testing.T) {
 	npm, noSkip := os.Getenv("CODEFLEET_TEST_NPM"), os.Getenv("CODEFLEET_TEST_NO_SKIP") != ""
-	science := os.Getenv("CODEFLEET_TEST_SCIENCE")
+	science, pypdf := os.Getenv("CODEFLEET_TEST_SCIENCE"), os.Getenv("CODEFLEET_TEST_PYPDF")
 	runsc := executortest.FindRunsc(t)
 	switch {
-	case (npm == "" || science == "") && noSkip:
-		t.Fatal("CODEFLEET_TEST_NPM or CODEFLEET_TEST_SCIENCE is not set: run make test-integration")
+	case (npm == "" || science == "" || pypdf == "") && noSkip:
+		t.Fatal("CODEFLEET_TEST_NPM, _SCIENCE or _PYPDF is not set: run make test-integration")
 	case runsc == "" && noSkip:
 		t.Fatal("runsc is not installed: run make bin/runsc")
-	case npm == "" || science == "" || runsc == "":
+	case npm == "" || science == "" || pypdf == "" || runsc == "":
 		t.Skip("the npm servers, the Debian packages or runsc are missing: run make test-integration")
 	}
 	p := scripts(t, runsc)
@@ -45,6 +45,7 @@ func TestIntegration(t *testing.T) {
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("NPM", npm)
 		e.Setenv("SCIENCE", science)
+		e.Setenv("PYPDF", pypdf)
 		e.Setenv("SCREENSHOTS", os.Getenv("CODEFLEET_SCREENSHOTS"))
 		e.Setenv("NODE", filepath.Join(npm, "node_modules/.bin/node"))
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -188,14 +188,14 @@ func (f *fleet) story(t *testing.T, e *workflows.Engine, s storyRun) string {
 		})
 		return err
 	})
-	answered := false
-	f.persist(t, "end of run "+run.RunID, func(ctx context.Context) (err error) {
-		if run, err = e.Get(ctx, s.ref.Tenant, run.RunID); err != nil || run.Status.Ended() {
+	answered, id := false, run.RunID
+	f.persist(t, "end of run "+id, func(ctx context.Context) (err error) {
+		if run, err = e.Get(ctx, s.ref.Tenant, id); err != nil || run.Status.Ended() {
 			return err
 		}
 		i := slices.IndexFunc(run.Steps, func(x schemas.StepRun) bool { return x.ID == "ask" })
 		if run.Steps[i].Status == schemas.WorkflowWaiting && !answered {
-			_, err = e.Answer(ctx, s.ref.Tenant, run.RunID, schemas.WorkflowAnswer{
+			_, err = e.Answer(ctx, s.ref.Tenant, id, schemas.WorkflowAnswer{
 				Step: "ask", Values: json.RawMessage(fmt.Sprintf(`{"ok":%v}`, s.number%2 == 0)),
 			})
 			refused, ok := errors.AsType[*jobs.RefusedError](err)
@@ -209,7 +209,7 @@ func (f *fleet) story(t *testing.T, e *workflows.Engine, s storyRun) string {
 		t.Errorf("run %d (%s) is %s with %s, %v, want %s: %s", s.number, run.RunID, run.Status, run.Outputs, run.Error,
 			want, standing(run))
 	}
-	return run.RunID
+	return id
 }
 
 // standing says how the steps of a run stand.
