@@ -34,6 +34,28 @@ func (p *principal) hider(ctx context.Context) hideFunc {
 	return p.b.o.Privacy(id.Tenant, id.Privacy)
 }
 
+// hidden returns a text without private values, if they are hidden from the principal. What is cut is hidden before:
+// a part of a value, or a number without the name of its member, would not be found.
+func (p *principal) hidden(ctx context.Context, text string) string {
+	if hide := p.hider(ctx); hide != nil {
+		return hide(ctx, text)
+	}
+	return text
+}
+
+// hiddenTexts returns a task's result with hidden values in the texts that view cuts.
+func (p *principal) hiddenTexts(ctx context.Context, r client.Result) *client.Result {
+	for _, text := range []*string{&r.Output, &r.Stderr, &r.Code} {
+		*text = p.hidden(ctx, *text)
+	}
+	if r.Error != nil {
+		failure := *r.Error
+		failure.Message, failure.Cause = p.hidden(ctx, failure.Message), p.hidden(ctx, failure.Cause)
+		r.Error = &failure
+	}
+	return &r
+}
+
 // hideResults is the outermost middleware of requests: it replaces private values in what clients receive.
 func (p *principal) hideResults(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -201,6 +223,9 @@ func hideError(ctx context.Context, hide hideFunc, err error) error {
 	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		out := *e
 		out.Message = hide(ctx, e.Message)
+		if json.Valid(e.Data) {
+			out.Data = json.RawMessage(hide(ctx, string(e.Data)))
+		}
 		return &out
 	}
 	if hidden := hide(ctx, message); hidden != message {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -78,5 +79,85 @@ func TestPrivacy(t *testing.T) {
 		if message := <-received; strings.Contains(message, "ada") {
 			t.Errorf("progress %q, want no value", message)
 		}
+	}
+}
+
+// TestPrivacyOfPieces checks that values are found before a text is cut, so that no offset and no path shows a part of
+// one, or a number without the name that announces it.
+func TestPrivacyOfPieces(t *testing.T) {
+	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) {
+		o.Access.Privacy = func(string) string { return "egress" }
+	})
+	o := options(f, ingesttest.Token)
+	o.MaxOutput = 5000
+	o.Privacy = func(string, string) func(context.Context, string) string {
+		r := strings.NewReplacer("536-90-4399", "[S]", `"ssn":536904399`, `"ssn":"[S]"`, `"ssn": 536904399`, `"ssn": "[S]"`)
+		return func(_ context.Context, text string) string { return r.Replace(text) }
+	}
+	cs, _ := stdio(t, o, nil)
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	long := strings.Repeat("x", o.MaxOutput-155) + "536-90-4399" + strings.Repeat("y", 500)
+	for name, text := range map[string]string{
+		"a.txt": "ssn 536-90-4399 and more\n", "long.txt": long, "large.txt": strings.Repeat("x", 4<<20+1),
+	} {
+		if _, err := c.Workspace("main").Put(t.Context(), name, strings.NewReader(text), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, failed := invoke(t, cs, "save_state", map[string]any{
+		"state_data": map[string]any{
+			"ssn": 536904399, "note": "536-90-4399", "list": []any{map[string]any{"ssn": 536904399}},
+		},
+	}); failed {
+		t.Fatalf("save_state = %v, want nil", got)
+	}
+	task, failed := invoke(t, cs, "execute_task", map[string]any{"code": "print 536-90-4399 and more"})
+	if failed {
+		t.Fatalf("execute_task = %v, want success", task)
+	}
+	type args = map[string]any
+	id := task["task_id"]
+	var calls []*mcp.CallToolParams
+	for offset := range 18 {
+		calls = append(calls,
+			&mcp.CallToolParams{Name: "read_file", Arguments: args{"path": "a.txt", "offset": offset}},
+			&mcp.CallToolParams{Name: "get_state", Arguments: args{"path": "/note", "offset": offset}},
+			&mcp.CallToolParams{Name: "get_task", Arguments: args{"task_id": id, "output_offset": offset}},
+			&mcp.CallToolParams{Name: "get_task", Arguments: args{"task_id": id, "part": "code", "output_offset": offset}},
+			&mcp.CallToolParams{Name: "get_task", Arguments: args{"task_id": id, "part": "output", "output_offset": offset}},
+		)
+	}
+	for _, path := range []string{"", "/ssn", "/list/0", "/list/0/ssn"} {
+		calls = append(calls, &mcp.CallToolParams{Name: "get_state", Arguments: args{"path": path}})
+	}
+	for _, call := range calls {
+		r, err := cs.CallTool(t.Context(), call)
+		if err != nil || r.IsError {
+			t.Fatalf("%s(%v) = %v, %v, want a result", call.Name, call.Arguments, r, err)
+		}
+		if data, _ := json.Marshal(r.Content); strings.Contains(string(data), "99") {
+			t.Errorf("%s(%v) = %s, want no part of the value", call.Name, call.Arguments, data)
+		}
+	}
+
+	// Pages of a file are joined to the file with tokens.
+	var joined string
+	for offset := any(0); offset != nil; {
+		got, failed := invoke(t, cs, "read_file", args{"path": "long.txt", "offset": offset})
+		if failed {
+			t.Fatalf("read_file(long.txt, %v) = %v, want text", offset, got)
+		}
+		page, _ := got["text"].(string)
+		joined, offset = joined+page, got["next_offset"]
+	}
+	if want := strings.ReplaceAll(long, "536-90-4399", "[S]"); joined != want {
+		t.Errorf("pages of long.txt have %d bytes, want %d with the token", len(joined), len(want))
+	}
+	if got, failed := invoke(t, cs, "read_file", args{"path": "large.txt"}); !failed {
+		t.Errorf("read_file(large.txt) = %v, want an error: it is too large to search", got["path"])
 	}
 }

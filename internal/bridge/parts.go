@@ -65,7 +65,7 @@ func (c *call) viewPart(ctx context.Context, id, part string, offset int) (*resu
 		return nil, unknownPart(part)
 	}
 	out := taskOut{TaskID: r.TaskID, Status: string(r.Status), Success: r.Status == client.Succeeded}
-	out.addOutput(string(data), offset, c.b.o.MaxOutput-jsonSize(out)-linksSize)
+	out.addOutput(c.hidden(ctx, string(data)), offset, c.b.o.MaxOutput-jsonSize(out)-linksSize)
 	if out.Truncated {
 		out.Hint = fmt.Sprintf("call get_task with part %s and output_offset %d for more", part, out.NextOffset)
 	}

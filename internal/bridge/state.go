@@ -57,7 +57,7 @@ func (ts *toolSet) addState() {
 		if err != nil {
 			return nil, err
 		}
-		part, err := statePart(st.Data, in.Path)
+		part, err := statePart(json.RawMessage(c.hidden(ctx, string(st.Data))), in.Path)
 		if err != nil {
 			return nil, err
 		}

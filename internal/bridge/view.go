@@ -83,22 +83,24 @@ const (
 // has not ended.
 func (p *principal) view(ctx context.Context, rec client.Record, got *partial, o viewOptions) *result {
 	if rec.Result == nil {
-		return &result{out: runningTask(rec, got, o.offset, p.b.o.MaxOutput)}
+		output := p.hidden(ctx, got.output.String())
+		return &result{out: runningTask(rec, got, output, o.offset, p.b.o.MaxOutput)}
 	}
+	rec.Result = p.hiddenTexts(ctx, *rec.Result)
 	r := endedTask(rec, o, p.b.o.MaxOutput)
 	r.images = p.images(ctx, rec)
 	return r
 }
 
 // runningTask returns a task that has not ended in at most limit bytes of JSON.
-func runningTask(rec client.Record, got *partial, offset, limit int) taskOut {
+func runningTask(rec client.Record, got *partial, output string, offset, limit int) taskOut {
 	out := taskOut{
 		TaskID: rec.TaskID, Status: string(rec.Status), Success: true, Stage: got.stage, PollAfterMS: pollAfter(rec),
 	}
 	out.Hint = fmt.Sprintf("not an error: the task continues; call get_task with this task_id in %d ms",
 		out.PollAfterMS)
 	out.addApprovals(rec, sharesOf(limit).approvals)
-	out.addOutput(got.output.String(), offset, limit-jsonSize(out)-linksSize)
+	out.addOutput(output, offset, limit-jsonSize(out)-linksSize)
 	out.Truncated = out.Truncated || got.skipped
 	return out
 }

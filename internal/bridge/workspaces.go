@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"io"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -138,17 +139,46 @@ func (ts *toolSet) addWorkspaces() {
 	})
 }
 
+// maxSearched limits the size of a file that is searched for private values.
+const maxSearched = 4 << 20
+
+// fileBytes returns at most Options.MaxOutput bytes of a file. If private values are hidden, the file is searched from
+// its beginning, and the offset counts the bytes of the text without values: half of a value would not be found.
+func (c *call) fileBytes(ctx context.Context, in readFileIn) ([]byte, error) {
+	hide, offset, limit := c.hider(ctx), in.Offset, c.b.o.MaxOutput
+	if hide != nil {
+		offset, limit = 0, maxSearched+1
+	}
+	content, err := c.workspaceOf(in.Workspace).Open(ctx, in.Generation, in.Path, offset)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	data, err := io.ReadAll(io.LimitReader(content, int64(limit)))
+	if err != nil || hide == nil {
+		return data, err
+	}
+	if len(data) > maxSearched {
+		return nil, badArgument("%s is larger than %d bytes, too large to search it for personal data: let a program "+
+			"read it and return what you need", in.Path, maxSearched)
+	}
+	if !utf8.Valid(data) {
+		return nil, notText(in.Path)
+	}
+	rest := suffix(hide(ctx, string(data)), int(min(in.Offset, math.MaxInt32)))
+	return []byte(rest[:min(len(rest), c.b.o.MaxOutput)]), nil
+}
+
+func notText(path string) error {
+	return badArgument("%s is not UTF-8 text: a program can read it, or a task return it as artifact", path)
+}
+
 // readFile returns as much text of a file as fits.
 func (c *call) readFile(ctx context.Context, in readFileIn) (*result, error) {
 	if in.Offset < 0 {
 		return nil, badArgument("offset is negative")
 	}
-	content, err := c.workspaceOf(in.Workspace).Open(ctx, in.Generation, in.Path, in.Offset)
-	if err != nil {
-		return nil, err
-	}
-	defer content.Close()
-	data, err := io.ReadAll(io.LimitReader(content, int64(c.b.o.MaxOutput)))
+	data, err := c.fileBytes(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +190,7 @@ func (c *call) readFile(ctx context.Context, in readFileIn) (*result, error) {
 		whole = whole[:len(whole)-1]
 	}
 	if !utf8.Valid(whole) || slices.Contains(whole, 0) {
-		return nil, badArgument("%s is not UTF-8 text: a program can read it, or a task return it as artifact", in.Path)
+		return nil, notText(in.Path)
 	}
 	out := readFileOut{Path: in.Path, Text: textPrefix(string(whole), c.b.o.MaxOutput-len(in.Path)*6-100)}
 	if n := int64(len(out.Text)); n < int64(len(data)) || len(data) == c.b.o.MaxOutput {
