@@ -104,16 +104,14 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// The tenant comes first: after a crash between the writes, its tokens open nothing.
-	if _, err := c.dropControl(ctx, tenantKey+name); err != nil {
-		return err
-	}
+	// The tokens come first: a process that is lost between the writes leaves a tenant that can be removed again.
 	for _, t := range tokens {
 		if err := c.RevokeToken(ctx, t.ID); err != nil && !errors.Is(err, ErrUnknownToken) {
 			return err
 		}
 	}
-	return nil
+	_, err = c.dropControl(ctx, tenantKey+name)
+	return err
 }
 
 // ListTenants returns the tenants that operators have created.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
@@ -246,6 +246,68 @@ func TestCreatedTenant(t *testing.T) {
 	if err := f.RemoveTenant(t.Context(), "acme"); err == nil {
 		t.Error("RemoveTenant of the settings' tenant = nil, want an error")
 	}
+}
+
+// A process may be lost between any two writes of a removal. A tenant that is removed then has no tokens, and one that
+// is not can be removed again.
+func TestRemoveTenantLost(t *testing.T) {
+	const writes = 5 // two for each token, and the tenant's
+	for n := range writes {
+		f := newFleet(t, onlyAcme)
+		if _, err := f.CreateTenant(t.Context(), "new", ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "new"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		js := f.js
+		f.js = &lostPurges{JetStream: js, left: n}
+		if err := f.RemoveTenant(t.Context(), "new"); !errors.Is(err, errLostPurge) {
+			t.Errorf("RemoveTenant with %d of %d writes = %v, want %v", n, writes, err, errLostPurge)
+		}
+		f.js = js
+		if err := f.RemoveTenant(t.Context(), "new"); err != nil {
+			t.Errorf("RemoveTenant after %d writes of the first one: %v", n, err)
+		}
+		tokens, err := f.Tokens(t.Context(), "new")
+		if diff := cmp.Diff([]schemas.Token{}, tokens); err != nil || diff != "" {
+			t.Errorf("tokens of the removed tenant, %v (-want +got):\n%s", err, diff)
+		}
+		tenants, err := f.ListTenants(t.Context())
+		if err != nil || len(tenants) != 0 {
+			t.Errorf("ListTenants = %v, %v, want none", tenants, err)
+		}
+	}
+}
+
+var errLostPurge = errors.New("the process is lost")
+
+// lostPurges is a queue that purges a number of keys, and then no more.
+type lostPurges struct {
+	jetstream.JetStream
+	left int
+}
+
+// KeyValue implements jetstream.KeyValueManager.
+func (l *lostPurges) KeyValue(ctx context.Context, bucket string) (jetstream.KeyValue, error) {
+	kv, err := l.JetStream.KeyValue(ctx, bucket)
+	return lostKeyPurges{kv, l}, err
+}
+
+type lostKeyPurges struct {
+	jetstream.KeyValue
+	of *lostPurges
+}
+
+// Purge implements jetstream.KeyValue.
+func (l lostKeyPurges) Purge(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error {
+	if l.of.left == 0 {
+		return errLostPurge
+	}
+	l.of.left--
+	return l.KeyValue.Purge(ctx, key, opts...)
 }
 
 func codeOf(err error) string {
