@@ -62,7 +62,8 @@ type storyRun struct {
 
 // numbers are the effects of each run: the file, and its number in the ledger.
 var storyNumbers = map[string]int{
-	"list": 0, "each-0": 1, "each-1": 2, "each-2": 3, "flaky.1": 5, "flaky.2": 6, "yes": 7, "no": 7, "sum": 8, "clean": 9,
+	"list": 0, "each-0": 1, "each-1": 2, "each-2": 3, "flaky.1": 5, "flaky.2": 6, "yes": 7, "no": 7,
+	"sum": 8, "clean": 9,
 }
 
 func (s storyRun) workflow(t *testing.T) json.RawMessage {
@@ -108,7 +109,9 @@ func (s storyRun) workflow(t *testing.T) json.RawMessage {
 				"id": "tell", "needs": []string{"yes", "no"}, "emit": map[string]any{"type": "told"},
 				"with": map[string]any{"n": s.number},
 			},
-			map[string]any{"id": "inner", "needs": []string{"tell", "heard", "flaky", "each"}, "workflow": map[string]any{
+			map[string]any{"id": "inner", "needs": []string{
+				"tell", "heard", "flaky", "each",
+			}, "workflow": map[string]any{
 				"name": "inner", "inputs": map[string]any{"list": map[string]any{"type": "array"}},
 				"steps": []any{step("sum", once, map[string]any{
 					"with": map[string]any{"item": "${ inputs.list[0] + inputs.list[1] + inputs.list[2] }"},

@@ -630,7 +630,8 @@ func TestRerunFromFirstQuestion(t *testing.T) {
 	for after, want := range map[int64]int64{8: 7, 1: 0} { // 1: the task created the workspace
 		old.Steps[1] = schemas.StepRun{ID: "b", Status: "succeeded", StartedAt: began, Before: after - 1, After: after}
 		if r, err := p.Rerun(old, "ask"); err != nil || r.Generation != want || !r.Changed {
-			t.Errorf("Rerun begins with generation %d, %v, changed %v, want %d and true", r.Generation, err, r.Changed, want)
+			t.Errorf("Rerun begins with generation %d, %v, changed %v, want %d and true", r.Generation, err,
+				r.Changed, want)
 		}
 	}
 }

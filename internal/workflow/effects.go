@@ -137,7 +137,9 @@ func (p *Plan) Awaits(run schemas.WorkflowRun) (types []string) {
 
 // AwaitsType reports whether steps wait for events of a type.
 func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
-	return slices.ContainsFunc(p.Awaits(run), func(pattern string) bool { return names.MatchPattern(pattern, eventType) })
+	return slices.ContainsFunc(p.Awaits(run), func(pattern string) bool {
+		return names.MatchPattern(pattern, eventType)
+	})
 }
 
 // Waiting returns the places that wait for an event. data is the event's data, and attributes are its others.

@@ -2,8 +2,8 @@
 // that ends the task of a step, before it acknowledges the task's message, so that a redelivery repeats the advance; by
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
-// The order of effects of an advance is: the alarm if it must ring more often, values, record, tasks, the alarm if it may
-// ring less often. The tasks' ids follow from the run and the place of the step, so a process that finds an incomplete
+// The order of effects of an advance is: the alarm if it must ring more often, values, record, tasks, the alarm if it
+// may ring less often. The tasks' ids follow from the run and the place of the step, so a process that finds an incomplete
 // advance begins them again: they are the same tasks.
 package engine
 
@@ -176,9 +176,11 @@ func (e *Engine) start(
 	}
 	if !maps.EqualFunc(values, stored, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
 		// Another start with the same key was first: its definition and inputs count.
-		if plan, stored[workflow.InputsKey], err = compile(stored[definitionKey], stored[workflow.InputsKey]); err != nil {
+		plan, inputs, err = compile(stored[definitionKey], stored[workflow.InputsKey])
+		if err != nil {
 			return run, err
 		}
+		stored[workflow.InputsKey] = inputs
 	}
 	run = plan.New(run, e.Now(ctx))
 	if !from.due.IsZero() && from.due.Before(run.Deadline) {
@@ -252,7 +254,9 @@ func (e *Engine) begin(
 		return run, err
 	}
 	e.keepPlan(run.Tenant, run.RunID, plan)
-	return e.follow(ctx, plan, applied{before: run, after: begun, rev: rev, changed: true, narrow: begun.Status != change.Run.Status}, load)
+	return e.follow(ctx, plan, applied{
+		before: run, after: begun, rev: rev, changed: true, narrow: begun.Status != change.Run.Status,
+	}, load)
 }
 
 // checkTasks returns the error with which the queue would refuse the tasks of a plan, such as for a task pool that the

@@ -41,8 +41,8 @@ func (e *Engine) admit(ctx context.Context, tenant string) error {
 		known = active{n, now}
 	}
 	if known.runs >= limit {
-		r := refuse(errcode.AutomationLimit, "", "the tenant has %d workflow runs that have not ended, which is the limit",
-			known.runs)
+		r := refuse(errcode.AutomationLimit, "",
+			"the tenant has %d workflow runs that have not ended, which is the limit", known.runs)
 		r.Hint = "answer or cancel some: codefleet workflow runs"
 		return r
 	}
