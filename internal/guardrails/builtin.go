@@ -56,7 +56,8 @@ func dynamicCode(p Program) []Finding {
 	found := uses(p, "runs code that is put together while it runs",
 		"eval", "exec", "compile", "__import__", "breakpoint", "runpy.*", "code.Interact*", "code.interact",
 		"codeop.*", "marshal.loads", "marshal.load", "pickle.loads", "pickle.load", "pickle.Unpickler",
-		"types.FunctionType", "types.CodeType")
+		"_pickle.*", "dill.load*", "cloudpickle.load*", "types.FunctionType", "types.CodeType",
+		"importlib.util.module_from_spec", "importlib.machinery.Source*", "zipimport.*")
 	for _, a := range p.Attributes {
 		if slices.Contains(internals, a.Name) {
 			found = append(found, Finding{Line: a.Line, Message: "reaches into Python's internals (" + a.Name + ")"})
@@ -67,8 +68,8 @@ func dynamicCode(p Program) []Finding {
 
 // internals are attributes through which programs reach modules that they have not imported.
 var internals = []string{
-	"__subclasses__", "__globals__", "__builtins__", "__code__", "__bases__", "__base__", "__mro__", "__import__",
-	"__loader__", "__closure__", "__getattribute__",
+	"__subclasses__", "__globals__", "__builtins__", "__code__", "__base__", "__import__", "__loader__", "__closure__",
+	"__getattribute__",
 }
 
 func processes(p Program) []Finding {

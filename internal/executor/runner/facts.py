@@ -2,9 +2,12 @@
 
 import ast
 import json
+import posixpath
 
 MAX_USES = 1000  # elements per list
 MAX_NAME = 200  # characters per name
+MAX_SHADOWING = 20  # functions whose parameters are told from functions of CODE
+MAX_PASSED = 5  # modules whose attributes may be those of any value
 
 # Built-in functions that run or load code. A program may use them without calling them: run = eval.
 CODE = frozenset(("eval", "exec", "compile", "__import__", "breakpoint"))
@@ -30,6 +33,9 @@ PATHS.update(
 
 # Functions that import a module by name.
 IMPORTERS = ("__import__", "importlib.import_module", "importlib.__import__")
+
+# Modules that many modules of the library import: shutil.os is os.
+COMMON = frozenset(("os", "sys", "builtins", "subprocess"))
 
 HUGE = 10**9  # limit of a range, or repetitions of a sequence
 LISTS = ("imports", "calls", "attributes", "references", "paths", "signs")
@@ -63,7 +69,21 @@ class Finder:
         self.imported = {}  # name in the program -> imported name
         self.values = {}  # name in the program -> path that is assigned to it
         self.defined = {node.name for node in tree.body if isinstance(node, DEFINITIONS)}
+        self.defined.update(
+            node.targets[0].id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, (ast.Attribute, ast.Lambda))
+            and node.targets[0].id in CODE
+        )
         self.callees = set()  # ids of nodes that are called, or part of a longer name
+        self.bound = set()  # names that the program binds to values of its own
+        self.own = set()  # ids of names that mean a parameter, although they are in CODE
+        self.shadowing = 0  # functions with such a parameter
+        self.ending = set()  # ids of expressions over which a loop with an exit runs
+        self.modules = set()  # imported modules
+        self.passed = set()  # modules that the program uses as values, so that another name may mean them
 
     def find(self, code):
         for node in self.nodes:
@@ -72,6 +92,8 @@ class Finder:
             visit = VISITORS.get(type(node))
             if visit:
                 visit(self, node)
+        if self.passed:
+            self.visit_passed()
         found = {"lines": code.count("\n") + 1}
         for key in LISTS:
             uses = getattr(self, key)
@@ -85,6 +107,7 @@ class Finder:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 self.imports.append({"module": alias.name, "line": node.lineno})
+                self.modules.add(alias.name)
                 top = alias.name.partition(".")[0]
                 self.imported[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom):
@@ -99,10 +122,30 @@ class Finder:
             self.callees.add(id(node.value))
         elif isinstance(node, ast.Call):
             self.callees.add(id(node.func))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) or isinstance(node, ast.arg):
+            self.bound.add(getattr(node, "id", None) or node.arg)
+        elif isinstance(node, ast.For) and any(isinstance(inside, ENDS) for inside in ast.walk(node)):
+            self.ending.add(id(node.iter))
+        elif isinstance(node, FUNCTIONS):
+            self.bind_parameters(node)
+
+    def bind_parameters(self, function):
+        """Records where a parameter with the name of a function of CODE is used."""
+        args = function.args
+        names = CODE.intersection(arg.arg for arg in args.posonlyargs + args.args + args.kwonlyargs)
+        if names and self.shadowing < MAX_SHADOWING:
+            self.shadowing += 1
+            body = function.body if isinstance(function.body, list) else [function.body]
+            for statement in body:
+                self.own.update(id(n) for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in names)
 
     def assign(self, name, value):
         if isinstance(value, ast.Name) and value.id in self.imported:
             self.imported[name] = self.imported[value.id]
+        elif isinstance(value, ast.Name) and value.id in ("getattr", "vars"):
+            self.imported[name] = value.id
+        elif isinstance(value, ast.Attribute) and name not in CODE and self.imported_name(value):
+            self.imported[name] = self.name(value)
         elif isinstance(value, ast.Call) and self.module(value):
             self.imported[name] = self.module(value)
         elif self.path(value):
@@ -110,16 +153,21 @@ class Finder:
 
     def module(self, call):
         """Returns the module that a call imports, if its name is constant."""
-        if self.name(call.func) in IMPORTERS and call.args:
+        root = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name) and self.name(call.func) in IMPORTERS and call.args:
             return constant(call.args[0])
         return None
 
-    def path(self, node):
+    def path(self, node, depth=0):
         """Returns the constant path to which an expression evaluates, or None."""
         if isinstance(node, ast.Name):
             return self.values.get(node.id)
         if isinstance(node, ast.Call) and node.args and self.name(node.func) == "pathlib.Path":
-            return self.path(node.args[0])
+            return joined(self.path(arg) for arg in node.args)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and depth < MAX_DEPTH:
+            return joined((self.path(node.left, depth + 1), constant(node.right)))
         return constant(node)
 
     def name(self, node):
@@ -131,15 +179,22 @@ class Finder:
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
             node = node.value
-        if isinstance(node, ast.Name):
-            parts.append(self.imported.get(node.id, node.id))
+        if isinstance(node, ast.Name) and parts and node.id in self.bound and node.id not in self.imported:
+            parts.append("")  # commands.append() of a list of commands
+        elif isinstance(node, ast.Name):
+            parts += reversed(self.imported.get(node.id, node.id).split("."))
         elif parts:
-            parts.append("")
+            parts.append(isinstance(node, ast.Call) and self.module(node) or "")
+        if parts and parts[-1]:
+            for i in range(len(parts) - 1):
+                if parts[i] in COMMON:
+                    del parts[i + 1 :]
+                    break
         return ".".join(reversed(parts))
 
     def visit_call(self, node):
         name = self.name(node.func)
-        if name and name not in self.defined:
+        if name and name not in self.defined and id(node.func) not in self.own:
             self.calls.append({"name": name[:MAX_NAME], "line": node.lineno})
         if name == "getattr" and len(node.args) > 1:
             self.visit_getattr(node)
@@ -151,7 +206,11 @@ class Finder:
                 self.imports.append({"module": module[:MAX_NAME], "line": node.lineno})
             else:
                 self.sign("computed_import", node)
-        elif name == "range" and any((number(arg) or 0) >= HUGE for arg in node.args):
+        elif name == "sys.modules.get":
+            self.sign("computed_attribute", node, "sys.modules")
+        elif name in ("bytes", "bytearray") and node.args and (number(node.args[0]) or 0) >= HUGE:
+            self.sign("huge_value", node)
+        elif name == "range" and id(node) not in self.ending and any((number(arg) or 0) >= HUGE for arg in node.args):
             self.sign("huge_range", node)
         self.visit_file_call(node, name)
 
@@ -203,16 +262,31 @@ class Finder:
         if id(node) in self.callees or not isinstance(node.ctx, ast.Load):
             return
         if isinstance(node, ast.Name):
-            if name in CODE and name not in self.defined:
+            if name in CODE and name not in self.defined and id(node) not in self.own:
                 self.references.append({"name": name, "line": node.lineno})
             elif name in self.imported:
                 self.references.append({"name": self.imported[name][:MAX_NAME], "line": node.lineno})
+                if self.imported[name] in self.modules:
+                    self.passed.add(self.imported[name])
             return
         name = self.imported_name(node)
         if name:
             self.references.append({"name": name[:MAX_NAME], "line": node.lineno})
 
+    def visit_passed(self):
+        """Records the attributes of values that may be modules, because the program uses these as values."""
+        modules = sorted(self.passed)[:MAX_PASSED]
+        for node in self.nodes:
+            if not isinstance(node, ast.Attribute) or len(self.references) > MAX_USES:
+                continue
+            if not (isinstance(node.value, ast.Name) and node.value.id in self.imported):
+                for module in modules:
+                    name = (module + "." + node.attr)[:MAX_NAME]
+                    self.references.append({"name": name, "line": node.lineno})
+
     def visit_subscript(self, node):
+        if constant(node.slice) in ("__builtins__", "__import__"):
+            self.attributes.append({"name": constant(node.slice), "line": node.lineno})
         name = self.name(node.value)
         if name == "sys.modules" or name.endswith(".__dict__") and self.imported_name(node.value):
             self.sign("computed_attribute", node, name)
@@ -239,6 +313,7 @@ class Finder:
 
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 ENDS = (ast.Break, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Await)
 EXITS = frozenset(("exit", "quit", "sys.exit", "os._exit"))
 
@@ -250,6 +325,12 @@ VISITORS = {
     ast.While: Finder.visit_while,
     ast.BinOp: Finder.visit_operation,
 }
+
+
+def joined(parts):
+    """Returns the path of constant parts, or None."""
+    parts = list(parts)
+    return posixpath.join(*parts)[: 2 * MAX_NAME] if None not in parts else None
 
 
 MAX_DEPTH = 20  # nested operators in a constant expression
@@ -277,6 +358,8 @@ def number(node, depth=0):
         return None
     if isinstance(node.op, ast.Mult):
         return min(left * right, LARGEST)
+    if isinstance(node.op, ast.LShift):
+        return LARGEST if left and left.bit_length() + right > LARGEST_BITS else min(left << right, LARGEST)
     if isinstance(node.op, ast.Pow):
         return LARGEST if left > 1 and left.bit_length() * right > LARGEST_BITS else min(left**right, LARGEST)
     return None
