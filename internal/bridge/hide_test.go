@@ -127,8 +127,12 @@ func TestPrivacyOfPieces(t *testing.T) {
 			&mcp.CallToolParams{Name: "read_file", Arguments: args{"path": "a.txt", "offset": offset}},
 			&mcp.CallToolParams{Name: "get_state", Arguments: args{"path": "/note", "offset": offset}},
 			&mcp.CallToolParams{Name: "get_task", Arguments: args{"task_id": id, "output_offset": offset}},
-			&mcp.CallToolParams{Name: "get_task", Arguments: args{"task_id": id, "part": "code", "output_offset": offset}},
-			&mcp.CallToolParams{Name: "get_task", Arguments: args{"task_id": id, "part": "output", "output_offset": offset}},
+			&mcp.CallToolParams{Name: "get_task", Arguments: args{
+				"task_id": id, "part": "code", "output_offset": offset,
+			}},
+			&mcp.CallToolParams{Name: "get_task", Arguments: args{
+				"task_id": id, "part": "output", "output_offset": offset,
+			}},
 		)
 	}
 	for _, path := range []string{"", "/ssn", "/list/0", "/list/0/ssn"} {
