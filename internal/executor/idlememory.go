@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// typicalBoxMB stands for the memory of an environment's boxes until the first one has been measured.
+	// typicalBoxMB is the assumed memory of a box that was not measured.
 	typicalBoxMB = 40
 
-	// measureEvery is how often the pool measures boxes that have become idle.
+	// measureEvery is the interval at which the pool measures boxes that have become idle.
 	measureEvery = time.Second
 
-	// measureAfter is how long a box must have been idle. Until then its runner may keep processes for the next
-	// programs.
+	// measureAfter is how long a box must have been idle before it is measured. Until then its runner may keep
+	// processes for the next programs.
 	measureAfter = 3 * time.Second
 )
 
@@ -73,7 +73,8 @@ func (s *scheduler) free() int {
 	return s.opts.Max - len(s.boxes)
 }
 
-// full reports whether another bound box would need the place of an existing one.
+// full reports whether another bound box, whose environment is assumed to be the first one, would need the place of an
+// existing box.
 func (s *scheduler) full() bool {
 	return s.free() <= 0 || s.opts.IdleMemoryMB > 0 && s.idleMBLeft() < s.envs[0].newBoxMB()
 }

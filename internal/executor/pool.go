@@ -190,7 +190,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer cancel()
 	var work sync.WaitGroup // creates, measures, watches and destroys boxes
 	var failed error
-	if p.opts.IdleMemoryMB > 0 {
+	if p.opts.IdleMemoryMB > 0 { // else Max bounds the memory and the disk space of idle boxes
 		work.Go(func() { p.watchIdle(ctx) })
 	}
 	for ctx.Err() == nil && failed == nil {

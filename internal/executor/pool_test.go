@@ -397,7 +397,7 @@ func TestRefillYieldsToTasks(t *testing.T) {
 
 func TestIdleBoxesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 2, Max: 3, IdleTTL: time.Minute})
+		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 2, Max: 3})
 		tp.warm()
 		for _, tenant := range []string{"a", "b", "c"} {
 			tp.acquire(tenant).Release()
@@ -408,7 +408,7 @@ func TestIdleBoxesMakeRoom(t *testing.T) {
 		}
 		wait(2 * time.Minute)
 		if got := counts(tp.Stats()); got != [5]int{0, 2, 1, 0, 0} {
-			t.Errorf("counts after IdleTTL = %v, want two ready boxes and the newest bound one", got)
+			t.Errorf("counts after idleTTL = %v, want two ready boxes and the newest bound one", got)
 		}
 		tp.finish()
 	})

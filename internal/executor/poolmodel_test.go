@@ -28,7 +28,6 @@ func TestPoolInvariants(t *testing.T) {
 			Max:           rapid.IntRange(1, 4).Draw(rt, "max"),
 			MemoryMBTotal: rapid.SampledFrom([]int{0, 1000}).Draw(rt, "memory"),
 			Reuse:         rapid.SampledFrom([]string{ReuseTenant, ReuseNever}).Draw(rt, "reuse"),
-			IdleTTL:       time.Second,
 			IdleMemoryMB:  rapid.SampledFrom([]int{0, 50, 130}).Draw(rt, "idle memory"), // a fake box has 40
 		}
 		if rapid.Bool().Draw(rt, "environments") { // tenant c uses the second one

@@ -8,20 +8,20 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"time"
 )
 
 // PoolOptions configure NewPool. A zero field means the default.
 type PoolOptions struct {
-	MinReady      int           // unbound boxes kept ready; default 3, negative for none
-	Max           int           // all boxes, in any state; by default only IdleMemoryMB limits them
+	MinReady int // unbound boxes kept ready; default 3, negative for none
+	// Max limits the boxes, in any state. By default only IdleMemoryMB limits them, and without it
+	// TotalReady() + max(4, processors).
+	Max           int
 	Reuse         string        // ReuseTenant (default) or ReuseNever
 	Dir           string        // directory for workspaces and snapshots; required
 	Owner         string        // names this process as the boxes' owner; required, unique among running processes
 	MemoryMBTotal int           // memory limit of all acquired boxes together; 0 for no limit
 	IdleMemoryMB  int           // memory that idle boxes may use together; 0 for no limit. See scheduler.trimIdle
 	DiskMB        int64         // size of each box's disk, if this process is root; default 1024, negative for none
-	IdleTTL       time.Duration // idle time after which a bound box makes room for an unbound one; default 1 min
 	Mounts        []Mount       // mounts in every box, such as the catalogue
 	Environments  []Environment // names must differ; by default one environment, with the driver's default root
 	Log           *slog.Logger
@@ -78,7 +78,6 @@ func (o PoolOptions) orDefaults() (PoolOptions, error) {
 		}
 	}
 	o.DiskMB = cmp.Or(o.DiskMB, 1024)
-	o.IdleTTL = cmp.Or(o.IdleTTL, time.Minute)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o, nil
 }

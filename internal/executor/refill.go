@@ -85,14 +85,17 @@ func (s *scheduler) limitBoots(
 	return create[:min(len(create), max(0, maxBoots()-booting))], earlier(next, left)
 }
 
-// evictIdle evicts the bound box that has been idle the longest, if it has been idle for IdleTTL. Otherwise
+// idleTTL is how long a bound box is idle before it makes room for an unbound one.
+const idleTTL = time.Minute
+
+// evictIdle evicts the bound box that has been idle the longest, if it has been idle for idleTTL. Otherwise
 // it returns how long the box may stay.
 func (s *scheduler) evictIdle(now time.Time) time.Duration {
 	b := s.oldest(isBound)
 	if b == nil {
 		return 0
 	}
-	if left := b.used.Add(s.opts.IdleTTL).Sub(now); left > 0 {
+	if left := b.used.Add(idleTTL).Sub(now); left > 0 {
 		return left
 	}
 	s.evict(b)
