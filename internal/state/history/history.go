@@ -105,7 +105,7 @@ func Delete(ctx context.Context, r *repo.Repo, ref format.Ref) error {
 		if err != nil || h.Manifest == nil {
 			return true, err
 		}
-		if err := r.StoreCarried(ctx, ref, &h); err != nil {
+		if err := r.StoreCarried(ctx, ref, h.Carried); err != nil {
 			return true, err
 		}
 		next := &format.Head{

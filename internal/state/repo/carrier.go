@@ -17,8 +17,8 @@ import (
 )
 
 // carrier is an object store that also has the objects that HEADs carry, as this process has read the HEADs last. An
-// object that a later HEAD does not carry is stored, because HEAD is swapped after that. So whoever has read an older
-// HEAD finds it, too.
+// object that a later HEAD does not carry is stored, because HEAD is swapped after that. So a reader of an older HEAD
+// finds it, too.
 type carrier struct {
 	objects.Objects
 
@@ -96,7 +96,7 @@ func (c *carrier) observe(ref format.Ref, h *format.Head) {
 	}
 }
 
-// forget drops what the HEAD of a workspace that has none any more carried.
+// forget drops what was carried by the HEAD of a workspace that has no HEAD any more.
 func (c *carrier) forget(ref format.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *carrier) unstored(ref format.Ref, carried []format.Carried) []format.Ca
 	})
 }
 
-// status returns what a workspace's HEAD carries, and whether some of that is stored.
+// status returns what a workspace's HEAD carries, and whether this process has stored some of it.
 func (c *carrier) status(ref format.Ref) (carried []format.Carried, stored bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -147,7 +147,7 @@ func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 // overlap, because the manifest has no effect until a HEAD refers to it.
 func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.Repo.storeCarried(ctx, p.Ref, p.On.Head.Carried) })
+	g.Go(func() error { return p.Repo.StoreCarried(ctx, p.Ref, p.On.Head.Carried) })
 	g.Go(p.waitStored)
 	g.Go(p.Relocation.Stored)
 	g.Go(func() error { return p.Repo.Bucket.Put(ctx, p.Ref.ManifestKey(l.Name), data, l.Digest) })

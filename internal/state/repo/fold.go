@@ -54,8 +54,8 @@ func (p *Proposal) carried(at *format.ManifestRef, data []byte) []format.Carried
 
 const foldParallel = 16 // objects that are stored at a time
 
-// storeCarried stores objects that a HEAD carries.
-func (r *Repo) storeCarried(ctx context.Context, ref format.Ref, carried []format.Carried) error {
+// StoreCarried stores objects that a HEAD carries, so that the next HEAD need not carry them.
+func (r *Repo) StoreCarried(ctx context.Context, ref format.Ref, carried []format.Carried) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(foldParallel)
 	for _, c := range r.carrier.unstored(ref, carried) {
@@ -79,7 +79,7 @@ func (r *Repo) Fold(ctx context.Context, ref format.Ref) error {
 		if err != nil || len(h.Carried) == 0 {
 			return true, err
 		}
-		if err := r.storeCarried(ctx, ref, h.Carried); err != nil {
+		if err := r.StoreCarried(ctx, ref, h.Carried); err != nil {
 			return true, err
 		}
 		h.Carried = nil
@@ -88,15 +88,10 @@ func (r *Repo) Fold(ctx context.Context, ref format.Ref) error {
 	})
 }
 
-// StoreCarried stores what a HEAD carries, so that the next HEAD need not carry it.
-func (r *Repo) StoreCarried(ctx context.Context, ref format.Ref, h *format.Head) error {
-	return r.storeCarried(ctx, ref, h.Carried)
-}
-
 const (
 	foldAfter   = 5 * time.Second // how long HEAD carries a commit before it is stored
 	foldEvery   = time.Second
-	foldEarly   = format.MaxCarriedManifests / 2 // objects that HEAD carries before they are stored earlier
+	foldEarly   = format.MaxCarriedManifests / 2 // number of objects in HEAD from which on they are stored at once
 	parallelRef = 4                              // workspaces that are folded at a time
 )
 
@@ -105,7 +100,7 @@ const (
 // commits.
 type folder struct {
 	repo *Repo
-	wake chan struct{} // a HEAD carries much
+	wake chan struct{} // receives a value when a HEAD carries foldEarly objects
 
 	mu  sync.Mutex
 	due map[format.Ref]fold
@@ -172,8 +167,8 @@ func (f *folder) run(ctx context.Context) {
 	}
 }
 
-// step stores what is due, and folds the workspaces without a commit since that was done. It folds all of them while
-// HEADs must not carry commits.
+// step stores what is due. It folds the workspaces whose last commit is older than the last time that it stored what
+// their HEAD carries, and all of them while HEADs must not carry commits.
 func (f *folder) step(ctx context.Context) {
 	allowed := f.repo.Options.Carry != nil && f.repo.Options.Carry()
 	var g errgroup.Group
@@ -190,10 +185,10 @@ func (f *folder) step(ctx context.Context) {
 			g.Go(func() error { f.report(ctx, ref, f.repo.Fold(ctx, ref)); return nil })
 		case time.Until(now.at) <= 0:
 			g.Go(func() error {
-				err := f.repo.storeCarried(ctx, ref, carried)
+				err := f.repo.StoreCarried(ctx, ref, carried)
 				f.report(ctx, ref, err)
 				if err == nil {
-					f.again(ref)
+					f.noteStored(ref)
 				}
 				return nil
 			})
@@ -208,8 +203,8 @@ func (f *folder) forget(ref format.Ref) {
 	delete(f.due, ref)
 }
 
-// again makes the objects due that HEAD carries from now on.
-func (f *folder) again(ref format.Ref) {
+// noteStored records that what HEAD carries is stored. What later commits add is due after foldAfter.
+func (f *folder) noteStored(ref format.Ref) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.due[ref] = fold{at: time.Now().Add(foldAfter), stored: time.Now()}
