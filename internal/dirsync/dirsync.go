@@ -145,7 +145,7 @@ type Folder struct {
 	umask  fs.FileMode // set by apply
 	meter  meter       // of the current transfer
 
-	foldsCase func(*os.Root) (bool, error)
+	foldsCase func(*os.Root) (bool, error) // the function of the same name, except in tests
 }
 
 // meter counts what is written to it, and reports it.

@@ -11,16 +11,19 @@ import (
 )
 
 // clashing returns the paths of the workspace that differ from others by case only, if the directory's file system
-// ignores case and cannot hold them. Of several, the one that the directory has already is not returned.
+// ignores case and cannot hold them. Of paths that clash, one is not returned: the one that the directory has already,
+// or else the first.
 func (f *Folder) clashing(there map[string]*FileInfo) (clashing []string, err error) {
-	paths := slices.SortedFunc(maps.Keys(there), func(a, b string) int {
-		if known := f.base.Paths[a] != nil; known != (f.base.Paths[b] != nil) {
-			return map[bool]int{true: -1, false: 1}[known]
+	var had, others []string
+	for _, p := range slices.Sorted(maps.Keys(there)) {
+		if f.base.Paths[p] != nil {
+			had = append(had, p)
+		} else {
+			others = append(others, p)
 		}
-		return strings.Compare(a, b)
-	})
+	}
 	spelling := map[string]string{} // of each path and its parents
-	for _, p := range paths {
+	for _, p := range slices.Concat(had, others) {
 		if clashes(spelling, p) {
 			clashing = append(clashing, p)
 		}
@@ -34,7 +37,7 @@ func (f *Folder) clashing(there map[string]*FileInfo) (clashing []string, err er
 	return clashing, nil
 }
 
-// clashes reports whether p or one of its parents is spelled otherwise in spelling, and adds them if not.
+// clashes reports whether spelling has p or one of its parents in another case. If not, it adds them.
 func clashes(spelling map[string]string, p string) bool {
 	for parent := p; parent != "."; parent = path.Dir(parent) {
 		if other, ok := spelling[strings.ToLower(parent)]; ok && other != parent {
