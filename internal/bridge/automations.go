@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// This file has the tools that add and remove automations. Only people add webhooks: whoever chooses the target of a
-// webhook receives all results of the tenant, and text that an agent reads may ask it to do so.
+// This file has the tools that add and remove automations. Only people add webhooks: the target of a webhook receives
+// all results of the tenant, and text that an agent reads may ask it to add one.
 
 // automatedIn are the arguments for the task of an automation.
 type automatedIn struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// This file has the tools that show and operate what the web page does: tool calls, dead letters, schedules, the fleet.
+// This file has the tools for what people see and operate on the web page: tool calls, dead letters, automations, the
+// fleet.
 
 // listing is a list that fits into a result.
 type listing[T any] struct {
@@ -180,7 +181,7 @@ type controlScheduleOut struct {
 func (ts *toolSet) addAutomation() {
 	addTool(ts, tool{
 		name: "list_automation", title: "List schedules, triggers and webhooks", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[automationOut](), text: "What starts tasks by itself, and who is told of their ends.",
+		out: schemaOf[automationOut](), text: "What submits tasks without a request, and which hosts receive events.",
 	}, func(ctx context.Context, c *call, _ struct{}) (*result, error) { return c.listAutomation(ctx) })
 	addTool(ts, tool{
 		name: "control_schedule", title: "Pause, resume or run a schedule", scope: scopeSubmit,
