@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// tenantDay is what a tenant used on a day, and which part of all that was.
+// tenantDay is what a tenant used on a day, with its share of what all tenants used.
 type tenantDay struct {
 	client.TenantUsage
 	Share float64 // of the day's seconds of boxes, in percent

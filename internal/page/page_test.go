@@ -504,8 +504,8 @@ func TestFound(t *testing.T) {
 		r    *client.Result
 		want int64
 	}{{nil, 0}, {result(0), 0}, {result(3), 3}, {result(3, "a"), 2}} {
-		if got := found(client.Record{Result: c.r}); got != c.want {
-			t.Errorf("found(%+v) = %d, want %d", c.r, got, c.want)
+		if got := generationBefore(client.Record{Result: c.r}); got != c.want {
+			t.Errorf("generationBefore(%+v) = %d, want %d", c.r, got, c.want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func getNewTask(q *request) error {
 	data := struct {
 		client.Submission
 		From       string // the earlier task
-		Generation int64  // which that task has found in its workspace; 0 if it is not known
+		Generation int64  // see generationBefore
 		Kind, Text string
 		Priorities []string
 	}{Kind: "description", Priorities: []string{"high", "low"}, From: q.r.URL.Query().Get("from")}
@@ -144,13 +144,13 @@ func getNewTask(q *request) error {
 		if data.Skill != "" {
 			data.Kind, data.Text = "skill", data.Skill
 		}
-		data.Workspace, data.Generation = r.Workspace, found(r)
+		data.Workspace, data.Generation = r.Workspace, generationBefore(r)
 	}
 	return q.show("new", "New task", data)
 }
 
-// found returns the generation that a task has found in its workspace, or 0 if it is not known.
-func found(r client.Record) int64 {
+// generationBefore returns the generation of a task's workspace with which the task began, or 0 if it is not known.
+func generationBefore(r client.Record) int64 {
 	switch {
 	case r.Result == nil || r.Result.Workspace.Generation == 0:
 		return 0
@@ -160,7 +160,7 @@ func found(r client.Record) int64 {
 	return r.Result.Workspace.Generation
 }
 
-// postNewTask submits a task. If it is a copy of an earlier one, what the form does not contain is as it was there.
+// postNewTask submits a task. A copy of an earlier task keeps the fields of that task that the form does not have.
 func postNewTask(q *request) (next, done string, err error) {
 	var s client.Submission
 	if from := q.form.Get("from"); from != "" {
