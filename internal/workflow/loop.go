@@ -65,7 +65,8 @@ func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, er
 	return items, err
 }
 
-// loop begins items of a loop, as many at once as it allows, and ends it.
+// loop begins items of a loop, as many at once as it allows, and ends the loop once they have ended. It reports whether
+// it did something.
 func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 	s, x := m.steps[i], &m.run.Steps[i]
 	going, failed := 0, -1

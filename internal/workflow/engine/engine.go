@@ -254,9 +254,11 @@ func (e *Engine) begin(
 		return run, err
 	}
 	e.keepPlan(run.Tenant, run.RunID, plan)
-	return e.follow(ctx, plan, applied{
-		before: run, after: begun, rev: rev, changed: true, narrow: begun.Status != change.Run.Status,
-	}, load)
+	a := applied{
+		before: run, after: begun, rev: rev, changed: true,
+		narrow: begun.Status != change.Run.Status, // write has ended the run, because its record does not fit
+	}
+	return e.follow(ctx, plan, a, load)
 }
 
 // checkTasks returns the error with which the queue would refuse the tasks of a plan, such as for a task pool that the

@@ -8,7 +8,7 @@ import (
 
 const (
 	runKept  = 30 * 24 * time.Hour // how long a run is kept after its end
-	keepUnit = 24 * time.Hour      // the times until which versions are kept are whole days: runs share them
+	keepUnit = 24 * time.Hour      // versions are kept until the beginning of a day, so that runs share these times
 )
 
 // keepVersions keeps the versions of the workspace with which steps began, as long as the run is kept: Rerun begins
