@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	runSweep = time.Minute // after which a run whose tasks run is looked at, in case that an advance was lost
-	runSoon  = 10 * time.Second
+	runSweep = time.Minute      // after which a run whose tasks run is looked at, in case that an advance was lost
+	runSoon  = 10 * time.Second // within which a process that was away advances a run
 	runRetry = time.Second
 	runLate  = 5 * time.Second
 )

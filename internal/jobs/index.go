@@ -253,7 +253,8 @@ func (c *Client) listIndexed(
 	if err != nil {
 		return nil, err
 	}
-	if !x.has(info.State.LastSeq) { // or that message was removed: the search for the tenant's last one is slower
+	// The search for the tenant's last message is slow. It is needed only if the index lacks the stream's last message.
+	if !x.has(info.State.LastSeq) {
 		last, err := stream.GetLastMsgForSubject(ctx, recordPrefix+tenant+".>")
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil, nil
