@@ -17,8 +17,9 @@ def dump(value, limit):
 
     Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
     dataclasses and named tuples become objects, dates ISO 8601, NaN, infinities and missing values of pandas null, and
-    bytes {"$base64": …}. A table of pandas becomes an array of its rows; labels of rows, if they are not numbers, are members
-    of the rows, and the names of the values of a series. Everything else, and values that are nested too deeply, become {"$type": …, "$repr": …}.
+    bytes {"$base64": …}. A table of pandas becomes an array of its rows, which have their labels as members unless these
+    are numbers; a series with such labels becomes an object with the labels as keys. Everything else, and values that
+    are nested too deeply, become {"$type": …, "$repr": …}.
     """
     value = Converter(limit).convert(value)
     data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()

@@ -33,10 +33,10 @@ PAUSE_MS = 3
 DEMAND_S = 0.01  # no pause if the program arrived within this time after the child was ready
 READY_S = 20  # time for a child to empty the scratch directories
 # When children are forked ahead of the next one; see Stock.
-NEAR_S, BURST_S = 0.25, 0.1  # programs at shorter intervals have one or three of them
+NEAR_S, BURST_S = 0.25, 0.1  # if programs come at shorter intervals, the runner keeps one child or three
 WAITED_S = 0.001  # a program that came this long after a fork did not wait for it
-KEEP_S = 2  # time after which they are killed
-STOCK_MB = 64  # memory for all of them
+KEEP_S = 2  # time without a program after which the children are killed
+STOCK_MB = 64  # memory for all children
 MAX_REPORTS = 1000  # forwarded reports of calls made in the child
 CONNECTION = ("data", "ack", "eof", "reset")
 SYSINFO = ctypes.create_string_buffer(256)  # struct sysinfo of 64-bit Linux has 112 bytes
