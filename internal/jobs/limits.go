@@ -118,9 +118,9 @@ const (
 	rateTools  = "tool-" // and the encoded pattern
 )
 
-// countRate counts one thing against a tenant's rate in the current period, and returns the counter for uncount, or "" if
-// there is no rate. If the rate is exceeded, it counts nothing and returns the end of the period; otherwise, until is
-// the zero time.
+// countRate counts one run or call against a tenant's rate in the current period, and returns the counter for uncount,
+// or "" if there is no rate. If the rate is exceeded, it counts nothing and returns the end of the period; otherwise,
+// until is the zero time.
 func (c *Client) countRate(
 	ctx context.Context, tenant, what string, rate schemas.Rate,
 ) (counter string, until time.Time, err error) {

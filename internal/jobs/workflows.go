@@ -161,8 +161,8 @@ func WorkflowTaskSource(run string, depth int) string {
 	return WorkflowSource + run + "/" + strconv.Itoa(depth)
 }
 
-// CheckOutside refuses an event that comes from outside of the fleet and names the source of a workflow's steps: it would
-// count as the end of a step, or as an event that a step has emitted.
+// CheckOutside refuses an event that comes from outside of the fleet and names the source of a workflow's steps. The
+// fleet would treat it as the end of a step, or as an event that a step has emitted.
 func CheckOutside(ev event.Event) error {
 	if !strings.HasPrefix(ev.Source(), WorkflowSource) {
 		return nil
