@@ -44,7 +44,8 @@ func (c *Client) FillForm(ctx context.Context, in FormRequest) (out FilledForm, 
 	if err != nil {
 		return out, fmt.Errorf("encode request: %w", err)
 	}
-	return change[FilledForm](ctx, c, httpRequest{method: http.MethodPost, header: jsonHeader(), body: body}, "forms", "fill")
+	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: body}
+	return change[FilledForm](ctx, c, r, "forms", "fill")
 }
 
 // CheckForm returns what is wrong with values for a form. A field without a value has its default.

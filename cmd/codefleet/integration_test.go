@@ -20,8 +20,8 @@ import (
 )
 
 // TestIntegration runs the scripts that need real MCP servers and a browser driver from npm, Chromium, and pandas and
-// matplotlib. CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed the
-// packages, CODEFLEET_TEST_SCIENCE that of tools/science.sh, and CODEFLEET_TEST_PYPDF one with Debian's pypdf.
+// matplotlib. CODEFLEET_TEST_NPM names the directory into which internal/tools/toolstest/npm/install.sh has installed
+// the packages, CODEFLEET_TEST_SCIENCE that of tools/science.sh, and CODEFLEET_TEST_PYPDF one with Debian's pypdf.
 // The scripts have three commands in addition to those of TestScripts:
 //
 //	expand FILE...     expand environment variables in files

@@ -83,8 +83,8 @@ func (a *app) warnUnserved(ctx context.Context, c *client.Client, tenant string)
 		}
 	}
 	if len(f.Workers) > 0 {
-		fmt.Fprintf(a.stderr, "warning: no worker runs tasks of %s: boxes that see files of the host serve only tenants "+
-			"of the settings; set execution.sandbox_image or execution.rootfs\n", tenant)
+		fmt.Fprintf(a.stderr, "warning: no worker runs tasks of %s: boxes that see files of the host serve only "+
+			"tenants of the settings; set execution.sandbox_image or execution.rootfs\n", tenant)
 	}
 	return nil
 }

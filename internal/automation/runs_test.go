@@ -379,7 +379,8 @@ func TestChangedWorkflow(t *testing.T) {
 		t.Errorf("rerun of a step that waits = %v, want run_active", err)
 	}
 	answer := func(values string) (schemas.WorkflowRun, error) {
-		return e.Answer(t.Context(), "acme", first.RunID, schemas.WorkflowAnswer{Step: "a", Values: json.RawMessage(values)})
+		in := schemas.WorkflowAnswer{Step: "a", Values: json.RawMessage(values)}
+		return e.Answer(t.Context(), "acme", first.RunID, in)
 	}
 	if _, err := answer(`{"new":1}`); !strings.HasPrefix(code(err), "bad_answer") {
 		t.Errorf("answer to the changed form = %v, want bad_answer", err)
@@ -446,7 +447,8 @@ func TestTwoStarts(t *testing.T) {
 	if err := json.Unmarshal(run.Workflow, &definition); err != nil {
 		t.Fatal(err)
 	}
-	if run.Status != schemas.WorkflowSucceeded || len(run.Steps) != len(definition.Steps) || string(run.Outputs) != string(run.Inputs) {
+	if run.Status != schemas.WorkflowSucceeded || len(run.Steps) != len(definition.Steps) ||
+		string(run.Outputs) != string(run.Inputs) {
 		t.Errorf("run is %s with %d steps and %s, want those of its workflow with %d steps and its inputs %s",
 			run.Status, len(run.Steps), run.Outputs, len(definition.Steps), run.Inputs)
 	}

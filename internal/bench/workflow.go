@@ -150,7 +150,7 @@ func chainOf(n int) (json.RawMessage, error) {
 	return json.Marshal(w)
 }
 
-// runToEnd runs a workflow until its record says that it has succeeded. The samples of runs may be up to lookEvery late.
+// runToEnd runs a workflow until its record says that it has succeeded. Samples may be up to lookEvery late.
 func runToEnd(
 	ctx context.Context, store *jobs.Workflows, runs *engine.Engine, tenant string, definition json.RawMessage,
 ) error {

@@ -148,7 +148,8 @@ var tasks = []Error{
 var automations = []Error{
 	row(AutomationExists, "409", "The tenant has another schedule, trigger or webhook with this name.",
 		"Choose another name, or remove the other one first."),
-	row(AutomationLimit, "409", "The tenant has as many schedules, triggers, webhooks or active workflow runs as it may have.",
+	row(AutomationLimit, "409",
+		"The tenant has as many schedules, triggers, webhooks or active workflow runs as it may have.",
 		"Remove some that are not needed; answer or cancel workflow runs."),
 	row(UnknownAutomation, "404", "The tenant has no schedule, trigger or webhook with this name.",
 		"Check the name; `codefleet schedules ls` lists the schedules."),

@@ -27,7 +27,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-var workflowRuns = flag.Int("faults.runs", 8, "number of runs of a workflow in TestWorkflowFaults, each with about ten tasks")
+var workflowRuns = flag.Int(
+	"faults.runs", 8, "number of runs of a workflow in TestWorkflowFaults, each with about ten tasks",
+)
 
 // once is the program of a step: it books its number, and creates its file, which must not exist yet.
 const once = `
@@ -53,7 +55,8 @@ if attempt == 1:
     raise ValueError("not yet")
 `
 
-// storyRun is a run of a workflow with a branch, a loop, a retry, a question, an event, a workflow within it and a wait.
+// storyRun is a run of a workflow with a branch, a loop, a retry, a question, an event, a workflow within it, and a
+// wait.
 type storyRun struct {
 	number int
 	ref    state.Ref

@@ -38,7 +38,8 @@ func TestMatchPattern(t *testing.T) {
 		want       bool
 	}{
 		{"order.created", "order.created", true}, {"order.created", "order.created.x", false},
-		{"order.*", "order.created", true}, {"order.*", "order", false}, {"*", "", true}, {"", "", true}, {"", "x", false},
+		{"order.*", "order.created", true}, {"order.*", "order", false}, {"*", "", true},
+		{"", "", true}, {"", "x", false},
 	} {
 		if got := names.MatchPattern(c.pattern, c.s); got != c.want {
 			t.Errorf("MatchPattern(%q, %q) = %v, want %v", c.pattern, c.s, got, c.want)

@@ -167,7 +167,8 @@ func TestLinkAsks(t *testing.T) {
 		t.Fatalf("the link: %d %s, want a question", status, at)
 	}
 	host := strings.TrimSuffix(strings.TrimPrefix(v.base, "http://"), root)
-	has(t, "the question", body, "Log in to "+host+"?", "the tenant <strong>other</strong>", "the token <strong>other</strong>")
+	has(t, "the question", body,
+		"Log in to "+host+"?", "the tenant <strong>other</strong>", "the token <strong>other</strong>")
 	if strings.Contains(body, "ends your present login") {
 		t.Errorf("the question names a login that does not exist:\n%s", body)
 	}
@@ -182,7 +183,9 @@ func TestLinkAsks(t *testing.T) {
 		t.Errorf("before the click, the login has changed:\n%s", body)
 	}
 	values := url.Values{"code": {regexp.MustCompile(`name="code" value="(\w+)"`).FindStringSubmatch(body)[1]}}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, v.base+"/login", strings.NewReader(values.Encode()))
+	r, err := http.NewRequestWithContext(
+		t.Context(), http.MethodPost, v.base+"/login", strings.NewReader(values.Encode()),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

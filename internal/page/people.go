@@ -67,7 +67,8 @@ func postAnswer(q *request) (next, done string, err error) {
 	}
 	if len(a.Reason) > schemas.MaxReason {
 		return "", "", &pageError{
-			http.StatusBadRequest, "The reason is too long.", fmt.Sprintf("It has at most %d bytes.", schemas.MaxReason),
+			http.StatusBadRequest, "The reason is too long.",
+			fmt.Sprintf("It has at most %d bytes.", schemas.MaxReason),
 		}
 	}
 	_, err = q.c.Decide(q.ctx, q.form.Get("task"), a)

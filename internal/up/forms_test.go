@@ -31,7 +31,8 @@ func TestForms(t *testing.T) {
 	if err != nil || len(problems) != 1 || problems[0].Field != "n" || problems[0].Missing {
 		t.Errorf("CheckForm = %+v, %v, want a problem of n", problems, err)
 	}
-	if problems, err = c.CheckForm(t.Context(), form, map[string]any{"name": "Ada", "n": 9}); err != nil || len(problems) > 0 {
+	problems, err = c.CheckForm(t.Context(), form, map[string]any{"name": "Ada", "n": 9})
+	if err != nil || len(problems) > 0 {
 		t.Errorf("CheckForm of valid values = %+v, %v, want none", problems, err)
 	}
 	_, err = c.CheckForm(t.Context(), json.RawMessage(`{"type": "object"}`), nil)

@@ -69,8 +69,9 @@ func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	return out, nil
 }
 
-// beganWith returns the generation of the workspace with which a step began, or 0 if the workspace did not exist. A step
-// that began before the first task of the run had ended, such as a question, began with the generation of that task.
+// beganWith returns the generation of the workspace with which a step began, or 0 if the workspace was empty or no task
+// has used it. A step that began before the first task of the run had ended, such as a question, began with the
+// generation of that task.
 func beganWith(run schemas.WorkflowRun, step int) int64 {
 	if g := run.Steps[step].Before; g > 0 {
 		return g

@@ -98,8 +98,9 @@ func execute(ctx context.Context, s *sdk.ClientSession) error {
 
 // manyClients measures a bridge's memory with idle clients, and the rate of many simultaneous calls.
 func (b *run) manyClients(ctx context.Context, file, token string) (err error) {
-	bridge, err := bench.StartChild(ctx, b.NewDir(), nil, b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0",
-		"--fleet", file)
+	bridge, err := bench.StartChild(
+		ctx, b.NewDir(), nil, b.Program, "mcp", "--transport", "http", "--http", "127.0.0.1:0", "--fleet", file,
+	)
 	if err != nil {
 		return err
 	}

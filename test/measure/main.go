@@ -32,7 +32,8 @@ func main() {
 	if len(dirs) == 0 {
 		dirs = []string{"."}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // the build's files are removed
+	// After a signal, run still removes the files of the build.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, dirs, *withBuild, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)

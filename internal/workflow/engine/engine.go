@@ -3,8 +3,8 @@
 // the process that accepts an answer or an event; and by any process when a wait is due. There is no coordinator.
 //
 // The order of effects of an advance is: the alarm if it must ring more often, values, record, tasks, the alarm if it
-// may ring less often. The tasks' ids follow from the run and the place of the step, so a process that finds an incomplete
-// advance begins them again: they are the same tasks.
+// may ring less often. The tasks' ids follow from the run and the place of the step, so a process that finds an
+// incomplete advance begins them again: they are the same tasks.
 package engine
 
 import (
