@@ -3,7 +3,6 @@ package bridge
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,8 +12,7 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// This file has the tools for what people see and operate on the web page: tool calls, dead letters, automations, the
-// fleet.
+// This file has the tools for what people see and operate on the web page: tool calls, dead letters, the fleet.
 
 // listing is a list that fits into a result.
 type listing[T any] struct {
@@ -108,7 +106,6 @@ func (ts *toolSet) addOperate() {
 		})
 		return &result{out: out}, err
 	})
-	ts.addAutomation()
 	ts.addFleet()
 }
 
@@ -135,121 +132,6 @@ func endedCalls(latestFirst []client.AuditRecord) (list []toolCallOut) {
 		}
 	}
 	return list
-}
-
-type scheduleOut struct {
-	Name      string    `json:"name"`
-	Cron      string    `json:"cron"`
-	Zone      string    `json:"zone,omitempty"`
-	Paused    bool      `json:"paused"`
-	Next      time.Time `json:"next,omitzero"`
-	LastTask  string    `json:"last_task,omitempty"`
-	LastError string    `json:"last_error,omitempty"`
-}
-
-type triggerOut struct {
-	Name      string `json:"name"`
-	Type      string `json:"type" jsonschema:"of the events"`
-	LastError string `json:"last_error,omitempty"`
-}
-
-type webhookOut struct {
-	Name      string `json:"name"`
-	Host      string `json:"host" jsonschema:"of the target"`
-	Type      string `json:"type"`
-	LastError string `json:"last_error,omitempty"`
-}
-
-type automationOut struct {
-	Schedules []scheduleOut `json:"schedules"`
-	Triggers  []triggerOut  `json:"triggers"`
-	Webhooks  []webhookOut  `json:"webhooks"`
-	Truncated bool          `json:"truncated,omitempty" jsonschema:"more did not fit"`
-}
-
-type controlScheduleIn struct {
-	Name   string `json:"name"`
-	Action string `json:"action" jsonschema:"pause, resume, or run: submit its task now"`
-}
-
-type controlScheduleOut struct {
-	Name   string `json:"name"`
-	Paused *bool  `json:"paused,omitempty"`
-	TaskID string `json:"task_id,omitempty" jsonschema:"that run submitted"`
-}
-
-func (ts *toolSet) addAutomation() {
-	addTool(ts, tool{
-		name: "list_automation", title: "List schedules, triggers and webhooks", scope: scopeRead, hints: readsOnly,
-		out: schemaOf[automationOut](), text: "What submits tasks without a request, and which hosts receive events.",
-	}, func(ctx context.Context, c *call, _ struct{}) (*result, error) { return c.listAutomation(ctx) })
-	addTool(ts, tool{
-		name: "control_schedule", title: "Pause, resume or run a schedule", scope: scopeSubmit,
-		out: schemaOf[controlScheduleOut](), hints: changes,
-		text: "Pause or resume a schedule, or submit its task now.",
-	}, func(ctx context.Context, c *call, in controlScheduleIn) (*result, error) {
-		return c.controlSchedule(ctx, in)
-	})
-}
-
-func (c *call) listAutomation(ctx context.Context) (*result, error) {
-	schedules, err := c.fleet.Schedules(ctx)
-	if err != nil {
-		return nil, err
-	}
-	triggers, err := c.fleet.Triggers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	webhooks, err := c.fleet.Webhooks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := automationOut{Schedules: []scheduleOut{}, Triggers: []triggerOut{}, Webhooks: []webhookOut{}}
-	for _, s := range schedules {
-		out.Schedules = append(out.Schedules, viewSchedule(s))
-	}
-	for _, t := range triggers {
-		out.Triggers = append(out.Triggers, viewTrigger(t))
-	}
-	for _, w := range webhooks {
-		view := webhookOut{Name: w.Name, Type: w.Type, LastError: textStart(w.LastError, maxSummary)}
-		if u, err := url.Parse(w.URL); err == nil { // the rest of the URL may be a secret
-			view.Host = u.Host
-		}
-		out.Webhooks = append(out.Webhooks, view)
-	}
-	third := c.b.o.MaxOutput/3 - len(`{"schedules":"truncated":true}`)
-	all := len(out.Schedules) + len(out.Triggers) + len(out.Webhooks)
-	out.Schedules, out.Triggers = listPrefix(out.Schedules, third), listPrefix(out.Triggers, third)
-	out.Webhooks = listPrefix(out.Webhooks, third)
-	out.Truncated = len(out.Schedules)+len(out.Triggers)+len(out.Webhooks) < all
-	return &result{out: out}, nil
-}
-
-func viewSchedule(s client.Schedule) scheduleOut {
-	return scheduleOut{s.Name, s.Cron, s.Zone, s.Paused, s.Next, s.LastTask, textStart(s.LastError, maxSummary)}
-}
-
-func viewTrigger(t client.Trigger) triggerOut {
-	return triggerOut{t.Name, t.Type, textStart(t.LastError, maxSummary)}
-}
-
-func (c *call) controlSchedule(ctx context.Context, in controlScheduleIn) (*result, error) {
-	var s client.Schedule
-	var err error
-	switch in.Action {
-	case "pause":
-		s, err = c.fleet.PauseSchedule(ctx, in.Name)
-	case "resume":
-		s, err = c.fleet.ResumeSchedule(ctx, in.Name)
-	case "run":
-		r, err := c.fleet.RunSchedule(ctx, in.Name)
-		return &result{out: controlScheduleOut{Name: in.Name, TaskID: r.TaskID}}, err
-	default:
-		return nil, badArgument("action %q: want pause, resume or run", in.Action)
-	}
-	return &result{out: controlScheduleOut{Name: in.Name, Paused: &s.Paused}}, err
 }
 
 type workerOut struct {
