@@ -57,7 +57,8 @@ func dynamicCode(p Program) []Finding {
 		"eval", "exec", "compile", "__import__", "breakpoint", "runpy.*", "code.Interact*", "code.interact",
 		"codeop.*", "marshal.loads", "marshal.load", "pickle.loads", "pickle.load", "pickle.Unpickler",
 		"_pickle.*", "dill.load*", "cloudpickle.load*", "types.FunctionType", "types.CodeType",
-		"importlib.util.module_from_spec", "importlib.machinery.Source*", "zipimport.*")
+		"importlib.util.module_from_spec", "importlib.machinery.Source*", "zipimport.*", "shelve.open",
+		"pandas.read_pickle", "joblib.load", "yaml.unsafe_load*", "cProfile.run*", "profile.run*", "pdb.run*")
 	for _, a := range p.Attributes {
 		if slices.Contains(internals, a.Name) {
 			found = append(found, Finding{Line: a.Line, Message: "reaches into Python's internals (" + a.Name + ")"})
@@ -77,7 +78,9 @@ func processes(p Program) []Finding {
 		imports(p, "starts other processes", "subprocess", "pty", "_posixsubprocess"),
 		uses(p, "starts or stops other processes",
 			"os.system", "os.popen", "os.exec*", "os.spawn*", "os.posix_spawn*", "os.fork*", "os.kill*", "pty.*",
-			"subprocess.*", "asyncio.create_subprocess*", "commands.*", "platform.popen"))
+			"subprocess.*", "asyncio.create_subprocess*", "commands.*", "platform.popen",
+			"multiprocessing.Process", "multiprocessing.Pool", "multiprocessing.pool.Pool",
+			"concurrent.futures.ProcessPoolExecutor"))
 }
 
 func network(p Program) []Finding {
