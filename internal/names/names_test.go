@@ -37,9 +37,13 @@ func TestMatchPattern(t *testing.T) {
 		pattern, s string
 		want       bool
 	}{
-		{"order.created", "order.created", true}, {"order.created", "order.created.x", false},
-		{"order.*", "order.created", true}, {"order.*", "order", false}, {"*", "", true},
-		{"", "", true}, {"", "x", false},
+		{"order.created", "order.created", true},
+		{"order.created", "order.created.x", false},
+		{"order.*", "order.created", true},
+		{"order.*", "order", false},
+		{"*", "", true},
+		{"", "", true},
+		{"", "x", false},
 	} {
 		if got := names.MatchPattern(c.pattern, c.s); got != c.want {
 			t.Errorf("MatchPattern(%q, %q) = %v, want %v", c.pattern, c.s, got, c.want)
