@@ -79,7 +79,7 @@ type AcceptedEvent struct {
 type WebhookSpec struct {
 	Name   string `json:"name"`
 	URL    string `json:"url"`              // https, or http where the network is trusted
-	Type   string `json:"type,omitempty"`   // as of a trigger; default codefleet.result.v1, the results of tasks
+	Type   string `json:"type,omitempty"`   // as of a trigger; default codefleet.task.result.v1, the results of tasks
 	Filter string `json:"filter,omitempty"` // as of a trigger
 	// NoHandshake skips the handshake of CloudEvents, in which the target permits the fleet to send.
 	NoHandshake bool `json:"no_handshake,omitempty"`

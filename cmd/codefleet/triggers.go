@@ -16,7 +16,7 @@ func (a *app) triggersCommand() *cobra.Command {
 		Use:   "triggers",
 		Short: "Submit tasks for the events that arrive",
 		Long: "Submit tasks for the events that arrive: CloudEvents that are posted to /v1/events or published\n" +
-			"on events.TENANT, and the results of tasks (codefleet.result.v1). docs/automation.md has the\n" +
+			"on events.TENANT, and the results of tasks (codefleet.task.result.v1). docs/automation.md has the\n" +
 			"details.",
 	},
 		a.triggersAddCommand(), a.triggersListCommand(), a.triggersShowCommand(), a.triggersRemoveCommand(),
@@ -35,7 +35,7 @@ func (a *app) triggersAddCommand() *cobra.Command {
 			"trigger again changes nothing.",
 		Example: "  codefleet triggers add invoice --type order.created --filter 'data.total > 100' \\\n" +
 			"      --file invoice.py\n" +
-			"  codefleet triggers add failed --type codefleet.result.v1 --filter 'data.status == \"failed\"' \\\n" +
+			"  codefleet triggers add failed --type codefleet.task.result.v1 --filter 'data.status == \"failed\"' \\\n" +
 			"      --code 'print(inputs[\"task_id\"])'",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || spec.Type == "" {

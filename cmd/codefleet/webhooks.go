@@ -46,7 +46,7 @@ func (a *app) webhooksAddCommand() *cobra.Command {
 		}),
 	}
 	c.Flags().StringVar(&spec.Type, "type", "",
-		"`TYPE` of the events (default: codefleet.result.v1, the results of tasks)")
+		"`TYPE` of the events (default: codefleet.task.result.v1, the results of tasks)")
 	c.Flags().StringVar(&spec.Filter, "filter", "", "`CONDITION` in CEL over event and data")
 	c.Flags().BoolVar(&spec.NoHandshake, "no-handshake", false, "do not ask the target whether the fleet may send")
 	return c

@@ -197,6 +197,10 @@ func checkMatcher(in schemas.TriggerSpec) error {
 			return refuse(errcode.BadData, path, "it must be at most %d bytes, with * at its end only", maxPattern)
 		}
 	}
+	if strings.HasPrefix(in.Type, jobs.ReservedTypes) && !names.MatchPattern(in.Type, schemas.TypeResult) {
+		return refuse(errcode.BadData, "/type", "no event has the type %q: of the fleet's own types, only %s is an event",
+			in.Type, schemas.TypeResult)
+	}
 	if _, err := newMatcher(in); err != nil {
 		return refuse(errcode.BadData, "/filter", "%s", text.OneLine(err.Error()))
 	}

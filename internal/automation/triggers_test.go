@@ -122,6 +122,27 @@ func TestRefusedTriggers(t *testing.T) {
 	}
 }
 
+// TestTypesWithoutEvents checks that triggers and webhooks for events that never occur are refused, and that their
+// patterns for results are accepted.
+func TestTypesWithoutEvents(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	for eventType, want := range map[string]string{
+		"codefleet.result.v1": "bad_data /type", "codefleet.task.v1": "bad_data /type", "codefleet.x*": "bad_data /type",
+		schemas.TypeResult: "<nil>", "codefleet.*": "<nil>", "*": "<nil>", "codefleets": "<nil>",
+	} {
+		in := onOrder("t"+strings.Trim(strings.ReplaceAll(eventType, ".", "-"), "*"), "")
+		in.Type = eventType
+		if _, err := w.AddTrigger(t.Context(), "acme", in); code(err) != want {
+			t.Errorf("AddTrigger for %q = %v, want %s", eventType, err, want)
+		}
+		if _, err := w.AddWebhook(t.Context(), "acme", schemas.WebhookSpec{
+			Name: in.Name, URL: "https://example.org", Type: eventType, NoHandshake: true,
+		}); code(err) != want {
+			t.Errorf("AddWebhook for %q = %v, want %s", eventType, err, want)
+		}
+	}
+}
+
 // TestTriggers sends events while two processes share them. Each event leads to one task, which has its data as inputs,
 // even if the event is sent again. Events of other tenants match nothing.
 func TestTriggers(t *testing.T) {

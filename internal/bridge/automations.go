@@ -40,7 +40,7 @@ type addScheduleIn struct {
 
 type addTriggerIn struct {
 	Name   string `json:"name" jsonschema:"letters, digits, - and _"`
-	Type   string `json:"type" jsonschema:"of the events; * at the end matches any rest; codefleet.result.v1 is a result"`
+	Type   string `json:"type" jsonschema:"of the events, or codefleet.task.result.v1; * at the end matches any rest"`
 	Source string `json:"source,omitempty" jsonschema:"of the events, in the same way"`
 	Filter string `json:"filter,omitempty" jsonschema:"a condition in CEL, such as data.total > 100"`
 	automatedIn

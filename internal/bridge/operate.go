@@ -95,6 +95,9 @@ func (ts *toolSet) addOperate() {
 		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
 		text:  "Run all dead-lettered tasks with a cause again, once the cause is mended.",
 	}, func(ctx context.Context, c *call, in redriveIn) (*result, error) {
+		if in.Cause == "" { // the fleet would redrive all dead letters
+			return nil, badArgument("cause is empty; list_dead_tasks returns the causes")
+		}
 		var out redriveOut
 		err := c.fleet.RedriveCause(ctx, in.Cause, func(t client.RedrivenTask) error {
 			if t.Error != "" {

@@ -60,6 +60,7 @@ func TestOperate(t *testing.T) {
 		t.Errorf("redrive_tasks = %v, want 1 redriven", got)
 	}
 	refused("bad_arguments", "redrive_tasks", m{})
+	refused("bad_arguments", "redrive_tasks", m{"cause": ""})
 
 	id := dead["task_id"].(string)
 	for _, event := range []string{schemas.AuditBegin, schemas.AuditEnd} {
