@@ -163,13 +163,22 @@ func (p *Packer) Lookup(id objects.Digest) (format.Blob, bool) {
 	return b, ok
 }
 
+// complete returns the open pack with its index. The caller holds p.mu.
+func (p *Packer) complete() []byte {
+	blobs := p.blobs
+	if p.key == nil {
+		blobs = append(blobs, format.NewSalt())
+	}
+	return format.AppendIndex(p.body, blobs, p.key)
+}
+
 // send begins to upload the open pack. The caller holds p.mu, so that the next pack is not filled while uploads lag
 // behind.
 func (p *Packer) send() error {
 	if p.open == nil {
 		return nil
 	}
-	open, data := p.open, format.AppendIndex(p.body, p.blobs, p.key)
+	open, data := p.open, p.complete()
 	p.open, p.body, p.blobs = nil, nil, p.blobs[:0]
 	return p.upload(open, data)
 }
@@ -204,7 +213,7 @@ func (p *Packer) holdOpen() {
 	if p.open == nil || p.sent || format.PackSize(len(p.body), len(p.blobs)) > p.hold {
 		return
 	}
-	data := format.AppendIndex(p.body, p.blobs, p.key)
+	data := p.complete()
 	p.open.ID, p.open.Size = objects.Sum(data), int64(len(data))
 	p.held, p.sent = &Held{p.open.ID, slices.Clip(data), p}, true
 	p.heldPack, p.open, p.body, p.blobs = p.open, nil, nil, p.blobs[:0]

@@ -73,6 +73,7 @@ func FuzzPackIndex(f *testing.F) {
 		{ID: objects.Sum([]byte("bb")), Offset: 1, Stored: 2, Raw: 2},
 	}
 	f.Add(AppendIndex([]byte("abb"), blobs, nil))
+	f.Add(AppendIndex([]byte("abb"), append(blobs, NewSalt()), nil))
 	f.Add(AppendIndex(nil, nil, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		blobs, more, _, err := ReadIndex(data, int64(len(data)), NewKeyring("acme", Secrets{}))
@@ -89,7 +90,11 @@ func FuzzPackIndex(f *testing.F) {
 			}
 			end += b.Stored
 		}
-		if got := AppendIndex(bytes.Clone(data[:end]), blobs, nil); !bytes.Equal(got, data) {
+		got := AppendIndex(bytes.Clone(data[:end]), blobs, nil)
+		if n := len(data) - len(got); n > 0 && n%indexItem == 0 {
+			return // ReadIndex does not return salts
+		}
+		if !bytes.Equal(got, data) {
 			t.Fatalf("round trip of %d bytes = %d bytes, want the same", len(data), len(got))
 		}
 	})

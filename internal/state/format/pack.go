@@ -1,9 +1,11 @@
 package format
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
@@ -11,6 +13,8 @@ import (
 // A pack consists of blobs and their index, so that content can be recovered from packs alone. Sizes are in bytes:
 //
 //	blob… | index: per blob id (32), stored (u32), raw (u32) | number of blobs (u32) | magic (8)
+//
+// The last blob of the index is a salt, see NewSalt; packs of earlier versions have none.
 //
 // In an encrypted pack, each blob and the index are encrypted separately:
 //
@@ -32,7 +36,18 @@ const (
 )
 
 // PackSize returns an upper bound for the size of a pack with n blobs that take body bytes.
-func PackSize(body, n int) int { return body + n*indexItem + gcmOverhead + encryptedTail }
+func PackSize(body, n int) int { return body + (n+1)*indexItem + gcmOverhead + encryptedTail }
+
+// NewSalt returns a blob without content and with a random id. In the index of an unencrypted pack it makes the pack's
+// digest, which is its name, unique: garbage collection may be about to delete a pack with the same content. Encrypted
+// packs are unique, because encryption draws random nonces.
+func NewSalt() Blob {
+	var b Blob
+	_, _ = rand.Read(b.ID[:]) // never returns an error
+	return b
+}
+
+func (b Blob) isSalt() bool { return b.Raw == 0 }
 
 // AppendIndex completes a pack: it appends the index of blobs to body. k encrypts the index; nil means unencrypted.
 func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
@@ -52,8 +67,8 @@ func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 	return append(body, magic...)
 }
 
-// ReadIndex returns the blobs of a pack of size bytes, with their Pack unset, and the id of its key. data is the end of
-// the pack. needed is the minimum size of data; if data is shorter, blobs is nil. Content is not verified.
+// ReadIndex returns the blobs of a pack of size bytes, without its salt and with their Pack unset, and the id of its
+// key. data is the end of the pack. needed is the minimum size of data; if data is shorter, blobs is nil. Content is not verified.
 func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, needed int64, id string, err error) {
 	bad := func(format string, args ...any) ([]Blob, int64, string, error) {
 		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt,
@@ -93,7 +108,7 @@ func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, needed int
 	if blobs, err = parseIndex(index, count, size-needed, overhead); err != nil {
 		return bad("%v", err)
 	}
-	return blobs, needed, id, nil
+	return slices.DeleteFunc(blobs, Blob.isSalt), needed, id, nil
 }
 
 func parseIndex(index []byte, count, bodyLen, overhead int64) ([]Blob, error) {
