@@ -94,8 +94,12 @@ func detach(dir, name string, unused time.Duration) (temp string, err error) {
 	if filelock.TryLock(f) != nil {
 		return "", nil // the image is in use, or cannot be locked
 	}
-	if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < unused {
-		return "", nil // the image was removed, or used recently
+	locked, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if named, err := os.Stat(path); err != nil || !os.SameFile(locked, named) || time.Since(named.ModTime()) < unused {
+		return "", nil // the image was removed, perhaps unpacked again, or used recently
 	}
 	if temp, err = os.MkdirTemp(dir, temporary); err != nil {
 		return "", err

@@ -99,7 +99,8 @@ func (l *Lock) Release() {
 }
 
 // CreateOnce creates dir with the files that fill writes into a temporary directory next to it, whose name begins with
-// prefix. If another process creates dir first, its files stay. After an error, nothing is left behind.
+// prefix. If another process creates dir first, its files stay. After an error, nothing is left behind. Others may
+// remove dir before CreateOnce returns.
 func CreateOnce(dir, prefix string, fill func(temp string) error) error {
 	temp, err := os.MkdirTemp(filepath.Dir(dir), prefix)
 	if err != nil {
@@ -109,9 +110,8 @@ func CreateOnce(dir, prefix string, fill func(temp string) error) error {
 	if err := fill(temp); err != nil {
 		return err
 	}
-	err = os.Rename(temp, dir)
-	if _, statErr := os.Stat(dir); err != nil && statErr == nil {
-		return nil // another process was faster
+	if err = os.Rename(temp, dir); errors.Is(err, fs.ErrExist) {
+		return nil // another process was faster, and may have removed it since
 	}
 	return err
 }
