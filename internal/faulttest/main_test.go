@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -13,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/embedded"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/executor/executortest"
 	"github.com/codefleet/codefleet/internal/executor/gvisor"
+	"github.com/codefleet/codefleet/internal/executor/hostdir"
 	"github.com/codefleet/codefleet/internal/faulttest"
+	"github.com/codefleet/codefleet/internal/filelock"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/pipeline"
@@ -153,6 +157,11 @@ func workerRole(ctx context.Context, ready func()) error {
 		bucket = stopBeforeCommit{bucket, id, os.Getenv("STOPPED")}
 	}
 	dir, name := os.Getenv("WORKER_DIR"), os.Getenv("WORKER")
+	lock, err := lockDir(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
 	driver, owner, closeDriver, err := openDriver(filepath.Join(dir, "g"))
 	if err != nil {
 		return err
@@ -206,6 +215,20 @@ func workerRole(ctx context.Context, ready func()) error {
 		return err
 	}
 	return closeDriver()
+}
+
+// lockDir locks a worker's directory, like the program worker. Otherwise, any worker of this host removes what is in it
+// after a kill, while this process starts again.
+func lockDir(ctx context.Context, dir string) (*hostdir.Lock, error) {
+	for {
+		lock, err := hostdir.Acquire(dir)
+		if !errors.Is(err, filelock.ErrLocked) {
+			return lock, err
+		}
+		if err := clock.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // traceBoxes returns a function that writes events of boxes to a file, one JSON object per line. Without a path it

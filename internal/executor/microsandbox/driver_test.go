@@ -318,7 +318,7 @@ cd "$MSB_HOME"
 case $1 in
 image) echo '[]'; exit;;
 pull) : >pulling; while [ ! -e go ]; do :; done; exit 1;;
---version) : >run.$$; ls run.* | wc -l >>counts; while [ ! -e go ]; do :; done; rm run.$$; echo msb 0.7.2;;
+--version) : >run.$$; ls run.* | wc -l >>counts; : >counted.$$; while [ ! -e go ]; do :; done; rm run.$$; echo msb 0.7.2;;
 esac
 `
 	path, dir := filepath.Join(shortDir(t), "msb"), shortDir(t)
@@ -341,7 +341,7 @@ esac
 			}
 		})
 	}
-	await(t, dir, "run.*", limit)
+	await(t, dir, "counted.*", limit)
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(os.ErrDeadlineExceeded)
 	if _, _, err := d.EngineVersion(ended); !errors.Is(err, os.ErrDeadlineExceeded) {
