@@ -11,7 +11,7 @@ import (
 const (
 	firstRestart = 100 * time.Millisecond // pause before the object store is started again; doubles with each failure
 	maxRestart   = 5 * time.Second
-	stopS3Time   = 300 * time.Millisecond // for the object store to stop once worker.drain has passed
+	stopS3Time   = 100 * time.Millisecond // for the object store to stop once worker.drain has passed
 	steadyS3     = time.Minute            // after a process has run for this long, the pause is firstRestart again
 )
 
