@@ -305,6 +305,7 @@ type Usage struct {
 // WorkspaceChange describes the task's commit. Generation is 0 if the workspace has no commits.
 type WorkspaceChange struct {
 	Name       string   `json:"name"`
+	Base       int64    `json:"base,omitempty"` // the generation that the program found; 0 if the workspace had no commits
 	Generation int64    `json:"generation"`
 	Changed    []string `json:"changed"`
 	Conflicts  []string `json:"conflicts"`

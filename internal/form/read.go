@@ -1,6 +1,8 @@
 package form
 
 import (
+	"encoding/json"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,7 +17,11 @@ func (f Field) Read(s string) (value any, ok bool) {
 	s = strings.TrimSpace(s)
 	switch f.Type {
 	case Number, Integer:
-		return readNumber(s)
+		v, ok := readNumber(s)
+		if n, large := v.(json.Number); large && f.Type == Integer && strings.Contains(string(n), ".") {
+			return nil, false // its fraction would be lost
+		}
+		return v, ok
 	case Boolean:
 		v, known := booleans[strings.ToLower(strings.Trim(s, ". "))]
 		return v, known
@@ -67,7 +73,7 @@ func one(found []string) (any, bool) {
 	return found[0], true
 }
 
-// readNumber returns the only number in the text.
+// readNumber returns the only number in the text: a float64, or a json.Number if a float64 does not hold its integers.
 func readNumber(s string) (any, bool) {
 	found := numbers.FindAllString(s, 2)
 	if len(found) != 1 {
@@ -85,6 +91,13 @@ func readNumber(s string) (any, bool) {
 		return nil, false
 	}
 	v, err := strconv.ParseFloat(digits, 64)
+	if err == nil && math.Abs(v) >= 1<<53 {
+		sign, rest := "", strings.TrimPrefix(digits, "+")
+		if strings.HasPrefix(rest, "-") {
+			sign, rest = "-", rest[1:]
+		}
+		return json.Number(sign + strings.TrimLeft(rest, "0")), true
+	}
 	return v, err == nil
 }
 

@@ -75,6 +75,7 @@ func (c *Client) submittedEvent(ctx context.Context, rec storedRecord) (s submis
 	}
 	err = c.fetchData(ctx, &s)
 	if _, refused := errors.AsType[*RefusedError](err); refused {
+		gone.Reason += fmt.Sprintf(": its data is above %d KiB", inlineMax>>10)
 		return s, gone
 	}
 	return s, err

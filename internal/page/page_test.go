@@ -26,7 +26,6 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest"
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 	"github.com/codefleet/codefleet/internal/jobs"
-	"github.com/codefleet/codefleet/schemas"
 )
 
 // visitor is a browser without scripts.
@@ -384,6 +383,12 @@ func TestTasks(t *testing.T) {
 // awaitSubmission waits until the submission of a task that has ended is kept, which happens after its end.
 func awaitSubmission(t *testing.T, f *ingesttest.Fleet, id string) {
 	t.Helper()
+	awaitSubmitted(t, f, id, func(err error) bool { return err == nil })
+}
+
+// awaitSubmitted waits until reading the submission of a task that has ended leads to a wanted error.
+func awaitSubmitted(t *testing.T, f *ingesttest.Fleet, id string, wanted func(error) bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -393,13 +398,13 @@ func awaitSubmission(t *testing.T, f *ingesttest.Fleet, id string) {
 			t.Fatal(err)
 		}
 		_, _, err := f.Jobs.Submitted(ctx, "default", id)
-		if err == nil {
+		if wanted(err) {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the submission of task %s is not kept: %v", id, err)
+			t.Fatalf("the submission of task %s leads to %v", id, err)
 		}
 	}
 }
@@ -465,7 +470,7 @@ func TestFiles(t *testing.T) {
 	send := func(content []byte) (status int, at, body string) {
 		var form bytes.Buffer
 		w := multipart.NewWriter(&form)
-		for name, value := range map[string]string{"csrf": v.csrf, "kind": "code", "text": "print 1", "key": "k"} {
+		for name, value := range map[string]string{"csrf": v.csrf, "kind": "code", "text": "print 1", "key": fmt.Sprint("k", len(content))} {
 			if err := w.WriteField(name, value); err != nil {
 				t.Fatal(err)
 			}
@@ -494,23 +499,43 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(s.Files) != 1 || s.Files[0].Name != "a<b>.bin" || *s.Files[0].Base64 != "AP8=" {
 		t.Errorf("the files are %+v (%v), want a<b>.bin with its bytes", s.Files, err)
 	}
-	if status, _, _ := send(make([]byte, maxUpload)); status != http.StatusRequestEntityTooLarge {
-		t.Errorf("files above the limit: status %d, want 413", status)
+	if status, at, _ := send(make([]byte, maxUpload)); status != http.StatusOK || !strings.HasPrefix(at, "/tasks/") {
+		t.Errorf("files of the limit: status %d at %s, want a task", status, at)
+	}
+	for _, more := range []int{1, maxForm} {
+		if status, _, _ := send(make([]byte, maxUpload+more)); status != http.StatusRequestEntityTooLarge {
+			t.Errorf("files %d bytes above the limit: status %d, want 413", more, status)
+		}
 	}
 }
 
-func TestFound(t *testing.T) {
-	result := func(generation int64, changed ...string) *client.Result {
-		return &client.Result{Workspace: schemas.WorkspaceChange{Generation: generation, Changed: changed}}
+// TestRerunWithoutSubmission checks that the form for a copy says so if large data of the earlier task is not kept.
+func TestRerunWithoutSubmission(t *testing.T) {
+	f, v := start(t, 1, Options{})
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		r    *client.Result
-		want int64
-	}{{nil, 0}, {result(0), 0}, {result(3), 3}, {result(3, "a"), 2}} {
-		if got := generationBefore(client.Record{Result: c.r}); got != c.want {
-			t.Errorf("generationBefore(%+v) = %d, want %d", c.r, got, c.want)
-		}
+	defer c.Close()
+	large := strings.Repeat("x", 300<<10)
+	old, err := c.Run(t.Context(), client.Submission{Task: client.Task{
+		Code: "fail 1", Files: []client.File{{Name: "a.txt", Text: &large}},
+	}})
+	if err != nil {
+		t.Fatal(err)
 	}
+	awaitSubmitted(t, f, old.TaskID, func(err error) bool {
+		gone, ok := errors.AsType[*jobs.NotRetryableError](err)
+		return ok && strings.Contains(gone.Reason, "its data is above 256 KiB")
+	})
+	v.login(ingesttest.Token)
+	_, _, body := v.get("/new?from=" + old.TaskID)
+	has(t, "the form", body, "fail 1</textarea>", `name="from" value=""`, "Add inputs and files;", "256 KiB")
+	status, _, body := v.post("/" + path("tasks", old.TaskID, "retry"))
+	if status != http.StatusConflict {
+		t.Errorf("retry: status %d, want 409", status)
+	}
+	has(t, "the retry", body, "256 KiB")
 }
 
 func TestBulkAndDead(t *testing.T) {
@@ -538,6 +563,49 @@ func TestBulkAndDead(t *testing.T) {
 		if status, _, _ := v.post("/tasks", ids...); status != want {
 			t.Errorf("%s %v: status %d, want %d", verb, ids, status, want)
 		}
+	}
+}
+
+// TestBulkCancel checks that exactly the selected tasks of the person's tenant are cancelled.
+func TestBulkCancel(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	ctx := t.Context()
+	submitted := func(token string, n int) (c *client.Client, ids []string) {
+		c, err := client.New(ctx, client.Options{URL: f.URL, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		for range n {
+			r, err := c.Submit(ctx, client.Submission{Task: client.Task{Code: "print 1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, r.TaskID)
+		}
+		return c, ids
+	}
+	mine, ids := submitted(ingesttest.Token, 5)
+	others, foreign := submitted(ingesttest.Other, 1)
+	v.login(ingesttest.Token)
+	_, _, body := v.post("/tasks", "verb", "cancel", "id", ids[1], "id", foreign[0], "id", ids[3], "id", "../x")
+	has(t, "the list", body, "Sent cancel for 2 of 4 tasks. 2 could not be changed.")
+	got := map[string]client.Status{}
+	for c, ids := range map[*client.Client][]string{mine: ids, others: foreign} {
+		for _, id := range ids {
+			r, err := c.Get(ctx, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[id] = r.Status
+		}
+	}
+	want := map[string]client.Status{
+		ids[0]: client.Queued, ids[1]: client.Cancelled, ids[2]: client.Queued, ids[3]: client.Cancelled,
+		ids[4]: client.Queued, foreign[0]: client.Queued,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the tasks after the cancel (-want +got):\n%s", diff)
 	}
 }
 
@@ -853,23 +921,21 @@ func TestWorkflows(t *testing.T) {
 		`<option value="large">`, `>ask · waiting</text>`)
 	_, _, body = v.get("/inbox")
 	has(t, "the inbox", body, "order", "How &lt;b&gt;many&lt;/b&gt;?", `action="/ui`+at+`/answer"`)
-	status, _, body := v.post(at+"/answer", "step", "ask", "field.n", "none")
-	if status != http.StatusBadRequest || !strings.Contains(body, "bad_answer") {
-		t.Errorf("an answer that does not fit: status %d, want 400 with bad_answer:\n%s", status, body)
+	for _, n := range []string{"none", "9007199254740993.5"} {
+		status, _, body := v.post(at+"/answer", "step", "ask", "field.n", n)
+		if status != http.StatusBadRequest || !strings.Contains(body, "bad_answer") {
+			t.Errorf("the answer %s: status %d, want 400 with bad_answer:\n%s", n, status, body)
+		}
 	}
 	if status, _, _ := v.post(at+"/answer", "step", "other"); status != http.StatusNotFound {
 		t.Errorf("an answer to another step: status %d, want 404", status)
 	}
-	_, _, body = v.post(at+"/answer", "step", "ask", "field.n", "3", "field.gift", "on", "field.size", "large")
+	_, _, body = v.post(at+"/answer", "step", "ask", "field.n", "9007199254740993", "field.gift", "on", "field.size", "large")
 	has(t, "the run after the answer", body, "Answered.")
 	run, err = c.WaitWorkflow(t.Context(), run.RunID, nil)
-	var got map[string]any
-	if err == nil {
-		err = json.Unmarshal(run.Outputs, &got)
-	}
-	want := map[string]any{"all": map[string]any{"n": 3.0, "gift": true, "size": "large"}}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("outputs (%v, -want +got):\n%s", err, diff)
+	const want = `{"all":{"gift":true,"n":9007199254740993,"size":"large"}}`
+	if got := string(run.Outputs); err != nil || got != want {
+		t.Errorf("outputs = %s (%v), want %s", got, err, want)
 	}
 	v.login(ingesttest.Other)
 	if status, _, _ := v.get(at); status != http.StatusNotFound {

@@ -316,7 +316,7 @@ type formValues struct{ url.Values }
 
 const (
 	maxForm   = 2 << 20  // bytes of a form: a program and its inputs
-	maxUpload = 20 << 20 // bytes of a form with files
+	maxUpload = 20 << 20 // bytes of all files of a form
 )
 
 var (
@@ -324,14 +324,14 @@ var (
 	errReadOnly = &pageError{403, "This page only shows; it changes nothing.", "The operator has set page.read_only."}
 	errNoPage   = &pageError{404, "There is no such page.", ""}
 	errNoTask   = &pageError{400, "No task is selected.", "Select one or more tasks first."}
-	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and with files 20 MiB."}
+	errTooLarge = &pageError{413, "The form is too large, or damaged.", "It has at most 2 MiB, and its files 20 MiB."}
 )
 
 func (q *request) parseForm() error {
 	var err error
 	if media, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); media == "multipart/form-data" {
-		q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxUpload)
-		err = q.r.ParseMultipartForm(maxUpload) //nolint:gosec // the body is bounded
+		q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxUpload+maxForm)
+		err = q.r.ParseMultipartForm(maxUpload + maxForm) //nolint:gosec // the body is bounded
 	} else {
 		q.r.Body = http.MaxBytesReader(q.w, q.r.Body, maxForm)
 		err = q.r.ParseForm()
@@ -355,9 +355,13 @@ func (q *request) files() (list []client.File, err error) {
 	if q.r.MultipartForm == nil {
 		return nil, nil
 	}
+	size := int64(0)
 	for _, h := range q.r.MultipartForm.File["files"] {
 		if h.Filename == "" {
 			continue
+		}
+		if size += h.Size; size > maxUpload {
+			return nil, errTooLarge
 		}
 		f, err := h.Open()
 		if err != nil {

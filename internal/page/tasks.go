@@ -109,8 +109,10 @@ func postTasks(q *request) (next, done string, err error) {
 	}
 	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, n, len(ids))
 	if left > 0 {
-		done += fmt.Sprintf(" %d could not be changed: dead-lettered tasks can be redriven, "+
-			"and tasks that ended without success retried.", left)
+		done += fmt.Sprintf(" %d could not be changed%s.", left, map[string]string{
+			"redrive": ": only dead-lettered tasks can be redriven",
+			"retry":   ": only tasks that ended without success, and whose submission is kept, can be retried",
+		}[verb])
 	}
 	return "tasks?" + q.r.URL.RawQuery, done, nil
 }
@@ -120,7 +122,8 @@ func getNewTask(q *request) error {
 	data := struct {
 		client.Submission
 		From       string // the earlier task
-		Generation int64  // see generationBefore
+		Lost       string // why only the program of the earlier task is known
+		Generation int64  // that the earlier task found, or 0 if it is not known
 		Kind, Text string
 		Priorities []string
 	}{Kind: "description", Priorities: []string{"high", "low"}, From: q.r.URL.Query().Get("from")}
@@ -131,7 +134,7 @@ func getNewTask(q *request) error {
 		}
 		data.Submission, err = q.c.Submission(q.ctx, data.From)
 		if isCode(err, errcode.NotRetryable) { // it is no longer kept: the record has the most important parts
-			data.From, data.Submission = "", client.Submission{
+			data.From, data.Lost, data.Submission = "", err.Error(), client.Submission{
 				Session: r.Session, Task: client.Task{Code: r.Code, Description: r.Description, Pool: r.Pool},
 			}
 		} else if err != nil {
@@ -144,20 +147,12 @@ func getNewTask(q *request) error {
 		if data.Skill != "" {
 			data.Kind, data.Text = "skill", data.Skill
 		}
-		data.Workspace, data.Generation = r.Workspace, generationBefore(r)
+		data.Workspace = r.Workspace
+		if r.Result != nil {
+			data.Generation = r.Result.Workspace.Base
+		}
 	}
 	return q.show("new", "New task", data)
-}
-
-// generationBefore returns the generation of a task's workspace with which the task began, or 0 if it is not known.
-func generationBefore(r client.Record) int64 {
-	switch {
-	case r.Result == nil || r.Result.Workspace.Generation == 0:
-		return 0
-	case len(r.Result.Workspace.Changed) > 0:
-		return r.Result.Workspace.Generation - 1
-	}
-	return r.Result.Workspace.Generation
 }
 
 // postNewTask submits a task. A copy of an earlier task keeps the fields of that task that the form does not have.

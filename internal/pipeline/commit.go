@@ -97,7 +97,7 @@ func (p *Pipeline) commit(ctx context.Context, s steps, a attempt, keepBoth bool
 		return c, err
 	}
 	c.change = schemas.WorkspaceChange{
-		Name: t.ref.Workspace, Generation: stored.Generation,
+		Name: t.ref.Workspace, Base: a.checkout.generation, Generation: stored.Generation,
 		Changed: withoutViews(stored.Changed, a.checkout.views), Conflicts: stored.Conflicts,
 	}
 	if stored.NoChange {

@@ -93,7 +93,7 @@ func (a attempt) describe(r *schemas.Result) *schemas.Result {
 			Server: e.Server, Tool: e.Tool, MS: e.MS, OK: e.OK, Replayed: e.Replayed,
 		})
 	}
-	r.Workspace.Generation = a.checkout.generation
+	r.Workspace.Base, r.Workspace.Generation = a.checkout.generation, a.checkout.generation
 	if a.execution.checkedOnly() {
 		r.Status, r.Error = schemas.Succeeded, nil
 	}

@@ -3,10 +3,24 @@
 
 const banner = document.getElementById("banner");
 
+// changed reports whether the person has changed a field since it was rendered.
+function changed(field) {
+  if (field.matches("option")) return field.selected !== initial(field);
+  return field.matches("[type=checkbox], [type=radio]") ? field.checked !== field.defaultChecked
+    : field.value !== field.defaultValue;
+}
+
+// initial reports whether an option was selected when it was rendered: the first one is if no other was.
+function initial(option) {
+  const { options, multiple } = option.closest("select");
+  return option.defaultSelected ||
+    !multiple && option === options[0] && ![...options].some((o) => o.defaultSelected);
+}
+
 // busy reports whether a refresh would take away what the person is doing.
 function busy(part) {
   return part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select") ||
-    part.querySelector("input[name=id]:checked") !== null;
+    [...part.querySelectorAll("input, textarea, option")].some(changed);
 }
 
 // content is what a part shows, without how long ago something was.
