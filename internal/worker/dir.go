@@ -35,6 +35,13 @@ func OpenDir(data string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, err
+	}
+	// The engine does not follow symbolic links, and mounts are listed without them.
+	if data, err = filepath.EvalSymlinks(data); err != nil {
+		return nil, err
+	}
 	for i := range maxWorkers {
 		path := dirPath(data, i)
 		lock, err := hostdir.Acquire(path)

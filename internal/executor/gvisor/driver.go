@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -64,13 +65,12 @@ const maxBoxDir = 107 - len("/runsc-"+containerID+".sock")
 
 // New returns a driver. Probe tests whether it works.
 func New(opts Options) (*Driver, error) {
-	dir, err := filepath.Abs(opts.Dir)
-	if err != nil {
+	var err error
+	if opts.Dir, err = realPath(opts.Dir); err != nil {
 		return nil, fmt.Errorf("gvisor state directory: %w", err)
 	}
-	opts.Dir = dir
 	if opts.Rootfs != "" {
-		if opts.Rootfs, err = filepath.Abs(opts.Rootfs); err != nil {
+		if opts.Rootfs, err = realPath(opts.Rootfs); err != nil {
 			return nil, fmt.Errorf("gvisor root file system: %w", err)
 		}
 	}
@@ -87,6 +87,19 @@ func New(opts Options) (*Driver, error) {
 		d.cgroups = findCgroups(cgroupMount)
 	}
 	return d, nil
+}
+
+// realPath returns the absolute path of a file, without symbolic links if it exists: the engine does not follow them.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil
+	}
+	return target, err
 }
 
 // Create creates the directory and cgroup of a box. The sandbox boots with the first Exec.

@@ -37,7 +37,13 @@ func TestConfiguredRootfs(t *testing.T) {
 	if err := syscall.Mount("/usr", usr, "", syscall.MS_BIND|syscall.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: shortDir(t), Rootfs: root})
+	link, dir := filepath.Join(shortDir(t), "link"), filepath.Join(shortDir(t), "dir")
+	for link, target := range map[string]string{link: root, dir: shortDir(t)} {
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := gvisor.New(gvisor.Options{Runsc: engine(t), Dir: dir, Rootfs: link})
 	if err != nil {
 		t.Fatal(err)
 	}
