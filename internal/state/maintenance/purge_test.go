@@ -254,3 +254,29 @@ func TestLostHead(t *testing.T) {
 		t.Errorf("Checkout() without HEAD = %v, want %v", err, objects.ErrCorrupt)
 	}
 }
+
+// TestLostHeadElsewhere checks that a process which has never read the lost HEAD does not begin the workspace anew:
+// neither a commit nor the fence of a task hides the versions that a repair can recover.
+func TestLostHeadElsewhere(t *testing.T) {
+	bucket := mem.New()
+	statetest.Committed(t, bucket, 2)
+	bucket.Damage("acme/w/main/HEAD", statetest.Gone)
+	w := statetest.OpenWorker(t, bucket)
+	w.Checkout()
+	w.Write("n", "3")
+	_, err := w.Store.Commit(t.Context(), w.Tree, state.CommitOptions{TaskID: "task-3", Attempt: 1})
+	if !errors.Is(err, objects.ErrCorrupt) {
+		t.Errorf("Commit() without HEAD = %v, want %v", err, objects.ErrCorrupt)
+	}
+	if _, err := w.Store.Repo().Fence(t.Context(), ref, "task-3", 1, time.Time{}); !errors.Is(err, objects.ErrCorrupt) {
+		t.Errorf("Fence() without HEAD = %v, want %v", err, objects.ErrCorrupt)
+	}
+	if _, err := maintenance.Repair(t.Context(), w.Store.Repo(), ref, maintenance.RepairOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fresh := statetest.OpenWorker(t, bucket)
+	fresh.Checkout()
+	fresh.Want(map[string]string{
+		"n": "2", "keep": "kept", "recovered": "dir", "recovered/4e07408562bedb8b": "3", // of the refused commit
+	})
+}

@@ -105,13 +105,13 @@ func (p *Proposal) prepare(ctx context.Context, backoff *objects.Backoff) error 
 	if p.On.ETag != "" || p.On.Head.Generation > 0 {
 		return nil
 	}
-	f, _, err := p.Repo.ReadFloor(ctx, p.Ref.Tenant)
-	if err != nil || f.Generation == 0 {
+	floor, err := p.Repo.floorWithoutHead(ctx, p.Ref)
+	if err != nil || floor == 0 {
 		return err
 	}
-	p.floor = f.Generation
+	p.floor = floor
 	on := *p.On
-	on.Head.Generation, on.Head.Born = f.Generation, f.Generation+1
+	on.Head.Generation, on.Head.Born = floor, floor+1
 	p.On = &on
 	return nil
 }

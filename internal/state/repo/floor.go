@@ -27,6 +27,28 @@ func (r *Repo) ReadFloor(ctx context.Context, tenant string) (f format.Floor, et
 	return f, obj.ETag, nil
 }
 
+// floorWithoutHead returns the tenant's floor for a workspace that has no HEAD, and ErrCorrupt if HEAD is lost. It is
+// lost if there is a manifest above the first generation, because such a manifest is built on a version that a HEAD
+// referred to. One of the first generation may be left from a commit that failed.
+func (r *Repo) floorWithoutHead(ctx context.Context, ref format.Ref) (int64, error) {
+	f, _, err := r.ReadFloor(ctx, ref.Tenant)
+	if err != nil {
+		return 0, err
+	}
+	after := ref.ManifestKey(format.ManifestName(f.Generation+2, ""))
+	for info, err := range r.Bucket.List(ctx, ref.ManifestPrefix(), after) {
+		if err != nil {
+			return 0, err
+		}
+		_, etag, err := r.ReadHead(ctx, ref, "") // the workspace may have been created in the meantime
+		if err == nil && etag == "" {
+			err = fmt.Errorf("%s is missing, although %s exists: %w", ref.HeadKey(), info.Key, objects.ErrCorrupt)
+		}
+		return f.Generation, err
+	}
+	return f.Generation, nil
+}
+
 // RaiseFloor raises a tenant's floor to a generation.
 func (r *Repo) RaiseFloor(ctx context.Context, tenant string, generation int64) error {
 	return r.Options.Retry.Swap(ctx, func() (final bool, err error) {

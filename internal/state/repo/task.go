@@ -62,12 +62,12 @@ func (r *Repo) tryFence(
 	}
 	now := time.Now().UTC()
 	if etag == "" {
-		f, _, err := r.ReadFloor(ctx, ref.Tenant)
+		floor, err := r.floorWithoutHead(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
 		h = format.Head{
-			Generation: f.Generation + 1, Born: f.Generation + 1, Commit: format.NewCommitID(), Time: now,
+			Generation: floor + 1, Born: floor + 1, Commit: format.NewCommitID(), Time: now,
 			Deleted: true,
 		}
 	}
