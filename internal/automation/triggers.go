@@ -198,8 +198,8 @@ func checkMatcher(in schemas.TriggerSpec) error {
 		}
 	}
 	if strings.HasPrefix(in.Type, jobs.ReservedTypes) && !names.MatchPattern(in.Type, schemas.TypeResult) {
-		return refuse(errcode.BadData, "/type", "no event has the type %q: of the fleet's own types, only %s is an event",
-			in.Type, schemas.TypeResult)
+		return refuse(errcode.BadData, "/type",
+			"no event has the type %q: of the fleet's own types, only %s is an event", in.Type, schemas.TypeResult)
 	}
 	if _, err := newMatcher(in); err != nil {
 		return refuse(errcode.BadData, "/filter", "%s", text.OneLine(err.Error()))

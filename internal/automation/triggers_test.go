@@ -127,7 +127,8 @@ func TestRefusedTriggers(t *testing.T) {
 func TestTypesWithoutEvents(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	for eventType, want := range map[string]string{
-		"codefleet.result.v1": "bad_data /type", "codefleet.task.v1": "bad_data /type", "codefleet.x*": "bad_data /type",
+		"codefleet.result.v1": "bad_data /type", "codefleet.task.v1": "bad_data /type",
+		"codefleet.x*":     "bad_data /type",
 		schemas.TypeResult: "<nil>", "codefleet.*": "<nil>", "*": "<nil>", "codefleets": "<nil>",
 	} {
 		in := onOrder("t"+strings.Trim(strings.ReplaceAll(eventType, ".", "-"), "*"), "")

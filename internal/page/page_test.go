@@ -470,7 +470,9 @@ func TestFiles(t *testing.T) {
 	send := func(content []byte) (status int, at, body string) {
 		var form bytes.Buffer
 		w := multipart.NewWriter(&form)
-		for name, value := range map[string]string{"csrf": v.csrf, "kind": "code", "text": "print 1", "key": fmt.Sprint("k", len(content))} {
+		for name, value := range map[string]string{
+			"csrf": v.csrf, "kind": "code", "text": "print 1", "key": fmt.Sprint("k", len(content)),
+		} {
 			if err := w.WriteField(name, value); err != nil {
 				t.Fatal(err)
 			}
@@ -930,7 +932,8 @@ func TestWorkflows(t *testing.T) {
 	if status, _, _ := v.post(at+"/answer", "step", "other"); status != http.StatusNotFound {
 		t.Errorf("an answer to another step: status %d, want 404", status)
 	}
-	_, _, body = v.post(at+"/answer", "step", "ask", "field.n", "9007199254740993", "field.gift", "on", "field.size", "large")
+	_, _, body = v.post(at+"/answer", "step", "ask", "field.n", "9007199254740993", "field.gift", "on",
+		"field.size", "large")
 	has(t, "the run after the answer", body, "Answered.")
 	run, err = c.WaitWorkflow(t.Context(), run.RunID, nil)
 	const want = `{"all":{"gift":true,"n":9007199254740993,"size":"large"}}`

@@ -128,3 +128,22 @@ func TestCodeRequired(t *testing.T) {
 		t.Errorf("cause (-want +got):\n%s", d)
 	}
 }
+
+// TestBaseOfAResult checks that results name the generation that the program found, also of programs that failed.
+func TestBaseOfAResult(t *testing.T) {
+	for _, c := range []struct {
+		commit commit
+		want   schemas.WorkspaceChange
+	}{
+		{commit{}, schemas.WorkspaceChange{Base: 3, Generation: 3}},
+		{
+			commit{stored: true, change: schemas.WorkspaceChange{Base: 3, Generation: 5}},
+			schemas.WorkspaceChange{Base: 3, Generation: 5},
+		},
+	} {
+		s := steps{}.with(attempt{checkout: checkout{generation: 3}, commit: c.commit})
+		if diff := cmp.Diff(c.want, s.result().Workspace); diff != "" {
+			t.Errorf("result after %+v (-want +got):\n%s", c.commit, diff)
+		}
+	}
+}
