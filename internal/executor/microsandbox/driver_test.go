@@ -318,7 +318,9 @@ cd "$MSB_HOME"
 case $1 in
 image) echo '[]'; exit;;
 pull) : >pulling; while [ ! -e go ]; do :; done; exit 1;;
---version) : >run.$$; ls run.* | wc -l >>counts; : >counted.$$; while [ ! -e go ]; do :; done; rm run.$$; echo msb 0.7.2;;
+--version)
+	: >run.$$; ls run.* | wc -l >>counts; : >counted.$$
+	while [ ! -e go ]; do :; done; rm run.$$; echo msb 0.7.2;;
 esac
 `
 	path, dir := filepath.Join(shortDir(t), "msb"), shortDir(t)
