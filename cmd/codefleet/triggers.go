@@ -35,8 +35,8 @@ func (a *app) triggersAddCommand() *cobra.Command {
 			"trigger again changes nothing.",
 		Example: "  codefleet triggers add invoice --type order.created --filter 'data.total > 100' \\\n" +
 			"      --file invoice.py\n" +
-			"  codefleet triggers add failed --type codefleet.task.result.v1 --filter 'data.status == \"failed\"' \\\n" +
-			"      --code 'print(inputs[\"task_id\"])'",
+			"  codefleet triggers add failed --type codefleet.task.result.v1 \\\n" +
+			"      --filter 'data.status == \"failed\"' --code 'print(inputs[\"task_id\"])'",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || spec.Type == "" {
 				return usage("triggers add: want a name and --type").

@@ -68,8 +68,8 @@ func AppendIndex(body []byte, blobs []Blob, k *Key) []byte {
 }
 
 // ReadIndex returns the blobs of a pack of size bytes, without its salt and with their Pack unset, and the id of its
-// key. data is the end of the pack. needed is the minimum size of data; if data is shorter, blobs is nil. Content is not
-// verified.
+// key. data is the end of the pack. needed is the minimum size of data; if data is shorter, blobs is nil. Content is
+// not verified.
 func ReadIndex(data []byte, size int64, keys *Keyring) (blobs []Blob, needed int64, id string, err error) {
 	bad := func(format string, args ...any) ([]Blob, int64, string, error) {
 		return nil, 0, "", fmt.Errorf("pack of %d bytes: %w: %s", size, objects.ErrCorrupt,
