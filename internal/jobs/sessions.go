@@ -281,8 +281,9 @@ func addTasks(s *schemas.Session, messages []storedMessage) {
 	}
 	slices.SortStableFunc(s.Tasks, func(a, b schemas.SessionTask) int { return a.Timestamp.Compare(b.Timestamp) })
 	if n := len(s.Tasks); n > 0 {
-		newest := s.Tasks[n-1]
-		s.StartedAt, s.EndedAt, s.Workspace = begin(s.Tasks[0]), newest.Timestamp, newest.Workspace
+		newest, first := s.Tasks[n-1], slices.IndexFunc(messages, func(m storedMessage) bool { return m.Task != nil })
+		s.StartedAt = begin(*messages[first].Task) // as addOmitted: tasks that end at once are stored in any order
+		s.EndedAt, s.Workspace = newest.Timestamp, newest.Workspace
 	}
 }
 
