@@ -32,7 +32,7 @@ func (p *Pipeline) checkout(ctx context.Context, s steps, b box) (c checkout, er
 	}
 	var head *state.Prefetched
 	if len(s.attempts) == 0 { // in later attempts, the prefetched HEAD may be outdated
-		head = s.task.head()
+		head = s.task.head(ctx)
 	}
 	version, err := p.Store.Checkout(ctx, c.tree, head)
 	if err != nil {

@@ -80,25 +80,43 @@ func New(p Parts) *Pipeline {
 // Handle runs one task and returns its result; it is a jobs.Handler. An error means that the fleet could not
 // run the task, and jobs decides whether to retry.
 func (p *Pipeline) Handle(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
-	return p.handle(ctx, j, func() *state.Prefetched { return nil })
+	return p.handle(ctx, j, func(context.Context) *state.Prefetched { return nil })
 }
 
 // Prepare starts to prefetch the workspace's HEAD. It returns a handler like Handle that uses the prefetched
 // HEAD. The caller calls stop when the run has ended.
 func (p *Pipeline) Prepare(ctx context.Context, rec schemas.Record) (handler jobs.Handler, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	var head *state.Prefetched
-	go func() { // stop waits for this goroutine
-		defer close(done)
-		head = p.Store.Prefetch(ctx, refOf(rec))
-	}()
-	wait := func() *state.Prefetched { <-done; return head }
-	handler = func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) { return p.handle(ctx, j, wait) }
-	return handler, func() { cancel(); <-done }
+	head, stop := prefetch(ctx, p.Store, refOf(rec))
+	handler = func(ctx context.Context, j *jobs.Job) (*schemas.Result, error) { return p.handle(ctx, j, head) }
+	return handler, stop
 }
 
-func (p *Pipeline) handle(ctx context.Context, j *jobs.Job, head func() *state.Prefetched) (*schemas.Result, error) {
+// prefetch starts to read the workspace's HEAD. head waits for it, and returns nil if its own context ends first. stop
+// ends the read.
+func prefetch(
+	ctx context.Context, store *state.Store, ref state.Ref,
+) (head func(context.Context) *state.Prefetched, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var fetched *state.Prefetched
+	go func() { // stop waits for this goroutine
+		defer close(done)
+		fetched = store.Prefetch(ctx, ref)
+	}()
+	head = func(ctx context.Context) *state.Prefetched {
+		select {
+		case <-done:
+			return fetched
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return head, func() { cancel(); <-done }
+}
+
+func (p *Pipeline) handle(
+	ctx context.Context, j *jobs.Job, head func(context.Context) *state.Prefetched,
+) (*schemas.Result, error) {
 	res, err := p.run(ctx, newTask(j, p.Limits.Task(j.Record.Tenant), head))
 	return res, explainMissingKey(err)
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/codefleet/codefleet/internal/allowlist"
@@ -20,11 +21,11 @@ type task struct {
 	job    *jobs.Job
 	ref    state.Ref
 	limits executor.Limits
-	head   func() *state.Prefetched // waits for the prefetched HEAD; returns nil if there is none
-	tokens *privacy.Tokens          // replaces personal data and secrets; nil replaces nothing
+	head   func(context.Context) *state.Prefetched // waits for the prefetched HEAD; returns nil if there is none
+	tokens *privacy.Tokens                         // replaces personal data and secrets; nil replaces nothing
 }
 
-func newTask(j *jobs.Job, defaults executor.Limits, head func() *state.Prefetched) task {
+func newTask(j *jobs.Job, defaults executor.Limits, head func(context.Context) *state.Prefetched) task {
 	return task{job: j, ref: refOf(j.Record), limits: limits(j.Task.Limits, defaults), head: head}
 }
 
