@@ -46,7 +46,7 @@ func (a *app) formCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var given map[string]any
+			var given form.Values
 			if err := json.Unmarshal([]byte(text), &given); err != nil {
 				return usage("%s is not a JSON object", values)
 			}

@@ -16,7 +16,7 @@ import (
 type fillFormIn struct {
 	Form     json.RawMessage `json:"form" jsonschema:"a flat JSON Schema object with properties"`
 	Document string          `json:"document,omitempty" jsonschema:"the text that has the values"`
-	Values   map[string]any  `json:"values,omitempty" jsonschema:"values that are known"`
+	Values   form.Values     `json:"values,omitempty" jsonschema:"values that are known"`
 }
 
 type fillFormOut struct {
@@ -38,8 +38,8 @@ const maxFormRounds = 3
 // formState is the requestState of a call that asks: what the user has supplied, and how often the call has asked. It
 // comes back from the client, and is checked like any other value.
 type formState struct {
-	Round  int            `json:"round"`
-	Values map[string]any `json:"values"`
+	Round  int         `json:"round"`
+	Values form.Values `json:"values"`
 }
 
 func (c *call) fillForm(ctx context.Context, in fillFormIn) (*result, error) {
@@ -52,7 +52,7 @@ func (c *call) fillForm(ctx context.Context, in fillFormIn) (*result, error) {
 		return nil, badArgument("%v", err)
 	}
 	filled.PutAll(f, in.Values)
-	state := formState{Values: map[string]any{}}
+	state := formState{Values: form.Values{}}
 	if s := c.req.Params.RequestState; s != "" {
 		if len(s) > form.MaxValues || json.Unmarshal([]byte(s), &state) != nil {
 			return nil, badArgument("requestState is not the one of this call")
@@ -98,7 +98,7 @@ func (s *formState) add(r *mcp.ElicitResult) bool {
 		return false
 	}
 	if s.Values == nil {
-		s.Values = map[string]any{}
+		s.Values = form.Values{}
 	}
 	maps.Copy(s.Values, r.Content)
 	return true

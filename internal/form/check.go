@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"strings"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
@@ -61,8 +59,8 @@ func asJSON(values map[string]any) (map[string]any, error) {
 		return nil, fmt.Errorf("the values have %d bytes; the limit is %d", len(data), MaxValues)
 	}
 	plain := map[string]any{}
-	if err := jsonv2.Unmarshal(data, &plain); err != nil {
-		return nil, errors.New("the values are not JSON, or a number is too large")
+	if err := json.Unmarshal(data, (*Values)(&plain)); err != nil {
+		return nil, errNumber
 	}
 	for name, v := range plain {
 		if v == nil {
@@ -137,15 +135,15 @@ func describe(f Field, k jsonschema.ErrorKind) string {
 	case *kind.Pattern:
 		return "must match the pattern " + text.Printable(k.Want)
 	case *kind.Minimum:
-		return "must be at least " + number(k.Want)
+		return "must be at least " + violation.Number(k.Want)
 	case *kind.Maximum:
-		return "must be at most " + number(k.Want)
+		return "must be at most " + violation.Number(k.Want)
 	case *kind.ExclusiveMinimum:
-		return "must be more than " + number(k.Want)
+		return "must be more than " + violation.Number(k.Want)
 	case *kind.ExclusiveMaximum:
-		return "must be less than " + number(k.Want)
+		return "must be less than " + violation.Number(k.Want)
 	case *kind.MultipleOf:
-		return "must be a multiple of " + number(k.Want)
+		return "must be a multiple of " + violation.Number(k.Want)
 	case *kind.MinLength:
 		return "must have at least " + counted(k.Want, "character")
 	case *kind.MaxLength:
@@ -206,8 +204,6 @@ func choicesText(f Field, want []any) string {
 	}
 	return strings.Join(list, ", ")
 }
-
-func number(r *big.Rat) string { return violation.Number(r) }
 
 func counted(n int, noun string) string {
 	if n == 1 {

@@ -266,18 +266,76 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Numbers with large exponents take no time, in forms and in values.
+// Numbers with large exponents take no time, in forms and in values. Those beyond a float64's range are refused.
 func TestLargeExponents(t *testing.T) {
-	f := parse(t, `{"type": "object", "properties":
-		{"a": {"type": "number", "minimum": 1e-999999999, "maximum": 1e300}}}`)
-	for _, n := range []string{"1e-999999999", "1e300"} {
+	f := parse(t, `{"type": "object", "properties": {"a": {"type": "number", "minimum": -1e300, "maximum": 1e300}}}`)
+	for _, n := range []string{"1e-300", "1e300", "0e999999999", "0.00e-999999999"} {
 		if got := f.Check(map[string]any{"a": json.Number(n)}); got != nil {
 			t.Errorf("Check(%s) = %v, want none", n, got)
 		}
 	}
-	for _, v := range []any{json.Number("1e999999999"), math.NaN(), func() {}} {
+	long := json.Number("1." + strings.Repeat("0", 200_000) + "1")
+	for _, v := range []any{
+		json.Number("1e999999999"), json.Number("1e-999999999"), long, math.NaN(), func() {},
+	} {
 		if got := f.Check(map[string]any{"a": v}); len(got) != 1 {
 			t.Errorf("Check(%v) = %v, want one problem", v, got)
+		}
+	}
+	for _, n := range []string{"1e999", "1e-999", string(long[:401]), `"1"`} {
+		source := `{"type": "object", "properties": {"a": {"type": "number", "minimum": ` + n + `}}}`
+		if _, err := form.Parse([]byte(source)); err == nil || !strings.Contains(err.Error(), "/properties/a/minimum") {
+			t.Errorf("Parse with the minimum %.20s = %v, want an error at it", n, err)
+		}
+	}
+}
+
+// A number is compared with its digits, not with the nearest float64.
+func TestExactNumbers(t *testing.T) {
+	f := parse(t, `{"type": "object", "properties": {
+		"n": {"type": "integer", "maximum": 9007199254740993, "default": 9007199254740993},
+		"x": {"type": "number", "exclusiveMaximum": 1}, "why": {"type": "string"}},
+		"if": {"properties": {"n": {"const": 9007199254740991}}, "required": ["n"]}, "then": {"required": ["why"]}}`)
+	for source, want := range map[string]string{
+		`{"n": 9007199254740993}`:           "",
+		`{"n": 9007199254740993.0}`:         "",
+		`{"n": 9007199254740993.5}`:         `"n" must be a whole number`,
+		`{"n": 4503599627370496.25}`:        `"n" must be a whole number`,
+		`{"n": 1.00000000000000000001}`:     `"n" must be a whole number`,
+		`{"n": 9007199254740994}`:           `"n" must be at most 9007199254740993`,
+		`{"n": 9007199254740991}`:           `"why" is missing`,
+		`{"n": 9007199254740990.9999999e0}`: `"n" must be a whole number`,
+		`{"x": 0.99999999999999999999}`:     "",
+		`{"x": 1}`:                          `"x" must be less than 1`,
+	} {
+		var values form.Values
+		if err := json.Unmarshal([]byte(source), &values); err != nil {
+			t.Fatal(err)
+		}
+		var messages []string
+		for _, p := range f.Check(values) {
+			messages = append(messages, p.Message)
+		}
+		if got := strings.Join(messages, "; "); got != want {
+			t.Errorf("Check(%s) = %q, want %q", source, got, want)
+		}
+	}
+	if data, err := json.Marshal(f.Defaults()); string(data) != `{"n":9007199254740993}` {
+		t.Errorf("Defaults = %s, %v, want the digits of the form", data, err)
+	}
+	n, _ := f.Field("n")
+	for text, want := range map[string]any{
+		"9,007,199,254,740,993": json.Number("9007199254740993"), "-007": -7.0, "0,5": 0.5, "+00.25": 0.25, "000": 0.0,
+		"9007199254740993.5": json.Number("9007199254740993.5"),
+	} {
+		if got, ok := n.Read(text); got != want || !ok {
+			t.Errorf("Read(%s) = %v, %v, want %v", text, got, ok, want)
+		}
+	}
+	for _, source := range []string{`{"n": 1e999}`, `{"n": 1, "n": 2}`, `[]`} {
+		var values form.Values
+		if err := json.Unmarshal([]byte(source), &values); err == nil {
+			t.Errorf("Unmarshal(%s) = %v, want an error", source, values)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 		return err
 	}
 	var all map[string]said
-	if err := jsonv2.Unmarshal(object, &all); err != nil {
+	if err := jsonv2.Unmarshal(object, &all, exactNumbers); err != nil {
 		return errors.New("its response is not the JSON object that the prompt asks for")
 	}
 	for _, name := range sortedNames(all) {

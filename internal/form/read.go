@@ -1,8 +1,6 @@
 package form
 
 import (
-	"encoding/json"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,11 +15,7 @@ func (f Field) Read(s string) (value any, ok bool) {
 	s = strings.TrimSpace(s)
 	switch f.Type {
 	case Number, Integer:
-		v, ok := readNumber(s)
-		if n, large := v.(json.Number); large && f.Type == Integer && strings.Contains(string(n), ".") {
-			return nil, false // its fraction would be lost
-		}
-		return v, ok
+		return readNumber(s)
 	case Boolean:
 		v, known := booleans[strings.ToLower(strings.Trim(s, ". "))]
 		return v, known
@@ -73,7 +67,7 @@ func one(found []string) (any, bool) {
 	return found[0], true
 }
 
-// readNumber returns the only number in the text: a float64, or a json.Number if a float64 does not hold its integers.
+// readNumber returns the only number in the text, as Values have it.
 func readNumber(s string) (any, bool) {
 	found := numbers.FindAllString(s, 2)
 	if len(found) != 1 {
@@ -90,14 +84,14 @@ func readNumber(s string) (any, bool) {
 	case !plain.MatchString(digits):
 		return nil, false
 	}
-	v, err := strconv.ParseFloat(digits, 64)
-	if err == nil && math.Abs(v) >= 1<<53 {
-		sign, rest := "", strings.TrimPrefix(digits, "+")
-		if strings.HasPrefix(rest, "-") {
-			sign, rest = "-", rest[1:]
-		}
-		return json.Number(sign + strings.TrimLeft(rest, "0")), true
+	sign := ""
+	if digits = strings.TrimPrefix(digits, "+"); digits[0] == '-' {
+		sign, digits = "-", digits[1:]
 	}
+	if digits = strings.TrimLeft(digits, "0"); digits == "" || digits[0] == '.' {
+		digits = "0" + digits
+	}
+	v, err := number(sign + digits)
 	return v, err == nil
 }
 

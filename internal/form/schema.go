@@ -57,11 +57,11 @@ type property struct {
 	Enum             []string       `json:"enum,omitzero"`
 	EnumNames        []string       `json:"enumNames,omitzero"`
 	OneOf            []titled       `json:"oneOf,omitzero"`
-	Minimum          *float64       `json:"minimum,omitzero"`
-	Maximum          *float64       `json:"maximum,omitzero"`
-	ExclusiveMinimum *float64       `json:"exclusiveMinimum,omitzero"`
-	ExclusiveMaximum *float64       `json:"exclusiveMaximum,omitzero"`
-	MultipleOf       *float64       `json:"multipleOf,omitzero"`
+	Minimum          *limit         `json:"minimum,omitzero"`
+	Maximum          *limit         `json:"maximum,omitzero"`
+	ExclusiveMinimum *limit         `json:"exclusiveMinimum,omitzero"`
+	ExclusiveMaximum *limit         `json:"exclusiveMaximum,omitzero"`
+	MultipleOf       *limit         `json:"multipleOf,omitzero"`
 	MinLength        *int           `json:"minLength,omitzero"`
 	MaxLength        *int           `json:"maxLength,omitzero"`
 	Pattern          string         `json:"pattern,omitzero"`
@@ -148,7 +148,7 @@ const maxDecodeProblem = 300
 // decode refuses duplicate members, unknown keywords and invalid Unicode.
 func decode(data []byte) (document, error) {
 	var d document
-	err := jsonv2.Unmarshal(data, &d, jsonv2.RejectUnknownMembers(true))
+	err := jsonv2.Unmarshal(data, &d, jsonv2.RejectUnknownMembers(true), exactNumbers)
 	wrong, ok := errors.AsType[*jsonv2.SemanticError](err)
 	switch {
 	case err == nil:
@@ -309,7 +309,7 @@ func (c *collector) limits(of string, p property) {
 	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
 		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", of, maxText)
 	}
-	if p.MultipleOf != nil && *p.MultipleOf <= 0 {
+	if p.MultipleOf != nil && p.MultipleOf.exact().Sign() <= 0 {
 		c.add(`"multipleOf" of %s must be greater than 0`, of)
 	}
 	c.between(of, p.Minimum, p.Maximum)
@@ -318,8 +318,8 @@ func (c *collector) limits(of string, p property) {
 	c.count(of, p.MinItems, p.MaxItems)
 }
 
-func (c *collector) between(of string, least, most *float64) {
-	if least != nil && most != nil && *least > *most {
+func (c *collector) between(of string, least, most *limit) {
+	if least != nil && most != nil && least.exact().Cmp(most.exact()) > 0 {
 		c.add("%s has a minimum above its maximum", of)
 	}
 }
@@ -452,7 +452,7 @@ func (d document) compile() (*jsonschema.Schema, error) {
 		return nil, err
 	}
 	var doc any
-	if err := jsonv2.Unmarshal(data, &doc); err != nil {
+	if err := jsonv2.Unmarshal(data, &doc, exactNumbers); err != nil {
 		return nil, err
 	}
 	c := jsonschema.NewCompiler()

@@ -25,7 +25,7 @@ func (s *Server) formRoutes() []route {
 type formRequest struct {
 	Form     json.RawMessage `json:"form"`
 	Document string          `json:"document"`
-	Values   map[string]any  `json:"values"`
+	Values   form.Values     `json:"values"`
 }
 
 func (s *Server) postFillForm(w http.ResponseWriter, r *http.Request) error {

@@ -27,6 +27,8 @@ func TestFillForm(t *testing.T) {
 		},
 		{fields + `"values": {"n": 7, "name": "Bea"}}`, `{"values":{"n":7,"name":"Bea"}`, 200},
 		{fields + `"values": {"n": 7}}`, `"problems":[]`, 200},
+		{fields + `"values": {"n": 9007199254740993.5}}`, `\"n\" must be a whole number`, 200},
+		{fields + `"values": {"n": -9007199254740993}}`, `"values":{"n":-9007199254740993,`, 200},
 		{`{"form": {"type": "object"}}`, `"path":"/form"`, 400},
 		{`{"document": "x"}`, `"path":"/form"`, 400},
 		{fields + `"values": {"m": 1}}`, `\"m\" is not a field of the form`, 200},

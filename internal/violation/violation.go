@@ -94,7 +94,11 @@ func count(rule string, got, want int) string {
 func Number(r *big.Rat) string {
 	f, _ := r.Float64()
 	format := byte('f')
-	if abs := max(f, -f); abs >= 1e21 || abs < 1e-6 && abs > 0 {
+	abs := max(f, -f)
+	if r.IsInt() && abs < 1e21 {
+		return r.Num().String()
+	}
+	if abs >= 1e21 || abs < 1e-6 && abs > 0 {
 		format = 'e'
 	}
 	return strconv.FormatFloat(f, format, -1, 64)

@@ -468,10 +468,12 @@ func TestAsk(t *testing.T) {
 		return w.try(workflow.Event{Answered: &workflow.Answered{Step: "a", Item: -1, Values: json.RawMessage(values)}})
 	}
 	for _, c := range []struct{ values, code, path string }{
-		{`{}`, "bad_answer", "/ok"},
-		{`{"ok":"yes"}`, "bad_answer", "/ok"},
-		{`{"ok":true,"other":1}`, "bad_answer", "/other"},
-		{`[]`, "bad_answer", ""},
+		{`{}`, "bad_answer", "/values/ok"},
+		{`{"ok":"yes"}`, "bad_answer", "/values/ok"},
+		{`{"ok":true,"other":1}`, "bad_answer", "/values/other"},
+		{`[]`, "bad_answer", "/values"},
+		{`null`, "bad_answer", "/values"},
+		{`{"ok":true} {"ok":false}`, "bad_answer", "/values"},
 	} {
 		refused, ok := errors.AsType[*workflow.AnswerError](answer(c.values))
 		if !ok || refused.Code != c.code || refused.Path != c.path {
@@ -487,6 +489,57 @@ func TestAsk(t *testing.T) {
 	}
 	if refused, ok := errors.AsType[*workflow.AnswerError](answer(`{"ok":false}`)); !ok || refused.Code != "not_waiting" {
 		t.Errorf("a second answer = %v, want not_waiting", refused)
+	}
+}
+
+// TestAskForEachItem answers a loop that asks: an answer names its item.
+func TestAskForEachItem(t *testing.T) {
+	w := start(t, `{name: x, steps: [
+		{id: a, for_each: {in: [1, 2, 3], parallel: 2}, ask: {message: "Is ${ item } right?",
+			form: {type: object, required: [n], properties: {n: {type: integer}}}}},
+		{id: b, ask: {form: {type: object, properties: {ok: {type: boolean}}}}},
+		{id: c, code: '1', with: "${ steps.a.result.map(r, r.n) }"}]}`, "")
+	answer := func(step string, item int, values string) string {
+		given := workflow.Answered{Step: step, Item: item, Values: json.RawMessage(values)}
+		err := w.try(workflow.Event{Answered: &given})
+		if refused, ok := errors.AsType[*workflow.AnswerError](err); ok {
+			return strings.Join(strings.Fields(refused.Code+" "+refused.Path+" "+refused.Message), " ")
+		}
+		return fmt.Sprint(err)
+	}
+	const form = `{"n":9007199254740993}`
+	for _, c := range []struct {
+		step         string
+		item         int
+		values, want string
+	}{
+		{"a", -1, form, "bad_answer /item the step a is a loop, which asks for each of its items: name the item; " +
+			"those that wait are 0, 1"},
+		{"a", 3, form, "bad_answer /item the loop a has 3 items, and no item 3: the first is item 0; " +
+			"those that wait are 0, 1"},
+		{"a", 2, form, "not_waiting the step a does not wait for an answer: it is pending"},
+		{"a", 1, `{"n":9007199254740993.5}`, `bad_answer /values/n n: "n" must be a whole number`},
+		{"b", 0, form, "bad_answer /item the step b is not a loop: it asks once, so an answer has no item"},
+		{"b", -1, form, "not_waiting the step b does not wait for an answer: it is pending"},
+		{"c", -1, form, "not_waiting the run has no step c that asks"},
+		{"d", -1, form, "not_waiting the run has no step d that asks"},
+		{"a", 1, form, "<nil>"},
+		{"a", 1, form, "not_waiting the step a does not wait for an answer: it is succeeded"},
+		{"a", -1, form, "bad_answer /item the step a is a loop, which asks for each of its items: name the item; " +
+			"those that wait are 0, 2"},
+		{"a", 0, form, "<nil>"},
+		{"a", 2, form, "<nil>"},
+		{"a", -1, form, "bad_answer /item the step a is a loop, which asks for each of its items: name the item"},
+		{"b", -1, "{}", "<nil>"},
+	} {
+		if got := answer(c.step, c.item, c.values); got != c.want {
+			t.Errorf("answer of %s[%d] with %s = %q, want %q", c.step, c.item, c.values, got, c.want)
+		}
+	}
+	w.play()
+	const want = "[9007199254740993,9007199254740993,9007199254740993]"
+	if got := string(w.run.Steps[2].Result); w.run.Status != schemas.WorkflowSucceeded || got != want {
+		t.Errorf("run is %s, result %s, want %s", w.run.Status, got, want)
 	}
 }
 

@@ -1,9 +1,9 @@
 package workflow
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
@@ -16,7 +16,7 @@ import (
 type AnswerError struct {
 	Code    string
 	Message string
-	Path    string // into the values
+	Path    string // into the schemas.WorkflowAnswer; empty if the answer itself is not wrong
 }
 
 func (e *AnswerError) Error() string { return e.Message }
@@ -30,10 +30,17 @@ func (c *checker) form(path string, raw json.RawMessage) form.Form {
 }
 
 func (m *machine) applyAnswer(a *Answered) error {
-	i, x := m.at(a.Step, a.Item)
-	if x == nil || m.steps[i].Ask == nil {
+	i, ok := m.index[a.Step]
+	if !ok || i >= len(m.run.Steps) || m.steps[i].Ask == nil {
 		message := "the run has no step " + text.Truncate(a.Step, 100) + " that asks"
 		return &AnswerError{Code: errcode.NotWaiting, Message: message}
+	}
+	if err := m.checkItem(i, a.Item); err != nil {
+		return err
+	}
+	_, x := m.at(a.Step, a.Item)
+	if x == nil { // a loop that has not begun
+		x = &m.run.Steps[i]
 	}
 	if x.Status != schemas.WorkflowWaiting {
 		return &AnswerError{
@@ -49,13 +56,53 @@ func (m *machine) applyAnswer(a *Answered) error {
 	return nil
 }
 
+// checkItem returns an error unless an answer names an item of a loop, or none of a step that is no loop.
+func (m *machine) checkItem(i, item int) error {
+	s, items := m.steps[i], m.run.Steps[i].Items
+	message := ""
+	switch {
+	case s.ForEach == nil && item >= 0:
+		message = fmt.Sprintf("the step %s is not a loop: it asks once, so an answer has no item", s.ID)
+	case s.ForEach == nil || items == nil || item >= 0 && item < len(items):
+		return nil
+	case item >= 0:
+		message = fmt.Sprintf("the loop %s has %d items, and no item %d: the first is item 0", s.ID, len(items), item)
+	default:
+		message = fmt.Sprintf("the step %s is a loop, which asks for each of its items: name the item", s.ID)
+	}
+	if waiting := m.waitingItems(i); waiting != "" {
+		message += "; those that wait are " + waiting
+	}
+	return &AnswerError{Code: errcode.BadAnswer, Message: message, Path: "/item"}
+}
+
+// maxListed is how many items an error lists.
+const maxListed = 20
+
+// waitingItems lists the items of a loop that wait.
+func (m *machine) waitingItems(i int) string {
+	var list []string
+	for k, item := range m.run.Steps[i].Items {
+		if item.Status != schemas.WorkflowWaiting {
+			continue
+		}
+		if len(list) == maxListed {
+			list = append(list, "…")
+			break
+		}
+		list = append(list, strconv.Itoa(k))
+	}
+	return strings.Join(list, ", ")
+}
+
 // checkAnswer returns the values of an answer, with the form's defaults.
 func checkAnswer(f form.Form, given json.RawMessage) (json.RawMessage, error) {
-	values := map[string]any{}
-	d := json.NewDecoder(bytes.NewReader(given))
-	d.UseNumber()
-	if len(given) > form.MaxValues || d.Decode(&values) != nil || values == nil {
-		return nil, &AnswerError{Code: errcode.BadAnswer, Message: "the answer is not a JSON object of at most 256 KiB"}
+	var values form.Values
+	if len(given) > form.MaxValues || json.Unmarshal(given, &values) != nil || values == nil {
+		return nil, &AnswerError{
+			Code: errcode.BadAnswer, Path: "/values",
+			Message: "the answer is not a JSON object of at most 256 KiB with numbers of ordinary size",
+		}
 	}
 	for name, value := range f.Defaults() {
 		if _, ok := values[name]; !ok {
@@ -68,9 +115,9 @@ func checkAnswer(f form.Form, given json.RawMessage) (json.RawMessage, error) {
 		for i, p := range problems {
 			lines[i] = strings.TrimPrefix(p.Field+": ", ": ") + p.Message
 		}
-		e := &AnswerError{Code: errcode.BadAnswer, Message: strings.Join(lines, "; ")}
+		e := &AnswerError{Code: errcode.BadAnswer, Message: strings.Join(lines, "; "), Path: "/values"}
 		if problems[0].Field != "" {
-			e.Path = "/" + text.EncodeToken(problems[0].Field)
+			e.Path += "/" + text.EncodeToken(problems[0].Field)
 		}
 		return nil, e
 	}

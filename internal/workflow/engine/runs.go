@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -102,11 +101,7 @@ func (e *Engine) Answer(
 				return run, err
 			}
 		}
-		path := ""
-		if wrong.Path != "" {
-			path = "/values" + wrong.Path
-		}
-		return run, refuse(wrong.Code, path, "%s", wrong.Message)
+		return run, refuse(wrong.Code, wrong.Path, "%s", wrong.Message)
 	}
 	return run, unknown(err, id)
 }
@@ -196,7 +191,11 @@ func (e *Engine) Rerun(
 			return old, unknown(err, id)
 		}
 	}
-	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, cmp.Or(in.Key, rand.Text()))
+	key := in.Key
+	if key == "" {
+		key = rand.Text()
+	}
+	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, key)
 	workspace := old.Workspace
 	if again.Generation > 0 {
 		workspace = forkName(old.Workspace, newID)

@@ -1,0 +1,80 @@
+package form
+
+import (
+	"encoding/json"
+	"errors"
+	"math/big"
+	"strconv"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// This file reads numbers without rounding them: a person's 9007199254740993.5 is not a whole number, although the
+// nearest float64 is one.
+
+// Values are the values of a form's fields. A number is a float64, or a json.Number if a float64 would round it.
+type Values map[string]any
+
+// UnmarshalJSON refuses duplicate members, and numbers that Check would refuse.
+func (v *Values) UnmarshalJSON(data []byte) error {
+	return jsonv2.Unmarshal(data, (*map[string]any)(v), exactNumbers)
+}
+
+// exactNumbers makes a decoder keep the digits of numbers that have the type any.
+var exactNumbers = jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
+	if d.PeekKind() != '0' {
+		return errors.ErrUnsupported
+	}
+	text, err := d.ReadValue()
+	if err == nil {
+		*v, err = number(string(text))
+	}
+	return err
+}))
+
+const (
+	maxNumber    = 400 // bytes of a number: exact arithmetic with more takes long
+	exactDecimal = 15  // a float64 holds each decimal number with as many digits
+)
+
+var errNumber = errors.New("a number is too large, too small or too long")
+
+// number returns the value of a number in JSON: a float64, or a json.Number if a float64 would round it.
+func number(text string) (any, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	mantissa, _, _ := strings.Cut(strings.ToLower(text), "e")
+	digits := strings.TrimLeft(strings.NewReplacer("-", "", ".", "").Replace(mantissa), "0")
+	switch {
+	case err != nil, len(text) > maxNumber, v == 0 && digits != "":
+		return nil, errNumber
+	case len(digits) <= exactDecimal:
+		return v, nil
+	}
+	return json.Number(text), nil
+}
+
+// limit is a number of a form's rules, as JSON has it.
+type limit string
+
+// UnmarshalJSONFrom refuses what is not a number, and numbers that no value can have.
+func (l *limit) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() != '0' {
+		return errors.New("not a number")
+	}
+	text, err := d.ReadValue()
+	if err == nil {
+		*l = limit(text)
+		_, err = number(string(text))
+	}
+	return err
+}
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (l limit) MarshalJSONTo(e *jsontext.Encoder) error { return e.WriteValue(jsontext.Value(l)) }
+
+func (l limit) exact() *big.Rat {
+	r, _ := new(big.Rat).SetString(string(l)) // JSON's numbers are among those of big.Rat
+	return r
+}
