@@ -34,7 +34,7 @@ type AgentOptions struct {
 
 	// Settings start a fleet with these settings on this machine, until Close. Their names are the keys of config.yaml,
 	// such as "execution.workspace_dir", "llm.model" or "execution.state.auto_save"; docs/configuration.md explains
-	// them. config.yaml, .env and the environment apply to the others. It needs the program codefleet, on PATH or named
+	// them. config.yaml, .env and the environment apply to the others. It needs the binary codefleet, on PATH or named
 	// by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a running fleet cannot be changed.
 	Settings map[string]string
 

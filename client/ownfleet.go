@@ -33,7 +33,7 @@ type ownFleet struct {
 
 // startFleet runs `codefleet up` with settings, in a new data directory, and returns how to connect to it.
 func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o Options, err error) {
-	program, err := fleetProgram()
+	binary, err := fleetBinary()
 	if err != nil {
 		return nil, o, err
 	}
@@ -48,7 +48,7 @@ func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o
 	}()
 	const address = "127.0.0.1:0"
 	//nolint:noctx // close ends it
-	f.cmd = exec.Command(program, "up", "-o", "json", "--attached", "--data", f.dir, "--http", address,
+	f.cmd = exec.Command(binary, "up", "-o", "json", "--attached", "--data", f.dir, "--http", address,
 		"--nats", address, "--s3", address)
 	f.cmd.Env = append(os.Environ(), settingVariables(settings)...) //nolint:forbidigo // the fleet inherits it
 	f.cmd.Stderr = &f.log
@@ -73,12 +73,12 @@ func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o
 	return f, o, err
 }
 
-// fleetProgram returns the path of the program codefleet: CODEFLEET_BIN, or the one on PATH.
-func fleetProgram() (string, error) {
-	//nolint:forbidigo // the environment names the program, as it names the fleet
+// fleetBinary returns the path of the binary codefleet: CODEFLEET_BIN, or the one on PATH.
+func fleetBinary() (string, error) {
+	//nolint:forbidigo // the environment names the binary, as it names the fleet
 	path, err := exec.LookPath(cmp.Or(os.Getenv("CODEFLEET_BIN"), "codefleet"))
 	if err != nil {
-		return "", fmt.Errorf("AgentOptions.Settings need the program codefleet, to start a fleet with them: %w; "+
+		return "", fmt.Errorf("AgentOptions.Settings need the binary codefleet, which starts a fleet with them: %w; "+
 			"put it on PATH, or set CODEFLEET_BIN", err)
 	}
 	return path, nil

@@ -69,7 +69,8 @@ func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(Workf
 	}
 }
 
-// CancelWorkflow cancels a run: what runs is cancelled, then its steps of finally run. A second call cancels these.
+// CancelWorkflow cancels a run: its running steps are cancelled, then its steps of finally run. A second call cancels
+// these, too.
 func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, error) {
 	r := httpRequest{method: http.MethodPost, once: true}
 	return change[WorkflowRun](ctx, c, r, "workflows", "runs", id, "cancel")

@@ -398,7 +398,7 @@ class Agent:
         return self._request("GET", f"{_path('workflows', 'runs')}?limit={limit}")
 
     def wait_workflow(self, run_id, timeout=None):
-        """Return the record of a run once nothing runs in it: it has ended, or waits for people, time or events."""
+        """Wait until a run has ended, or waits for people, time or events, and return its record."""
         end, pause = None if timeout is None else time.monotonic() + timeout, 0.05
         while (run := self.workflow_run(run_id))["status"] == "running":
             if end is not None and time.monotonic() >= end:
@@ -414,7 +414,7 @@ class Agent:
         return self._request("POST", _path("workflows", "runs", run_id, "answer"), body)
 
     def cancel_workflow(self, run_id):
-        """Cancel a run: what runs is cancelled, then its steps of `finally` run."""
+        """Cancel a run: its running steps are cancelled, then its steps of `finally` run."""
         return self._request("POST", _path("workflows", "runs", run_id, "cancel"), once=True)
 
     def rerun_workflow(self, run_id, step, inputs=None):

@@ -329,7 +329,7 @@ class Options(unittest.TestCase):
         with unittest.mock.patch.dict(os.environ, {"CODEFLEET_BIN": "", "PATH": ""}):
             result, _, error = execute_task("x", llm_enabled=True)
         self.assertEqual(result, ExecutionResult.FAILURE)
-        self.assertRegex(error, r"the program codefleet cannot be run: .*\(make build, .*CODEFLEET_BIN")
+        self.assertRegex(error, r"the binary codefleet, .* cannot be run .*\(make build, .*CODEFLEET_BIN")
 
     def test_settings_need_the_package(self):
         with unittest.mock.patch.dict("sys.modules", {"code_execution_mcp": None}):

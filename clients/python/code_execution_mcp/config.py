@@ -1,7 +1,7 @@
-"""The settings that programs can give to a fleet of their own, by the first version's names.
+"""The settings that a Python process can give to a fleet that it starts, by the names of the first version.
 
-A field that is None, or has its default, is not a setting: the fleet's own sources apply (config.yaml, .env, the
-environment). docs/configuration.md explains the settings.
+The first version is the package that docs/first-version.md describes. A field that is None, or has its default, is not
+passed to the fleet, which then uses config.yaml, .env and the environment. docs/configuration.md explains the settings.
 """
 
 import dataclasses
@@ -126,7 +126,7 @@ def options_settings(options):
         prefix = next((p for p in _OPTIONS if name.startswith(p)), "")
         section, kind = _OPTIONS.get(prefix, ("execution", ExecutionConfig))
         field = name[len(prefix):]
-        # The first version calls the state's own fields state_file and state_format.
+        # In StateConfig, the names of these two fields begin with state_: the option has the field's name.
         if prefix == "state_" and name in ("state_file", "state_format"):
             field = name
         if field not in {f.name for f in dataclasses.fields(kind)}:
@@ -140,7 +140,7 @@ def options_settings(options):
 def load_config(path=None):
     """Return the effective settings of a fleet that is started here: defaults, config.yaml, .env and the environment.
 
-    The program `codefleet` reads them. Invalid settings are a FleetError that lists all problems.
+    The binary `codefleet` reads them. Invalid settings are a FleetError that lists all problems.
     """
     command = [fleet.program(), "config", "show", "-o", "json"] + (["--config", str(path)] if path else [])
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -187,9 +187,9 @@ def _seconds(text):
     return total + (float(number) if number else 0.0)
 
 
-def directories(settings_of):
+def directories(found_settings):
     """Return the directories to copy into the workspace, and remove them from the settings."""
-    found = [os.path.abspath(path) for path in settings_of.pop("execution.mount_directories", [])]
+    found = [os.path.abspath(path) for path in found_settings.pop("execution.mount_directories", [])]
     for path in found:
         if not os.path.isdir(path):
             raise FleetError(f"mount_directories: {path} is not a directory", 400, "bad_configuration", f"mkdir -p {path}")

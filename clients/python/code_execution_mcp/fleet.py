@@ -17,17 +17,19 @@ _lock = threading.Lock()
 
 
 def program():
-    """Return the path of the program `codefleet`: CODEFLEET_BIN, or the one on PATH."""
+    """Return the path of the binary `codefleet`: CODEFLEET_BIN, or the one on PATH."""
     path = os.environ.get("CODEFLEET_BIN") or shutil.which("codefleet")
     if not path or not os.access(path, os.X_OK):
-        raise FleetError(f"the program {path or 'codefleet'} cannot be run: settings in code need it, to start a fleet with them", 0,
+        raise FleetError(f"the binary {path or 'codefleet'}, which starts a fleet with your settings, cannot be run", 0,
                          "no_program", "make build, and export PATH=$PWD/bin:$PATH; or export CODEFLEET_BIN=FILE")
     return path
 
 
 def own(settings):
-    """Return a fleet with these settings, which runs on this machine until this process ends: its url, its token, and the
-    path of its fleet.json. Equal settings share a fleet."""
+    """Return a fleet with these settings, which runs on this machine until this process ends.
+
+    Calls with equal settings return the same fleet. Its fields are url, token and file, the path of its fleet.json.
+    """
     key = json.dumps(settings, sort_keys=True) + os.getcwd()
     with _lock:
         if key in _running and _running[key].process.poll() is not None:
@@ -38,7 +40,7 @@ def own(settings):
 
 
 def failed(doing, output):
-    """Return the error for a command that failed. The last line of its output that is JSON has the error."""
+    """Return the error of a command that failed, from the last line of its output that is JSON."""
     for line in reversed(output.decode(errors="replace").splitlines()):
         try:
             error = json.loads(line)["error"]
