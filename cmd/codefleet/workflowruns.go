@@ -326,7 +326,7 @@ func (a *app) oneRun(
 }
 
 func (a *app) workflowStatusCommand() *cobra.Command {
-	return a.oneRun(&cobra.Command{Use: "status RUN", Short: "Show how the steps of a run stand"}, nil,
+	return a.oneRun(&cobra.Command{Use: "status RUN", Short: "Show the status of a run and of its steps"}, nil,
 		func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.WorkflowRun(ctx, args[0])
 			if err != nil {
@@ -377,7 +377,7 @@ func (a *app) workflowShowCommand() *cobra.Command {
 func (a *app) workflowCancelCommand() *cobra.Command {
 	return a.oneRun(&cobra.Command{
 		Use: "cancel RUN", Short: "Cancel a run",
-		Long: "Cancel a run: what runs is cancelled, then the steps of finally run. A second cancel stops\n" +
+		Long: "Cancel a run: its running steps are cancelled, then its steps of finally run. A second cancel stops\n" +
 			"these, too.",
 	}, nil, func(ctx context.Context, c *client.Client, args []string) error {
 		run, err := c.CancelWorkflow(ctx, args[0])

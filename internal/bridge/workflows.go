@@ -75,10 +75,10 @@ func (ts *toolSet) addWorkflows() {
 	addTool(ts, tool{
 		name: "run_workflow", title: "Run a workflow", scope: scopeSubmit, out: schemaOf[runOut](),
 		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
-		text: "Run several steps as one story that survives failures: programs, tools, loops, waits and questions to " +
-			"people. A step has an id and one of code, task (words), skill, tool (SERVER/TOOL), wait {for}, " +
-			"ask {message, form}, emit {type}; with = its inputs; needs, when, for_each {in, max}, retry {attempts}. " +
-			"Values in ${ } are CEL: ${ inputs.x }, ${ steps.ID.result }. For one program, use execute_task.",
+		text: "Run several steps as one workflow, which continues after failures of workers: programs, tools, loops, " +
+			"waits and questions to people. A step has an id and one of code, task (words), skill, " +
+			"tool (SERVER/TOOL), wait {for}, ask {message, form}, emit {type}; with = its inputs; needs, when, " +
+			"for_each {in, max}, retry {attempts}. Values in ${ } are CEL: ${ inputs.x }, ${ steps.ID.result }. For one program, use execute_task.",
 	}, func(ctx context.Context, c *call, in runWorkflowIn) (*result, error) {
 		wait, err := c.wait(in.WaitMS, getWait)
 		if err != nil {
@@ -95,7 +95,7 @@ func (ts *toolSet) addWorkflows() {
 	addTool(ts, tool{
 		name: "get_workflow_run", title: "Get a workflow run", scope: scopeRead, hints: readsOnly,
 		out:  schemaOf[runOut](),
-		text: "Wait for a workflow run and return how its steps stand, and its outputs once it has succeeded.",
+		text: "Wait for a workflow run and return the status of its steps, and its outputs once it has succeeded.",
 	}, func(ctx context.Context, c *call, in getRunIn) (*result, error) {
 		wait, err := c.wait(in.WaitMS, getWait)
 		if err != nil {
@@ -136,7 +136,7 @@ func (ts *toolSet) addWorkflows() {
 	})
 	addTool(ts, tool{
 		name: "cancel_workflow", title: "Cancel a workflow run", scope: scopeSubmit, out: schemaOf[runOut](),
-		hints: changes, text: "Cancel a workflow run: what runs is cancelled, then its finally steps run.",
+		hints: changes, text: "Cancel a workflow run: its running steps are cancelled, then its steps of finally run.",
 	}, func(ctx context.Context, c *call, in cancelRunIn) (*result, error) {
 		run, err := c.fleet.CancelWorkflow(ctx, strings.TrimSpace(in.RunID))
 		if err != nil {
@@ -158,7 +158,7 @@ func (ts *toolSet) addWorkflows() {
 	})
 }
 
-// waitRun returns a run once nothing runs in it, or after wait.
+// waitRun waits until a run has ended or waits for people, time or events, at most as long as wait, and returns it.
 func (c *call) waitRun(ctx context.Context, id string, wait time.Duration) (*result, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

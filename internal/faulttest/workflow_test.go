@@ -218,7 +218,7 @@ func (f *fleet) story(t *testing.T, e *workflows.Engine, s storyRun) string {
 	return id
 }
 
-// standing says how the steps of a run stand.
+// standing describes the status of each step of a run.
 func standing(run schemas.WorkflowRun) string {
 	var b strings.Builder
 	for _, x := range run.Steps {

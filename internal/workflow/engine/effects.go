@@ -14,8 +14,9 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// doAll does the effects of attempts. isNew says that the attempts have just begun. It returns the ends of those that
-// have ended already.
+// doAll carries out the effects of an advance. isNew says that the attempts have just been recorded; otherwise their
+// effects may have been carried out before. For each effect whose attempt has ended already, doAll returns the end of
+// the attempt.
 func (e *Engine) doAll(
 	ctx context.Context, run schemas.WorkflowRun, effects []workflow.Effect, isNew bool,
 ) (ends []workflow.Event, err error) {
@@ -39,8 +40,8 @@ func (e *Engine) doAll(
 	return ends, nil
 }
 
-// do begins the task, the workflow or the event of an attempt, or cancels it. It may be repeated. If that has ended
-// already, do returns its end.
+// do carries out the effect of one attempt: it begins or cancels a task or a workflow, or publishes an event. It may be
+// repeated. If the attempt has ended already, do returns its end.
 func (e *Engine) do(
 	ctx context.Context, run schemas.WorkflowRun, effect workflow.Effect, isNew bool,
 ) (*workflow.Ended, error) {
@@ -70,11 +71,11 @@ func (e *Engine) doTask(
 	} else {
 		submit := e.queue.Submit
 		if isNew {
-			submit = e.queue.SubmitNew // an existing task is found, too: another process may repeat the advance
+			submit = e.queue.SubmitNew // it also finds an existing task, because another process may repeat the advance
 		}
 		rec, err = submit(ctx, run.Tenant, ev)
-		if errors.Is(err, jobs.ErrKeyReused) { // an expression has another value now, such as run.status
-			err = nil
+		if errors.Is(err, jobs.ErrKeyReused) {
+			err = nil // the task exists; a value of an expression, such as run.status, has changed since
 		}
 	}
 	if refused, ok := errors.AsType[*jobs.RefusedError](err); ok {
@@ -122,7 +123,7 @@ func (e *Engine) TaskEnded(ctx context.Context, rec schemas.Record) error {
 	id, _, ok := jobs.WorkflowOf(rec)
 	place, isPlace := workflow.ParsePlace(rec.EventID)
 	if !ok || !isPlace {
-		return nil // another process has used the source of workflows
+		return nil // a caller has submitted the task under a CloudEvents source like those of runs
 	}
 	_, err := e.advance(ctx, rec.Tenant, id, workflow.Event{Ended: endOfTask(place, rec)})
 	if errors.Is(err, jobs.ErrRunNotFound) {

@@ -78,7 +78,8 @@ func (e *Engine) List(ctx context.Context, tenant string, limit int) ([]schemas.
 	return out, nil
 }
 
-// Cancel cancels a run: what runs is cancelled, and then the steps of finally run. A second call cancels these, too.
+// Cancel cancels a run: its running steps are cancelled, and then its steps of finally run. A second call cancels
+// these, too.
 func (e *Engine) Cancel(ctx context.Context, tenant, id string) (schemas.WorkflowRun, error) {
 	run, err := e.advance(ctx, tenant, id, workflow.Event{Cancel: true})
 	return run, unknown(err, id)
