@@ -60,13 +60,13 @@ func (p *hostCheck) store(ctx context.Context) finding {
 	}
 	found, err := heads.Probe(ctx, store.Repo().Bucket)
 	if errors.Is(err, objects.ErrUnsafe) {
-		return finding{name, problem, found.Verdict + "; codefleet does not start with it", "set s3.heads: " +
+		return finding{name, problem, found.Summary + "; codefleet does not start with it", "set s3.heads: " +
 			storage.SafeModes(found)}
 	}
 	if err != nil {
 		return finding{name, problem, err.Error(), "check endpoint, bucket and keys: codefleet config show"}
 	}
-	detail := found.Verdict
+	detail := found.Summary
 	switch p.S3.Heads {
 	case config.HeadsCAS:
 	case config.HeadsSingleWriter:

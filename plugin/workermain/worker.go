@@ -77,7 +77,7 @@ func Run(ctx context.Context, c Config, list ...plugin.Plugin) error {
 	return err
 }
 
-// serve runs a worker with what it adds to o.
+// serve runs a worker with the options o, to which it adds those that follow from p and from the plugins in list.
 func serve(
 	accept, work context.Context, p *process.Process, o assembly.WorkerOptions, list []plugin.Plugin,
 ) error {
@@ -109,7 +109,7 @@ func serve(
 		if err != nil {
 			return nil, err
 		}
-		log.InfoContext(ctx, "object store probed", "verdict", found.Verdict, "ms", found.Latency.Milliseconds())
+		log.InfoContext(ctx, "object store probed", "summary", found.Summary, "ms", found.Latency.Milliseconds())
 		if err = p.Connect(ctx); err == nil {
 			p.Check("queue", p.Queue.Ready)
 		}

@@ -17,7 +17,7 @@ func (c Codec) DecodeManifest(ref Ref, keys *Keyring, data []byte) (*Manifest, e
 	return c.decodeEncrypted(ref, keys, data, false)
 }
 
-// DecodeSummary is DecodeManifest without the lines of a manifest whose header has the changed paths.
+// DecodeSummary is like DecodeManifest, but does not decode the lines if the header lists the changed paths.
 func (c Codec) DecodeSummary(ref Ref, keys *Keyring, data []byte) (*Manifest, error) {
 	return c.decodeEncrypted(ref, keys, data, true)
 }

@@ -23,7 +23,7 @@ type Capabilities struct {
 	Fresh   bool          // reads and listings return the last write
 	Ranges  bool          // range reads work
 	Latency time.Duration // median of one small request
-	Verdict string        // one sentence for people
+	Summary string        // one sentence for people
 }
 
 const (
@@ -42,9 +42,9 @@ func Probe(ctx context.Context, bucket objects.Objects) (Capabilities, error) {
 	if err = errors.Join(err, p.clean(ctx)); err != nil {
 		return p.caps, fmt.Errorf("probe object store: %w", err)
 	}
-	p.caps.Verdict = p.caps.verdict()
+	p.caps.Summary = p.caps.summary()
 	if !p.caps.safe() {
-		return p.caps, fmt.Errorf("%w: %s", objects.ErrUnsafe, p.caps.Verdict)
+		return p.caps, fmt.Errorf("%w: %s", objects.ErrUnsafe, p.caps.Summary)
 	}
 	return p.caps, nil
 }
@@ -55,7 +55,7 @@ func (c Capabilities) safe() bool { return c.Create && c.Swap && c.Atomic && c.F
 // CanCreate reports whether the head mode createonly is safe on the store.
 func (c Capabilities) CanCreate() bool { return c.Create && c.First && c.Fresh }
 
-func (c Capabilities) verdict() string {
+func (c Capabilities) summary() string {
 	var broken []string
 	for _, check := range []struct {
 		ok   bool

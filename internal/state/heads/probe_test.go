@@ -43,9 +43,9 @@ func TestProbe(t *testing.T) {
 		{mem.New(), true, false}, {mem.New(), false, true}, {mem.New(), true, true},
 	} {
 		caps, err := heads.Probe(t.Context(), c)
-		if !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(caps.Verdict, "overwrite") {
+		if !errors.Is(err, objects.ErrUnsafe) || !strings.Contains(caps.Summary, "overwrite") {
 			t.Errorf("Probe() ignoring create %v, match %v = %q, %v, want %v", c.ignoreCreate, c.ignoreMatch,
-				caps.Verdict, err, objects.ErrUnsafe)
+				caps.Summary, err, objects.ErrUnsafe)
 		}
 	}
 	for _, create := range []bool{true, false} {

@@ -106,7 +106,7 @@ func TestProbe(t *testing.T) {
 	if err != nil || !caps.Verify || !caps.Fresh || !caps.Ranges {
 		t.Errorf("Probe() = %+v, %v, want everything honoured", caps, err)
 	}
-	t.Log(caps.Verdict)
+	t.Log(caps.Summary)
 }
 
 // TestErrorsHaveNoPaths checks that errors have neither the path of a file in a mirror nor the URL of the request.

@@ -16,7 +16,7 @@ func TestStore(t *testing.T, open func(t *testing.T) objects.Objects) {
 	TestStoreWith(t, open, state.Options{})
 }
 
-// TestStoreWith is TestStore for stores with options.
+// TestStoreWith is TestStore with options for the workspaces.
 func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts state.Options) {
 	for _, c := range []struct {
 		name string
@@ -41,7 +41,7 @@ func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts s
 	}
 }
 
-// world is one workspace, on which workers can be opened.
+// world is a workspace of a test: its object store, its name, and the options with which workers use it.
 type world struct {
 	open func(t *testing.T) objects.Objects
 	ref  state.Ref
@@ -58,7 +58,7 @@ func newWorld(t *testing.T, open func(t *testing.T) objects.Objects, opts state.
 	return &world{open, state.Ref{Tenant: "acme", Workspace: name}, opts}
 }
 
-// Secrets returns state.Options.Secrets that give every tenant the same secrets.
+// Secrets returns a function for state.Options.Secrets that gives every tenant the same secrets.
 func Secrets(current string, old ...string) func(tenant string) state.Secrets {
 	s := state.Secrets{Current: []byte(current)}
 	for _, o := range old {
