@@ -38,7 +38,7 @@ func (b *Bench) memory(ctx context.Context) error {
 	if hasWorker {
 		b.AtMost("N6w", "worker process, resident", b.Median("worker"), 120, "MB")
 	} else {
-		b.Note("N6w was not measured: the program `worker` is not beside codefleet (run make build)")
+		b.Note("N6w was not measured: the binary `worker` is not beside codefleet (run make build)")
 	}
 	b.AtMost("N6u", "up and 3 sandboxes", b.Median("up, whole"), 350, "MB")
 	return nil

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Child is a process of one of the fleet's programs. It has its own process group, so that a Ctrl-C at the terminal
+// Child is a process of one of the fleet's binaries. It has its own process group, so that a Ctrl-C at the terminal
 // reaches it only as the signal that follows the end of its context. At a second signal it would end without destroying
 // its sandboxes.
 type Child struct {
@@ -24,7 +24,7 @@ type Child struct {
 	end    context.CancelFunc
 }
 
-// stopTime is how long a program may take to end after a signal. Then it is killed.
+// stopTime is how long a process may take to end after a signal. Then it is killed.
 const stopTime = 40 * time.Second
 
 // StartChild starts a program that keeps its data in the given directory, with additional environment variables
@@ -85,7 +85,7 @@ func (b *Bench) startUp(ctx context.Context, data string, env ...string) (*upChi
 	return u, nil
 }
 
-// beside returns the path of another of the fleet's programs, in codefleet's directory.
+// beside returns the path of another of the fleet's binaries, in codefleet's directory.
 func (b *Bench) beside(name string) (string, bool) {
 	path, err := exec.LookPath(filepath.Join(filepath.Dir(b.Program), name))
 	return path, err == nil

@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	faulttest.Main(m, map[string]faulttest.Role{
-		"nats": natsRole, "s3": s3Role, "worker": workerRole, "program": programRole,
+		"nats": natsRole, "s3": s3Role, "worker": workerRole, "binary": binaryRole,
 	})
 }
 
@@ -217,7 +217,7 @@ func workerRole(ctx context.Context, ready func()) error {
 	return closeDriver()
 }
 
-// lockDir locks a worker's directory, like the program worker. Otherwise, any worker of this host removes what is in it
+// lockDir locks a worker's directory, like the binary worker. Otherwise, any worker of this host removes what is in it
 // after a kill, while this process starts again.
 func lockDir(ctx context.Context, dir string) (*hostdir.Lock, error) {
 	for {

@@ -37,11 +37,10 @@ var (
 	upgradeTo   = flag.String("upgrade.to", "", "directory of the new build in TestUpgrade")
 )
 
-// programRole runs one of the fleet's programs until ctx ends, and then sends it SIGTERM. The program is ready when it
-// has printed its address, or at once if it is a worker. A program that exits with an error, or prints a race or a
-// panic, ends the role with exit code 1.
-func programRole(ctx context.Context, ready func()) error {
-	name := os.Getenv("PROGRAM")
+// binaryRole runs one of the fleet's binaries until ctx ends, and then sends it SIGTERM. The process is ready when it
+// has printed its address, or at once if it is a worker. If it exits with an error, the role ends with exit code 1.
+func binaryRole(ctx context.Context, ready func()) error {
+	name := os.Getenv("BINARY")
 	cmd := exec.CommandContext(ctx, filepath.Join(os.Getenv("BUILD"), name), "--config", os.Getenv("CONFIG"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -72,14 +71,14 @@ func programRole(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// part is a process of one of the fleet's programs, with the link to the build from which it starts.
+// part is a process of one of the fleet's binaries, with the link to the build from which it starts.
 type part struct {
 	*faulttest.Process
 	name, build string
 }
 
-// programs is a fleet of the real programs: an HTTP interface, an MCP bridge and workers.
-type programs struct {
+// binaries is a fleet of the real binaries: an HTTP interface, an MCP bridge and workers.
+type binaries struct {
 	*fleet
 	ingest, bridge part
 	workers        []part
@@ -94,8 +93,8 @@ const (
 	rolledWorkers = 3
 )
 
-// startPrograms starts the programs of a build.
-func startPrograms(t *testing.T, f *fleet, build string) *programs {
+// startBinaries starts the binaries of a build.
+func startBinaries(t *testing.T, f *fleet, build string) *binaries {
 	t.Helper()
 	hash := func(s string) string {
 		sum := sha256.Sum256([]byte(s))
@@ -125,21 +124,21 @@ logging: {level: WARNING, format: text}
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := &programs{
+	p := &binaries{
 		fleet: f, mcpURL: "http://" + mcpAddr + "/mcp",
 		options: client.Options{
 			URL: "http://" + httpAddr, Token: tenantToken, Source: source, RetryFor: time.Minute,
 		},
 	}
-	start := func(name, program string) part {
+	start := func(name, binary string) part {
 		link := filepath.Join(f.dir, "build-"+name)
 		if err := os.Symlink(build, link); err != nil {
 			t.Fatal(err)
 		}
-		env := append(slices.Clone(f.env), "PROGRAM="+program, "BUILD="+link, "CONFIG="+conf, "HOME="+f.dir,
+		env := append(slices.Clone(f.env), "BINARY="+binary, "BUILD="+link, "CONFIG="+conf, "HOME="+f.dir,
 			"LOG="+p.log(name), "CODEFLEET_DATA="+filepath.Join(f.dir, name), "CODEFLEET_WORKER_NAME="+name,
 			"CODEFLEET_URL="+p.options.URL)
-		return part{faulttest.Start(t, "program", env...), name, link}
+		return part{faulttest.Start(t, "binary", env...), name, link}
 	}
 	p.ingest = start("ingest", "ingest")
 	p.bridge = start("bridge", "mcp-bridge")
@@ -171,10 +170,10 @@ logging: {level: WARNING, format: text}
 	return p
 }
 
-func (p *programs) log(name string) string { return filepath.Join(p.dir, name+".log") }
+func (p *binaries) log(name string) string { return filepath.Join(p.dir, name+".log") }
 
-// worker returns the fleet's worker of a name, or false if there is none.
-func (p *programs) worker(t *testing.T, name string) (schemas.Worker, bool) {
+// worker returns the fleet's running worker with this name, or false if there is none.
+func (p *binaries) worker(t *testing.T, name string) (schemas.Worker, bool) {
 	t.Helper()
 	fleet, err := p.operator.Fleet(t.Context())
 	if err != nil {
@@ -188,7 +187,7 @@ func (p *programs) worker(t *testing.T, name string) (schemas.Worker, bool) {
 }
 
 // awaitWorker waits until a worker serves tasks, and returns its version.
-func (p *programs) awaitWorker(t *testing.T, name string) (version string) {
+func (p *binaries) awaitWorker(t *testing.T, name string) (version string) {
 	t.Helper()
 	eventually(t, "worker "+name, func(context.Context) error {
 		w, ok := p.worker(t, name)
@@ -202,7 +201,7 @@ func (p *programs) awaitWorker(t *testing.T, name string) (version string) {
 
 // roll restarts every part once with a build, in the order of docs/deploy.md: workers first, then interfaces. Every
 // second worker is drained by an operator's order, the others by SIGTERM.
-func (p *programs) roll(t *testing.T, build string) {
+func (p *binaries) roll(t *testing.T, build string) {
 	t.Helper()
 	restart := func(w part) {
 		if err := errors.Join(os.Remove(w.build), os.Symlink(build, w.build)); err != nil {
@@ -234,7 +233,7 @@ func (p *programs) roll(t *testing.T, build string) {
 }
 
 // rollQueue restarts the NATS servers, one after the other.
-func (p *programs) rollQueue(t *testing.T) {
+func (p *binaries) rollQueue(t *testing.T) {
 	t.Helper()
 	for _, n := range p.nodes {
 		if err := errors.Join(n.Roll(time.Minute)(t.Context(), nil), p.caughtUp(t.Context())); err != nil {
@@ -248,7 +247,7 @@ type load struct {
 	mu       sync.Mutex
 	tasks    []submitted
 	waits    []time.Duration // of submissions
-	repeated atomic.Int64    // calls over MCP that were cut and made again
+	repeated atomic.Int64    // calls over MCP that were interrupted and repeated
 	paths    map[state.Ref]string
 }
 
@@ -266,7 +265,7 @@ func workspaceOf(i int) state.Ref {
 }
 
 // submitOverHTTP submits tasks until ctx ends, at most 24 of them at a time. One in four outlives worker.drain.
-func (p *programs) submitOverHTTP(ctx context.Context, t *testing.T, l *load) {
+func (p *binaries) submitOverHTTP(ctx context.Context, t *testing.T, l *load) {
 	c, err := client.New(t.Context(), p.options)
 	if err != nil {
 		t.Error(err)
@@ -284,7 +283,7 @@ func (p *programs) submitOverHTTP(ctx context.Context, t *testing.T, l *load) {
 	for i := 0; ctx.Err() == nil; i++ {
 		ref, pause := workspaceOf(rng.IntN(4)), rng.Float64()/4
 		if i%4 == 0 {
-			ref, pause = workspaceOf(4+i/4%(workspaces-4)), 5 // alone in its workspace, because conflicts run again
+			ref, pause = workspaceOf(4+i/4%(workspaces-4)), 5 // alone in its workspace, so that it has no conflict
 		}
 		task := newTask(ref, i)
 		began := time.Now()
@@ -315,9 +314,9 @@ func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// callOverMCP runs tasks as an agent does, one after the other, until ctx ends. It makes a call that was cut again,
-// with the same idempotency key.
-func (p *programs) callOverMCP(ctx context.Context, t *testing.T, l *load) {
+// callOverMCP runs tasks as an agent does, one after the other, until ctx ends. If a call is interrupted, it
+// repeats the call with the same idempotency key.
+func (p *binaries) callOverMCP(ctx context.Context, t *testing.T, l *load) {
 	ref := state.Ref{Tenant: "acme", Workspace: "mcp"}
 	for i := 0; ctx.Err() == nil; i++ {
 		name := "call-" + strconv.Itoa(i)
@@ -349,7 +348,7 @@ func (p *programs) callOverMCP(ctx context.Context, t *testing.T, l *load) {
 }
 
 // call calls execute_task in a session of its own.
-func (p *programs) call(ctx context.Context, args map[string]any) (*sdk.CallToolResult, error) {
+func (p *binaries) call(ctx context.Context, args map[string]any) (*sdk.CallToolResult, error) {
 	session, err := sdk.NewClient(&sdk.Implementation{Name: "faulttest", Version: "1"}, nil).Connect(ctx,
 		&sdk.StreamableClientTransport{Endpoint: p.mcpURL, HTTPClient: &http.Client{Transport: bearer{}}}, nil)
 	if err != nil {
@@ -359,9 +358,9 @@ func (p *programs) call(ctx context.Context, args map[string]any) (*sdk.CallTool
 	return session.CallTool(ctx, &sdk.CallToolParams{Name: "execute_task", Arguments: args})
 }
 
-// TestUpgrade restarts every part of a fleet of the real programs, while callers submit tasks over HTTP and MCP: with
-// another build, with the first build again, and the NATS servers. Every task has one attempt, so a restart that counts
-// one ends it as dead.
+// TestUpgrade runs a fleet of the real binaries, while callers submit tasks over HTTP and MCP. It restarts each binary
+// with a new build, then the NATS servers, then each binary with the old build and with the new one again. Every task
+// has one attempt, so a restart that counts as an attempt ends the task as dead.
 //
 //	make test-upgrade FROM=HEAD~1
 func TestUpgrade(t *testing.T) {
@@ -373,7 +372,7 @@ func TestUpgrade(t *testing.T) {
 	if !f.sandboxed {
 		t.Fatal("gVisor is missing: this test needs root and runsc")
 	}
-	p := startPrograms(t, f, *upgradeFrom)
+	p := startBinaries(t, f, *upgradeFrom)
 	l := &load{paths: map[state.Ref]string{{Tenant: "acme", Workspace: "mcp"}: counterFile}}
 	for i := range workspaces {
 		l.paths[workspaceOf(i)] = []string{counterFile, counterKeys}[i%2]
