@@ -70,7 +70,7 @@ func (r *recorder) run(ctx context.Context) (err error) {
 	}
 	sub, err := r.c.nc.Subscribe(wakePrefix+">", func(m *nats.Msg) {
 		if seq, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64); err == nil {
-			r.advance(seq)
+			r.raise(seq)
 		}
 	})
 	if err != nil {
@@ -94,8 +94,8 @@ func (r *recorder) run(ctx context.Context) (err error) {
 	return err
 }
 
-// advance raises newest to seq, and wakes run if that is an increase.
-func (r *recorder) advance(seq uint64) {
+// raise raises newest to seq, and wakes run if that is an increase.
+func (r *recorder) raise(seq uint64) {
 	for {
 		old := r.newest.Load()
 		if seq <= old {
@@ -115,7 +115,7 @@ func (r *recorder) wake() {
 	}
 }
 
-// catchUp advances newest to the last message in TASKS. If the stream was created again, it resets the cursor.
+// catchUp raises newest to the last message in TASKS. If the stream was created again, it resets the cursor.
 func (r *recorder) catchUp(ctx context.Context) error {
 	stream, err := r.c.js.Stream(ctx, streamTasks)
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *recorder) catchUp(ctx context.Context) error {
 	if err == nil && at.Seq > last { // the stream was created again
 		_, _, err = r.write(ctx, cursor{}, rev)
 	}
-	r.advance(last)
+	r.raise(last)
 	r.wake() // even if the stream is empty, so that the end of an outage is reported
 	return err
 }

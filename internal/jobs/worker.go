@@ -38,8 +38,8 @@ type WorkerOptions struct {
 type Hooks struct {
 	Info func() schemas.Worker // added to the worker's presence
 
-	// Drain is called once when an operator has ordered the worker to drain. It should end accept, and later work, of
-	// Run. Without it, the worker does not obey.
+	// Drain is called once when an operator has ordered the worker to drain. It should end Run's context accept, and
+	// later its context work. Without Drain, the worker ignores the order.
 	Drain func()
 
 	// Prepare is called before the claim of a task's first run is written. It may start to read what the
@@ -57,8 +57,8 @@ type Hooks struct {
 	// an error the message is delivered again, and Ended called again; it may also be called again after a crash.
 	Ended func(ctx context.Context, rec schemas.Record) error
 
-	// SessionText returns the function that replaces private values in the texts of a tenant's sessions before they are
-	// stored. Nil, or a nil function, keeps the texts.
+	// SessionText returns the function that replaces personal data and secrets in the texts of a tenant's sessions
+	// before they are stored. Nil, or a nil function, keeps the texts.
 	SessionText func(tenant string) func(context.Context, string) string
 
 	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps
@@ -76,8 +76,8 @@ type Tenants struct {
 	SettingsOnly bool
 
 	// Warm returns the tenants that have an idle box while a task of any other tenant would have to wait
-	// for a new one. Their tasks may overtake the tenant whose turn it is for 250 ms at most; with many
-	// tenants, these delays add up. If Warm is nil or returns an empty map, tenants take turns.
+	// for a new one. Their tasks go first, but the tenant whose turn it is waits at most 250 ms for them.
+	// With many tenants, these delays add up. If Warm is nil or returns an empty map, tenants take turns.
 	Warm func() map[string]bool
 }
 
