@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// counts returns the boxes by state.
+// counts returns the numbers of boxes that are warming, ready, bound, acquired and being destroyed.
 func counts(s PoolStats) [5]int {
 	return [5]int{s.Warming, s.Ready, s.Bound, s.Acquired, s.Destroying}
 }
@@ -126,8 +126,8 @@ func TestBoxStaysWithItsTenant(t *testing.T) {
 	})
 }
 
-// TestBoxOfTheWorkspaceIsPreferred checks that a tenant's request gets the box that last served its workspace, and any
-// other box of the tenant if there is none.
+// TestBoxOfTheWorkspaceIsPreferred checks that a tenant's request gets the box that last served its workspace. If there
+// is none, it gets the tenant's box that was used last.
 func TestBoxOfTheWorkspaceIsPreferred(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 2, Max: 2})
@@ -144,7 +144,7 @@ func TestBoxOfTheWorkspaceIsPreferred(t *testing.T) {
 		first, second := acquire("one"), acquire("two")
 		boxes["one"], boxes["two"] = first.BoxID(), second.BoxID()
 		first.Release()
-		<-time.After(time.Second) // which box was used last is then clear
+		<-time.After(time.Second) // so that the box of two was released last
 		second.Release()
 		for _, workspace := range []string{"one", "two", "two", "one"} {
 			<-time.After(time.Second)
@@ -233,7 +233,7 @@ func TestWarmTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2})
 		tp.warm()
-		warm := func(when string, want ...string) {
+		check := func(when string, want ...string) {
 			t.Helper()
 			synctest.Wait()
 			got := slices.Sorted(maps.Keys(tp.WarmTenants()))
@@ -241,17 +241,17 @@ func TestWarmTenants(t *testing.T) {
 				t.Errorf("%s: WarmTenants = %v, want %v", when, got, want)
 			}
 		}
-		warm("a ready box")
+		check("a ready box")
 		a := tp.acquire("a")
-		warm("a acquired")
+		check("a acquired")
 		a.Release()
-		warm("a free slot")
+		check("a free slot")
 		tp.warm()
-		warm("a idle and a ready box")
+		check("a idle and a ready box")
 		b := tp.acquire("b")
-		warm("b acquired", "a")
+		check("b acquired", "a")
 		b.Release()
-		warm("both idle", "a", "b")
+		check("both idle", "a", "b")
 		tp.finish()
 	})
 }
@@ -296,7 +296,7 @@ func TestOnWait(t *testing.T) {
 	for _, test := range []struct {
 		memoryMB, max int
 		want          Wait
-		inMemory      int // requests that wait for memory
+		waitingMemory int // requests that wait for memory
 	}{
 		{1000, 2, WaitMemory, 1},
 		{2000, 1, WaitBox, 0},
@@ -323,8 +323,8 @@ func TestOnWait(t *testing.T) {
 			if n, got := len(waits), <-waits; n != 1 || got != test.want {
 				t.Errorf("onWait called %d times, with %q; want once, with %q", n, got, test.want)
 			}
-			if e := tp.Environments()[0]; e.Waiting != 1 || e.WaitingMemory != test.inMemory {
-				t.Errorf("Environments = %+v, want one waiting request, %d of them for memory", e, test.inMemory)
+			if e := tp.Environments()[0]; e.Waiting != 1 || e.WaitingMemory != test.waitingMemory {
+				t.Errorf("Environments = %+v, want one waiting request, %d of them for memory", e, test.waitingMemory)
 			}
 			first.box.Release()
 			if err := <-second; err != nil {
