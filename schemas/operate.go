@@ -38,19 +38,19 @@ func CheckTarget(s string) error {
 type Why struct {
 	TaskID  string `json:"task_id"`
 	Status  Status `json:"status"`
-	Rule    string `json:"rule"` // one of the constants
+	Rule    string `json:"rule"` // WhyEnded, WhyRunning and so on
 	Message string `json:"message"`
 	// Ahead is how many queued tasks of the same tenant, task pool and priority start first. It is absent unless the
 	// task is queued.
 	Ahead *int `json:"ahead,omitempty"`
-	// Until is when the rule ends by itself, if that is known.
+	// Until is when the reason ends by itself, if that is known.
 	Until time.Time `json:"until,omitzero"`
 	// EstimateS is in how many seconds the task will start, estimated from the tenant's recent tasks and its share of
-	// the slots. It is absent while that cannot be told.
+	// the slots. It is absent while it cannot be estimated.
 	EstimateS *float64 `json:"estimate_s,omitempty"`
 }
 
-// Rules that hold a task.
+// Why.Rule: the reason why a task waits, or that it does not wait.
 const (
 	WhyEnded    = "ended"       // it does not wait: it has ended
 	WhyRunning  = "running"     // it does not wait: it runs
@@ -67,8 +67,8 @@ const (
 	WhyTurn     = "turn"        // other tasks have their turn first
 )
 
-// TenantLimits limit a tenant and set its share of the fleet. A field that is absent is not limited, or has the value
-// of the settings.
+// TenantLimits limit a tenant and set its share of the fleet. For an absent field, the limit of the settings applies,
+// if there is one.
 type TenantLimits struct {
 	// Weight is the tenant's share of the slots in relation to the weights of other tenants, from 1 to MaxWeight.
 	Weight *int `json:"weight,omitempty"`
@@ -208,7 +208,7 @@ type Token struct {
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	CreatedBy string    `json:"created_by,omitempty"` // the name of the token that created it
 	ExpiresAt time.Time `json:"expires_at,omitzero"`  // absent if it does not expire
-	UsedAt    time.Time `json:"used_at,omitzero"`     // the hour of its latest use, or of the one before
+	UsedAt    time.Time `json:"used_at,omitzero"`     // the hour of its latest use, recorded within seconds
 	Settings  bool      `json:"settings,omitempty"`   // whether it is from the settings
 }
 

@@ -34,7 +34,7 @@ type dirEntry struct {
 	Kind       string
 }
 
-// crumb is a directory above the one that is shown.
+// crumb is a directory on the path to the one that is shown, which is the last crumb.
 type crumb struct{ Name, Path string }
 
 // getWorkspace lists a directory of a version of a workspace.

@@ -55,11 +55,11 @@ func split(task string) []clause {
 	return s.out
 }
 
-// divide splits tokens at those that end reports, and drops empty parts.
-func divide(t []token, end func(t []token, i int) bool) (out [][]token) {
+// divide splits tokens at each token for which isEnd is true, which it drops, as it drops empty parts.
+func divide(t []token, isEnd func(t []token, i int) bool) (out [][]token) {
 	from := 0
 	for i := range t {
-		if end(t, i) {
+		if isEnd(t, i) {
 			out, from = append(out, t[from:i]), i+1
 		}
 	}

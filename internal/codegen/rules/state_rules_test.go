@@ -10,7 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/codegen"
 )
 
-// All sentences run in one workspace, in this order.
+// All sentences run in one workspace, in this order. The result of a sentence that computes a value and saves it is an
+// object with the value and the state.
 func TestStateSentences(t *testing.T) {
 	h := newHarness(t, "18")
 	for _, c := range []struct {
