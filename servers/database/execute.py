@@ -16,19 +16,19 @@ class ExecuteResult(TypedDict):
 def execute(sql: str, parameters: Parameters = None) -> ExecuteResult:
     """Execute a SQL statement (INSERT, UPDATE, DELETE) on the database.
 
-    Effects: changes data; runs in the sandbox, on SQLite's file database.sqlite of the workspace,
+    Effects: changes data; runs in the sandbox, on the SQLite file database.sqlite in the workspace,
     which is created when it is first needed. CREATE, ALTER and DROP are possible too. The statement
     takes effect as a whole or not at all.
 
     Args:
-        sql: one statement, as INSERT INTO users (name) VALUES (?)
+        sql: one statement, such as INSERT INTO users (name) VALUES (?)
         parameters: a list for ?, or a mapping for :name.
 
     Returns:
         rows_affected, and last_insert_id: the row id of an INSERT, else None.
 
     Raises:
-        sqlite3.Error: the statement is wrong, or the data forbid it.
+        sqlite3.Error: the statement is wrong, or a constraint of the data forbids it.
     """
     connection = connect(write=True)
     try:

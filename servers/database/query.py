@@ -11,10 +11,10 @@ from ._connection import Parameters, connect, explained
 def query(sql: str, parameters: Parameters = None) -> List[Dict[str, Any]]:
     """Execute a SQL query on the database.
 
-    Effects: read-only; runs in the sandbox, on SQLite's file database.sqlite of the workspace.
+    Effects: read-only; runs in the sandbox, on the SQLite file database.sqlite in the workspace.
 
     Args:
-        sql: one statement, as SELECT * FROM users WHERE age > ?
+        sql: one statement, such as SELECT * FROM users WHERE age > ?
         parameters: a list for ?, or a mapping for :name.
 
     Returns:
