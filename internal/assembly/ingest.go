@@ -40,7 +40,7 @@ func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (i
 	}
 	o := ingest.Options{
 		State:  ingest.StateDocuments{Disabled: !c.Execution.State.Enabled, File: c.DefaultState()},
-		Access: access, WebhookNetworks: c.Webhooks.Networks(),
+		Access: access, WebhookNetworks: c.Webhooks.Networks(), SessionText: sessionText(c),
 		Telemetry: ingest.Telemetry{
 			Log: t.Logger, Tracer: t.TracerProvider.Tracer("codefleet/ingest"), Metrics: t.MetricsHandler,
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/config"
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/limited"
 )
 
@@ -107,4 +108,10 @@ func shownPrivacy(c *config.Config) func(tenant, required string) func(context.C
 		}
 		return f.Shown(tenant)
 	}
+}
+
+// sessionText returns what replaces values in the checkpoints that callers of a tenant set.
+func sessionText(c *config.Config) jobs.SessionText {
+	shown := shownPrivacy(c)
+	return func(tenant string) func(context.Context, string) string { return shown(tenant, "") }
 }

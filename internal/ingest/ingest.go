@@ -52,6 +52,7 @@ type Options struct {
 	Access          Access
 	Limits          Limits
 	WebhookNetworks []netip.Prefix // private networks in which webhooks may be
+	SessionText     jobs.SessionText
 	Telemetry       Telemetry
 }
 

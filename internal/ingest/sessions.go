@@ -52,7 +52,7 @@ func (s *Server) postCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	log, err := s.o.Jobs.SaveCheckpoint(r.Context(), identityOf(r.Context()).tenant, name, data)
+	log, err := s.o.Jobs.SaveCheckpoint(r.Context(), identityOf(r.Context()).tenant, name, data, s.o.SessionText)
 	return respond(w, log, sessionError(name, err))
 }
 

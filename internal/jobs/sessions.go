@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -68,7 +67,7 @@ func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 		return nil
 	}
 	c, id := r.w.c, r.id+"."+strconv.Itoa(r.rec.Run)
-	hide := r.w.sessionText(ctx, r.tenant)
+	hide := r.w.opts.SessionText.of(ctx, r.tenant)
 	entry := sessionMessage{Task: sessionTask(r.task.Summary(), result, hide)}
 	if err := c.publishSession(ctx, sessionSubject(r.tenant, session, "task"), id, entry); err != nil {
 		return err
@@ -76,7 +75,7 @@ func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 	if len(result.Checkpoint) > 0 {
 		data, err := checkpointData(result.Checkpoint, hide)
 		if err != nil {
-			return nil //nolint:nilerr // the executor has checked it
+			return err
 		}
 		entry = sessionMessage{Checkpoint: data, LastTask: r.id, Timestamp: result.EndedAt}
 		err = c.publishSession(ctx, sessionSubject(r.tenant, session, "checkpoint"), "c."+id, entry)
@@ -90,10 +89,13 @@ func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 	return nil
 }
 
-// sessionText returns the function that replaces private values in the texts of a tenant's sessions.
-func (w *Worker) sessionText(ctx context.Context, tenant string) func(string) string {
-	if w.opts.SessionText != nil {
-		if hide := w.opts.SessionText(tenant); hide != nil {
+// SessionText returns the function that replaces personal data and secrets in the texts of a tenant's sessions before
+// they are stored. The text may be a JSON value. A nil SessionText, or a nil function, keeps the texts.
+type SessionText func(tenant string) func(context.Context, string) string
+
+func (f SessionText) of(ctx context.Context, tenant string) func(string) string {
+	if f != nil {
+		if hide := f(tenant); hide != nil {
 			return func(s string) string { return hide(ctx, s) }
 		}
 	}
@@ -113,7 +115,8 @@ func (c *Client) publishSession(ctx context.Context, subject, id string, m sessi
 
 // sessionTask returns the entry of a task.
 func sessionTask(description string, r *schemas.Result, hide func(string) string) *schemas.SessionTask {
-	shown := func(s string, limit int) string { return text.Truncate(hide(text.Truncate(s, limit)), limit) }
+	// A part of a value, or JSON that is cut, would not be recognized.
+	shown := func(s string, limit int) string { return text.Truncate(hide(s), limit) }
 	t := &schemas.SessionTask{
 		TaskID: r.TaskID, Description: shown(description, maxSessionDescription),
 		Code: shown(r.Code, maxSessionCode), Result: shown(resultText(r.Result), maxSessionText),
@@ -127,7 +130,7 @@ func sessionTask(description string, r *schemas.Result, hide func(string) string
 		isState := strings.HasPrefix(changed, "state/") ||
 			path.Base(changed) == changed && statedoc.CheckName(changed) == nil
 		if isState && path.Ext(changed) != "" && len(t.StateFiles) < maxSessionFiles {
-			t.StateFiles = append(t.StateFiles, workspaceInBox+changed)
+			t.StateFiles = append(t.StateFiles, workspaceInBox+hide(changed))
 		}
 	}
 	return t
@@ -145,24 +148,19 @@ func resultText(result json.RawMessage) string {
 	return string(result)
 }
 
-// checkpointData returns the members of a checkpoint, with the texts in it as hide returns them.
+// checkpointData returns the members of a checkpoint, with personal data and secrets replaced. hide gets the whole
+// object, because the name of a member announces what its value is.
 func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[string]json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(checkpoint))
-	dec.UseNumber()
-	var members map[string]any
-	if err := dec.Decode(&members); err != nil {
+	var data map[string]json.RawMessage
+	if err := json.Unmarshal(checkpoint, &data); err != nil {
 		return nil, fmt.Errorf("decode a checkpoint: %w", err)
 	}
-	if members == nil {
+	if data == nil {
 		return nil, errors.New("decode a checkpoint: it is null")
 	}
-	data := map[string]json.RawMessage{}
-	for name, member := range members {
-		value, err := json.Marshal(hideTexts(member, hide))
-		if err != nil {
-			return nil, fmt.Errorf("encode a checkpoint: %w", err)
-		}
-		data[name] = value
+	data = nil
+	if err := json.Unmarshal([]byte(hide(string(checkpoint))), &data); err != nil {
+		return nil, fmt.Errorf("%w: %w", errHidden, err)
 	}
 	for _, ours := range []string{"id", "last_task", "timestamp"} {
 		delete(data, ours)
@@ -170,21 +168,7 @@ func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[s
 	return data, nil
 }
 
-func hideTexts(v any, hide func(string) string) any {
-	switch v := v.(type) {
-	case string:
-		return hide(v)
-	case []any:
-		for i := range v {
-			v[i] = hideTexts(v[i], hide)
-		}
-	case map[string]any:
-		for key := range v {
-			v[key] = hideTexts(v[key], hide)
-		}
-	}
-	return v
-}
+var errHidden = errors.New("replace personal data in a checkpoint")
 
 // trimSessions removes the oldest entries of a tenant's sessions above the limit.
 func (c *Client) trimSessions(ctx context.Context, tenant string) {
@@ -372,7 +356,7 @@ func (c *Client) Sessions(ctx context.Context, tenant string, limit int) ([]sche
 // SaveCheckpoint sets a session's checkpoint, which is a JSON object. The error is ErrUnknownSession, or a
 // *RefusedError for invalid data.
 func (c *Client) SaveCheckpoint(
-	ctx context.Context, tenant, session string, checkpoint json.RawMessage,
+	ctx context.Context, tenant, session string, checkpoint json.RawMessage, private SessionText,
 ) (schemas.Session, error) {
 	s, err := c.Session(ctx, tenant, session, 0)
 	if err != nil {
@@ -382,8 +366,11 @@ func (c *Client) SaveCheckpoint(
 		return s, refuse(errcode.TooLarge, "", "the checkpoint is %d bytes; the limit is %d", len(checkpoint),
 			schemas.MaxCheckpoint)
 	}
-	data, err := checkpointData(checkpoint, func(s string) string { return s })
-	if err != nil || data == nil {
+	data, err := checkpointData(checkpoint, private.of(ctx, tenant))
+	if errors.Is(err, errHidden) {
+		return s, err
+	}
+	if err != nil {
 		return s, refuse(errcode.BadData, "", `a checkpoint is a JSON object, as in {"step": 3}`)
 	}
 	return c.setCheckpoint(ctx, s, data)

@@ -11,6 +11,13 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
+// private replaces an address, and a number as a filter does that goes by the name of the member.
+func private(string) func(context.Context, string) string {
+	return func(_ context.Context, s string) string {
+		return strings.NewReplacer("a@b.example", "[email]", `"phone": 442079460958`, `"phone": "[phone]"`).Replace(s)
+	}
+}
+
 // TestSessions runs 20 concurrent tasks of one session and reads the log.
 func TestSessions(t *testing.T) {
 	f := newFleet(t)
@@ -22,12 +29,10 @@ func TestSessions(t *testing.T) {
 			return &schemas.Result{
 				Status: schemas.Succeeded, Code: j.Task.Code, Result: json.RawMessage(`"for a@b.example"`),
 				Workspace:  schemas.WorkspaceChange{Changed: []string{"state.json", "x/y.json", "state/plan.yaml"}},
-				Checkpoint: json.RawMessage(`{"step": 1, "id": "mine", "context": ["a@b.example"]}`),
+				Checkpoint: json.RawMessage(`{"step": 1, "id": "mine", "context": ["a@b.example"], "phone": 442079460958}`),
 			}, nil
 		},
-		Hooks: Hooks{SessionText: func(string) func(context.Context, string) string {
-			return func(_ context.Context, s string) string { return strings.ReplaceAll(s, "a@b.example", "[email]") }
-		}},
+		Hooks: Hooks{SessionText: private},
 	})
 	if _, err := f.Session(ctx, "acme", "customer_A", 0); !errors.Is(err, ErrUnknownSession) {
 		t.Errorf("Session() before the first task = %v, want ErrUnknownSession", err)
@@ -58,8 +63,9 @@ func TestSessions(t *testing.T) {
 		t.Errorf("state files = %s, want state.json and state/plan.yaml", got)
 	}
 	c := log.Checkpoint
-	if c == nil || string(c.Data["context"]) != `["[email]"]` || c.Data["id"] != nil || c.LastTask == "" {
-		t.Errorf("checkpoint = %+v, want the fleet's id, and its context with a token", c)
+	if c == nil || string(c.Data["context"]) != `["[email]"]` || string(c.Data["phone"]) != `"[phone]"` ||
+		c.Data["id"] != nil || c.LastTask == "" {
+		t.Errorf("checkpoint = %+v, want the fleet's id, and its context and phone with tokens", c)
 	}
 	if other, err := f.Session(ctx, "beta", "customer_A", 0); !errors.Is(err, ErrUnknownSession) {
 		t.Errorf("Session() of another tenant = %+v, %v; want ErrUnknownSession", other, err)
@@ -77,7 +83,7 @@ func testCheckpoints(t *testing.T, f *fleet, log schemas.Session) {
 	t.Helper()
 	ctx := t.Context()
 	first := log.Checkpoints[0].ID
-	saved, err := f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(`{"step": 2}`))
+	saved, err := f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(`{"step": 2}`), nil)
 	if err != nil || string(saved.Checkpoint.Data["step"]) != "2" {
 		t.Fatalf("SaveCheckpoint() = %+v, %v; want step 2", saved.Checkpoint, err)
 	}
@@ -88,14 +94,27 @@ func testCheckpoints(t *testing.T, f *fleet, log schemas.Session) {
 	if _, err := f.ResumeSession(ctx, "acme", "customer_A", 1); !errors.Is(err, ErrUnknownCheckpoint) {
 		t.Errorf("ResumeSession(1) = %v, want ErrUnknownCheckpoint", err)
 	}
+	saved, err = f.SaveCheckpoint(ctx, "acme", "customer_A",
+		json.RawMessage(`{"to": [{"a@b.example": true}], "phone": 442079460958}`), private)
+	if err != nil || string(saved.Checkpoint.Data["to"]) != `[{"[email]":true}]` ||
+		string(saved.Checkpoint.Data["phone"]) != `"[phone]"` {
+		t.Errorf("SaveCheckpoint() with personal data = %s, %v; want tokens", saved.Checkpoint.Data, err)
+	}
+	withheld := func(string) func(context.Context, string) string {
+		return func(context.Context, string) string { return "(withheld: no key)" }
+	}
+	_, err = f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(`{"to": "a@b.example"}`), withheld)
+	if err == nil || strings.Contains(err.Error(), "a@b.example") {
+		t.Errorf("SaveCheckpoint() without a key = %v, want an error without the address", err)
+	}
 	for _, bad := range []string{`[1]`, `null`, `{`, `{"a": "` + strings.Repeat("x", schemas.MaxCheckpoint) + `"}`} {
-		_, err := f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(bad))
+		_, err := f.SaveCheckpoint(ctx, "acme", "customer_A", json.RawMessage(bad), nil)
 		if _, ok := errors.AsType[*RefusedError](err); !ok {
 			t.Errorf("SaveCheckpoint(%.20s) = %v, want it refused", bad, err)
 		}
 	}
 	for _, name := range []string{"nosuch", "Customer_A", "../x", "*", ">", "a.b"} {
-		if _, err := f.SaveCheckpoint(ctx, "acme", name, json.RawMessage(`{}`)); !errors.Is(err, ErrUnknownSession) {
+		if _, err := f.SaveCheckpoint(ctx, "acme", name, json.RawMessage(`{}`), nil); !errors.Is(err, ErrUnknownSession) {
 			t.Errorf("SaveCheckpoint(%q) = %v, want ErrUnknownSession", name, err)
 		}
 	}

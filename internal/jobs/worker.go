@@ -57,9 +57,7 @@ type Hooks struct {
 	// an error the message is delivered again, and Ended called again; it may also be called again after a crash.
 	Ended func(ctx context.Context, rec schemas.Record) error
 
-	// SessionText returns the function that replaces personal data and secrets in the texts of a tenant's sessions
-	// before they are stored. Nil, or a nil function, keeps the texts.
-	SessionText func(tenant string) func(context.Context, string) string
+	SessionText SessionText
 
 	// Catalogue returns the catalogue version for a tenant's task that is being claimed. The record keeps
 	// it for all runs of the task. If Catalogue is nil or returns "", no version is recorded.
