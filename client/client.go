@@ -28,6 +28,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -239,7 +240,7 @@ func (c *Client) Redrive(ctx context.Context, id string) (Record, error) {
 // RedriveAll redrives all dead-lettered tasks of the tenant, the oldest first, and calls fn for each, including those
 // that cannot be redriven. If fn returns an error, RedriveAll returns it.
 func (c *Client) RedriveAll(ctx context.Context, fn func(RedrivenTask) error) error {
-	return c.RedriveCause(ctx, "", fn)
+	return c.redriveAll(ctx, "", fn)
 }
 
 // DeadWithCause is Dead for dead letters with an error code.
@@ -247,8 +248,18 @@ func (c *Client) DeadWithCause(ctx context.Context, cause string, limit int) ([]
 	return c.conn.dead(ctx, cause, limit)
 }
 
-// RedriveCause is RedriveAll for tasks with an error code. An empty cause selects all.
+// RedriveCause is RedriveAll for tasks with an error code. An empty cause is an error.
 func (c *Client) RedriveCause(ctx context.Context, cause string, fn func(RedrivenTask) error) error {
+	if cause == "" {
+		return &APIError{
+			Status: http.StatusBadRequest, Code: errcode.BadParameter, Path: "cause", Message: "the cause is empty",
+			Hint: "RedriveAll redrives all",
+		}
+	}
+	return c.redriveAll(ctx, cause, fn)
+}
+
+func (c *Client) redriveAll(ctx context.Context, cause string, fn func(RedrivenTask) error) error {
 	for from := uint64(0); ; {
 		page, err := c.conn.redriveAll(ctx, cause, from)
 		if err != nil {

@@ -335,6 +335,17 @@ func TestInvalidSegments(t *testing.T) {
 	}
 }
 
+// An empty cause never redrives all dead letters.
+func TestRedriveNamesACause(t *testing.T) {
+	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("unexpected request %s, want none", r.URL)
+	})
+	err := c.RedriveCause(t.Context(), "", func(client.RedrivenTask) error { return nil })
+	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "bad_parameter" || e.Path != "cause" {
+		t.Errorf("RedriveCause without a cause = %v, want bad_parameter of cause", err)
+	}
+}
+
 func TestAPIErrorHasPathOnce(t *testing.T) {
 	for e, want := range map[*client.APIError]string{
 		{Code: "bad_data", Path: "/pool", Message: "/pool: too long"}: "bad_data: /pool: too long",

@@ -121,8 +121,8 @@ func (c *Client) Tokens(ctx context.Context, tenant string) ([]Token, error) {
 // TokenOptions describe a token to create.
 type TokenOptions struct {
 	Name      string    `json:"name,omitempty"`      // in lists and logs; the default is the token's id
-	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator
-	Scopes    []string  `json:"scopes,omitempty"`    // the default is submit and read, or operator without a tenant
+	Tenant    string    `json:"tenant,omitempty"`    // empty for an operator, who needs the scope operator
+	Scopes    []string  `json:"scopes,omitempty"`    // the default is submit and read
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // the zero time means never
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,9 @@ func (a *app) approveCommand() *cobra.Command {
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "" {
 				return usage("approve: want a task id").try("codefleet approvals")
+			}
+			if slices.Contains(args[1:], "") { // the fleet would answer all calls of the task
+				return usage("approve: a call is empty").try("codefleet approvals")
 			}
 			return nil
 		},

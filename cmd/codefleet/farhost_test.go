@@ -21,12 +21,14 @@ func farWorker() {
 	if err == nil {
 		work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		context.AfterFunc(ctx, cancel)
+		accept, drain := context.WithCancel(ctx)
+		defer drain()
 		join := func(ctx context.Context) (*jobs.Client, error) {
 			err := p.Connect(ctx)
 			return p.Queue, err
 		}
-		err = process.RunWorker(ctx, work, assembly.WorkerOptions{
-			Config: p.Config, Version: "test", Telemetry: p.Telemetry, Join: join, Ready: func() {},
+		err = process.RunWorker(accept, work, assembly.WorkerOptions{
+			Config: p.Config, Version: "test", Telemetry: p.Telemetry, Join: join, Ready: func() {}, Drain: drain,
 		})
 		err = errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}

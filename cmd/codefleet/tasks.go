@@ -197,11 +197,16 @@ func (a *app) redriveCommand() *cobra.Command {
 func redrive(
 	ctx context.Context, c *client.Client, cause string, ids []string,
 ) (redriven []client.RedrivenTask, err error) {
-	if len(ids) == 0 {
-		err = c.RedriveCause(ctx, cause, func(t client.RedrivenTask) error {
-			redriven = append(redriven, t)
-			return nil
-		})
+	add := func(t client.RedrivenTask) error {
+		redriven = append(redriven, t)
+		return nil
+	}
+	switch {
+	case cause != "":
+		err = c.RedriveCause(ctx, cause, add)
+		return redriven, err
+	case len(ids) == 0:
+		err = c.RedriveAll(ctx, add)
 		return redriven, err
 	}
 	for _, id := range ids {

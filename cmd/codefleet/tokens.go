@@ -151,9 +151,10 @@ func (a *app) tokensAddCommand() *cobra.Command {
 		Use:   "add",
 		Short: "Create a token and print it",
 		Long: "Create a token and print it. It works at once, in the whole fleet. The fleet stores only its\n" +
-			"hash, so it cannot be printed again. Without --tenant, it is an operator's.",
+			"hash, so it cannot be printed again. A token for operators has the scope operator and no tenant.",
 		Example: "  codefleet tokens add --tenant acme --name ci --expires 90d\n" +
-			"  codefleet tokens add --tenant acme --scope read --scope approve",
+			"  codefleet tokens add --tenant acme --scope read --scope approve\n" +
+			"  codefleet tokens add --scope operator --name ann",
 		RunE: a.withFleet(func(ctx context.Context, c *client.Client, _ []string) (err error) {
 			if o.ExpiresAt, err = expiry(expires, time.Now()); err != nil {
 				return err

@@ -95,7 +95,7 @@ func (ts *toolSet) addOperate() {
 		hints: mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
 		text:  "Run all dead-lettered tasks with a cause again, once the cause is mended.",
 	}, func(ctx context.Context, c *call, in redriveIn) (*result, error) {
-		if in.Cause == "" { // the fleet would redrive all dead letters
+		if in.Cause == "" {
 			return nil, badArgument("cause is empty; list_dead_tasks returns the causes")
 		}
 		var out redriveOut

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 
 	"github.com/codefleet/codefleet/internal/apierror"
@@ -18,26 +17,23 @@ func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
 	return respondList(w, list, err)
 }
 
-// decisionIn is the body of POST …/approvals: a decision whose field approve is required.
+// decisionIn is the body of POST …/approvals: a decision whose field approve is required. An empty call is refused,
+// because it would answer all calls.
 type decisionIn struct {
 	schemas.Decision
-	Approve *bool `json:"approve"`
+	Call    *string `json:"call"` // nil for all pending calls of the task
+	Approve *bool   `json:"approve"`
 }
 
 // postApproval approves or denies tool calls, in the name of the token, and responds with the task's record.
 func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
-	if ct := r.Header.Get("Content-Type"); !isJSON(ct) {
-		e := badMediaType(ct, "an answer is JSON")
-		e.Hint = "send the header Content-Type: application/json"
-		return e
-	}
-	body, err := s.readBody(w, r)
+	body, err := s.readJSONBody(w, r)
 	if err != nil {
 		return err
 	}
 	var in decisionIn
-	if err := json.Unmarshal(body, &in); err != nil {
-		return badJSON(body, err)
+	if err := decodeJSON(body, &in); err != nil {
+		return err
 	}
 	if in.Approve == nil {
 		e := apierror.New(errcode.BadData, "the field approve is missing")
@@ -50,7 +46,15 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 		e.Path = "/reason"
 		return e
 	}
+	if in.Call != nil && *in.Call == "" {
+		e := apierror.New(errcode.BadData, "the field call is empty")
+		e.Path, e.Hint = "/call", "name a call, or leave the field out to answer all calls of the task"
+		return e
+	}
 	in.Decision.Approve = *in.Approve
+	if in.Call != nil {
+		in.Decision.Call = *in.Call
+	}
 	if !names.IsTaskID(r.PathValue("id")) {
 		return jobs.ErrUnknownTask
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -309,6 +310,19 @@ func invalidEvent(err error) *apierror.Error {
 	}
 	first := slices.Sorted(maps.Keys(broken))[0]
 	return badEvent("/"+first, "%v", broken[first])
+}
+
+// decodeJSON decodes a body. It refuses unknown fields, because a misspelt field may be what limits a change.
+func decodeJSON(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return badJSON(body, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badJSON(body, errors.New("something follows the JSON value"))
+	}
+	return nil
 }
 
 // badJSON reports where JSON is invalid. It does not quote the body.

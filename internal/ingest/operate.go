@@ -58,8 +58,12 @@ func (s *Server) getLimits(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
-	set, err := readJSON[schemas.TenantLimits](s, w, r)
+	body, err := s.readJSONBody(w, r)
 	if err != nil {
+		return err
+	}
+	var set schemas.TenantLimits
+	if err := decodeJSON(body, &set); err != nil { // an empty body does not restore the limits of the settings
 		return err
 	}
 	info, err := s.o.Jobs.SetLimits(r.Context(), r.PathValue("tenant"), set)

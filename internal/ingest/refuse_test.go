@@ -219,6 +219,55 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestSelectorsAreChecked checks that a change is refused if what limits it is missing, empty or misspelt.
+func TestSelectorsAreChecked(t *testing.T) {
+	f := ingesttest.Start(t, 0, nil)
+	approvals := "/v1/tasks/" + unknownID + "/approvals"
+	for _, tt := range []struct{ token, method, path, body, want string }{
+		{ingesttest.Token, "POST", "/v1/dead/redrive?cause=", "", "bad_parameter"},
+		{ingesttest.Token, "POST", "/v1/dead/redrive?casue=disk_full", "", "bad_parameter"},
+		{ingesttest.Token, "POST", "/v1/dead/redrive?cause=disk_full&cause=", "", "bad_parameter"},
+		{ingesttest.Token, "POST", "/v1/dead/redrive?cause=disk_full;", "", "bad_parameter"},
+		{ingesttest.Token, "DELETE", "/v1/skills/a?version=", "", "bad_parameter"},
+		{ingesttest.Token, "DELETE", "/v1/skills/a?verison=2", "", "bad_parameter"},
+		{ingesttest.Token, "PUT", "/v1/state/state.json?workspace=", `{}`, "bad_parameter"},
+		{ingesttest.Token, "POST", "/v1/tasks?wiat=5s", `{"code":"1"}`, "bad_parameter"},
+		{ingesttest.Token, "POST", approvals, `{"call":"","approve":true}`, "bad_data"},
+		{ingesttest.Token, "POST", approvals, `{"cal":"x","approve":true}`, "bad_json"},
+		{ingesttest.Token, "POST", approvals, `{"call":"x","approve":true} {}`, "bad_json"},
+		{
+			ingesttest.Token, "POST", "/v1/triggers",
+			`{"name":"t","type":"a.b","conditon":"false","task":{"code":"1"}}`, "bad_json",
+		},
+		{
+			ingesttest.Token, "POST", "/v1/webhooks", `{"name":"w","url":"https://example.org/","tpyes":["a"]}`, "bad_json",
+		},
+		{ingesttest.Token, "POST", "/v1/sessions/s/resume", `{"checkpiont":1}`, "bad_json"},
+		{ingesttest.Operator, "PUT", "/v1/limits/default", "", "bad_json"},
+		{ingesttest.Operator, "PUT", "/v1/limits/default", `{"max_runing":1}`, "bad_json"},
+		{ingesttest.Operator, "POST", "/v1/tokens", "", "bad_data"},
+		{ingesttest.Operator, "POST", "/v1/tokens", `{"name":"bot"}`, "bad_data"},
+		{ingesttest.Operator, "POST", "/v1/tokens", `{"tennant":"default"}`, "bad_json"},
+		{ingesttest.Operator, "POST", "/v1/tokens", `{"tenant":"default","expires":"2027-01-01T00:00:00Z"}`, "bad_json"},
+		{ingesttest.Operator, "POST", "/v1/pause", `{"reason":"maintenance"}`, "bad_name"},
+		{ingesttest.Operator, "POST", "/v1/pause", `{"target":"pool/"}`, "bad_name"},
+		{ingesttest.Operator, "POST", "/v1/resume", "", "bad_name"},
+		{ingesttest.Operator, "POST", "/v1/workers//drain", "", "not_found"},
+	} {
+		header := map[string]string{"Content-Type": "application/json", "Authorization": "Bearer " + tt.token}
+		resp, got := request(t, f, tt.method, tt.path, header, strings.NewReader(tt.body))
+		if e := decode[struct{ Code string }](t, got); e.Code != tt.want {
+			t.Errorf("%s %s %s = %d %s, want %s", tt.method, tt.path, tt.body, resp.StatusCode, got, tt.want)
+		}
+	}
+	header := map[string]string{"Content-Type": structured}
+	event := `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1","partitionkey":"p","data":{"code":"1"}}`
+	resp, got := request(t, f, "POST", "/v1/events?from=sender", header, strings.NewReader(event))
+	if resp.StatusCode != http.StatusAccepted {
+		t.Errorf("an event with an extension, and a parameter of its sender = %d %s, want 202", resp.StatusCode, got)
+	}
+}
+
 func TestAllowedHostsAndOrigins(t *testing.T) {
 	f := ingesttest.Start(t, 0, func(o *ingest.Options, _ *jobs.Options) {
 		o.Access.Hosts, o.Access.Origins = []string{"fleet.example.org"}, []string{"https://console.example.org"}

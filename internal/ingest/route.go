@@ -1,11 +1,14 @@
 package ingest
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
 )
 
 // handler responds to a request, or returns an error before it has written anything.
@@ -71,6 +74,35 @@ func (r route) takes(names ...string) route {
 	return r
 }
 
+// changes reports whether the route changes something that the request selects. Submitted events select nothing, and
+// their senders may add parameters of their own.
+func (r route) changes() bool {
+	method, path, _ := strings.Cut(r.pattern, " ")
+	return slices.Contains([]string{"POST", "PUT", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&
+		path != "/v1/events"
+}
+
+// checkQuery refuses a change with an invalid query, an unknown parameter or an empty one: if a parameter that limits
+// the change is misspelt or empty, the request would change more.
+func (r route) checkQuery(rawQuery string) error {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return badParameter("query", "it is not valid: "+err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(r.params, name) {
+			return badParameter(text.Truncate(name, maxParameter), "this request has no such parameter")
+		}
+		if slices.Contains(query[name], "") {
+			return badParameter(name, "it is empty; leave it out for its default")
+		}
+	}
+	return nil
+}
+
+// maxParameter is how many bytes of an unknown parameter's name an error quotes.
+const maxParameter = 100
+
 // body adds a media type of the request body, and the errors of reading one.
 func (r route) body(media, schema string) route {
 	r.bodies = append(slices.Clone(r.bodies), content{media, schema})
@@ -125,6 +157,9 @@ func (r route) tag() string {
 // errorCodes returns all error codes that the route may respond with, sorted.
 func (r route) errorCodes() []string {
 	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
+	if r.changes() {
+		list = append(list, errcode.BadParameter)
+	}
 	if r.scope != public {
 		list = append(list, errcode.Unauthorized)
 	}

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -68,8 +67,8 @@ func (s *Server) resumeSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var in resumption
-	if err := json.Unmarshal(data, &in); err != nil {
-		return badJSON(data, err)
+	if err := decodeJSON(data, &in); err != nil {
+		return err
 	}
 	log, err := s.o.Jobs.ResumeSession(r.Context(), identityOf(r.Context()).tenant, name, in.Checkpoint)
 	return respond(w, log, sessionError(name, err))

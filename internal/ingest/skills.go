@@ -1,11 +1,9 @@
 package ingest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -211,10 +209,8 @@ func (s *Server) putSkill(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var d schemas.SkillDraft
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		return badJSON(body, err)
+	if err := decodeJSON(body, &d); err != nil {
+		return err
 	}
 	ctx, name := r.Context(), r.PathValue("skill")
 	if err := skills.CheckName(name); err != nil {

@@ -123,7 +123,7 @@ func TestExpiredToken(t *testing.T) {
 		!strings.Contains(e.Message, "expired") || time.Now().Before(created.ExpiresAt) {
 		t.Errorf("WhoAmI after the expiry = %v, want 401 that says so", err)
 	}
-	_, err = root.CreateToken(t.Context(), client.TokenOptions{ExpiresAt: time.Now().Add(-time.Second)})
+	_, err = root.CreateToken(t.Context(), client.TokenOptions{Tenant: "acme", ExpiresAt: time.Now().Add(-time.Second)})
 	if errcodeOf(err) != errcode.BadData {
 		t.Errorf("CreateToken in the past = %v, want %s", err, errcode.BadData)
 	}

@@ -3,7 +3,6 @@ package ingest
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,6 +168,11 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, ref state.Re
 // conditions reads If-Match and If-None-Match.
 func conditions(r *http.Request, e *state.Edit) error {
 	e.IfMatch, e.IfNoneMatch = r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
+	for _, name := range []string{"If-Match", "If-None-Match"} {
+		if slices.Contains(r.Header.Values(name), "") { // without it, the change would replace any version
+			return badParameter(name, "it is empty; leave it out to replace any version")
+		}
+	}
 	if e.IfNoneMatch != "" && e.IfNoneMatch != "*" {
 		return badParameter("If-None-Match", "a change requires *, which means that the path must not exist")
 	}
@@ -302,9 +307,7 @@ func yieldOthers(p io.Reader, yield func(state.Edit, error) bool) bool {
 		err = apierror.New(errcode.TooLarge, "the part edits is larger than %d bytes", maxEdits)
 	}
 	if err == nil {
-		if bad := json.Unmarshal(data, &list); bad != nil {
-			err = badJSON(data, bad)
-		}
+		err = decodeJSON(data, &list) // an edit with a misspelt kind would remove its path
 	}
 	if err != nil {
 		yield(state.Edit{}, err)

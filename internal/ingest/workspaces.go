@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -171,19 +170,22 @@ func (s *Server) deleteWorkspace(w http.ResponseWriter, r *http.Request, ref sta
 	return nil
 }
 
-// readJSON reads a small JSON object. An empty body counts as an empty object.
+// readJSON reads a small JSON object, as decodeJSON does. An empty body counts as an empty object.
 func readJSON[T any](s *Server, w http.ResponseWriter, r *http.Request) (v T, err error) {
-	data, err := s.readBody(w, r)
+	data, err := s.readJSONBody(w, r)
 	if err != nil || len(data) == 0 {
 		return v, err
 	}
-	if ct := r.Header.Get("Content-Type"); !isJSON(ct) {
-		return v, badMediaType(ct, "the body is JSON")
+	return v, decodeJSON(data, &v)
+}
+
+// readJSONBody returns the body of a request, whose media type must be JSON unless the body is empty.
+func (s *Server) readJSONBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	data, err := s.readBody(w, r)
+	if ct := r.Header.Get("Content-Type"); err == nil && len(data) > 0 && !isJSON(ct) {
+		err = badMediaType(ct, "the body is JSON")
 	}
-	if err := json.Unmarshal(data, &v); err != nil {
-		return v, badJSON(data, err)
-	}
-	return v, nil
+	return data, err
 }
 
 // storeError translates an error of the workspace store. The result wraps the original error, for the log.

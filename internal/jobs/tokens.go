@@ -236,8 +236,8 @@ func (c *Client) writeUses(ctx context.Context) {
 	}
 }
 
-// CreateToken creates a token with the given name, tenant, scopes and expiry. By default, a token of a tenant may
-// submit and read; one without a tenant is an operator's. The error is a *RefusedError if a value is not valid.
+// CreateToken creates a token with the given name, tenant, scopes and expiry. By default, it may submit and read. A token
+// without a tenant is an operator's, and has the scope operator. The error is a *RefusedError if a value is not valid.
 func (c *Client) CreateToken(ctx context.Context, t schemas.Token) (created schemas.NewToken, err error) {
 	if t, err = c.checkToken(ctx, t); err != nil {
 		return created, err
@@ -273,10 +273,11 @@ func (c *Client) checkToken(ctx context.Context, t schemas.Token) (schemas.Token
 			return t, err
 		}
 	}
-	if len(t.Scopes) == 0 && t.Tenant != "" {
+	if len(t.Scopes) == 0 && t.Tenant == "" { // an empty request must not create an operator
+		return t, refuse(errcode.BadData, "/tenant", "name a tenant, or the scope operator for a token of an operator")
+	}
+	if len(t.Scopes) == 0 {
 		t.Scopes = []string{schemas.ScopeSubmit, schemas.ScopeRead}
-	} else if len(t.Scopes) == 0 {
-		t.Scopes = []string{schemas.ScopeOperator}
 	}
 	t.Scopes = slices.Compact(slices.Sorted(slices.Values(t.Scopes)))
 	for _, scope := range t.Scopes {

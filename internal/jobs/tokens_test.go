@@ -180,7 +180,8 @@ func TestTokenRefused(t *testing.T) {
 		"scope":         {schemas.Token{Tenant: "acme", Scopes: []string{"root"}}, errcode.BadData, "/scopes"},
 		"no tenant":     {schemas.Token{Scopes: []string{"submit"}}, errcode.BadData, "/tenant"},
 		"name":          {schemas.Token{Name: "a b"}, errcode.BadName, "/name"},
-		"expired":       {schemas.Token{ExpiresAt: time.Now().Add(-time.Second)}, errcode.BadData, "/expires_at"},
+		"empty":         {schemas.Token{}, errcode.BadData, "/tenant"},
+		"expired":       {schemas.Token{Tenant: "acme", ExpiresAt: time.Now().Add(-time.Second)}, errcode.BadData, "/expires_at"},
 		"tenant's name": {schemas.Token{Tenant: "a.b"}, errcode.BadName, "/tenant"},
 	} {
 		_, err := f.CreateToken(t.Context(), c.in)

@@ -557,6 +557,10 @@ func TestBulkAndDead(t *testing.T) {
 	}
 	_, _, body = v.post("/tasks", "verb", "retry", "id", failed.TaskID, "id", done.TaskID)
 	has(t, "the list", body, "Sent retry for 1 of 2 tasks.")
+	_, _, body = v.post("/" + path("tasks", done.TaskID, "cancel"))
+	has(t, "the cancel of a task that has ended", body, "The task had already ended: succeeded.")
+	_, _, body = v.post("/tasks", "verb", "cancel", "id", done.TaskID)
+	has(t, "the cancel of a list", body, "Sent cancel for 0 of 1 tasks. 1 had already ended.")
 	for verb, want := range map[string]int{"cancel": 400, "erase": 404} {
 		ids := []string{"verb", verb}
 		if verb == "erase" {
@@ -854,6 +858,12 @@ func TestAccess(t *testing.T) {
 	has(t, "the page after removing", body, "Removed the tenant lab and its tokens.")
 	if status, _, _ := v.post("/access/create-tenant", "name", "../x"); status != 400 {
 		t.Errorf("a wrong name: status %d, want 400", status)
+	}
+	status, _, body := v.post("/access/create-token", "name", "", "tenant", "")
+	has(t, "an empty form for a token", body, "name a tenant, or the scope operator")
+	_, _, list := v.get("/access")
+	if n := strings.Count(list, "/access/revoke-token"); status != 400 || n != 0 {
+		t.Errorf("an empty form for a token: status %d and %d new tokens, want 400 and none", status, n)
 	}
 	if status, _, _ := v.post("/access/erase", "name", "lab"); status != 404 {
 		t.Errorf("another verb: status %d, want 404", status)

@@ -84,11 +84,12 @@ func postTasks(q *request) (next, done string, err error) {
 	if len(ids) == 0 || len(ids) > maxBulk {
 		return "", "", errNoTask
 	}
-	n, left := 0, 0
+	n, left, ended := 0, 0, 0
 	for _, id := range ids {
+		var r client.Record
 		switch verb {
 		case "cancel":
-			_, err = q.c.Cancel(q.ctx, id)
+			r, err = q.c.Cancel(q.ctx, id)
 		case "redrive":
 			_, err = q.c.Redrive(q.ctx, id)
 		case "retry":
@@ -105,9 +106,16 @@ func postTasks(q *request) (next, done string, err error) {
 		if err != nil {
 			return "", "", err
 		}
+		if verb == "cancel" && endedBefore(r) {
+			ended++
+			continue
+		}
 		n++
 	}
 	done = fmt.Sprintf("Sent %s for %d of %d tasks.", verb, n, len(ids))
+	if ended > 0 {
+		done += fmt.Sprintf(" %d had already ended.", ended)
+	}
 	if left > 0 {
 		done += fmt.Sprintf(" %d could not be changed%s.", left, map[string]string{
 			"redrive": ": only dead-lettered tasks can be redriven",
@@ -220,8 +228,16 @@ func postTask(q *request) (next, done string, err error) {
 	id := q.r.PathValue("id")
 	switch q.r.PathValue("verb") {
 	case "cancel":
-		_, err = q.c.Cancel(q.ctx, id)
-		done = "The cancel was sent."
+		var r client.Record
+		r, err = q.c.Cancel(q.ctx, id)
+		switch {
+		case endedBefore(r):
+			done = fmt.Sprintf("The task had already ended: %s.", r.Status)
+		case r.Status == client.Cancelled:
+			done = "The task is cancelled."
+		default:
+			done = "The cancel was sent."
+		}
 	case "redrive":
 		_, err = q.c.Redrive(q.ctx, id)
 		done = "The task is queued again."
@@ -234,6 +250,9 @@ func postTask(q *request) (next, done string, err error) {
 	}
 	return path("tasks", id), done, err
 }
+
+// endedBefore reports whether a task had ended before it could be cancelled. r is the record after the cancel.
+func endedBefore(r client.Record) bool { return r.Status.Terminal() && r.Status != client.Cancelled }
 
 // getTask shows one task.
 func getTask(q *request) error {

@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"net/http"
 	"strconv"
@@ -106,8 +107,12 @@ func postRun(q *request) (next, done string, err error) {
 	next = path("workflows", id)
 	switch q.r.PathValue("verb") {
 	case "cancel":
-		_, err = q.c.CancelWorkflow(q.ctx, id)
-		return next, "The cancel was sent.", err
+		run, err := q.c.CancelWorkflow(q.ctx, id)
+		done = "The cancel was sent."
+		if run.Status.Ended() {
+			done = fmt.Sprintf("The run has ended: %s.", run.Status)
+		}
+		return next, done, err
 	case "rerun":
 		run, err := q.c.RerunWorkflow(q.ctx, id, client.WorkflowRerun{From: q.form.Get("step"), Key: q.form.Get("key")})
 		return path("workflows", run.RunID), "Started again from " + q.form.Get("step") + ".", err
