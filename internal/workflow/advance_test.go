@@ -674,6 +674,40 @@ func TestRerun(t *testing.T) {
 	}
 }
 
+// A branch that was not chosen stays skipped, so that what comes after the branches is kept: a question is not asked
+// again. Steps that a failed run skipped because it ended begin in the new run.
+func TestRerunAfterBranches(t *testing.T) {
+	p := compile(t, `{name: x, inputs: {big: {type: boolean}}, steps: [
+		{id: big, when: inputs.big, code: '1'}, {id: small, needs: [], when: "!inputs.big", code: '1'},
+		{id: ask, needs: [big, small], ask: {form: {type: object, properties: {ok: {type: boolean}}}}},
+		{id: last, code: '1'}, {id: beside, needs: [ask], when: "!inputs.big", code: '1'}]}`)
+	for status, want := range map[schemas.WorkflowStatus]string{
+		"succeeded": "big small ask beside", "failed": "big small ask",
+	} {
+		old := p.New(schemas.WorkflowRun{}, began)
+		old.Status = status
+		for i, s := range []schemas.WorkflowStatus{"succeeded", "skipped", "succeeded", status, "skipped"} {
+			old.Steps[i].Status = s
+			if s != "skipped" {
+				old.Steps[i].StartedAt = began
+			}
+		}
+		r, err := p.Rerun(old, "last")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []string
+		for i, s := range r.Steps {
+			if s.Kept && s.Status == old.Steps[i].Status {
+				kept = append(kept, s.ID)
+			}
+		}
+		if got := strings.Join(kept, " "); got != want {
+			t.Errorf("Rerun of a run that %s keeps %q, want %q", status, got, want)
+		}
+	}
+}
+
 // A question before the first task begins with the files that the workspace had before the run, not with none.
 func TestRerunFromFirstQuestion(t *testing.T) {
 	p := compile(t, `{name: x, steps: [{id: ask, ask: {form: {type: object, properties: {ok: {type: boolean}}}}},

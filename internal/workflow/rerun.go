@@ -23,8 +23,8 @@ type RerunError struct{ Code, Message string }
 func (e *RerunError) Error() string { return e.Message }
 
 // Rerun plans a run that repeats a step of an earlier run, and what depends on it. It keeps the results of the other
-// steps that have succeeded or failed without ending the run, unless they changed the workspace after the step had
-// begun: the new run begins with the files that the step began with.
+// steps that have succeeded, were skipped or failed without ending the run, unless they changed the workspace after the
+// step had begun: the new run begins with the files that the step began with.
 func (p *Plan) Rerun(old schemas.WorkflowRun, from string) (Rerun, error) {
 	first, ok := p.index[from]
 	if !ok || p.steps[first].finally {
@@ -100,8 +100,15 @@ func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 	if i == first || s.finally {
 		return true
 	}
-	failed := x.Status == schemas.WorkflowFailed && s.OnError == schemas.OnErrorContinue
-	return x.Status != schemas.WorkflowSucceeded && !failed || changedSince(x, base) && !p.steps[first].before[i]
+	before := p.steps[first].before[i]
+	done := x.Status == schemas.WorkflowSucceeded
+	switch x.Status {
+	case schemas.WorkflowFailed:
+		done = s.OnError == schemas.OnErrorContinue
+	case schemas.WorkflowSkipped: // for its condition, or because the run was stopped before the step began
+		done = before || old.Status == schemas.WorkflowSucceeded
+	}
+	return !done || changedSince(x, base) && !before
 }
 
 // changedSince reports whether a step has committed a later generation than base.
