@@ -464,10 +464,10 @@ def counted(count, places):
     return places[:count]
 
 
-def skill(name):
-    """A function of the workspace's skills."""
+def skill(name, load):
+    """A function of the workspace's skills. load imports the skill's module."""
     try:
-        module = importlib.import_module("skills." + name)
+        module = load()
     except ModuleNotFoundError as error:
         if error.name not in ("skills", "skills." + name):
             raise
