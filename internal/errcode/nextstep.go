@@ -32,6 +32,10 @@ var nextSteps = map[string]NextStep{
 		Command: "codefleet sessions list; codefleet run -s NAME begins a session",
 		Tool:    "list_sessions lists the sessions; execute_task with session begins one",
 	},
+	UnknownRun: {
+		Command: "codefleet workflow runs  (lists the runs)",
+		Tool:    "list_workflow_runs lists the runs",
+	},
 	UnknownCheckpoint: {
 		Command: "codefleet sessions show NAME  (lists the checkpoints)",
 		Tool:    "get_session lists the newest checkpoints",
@@ -59,10 +63,6 @@ var nextSteps = map[string]NextStep{
 	},
 	StateConflict:      {Tool: "get_state returns the current version: repeat the change on it"},
 	PreconditionFailed: {Tool: "get_state returns the current version: repeat the change on it"},
-	BadState: {
-		Command: "codefleet state set NAME '{}' replaces the document",
-		Tool:    "save_state replaces the document",
-	},
 	SkillFailed: {Command: "codefleet result ID, with the task's id, prints the output of the smoke run"},
 	MemoryLimit: {
 		Command: "codefleet run --memory MB (limits.memory_mb), or work on smaller pieces",
