@@ -56,18 +56,11 @@ func (b *Bench) stepCost(ctx context.Context, f *up.Fleet) error {
 		return err
 	}
 	defer c.Close()
-	definition, err := chainOf(runSteps)
+	steps, err := newChain(ctx, q)
 	if err != nil {
 		return err
 	}
-	store, err := q.Workflows(ctx)
-	if err != nil {
-		return err
-	}
-	runs := engine.New(q, slog.New(slog.DiscardHandler))
-	step := perStep("step", func(ctx context.Context) error {
-		return runToEnd(ctx, store, runs, f.File.Tenant, definition)
-	})
+	step := perStep("step", func(ctx context.Context) error { return steps.run(ctx, f.File.Tenant) })
 	task := perStep("task", func(ctx context.Context) error {
 		for range runSteps {
 			s := client.Submission{Task: client.Task{Code: SmallestProgram}}
@@ -97,17 +90,12 @@ func perStep(name string, call func(context.Context) error) Series {
 // process is forked.
 func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	const tenant = "bench"
-	definition, err := chainOf(runSteps)
+	steps, err := newChain(ctx, q)
 	if err != nil {
 		return err
 	}
-	store, err := q.Workflows(ctx)
-	if err != nil {
-		return err
-	}
-	runs := engine.New(q, slog.New(slog.DiscardHandler))
 	w := jobs.NewWorker(q, jobs.WorkerOptions{
-		Slots: fairSlots, Hooks: jobs.Hooks{Ended: runs.TaskEnded},
+		Slots: fairSlots, Hooks: jobs.Hooks{Ended: steps.runs.TaskEnded},
 		Handler: func(context.Context, *jobs.Job) (*schemas.Result, error) {
 			return &schemas.Result{Status: schemas.Succeeded}, nil
 		},
@@ -116,9 +104,7 @@ func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	var worker errgroup.Group
 	worker.Go(func() error { return w.Run(accept, accept) })
 	key := 0
-	step := perStep("step that does nothing", func(ctx context.Context) error {
-		return runToEnd(ctx, store, runs, tenant, definition)
-	})
+	step := perStep("step that does nothing", func(ctx context.Context) error { return steps.run(ctx, tenant) })
 	task := perStep("task that does nothing", func(ctx context.Context) error {
 		for range runSteps {
 			key++
@@ -141,21 +127,30 @@ func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	return nil
 }
 
-// chainOf returns a workflow of n steps, each of which needs the one before it.
-func chainOf(n int) (json.RawMessage, error) {
-	w := schemas.Workflow{Name: "chain"}
-	for i := range n {
-		w.Steps = append(w.Steps, schemas.Step{ID: "s" + strconv.Itoa(i), Code: SmallestProgram})
-	}
-	return json.Marshal(w)
+// chain is a workflow of runSteps steps, each of which needs the one before it.
+type chain struct {
+	definition json.RawMessage
+	runs       *engine.Engine
+	store      *jobs.Workflows
 }
 
-// runToEnd runs a workflow until its record says that it has succeeded. Samples may be up to lookEvery late.
-func runToEnd(
-	ctx context.Context, store *jobs.Workflows, runs *engine.Engine, tenant string, definition json.RawMessage,
-) error {
+func newChain(ctx context.Context, q *jobs.Client) (c chain, err error) {
+	w := schemas.Workflow{Name: "chain"}
+	for i := range runSteps {
+		w.Steps = append(w.Steps, schemas.Step{ID: "s" + strconv.Itoa(i), Code: SmallestProgram})
+	}
+	if c.definition, err = json.Marshal(w); err != nil {
+		return c, err
+	}
+	c.runs = engine.New(q, slog.New(slog.DiscardHandler))
+	c.store, err = q.Workflows(ctx)
+	return c, err
+}
+
+// run runs the workflow until its record says that it has succeeded. Samples may be up to lookEvery late.
+func (c chain) run(ctx context.Context, tenant string) error {
 	const lookEvery = 2 * time.Millisecond
-	run, err := runs.Start(ctx, tenant, schemas.WorkflowRequest{Workflow: definition})
+	run, err := c.runs.Start(ctx, tenant, schemas.WorkflowRequest{Workflow: c.definition})
 	if err != nil {
 		return err
 	}
@@ -163,7 +158,7 @@ func runToEnd(
 	defer ticker.Stop()
 	for !run.Status.Ended() {
 		<-ticker.C
-		data, _, err := store.Get(ctx, tenant, run.RunID)
+		data, _, err := c.store.Get(ctx, tenant, run.RunID)
 		if err != nil {
 			return err
 		}
@@ -202,9 +197,10 @@ func (b *Bench) waitingRuns(ctx context.Context, f *up.Fleet) error {
 		return err
 	}
 	b.AtMost("W3", "slots and boxes that these runs hold", float64(busy), 0, "")
+	yes := client.WorkflowAnswer{Step: "ask", Values: json.RawMessage(`{"ok": true}`)}
 	for _, id := range ids[:min(reads, len(ids))] {
 		start := time.Now()
-		run, err := c.AnswerWorkflow(ctx, id, client.WorkflowAnswer{Step: "ask", Values: json.RawMessage(`{"ok": true}`)})
+		run, err := c.AnswerWorkflow(ctx, id, yes)
 		if err != nil {
 			return err
 		}

@@ -133,22 +133,29 @@ func (f *fleet) dial() (*nats.Conn, error) {
 		nats.CustomInboxPrefix("_INBOX."+embedded.FleetUser))
 }
 
-// everyRecord returns all revisions of all records, in the order in which they were written.
-func (f *fleet) everyRecord(t *testing.T) []schemas.Record {
+// stream opens a stream of the queue for the rest of the test.
+func (f *fleet) stream(t *testing.T, name string) jetstream.Stream {
 	t.Helper()
 	nc, err := f.dial()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nc.Close()
+	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), "KV_TASKSTATE")
+	stream, err := js.Stream(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return stream
+}
+
+// everyRecord returns all revisions of all records, in the order in which they were written.
+func (f *fleet) everyRecord(t *testing.T) []schemas.Record {
+	t.Helper()
+	stream := f.stream(t, "KV_TASKSTATE")
 	var all []schemas.Record
 	for seq := stream.CachedInfo().State.FirstSeq; seq <= stream.CachedInfo().State.LastSeq; seq++ {
 		msg, err := stream.GetMsg(t.Context(), seq)

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/codefleet/codefleet/internal/faulttest"
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/state"
@@ -332,19 +330,7 @@ func (f *fleet) logEvents(t *testing.T, alarms []jobs.Automation) {
 	for _, a := range alarms {
 		t.Logf("alarm of run %s: %s", a.Name, a.Data)
 	}
-	nc, err := f.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := f.stream(t, "EVENTS")
 	for info := range stream.ListConsumers(t.Context()).Info() {
 		t.Logf("stream EVENTS %+v, consumer %+v", stream.CachedInfo().State, info)
 	}

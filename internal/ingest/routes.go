@@ -30,6 +30,11 @@ func (s *Server) routes() []route {
 		s.pageRoutes())
 }
 
+// queueRow returns a route whose handler only asks the queue, for at most QueueTime.
+func (s *Server) queueRow(pattern, scope string, h handler, id, summary string) route {
+	return row(pattern, scope, s.withQueueTime(h), id, summary).fails(queueErrors...)
+}
+
 func (s *Server) taskRoutes() []route {
 	return []route{
 		row("POST /v1/tasks", ScopeSubmit, s.postTask, "submitTask", "Submit a task as JSON").
@@ -39,10 +44,10 @@ func (s *Server) taskRoutes() []route {
 			body("application/json", "Submission").
 			returns(200, "Record").returns(202, "Record").
 			fails(submitErrors...).fails(queueErrors...).fails(errcode.BadParameter),
-		row("GET /v1/tasks", ScopeRead, s.withQueueTime(s.getTasks), "listTasks", "List tasks, the latest first").
+		s.queueRow("GET /v1/tasks", ScopeRead, s.getTasks, "listTasks", "List tasks, the latest first").
 			takes("status", "limit").
 			returns(200, "[]Record").
-			fails(queueErrors...).fails(errcode.BadParameter),
+			fails(errcode.BadParameter),
 		row("GET /v1/tasks/{id}", ScopeRead, s.getTask, "getTask", "Read the record of a task, or wait for its end").
 			takes("wait", "until", "known").
 			returns(200, "Record").
@@ -67,24 +72,24 @@ func (s *Server) taskRoutes() []route {
 			"getArtifact", "Download an artifact").
 			returnsMedia(200, "*/*", "Bytes").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.UnknownArtifact),
-		row("GET /v1/dead", ScopeRead, s.withQueueTime(s.getDead),
+		s.queueRow("GET /v1/dead", ScopeRead, s.getDead,
 			"listDead", "List the dead-letter queue, the latest first").
 			takes("cause", "limit").
 			returns(200, "[]DeadTask").
-			fails(queueErrors...).fails(errcode.BadParameter),
+			fails(errcode.BadParameter),
 		row("POST /v1/tasks/{id}/redrive", ScopeSubmit, s.task(s.postRedrive),
 			"redriveTask", "Queue a dead-lettered task again").
 			note("The task keeps its id and its program; its attempts are counted from the beginning. Its dead letter "+
 				"is removed.").
 			returns(200, "Record").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRedrivable),
-		row("POST /v1/dead/redrive", ScopeSubmit, s.withQueueTime(s.postRedriveAll),
+		s.queueRow("POST /v1/dead/redrive", ScopeSubmit, s.postRedriveAll,
 			"redriveDead", "Queue dead-lettered tasks again, the oldest first").
 			note("A task that cannot be redriven has an error in the response and stays in the dead-letter queue. "+
 				"Repeat the request with `seq` set to `next` until `next` is absent.").
 			takes("seq", "cause", "limit").
 			returns(200, "Redriven").
-			fails(queueErrors...).fails(errcode.BadParameter),
+			fails(errcode.BadParameter),
 		row("GET /v1/dead/{id}", ScopeRead, s.task(s.getDeadLetter),
 			"getDeadLetter", "Read the dead letter of a task, with its record").
 			returns(200, "DeadLetter").
@@ -102,11 +107,11 @@ func (s *Server) taskRoutes() []route {
 			returns(200, "Record").returns(202, "Record").
 			fails(submitErrors...).fails(queueErrors...).
 			fails(errcode.UnknownTask, errcode.NotRedrivable, errcode.NotRetryable),
-		row("GET /v1/audit", ScopeRead, s.withQueueTime(s.getAudit),
+		s.queueRow("GET /v1/audit", ScopeRead, s.getAudit,
 			"listAudit", "List audit records of tool calls, the latest first").
 			takes("task", "limit").
 			returns(200, "[]AuditRecord").
-			fails(queueErrors...).fails(errcode.BadParameter),
+			fails(errcode.BadParameter),
 	}
 }
 
@@ -131,10 +136,9 @@ func (s *Server) eventRoutes() []route {
 
 func (s *Server) approvalRoutes() []route {
 	return []route{
-		row("GET /v1/approvals", ScopeRead, s.withQueueTime(s.getApprovals),
+		s.queueRow("GET /v1/approvals", ScopeRead, s.getApprovals,
 			"listApprovals", "List tool calls that wait for approval").
-			returns(200, "[]PendingApproval").
-			fails(queueErrors...),
+			returns(200, "[]PendingApproval"),
 		row("POST /v1/tasks/{id}/approvals", ScopeApprove, s.postApproval,
 			"answerApproval", "Approve or deny tool calls of a task").
 			note("The first answer counts. The same answer may be sent again.").
@@ -147,16 +151,16 @@ func (s *Server) approvalRoutes() []route {
 
 func (s *Server) sessionRoutes() []route {
 	named := func(method, path string, scope string, h handler, id, summary string) route {
-		return row(method+" /v1/sessions/{session}"+path, scope, s.withQueueTime(h), id, summary).
+		return s.queueRow(method+" /v1/sessions/{session}"+path, scope, h, id, summary).
 			returns(200, "Session").
-			fails(queueErrors...).fails(errcode.BadName, errcode.UnknownSession)
+			fails(errcode.BadName, errcode.UnknownSession)
 	}
 	return []route{
-		row("GET /v1/sessions", ScopeRead, s.withQueueTime(s.getSessions),
+		s.queueRow("GET /v1/sessions", ScopeRead, s.getSessions,
 			"listSessions", "List sessions, the one with the latest task first").
 			takes("limit").
 			returns(200, "[]SessionSummary").
-			fails(queueErrors...).fails(errcode.BadParameter),
+			fails(errcode.BadParameter),
 		named("GET", "", ScopeRead, s.getSession, "getSession", "Read the log of a session").
 			note("`limit` is the number of the newest tasks.").
 			takes("limit").fails(errcode.BadParameter),

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -192,11 +193,7 @@ func (e *Engine) Rerun(
 			return old, unknown(err, id)
 		}
 	}
-	key := in.Key
-	if key == "" {
-		key = rand.Text()
-	}
-	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, key)
+	newID := jobs.TaskID(tenant, jobs.WorkflowSource+id, cmp.Or(in.Key, rand.Text()))
 	workspace := old.Workspace
 	if again.Generation > 0 {
 		workspace = forkName(old.Workspace, newID)

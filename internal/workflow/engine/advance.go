@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/codefleet/codefleet/internal/clock"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/workflow"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// advance applies an event to a run, and does what follows from it. If the event was applied before, it does again what
+// followed from it, because the process that applied it may have been lost. After an error it may be called again.
+func (e *Engine) advance(
+	ctx context.Context, tenant, id string, ev workflow.Event,
+) (run schemas.WorkflowRun, err error) {
+	plan, err := e.plan(ctx, tenant, id)
+	if err != nil {
+		return run, err
+	}
+	load := e.load(ctx, tenant, id, map[string]json.RawMessage{})
+	a, err := e.apply(ctx, plan, tenant, id, ev, load)
+	if err != nil {
+		return a.after, err
+	}
+	return e.follow(ctx, plan, a, load)
+}
+
+// follow does what follows from an event.
+func (e *Engine) follow(
+	ctx context.Context, plan *workflow.Plan, a applied, load workflow.Load,
+) (run schemas.WorkflowRun, err error) {
+	var queue []workflow.Event
+	narrow := false
+	for {
+		run, narrow = a.after, narrow || a.narrow
+		begun := map[workflow.Place]bool{}
+		if a.changed { // else everything that runs is begun again
+			begun = running(a.before)
+		}
+		effects, err := plan.Effects(ctx, run, func(p workflow.Place) bool { return begun[p] }, load)
+		if err != nil {
+			return run, err
+		}
+		var ends []workflow.Event
+		var both errgroup.Group
+		both.Go(func() error { return e.keepVersions(ctx, a) })
+		both.Go(func() (err error) {
+			ends, err = e.doAll(ctx, run, effects, a.changed)
+			return err
+		})
+		if err := both.Wait(); err != nil {
+			return run, err
+		}
+		if queue = append(queue, ends...); len(queue) == 0 {
+			break
+		}
+		if a, err = e.apply(ctx, plan, run.Tenant, run.RunID, queue[0], load); err != nil {
+			return run, err
+		}
+		queue = queue[1:]
+	}
+	if run.Status.Ended() {
+		err = e.finish(ctx, run)
+	}
+	if err == nil && narrow {
+		err = e.setAlarm(ctx, plan, run, a.rev)
+	}
+	return run, err
+}
+
+// running returns the places of a run whose attempts run, and whether each is not cancelled.
+func running(run schemas.WorkflowRun) map[workflow.Place]bool {
+	out := map[workflow.Place]bool{}
+	for _, s := range run.Steps {
+		if s.Status == schemas.WorkflowRunning && s.Items == nil {
+			out[workflow.Place{Step: s.ID, Item: -1, Attempt: s.Attempt}] = !s.Cancelled
+		}
+		for i, item := range s.Items {
+			if item.Status == schemas.WorkflowRunning {
+				out[workflow.Place{Step: s.ID, Item: i, Attempt: item.Attempt}] = !item.Cancelled
+			}
+		}
+	}
+	return out
+}
+
+// applied is an event that was applied to the record of a run. If changed is false, it was applied earlier.
+type applied struct {
+	before, after schemas.WorkflowRun
+	rev           uint64 // of the record
+	changed       bool
+	narrow        bool // the alarm may ring less often once what follows from the event has begun
+}
+
+// apply applies an event to the record of a run by compare-and-swap.
+func (e *Engine) apply(
+	ctx context.Context, plan *workflow.Plan, tenant, id string, ev workflow.Event, load workflow.Load,
+) (a applied, err error) {
+	for range swapTries {
+		if a.before, a.rev, err = e.read(ctx, tenant, id); err != nil {
+			return a, err
+		}
+		change, err := plan.Advance(ctx, a.before, ev, e.Now(ctx), load)
+		if err != nil {
+			a.after = a.before
+			return a, err
+		}
+		if !change.Changed {
+			a.after, a.narrow = change.Run, true
+			return a, nil
+		}
+		old := alarmOf(plan, a.before)
+		wide := old.or(alarmOf(plan, change.Run))
+		if wide != old {
+			if err := e.widenAlarm(ctx, change.Run, wide, a.rev); err != nil {
+				return a, err
+			}
+		}
+		a.after, a.rev, err = e.write(ctx, a.before, change, a.rev)
+		if errors.Is(err, jobs.ErrRunConflict) {
+			_ = clock.Sleep(ctx, rand.N(swapPause)) //nolint:gosec // spreads processes; the loop ends with ctx
+			continue
+		}
+		a.changed, a.narrow = true, wide != alarmOf(plan, a.after)
+		return a, err
+	}
+	return a, fmt.Errorf("advance workflow run %s: other processes changed it first, %d times", id, swapTries)
+}
+
+// write stores the values of a change, and then the record if it still has the revision. It returns the record and its
+// new revision.
+func (e *Engine) write(
+	ctx context.Context, before schemas.WorkflowRun, change workflow.Change, rev uint64,
+) (run schemas.WorkflowRun, next uint64, err error) {
+	run = change.Run
+	store, err := e.open(ctx)
+	if err != nil {
+		return run, 0, err
+	}
+	var puts errgroup.Group
+	puts.SetLimit(atOnce)
+	for key, value := range change.Values {
+		puts.Go(func() error { return store.Put(ctx, run.Tenant, run.RunID, key, value) })
+	}
+	if err := puts.Wait(); err != nil {
+		return run, 0, err
+	}
+	data, err := json.Marshal(run)
+	if err == nil && len(data) > workflow.MaxRecord {
+		run = tooLarge(before, len(data), e.Now(ctx))
+		data, err = json.Marshal(run)
+	}
+	if err == nil {
+		next, err = store.Swap(ctx, run.Tenant, run.RunID, data, rev)
+	}
+	return run, next, err
+}
+
+// tooLarge returns a run that ends because its record does not fit.
+func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.WorkflowRun {
+	run.Steps = slices.Clone(run.Steps)
+	for i := range run.Steps {
+		run.Steps[i].Items = nil
+		if !run.Steps[i].Status.Ended() {
+			run.Steps[i].Status, run.Steps[i].EndedAt = schemas.WorkflowCancelled, now
+		}
+	}
+	run.Status, run.EndedAt, run.Stopping = schemas.WorkflowFailed, now, ""
+	run.Error = &schemas.WorkflowError{
+		Code:    errcode.WorkflowTooLarge,
+		Message: fmt.Sprintf("the record of the run would be %d bytes; the limit is %d", size, workflow.MaxRecord),
+	}
+	return run
+}
+
+// finish tells the run that waits for this one that it has ended.
+func (e *Engine) finish(ctx context.Context, run schemas.WorkflowRun) error {
+	e.mu.Lock()
+	delete(e.plans, run.Tenant+"."+run.RunID)
+	e.mu.Unlock()
+	if run.Parent == nil {
+		return nil
+	}
+	_, err := e.advance(ctx, run.Tenant, run.Parent.RunID, workflow.Event{Ended: endOfRun(run)})
+	if errors.Is(err, jobs.ErrRunNotFound) {
+		return nil
+	}
+	return err
+}
+
+// endOfRun returns the end of the step whose workflow has ended.
+func endOfRun(run schemas.WorkflowRun) *workflow.Ended {
+	p := run.Parent
+	return &workflow.Ended{
+		Place:  workflow.Place{Step: p.Step, Item: p.Item, Attempt: p.Attempt},
+		Status: run.Status, Result: run.Outputs, Error: run.Error, Generation: run.Generation,
+		Changed: slices.ContainsFunc(run.Steps, func(s schemas.StepRun) bool {
+			return s.After > 0 && !s.Kept ||
+				slices.ContainsFunc(s.Items, func(x schemas.StepRun) bool { return x.After > 0 })
+		}),
+	}
+}
