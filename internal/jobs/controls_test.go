@@ -82,7 +82,7 @@ func TestPause(t *testing.T) {
 			if rec := f.await(t, held.TaskID); rec.Status != schemas.Succeeded || rec.Run != 1 {
 				t.Errorf("the held task = %s run %d, want succeeded run 1", rec.Status, rec.Run)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 			defer cancel()
 			if rec, err := f.Wait(ctx, "other", other.TaskID); err != nil || rec.Status != schemas.Succeeded {
 				t.Errorf("other tenant's task = %s, %v, want succeeded", rec.Status, err)

@@ -247,7 +247,7 @@ func (f *faultFleet) waitAll(t *testing.T, ids []string) {
 	t.Helper()
 	for _, id := range ids {
 		eventually(t, "end of "+id, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 			defer cancel()
 			_, err := f.Wait(ctx, "acme", id)
 			return err

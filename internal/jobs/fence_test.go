@@ -95,7 +95,7 @@ func TestCommittedIsSucceeded(t *testing.T) {
 					f := newFleet(t, func(o *Options) { o.AckWait = 600 * time.Millisecond })
 					var attrs []string
 					if test.expires {
-						attrs = []string{"expirytime", time.Now().Add(time.Second).UTC().Format(time.RFC3339Nano)}
+						attrs = []string{"expirytime", time.Now().Add(3 * time.Second).UTC().Format(time.RFC3339Nano)}
 					}
 					rec := f.submit(t, "1", test.data, attrs...)
 					ws := &workspace{committed: map[string]bool{}, fenced: map[string]bool{}, failures: failures}

@@ -37,7 +37,7 @@ func TestHistoryIsBoundedAndByTenant(t *testing.T) {
 // awaitHistory reads a tenant's history until good is true, because items are stored in the background.
 func awaitHistory(t *testing.T, f *fleet, tenant string, good func([]HistoryItem) bool) []HistoryItem {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(hangTime); ; {
 		all, err := f.History(t.Context(), tenant, 1)
 		if err != nil {
 			t.Fatal(err)

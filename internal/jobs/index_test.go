@@ -21,7 +21,7 @@ import (
 
 func (f *fleet) listed(t *testing.T, o ListOptions) (ids []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 	defer cancel()
 	all, err := f.List(ctx, "acme", o)
 	if err != nil {

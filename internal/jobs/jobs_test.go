@@ -28,10 +28,18 @@ type fleet struct {
 
 var noLog = slog.New(slog.DiscardHandler)
 
+// maxStoreBytes is how much a server may store. By default, a host with little free disk space could not store the logs
+// twice, as Provision does while it copies them.
+const maxStoreBytes = 16 << 30
+
+// hangTime is how long a test waits for what must happen before it fails.
+const hangTime = time.Minute
+
 func newFleet(t testing.TB, change ...func(*Options)) *fleet {
 	t.Helper()
 	srv, err := embedded.StartNATS(t.Context(), embedded.NATSOptions{
 		Dir: t.TempDir(), Log: noLog, Tenants: map[string]embedded.NATSUser{"acme": {User: "acme", Password: "a"}},
+		MaxStoreBytes: maxStoreBytes,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +117,7 @@ func (f *fleet) submit(t testing.TB, id, data string, attrs ...string) schemas.R
 // await waits for the task's terminal record and checks it against its schema.
 func (f *fleet) await(t testing.TB, id string) schemas.Record {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 	defer cancel()
 	rec, err := f.Wait(ctx, "acme", id)
 	if err != nil {
@@ -173,7 +181,7 @@ func TestTask(t *testing.T) {
 
 func reply(t testing.TB, sub *nats.Subscription) event.Event {
 	t.Helper()
-	msg, err := sub.NextMsg(10 * time.Second)
+	msg, err := sub.NextMsg(hangTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +206,7 @@ func (f *fleet) awaitEmpty(t testing.TB) {
 
 func eventually(t testing.TB, name string, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 	defer cancel()
 	for {
 		err := check()

@@ -134,7 +134,7 @@ func TestNotRedrivable(t *testing.T) {
 	die := func(id string, attrs ...string) string {
 		return f.await(t, f.submit(t, id, `{"code":"x","retry":{"attempts":1}}`, attrs...).TaskID).TaskID
 	}
-	expires := time.Now().Add(2 * time.Second)
+	expires := time.Now().Add(5 * time.Second)
 	late := die("late", "expirytime", expires.UTC().Format(time.RFC3339Nano))
 	gone, unlettered := die("gone"), die("unlettered")
 	for stream, subject := range map[string]string{

@@ -38,7 +38,7 @@ func startCluster(t *testing.T, n int) ([]*server.Server, Options) {
 		}
 		s, err := server.NewServer(&server.Options{
 			ServerName: "n" + strconv.Itoa(i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-			JetStream: true, StoreDir: t.TempDir(), Routes: routes,
+			JetStream: true, JetStreamMaxStore: maxStoreBytes, StoreDir: t.TempDir(), Routes: routes,
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port},
 		})
 		if err != nil {
@@ -132,7 +132,7 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	for i := range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 		_, err := c.Submit(ctx, "acme", taskEvent(strconv.Itoa(i), `{"code":"x"}`))
 		cancel()
 		if err != nil {
@@ -162,6 +162,7 @@ func provision(t *testing.T, c *Client) {
 func startServer(t *testing.T, opts *server.Options) *server.Server {
 	t.Helper()
 	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	opts.JetStreamMaxStore = maxStoreBytes
 	s, err := server.NewServer(opts)
 	if err != nil {
 		t.Fatal(err)

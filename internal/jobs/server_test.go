@@ -113,7 +113,7 @@ func TestServerRepublishesWhatIsStored(t *testing.T) {
 			t.Errorf("swap at revision %d = %v, want an error only if it is stale", rev, err)
 		}
 	}
-	msg, err := sub.NextMsg(5 * time.Second)
+	msg, err := sub.NextMsg(hangTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestNoStall(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Handler: succeed, Slots: 2})
 	for i := range 300 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 		rec := f.submit(t, strconv.Itoa(i), `{"code":"x"}`)
 		rec, err := f.Wait(ctx, "acme", rec.TaskID)
 		cancel()

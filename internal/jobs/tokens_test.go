@@ -106,7 +106,7 @@ func TestTokens(t *testing.T) {
 func TestTokenExpires(t *testing.T) {
 	f := newFleet(t, onlyAcme)
 	followTokens(t, f.Client)
-	created, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "acme", ExpiresAt: time.Now().Add(time.Second)})
+	created, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "acme", ExpiresAt: time.Now().Add(3 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func TestToolOffers(t *testing.T) {
 		select {
 		case s := <-offers:
 			return s
-		case <-time.After(20 * time.Second):
+		case <-time.After(hangTime):
 			t.Fatal("no offer arrived")
 			return offer{}
 		}

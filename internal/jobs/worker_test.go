@@ -469,7 +469,7 @@ func TestDeadlines(t *testing.T) {
 		}
 		return succeed(ctx, j)
 	}})
-	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(500*time.Millisecond))
+	running := f.submit(t, "running", `{"code":"hang"}`, "expirytime", in(2*time.Second))
 	for id, run := range map[string]int{queued.TaskID: 0, running.TaskID: 1} {
 		rec := f.await(t, id)
 		if rec.Status != schemas.Expired || rec.Run != run || rec.Result.Error.Code != "expired" {
@@ -748,7 +748,7 @@ func TestProducer(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.work(t, WorkerOptions{Handler: succeed})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hangTime)
 	defer cancel()
 	if rec, err = p.Wait(ctx, "acme", rec.TaskID); err != nil || rec.Status != schemas.Succeeded {
 		t.Errorf("Wait = %+v, %v, want succeeded", rec, err)
