@@ -105,7 +105,7 @@ func (w *world) runWorkers(t *testing.T, n int, handler jobs.Handler, lost func(
 // ended waits until a run has ended. It answers the question of the step ask.
 func ended(t *testing.T, e *engine.Engine, id string, answer string) schemas.WorkflowRun {
 	t.Helper()
-	for deadline := time.Now().Add(50 * time.Second); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		run, err := e.Get(t.Context(), "acme", id)
 		if err != nil {
 			t.Fatal(err)

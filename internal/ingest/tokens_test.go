@@ -103,7 +103,7 @@ func TestExpiredToken(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	root := clientWith(t, f, ingesttest.Operator)
 	created, err := root.CreateToken(t.Context(), client.TokenOptions{
-		Tenant: "default", ExpiresAt: time.Now().Add(time.Second),
+		Tenant: "default", ExpiresAt: time.Now().Add(3 * time.Second),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -253,4 +253,4 @@ func (f Files) Artifact(_ context.Context, _ schemas.Record, path string) (io.Re
 }
 
 // WaitTimeout bounds how long tests wait for an event that must happen.
-const WaitTimeout = 20 * time.Second
+const WaitTimeout = time.Minute
