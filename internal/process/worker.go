@@ -16,7 +16,7 @@ const (
 	// releaseTime is the part of ExitTime in which a worker requeues its tasks and destroys its boxes.
 	releaseTime = ExitTime * 80 / 100
 	// CloseTime is the part of ExitTime after which open connections are abandoned.
-	CloseTime = ExitTime * 90 / 100
+	CloseTime = ExitTime * 85 / 100
 )
 
 // RunWorker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends. It

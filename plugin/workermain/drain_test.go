@@ -74,7 +74,7 @@ func TestDrainIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := startRelayed(t)
-			w := f.startWorker(t, "CODEFLEET_WORKER_DRAIN="+drain.String())
+			w := f.startWorker(t, "CODEFLEET_WORKER_DRAIN="+drain.String(), "CODEFLEET_WORKER_SLOTS=1")
 			w.await(t, "worker ready")
 			struck := c.of(f).SetOn(c.on, c.mode)
 			rec, err := f.client.Submit(t.Context(), client.Submission{Task: client.Task{Code: c.code}})
