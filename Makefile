@@ -49,7 +49,7 @@ demo: build ## start a fleet in a fresh directory, run tasks three ways, stop th
 # -p 2, because each package starts its own servers and sandboxes. GORACE, so that processes exit without waiting a
 # second for late race reports.
 test: bin/runsc ## run all tests with the race detector (needs a C compiler; under 6 minutes on two cores with a warm cache)
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 10m ./...
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 CODEFLEET_REQUIRE_GVISOR=$(REQUIRE_GVISOR) go test -race -shuffle=on -p 2 -timeout 30m ./...
 
 test-integration: bin/runsc .cache/npm/done .cache/science/done .cache/pypdf/done .cache/minio /usr/bin/chromium ## run tests with MCP servers from npm (needs node and npm), MinIO, and Debian's Chromium, pandas, matplotlib and pypdf; fail instead of skipping
 	CODEFLEET_TEST_MINIO=$(CURDIR)/.cache/minio CODEFLEET_TEST_NO_SKIP=1 CODEFLEET_LONG_TESTS=1 \
