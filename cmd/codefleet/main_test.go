@@ -61,7 +61,6 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 			e.Setenv("HOME", e.WorkDir+"/home")
 			e.Setenv("XDG_DATA_HOME", e.WorkDir) // the paths of sockets must be short
 			e.Setenv("CODEFLEET_EXECUTION_RUNSC", runsc)
-			e.Setenv("CODEFLEET_QUEUE_ACK_WAIT", "1s")
 			// Booting more boxes would take most of a script's time.
 			e.Setenv("CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "1")
 			// Without this, a binary built with the race detector waits a second before it exits.
@@ -136,7 +135,7 @@ func startFleet(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command("codefleet", args...)
 	cmd.Dir = ts.MkAbs(".")
 	for _, name := range []string{
-		"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC", "CODEFLEET_QUEUE_ACK_WAIT",
+		"PATH", "HOME", "TMPDIR", "XDG_DATA_HOME", "CODEFLEET_EXECUTION_RUNSC",
 		"CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE", "GORACE", "OPENAI_BASE_URL", "OPENAI_API_KEY",
 		"CODEFLEET_TELEMETRY_ENDPOINT",
 	} {

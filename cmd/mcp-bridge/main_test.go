@@ -127,6 +127,15 @@ func TestKilledBridge(t *testing.T) {
 			task = list[0]
 		}
 	}
+	written := errors.New("written")
+	if _, err := c.Watch(t.Context(), task.TaskID, 0, func(e client.Event) error {
+		if e.Stream == "stdout" {
+			return written
+		}
+		return nil
+	}); !errors.Is(err, written) {
+		t.Fatalf("Watch = %v, want output of the task", err)
+	}
 	if err := killed.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/codefleet/codefleet/client"
 	"github.com/codefleet/codefleet/internal/embedded"
@@ -26,9 +25,7 @@ func TestMain(m *testing.M) {
 // stop signal.
 func TestJoinsAndDrains(t *testing.T) {
 	runsc := executortest.Runsc(t)
-	conf := uptest.Config(t)
-	conf.Queue.AckWait = 2 * time.Second // must equal the worker's setting below
-	f, c := uptest.Start(t, up.Options{Config: conf})
+	f, c := uptest.Start(t, up.Options{Config: uptest.Config(t)})
 	data, err := os.MkdirTemp("", "cf") //nolint:usetesting // a short path, because sockets are created below
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +38,6 @@ func TestJoinsAndDrains(t *testing.T) {
 		env := []string{
 			"HOME=" + data, "CODEFLEET_DATA=" + data, "CODEFLEET_EXECUTION_RUNSC=" + runsc,
 			"CODEFLEET_WORKER_NAME=second",
-			"CODEFLEET_QUEUE_ACK_WAIT=2s",
 		}
 		code <- run(ctx, []string{"--fleet", uptest.File(t, f)}, env, &log)
 	}()

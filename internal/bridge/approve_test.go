@@ -197,7 +197,7 @@ func TestApprovalIsBounded(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	for _, version := range revisions[:1] {
 		u := &user{words: []string{"hang", "hang"}}
-		url := serve(t, f, func(o *bridge.Options) { o.MaxWait, o.Wait = 500*time.Millisecond, 400*time.Millisecond })
+		url := serve(t, f, func(o *bridge.Options) { o.MaxWait, o.Wait = 5*time.Second, 4*time.Second })
 		cs := dialAs(t, url, ingesttest.Token, version, u.options())
 		got, failed := invoke(t, cs, "execute_task", map[string]any{"code": "ask a"})
 		if failed || got["approval"] == nil || got["status"] != "running" {

@@ -61,7 +61,9 @@ func TestConfiguredRules(t *testing.T) {
 }
 
 // Patterns that make other engines backtrack, and large programs, are judged in time that grows with their size only.
+// A busy machine needs seconds for each pattern. An engine that backtracks would need years.
 func TestPatternsThatExplode(t *testing.T) {
+	const limit = time.Minute
 	p := guardrails.Program{Code: strings.Repeat("a", 1<<18)}
 	for _, pattern := range []string{`^(a+)+$b`, `(a|aa)+b`, `(.*)*b`, `(a?){30}a{30}b`} {
 		o := guardrails.Options{Level: guardrails.Advise, BlockedPatterns: []string{pattern}}
@@ -69,8 +71,8 @@ func TestPatternsThatExplode(t *testing.T) {
 		if got := broken(t, o, guardrails.Options{}, p); got != nil {
 			t.Errorf("pattern %s finds %v, want nothing", pattern, got)
 		}
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("pattern %s took %s for 256 KB, want at most 10s", pattern, took)
+		if took := time.Since(start); took > limit {
+			t.Errorf("pattern %s took %s for 256 KB, want at most %s", pattern, took, limit)
 		}
 	}
 }

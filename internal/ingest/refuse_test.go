@@ -424,7 +424,7 @@ func TestWaitMayExceedBodyTime(t *testing.T) {
 // The time that a handler takes before it responds does not count against the time to send the response.
 func TestSlowHandlersRespond(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	o := ingest.Options{Limits: ingest.Limits{BodyTime: 100 * time.Millisecond, Wait: time.Millisecond}}
+	o := ingest.Options{Limits: ingest.Limits{BodyTime: 500 * time.Millisecond, Wait: time.Millisecond}}
 	o.Telemetry.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-time.After(2 * (o.Limits.BodyTime + o.Limits.Wait))
 		fmt.Fprint(w, "done")

@@ -227,7 +227,7 @@ func TestToolsOfAnotherTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	sub, err := f.other.nc.SubscribeSync("tool.acme.*.*")
-	if err != nil {
+	if err := errors.Join(err, f.other.nc.Flush()); err != nil { // after it, a refusal has arrived
 		t.Fatal(err)
 	}
 	serve(t, f.acme, "acme", "mine", func(_ context.Context, data []byte) []byte { return data })

@@ -49,7 +49,7 @@ func (f fleet) processWorker(t *testing.T, name, host string) *faulttest.Process
 		t.Fatal(err)
 	}
 	env := append(slices.Clip(f.env), "CODEFLEET_DATA="+dir, "CODEFLEET_WORKER_NAME="+name,
-		"CODEFLEET_QUEUE_ACK_WAIT=2s", "CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE=1")
+		"CODEFLEET_QUEUE_ACK_WAIT=5s", "CODEFLEET_OPTIMIZATIONS_SANDBOX_POOL_SIZE=1")
 	return faulttest.Start(t, "worker", "FLEET="+f.file, "WORKER_NAME="+name, "WORKER_ENV="+strings.Join(env, "\n"))
 }
 
@@ -91,7 +91,7 @@ logs = {name: json.load(open("/workspace/sessions/" + name + ".json")) for name 
 // committed. State, files and the logs of the sessions are whole.
 func TestSessionsOverWorkers(t *testing.T) {
 	conf := uptest.Config(t)
-	conf.Queue.AckWait = 2 * time.Second
+	conf.Queue.AckWait = 5 * time.Second
 	f := startFleetWith(t, conf)
 	submit := func(session, code, kill string) client.Record {
 		t.Helper()

@@ -287,7 +287,8 @@ func TestRestoreCode(t *testing.T) {
 	}
 }
 
-// The time for 10 MB is proportional to it: a text of values only, and a large JSON value.
+// The time for 10 MB is proportional to it: a large JSON value. A busy machine needs a minute or two. If the time were
+// proportional to the square, it would need hours.
 func TestLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -305,8 +306,8 @@ func TestLarge(t *testing.T) {
 	if err != nil || string(back) != string(raw) {
 		t.Errorf("RestoreJSON of 10 MB = %d bytes, %v, want the same %d bytes", len(back), err, len(raw))
 	}
-	if took > time.Minute {
-		t.Errorf("ReplaceJSON of 10 MB took %s, want seconds", took)
+	if took > 10*time.Minute {
+		t.Errorf("ReplaceJSON of 10 MB took %s, want at most 10 min", took)
 	}
 }
 

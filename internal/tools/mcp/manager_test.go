@@ -153,7 +153,9 @@ func TestHostileStarts(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{"die": "exit status 3", "hang": "no handshake within", "nosuch": ""} {
 		s := hostileServer(t, mode)
-		s.Limits.ConnectTimeout = 500 * time.Millisecond
+		if mode == "hang" {
+			s.Limits.ConnectTimeout = 500 * time.Millisecond
+		}
 		m, out := manager(t, s)
 		_, err := callHostile(t, m, "echo", `{}`)
 		if want == "" {
