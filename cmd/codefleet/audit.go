@@ -18,7 +18,7 @@ func (a *app) auditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "Show the audit records of tool calls, latest first",
 		Long: "Show the audit records of tool calls: tool, task, sizes, outcome, and who approved the\n" +
-			"call. Arguments and results are not recorded, only a digest of the arguments (-o json).\n" +
+			"call. Arguments and results are not recorded, only a hash of the arguments (-o json).\n" +
 			"If a call may change something, a record is also written before the call is made.\n" +
 			"Records are kept for 90 days.",
 		Example: "  codefleet audit --task a2wntt52fwmbq3ezlg6zelfsfu\n  codefleet audit --limit 1000 -o json",

@@ -60,7 +60,7 @@ write_file("a", "270915")
 	for _, e := range slices.Backward(records) {
 		trail = append(trail, fmt.Sprintf("%s %s/%s %t %s", e.Event, e.Server, e.Tool, e.OK, e.Code))
 		if e.Tenant != rec.Tenant || len(e.ArgsHash) != 64 {
-			t.Errorf("audit record = %+v, want the tenant and a digest of the arguments", e)
+			t.Errorf("audit record = %+v, want the tenant and a hash of the arguments", e)
 		}
 	}
 	if data, err := json.Marshal(records); err != nil || strings.Contains(string(data), "270915") {
