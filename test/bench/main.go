@@ -66,7 +66,7 @@ func (o options) scenarios() []bench.Scenario {
 
 func main() {
 	embedded.S3Main() // does not return in the process that serves S3 for a fleet
-	engineMain()      // does not return in the process that the scenario workspace measures
+	childMain()       // does not return in the process that the scenario workspace measures
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := measure(ctx, os.Args[1:]); err != nil {

@@ -140,47 +140,47 @@ func (r *restic) pull(ctx context.Context, dir string, cold bool) (float64, erro
 	return r.run(ctx, "", args...)
 }
 
-// engine is the workspace engine in processes that stay, like a worker.
-type engine struct {
+// codefleetTool pushes and pulls with a worker's store, in child processes that stay, like a worker.
+type codefleetTool struct {
 	b         *run
 	remote    bucket
 	workspace string
 
-	pusher, puller *engineProcess
+	pusher, puller *workspaceChild
 	starts         []float64 // ms that each process took to start
 	peak           float64   // the largest resident memory, in MB
 	withoutProgram float64   // the same without the pages of the program's file
 }
 
-func (*engine) name() string { return "codefleet" }
+func (*codefleetTool) name() string { return "codefleet" }
 
-func (e *engine) begin(ctx context.Context, remote bucket, destination string) (err error) {
+func (e *codefleetTool) begin(ctx context.Context, remote bucket, destination string) (err error) {
 	e.workspace, e.remote, e.peak, e.withoutProgram = destination, remote, 0, 0
-	if e.pusher, err = e.b.startEngine(ctx, e.remote); err != nil {
+	if e.pusher, err = e.b.startWorkspaceChild(ctx, e.remote); err != nil {
 		return err
 	}
-	e.puller, err = e.b.startEngine(ctx, e.remote)
+	e.puller, err = e.b.startWorkspaceChild(ctx, e.remote)
 	return err
 }
 
-func (e *engine) push(_ context.Context, dir string) (float64, error) {
+func (e *codefleetTool) push(_ context.Context, dir string) (float64, error) {
 	return e.pusher.call("push", e.workspace, dir)
 }
 
-func (e *engine) pull(ctx context.Context, dir string, cold bool) (float64, error) {
+func (e *codefleetTool) pull(ctx context.Context, dir string, cold bool) (float64, error) {
 	if cold {
 		if err := e.stop(&e.puller); err != nil {
 			return 0, err
 		}
 		var err error
-		if e.puller, err = e.b.startEngine(ctx, e.remote); err != nil {
+		if e.puller, err = e.b.startWorkspaceChild(ctx, e.remote); err != nil {
 			return 0, err
 		}
 	}
 	return e.puller.call("pull", e.workspace, dir)
 }
 
-func (e *engine) stop(p **engineProcess) error {
+func (e *codefleetTool) stop(p **workspaceChild) error {
 	if *p == nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (e *engine) stop(p **engineProcess) error {
 	return err
 }
 
-func (e *engine) end() (float64, error) {
+func (e *codefleetTool) end() (float64, error) {
 	err := errors.Join(e.stop(&e.pusher), e.stop(&e.puller))
 	return e.peak, err
 }

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	embedded.S3Main()
-	engineMain()
+	childMain()
 	m.Run()
 }
 

@@ -22,11 +22,10 @@ import (
 	"github.com/codefleet/codefleet/internal/state/s3"
 )
 
-// The workspace engine is measured in a separate process that does nothing else, so that the process's resident memory
-// is the engine's.
+// Pushes and pulls are measured in a child process that does nothing else, so that its resident memory is theirs.
 
-// engineMarker is the environment variable that makes a process an engine.
-const engineMarker = "CODEFLEET_BENCH_ENGINE"
+// childMarker is the environment variable that makes this program run as the child.
+const childMarker = "CODEFLEET_BENCH_CHILD"
 
 // bucket is the bucket to which directories are pushed.
 type bucket struct {
@@ -36,21 +35,21 @@ type bucket struct {
 	SecretKey string `json:"secret_key"`
 }
 
-// engineSetup is the engine's first line of input.
-type engineSetup struct {
+// childSetup is the child's first line of input.
+type childSetup struct {
 	Bucket bucket `json:"bucket"`
 	Cache  string `json:"cache"`
 }
 
-// engineCall is each further line of input.
-type engineCall struct {
+// childCall is each further line of input.
+type childCall struct {
 	Op        string `json:"op"` // push, pull, or task, which changes nothing
 	Workspace string `json:"workspace"`
 	Dir       string `json:"dir"`
 }
 
-// engineResponse is the line of output for a call.
-type engineResponse struct {
+// childResponse is the line of output for a call.
+type childResponse struct {
 	Micros   int64   `json:"micros"`
 	Requests int64   `json:"requests"`
 	Up       int64   `json:"up"`      // uploaded bytes
@@ -59,22 +58,22 @@ type engineResponse struct {
 	Error    string  `json:"error,omitempty"`
 }
 
-// engineMain is the main function of the engine's process. In other processes it returns at once. A program that runs
-// the scenario workspace must call it first.
-func engineMain() {
-	if os.Getenv(engineMarker) == "" {
+// childMain is the main function of the child. In other processes it returns at once. A program that runs the scenario
+// workspace must call it first.
+func childMain() {
+	if os.Getenv(childMarker) == "" {
 		return
 	}
-	if err := serveEngine(os.Stdin, os.Stdout); err != nil {
+	if err := serveChild(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func serveEngine(in io.Reader, out io.Writer) error {
+func serveChild(in io.Reader, out io.Writer) error {
 	calls := json.NewDecoder(bufio.NewReader(in))
-	var setup engineSetup
+	var setup childSetup
 	if err := calls.Decode(&setup); err != nil {
 		return err
 	}
@@ -92,13 +91,13 @@ func serveEngine(in io.Reader, out io.Writer) error {
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // as in a worker
 		opts.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
-	e := &pushEngine{store: state.New(objects, opts), trees: map[string]*state.Tree{}}
+	e := &childStore{store: state.New(objects, opts), trees: map[string]*state.Tree{}}
 	responses := json.NewEncoder(out)
-	if err := responses.Encode(engineResponse{}); err != nil { // the engine is ready
+	if err := responses.Encode(childResponse{}); err != nil { // the child is ready
 		return err
 	}
 	for {
-		var call engineCall
+		var call childCall
 		if err := calls.Decode(&call); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -108,7 +107,7 @@ func serveEngine(in io.Reader, out io.Writer) error {
 		requests, up := counted.requests.Load(), counted.up.Load()
 		began := time.Now()
 		err := e.run(context.Background(), call)
-		r := engineResponse{
+		r := childResponse{
 			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests,
 			Up:      counted.up.Load() - up,
 			Peak:    bench.Kilobytes("/proc/self/status", "VmHWM") / 1024,
@@ -123,15 +122,15 @@ func serveEngine(in io.Reader, out io.Writer) error {
 	}
 }
 
-// pushEngine is a worker's store with its trees.
-type pushEngine struct {
+// childStore is the child's store with its trees, as in a worker.
+type childStore struct {
 	store *state.Store
 	trees map[string]*state.Tree // by directory
 	tasks int
 }
 
 // run pushes or pulls a directory, or runs a task that changes nothing. Each begins with a request for HEAD.
-func (e *pushEngine) run(ctx context.Context, c engineCall) error {
+func (e *childStore) run(ctx context.Context, c childCall) error {
 	t := e.trees[c.Dir]
 	if t == nil {
 		var err error
@@ -167,26 +166,26 @@ func (t *countingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// engineProcess is a running engine.
-type engineProcess struct {
+// workspaceChild is a running child.
+type workspaceChild struct {
 	cmd       *exec.Cmd
 	stdin     io.Closer
 	stderr    bytes.Buffer
 	calls     *json.Encoder
 	responses *json.Decoder
 	started   float64 // ms until it was ready
-	last      engineResponse
+	last      childResponse
 }
 
-// startEngine starts an engine with an empty cache. It runs until ctx ends or stop is called.
-func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, error) {
+// startWorkspaceChild starts a child with an empty cache. It runs until ctx ends or stop is called.
+func (b *run) startWorkspaceChild(ctx context.Context, remote bucket) (*workspaceChild, error) {
 	began := time.Now()
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &engineProcess{cmd: exec.CommandContext(ctx, self)}
-	p.cmd.Env = append(p.cmd.Environ(), engineMarker+"=1")
+	p := &workspaceChild{cmd: exec.CommandContext(ctx, self)}
+	p.cmd.Env = append(p.cmd.Environ(), childMarker+"=1")
 	p.cmd.Stderr = &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C must only end ctx
 	in, err := p.cmd.StdinPipe()
@@ -201,23 +200,23 @@ func (b *run) startEngine(ctx context.Context, remote bucket) (*engineProcess, e
 		return nil, err
 	}
 	p.stdin, p.calls, p.responses = in, json.NewEncoder(in), json.NewDecoder(out)
-	err = p.calls.Encode(engineSetup{remote, b.NewDir()})
+	err = p.calls.Encode(childSetup{remote, b.NewDir()})
 	if err == nil {
 		err = p.responses.Decode(&p.last)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), p.stop())
+		return nil, errors.Join(fmt.Errorf("start the child process: %w", err), p.stop())
 	}
 	p.started = bench.Since(began)
 	return p, nil
 }
 
 // call runs one operation and returns the milliseconds that it took.
-func (p *engineProcess) call(op, workspace, dir string) (float64, error) {
-	if err := p.calls.Encode(engineCall{op, workspace, dir}); err != nil {
+func (p *workspaceChild) call(op, workspace, dir string) (float64, error) {
+	if err := p.calls.Encode(childCall{op, workspace, dir}); err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
-	p.last = engineResponse{}
+	p.last = childResponse{}
 	if err := p.responses.Decode(&p.last); err != nil {
 		return 0, fmt.Errorf("%s: %w", op, err)
 	}
@@ -228,10 +227,10 @@ func (p *engineProcess) call(op, workspace, dir string) (float64, error) {
 }
 
 // stop ends the process and waits for it.
-func (p *engineProcess) stop() error {
+func (p *workspaceChild) stop() error {
 	p.stdin.Close()
 	if err := p.cmd.Wait(); err != nil {
-		return fmt.Errorf("workspace engine: %w: %s", err, bytes.TrimSpace(p.stderr.Bytes()))
+		return fmt.Errorf("child process: %w: %s", err, bytes.TrimSpace(p.stderr.Bytes()))
 	}
 	return nil
 }
