@@ -8,7 +8,7 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// The engine does not follow symbolic links in the paths that it gets.
+// TestDirWithoutLinks checks that Dir.Path has no symbolic links, because the sandbox's engine does not follow them.
 func TestDirWithoutLinks(t *testing.T) {
 	target, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
