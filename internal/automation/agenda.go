@@ -21,7 +21,7 @@ type agenda struct {
 	due   map[key]time.Time // the next firing or attempt of each schedule
 	rev   map[key]uint64    // of the document that is known
 	skew  time.Duration     // the fleet's time minus this host's
-	woken chan struct{}     // the earliest firing, or who follows results, may have changed
+	woken chan struct{}     // the earliest firing or resultTenants may have changed
 
 	triggers map[string]map[string]trigger // by tenant and name
 	webhooks map[string]map[string]webhook // by tenant and name
@@ -30,7 +30,7 @@ type agenda struct {
 	runWoken chan struct{}                 // the earliest of them may have changed
 	runSkew  time.Duration                 // the queue's time, by which runs go on, minus this host's
 	latest   uint64                        // the latest revision that was learned
-	skipped  bool                          // a change before it was replaced by one that was not learned yet
+	skipped  bool                          // revisions before latest may be missing: see note
 	learned  chan struct{}                 // closed when latest grows, or skipped ends
 }
 
@@ -83,8 +83,9 @@ func (a *agenda) learn(d jobs.Automation) {
 	a.wake()
 }
 
-// note notes up to which revision all documents are known. The bucket keeps the last change of each document: one that
-// is replaced before it was learned is skipped. The change that replaced it was pending then.
+// note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. A gap in
+// the revisions is a change that was replaced by a later one before it could be learned. The later change is pending,
+// so nothing is missing once no changes are pending.
 func (a *agenda) note(d jobs.Automation) {
 	if d.Revision > a.latest+1 && d.Kind != "" {
 		a.skipped = true

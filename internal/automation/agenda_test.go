@@ -7,39 +7,39 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// TestSkippedChange checks that an event is not matched while a change is unknown that was replaced before this process
-// learned it: the alarm of a run that waits for the event may be the one.
+// TestSkippedChange checks that awaitRevision waits for documents whose earlier change was replaced before this process
+// learned it. Such a document may be the alarm of a run that waits for the event that is matched.
 func TestSkippedChange(t *testing.T) {
 	a := newAgenda()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	known := func(rev uint64) bool { return a.awaitRevision(ended, rev) == nil }
-	trigger := func(rev, pending uint64) {
+	learn := func(rev, pending uint64) {
 		a.learn(jobs.Automation{Kind: "other", Tenant: "acme", Name: "x", Revision: rev, Pending: pending})
 	}
 	if known(0) {
-		t.Error("all is known before the first document")
+		t.Error("known(0) = true before the first document, want false")
 	}
-	trigger(3, 1)
+	learn(3, 1)
 	a.learn(jobs.Automation{Revision: 4, Pending: 1})
 	if known(3) {
-		t.Error("all is known although a document is pending that replaced one of the existing ones")
+		t.Error("known(3) = true while a document is pending whose earlier change was replaced, want false")
 	}
-	trigger(5, 0)
+	learn(5, 0)
 	if !known(5) || known(6) {
 		t.Errorf("known(5) = %v, known(6) = %v, want true and false", known(5), known(6))
 	}
-	trigger(6, 7)
+	learn(6, 7)
 	if !known(6) {
-		t.Error("a change without a gap is not known")
+		t.Error("known(6) = false after revisions without a gap, want true")
 	}
-	trigger(8, 2) // 7 was replaced by 9 or 10
-	trigger(9, 1)
+	learn(8, 2) // 7 was replaced by 9 or 10
+	learn(9, 1)
 	if known(7) {
-		t.Error("a change is known that was replaced by one that is not")
+		t.Error("known(7) = true although the change that replaced it is pending, want false")
 	}
-	trigger(10, 0)
+	learn(10, 0)
 	if !known(7) {
-		t.Error("a change is not known although the one that replaced it is")
+		t.Error("known(7) = false after the change that replaced it, want true")
 	}
 }
