@@ -157,8 +157,8 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// WarmTenants returns the tenants with an idle box if the pool is full and has no unbound box, so that a
-// task of another tenant would wait for a boot and cost an idle box its place. Otherwise it returns nil.
+// WarmTenants returns the tenants with an idle box if the pool is full and has no unbound box. Then a task of
+// another tenant has to wait until an idle box is destroyed and a new one is booted. Otherwise it returns nil.
 func (p *Pool) WarmTenants() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// step is one event in the life of a pool.
+// step is something that a test does with a pool.
 type step struct {
 	Kind   string // acquire, release, discard, kill, cancel, fail, wait
 	Tenant string
@@ -19,8 +19,8 @@ type step struct {
 	Index  int // selects a box or request, or how long to wait
 }
 
-// In any order of events, no box serves two tenants, boxes and their memory stay within the limits, every
-// request is served or fails, and nothing is left.
+// TestPoolInvariants checks for any order of steps that no box serves two tenants, that boxes and their memory stay
+// within the limits, that every request gets a box or an error, and that no box remains acquired.
 func TestPoolInvariants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		opts := PoolOptions{

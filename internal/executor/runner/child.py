@@ -272,7 +272,7 @@ class Program:
         if run.get("session"):
             session.name, session._file = run["session"]["name"], run["session"]["file"]
         self.process = os.getpid()
-        self.shelf = pictures.Shelf(boot["workspace"])
+        self.saver = pictures.Saver(boot["workspace"])
         if run.get("catalogue"):
             catalogue.use(boot["catalogue"], run["catalogue"])
         # Python processes that the program starts find the same packages and modules.
@@ -335,7 +335,7 @@ class Program:
             names["inputs"] = json.loads(self.inputs) if self.inputs else None
             if self.state:
                 names[statevar.NAME] = self.state.load()
-            self.shelf.watch(self.code)
+            self.saver.watch(self.code)
             exec(program, names)
             failure = None
         except statevar.Invalid as error:
@@ -376,7 +376,7 @@ class Program:
                 value = None
         if value is None:
             return b""
-        path = self.shelf.put(value)
+        path = self.saver.save(value)
         if path and path.endswith(".png"):
             value = {"artifact": path}
         try:

@@ -101,7 +101,8 @@ type Frame struct {
 	// warm, hello
 	Version int    `json:"version,omitempty"`
 	Python  string `json:"python,omitempty"`
-	// Interpreter is Compiled.Interpreter for the body, which is empty if the runner was started compiled.
+	// Interpreter compiled the runner that is in the body: see Compiled. The body is empty if the runner was sent in
+	// its compiled form.
 	Interpreter string `json:"interpreter,omitempty"`
 
 	// out

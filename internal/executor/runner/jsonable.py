@@ -17,8 +17,8 @@ def dump(value, limit):
 
     Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
     dataclasses and named tuples become objects, dates ISO 8601, NaN, infinities and missing values of pandas null, and
-    bytes {"$base64": …}. A table of pandas becomes an array of its rows, which have their labels as members unless these
-    are numbers; a series with such labels becomes an object with the labels as keys. Everything else, and values that
+    bytes {"$base64": …}. A pandas DataFrame becomes an array of its rows, and its index a member of each row unless it
+    consists of numbers; a Series with such an index becomes an object with the index as keys. Everything else, and values that
     are nested too deeply, become {"$type": …, "$repr": …}.
     """
     value = Converter(limit).convert(value)
@@ -81,7 +81,7 @@ class Converter:
             return text(str(value.isoformat()))
         if kind.__module__.partition(".")[0] in TEXTUAL:
             return text(str(value))
-        if labelled(value):
+        if has_index(value):
             return self.table(value, depth)
         if hasattr(kind, "tolist"):  # numpy's arrays and scalars
             return self.convert(value.tolist(), depth)
@@ -93,12 +93,12 @@ class Converter:
         return opaque(value)
 
     def table(self, value, depth):
-        """Converts a table of pandas whose rows have labels."""
+        """Converts a pandas DataFrame or Series with an index: see has_index."""
         if value.ndim == 1 and value.index.nlevels == 1 and value.index.is_unique:
             return self.object(value.items(), depth)
         try:
             value = value.reset_index()
-        except ValueError:  # a column has the name of the labels
+        except ValueError:  # a column has the name of the index
             pass
         return self.convert(value.to_dict(orient="records"), depth)
 
@@ -111,8 +111,8 @@ MISSING = ("NaTType", "NAType")
 TEXTUAL = ("decimal", "fractions", "ipaddress", "pathlib", "uuid")
 
 
-def labelled(value):
-    """Reports whether value is a table of pandas whose rows have labels, like that of describe(), and not numbers."""
+def has_index(value):
+    """Reports whether value is a pandas DataFrame or Series with an index that is not of numbers, as of describe()."""
     kind = getattr(getattr(value, "index", None), "inferred_type", "integer")
     return kind not in ("integer", "empty") and hasattr(value, "reset_index")
 

@@ -10,7 +10,7 @@ import sys
 DIRECTORY = "artifacts"
 
 
-class Shelf:
+class Saver:
     """Saves pictures and tables, numbered from 1, in the workspace."""
 
     def __init__(self, workspace):
@@ -37,7 +37,7 @@ class Shelf:
 
         pyplot.show = show
 
-    def put(self, value):
+    def save(self, value):
         """Saves the value of a program if it is a figure or a table. Returns its path, or None."""
         package = {c.__module__.partition(".")[0] for c in type(value).__mro__}
         if package & {"matplotlib", "seaborn"}:
