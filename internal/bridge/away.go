@@ -42,8 +42,8 @@ func (b *Bridge) heals(err error) bool {
 	return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError
 }
 
-// introduce is identify with one short attempt.
-func (p *principal) introduce(ctx context.Context) error {
+// identifyOnce is like identify, but makes only one attempt, within probeTime, and records whether the fleet responded.
+func (p *principal) identifyOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	id, err := p.prober.WhoAmI(ctx)
@@ -58,7 +58,7 @@ func (p *principal) introduce(ctx context.Context) error {
 // awaitFleet waits until the fleet responds or ctx ends. It returns an error only if the fleet refuses the token.
 func (p *principal) awaitFleet(ctx context.Context) error {
 	for clock.Sleep(ctx, awayPause) == nil {
-		err := p.introduce(ctx)
+		err := p.identifyOnce(ctx)
 		if err == nil {
 			p.b.o.Log.InfoContext(ctx, "wait for the fleet ended")
 			return nil

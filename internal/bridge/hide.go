@@ -25,7 +25,7 @@ func (p *principal) hider(ctx context.Context) hideFunc {
 		return nil
 	}
 	id := p.identity.Load()
-	if id == nil && !p.away.Load() && p.introduce(ctx) == nil {
+	if id == nil && !p.away.Load() && p.identifyOnce(ctx) == nil {
 		id = p.identity.Load()
 	}
 	if id == nil {

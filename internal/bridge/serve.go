@@ -40,7 +40,7 @@ func (b *Bridge) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 	}
 	defer p.close()
 	p.scopes.Store(&[]string{scopeSubmit, scopeRead}) // until the fleet responds; it checks each call, too
-	err = p.introduce(ctx)
+	err = p.identifyOnce(ctx)
 	if err != nil && !b.heals(err) {
 		return err
 	}

@@ -78,7 +78,8 @@ func (ts *toolSet) addWorkflows() {
 		text: "Run several steps as one workflow, which continues after failures of workers: programs, tools, loops, " +
 			"waits and questions to people. A step has an id and one of code, task (words), skill, " +
 			"tool (SERVER/TOOL), wait {for}, ask {message, form}, emit {type}; with = its inputs; needs, when, " +
-			"for_each {in, max}, retry {attempts}. Values in ${ } are CEL: ${ inputs.x }, ${ steps.ID.result }. For one program, use execute_task.",
+			"for_each {in, max}, retry {attempts}. Values in ${ } are CEL: ${ inputs.x }, " +
+			"${ steps.ID.result }. For one program, use execute_task.",
 	}, func(ctx context.Context, c *call, in runWorkflowIn) (*result, error) {
 		wait, err := c.wait(in.WaitMS, getWait)
 		if err != nil {
