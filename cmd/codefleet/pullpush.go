@@ -61,17 +61,17 @@ func (a *app) wsPullCommand() *cobra.Command {
 	return c
 }
 
-// checkPull returns an error if dir has never been synced and the workspace has no commits, because the workspace's
-// name is probably mistyped. The default workspace is exempt.
+// checkPull returns the error of rejectEmpty if dir has never been synced.
 func checkPull(ctx context.Context, ws *client.Workspace, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, dirsync.BaseFileName)); err == nil {
 		return nil
 	}
-	return known(ctx, ws)
+	return rejectEmpty(ctx, ws)
 }
 
-// known rejects a workspace without commits, unless it is the default one: its name is probably mistyped.
-func known(ctx context.Context, ws *client.Workspace) error {
+// rejectEmpty returns an error if the workspace has no commits, because its name is probably mistyped. The default
+// workspace is exempt.
+func rejectEmpty(ctx context.Context, ws *client.Workspace) error {
 	info, err := ws.Info(ctx)
 	if err != nil || info.Generation > 0 || ws.Name() == defaultWorkspace {
 		return err

@@ -234,7 +234,7 @@ func readFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// readInput is readFile for standard input.
+// readInput returns the content of standard input, with the limit and the error of readFile.
 func readInput(stdin io.Reader) ([]byte, error) {
 	data, err := limited.ReadAll(stdin, maxTask)
 	if errors.Is(err, limited.ErrTooLarge) {

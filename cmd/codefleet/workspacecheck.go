@@ -31,7 +31,7 @@ func (a *app) wsCheckCommand() *cobra.Command {
 		}
 		found, err := during(a, "check "+ws.Name(), func() (client.Checked, error) { return ws.Check(ctx, o) })
 		if err == nil && found.Versions == 0 && len(found.Problems) == 0 {
-			err = known(ctx, ws)
+			err = rejectEmpty(ctx, ws)
 		}
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (a *app) wsRepairCommand() *cobra.Command {
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		done, err := during(a, "repair "+ws.Name(), func() (client.Repaired, error) { return ws.Repair(ctx, o) })
 		if err == nil && done.Commit.NoChange && len(done.Problems) == 0 {
-			err = known(ctx, ws)
+			err = rejectEmpty(ctx, ws)
 		}
 		if err != nil {
 			return err

@@ -35,7 +35,7 @@ func (a *app) wsLsCommand() *cobra.Command {
 			})
 		}
 		if len(files) == 0 {
-			if err := known(ctx, ws); err != nil {
+			if err := rejectEmpty(ctx, ws); err != nil {
 				return err
 			}
 		}

@@ -20,7 +20,7 @@ func (a *app) wsLogCommand() *cobra.Command {
 	}, func(ctx context.Context, ws *client.Workspace, _ []string) error {
 		log, err := ws.Log(ctx, limit)
 		if err == nil && len(log) == 0 {
-			err = known(ctx, ws)
+			err = rejectEmpty(ctx, ws)
 		}
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (a *app) wsForkCommand() *cobra.Command {
 		if to == "" {
 			return usage("fork: --to is missing").try("codefleet workspace fork --to NAME")
 		}
-		if err := known(ctx, ws); err != nil {
+		if err := rejectEmpty(ctx, ws); err != nil {
 			return err
 		}
 		done, err := ws.Fork(ctx, arg(args, 0), to)

@@ -27,7 +27,7 @@ func (a *app) wsRmCommand() *cobra.Command {
 			return usage("this would remove the workspace %s with its history", ws.Name()).
 				try("codefleet workspace rm --workspace " + ws.Name() + " --all --yes")
 		case all:
-			if err := known(ctx, ws); err != nil {
+			if err := rejectEmpty(ctx, ws); err != nil {
 				return err
 			}
 			if err := ws.Delete(ctx); err != nil {
@@ -71,7 +71,7 @@ func (a *app) wsPinCommand() *cobra.Command {
 		case len(args) == 0:
 			pins, err := ws.Pins(ctx)
 			if err == nil && len(pins) == 0 {
-				err = known(ctx, ws)
+				err = rejectEmpty(ctx, ws)
 			}
 			if err != nil {
 				return err
@@ -95,7 +95,7 @@ func (a *app) unpin(ctx context.Context, ws *client.Workspace, name string) erro
 		return err
 	}
 	if len(pins) == 0 {
-		if err := known(ctx, ws); err != nil {
+		if err := rejectEmpty(ctx, ws); err != nil {
 			return err
 		}
 	}
