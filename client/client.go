@@ -243,12 +243,12 @@ func (c *Client) RedriveAll(ctx context.Context, fn func(RedrivenTask) error) er
 	return c.redriveAll(ctx, "", fn)
 }
 
-// DeadWithCause is Dead for dead letters with an error code.
+// DeadWithCause is like Dead, but returns only tasks whose error has this code. An empty cause selects all.
 func (c *Client) DeadWithCause(ctx context.Context, cause string, limit int) ([]DeadTask, error) {
 	return c.conn.dead(ctx, cause, limit)
 }
 
-// RedriveCause is RedriveAll for tasks with an error code. An empty cause is an error.
+// RedriveCause is like RedriveAll, but redrives only tasks whose error has this code. An empty cause is an error.
 func (c *Client) RedriveCause(ctx context.Context, cause string, fn func(RedrivenTask) error) error {
 	if cause == "" {
 		return &APIError{

@@ -176,7 +176,7 @@ func (c *Client) Rerun(ctx context.Context, id string, change func(*Submission) 
 	return c.Submit(ctx, s)
 }
 
-// sendJSON is change with a JSON body. It may be retried.
+// sendJSON sends a request with a JSON body, which may be retried, and decodes the response.
 func sendJSON[T any](ctx context.Context, c *Client, method string, body any, path ...string) (v T, err error) {
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -94,8 +94,8 @@ func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 	err := s.o.Jobs.RemoveTenant(r.Context(), r.PathValue("tenant"))
-	if settled, ok := errors.AsType[*jobs.InSettingsError](err); ok {
-		e := apierror.New(errcode.InSettings, "%s", settled.Error())
+	if inSettings, ok := errors.AsType[*jobs.InSettingsError](err); ok {
+		e := apierror.New(errcode.InSettings, "%s", inSettings.Error())
 		e.Hint = "remove it from `tenants` in the settings of every part, and restart them"
 		return e
 	}

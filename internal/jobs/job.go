@@ -60,7 +60,7 @@ var ErrTooManyPending = fmt.Errorf("%d calls of the task wait for approval alrea
 
 // RequestApproval asks for approval of a tool call and returns it approved, denied, or expired if no answer
 // came before q.ExpiresAt. It does not ask again if an earlier run of the task, or an answer for all calls of
-// the tool, has settled the call. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
+// the tool, has decided the call. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
 // the call stays pending for the next run of the task. The error is ErrTooManyPending, or ErrLeaseLost if the
 // run no longer belongs to this worker.
 func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {

@@ -353,7 +353,7 @@ func (w *world) finish() (problems []string) {
 	stopped := slices.DeleteFunc(w.processes(), func(p *process) bool { return !p.busy() })
 	w.redeliverAll()
 	w.trail = append(w.trail, "a new worker finishes")
-	w.settle()
+	w.succeed()
 	problems = w.check(len(stopped) > 0)
 	for _, p := range stopped {
 		w.trail = append(w.trail, p.name+" continues")
@@ -363,7 +363,7 @@ func (w *world) finish() (problems []string) {
 	}
 	w.redeliverAll()
 	w.trail = append(w.trail, "the new worker continues")
-	w.settle()
+	w.succeed()
 	for _, p := range w.processes() {
 		p.kill()
 	}
@@ -374,8 +374,8 @@ func (w *world) finish() (problems []string) {
 	return problems
 }
 
-// settle lets the new worker finish the task.
-func (w *world) settle() {
+// succeed lets the successor run the task until it ends.
+func (w *world) succeed() {
 	p := w.successor
 	p.fails = commits
 	for range 20 {

@@ -113,8 +113,8 @@ func TestTurnsByWeight(t *testing.T) {
 	}
 }
 
-// A tenant does not pay for slots that it used while nobody else needed them, and a tenant that returns does not catch
-// up what it has not used.
+// A tenant is not charged for slots that it used while no other tenant had tasks, and a tenant that returns does not
+// get the slots that it did not use meanwhile.
 func TestTurnsForgetThePast(t *testing.T) {
 	forever := time.Duration(math.MaxInt64)
 	alone := &simulated{name: "a", weight: 1, task: time.Second, to: forever}

@@ -113,7 +113,7 @@ func commitAndMirror(plan mirrorPlan) error {
 	return nil
 }
 
-// mirrorKiller is nth for a mirror.
+// mirrorKiller is an nth that also counts the files that a mirror writes.
 type mirrorKiller struct {
 	nth
 

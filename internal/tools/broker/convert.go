@@ -149,7 +149,7 @@ func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 	return text.Printable(text.Truncate(message, maxErrorText))
 }
 
-// quotedJSON is quoted for a JSON value.
+// quotedJSON is like quoted, but for a JSON value.
 func quotedJSON(ctx context.Context, cfg Config, c Call, v json.RawMessage) string {
 	v, err := tokenise(ctx, cfg, c, v)
 	if err != nil {
