@@ -444,22 +444,58 @@ func TestIdleIsCut(t *testing.T) {
 	}
 }
 
-// The end of the run ends connections that both sides keep open.
-func TestEndOfRun(t *testing.T) {
-	r := start(t, egress.Options{}, "example.com")
+// tunnel opens a tunnel to example.com.
+func (r *testProxy) tunnel(t *testing.T) *net.TCPConn {
+	t.Helper()
 	conn, err := net.Dial("tcp", r.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	fmt.Fprint(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
 	status, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || status != "HTTP/1.1 200 Connection established\r\n" {
 		t.Fatalf("status = %q, %v; want 200 Connection established", status, err)
 	}
+	return conn.(*net.TCPConn)
+}
+
+// The end of the run ends connections that both sides keep open.
+func TestEndOfRun(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com")
+	conn := r.tunnel(t)
 	r.stop() // waits for the connection
 	if n, err := io.Copy(io.Discard, conn); err == nil && n > 64 {
 		t.Errorf("%d bytes after the end of the run, want an error or at most 64 bytes", n)
+	}
+}
+
+// The end of the run also ends a tunnel in which the program has sent everything and the host does not respond.
+func TestEndOfRunAfterTheRequest(t *testing.T) {
+	r := start(t, egress.Options{}, "example.com")
+	host := httptest.NewUnstartedServer(nil)
+	defer host.Listener.Close()
+	r.internet.mu.Lock()
+	r.internet.servers["93.184.216.34:443"] = host
+	r.internet.mu.Unlock()
+	conn := r.tunnel(t)
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	up, err := host.Listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	if n, err := io.Copy(io.Discard, up); n != 0 || err != nil {
+		t.Fatalf("host read %d bytes, %v; want 0 bytes and the end", n, err)
+	}
+	stopped := make(chan struct{})
+	go func() { r.stop(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second): // below the idle limit
+		t.Error("the tunnel did not end with the run")
 	}
 }
 

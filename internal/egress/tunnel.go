@@ -2,6 +2,7 @@ package egress
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ func (s *session) tunnel(h *hijacker, r *http.Request) {
 		return
 	}
 	defer up.Close()
+	stop := context.AfterFunc(r.Context(), func() { _ = up.Close() }) // a silent host must not outlast the run
+	defer stop()
 	conn, buffered, err := h.Hijack()
 	if err != nil {
 		return
