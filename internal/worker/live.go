@@ -9,10 +9,12 @@ import (
 	"iter"
 	"log/slog"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -39,7 +41,7 @@ type live struct {
 	store *state.Store
 	log   *slog.Logger
 
-	mu       sync.Mutex // held while the directory is read or written
+	using    *semaphore.Weighted // held while the directory is read or written
 	folder   *dirsync.Folder
 	exported int64 // the newest generation in the directory
 }
@@ -63,7 +65,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("live folder %s: %w", o.Dir, err)
 	}
-	l := &live{ref: o.Ref, store: store, log: log, folder: f}
+	l := &live{ref: o.Ref, store: store, log: log, folder: f, using: semaphore.NewWeighted(1)}
 	if err := l.sync(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("live folder %s: %w", o.Dir, err), f.Close())
 	}
@@ -76,11 +78,13 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
+		late, stop := clock.After(ctx, jobs.SettleTime) // a drained task must be requeued after that
+		defer stop()
 		if err := l.importChanges(ctx); err != nil {
 			return importFailed(l.ref, err)
 		}
 		res, err := next(ctx, j)
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		after, cancel := context.WithTimeout(late, time.Minute)
 		defer cancel()
 		l.export(after)
 		return res, err
@@ -106,9 +110,11 @@ func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 
 // importChanges imports the directory's changes, if it has any.
 func (l *live) importChanges(ctx context.Context) error {
-	l.mu.Lock()
+	if err := l.using.Acquire(ctx, 1); err != nil {
+		return err
+	}
 	dirty, err := l.folder.Dirty()
-	l.mu.Unlock()
+	l.using.Release(1)
 	if err != nil || !dirty {
 		return err
 	}
@@ -116,8 +122,10 @@ func (l *live) importChanges(ctx context.Context) error {
 }
 
 func (l *live) sync(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if err := l.using.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer l.using.Release(1)
 	r, err := l.folder.Sync(ctx, "live folder")
 	l.report(ctx, r)
 	return err
@@ -125,8 +133,10 @@ func (l *live) sync(ctx context.Context) error {
 
 // export exports the workspace's changes to the directory.
 func (l *live) export(ctx context.Context) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if l.using.Acquire(ctx, 1) != nil {
+		return
+	}
+	defer l.using.Release(1)
 	info, err := history.ReadInfo(ctx, l.store.Repo(), l.ref)
 	if err == nil && info.Generation != l.exported {
 		var r dirsync.Report

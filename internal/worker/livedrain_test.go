@@ -1,0 +1,74 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/objects"
+	"github.com/codefleet/codefleet/internal/state"
+	"github.com/codefleet/codefleet/internal/state/mem"
+	"github.com/codefleet/codefleet/schemas"
+)
+
+// hangingStore is an object store that does not respond while hangs is set.
+type hangingStore struct {
+	objects.Objects
+	hangs *atomic.Bool
+}
+
+func (s hangingStore) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
+	if s.hangs.Load() {
+		<-ctx.Done()
+		return objects.Object{}, ctx.Err()
+	}
+	return s.Objects.Get(ctx, key, o)
+}
+
+// A run that ends because its worker drains returns in time to requeue the task, although the object store does not
+// respond to the export, and although another export of the folder is in progress.
+func TestLiveFolderDuringDrain(t *testing.T) {
+	for name, exporting := range map[string]bool{"idle": false, "exporting": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bucket := hangingStore{mem.New(), &atomic.Bool{}}
+				store := state.New(bucket, state.Options{})
+				ref := state.Ref{Tenant: "acme", Workspace: "main"}
+				l, err := openLive(t.Context(), Live{
+					Dir: t.TempDir(), StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref,
+				}, store, slog.New(slog.DiscardHandler))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.folder.Close()
+				bucket.hangs.Store(true)
+				following, stop := context.WithCancel(t.Context())
+				defer stop()
+				if exporting {
+					go l.export(following)
+					synctest.Wait()
+				}
+				work, drain := context.WithCancelCause(t.Context())
+				handle := l.withSync(func(ctx context.Context, _ *jobs.Job) (*schemas.Result, error) {
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				})
+				time.AfterFunc(time.Second, func() { drain(jobs.ErrDraining) })
+				began := time.Now()
+				rec := schemas.Record{Tenant: ref.Tenant, Workspace: ref.Workspace}
+				if _, err := handle(work, &jobs.Job{Record: rec}); err == nil {
+					t.Error("the run returned no error, want one")
+				}
+				if took := time.Since(began); took > time.Second+jobs.SettleTime {
+					t.Errorf("the run returned %s after the end of the drain, want at most %s",
+						took-time.Second, jobs.SettleTime)
+				}
+			})
+		})
+	}
+}
