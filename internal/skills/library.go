@@ -9,7 +9,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/text"
@@ -53,14 +56,15 @@ type Library struct {
 
 // held is what the library knows about a tenant's skills.
 type held struct {
-	mu      sync.Mutex // held while reading; guards the fields below
-	etag    string
-	own     []Stored // the newest version of each skill
-	read    time.Time
-	changed bool // read the index before the next use
-	loaded  bool // the index was read at least once
-	fleet   []Stored
-	set     *Set
+	changed atomic.Bool // read the index before the next use
+
+	using  *semaphore.Weighted // held while reading; guards the fields below
+	etag   string
+	own    []Stored // the newest version of each skill
+	read   time.Time
+	loaded bool // the index was read at least once
+	fleet  []Stored
+	set    *Set
 }
 
 type fleetSkills struct {
@@ -109,24 +113,16 @@ func NewLibrary(o Options) *Library { return &Library{o: o, tenants: map[string]
 // Changed says that a tenant's skills have changed: the next use reads them.
 func (l *Library) Changed(tenant string) {
 	if h := l.tenant(tenant, false); h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.changed = true
+		h.changed.Store(true)
 	}
 }
 
 // Disconnected says that changes may have been missed: the next use of each tenant's skills reads them.
 func (l *Library) Disconnected() {
 	l.mu.Lock()
-	all := make([]*held, 0, len(l.tenants))
+	defer l.mu.Unlock()
 	for _, h := range l.tenants {
-		all = append(all, h)
-	}
-	l.mu.Unlock()
-	for _, h := range all {
-		h.mu.Lock()
-		h.changed = true
-		h.mu.Unlock()
+		h.changed.Store(true)
 	}
 }
 
@@ -135,7 +131,7 @@ func (l *Library) tenant(name string, create bool) *held {
 	defer l.mu.Unlock()
 	h := l.tenants[name]
 	if h == nil && create {
-		h = &held{}
+		h = &held{using: semaphore.NewWeighted(1)}
 		l.tenants[name] = h
 	}
 	return h
@@ -149,8 +145,10 @@ func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
 	}
 	fleet, broken := l.fleetNow()
 	h := l.tenant(tenant, true)
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	if err := h.using.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer h.using.Release(1)
 	if err := l.refresh(ctx, tenant, h); err != nil {
 		return nil, err
 	}
@@ -179,19 +177,23 @@ func newSet(own, fleet []Stored, broken []Broken) *Set {
 	return s
 }
 
-// refresh brings the tenant's own skills up to date if they changed; h.mu is held.
+// refresh brings the tenant's own skills up to date if they changed; h.using is held.
 func (l *Library) refresh(ctx context.Context, tenant string, h *held) error {
 	if l.o.Bucket == nil {
 		return nil
 	}
+	changed := h.changed.Swap(false) // before the read: a later change needs another one
 	switch {
-	case !h.loaded || h.changed:
+	case !h.loaded || changed:
 		err := l.reload(ctx, tenant, h)
-		if err == nil || !h.loaded || ctx.Err() != nil {
+		if err == nil {
+			return nil
+		}
+		if !h.loaded || ctx.Err() != nil {
+			h.changed.Store(true)
 			return err
 		}
 		h.read = time.Now() // the old skills stay for a while
-		h.changed = false
 		l.o.Log.WarnContext(ctx, "read of skills failed; last known skills kept", "tenant", tenant, "error", err)
 	case time.Since(h.read) > staleAfter:
 		h.read = time.Now()
@@ -217,7 +219,7 @@ func (l *Library) Close() {
 	}
 }
 
-// reload reads the index, and the versions that are new; h.mu is held. If a version is removed before it is read, the
+// reload reads the index, and the versions that are new; h.using is held. If a version is removed before it is read, the
 // index is read again.
 func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
 	known := h.etag
@@ -226,7 +228,7 @@ func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
 		x, etag, err := readIndex(ctx, l.o.Bucket, tenant, known)
 		if errors.Is(err, objects.ErrNotModified) {
 			if missing == nil {
-				h.changed, h.read = false, time.Now()
+				h.read = time.Now()
 			}
 			return missing
 		}
@@ -236,7 +238,7 @@ func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
 		own, err := l.readNewest(ctx, tenant, x, h.own)
 		if err == nil {
 			h.own, h.etag, h.set = own, etag, nil
-			h.loaded, h.changed, h.read = true, false, time.Now()
+			h.loaded, h.read = true, time.Now()
 			return nil
 		}
 		if !errors.Is(err, objects.ErrNotFound) {

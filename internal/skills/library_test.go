@@ -1,6 +1,7 @@
 package skills_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -265,6 +266,36 @@ func TestOtherProcesses(t *testing.T) {
 		}
 		if _, err := library(bucket, "").Of(t.Context(), "acme"); err == nil {
 			t.Error("Of in a new process while the object store fails = nil, want an error")
+		}
+	})
+}
+
+// While the object store does not respond to one task of a tenant, others end with their contexts, and announcements of
+// changes are not held up.
+func TestHangingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket, free := mem.New(), make(chan struct{})
+		bucket.SetFault(func(mem.Call) mem.Fault { <-free; return mem.OK })
+		l := library(bucket, "")
+		var first sync.WaitGroup
+		first.Go(func() {
+			if _, err := l.Of(t.Context(), "acme"); err != nil {
+				t.Errorf("Of() of the first task = %v, want nil", err)
+			}
+		})
+		synctest.Wait()
+		l.Changed("acme")
+		l.Disconnected()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.Of(ctx, "acme"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Of() of a task that ends = %v, want %v", err, context.DeadlineExceeded)
+		}
+		close(free)
+		first.Wait()
+		bucket.Calls()
+		if _, err := l.Of(t.Context(), "acme"); err != nil || len(bucket.Calls()) != 1 {
+			t.Errorf("Of() after a change during the read = %v without a read, want nil after one", err)
 		}
 	})
 }

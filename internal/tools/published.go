@@ -7,8 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
@@ -95,7 +96,7 @@ func fetchTo(ctx context.Context, bucket objects.Objects, id, dir string) error 
 type Published struct {
 	bucket objects.Objects
 
-	mu        sync.Mutex
+	using     *semaphore.Weighted // held while reading; guards the fields below
 	checkedAt time.Time
 	err       error // from the last check
 	version   Version
@@ -106,22 +107,29 @@ type Published struct {
 const pollInterval = 2 * time.Second
 
 // OpenPublished returns the catalogue in the bucket without reading it.
-func OpenPublished(bucket objects.Objects) *Published { return &Published{bucket: bucket} }
+func OpenPublished(bucket objects.Objects) *Published {
+	return &Published{bucket: bucket, using: semaphore.NewWeighted(1)}
+}
 
 // Read returns the published tools; its view of the bucket is at most pollInterval old. The error is
 // fs.ErrNotExist if no version was ever published.
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if err := p.using.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer p.using.Release(1)
 	return p.listing, p.refresh(ctx)
 }
 
 func (p *Published) refresh(ctx context.Context) error {
-	if time.Since(p.checkedAt) >= pollInterval {
-		p.err = p.fetchCurrent(ctx)
-		p.checkedAt = time.Now()
+	if time.Since(p.checkedAt) < pollInterval {
+		return p.err
 	}
-	return p.err
+	err := p.fetchCurrent(ctx)
+	if ctx.Err() == nil { // the end of one caller's context is no error for the others
+		p.err, p.checkedAt = err, time.Now()
+	}
+	return err
 }
 
 func (p *Published) fetchCurrent(ctx context.Context) error {
@@ -143,8 +151,10 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 
 // Unpack implements Source.
 func (p *Published) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	if err := p.using.Acquire(ctx, 1); err != nil {
+		return Version{}, nil, err
+	}
+	defer p.using.Release(1)
 	if err := p.refresh(ctx); err != nil && p.listing == nil {
 		return Version{}, nil, err
 	}

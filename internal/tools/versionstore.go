@@ -9,7 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/codefleet/codefleet/internal/objects"
 )
@@ -47,7 +48,7 @@ type VersionStoreOptions struct {
 type VersionStore struct {
 	opts VersionStoreOptions
 
-	mu           sync.Mutex
+	using        *semaphore.Weighted // held while reading; guards the fields below
 	base         Installed           // the fleet's version that new tasks begin with
 	lastRead     *Listing            // what Source listed when base was unpacked
 	baseListings map[string]*Listing // by version ID
@@ -72,8 +73,8 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 		return nil, fmt.Errorf("create catalogue directory: %w", err)
 	}
 	return &VersionStore{
-		opts: o, baseListings: map[string]*Listing{}, tenants: map[string]*tenantVersions{},
-		dirPrefixes: map[string]string{},
+		opts: o, using: semaphore.NewWeighted(1), baseListings: map[string]*Listing{},
+		tenants: map[string]*tenantVersions{}, dirPrefixes: map[string]string{},
 	}, nil
 }
 
@@ -89,8 +90,10 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed,
 			return v, err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.using.Acquire(ctx, 1); err != nil {
+		return v, err
+	}
+	defer s.using.Release(1)
 	if err := s.refresh(ctx); err != nil {
 		if s.base.Listing == nil || ctx.Err() != nil {
 			return v, err
@@ -112,8 +115,10 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed,
 // Kept returns a version that Current returned earlier, on this or another host. The error is fs.ErrNotExist if the
 // version no longer exists.
 func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Installed, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.using.Acquire(ctx, 1); err != nil {
+		return v, err
+	}
+	defer s.using.Release(1)
 	if t := s.tenants[tenant]; t != nil {
 		for _, v := range t.all() {
 			if v.ID == version {

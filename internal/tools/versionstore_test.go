@@ -9,10 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/state/mem"
 	"github.com/codefleet/codefleet/internal/tools"
 )
@@ -260,4 +263,61 @@ func TestPublishedSource(t *testing.T) {
 			t.Errorf("Current without the bucket = %s, want %s", v, second)
 		}
 	})
+}
+
+// While the bucket does not respond to one task, others end with their contexts. The end of the first task's context is
+// not an error for others.
+func TestHangingBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket, dir := hanging{Objects: mem.New()}, t.TempDir()
+		write(t, dir, "mine/f.py", "def f():\n    return 1\n")
+		v := pack(t, dir)
+		if err := tools.Publish(t.Context(), bucket.Objects, v); err != nil {
+			t.Fatal(err)
+		}
+		p := tools.OpenPublished(&bucket)
+		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
+			Source: p, Dir: filepath.Join(t.TempDir(), "v"), Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bucket.hangs.Store(true)
+		first, endFirst := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _, _ = store.Current(first, "acme") })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		calls := map[string]func() error{
+			"Current": func() error { _, err := store.Current(ctx, "acme"); return err },
+			"Kept":    func() error { _, err := store.Kept(ctx, "acme", v.ID); return err },
+			"Read":    func() error { _, err := p.Read(ctx); return err },
+		}
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s() of a task that ends = %v, want %v", name, err, context.DeadlineExceeded)
+			}
+		}
+		bucket.hangs.Store(false)
+		endFirst()
+		running.Wait()
+		if id, _ := current(t, store); id != v.ID {
+			t.Errorf("Current() after the first task = %s, want %s", id, v.ID)
+		}
+	})
+}
+
+// hanging is an object store that does not respond to reads while hangs is set.
+type hanging struct {
+	*mem.Objects
+	hangs atomic.Bool
+}
+
+func (h *hanging) Get(ctx context.Context, key string, o objects.GetOptions) (objects.Object, error) {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return objects.Object{}, ctx.Err()
+	}
+	return h.Objects.Get(ctx, key, o)
 }
