@@ -62,7 +62,9 @@ func (p *Pipeline) charge(ctx context.Context, t task, usage *schemas.Usage, u c
 	if p.Codegen.Ledger == nil || tokens == 0 {
 		return &sum
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ledgerTime)
+	ctx, release := untilExit(ctx) // the tokens of a cancelled task count, too
+	defer release()
+	ctx, stop := context.WithTimeout(ctx, ledgerTime)
 	defer stop()
 	if err := p.Codegen.Ledger.Spend(ctx, t.ref.Tenant, tokens); err != nil {
 		p.Log.WarnContext(ctx, "model tokens not counted", "task_id", t.id(), "tokens", tokens, "error", err)
