@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -26,6 +30,9 @@ type contact struct {
 	Phone int64  `json:"phone"`
 	Note  string `json:"note"`
 }
+
+// typed are parts of the values that callers write in tasks, checkpoints and other requests.
+var typed = []string{"bob.typed", "2125550147"}
 
 // plantedContact returns planted values. Its error contains one, too.
 func plantedContact(_ context.Context, q crmQuery) (contact, error) {
@@ -50,22 +57,22 @@ func startCollector(ts *testscript.TestScript, _ bool, _ []string) {
 
 // leaks implements the script command
 //
-//	[!] leaks FILE...    each file contains a planted value (with !: it is not empty and contains none)
+//	[!] leaks FILE...    each file contains a planted or typed value (with !: it is not empty and contains none)
 func leaks(ts *testscript.TestScript, neg bool, files []string) {
 	for _, name := range files {
 		text := ts.ReadFile(name)
 		var found []string
-		for _, v := range planted {
+		for _, v := range slices.Concat(planted, typed) {
 			if strings.Contains(text, v) {
 				found = append(found, v)
 			}
 		}
 		if neg && (len(found) > 0 || text == "") {
-			ts.Fatalf("%s has %d bytes and contains %q, want a text without planted values:\n%s",
+			ts.Fatalf("%s has %d bytes and contains %q, want a text without these values:\n%s",
 				name, len(text), found, text)
 		}
 		if !neg && len(found) == 0 {
-			ts.Fatalf("%s contains no planted value, want one:\n%s", name, text)
+			ts.Fatalf("%s contains no value, want one:\n%s", name, text)
 		}
 	}
 }
@@ -81,4 +88,40 @@ func fleetMetrics(ts *testscript.TestScript, _ bool, _ []string) {
 	defer resp.Body.Close()
 	_, err = io.Copy(ts.Stdout(), resp.Body)
 	ts.Check(err)
+}
+
+// places implements the script command
+//
+//	places PLACE...    values are stored in some of the places, and in no other one
+//	! places           no value that a tool returned is stored anywhere
+//
+// A place is a stream, or the beginning of a path, of the fleet's data. The queue stores messages as they are, so that
+// a search in its files finds them.
+func places(ts *testscript.TestScript, neg bool, permitted []string) {
+	values, found, wrong := slices.Concat(planted, typed), 0, 0
+	if neg {
+		values = planted
+	}
+	root := ts.MkAbs("codefleet")
+	ts.Check(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		place := strings.TrimPrefix(strings.TrimPrefix(path, root+"/"), "nats/jetstream/FLEET/streams/")
+		for _, v := range values {
+			if !bytes.Contains(data, []byte(v)) {
+				continue
+			}
+			found++
+			if !slices.ContainsFunc(permitted, func(p string) bool { return strings.HasPrefix(place, p+"/") }) {
+				wrong++
+				ts.Logf("%s contains %q", place, v)
+			}
+		}
+		return err
+	}))
+	if wrong > 0 || !neg && found == 0 {
+		ts.Fatalf("%d values are in the data, and %d of them not in %q", found, wrong, permitted)
+	}
 }
