@@ -239,7 +239,7 @@ func getLive(q *request) error {
 // getTaskStream sends the stages and the output of a task as they arrive, and finally the event "end".
 func getTaskStream(q *request) error {
 	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // without one: from the beginning
-	ctx, cancel := context.WithTimeout(q.ctx, streamTime)
+	ctx, cancel := context.WithTimeout(q.ctx, min(streamTime, time.Until(q.s.Expires)))
 	defer cancel()
 	defer context.AfterFunc(q.p.stopping, cancel)()
 	if _, err := q.c.Get(ctx, q.r.PathValue("id")); err != nil {
