@@ -218,6 +218,30 @@ func TestEndedSessions(t *testing.T) {
 	}
 }
 
+// TestLongPaths checks that the page of a directory stays small, however long and deep its path is.
+func TestLongPaths(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	for _, c := range []struct {
+		query  string
+		status int
+	}{
+		{"dir=" + strings.Repeat("a/", 2000), 200},
+		{"dir=" + strings.Repeat("/", 4000) + "b/c", 200},
+		{"dir=" + strings.Repeat("a/", 20_000), 400},
+	} {
+		status, _, body := v.get("/workspaces/main?" + c.query)
+		if status != c.status || len(body) > 1<<20 {
+			t.Errorf("a path of %d bytes: status %d and %d bytes, want %d and at most 1 MiB", len(c.query), status, len(body),
+				c.status)
+		}
+	}
+	want := []crumb{{"a", "a"}, {"b", "a/b"}, {"c", "a/b/c"}}
+	if diff := cmp.Diff(want, crumbsOf("a/b/c")); diff != "" {
+		t.Errorf("the directories on the path to a/b/c (-want +got):\n%s", diff)
+	}
+}
+
 // TestOtherTenant checks that another tenant's links show and change nothing.
 func TestOtherTenant(t *testing.T) {
 	f, v := start(t, 0, Options{})
@@ -299,7 +323,8 @@ func TestNextIsLocal(t *testing.T) {
 		"https://evil.example/fleet/ui/": "/fleet/ui/tasks", "//evil.example/fleet/ui/": "/fleet/ui/tasks",
 		`/\evil.example/fleet/ui/`: "/fleet/ui/tasks", `/fleet/ui/\evil`: "/fleet/ui/tasks",
 		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks",
-		"/fleet/uix/": "/fleet/ui/tasks",
+		"/fleet/uix/": "/fleet/ui/tasks", "/fleet/ui/../../x": "/fleet/ui/tasks", "/fleet/ui/%2e%2E/x": "/fleet/ui/tasks",
+		"/fleet/ui/workspaces/main/files/.a": "/fleet/ui/workspaces/main/files/.a", "/fleet/ui/..": "/fleet/ui/tasks",
 	} {
 		if got := p.local(next); got != want {
 			t.Errorf("local(%q) = %q, want %q", next, got, want)

@@ -320,7 +320,7 @@ func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
 func (p *Page) local(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, p.o.Prefix+root+"/") ||
-		strings.Contains(next, `\`) || strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
+		strings.Contains(u.Path+"/", "/../") || strings.Contains(next, `\`) || strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
 		return p.o.Prefix + root + "/tasks"
 	}
 	return u.RequestURI()
