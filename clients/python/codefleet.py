@@ -167,7 +167,7 @@ class Agent:
         if url is None:
             url, found = _locate(fleet)
             token = found if token is None else token
-        self._url, self._token = url.rstrip("/"), token
+        self._url, self._token = _address(url), token
         self._defaults = {"workspace": workspace, "session": session, "pool": pool, "priority": priority, "model": model,
                           "tools": {"allow": list(tools)} if tools else None, "limits": limits, "labels": labels,
                           "network": {"allow": list(network)} if network else None}
@@ -512,16 +512,17 @@ class Agent:
         return _path("state", *filter(None, [state_file])) + "?" + query
 
     def _execute(self, task, verbose):
+        accepted = ""
         try:
-            record = self.submit(task)
+            self.last_record = record = self.submit(task)
             if record["status"] not in _TERMINAL:
-                record = self.wait(record["task_id"], self._timeout)
+                accepted = f"; the fleet has accepted the task {record['task_id']}, which continues"
+                self.last_record = record = self.wait(record["task_id"], self._timeout)
         except TimeoutError as e:
             outcome = Result(ExecutionResult.TIMEOUT), "", str(e)
         except FleetError as e:
-            outcome = Result(ExecutionResult.FAILURE), "", str(e)
+            outcome = Result(ExecutionResult.FAILURE), "", str(e) + accepted
         else:
-            self.last_record = record
             outcome = _outcome(record)
         if verbose:
             _print(self.last_record, *outcome)
@@ -754,6 +755,15 @@ def _seconds(text):
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args):
         return None  # a fleet does not redirect, and the token must not be sent to another server
+
+
+def _address(url):
+    """Return the address of a fleet without a slash at its end."""
+    with contextlib.suppress(ValueError):
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return url.rstrip("/")
+    raise FleetError(f"fleet address {url!r}: want http:// or https:// and a host", code="no_fleet")
 
 
 def _opener(url):

@@ -430,6 +430,11 @@ class Failures(unittest.TestCase):
         self.assertEqual(error, "fleet at http://127.0.0.1:1 cannot be reached: [Errno 111] Connection refused (it does not run: start it "
                          "with `codefleet up`, or set CODEFLEET_URL and CODEFLEET_TOKEN to another fleet)")
 
+    def test_invalid_address(self):
+        for url in ("nonsense", "127.0.0.1:8787", "nats://127.0.0.1:4222", "http://", "http://[::1", "file:///etc/passwd"):
+            with self.assertRaisesRegex(FleetError, "want http:// or https:// and a host"):
+                create_agent(url=url)
+
 
 class Locate(unittest.TestCase):
     def test_order(self):

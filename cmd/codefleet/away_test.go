@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +79,59 @@ func TestAwayFleet(t *testing.T) {
 				t.Errorf("the outage is reported %d times, want once: %s", n, stderr.String())
 			}
 		})
+	}
+}
+
+// TestAwayFleetPython takes the fleet away while a Python program waits for a task. The program learns which task
+// continues, and ends with an error that says what to do.
+func TestAwayFleetPython(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	f := ingesttest.Start(t, 1, nil)
+	relay := faulttest.StartRelay(t, strings.TrimPrefix(f.URL, "http://"))
+	relay.SetOn("GET /v1/tasks/", faulttest.Refuse)
+	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, "-B", "-W", "error", "-c", `
+import codefleet
+
+codefleet._RETRY_FOR, codefleet._WAIT = 0.2, 0.1
+agent = codefleet.create_agent()
+result, output, error = agent.execute_code("block", verbose=True)
+print(agent.last_record["task_id"], result.status, error)
+agent.get_state()
+`)
+	cmd.Dir = "../../clients/python"
+	cmd.Env = append(cmd.Environ(), "CODEFLEET_FLEET=", "CODEFLEET_URL="+relay.Through(f.URL),
+		"CODEFLEET_TOKEN="+ingesttest.Token, "CODEFLEET_DATA="+t.TempDir())
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	stdout, err := cmd.Output()
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit code %d, %v, want 1", cmd.ProcessState.ExitCode(), err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(stdout)), "\n")
+	id, rest, _ := strings.Cut(lines[len(lines)-1], " ")
+	unreachable := "fleet at " + relay.Through(f.URL) + " cannot be reached: "
+	if !strings.HasPrefix(rest, "failure "+unreachable) ||
+		!strings.HasSuffix(rest, "; the fleet has accepted the task "+id+", which continues") {
+		t.Errorf("the program prints %q, want the failure and the id of the task", stdout)
+	}
+	if got := stderr.String(); !strings.Contains(got, "codefleet.FleetError: "+unreachable) {
+		t.Errorf("standard error is %q, want the FleetError", got)
+	}
+	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	task, err := c.Get(t.Context(), id)
+	if err != nil || task.Status.Terminal() {
+		t.Errorf("the task is %s, %v, want one that has not ended", task.Status, err)
+	}
+	if _, err := c.Cancel(t.Context(), id); err != nil {
+		t.Error(err)
 	}
 }
