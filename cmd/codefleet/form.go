@@ -48,7 +48,7 @@ func (a *app) formCheckCommand() *cobra.Command {
 			}
 			var given form.Values
 			if err := json.Unmarshal([]byte(text), &given); err != nil {
-				return usage("%s is not a JSON object", values)
+				return usage("%s: %v", values, err)
 			}
 			problems := f.Check(given)
 			if err := a.listProblems(problems); err != nil || len(problems) == 0 {

@@ -332,10 +332,14 @@ func TestExactNumbers(t *testing.T) {
 			t.Errorf("Read(%s) = %v, %v, want %v", text, got, ok, want)
 		}
 	}
-	for _, source := range []string{`{"n": 1e999}`, `{"n": 1, "n": 2}`, `[]`} {
+	for source, want := range map[string]string{
+		`{"n": 1e999}`:     "a number is too large, too small or too long",
+		`{"n": 1, "n": 2}`: "the values have the same name twice",
+		`[]`:               "the values are not a JSON object",
+	} {
 		var values form.Values
-		if err := json.Unmarshal([]byte(source), &values); err == nil {
-			t.Errorf("Unmarshal(%s) = %v, want an error", source, values)
+		if err := json.Unmarshal([]byte(source), &values); err == nil || err.Error() != want {
+			t.Errorf("Unmarshal(%s) = %v, want %q", source, err, want)
 		}
 	}
 }

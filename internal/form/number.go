@@ -19,7 +19,16 @@ type Values map[string]any
 
 // UnmarshalJSON refuses duplicate members, and numbers that Check would refuse.
 func (v *Values) UnmarshalJSON(data []byte) error {
-	return jsonv2.Unmarshal(data, (*map[string]any)(v), exactNumbers)
+	err := jsonv2.Unmarshal(data, (*map[string]any)(v), exactNumbers)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNumber):
+		return errNumber
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return errors.New("the values have the same name twice")
+	}
+	return errors.New("the values are not a JSON object")
 }
 
 // exactNumbers makes a decoder keep the digits of numbers that have the type any.
