@@ -63,7 +63,7 @@ var nextSteps = map[string]NextStep{
 	},
 	StateConflict:      {Tool: "get_state returns the current version: repeat the change on it"},
 	PreconditionFailed: {Tool: "get_state returns the current version: repeat the change on it"},
-	SkillFailed: {Command: "codefleet result ID, with the task's id, prints the output of the smoke run"},
+	SkillFailed:        {Command: "codefleet result ID, with the task's id, prints the output of the smoke run"},
 	MemoryLimit: {
 		Command: "codefleet run --memory MB (limits.memory_mb), or work on smaller pieces",
 		Tool:    "work on smaller pieces",

@@ -101,14 +101,10 @@ func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 		return true
 	}
 	before := p.steps[first].before[i]
-	done := x.Status == schemas.WorkflowSucceeded
-	switch x.Status {
-	case schemas.WorkflowFailed:
-		done = s.OnError == schemas.OnErrorContinue
-	case schemas.WorkflowSkipped: // for its condition, or because the run was stopped before the step began
-		done = before || old.Status == schemas.WorkflowSucceeded
-	}
-	return !done || changedSince(x, base) && !before
+	failed := x.Status == schemas.WorkflowFailed && s.OnError == schemas.OnErrorContinue
+	// A step is skipped for its condition, or because the run was stopped before the step began.
+	skipped := x.Status == schemas.WorkflowSkipped && (before || old.Status == schemas.WorkflowSucceeded)
+	return x.Status != schemas.WorkflowSucceeded && !failed && !skipped || changedSince(x, base) && !before
 }
 
 // changedSince reports whether a step has committed a later generation than base.
