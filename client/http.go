@@ -63,8 +63,10 @@ func (d *httpConn) relocate(before *location) bool {
 }
 
 const (
-	// responseTimeout is the time limit of one request, in addition to the wait for a task.
+	// responseTimeout is the time limit of one request, in addition to the wait for a task and the time for the body.
 	responseTimeout = 30 * time.Second
+	// byteTime is the time to send and handle a byte of a request's body, over a slow line.
+	byteTime = time.Second / (128 << 10)
 	// idleTimeout is how long an event stream may be silent. The fleet sends heartbeats more often.
 	idleTimeout = 60 * time.Second
 )
@@ -185,8 +187,8 @@ func request[T any](ctx context.Context, d *httpConn, c httpRequest) (v T, err e
 	return v, err
 }
 
-// do sends c, with retries, and passes each successful response to read. timeout bounds each attempt; zero means no
-// limit.
+// do sends c, with retries, and passes each successful response to read. timeout bounds each attempt, in addition to
+// the time for the body; zero means no limit.
 func (d *httpConn) do(
 	ctx context.Context, c httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
 ) error {
@@ -206,7 +208,7 @@ func (d *httpConn) do(
 		}()
 		ctx := ctx
 		if timeout > 0 {
-			bounded, cancel := context.WithTimeout(ctx, timeout)
+			bounded, cancel := context.WithTimeout(ctx, timeout+time.Duration(len(c.body))*byteTime)
 			defer cancel()
 			ctx = bounded
 		}

@@ -387,6 +387,27 @@ func TestUnreachableFleet(t *testing.T) {
 	})
 }
 
+// TestLargeRequest checks that the time limit of a request grows with its body, for slow lines.
+func TestLargeRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-time.After(2 * time.Minute):
+				respond(w, 202, record(client.Queued))
+			case <-r.Context().Done():
+				w.WriteHeader(599)
+			}
+		})
+		large := client.Submission{Task: client.Task{Code: strings.Repeat("x", 20<<20)}}
+		if _, err := c.Submit(t.Context(), large); err != nil {
+			t.Errorf("Submit of 20 MiB in 2 min = %v, want nil", err)
+		}
+		if _, err := c.Submit(t.Context(), client.Submission{Task: client.Task{Code: "1"}}); err == nil {
+			t.Error("Submit of a small task in 2 min = nil, want an error")
+		}
+	})
+}
+
 func refuse(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) }
 
 // TestWrongScheme checks that a request to a server with the other scheme is not repeated, and that the error has the
