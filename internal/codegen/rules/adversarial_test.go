@@ -253,9 +253,9 @@ func FuzzWrite(f *testing.F) {
 }
 
 // TestTimeIsBounded reads tasks of the largest size in which every token resembles the beginning of a longer one. Time
-// that grows with the square of the size is far above the limit.
+// that grows with the square of the size is far above the limit, which a busy machine keeps.
 func TestTimeIsBounded(t *testing.T) {
-	const limit = 10 * time.Second
+	const limit = time.Minute
 	for _, part := range []string{"1x", "[1,", `{"a":`, "(", "a/", "1,1", "“", "\xff", "please "} {
 		t.Run(part, func(t *testing.T) {
 			began := time.Now()

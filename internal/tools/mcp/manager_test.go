@@ -258,7 +258,7 @@ func TestAboutServer(t *testing.T) {
 func TestEndlessLists(t *testing.T) {
 	t.Parallel()
 	s := hostileServer(t, "titles")
-	s.Limits.ConnectTimeout = time.Minute
+	s.Limits.ConnectTimeout = time.Hour
 	m, _ := manager(t, s)
 	if _, _, err := m.Definitions(t.Context(), "hostile", "", ""); reason(t, err) != tools.Protocol ||
 		!strings.Contains(err.Error(), "its list of tools is too long") {
