@@ -169,7 +169,7 @@ func (a *agenda) end(tenant, name string) {
 func (a *agenda) resultTenants() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	tenants := map[string]bool{}
+	tenants := a.resultWebhooks()
 	for tenant, list := range a.triggers {
 		for _, t := range list {
 			if names.MatchPattern(t.eventType, schemas.TypeResult) {
@@ -177,6 +177,19 @@ func (a *agenda) resultTenants() map[string]bool {
 			}
 		}
 	}
+	return tenants
+}
+
+// orderedTenants returns the tenants with webhooks that match results.
+func (a *agenda) orderedTenants() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.resultWebhooks()
+}
+
+// resultWebhooks requires a.mu.
+func (a *agenda) resultWebhooks() map[string]bool {
+	tenants := map[string]bool{}
 	for tenant, list := range a.webhooks {
 		for _, w := range list {
 			if names.MatchPattern(w.eventType, schemas.TypeResult) {

@@ -172,7 +172,7 @@ func checkName(name string) error {
 
 // Fields of a task's envelope that an automation may set, and those that it may not.
 var (
-	envelope  = []string{"workspace", "session", "priority", "replyto"}
+	envelope  = []string{"workspace", "session", "priority", "replyto", "partitionkey"}
 	forbidden = []string{"idempotencykey", "source", "expirytime", "tenant", "not_before"}
 )
 

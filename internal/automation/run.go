@@ -45,7 +45,7 @@ func (s *Service) run(ctx context.Context) error {
 			}
 		})
 	}
-	results := &resultFollowers{}
+	results, ordered := &resultFollowers{}, &resultFollowers{}
 	start(ctx, func(ctx context.Context) error { return store.Watch(ctx, a.learn) })
 	start(ctx, func(ctx context.Context) error {
 		return s.queue.FollowEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
@@ -58,22 +58,30 @@ func (s *Service) run(ctx context.Context) error {
 		})
 	})
 	start(ctx, func(ctx context.Context) error {
-		return s.queue.FollowDeliveries(ctx, func(ctx context.Context, d jobs.Delivery) error {
-			_, latest, err := store.Now(ctx)
-			if err == nil {
-				err = a.awaitRevision(ctx, latest)
-			}
+		return s.queue.FollowOrderedEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
+			e, err := newIncoming(ev)
 			if err != nil {
-				return err
+				return nil //nolint:nilerr // refused above
 			}
-			return s.send(ctx, store, a, d)
+			return s.deliverKnown(ctx, store, a, tenant, e)
 		})
 	})
+	send := func(ctx context.Context, d jobs.Delivery) error {
+		if err := awaitLatest(ctx, store, a); err != nil {
+			return err
+		}
+		return s.send(ctx, store, a, d)
+	}
+	start(ctx, func(ctx context.Context) error { return s.queue.FollowDeliveries(ctx, send) })
+	start(ctx, func(ctx context.Context) error { return s.queue.FollowOrderedDeliveries(ctx, send) })
 	start(ctx, func(ctx context.Context) error { return s.followRuns(ctx, a) })
 	start(ctx, func(ctx context.Context) error {
 		return s.followSchedules(ctx, store, a, func() {
 			results.follow(ctx, a.resultTenants(), func(ctx context.Context, tenant string) {
 				start(ctx, func(ctx context.Context) error { return s.followResults(ctx, store, a, tenant) })
+			})
+			ordered.follow(ctx, a.orderedTenants(), func(ctx context.Context, tenant string) {
+				start(ctx, func(ctx context.Context) error { return s.followOrderedResults(ctx, store, a, tenant) })
 			})
 		})
 	})
@@ -84,14 +92,29 @@ func (s *Service) run(ctx context.Context) error {
 
 // match dispatches an event once all automations that existed when it was stored are known.
 func (s *Service) match(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
-	_, latest, err := store.Now(ctx)
-	if err == nil {
-		err = a.awaitRevision(ctx, latest)
-	}
-	if err != nil {
+	if err := awaitLatest(ctx, store, a); err != nil {
 		return err
 	}
 	return s.dispatch(ctx, store, a, tenant, e)
+}
+
+// deliverKnown is match for the webhooks only.
+func (s *Service) deliverKnown(
+	ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming,
+) error {
+	if err := awaitLatest(ctx, store, a); err != nil {
+		return err
+	}
+	return s.deliver(ctx, a, tenant, e)
+}
+
+// awaitLatest waits until all automations that exist now are known.
+func awaitLatest(ctx context.Context, store *jobs.Automations, a *agenda) error {
+	_, latest, err := store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return a.awaitRevision(ctx, latest)
 }
 
 // followResults dispatches the results of a tenant's tasks until ctx ends.
@@ -109,6 +132,33 @@ func (s *Service) followResults(ctx context.Context, store *jobs.Automations, a 
 		_ = clock.Sleep(ctx, time.Second) // the last trigger was removed, which ends ctx
 	}
 	return nil
+}
+
+// followOrderedResults delivers the results of a tenant's tasks that have a partition key, until ctx ends.
+func (s *Service) followOrderedResults(
+	ctx context.Context, store *jobs.Automations, a *agenda, tenant string,
+) error {
+	for ctx.Err() == nil {
+		if err := s.keepOrderedResults(ctx, tenant); err != nil {
+			return err
+		}
+		err := s.queue.FollowOrderedResults(ctx, tenant, func(ctx context.Context, ev event.Event) error {
+			return s.deliverKnown(ctx, store, a, tenant, &incoming{Event: ev})
+		})
+		if err != nil {
+			return err
+		}
+		_ = clock.Sleep(ctx, time.Second) // the last webhook was removed, which ends ctx
+	}
+	return nil
+}
+
+// keepOrderedResults keeps a tenant's results for its webhooks.
+func (s *Service) keepOrderedResults(ctx context.Context, tenant string) error {
+	if err := s.queue.KeepResults(ctx, tenant); err != nil {
+		return err
+	}
+	return s.queue.KeepOrderedResults(ctx, tenant)
 }
 
 // resultFollowers are the tenants whose results this process follows.

@@ -234,7 +234,8 @@ func (s *Service) RemoveTrigger(ctx context.Context, tenant, name string) error 
 	return s.forgetResults(ctx, tenant)
 }
 
-// forgetResults ends jobs.Client.KeepResults if no trigger and no webhook of a tenant needs it.
+// forgetResults ends jobs.Client.KeepResults if no trigger and no webhook of a tenant needs it, and KeepOrderedResults
+// if no webhook does.
 func (s *Service) forgetResults(ctx context.Context, tenant string) error {
 	triggers, err := s.Triggers(ctx, tenant)
 	if err != nil {
@@ -244,12 +245,17 @@ func (s *Service) forgetResults(ctx context.Context, tenant string) error {
 	if err != nil {
 		return err
 	}
-	needed := slices.ContainsFunc(triggers, func(t schemas.Trigger) bool {
-		return names.MatchPattern(t.Type, schemas.TypeResult)
-	}) || slices.ContainsFunc(webhooks, func(w schemas.Webhook) bool {
+	if slices.ContainsFunc(webhooks, func(w schemas.Webhook) bool {
 		return names.MatchPattern(w.Type, schemas.TypeResult)
-	})
-	if needed {
+	}) {
+		return nil
+	}
+	if err := s.queue.ForgetOrderedResults(ctx, tenant); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(triggers, func(t schemas.Trigger) bool {
+		return names.MatchPattern(t.Type, schemas.TypeResult)
+	}) {
 		return nil
 	}
 	return s.queue.ForgetResults(ctx, tenant)
@@ -306,6 +312,9 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agen
 	}
 	if err := s.wakeRuns(ctx, a, tenant, e); err != nil {
 		return err
+	}
+	if jobs.InOrder(e.Event) {
+		return nil
 	}
 	return s.deliver(ctx, a, tenant, e)
 }

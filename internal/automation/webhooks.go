@@ -73,7 +73,7 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 		}
 	}
 	if names.MatchPattern(in.Type, schemas.TypeResult) {
-		if err := s.queue.KeepResults(ctx, tenant); err != nil {
+		if err := s.keepOrderedResults(ctx, tenant); err != nil {
 			return schemas.Webhook{}, err
 		}
 	}

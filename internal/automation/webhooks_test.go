@@ -3,13 +3,19 @@ package automation
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
@@ -196,4 +202,98 @@ func TestRequestsAtOnce(t *testing.T) {
 	if len(a.sending) != 0 {
 		t.Errorf("sending = %v after all requests have ended, want none", a.sending)
 	}
+}
+
+// TestOrderedWebhooks submits tasks and sends events, some with a partition key, while two processes deliver to a
+// target that fails at times and refuses one key. The other keys' results and events arrive in order, and those without
+// a key arrive as well.
+func TestOrderedWebhooks(t *testing.T) {
+	w := newWorld(t, "2026-11-23T08:30:00Z")
+	ctx := w.start(t, 2, func(context.Context, *jobs.Job) (*schemas.Result, error) {
+		return &schemas.Result{Status: schemas.Succeeded}, nil
+	})
+	type sent struct{ ID, Subject, PartitionKey string }
+	got, failed := make(chan sent, 1000), make(chan string, 1000)
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var ev sent
+		if err := json.NewDecoder(r.Body).Decode(&ev); err != nil {
+			t.Error(err)
+		}
+		if ev.PartitionKey == "refused" || rand.N(20) == 0 {
+			failed <- ev.PartitionKey
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		got <- ev
+	}))
+	t.Cleanup(srv.Close)
+	admin := newService(w.queue, loopback)
+	if _, err := admin.AddWebhook(ctx, "acme", schemas.WebhookSpec{
+		Name: "h", Type: "*", URL: srv.URL, NoHandshake: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want, n := map[string][]string{}, 0
+	expect := func(key, id string) {
+		if key != "refused" {
+			want[key] = append(want[key], id)
+			n++
+		}
+	}
+	for i := range 15 {
+		for _, key := range []string{"", "a", "b", "refused"} {
+			ev := order(fmt.Sprint(key, i), "{}")
+			task := taskOf(t, fmt.Sprint(key, i))
+			if key != "" {
+				ev.SetExtension("partitionkey", key)
+				task.SetExtension("partitionkey", "task "+key)
+			}
+			if err := w.queue.PublishEvent(ctx, "acme", ev); err != nil {
+				t.Fatal(err)
+			}
+			expect(key, ev.ID())
+			if key == "refused" {
+				continue
+			}
+			rec, err := w.queue.Submit(ctx, "acme", task)
+			if err == nil {
+				rec, err = w.queue.Wait(ctx, "acme", rec.TaskID)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(extensionOf(task), rec.TaskID)
+		}
+	}
+	accepted, seen := map[string][]string{}, map[string]bool{}
+	for len(seen) < n {
+		select {
+		case ev := <-got:
+			id := ev.ID
+			if ev.Subject != "" {
+				id = ev.Subject // the id of the task
+			}
+			if !seen[id] {
+				seen[id] = true
+				accepted[ev.PartitionKey] = append(accepted[ev.PartitionKey], id)
+			}
+		case <-ctx.Done():
+			t.Fatalf("accepted %d events, want %d", len(seen), n)
+		}
+	}
+	slices.Sort(accepted[""]) // in any order
+	slices.Sort(want[""])
+	if diff := cmp.Diff(want, accepted); diff != "" {
+		t.Errorf("accepted events by key (-want +got):\n%s", diff)
+	}
+	for key := range failed {
+		if key == "refused" {
+			break
+		}
+	}
+}
+
+func extensionOf(ev event.Event) string {
+	key, _ := ev.Extensions()["partitionkey"].(string)
+	return key
 }

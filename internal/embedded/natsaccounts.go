@@ -21,7 +21,7 @@ import (
 func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 	fleetUser, err := user(fleet, []string{
 		"tasks.>", "log.>", "dlq.>", "delayed.>", "journal.>", "audit.>", "asked.>", "history.>", "spent.>", "usage.>",
-		"rate.>", "sessions.>", "wake.>", "cancel.>", "skills.*", "tool.>", "events.*", "deliver.*.*",
+		"rate.>", "sessions.>", "wake.>", "cancel.>", "skills.*", "tool.>", "events.*", "deliver.*.*", "ordered.>",
 		"offer.*.*", "offers", "offers.*",
 		"submitted.*.*", "notify.*.reply.>", "_INBOX.>", "_R_.>",
 		"$KV.>", "$O.>", "$JS.API.>", "$JS.ACK.>", "$JS.FC.>",

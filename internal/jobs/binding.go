@@ -11,6 +11,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
 	"github.com/nats-io/nats.go"
+
+	"github.com/codefleet/codefleet/internal/errcode"
 )
 
 // This file implements the CloudEvents NATS binding (1.0.3-wip). In binary mode, attributes are percent-encoded
@@ -21,6 +23,8 @@ const (
 	cePrefix     = "ce-"
 	ceStructured = "application/cloudevents"
 	maxAttribute = 8 << 10 // bytes of one attribute's value
+
+	attrPartition = "partitionkey"
 )
 
 // decodeNATS reads and validates a CloudEvent from a NATS message in binary or structured mode. The event's data
@@ -133,6 +137,23 @@ func setAttribute(ev *event.Event, name, value string) error {
 func extension(ev event.Event, name string) string {
 	s, _ := types.Format(ev.Extensions()[name]) // "" after an error
 	return s
+}
+
+// partitionKey returns the attribute of the CloudEvents extension "partitioning", a string that is not empty, or "" if
+// the event has none.
+func partitionKey(ev event.Event) (string, error) {
+	v, ok := ev.Extensions()[attrPartition]
+	if !ok {
+		return "", nil
+	}
+	key, isString := v.(string)
+	switch {
+	case !isString || key == "":
+		return "", refuse(errcode.BadEvent, attrPartition, "it must be a string that is not empty")
+	case len(key) > maxKey:
+		return "", refuse(errcode.BadEvent, attrPartition, "longer than %d bytes", maxKey)
+	}
+	return key, nil
 }
 
 // checkEvent validates an event with the SDK, whose error it returns on one line, and checks all texts.

@@ -33,17 +33,19 @@ type Delivery struct {
 	Since           time.Time
 }
 
-// DeliverWebhook stores a delivery. Since is ignored.
+// DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits until the webhook's earlier
+// ones with this key are over. Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	header, data, err := encodeNATS(d.Event)
 	if err != nil {
 		return err
 	}
 	header.Set(deliveryIDHeader, d.ID)
-	_, err = c.js.PublishMsg(ctx, &nats.Msg{
-		Subject: deliverPrefix + d.Tenant + "." + d.Webhook, Header: header, Data: data,
-	}, jetstream.WithMsgID(d.Tenant+"."+d.ID))
-	if err != nil {
+	m := &nats.Msg{Subject: deliverPrefix + d.Tenant + "." + d.Webhook, Header: header, Data: data}
+	if key, _ := partitionKey(d.Event); key != "" {
+		return c.deliverInOrder(ctx, d, key, m)
+	}
+	if _, err = c.js.PublishMsg(ctx, m, jetstream.WithMsgID(d.Tenant+"."+d.ID)); err != nil {
 		return fmt.Errorf("store delivery to webhook %s: %w", d.Webhook, err)
 	}
 	return nil
@@ -60,16 +62,28 @@ func (c *Client) FollowDeliveries(ctx context.Context, fn func(ctx context.Conte
 		return fmt.Errorf("follow deliveries: %w", err)
 	}
 	return c.follow(ctx, streamDeliveries, deliverer, func(ctx context.Context, m jetstream.Msg) error {
-		tenant, webhook, _ := strings.Cut(strings.TrimPrefix(m.Subject(), deliverPrefix), ".")
-		ev, err := decodeNATS(m.Headers(), m.Data())
-		if err != nil {
-			c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
-			return nil
-		}
 		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		return fn(ctx, Delivery{tenant, webhook, m.Headers().Get(deliveryIDHeader), ev, meta.Timestamp})
+		d, ok := c.delivery(ctx, m.Subject(), deliverPrefix, m.Headers(), m.Data(), meta.Timestamp)
+		if !ok {
+			return nil
+		}
+		return fn(ctx, d)
 	})
+}
+
+// delivery returns the delivery in a message on <prefix><tenant>.<webhook>, which more tokens may follow.
+func (c *Client) delivery(
+	ctx context.Context, subject, prefix string, header nats.Header, data []byte, since time.Time,
+) (d Delivery, ok bool) {
+	tenant, webhook, _ := strings.Cut(strings.TrimPrefix(subject, prefix), ".")
+	webhook, _, _ = strings.Cut(webhook, ".")
+	ev, err := decodeNATS(header, data)
+	if err != nil {
+		c.opts.Log.WarnContext(ctx, "delivery dropped", "tenant", tenant, "webhook", webhook, "error", err)
+		return d, false
+	}
+	return Delivery{tenant, webhook, header.Get(deliveryIDHeader), ev, since}, true
 }

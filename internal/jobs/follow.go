@@ -55,12 +55,19 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	if limit := c.nc.MaxPayload() - 64<<10; int64(len(data)) > limit {
 		return refuse(errcode.TooLarge, "", "the data is %d bytes; the limit of an event is %d", len(data), limit)
 	}
+	inOrder := InOrder(ev)
+	if inOrder {
+		header.Set(storedHeader, "1")
+	}
 	_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: eventsPrefix + tenant, Header: header, Data: data})
 	if isSubjectFull(err) {
 		return ErrBacklogFull
 	}
 	if err != nil {
 		return fmt.Errorf("publish event: %w", err)
+	}
+	if inOrder {
+		return c.storeOrdered(ctx, tenant, ev)
 	}
 	return nil
 }
@@ -79,6 +86,9 @@ func (c *Client) checkForeign(ctx context.Context, tenant string, ev event.Event
 	if strings.HasPrefix(ev.Type(), ReservedTypes) {
 		return refuse(errcode.BadEvent, "type", "event type %q is not a task: want %s, or a type of your own that "+
 			"does not begin with %s", text.Truncate(ev.Type(), maxText), schemas.TypeTask, ReservedTypes)
+	}
+	if _, err := partitionKey(ev); err != nil {
+		return err
 	}
 	return c.checkTenant(ctx, "tenant", tenant)
 }
@@ -105,7 +115,11 @@ func (c *Client) FollowEvents(
 			c.opts.Log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
 			return nil
 		}
-		return fn(ctx, tenant, ev)
+		err = fn(ctx, tenant, ev)
+		if err == nil && InOrder(ev) && m.Headers().Get(storedHeader) == "" { // from a producer on NATS
+			err = c.storeOrdered(ctx, tenant, ev)
+		}
+		return err
 	})
 }
 
@@ -125,9 +139,14 @@ func (c *Client) KeepResults(ctx context.Context, tenant string) error {
 
 // ForgetResults ends KeepResults.
 func (c *Client) ForgetResults(ctx context.Context, tenant string) error {
-	err := c.js.DeleteConsumer(ctx, streamRecords, resultsFollower+tenant)
+	return c.forget(ctx, resultsFollower+tenant)
+}
+
+// forget deletes a consumer of records.
+func (c *Client) forget(ctx context.Context, consumer string) error {
+	err := c.js.DeleteConsumer(ctx, streamRecords, consumer)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("forget results of %s: %w", tenant, err)
+		return fmt.Errorf("delete consumer %s: %w", consumer, err)
 	}
 	return nil
 }
@@ -137,17 +156,26 @@ func (c *Client) ForgetResults(ctx context.Context, tenant string) error {
 func (c *Client) FollowResults(
 	ctx context.Context, tenant string, fn func(ctx context.Context, rec schemas.Record, ev event.Event) error,
 ) error {
-	return c.follow(ctx, streamRecords, resultsFollower+tenant, func(ctx context.Context, m jetstream.Msg) error {
-		var rec storedRecord
-		err := json.Unmarshal(m.Data(), &rec)
-		if err != nil || !rec.Status.Terminal() || rec.Result == nil {
-			return nil //nolint:nilerr // a record of a later version has no result that this one can read
-		}
+	return c.followRecords(ctx, resultsFollower+tenant, func(ctx context.Context, rec storedRecord) error {
 		ev, err := resultEvent(rec, rec.Result)
 		if err != nil {
 			return err
 		}
 		return fn(ctx, rec.Record, ev)
+	})
+}
+
+// followRecords calls fn with the records of a consumer that have a result.
+func (c *Client) followRecords(
+	ctx context.Context, consumer string, fn func(ctx context.Context, rec storedRecord) error,
+) error {
+	return c.follow(ctx, streamRecords, consumer, func(ctx context.Context, m jetstream.Msg) error {
+		var rec storedRecord
+		err := json.Unmarshal(m.Data(), &rec)
+		if err != nil || !rec.Status.Terminal() || rec.Result == nil {
+			return nil //nolint:nilerr // a record of a later version has no result that this one can read
+		}
+		return fn(ctx, rec)
 	})
 }
 
@@ -161,6 +189,9 @@ func resultEvent(rec storedRecord, result *schemas.Result) (event.Event, error) 
 	ev.SetSubject(rec.TaskID)
 	ev.SetTime(rec.EndedAt)
 	ev.SetExtension("tenant", rec.Tenant)
+	if rec.PartitionKey != "" {
+		ev.SetExtension(attrPartition, rec.PartitionKey)
+	}
 	return ev, ev.SetData(event.ApplicationJSON, result)
 }
 
@@ -219,7 +250,7 @@ func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(co
 		c.opts.Log.WarnContext(ctx, "event not handled; it is delivered again", "subject", m.Subject(), "error", err)
 		err = m.NakWithDelay(followRetry)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		c.opts.Log.WarnContext(ctx, "event not acknowledged", "subject", m.Subject(), "error", err)
 	}
 }

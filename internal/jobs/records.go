@@ -18,7 +18,8 @@ import (
 // storedRecord is a record as it is stored, with its revision, which the next write must name.
 type storedRecord struct {
 	schemas.Record
-	DataHash string `json:"data_hash,omitempty"` // SHA-256 of the event's data, to recognise a reused key
+	DataHash     string `json:"data_hash,omitempty"`     // SHA-256 of the event's data, to recognise a reused key
+	PartitionKey string `json:"partition_key,omitempty"` // of the event that submitted the task, for its result's
 
 	rev uint64 // sequence in the stream
 }

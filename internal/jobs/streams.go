@@ -187,6 +187,11 @@ func (c *Client) streams(replicas int) []jetstream.StreamConfig {
 		Subjects: []string{deliverPrefix + "*.*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: DeliveryTime,
 		MaxMsgsPerSubject: maxDeliveries, Duplicates: dedupeWindow,
 	}, {
+		Name: streamOrdered, Description: "events and deliveries to webhooks with partition keys, and permits",
+		Subjects:  []string{orderedEvents + "*", orderedWaiting + "*.*.*", orderedPermits + "*.*.*"},
+		Retention: jetstream.WorkQueuePolicy, MaxMsgsPerSubject: maxDeliveries, AllowMsgTTL: true,
+		Duplicates: dedupeWindow, // without AllowDirect: the leader knows which delivery is the first
+	}, {
 		Name: streamDelayed, Description: "timers of tasks that run later",
 		Subjects: []string{"delayed.*.*", "due.>"}, Retention: jetstream.WorkQueuePolicy,
 		AllowMsgSchedules: true, AllowMsgTTL: true, AllowDirect: true, Duplicates: dedupeWindow,

@@ -30,6 +30,7 @@ type submission struct {
 	workspace string
 	session   string
 	replyTo   string
+	partition string // the event's partitionkey
 	expires   time.Time
 	task      schemas.Task
 	event     event.Event
@@ -43,7 +44,7 @@ const (
 	defaultPool      = "default"
 	defaultPriority  = "normal"
 	defaultWorkspace = "main"
-	maxKey           = 1024 // bytes of an idempotency key
+	maxKey           = 1024 // bytes of an idempotency key or a partition key
 	maxSummary       = 200  // bytes of a description in a list of tasks
 )
 
@@ -93,6 +94,8 @@ func (s *submission) taskID() string {
 
 func (s *submission) checkAttributes() error {
 	badName := s.checkNames()
+	partition, badPartition := partitionKey(s.event)
+	s.partition = partition
 	priority := extension(s.event, "priority")
 	isPriority := slices.Contains(priorities, priority)
 	inQueue := s.priority
@@ -112,6 +115,8 @@ func (s *submission) checkAttributes() error {
 		return refuse(errcode.TenantMismatch, "tenant", "the event names another tenant than the sender's")
 	case len(extension(s.event, "idempotencykey")) > maxKey:
 		return refuse(errcode.BadEvent, "idempotencykey", "longer than %d bytes", maxKey)
+	case badPartition != nil:
+		return badPartition
 	case badName != nil:
 		return badName
 	case priority != "" && !isPriority:
@@ -222,7 +227,7 @@ func (s *submission) record(ctx context.Context, queueSeq uint64, now time.Time)
 		notBefore = s.task.NotBefore.UTC()
 	}
 	return storedRecord{
-		DataHash: hex.EncodeToString(hash[:]),
+		DataHash: hex.EncodeToString(hash[:]), PartitionKey: s.partition,
 		Record: schemas.Record{
 			TaskID: s.id, Tenant: s.tenant, Workspace: s.workspace, Session: s.session,
 			Pool: s.pool, Priority: s.priority, Status: schemas.Queued, QueueSeq: queueSeq,

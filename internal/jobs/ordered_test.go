@@ -1,0 +1,348 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func keyedEvent(id, key string) event.Event {
+	ev := event.New()
+	ev.SetID(id)
+	ev.SetSource("/shop")
+	ev.SetType("order.created")
+	ev.SetExtension(attrPartition, key)
+	return ev
+}
+
+func delivery(id, key string) Delivery {
+	return Delivery{Tenant: "acme", Webhook: "hook", ID: "msg_" + id, Event: keyedEvent(id, key)}
+}
+
+// target records the ids of the deliveries that it accepts by key, without repeated ones.
+type target struct {
+	mu       sync.Mutex
+	accepted map[string][]string
+	n        int
+}
+
+func (s *target) accept(d Delivery) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := extension(d.Event, attrPartition)
+	if !slices.Contains(s.accepted[key], d.Event.ID()) {
+		s.accepted[key] = append(s.accepted[key], d.Event.ID())
+		s.n++
+	}
+	return s.n
+}
+
+func (s *target) await(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d deliveries", n), func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.n < n {
+			return fmt.Errorf("%d were accepted", s.n)
+		}
+		return nil
+	})
+}
+
+// deliverOrdered follows events and deliveries with a partition key in a process of its own, until the test ends or the
+// connection is closed, which is to the queue like the loss of the process.
+func (f *fleet) deliverOrdered(t *testing.T, send func(c *Client, d Delivery) error) {
+	t.Helper()
+	c := connect(t, f.opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	part := func(follow func() error) {
+		if err := follow(); err != nil && !c.nc.IsClosed() {
+			t.Error(err)
+		}
+	}
+	running.Go(func() {
+		part(func() error {
+			return c.FollowOrderedEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
+				return c.DeliverWebhook(ctx, Delivery{Tenant: tenant, Webhook: "hook", ID: "msg_" + ev.ID(), Event: ev})
+			})
+		})
+	})
+	running.Go(func() {
+		part(func() error {
+			return c.FollowOrderedDeliveries(ctx, func(_ context.Context, d Delivery) error { return send(c, d) })
+		})
+	})
+}
+
+// awaitFollowers waits until n processes follow, and then makes the queue miss a lost process soon.
+func (f *fleet) awaitFollowers(t *testing.T, n int) {
+	t.Helper()
+	for _, name := range []string{orderedMatcher, orderedSender} {
+		var info *jetstream.ConsumerInfo
+		eventually(t, "followers of "+name, func() error {
+			consumer, err := f.js.Consumer(t.Context(), streamOrdered, name)
+			if err != nil {
+				return err
+			}
+			if info = consumer.CachedInfo(); info.NumWaiting < n {
+				return fmt.Errorf("%d follow", info.NumWaiting)
+			}
+			return nil
+		})
+		info.Config.AckWait = time.Second
+		if _, err := f.js.UpdateConsumer(t.Context(), streamOrdered, info.Config); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOrderOfKeys sends 200 events with 10 keys through two processes, one of which is lost while it sends the 60th or
+// a later one. A tenth of the tries fail. Each key's events arrive in order.
+func TestOrderOfKeys(t *testing.T) {
+	f := newFleet(t)
+	got := target{accepted: map[string][]string{}}
+	var lost sync.Once
+	send := func(mortal bool) func(*Client, Delivery) error {
+		return func(c *Client, d Delivery) error {
+			if rand.N(10) == 0 {
+				return &RetryError{After: 10 * time.Millisecond}
+			}
+			if n := got.accept(d); n >= 60 && mortal {
+				lost.Do(c.nc.Close)
+			}
+			return nil
+		}
+	}
+	f.deliverOrdered(t, send(true))
+	f.deliverOrdered(t, send(false))
+	f.awaitFollowers(t, 2)
+	want := map[string][]string{}
+	for i := range 200 {
+		key, id := fmt.Sprint("key ", i%10, " ä.*>"), strconv.Itoa(i)
+		want[key] = append(want[key], id)
+		if err := f.PublishEvent(t.Context(), "acme", keyedEvent(id, key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got.await(t, 200)
+	lost.Do(func() { t.Error("no process was lost") })
+	if diff := cmp.Diff(want, got.accepted); diff != "" {
+		t.Errorf("accepted events (-want +got):\n%s", diff)
+	}
+	f.awaitNoneWaiting(t)
+}
+
+// awaitNoneWaiting waits until the stream has no message.
+func (f *fleet) awaitNoneWaiting(t *testing.T) {
+	t.Helper()
+	eventually(t, "empty stream", func() error {
+		s, err := f.js.Stream(t.Context(), streamOrdered)
+		if err == nil && s.CachedInfo().State.Msgs > 0 {
+			err = fmt.Errorf("%d messages are stored", s.CachedInfo().State.Msgs)
+		}
+		return err
+	})
+}
+
+// TestFailingKey has a key whose deliveries fail. Those of other keys are sent meanwhile. The key goes on when the time
+// of its first delivery is over.
+func TestFailingKey(t *testing.T) {
+	f := newFleet(t)
+	got := target{accepted: map[string][]string{}}
+	f.deliverOrdered(t, func(_ *Client, d Delivery) error {
+		if d.Event.ID() == "bad-0" {
+			return &RetryError{After: 20 * time.Millisecond}
+		}
+		got.accept(d)
+		return nil
+	})
+	want := map[string][]string{"good": {"good-0", "good-1", "good-2"}}
+	for i := range 3 {
+		for _, key := range []string{"bad", "good"} {
+			if err := f.DeliverWebhook(t.Context(), delivery(fmt.Sprint(key, "-", i), key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got.await(t, 3)
+	if diff := cmp.Diff(want, got.accepted); diff != "" {
+		t.Errorf("accepted events while a key fails (-want +got):\n%s", diff)
+	}
+	stream, err := f.js.Stream(t.Context(), streamOrdered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := slices.Collect(maps.Keys(waitingSubjects(t, stream)))[0]
+	m, err := first(t.Context(), stream, strings.TrimPrefix(subject, orderedWaiting))
+	if err != nil || m.Header.Get(jetstream.MsgTTLHeader) != DeliveryTime.String() {
+		t.Fatalf("first delivery of the key = %+v, %v; want one with the time to live %s", m, err, DeliveryTime)
+	}
+	if err := stream.DeleteMsg(t.Context(), m.Sequence); err != nil { // as at the end of its time
+		t.Fatal(err)
+	}
+	got.await(t, 5)
+	want["bad"] = []string{"bad-1", "bad-2"}
+	if diff := cmp.Diff(want, got.accepted); diff != "" {
+		t.Errorf("accepted events after the failing one is over (-want +got):\n%s", diff)
+	}
+	f.awaitNoneWaiting(t)
+}
+
+func waitingSubjects(t *testing.T, stream jetstream.Stream) map[string]uint64 {
+	t.Helper()
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(orderedWaiting+">"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Subjects
+}
+
+// TestPermits stores deliveries while two processes send, which find none waiting again and again: each delivery is
+// sent nevertheless. The first one has no permit, as if its process was lost before it stored that.
+func TestPermits(t *testing.T) {
+	f := newFleet(t)
+	if err := f.DeliverWebhook(t.Context(), delivery("0", "a")); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := f.js.Stream(t.Context(), streamOrdered)
+	if err == nil {
+		err = stream.Purge(t.Context(), jetstream.WithPurgeSubject(orderedPermits+">"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := target{accepted: map[string][]string{}}
+	for range 2 {
+		f.deliverOrdered(t, func(_ *Client, d Delivery) error { got.accept(d); return nil })
+	}
+	got.await(t, 1)
+	var storing sync.WaitGroup
+	for key := range 4 {
+		storing.Go(func() {
+			for i := range 100 {
+				err := f.DeliverWebhook(t.Context(), delivery(fmt.Sprint(key, "-", i), strconv.Itoa(key)))
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	storing.Wait()
+	got.await(t, 401)
+	f.awaitNoneWaiting(t)
+}
+
+// TestOrderedResults checks that results with a key are followed in the order in which the tasks ended, from the time
+// on at which the queue began to keep them, and that they have the key of the submitted event.
+func TestOrderedResults(t *testing.T) {
+	f := newFleet(t)
+	f.work(t, WorkerOptions{Name: "w", Slots: 4, Handler: succeed})
+	if err := submitKeyed(t, f, taskEvent("earlier", `{"code":"x"}`), "a b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Wait(t.Context(), "acme", TaskID("acme", "/test", "earlier")); err != nil {
+		t.Fatal(err)
+	}
+	for _, keep := range []func(context.Context, string) error{f.KeepResults, f.KeepOrderedResults} {
+		for range 2 {
+			if err := keep(t.Context(), "acme"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var ended []string
+	for i := range 6 {
+		ev := taskEvent(strconv.Itoa(i), `{"code":"x"}`)
+		if i%3 != 0 {
+			ev.SetExtension(attrPartition, "a b")
+		}
+		rec, err := f.Submit(t.Context(), "acme", ev)
+		if err == nil {
+			rec, err = f.Wait(t.Context(), "acme", rec.TaskID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 != 0 {
+			ended = append(ended, rec.TaskID)
+		}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 15*time.Second)
+	defer stop()
+	var followed []string
+	err := f.FollowOrderedResults(ctx, "acme", func(_ context.Context, ev event.Event) error {
+		if key := extension(ev, attrPartition); key != "a b" {
+			t.Errorf("partition key = %q, want that of the task", key)
+		}
+		if followed = append(followed, ev.Subject()); len(followed) == len(ended) {
+			stop()
+		}
+		return nil
+	})
+	if diff := cmp.Diff(ended, followed); diff != "" || err != nil {
+		t.Errorf("FollowOrderedResults = %v, results (-want +got):\n%s", err, diff)
+	}
+	for range 2 {
+		err := errors.Join(f.ForgetOrderedResults(t.Context(), "acme"), f.ForgetResults(t.Context(), "acme"))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPartitionKeys has the values of the attribute that are refused.
+func TestPartitionKeys(t *testing.T) {
+	f := newFleet(t)
+	const bad = "bad_event partitionkey"
+	for name, c := range map[string]struct {
+		value any
+		want  string
+	}{
+		"longest": {strings.Repeat("x", maxKey), ""}, "subject tokens": {"a.*.>", ""}, "text": {"ä ☃ \u00a0", ""},
+		"empty": {"", bad}, "number": {int32(7), bad}, "too long": {strings.Repeat("x", maxKey+1), bad},
+		"control character": {"a\nb", "bad_event "}, "not UTF-8": {"\xff", "bad_event "},
+	} {
+		task, other := taskEvent(name, `{"code":"x"}`), keyedEvent(name, "x")
+		for what, err := range map[string]error{
+			"Submit":       submitKeyed(t, f, task, c.value),
+			"PublishEvent": publishKeyed(t, f, other, c.value),
+		} {
+			got := ""
+			if r, ok := errors.AsType[*RefusedError](err); ok {
+				got = r.Code + " " + r.Path
+			} else if err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("%s of a key that is %s = %q (%v), want %q", what, name, got, err, c.want)
+			}
+		}
+	}
+}
+
+func submitKeyed(t *testing.T, f *fleet, ev event.Event, key any) error {
+	t.Helper()
+	ev.SetExtension(attrPartition, key)
+	_, err := f.Submit(t.Context(), "acme", ev)
+	return err
+}
+
+func publishKeyed(t *testing.T, f *fleet, ev event.Event, key any) error {
+	t.Helper()
+	ev.SetExtension(attrPartition, key)
+	return f.PublishEvent(t.Context(), "acme", ev)
+}
