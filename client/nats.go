@@ -109,7 +109,8 @@ func (s Submission) event(ctx context.Context) (event.Event, error) {
 	propagation.TraceContext{}.Inject(ctx, trace)
 	for name, value := range map[string]string{
 		"workspace": s.Workspace, "session": s.Session, "priority": s.Priority, "replyto": s.ReplyTo,
-		"traceparent": trace["traceparent"], "tracestate": trace["tracestate"],
+		"partitionkey": s.PartitionKey,
+		"traceparent":  trace["traceparent"], "tracestate": trace["tracestate"],
 	} {
 		if value != "" {
 			ev.SetExtension(name, value)

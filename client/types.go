@@ -71,6 +71,9 @@ type Submission struct {
 	// IdempotencyKey makes the submission repeatable: submissions with the same tenant, source and key are one task.
 	// The default is a random key.
 	IdempotencyKey string `json:"idempotencykey,omitempty"`
+	// PartitionKey is the key of the result's event: each webhook gets the results with one key in the order in which
+	// their tasks ended.
+	PartitionKey string `json:"partitionkey,omitempty"`
 }
 
 // Event is a stage or a piece of output of a task. Sequence numbers increase, with gaps.

@@ -91,7 +91,7 @@ func TestSubmission(t *testing.T) {
 	f := taskFlags{
 		file: "a.py", inputs: "@in.json", with: []string{"data.csv", "raw.bin"}, out: []string{"out/*"},
 		timeout: 90 * time.Second, net: []string{"example.org"}, workspace: "w", session: "s", priority: "high",
-		pool: "p", key: "k",
+		pool: "p", key: "k", partition: "part",
 	}
 	got, err := f.submission(nil, nil)
 	if err != nil {
@@ -106,6 +106,7 @@ func TestSubmission(t *testing.T) {
 			Network: &client.Network{Allow: []string{"example.org"}},
 		},
 		Workspace: "w", Session: "s", Priority: "high", IdempotencyKey: "k",
+		PartitionKey: "part",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("submission (-want +got):\n%s", diff)
@@ -161,6 +162,7 @@ func TestInvalidSubmissions(t *testing.T) {
 		"--code is not UTF-8 text":               {code: "print('\xff')"},
 		"--env is not UTF-8 text":                {code: "x", env: []string{"A=1", "B=\xfe"}},
 		"--idempotency-key is not UTF-8 text":    {code: "x", key: "\xff"},
+		"--partition-key is not UTF-8 text":      {code: "x", partition: "\xff"},
 		"not valid JSON":                         {code: "x", inputs: "{"},
 		"--inputs: open missing":                 {code: "x", inputs: "@missing"},
 		"--with: open missing":                   {code: "x", with: []string{"missing"}},

@@ -188,6 +188,7 @@ func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	}
 	parts.Pool, parts.Model, parts.Artifacts = f.pool, f.model, f.out
 	parts.Workspace, parts.Session, parts.Priority, parts.IdempotencyKey = f.workspace, f.session, f.priority, f.key
+	parts.PartitionKey = f.partition
 	data, err := json.Marshal(parts)
 	if err != nil {
 		return err

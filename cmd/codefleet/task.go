@@ -38,7 +38,7 @@ type taskFlags struct {
 	env                []string
 	pool, priority     string
 	model              string
-	at, key            string
+	at, key, partition string
 
 	flags *pflag.FlagSet // nil in tests
 }
@@ -48,6 +48,7 @@ func (f *taskFlags) declare(c *cobra.Command) {
 	s := c.Flags()
 	s.StringVar(&f.at, "at", "", "do not run before this `TIME`: 15:04, 2006-01-02T15:04:05Z, or +10m")
 	s.StringVar(&f.key, "idempotency-key", "", "`KEY` that makes repeated submissions one task")
+	s.StringVar(&f.partition, "partition-key", "", "`KEY` of results that a webhook gets in order")
 }
 
 // declareTask declares the flags that say what to run, and not when.
@@ -116,6 +117,7 @@ func (f *taskFlags) submission(args []string, stdin io.Reader) (client.Submissio
 			Pool: f.pool, Model: f.model, Artifacts: f.out,
 		},
 		Workspace: f.workspace, Session: f.session, Priority: f.priority, IdempotencyKey: f.key,
+		PartitionKey: f.partition,
 	}
 	if err := cmp.Or(f.acceptFileName(args, &s), f.checkUTF8(s.Description)); err != nil {
 		return s, err
@@ -164,6 +166,7 @@ func (f *taskFlags) checkUTF8(description string) error {
 		{"--code", f.code},
 		{"--env", strings.Join(f.env, "\n")},
 		{"--idempotency-key", f.key},
+		{"--partition-key", f.partition},
 		{"--out", strings.Join(f.out, "\n")},
 	} {
 		if !utf8.ValidString(t.text) {

@@ -39,5 +39,8 @@ func (s *Server) getSubmission(w http.ResponseWriter, r *http.Request, tenant, i
 	if rec.Session != "" {
 		fields["session"] = rec.Session
 	}
+	if key, ok := ev.Extensions()["partitionkey"]; ok {
+		fields["partitionkey"] = key
+	}
 	return respond(w, fields, nil)
 }

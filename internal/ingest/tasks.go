@@ -96,6 +96,7 @@ func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, er
 // envelope lists the fields of a submitted task that become attributes of its CloudEvent.
 var envelope = []string{
 	"workspace", "session", "priority", "replyto", "expirytime", "source", "idempotencykey", "tenant",
+	"partitionkey",
 }
 
 // eventOfTask returns the event of a task in JSON. key is the header Idempotency-Key, which may be empty.

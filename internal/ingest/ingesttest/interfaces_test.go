@@ -68,6 +68,31 @@ func TestClientOverBothInterfaces(t *testing.T) {
 	}
 }
 
+// TestPartitionKey checks that a submission has its partition key when it is read again.
+func TestPartitionKey(t *testing.T) {
+	f := ingesttest.Start(t, 1, nil)
+	both := interfaces(t, f)
+	later := time.Now().Add(time.Hour) // the task stays in the queue
+	for name, c := range both {
+		r, err := c.Submit(t.Context(), client.Submission{
+			Task: client.Task{Code: "print x", NotBefore: &later}, PartitionKey: "key ä " + name,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := errors.New("not submitted")
+		_, err = both["http"].Rerun(t.Context(), r.TaskID, func(s *client.Submission) error {
+			if s.PartitionKey != "key ä "+name {
+				t.Errorf("partition key over %s = %q, want that of the submission", name, s.PartitionKey)
+			}
+			return stop
+		})
+		if !errors.Is(err, stop) {
+			t.Errorf("Rerun = %v, want the error of its function", err)
+		}
+	}
+}
+
 func TestClientWatchesOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	both := interfaces(t, f)
