@@ -44,8 +44,11 @@ func TestDeadLettersOfInvalidEventsAreTruncated(t *testing.T) {
 	}})
 	eventually(t, "the dead letters", func() error {
 		letters, err := f.DeadLetters(t.Context(), "acme", "", events+2)
-		if err != nil || len(letters) != events+1 {
-			return fmt.Errorf("%d letters, %v, want all", len(letters), err)
+		if err == nil && len(letters) != events+1 {
+			err = fmt.Errorf("%d letters, want all", len(letters))
+		}
+		if err != nil {
+			return err
 		}
 		for _, d := range letters {
 			undecodable := strings.HasPrefix(d.Event["id"], "b") // such an event has no task id

@@ -236,8 +236,9 @@ func (c *Client) writeUses(ctx context.Context) {
 	}
 }
 
-// CreateToken creates a token with the given name, tenant, scopes and expiry. By default, it may submit and read. A token
-// without a tenant is an operator's, and has the scope operator. The error is a *RefusedError if a value is not valid.
+// CreateToken creates a token with the given name, tenant, scopes and expiry. By default, it may submit and read. A
+// token without a tenant is an operator's, and has the scope operator. The error is a *RefusedError if a value is not
+// valid.
 func (c *Client) CreateToken(ctx context.Context, t schemas.Token) (created schemas.NewToken, err error) {
 	if t, err = c.checkToken(ctx, t); err != nil {
 		return created, err

@@ -106,7 +106,8 @@ func TestTokens(t *testing.T) {
 func TestTokenExpires(t *testing.T) {
 	f := newFleet(t, onlyAcme)
 	followTokens(t, f.Client)
-	created, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "acme", ExpiresAt: time.Now().Add(3 * time.Second)})
+	soon := time.Now().Add(3 * time.Second)
+	created, err := f.CreateToken(t.Context(), schemas.Token{Tenant: "acme", ExpiresAt: soon})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,6 +173,7 @@ func TestTokenStoresOnlyTheHash(t *testing.T) {
 
 func TestTokenRefused(t *testing.T) {
 	f := newFleet(t, onlyAcme)
+	past := time.Now().Add(-time.Second)
 	for name, c := range map[string]struct {
 		in         schemas.Token
 		code, path string
@@ -181,7 +183,7 @@ func TestTokenRefused(t *testing.T) {
 		"no tenant":     {schemas.Token{Scopes: []string{"submit"}}, errcode.BadData, "/tenant"},
 		"name":          {schemas.Token{Name: "a b"}, errcode.BadName, "/name"},
 		"empty":         {schemas.Token{}, errcode.BadData, "/tenant"},
-		"expired":       {schemas.Token{Tenant: "acme", ExpiresAt: time.Now().Add(-time.Second)}, errcode.BadData, "/expires_at"},
+		"expired":       {schemas.Token{Tenant: "acme", ExpiresAt: past}, errcode.BadData, "/expires_at"},
 		"tenant's name": {schemas.Token{Tenant: "a.b"}, errcode.BadName, "/tenant"},
 	} {
 		_, err := f.CreateToken(t.Context(), c.in)
