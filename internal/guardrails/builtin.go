@@ -58,7 +58,8 @@ func dynamicCode(p Program) []Finding {
 		"codeop.*", "marshal.loads", "marshal.load", "pickle.loads", "pickle.load", "pickle.Unpickler",
 		"_pickle.*", "dill.load*", "cloudpickle.load*", "types.FunctionType", "types.CodeType",
 		"importlib.util.module_from_spec", "importlib.machinery.Source*", "zipimport.*", "shelve.open",
-		"pandas.read_pickle", "joblib.load", "yaml.unsafe_load*", "cProfile.run*", "profile.run*", "pdb.run*")
+		"pandas.read_pickle", "joblib.load", "yaml.unsafe_load*", "yaml.UnsafeLoader", "yaml.Loader", "yaml.CLoader",
+		"cProfile.run*", "profile.run*", "pdb.run*")
 	for _, a := range p.Attributes {
 		if slices.Contains(internals, a.Name) {
 			found = append(found, Finding{Line: a.Line, Message: "reaches into Python's internals (" + a.Name + ")"})
@@ -70,7 +71,7 @@ func dynamicCode(p Program) []Finding {
 // internals are attributes through which programs reach modules that they have not imported.
 var internals = []string{
 	"__subclasses__", "__globals__", "__builtins__", "__code__", "__base__", "__import__", "__loader__", "__closure__",
-	"__getattribute__",
+	"__getattribute__", "f_globals", "f_builtins",
 }
 
 func processes(p Program) []Finding {
@@ -78,7 +79,8 @@ func processes(p Program) []Finding {
 		imports(p, "starts other processes", "subprocess", "pty", "_posixsubprocess"),
 		uses(p, "starts or stops other processes",
 			"os.system", "os.popen", "os.exec*", "os.spawn*", "os.posix_spawn*", "os.fork*", "os.kill*", "pty.*",
-			"subprocess.*", "asyncio.create_subprocess*", "commands.*", "platform.popen",
+			"subprocess.*", "asyncio.create_subprocess*", ".subprocess_exec", ".subprocess_shell", "commands.*",
+			"platform.popen", "webbrowser.*",
 			"multiprocessing.Process", "multiprocessing.Pool", "multiprocessing.pool.Pool",
 			"concurrent.futures.ProcessPoolExecutor"))
 }
@@ -87,14 +89,26 @@ func network(p Program) []Finding {
 	if p.Network {
 		return nil
 	}
-	return slices.Concat(
-		imports(p, "uses the network, which this task cannot reach",
-			"socket", "socketserver", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx",
-			"aiohttp", "websocket", "websockets", "ftplib", "smtplib", "poplib", "imaplib", "nntplib", "telnetlib",
+	const message = "uses the network, which this task cannot reach"
+	var found []Finding
+	for _, use := range p.Paths {
+		if slices.ContainsFunc(remote, func(scheme string) bool { return strings.HasPrefix(use.Path, scheme) }) {
+			found = append(found, Finding{Line: use.Line, Message: message + " (" + use.Name + ")"})
+		}
+	}
+	return slices.Concat(found,
+		imports(p, message,
+			"socket", "_socket", "socketserver", "http.client", "http.server", "urllib.request", "urllib3", "requests",
+			"httpx", "aiohttp", "websocket", "websockets", "ftplib", "smtplib", "poplib", "imaplib", "nntplib", "telnetlib",
 			"xmlrpc", "paramiko", "pycurl", "grpc", "boto3"),
-		uses(p, "uses the network, which this task cannot reach",
-			"asyncio.open_connection", "asyncio.start_server", "urllib.request.*"))
+		uses(p, message,
+			"asyncio.open_connection", "asyncio.start_server", "urllib.request.*", "ssl.get_server_certificate",
+			"logging.handlers.HTTPHandler", "logging.handlers.SMTPHandler", "logging.handlers.SocketHandler",
+			"logging.handlers.DatagramHandler"))
 }
+
+// remote are the beginnings of the URLs that libraries accept in place of paths.
+var remote = []string{"http://", "https://", "ftp://", "s3://", "gs://"}
 
 // writable are the directories in which programs may write.
 var writable = []string{"/workspace", "/tmp", "/dev/shm", "/var/tmp", "/dev/null", "/dev/stdout", "/dev/stderr"}
@@ -131,6 +145,7 @@ func resources(p Program) []Finding {
 }
 
 func hidden(p Program) []Finding {
+	p.Signs = slices.DeleteFunc(slices.Clone(p.Signs), func(s Sign) bool { return within(computing, s.Name, ".") })
 	found := signs(p, map[string]string{
 		"computed_attribute": "uses a function whose name is not written out",
 		"computed_import":    "imports a module whose name is not written out",
@@ -140,16 +155,30 @@ func hidden(p Program) []Finding {
 			found = append(found, Finding{Line: i.Line, Message: "imports every name of " + i.Module})
 		}
 	}
-	return append(found, uses(p, "looks at Python's internals", "sys._getframe", "sys._current_frames",
-		"gc.get_objects", "gc.get_referrers")...)
+	return slices.Concat(found,
+		uses(p, "looks at Python's internals",
+			"sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers"),
+		uses(p, "finds functions by a text", "pkgutil.resolve_name", "pydoc.locate"))
 }
 
 // unclearIfStar are the modules from which a program must not import all names, because the rules could not tell that
 // a function comes from them.
-var unclearIfStar = []string{"os", "subprocess", "sys", "builtins", "shutil", "socket", "importlib", "ctypes", "posix"}
+var unclearIfStar = []string{
+	"os", "subprocess", "sys", "builtins", "shutil", "socket", "importlib", "ctypes", "posix", "pickle", "_pickle",
+	"marshal", "dill", "runpy", "code", "multiprocessing", "pty",
+}
+
+// computing are modules whose functions programs often select by a computed name, as in getattr(np, name). These do not
+// start processes or load code.
+var computing = []string{
+	"math", "cmath", "statistics", "random", "string", "datetime", "time", "decimal", "fractions", "numpy", "scipy",
+	"sklearn", "matplotlib", "seaborn", "plotly", "polars", "torch",
+}
 
 func nativeCode(p Program) []Finding {
-	return imports(p, "runs native code", "ctypes", "cffi", "_ctypes", "posix")
+	return slices.Concat(
+		imports(p, "runs native code", "ctypes", "cffi", "_ctypes", "posix", "numpy.ctypeslib"),
+		uses(p, "runs native code", "numpy.ctypeslib.*"))
 }
 
 func tooComplex(p Program) []Finding {

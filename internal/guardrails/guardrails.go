@@ -29,7 +29,7 @@ type Program struct {
 	Code       string
 	Imports    []Import
 	Calls      []Use
-	Attributes []Use // attributes and variables whose names begin with two underscores
+	Attributes []Use // attributes of Python's internals, and variables whose names begin with two underscores
 	References []Use // uses, other than calls, of imported names and of functions that run code
 	Paths      []Path
 	Signs      []Sign
@@ -52,7 +52,7 @@ type Use struct {
 	Line int
 }
 
-// Path is a constant path that is passed to a function.
+// Path is a path or URL that is passed to a function. It is constant, or ends in "*" after constant directories.
 type Path struct {
 	Name, Path string
 	Write      bool // the function changes what the path names

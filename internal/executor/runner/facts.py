@@ -20,22 +20,42 @@ PATHS = {
         "os.replace os.rmdir os.symlink os.truncate os.unlink shutil.chown shutil.copy shutil.copy2 shutil.copyfile "
         "shutil.copytree shutil.move shutil.rmtree pathlib.Path.chmod pathlib.Path.mkdir pathlib.Path.rename "
         "pathlib.Path.replace pathlib.Path.rmdir pathlib.Path.symlink_to pathlib.Path.touch pathlib.Path.unlink "
-        "pathlib.Path.write_bytes pathlib.Path.write_text"
+        "pathlib.Path.write_bytes pathlib.Path.write_text numpy.save numpy.savetxt numpy.savez"
     ).split()
 }
 PATHS.update(
     (name, False)
     for name in (
         "open io.open codecs.open os.open os.listdir os.scandir os.walk pathlib.Path.open pathlib.Path.read_bytes "
-        "pathlib.Path.read_text"
+        "pathlib.Path.read_text numpy.genfromtxt numpy.load numpy.loadtxt"
     ).split()
 )
+READERS = ("pandas.read_", "polars.read_", "polars.scan_")  # beginnings of functions that read a path or a URL
+WRITERS = frozenset(  # methods of tables and figures that write a file
+    "to_csv to_excel to_feather to_hdf to_html to_json to_parquet to_pickle savefig imsave".split()
+)
+PATH_KEYWORDS = frozenset("file filename path src dst top fname path_or_buf filepath_or_buffer".split())
 
 # Functions that import a module by name.
 IMPORTERS = ("__import__", "importlib.import_module", "importlib.__import__")
 
 # Modules that many modules of the library import: shutil.os is os.
 COMMON = frozenset(("os", "sys", "builtins", "subprocess"))
+
+# Attributes of frames through which programs reach modules that they have not imported.
+FRAMES = frozenset(("f_globals", "f_builtins"))
+
+# Arguments that permit a function to load pickles.
+PICKLES = {"allow_pickle": True, "weights_only": False}
+
+# Functions that return the program's variables as a dictionary.
+VARIABLES = ("globals", "locals", "vars")
+
+# Functions that make functions from the names of attributes.
+GETTERS = ("operator.attrgetter", "operator.methodcaller")
+
+# Functions that use the names in sys.modules only.
+NAMES_ONLY = frozenset(("len", "list", "set", "sorted"))
 
 HUGE = 10**9  # limit of a range, or repetitions of a sequence
 LISTS = ("imports", "calls", "attributes", "references", "paths", "signs")
@@ -83,6 +103,7 @@ class Finder:
         self.shadowing = 0  # functions with such a parameter
         self.ending = set()  # ids of expressions over which a loop with an exit runs
         self.modules = set()  # imported modules
+        self.compared = set()  # ids of expressions of which only the names in them are used
         self.passed = set()  # modules that the program uses as values, so that another name may mean them
 
     def find(self, code):
@@ -118,10 +139,16 @@ class Finder:
                 self.imported[alias.asname or alias.name] = module + "." + alias.name
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             self.assign(node.targets[0].id, node.value)
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and isinstance(node.target, ast.Name) and node.value:
+            self.assign(node.target.id, node.value)
         elif isinstance(node, ast.Attribute):
             self.callees.add(id(node.value))
         elif isinstance(node, ast.Call):
             self.callees.add(id(node.func))
+            if getattr(node.func, "id", None) in NAMES_ONLY:
+                self.compared.update(map(id, node.args))
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            self.compared.add(id(node.comparators[0]))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) or isinstance(node, ast.arg):
             self.bound.add(getattr(node, "id", None) or node.arg)
         elif isinstance(node, ast.For) and any(isinstance(inside, ENDS) for inside in ast.walk(node)):
@@ -148,6 +175,8 @@ class Finder:
             self.imported[name] = self.name(value)
         elif isinstance(value, ast.Call) and self.module(value):
             self.imported[name] = self.module(value)
+        elif self.variable(value):
+            self.imported[name] = self.imported[self.variable(value)]
         elif self.path(value):
             self.values[name] = self.path(value)
 
@@ -160,15 +189,27 @@ class Finder:
             return constant(call.args[0])
         return None
 
+    def variable(self, node):
+        """Returns the imported name that an expression such as globals()["os"] means, or None."""
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and not node.value.args:
+            key = constant(node.slice)
+            if key in self.imported and getattr(node.value.func, "id", None) in VARIABLES:
+                return key
+        return None
+
     def path(self, node, depth=0):
-        """Returns the constant path to which an expression evaluates, or None."""
-        if isinstance(node, ast.Name):
-            return self.values.get(node.id)
-        if isinstance(node, ast.Call) and node.args and self.name(node.func) == "pathlib.Path":
-            return joined(self.path(arg) for arg in node.args)
+        """Returns the path to which an expression evaluates, or None. Of a path that is not constant, it returns the
+        constant directories at the beginning, and "*".
+        """
+        if isinstance(node, ast.Call) and node.args and depth < MAX_DEPTH:
+            joins = isinstance(node.func, ast.Attribute) and node.func.attr == "joinpath"
+            if joins or self.name(node.func) in ("pathlib.Path", "os.path.join"):
+                parts = ([node.func.value] if joins else []) + node.args
+                return joined([self.path(part, depth + 1) for part in parts])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and depth < MAX_DEPTH:
-            return joined((self.path(node.left, depth + 1), constant(node.right)))
-        return constant(node)
+            return joined([self.path(node.left, depth + 1), self.path(node.right, depth + 1)])
+        text, whole = beginning(node, self.values)
+        return text[: 2 * MAX_NAME] if whole else directories(text)
 
     def name(self, node):
         """Returns the dotted name of a node, with its first part as imported, or "" if the node has no name.
@@ -183,6 +224,8 @@ class Finder:
             parts.append("")  # commands.append() of a list of commands
         elif isinstance(node, ast.Name):
             parts += reversed(self.imported.get(node.id, node.id).split("."))
+        elif parts and self.variable(node):
+            parts += reversed(self.imported[self.variable(node)].split("."))
         elif parts:
             parts.append(isinstance(node, ast.Call) and self.module(node) or "")
         if parts and parts[-1]:
@@ -206,12 +249,15 @@ class Finder:
                 self.imports.append({"module": module[:MAX_NAME], "line": node.lineno})
             else:
                 self.sign("computed_import", node)
-        elif name == "sys.modules.get":
+        elif name.startswith("sys.modules.") and name != "sys.modules.keys":
             self.sign("computed_attribute", node, "sys.modules")
         elif name in ("bytes", "bytearray") and node.args and (number(node.args[0]) or 0) >= HUGE:
             self.sign("huge_value", node)
         elif name == "range" and id(node) not in self.ending and any((number(arg) or 0) >= HUGE for arg in node.args):
             self.sign("huge_range", node)
+        for keyword in node.keywords:
+            if keyword.arg in PICKLES and getattr(keyword.value, "value", None) is PICKLES[keyword.arg]:
+                self.references.append({"name": "pickle.load", "line": node.lineno})
         self.visit_file_call(node, name)
 
     def visit_getattr(self, node):
@@ -231,6 +277,8 @@ class Finder:
             root = root.value
         if isinstance(root, ast.Name) and (root.id in self.imported or root.id == "__builtins__"):
             return self.name(node)
+        if root is not node and self.variable(root):
+            return self.name(node)
         return ""
 
     def visit_file_call(self, node, name):
@@ -242,8 +290,13 @@ class Finder:
             paths = [self.path(arg) for arg in [target] + others]
             mode = node.args[:1]
         else:
-            paths, mode = [self.path(arg) for arg in node.args[:2]], node.args[1:2]
+            named = [keyword.value for keyword in node.keywords if keyword.arg in PATH_KEYWORDS]
+            paths, mode = [self.path(arg) for arg in node.args[:2] + named], node.args[1:2]
         writes = PATHS.get(name)
+        if writes is None and name.startswith(READERS):
+            writes, paths = False, paths[:1]
+        elif writes is None and target is not None and node.func.attr in WRITERS:
+            writes, paths = True, paths[:1]
         if writes is None:
             return
         if name.endswith("open"):
@@ -257,7 +310,7 @@ class Finder:
 
     def visit_name(self, node):
         name = getattr(node, "attr", None) or getattr(node, "id", None)
-        if name.startswith("__"):
+        if name.startswith("__") or name in FRAMES:
             self.attributes.append({"name": name[:MAX_NAME], "line": node.lineno})
         if id(node) in self.callees or not isinstance(node.ctx, ast.Load):
             return
@@ -265,24 +318,41 @@ class Finder:
             if name in CODE and name not in self.defined and id(node) not in self.own:
                 self.references.append({"name": name, "line": node.lineno})
             elif name in self.imported:
-                self.references.append({"name": self.imported[name][:MAX_NAME], "line": node.lineno})
+                self.refer(node, self.imported[name])
                 if self.imported[name] in self.modules:
                     self.passed.add(self.imported[name])
             return
         name = self.imported_name(node)
         if name:
-            self.references.append({"name": name[:MAX_NAME], "line": node.lineno})
+            self.refer(node, name)
+
+    def refer(self, node, name):
+        """Records the use of an imported name as a value."""
+        self.references.append({"name": name[:MAX_NAME], "line": node.lineno})
+        if name == "sys.modules" and id(node) not in self.compared:
+            self.sign("computed_attribute", node, name)
 
     def visit_passed(self):
         """Records the attributes of values that may be modules, because the program uses these as values."""
         modules = sorted(self.passed)[:MAX_PASSED]
         for node in self.nodes:
-            if not isinstance(node, ast.Attribute) or len(self.references) > MAX_USES:
-                continue
-            if not (isinstance(node.value, ast.Name) and node.value.id in self.imported):
+            if len(self.references) > MAX_USES:
+                return
+            for attribute in self.attributes_of(node):
                 for module in modules:
-                    name = (module + "." + node.attr)[:MAX_NAME]
+                    name = (module + "." + attribute)[:MAX_NAME]
                     self.references.append({"name": name, "line": node.lineno})
+
+    def attributes_of(self, node):
+        """Returns the attributes of an unknown value that a node names: value.x, members(value)["x"], attrgetter("x")."""
+        if isinstance(node, ast.Attribute):
+            known = isinstance(node.value, ast.Name) and node.value.id in self.imported
+            return [] if known else [node.attr]
+        if isinstance(node, ast.Subscript):
+            return filter(None, [constant(node.slice)])
+        if isinstance(node, ast.Call) and self.name(node.func) in GETTERS:
+            return filter(None, map(constant, node.args[:1]))
+        return []
 
     def visit_subscript(self, node):
         if constant(node.slice) in ("__builtins__", "__import__"):
@@ -328,23 +398,51 @@ VISITORS = {
 
 
 def joined(parts):
-    """Returns the path of constant parts, or None."""
-    parts = list(parts)
-    return posixpath.join(*parts)[: 2 * MAX_NAME] if None not in parts else None
+    """Returns the path that consists of parts, of which those that are not known are None."""
+    known = parts[: parts.index(None)] if None in parts else parts
+    if not known:
+        return None
+    path = posixpath.join(*known)[: 2 * MAX_NAME]
+    return path if len(known) == len(parts) else directories(path + "/")
+
+
+def directories(text):
+    """Returns the directories with which a path begins, and "*" for the rest. It returns None if there is none."""
+    text = text[: 2 * MAX_NAME].rpartition("/")[0]
+    return text + "/*" if text.strip("/") else None
 
 
 MAX_DEPTH = 20  # nested operators in a constant expression
 
 
-def constant(node, depth=0):
-    """Returns the constant string to which an expression evaluates, or None. It concatenates constants."""
+def constant(node):
+    """Returns the constant string to which an expression evaluates, or None."""
+    text, whole = beginning(node, {})
+    return text[: 2 * MAX_NAME] if whole else None
+
+
+def beginning(node, values, depth=0):
+    """Returns the constant string with which the value of an expression begins, and whether that is all of it.
+
+    The values of variables are in values. Strings are concatenated.
+    """
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and depth < MAX_DEPTH:
-        left, right = constant(node.left, depth + 1), constant(node.right, depth + 1)
-        if left is not None and right is not None:
-            return (left + right)[: 2 * MAX_NAME]
-    return None
+        return node.value, True
+    if isinstance(node, ast.Name) and node.id in values:
+        return values[node.id], True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.JoinedStr):
+        parts = [part.value if isinstance(part, ast.FormattedValue) else part for part in node.values]
+    else:
+        return "", False
+    text = ""
+    for part in parts:
+        more, whole = beginning(part, values, depth + 1) if depth < MAX_DEPTH else ("", False)
+        text += more
+        if not whole or len(text) > 2 * MAX_NAME:
+            return text, False
+    return text, True
 
 
 def number(node, depth=0):
