@@ -1,7 +1,9 @@
 package executortest
 
 import (
+	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"testing"
 
@@ -58,6 +60,7 @@ run.stderr.splitlines()[-1]`}, executor.Hooks{})
 		want{result: `"client.mcp_client.ToolError: weather.get: only the main process of the program can call tools, ` +
 			`in any of its threads; forked processes cannot"`}.check(t, v)
 	})
+	t.Run("saved skills", func(t *testing.T) { testSkillLink(t, b, catalogue) })
 	for name, code := range viewAttacks {
 		t.Run(name, func(t *testing.T) {
 			for _, version := range []string{"v1", ""} {
@@ -76,6 +79,35 @@ run.stderr.splitlines()[-1]`}, executor.Hooks{})
 	}
 	b.restart(t)
 	t.Run("what programs see in a new box", checkViews)
+}
+
+// testSkillLink checks that programs find a saved skill through a link that the host adds to the workspace while the
+// box runs, that they cannot change the skill, and that the next program finds none after the link is removed.
+func testSkillLink(t *testing.T, b *box, catalogue string) {
+	const skill = "v1/skills/double"
+	writeFiles(t, filepath.Join(catalogue, skill), map[string]string{
+		"__init__.py":    "from .scripts.run import run\n",
+		"scripts/run.py": "def run(x):\n  return 2 * x\n",
+		"data.txt":       "words",
+	})
+	dir := filepath.Join(b.spec.Workspace, "skills")
+	target := path.Join(executor.DefaultGuest().Catalogue, skill)
+	err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink(target, filepath.Join(dir, "double")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := b.runProgram(t, executor.Program{Catalogue: "v1", Code: `
+import os
+from skills.double import run
+try:
+    open("skills/double/data.txt", "w")
+    written = True
+except OSError:
+    written = False
+[run(4), open("skills/double/data.txt").read(), os.listdir("skills"), written]`}, executor.Hooks{})
+	want{result: `[8,"words",["double"],false]`}.check(t, v)
+	emptyWorkspace(t, b.spec.Workspace)
+	want{result: "false"}.check(t, b.run(t, "import os\nos.path.lexists('skills/double')"))
 }
 
 // checkMountPoints checks that a program has written nothing below the mount points on the host.
