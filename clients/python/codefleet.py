@@ -100,7 +100,7 @@ class FleetError(Exception):
 
     def __str__(self):
         text = super().__str__()
-        if self.path:
+        if self.path and not text.startswith(self.path):  # many messages begin with the path
             text = f"{self.path}: {text}"
         return f"{text} ({self.hint})" if self.hint else text
 

@@ -51,6 +51,7 @@ class Tasks(unittest.TestCase):
         result, _, error = create_agent(limits={"memory_mb": "much"}).execute_task("x")
         self.assertEqual(result, ExecutionResult.FAILURE)
         self.assertTrue(error.startswith("/limits/memory_mb: "), error)
+        self.assertEqual(error.count("/limits/memory_mb"), 1, error)
 
     def test_wrong_token(self):
         result, _, error = execute_task("x", token="nonsense")
