@@ -41,7 +41,11 @@ func (a *app) sessionsListCommand() *cobra.Command {
 					if !s.EndedAt.IsZero() {
 						ended = s.EndedAt.Local().Format(time.DateTime)
 					}
-					row(w, s.SessionID, fmt.Sprintf("%d tasks", s.Tasks), s.LastStatus, ended, s.Workspace)
+					noun := "tasks"
+					if s.Tasks == 1 {
+						noun = "task"
+					}
+					row(w, s.SessionID, fmt.Sprintf("%d %s", s.Tasks, noun), s.LastStatus, ended, s.Workspace)
 				}
 			})
 		}),

@@ -339,6 +339,20 @@ func TestFleetSkills(t *testing.T) {
 		if got := namesOf(t, l, "other"); got != "mine@0 notes@0 tax@0" {
 			t.Errorf("skills of another tenant = %s, want the fleet's mine@0", got)
 		}
+		// Of files whose names are the same skill, the first one is used.
+		write("Mine.py", "def run():\n    return 'capital'\n")
+		write("a-b/SKILL.md", skillFile("name: a-b", "description: Hyphen."))
+		write("a_b.py", "def run():\n    return 'underscore'\n")
+		if set, err = l.Of(t.Context(), "other"); err != nil {
+			t.Fatal(err)
+		}
+		want := []skills.Broken{
+			{Path: "a_b.py", Message: "another skill of the directory is named a-b"}, set.Broken[1],
+			{Path: "mine.py", Message: "another skill of the directory is named mine"},
+		}
+		if diff := cmp.Diff(want, set.Broken); diff != "" {
+			t.Errorf("broken (-want +got):\n%s", diff)
+		}
 	})
 }
 
