@@ -30,7 +30,7 @@ type Delivery struct {
 	Tenant, Webhook string
 	ID              string // the same at each try, and if DeliverWebhook was called twice
 	Event           event.Event
-	Since           time.Time
+	Since           time.Time // when it was stored; with a partition key, when it became the first
 }
 
 // DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits until the webhook's earlier

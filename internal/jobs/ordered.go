@@ -27,9 +27,11 @@ import (
 // Second, deliveries are sent. Those of one webhook and key wait on one subject, in order. No consumer reads them: a
 // second message, the key's permit, says that some wait. The process that gets the permit sends the first delivery of
 // the subject and removes it, then the next one, and so on. If a try fails, the permit is delivered again at the time
-// of the next try. So waiting deliveries cost nothing, and other keys have their own permits. A delivery stays the
-// first of its key until it was sent or its time is over. So if two processes have the permit, because one of them was
-// suspended, they may send a delivery twice, but none before its predecessor.
+// of the next try. If deliveries were sent before that, a new permit takes its place, so that its age is that of the
+// failure: pauses grow with the time since a delivery became the first, not with the time that it waited behind
+// others. So waiting deliveries cost nothing, and other keys have their own permits. A delivery stays the first of its
+// key until it was sent or its time is over. So if two processes have the permit, because one of them was suspended,
+// they may send a delivery twice, but none before its predecessor.
 //
 // A subject has at most one permit, because it is stored by compare-and-swap. A process that finds no delivery removes
 // the permit, and then looks again, because a delivery that was stored in between has got no permit of its own. If the
@@ -46,6 +48,7 @@ const (
 	permitTime      = followTime / 2     // after which another key has its turn; leaves time for the last request
 	permitRestore   = 10 * time.Minute
 	storedHeader    = "Codefleet-Ordered" // the event is in ORDERED, too
+	pauseHeader     = "Codefleet-Pause"   // of a permit: the pause before it is used
 )
 
 // InOrder reports whether an event has a partition key. It is delivered in order then.
@@ -142,7 +145,7 @@ func (c *Client) deliverInOrder(ctx context.Context, d Delivery, key string, m *
 	m.Subject = orderedWaiting + waiting
 	_, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID(d.Tenant+"."+d.ID), jetstream.WithMsgTTL(DeliveryTime))
 	if err == nil {
-		err = c.permit(ctx, waiting)
+		err = c.permit(ctx, waiting, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("store delivery to webhook %s: %w", d.Webhook, err)
@@ -165,10 +168,11 @@ func (c *Client) trimOrdered(ctx context.Context, webhook string) {
 	}
 }
 
-// permit stores the permit of a subject, unless it has one.
-func (c *Client) permit(ctx context.Context, waiting string) error {
-	_, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: orderedPermits + waiting},
-		jetstream.WithExpectLastSequencePerSubject(0))
+// permit stores the permit of a subject, which is used after a pause, unless the subject has one.
+func (c *Client) permit(ctx context.Context, waiting string, pause time.Duration) error {
+	_, err := c.js.PublishMsg(ctx, &nats.Msg{
+		Subject: orderedPermits + waiting, Header: nats.Header{pauseHeader: {pause.String()}},
+	}, jetstream.WithExpectLastSequencePerSubject(0))
 	if isWrongRevision(err) {
 		return nil
 	}
@@ -203,18 +207,42 @@ func (c *Client) FollowOrderedDeliveries(
 		}
 	})
 	return c.follow(ctx, streamOrdered, orderedSender, func(ctx context.Context, m jetstream.Msg) error {
-		waiting := strings.TrimPrefix(m.Subject(), orderedPermits)
-		if err := c.sendWaiting(ctx, stream, waiting, fn); err != nil {
-			return err
-		}
-		if err := m.DoubleAck(ctx); err != nil {
-			return err
-		}
-		if _, err := first(ctx, stream, waiting); err == nil || !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return c.permit(ctx, waiting)
-		}
-		return nil
+		return c.usePermit(ctx, stream, m, fn)
 	})
+}
+
+// usePermit sends the deliveries that a permit is for. It removes the permit if no more delivery waits, and renews it if
+// some were sent before an error.
+func (c *Client) usePermit(
+	ctx context.Context, stream jetstream.Stream, m jetstream.Msg, fn func(ctx context.Context, d Delivery) error,
+) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	pause, _ := time.ParseDuration(m.Headers().Get(pauseHeader)) // 0 after an error
+	if pause > 0 && meta.NumDelivered == 1 {
+		return &RetryError{After: pause}
+	}
+	waiting := strings.TrimPrefix(m.Subject(), orderedPermits)
+	sent, err := c.sendWaiting(ctx, stream, waiting, meta.Timestamp, fn)
+	if err != nil && sent == 0 {
+		return err
+	}
+	if err := m.DoubleAck(ctx); err != nil {
+		return err
+	}
+	if err == nil {
+		if _, err := first(ctx, stream, waiting); errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		return c.permit(ctx, waiting, 0)
+	}
+	pause = followRetry
+	if later, ok := errors.AsType[*RetryError](err); ok {
+		pause = later.After
+	}
+	return errors.Join(err, c.permit(ctx, waiting, pause))
 }
 
 // restorePermits stores a permit for each subject that lacks it.
@@ -224,7 +252,7 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 		return err
 	}
 	for subject := range info.State.Subjects {
-		if err := c.permit(ctx, strings.TrimPrefix(subject, orderedWaiting)); err != nil {
+		if err := c.permit(ctx, strings.TrimPrefix(subject, orderedWaiting), 0); err != nil {
 			return err
 		}
 	}
@@ -232,28 +260,33 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 }
 
 // sendWaiting calls fn with the deliveries of a subject, one after another, and removes those for which it returns nil.
-// It returns nil if no more delivery waits, and otherwise the first error of fn.
+// since is the time since which the first one is tried. It returns how many it has removed. The error is nil if no more
+// delivery waits, and otherwise the first one of fn.
 func (c *Client) sendWaiting(
-	ctx context.Context, stream jetstream.Stream, waiting string, fn func(ctx context.Context, d Delivery) error,
-) error {
-	for begun := time.Now(); time.Since(begun) < permitTime; {
+	ctx context.Context, stream jetstream.Stream, waiting string, since time.Time,
+	fn func(ctx context.Context, d Delivery) error,
+) (sent int, err error) {
+	for begun := time.Now(); time.Since(begun) < permitTime; sent++ {
 		m, err := first(ctx, stream, waiting)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
+			return sent, nil
 		}
 		if err != nil {
-			return err
+			return sent, err
 		}
-		if d, ok := c.delivery(ctx, m.Subject, orderedWaiting, m.Header, m.Data, m.Time); ok {
+		if sent > 0 {
+			since = time.Now()
+		}
+		if d, ok := c.delivery(ctx, m.Subject, orderedWaiting, m.Header, m.Data, since); ok {
 			if err := fn(ctx, d); err != nil {
-				return err
+				return sent, err
 			}
 		}
 		if err := stream.DeleteMsg(ctx, m.Sequence); err != nil {
-			return err
+			return sent, err
 		}
 	}
-	return &RetryError{}
+	return sent, &RetryError{}
 }
 
 // first returns the first delivery that waits on a subject, or ErrMsgNotFound.

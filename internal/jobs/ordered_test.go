@@ -202,6 +202,50 @@ func TestFailingKey(t *testing.T) {
 	f.awaitNoneWaiting(t)
 }
 
+// TestPausesOfKeys checks that the pauses of a delivery count from the time at which it became the first of its key, and
+// are kept by a renewed permit.
+func TestPausesOfKeys(t *testing.T) {
+	f := newFleet(t)
+	type try struct {
+		id        string
+		at, since time.Time
+	}
+	tries := make(chan try, 10)
+	failed := map[string]bool{}
+	const pause = 200 * time.Millisecond
+	f.deliverOrdered(t, func(_ *Client, d Delivery) error { // one at a time
+		tries <- try{d.Event.ID(), time.Now(), d.Since}
+		if !failed[d.Event.ID()] {
+			failed[d.Event.ID()] = true
+			return &RetryError{After: pause}
+		}
+		return nil
+	})
+	for _, id := range []string{"0", "1"} {
+		if err := f.DeliverWebhook(t.Context(), delivery(id, "a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []try
+	for range 4 {
+		all = append(all, <-tries)
+	}
+	for i, id := range []string{"0", "0", "1", "1"} {
+		if all[i].id != id {
+			t.Fatalf("tries = %+v, want two of each delivery", all)
+		}
+		if i%2 == 1 && all[i].at.Sub(all[i-1].at) < pause {
+			t.Errorf("pause before the second try of %s = %s, want %s", id, all[i].at.Sub(all[i-1].at), pause)
+		}
+	}
+	for _, i := range []int{2, 3} {
+		if all[i].since.Before(all[1].at) {
+			t.Errorf("Since of try %d = %s, want a time after the first delivery was sent, %s", i, all[i].since, all[1].at)
+		}
+	}
+	f.awaitNoneWaiting(t)
+}
+
 func waitingSubjects(t *testing.T, stream jetstream.Stream) map[string]uint64 {
 	t.Helper()
 	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(orderedWaiting+">"))
