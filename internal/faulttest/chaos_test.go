@@ -103,6 +103,7 @@ type chaosReport struct {
 	Firings    int                    `json:"firings"`    // of the schedule
 	Triggered  int                    `json:"triggered"`  // tasks of the trigger
 	Deliveries int                    `json:"deliveries"` // results that the webhook received
+	InOrder    int                    `json:"in_order"`   // results with a partition key
 	Tries      int                    `json:"tries"`      // requests to the webhook
 	Orphans    int                    `json:"orphans"`    // mounts and control groups, 60 s after the end
 	Seconds    float64                `json:"seconds"`
@@ -127,6 +128,7 @@ func (r *chaosReport) String() string {
 	row("calls lost / twice / in doubt", fmt.Sprintf("%d / %d / %d", r.CallsLost, r.CallsTwice, r.InDoubt))
 	row("redriven / fired / triggered", fmt.Sprintf("%d / %d / %d", r.Redriven, r.Firings, r.Triggered))
 	row("webhook's results / requests", fmt.Sprintf("%d / %d", r.Deliveries, r.Tries))
+	row("results with a partition key", r.InOrder)
 	row("contradictions", len(r.Problems))
 	row("orphans after 60 s", r.Orphans)
 	row("seconds", fmt.Sprintf("%.0f", r.Seconds))

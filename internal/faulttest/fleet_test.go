@@ -234,6 +234,7 @@ func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS fl
 	ev.SetSource(source)
 	ev.SetType(schemas.TypeTask)
 	ev.SetExtension("workspace", task.ref.Workspace)
+	ev.SetExtension("partitionkey", task.ref.Workspace)
 	if err := ev.SetData(event.ApplicationJSON, data); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/codefleet/codefleet/internal/automation"
 	"github.com/codefleet/codefleet/internal/clock"
@@ -26,7 +27,8 @@ import (
 )
 
 // mix is what the fleet of TestChaos does besides the tasks that the test submits: a schedule fires, events trigger
-// tasks, and a webhook receives all results of a tenant.
+// tasks, and a webhook receives all results of a tenant. Those of the trigger's tasks have no partition key; that of all
+// others is their workspace.
 type mix struct {
 	f         *fleet
 	service   *automation.Service
@@ -38,6 +40,7 @@ type mix struct {
 
 	mu         sync.Mutex
 	deliveries map[string]map[string]bool // ids of the deliveries of a task's results, by task id
+	arrived    map[string][]string        // ids of results in the order of their first arrival, by partition key
 	tries      int
 }
 
@@ -53,7 +56,7 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 		f: f, service: automation.New(f.queue, workflows.New(f.queue, roleLog()), loopback, roleLog()), tenant: tenant,
 		triggered:  state.Ref{Tenant: tenant, Workspace: "triggered"},
 		scheduled:  state.Ref{Tenant: tenant, Workspace: "scheduled"},
-		deliveries: map[string]map[string]bool{},
+		deliveries: map[string]map[string]bool{}, arrived: map[string][]string{},
 	}
 	target := httptest.NewServer(http.HandlerFunc(m.receive))
 	t.Cleanup(target.Close)
@@ -64,6 +67,9 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 		}
 		if inputs != nil {
 			fields["inputs"] = inputs
+		}
+		if ref != m.triggered {
+			fields["partitionkey"] = ref.Workspace
 		}
 		data, err := json.Marshal(fields)
 		if err != nil {
@@ -96,7 +102,7 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 
 // receive is the webhook's target.
 func (m *mix) receive(w http.ResponseWriter, r *http.Request) {
-	var ev struct{ Subject string }
+	var ev struct{ ID, Subject, PartitionKey string }
 	if err := json.NewDecoder(r.Body).Decode(&ev); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -111,6 +117,9 @@ func (m *mix) receive(w http.ResponseWriter, r *http.Request) {
 		m.deliveries[ev.Subject] = map[string]bool{}
 	}
 	m.deliveries[ev.Subject][r.Header.Get("Webhook-Id")] = true
+	if key := ev.PartitionKey; key != "" && !slices.Contains(m.arrived[key], ev.ID) {
+		m.arrived[key] = append(m.arrived[key], ev.ID)
+	}
 }
 
 // ping sends an event, which triggers a task.
@@ -183,7 +192,36 @@ func (m *mix) end(t *testing.T, report *chaosReport, tasks []submitted) (all []s
 	}
 	all = append(all, tasks...)
 	m.awaitDeliveries(t, all)
+	m.auditOrder(t, report)
 	return all, len(fired)
+}
+
+// auditOrder compares the order in which results with a partition key have arrived with that of the tasks' ends.
+func (m *mix) auditOrder(t *testing.T, report *chaosReport) {
+	t.Helper()
+	want := map[string][]string{}
+	for _, r := range m.f.everyRecord(t) {
+		id := fmt.Sprint(r.TaskID, ".", r.Run)
+		if r.Tenant == m.tenant && r.Workspace != m.triggered.Workspace && r.Status.Terminal() && r.Result != nil &&
+			!slices.Contains(want[r.Workspace], id) {
+			want[r.Workspace] = append(want[r.Workspace], id)
+		}
+	}
+	for key, ids := range want {
+		var arrived []string
+		eventually(t, "results of "+key, func(context.Context) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if arrived = slices.Clone(m.arrived[key]); len(arrived) < len(ids) {
+				return fmt.Errorf("%d of %d have arrived", len(arrived), len(ids))
+			}
+			return nil
+		})
+		report.InOrder += len(arrived)
+		if diff := cmp.Diff(ids, arrived); diff != "" {
+			report.problem("results of %s arrived in another order than the tasks ended (-want +got):\n%s", key, diff)
+		}
+	}
 }
 
 // latest returns the latest record of each task.
