@@ -76,7 +76,8 @@ func scripts(t *testing.T, runsc string) testscript.Params {
 			"code": code, "id": id, "await": await, "up": startFleet, "down": stopFleet, "model": startModel,
 			"embedder": startEmbedder, "mcp": callTool, "handle": handle, "token": token,
 			"blocks": runBlocks, "later": later,
-			"download": download, "collector": startCollector, "leaks": leaks, "places": places, "metrics": fleetMetrics,
+			"download": download, "collector": startCollector, "leaks": leaks, "places": places,
+			"metrics":  fleetMetrics,
 			"registry": startRegistry,
 		},
 	}

@@ -219,8 +219,8 @@ func (l *Library) Close() {
 	}
 }
 
-// reload reads the index, and the versions that are new; h.using is held. If a version is removed before it is read, the
-// index is read again.
+// reload reads the index, and the versions that are new; h.using is held. If a version is removed before it is read,
+// the index is read again.
 func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
 	known := h.etag
 	var missing error
