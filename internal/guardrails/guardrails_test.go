@@ -77,7 +77,6 @@ func TestPatternsThatExplode(t *testing.T) {
 	}
 }
 
-// A tenant's level applies if it is stricter than the fleet's.
 // Rules that would never or always apply are refused, because their author expects something else.
 func TestRulesWithoutEffectAreRefused(t *testing.T) {
 	condition := func(name, on string, tools ...string) guardrails.Options {
@@ -115,6 +114,7 @@ func TestRulesWithoutEffectAreRefused(t *testing.T) {
 	}
 }
 
+// A tenant's level applies if it is stricter than the fleet's.
 func TestTenantOnlyTightens(t *testing.T) {
 	levels := []guardrails.Level{guardrails.Off, guardrails.Advise, guardrails.Strict}
 	for _, fleet := range levels {
