@@ -37,13 +37,37 @@ type dirEntry struct {
 // crumb is a directory on the path to the one that is shown, which is the last crumb.
 type crumb struct{ Name, Path string }
 
+const (
+	maxDir    = 4096 // bytes of a path in a workspace
+	maxCrumbs = 32
+)
+
+var errLongPath = &pageError{http.StatusBadRequest, "The path is too long.", "It has at most 4096 bytes."}
+
+// crumbsOf returns the last directories on the path to dir.
+func crumbsOf(dir string) (list []crumb) {
+	for ; dir != "" && len(list) < maxCrumbs; dir = dir[:max(strings.LastIndexByte(dir, '/'), 0)] {
+		if name := dir[strings.LastIndexByte(dir, '/')+1:]; name != "" {
+			list = append(list, crumb{name, dir})
+		}
+	}
+	slices.Reverse(list)
+	return list
+}
+
 // getWorkspace lists a directory of a version of a workspace.
 func getWorkspace(q *request) error {
 	name, dir := q.r.PathValue("name"), strings.Trim(q.r.URL.Query().Get("dir"), "/")
 	version := q.r.URL.Query().Get("at")
+	if len(dir) > maxDir {
+		return errLongPath
+	}
 	files, generation, err := q.c.Workspace(name).Files(q.ctx, version, dir)
 	if err != nil {
 		return err
+	}
+	if version != "" {
+		version = strconv.FormatInt(generation, 10) // each link has it: a short form
 	}
 	data := struct {
 		Name, Dir, At string
@@ -51,16 +75,11 @@ func getWorkspace(q *request) error {
 		Entries       []dirEntry
 		Crumbs        []crumb
 		More          int
-	}{Name: name, Dir: dir, At: version, Generation: generation}
+	}{Name: name, Dir: dir, At: version, Generation: generation, Crumbs: crumbsOf(dir)}
 	data.Entries = entriesOf(files, dir)
 	if len(data.Entries) > maxEntries {
 		data.More = len(data.Entries) - maxEntries
 		data.Entries = data.Entries[:maxEntries]
-	}
-	for i, part := range strings.Split(dir, "/") {
-		if part != "" {
-			data.Crumbs = append(data.Crumbs, crumb{part, strings.Join(strings.Split(dir, "/")[:i+1], "/")})
-		}
 	}
 	return q.show("workspace", "Workspace "+name, data)
 }

@@ -239,7 +239,7 @@ func getLive(q *request) error {
 // getTaskStream sends the stages and the output of a task as they arrive, and finally the event "end".
 func getTaskStream(q *request) error {
 	after, _ := strconv.ParseUint(q.r.Header.Get("Last-Event-ID"), 10, 64) // without one: from the beginning
-	ctx, cancel := context.WithTimeout(q.ctx, streamTime)
+	ctx, cancel := context.WithTimeout(q.ctx, min(streamTime, time.Until(q.s.Expires)))
 	defer cancel()
 	defer context.AfterFunc(q.p.stopping, cancel)()
 	if _, err := q.c.Get(ctx, q.r.PathValue("id")); err != nil {
@@ -256,23 +256,25 @@ func getTaskStream(q *request) error {
 	return nil
 }
 
-// getNumbers are the values of the plot on the page of the fleet.
+// getNumbers are the values of the plot on the page of the fleet, and its workers.
 func getNumbers(q *request) error {
 	f, err := q.c.Fleet(q.ctx)
 	if err != nil {
 		return err
 	}
 	var sum struct {
-		Queued  int     `json:"queued"`
-		Running int     `json:"running"`
-		Slots   int     `json:"slots"`
-		Oldest  float64 `json:"oldest"`
+		Queued  int      `json:"queued"`
+		Running int      `json:"running"`
+		Slots   int      `json:"slots"`
+		Oldest  float64  `json:"oldest"`
+		Workers []string `json:"workers"` // with their states: a change refreshes the page
 	}
 	for _, b := range f.Backlog {
 		sum.Queued, sum.Running, sum.Oldest = sum.Queued+b.Queued, sum.Running+b.Running, max(sum.Oldest, b.OldestAgeS)
 	}
 	for _, w := range f.Workers {
 		sum.Slots += w.Slots
+		sum.Workers = append(sum.Workers, w.Name+" "+w.State)
 	}
 	q.w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(q.w).Encode(sum)

@@ -34,6 +34,7 @@ type Page struct {
 	mux   *http.ServeMux
 	keys  keys
 	codes codes
+	ended ended
 	feeds feeds
 
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself

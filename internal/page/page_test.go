@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,6 +157,122 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// TestEndedSessions checks that a copy of a session's cookies is worth nothing after a logout or another login, and that
+// the next person does not see the message for the last one.
+func TestEndedSessions(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	task := submit0(t, f, "print 1")
+	copied := func(cookies []*http.Cookie) string {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.base+"/tasks", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cookies {
+			r.AddCookie(c)
+		}
+		_, at, _ := v.read((&http.Client{}).Do(r))
+		return at
+	}
+	page, err := url.Parse(v.base + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]func(){
+		"logout":        func() { v.post("/logout") },
+		"another login": func() { v.post("/login", "token", ingesttest.Other) },
+	} {
+		v.login(ingesttest.Token)
+		form := strings.NewReader(url.Values{"csrf": {v.csrf}}.Encode())
+		silent := http.Client{Jar: v.http.Jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // the message waits for the next page
+		}}
+		resp, err := silent.Post(v.base+"/"+path("tasks", task, "cancel"), "application/x-www-form-urlencoded", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		cookies := v.http.Jar.Cookies(page)
+		if len(cookies) != 2 {
+			t.Fatalf("%s: the cookies are %v, want a session and a message", name, cookies)
+		}
+		if at := copied(cookies[:1]); at != "/tasks" {
+			t.Errorf("before the %s: a copy of the cookie leads to %s, want the tasks", name, at)
+		}
+		end()
+		if at := copied(cookies); !strings.HasPrefix(at, "/login") {
+			t.Errorf("after the %s: a copy of the cookie leads to %s, want the login", name, at)
+		}
+		v.login(ingesttest.Other)
+		if _, _, body := v.get("/tasks"); strings.Contains(body, `class="message"`) {
+			t.Errorf("after the %s, the next person sees the message for the last one", name)
+		}
+	}
+	var e ended
+	for range maxEnded + 5 {
+		e.add(session{CSRF: rand.Text(), Expires: time.Now().Add(time.Hour)}, time.Now())
+	}
+	last := session{CSRF: "last", Expires: time.Now().Add(time.Minute)}
+	if e.add(last, time.Now()); len(e.expires) != maxEnded || !e.has(last) {
+		t.Errorf("the page keeps %d ended sessions, with the last one %t; want %d with it", len(e.expires), e.has(last),
+			maxEnded)
+	}
+}
+
+// TestLongPaths checks that the page of a directory stays small, however long and deep its path is.
+func TestLongPaths(t *testing.T) {
+	_, v := start(t, 0, Options{})
+	v.login(ingesttest.Token)
+	for _, c := range []struct {
+		query  string
+		status int
+	}{
+		{"dir=" + strings.Repeat("a/", 2000), 200},
+		{"dir=" + strings.Repeat("/", 4000) + "b/c", 200},
+		{"dir=" + strings.Repeat("a/", 20_000), 400},
+	} {
+		status, _, body := v.get("/workspaces/main?" + c.query)
+		if status != c.status || len(body) > 1<<20 {
+			t.Errorf("a path of %d bytes: status %d and %d bytes, want %d and at most 1 MiB", len(c.query), status, len(body),
+				c.status)
+		}
+	}
+	want := []crumb{{"a", "a"}, {"b", "a/b"}, {"c", "a/b/c"}}
+	if diff := cmp.Diff(want, crumbsOf("a/b/c")); diff != "" {
+		t.Errorf("the directories on the path to a/b/c (-want +got):\n%s", diff)
+	}
+}
+
+// TestOtherTenant checks that another tenant's links show and change nothing.
+func TestOtherTenant(t *testing.T) {
+	f, v := start(t, 0, Options{})
+	task := submit0(t, f, "print('mine')")
+	v.login(ingesttest.Other)
+	for _, p := range []string{"", "/stream", "/artifacts/out.txt"} {
+		if status, _, body := v.get("/tasks/" + task + p); status != 404 || strings.Contains(body, "mine") {
+			t.Errorf("GET %s: status %d, want 404:\n%s", p, status, body)
+		}
+	}
+	if status, _, body := v.get("/new?from=" + task); status != 404 || strings.Contains(body, "mine") {
+		t.Errorf("a copy: status %d, want 404:\n%s", status, body)
+	}
+	for _, form := range [][]string{
+		{"/tasks/" + task + "/cancel"},
+		{"/tasks/" + task + "/retry"},
+		{"/tasks/" + task + "/redrive"},
+		{"/dead", "id", task},
+		{"/inbox", "task", task, "call", "abcdefghij", "answer", "approve"},
+		{"/new", "from", task, "kind", "code", "text", "1", "key", "k"},
+		{"/workspaces/main/restore", "generation", "1"},
+	} {
+		if status, _, _ := v.post(form[0], form[1:]...); status < 400 || status > 404 {
+			t.Errorf("POST %v: status %d, want a refusal", form, status)
+		}
+	}
+	if r, err := f.Jobs.Record(t.Context(), "default", task); err != nil || r.Status != client.Queued {
+		t.Errorf("the task is %s (%v), want queued", r.Status, err)
+	}
+}
+
 // TestLinkAsks checks that a page link logs in only after a click: its sender may want the person to work in the
 // sender's tenant.
 func TestLinkAsks(t *testing.T) {
@@ -206,7 +323,8 @@ func TestNextIsLocal(t *testing.T) {
 		"https://evil.example/fleet/ui/": "/fleet/ui/tasks", "//evil.example/fleet/ui/": "/fleet/ui/tasks",
 		`/\evil.example/fleet/ui/`: "/fleet/ui/tasks", `/fleet/ui/\evil`: "/fleet/ui/tasks",
 		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks",
-		"/fleet/uix/": "/fleet/ui/tasks",
+		"/fleet/uix/": "/fleet/ui/tasks", "/fleet/ui/../../x": "/fleet/ui/tasks", "/fleet/ui/%2e%2E/x": "/fleet/ui/tasks",
+		"/fleet/ui/workspaces/main/files/.a": "/fleet/ui/workspaces/main/files/.a", "/fleet/ui/..": "/fleet/ui/tasks",
 	} {
 		if got := p.local(next); got != want {
 			t.Errorf("local(%q) = %q, want %q", next, got, want)

@@ -37,6 +37,7 @@ const (
 	codeTime     = time.Hour
 	maxToken     = 2048 // bytes
 	maxCodes     = 1000 // unused codes that a process keeps
+	maxEnded     = 10_000
 	sessionName  = "codefleet_session"
 	messageName  = "codefleet_message"
 	messageTime  = time.Minute
@@ -140,10 +141,54 @@ func (c *codes) redeem(text string, now time.Time) (token string, ok bool) {
 	return k.token, ok && now.Before(k.expires)
 }
 
+// ended are the latest sessions that ended by a logout or another login, before they expired: copies of their cookies
+// are not accepted.
+type ended struct {
+	mu      sync.Mutex
+	expires map[string]time.Time // by CSRF code
+}
+
+func (e *ended) add(s session, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.expires == nil {
+		e.expires = map[string]time.Time{}
+	}
+	oldest := s.CSRF
+	for code, at := range e.expires {
+		switch {
+		case !now.Before(at):
+			delete(e.expires, code)
+		case at.Before(e.expires[oldest]) || oldest == s.CSRF:
+			oldest = code
+		}
+	}
+	if len(e.expires) >= maxEnded {
+		delete(e.expires, oldest)
+	}
+	e.expires[s.CSRF] = s.Expires
+}
+
+func (e *ended) has(s session) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.expires[s.CSRF]
+	return ok
+}
+
 // session returns the session of a request, if its cookie is valid.
 func (p *Page) session(r *http.Request) (s session, ok bool) {
-	ok = p.keys.open(r, sessionName, &s) && time.Now().Before(s.Expires)
+	ok = p.keys.open(r, sessionName, &s) && time.Now().Before(s.Expires) && !p.ended.has(s)
 	return s, ok
+}
+
+// endSession ends the session of a request, if it has one, with the message that waits for its next page.
+func (p *Page) endSession(w http.ResponseWriter, r *http.Request) {
+	if s, ok := p.session(r); ok {
+		p.ended.add(s, time.Now())
+	}
+	p.setCookie(w, sessionName, nil, 0)
+	p.setCookie(w, messageName, nil, 0)
 }
 
 // setCookie sets a cookie with the encrypted v.
@@ -220,6 +265,7 @@ func (p *Page) login(w http.ResponseWriter, r *http.Request, token, next string)
 		Token: token, Name: id.Name, Tenant: id.Tenant, Scopes: id.Scopes, CSRF: rand.Text(),
 		Expires: time.Now().Add(sessionTime),
 	}
+	p.endSession(w, r)
 	p.setCookie(w, sessionName, s, sessionTime)
 	http.Redirect(w, r, p.local(next), http.StatusSeeOther) //nolint:gosec // local
 }
@@ -255,7 +301,7 @@ func (p *Page) postLogout(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the form was sent by another site", http.StatusForbidden)
 		return
 	}
-	p.setCookie(w, sessionName, nil, 0)
+	p.endSession(w, r)
 	p.redirect(w, r, "login")
 }
 
@@ -274,7 +320,7 @@ func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
 func (p *Page) local(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, p.o.Prefix+root+"/") ||
-		strings.Contains(next, `\`) || strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
+		strings.Contains(u.Path+"/", "/../") || strings.Contains(next, `\`) || strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
 		return p.o.Prefix + root + "/tasks"
 	}
 	return u.RequestURI()

@@ -214,9 +214,10 @@ func postNewTask(q *request) (next, done string, err error) {
 
 // fork starts a workspace from a generation of another, and returns its name, which follows from the key.
 func fork(q *request, workspace, generation, key string) (string, error) {
-	base, _, _ := strings.Cut(workspace, "-rerun-")
+	from := q.c.Workspace(workspace)
+	base, _, _ := strings.Cut(from.Name(), "-rerun-")
 	name := base[:min(len(base), 40)] + "-rerun-" + strings.ToLower(key[:min(len(key), 10)])
-	_, err := q.c.Workspace(workspace).Fork(q.ctx, generation, name)
+	_, err := from.Fork(q.ctx, generation, name)
 	if isCode(err, errcode.WorkspaceExists) { // the form was sent before
 		err = nil
 	}

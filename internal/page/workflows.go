@@ -153,7 +153,11 @@ func answerStep(q *request, id string) error {
 	if answer.Values, err = json.Marshal(values); err != nil {
 		return err
 	}
-	if item, err := strconv.Atoi(q.form.Get("item")); err == nil {
+	if text := q.form.Get("item"); text != "" {
+		item, err := strconv.Atoi(text)
+		if err != nil {
+			return &pageError{http.StatusBadRequest, "The form names no item.", "Load the page again."}
+		}
 		answer.Item = &item
 	}
 	_, err = q.c.AnswerWorkflow(q.ctx, id, answer)
