@@ -44,14 +44,14 @@ func start(t *testing.T, workers int, o Options) (*ingesttest.Fleet, *visitor) {
 	f := ingesttest.Start(t, workers, nil)
 	o.Fleet, o.Log = client.Options{URL: f.URL}, slog.New(slog.DiscardHandler)
 	p := New(o)
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(http.StripPrefix(o.Prefix, p)) // as a proxy does
 	t.Cleanup(server.Close)
 	t.Cleanup(p.Drain)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, &visitor{t: t, p: p, base: server.URL + root, http: http.Client{Jar: jar}}
+	return f, &visitor{t: t, p: p, base: server.URL + o.Prefix + root, http: http.Client{Jar: jar}}
 }
 
 // login logs in with a page link for a token.
@@ -239,6 +239,36 @@ func TestLongPaths(t *testing.T) {
 	want := []crumb{{"a", "a"}, {"b", "a/b"}, {"c", "a/b/c"}}
 	if diff := cmp.Diff(want, crumbsOf("a/b/c")); diff != "" {
 		t.Errorf("the directories on the path to a/b/c (-want +got):\n%s", diff)
+	}
+}
+
+// TestPrefix checks that every link and form of the page stays below the path of a proxy.
+func TestPrefix(t *testing.T) {
+	f, v := start(t, 1, Options{Prefix: "/fleet"})
+	task := submit(t, f, ingesttest.Token, "print 1")
+	v.login(ingesttest.Token)
+	link := regexp.MustCompile(` (?:href|action|src|data-[a-z]+|hx-get)="(/[^"]*)"`)
+	for _, p := range []string{
+		"/", "/tasks?status=dead", "/tasks/" + task.TaskID, "/new", "/inbox", "/dead", "/workflows", "/workspaces",
+		"/workspaces/main", "/workspaces/main/history", "/sessions", "/skills", "/tools", "/automation", "/fleet", "/access",
+		"/nosuch",
+	} {
+		_, _, body := v.get(p)
+		links := link.FindAllStringSubmatch(body, -1)
+		if len(links) < 15 {
+			t.Errorf("%s has %d links, want those of the navigation:\n%s", p, len(links), body)
+		}
+		for _, l := range links {
+			if !strings.HasPrefix(l[1], "/fleet/ui/") {
+				t.Errorf("%s leads to %s, want a path below /fleet/ui", p, l[1])
+			}
+		}
+	}
+	if status, at, _ := v.post("/" + path("tasks", task.TaskID, "cancel")); status != 200 || at != "/"+path("tasks", task.TaskID) {
+		t.Errorf("after a form: %d %s, want the task", status, at)
+	}
+	if _, at, _ := v.post("/logout"); at != "/login" {
+		t.Errorf("after the logout: %s, want the login", at)
 	}
 }
 
