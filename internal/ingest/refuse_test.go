@@ -261,7 +261,8 @@ func TestSelectorsAreChecked(t *testing.T) {
 		}
 	}
 	header := map[string]string{"Content-Type": structured}
-	event := `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1","partitionkey":"p","data":{"code":"1"}}`
+	event := `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"1","partitionkey":"p",` +
+		`"data":{"code":"1"}}`
 	resp, got := request(t, f, "POST", "/v1/events?from=sender", header, strings.NewReader(event))
 	if resp.StatusCode != http.StatusAccepted {
 		t.Errorf("an event with an extension, and a parameter of its sender = %d %s, want 202", resp.StatusCode, got)

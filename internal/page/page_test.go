@@ -157,8 +157,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestEndedSessions checks that a copy of a session's cookies is worth nothing after a logout or another login, and that
-// the next person does not see the message for the last one.
+// TestEndedSessions checks that a copy of a session's cookies is not accepted after a logout or another login, and that the
+// next person does not see the message for the last one.
 func TestEndedSessions(t *testing.T) {
 	f, v := start(t, 0, Options{})
 	task := submit0(t, f, "print 1")
@@ -264,7 +264,8 @@ func TestPrefix(t *testing.T) {
 			}
 		}
 	}
-	if status, at, _ := v.post("/" + path("tasks", task.TaskID, "cancel")); status != 200 || at != "/"+path("tasks", task.TaskID) {
+	own := "/" + path("tasks", task.TaskID)
+	if status, at, _ := v.post(own + "/cancel"); status != 200 || at != own {
 		t.Errorf("after a form: %d %s, want the task", status, at)
 	}
 	if _, at, _ := v.post("/logout"); at != "/login" {

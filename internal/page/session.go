@@ -319,8 +319,9 @@ func (p *Page) toLogin(w http.ResponseWriter, r *http.Request) {
 // local returns next if it is a page of this fleet, and else the first page.
 func (p *Page) local(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, p.o.Prefix+root+"/") ||
-		strings.Contains(u.Path+"/", "/../") || strings.Contains(next, `\`) || strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
+	if err != nil || u.Scheme != "" || u.Host != "" || strings.Contains(next, `\`) ||
+		!strings.HasPrefix(u.Path, p.o.Prefix+root+"/") || strings.Contains(u.Path+"/", "/../") ||
+		strings.HasPrefix(u.Path, p.o.Prefix+root+"/login") {
 		return p.o.Prefix + root + "/tasks"
 	}
 	return u.RequestURI()
