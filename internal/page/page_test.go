@@ -157,8 +157,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestEndedSessions checks that a copy of a session's cookies is not accepted after a logout or another login, and that the
-// next person does not see the message for the last one.
+// TestEndedSessions checks that a copy of a session's cookies is not accepted after a logout or another login, and that
+// the next person does not see the message for the last one.
 func TestEndedSessions(t *testing.T) {
 	f, v := start(t, 0, Options{})
 	task := submit0(t, f, "print 1")
@@ -209,10 +209,10 @@ func TestEndedSessions(t *testing.T) {
 	}
 	var e ended
 	for range maxEnded + 5 {
-		e.add(session{CSRF: rand.Text(), Expires: time.Now().Add(time.Hour)}, time.Now())
+		e.add(session{CSRF: rand.Text(), Expires: time.Now().Add(time.Hour)})
 	}
 	last := session{CSRF: "last", Expires: time.Now().Add(time.Minute)}
-	if e.add(last, time.Now()); len(e.expires) != maxEnded || !e.has(last) {
+	if e.add(last); len(e.expires) != maxEnded || !e.has(last) {
 		t.Errorf("the page keeps %d ended sessions, with the last one %t; want %d with it", len(e.expires), e.has(last),
 			maxEnded)
 	}

@@ -148,25 +148,27 @@ type ended struct {
 	expires map[string]time.Time // by CSRF code
 }
 
-func (e *ended) add(s session, now time.Time) {
+func (e *ended) add(s session) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.expires == nil {
 		e.expires = map[string]time.Time{}
 	}
-	oldest := s.CSRF
-	for code, at := range e.expires {
-		switch {
-		case !now.Before(at):
-			delete(e.expires, code)
-		case at.Before(e.expires[oldest]) || oldest == s.CSRF:
-			oldest = code
-		}
-	}
 	if len(e.expires) >= maxEnded {
-		delete(e.expires, oldest)
+		e.drop()
 	}
 	e.expires[s.CSRF] = s.Expires
+}
+
+// drop forgets the session that expires first.
+func (e *ended) drop() {
+	first, expires := "", time.Time{}
+	for code, at := range e.expires {
+		if first == "" || at.Before(expires) {
+			first, expires = code, at
+		}
+	}
+	delete(e.expires, first)
 }
 
 func (e *ended) has(s session) bool {
@@ -185,7 +187,7 @@ func (p *Page) session(r *http.Request) (s session, ok bool) {
 // endSession ends the session of a request, if it has one, with the message that waits for its next page.
 func (p *Page) endSession(w http.ResponseWriter, r *http.Request) {
 	if s, ok := p.session(r); ok {
-		p.ended.add(s, time.Now())
+		p.ended.add(s)
 	}
 	p.setCookie(w, sessionName, nil, 0)
 	p.setCookie(w, messageName, nil, 0)
