@@ -263,7 +263,7 @@ func (a *app) namesFleet() bool {
 func (a *app) withFleet(
 	fn func(ctx context.Context, c *client.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
-	return a.do(func(ctx context.Context, args []string) error {
+	run := a.do(func(ctx context.Context, args []string) error {
 		c, err := a.connect(ctx, retryTime)
 		if err != nil {
 			return err
@@ -271,6 +271,23 @@ func (a *app) withFleet(
 		defer c.Close()
 		return markCall(fn(ctx, c, args))
 	})
+	return func(c *cobra.Command, args []string) error {
+		if err := checkSelectors(c); err != nil {
+			return err
+		}
+		return run(c, args)
+	}
+}
+
+// checkSelectors refuses an empty flag that selects what a command is about, as in --workspace "$UNSET". The command
+// would be about the default instead, or about everything.
+func checkSelectors(c *cobra.Command) error {
+	for _, name := range []string{"workspace", "tenant", "cause", "if-match"} {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
+			return usage("--%s is empty", name).try(c.CommandPath() + " --help")
+		}
+	}
+	return nil
 }
 
 // load reads the configuration, with flags as the topmost layer, and prints its warnings.

@@ -225,11 +225,11 @@ func TestSelectorsAreChecked(t *testing.T) {
 	approvals := "/v1/tasks/" + unknownID + "/approvals"
 	for _, tt := range []struct{ token, method, path, body, want string }{
 		{ingesttest.Token, "POST", "/v1/dead/redrive?cause=", "", "bad_parameter"},
-		{ingesttest.Token, "POST", "/v1/dead/redrive?casue=disk_full", "", "bad_parameter"},
+		{ingesttest.Token, "POST", "/v1/dead/redrive?code=disk_full", "", "bad_parameter"},
 		{ingesttest.Token, "POST", "/v1/dead/redrive?cause=disk_full&cause=", "", "bad_parameter"},
 		{ingesttest.Token, "POST", "/v1/dead/redrive?cause=disk_full;", "", "bad_parameter"},
 		{ingesttest.Token, "DELETE", "/v1/skills/a?version=", "", "bad_parameter"},
-		{ingesttest.Token, "DELETE", "/v1/skills/a?verison=2", "", "bad_parameter"},
+		{ingesttest.Token, "DELETE", "/v1/skills/a?at=2", "", "bad_parameter"},
 		{ingesttest.Token, "PUT", "/v1/state/state.json?workspace=", `{}`, "bad_parameter"},
 		{ingesttest.Token, "POST", "/v1/tasks?wiat=5s", `{"code":"1"}`, "bad_parameter"},
 		{ingesttest.Token, "POST", approvals, `{"call":"","approve":true}`, "bad_data"},
@@ -237,14 +237,14 @@ func TestSelectorsAreChecked(t *testing.T) {
 		{ingesttest.Token, "POST", approvals, `{"call":"x","approve":true} {}`, "bad_json"},
 		{
 			ingesttest.Token, "POST", "/v1/triggers",
-			`{"name":"t","type":"a.b","conditon":"false","task":{"code":"1"}}`, "bad_json",
+			`{"name":"t","type":"a.b","if":"false","task":{"code":"1"}}`, "bad_json",
 		},
 		{
 			ingesttest.Token, "POST", "/v1/webhooks", `{"name":"w","url":"https://example.org/","tpyes":["a"]}`, "bad_json",
 		},
-		{ingesttest.Token, "POST", "/v1/sessions/s/resume", `{"checkpiont":1}`, "bad_json"},
+		{ingesttest.Token, "POST", "/v1/sessions/s/resume", `{"id":1}`, "bad_json"},
 		{ingesttest.Operator, "PUT", "/v1/limits/default", "", "bad_json"},
-		{ingesttest.Operator, "PUT", "/v1/limits/default", `{"max_runing":1}`, "bad_json"},
+		{ingesttest.Operator, "PUT", "/v1/limits/default", `{"max_slots":1}`, "bad_json"},
 		{ingesttest.Operator, "POST", "/v1/tokens", "", "bad_data"},
 		{ingesttest.Operator, "POST", "/v1/tokens", `{"name":"bot"}`, "bad_data"},
 		{ingesttest.Operator, "POST", "/v1/tokens", `{"tennant":"default"}`, "bad_json"},

@@ -232,8 +232,8 @@ func TestLongPaths(t *testing.T) {
 	} {
 		status, _, body := v.get("/workspaces/main?" + c.query)
 		if status != c.status || len(body) > 1<<20 {
-			t.Errorf("a path of %d bytes: status %d and %d bytes, want %d and at most 1 MiB", len(c.query), status, len(body),
-				c.status)
+			t.Errorf("a path of %d bytes: status %d and %d bytes, want %d and at most 1 MiB",
+				len(c.query), status, len(body), c.status)
 		}
 	}
 	want := []crumb{{"a", "a"}, {"b", "a/b"}, {"c", "a/b/c"}}
@@ -250,8 +250,8 @@ func TestPrefix(t *testing.T) {
 	link := regexp.MustCompile(` (?:href|action|src|data-[a-z]+|hx-get)="(/[^"]*)"`)
 	for _, p := range []string{
 		"/", "/tasks?status=dead", "/tasks/" + task.TaskID, "/new", "/inbox", "/dead", "/workflows", "/workspaces",
-		"/workspaces/main", "/workspaces/main/history", "/sessions", "/skills", "/tools", "/automation", "/fleet", "/access",
-		"/nosuch",
+		"/workspaces/main", "/workspaces/main/history", "/sessions", "/skills", "/tools", "/automation", "/fleet",
+		"/access", "/nosuch",
 	} {
 		_, _, body := v.get(p)
 		links := link.FindAllStringSubmatch(body, -1)
@@ -354,7 +354,8 @@ func TestNextIsLocal(t *testing.T) {
 		"https://evil.example/fleet/ui/": "/fleet/ui/tasks", "//evil.example/fleet/ui/": "/fleet/ui/tasks",
 		`/\evil.example/fleet/ui/`: "/fleet/ui/tasks", `/fleet/ui/\evil`: "/fleet/ui/tasks",
 		"javascript:alert(1)": "/fleet/ui/tasks", "/fleet/ui/login?code=x": "/fleet/ui/tasks",
-		"/fleet/uix/": "/fleet/ui/tasks", "/fleet/ui/../../x": "/fleet/ui/tasks", "/fleet/ui/%2e%2E/x": "/fleet/ui/tasks",
+		"/fleet/uix/": "/fleet/ui/tasks",
+		"/fleet/ui/../../x": "/fleet/ui/tasks", "/fleet/ui/%2e%2E/x": "/fleet/ui/tasks",
 		"/fleet/ui/workspaces/main/files/.a": "/fleet/ui/workspaces/main/files/.a", "/fleet/ui/..": "/fleet/ui/tasks",
 	} {
 		if got := p.local(next); got != want {
