@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptrace"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -112,7 +113,7 @@ func newVisitor(ctx context.Context, c *client.Client) (*visitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, _, ok := strings.Cut(link, "/login?")
+	base, code, ok := strings.Cut(link, "/login?code=")
 	if !ok {
 		return nil, fmt.Errorf("the link to the page is %s", link)
 	}
@@ -121,27 +122,38 @@ func newVisitor(ctx context.Context, c *client.Client) (*visitor, error) {
 	if v.http.Jar, err = cookiejar.New(nil); err != nil {
 		return nil, err
 	}
-	_, _, err = v.get(ctx, strings.TrimPrefix(link, base))
+	form := strings.NewReader(url.Values{"code": {code}}.Encode())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/login", form)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	_, _, err = v.read(r)
 	return v, err
 }
 
 // get reads a page, and returns the time until its first byte in milliseconds, and its size.
 func (v *visitor) get(ctx context.Context, path string) (first float64, size int64, err error) {
-	began := time.Now()
-	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { first = Since(began) }}
-	r, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodGet, v.base+path, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, v.base+path, nil)
 	if err != nil {
 		return 0, 0, err
 	}
-	resp, err := v.http.Do(r)
+	return v.read(r)
+}
+
+// read sends a request as get does. To be sent to the login is an error.
+func (v *visitor) read(r *http.Request) (first float64, size int64, err error) {
+	began := time.Now()
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { first = Since(began) }}
+	resp, err := v.http.Do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	if err != nil {
 		return 0, 0, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK || strings.HasSuffix(resp.Request.URL.Path, "/login") {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 		_, text, _ = bytes.Cut(text, []byte("<main"))
-		return 0, 0, fmt.Errorf("read page %s: %s: %.300s", path, resp.Status, text)
+		return 0, 0, fmt.Errorf("read page %s: %s: %.300s", r.URL.Path, resp.Status, text)
 	}
 	size, err = io.Copy(io.Discard, resp.Body)
 	return first, size, err
