@@ -38,24 +38,15 @@ func (b *Bench) page(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, u.Stop()) }()
-	o, err := client.LocateNATS(u.Fleet, "")
-	if err != nil {
-		return err
-	}
-	queue, err := client.New(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer queue.Close()
-	queued, ended, err := b.pageTasks(ctx, queue)
-	if err != nil {
-		return err
-	}
 	c, err := Connect(ctx, u.Fleet)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	queued, ended, err := b.pageTasks(ctx, c)
+	if err != nil {
+		return err
+	}
 	v, err := newVisitor(ctx, c)
 	if err != nil {
 		return err
@@ -63,11 +54,11 @@ func (b *Bench) page(ctx context.Context) (err error) {
 	if err := b.firstBytes(ctx, c, v, queued, ended); err != nil {
 		return err
 	}
-	return b.openPages(ctx, u.PID(), queue, v)
+	return b.openPages(ctx, u.PID(), c, v)
 }
 
 // pageTasks submits tasks to a task pool without workers, and then tasks that end, so that lists begin with them. It
-// returns a task of each kind.
+// returns a task of each kind. It submits over HTTP, because all tasks have their records when it returns.
 func (b *Bench) pageTasks(ctx context.Context, c *client.Client) (queued, ended string, err error) {
 	tasks := b.N * pageStep
 	for done := 0; done < tasks; done += pageStep {
@@ -191,7 +182,7 @@ func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, qu
 
 // openPages measures what many open lists cost the fleet's process: while nothing changes, and while a task per second
 // makes each of them refresh.
-func (b *Bench) openPages(ctx context.Context, pid int, queue *client.Client, v *visitor) error {
+func (b *Bench) openPages(ctx context.Context, pid int, c *client.Client, v *visitor) error {
 	before := Resident(pid)
 	pages, ctx := errgroup.WithContext(ctx)
 	ctx, closeAll := context.WithCancel(ctx)
@@ -237,7 +228,7 @@ func (b *Bench) openPages(ctx context.Context, pid int, queue *client.Client, v 
 	err := measure(fmt.Sprintf("%d open lists", openPages), func() error { return nil })
 	if err == nil {
 		err = measure(fmt.Sprintf("%d open lists and a task per second", openPages), func() error {
-			_, err := queue.Submit(ctx, client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}})
+			_, err := c.Submit(ctx, client.Submission{Task: client.Task{Code: SmallestProgram, Pool: "none"}})
 			return err
 		})
 	}
