@@ -27,8 +27,8 @@ import (
 )
 
 // mix is what the fleet of TestChaos does besides the tasks that the test submits: a schedule fires, events trigger
-// tasks, and a webhook receives all results of a tenant. Those of the trigger's tasks have no partition key; that of all
-// others is their workspace.
+// tasks, and a webhook receives all results of a tenant. Those of the trigger's tasks have no partition key; that of
+// all others is their workspace.
 type mix struct {
 	f         *fleet
 	service   *automation.Service
@@ -244,14 +244,14 @@ func (m *mix) awaitDeliveries(t *testing.T, tasks []submitted) {
 	eventually(t, "deliveries", func(context.Context) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		missing := 0
+		missing := map[string]int{} // by workspace
 		for _, task := range tasks {
 			if task.ref.Tenant == m.tenant && len(m.deliveries[task.id]) == 0 {
-				missing++
+				missing[task.ref.Workspace]++
 			}
 		}
-		if missing > 0 {
-			return fmt.Errorf("the results of %d tasks are missing", missing)
+		if len(missing) > 0 {
+			return fmt.Errorf("results of tasks are missing, by workspace: %v", missing)
 		}
 		return nil
 	})

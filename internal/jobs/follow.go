@@ -250,7 +250,7 @@ func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(co
 		c.opts.Log.WarnContext(ctx, "event not handled; it is delivered again", "subject", m.Subject(), "error", err)
 		err = m.NakWithDelay(followRetry)
 	}
-	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+	if err != nil {
 		c.opts.Log.WarnContext(ctx, "event not acknowledged", "subject", m.Subject(), "error", err)
 	}
 }

@@ -46,7 +46,7 @@ const (
 	orderedSender   = "sender"           // the consumer of permits
 	orderedFollower = "ordered-results-" // followed by a tenant: the consumer of its records
 	permitTime      = followTime / 2     // after which another key has its turn; leaves time for the last request
-	permitRestore   = 10 * time.Minute
+	permitRestore   = 2 * time.Minute
 	storedHeader    = "Codefleet-Ordered" // the event is in ORDERED, too
 	pauseHeader     = "Codefleet-Pause"   // of a permit: the pause before it is used
 )
@@ -211,8 +211,8 @@ func (c *Client) FollowOrderedDeliveries(
 	})
 }
 
-// usePermit sends the deliveries that a permit is for. It removes the permit if no more delivery waits, and renews it if
-// some were sent before an error.
+// usePermit sends the deliveries that a permit is for. It removes the permit if no more delivery waits, and renews it
+// if some were sent before an error.
 func (c *Client) usePermit(
 	ctx context.Context, stream jetstream.Stream, m jetstream.Msg, fn func(ctx context.Context, d Delivery) error,
 ) error {
@@ -229,7 +229,8 @@ func (c *Client) usePermit(
 	if err != nil && sent == 0 {
 		return err
 	}
-	if err := m.DoubleAck(ctx); err != nil {
+	// With several replicas, an acknowledged message is removed after the response, and would prevent a new permit.
+	if err := stream.DeleteMsg(ctx, meta.Sequence.Stream); err != nil {
 		return err
 	}
 	if err == nil {

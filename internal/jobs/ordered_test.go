@@ -202,8 +202,44 @@ func TestFailingKey(t *testing.T) {
 	f.awaitNoneWaiting(t)
 }
 
-// TestPausesOfKeys checks that the pauses of a delivery count from the time at which it became the first of its key, and
-// are kept by a renewed permit.
+// TestRenewedPermits has a cluster of servers, where acknowledged messages are removed after the response. Each fourth
+// try fails, after which the key's permit is renewed: each delivery is sent nevertheless.
+func TestRenewedPermits(t *testing.T) {
+	_, opts := startCluster(t, 3)
+	f := &fleet{opts: opts, Client: connect(t, opts)}
+	if err := f.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := target{accepted: map[string][]string{}}
+	for range 2 {
+		tries := make(chan int, 1)
+		tries <- 0
+		f.deliverOrdered(t, func(_ *Client, d Delivery) error {
+			n := <-tries
+			tries <- n + 1
+			if n%4 == 3 {
+				return &RetryError{After: 10 * time.Millisecond}
+			}
+			got.accept(d)
+			return nil
+		})
+	}
+	want := map[string][]string{}
+	for i := range 80 {
+		key, id := strconv.Itoa(i%4), strconv.Itoa(i)
+		want[key] = append(want[key], id)
+		if err := f.DeliverWebhook(t.Context(), delivery(id, key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got.await(t, 80)
+	if diff := cmp.Diff(want, got.accepted); diff != "" {
+		t.Errorf("accepted events (-want +got):\n%s", diff)
+	}
+}
+
+// TestPausesOfKeys checks that the pauses of a delivery count from the time at which it became the first of its key,
+// and are kept by a renewed permit.
 func TestPausesOfKeys(t *testing.T) {
 	f := newFleet(t)
 	type try struct {
@@ -240,7 +276,7 @@ func TestPausesOfKeys(t *testing.T) {
 	}
 	for _, i := range []int{2, 3} {
 		if all[i].since.Before(all[1].at) {
-			t.Errorf("Since of try %d = %s, want a time after the first delivery was sent, %s", i, all[i].since, all[1].at)
+			t.Errorf("Since of try %d = %s, want a time after the first delivery, %s", i, all[i].since, all[1].at)
 		}
 	}
 	f.awaitNoneWaiting(t)
