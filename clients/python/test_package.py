@@ -56,7 +56,7 @@ class Package(unittest.TestCase):
         self.assertEqual(executor.execute(code="print(6 * 7)", task_description="a")[1:], ("42\n", None))
 
     def test_directories_must_agree(self):
-        with self.assertRaisesRegex(FleetError, "workspace_dir: workspace_dir is ./a for FilesystemHelper and ./b"):
+        with self.assertRaisesRegex(FleetError, "^workspace_dir is ./a for FilesystemHelper and ./b"):
             AgentHelper(FilesystemHelper("./a"), SandboxExecutor(ExecutionConfig(workspace_dir="./b")))
 
     def test_complete_configuration(self):
