@@ -17,17 +17,9 @@ type Options struct {
 	CacheBytes int64  // limit of CacheDir; the default is 2 GiB
 	Quota      Quota  // of each workspace
 	Owner      *Owner // of the files in trees; nil means the user and group of this process
-	// Reserved lists top-level names that belong to the fleet: no version has them, and Checkout removes what a program
-	// made there. Nil means servers, client and lost+found.
-	Reserved []string
-	// MountPoints lists the names of Reserved at which boxes mount directories: Checkout leaves empty directories there
-	// that do not belong to Owner. Nil means servers and client.
-	MountPoints []string
 	// Layout lists top-level directories that each tree has, such as state: Checkout makes them if the version does not
 	// have them. While they are empty, they are no change, and no version has them.
-	Layout []string
-	// Excludes lists patterns that are never committed, in addition to .workspaceignore. Nil means ignore.Defaults.
-	Excludes   []string
+	Layout     []string
 	Retry      objects.RetryPolicy // for requests to the object store
 	Compaction Compaction
 	StateFile  string // the default state document; its changes, like those below state/, are merged by top-level keys
@@ -63,23 +55,16 @@ func New(bucket objects.Objects, opts Options) *Store {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	if opts.Reserved == nil {
-		opts.Reserved = []string{"servers", "client", "lost+found"}
-	}
-	if opts.MountPoints == nil {
-		opts.MountPoints = []string{"servers", "client"}
-	}
-	if opts.Excludes == nil {
-		opts.Excludes = ignore.Defaults
-	}
+	// Top-level names that belong to the fleet: no version has them, and Checkout removes what a program made there.
+	reserved := []string{"servers", "client", "lost+found"}
 	r := repo.New(bucket, repo.Options{
-		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: opts.Reserved,
+		CacheDir: opts.CacheDir, CacheBytes: opts.CacheBytes, Quota: opts.Quota, Reserved: reserved,
 		StateFile: opts.StateFile, Retry: opts.Retry, Compaction: opts.Compaction, Secrets: opts.Secrets,
 		Carry: opts.Carry, Log: opts.Log,
 	})
 	return &Store{repo: r, dirs: tree.Options{
-		Owner: opts.Owner, Reserved: opts.Reserved, MountPoints: opts.MountPoints, Layout: opts.Layout,
-		Excludes: opts.Excludes, Quota: r.Options.Quota, Log: opts.Log,
+		Owner: opts.Owner, Reserved: reserved, MountPoints: []string{"servers", "client"}, Layout: opts.Layout,
+		Excludes: ignore.Defaults, Quota: r.Options.Quota, Log: opts.Log,
 	}}
 }
 

@@ -15,12 +15,12 @@ import (
 // packs, to which the next version refers. The old packs stay until garbage collection removes them together with the
 // older versions.
 type Compaction struct {
-	// A commit compacts if the version it builds on has more than Small small packs in one size class; the default
-	// is 16.
-	Small  int
-	Little int64 // a pack is small if moving what is needed of it costs fewer bytes; the default is 512 KiB
-	// Packs is the number of packs above which Little is half of format.PackTarget; the default is 64.
-	Packs int
+	// A pack is small if moving what is needed of it costs fewer than SmallBytes; the default is 512 KiB. If there are
+	// more than MaxPacks packs (default 64), a pack is small below half of format.PackTarget.
+	SmallBytes int64
+	MaxPacks   int
+	// MaxSmall is the number of small packs in one size class above which a commit compacts; the default is 16.
+	MaxSmall int
 	// Waste is how many bytes garbage collection must be able to free before it compacts packs of which less than half
 	// is needed; the default is 1 MiB.
 	Waste int64
@@ -28,8 +28,8 @@ type Compaction struct {
 
 func (c Compaction) orDefaults() Compaction {
 	return Compaction{
-		Small: cmp.Or(c.Small, 16), Little: cmp.Or(c.Little, 512<<10),
-		Packs: cmp.Or(c.Packs, 64), Waste: cmp.Or(c.Waste, 1<<20),
+		MaxSmall: cmp.Or(c.MaxSmall, 16), SmallBytes: cmp.Or(c.SmallBytes, 512<<10),
+		MaxPacks: cmp.Or(c.MaxPacks, 64), Waste: cmp.Or(c.Waste, 1<<20),
 	}
 }
 
@@ -52,7 +52,7 @@ func (f *Relocation) Stored() error {
 	return f.Wait()
 }
 
-// choose returns the packs to compact, or nil. uses are in ascending order of Cost. If no size class below Little has
+// choose returns the packs to compact, or nil. uses are in ascending order of Cost. If no size class below SmallBytes has
 // too many packs, only cached packs are compacted.
 func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
 	under := func(limit int64) []format.PackUse {
@@ -61,9 +61,9 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 		})
 		return uses[:n]
 	}
-	chosen, download := c.crowded(under(c.Little)), true
-	if len(chosen) == 0 && len(uses) > c.Packs {
-		if chosen, download = under(format.PackTarget/2), false; len(chosen) <= c.Small {
+	chosen, download := c.crowded(under(c.SmallBytes)), true
+	if len(chosen) == 0 && len(uses) > c.MaxPacks {
+		if chosen, download = under(format.PackTarget/2), false; len(chosen) <= c.MaxSmall {
 			return nil
 		}
 	}
@@ -85,7 +85,7 @@ func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bo
 }
 
 // crowded returns the packs up to the last size class that has too many. The pack into which smaller ones are moved
-// counts too. Sizes of one class differ by less than the factor Small, so moved content ends up in a higher class.
+// counts too. Sizes of one class differ by less than the factor MaxSmall, so moved content ends up in a higher class.
 func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
 	chosen, moved := 0, int64(0)
 	for at := 0; at < len(small); {
@@ -97,7 +97,7 @@ func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
 		if moved > 0 && c.class(moved) == class {
 			n++
 		}
-		if n > c.Small {
+		if n > c.MaxSmall {
 			for _, u := range small[chosen:at] {
 				sum += u.Cost()
 			}
@@ -109,7 +109,7 @@ func (c Compaction) crowded(small []format.PackUse) []format.PackUse {
 }
 
 func (c Compaction) class(cost int64) (class int) {
-	for ; cost > 1; cost /= int64(max(2, c.Small)) {
+	for ; cost > 1; cost /= int64(max(2, c.MaxSmall)) {
 		class++
 	}
 	return class

@@ -115,7 +115,7 @@ func Flipped(at int) func([]byte) []byte {
 var Strict = maintenance.GCOptions{Retention: maintenance.Retention{Newest: 1, All: time.Hour, Daily: 1}}
 
 // Eager compacts at every opportunity.
-var Eager = state.Compaction{Small: 2, Little: 1 << 20, Packs: 4, Waste: 1}
+var Eager = state.Compaction{MaxSmall: 2, SmallBytes: 1 << 20, MaxPacks: 4, Waste: 1}
 
 // Must fails the test if err is not nil.
 func Must(t testing.TB, err error) {
