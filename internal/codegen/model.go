@@ -51,7 +51,7 @@ const (
 	Unavailable  Kind = errcode.ModelUnavailable  // 5xx, 408, or no connection
 	BadRequest   Kind = errcode.ModelBadRequest   // another 4xx
 	TimedOut     Kind = errcode.ModelTimeout      // no complete response in time
-	BadResponse  Kind = errcode.ModelBadAnswer    // a response that is incomplete or violates the protocol
+	BadResponse  Kind = errcode.ModelBadResponse  // a response that is incomplete or violates the protocol
 	Refused      Kind = errcode.ModelRefused      // the model or a content filter refused
 	NoProgram    Kind = errcode.ModelNoProgram    // an empty response, prose, or another language
 	TooLong      Kind = errcode.ModelTooLong      // the response was truncated, or the prompt is too long

@@ -162,8 +162,8 @@ const (
 
 // Why a model wrote no program.
 const (
-	ModelBadAnswer    = "model_bad_answer"
 	ModelBadRequest   = "model_bad_request"
+	ModelBadResponse  = "model_bad_response"
 	ModelNoProgram    = "model_no_program"
 	ModelOverBudget   = "model_over_budget"
 	ModelRateLimited  = "model_rate_limited"

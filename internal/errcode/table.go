@@ -306,8 +306,8 @@ var workspaces = []Error{
 // models lists codes that appear in the message of a finding (`guardrails` of a result) or in the cause of
 // CodeRequired. No task ends because of its model alone.
 var models = []Error{
-	row(ModelBadAnswer, "", "The model's endpoint did not respond in the expected protocol.", "Check `llm.base_url`."),
 	row(ModelBadRequest, "", "The endpoint rejected the request.", "Read the message, which the endpoint wrote."),
+	row(ModelBadResponse, "", "The model's endpoint did not respond in the expected protocol.", "Check `llm.base_url`."),
 	row(ModelNoProgram, "", "The model's response has no program.",
 		"Describe the task more precisely, or use another model."),
 	row(ModelOverBudget, "", "The token budget of the task or tenant, or the quota at the provider, is used up.",
