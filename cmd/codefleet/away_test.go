@@ -14,7 +14,8 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// TestAwayFleet takes the fleet away while a command runs until Ctrl-C, and gives it back.
+// TestAwayFleet checks that commands that run until Ctrl-C wait for a fleet that does not respond, and go on when it
+// responds again.
 func TestAwayFleet(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})

@@ -25,7 +25,7 @@ func shipped(t *testing.T) *Index {
 	return newIndex(listing, nil)
 }
 
-// wanted returns a task that may use all tools.
+// wanted returns what Pick needs for a task that may use all tools.
 func wanted(task string, past *selection.History) Wanted {
 	return Wanted{Description: task, Allow: []string{"*"}, History: past}
 }

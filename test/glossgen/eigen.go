@@ -82,7 +82,7 @@ func orthonormal(x *mat.Dense) *mat.Dense {
 	return x
 }
 
-// project returns the scaled eigenvectors of the matrix whose projection on the basis is small.
+// project returns the scaled eigenvectors of a matrix. The argument small is its projection on the basis.
 func project(basis, small *mat.Dense, k int) [][]float32 {
 	n, l := basis.Dims()
 	symmetric := mat.NewSymDense(l, nil)

@@ -81,10 +81,11 @@ var announcedBy = map[string]Type{
 
 var nameSeparators = strings.NewReplacer("_", "", "-", "", " ", "")
 
-// A member that announces a type and is longer, or is a number of fewer digits, is text or a count.
+// Limits of the value of a member whose name announces a type: a longer value is probably text, and a number with fewer
+// digits a count.
 const (
-	maxAnnounced = 256
-	minAnnounced = 7
+	maxAnnounced = 256 // bytes
+	minAnnounced = 7   // digits
 )
 
 // announced returns the type that the name of a member announces, or "".
@@ -105,8 +106,8 @@ func (t *Tokens) announced(s scalar) Type {
 	return kind
 }
 
-// isCardNumber reports whether a number is written like one of a card of a large issuer: IDs and timestamps of as many
-// digits are more common.
+// isCardNumber reports whether a number whose member announces no type is that of a card of a large issuer. It does
+// not find other cards, because most numbers with so many digits are ids and timestamps.
 func isCardNumber(s string) bool {
 	return len(s) >= 13 && len(s) <= 19 && s[0] >= '2' && s[0] <= '6' && strings.Trim(s, "0123456789") == "" && luhn(s)
 }
@@ -116,7 +117,7 @@ type scalar struct {
 	text   string // the characters of a string, or the literal of a number
 	number bool
 	isName bool
-	member string // the name of the member that the scalar is the value of, or an element of its list
+	member string // the name of the member whose value, or element of a list, the scalar is
 }
 
 // jsonOptions accept what encoding/json accepts.

@@ -208,11 +208,12 @@ func (s sample) forecast(_ context.Context, location string, n int) ([]day, plac
 	return days, place{}, nil
 }
 
-// sampleDay returns a day, and a function that returns further numbers of it, from low to high.
-func sampleDay(location string, at time.Time) (day, func(k, low, high int) int) {
+// sampleDay returns made-up weather of a day's weather. It also returns the function with whose numbers it is made:
+// pick returns the k-th number, which is between low and high.
+func sampleDay(location string, at time.Time) (d day, pick func(k, low, high int) int) {
 	date := at.Format(time.DateOnly)
 	sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(location)) + "\n" + date))
-	pick := func(k, low, high int) int {
+	pick = func(k, low, high int) int {
 		return low + int(binary.BigEndian.Uint16(sum[2*k:]))%(high-low+1)
 	}
 	low := pick(0, 8, 15)
