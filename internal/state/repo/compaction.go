@@ -52,8 +52,8 @@ func (f *Relocation) Stored() error {
 	return f.Wait()
 }
 
-// choose returns the packs to compact, or nil. uses are in ascending order of Cost. If no size class below SmallBytes has
-// too many packs, only cached packs are compacted.
+// choose returns the packs to compact, or nil. uses are in ascending order of Cost. If no size class below SmallBytes
+// has too many packs, only cached packs are compacted.
 func (c Compaction) choose(uses []format.PackUse, cached func(objects.Digest) bool) map[objects.Digest]bool {
 	under := func(limit int64) []format.PackUse {
 		n, _ := slices.BinarySearchFunc(uses, limit, func(u format.PackUse, limit int64) int {
