@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/codefleet/codefleet/internal/executor"
@@ -13,7 +12,7 @@ import (
 // imageRoot is the root file system of boxes with an image.
 type imageRoot struct {
 	mu     sync.Mutex // held while the image is inspected
-	dir    string     // absolute
+	dir    string     // absolute, without symbolic links
 	python string     // path of the interpreter; empty until an inspection succeeds
 }
 
@@ -35,7 +34,7 @@ func (d *Driver) image(ctx context.Context, dir string) (*imageRoot, error) {
 }
 
 func (d *Driver) inspectImage(ctx context.Context, i *imageRoot, dir string) (python string, err error) {
-	if i.dir, err = filepath.Abs(dir); err != nil {
+	if i.dir, err = realPath(dir); err != nil {
 		return "", err
 	}
 	if info, err := os.Stat(i.dir); err != nil || !info.IsDir() {

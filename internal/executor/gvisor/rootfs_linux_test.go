@@ -61,6 +61,10 @@ func TestConfiguredRootfs(t *testing.T) {
 	if stdout != want || exit != 0 {
 		t.Errorf("program in the box = %d, %q, %q; want %q", exit, stdout, stderr, want)
 	}
+	linked := newBox(t, d, executor.Spec{Name: "linked", Image: link})
+	if stdout, stderr, exit := python(t, linked, "print(6*7)"); stdout != "42" || exit != 0 {
+		t.Errorf("program in a box whose image is a link = %d, %q, %q; want 42", exit, stdout, stderr)
+	}
 	entries, err := os.ReadDir(root)
 	if err != nil || len(entries) != 10 {
 		t.Errorf("root file system afterwards = %v, %v; want four entries and six directories of mount points",
