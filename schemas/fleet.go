@@ -20,7 +20,7 @@ type Worker struct {
 	Busy    int            `json:"busy"`
 	State   string         `json:"state"`             // running | draining
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
-	Boxes   map[string]int `json:"boxes,omitempty"`   // warming, ready, bound, acquired, waiting, max, and the memory of idle boxes
+	Boxes   map[string]int `json:"boxes,omitempty"`   // their numbers by state, max, and the memory of idle boxes
 	Extra   map[string]any `json:"extra,omitempty"`
 	Drains  bool           `json:"drains,omitempty"` // whether it obeys an order to drain
 	// ReadsCarried is whether it reads HEADs of workspaces that carry commits.

@@ -320,7 +320,8 @@ func TestAlarmComesFirst(t *testing.T) {
 // workflow of a step, and that another tenant's runs do not count.
 func TestRunLimit(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
-	const asks = `{"name":"asks","steps":[{"id":"a","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}}]}`
+	const asks = `{"name":"asks","steps":[
+		{"id":"a","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}}]}`
 	start := func(e *engine.Engine, tenant, definition string) (schemas.WorkflowRun, error) {
 		return e.Start(t.Context(), tenant, schemas.WorkflowRequest{Workflow: json.RawMessage(definition)})
 	}

@@ -945,7 +945,8 @@ func TestDrain(t *testing.T) {
 	v.login(ingesttest.Token)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for _, _, body := v.get("/fleet"); !strings.Contains(body, `aria-label="Drain drainable"`); _, _, body = v.get("/fleet") {
+	const drains = `aria-label="Drain drainable"`
+	for _, _, body := v.get("/fleet"); !strings.Contains(body, drains); _, _, body = v.get("/fleet") {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
