@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -61,6 +62,19 @@ func (r *run) execute(work, late context.Context) {
 // SettleTime bounds each of the last two steps of a drained run: after work has ended, the handler may finish a commit
 // within SettleTime, and then the task is requeued within SettleTime.
 const SettleTime = 300 * time.Millisecond
+
+// UntilExit returns a context with the values of a run's context that does not end with it. It ends SettleTime after the
+// end of a drain, because the process then exits.
+func UntilExit(ctx context.Context) (context.Context, context.CancelFunc) {
+	exit, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if errors.Is(cause, ErrDraining) && clock.Sleep(exit, SettleTime) == nil {
+			cancel(cause)
+		}
+	})
+	return exit, func() { stop(); cancel(nil) }
+}
 
 // settling returns a context with ctx's values that does not end with ctx. It ends after limit or when late ends.
 func settling(ctx, late context.Context, limit time.Duration) (context.Context, context.CancelFunc) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/codefleet/codefleet/internal/codegen"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/schemas"
 )
 
@@ -62,7 +63,7 @@ func (p *Pipeline) charge(ctx context.Context, t task, usage *schemas.Usage, u c
 	if p.Codegen.Ledger == nil || tokens == 0 {
 		return &sum
 	}
-	ctx, release := untilExit(ctx) // the tokens of a cancelled task count, too
+	ctx, release := jobs.UntilExit(ctx) // the tokens of a cancelled task count, too
 	defer release()
 	ctx, stop := context.WithTimeout(ctx, ledgerTime)
 	defer stop()

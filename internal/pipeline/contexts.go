@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/executor"
 	"github.com/codefleet/codefleet/internal/jobs"
 )
@@ -29,7 +28,7 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 // when the lease is lost, and jobs.SettleTime after the end of a drain, because the process then exits.
 func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	exit, release := untilExit(ctx)
+	exit, release := jobs.UntilExit(ctx)
 	stopExit := context.AfterFunc(exit, func() { cancel(context.Cause(exit)) })
 	stop := context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); errors.Is(cause, jobs.ErrLeaseLost) {
@@ -37,19 +36,6 @@ func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 		}
 	})
 	return finishing, func() { stopExit(); release(); stop(); cancel(nil) }
-}
-
-// untilExit returns a context with ctx's values that ends only jobs.SettleTime after the end of a drain, because the
-// process then exits.
-func untilExit(ctx context.Context) (context.Context, context.CancelFunc) {
-	exit, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, jobs.ErrDraining) && clock.Sleep(exit, jobs.SettleTime) == nil {
-			cancel(cause)
-		}
-	})
-	return exit, func() { stop(); cancel(nil) }
 }
 
 // cleanupTime bounds the work after a task's context has ended.

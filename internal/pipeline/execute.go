@@ -10,6 +10,7 @@ import (
 
 	"github.com/codefleet/codefleet/internal/egress"
 	"github.com/codefleet/codefleet/internal/executor"
+	"github.com/codefleet/codefleet/internal/jobs"
 	"github.com/codefleet/codefleet/internal/tools/broker"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -27,7 +28,7 @@ type execution struct {
 // execute runs the program, with its tools and its network.
 func (p *Pipeline) execute(ctx context.Context, s steps, a attempt) (e execution, err error) {
 	var deadline time.Time // of the program
-	exit, release := untilExit(ctx)
+	exit, release := jobs.UntilExit(ctx)
 	defer release()
 	calls, err := p.openCalls(ctx, exit, s, a.checkout.tree, func() time.Time { return deadline })
 	if err != nil {

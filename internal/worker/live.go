@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
@@ -41,7 +40,7 @@ type live struct {
 	store *state.Store
 	log   *slog.Logger
 
-	using    *semaphore.Weighted // held while the directory is read or written
+	using    *semaphore.Weighted // a mutex whose wait ends with a context; held while the directory is read or written
 	folder   *dirsync.Folder
 	exported int64 // the newest generation in the directory
 }
@@ -78,13 +77,13 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		late, stop := clock.After(ctx, jobs.SettleTime) // a drained task must be requeued after that
+		exit, stop := jobs.UntilExit(ctx) // from the begin of the task, to end SettleTime after the drain
 		defer stop()
 		if err := l.importChanges(ctx); err != nil {
 			return importFailed(l.ref, err)
 		}
 		res, err := next(ctx, j)
-		after, cancel := context.WithTimeout(late, time.Minute)
+		after, cancel := context.WithTimeout(exit, time.Minute)
 		defer cancel()
 		l.export(after)
 		return res, err

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -71,4 +72,34 @@ func TestLiveFolderDuringDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A task that is cancelled while it commits is exported, however long the commit takes.
+func TestLiveFolderAfterCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := state.New(mem.New(), state.Options{})
+		ref := state.Ref{Tenant: "acme", Workspace: "main"}
+		dir := t.TempDir()
+		l, err := openLive(t.Context(), Live{
+			Dir: dir, StatePath: filepath.Join(t.TempDir(), "base"), Ref: ref,
+		}, store, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.folder.Close()
+		work, cancel := context.WithCancelCause(t.Context())
+		handle := l.withSync(func(context.Context, *jobs.Job) (*schemas.Result, error) {
+			cancel(jobs.ErrCancelled)
+			time.Sleep(2 * jobs.SettleTime)
+			fill(t, store, ref.Workspace, 1)
+			return &schemas.Result{Status: schemas.Succeeded}, nil
+		})
+		rec := schemas.Record{Tenant: ref.Tenant, Workspace: ref.Workspace}
+		if _, err := handle(work, &jobs.Job{Record: rec}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+			t.Errorf("the committed file in the live folder: %v, want it exported", err)
+		}
+	})
 }
