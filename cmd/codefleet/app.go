@@ -79,14 +79,14 @@ func (a *app) root() *cobra.Command {
 		Use:           "codefleet",
 		Short:         "Run agents' code in sandboxes, on one machine or many",
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if a.output != "text" && a.output != "json" {
 				return usage("-o %s: want text or json", a.output)
 			}
 			if !slices.Contains([]string{"auto", "always", "never"}, a.color) {
 				return usage("--color %s: want auto, always or never", a.color)
 			}
-			return nil
+			return checkSelectors(c)
 		},
 	}
 	f := root.PersistentFlags()
@@ -263,7 +263,7 @@ func (a *app) namesFleet() bool {
 func (a *app) withFleet(
 	fn func(ctx context.Context, c *client.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
-	run := a.do(func(ctx context.Context, args []string) error {
+	return a.do(func(ctx context.Context, args []string) error {
 		c, err := a.connect(ctx, retryTime)
 		if err != nil {
 			return err
@@ -271,18 +271,12 @@ func (a *app) withFleet(
 		defer c.Close()
 		return markCall(fn(ctx, c, args))
 	})
-	return func(c *cobra.Command, args []string) error {
-		if err := checkSelectors(c); err != nil {
-			return err
-		}
-		return run(c, args)
-	}
 }
 
 // checkSelectors refuses an empty flag that selects what a command is about, as in --workspace "$UNSET". The command
-// would be about the default instead, or about everything.
+// would be about the default instead, or about everything; a task would lack the key that it was to have.
 func checkSelectors(c *cobra.Command) error {
-	for _, name := range []string{"workspace", "tenant", "cause", "if-match"} {
+	for _, name := range []string{"workspace", "tenant", "cause", "if-match", "idempotency-key", "partition-key"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {
 			return usage("--%s is empty", name).try(c.CommandPath() + " --help")
 		}
