@@ -61,7 +61,7 @@ func (s *Service) run(ctx context.Context) error {
 		return s.queue.FollowOrderedEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
 			e, err := newIncoming(ev)
 			if err != nil {
-				return nil //nolint:nilerr // refused above
+				return nil //nolint:nilerr // FollowEvents has logged it
 			}
 			return s.deliverKnown(ctx, store, a, tenant, e)
 		})

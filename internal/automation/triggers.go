@@ -313,7 +313,7 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agen
 	if err := s.wakeRuns(ctx, a, tenant, e); err != nil {
 		return err
 	}
-	if jobs.InOrder(e.Event) {
+	if jobs.InOrder(e.Event) { // run follows these in order, and delivers them
 		return nil
 	}
 	return s.deliver(ctx, a, tenant, e)

@@ -14,7 +14,7 @@ import (
 // This file reads numbers without rounding them: a person's 9007199254740993.5 is not a whole number, although the
 // nearest float64 is one.
 
-// Values are the values of a form's fields. A number is a float64, or a json.Number if a float64 would round it.
+// Values are the values of a form's fields. A number of at most 15 digits is a float64, others are a json.Number.
 type Values map[string]any
 
 // UnmarshalJSON refuses duplicate members, and numbers that Check would refuse.
@@ -45,12 +45,12 @@ var exactNumbers = jsonv2.WithUnmarshalers(jsonv2.UnmarshalFromFunc(func(d *json
 
 const (
 	maxNumber    = 400 // bytes of a number: exact arithmetic with more takes long
-	exactDecimal = 15  // a float64 holds each decimal number with as many digits
+	exactDecimal = 15  // digits that a float64 preserves
 )
 
 var errNumber = errors.New("a number is too large, too small or too long")
 
-// number returns the value of a number in JSON: a float64, or a json.Number if a float64 would round it.
+// number returns the value of a number in JSON, as Values have it.
 func number(text string) (any, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	mantissa, _, _ := strings.Cut(strings.ToLower(text), "e")

@@ -63,8 +63,8 @@ func (r *run) execute(work, late context.Context) {
 // within SettleTime, and then the task is requeued within SettleTime.
 const SettleTime = 300 * time.Millisecond
 
-// UntilExit returns a context with the values of a run's context that does not end with it. It ends SettleTime after the
-// end of a drain, because the process then exits.
+// UntilExit returns a context with ctx's values, where ctx is a run's. It ends only SettleTime after the end of a
+// drain, because the process then exits.
 func UntilExit(ctx context.Context) (context.Context, context.CancelFunc) {
 	exit, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

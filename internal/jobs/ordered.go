@@ -262,7 +262,7 @@ func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) er
 
 // sendWaiting calls fn with the deliveries of a subject, one after another, and removes those for which it returns nil.
 // since is the time since which the first one is tried. It returns how many it has removed. The error is nil if no more
-// delivery waits, and otherwise the first one of fn.
+// delivery waits, an empty *RetryError after permitTime, and otherwise the first error.
 func (c *Client) sendWaiting(
 	ctx context.Context, stream jetstream.Stream, waiting string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,

@@ -182,7 +182,7 @@ func (l *Library) refresh(ctx context.Context, tenant string, h *held) error {
 	if l.o.Bucket == nil {
 		return nil
 	}
-	changed := h.changed.Swap(false) // before the read: a later change needs another one
+	changed := h.changed.Swap(false) // before the read, so that a change during the read causes another read
 	switch {
 	case !h.loaded || changed:
 		err := l.reload(ctx, tenant, h)

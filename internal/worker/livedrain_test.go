@@ -90,7 +90,7 @@ func TestLiveFolderAfterCancel(t *testing.T) {
 		work, cancel := context.WithCancelCause(t.Context())
 		handle := l.withSync(func(context.Context, *jobs.Job) (*schemas.Result, error) {
 			cancel(jobs.ErrCancelled)
-			time.Sleep(2 * jobs.SettleTime)
+			<-time.After(2 * jobs.SettleTime)
 			fill(t, store, ref.Workspace, 1)
 			return &schemas.Result{Status: schemas.Succeeded}, nil
 		})

@@ -208,8 +208,8 @@ func (s sample) forecast(_ context.Context, location string, n int) ([]day, plac
 	return days, place{}, nil
 }
 
-// sampleDay returns made-up weather of a day's weather. It also returns the function with whose numbers it is made:
-// pick returns the k-th number, which is between low and high.
+// sampleDay makes up the weather of a day from a hash of the place and the date. It also returns pick, which returns
+// the k-th number of this hash, brought into the range from low to high.
 func sampleDay(location string, at time.Time) (d day, pick func(k, low, high int) int) {
 	date := at.Format(time.DateOnly)
 	sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(location)) + "\n" + date))
