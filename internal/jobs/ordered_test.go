@@ -16,6 +16,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
 func keyedEvent(id, key string) event.Event {
@@ -69,9 +71,12 @@ func (f *fleet) deliverOrdered(t *testing.T, send func(c *Client, d Delivery) er
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
-	part := func(follow func() error) {
-		if err := follow(); err != nil && !c.nc.IsClosed() {
-			t.Error(err)
+	part := func(follow func() error) { // begins again after an error, such as a new leader, as automation.Service does
+		for ctx.Err() == nil && !c.nc.IsClosed() {
+			if err := follow(); err != nil {
+				t.Log(err)
+			}
+			_ = clock.Sleep(ctx, 100*time.Millisecond)
 		}
 	}
 	running.Go(func() {
