@@ -440,7 +440,7 @@ const maxWeight = 1000 // of a tenant
 
 var rateRule = regexp.MustCompile(`^[1-9][0-9]{0,8}/[smh]$`)
 
-// knownTokens has the hashes of words that were in samples or that are easily guessed.
+// knownTokens maps hashes to the tokens that were in samples or that are easily guessed.
 var knownTokens = hashesOf("", "test", "token", "TOKEN", "secret", "password", "admin", "changeme", "codefleet")
 
 func hashesOf(words ...string) map[string]string {

@@ -188,7 +188,7 @@ type Workspaces struct {
 	// after they have been marked for this long. At least 24h, and twice the longest task.
 	Grace time.Duration `yaml:"grace"`
 	// Whether HEAD may carry small commits of tasks, which makes such a commit one write. It needs
-	// s3.heads: s3-cas. Set it to false while programs are live that cannot read such HEADs.
+	// s3.heads: s3-cas. Set it to false while a part of the fleet is too old to read such HEADs.
 	Carry bool `yaml:"carry"`
 	// Where to mirror the newest files of each workspace as plain objects for other programs:
 	// s3://BUCKET/PREFIX, in the store of the section s3. Commits update the mirror; the fleet does
@@ -233,15 +233,15 @@ func (w Webhooks) Networks() (networks []netip.Prefix) {
 
 // Queue configures how tasks are claimed and retried.
 type Queue struct {
-	// After this time without a heartbeat, another worker takes over a task. Workers send
-	// heartbeats three times as often.
+	// After this time without a heartbeat, another worker takes over a task. Workers send three
+	// heartbeats in this time.
 	AckWait time.Duration `yaml:"ack_wait"`
 	// How often the fleet tries to run a task, if workers are lost or the fleet fails, before the
 	// task is dead-lettered.
 	Attempts int `yaml:"attempts"`
 	// How many unfinished tasks one tenant may have in a task pool with one priority. Above it, tasks are
-	// refused with the code backlog_full. A decrease takes effect at the next start of a part of the fleet
-	// at which no tenant has more than half as many.
+	// refused with the code backlog_full. A lower value takes effect when a part of the fleet starts while no
+	// tenant has more than half as many unfinished tasks in a task pool.
 	Backlog int `yaml:"backlog"`
 	// How much large data one tenant may have in the queue, in MiB. It limits the data of unfinished
 	// tasks (those over 256 KiB): above it, such tasks are refused. It also limits what is kept for up

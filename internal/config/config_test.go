@@ -335,7 +335,7 @@ guardrails: {allowed_networks: [example.org]}
 	}
 }
 
-// TestEmptyServersDir checks that an empty directory of tools is mentioned.
+// TestEmptyServersDir checks that an empty directory of tools causes a warning.
 func TestEmptyServersDir(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir("servers", 0o700); err != nil {
@@ -615,7 +615,8 @@ func TestWeatherProvider(t *testing.T) {
 	}
 }
 
-// An image has its own files and packages: what would change them is refused where it is known to.
+// TestImageWithPackages checks that a root file system is refused beside an image, and that packages are refused beside
+// an image if the sandbox is surely gVisor.
 func TestImageWithPackages(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "c.yaml", `execution: {sandbox_type: gvisor, sandbox_image: "python:3.12-slim", rootfs: /srv, requirements: r.txt}

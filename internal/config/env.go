@@ -66,7 +66,7 @@ func (l *loader) apply(layer Layer, vars map[string]string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		if g, ok := retiredVars[name]; ok && vars[name] != "" && !g.harmless(vars[name]) {
-			l.judge(name, "", g)
+			l.reportRetired(name, "", g)
 		}
 		l.mcpServerVar(layer, name, vars[name])
 		l.unknownVar(layer, name)

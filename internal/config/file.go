@@ -25,11 +25,11 @@ func (l *loader) readFile(path string) {
 	path = cmp.Or(path, l.lookup("CODEFLEET_CONFIG"))
 	if path == "" {
 		path = "config.yaml"
-		if l.reads(path); !exists(path) {
+		if l.stamp(path); !exists(path) {
 			return
 		}
 	}
-	l.reads(path)
+	l.stamp(path)
 	data, err := readSmall(path)
 	if err != nil {
 		l.problem("", "", "%v", err)
@@ -205,7 +205,7 @@ func (f *file) secretFile(k key, n *yaml.Node) {
 
 // fromFile sets a secret from the content of a file, without white space around it.
 func (l *loader) fromFile(k key, path string, from Origin) {
-	l.reads(path)
+	l.stamp(path)
 	data, err := readSmall(path)
 	if err != nil {
 		l.problem(from.Where, k.path+"_file", "%v", err)

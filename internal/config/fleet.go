@@ -99,8 +99,8 @@ func (f FleetFile) Settings(name string) []Flag {
 	}
 }
 
-// Rejoin loads the settings again, with the addresses and credentials that the fleet.json has now: `codefleet up` may
-// have started again with others. ok is false if there is no fleet.json, or if the settings cannot be loaded.
+// Rejoin loads the settings again, with the addresses and credentials that are now in fleet.json: `codefleet up` may
+// have restarted with others. ok is false if there is no fleet.json, or if the settings cannot be loaded.
 func (c *Config) Rejoin() (now *Config, ok bool) {
 	s := c.source
 	f, ok := c.FleetFile()
@@ -114,8 +114,8 @@ func (c *Config) Rejoin() (now *Config, ok bool) {
 	return now, err == nil
 }
 
-// FleetFile reads the fleet.json again that the settings come from. ok is false if there is none, or if it cannot be
-// read: the fleet has stopped, and may start again.
+// FleetFile reads again the fleet.json from which the settings come. ok is false if there is no such file, or if it
+// cannot be read: the fleet has stopped, and may start again.
 func (c *Config) FleetFile() (f FleetFile, ok bool) {
 	if c.source.Fleet == "" {
 		return f, false

@@ -105,8 +105,8 @@ func load(s Source) *loader {
 	return l
 }
 
-// reads records the state of a file that is about to be read, so that a Reloader notices later changes.
-func (l *loader) reads(path string) {
+// stamp records the state of a file that is about to be read, so that a Reloader notices later changes.
+func (l *loader) stamp(path string) {
 	if _, known := l.cfg.files[path]; !known {
 		l.cfg.files[path] = stampOf(path)
 	}

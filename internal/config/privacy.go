@@ -33,7 +33,7 @@ type Privacy struct {
 	// server/*. By default, none.
 	Restore []string `yaml:"restore"`
 	// File with a secret of at least 32 random characters, from which tokens are computed. All hosts of a
-	// fleet need the same. By default, each host creates one in its data directory.
+	// fleet need the same secret. By default, each host creates one in its data directory.
 	KeyFile string `yaml:"key_file"`
 	// How long tokens can be replaced with their values, at most 7 days.
 	TTL time.Duration `yaml:"ttl"`
@@ -156,7 +156,7 @@ func (k *checker) privacySettings(key, mode string, types, restore []string) {
 	}
 }
 
-// warnRestore warns of tools that would get values, if all tools get them anyway.
+// warnRestore warns if privacy.restore lists tools although all tools get the values, because no mode is broker.
 func (l *loader) warnRestore() {
 	p := l.cfg.Privacy
 	broker := p.Mode == PrivacyBroker

@@ -19,7 +19,7 @@ type fileStamp struct {
 	modified time.Time
 }
 
-// NewReloader returns a reloader of settings that Load returned. Other settings never change.
+// NewReloader returns a reloader of settings that Load returned. Settings that did not come from Load never change.
 func NewReloader(c *Config) *Reloader { return &Reloader{source: c.source, files: c.files} }
 
 // Changed loads the settings again if a file has changed since the last call. Otherwise it returns nil. A

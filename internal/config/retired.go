@@ -64,12 +64,12 @@ var retiredVars = map[string]retired{
 func (f *file) retired(path string, n *yaml.Node) {
 	empty := n.Kind != yaml.ScalarNode && len(n.Content) == 0
 	if g := retiredKeys[path]; !empty && n.Tag != "!!null" && !g.harmless(n.Value) {
-		f.judge(f.where(n), path, g)
+		f.reportRetired(f.where(n), path, g)
 	}
 }
 
-// judge reports a retired setting: as an error if it is refused, and else as a warning.
-func (l *loader) judge(where, key string, g retired) {
+// reportRetired reports a retired setting: as an error if it is refused, and else as a warning.
+func (l *loader) reportRetired(where, key string, g retired) {
 	switch {
 	case g.refused:
 		l.problem(where, key, "%s", g.fate)

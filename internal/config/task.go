@@ -27,7 +27,7 @@ type Execution struct {
 	Rootfs string `yaml:"rootfs"`
 	// Size limit of an unpacked image.
 	MaxImageMB int64 `yaml:"max_image_mb"`
-	// File that lists Python packages in pip's format. A worker installs each content of the file
+	// File that lists Python packages in pip's format. A worker installs each version of the file
 	// once, from wheels only, and stores the packages in the bucket for other workers. Programs
 	// find them before the sandbox's own packages. The host needs pip (python3-pip). Cannot be
 	// combined with rootfs.
@@ -134,7 +134,7 @@ type GuardrailRule struct {
 	// What must be true, such as args.amount <= 1000. Variables: inputs, tenant; with arguments also
 	// server, tool, args; with result also result, output.
 	Require string `yaml:"require" sample:"args.amount <= 1000"`
-	// What to do instead, for the finding.
+	// What to do instead. The finding contains it.
 	Message string `yaml:"message" sample:"a person makes larger payments"`
 }
 
@@ -307,7 +307,7 @@ type MCPServer struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// Maximum number of concurrent calls of one worker. Further calls wait. The default is 8.
 	Concurrency int `yaml:"concurrency"`
-	// Which tasks share a connection, and what the server keeps in it: tenant (a tenant's tasks, the
-	// default), session (a session's tasks) or shared (the tasks of all tenants).
+	// Which tasks share a connection, and thus what the server remembers of earlier calls: tenant (a tenant's
+	// tasks, the default), session (a session's tasks) or shared (the tasks of all tenants).
 	Scope string `yaml:"scope"`
 }

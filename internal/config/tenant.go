@@ -26,7 +26,7 @@ type Tenant struct {
 	// slots.
 	MaxRunning int `yaml:"max_running"`
 	// Share of the slots in relation to other tenants with the same priority, from 1 to 1000, while
-	// all have tasks. Shares are measured in seconds of slots. 0 selects 1.
+	// all have tasks. Shares are measured in slot-seconds. 0 selects 1.
 	Weight int `yaml:"weight"`
 	// Maximum number of queued and running tasks, in all task pools. Above it, tasks are refused with
 	// the code backlog_full. 0 means that only queue.backlog applies.
