@@ -29,20 +29,20 @@ const (
 	TenantMismatch = "tenant_mismatch"
 	InSettings     = "in_settings"
 	Unauthorized   = "unauthorized"
-	UnknownToken   = "unknown_token"
-	UnknownWorker  = "unknown_worker"
-	NotDrainable   = "not_drainable"
 	UnknownTenant  = "unknown_tenant"
+	UnknownToken   = "unknown_token"
 )
 
 // The condition of the fleet.
 const (
-	BacklogFull = "backlog_full"
-	Busy        = "busy"
-	Internal    = "internal"
-	StorageFull = "storage_full"
-	Stopping    = "stopping"
-	Unavailable = "unavailable"
+	BacklogFull   = "backlog_full"
+	Busy          = "busy"
+	Internal      = "internal"
+	NotDrainable  = "not_drainable"
+	StorageFull   = "storage_full"
+	Stopping      = "stopping"
+	Unavailable   = "unavailable"
+	UnknownWorker = "unknown_worker"
 )
 
 // Submissions, the records of tasks, and tasks that the fleet could not run.

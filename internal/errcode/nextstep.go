@@ -50,7 +50,7 @@ var nextSteps = map[string]NextStep{
 	UnknownToken:  {Command: "codefleet tokens  (lists the tokens)"},
 	UnknownWorker: {Command: "codefleet workers  (lists the workers)"},
 	NotRetryable: {
-		Command: "codefleet status ID; codefleet rerun ID runs a task again that has succeeded",
+		Command: "codefleet status ID; codefleet rerun ID also runs a successful task again",
 		Tool:    "get_task shows its status; submit_task submits it again",
 	},
 	NotRedrivable: {Command: "codefleet dead  (lists the tasks that can be redriven)"},

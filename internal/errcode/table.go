@@ -133,7 +133,7 @@ var tasks = []Error{
 		"See `codefleet dead`; submit the task again if its record is gone."),
 	row(NotRetryable, "409",
 		"The task has not ended, it has succeeded, or its submission is no longer kept.",
-		"Wait for its end; `codefleet rerun ID` runs a task again that has succeeded."),
+		"Wait for its end; `codefleet rerun ID` also runs a successful task again."),
 	row(OtherData, "409", "An earlier submission with the same source and key had other data.",
 		"Use a new event id or idempotency key for a new task."),
 	row(UnknownArtifact, "404", "The task has no artifact of this name.", "See `artifacts` in the task's result."),
@@ -159,7 +159,7 @@ var automations = []Error{
 var workflows = []Error{
 	row(BadAnswer, "400", "The answer does not fit the form of the step.", "Correct the field in `path`."),
 	row(BadWorkflow, "400", "The workflow or its inputs are not valid.",
-		"Correct the place in `path`; `cause` lists all of them, and docs/workflows.md has the format."),
+		"Correct the value at `path`; `cause` lists all problems, and docs/workflows.md has the format."),
 	row(ExpressionFailed, "", "An expression of the step cannot be evaluated with the values of this run.",
 		"Read the message; test with `has(x.y)` for fields that may be absent."),
 	row(NotWaiting, "409 exit=4", "The step does not wait for an answer, or another one was faster.",
@@ -240,11 +240,12 @@ var programs = []Error{
 }
 
 var tools = []Error{
-	row(AlreadyAnswered, "409 exit=4", "The approval already has an answer.", "Do nothing: the first answer counts."),
+	row(AlreadyAnswered, "409 exit=4", "A person has already approved or denied the call.",
+		"Do nothing: the first decision counts."),
 	row(ApprovalOver, "409 exit=4", "The call no longer waits for approval: it expired, or its task ended.",
 		"Submit the task again."),
 	row(ApprovalRequired, "tool", "The call needs a person's approval, and did not get it in time.",
-		"Run the task again while a person can answer (`codefleet approvals`)."),
+		"Run the task again while a person can decide (`codefleet approvals`)."),
 	row(InDoubt, "tool", "An earlier run may have made the call, and the tool is not safe to repeat.",
 		"Find out whether the call took effect before you submit the task again."),
 	row(NoTools, "501", "This process has no tool catalogue.",
@@ -260,8 +261,8 @@ var tools = []Error{
 		"Register several tools at once, or close registrations."),
 	row(Unknown, "tool", "The tool or argument does not exist.", "Use the nearest name in the message."),
 	row(UnknownApproval, "404", "No such call of the task waits for approval.", "See `codefleet approvals`."),
-	row(UnknownCall, "404", "No such call of a registered tool waits for an answer: it was answered, or has timed out.",
-		"Nothing; the program has its error."),
+	row(UnknownCall, "404", "No such call of a registered tool waits for a result: it has one, or has timed out.",
+		"Do nothing: the program has the result or an error."),
 	row(UnknownRegistration, "404", "The registration of tools has ended, or does not exist.",
 		"Register the tools again; the stream of the registration must stay open."),
 	row(UnknownTool, "404 client", "The catalogue has no such tool.",

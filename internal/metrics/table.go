@@ -38,7 +38,7 @@ var (
 	}
 	TasksRefused = Metric{
 		Name: "codefleet.tasks.refused", Kind: Counter, Unit: "{event}",
-		Help: "Events refused as tasks.",
+		Help: "Events that the fleet refused to accept as tasks.",
 	}
 	TasksRunning = Metric{
 		Name: "codefleet.tasks.running", Kind: UpDown, Unit: "{task}",
