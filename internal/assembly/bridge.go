@@ -14,6 +14,6 @@ func Bridge(c *config.Config, t *telemetry.Telemetry, version string, f client.O
 		Wait: c.MCP.Wait, MaxWait: c.MCP.MaxWait, MaxOutput: c.MCP.MaxOutput,
 		Limits: bridge.Limits{Rate: c.MCP.Rate, Concurrent: c.MCP.Concurrent},
 		Hosts:  c.HTTP.AllowedHosts, Origins: c.HTTP.AllowedOrigins,
-		Privacy: shownPrivacy(c), Log: t.Logger,
+		Privacy: clientPrivacy(c), Log: t.Logger,
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 )
 
-// FormModel returns the model of section llm for filling in forms, or nil if there is none. If the settings of the
-// fleet or of a tenant keep values from models, this model gets tokens too.
+// FormModel returns the model of section llm for filling in forms, or nil if there is none. If privacy is on for the
+// fleet or any tenant, the model gets privacy tokens instead of values.
 func FormModel(c *config.Config) (form.Model, error) {
 	m, err := models.Chat(c)
 	if m == nil || err != nil || !c.PrivacyEnabled() {

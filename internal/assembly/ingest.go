@@ -86,8 +86,8 @@ func fleetTokens(f config.FleetFile) []ingest.Token {
 	}}
 }
 
-// FollowTokens passes the accepted tokens to set when the fleet file that c comes from has another token than fleet. It
-// returns a function that stops it.
+// FollowTokens passes the accepted tokens to set whenever the token in the fleet file of c has changed. fleet is the
+// content of the file so far. It returns a function that ends this.
 func FollowTokens(
 	ctx context.Context, c *config.Config, fleet config.FleetFile, set func([]ingest.Token),
 ) (stop func()) {

@@ -68,8 +68,8 @@ func hostKey(path string) ([]byte, error) {
 // withheld takes the place of a text that cannot be searched for values.
 func withheld(err error) string { return fmt.Sprintf("(withheld: %v)", err) }
 
-// logPrivacy returns a function that replaces values in log lines, or nil if no tenant's are replaced. It opens the
-// filter with the first line, because a process logs before its data directory is known to be usable.
+// logPrivacy returns a function that replaces values in log lines, or nil if privacy is off for all tenants. The
+// function opens the filter for the first line, because a process logs before its data directory is known to be usable.
 func logPrivacy(c *config.Config) func(string) string {
 	if !c.PrivacyEnabled() {
 		return nil
@@ -90,28 +90,30 @@ func logPrivacy(c *config.Config) func(string) string {
 	}
 }
 
-// shownPrivacy returns a function that returns what replaces values in texts for a tenant's MCP clients, or nil if they
-// are shown. required is the mode that the fleet reports, which may be higher than the one of these settings.
-func shownPrivacy(c *config.Config) func(tenant, required string) func(context.Context, string) string {
+// clientPrivacy returns a function that selects, for a tenant, the function that replaces values in texts for its MCP
+// clients. It selects nil if the clients may see the values. required is the mode that the fleet reports, which may be
+// stricter than that of these settings.
+func clientPrivacy(c *config.Config) func(tenant, required string) func(context.Context, string) string {
 	open := sync.OnceValues(func() (*privacy.Filter, error) { return newPrivacy(c) })
 	return func(tenant, required string) func(context.Context, string) string {
-		demanded := required != "" && required != config.PrivacyOff
-		if !demanded && !c.PrivacyEnabled() {
+		isRequired := required != "" && required != config.PrivacyOff
+		if !isRequired && !c.PrivacyEnabled() {
 			return nil
 		}
 		f, err := open()
 		if err != nil {
 			return func(context.Context, string) string { return withheld(err) }
 		}
-		if demanded {
+		if isRequired {
 			return f.Hidden(tenant)
 		}
 		return f.Shown(tenant)
 	}
 }
 
-// sessionText returns what replaces values in the checkpoints that callers of a tenant set.
+// sessionText returns a function that selects, for a tenant, the function that replaces values in the checkpoints that
+// it sets.
 func sessionText(c *config.Config) jobs.SessionText {
-	shown := shownPrivacy(c)
-	return func(tenant string) func(context.Context, string) string { return shown(tenant, "") }
+	replacer := clientPrivacy(c)
+	return func(tenant string) func(context.Context, string) string { return replacer(tenant, "") }
 }

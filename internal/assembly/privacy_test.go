@@ -46,17 +46,17 @@ func TestWithoutKey(t *testing.T) {
 	if got := logPrivacy(c)("ada@example.org"); strings.Contains(got, "ada") || !strings.Contains(got, "key_file") {
 		t.Errorf("log line = %q, want the reason why it is withheld", got)
 	}
-	if got := shownPrivacy(c)("default", "")(t.Context(), "ada@example.org"); strings.Contains(got, "ada") {
+	if got := clientPrivacy(c)("default", "")(t.Context(), "ada@example.org"); strings.Contains(got, "ada") {
 		t.Errorf("text for MCP clients = %q, want it withheld", got)
 	}
 	if _, err := openPrivacy(c); err == nil {
 		t.Error("openPrivacy without a key = nil, want an error")
 	}
 	c.Privacy.Mode = config.PrivacyOff
-	if logPrivacy(c) != nil || shownPrivacy(c)("default", "") != nil || shownPrivacy(c)("default", "off") != nil {
+	if logPrivacy(c) != nil || clientPrivacy(c)("default", "") != nil || clientPrivacy(c)("default", "off") != nil {
 		t.Error("with the mode off texts are replaced, want them unchanged")
 	}
-	if got := shownPrivacy(c)("default", "egress")(t.Context(), "ada@example.org"); strings.Contains(got, "ada") {
+	if got := clientPrivacy(c)("default", "egress")(t.Context(), "ada@example.org"); strings.Contains(got, "ada") {
 		t.Errorf("text for MCP clients of a fleet with egress = %q, want it withheld", got)
 	}
 }

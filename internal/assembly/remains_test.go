@@ -21,7 +21,7 @@ func TestRemains(t *testing.T) {
 		t.Skip("mounting a disk needs root")
 	}
 	for name, c := range map[string]struct {
-		prepare func(t *testing.T, dir string) (alive func())
+		prepare func(t *testing.T, dir string) (release func())
 		remove  bool
 		want    bool // whether the remains are removed
 	}{

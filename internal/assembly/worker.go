@@ -42,8 +42,8 @@ type WorkerOptions struct {
 	Join func(context.Context) (*jobs.Client, error)
 	// Ready is called once, as soon as the worker can start a task without delay.
 	Ready func()
-	// Drain, if not nil, is called once when an operator has ordered the worker to drain: it must end accept, and work
-	// after worker.drain.
+	// Drain, if not nil, is called once when an operator has ordered the worker to drain. It must end the context in
+	// which the worker claims tasks, and after worker.drain the context in which it runs them.
 	Drain func()
 	// Pool, if not nil, is called once with the worker's pool, before it runs.
 	Pool func(*executor.Pool)

@@ -74,7 +74,7 @@ func clientTLS(ca, cert, key string) (*tls.Config, error) {
 }
 
 // Policy returns what each tenant may do. If the settings name no tenant, the default tenant may do everything. Tenants
-// that are created at run time may do what one without settings may.
+// that are created at run time may do what a tenant with empty settings may do.
 func Policy(c *config.Config) jobs.Policy {
 	created := policyOf(c, config.Tenant{})
 	if c.SingleTenant() {
@@ -107,7 +107,7 @@ func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
 		MaxCPUs:    cmp.Or(t.Limits.CPUs, c.Limits.CPUs),
 	}
 	p.Limits = schemas.TenantLimits{
-		Weight: setOf(t.Weight), Backlog: setOf(t.Backlog),
+		Weight: limitOf(t.Weight), Backlog: limitOf(t.Backlog),
 		TaskRate: schemas.Rate(t.TaskRate), TokenRate: schemas.Rate(t.TokenRate),
 	}
 	for tool, rate := range t.ToolRates {
@@ -126,8 +126,8 @@ func policyOf(c *config.Config, t config.Tenant) jobs.TenantPolicy {
 	return p
 }
 
-// setOf returns a limit, or nil if the setting is 0, which selects the default.
-func setOf(n int) *int {
+// limitOf returns a limit, or nil if the setting is 0, which selects the default.
+func limitOf(n int) *int {
 	if n == 0 {
 		return nil
 	}

@@ -102,7 +102,7 @@ func ForWorker(c *config.Config, dir string, bucket objects.Objects, t *telemetr
 	return w, nil
 }
 
-// addAnnounced returns a function that adds tools, which a server announces while it runs, to the local catalogue.
+// addAnnounced returns a function that adds the tools that a server announces while it runs to the local catalogue.
 func addAnnounced(c *config.Config, log *slog.Logger) (func(server string, defs []tools.Definition), error) {
 	dir, err := toolbox.ServersDir(c.Execution.ServersDir, c.Data)
 	if err != nil {
@@ -264,8 +264,8 @@ const (
 	publicTimeout      = 10 * time.Second // of one request
 )
 
-// allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. The others
-// have the list of tenants that are created at run time: all tools, like tenants whose settings list none.
+// allowOf returns a function that returns a tenant's allow-list, and whether the settings name the tenant. A tenant that
+// was created at run time, or whose settings list no tools, may call all tools.
 func allowOf(c *config.Config) toolbox.AllowList {
 	return func(tenant string) (list []string, inSettings bool) {
 		t, inSettings := c.Tenants[tenant]

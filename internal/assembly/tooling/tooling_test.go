@@ -133,7 +133,7 @@ func TestPolicyValues(t *testing.T) {
 	}
 }
 
-// Only tenants of the settings are in the settings; the others get the list of tenants that operators create.
+// A tenant that the settings do not name, or whose settings list no tools, may call all tools.
 func TestAllowList(t *testing.T) {
 	c := config.Default()
 	c.Tenants = map[string]config.Tenant{"some": {Tools: []string{"calculator/*"}}, "all": {}}
@@ -168,7 +168,7 @@ func TestWeatherProvider(t *testing.T) {
 	}
 }
 
-// Built-in tools connect to public addresses only, also if a name of theirs has another, and follow no redirects.
+// Built-in tools connect to public addresses only, even if a host name resolves to another one, and follow no redirects.
 func TestPublicClient(t *testing.T) {
 	server := httptest.NewServer(http.RedirectHandler("/elsewhere", http.StatusFound))
 	defer server.Close()
