@@ -14,7 +14,7 @@ import (
 const module = "github.com/codefleet/codefleet"
 
 // imports lists which packages of this module each package may import. A pattern that ends in /... matches
-// everything below. Every package must be in this table, except those that free reports.
+// everything below. Every package must be in this table, except the exempt ones.
 var imports = map[string][]string{
 	"schemas": {"internal/violation"},
 	"servers": nil,
@@ -289,7 +289,7 @@ func TestImports(t *testing.T) {
 		}
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
-		if _, ok := imports[pkg]; !ok && !free(pkg) {
+		if _, ok := imports[pkg]; !ok && !exempt(pkg) {
 			t.Errorf("%s is not in the table of internal/arch: add it, with the packages that it may import", pkg)
 		}
 	}
@@ -321,8 +321,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// free reports whether a package needs no row in the table: commands, examples, and programs of developers.
-func free(pkg string) bool {
+// exempt reports whether a package needs no row in the table: commands, examples, and programs of developers.
+func exempt(pkg string) bool {
 	return pkg == "." || under(pkg, "cmd/...") || under(pkg, "examples/...") || under(pkg, "test/...")
 }
 
@@ -340,7 +340,7 @@ func check(pkg, imported string, test bool) string {
 	case !isOurs && (test || under(pkg, "examples/...")):
 		return "" // tests use real servers and clients
 	case !isOurs:
-		return home(pkg, imported)
+		return checkHome(pkg, imported)
 	case under(pkg, "examples/..."):
 		if under(ours, "internal/...") {
 			return "an example may import only what a user of the project can"
@@ -348,7 +348,7 @@ func check(pkg, imported string, test bool) string {
 	case slices.Contains(base, ours):
 	case under(ours, "test/...") && !under(pkg, "test/..."):
 		return "it is only for developers"
-	case free(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
+	case exempt(pkg) || ours == pkg || slices.ContainsFunc(imports[pkg], func(p string) bool { return under(ours, p) }):
 	case test && (ours == "internal/logtest" || ours == "internal/sourcetest" || under(ours, pkg+"/...") ||
 		testFixture(pkg, ours)):
 	default:
@@ -380,8 +380,8 @@ func testFixture(pkg, ours string) bool {
 	return match(pkg, users) && match(ours, fixtures)
 }
 
-// home returns why pkg may not import a package of another module, or "" if it may.
-func home(pkg, imported string) string {
+// checkHome returns why pkg may not import a package of another module, or "" if it may.
+func checkHome(pkg, imported string) string {
 	for m, allowed := range homes {
 		if under(imported, m) && !slices.Contains(allowed, pkg) {
 			if len(allowed) == 0 {

@@ -11,7 +11,7 @@ import (
 // it to send requests to an HTTP interface in the same process. Set Handler before the first request.
 type InProcess struct {
 	Handler http.Handler
-	Caller  string // instead of a remote address
+	Caller  string // the RemoteAddr of the requests
 }
 
 // RoundTrip implements http.RoundTripper. It returns once the handler has written the header. The body streams what

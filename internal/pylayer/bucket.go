@@ -23,7 +23,7 @@ const (
 )
 
 // layerManifest is the object packages/HASH.json, which is written last. HASH is Layer.Hash. The manifest lists the
-// parts of the layer's archive in order; each part is the object packages/SHA256, named by the digest of its bytes.
+// parts of the layer's archive in order; each part is the object packages/SHA256, named by the hash of its bytes.
 type layerManifest struct {
 	Parts []string `json:"parts"` // SHA-256, hex
 	Bytes int64    `json:"bytes"` // size of all parts together
@@ -128,7 +128,7 @@ func notMissing(err error) error {
 	return err
 }
 
-// partReader reads parts one after the other. It checks the digest of each part before it returns any of its bytes.
+// partReader reads parts one after the other. It checks the hash of each part before it returns any of its bytes.
 type partReader struct {
 	ctx    context.Context //nolint:containedctx // an io.Reader has none of its own
 	bucket objects.Objects
@@ -152,7 +152,7 @@ func (r *partReader) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if objects.Sum(obj.Data) != want {
-			return 0, fmt.Errorf("%s does not match its digest", partKey(name))
+			return 0, fmt.Errorf("%s does not match its hash", partKey(name))
 		}
 		r.data = obj.Data
 	}

@@ -64,7 +64,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// A layer from the bucket is used only if it is complete and its digests match; otherwise pip builds it.
+// A layer from the bucket is used only if it is complete and its hashes match; otherwise pip builds it.
 func TestDamagedLayerInTheBucket(t *testing.T) {
 	for name, c := range map[string]struct {
 		manifest bool   // the manifest is damaged, not the parts
