@@ -60,7 +60,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 		return errors.Join(err, ln.Close())
 	}
 	defer toolbox.Close()
-	options.Skills = toolbox.Skills()
+	options.Tools, options.Skills = toolbox, toolbox.Skills()
 	server := assembly.Server(p.Config, p.Telemetry, options)
 	defer assembly.FollowTokens(ctx, p.Config, p.Fleet, server.SetTokens)()
 	both, ctx := errgroup.WithContext(ctx)
@@ -73,7 +73,7 @@ func serve(ctx context.Context, p *process.Process, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		server.Join(p.Queue, toolbox)
+		server.Join(p.Queue)
 		scheme := "http"
 		if options.Access.TLS != nil {
 			scheme = "https"

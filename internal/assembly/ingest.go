@@ -23,7 +23,7 @@ import (
 	"github.com/codefleet/codefleet/internal/telemetry"
 )
 
-// Ingest returns the options of the HTTP interface without Jobs, Tools and MCP. The interface also accepts the
+// Ingest returns the options of the HTTP interface without Tools, Skills and MCP. The interface also accepts the
 // token of the fleet file, if there is one.
 func Ingest(c *config.Config, t *telemetry.Telemetry, fleet config.FleetFile) (ingest.Options, error) {
 	tokens, err := Tokens(c, fleetTokens(fleet)...)

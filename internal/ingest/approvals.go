@@ -13,7 +13,7 @@ import (
 
 // getApprovals lists the tool calls of the tenant's tasks that wait for approval.
 func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.o.Jobs.PendingApprovals(r.Context(), identityOf(r.Context()).tenant)
+	list, err := s.queue.PendingApprovals(r.Context(), identityOf(r.Context()).tenant)
 	return respondList(w, list, err)
 }
 
@@ -61,6 +61,6 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), s.o.Limits.QueueTime)
 	defer cancel()
 	id := identityOf(ctx)
-	rec, err := s.o.Jobs.AnswerApproval(ctx, id.tenant, r.PathValue("id"), id.name, in.Decision)
+	rec, err := s.queue.AnswerApproval(ctx, id.tenant, r.PathValue("id"), id.name, in.Decision)
 	return respond(w, rec, err)
 }

@@ -61,7 +61,7 @@ func (s *Server) publish(ctx context.Context, ev event.Event) (schemas.AcceptedE
 	defer cancel()
 	err := jobs.CheckOutside(ev)
 	if err == nil {
-		err = s.o.Jobs.PublishEvent(ctx, identityOf(ctx).tenant, ev)
+		err = s.queue.PublishEvent(ctx, identityOf(ctx).tenant, ev)
 	}
 	return schemas.AcceptedEvent{ID: ev.ID(), Source: ev.Source(), Type: ev.Type()}, err
 }

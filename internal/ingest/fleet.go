@@ -16,11 +16,11 @@ import (
 )
 
 func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
-	workers, err := s.o.Jobs.Workers(r.Context())
+	workers, err := s.queue.Workers(r.Context())
 	if err != nil {
 		return err
 	}
-	backlog, err := s.o.Jobs.Backlog(r.Context())
+	backlog, err := s.queue.Backlog(r.Context())
 	return respond(w, schemas.Fleet{
 		Workers: append([]schemas.Worker{}, workers...), Backlog: append([]schemas.Backlog{}, backlog...),
 	}, err)
@@ -41,7 +41,7 @@ func (s *Server) getDemand(w http.ResponseWriter, r *http.Request) error {
 		}
 		within = d
 	}
-	d, err := s.o.Jobs.Demand(r.Context(), pool, within)
+	d, err := s.queue.Demand(r.Context(), pool, within)
 	return respond(w, d, err)
 }
 
@@ -50,12 +50,12 @@ func (s *Server) getDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	dead, err := s.o.Jobs.DeadLetters(r.Context(), identityOf(r.Context()).tenant, r.URL.Query().Get("cause"), limit)
+	dead, err := s.queue.DeadLetters(r.Context(), identityOf(r.Context()).tenant, r.URL.Query().Get("cause"), limit)
 	return respondList(w, dead, err)
 }
 
 func (s *Server) postRedrive(w http.ResponseWriter, r *http.Request, tenant, id string) error {
-	rec, err := s.o.Jobs.Redrive(r.Context(), tenant, id)
+	rec, err := s.queue.Redrive(r.Context(), tenant, id)
 	return respond(w, rec, err)
 }
 
@@ -70,7 +70,7 @@ func (s *Server) postRedriveAll(w http.ResponseWriter, r *http.Request) error {
 			return badParameter("seq", "it must be the number `next` of an earlier response")
 		}
 	}
-	redriven, err := s.o.Jobs.RedriveAll(
+	redriven, err := s.queue.RedriveAll(
 		r.Context(), identityOf(r.Context()).tenant, r.URL.Query().Get("cause"), seq, limit)
 	return respond(w, redriven, err)
 }
@@ -85,7 +85,7 @@ func (s *Server) getAudit(w http.ResponseWriter, r *http.Request) error {
 		return badParameter("task", "it must be a task id: 26 letters and digits")
 	}
 	o := jobs.AuditOptions{Task: task, Limit: limit}
-	list, err := s.o.Jobs.AuditTrail(r.Context(), identityOf(r.Context()).tenant, o)
+	list, err := s.queue.AuditTrail(r.Context(), identityOf(r.Context()).tenant, o)
 	return respondList(w, list, err)
 }
 
@@ -130,7 +130,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()
-	err := s.o.Jobs.Ready(ctx)
+	err := s.queue.Ready(ctx)
 	if err == nil && s.o.Workspaces != nil {
 		err = storeDown(objects.Responds(ctx, s.o.Workspaces.Repo().Bucket))
 	}

@@ -36,7 +36,7 @@ func (s *Server) serve(rt route, w http.ResponseWriter, r *http.Request) error {
 	if e := permit(id, rt.scope); e != nil {
 		return e
 	}
-	if rt.changes() {
+	if rt.checksQuery() {
 		if err := rt.checkQuery(r.URL.RawQuery); err != nil {
 			return err
 		}

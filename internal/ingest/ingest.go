@@ -37,10 +37,9 @@ import (
 	"github.com/codefleet/codefleet/internal/workflow/engine"
 )
 
-// Options configure a Server. A server without Jobs is starting: see Join. A nil Workspaces, Mirror, Artifacts, Tools,
-// Skills, Mounted.MCP, Mounted.Page or Telemetry.Metrics disables that feature.
+// Options configure a Server. A nil Workspaces, Mirror, Artifacts, Tools, Skills, Mounted.MCP, Mounted.Page or
+// Telemetry.Metrics disables that feature.
 type Options struct {
-	Jobs       *jobs.Client
 	Workspaces *state.Store   // serves workspaces and state documents
 	Mirror     *mirror.Mirror // mirrors Workspaces
 	State      StateDocuments
@@ -134,15 +133,17 @@ type Server struct {
 	tenantUploads sync.Map               // tenant → chan struct{}, one element for each of its uploads
 	registrations sync.Map               // tenant → chan struct{}, one element for each of its registrations
 	document      func() ([]byte, error) // the OpenAPI document, built on first use
-	automation    *automation.Service    // fires schedules; changes and lists schedules, triggers and webhooks
-	workflows     *engine.Engine         // starts and changes workflow runs
 	// stopping ends when the server drains. Requests that wait then respond with what they have.
 	stopping context.Context //nolint:containedctx // the lifetime of the value itself
 	stop     context.CancelFunc
-	joined   chan struct{} // closed once o.Jobs, o.Tools, automation and workflows are set
+
+	joined     chan struct{} // closed by Join, which sets the fields below
+	queue      *jobs.Client
+	automation *automation.Service // fires schedules; changes and lists schedules, triggers and webhooks
+	workflows  *engine.Engine      // starts and changes workflow runs
 }
 
-// New returns a server. Call Serve, or serve its Handler with another HTTP server.
+// New returns a server, which is starting until Join. Call Serve, or serve its Handler with another HTTP server.
 func New(o Options) *Server {
 	o.Limits = o.Limits.withDefaults()
 	o.State.File = cmp.Or(o.State.File, "state.json")
@@ -152,19 +153,16 @@ func New(o Options) *Server {
 	}
 	s := &Server{o: o, uploads: make(chan struct{}, maxUploads), joined: make(chan struct{})}
 	s.tokens.Store(&s.o.Access.Tokens)
-	if o.Jobs != nil {
-		s.Join(o.Jobs, o.Tools)
-	}
 	s.document = sync.OnceValues(s.openAPI)
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.handler = s.observe(s.guard(s.dispatch(s.newMux())))
 	return s
 }
 
-// Join ends the start of a server that New got without Jobs. Call it once. Until then only public routes are served,
-// without /readyz; all others respond with 503.
-func (s *Server) Join(queue *jobs.Client, tools Tools) {
-	s.o.Jobs, s.o.Tools = queue, tools
+// Join ends the start of the server, which uses the queue from then on. Call it once. A starting server serves only
+// the public routes except /readyz; all others respond with 503.
+func (s *Server) Join(queue *jobs.Client) {
+	s.queue = queue
 	s.workflows = engine.New(queue, s.o.Telemetry.Log)
 	s.automation = automation.New(queue, s.workflows, s.o.WebhookNetworks, s.o.Telemetry.Log)
 	close(s.joined)
@@ -205,34 +203,34 @@ func (s *Server) Drain() {
 // errOpen is returned by Serve for an address that other hosts can reach while authentication is off.
 var errOpen = errors.New("addresses other than loopback require tokens: configure tenants, or listen on 127.0.0.1")
 
-// Serve serves requests on ln until ctx ends, and creates the records of tasks that were published without Submit (see
-// jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that operators set. Then it accepts no
-// further requests, calls Drain, waits for the requests in progress and returns nil. It returns an error if they have
-// not finished within Grace, or if ln fails. It closes ln.
+// Serve serves requests on ln until ctx ends. Once the server has joined, it also creates the records of tasks that were
+// published without Submit (see jobs.Client.RecordTasks), fires schedules, and follows the limits and tokens that
+// operators set. When ctx ends, Serve accepts no further requests, calls Drain, waits for the requests in progress and
+// returns nil. It returns an error if they have not finished within Grace, or if ln fails. It closes ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if len(s.o.Access.Tokens) == 0 && !loopback(ln.Addr()) {
 		return errors.Join(fmt.Errorf("listen on %s: %w", ln.Addr(), errOpen), ln.Close())
 	}
-	recording, cancel := context.WithCancel(ctx)
+	working, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel()
 	background.Go(func() {
 		select {
 		case <-s.joined:
-			background.Go(func() { s.automation.Run(recording) })
-			background.Go(func() { s.o.Jobs.FollowControls(recording, nil) })
-			background.Go(func() { s.o.Jobs.FollowTokens(recording) })
-			if err := s.o.Jobs.PrepareLists(recording); err != nil {
+			background.Go(func() { s.automation.Run(working) })
+			background.Go(func() { s.queue.FollowControls(working, nil) })
+			background.Go(func() { s.queue.FollowTokens(working) })
+			if err := s.queue.PrepareLists(working); err != nil {
 				s.o.Telemetry.Log.WarnContext(ctx, "index of tasks not prepared", "error", err)
 			}
-			if unregister, err := s.o.Jobs.Observe(); err == nil {
+			if unregister, err := s.queue.Observe(); err == nil {
 				defer unregister()
 			} else {
 				s.o.Telemetry.Log.WarnContext(ctx, "metrics of the fleet not served", "error", err)
 			}
-			s.o.Jobs.RecordTasks(recording)
-		case <-recording.Done():
+			s.queue.RecordTasks(working)
+		case <-working.Done():
 		}
 	})
 	return httpserve.Serve(ctx, ln, httpserve.Options{

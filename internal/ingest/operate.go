@@ -24,7 +24,7 @@ type resumed struct {
 }
 
 func (s *Server) getPauses(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.o.Jobs.Pauses(r.Context())
+	list, err := s.queue.Pauses(r.Context())
 	return respondList(w, list, err)
 }
 
@@ -34,7 +34,7 @@ func (s *Server) postPause(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := schemas.Pause{Target: in.Target, Reason: in.Reason, By: identityOf(r.Context()).name}
-	p, err = s.o.Jobs.Pause(r.Context(), p)
+	p, err = s.queue.Pause(r.Context(), p)
 	return respond(w, p, err)
 }
 
@@ -43,17 +43,17 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	was, err := s.o.Jobs.Resume(r.Context(), in.Target)
+	was, err := s.queue.Resume(r.Context(), in.Target)
 	return respond(w, resumed{Target: in.Target, Was: was}, err)
 }
 
 func (s *Server) getAllLimits(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.o.Jobs.AllLimits(r.Context())
+	list, err := s.queue.AllLimits(r.Context())
 	return respondList(w, list, err)
 }
 
 func (s *Server) getLimits(w http.ResponseWriter, r *http.Request) error {
-	info, err := s.o.Jobs.Limits(r.Context(), r.PathValue("tenant"))
+	info, err := s.queue.Limits(r.Context(), r.PathValue("tenant"))
 	return respond(w, info, err)
 }
 
@@ -66,7 +66,7 @@ func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeJSON(body, &set); err != nil { // an empty body does not restore the limits of the settings
 		return err
 	}
-	info, err := s.o.Jobs.SetLimits(r.Context(), r.PathValue("tenant"), set)
+	info, err := s.queue.SetLimits(r.Context(), r.PathValue("tenant"), set)
 	return respond(w, info, err)
 }
 
@@ -99,7 +99,7 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badParameter("before", "it must be a day, as in 2026-11-23")
 	}
-	list, err := s.o.Jobs.Usage(r.Context(), tenant, from, to.AddDate(0, 0, -1))
+	list, err := s.queue.Usage(r.Context(), tenant, from, to.AddDate(0, 0, -1))
 	return respondList(w, list, err)
 }
 
@@ -124,6 +124,6 @@ func dayOf(s string, otherwise time.Time) (time.Time, error) {
 }
 
 func (s *Server) getWhy(w http.ResponseWriter, r *http.Request, tenant, id string) error {
-	why, err := s.o.Jobs.Why(r.Context(), tenant, id)
+	why, err := s.queue.Why(r.Context(), tenant, id)
 	return respond(w, why, err)
 }

@@ -369,10 +369,12 @@ func serve(t *testing.T, f *ingesttest.Fleet, o ingest.Options) (addr string, st
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Jobs, o.Telemetry.Log = f.Jobs, slog.New(slog.DiscardHandler)
+	o.Telemetry.Log = slog.New(slog.DiscardHandler)
+	s := ingest.New(o)
+	s.Join(f.Jobs)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- ingest.New(o).Serve(ctx, ln) }()
+	go func() { ended <- s.Serve(ctx, ln) }()
 	var result error
 	done := false
 	stop = func() error {

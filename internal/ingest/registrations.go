@@ -78,12 +78,12 @@ func (s *Server) postRegistration(w http.ResponseWriter, r *http.Request) error 
 	g := &registration{
 		id: strings.ToLower(rand.Text()), calls: make(chan toolCall), waiting: map[string]chan toolAnswer{},
 	}
-	closeMailbox, err := s.o.Jobs.OpenMailbox(tenant, g.id, g.deliver)
+	closeMailbox, err := s.queue.OpenMailbox(tenant, g.id, g.deliver)
 	if err != nil {
 		return err
 	}
 	defer closeMailbox()
-	stop, err := s.o.Jobs.ServeTools(g.service(ctx, tenant, offer, concurrency))
+	stop, err := s.queue.ServeTools(g.service(ctx, tenant, offer, concurrency))
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (s *Server) postToolAnswer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status, err := s.o.Jobs.Deliver(ctx, identityOf(ctx).tenant, r.PathValue("id"), data)
+	status, err := s.queue.Deliver(ctx, identityOf(ctx).tenant, r.PathValue("id"), data)
 	if errors.Is(err, jobs.ErrNoMailbox) {
 		return apierror.New(errcode.UnknownRegistration, "the registration has ended, or does not exist")
 	}

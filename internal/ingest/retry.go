@@ -7,12 +7,12 @@ import (
 )
 
 func (s *Server) getDeadLetter(w http.ResponseWriter, r *http.Request, tenant, id string) error {
-	d, err := s.o.Jobs.DeadLetter(r.Context(), tenant, id)
+	d, err := s.queue.DeadLetter(r.Context(), tenant, id)
 	return respond(w, d, err)
 }
 
 func (s *Server) postRetry(w http.ResponseWriter, r *http.Request, tenant, id string) error {
-	rec, err := s.o.Jobs.Retry(r.Context(), tenant, id)
+	rec, err := s.queue.Retry(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,7 @@ func (s *Server) postRetry(w http.ResponseWriter, r *http.Request, tenant, id st
 
 // getSubmission responds with the body of a POST /v1/tasks that submits the same task again.
 func (s *Server) getSubmission(w http.ResponseWriter, r *http.Request, tenant, id string) error {
-	rec, ev, err := s.o.Jobs.Submitted(r.Context(), tenant, id)
+	rec, ev, err := s.queue.Submitted(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}

@@ -74,9 +74,9 @@ func (r route) takes(names ...string) route {
 	return r
 }
 
-// changes reports whether the route changes something that the request selects. Submitted events select nothing, and
-// their senders may add parameters of their own.
-func (r route) changes() bool {
+// checksQuery reports whether requests must pass checkQuery: those that change something that they select. Submitted
+// events select nothing, and their senders may add parameters of their own.
+func (r route) checksQuery() bool {
 	method, path, _ := strings.Cut(r.pattern, " ")
 	return slices.Contains([]string{"POST", "PUT", "DELETE"}, method) && strings.HasPrefix(path, "/v1/") &&
 		path != "/v1/events"
@@ -157,7 +157,7 @@ func (r route) tag() string {
 // errorCodes returns all error codes that the route may respond with, sorted.
 func (r route) errorCodes() []string {
 	list := slices.Concat(r.errors, codeList{errcode.HostRefused, errcode.OriginRefused, errcode.Internal})
-	if r.changes() {
+	if r.checksQuery() {
 		list = append(list, errcode.BadParameter)
 	}
 	if r.scope != public {

@@ -16,7 +16,7 @@ func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.o.Jobs.Sessions(r.Context(), identityOf(r.Context()).tenant, limit)
+	list, err := s.queue.Sessions(r.Context(), identityOf(r.Context()).tenant, limit)
 	return respondList(w, list, err)
 }
 
@@ -41,7 +41,7 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	log, err := s.o.Jobs.Session(r.Context(), identityOf(r.Context()).tenant, name, limit)
+	log, err := s.queue.Session(r.Context(), identityOf(r.Context()).tenant, name, limit)
 	return respond(w, log, sessionError(name, err))
 }
 
@@ -51,7 +51,7 @@ func (s *Server) postCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	log, err := s.o.Jobs.SaveCheckpoint(r.Context(), identityOf(r.Context()).tenant, name, data, s.o.SessionText)
+	log, err := s.queue.SaveCheckpoint(r.Context(), identityOf(r.Context()).tenant, name, data, s.o.SessionText)
 	return respond(w, log, sessionError(name, err))
 }
 
@@ -70,7 +70,7 @@ func (s *Server) resumeSession(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeJSON(data, &in); err != nil {
 		return err
 	}
-	log, err := s.o.Jobs.ResumeSession(r.Context(), identityOf(r.Context()).tenant, name, in.Checkpoint)
+	log, err := s.queue.ResumeSession(r.Context(), identityOf(r.Context()).tenant, name, in.Checkpoint)
 	return respond(w, log, sessionError(name, err))
 }
 

@@ -194,7 +194,7 @@ func (s *Server) deleteSkill(w http.ResponseWriter, r *http.Request) error {
 // announceSkills tells the other processes that a tenant's skills have changed. If that fails, they find out within a
 // minute.
 func (s *Server) announceSkills(ctx context.Context, tenant string) {
-	if err := s.o.Jobs.SkillsChanged(tenant); err != nil {
+	if err := s.queue.SkillsChanged(tenant); err != nil {
 		s.o.Telemetry.Log.WarnContext(ctx, "change of skills not announced", "tenant", tenant, "error", err)
 	}
 }

@@ -124,7 +124,7 @@ func (s *Server) smokeTask(
 func (s *Server) smokeLate(ctx context.Context, rec schemas.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Limits.QueueTime)
 	defer cancel()
-	_, err := s.o.Jobs.Cancel(ctx, rec.Tenant, rec.TaskID)
+	_, err := s.queue.Cancel(ctx, rec.Tenant, rec.TaskID)
 	if err != nil {
 		s.o.Telemetry.Log.WarnContext(ctx, "smoke run not cancelled", "task_id", rec.TaskID, "error", err)
 	}

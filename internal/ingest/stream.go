@@ -53,7 +53,7 @@ func (s *Server) getTaskEvents(w http.ResponseWriter, r *http.Request) error {
 			cancel() // the client has disconnected
 		}
 	})()
-	err := s.o.Jobs.Watch(ctx, tenant, id, from, func(seq uint64, p schemas.Progress) error {
+	err := s.queue.Watch(ctx, tenant, id, from, func(seq uint64, p schemas.Progress) error {
 		return out.send(strconv.FormatUint(seq, 10), "progress", p)
 	})
 	if err == nil {

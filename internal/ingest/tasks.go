@@ -90,7 +90,7 @@ func (s *Server) submit(ctx context.Context, ev event.Event) (schemas.Record, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
 	defer cancel()
-	return s.o.Jobs.Submit(ctx, identityOf(ctx).tenant, ev)
+	return s.queue.Submit(ctx, identityOf(ctx).tenant, ev)
 }
 
 // envelope lists the fields of a submitted task that become attributes of its CloudEvent.
@@ -176,7 +176,7 @@ func (s *Server) await(
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	rec, err := s.o.Jobs.WaitUntil(waiting, tenant, id, done)
+	rec, err := s.queue.WaitUntil(waiting, tenant, id, done)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
 		if rec.TaskID != "" {
 			return rec, nil
@@ -189,11 +189,11 @@ func (s *Server) await(
 func (s *Server) record(ctx context.Context, id string) (schemas.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Limits.QueueTime)
 	defer cancel()
-	return s.o.Jobs.Record(ctx, identityOf(ctx).tenant, id)
+	return s.queue.Record(ctx, identityOf(ctx).tenant, id)
 }
 
 func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request, tenant, id string) error {
-	rec, err := s.o.Jobs.Cancel(r.Context(), tenant, id)
+	rec, err := s.queue.Cancel(r.Context(), tenant, id)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (s *Server) getTasks(w http.ResponseWriter, r *http.Request) error {
 			o.Status = append(o.Status, st)
 		}
 	}
-	list, err := s.o.Jobs.List(r.Context(), identityOf(r.Context()).tenant, o)
+	list, err := s.queue.List(r.Context(), identityOf(r.Context()).tenant, o)
 	return respondList(w, list, err)
 }
 

@@ -23,7 +23,7 @@ type tokenIn struct {
 
 // created returns the caller with a token that an operator has created.
 func (s *Server) created(secret string) (identity, *apierror.Error) {
-	t, life, err := s.o.Jobs.Identify(secret)
+	t, life, err := s.queue.Identify(secret)
 	switch {
 	case err == nil:
 		return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes, life: life}, nil
@@ -48,7 +48,7 @@ func (s *Server) getTokens(w http.ResponseWriter, r *http.Request) error {
 			list = append(list, schemas.Token{Name: t.Name, Tenant: t.Tenant, Scopes: t.Scopes, Settings: true})
 		}
 	}
-	created, err := s.o.Jobs.Tokens(r.Context(), tenant)
+	created, err := s.queue.Tokens(r.Context(), tenant)
 	return respondList(w, append(list, created...), err)
 }
 
@@ -57,7 +57,7 @@ func (s *Server) postToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	created, err := s.o.Jobs.CreateToken(r.Context(), schemas.Token{
+	created, err := s.queue.CreateToken(r.Context(), schemas.Token{
 		Name: in.Name, Tenant: in.Tenant, Scopes: in.Scopes, ExpiresAt: in.ExpiresAt,
 		CreatedBy: identityOf(r.Context()).name,
 	})
@@ -65,7 +65,7 @@ func (s *Server) postToken(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) deleteToken(w http.ResponseWriter, r *http.Request) error {
-	err := s.o.Jobs.RevokeToken(r.Context(), r.PathValue("token"))
+	err := s.queue.RevokeToken(r.Context(), r.PathValue("token"))
 	if errors.Is(err, jobs.ErrUnknownToken) {
 		e := apierror.New(errcode.UnknownToken, "there is no token with this id")
 		e.Hint = "GET /v1/tokens lists the tokens; those of the settings are removed there"
@@ -79,7 +79,7 @@ func (s *Server) deleteToken(w http.ResponseWriter, r *http.Request) error {
 
 // getTenants lists the tenants of the settings, and those that operators have created.
 func (s *Server) getTenants(w http.ResponseWriter, r *http.Request) error {
-	list, err := s.o.Jobs.ListTenants(r.Context())
+	list, err := s.queue.ListTenants(r.Context())
 	for _, name := range s.o.Access.Tenants {
 		list = append(list, schemas.Tenant{Name: name, Settings: true})
 	}
@@ -88,12 +88,12 @@ func (s *Server) getTenants(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) putTenant(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.o.Jobs.CreateTenant(r.Context(), r.PathValue("tenant"), identityOf(r.Context()).name)
+	t, err := s.queue.CreateTenant(r.Context(), r.PathValue("tenant"), identityOf(r.Context()).name)
 	return respond(w, t, err)
 }
 
 func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
-	err := s.o.Jobs.RemoveTenant(r.Context(), r.PathValue("tenant"))
+	err := s.queue.RemoveTenant(r.Context(), r.PathValue("tenant"))
 	if inSettings, ok := errors.AsType[*jobs.InSettingsError](err); ok {
 		e := apierror.New(errcode.InSettings, "%s", inSettings.Error())
 		e.Hint = "remove it from `tenants` in the settings of every part, and restart them"
@@ -106,7 +106,7 @@ func (s *Server) deleteTenant(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) error {
-	worker, err := s.o.Jobs.DrainWorker(r.Context(), r.PathValue("worker"), identityOf(r.Context()).name)
+	worker, err := s.queue.DrainWorker(r.Context(), r.PathValue("worker"), identityOf(r.Context()).name)
 	switch {
 	case errors.Is(err, jobs.ErrUnknownWorker):
 		e := apierror.New(errcode.UnknownWorker, "no worker of this name runs")

@@ -359,16 +359,16 @@ func (f *Fleet) server() (*ingest.Server, error) {
 	if err := f.tools.Join(f.queue); err != nil {
 		return nil, err
 	}
-	o.Jobs, o.Tools, o.Skills = f.queue, f.tools, f.tools.Skills()
-	if !f.o.Config.MCP.Enabled {
-		return assembly.Server(f.o.Config, f.o.Telemetry, o), nil
-	}
+	o.Tools, o.Skills = f.tools, f.tools.Skills()
 	transport := &httpserve.InProcess{Caller: "bridge"}
-	f.bridge = bridge.New(assembly.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
-		URL: "http://localhost", HTTPClient: &http.Client{Transport: transport},
-	}))
-	o.Mounted.MCP = f.bridge.Handler()
+	if f.o.Config.MCP.Enabled {
+		f.bridge = bridge.New(assembly.Bridge(f.o.Config, f.o.Telemetry, f.o.Version, client.Options{
+			URL: "http://localhost", HTTPClient: &http.Client{Transport: transport},
+		}))
+		o.Mounted.MCP = f.bridge.Handler()
+	}
 	server := assembly.Server(f.o.Config, f.o.Telemetry, o)
+	server.Join(f.queue)
 	transport.Handler = server.Handler()
 	return server, nil
 }

@@ -109,8 +109,8 @@ func Start(tb testing.TB, workers int, change func(*ingest.Options, *jobs.Option
 	var wg sync.WaitGroup
 	wg.Go(func() { f.Jobs.FollowTokens(following) })
 	tb.Cleanup(func() { stop(); wg.Wait() })
-	options.Jobs = f.Jobs
 	f.Ingest = ingest.New(options)
+	f.Ingest.Join(f.Jobs)
 	f.HTTP = httptest.NewServer(documented(tb, f.Ingest.Handler()))
 	tb.Cleanup(f.HTTP.Close)
 	tb.Cleanup(f.Ingest.Drain)
