@@ -62,12 +62,9 @@ func parseApprovals(data []byte) (Approvals, error) {
 	return a, nil
 }
 
-// maxApprovals is the size limit of the file of approvals in bytes.
-const maxApprovals = 64 << 20
-
 // LoadApprovals reads the approvals of a servers directory. If the file is missing, nothing is approved.
 func LoadApprovals(dir string) (Approvals, error) {
-	data, err := limited.ReadFile(filepath.Join(dir, ApprovalsFile), maxApprovals)
+	data, err := limited.ReadFile(filepath.Join(dir, ApprovalsFile), maxDefinitions)
 	if err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("read approvals: %w", err)
 	}

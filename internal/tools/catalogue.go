@@ -39,7 +39,7 @@ type Definitions struct {
 
 // Options configures a Catalogue.
 type Options struct {
-	Check Checker // checks the syntax of hand-written files; if nil, only scanModule does
+	Check Checker // checks the syntax of hand-written files; if nil, only scanModule checks it
 }
 
 // Catalogue reads a servers directory. It caches what it read: reading an unchanged directory again
@@ -159,14 +159,14 @@ func checkServerDir(e fs.DirEntry) (problem string) {
 	case !e.IsDir():
 		return "not a directory or regular file; symbolic links are not followed"
 	case !isIdentifier(name):
-		return errServerName
+		return invalidServerName
 	case slices.Contains(Keywords, name):
 		return "a server's directory name must not be a Python keyword"
 	}
 	return ""
 }
 
-const errServerName = "a server's directory name must be a Python identifier"
+const invalidServerName = "a server's directory name must be a Python identifier"
 
 func (c *Catalogue) readApprovals(root *os.Root) (changed bool, err error) {
 	info, err := root.Lstat(ApprovalsFile)
@@ -295,7 +295,7 @@ func applyDefinition(t *Tool, defs *parsedDefinitions, i int, approvals Approval
 	t.State = approvals.State(t.ID(), t.Hash)
 }
 
-// Keywords are the words that cannot be names in Python.
+// Keywords are Python's keywords, which cannot be names.
 var Keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else
 except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield`)
 

@@ -412,7 +412,7 @@ func thousandTools(tb testing.TB) string {
 }
 
 func BenchmarkCold(b *testing.B) {
-	for name, check := range map[string]tools.Checker{"reader": nil, "python": tools.PythonChecker("")} {
+	for name, check := range map[string]tools.Checker{"scanner": nil, "python": tools.PythonChecker("")} {
 		b.Run(name, func(b *testing.B) {
 			dir := thousandTools(b)
 			for b.Loop() {

@@ -51,9 +51,10 @@ func (s fileStat) unchanged(info fs.FileInfo) bool {
 	return s.size == info.Size() && s.mtime.Equal(info.ModTime()) && s.read.Sub(s.mtime) > racyWindow
 }
 
+// Limits of files, in bytes.
 const (
 	maxModule      = 1 << 20
-	maxDefinitions = 64 << 20
+	maxDefinitions = 64 << 20 // of DefinitionsFile, and of ApprovalsFile, which contains definitions
 )
 
 // refresh updates the cached files of one server. Only one goroutine of readServers refreshes a server.

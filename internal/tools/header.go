@@ -22,14 +22,14 @@ type Header struct {
 	Hash      string `json:"hash"` // the definition's
 	Version   string `json:"server_version,omitempty"`
 	Signature string `json:"signature"`
-	Body      string `json:"body"` // digest of everything after the header line, to detect edits
+	Body      string `json:"body"` // hash of everything after the header line, to detect edits
 }
 
 const headerPrefix = "# codefleet: "
 
 // Seal returns a generated module: the header line, with Body set, and the body.
 func Seal(h Header, body []byte) []byte {
-	h.Body = digest(body)
+	h.Body = hashBody(body)
 	line, err := EncodeJSON(h)
 	if err != nil {
 		panic("tools: header does not encode: " + err.Error())
@@ -46,13 +46,13 @@ func readHeader(src []byte) (Header, bool) {
 	}
 	line, body, ok := bytes.Cut(rest, []byte("\n"))
 	var h Header
-	if !ok || json.Unmarshal(line, &h) != nil || h.Generator != Generator || h.Body != digest(body) {
+	if !ok || json.Unmarshal(line, &h) != nil || h.Generator != Generator || h.Body != hashBody(body) {
 		return Header{}, false
 	}
 	return h, true
 }
 
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
+func hashBody(body []byte) string {
+	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:16])
 }

@@ -40,8 +40,9 @@ func (s Skill) Import() string { return "from skills." + s.Module + " import run
 // skillList is the file of an overlay's archive that lists its skills.
 const skillList = skillsDir + "index.json"
 
-// archived returns the overlay that was stored as these files, which are keyed as those of pack.
-func archived(files map[string][]byte) (*Overlay, error) {
+// unarchive returns the overlay that an archive contains. Like pack's, its files are keyed by path relative to the
+// version's directory.
+func unarchive(files map[string][]byte) (*Overlay, error) {
 	o := &Overlay{Files: cutPrefix(serversDir, files)}
 	list, ok := files[skillList]
 	if !ok {
@@ -55,9 +56,9 @@ func archived(files map[string][]byte) (*Overlay, error) {
 	return o, nil
 }
 
-// Extend returns a tenant's catalogue, which has the tools of the fleet and of the overlay, and the files
-// that the overlay adds, keyed as those of pack. An overlay cannot replace a server of the fleet: a server with the
-// same name is listed as broken, and used lacks its files.
+// Extend returns a tenant's catalogue, which has the tools of the fleet and of the overlay, and the files that the
+// overlay adds, keyed by path relative to the version's directory. An overlay cannot replace a server of the fleet: a
+// server with the same name is listed as broken, and its files are not among the returned ones.
 func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte, err error) {
 	fleetServers := map[string]string{} // directory or server name → server name
 	for _, t := range base.Tools {
@@ -76,7 +77,7 @@ func Extend(base *Listing, o *Overlay) (listing *Listing, used map[string][]byte
 			broken = append(broken, Broken{Path: dir, Message: ServerTaken(server)})
 		}
 	}
-	added, err := readFiles(used)
+	added, err := listFiles(used)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,8 +101,8 @@ func ServerTaken(server string) string {
 	return fmt.Sprintf("the fleet has a server %q: register these tools under another name", server)
 }
 
-// readFiles returns the listing of a catalogue whose files are in memory, keyed by path relative to servers/.
-func readFiles(files map[string][]byte) (*Listing, error) {
+// listFiles returns the listing of a catalogue whose files are in memory, keyed by path relative to servers/.
+func listFiles(files map[string][]byte) (*Listing, error) {
 	c := OpenCatalogue("", Options{})
 	var broken []Broken
 	for name, data := range files {
@@ -115,7 +116,7 @@ func readFiles(files map[string][]byte) (*Listing, error) {
 			file != DefinitionsFile && !strings.HasSuffix(file, ".py"):
 			continue
 		case !isIdentifier(dir):
-			broken = append(broken, Broken{Path: text.Printable(dir), Message: errServerName})
+			broken = append(broken, Broken{Path: text.Printable(dir), Message: invalidServerName})
 			continue
 		}
 		if c.servers[dir] == nil {

@@ -36,7 +36,7 @@ func Republish(ctx context.Context, bucket objects.Objects, id string) (*Listing
 	if err := publishCurrent(ctx, bucket, id); err != nil {
 		return nil, err
 	}
-	return readFiles(cutPrefix(serversDir, files))
+	return listFiles(cutPrefix(serversDir, files))
 }
 
 func publishCurrent(ctx context.Context, bucket objects.Objects, id string) error {
@@ -96,7 +96,7 @@ func fetchTo(ctx context.Context, bucket objects.Objects, id, dir string) error 
 type Published struct {
 	bucket objects.Objects
 
-	using     *semaphore.Weighted // held while reading; guards the fields below
+	using     *semaphore.Weighted // a lock for the fields below; a context ends the wait for it
 	checkedAt time.Time
 	err       error // from the last check
 	version   Version
@@ -141,7 +141,7 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listing, err := readFiles(cutPrefix(serversDir, files))
+	listing, err := listFiles(cutPrefix(serversDir, files))
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 
 func TestScanModule(t *testing.T) {
 	for _, test := range []struct{ name, src, signature, doc string }{
-		{"plain", "def f(a, b=1): pass", "f(a, b=1)", ""},
+		{"one line", "def f(a, b=1): pass", "f(a, b=1)", ""},
 		{
-			"over lines",
+			"on several lines",
 			"def f(\n    a: int,  # first (\n    b: str = \"x:)\",\n) -> dict[str, int]:\n    'Doc.'\n",
 			`f(a: int, b: str = "x:)") -> dict[str, int]`, "Doc.",
 		},
@@ -23,8 +23,8 @@ func TestScanModule(t *testing.T) {
 		},
 		{"module's doc", "\"\"\"Module.\"\"\"\ndef f(): pass\n", "f()", "Module."},
 		{"all strings", "s = r'\\\\' + f\"{x}\" + '''def g(): \"(\n''' + \"\\\"(\"\ndef f(): pass\n", "f()", ""},
-		{"continued", "x = 1 + \\\n  2\ndef f(a): \\\n  pass\n", "f(a)", ""},
-		{"mark and carriage returns", "\ufeff# c\r\ndef f():\r\n    '''One.\r\n    Two.'''\r\n", "f()", "One.\nTwo."},
+		{"lines continued after a backslash", "x = 1 + \\\n  2\ndef f(a): \\\n  pass\n", "f(a)", ""},
+		{"byte order mark and CRLF", "\ufeff# c\r\ndef f():\r\n    '''One.\r\n    Two.'''\r\n", "f()", "One.\nTwo."},
 		{"lambda and slices", "def f(k=lambda a: a, s=x[1:2]) -> None: ...", "f(k=lambda a: a, s=x[1:2]) -> None", ""},
 	} {
 		got, err := scanModule([]byte(test.src), "f")

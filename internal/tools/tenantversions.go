@@ -76,11 +76,11 @@ func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantV
 		oldest := t.older[0]
 		t.older = slices.Delete(t.older, 0, 1)
 		_, overlay, extended := strings.Cut(oldest.ID, ".")
-		if !extended || t.uses(oldest.ID) {
+		if !extended || t.has(oldest.ID) {
 			continue
 		}
 		err := os.RemoveAll(s.path(oldest.Dir))
-		if !t.uses("." + overlay) {
+		if !t.has("." + overlay) {
 			err = errors.Join(err, os.RemoveAll(s.path(s.overlayDir(tenant, overlay))))
 		}
 		if err != nil {
@@ -89,8 +89,8 @@ func (s *VersionStore) setCurrent(ctx context.Context, tenant string, t *tenantV
 	}
 }
 
-// uses reports whether the tenant has a version whose ID ends in suffix.
-func (t *tenantVersions) uses(suffix string) bool {
+// has reports whether the tenant has a version whose ID ends in suffix.
+func (t *tenantVersions) has(suffix string) bool {
 	return slices.ContainsFunc(t.all(), func(v Installed) bool { return strings.HasSuffix(v.ID, suffix) })
 }
 
@@ -147,5 +147,5 @@ func (s *VersionStore) fetchOverlay(ctx context.Context, tenant, id string) (*Ov
 	if err != nil {
 		return nil, err
 	}
-	return archived(files)
+	return unarchive(files)
 }

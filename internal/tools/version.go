@@ -24,7 +24,7 @@ import (
 // Version is an immutable version of the catalogue: modules, definitions and approvals. The same files
 // have the same ID on every machine.
 type Version struct {
-	ID      string // 26 characters of the uncompressed archive's digest, in base32
+	ID      string // 26 characters of the uncompressed archive's SHA-256 hash, in base32
 	Archive []byte // gzipped tar
 }
 

@@ -41,14 +41,14 @@ type VersionStoreOptions struct {
 // VersionStore keeps the catalogue's versions on a worker, in a directory that the boxes mount. Each task
 // keeps the version with which it began. It is safe for concurrent use.
 //
-// A version's ID is the digest of its content. The version of a tenant with registered tools has the ID
+// A version's ID is a hash of its content. The version of a tenant with registered tools has the ID
 // <base>.<overlay> and is a directory of symbolic links to both. Boxes cannot list the mounted directory, and the names
 // of a tenant's directories begin with a random prefix. A program therefore finds only the fleet's versions and its
 // own, and never another tenant's tools, even if it knows what they contain.
 type VersionStore struct {
 	opts VersionStoreOptions
 
-	using        *semaphore.Weighted // held while reading; guards the fields below
+	using        *semaphore.Weighted // a lock for the fields below; a context ends the wait for it
 	base         Installed           // the fleet's version that new tasks begin with
 	lastRead     *Listing            // what Source listed when base was unpacked
 	baseListings map[string]*Listing // by version ID
@@ -143,7 +143,7 @@ func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Inst
 		return v, fmt.Errorf("rebuild catalogue %s: %w", version, err)
 	}
 	v.Listing = listing
-	s.setCurrent(ctx, tenant, &tenantVersions{Installed: v})
+	s.setCurrent(ctx, tenant, &tenantVersions{Installed: v}) // without a base, so the next Current extends it again
 	return v, nil
 }
 

@@ -199,7 +199,7 @@ func TestDirectoriesOfTenantsAreSecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		base := currentOf(t, store, "nobody").ID
+		base := currentOf(t, store, "without an overlay").ID
 		for _, tenant := range []string{"a", "b"} {
 			v := currentOf(t, store, tenant)
 			prefix, rest, _ := strings.Cut(v.Dir, ".")
@@ -245,7 +245,7 @@ func TestPublishedSource(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := publish("f")
-		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		if v, listing := current(t, store); v != first || len(listing.Tools) != 1 {
 			t.Fatalf("Current = %s, %+v, want %s", v, listing, first)
 		}
@@ -253,12 +253,12 @@ func TestPublishedSource(t *testing.T) {
 		if v, _ := current(t, store); v != first {
 			t.Errorf("Current before the next poll = %s, want %s", v, first)
 		}
-		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		if v, listing := current(t, store); v != second || len(listing.Tools) != 2 {
 			t.Errorf("Current three seconds later = %s, want %s", v, second)
 		}
 		bucket.SetFault(broken)
-		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+		time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		if v, _ := current(t, store); v != second {
 			t.Errorf("Current without the bucket = %s, want %s", v, second)
 		}

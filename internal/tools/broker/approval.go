@@ -7,9 +7,9 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// Approver requests approval of a call and blocks until a person answers or the request expires. The wait
+// Approver requests approval of a call and blocks until a person decides or the request expires. The wait
 // counts towards the call's time. If Approver returns an error, the call is not made. It may be called
-// concurrently, and again for the same call in a later run of the task, when an earlier answer still holds.
+// concurrently, and again for the same call in a later run of the task, when an earlier decision still holds.
 type Approver func(ctx context.Context, r ApprovalRequest) (Approval, error)
 
 // ApprovalRequest is a call that needs approval.
@@ -26,7 +26,7 @@ type ApprovalRequest struct {
 // Approval is the outcome of an ApprovalRequest.
 type Approval struct {
 	State  ApprovalState
-	By     string // who answered
+	By     string // who decided
 	Reason string
 }
 
@@ -37,10 +37,10 @@ type ApprovalState string
 const (
 	Granted ApprovalState = "approved"
 	Denied  ApprovalState = "denied"
-	Expired ApprovalState = "expired" // without an answer
+	Expired ApprovalState = "expired" // without a decision
 )
 
-// awaitApproval returns nil once the call is approved and the audit has a record of that.
+// awaitApproval returns nil once the call is approved and the approval is audited.
 func awaitApproval(ctx context.Context, cfg Config, c Call) error {
 	const required = "approval_required: this call needs approval"
 	if cfg.Hooks.Approve == nil {

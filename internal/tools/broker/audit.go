@@ -20,7 +20,7 @@ type Audit interface {
 }
 
 // AuditRecord describes one call. It contains neither arguments nor result, only their sizes, and a
-// digest of the arguments as the program passed them, with privacy tokens.
+// hash of the arguments as the program passed them, with privacy tokens.
 type AuditRecord struct {
 	Task, Tenant, Session string
 	Run                   int

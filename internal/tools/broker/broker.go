@@ -88,8 +88,8 @@ type Hooks struct {
 	Restore func(ctx context.Context, c Call) (json.RawMessage, error)
 	// Tokenise returns a result with privacy tokens in place of values.
 	Tokenise func(ctx context.Context, c Call, v json.RawMessage) (json.RawMessage, error)
-	// Seal returns the encrypted values of the tokens in what the journal records. Open reads them when a later run,
-	// perhaps of another worker, replays the record. Without an Open, or after its error, their tokens stay tokens.
+	// Seal returns the encrypted values of the tokens in what the journal records. Open decrypts them when a later run,
+	// perhaps of another worker, replays the entry. If Open is nil or fails, Restore does not know these values.
 	Seal func(recorded ...[]byte) ([]byte, error)
 	Open func(sealed []byte) error
 	// Rate waits until a call of the tool may begin, or returns why it may not.

@@ -71,7 +71,7 @@ func newWorld(tb testing.TB) *world {
 	add("put", tools.Approved, tools.Annotations{Destructive: &no}, `{"type":"object"}`, "")
 	add("set", tools.Approved, tools.Annotations{Destructive: &no, Idempotent: true}, `{"type":"object"}`, "")
 	add("drop", tools.Approved, tools.Annotations{Destructive: &yes}, `{"type":"object"}`, "")
-	add("silent", tools.Approved, tools.Annotations{}, `{"type":"object"}`, "")
+	add("silent", tools.Approved, tools.Annotations{}, `{"type":"object"}`, "") // says nothing about its effects
 	add("typed", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`,
 		`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	add("wrapped", tools.Approved, tools.Annotations{ReadOnly: true}, `{"type":"object"}`,
@@ -620,9 +620,9 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// What a tool sent reaches the program as text, bounded and printable, where it cannot be the result: a value that
-// does not match the output schema, and the structured content of an error.
-func TestAnswersInErrors(t *testing.T) {
+// An error's message contains what the tool sent, truncated and printable: a value that does not match the output
+// schema, or the structured content of the tool's error.
+func TestToolContentInErrors(t *testing.T) {
 	w := newWorld(t)
 	e := w.open()
 	long := strings.Repeat("x", 100_000)
@@ -929,8 +929,8 @@ func TestCallsWaitForTheQueue(t *testing.T) {
 	}
 }
 
-// TestOverlappingRuns lets a run that has lost its lease make the same call as the next run, which read the journal
-// before. Only one of the calls is made, unless it may be repeated.
+// TestOverlappingRuns lets a run that has lost its lease make the same call as the next run, which had read the journal
+// before that. Only one of the calls is made, unless it may be repeated.
 func TestOverlappingRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		repeat bool

@@ -140,8 +140,8 @@ func repeats(b tools.Content, v json.RawMessage) bool {
 	return err == nil && bytes.Equal(parsed, want)
 }
 
-// quoted returns what a tool sent in a form for error messages: tokenised, because it may contain private values,
-// truncated only then, so that no part of a value remains, and printable.
+// quoted returns what a tool sent in a form for error messages. It replaces private values with tokens before it
+// truncates the text, because a truncated value would not be recognised.
 func quoted(ctx context.Context, cfg Config, c Call, message string) string {
 	if cfg.Hooks.Tokenise != nil {
 		message = tokenText(ctx, cfg.Hooks, c, message)

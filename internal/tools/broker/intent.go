@@ -9,8 +9,8 @@ import (
 
 // intent records a mutating call in the journal before it is made, so that a later run of the task knows
 // that it may have taken effect. If the call was certainly not made, intent records that. Two runs of a task may
-// overlap, because one has lost its lease without knowing. Of their equal calls only one is made, unless the call may
-// be repeated.
+// overlap, because one has lost its lease without knowing it. Of their equal calls, only one is made, unless the call
+// may be repeated.
 func intent(cfg Config, rec *journalWriter) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if !c.def.Annotations.Mutates() {

@@ -20,8 +20,8 @@ import (
 type Journal interface {
 	// Lookup returns the latest entry for every key of the task, in the order of the calls.
 	Lookup(ctx context.Context, tenant, task string) ([]JournalEntry, error)
-	// Intent stores r and returns its version, unless another entry than the one with r.Version, or any if that is 0,
-	// has the key: then it returns ErrOvertaken.
+	// Intent stores r and returns its new version if the latest entry with r.Key has the version r.Version, or if
+	// r.Version is 0 and the key has no entry. Otherwise it returns ErrOvertaken.
 	Intent(ctx context.Context, r JournalEntry) (version uint64, err error)
 	Record(ctx context.Context, r JournalEntry) error
 }
@@ -59,13 +59,13 @@ type JournalEntry struct {
 	Error   *Error          `json:"error,omitempty"` // the tool's error, if an Answered call failed
 	// Content is a list of what the tool returned beside its structured content.
 	Content json.RawMessage `json:"content,omitempty"`
-	// Files are the files that Value, Content and Error refer to. They are as large as results may be.
+	// Files are the files that Value, Content and Error refer to. Only the limit of results bounds their size.
 	Files []File `json:"files,omitempty"`
 	// Tokens are the values of the privacy tokens in the entry, encrypted.
 	Tokens []byte `json:"tokens,omitempty"`
 }
 
-// sealed returns the entry with the values of its tokens.
+// sealed returns the entry with the encrypted values of its privacy tokens.
 func (r JournalEntry) sealed(h Hooks) (JournalEntry, error) {
 	if h.Seal == nil {
 		return r, nil
@@ -99,7 +99,7 @@ const (
 	NotMade  CallState = "not_made" // it certainly was not made
 )
 
-// argsHash returns the digest of the arguments in canonical form.
+// argsHash returns the hash of the arguments in canonical form.
 func argsHash(args json.RawMessage) string {
 	canon, err := canonicalJSON(args)
 	if err != nil {

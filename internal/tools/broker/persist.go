@@ -12,7 +12,8 @@ import (
 
 // persister makes the writes on which a call depends: to the journal and the audit. The program must not fail
 // because the queue is unreachable, so its calls wait. If a write still fails when the program's time is over,
-// the run is lost: Execution.Close returns the error, and the task runs again. So it is if the process exits first.
+// the run is lost: Execution.Close returns the error, and the task runs again. The run is also lost if the process
+// exits first.
 type persister struct {
 	exit context.Context //nolint:containedctx // see Config.Exit
 	mu   sync.Mutex
@@ -21,20 +22,20 @@ type persister struct {
 
 const (
 	writeTimeout = 10 * time.Second       // per attempt, which continues when the task is cancelled
-	firstPause   = 100 * time.Millisecond // after the first failed attempt; doubles after each further one
-	maxPause     = 2 * time.Second
+	firstDelay   = 100 * time.Millisecond // after the first failed attempt; it doubles with each attempt
+	maxDelay     = 2 * time.Second
 )
 
 // write calls put until it succeeds or ctx ends, and returns the last error.
 func (p *persister) write(ctx context.Context, what string, put func(context.Context) error) error {
-	for pause := firstPause; ; pause = min(maxPause, 2*pause) {
+	for delay := firstDelay; ; delay = min(maxDelay, 2*delay) {
 		attempt, cancel := p.attempt(ctx)
 		err := put(attempt)
 		cancel()
 		if err == nil || errors.Is(err, ErrOvertaken) {
 			return err
 		}
-		if ctx.Err() == nil && p.exit.Err() == nil && clock.Sleep(ctx, pause) == nil {
+		if ctx.Err() == nil && p.exit.Err() == nil && clock.Sleep(ctx, delay) == nil {
 			continue
 		}
 		err = fmt.Errorf("%s: %w", what, err)

@@ -14,12 +14,12 @@ import (
 
 // Limits of Preview.
 const (
-	previewBytes    = 4 << 10        // of the whole preview
-	previewString   = 400 + len("…") // bytes per string
-	previewItems    = 20             // per list or object
-	previewDepth    = 6
-	previewMasked   = 4 << 10  // bytes of a string that are searched for secrets; more than previewString
-	previewSearched = 64 << 10 // bytes of all strings that are searched for secrets
+	previewBytes   = 4 << 10        // of the whole preview
+	previewString  = 400 + len("…") // bytes per string
+	previewItems   = 20             // per list or object
+	previewDepth   = 6
+	searchedString = 4 << 10  // bytes of a string that are searched for secrets; more than previewString
+	searchedTotal  = 64 << 10 // bytes of all strings together that are searched for secrets
 )
 
 // secretName matches names of fields whose values are redacted.
@@ -34,7 +34,7 @@ func Preview(args json.RawMessage) json.RawMessage {
 	if err != nil {
 		v = fmt.Sprintf("(%d bytes of invalid JSON)", len(args))
 	}
-	out, err := tools.EncodeJSON((&previewer{left: previewSearched}).value(v, previewDepth))
+	out, err := tools.EncodeJSON((&previewer{left: searchedTotal}).value(v, previewDepth))
 	if out = bytes.TrimSpace(out); err == nil && len(out) <= previewBytes {
 		return out
 	}
@@ -84,12 +84,12 @@ func (p *previewer) value(v any, depth int) any {
 }
 
 func (p *previewer) text(s string) string {
-	short := text.Prefix(s, previewMasked)
+	short := text.Prefix(s, searchedString)
 	if p.left -= len(short); p.left < 0 {
 		return fmt.Sprintf("(%d bytes)", len(s))
 	}
 	short = mask(short)
-	if len(short) > previewString || len(s) > previewMasked {
+	if len(short) > previewString || len(s) > searchedString {
 		short = text.Truncate(short+"…", previewString) + fmt.Sprintf(" (%d bytes)", len(s))
 	}
 	return text.Printable(short)

@@ -41,8 +41,8 @@ func (w *world) hide() (opened *[]string) {
 	return opened
 }
 
-// No error has a value, wherever it comes from: the tool, the transport or the check of restored arguments. Files with
-// text have tokens, too.
+// No error contains a private value, whether the error comes from the tool, the transport or the check of restored
+// arguments. Text files have tokens instead of values, too.
 func TestPrivacyOfErrorsAndFiles(t *testing.T) {
 	w := newWorld(t)
 	w.hide()

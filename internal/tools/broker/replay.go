@@ -9,12 +9,12 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// replayLog holds the calls that earlier runs of the task recorded, and counts those of this run.
+// replayLog holds the calls that earlier runs of the task recorded, and counts this run's calls.
 type replayLog struct {
 	mu         sync.Mutex
 	counts     map[Key]int // this run's calls so far, by key without N
 	entries    map[Key]JournalEntry
-	versions   map[Key]uint64 // of all entries, those of calls that were not made included
+	versions   map[Key]uint64 // of all entries, including those of calls that were not made
 	unmatched  int            // entries that this run has not reached yet
 	allMatched chan struct{}  // closed when unmatched is 0
 	diverged   bool           // this run makes different calls than the earlier ones

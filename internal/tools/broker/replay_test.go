@@ -229,17 +229,17 @@ func TestMutatingCallsAreMadeOnce(t *testing.T) {
 				})
 		}
 		doubt := false
-		for attempt := 1; ; attempt++ {
-			w.cfg.Task.Run = attempt
+		for run := 1; ; run++ {
+			w.cfg.Task.Run = run
 			e := w.open()
 			dieAt := rapid.IntRange(0, 2*len(program)).Draw(rt, "die at") // 2n is before call n, 2n+1 during it
 			ended := true
 			for i, c := range program {
-				if attempt < 6 && dieAt == 2*i {
+				if run < 6 && dieAt == 2*i {
 					ended = false
 					break
 				}
-				if attempt < 6 && dieAt == 2*i+1 {
+				if run < 6 && dieAt == 2*i+1 {
 					ctx, die := context.WithCancel(t.Context())
 					inner := w.reply[c.Tool]
 					w.reply[c.Tool] = func(r tools.Request) (tools.Result, error) {

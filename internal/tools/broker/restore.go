@@ -8,8 +8,8 @@ import (
 	"github.com/codefleet/codefleet/internal/errcode"
 )
 
-// restore replaces privacy tokens with their values, for tools that may receive them. The later layers' errors may
-// contain such values.
+// restore replaces privacy tokens in the arguments with their values, for tools that may receive them, and values in
+// the errors of the later layers with tokens.
 func restore(h Hooks) layer {
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
 		if h.Restore == nil {

@@ -23,7 +23,7 @@ const version = "1.0.0"
 // Options configures the built-in servers.
 type Options struct {
 	Now       func() time.Time // for weather; the default is time.Now
-	OpenMeteo *OpenMeteo       // the source of weather; by default, it is made up, and marked as a sample
+	OpenMeteo *OpenMeteo       // the source of the weather; if nil, the weather is made up and marked as a sample
 }
 
 var all = map[string]func(Options) *mcp.Server{

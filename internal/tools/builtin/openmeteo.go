@@ -20,7 +20,7 @@ import (
 // OpenMeteo configures the weather of open-meteo.com, which needs no key.
 type OpenMeteo struct {
 	Client *http.Client
-	// Services, without their paths. The defaults are those of open-meteo.com.
+	// URLs of the services, without paths. The defaults are those of open-meteo.com.
 	ForecastURL, GeocodingURL string
 }
 
@@ -35,8 +35,8 @@ const (
 	keepPlaces     = 24 * time.Hour   // places do not move
 )
 
-// openMeteo is a source that asks open-meteo. It never makes up a value: one that open-meteo does not have is an error.
-// Responses are validated, because they are another party's.
+// openMeteo is a source that asks open-meteo. It never makes up a value: if open-meteo does not have one, the call
+// fails. Responses are validated, because they are untrusted.
 type openMeteo struct {
 	OpenMeteo
 	now       func() time.Time

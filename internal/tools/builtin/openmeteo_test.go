@@ -21,10 +21,10 @@ import (
 // arrived is the time of the recorded forecast, plus five minutes.
 var arrived = time.Date(2026, 7, 1, 15, 5, 0, 0, time.UTC)
 
-// meteo is open-meteo in this process. It answers in the documented format and checks that requests are as documented.
+// meteo is open-meteo in this process. It responds in the documented format and checks that requests are as documented.
 type meteo struct {
-	t      *testing.T
-	answer func(path string, w http.ResponseWriter) bool // answers instead, if it returns true
+	t       *testing.T
+	respond func(path string, w http.ResponseWriter) bool // if it returns true, it has sent the response
 
 	mu       sync.Mutex
 	requests []url.Values
@@ -35,7 +35,7 @@ func (m *meteo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mu.Lock()
 	m.requests = append(m.requests, q)
 	m.mu.Unlock()
-	if m.answer != nil && m.answer(r.URL.Path, w) {
+	if m.respond != nil && m.respond(r.URL.Path, w) {
 		return
 	}
 	file := "forecast_berlin.json"
@@ -166,7 +166,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What open-meteo does not answer, or answers wrongly, is an error, and never a sample.
+// If open-meteo's response is missing or invalid, the call fails. It never returns a sample.
 func TestOpenMeteoFails(t *testing.T) {
 	send := func(status int, body string) func(string, http.ResponseWriter) bool {
 		return func(_ string, w http.ResponseWriter) bool {
@@ -189,9 +189,9 @@ func TestOpenMeteoFails(t *testing.T) {
 		}
 	}
 	for _, test := range []struct {
-		what   string
-		answer func(string, http.ResponseWriter) bool
-		want   string
+		what    string
+		respond func(string, http.ResponseWriter) bool
+		want    string
 	}{
 		{
 			"limit", send(429, `{"error":true,"reason":"Hourly API request limit exceeded. Please try again in the next hour."}`),
@@ -218,7 +218,7 @@ func TestOpenMeteoFails(t *testing.T) {
 		{"chance", changed("[88, ", "[-1, "), "impossible weather for 2026-07-01"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			s := newServer(t, "weather", (&meteo{answer: test.answer}).start(t))
+			s := newServer(t, "weather", (&meteo{respond: test.respond}).start(t))
 			for _, tool := range []string{"get_weather", "get_forecast"} {
 				r := callOf(t, s, tool, `{"location":"Berlin"}`)
 				if !r.IsError || !strings.Contains(r.Text, test.want) || len(r.Text) > 400 ||
@@ -233,7 +233,7 @@ func TestOpenMeteoFails(t *testing.T) {
 // The first failure is not kept: the next call asks again.
 func TestOpenMeteoRecovers(t *testing.T) {
 	down := true
-	m := &meteo{answer: func(_ string, w http.ResponseWriter) bool {
+	m := &meteo{respond: func(_ string, w http.ResponseWriter) bool {
 		if down {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -247,7 +247,7 @@ func TestOpenMeteoRecovers(t *testing.T) {
 	decode(t, callOf(t, s, "get_weather", `{"location":"Berlin"}`))
 }
 
-// Responses serve the calls of a quarter of an hour, and concurrent calls share a request.
+// A response serves all calls of a quarter of an hour, and concurrent calls share a request.
 func TestOpenMeteoCache(t *testing.T) {
 	m := &meteo{}
 	o := m.start(t)
@@ -276,7 +276,7 @@ func TestOpenMeteoCache(t *testing.T) {
 	}
 }
 
-// A service that does not answer ends a call after ten seconds.
+// If the service does not respond, the call fails after ten seconds.
 func TestOpenMeteoIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := builtin.Options{OpenMeteo: &builtin.OpenMeteo{Client: &http.Client{Transport: silent{}}}}
@@ -290,7 +290,7 @@ func TestOpenMeteoIsSlow(t *testing.T) {
 	})
 }
 
-// silent never answers.
+// silent never responds.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {

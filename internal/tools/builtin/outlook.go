@@ -36,10 +36,10 @@ type forecastResponse struct {
 
 // Bounds of plausible values, a little outside of what was ever measured.
 const (
-	coldest, hottest = -100, 70
-	strongest        = 500 // km/h
-	percent          = 100
-	offsets          = 18 * time.Hour // of time zones, at most
+	coldest, hottest = -100, 70 // °C
+	maxWind          = 500      // km/h
+	maxPercent       = 100
+	maxOffset        = 18 * time.Hour // of a time zone
 )
 
 var errIncomplete = errors.New("open-meteo's response is incomplete")
@@ -51,12 +51,12 @@ func (a *forecastResponse) outlook(arrived time.Time) (outlook, error) {
 		a.DailyUnits["temperature_2m_max"]: "°C", a.DailyUnits["temperature_2m_min"]: "°C",
 	} {
 		if got != want {
-			return outlook{}, fmt.Errorf("open-meteo answered in the unit %q; want %s", clean(got), want)
+			return outlook{}, fmt.Errorf("open-meteo responded in the unit %q; want %s", clean(got), want)
 		}
 	}
 	offset := time.Duration(a.Offset) * time.Second
-	if offset.Abs() > offsets {
-		return outlook{}, fmt.Errorf("open-meteo answered with an impossible time zone (%d s)", a.Offset)
+	if offset.Abs() > maxOffset {
+		return outlook{}, fmt.Errorf("open-meteo responded with an impossible time zone (%d s)", a.Offset)
 	}
 	zone := time.FixedZone("", int(offset/time.Second))
 	n, err := a.currently(zone)
@@ -77,9 +77,9 @@ func (a *forecastResponse) currently(zone *time.Location) (now, error) {
 		return now{}, fmt.Errorf("%w: it has no current weather", errIncomplete)
 	}
 	condition, known := wmoCodes[*c.Code]
-	if !known || !between(*c.Temperature, coldest, hottest) || !between(*c.Humidity, 0, percent) ||
-		!between(*c.WindSpeed, 0, strongest) {
-		return now{}, errors.New("open-meteo answered with impossible current weather")
+	if !known || !between(*c.Temperature, coldest, hottest) || !between(*c.Humidity, 0, maxPercent) ||
+		!between(*c.WindSpeed, 0, maxWind) {
+		return now{}, errors.New("open-meteo responded with impossible current weather")
 	}
 	return now{
 		at: at, temperature: *c.Temperature, condition: condition, humidity: round(*c.Humidity),
@@ -97,7 +97,7 @@ func (a *forecastResponse) daily(today time.Time) ([]day, error) {
 	var days []day
 	for i, date := range d.Time {
 		if date != today.AddDate(0, 0, i).Format(time.DateOnly) {
-			return nil, fmt.Errorf("open-meteo answered with %q as day %d, counted from %s", clean(date), i+1,
+			return nil, fmt.Errorf("open-meteo responded with %q as day %d, counted from %s", clean(date), i+1,
 				today.Format(time.DateOnly))
 		}
 		if d.Code[i] == nil || d.High[i] == nil || d.Low[i] == nil || d.Precipitation[i] == nil {
@@ -105,8 +105,8 @@ func (a *forecastResponse) daily(today time.Time) ([]day, error) {
 		}
 		condition, known := wmoCodes[*d.Code[i]]
 		if !known || !between(*d.High[i], coldest, hottest) || !between(*d.Low[i], coldest, *d.High[i]) ||
-			!between(*d.Precipitation[i], 0, percent) {
-			return nil, fmt.Errorf("open-meteo answered with impossible weather for %s", date)
+			!between(*d.Precipitation[i], 0, maxPercent) {
+			return nil, fmt.Errorf("open-meteo responded with impossible weather for %s", date)
 		}
 		days = append(days, day{
 			date: date, high: *d.High[i], low: *d.Low[i], condition: condition,

@@ -30,40 +30,40 @@ func (p geoPlace) fullName() string {
 	return clean(strings.Join(parts, ", "))
 }
 
-// is reports whether the place is in a region or country that a location names.
-func (p geoPlace) is(qualifier string) bool {
+// isIn reports whether the place is in a region or country that a location names.
+func (p geoPlace) isIn(qualifier string) bool {
 	names := []string{p.Country, p.CountryCode, p.Region, p.County, countryAbbreviations[p.CountryCode]}
 	if p.CountryCode == "US" {
 		names = append(names, stateAbbreviations[strings.ToLower(p.Region)])
 	}
-	return slices.ContainsFunc(names, func(n string) bool { return n != "" && plain(n) == qualifier })
+	return slices.ContainsFunc(names, func(n string) bool { return n != "" && normalize(n) == qualifier })
 }
 
 // location is a location that a program asks for: a name, and regions or countries after commas.
 type location struct {
 	text       string
 	name       string
-	qualifiers []string // plain
+	qualifiers []string // normalized
 	key        string   // of the name, for the cache
 }
 
 func parseLocation(s string) (location, error) {
 	name, rest, _ := strings.Cut(s, ",")
 	l := location{text: clean(s), name: strings.TrimSpace(name)}
-	l.key = plain(l.name)
+	l.key = normalize(l.name)
 	if len([]rune(l.key)) < 2 {
 		return l, fmt.Errorf("%q is not the name of a place: give a city, as in San Francisco, CA", l.text)
 	}
 	for part := range strings.SplitSeq(rest, ",") {
-		if q := plain(part); q != "" {
+		if q := normalize(part); q != "" {
 			l.qualifiers = append(l.qualifiers, q)
 		}
 	}
 	return l, nil
 }
 
-// plain returns a name for comparisons: "d.c." and "DC" are equal.
-func plain(s string) string {
+// normalize returns a name in a form for comparisons: "d.c." and "DC" have the same.
+func normalize(s string) string {
 	return strings.ToLower(strings.Join(strings.Fields(strings.ReplaceAll(s, ".", "")), " "))
 }
 
@@ -77,7 +77,7 @@ func (l location) choose(list []geoPlace) (geoPlace, place, error) {
 			l.text)
 	}
 	fits := slices.DeleteFunc(slices.Clone(list), func(p geoPlace) bool {
-		return slices.ContainsFunc(l.qualifiers, func(q string) bool { return !p.is(q) })
+		return slices.ContainsFunc(l.qualifiers, func(q string) bool { return !p.isIn(q) })
 	})
 	if len(fits) == 0 {
 		return geoPlace{}, place{}, fmt.Errorf("open-meteo knows no place %q, but %s", l.text,
@@ -90,7 +90,7 @@ func (l location) choose(list []geoPlace) (geoPlace, place, error) {
 	return chosen, place{name: chosen.fullName(), others: names(same)}, nil
 }
 
-// names returns the different full names of the first places.
+// names returns up to maxOthers different full names of the places, in order.
 func names(list []geoPlace) []string {
 	var all []string
 	for _, p := range list {

@@ -104,8 +104,8 @@ func isDrift(err error) bool {
 	return ok && ue.Reason == tools.Drifted
 }
 
-// classify converts an error of the SDK. It drops the connection if that was lost or if a response exceeded
-// the limit. It keeps the connection after a time-out, a cancelled context or an error response.
+// classify converts an error of the SDK. It drops the connection if the connection was lost or if a response exceeded
+// the limit. It keeps the connection after a timeout, a cancelled context or an error response.
 func (u *upstream) classify(ctx context.Context, c *conn, s *mcpSession, refused *refusal, err error) error {
 	status, reason := refused.explain(u.redactor)
 	out := &tools.UpstreamError{Server: u.Name, Sent: true}

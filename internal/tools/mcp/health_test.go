@@ -14,13 +14,13 @@ import (
 )
 
 // A server that cannot start is down. Its health has the reason and the time of the next attempt, and the
-// pauses between attempts grow. Once the server starts, it is up, without failures.
+// delays between attempts grow. Once the server starts, it is up, without failures.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	server := hostileServer(t, "not-yet")
-	const pause = 200 * time.Millisecond
+	const delay = 200 * time.Millisecond
 	m, err := mcp.NewManager([]mcp.Server{server, {Name: "other", Command: "/nonexistent"}}, mcp.Options{
-		Log: slog.New(slog.DiscardHandler), Backoff: mcp.Backoff{Min: pause, Max: time.Minute},
+		Log: slog.New(slog.DiscardHandler), Backoff: mcp.Backoff{Min: delay, Max: time.Minute},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestHealth(t *testing.T) {
 			t.Fatalf("call %d = %v, want down", failures, err)
 		}
 		h := m.Health()[0]
-		wait := pause << (failures - 1)
+		wait := delay << (failures - 1)
 		if h.RetryAt.Before(began.Add(wait)) || h.RetryAt.After(time.Now().Add(wait)) {
 			t.Errorf("after %d failures, the next attempt is %s after the last one began, want %s after it ended",
 				failures, h.RetryAt.Sub(began), wait)

@@ -96,7 +96,7 @@ type Options struct {
 	Reload func() ([]Server, error)
 }
 
-// Backoff is the pause after a failed attempt to connect: Min, doubled each time, up to Max.
+// Backoff is the delay after a failed attempt to connect: Min at first, then doubled each time, up to Max.
 type Backoff struct{ Min, Max time.Duration } // the defaults are 200 ms and 30 s
 
 // Manager holds the connections. It is safe for concurrent use.
@@ -107,7 +107,7 @@ type Manager struct {
 	reload   func() ([]Server, error)
 	announce func(server string, defs []tools.Definition)
 
-	refreshing sync.Mutex
+	refreshing sync.Mutex // held by refresh, which alone changes servers and retired
 
 	// mu is not held while an upstream is locked.
 	mu         sync.Mutex
@@ -166,7 +166,7 @@ func (m *Manager) refresh(ctx context.Context) {
 	if m.reload == nil {
 		return
 	}
-	m.refreshing.Lock() // only refresh changes servers and retired
+	m.refreshing.Lock()
 	defer m.refreshing.Unlock()
 	servers, err := m.reload()
 	if err == nil && servers == nil {

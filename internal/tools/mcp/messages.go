@@ -104,7 +104,7 @@ func decodable(message []byte) ([]byte, error) {
 	return message, nil
 }
 
-// malformed returns an error response to the request of a response, or nil if its id is not known.
+// malformed returns an error response that replaces a malformed response, or nil if the request's id is not known.
 func malformed(response []byte, err error) []byte {
 	var m struct {
 		ID json.RawMessage `json:"id"`
@@ -118,8 +118,8 @@ func malformed(response []byte, err error) []byte {
 	return errorResponse(m.ID, codeMalformed, text.Printable(text.Truncate(err.Error(), maxMessage)))
 }
 
-// checkResult returns an error if a message is the response to a call, or a list of tools, that the SDK cannot decode:
-// it would report that as it reports a lost connection.
+// checkResult returns an error if a message is the response to a call, or a list of tools, that the SDK cannot decode.
+// The SDK would report such a message as it reports a lost connection.
 func checkResult(message []byte) error {
 	var response struct {
 		Result json.RawMessage `json:"result"`

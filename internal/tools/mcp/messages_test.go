@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestLines(t *testing.T) {
+func TestMessageReader(t *testing.T) {
 	const limit = 100
 	const a = `{"jsonrpc":"2.0","method":"a"}`
 	long := strings.Repeat("x", 200000)
@@ -59,7 +59,7 @@ func TestLines(t *testing.T) {
 }
 
 // Whatever the input, messageReader returns only lines of valid JSON within the limit.
-func FuzzLines(f *testing.F) {
+func FuzzMessageReader(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":1}` + "\nx\n"))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":5,"result":NaN}` + "\n"))
 	f.Add([]byte(`{"result":"` + strings.Repeat("x", 300) + `","id":7}`))

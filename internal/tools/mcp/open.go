@@ -62,14 +62,14 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 		ours, theirs := net.Pipe()
 		_, err := u.InProcess.Connect(ctx, &sdk.IOTransport{Reader: theirs, Writer: theirs}, nil)
 		in := newMessageReader(ours, u.Limits.MaxResultBytes, func(string) {})
-		return &sdk.IOTransport{Reader: in, Writer: ours, MaxLineLength: u.maxMessage()}, err
+		return &sdk.IOTransport{Reader: in, Writer: ours, MaxLineLength: u.sdkLimit()}, err
 	case u.SSE:
 		return &sdk.SSEClientTransport{
-			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.maxMessage(),
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.sdkLimit(),
 		}, nil
 	case u.URL != "":
 		return &sdk.StreamableClientTransport{
-			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.maxMessage(), MaxRetries: 1,
+			Endpoint: u.URL, HTTPClient: httpClient(u.Server), MaxEventSize: u.sdkLimit(), MaxRetries: 1,
 		}, nil
 	}
 	output := func(log func(line string)) func(line string) {
@@ -91,11 +91,11 @@ func (u *upstream) transport(ctx context.Context, s *mcpSession, log *slog.Logge
 	in := newMessageReader(proc.stdout, u.Limits.MaxResultBytes, output(func(line string) {
 		log.WarnContext(ctx, "discarded non-message output of tool server", "line", line)
 	}))
-	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.maxMessage()}, nil
+	return &sdk.IOTransport{Reader: in, Writer: proc.stdin, MaxLineLength: u.sdkLimit()}, nil
 }
 
-// maxMessage is the limit of a message that the SDK reads, in bytes. Readers before it apply MaxResultBytes.
-func (u *upstream) maxMessage() int { return maxGrowth*u.Limits.MaxResultBytes + 1024 }
+// sdkLimit is the SDK's limit of a message, in bytes. The readers before the SDK apply MaxResultBytes.
+func (u *upstream) sdkLimit() int { return maxGrowth*u.Limits.MaxResultBytes + 1024 }
 
 func (u *upstream) client(s *mcpSession) *sdk.Client {
 	opts := &sdk.ClientOptions{

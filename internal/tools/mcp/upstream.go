@@ -86,10 +86,10 @@ func (c *conn) connect(ctx context.Context) (*mcpSession, error) {
 			c.up.mu.Unlock()
 			return s, nil
 		}
-		if pause := time.Until(c.retryAt); pause > 0 && c.dialing == nil {
+		if delay := time.Until(c.retryAt); delay > 0 && c.dialing == nil {
 			err := c.err
 			c.up.mu.Unlock()
-			if err := c.waitForRetry(ctx, pause, err); err != nil {
+			if err := c.waitForRetry(ctx, delay, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -189,12 +189,12 @@ func (c *conn) dial(ctx context.Context, attempt chan struct{}) {
 
 // scheduleRetry counts a failure and sets the time of the next attempt. The caller holds up.mu.
 func (c *conn) scheduleRetry() {
-	pause := c.up.manager.backoff.Min << min(c.failures, 20)
-	if pause > c.up.manager.backoff.Max || pause <= 0 {
-		pause = c.up.manager.backoff.Max
+	delay := c.up.manager.backoff.Min << min(c.failures, 20)
+	if delay > c.up.manager.backoff.Max || delay <= 0 {
+		delay = c.up.manager.backoff.Max
 	}
 	c.failures++
-	c.retryAt = time.Now().Add(pause)
+	c.retryAt = time.Now().Add(delay)
 	if c.err == nil {
 		c.err = errors.New("the connection ended at once")
 	}

@@ -34,7 +34,7 @@ func newModule(s Source, function string, d tools.Definition) *module {
 	in.order = propertyOrder(d.InputSchema)
 	params, extra := in.parameters()
 	taken := map[string]bool{}
-	for _, exact := range []bool{true, false} {
+	for _, exact := range []bool{true, false} { // parameters that keep their names come first
 		for i, p := range params {
 			if id := parameterName(p.jsonName); (id == p.jsonName) == exact {
 				params[i].pythonName = unique(cmp.Or(id, "argument_"+shortHash(p.jsonName)), taken, reservedParameters)

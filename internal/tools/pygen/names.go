@@ -76,7 +76,7 @@ func truncateID(id string) string {
 	return string(runes[:min(len(runes), maxIdentifier-9)])
 }
 
-// shortHash returns 8 hex digits of the digest of s.
+// shortHash returns the first 8 hex digits of the SHA-256 hash of s.
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:4])

@@ -451,8 +451,8 @@ func TestWriteKeepsHandWrittenFiles(t *testing.T) {
 	}
 }
 
-// TestDiscovery checks what the catalogue says about a generated tool whose names are not names of Python: an import
-// that works, and the members of its nested arguments.
+// TestDiscovery checks what the catalogue says about a generated tool whose name and server are not valid names in
+// Python: an import that works, and the fields of its nested arguments.
 func TestDiscovery(t *testing.T) {
 	schema := `{"type": "object", "required": ["points"], "properties": {"points": {"type": "array", "items": {
 		"type": "object", "required": ["lat"],

@@ -116,8 +116,8 @@ func without(s object, keys ...string) object {
 	return out
 }
 
-// merge returns a schema that accepts at least what both schemas accept. It joins properties and required;
-// of the two values of another keyword, it keeps one or drops both.
+// merge returns a schema that accepts at least the values that both schemas accept. It joins properties and required;
+// of the two values of any other keyword, it keeps one or drops both.
 func merge(a, b object) object {
 	if len(a) == 0 {
 		return b
@@ -282,6 +282,8 @@ func propertyOrder(schema json.RawMessage) []string {
 	return names
 }
 
+// topProperties returns the properties of a schema and of its alternatives, and the names of those that the schema or
+// all alternatives require.
 func (d document) topProperties(s object, depth int) (properties object, required []string) {
 	p, _ := s["properties"].(object)
 	properties = object{}

@@ -102,16 +102,16 @@ func (v *view) reference(ref, name string, depth int) string {
 	v.open[ref] = true
 	defer delete(v.open, ref)
 	s, _ := target.(object)
-	if flat := v.resolve(s, depth); flat != nil && v.isRecord(flat) {
+	if flat := v.resolve(s, depth); flat != nil && v.isTypedDict(flat) {
 		if last := ref[strings.LastIndexByte(ref, '/')+1:]; Identifier(last) != "" && last != "#" {
 			name = pascal(last)
 		}
-		return v.record(flat, name, depth, ref)
+		return v.typedDict(flat, name, depth, ref)
 	}
 	return v.typeOf(target, name, depth+1)
 }
 
-func (v *view) isRecord(s object) bool {
+func (v *view) isTypedDict(s object) bool {
 	properties, _ := s["properties"].(object)
 	_, choice := s["anyOf"]
 	_, other := s["oneOf"]
@@ -168,7 +168,7 @@ func (v *view) object(s object, name string, depth int) string {
 		if len(v.classes) >= maxClasses || len(properties) > 500 {
 			return v.typing("Dict") + "[str, " + v.typing("Any") + "]"
 		}
-		class := v.record(s, name, depth, "")
+		class := v.typedDict(s, name, depth, "")
 		_, typed := s["additionalProperties"].(object)
 		if v.input && (typed || s["additionalProperties"] == true) {
 			return v.union([]string{class, v.typing("Dict") + "[str, " + v.typing("Any") + "]"})
@@ -185,9 +185,9 @@ func (v *view) object(s object, name string, depth int) string {
 // attributeKey matches keys that can be attributes of a class under their own name.
 var attributeKey = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
-// record declares a TypedDict and returns its name. Optional keys are in a second class, because Python 3.9
+// typedDict declares a TypedDict and returns its name. Optional keys are in a second class, because Python 3.9
 // does not have NotRequired.
-func (v *view) record(s object, name string, depth int, ref string) string {
+func (v *view) typedDict(s object, name string, depth int, ref string) string {
 	class := unique(name, v.taken, reserved)
 	if ref != "" {
 		v.refs[ref] = class

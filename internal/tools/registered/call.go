@@ -67,7 +67,8 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 
 var errNoResponse = errors.New("no response")
 
-// toResult converts a process's response. It completes problem if that is an error of the process.
+// toResult converts a process's response. If the process did not return the tool's result, toResult sets the reason in
+// problem and returns it.
 func toResult(response tools.OfferResponse, problem *tools.UpstreamError) (tools.Result, error) {
 	switch {
 	case response.Code == tools.OfferChanged:

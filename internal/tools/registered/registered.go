@@ -55,13 +55,12 @@ type tenant struct {
 	instances map[string]*instance // by process; guarded by Registry.mu
 
 	mu      sync.Mutex // held while rebuilding, so that one tenant's many tools do not delay the others
-	key     [32]byte   // digest of the announcements and reserved names from which overlay and defs were built
+	key     [32]byte   // hash of the announcements and reserved names from which overlay and defs were built
 	overlay *tools.Overlay
 	defs    map[string]tools.OfferedTool // by server/tool
 }
 
-// instance is one announcement.
-
+// instance is a process, with its last announcement.
 type instance struct {
 	data    []byte
 	sum     [32]byte

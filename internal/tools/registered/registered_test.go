@@ -67,13 +67,13 @@ func TestToolsAreListedWhileAnnounced(t *testing.T) {
 			t.Error("the end of the second process changed an overlay, want the same")
 		}
 		for range 5 { // the tools stay while the process announces them
-			time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble
+			time.Sleep(3 * time.Second) //nolint:forbidigo // virtual time, of synctest
 			r.Update("acme", "one", offer(t, "crm", 1, "find", "count"))
 		}
 		if r.Overlay("acme") != first {
 			t.Error("an unchanged announcement changed the overlay, want the same")
 		}
-		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
+		time.Sleep(11 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		if r.Overlay("acme") != nil || ids(r, "acme") != nil {
 			t.Error("tools of a process that stopped announcing are listed, want none")
 		}
@@ -221,7 +221,7 @@ func TestTooManyProcesses(t *testing.T) {
 		if n := len(r.List("acme")); n != 64 || len(r.List("other")) != 1 {
 			t.Errorf("%d tools of 100 processes, want 64; tools of another tenant = %v, want 1", n, r.List("other"))
 		}
-		time.Sleep(11 * time.Second) //nolint:forbidigo // of the bubble
+		time.Sleep(11 * time.Second) //nolint:forbidigo // virtual time, of synctest
 		r.Update("acme", "new", offer(t, "fresh", 1, "f"))
 		if got := ids(r, "acme"); !slices.Equal(got, []string{"fresh/f"}) {
 			t.Errorf("tools after the other processes expired = %v, want fresh/f", got)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the MCP servers, clients and conformance suite, and the browser driver, of the integration tests into a cache directory, each at a
-# fixed version. Does nothing if they are installed. Usage: install.sh DIR
+# Installs what the integration tests need into a cache directory, at fixed versions: MCP servers, clients and the
+# conformance suite, and the browser driver. Does nothing if they are installed. Usage: install.sh DIR
 set -eu
 dir=${1:?usage: install.sh DIR}
 pins='node@22.23.3
