@@ -47,7 +47,7 @@ func (s *Index) explain(c candidate, r Request) *Explanation {
 			}
 			text := names[t.id]
 			if !slices.Contains(q.own, text) {
-				text = fmt.Sprintf("%s (for %s)", text, s.reason(text, q))
+				text = fmt.Sprintf("%s (for %s)", text, s.expandedFrom(text, q))
 			}
 			matches = append(matches, match{text, t.weight * s.lexical.impact[int(from)+i]})
 		}
@@ -63,8 +63,8 @@ func (s *Index) explain(c candidate, r Request) *Explanation {
 	return e
 }
 
-// reason returns the query's term that has the given term as a synonym or spelling neighbour.
-func (s *Index) reason(term string, q query) string {
+// expandedFrom returns the query's term that has the given term as a synonym or spelling neighbour.
+func (s *Index) expandedFrom(term string, q query) string {
 	for _, own := range q.own {
 		if slices.Contains(synonyms()[own], term) {
 			return own

@@ -53,9 +53,9 @@ func fuse(local []candidate, dense denseList) []candidate {
 	return out
 }
 
-// cutFused returns the candidates within the cut-off of either list. It adds others up to floor. It returns at most
-// MaxTools.
-func cutFused(fused []candidate, floor int) []candidate {
+// cutFused returns the candidates within the cut-off of either list. If they are fewer than minimum, it adds the best
+// others. It returns at most MaxTools.
+func cutFused(fused []candidate, minimum int) []candidate {
 	kept, rest := make([]candidate, 0, MaxTools), []candidate{}
 	for _, c := range fused {
 		if c.kept {
@@ -64,7 +64,7 @@ func cutFused(fused []candidate, floor int) []candidate {
 			rest = append(rest, c)
 		}
 	}
-	kept = append(kept, rest[:min(len(rest), max(0, floor-len(kept)))]...)
+	kept = append(kept, rest[:min(len(rest), max(0, minimum-len(kept)))]...)
 	slices.SortFunc(kept, compareCandidates)
 	return kept[:min(len(kept), MaxTools)]
 }
@@ -77,8 +77,8 @@ type dense struct {
 	vectors  [][]float32 // by tool; nil if the vector is missing
 	missing  int         // number of missing vectors
 	mean     []float32
-	sketches []uint64 // words numbers for each tool; nil in a small catalogue
-	words    int
+	sketches []uint64 // by tool; nil in a small catalogue
+	words    int      // length of one sketch
 }
 
 const (

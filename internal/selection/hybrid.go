@@ -137,7 +137,7 @@ func (h *Hybrid) dense(
 	}
 	vectors := make([][]float32, len(queries))
 	if err := embed(ctx, h.embedder, h.opts.Cache, texts, vectors, h.opts.Deadline); err != nil {
-		if ctx.Err() == nil { // otherwise the caller went away, which does not count against the endpoint
+		if ctx.Err() == nil { // otherwise the caller cancelled the search, which is no failure of the endpoint
 			h.breaker.failed()
 			if h.opts.OnTimeout != nil && errors.Is(err, context.DeadlineExceeded) {
 				h.opts.OnTimeout(texts)
@@ -201,7 +201,7 @@ func embed(ctx context.Context, e Embedder, cache Cache, texts []string, out [][
 
 const (
 	breakerFailures = 3                // failures in a row that open the breaker
-	breakerPause    = 30 * time.Second // after which an open breaker admits requests again
+	breakerOpen     = 30 * time.Second // how long the breaker stays open
 )
 
 // breaker is a circuit breaker for the embedding endpoint.
@@ -222,7 +222,7 @@ func (b *breaker) failed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures++
-	b.openUntil = time.Now().Add(breakerPause)
+	b.openUntil = time.Now().Add(breakerOpen)
 }
 
 func (b *breaker) succeeded() {

@@ -82,9 +82,9 @@ func TestHybridKeepsFewTools(t *testing.T) {
 	if err := h.Load(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(query string, floor int, allow func(*Tool) bool) ([]string, float64) {
+	ask := func(query string, minimum int, allow func(*Tool) bool) ([]string, float64) {
 		t.Helper()
-		r, err := h.Select(t.Context(), Request{Queries: []string{query}, Floor: floor, Allow: allow})
+		r, err := h.Select(t.Context(), Request{Queries: []string{query}, Min: minimum, Allow: allow})
 		if err != nil || r.Degraded != "" {
 			t.Fatalf("Select(%q): degraded %q, %v, want neither", query, r.Degraded, err)
 		}
@@ -95,7 +95,7 @@ func TestHybridKeepsFewTools(t *testing.T) {
 		t.Errorf("umbrella: %v with confidence %v, want %v with at least 0.5", got, confidence, want)
 	}
 	if got, _ := ask("umbrella", 4, nil); len(got) != 4 || !strings.HasPrefix(got[0], "weather/") {
-		t.Errorf("umbrella with floor 4: %v, want four tools, the weather's first", got)
+		t.Errorf("umbrella with a minimum of 4: %v, want four tools, the weather's first", got)
 	}
 	got, _ = ask("umbrella", 1, func(t *Tool) bool { return t.Server == "filesystem" })
 	if slices.ContainsFunc(got, func(id string) bool { return !strings.HasPrefix(id, "filesystem/") }) {
@@ -134,9 +134,9 @@ func TestHybridDegrades(t *testing.T) {
 			t.Errorf("open breaker: degraded %q, %d more calls, want no call", got, e.calls.Load()-calls)
 		}
 		e.err = nil
-		<-time.After(breakerPause)
+		<-time.After(breakerOpen)
 		if got := ask("read file d"); got != "" {
-			t.Errorf("after the pause: degraded %q, want none", got)
+			t.Errorf("closed breaker: degraded %q, want none", got)
 		}
 	})
 }

@@ -96,8 +96,9 @@ func (s *Index) ownWeight(term string, times int) float32 {
 	return weight
 }
 
-// expand sets the weights of a term, its synonyms and its spelling neighbours, and reports whether it set any.
-func (s *Index) expand(term string, weight float32, weights map[string]float32, own map[string]int) bool {
+// expand sets the weights of a term, its synonyms and its spelling neighbours, and reports whether it set any. times
+// holds how often each term occurs in the query.
+func (s *Index) expand(term string, weight float32, weights map[string]float32, times map[string]int) bool {
 	found := false
 	put := func(word string, share float32) {
 		weight := weight * share
@@ -108,7 +109,7 @@ func (s *Index) expand(term string, weight float32, weights map[string]float32, 
 	}
 	put(term, 1)
 	for _, other := range synonyms()[term] {
-		if own[other] == 0 {
+		if times[other] == 0 {
 			put(other, synonymWeight)
 		}
 	}
@@ -117,7 +118,7 @@ func (s *Index) expand(term string, weight float32, weights map[string]float32, 
 		weightOfSpelling = synonymWeight
 	}
 	for _, n := range s.spelling.neighbours(term) {
-		if own[n.word] == 0 {
+		if times[n.word] == 0 {
 			put(n.word, weightOfSpelling*n.similarity)
 		}
 	}
@@ -188,9 +189,9 @@ type signals struct {
 
 // sum adds up the signals of each tool and returns the best candidates.
 func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) []candidate {
-	unit, floor := g.top, float32(0)
+	unit, least := g.top, float32(0)
 	if unit == 0 {
-		unit, floor = 1, minCosine
+		unit, least = 1, minCosine
 	}
 	best := newTop(limit)
 	for d := range s.tools {
@@ -203,8 +204,8 @@ func (s *Index) sum(w *scratch, g signals, allowed func(*Tool) bool, limit int) 
 			name:    g.name * unit * s.mentioned(d, w.terms),
 		}
 		if g.vector != nil {
-			if like := cosine(g.vector, s.vectors[d*dims:]); like > floor {
-				c.gloss = g.gloss * unit * like
+			if similarity := cosine(g.vector, s.vectors[d*dims:]); similarity > least {
+				c.gloss = g.gloss * unit * similarity
 			}
 		}
 		c.score = c.lexical + c.clause + c.server + c.gloss + c.history + c.name

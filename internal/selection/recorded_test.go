@@ -39,8 +39,8 @@ var recorded = sync.OnceValues(func() (*Index, error) {
 	}
 })
 
-// TestRecordedQueries searches the recorded tools with a person's words. A query succeeds if one of its tools is among
-// the first five.
+// TestRecordedQueries searches the recorded tools in the words that a person would use. A query succeeds if one of its
+// tools is among the first five.
 func TestRecordedQueries(t *testing.T) {
 	s, err := recorded()
 	if err != nil {

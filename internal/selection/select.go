@@ -29,7 +29,7 @@ var ErrDetail = errors.New("unknown detail level; want one of name, description,
 // MinTools and at most MaxTools.
 const (
 	CutOff   = 0.5
-	MinTools = 5 // the default of Request.Floor
+	MinTools = 5 // the default of Request.Min
 	MaxTools = 20
 )
 
@@ -38,7 +38,7 @@ type Request struct {
 	Queries []string         // one query for each step finds more than one query for the whole task
 	Detail  Detail           // the default is description
 	Limit   int              // maximum number of tools for each query; default and maximum MaxTools
-	Floor   int              // number of tools that a query selects whatever their score; the default is MinTools
+	Min     int              // number of tools that a query selects whatever their score; the default is MinTools
 	History *History         // the tenant's; may be nil
 	Allow   func(*Tool) bool // nil allows all tools; the result must depend on the tool alone
 	Explain bool             // adds Hit.Why
@@ -99,9 +99,9 @@ func (s *Index) selectWith(r Request, dense []denseList) (Response, error) {
 			Query: sentence, Tools: []string{},
 			UnmatchedTerms: append([]string{}, q.unmatched...), Confidence: confidence(found, q),
 		}
-		kept := cutOff(found, r.Floor)
+		kept := cutOff(found, r.Min)
 		if i < len(dense) && len(dense[i].tools) > 0 {
-			kept = cutFused(fuse(found, dense[i]), r.Floor)
+			kept = cutFused(fuse(found, dense[i]), r.Min)
 			report.Confidence = max(report.Confidence, dense[i].confidence())
 		}
 		for _, c := range kept[:min(len(kept), r.Limit)] {
@@ -129,16 +129,16 @@ func (r *Request) setDefaults() error {
 	if r.Limit <= 0 {
 		r.Limit = MaxTools
 	}
-	if r.Floor <= 0 {
-		r.Floor = MinTools
+	if r.Min <= 0 {
+		r.Min = MinTools
 	}
 	return nil
 }
 
 // cutOff applies the relative cut-off.
-func cutOff(found []candidate, floor int) []candidate {
+func cutOff(found []candidate, minimum int) []candidate {
 	n := 0
-	for n < len(found) && n < MaxTools && (n < floor || found[n].score >= CutOff*found[0].score) {
+	for n < len(found) && n < MaxTools && (n < minimum || found[n].score >= CutOff*found[0].score) {
 		n++
 	}
 	return found[:n]

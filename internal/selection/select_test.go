@@ -73,7 +73,7 @@ func TestSelectSeveralQueries(t *testing.T) {
 	r, err := Build(catalogue()).Select(Request{Queries: []string{
 		"calculate a sum", "weather forecast",
 		"zzyzx qwrtp",
-	}, Floor: 1, Detail: DetailName})
+	}, Min: 1, Detail: DetailName})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,15 +124,15 @@ func TestCutOff(t *testing.T) {
 	for i := range 30 {
 		found = append(found, candidate{tool: int32(i), score: 1 - float32(i)/15})
 	}
-	for _, c := range []struct{ floor, n, want int }{
+	for _, c := range []struct{ minimum, n, want int }{
 		{1, 30, 8},
 		{10, 30, 10},
 		{99, 30, MaxTools},
 		{5, 3, 3},
 		{5, 0, 0},
 	} {
-		if got := len(cutOff(found[:c.n], c.floor)); got != c.want {
-			t.Errorf("cutOff(%d candidates, floor %d) kept %d, want %d", c.n, c.floor, got, c.want)
+		if got := len(cutOff(found[:c.n], c.minimum)); got != c.want {
+			t.Errorf("cutOff(%d candidates, minimum %d) kept %d, want %d", c.n, c.minimum, got, c.want)
 		}
 	}
 }

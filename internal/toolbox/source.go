@@ -14,13 +14,13 @@ import (
 
 // ServersDir returns the directory of tool modules. If none is configured, it installs the built-in tools into a
 // directory below the data directory, and returns that. It also installs them into a configured directory that is
-// empty, of which the settings warn; a directory with any file is left as it is.
+// empty. It does not change a directory that contains a file.
 func ServersDir(configured, data string) (string, error) {
 	dir := filepath.Join(data, "servers")
 	if configured != "" {
 		entries, err := os.ReadDir(configured)
 		if err != nil || len(entries) > 0 {
-			return configured, nil //nolint:nilerr // who reads the directory reports the error
+			return configured, nil //nolint:nilerr // the catalogue reports the error when it reads the directory
 		}
 		dir = configured
 	}

@@ -32,8 +32,8 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// AllowList returns the allow-list of a tenant, for broker.Allowed, and whether the settings name the tenant. For
-// others it returns the list of tenants that operators create at run time.
+// AllowList returns the allow-list of a tenant, for broker.Allowed, and whether the settings name the tenant. For a
+// tenant that they do not name, it returns the list of the tenants that operators create at run time.
 type AllowList func(tenant string) (list []string, inSettings bool)
 
 // Toolbox provides the tools for the HTTP interface, as ingest.Tools, and for a worker. Call Close when it is no longer
@@ -48,8 +48,8 @@ type Toolbox struct {
 	queue      *jobs.Client         // nil before Join
 	registered *registered.Registry // nil before Join
 	history    *toolsearch.History  // nil before Join
-	unwatch    func()
-	overlays   map[string]merged // by tenant, for tenants with registered tools or skills
+	unwatch    func()               // stops receiving the announcements of tools and skills
+	overlays   map[string]merged    // by tenant, for tenants with registered tools or skills
 	// views are filtered catalogues. The key is the allow-list, or the tenant if it has registered tools. Tenants that
 	// see the whole catalogue have no view.
 	views map[string]view

@@ -78,8 +78,8 @@ func TestEmbeddingsAreUsedOnceReady(t *testing.T) {
 	})
 }
 
-// TestEmbeddingsLoadedOnDemand uses a model that is loaded at the first request after a pause. Loading stops when the
-// client disconnects, as a search does at its deadline. Run must request the vectors again.
+// TestEmbeddingsLoadedOnDemand uses a model that is loaded when a request needs it. Loading stops when the client
+// disconnects, as a search does at its deadline. Run must request the vectors again.
 func TestEmbeddingsLoadedOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := &onDemand{}
@@ -97,7 +97,7 @@ func TestEmbeddingsLoadedOnDemand(t *testing.T) {
 			}
 			return degraded
 		}
-		pause := func(d time.Duration) { // on the clock of the synctest bubble
+		advance := func(d time.Duration) { // on the clock of the synctest bubble
 			<-time.After(d)
 			synctest.Wait()
 		}
@@ -106,7 +106,7 @@ func TestEmbeddingsLoadedOnDemand(t *testing.T) {
 		}
 		synctest.Wait()
 		model.load.Store(int64(3 * time.Second))
-		pause(6 * time.Minute)
+		advance(6 * time.Minute)
 		if degraded := pick("Open the parasol"); degraded != "" {
 			t.Errorf("once the server responds: degraded = %q, want none", degraded)
 		}
@@ -114,7 +114,7 @@ func TestEmbeddingsLoadedOnDemand(t *testing.T) {
 		if degraded := pick("Close the parasol"); !strings.Contains(degraded, "deadline") {
 			t.Errorf("while the model is being loaded: degraded = %q, want the deadline", degraded)
 		}
-		pause(4 * time.Second)
+		advance(4 * time.Second)
 		if degraded := pick("Fold the parasol"); degraded != "" {
 			t.Errorf("once the model is loaded: degraded = %q, want none", degraded)
 		}

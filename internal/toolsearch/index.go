@@ -113,7 +113,7 @@ func (x *Index) Pick(ctx context.Context, w Wanted) (ids []string, degraded stri
 		queries = []string{w.Description}
 	}
 	request := selection.Request{
-		Queries: queries, Detail: selection.DetailName, Floor: 1,
+		Queries: queries, Detail: selection.DetailName, Min: 1,
 		Allow: func(tool *selection.Tool) bool {
 			return !x.isSkill(tool) && broker.Allowed(w.Allow, tool.Server, tool.Name)
 		},

@@ -23,7 +23,8 @@ func selectableSkill(k tools.Skill) selection.Tool {
 	return out
 }
 
-// isSkill reports whether what a search found is a skill. A server may be named skills, too: its tools have a module.
+// isSkill reports whether a search result is a skill. A server may be named skills, too, so isSkill also compares the
+// description.
 func (x *Index) isSkill(t *selection.Tool) bool {
 	k, ok := x.skills[t.Name]
 	return ok && t.Server == skillsServer && t.Description == k.Description

@@ -123,7 +123,7 @@ func measureSet(ctx context.Context, set Set) (SetReport, error) {
 		r.Local.add(local, weight)
 		r.History.add(measure(q, index.Ranked(q.Text, histories[fold(q)], depth)), weight)
 		response, err := hybrid.Select(ctx,
-			selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Floor: selection.MaxTools})
+			selection.Request{Queries: []string{q.Text}, Detail: selection.DetailName, Min: selection.MaxTools})
 		if err != nil {
 			return r, err
 		}
