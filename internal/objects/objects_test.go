@@ -117,8 +117,8 @@ func TestReplace(t *testing.T) {
 }
 
 func TestLazy(t *testing.T) {
-	away, opened := errors.New("away"), 0
-	store := objects.Lazy(func() (objects.Objects, error) { opened++; return nil, away })
+	unreachable, opened := errors.New("unreachable"), 0
+	store := objects.Lazy(func() (objects.Objects, error) { opened++; return nil, unreachable })
 	if opened != 0 {
 		t.Error("Lazy opened the store before the first request")
 	}
@@ -126,7 +126,7 @@ func TestLazy(t *testing.T) {
 	for _, listErr := range store.List(t.Context(), "", "") {
 		err = errors.Join(err, listErr)
 	}
-	if !errors.Is(err, away) || opened != 1 {
-		t.Errorf("two requests = %v, opened %d times, want %v and once", err, opened, away)
+	if !errors.Is(err, unreachable) || opened != 1 {
+		t.Errorf("two requests = %v, opened %d times, want %v and once", err, opened, unreachable)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Reopening returns a store that is at first the given one. After a request that the store did not respond to, or
-// refused, it calls reopen, which returns the store to use from then on, or nil for the same. It sends a refused
-// request to a new store at once; after ErrTemporary, the caller decides.
+// Reopening returns a store that passes requests to the given one until a request fails with ErrTemporary or ErrDenied.
+// Then it calls reopen, which returns the store to use from then on, or nil to keep the current one. A denied request
+// is sent to the new store at once; after ErrTemporary, the caller decides.
 func Reopening(store Objects, reopen func() Objects) Objects {
 	return &reopening{store: store, reopen: reopen}
 }
@@ -27,9 +27,9 @@ func (r *reopening) current() Objects {
 	return r.store
 }
 
-// failed opens the store again if a request to used has failed for lack of it. It returns the store to send the request
-// to again, or nil.
-func (r *reopening) failed(used Objects, err error) Objects {
+// reopenAfter opens the store again if err, of a request to used, says that used did not respond or denied access. It
+// returns the store to which the request should be sent again, or nil.
+func (r *reopening) reopenAfter(err error, used Objects) Objects {
 	denied := errors.Is(err, ErrDenied)
 	if !denied && !errors.Is(err, ErrTemporary) {
 		return nil
@@ -50,7 +50,7 @@ func (r *reopening) failed(used Objects, err error) Objects {
 func reopened[T any](r *reopening, op func(Objects) (T, error)) (T, error) {
 	used := r.current()
 	v, err := op(used)
-	if next := r.failed(used, err); next != nil {
+	if next := r.reopenAfter(err, used); next != nil {
 		return op(next)
 	}
 	return v, err

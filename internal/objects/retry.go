@@ -27,7 +27,7 @@ const (
 
 	// MaxRaces is how many compare-and-swaps in a row may lose to other writers.
 	MaxRaces  = 100
-	racePause = 5 * time.Millisecond // longest pause after the first lost race
+	raceDelay = 5 * time.Millisecond // longest delay after the first lost race
 )
 
 // WithDefaults fills zero fields.
@@ -125,7 +125,7 @@ func retry[T any](ctx context.Context, p RetryPolicy, op func(context.Context) (
 	}, backoff.WithBackOff(newBackOff()), backoff.WithMaxElapsedTime(p.Total), backoff.WithMaxTries(p.Attempts))
 	switch {
 	case err == nil || last == nil:
-	case !errors.Is(err, last): // ctx ended during a pause
+	case !errors.Is(err, last): // ctx ended between two attempts
 		err = fmt.Errorf("%w after %d attempts: %w", err, attempts, last)
 	case attempts > 1 && Temporary(ctx, err):
 		err = fmt.Errorf("%w: gave up after %d attempts: %w", ErrTemporary, attempts, err)
@@ -144,7 +144,7 @@ func newBackOff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// Backoff spaces the attempts to swap one object: the pause is short after a lost race, and grows exponentially with
+// Backoff spaces the attempts to swap one object: the delay is short after a lost race, and grows exponentially with
 // temporary errors.
 type Backoff struct {
 	policy RetryPolicy
@@ -170,7 +170,7 @@ func (p RetryPolicy) Swap(ctx context.Context, attempt func() (final bool, err e
 	}
 }
 
-// Wait pauses before the next attempt. cause is the last attempt's error; ErrConflict means a lost race. Wait returns
+// Wait waits before the next attempt. cause is the last attempt's error; ErrConflict means a lost race. Wait returns
 // an error when ctx ends, after MaxRaces lost races, and when the policy's total time is over.
 func (b *Backoff) Wait(ctx context.Context, cause error) error {
 	if errors.Is(cause, ErrConflict) {
@@ -178,8 +178,8 @@ func (b *Backoff) Wait(ctx context.Context, cause error) error {
 		if b.races++; b.races >= MaxRaces {
 			return fmt.Errorf("%w: lost %d races: %w", ErrTemporary, b.races, cause)
 		}
-		pause := racePause * time.Duration(min(b.races, 20))
-		return clock.Sleep(ctx, rand.N(pause)) //nolint:gosec // spreads attempts; need not be unpredictable
+		delay := raceDelay * time.Duration(min(b.races, 20))
+		return clock.Sleep(ctx, rand.N(delay)) //nolint:gosec // spreads attempts; need not be unpredictable
 	}
 	if b.since.IsZero() {
 		b.since, b.delays = time.Now(), newBackOff()

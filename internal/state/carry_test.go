@@ -119,7 +119,7 @@ func TestCarriedLimits(t *testing.T) {
 		largest = max(largest, headSize(t, bucket))
 	}
 	if largest > format.MaxHead || largest < format.MaxHead/2 {
-		t.Errorf("the largest HEAD is %d bytes, want at most %d, and at least the half", largest, format.MaxHead)
+		t.Errorf("the largest HEAD is %d bytes, want at most %d, and at least half of that", largest, format.MaxHead)
 	}
 	if n := stored(t, bucket); n < 2*format.MaxCarriedManifests {
 		t.Errorf("%d manifests are stored after %d commits", n, 3*format.MaxCarriedManifests)

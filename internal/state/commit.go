@@ -14,8 +14,9 @@ import (
 
 const (
 	inlineResult = 16 << 10 // bytes; larger results are stored as blobs
-	// dedupAge is how long ago a version may have been read if a commit refers to its content instead of storing that
-	// again. It must be below the grace time of garbage collection.
+	// dedupAge is the age above which a commit stores content again instead of referring to the content of the version
+	// that was checked out. It counts from the read of that version's HEAD, and must be below the grace time of garbage
+	// collection.
 	dedupAge = 12 * time.Hour
 )
 

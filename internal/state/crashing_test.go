@@ -14,7 +14,7 @@ type crashing struct {
 	objects.Objects
 	mu   sync.Mutex // calls are concurrent
 	left int        // calls until the crash; negative if there is none
-	lost bool       // a swap at the crash is applied
+	lost bool       // if the crash comes with a swap, the swap is applied and only its response is lost
 }
 
 var errCrash = errors.New("crash")

@@ -60,8 +60,8 @@ func TestModelMirror(t *testing.T) {
 				}
 			}
 			m.run(rt, map[string]func(*rapid.T){
-				"mirror": update, "mirror ": update, "collect": m.collect,
-				"delete": m.delete,
+				"mirror": update, "mirror again": update, // so updates are drawn twice as often as other actions
+				"collect": m.collect, "delete": m.delete,
 			})
 		})
 	})
@@ -107,7 +107,7 @@ func (m *model) rotate(rt *rapid.T) {
 // TestModelCollect is TestModel with deletions, pauses, and runs of garbage collection that keep as little as possible,
 // some of which crash.
 func TestModelCollect(t *testing.T) {
-	removed, forgotten, emptied := 0, 0, 0
+	removed, purges, compacted := 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
 		bubble(t, func() {
@@ -117,14 +117,14 @@ func TestModelCollect(t *testing.T) {
 				"collect": m.collect,
 			})
 			removed += m.removed
-			forgotten += m.forgotten
-			emptied += m.emptied
+			purges += m.purges
+			compacted += m.compacted
 		})
 	})
-	if removed == 0 || emptied == 0 {
-		t.Errorf("garbage collection removed %d objects and compacted %d packs, want some of each", removed, emptied)
+	if removed == 0 || compacted == 0 {
+		t.Errorf("garbage collection removed %d objects and compacted %d packs, want some of each", removed, compacted)
 	}
-	t.Logf("%d objects removed, %d packs compacted, %d workspaces purged", removed, emptied, forgotten)
+	t.Logf("%d objects removed, %d packs compacted, %d workspaces purged", removed, compacted, purges)
 }
 
 // bubble calls f in a synctest bubble, and passes on its panic, which is how rapid fails a check.
@@ -186,14 +186,14 @@ func (m *model) collect(rt *rapid.T) {
 		out, err := maintenance.CollectGarbage(context.Background(), w.store.Repo(), ref.Tenant, statetest.Forgetful)
 		w.calls.left = -1
 		m.removed += out.Removed
-		m.forgotten += len(out.Purged)
+		m.purges += len(out.Purged)
 		if err != nil && !errors.Is(err, errCrash) {
 			rt.Fatal(err)
 		}
 		if err != nil { // a HEAD that it may have been purging must not be replaced for ten minutes
 			m.wait(rt, 15*time.Minute)
 		}
-		m.emptied += out.Compacted
+		m.compacted += out.Compacted
 		m.follow(rt)
 	}
 }
@@ -236,23 +236,23 @@ type model struct {
 	commits   int64             // newest generation
 	deleted   int64             // generation of the last tombstone
 	removed   int               // objects that garbage collection removed
-	emptied   int               // packs that garbage collection compacted
-	forgotten int               // workspaces that garbage collection purged
+	compacted int               // packs that garbage collection compacted
+	purges    int               // workspaces that garbage collection purged
 	only      *modelWorker      // worker that makes the next steps; nil lets rapid choose
 	tasks     int
 }
 
 type modelWorker struct {
-	store *state.Store
-	tree  *state.Tree
-	dir   string
-	calls *crashing
-	base  map[string]string // files that were checked out; nil if nothing is checked out
-	files map[string]string // files after the program's changes
-	on    int64             // generation that was checked out
-	since time.Time         // when it was checked out
-	task  string
-	try   int
+	store   *state.Store
+	tree    *state.Tree
+	dir     string
+	calls   *crashing
+	base    map[string]string // files that were checked out; nil if nothing is checked out
+	files   map[string]string // files after the program's changes
+	on      int64             // generation that was checked out
+	since   time.Time         // when it was checked out
+	task    string
+	attempt int
 }
 
 var modelPaths = []string{"a", "b", "d/x", "d/y", "e/f/z"}
@@ -314,6 +314,7 @@ func (m *model) worker(rt *rapid.T) *modelWorker {
 	return m.workers[rapid.IntRange(0, len(m.workers)-1).Draw(rt, "worker")]
 }
 
+// busy returns a worker that has checked out a version.
 func (m *model) busy(rt *rapid.T) *modelWorker {
 	w := m.worker(rt)
 	if w.base == nil {
@@ -326,9 +327,9 @@ func (m *model) checkout(rt *rapid.T) {
 	w := m.worker(rt)
 	if w.task == "" || m.applied[w.task] {
 		m.tasks++
-		w.task, w.try = fmt.Sprintf("task-%d", m.tasks), 0
+		w.task, w.attempt = fmt.Sprintf("task-%d", m.tasks), 0
 	}
-	w.try++
+	w.attempt++
 	v, err := w.store.Checkout(context.Background(), w.tree, nil)
 	if err != nil {
 		rt.Fatal(err)
@@ -415,7 +416,7 @@ func (m *model) commit(rt *rapid.T) {
 	want, conflicts := m.merged(w)
 	defer func() { w.calls.left = -1 }()
 	c, err := w.store.Commit(context.Background(), w.tree,
-		state.CommitOptions{TaskID: w.task, Attempt: w.try, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
+		state.CommitOptions{TaskID: w.task, Attempt: w.attempt, Result: json.RawMessage(`1`), Since: time.Unix(1, 0)})
 	switch {
 	case errors.Is(err, errCrash):
 		m.crashed(rt, w, want)

@@ -19,7 +19,7 @@ import (
 
 // diskCache caches immutable objects (packs and manifests) on the local disk, under the SHA-256 of their bytes. It
 // evicts the least recently used ones. Objects are cached as they are stored: compressed, with many files in one. So
-// the files of a tree cannot be clones (reflinks) or hard links of them.
+// the files of a tree cannot be clones (reflinks) or hard links of cached objects.
 //
 // All trees of a process share one cache. Readers verify what they read, nothing is synced to the disk, and every
 // failure counts as a miss.
@@ -27,11 +27,11 @@ type diskCache struct {
 	dir string // empty means no cache
 	max int64  // bytes
 
-	mu    sync.Mutex
-	size  int64      // bytes
-	pause time.Time  // nothing is cached until then, because the disk was full
-	order *list.List // of *cachedObject, most recently used first
-	items map[objects.Digest]*list.Element
+	mu          sync.Mutex
+	size        int64      // bytes
+	pausedUntil time.Time  // nothing is cached until then, because the disk was full
+	order       *list.List // of *cachedObject, most recently used first
+	items       map[objects.Digest]*list.Element
 }
 
 type cachedObject struct {
@@ -149,7 +149,7 @@ func (c *diskCache) limit() int64 {
 func (c *diskCache) clear() (bytes int64) {
 	c.mu.Lock()
 	bytes = c.size
-	c.pause = time.Now().Add(pauseAfterFull)
+	c.pausedUntil = time.Now().Add(pauseAfterFull)
 	c.mu.Unlock()
 	c.trim(0)
 	return bytes
@@ -158,7 +158,7 @@ func (c *diskCache) clear() (bytes int64) {
 func (c *diskCache) paused() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Now().Before(c.pause)
+	return time.Now().Before(c.pausedUntil)
 }
 
 func (c *diskCache) write(id objects.Digest, data []byte) error {

@@ -42,8 +42,8 @@ func (p *Packer) AddFile(r io.Reader, size int64, buf, scratch []byte) ([]format
 // ErrTooLarge is returned by AddStream when the stream is longer than the limit.
 var ErrTooLarge = errors.New("content exceeds its limit")
 
-// AddStream stores a stream of unknown length. If that exceeds limit, it returns ErrTooLarge, and size is how many
-// bytes were read: the length of a stream that fits into one blob, or limit + 1. buf and scratch are reused.
+// AddStream stores a stream of unknown length. If the length exceeds limit, it returns ErrTooLarge, and size is how
+// many bytes were read: the length of a stream that fits into one blob, or limit + 1. buf and scratch are reused.
 func (p *Packer) AddStream(
 	r io.Reader, limit int64, buf, scratch *[]byte,
 ) (blobs []format.Blob, size int64, err error) {
@@ -70,7 +70,7 @@ func (p *Packer) AddStream(
 	return blobs, counted.n, err
 }
 
-// addChunks stores the chunks of what chunker reads from counted. It returns ErrTooLarge if that exceeds limit bytes.
+// addChunks stores the chunks that chunker reads from counted. It returns ErrTooLarge if it reads more than limit bytes.
 func (p *Packer) addChunks(
 	chunker *chunkers.Chunker, counted *countingReader, limit int64, scratch []byte,
 ) (blobs []format.Blob, err error) {

@@ -71,13 +71,13 @@ type segment struct {
 // plan returns the segments to read. A pack that is small, or of which more than half is needed, is read whole. Other
 // packs, and cached ones, are read in ranges.
 func plan(wants []Want, cached func(objects.Digest) bool) []segment {
-	order := map[objects.Digest]int{}
+	groupOf := map[objects.Digest]int{} // index in groups, by the pack's id
 	var groups [][]Want
 	for _, w := range wants {
-		i, ok := order[w.Blob.Pack.ID]
+		i, ok := groupOf[w.Blob.Pack.ID]
 		if !ok {
 			i = len(groups)
-			order[w.Blob.Pack.ID] = i
+			groupOf[w.Blob.Pack.ID] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], w)

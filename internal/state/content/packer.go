@@ -32,14 +32,14 @@ type Packer struct {
 
 	stored func(objects.Digest) (format.Blob, bool) // finds content that is in the object store
 
-	mu    sync.Mutex
-	added map[objects.Digest]format.Blob
-	open  *format.Pack  // pack that is being filled
-	body  []byte        // of open
-	blobs []format.Blob // of open
-	hold  int           // largest pack that Flush holds, in bytes
-	sent  bool          // a pack was uploaded or held
-	held  *Held
+	mu        sync.Mutex
+	added     map[objects.Digest]format.Blob
+	open      *format.Pack  // pack that is being filled
+	body      []byte        // of open
+	blobs     []format.Blob // of open
+	hold      int           // largest pack that Flush holds, in bytes
+	completed bool          // at least one pack is complete: uploaded or held
+	held      *Held
 
 	heldPack *format.Pack // of held
 }
@@ -72,7 +72,7 @@ func (p *Packer) Hold(limit int) { p.hold = limit }
 func (p *Packer) Held() *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hold > 0 && !p.sent && p.open == nil {
+	if p.hold > 0 && !p.completed && p.open == nil {
 		return &Held{}
 	}
 	return p.held
@@ -183,9 +183,9 @@ func (p *Packer) send() error {
 	return p.upload(open, data)
 }
 
-// upload begins to upload a pack. The caller holds p.mu.
-func (p *Packer) upload(open *format.Pack, data []byte) error {
-	p.sent = true
+// upload begins to upload a complete pack. The caller holds p.mu.
+func (p *Packer) upload(pack *format.Pack, data []byte) error {
+	p.completed = true
 	select {
 	case p.slots <- struct{}{}:
 	case <-p.ctx.Done():
@@ -194,15 +194,15 @@ func (p *Packer) upload(open *format.Pack, data []byte) error {
 	p.named.Add(1)
 	p.group.Go(func() error {
 		defer func() { <-p.slots }()
-		if open.Size == 0 { // others do not use it yet
-			open.ID, open.Size = objects.Sum(data), int64(len(data))
+		if pack.Size == 0 { // the pack was not held, so it has no digest yet, and only the packer uses its buffer
+			pack.ID, pack.Size = objects.Sum(data), int64(len(data))
 			defer func() { p.free <- data[:0] }()
 		}
 		p.named.Done()
-		if err := p.store.Bucket.Put(p.ctx, format.PackKey(p.tenant, open.ID), data, open.ID); err != nil {
+		if err := p.store.Bucket.Put(p.ctx, format.PackKey(p.tenant, pack.ID), data, pack.ID); err != nil {
 			return err
 		}
-		p.store.cache.put(open.ID, data)
+		p.store.cache.put(pack.ID, data)
 		return nil
 	})
 	return nil
@@ -210,12 +210,12 @@ func (p *Packer) upload(open *format.Pack, data []byte) error {
 
 // holdOpen completes the open pack without uploading it, if it is the only one and small. The caller holds p.mu.
 func (p *Packer) holdOpen() {
-	if p.open == nil || p.sent || format.PackSize(len(p.body), len(p.blobs)) > p.hold {
+	if p.open == nil || p.completed || format.PackSize(len(p.body), len(p.blobs)) > p.hold {
 		return
 	}
 	data := p.complete()
 	p.open.ID, p.open.Size = objects.Sum(data), int64(len(data))
-	p.held, p.sent = &Held{p.open.ID, slices.Clip(data), p}, true
+	p.held, p.completed = &Held{p.open.ID, slices.Clip(data), p}, true
 	p.heldPack, p.open, p.body, p.blobs = p.open, nil, nil, p.blobs[:0]
 }
 
@@ -234,8 +234,8 @@ func (p *Packer) Finish() error {
 	return errors.Join(p.group.Wait(), err)
 }
 
-// Flush begins to upload the last pack, unless it holds it, and waits until the digests of all packs are known, so that
-// a manifest can refer to the blobs.
+// Flush holds the last pack, see Hold, or begins to upload it. It waits until the digests of all packs are known, so
+// that a manifest can refer to the blobs.
 func (p *Packer) Flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

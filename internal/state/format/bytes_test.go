@@ -94,13 +94,13 @@ func TestStoredBytes(t *testing.T) {
 		FloorTime: at,
 		Recent:    []RecentTask{{"task-1", 6, "0123456789abcdef", 1_700_000_000}},
 	}
-	data, err := h.encode(maxHead)
+	data, err := h.encode(maxHeadText)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "HEAD", data)
 	tombstone := &Head{Generation: 8, Commit: "EIGHTH", Time: at, Deleted: true, Purge: at, Born: 3}
-	if data, err = tombstone.encode(maxHead); err != nil {
+	if data, err = tombstone.encode(maxHeadText); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "HEAD-deleted", data)

@@ -22,7 +22,8 @@ const (
 	MaxHead = 128 << 10
 	// MaxCarriedCommit is the limit of the objects of one commit that HEAD carries, in bytes.
 	MaxCarriedCommit = 64 << 10
-	// MaxCarriedManifests is the limit of the manifests that HEAD carries: so many commits are lost with it at most.
+	// MaxCarriedManifests is the limit of the manifests that HEAD carries, and of the commits that are lost if HEAD is
+	// lost.
 	MaxCarriedManifests = 64
 )
 

@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// The manifests of a chain become shorter from the first, which is full, to the last. When a delta and the last
-// manifests of the chain are of one size class, or smaller, and there are layerWidth of them, the delta replaces them:
-// it repeats their lines. So every line is written a few times, and a chain has a few manifests, however long the
-// history is.
+// The manifests of a chain become shorter from the first, which is full, to the last. If the last layerWidth-1 manifests
+// of the chain are not of a larger size class than a new delta, the delta replaces them: it repeats their lines. So
+// every line is written only a few times, and a chain has only a few manifests, however long the history is.
 const (
 	layerWidth = 4  // also the ratio of the sizes of consecutive classes
-	minDeltas  = 16 // lines of all deltas of a chain, before a full manifest is due
-	chainMax   = 64
+	minDeltas  = 16 // with fewer lines in all deltas of a chain, no full manifest is due
+	chainMax   = 64 // manifests
 )
 
 // ancestorStep is the base of the generations in Header.Ancestors, which are multiples of its powers.
@@ -59,8 +58,8 @@ func (m *Manifest) chainOfNext(at ManifestRef) ([]Layer, [][]string) {
 	return chain, append(slices.Clone(m.below), ChangedPaths(m.Changes))
 }
 
-// keptLayers returns how many manifests of a chain are kept when a delta of n lines follows, which replaces the others.
-// It returns 0 if a full manifest is due.
+// keptLayers returns how many manifests of a chain a delta of n lines builds on; it replaces the others. keptLayers
+// returns 0 if a full manifest is due.
 func keptLayers(chain []Layer, n int) int {
 	lines := n
 	for _, l := range chain[1:] {
@@ -70,18 +69,18 @@ func keptLayers(chain []Layer, n int) int {
 		return 0
 	}
 	for kept := len(chain); ; {
-		same, sum := 0, 0
+		replaced, sum := 0, 0
 		for _, l := range slices.Backward(chain[1:kept]) {
 			if sizeClass(l.Lines) > sizeClass(n) {
 				break
 			}
-			same++
+			replaced++
 			sum += l.Lines
 		}
-		if same < layerWidth-1 {
+		if replaced < layerWidth-1 {
 			return kept
 		}
-		kept -= same
+		kept -= replaced
 		n += sum
 	}
 }

@@ -74,7 +74,7 @@ func (s *EntrySet) HasBelow(dir string, except map[string]bool) bool {
 
 // Apply returns a copy of s with sorted changes applied. It returns an error if the result is not a tree.
 func (s *EntrySet) Apply(changes []Change) (*EntrySet, error) {
-	const checkAll = 8 // if at least one of so many entries has changed, all entries are checked
+	const checkAll = 8 // all entries are checked if at least one in checkAll has changed
 	out := &EntrySet{Entries: make([]*Entry, 0, len(s.Entries)+len(changes)), Bytes: s.Bytes}
 	old := s.Entries
 	last := ""

@@ -129,8 +129,8 @@ func FuzzHead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, err := h.encode(maxHead)
-		if limit := maxHead + len(h.appendCarried(nil)); err == nil && len(out) > limit {
+		out, err := h.encode(maxHeadText)
+		if limit := maxHeadText + len(h.appendCarried(nil)); err == nil && len(out) > limit {
 			t.Fatalf("encode() = %d bytes, want at most %d", len(out), limit)
 		}
 	})
@@ -144,15 +144,16 @@ func TestHeadKeepsTasks(t *testing.T) {
 			TaskID: string(bytes.Repeat([]byte{'a' + byte(i%26)}, MaxTaskID)), Time: h.Time,
 		}
 		h = h.Next(m, ManifestRef{ManifestName(int64(i+1), ManifestDigits(objects.Digest{})), objects.Digest{}})
-		data, err := h.encode(maxHead)
-		if err != nil || len(data) > maxHead {
-			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, maxHead)
+		data, err := h.encode(maxHeadText)
+		if err != nil || len(data) > maxHeadText {
+			t.Fatalf("encode() = %d bytes, %v, want at most %d", len(data), err, maxHeadText)
 		}
 		if want := min(i+1, headRecent); len(h.Recent) < want {
 			t.Fatalf("%d task ids after %d commits, want at least %d", len(h.Recent), i+1, want)
 		}
 		if h.Floor+int64(len(h.Recent)) != int64(i+1) {
-			t.Fatalf("floor %d with %d task ids at generation %d, want that sum", h.Floor, len(h.Recent), i+1)
+			t.Fatalf("floor %d and %d task ids add up to %d, want generation %d", h.Floor, len(h.Recent),
+				h.Floor+int64(len(h.Recent)), i+1)
 		}
 	}
 }

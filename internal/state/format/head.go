@@ -14,7 +14,7 @@ import (
 // Limits of HEAD.
 const (
 	headFormat   = 1
-	maxHead      = 8 << 10          // bytes, without Carried
+	maxHeadText  = 8 << 10          // bytes of the JSON text and its digest, without Carried
 	headRecent   = 64               // minimal number of recent tasks
 	recentWindow = 10 * time.Minute // newer tasks are kept if they fit
 	MaxTaskID    = 56               // bytes, so that headRecent task ids fit
@@ -91,7 +91,7 @@ func decodeHead(data []byte) (Head, error) {
 	var h Head
 	body, ok := CutDigest(data)
 	body, carried, carries := bytes.Cut(body, []byte("\n"))
-	if len(body) > maxHead || len(carried) > maxCarried || !ok {
+	if len(body) > maxHeadText || len(carried) > maxCarried || !ok {
 		return h, fmt.Errorf("%w: %d bytes that do not match their digest", objects.ErrCorrupt, len(data))
 	}
 	if err := json.Unmarshal(body, &h); err != nil {
@@ -117,7 +117,7 @@ func decodeHead(data []byte) (Head, error) {
 // Encode returns the stored bytes of h, the HEAD of ref. It drops recent tasks that are neither among the last
 // headRecent nor within recentWindow, and then the oldest ones until HEAD is small enough.
 func (h *Head) Encode(ref Ref, keys *Keyring) ([]byte, error) {
-	limit := maxHead
+	limit := maxHeadText
 	if keys.Current != nil {
 		limit -= encryptionOverhead
 	}

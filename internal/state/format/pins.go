@@ -30,7 +30,7 @@ func EncodePins(ref Ref, keys *Keyring, p Pins) ([]byte, error) {
 		return nil, err
 	}
 	data := keys.encrypt(ref.pinsIdentity(), AppendDigest(body))
-	if len(data) > maxHead {
+	if len(data) > maxPins {
 		return nil, fmt.Errorf("%w: too many pins", ErrQuota)
 	}
 	return data, nil
@@ -63,8 +63,11 @@ type Gap struct {
 	Before *ManifestRef `json:"before,omitempty"` // the newest earlier version that can be read
 }
 
-// MaxGaps is how many gaps fit into the object together with the pins.
-const MaxGaps = 40
+const (
+	// MaxGaps is how many gaps fit into the object together with the pins.
+	MaxGaps = 40
+	maxPins = 8 << 10 // bytes of the object
+)
 
 // FindLost returns a lost manifest's gap, or nil.
 func (p *Pins) FindLost(name string) *Gap {

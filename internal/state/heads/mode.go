@@ -16,30 +16,30 @@ const markerPrefix = "_heads/"
 // if the bucket has another mode, because two modes at once would lead to two histories.
 func RequireMode(ctx context.Context, bucket objects.Objects, mode string) error {
 	bucket = objects.WithRetry(bucket, objects.RetryPolicy{})
-	known, err := modes(ctx, bucket)
-	if err == nil && len(known) == 0 {
+	recorded, err := modes(ctx, bucket)
+	if err == nil && len(recorded) == 0 {
 		if err = bucket.Put(ctx, markerPrefix+mode, nil, objects.Sum(nil)); err == nil {
-			known, err = modes(ctx, bucket) // another process may have recorded a mode at the same time
+			recorded, err = modes(ctx, bucket) // another process may have recorded a mode at the same time
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("read head mode: %w", err)
 	}
-	if !slices.Equal(known, []string{mode}) {
+	if !slices.Equal(recorded, []string{mode}) {
 		return fmt.Errorf("%w: the bucket has the head mode %s (object %s), want %s",
-			objects.ErrConflict, strings.Join(known, " and "), markerPrefix+known[0], mode)
+			objects.ErrConflict, strings.Join(recorded, " and "), markerPrefix+recorded[0], mode)
 	}
 	return nil
 }
 
 // modes returns the recorded head modes of a bucket.
 func modes(ctx context.Context, bucket objects.Objects) ([]string, error) {
-	var known []string
+	var recorded []string
 	for info, err := range bucket.List(ctx, markerPrefix, "") {
 		if err != nil {
 			return nil, err
 		}
-		known = append(known, strings.TrimPrefix(info.Key, markerPrefix))
+		recorded = append(recorded, strings.TrimPrefix(info.Key, markerPrefix))
 	}
-	return known, nil
+	return recorded, nil
 }

@@ -34,7 +34,7 @@ func (c *collector) compact(ctx context.Context, workspaces []string) error {
 			p := c.packs[u.Pack.ID]
 			switch {
 			case p == nil || from[u.Pack.ID]:
-			case u.Pack.Key != c.key:
+			case u.Pack.Key != c.keyID:
 				if rekeyed+u.Live <= maxRekeyed {
 					rekey, from[u.Pack.ID] = true, true
 					rekeyed += u.Live

@@ -160,7 +160,7 @@ func TestCollectCompacts(t *testing.T) {
 			}
 			return bytes
 		}
-		emptied := 0
+		compacted := 0
 		for range 4 {
 			statetest.Advance(t, 25*time.Hour)
 			out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, state.Options{}).Repo(), "acme",
@@ -168,9 +168,9 @@ func TestCollectCompacts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			emptied += out.Compacted
+			compacted += out.Compacted
 		}
-		if emptied == 0 {
+		if compacted == 0 {
 			t.Error("no pack was compacted, want some")
 		}
 		if got := stored(); got > 3<<20 {

@@ -65,9 +65,9 @@ func CollectGarbage(ctx context.Context, r *repo.Repo, tenant string, opts GCOpt
 		return GCResult{}, fmt.Errorf("tenant name %.80q is not of the form %s", tenant, names.Pattern)
 	}
 	c := &collector{
-		repo: r, tenant: tenant, opts: opts, now: time.Now(), key: r.Keys(tenant).CurrentID(),
+		repo: r, tenant: tenant, opts: opts, now: time.Now(), keyID: r.Keys(tenant).CurrentID(),
 		live: map[string]bool{}, candidates: map[string]int64{},
-		retained: map[string][]string{}, rest: map[string]int{},
+		retained: map[string][]string{}, remaining: map[string]int{},
 		packs: map[objects.Digest]*liveBlobs{}, lost: map[string]bool{}, otherKey: map[string]bool{},
 		out: GCResult{OtherKeys: map[string]int{}},
 	}
@@ -85,11 +85,11 @@ type collector struct {
 	live       map[string]bool     // keys of objects that are needed
 	candidates map[string]int64    // sizes of unreferenced objects, by key
 	retained   map[string][]string // names of a workspace's objects below k/, by workspace
-	rest       map[string]int      // number of a workspace's manifests and retained objects, by workspace
+	remaining  map[string]int      // number of a workspace's manifests and retained objects, by workspace
 	packs      map[objects.Digest]*liveBlobs
 	lost       map[string]bool // keys of manifests that a repair could not read
-	key        string          // id of the tenant's current encryption key
-	otherKey   map[string]bool // keys of needed objects that are not encrypted with it
+	keyID      string          // id of the tenant's current encryption key
+	otherKey   map[string]bool // needed objects that are not encrypted with the current key, by their object keys
 	out        GCResult
 }
 
@@ -127,10 +127,10 @@ func (c *collector) list(ctx context.Context) (stored []objects.ObjectInfo, work
 			stored = append(stored, info)
 		case len(parts) == 5 && parts[1] == "w" && parts[3] == "m":
 			stored = append(stored, info)
-			c.rest[parts[2]]++
+			c.remaining[parts[2]]++
 		case len(parts) == 5 && parts[1] == "w" && parts[3] == "k":
 			stored = append(stored, info)
-			c.rest[parts[2]]++
+			c.remaining[parts[2]]++
 			c.retained[parts[2]] = append(c.retained[parts[2]], parts[4])
 		case len(parts) == 4 && parts[1] == "w" && parts[3] == "HEAD":
 			workspaces = append(workspaces, parts[2])
@@ -155,10 +155,10 @@ func (c *collector) markWorkspace(ctx context.Context, ref format.Ref) error {
 	if etag != "" {
 		c.recordKey(ref.HeadKey(), h.Key)
 	}
-	if h.Deleted && h.Key != c.key {
+	if h.Deleted && h.Key != c.keyID {
 		return c.rekeyTombstone(ctx, ref, h, etag)
 	}
-	if h.Deleted && c.rest[ref.Workspace] == 0 {
+	if h.Deleted && c.remaining[ref.Workspace] == 0 {
 		return c.purge(ctx, ref, h, etag)
 	}
 	if c.opts.Inactive > 0 && !h.Deleted && c.now.Sub(h.Time) > c.opts.Inactive {

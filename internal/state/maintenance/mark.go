@@ -24,7 +24,7 @@ func (c *collector) markManifest(ref format.Ref, at format.ManifestRef, m *forma
 
 // recordKey records the id of the encryption key of a needed object.
 func (c *collector) recordKey(key, id string) {
-	if id != c.key && !c.otherKey[key] {
+	if id != c.keyID && !c.otherKey[key] {
 		c.otherKey[key] = true
 		c.out.OtherKeys[id]++
 	}

@@ -46,7 +46,7 @@ func TestPurge(t *testing.T) {
 					"before":     statetest.OpenWorker(t, o),
 					"afterwards": statetest.OpenWorker(t, o),
 				}
-				onGrave, newest := statetest.OpenWorker(t, o), statetest.OpenWorker(t, o)
+				onTombstone, newest := statetest.OpenWorker(t, o), statetest.OpenWorker(t, o)
 				for _, l := range late {
 					l.Checkout()
 				}
@@ -55,7 +55,7 @@ func TestPurge(t *testing.T) {
 					history.Delete(t.Context(), w.Store.Repo(), ref)); err != nil {
 					t.Fatal(err)
 				}
-				onGrave.Checkout()
+				onTombstone.Checkout()
 				if purged := collectFor(t, w.Store, 5*24*time.Hour, statetest.Forgetful); !slices.Equal(purged,
 					[]string{ref.Workspace}) {
 					t.Errorf("purged %v, want %s once", purged, ref.Workspace)
@@ -87,8 +87,8 @@ func TestPurge(t *testing.T) {
 					}
 				}
 				refused("before")
-				onGrave.Write("again", "1")
-				if c := onGrave.Commit("task-again"); c.Generation != 7 {
+				onTombstone.Write("again", "1")
+				if c := onTombstone.Commit("task-again"); c.Generation != 7 {
 					t.Errorf("Commit() to the new workspace = %+v, want generation 7, after those of the old one", c)
 				}
 				other := statetest.Committed(t, o, 4) // as many versions as the old workspace had
@@ -139,9 +139,9 @@ func TestPurgeRace(t *testing.T) {
 						t.Fatal(err)
 					}
 					collectFor(t, w.Store, 5*24*time.Hour, statetest.Strict) // removes everything but HEAD
-					onGrave := statetest.OpenWorker(t, o)
-					onGrave.Checkout()
-					onGrave.Write("again", "1")
+					onTombstone := statetest.OpenWorker(t, o)
+					onTombstone.Checkout()
+					onTombstone.Write("again", "1")
 					var once sync.Once
 					var using sync.WaitGroup
 					racing := interposed{o, func(op, key string) {
@@ -150,7 +150,7 @@ func TestPurgeRace(t *testing.T) {
 						}
 						once.Do(func() {
 							using.Go(func() {
-								if _, err := onGrave.Store.Commit(t.Context(), onGrave.Tree,
+								if _, err := onTombstone.Store.Commit(t.Context(), onTombstone.Tree,
 									state.CommitOptions{TaskID: "again", Attempt: 1}); err != nil {
 									t.Errorf("Commit() = %v, want nil", err)
 								}

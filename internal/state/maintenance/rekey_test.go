@@ -71,20 +71,20 @@ func TestRotationLeavesNothing(t *testing.T) {
 				w.Checkout()
 				c.after(w)
 				want := w.Files()
-				needed := func() int {
+				needFirst := func() int { // counts the objects that need the first secret
 					t.Helper()
-					look := statetest.Strict
-					look.DryRun = true
-					out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", look)
+					dry := statetest.Strict
+					dry.DryRun = true
+					out, err := maintenance.CollectGarbage(t.Context(), state.New(bucket, both).Repo(), "acme", dry)
 					statetest.Must(t, err)
-					_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", look)
+					_, err = maintenance.CollectGarbage(t.Context(), state.New(bucket, second).Repo(), "acme", dry)
 					n := out.OtherKeys[format.KeyID("acme", []byte("first"))]
 					if n == 0 && err != nil {
 						t.Errorf("CollectGarbage() counts no objects with the first secret, but without it = %v", err)
 					}
 					return n
 				}
-				if needed() == 0 {
+				if needFirst() == 0 {
 					t.Error("nothing needs the first secret before garbage collection")
 				}
 				for range 9 {
@@ -95,9 +95,9 @@ func TestRotationLeavesNothing(t *testing.T) {
 						collect); err != nil {
 						t.Fatal(err)
 					}
-					needed()
+					needFirst()
 				}
-				if n := needed(); n > 0 {
+				if n := needFirst(); n > 0 {
 					t.Errorf("%d objects still need the first secret, want none", n)
 				}
 				fresh := statetest.NewWorker(t, bucket, ref, second)

@@ -24,14 +24,14 @@ type versionMarker struct {
 	pins format.Pins
 
 	visited  int
-	replaced time.Time       // when the version that is visited next was replaced
-	days     map[string]bool // that have a version
-	gap      bool            // a version that is not kept was visited
-	orphans  []format.ManifestRef
+	replaced time.Time            // when the version that is visited next was replaced
+	days     map[string]bool      // days of the versions that were visited
+	gap      bool                 // a version that is not kept was visited
+	orphans  []format.ManifestRef // versions that retention keeps behind the gap
 
-	last   *format.ManifestRef // kept version that was visited last, if its changes are counted
-	parent *format.ManifestRef // its parent
-	whole  []format.ManifestRef
+	last   *format.ManifestRef         // kept version that was visited last, if its changes are counted
+	parent *format.ManifestRef         // its parent
+	whole  []format.ManifestRef        // versions whose whole content is counted at the end
 	chain  map[format.ManifestRef]bool // manifests to mark, on which kept versions build; true if one is pinned
 }
 
@@ -62,13 +62,13 @@ func (c *collector) markVersions(ctx context.Context, ref format.Ref, born int64
 	if err := v.finish(ctx); err != nil {
 		return err
 	}
-	lost := func(x format.Pin) bool { return x.Generation < born }
-	current := p.Key == c.key || etag == ""
-	if c.opts.DryRun || current && slices.Equal(v.orphans, p.Kept) && !slices.ContainsFunc(p.Pins, lost) {
+	deleted := func(x format.Pin) bool { return x.Generation < born }
+	current := p.Key == c.keyID || etag == ""
+	if c.opts.DryRun || current && slices.Equal(v.orphans, p.Kept) && !slices.ContainsFunc(p.Pins, deleted) {
 		return nil
 	}
 	return c.repo.ChangePins(ctx, ref, func(p *format.Pins) {
-		p.Kept, p.Pins = v.orphans, slices.DeleteFunc(p.Pins, lost)
+		p.Kept, p.Pins = v.orphans, slices.DeleteFunc(p.Pins, deleted)
 	})
 }
 
@@ -88,7 +88,7 @@ func (v *versionMarker) visit(at format.ManifestRef, m *format.Manifest) bool {
 		return true
 	}
 	v.gap = true
-	v.endRun()
+	v.endSeries()
 	return true
 }
 
@@ -117,7 +117,7 @@ func (v *versionMarker) keep(at format.ManifestRef, m *format.Manifest, pinned b
 		}
 	}
 	if broken || v.parent == nil || *v.parent != at {
-		v.endRun()
+		v.endSeries()
 	}
 	if broken {
 		return
@@ -130,8 +130,8 @@ func (v *versionMarker) keep(at format.ManifestRef, m *format.Manifest, pinned b
 	v.last, v.parent = &at, m.Header.Parent
 }
 
-// endRun ends consecutive kept versions.
-func (v *versionMarker) endRun() {
+// endSeries ends a series of consecutive kept versions.
+func (v *versionMarker) endSeries() {
 	if v.last != nil {
 		v.whole = append(v.whole, *v.last)
 	}
@@ -141,7 +141,7 @@ func (v *versionMarker) endRun() {
 // finish marks the manifests on which kept versions build and that were not visited, and counts the content of the
 // oldest versions.
 func (v *versionMarker) finish(ctx context.Context) error {
-	v.endRun()
+	v.endSeries()
 	for batch := range slices.Chunk(slices.Collect(maps.Keys(v.chain)), markParallel) {
 		found := make([]*format.Manifest, len(batch))
 		g, gctx := errgroup.WithContext(ctx)

@@ -141,11 +141,11 @@ func (o *Objects) CompareAndSwap(ctx context.Context, key, old string, data []by
 	if len(data) > MaxSwap {
 		o.violate("swap %s: the data is %d bytes; the limit is %d", key, len(data), MaxSwap)
 	}
-	now, exists := o.objects[key]
-	if exists && !now.swapped {
+	current, exists := o.objects[key]
+	if exists && !current.swapped {
 		o.violate("swap %s: replaces an immutable object", key)
 	}
-	if exists != (old != "") || now.etag != old {
+	if exists != (old != "") || current.etag != old {
 		return "", fmt.Errorf("swap %s: %w", key, objects.ErrConflict)
 	}
 	o.store(key, data, true)

@@ -15,7 +15,7 @@ func TestObjects(t *testing.T) {
 
 func TestStore(t *testing.T) {
 	for name, opts := range map[string]state.Options{
-		"plain":            {},
+		"unencrypted":      {},
 		"encrypted":        {Secrets: statetest.Secrets("a secret")},
 		"eager compaction": {Compaction: statetest.Eager},
 		"another secret":   {Secrets: statetest.Secrets("new secret", "a secret")},

@@ -14,13 +14,13 @@ const (
 	aheadMost     = 1024 // generations that are read ahead at most, because they are in memory
 )
 
-// readAhead reads manifests of the history ahead of a reader that follows parents, many at a time. Errors are not kept:
-// the reader then reads the manifest itself.
+// readAhead reads manifests of the history ahead of a reader that follows parents, many at a time. It drops errors: the
+// reader then reads the manifest itself.
 type readAhead struct {
 	repo   *Repo
 	ref    format.Ref
 	brief  bool  // lines may be missing, see format.Codec.DecodeSummary
-	window int64 // generations that were read ahead last
+	window int64 // how many generations the last fetch read ahead
 
 	mu    sync.Mutex
 	found map[string]*format.Manifest // by name

@@ -16,9 +16,9 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-// carrier is an object store that also has the objects that HEADs carry, as this process has read the HEADs last. An
-// object that a later HEAD does not carry is stored, because HEAD is swapped after that. So a reader of an older HEAD
-// finds it, too.
+// carrier is an object store that also has the objects that HEADs carried when this process last read them. If a later
+// HEAD no longer carries an object, the object was stored before HEAD was swapped. So a reader of an older HEAD finds
+// it, too.
 type carrier struct {
 	objects.Objects
 
@@ -26,7 +26,7 @@ type carrier struct {
 
 	mu    sync.Mutex
 	heads map[format.Ref]*carriedHead
-	order []format.Ref // of heads, the one that was read last comes last
+	order []format.Ref // keys of heads, in the order in which the HEADs were read
 	bytes int          // in memory
 	limit int          // of bytes
 	// evicted are the workspaces whose objects were evicted from memory. Their HEADs may still carry them.
@@ -44,7 +44,7 @@ type carriedHead struct {
 const (
 	maxCarriedBytes = 64 << 20 // limit of the carried objects in memory
 	// storedFor is how long an object counts as stored. It is far below the grace time of garbage collection: an
-	// object with the same bytes may have been removed, and carried again, since this process has read HEAD.
+	// object with the same bytes may have been removed, and carried again, since this process read HEAD.
 	storedFor = time.Hour
 )
 
@@ -78,19 +78,19 @@ func (c *carrier) observe(ref format.Ref, h *format.Head) {
 	if len(h.Carried) == 0 {
 		return
 	}
-	now := &carriedHead{
+	read := &carriedHead{
 		generation: h.Generation, carried: h.Carried, objects: map[string][]byte{}, stored: map[string]time.Time{},
 	}
 	for i := range h.Carried {
 		key := h.Carried[i].Key(ref)
-		now.objects[key] = h.Carried[i].Data
-		now.bytes += len(h.Carried[i].Data)
+		read.objects[key] = h.Carried[i].Data
+		read.bytes += len(h.Carried[i].Data)
 		if old != nil && old.isStored(key) {
-			now.stored[key] = old.stored[key]
+			read.stored[key] = old.stored[key]
 		}
 	}
-	c.heads[ref], c.order = now, append(c.order, ref)
-	for c.bytes += now.bytes; c.bytes > c.limit && len(c.order) > 1; {
+	c.heads[ref], c.order = read, append(c.order, ref)
+	for c.bytes += read.bytes; c.bytes > c.limit && len(c.order) > 1; {
 		c.evicted[c.order[0]] = true
 		c.drop(c.order[0])
 	}
@@ -143,7 +143,7 @@ func (c *carrier) status(ref format.Ref) (carried []format.Carried, stored bool)
 	return h.carried, len(h.stored) > 0
 }
 
-// refOf returns the workspace of the object at key; a pack has only a tenant.
+// refOf returns the workspace of the object at key. For a pack, which belongs to no workspace, it sets only the tenant.
 func refOf(key string) format.Ref {
 	parts := strings.SplitN(key, "/", 4)
 	if len(parts) == 4 && parts[1] == "w" {
@@ -218,7 +218,7 @@ func part(key string, data []byte, o objects.GetOptions) (objects.Object, error)
 // List implements objects.Objects. Carried objects have the time of the call.
 func (c *carrier) List(ctx context.Context, prefix, after string) iter.Seq2[objects.ObjectInfo, error] {
 	return func(yield func(objects.ObjectInfo, error) bool) {
-		carried := c.list(prefix, after) // first: later, they may be stored, and be listed
+		carried := c.list(prefix, after) // before c.Objects.List, which finds those that are stored meanwhile
 		for info, err := range c.Objects.List(ctx, prefix, after) {
 			if err != nil {
 				yield(objects.ObjectInfo{}, err)

@@ -145,12 +145,12 @@ func (p *Proposal) baseDeleted(h format.Head, etag string) bool {
 
 // put stores the manifest and what the previous HEAD carries, and waits until all content is stored. Uploads may
 // overlap, because the manifest has no effect until a HEAD refers to it.
-func (p *Proposal) put(ctx context.Context, l *format.ManifestRef, data []byte) error {
+func (p *Proposal) put(ctx context.Context, at *format.ManifestRef, data []byte) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.Repo.StoreCarried(ctx, p.Ref, p.On.Head.Carried) })
 	g.Go(p.waitStored)
 	g.Go(p.Relocation.Stored)
-	g.Go(func() error { return p.Repo.Bucket.Put(ctx, p.Ref.ManifestKey(l.Name), data, l.Digest) })
+	g.Go(func() error { return p.Repo.Bucket.Put(ctx, p.Ref.ManifestKey(at.Name), data, at.Digest) })
 	return g.Wait()
 }
 

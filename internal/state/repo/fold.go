@@ -14,9 +14,9 @@ import (
 )
 
 // A small commit is carried: HEAD contains its pack and its manifest, with the bytes and the names that they have when
-// they are stored later. So a commit is one request, and nothing else of the format depends on it. To fold a HEAD is to
-// store what it carries, and then to swap it for a HEAD that carries nothing. Every object that a HEAD or a stored
-// object refers to is stored, or carried by that HEAD:
+// they are stored later. So a commit is one request, and the rest of the format does not depend on whether a commit is
+// carried. To fold a HEAD is to store what it carries, and then to swap it for a HEAD that carries nothing. Every
+// object that a HEAD or a stored object refers to is stored, or carried by that HEAD:
 //
 //   - an object leaves HEAD only after it was stored;
 //   - a stored manifest refers to stored objects only, so a commit that is not carried folds;
@@ -89,10 +89,10 @@ func (r *Repo) Fold(ctx context.Context, ref format.Ref) error {
 }
 
 const (
-	foldAfter   = 5 * time.Second // how long HEAD carries a commit before it is stored
-	foldEvery   = time.Second
-	foldEarly   = format.MaxCarriedManifests / 2 // number of objects in HEAD from which on they are stored at once
-	parallelRef = 4                              // workspaces that are folded at a time
+	foldAfter      = 5 * time.Second // how long HEAD carries a commit before it is stored
+	foldEvery      = time.Second
+	foldEarly      = format.MaxCarriedManifests / 2 // if HEAD carries at least so many objects, they are stored at once
+	foldWorkspaces = 4                              // workspaces that are folded at a time
 )
 
 // folder folds the workspaces to which this process commits. It first stores what HEAD carries: the next commit then
@@ -109,12 +109,12 @@ type folder struct {
 // fold says when the folder acts on a workspace.
 type fold struct {
 	at     time.Time // when it stores what HEAD carries
-	stored time.Time // when it did so last; zero if it did not
+	stored time.Time // when it last did so; zero if never
 }
 
-// StartFolding folds the workspaces to which r commits, within ten seconds after the commits. stop folds what is left,
-// until ctx ends; a later commit to the workspace, or garbage collection, folds the rest. Call StartFolding before
-// other methods.
+// StartFolding folds the workspaces to which r commits, within ten seconds after the commits. stop folds the remaining
+// ones until ctx ends; those that it does not reach are folded by a later commit or by garbage collection. Call
+// StartFolding before other methods.
 func (r *Repo) StartFolding() (stop func(ctx context.Context)) {
 	f := &folder{repo: r, wake: make(chan struct{}, 1), due: map[format.Ref]fold{}}
 	r.folder = f
@@ -138,18 +138,18 @@ func (f *folder) note(ref format.Ref, carried []format.Carried) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, ok := f.due[ref]
+	due, ok := f.due[ref]
 	if !ok {
-		now.at = time.Now().Add(foldAfter)
+		due.at = time.Now().Add(foldAfter)
 	}
-	if len(carried) >= foldEarly && time.Until(now.at) > 0 {
-		now.at = time.Now()
+	if len(carried) >= foldEarly && time.Until(due.at) > 0 {
+		due.at = time.Now()
 		select {
 		case f.wake <- struct{}{}:
 		default:
 		}
 	}
-	f.due[ref] = now
+	f.due[ref] = due
 }
 
 func (f *folder) run(ctx context.Context) {
@@ -167,23 +167,23 @@ func (f *folder) run(ctx context.Context) {
 	}
 }
 
-// step stores what is due. It folds the workspaces whose last commit is older than the last time that it stored what
-// their HEAD carries, and all of them while HEADs must not carry commits.
+// step stores what is due. It folds a workspace if there were no commits for foldEvery after it stored what HEAD
+// carries. While HEADs must not carry commits, it folds all workspaces.
 func (f *folder) step(ctx context.Context) {
 	allowed := f.repo.Options.Carry != nil && f.repo.Options.Carry()
 	var g errgroup.Group
-	g.SetLimit(parallelRef)
+	g.SetLimit(foldWorkspaces)
 	f.mu.Lock()
-	due := maps.Clone(f.due)
+	workspaces := maps.Clone(f.due)
 	f.mu.Unlock()
-	for ref, now := range due {
+	for ref, due := range workspaces {
 		carried, stored := f.repo.carrier.status(ref)
 		switch {
 		case len(carried) == 0:
 			f.forget(ref)
-		case !allowed || stored && !now.stored.IsZero() && time.Since(now.stored) >= foldEvery:
+		case !allowed || stored && !due.stored.IsZero() && time.Since(due.stored) >= foldEvery:
 			g.Go(func() error { f.report(ctx, ref, f.repo.Fold(ctx, ref)); return nil })
-		case time.Until(now.at) <= 0:
+		case time.Until(due.at) <= 0:
 			g.Go(func() error {
 				err := f.repo.StoreCarried(ctx, ref, carried)
 				f.report(ctx, ref, err)
@@ -212,7 +212,7 @@ func (f *folder) noteStored(ref format.Ref) {
 
 func (f *folder) report(ctx context.Context, ref format.Ref, err error) {
 	if err != nil && ctx.Err() == nil {
-		f.repo.Options.Log.WarnContext(ctx, "workspace not folded; it is tried again", "workspace", ref.String(),
+		f.repo.Options.Log.WarnContext(ctx, "workspace not folded, will be retried", "workspace", ref.String(),
 			"error", err)
 	}
 }
@@ -220,7 +220,7 @@ func (f *folder) report(ctx context.Context, ref format.Ref, err error) {
 // foldAll folds all workspaces.
 func (f *folder) foldAll(ctx context.Context) {
 	var g errgroup.Group
-	g.SetLimit(parallelRef)
+	g.SetLimit(foldWorkspaces)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ref := range f.due {

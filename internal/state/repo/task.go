@@ -26,9 +26,9 @@ func (r *Repo) Applied(ctx context.Context, ref format.Ref, taskID string, since
 	return nil, fmt.Errorf("find task %s in %s: %w", taskID, ref, err)
 }
 
-// Fence returns a task's commit, as Applied does. If there is none, it makes sure that no attempt up to attempt will
-// make one: a run of such an attempt that is still alive gets ErrFenced from its commit. Fence may be repeated; after
-// an error the attempts may or may not be fenced.
+// Fence returns a task's commit, as Applied does. If the task has not committed, Fence makes sure that its attempts up
+// to attempt never will: if one of their runs is still alive, its commit returns ErrFenced. Fence may be repeated;
+// after an error the attempts may or may not be fenced.
 func (r *Repo) Fence(
 	ctx context.Context, ref format.Ref, taskID string, attempt int, since time.Time,
 ) (c *Commit, err error) {
@@ -45,7 +45,7 @@ func (r *Repo) Fence(
 	return c, nil
 }
 
-// tryFence makes one attempt. If its swap is applied but the response is lost, the next attempt finds the fence.
+// tryFence tries once to fence a task. If its swap is applied but the response is lost, the next call finds the fence.
 func (r *Repo) tryFence(
 	ctx context.Context, ref format.Ref, taskID string, attempt int, since time.Time,
 ) (*Commit, error) {

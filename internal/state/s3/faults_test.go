@@ -124,31 +124,31 @@ func half(w http.ResponseWriter, forward func() *http.Response) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// Limits of retry policies. A local store responds quickly, so only a stalled response reaches them.
+// Limits of retry policies. A local store responds quickly, so only a stalled response reaches shortRequest.
 const (
-	stalled = 400 * time.Millisecond
-	enough  = 20 * time.Second
-	little  = 500 * time.Millisecond
+	shortRequest = 400 * time.Millisecond
+	longTotal    = 20 * time.Second
+	shortTotal   = 500 * time.Millisecond
 )
 
 // faultyStore is a gateway behind a faultyProxy, and a workspace.
 type faultyStore struct {
 	*testing.T
-	proxy *faultyProxy
-	opts  s3.Options // of the proxy
-	plain s3.Options // of the gateway
-	ref   state.Ref
+	proxy  *faultyProxy
+	opts   s3.Options // of the proxy
+	direct s3.Options // of the gateway
+	ref    state.Ref
 }
 
 func newFaultyStore(t *testing.T) *faultyStore {
 	t.Helper()
-	plain := gateway(t)
-	open(t, plain) // makes the bucket
-	target, err := url.Parse(plain.Endpoint)
+	direct := gateway(t)
+	open(t, direct) // makes the bucket
+	target, err := url.Parse(direct.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &faultyStore{T: t, proxy: &faultyProxy{target: target}, opts: plain, plain: plain}
+	x := &faultyStore{T: t, proxy: &faultyProxy{target: target}, opts: direct, direct: direct}
 	server := httptest.NewServer(x.proxy)
 	t.Cleanup(func() {
 		server.CloseClientConnections() // Close would wait seconds for unused connections
@@ -157,7 +157,7 @@ func newFaultyStore(t *testing.T) *faultyStore {
 	})
 	x.opts.Endpoint = server.URL
 	once := s3.NewTransport()
-	// With keep-alive, net/http itself repeats requests, without a pause, if a connection was closed.
+	// With keep-alive, net/http itself repeats requests, without a delay, if a connection was closed.
 	once.DisableKeepAlives = true
 	x.opts.Transport = once
 	return x
@@ -167,7 +167,7 @@ func newFaultyStore(t *testing.T) *faultyStore {
 func (x *faultyStore) begin(name string) {
 	x.Helper()
 	x.ref = state.Ref{Tenant: "acme", Workspace: name}
-	w := x.calm()
+	w := x.faultless()
 	w.Checkout()
 	w.Write("before", name)
 	w.Commit("task-1")
@@ -176,23 +176,23 @@ func (x *faultyStore) begin(name string) {
 // worker returns a worker that meets the named fault, and retries for the time total.
 func (x *faultyStore) worker(name string, total time.Duration) *statetest.Worker {
 	x.Helper()
-	policy := objects.RetryPolicy{Request: enough, Total: total}
+	policy := objects.RetryPolicy{Request: longTotal, Total: total}
 	if name == "slow" {
-		policy.Request = stalled
+		policy.Request = shortRequest
 	}
 	return statetest.NewWorker(x.T, reopen(x.T, x.opts), x.ref, state.Options{Retry: policy})
 }
 
-// calm returns a worker that meets no faults.
-func (x *faultyStore) calm() *statetest.Worker {
+// faultless returns a worker that bypasses the proxy.
+func (x *faultyStore) faultless() *statetest.Worker {
 	x.Helper()
-	return statetest.NewWorker(x.T, reopen(x.T, x.plain), x.ref, state.Options{})
+	return statetest.NewWorker(x.T, reopen(x.T, x.direct), x.ref, state.Options{})
 }
 
 // newest returns the newest version, as a worker without faults reads it.
 func (x *faultyStore) newest() (generation int64, files map[string]string) {
 	x.Helper()
-	w := x.calm()
+	w := x.faultless()
 	v := w.Checkout()
 	return v.Generation, w.Files()
 }
@@ -200,7 +200,7 @@ func (x *faultyStore) newest() (generation int64, files map[string]string) {
 // steps are the requests of a task by a worker with an empty cache, in order.
 var steps = []string{"get HEAD", "get m", "get p", "put p", "put m", "swap HEAD"}
 
-// TestFaults checks that a request with two faulty responses is sent three times, with growing pauses, and that the
+// TestFaults checks that a request with two faulty responses is sent three times, with growing delays, and that the
 // task succeeds. A swap whose response is lost is sent once, because HEAD shows that it was applied.
 func TestFaults(t *testing.T) {
 	for name, f := range faults {
@@ -213,7 +213,7 @@ func TestFaults(t *testing.T) {
 				}
 				ws := fmt.Sprint("step-", i)
 				x.begin(ws)
-				w := x.worker(name, enough)
+				w := x.worker(name, longTotal)
 				x.proxy.begin(step, 2, f)
 				w.Checkout()
 				w.Write("new", "1")
@@ -227,7 +227,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("%s: %d requests, want %d", step, len(came), times)
 				}
 				if len(came) == 3 && came[2].Sub(came[1]) < 25*time.Millisecond {
-					t.Errorf("%s: retried after %v, want a longer pause", step, came[2].Sub(came[1]))
+					t.Errorf("%s: retried after %v, want a longer delay", step, came[2].Sub(came[1]))
 				}
 				generation, files := x.newest()
 				if want := map[string]string{"before": ws, "new": "1"}; c.Generation != 2 || generation != 2 ||
@@ -253,7 +253,7 @@ func TestPermanentFaults(t *testing.T) {
 					continue // like the others
 				}
 				x.begin(fmt.Sprint("step-", i))
-				w := x.worker(name, little)
+				w := x.worker(name, shortTotal)
 				_, files := x.newest()
 				task := state.CommitOptions{TaskID: "task-2", Attempt: 1}
 				x.proxy.begin(step, 1000, f)

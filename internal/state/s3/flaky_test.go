@@ -33,22 +33,22 @@ type flakyProxy struct {
 // fault sends a faulty response. forward sends the request to the gateway.
 type fault func(w http.ResponseWriter, r *http.Request, forward func() *http.Response)
 
-func (b *flakyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *flakyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	forward := func() *http.Response {
 		out := r.Clone(r.Context())
-		out.URL.Scheme, out.URL.Host, out.RequestURI = b.target.Scheme, b.target.Host, ""
+		out.URL.Scheme, out.URL.Host, out.RequestURI = p.target.Scheme, p.target.Host, ""
 		resp, err := http.DefaultTransport.RoundTrip(out) // keeps the Host header, which is signed
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
 		return resp
 	}
-	b.mu.Lock()
-	faulty := b.random.IntN(3) == 0 // a fixed period would always hit the same requests
-	b.mu.Unlock()
+	p.mu.Lock()
+	faulty := p.random.IntN(3) == 0 // a fixed period would always hit the same requests
+	p.mu.Unlock()
 	if faulty {
-		b.faults.Add(1)
-		b.fault(w, r, forward)
+		p.faults.Add(1)
+		p.fault(w, r, forward)
 		return
 	}
 	resp := forward()

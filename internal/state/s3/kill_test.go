@@ -186,12 +186,12 @@ func checkOldOrNew(t *testing.T, opts s3.Options, old map[string]string, plan ki
 	t.Helper()
 	w := statetest.NewWorker(t, open(t, opts), killRef, state.Options{})
 	w.Checkout()
-	landed := plan.At == "swap HEAD" && plan.After
+	applied := plan.At == "swap HEAD" && plan.After
 	done, err := w.Store.Applied(t.Context(), killRef, plan.Task, time.Time{})
-	if err != nil || (done != nil) != landed {
-		t.Errorf("killed at %s, after %v: Applied() = %+v, %v, want found: %v", plan.At, plan.After, done, err, landed)
+	if err != nil || (done != nil) != applied {
+		t.Errorf("killed at %s, after %v: Applied() = %+v, %v, want found: %v", plan.At, plan.After, done, err, applied)
 	}
-	if got := w.Files(); landed != (got["counter"] == strconv.Itoa(tasks)) || !landed && cmp.Diff(old, got) != "" {
+	if got := w.Files(); applied != (got["counter"] == strconv.Itoa(tasks)) || !applied && cmp.Diff(old, got) != "" {
 		t.Errorf("killed at %s, after %v: files are neither the old nor the new ones: %v", plan.At, plan.After, got)
 	}
 }

@@ -50,8 +50,8 @@ var ops = map[string]struct {
 	makes  func(before map[string]string) map[string]string               // files after do; nil if unchanged
 	old    func(map[string]string) map[string]string                      // files before do; nil for generation(4)
 	harm   func(ctx context.Context, bucket objects.Objects, tenant string) error
-	// stored means that it is not tested on a HEAD that carries commits, for which it writes nothing else, or which
-	// harm would remove (see TestLostHead).
+	// stored excludes the operation from the test with a HEAD that carries commits: the operation would write only
+	// HEAD, or harm would remove the carried commits (see TestLostHead).
 	stored bool
 }{
 	"fold": {writes: 7, do: func(ctx context.Context, s *state.Store, tenant string) error {
@@ -162,12 +162,14 @@ func scatter(ctx context.Context, s *state.Store, tenant string) error {
 	return nil
 }
 
+// scattered returns the files after scatter.
 func scattered(before map[string]string) map[string]string {
 	after := maps.Clone(before)
 	maps.Copy(after, map[string]string{"a": "a", "b": "b", "c": "c"})
 	return after
 }
 
+// sparse returns the files of the operation compact.
 func sparse(map[string]string) map[string]string {
 	return map[string]string{"n": "4", "a": "a", "b": "b", "c": "c"}
 }

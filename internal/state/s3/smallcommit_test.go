@@ -93,7 +93,7 @@ func BenchmarkSmallCommit(b *testing.B) {
 			}
 			for name := range times {
 				b.ReportMetric(median(name), name+"-ms")
-				if name != "trip" { // in whose time objects may be stored in the background
+				if name != "trip" { // during a trip, carried objects may be stored in the background
 					b.ReportMetric(float64(requests[name])/float64(len(times[name])), name+"-requests")
 				}
 			}

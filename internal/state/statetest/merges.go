@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-func testMerge(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testMerge(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	a.Write("shared", "0")
 	a.Write("old/file", "0")
@@ -28,14 +28,14 @@ func testMerge(t *testing.T, world *world) {
 		t.Errorf("Commit() = %+v, want generation 3 without conflicts", c)
 	}
 	want := map[string]string{"shared": "0", "a": "a", "b": "b", "old": "dir", "old/new": "b"}
-	for _, w := range []*Worker{a, b, world.worker(t)} {
+	for _, w := range []*Worker{a, b, ws.worker(t)} {
 		w.Checkout()
 		w.Want(want)
 	}
 }
 
-func testConflict(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testConflict(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	b.Checkout()
 	a.Write("same", "a")
@@ -64,8 +64,8 @@ func testConflict(t *testing.T, world *world) {
 
 // testSameChange checks that the same change on both sides is a conflict: if two tasks read 5 and write 6, one
 // increment is lost. Directories do not conflict, because they have no content that a task could have read.
-func testSameChange(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testSameChange(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	a.Write("counter", "5")
 	a.Write("job", "for one task")
@@ -116,8 +116,8 @@ func testSameChange(t *testing.T, world *world) {
 	}
 }
 
-func testKeepBoth(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testKeepBoth(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	a.Write("edited-removed", "0")
 	a.Write("removed-edited", "0")
@@ -149,8 +149,8 @@ func testKeepBoth(t *testing.T, world *world) {
 	})
 }
 
-func testStateKeys(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testStateKeys(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	a.Write("state.json", `{"a": 0, "b": 0, "gone": 1, "big": 12345678901234567890}`)
 	a.Commit("task-0")

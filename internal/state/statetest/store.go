@@ -20,7 +20,7 @@ func TestStore(t *testing.T, open func(t *testing.T) objects.Objects) {
 func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts state.Options) {
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, *world)
+		test func(*testing.T, *workspace)
 	}{
 		{"roundtrip", testRoundTrip},
 		{"no change writes nothing", testNoChange},
@@ -37,25 +37,25 @@ func TestStoreWith(t *testing.T, open func(t *testing.T) objects.Objects, opts s
 		{"large file", testLargeFile},
 		{"racing workers", testRace},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, newWorld(t, open, opts)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, newWorkspace(t, open, opts)) })
 	}
 }
 
-// world is a workspace of a test: its object store, its name, and the options with which workers use it.
-type world struct {
+// workspace is the workspace of a test: its object store, its name, and the options with which workers use it.
+type workspace struct {
 	open func(t *testing.T) objects.Objects
 	ref  state.Ref
 	opts state.Options
 }
 
-func newWorld(t *testing.T, open func(t *testing.T) objects.Objects, opts state.Options) *world {
+func newWorkspace(t *testing.T, open func(t *testing.T) objects.Objects, opts state.Options) *workspace {
 	name := strings.ToLower(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '-'
 	}, filepath.Base(t.Name())))
-	return &world{open, state.Ref{Tenant: "acme", Workspace: name}, opts}
+	return &workspace{open, state.Ref{Tenant: "acme", Workspace: name}, opts}
 }
 
 // Secrets returns a function for state.Options.Secrets that gives every tenant the same secrets.

@@ -11,8 +11,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-func testOnce(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testOnce(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	b.Checkout()
 	a.Write("n", "1")
@@ -37,14 +37,14 @@ func testOnce(t *testing.T, world *world) {
 	if !c.NoChange {
 		t.Errorf("Commit() without changes = %+v, want no change", c)
 	}
-	done, err := b.Store.Applied(t.Context(), world.ref, "task-1", time.Now().Add(-time.Hour))
+	done, err := b.Store.Applied(t.Context(), ws.ref, "task-1", time.Now().Add(-time.Hour))
 	if err != nil || done == nil || string(done.Result) != string(big) {
 		t.Errorf("Applied() = %v, %v, want the first attempt's commit", done, err)
 	}
 }
 
-func testAppliedLongAgo(t *testing.T, world *world) {
-	a := world.worker(t)
+func testAppliedLongAgo(t *testing.T, ws *workspace) {
+	a := ws.worker(t)
 	start := time.Now()
 	const commits = 130 // more than HEAD lists
 	for i := range commits {
@@ -52,15 +52,15 @@ func testAppliedLongAgo(t *testing.T, world *world) {
 		a.Write("counter", strconv.Itoa(i))
 		a.Commit(fmt.Sprintf("task-%020d", i))
 	}
-	b := world.worker(t)
+	b := ws.worker(t)
 	for _, i := range []int{0, 1, 40, commits - 1} {
 		id := fmt.Sprintf("task-%020d", i)
-		c, err := b.Store.Applied(t.Context(), world.ref, id, start)
+		c, err := b.Store.Applied(t.Context(), ws.ref, id, start)
 		if err != nil || c == nil || c.TaskID != id || c.Generation != int64(i+1) || string(c.Result) != `"`+id+`"` {
 			t.Errorf("Applied(%s) = %+v, %v, want generation %d", id, c, err, i+1)
 		}
 	}
-	if c, err := b.Store.Applied(t.Context(), world.ref, "never", time.Time{}); c != nil || err != nil {
+	if c, err := b.Store.Applied(t.Context(), ws.ref, "never", time.Time{}); c != nil || err != nil {
 		t.Errorf("Applied(never) = %+v, %v, want nil", c, err)
 	}
 	b.Checkout()

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/internal/state"
 )
 
-func testRevert(t *testing.T, world *world) {
-	w := world.worker(t)
+func testRevert(t *testing.T, ws *workspace) {
+	w := ws.worker(t)
 	w.Checkout()
 	w.Write("a", "1")
 	w.Write("dir/b", "1")
@@ -32,8 +32,8 @@ func testRevert(t *testing.T, world *world) {
 	}
 }
 
-func testStrangeTree(t *testing.T, world *world) {
-	a := world.worker(t)
+func testStrangeTree(t *testing.T, ws *workspace) {
+	a := ws.worker(t)
 	a.Checkout()
 	a.Write("file", "12345")
 	a.Write("same", "12345")
@@ -41,7 +41,7 @@ func testStrangeTree(t *testing.T, world *world) {
 	a.Commit("task-1")
 	want := a.Files()
 
-	b := world.worker(t)
+	b := ws.worker(t)
 	b.Write("file", "54321") // of the right size
 	b.Write("same", "12345")
 	b.Write("dir", "not a directory")
@@ -69,8 +69,8 @@ func testStrangeTree(t *testing.T, world *world) {
 	}
 }
 
-func testLargeFile(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testLargeFile(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	content := Random(1, 12<<20)
 	hole := strings.Repeat("\x00", 9<<20)
 	a.Checkout()
@@ -91,11 +91,11 @@ func testLargeFile(t *testing.T, world *world) {
 	}
 }
 
-func testRace(t *testing.T, world *world) {
+func testRace(t *testing.T, ws *workspace) {
 	const workers, rounds = 6, 4
 	errs := make(chan error, workers)
 	for i := range workers {
-		w := world.worker(t)
+		w := ws.worker(t)
 		go func() {
 			errs <- func() error {
 				for r := range rounds {
@@ -120,7 +120,7 @@ func testRace(t *testing.T, world *world) {
 			t.Error(err)
 		}
 	}
-	w := world.worker(t)
+	w := ws.worker(t)
 	if v := w.Checkout(); v.Generation != workers*rounds || v.Files != workers*rounds {
 		t.Errorf("Checkout() = %+v, want generation and files %d", v, workers*rounds)
 	}

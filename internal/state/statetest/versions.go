@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-func testRoundTrip(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testRoundTrip(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	if v := a.Checkout(); v.Generation != 0 {
 		t.Errorf("generation of a new workspace = %d, want 0", v.Generation)
 	}
@@ -56,8 +56,8 @@ func testRoundTrip(t *testing.T, world *world) {
 	}
 }
 
-func testNoChange(t *testing.T, world *world) {
-	w := world.worker(t)
+func testNoChange(t *testing.T, ws *workspace) {
+	w := ws.worker(t)
 	w.Checkout()
 	w.Write("a", "1")
 	w.Commit("task-1")
@@ -70,14 +70,14 @@ func testNoChange(t *testing.T, world *world) {
 	if !c.NoChange || c.Generation != 1 || string(c.Result) != `"task-2"` {
 		t.Errorf("Commit() of a touched file = %+v, want no change at generation 1", c)
 	}
-	done, err := w.Store.Applied(t.Context(), world.ref, "task-2", time.Time{})
+	done, err := w.Store.Applied(t.Context(), ws.ref, "task-2", time.Time{})
 	if done != nil || err != nil {
 		t.Errorf("Applied() of a task without changes = %v, %v, want nil", done, err)
 	}
 }
 
-func testDifference(t *testing.T, world *world) {
-	a, b := world.worker(t), world.worker(t)
+func testDifference(t *testing.T, ws *workspace) {
+	a, b := ws.worker(t), ws.worker(t)
 	a.Checkout()
 	a.Write("keep", "1")
 	a.Write("edit", "1")

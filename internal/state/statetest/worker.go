@@ -22,7 +22,7 @@ type Worker struct {
 	Dir   string
 }
 
-func (w *world) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, w.opts) }
+func (w *workspace) worker(t *testing.T) *Worker { return NewWorker(t, w.open(t), w.ref, w.opts) }
 
 // NewWorker returns a worker with an empty cache and an empty directory.
 func NewWorker(t *testing.T, bucket objects.Objects, ref state.Ref, opts state.Options) *Worker {

@@ -15,11 +15,11 @@ const layoutMode = 0o755
 // setLayoutAside removes from nodes the directories of Options.Layout that are empty, as makeLayout made them, and that
 // version does not have: they are no change.
 func (t *Dir) setLayoutAside(version *format.EntrySet) {
-	maps.Copy(t.nodes, t.layout) // version may be another one than before
+	maps.Copy(t.nodes, t.layout) // the last call may have been for another version
 	clear(t.layout)
 	for _, path := range t.opts.Layout {
 		n := t.nodes[path]
-		if n == nil || n.stat.Kind != format.KindDir || n.stat.Mode != layoutMode || n.stat.Extra || !t.owns(n.stat) ||
+		if n == nil || n.stat.Kind != format.KindDir || n.stat.Mode != layoutMode || n.stat.Unversioned || !t.owns(n.stat) ||
 			version.Find(path) != nil || !t.isEmpty(path) {
 			continue
 		}

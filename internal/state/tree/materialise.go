@@ -33,7 +33,7 @@ func (t *Dir) Materialise(ctx context.Context, target *format.EntrySet, rescan b
 	t.excluded = nil
 	t.setLayoutAside(target)
 	err := t.content.DiskError(ctx, t.reconcile(ctx, target))
-	t.extra = t.extra && err != nil
+	t.unversioned = t.unversioned && err != nil
 	return err
 }
 
@@ -67,7 +67,7 @@ func (t *Dir) removeOthers(target *format.EntrySet) (create, touch []*format.Ent
 	kept := 0
 	for _, e := range target.Entries {
 		n := t.nodes[e.Path]
-		extra := n != nil && n.stat.Extra
+		extra := n != nil && n.stat.Unversioned
 		if n != nil && n.entry == e && !extra {
 			kept++
 			continue

@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/state/format"
 )
 
-const maxShown = 5 // paths in a QuotaError
+const maxListed = 5 // paths in a QuotaError
 
 // checkTree returns a *format.QuotaError if the scanned directory exceeds the quota.
 func checkTree(q format.Quota, nodes map[string]*node) error {
@@ -80,7 +80,7 @@ func top(shares []share) []string {
 		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.path, b.path))
 	})
 	var names []string
-	for _, s := range shares[:min(maxShown, len(shares))] {
+	for _, s := range shares[:min(maxListed, len(shares))] {
 		names = append(names, fmt.Sprintf("%s (%d)", s.path, s.n))
 	}
 	return names

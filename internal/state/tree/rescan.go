@@ -26,7 +26,7 @@ func (t *Dir) rescan() error {
 		t.known = false
 		return err
 	}
-	t.excluded, t.extra = slices.DeleteFunc(out.excluded, t.isMountPoint), false
+	t.excluded, t.unversioned = slices.DeleteFunc(out.excluded, t.isMountPoint), false
 	clear(t.layout)
 	t.round++
 	for _, f := range out.found {
@@ -41,7 +41,7 @@ func (t *Dir) rescan() error {
 			n.stat, n.racy = f.stat, f.stat.racy(started)
 		}
 		n.round = t.round
-		t.extra = t.extra || f.stat.Extra
+		t.unversioned = t.unversioned || f.stat.Unversioned
 	}
 	for path, n := range t.nodes {
 		if n.round != t.round {

@@ -17,14 +17,14 @@ import (
 
 // stat identifies a path's state. Unlike the modification time, the change time cannot be set back.
 type stat struct {
-	Kind  format.Kind
-	Mode  uint32
-	Size  int64
-	MTime int64 // nanoseconds
-	CTime int64 // nanoseconds
-	Inode uint64
-	UID   uint32
-	Extra bool // it has further names (hard links), or mode bits that no version has
+	Kind        format.Kind
+	Mode        uint32
+	Size        int64
+	MTime       int64 // nanoseconds
+	CTime       int64 // nanoseconds
+	Inode       uint64
+	UID         uint32
+	Unversioned bool // it has other hard links, or mode bits that versions do not store
 }
 
 // racyMargin is the resolution of file system clocks: a file that changed less than this before it was scanned may
@@ -171,17 +171,17 @@ func fromUnix(st *unix.Stat_t) stat {
 	s := stat{
 		Kind: format.KindOther, Mode: uint32(st.Mode) & 0o777, Size: st.Size, //nolint:unconvert // 16 bits on darwin
 		MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano(), Inode: st.Ino, UID: st.Uid,
-		Extra: st.Mode&0o7000 != 0,
+		Unversioned: st.Mode&0o7000 != 0,
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		s.Kind = format.KindFile
 	case unix.S_IFDIR:
 		// A directory's size and times change with its content, so they do not count.
-		return stat{Kind: format.KindDir, Mode: s.Mode, UID: s.UID, Extra: s.Extra}
+		return stat{Kind: format.KindDir, Mode: s.Mode, UID: s.UID, Unversioned: s.Unversioned}
 	case unix.S_IFLNK:
 		s.Kind = format.KindSymlink
 	}
-	s.Extra = s.Extra || st.Nlink > 1
+	s.Unversioned = s.Unversioned || st.Nlink > 1
 	return s
 }

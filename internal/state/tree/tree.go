@@ -40,13 +40,13 @@ type Dir struct {
 	opts    Options
 	root    *os.Root
 
-	nodes    map[string]*node // paths that the last scan found, without excluded ones and layout
-	layout   map[string]*node // empty directories of Options.Layout that the version does not have
-	round    uint32           // number of the last scan
-	excluded []string
-	extra    bool // the last scan found a path with Extra
-	lacking  bool // the last scan did not find all directories of Options.Layout
-	known    bool // nodes describes the directory, apart from changes since the last scan
+	nodes       map[string]*node // paths that the last scan found, without excluded ones and layout
+	layout      map[string]*node // empty directories of Options.Layout that the version does not have
+	round       uint32           // number of the last scan
+	excluded    []string
+	unversioned bool // the last scan found a path with Unversioned set
+	lacking     bool // the last scan did not find all directories of Options.Layout
+	known       bool // nodes describes the directory, apart from changes since the last scan
 }
 
 // node is one path in the directory.
@@ -73,7 +73,7 @@ func Open(dir string, ref format.Ref, store *content.Store, o Options) (*Dir, er
 
 // Exact reports whether the Dir knows that the directory held nothing but a version after the last scan: no excluded
 // files, hard links or special mode bits, and all directories of Options.Layout.
-func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.extra && !t.lacking }
+func (t *Dir) Exact() bool { return t.known && len(t.excluded) == 0 && !t.unversioned && !t.lacking }
 
 // Close releases the directory without touching its content.
 func (t *Dir) Close() error { return t.root.Close() }

@@ -45,16 +45,16 @@ func TestNATSHeads(t *testing.T) {
 
 // TestConnectAgain checks that a failed connection is a temporary error, and that the next request connects again.
 func TestConnectAgain(t *testing.T) {
-	away := errors.New("away")
+	refused := errors.New("connection refused")
 	connects := 0
 	store := natsheads.New(func() (*jobs.HeadBucket, error) {
 		if connects++; connects == 1 {
-			return nil, away
+			return nil, refused
 		}
 		return connect(t)
 	})
-	if _, err := store.List(t.Context(), ""); !errors.Is(err, away) || !errors.Is(err, objects.ErrTemporary) {
-		t.Errorf("List() without a server = %v, want %v that wraps %v", err, objects.ErrTemporary, away)
+	if _, err := store.List(t.Context(), ""); !errors.Is(err, refused) || !errors.Is(err, objects.ErrTemporary) {
+		t.Errorf("List() without a server = %v, want %v that wraps %v", err, objects.ErrTemporary, refused)
 	}
 	for range 2 {
 		if _, err := store.Get(t.Context(), "w/HEAD", ""); !errors.Is(err, objects.ErrNotFound) {
