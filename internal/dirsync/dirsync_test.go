@@ -29,11 +29,11 @@ import (
 // remote is a workspace in memory. A version maps paths to content. The path of an empty directory ends in a slash, and
 // the content of a symbolic link is "->" and its target.
 type remote struct {
-	versions []map[string]string
-	modes    map[string]uint32 // that differ from 0644 and 0755
-	during   func(path string) // called before Read returns each file
-	race     func()            // called once before a write
-	cut      string            // the path in whose content a read breaks off
+	versions   []map[string]string
+	modes      map[string]uint32 // that differ from 0644 and 0755
+	beforeFile func(path string) // called before Read returns each file
+	race       func()            // called once before a write
+	cut        string            // the path in whose content a read breaks off
 }
 
 func (r *remote) set(files map[string]string) {
@@ -43,7 +43,7 @@ func (r *remote) set(files map[string]string) {
 	r.versions = append(r.versions, files)
 }
 
-func (r *remote) now() map[string]string {
+func (r *remote) current() map[string]string {
 	if len(r.versions) == 0 {
 		return map[string]string{}
 	}
@@ -107,8 +107,8 @@ func (r *remote) Files(_ context.Context, g int64) ([]dirsync.FileInfo, error) {
 
 func (r *remote) Read(_ context.Context, g int64, paths []string, fn func(string, io.Reader) error) error {
 	for _, p := range paths {
-		if r.during != nil {
-			r.during(p)
+		if r.beforeFile != nil {
+			r.beforeFile(p)
 		}
 		content := io.Reader(strings.NewReader(r.versions[g][p]))
 		if p == r.cut {
@@ -127,7 +127,7 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 		r.race = nil
 		race()
 	}
-	next := r.now()
+	next := r.current()
 	var conflicts []string
 	for _, e := range edits {
 		if e.Kind == dirsync.File && r.modes != nil {
@@ -181,22 +181,22 @@ func (r *remote) Write(_ context.Context, base int64, _ string, edits []dirsync.
 	return r.Newest(context.Background())
 }
 
-type world struct {
+type fixture struct {
 	*testing.T
 	dir    string
 	remote *remote
 	folder *dirsync.Folder
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{T: t, dir: t.TempDir(), remote: &remote{}}
+	w := &fixture{T: t, dir: t.TempDir(), remote: &remote{}}
 	w.open()
 	return w
 }
 
 // open opens the folder again, as a new process would.
-func (w *world) open() {
+func (w *fixture) open() {
 	w.Helper()
 	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "main"})
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *world) open() {
 	w.Cleanup(func() { f.Close() })
 }
 
-func (w *world) write(p, content string) {
+func (w *fixture) write(p, content string) {
 	w.Helper()
 	full := filepath.Join(w.dir, p)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755),
@@ -215,7 +215,7 @@ func (w *world) write(p, content string) {
 	}
 }
 
-func (w *world) remove(p string) {
+func (w *fixture) remove(p string) {
 	w.Helper()
 	if err := os.RemoveAll(filepath.Join(w.dir, p)); err != nil {
 		w.Fatal(err)
@@ -223,7 +223,7 @@ func (w *world) remove(p string) {
 }
 
 // files returns what the directory contains, without the base file.
-func (w *world) files() map[string]string {
+func (w *fixture) files() map[string]string {
 	w.Helper()
 	got := map[string]string{}
 	err := filepath.WalkDir(w.dir, func(full string, d fs.DirEntry, err error) error {
@@ -252,14 +252,14 @@ func (w *world) files() map[string]string {
 	return got
 }
 
-func (w *world) want(where string, got, want map[string]string) {
+func (w *fixture) want(where string, got, want map[string]string) {
 	w.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.Errorf("%s (-want +got):\n%s", where, diff)
 	}
 }
 
-func (w *world) pull(p dirsync.Policy) dirsync.Report {
+func (w *fixture) pull(p dirsync.Policy) dirsync.Report {
 	w.Helper()
 	r, err := w.folder.Pull(w.Context(), p)
 	if err != nil {
@@ -268,7 +268,7 @@ func (w *world) pull(p dirsync.Policy) dirsync.Report {
 	return r
 }
 
-func (w *world) sync() dirsync.Report {
+func (w *fixture) sync() dirsync.Report {
 	w.Helper()
 	r, err := w.folder.Sync(w.Context(), "sync")
 	if err != nil {
@@ -280,7 +280,7 @@ func (w *world) sync() dirsync.Report {
 var large = strings.Repeat("0123456789", 35)
 
 func TestPullAndPush(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.remote.set(map[string]string{"a": "1", "d/b": "2", "l": "->d/b", "large": large, "empty": "", "e/": ""})
 	r := w.pull(dirsync.Refuse)
 	if want := []string{
@@ -289,7 +289,7 @@ func TestPullAndPush(t *testing.T) {
 	}; !slices.Equal(slices.Sorted(slices.Values(r.Written)), want) || r.Generation != 1 {
 		t.Errorf("Pull() = %+v, want %v", r, want)
 	}
-	w.want("pulled", w.files(), w.remote.now())
+	w.want("pulled", w.files(), w.remote.current())
 	if info, err := os.Stat(filepath.Join(w.dir, "a")); err != nil || info.ModTime().UnixNano() != 1e18+123456789 {
 		t.Errorf("time of a = %v, %v; want the time that the workspace has", info.ModTime(), err)
 	}
@@ -312,7 +312,7 @@ func TestPullAndPush(t *testing.T) {
 		!slices.Equal(r.Written, []string{"empty", "x", "x/n"}) {
 		t.Errorf("Push() = %+v, %v; want large removed, and empty, x and x/n written", r, err)
 	}
-	w.want("pushed", w.remote.now(), w.files())
+	w.want("pushed", w.remote.current(), w.files())
 	if r, err = w.folder.Push(t.Context(), "", dirsync.Refuse); err != nil || r.Generation != 3 || len(r.Written) != 0 {
 		t.Errorf("Push() of nothing = %+v, %v; want generation 3 and nothing written", r, err)
 	}
@@ -321,7 +321,7 @@ func TestPullAndPush(t *testing.T) {
 // TestCase pulls names that differ by case only. A directory that cannot hold both gets one of them, and the workspace
 // keeps both.
 func TestCase(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.folder.IgnoreCase()
 	all := map[string]string{"A.txt": "1", "a.txt": "2", "Dir/x": "3", "dir/y": "4", "dir/z/q": "5", "b": "6"}
 	w.remote.set(all)
@@ -333,7 +333,7 @@ func TestCase(t *testing.T) {
 	w.write("b", "7")
 	all["b"] = "7"
 	w.sync()
-	w.want("workspace", w.remote.now(), all)
+	w.want("workspace", w.remote.current(), all)
 	delete(all, "A.txt")
 	w.remote.set(maps.Clone(all))
 	if r := w.pull(dirsync.Refuse); !slices.Equal(r.Removed, []string{"A.txt"}) {
@@ -347,9 +347,9 @@ func TestCase(t *testing.T) {
 }
 
 func TestConflicts(t *testing.T) {
-	setup := func(t *testing.T) *world {
+	setup := func(t *testing.T) *fixture {
 		t.Helper()
-		w := newWorld(t)
+		w := newFixture(t)
 		w.remote.set(map[string]string{
 			"both": "0", "mine": "0", "theirs": "0", "rm/ours": "0", "rm/theirs": "0",
 			"same": "0", "k": "0", "kd/x": "0",
@@ -397,7 +397,7 @@ func TestConflicts(t *testing.T) {
 			"kd.conflict-g2": "theirs",
 		}
 		w.want("here", w.files(), want)
-		w.want("there", w.remote.now(), want)
+		w.want("there", w.remote.current(), want)
 		if r := w.sync(); len(r.Written)+len(r.Conflicts)+len(r.Removed) != 0 {
 			t.Errorf("Sync() again = %+v, want nothing", r)
 		}
@@ -406,7 +406,7 @@ func TestConflicts(t *testing.T) {
 		w := setup(t)
 		w.remove("kd") // their file replaces our directory
 		w.pull(dirsync.Theirs)
-		want := w.remote.now()
+		want := w.remote.current()
 		want["mine"] = "ours"
 		delete(want, "k/in")
 		got := w.files()
@@ -415,28 +415,28 @@ func TestConflicts(t *testing.T) {
 		w.want("here", got, want)
 	})
 	t.Run("ours", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.remote.set(map[string]string{"f": "theirs", "only": "theirs"})
 		w.write("f", "ours")
 		if _, err := w.folder.Push(t.Context(), "", dirsync.Ours); err != nil {
 			t.Fatal(err)
 		}
-		w.want("there", w.remote.now(), map[string]string{"f": "ours", "only": "theirs"})
+		w.want("there", w.remote.current(), map[string]string{"f": "ours", "only": "theirs"})
 	})
 }
 
 // TestEditDuringPull checks that a person's edit between the scan and the write of new content is not lost, however the
 // editor writes.
 func TestEditDuringPull(t *testing.T) {
-	for name, edit := range map[string]func(w *world){
-		"in place": func(w *world) { w.write("f", "person") },
-		"atomic": func(w *world) {
+	for name, edit := range map[string]func(w *fixture){
+		"in place": func(w *fixture) { w.write("f", "person") },
+		"atomic": func(w *fixture) {
 			w.write("f~", "person")
 			if err := os.Rename(filepath.Join(w.dir, "f~"), filepath.Join(w.dir, "f")); err != nil {
 				w.Fatal(err)
 			}
 		},
-		"append": func(w *world) {
+		"append": func(w *fixture) {
 			out, err := os.OpenFile(filepath.Join(w.dir, "f"), os.O_APPEND|os.O_WRONLY, 0)
 			if err != nil {
 				w.Fatal(err)
@@ -446,15 +446,15 @@ func TestEditDuringPull(t *testing.T) {
 				w.Fatal(err)
 			}
 		},
-		"a directory": func(w *world) { w.remove("f"); w.write("f/in", "person") },
-		"removed":     func(w *world) { w.remove("f") },
+		"a directory": func(w *fixture) { w.remove("f"); w.write("f/in", "person") },
+		"removed":     func(w *fixture) { w.remove("f") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.remote.set(map[string]string{"f": "0"})
 			w.pull(dirsync.Refuse)
 			w.remote.set(map[string]string{"f": "task", "new": "task"})
-			w.remote.during = func(p string) {
+			w.remote.beforeFile = func(p string) {
 				if p == "f" {
 					edit(w)
 				} else {
@@ -462,7 +462,7 @@ func TestEditDuringPull(t *testing.T) {
 				}
 			}
 			r := w.pull(dirsync.KeepBoth)
-			w.remote.during = nil
+			w.remote.beforeFile = nil
 			if !slices.Contains(r.Conflicts, "f") || !slices.Contains(r.Conflicts, "new") {
 				t.Errorf("conflicts = %v, want f and new", r.Conflicts)
 			}
@@ -480,7 +480,7 @@ func TestEditDuringPull(t *testing.T) {
 				}
 			}
 			w.sync()
-			w.want("there", w.remote.now(), w.files())
+			w.want("there", w.remote.current(), w.files())
 		})
 	}
 }
@@ -489,7 +489,7 @@ func TestEditDuringPull(t *testing.T) {
 // can access them in any case, and that neither counts as a change.
 func TestModes(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o027))
-	w := newWorld(t)
+	w := newFixture(t)
 	w.remote.set(map[string]string{"open": "1", "script": "1", "closed": "1", "d/in": "1", "s/in": "1", "l": "->open"})
 	w.remote.modes = map[string]uint32{"open": 0o666, "script": 0o777, "closed": 0, "d": 0o777, "s": 0o555}
 	w.pull(dirsync.Refuse)
@@ -540,7 +540,7 @@ func TestModes(t *testing.T) {
 // TestPullFailsMidway checks that a pull that fails leaves complete files only, reports them, and is continued by the
 // next pull.
 func TestPullFailsMidway(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.write("b", "mine")
 	w.remote.set(map[string]string{"b": "mine"})
 	w.pull(dirsync.Refuse)
@@ -556,12 +556,12 @@ func TestPullFailsMidway(t *testing.T) {
 	if r := w.pull(dirsync.Refuse); !slices.Equal(r.Written, []string{"c", "d"}) {
 		t.Errorf("Pull() again = %+v, want c and d written", r)
 	}
-	w.want("after the second pull", w.files(), w.remote.now())
+	w.want("after the second pull", w.files(), w.remote.current())
 }
 
 // TestProgress checks that transfers report how much is done, up to all of it.
 func TestProgress(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	var reports [][2]int64
 	f, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "main", Progress: func(done, total int64) {
 		reports = append(reports, [2]int64{done, total})
@@ -589,7 +589,7 @@ func TestProgress(t *testing.T) {
 
 // TestCommitDuringPush checks that a push that loses a race against a commit pulls and tries again.
 func TestCommitDuringPush(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.remote.set(map[string]string{"f": "0", "d/x": "0"})
 	w.pull(dirsync.Refuse)
 	w.write("f", "person")
@@ -601,11 +601,11 @@ func TestCommitDuringPush(t *testing.T) {
 	}
 	want := map[string]string{"f": "person", "f.conflict-g2": "task", "d/y": "task"}
 	w.want("here", w.files(), want)
-	w.want("there", w.remote.now(), want)
+	w.want("there", w.remote.current(), want)
 }
 
 func TestNoEscape(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("safe"), 0o600); err != nil {
 		t.Fatal(err)
@@ -646,7 +646,7 @@ func TestNoEscape(t *testing.T) {
 
 func TestContentIsVerified(t *testing.T) {
 	for _, sent := range []string{"", "short", "larger than it should be", "wrong!"} {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.remote.set(map[string]string{"f": "right!"})
 		liar := &lying{remote: w.remote, content: sent}
 		f, err := dirsync.Open(w.dir, liar, dirsync.Options{Workspace: "main"})
@@ -672,7 +672,7 @@ func (l *lying) Read(_ context.Context, _ int64, paths []string, fn func(string,
 }
 
 func TestExcludedAndSkipped(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	for _, p := range []string{
 		"node_modules/x", "a/__pycache__/y", ".workspaceignore", "no.log", "servers/s.py",
 		"client/c", "yes",
@@ -684,7 +684,7 @@ func TestExcludedAndSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.want("there", w.remote.now(), map[string]string{"a/": "", ".workspaceignore": "*.log\n", "yes": "*.log\n"})
+	w.want("there", w.remote.current(), map[string]string{"a/": "", ".workspaceignore": "*.log\n", "yes": "*.log\n"})
 	if want := []string{"client", "new\nline", "servers"}; !slices.Equal(slices.Sorted(slices.Values(r.Skipped)),
 		want) {
 		t.Errorf("skipped = %q, want %q", r.Skipped, want)
@@ -692,7 +692,7 @@ func TestExcludedAndSkipped(t *testing.T) {
 }
 
 func TestOtherWorkspace(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.remote.set(map[string]string{"f": "1"})
 	w.pull(dirsync.Refuse)
 	_, err := dirsync.Open(w.dir, w.remote, dirsync.Options{Workspace: "lab"})
@@ -714,7 +714,7 @@ func TestOtherWorkspace(t *testing.T) {
 func TestNothingIsLost(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		w := newWorld(t)
+		w := newFixture(t)
 		names := []string{"a", "b", "d/a", "d/b", "d/e/f", "b/x"}
 		for round := range 6 {
 			edits := []string{}
@@ -730,7 +730,7 @@ func TestNothingIsLost(t *testing.T) {
 					edits = append(edits, full+"\x00"+text)
 				}
 			}
-			next := w.remote.now()
+			next := w.remote.current()
 			p := names[rng.IntN(len(names))]
 			for q := range next {
 				if strings.HasPrefix(q, p+"/") || strings.HasPrefix(p, q+"/") {
@@ -756,7 +756,7 @@ func TestNothingIsLost(t *testing.T) {
 						seed, round, text, full, got)
 				}
 			}
-			there := w.remote.now() // unlike a real workspace, it drops directories that become empty
+			there := w.remote.current() // unlike a real workspace, it drops directories that become empty
 			for _, side := range []map[string]string{there, got} {
 				maps.DeleteFunc(side, func(p, _ string) bool { return strings.HasSuffix(p, "/") })
 			}

@@ -79,7 +79,7 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 		if rules.Match(p, d.IsDir()) {
 			return skip
 		}
-		if !exchangeable(p) {
+		if !syncable(p) {
 			skipped = append(skipped, p)
 			return skip
 		}
@@ -102,11 +102,11 @@ func (f *Folder) scan(rules ignore.Rules) (found map[string]*local, skipped []st
 	return found, skipped, err
 }
 
-// exchangeable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
+// syncable reports whether both sides can have a path: it must be clean, valid UTF-8 without control and format
 // characters, within the length limits, and outside the directories that the fleet mounts for its tools. No component
 // may name .git on a file system that ignores case or has short names. A replacement character stands for bytes that
 // are not UTF-8, so a path with one does not name a file of the workspace.
-func exchangeable(p string) bool {
+func syncable(p string) bool {
 	const maxName, maxPath = 255, 4096
 	if first, _, _ := strings.Cut(p, "/"); first == "servers" || first == "client" {
 		return false

@@ -55,7 +55,7 @@ func (f *Folder) compare(ctx context.Context) (c comparison, err error) {
 		e := &c.files[i]
 		switch {
 		case rules.MatchBelow(e.Path) || e.Kind == Dir && rules.Match(e.Path, true):
-		case !exchangeable(e.Path) || e.Kind == Symlink && pointsOutside(e):
+		case !syncable(e.Path) || e.Kind == Symlink && pointsOutside(e):
 			c.skipped = append(c.skipped, e.Path)
 		default:
 			there[e.Path], paths[e.Path] = e, true

@@ -28,7 +28,7 @@ func Read(name string) (Skill, error) {
 	return Skill{}, invalid("%s is neither a directory with a SKILL.md nor a .py file", name)
 }
 
-// readDir follows no symbolic link, and refuses a directory that has one.
+// readDir reads a skill from a directory in the format. It refuses a directory that contains a symbolic link.
 func readDir(dir string) (Skill, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func describe(d Draft, notes string) string {
 	return fmt.Sprintf("The program %s.py, as a skill.", ModuleOf(d.Name))
 }
 
-// Broken is a skill in a directory that cannot be used.
+// Broken is an invalid skill in the directory of the fleet's skills.
 type Broken struct{ Path, Message string }
 
 // readAll reads the skills in a directory: directories with a SKILL.md, and files NAME.py. A missing directory has
@@ -142,7 +142,7 @@ func readAll(dir string) (list []Skill, broken []Broken, err error) {
 	return list, broken, nil
 }
 
-// isSkill reports whether an entry of a directory of skills is meant to be one.
+// isSkill reports whether an entry of a directory of skills is meant to be a skill.
 func isSkill(name string, e fs.DirEntry) bool {
 	base := e.Name()
 	switch {

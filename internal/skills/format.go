@@ -98,9 +98,9 @@ func splitFrontmatter(content string) (front, body string, err error) {
 	return front, strings.TrimSpace(body), nil
 }
 
-// frontmatter is the decoded YAML: a field's text, or nil for a field that is not a text.
+// frontmatter is the decoded YAML.
 type frontmatter struct {
-	texts    map[string]*string
+	texts    map[string]*string // by field; nil for a field that is not a string
 	metadata map[string]string
 	problems []string // of the fields' types
 }
@@ -128,7 +128,7 @@ func decodeFrontmatter(text string) (frontmatter, error) {
 			}
 			f.texts[name] = nil
 		case name == fieldMetadata:
-			f.problems = append(f.problems, "Field 'metadata' must be a mapping of texts")
+			f.problems = append(f.problems, "Field 'metadata' must be a mapping of strings")
 			f.texts[name] = nil
 		case node.Kind == yaml.ScalarNode:
 			f.texts[name] = &node.Value
@@ -148,7 +148,7 @@ func members(n *yaml.Node) (map[string]*yaml.Node, error) {
 			return nil, fmt.Errorf("line %d: aliases and complex keys are not allowed", key.Line)
 		}
 		if out[key.Value] != nil {
-			return nil, fmt.Errorf("line %d: %s is there twice", key.Line, key.Value)
+			return nil, fmt.Errorf("line %d: %s occurs twice", key.Line, key.Value)
 		}
 		out[key.Value] = value
 	}
@@ -163,7 +163,7 @@ func textMembers(n *yaml.Node) (map[string]string, error) {
 	out := make(map[string]string, len(all))
 	for name, value := range all {
 		if value.Kind != yaml.ScalarNode {
-			return nil, errors.New("the value of " + name + " is not a text")
+			return nil, errors.New("the value of " + name + " is not a string")
 		}
 		out[name] = value.Value
 	}
@@ -219,13 +219,13 @@ func tooLong(field, value string, limit int) []string {
 
 // nameProblems applies the format's rules to a normalised name.
 func nameProblems(name, dir string) (problems []string) {
-	shown := text.Truncate(text.Printable(name), 2*maxName)
+	printable := text.Truncate(text.Printable(name), 2*maxName)
 	if n := utf8.RuneCountInString(name); n > maxName {
 		problems = append(problems,
-			fmt.Sprintf("Skill name '%s' exceeds %d character limit (%d chars)", shown, maxName, n))
+			fmt.Sprintf("Skill name '%s' exceeds %d character limit (%d chars)", printable, maxName, n))
 	}
 	if name != strings.ToLower(name) {
-		problems = append(problems, fmt.Sprintf("Skill name '%s' must be lowercase", shown))
+		problems = append(problems, fmt.Sprintf("Skill name '%s' must be lowercase", printable))
 	}
 	if strings.HasPrefix(name, "-") || strings.HasSuffix(name, "-") {
 		problems = append(problems, "Skill name cannot start or end with a hyphen")
@@ -236,11 +236,11 @@ func nameProblems(name, dir string) (problems []string) {
 	forbidden := func(r rune) bool { return r != '-' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
 	if strings.ContainsFunc(name, forbidden) {
 		problems = append(problems, fmt.Sprintf(
-			"Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.", shown))
+			"Skill name '%s' contains invalid characters. Only letters, digits, and hyphens are allowed.", printable))
 	}
 	if dir != "" && norm.NFKC.String(dir) != name {
 		problems = append(problems, fmt.Sprintf("Directory name '%s' must match skill name '%s'",
-			text.Truncate(text.Printable(dir), 2*maxName), shown))
+			text.Truncate(text.Printable(dir), 2*maxName), printable))
 	}
 	return problems
 }

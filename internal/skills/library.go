@@ -36,7 +36,7 @@ const (
 	// staleAfter is how long a tenant's skills are used before the index is read again, in the background. Usually
 	// Changed comes first.
 	staleAfter = time.Minute
-	// dirEvery is how often the directory of the fleet's skills is looked at.
+	// dirEvery is the minimal time between two scans of the directory of the fleet's skills.
 	dirEvery = 2 * time.Second
 	// reloadTime bounds a read in the background.
 	reloadTime = 30 * time.Second
@@ -50,15 +50,15 @@ type Library struct {
 	background sync.WaitGroup // reads that no caller waits for
 
 	mu      sync.Mutex
-	tenants map[string]*held
+	tenants map[string]*tenantSkills
 	fleet   fleetSkills
 }
 
-// held is what the library knows about a tenant's skills.
-type held struct {
+// tenantSkills is what the library knows about a tenant's skills.
+type tenantSkills struct {
 	changed atomic.Bool // read the index before the next use
 
-	using  *semaphore.Weighted // held while reading; guards the fields below
+	lock   *semaphore.Weighted // guards the fields below; unlike a mutex, it can be acquired with a context
 	etag   string
 	own    []Stored // the newest version of each skill
 	read   time.Time
@@ -68,10 +68,10 @@ type held struct {
 }
 
 type fleetSkills struct {
-	looked time.Time
-	stamp  string
-	list   []Stored
-	broken []Broken
+	scanned time.Time
+	stamp   string
+	list    []Stored
+	broken  []Broken
 }
 
 // Stored is a skill with its version.
@@ -96,10 +96,11 @@ func (s *Set) Find(name string) (Stored, error) {
 		}
 		names[i] = skill.Name
 	}
-	return Stored{}, unknown(name, names)
+	return Stored{}, notFoundError(name, names)
 }
 
-func unknown(name string, names []string) error {
+// notFoundError returns an error that suggests the one of names that is most similar to name.
+func notFoundError(name string, names []string) error {
 	name = text.Truncate(text.Printable(name), maxName)
 	if near := text.Nearest(name, names, max(2, len(name)/3)); near != "" {
 		return fmt.Errorf("%w: %s (did you mean %s?)", ErrNotFound, name, near)
@@ -108,7 +109,7 @@ func unknown(name string, names []string) error {
 }
 
 // NewLibrary returns a library. It reads nothing yet.
-func NewLibrary(o Options) *Library { return &Library{o: o, tenants: map[string]*held{}} }
+func NewLibrary(o Options) *Library { return &Library{o: o, tenants: map[string]*tenantSkills{}} }
 
 // Changed says that a tenant's skills have changed: the next use reads them.
 func (l *Library) Changed(tenant string) {
@@ -126,12 +127,12 @@ func (l *Library) Disconnected() {
 	}
 }
 
-func (l *Library) tenant(name string, create bool) *held {
+func (l *Library) tenant(name string, create bool) *tenantSkills {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.tenants[name]
 	if h == nil && create {
-		h = &held{using: semaphore.NewWeighted(1)}
+		h = &tenantSkills{lock: semaphore.NewWeighted(1)}
 		l.tenants[name] = h
 	}
 	return h
@@ -143,12 +144,12 @@ func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
 	if l == nil {
 		return nil, nil
 	}
-	fleet, broken := l.fleetNow()
+	fleet, broken := l.readFleet()
 	h := l.tenant(tenant, true)
-	if err := h.using.Acquire(ctx, 1); err != nil {
+	if err := h.lock.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer h.using.Release(1)
+	defer h.lock.Release(1)
 	if err := l.refresh(ctx, tenant, h); err != nil {
 		return nil, err
 	}
@@ -177,8 +178,8 @@ func newSet(own, fleet []Stored, broken []Broken) *Set {
 	return s
 }
 
-// refresh brings the tenant's own skills up to date if they changed; h.using is held.
-func (l *Library) refresh(ctx context.Context, tenant string, h *held) error {
+// refresh brings the tenant's own skills up to date if they changed. The caller holds h.lock.
+func (l *Library) refresh(ctx context.Context, tenant string, h *tenantSkills) error {
 	if l.o.Bucket == nil {
 		return nil
 	}
@@ -219,9 +220,9 @@ func (l *Library) Close() {
 	}
 }
 
-// reload reads the index, and the versions that are new; h.using is held. If a version is removed before it is read,
-// the index is read again.
-func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
+// reload reads the index, and the versions that are new. If a version is removed before it is read, the index is read
+// again. The caller holds h.lock.
+func (l *Library) reload(ctx context.Context, tenant string, h *tenantSkills) error {
 	known := h.etag
 	var missing error
 	for {
@@ -248,7 +249,7 @@ func (l *Library) reload(ctx context.Context, tenant string, h *held) error {
 	}
 }
 
-// readNewest returns the newest version of each skill of an index. Those of have are not read again.
+// readNewest returns the newest version of each skill of an index. It does not read versions that have contains.
 func (l *Library) readNewest(ctx context.Context, tenant string, x index, have []Stored) (own []Stored, err error) {
 	for name := range x.Skills {
 		v, ok := x.newest(name)
@@ -272,19 +273,19 @@ func (l *Library) readNewest(ctx context.Context, tenant string, x index, have [
 	return own, nil
 }
 
-// fleetNow returns the fleet's skills. It looks at the directory every few seconds.
-func (l *Library) fleetNow() ([]Stored, []Broken) {
+// readFleet returns the fleet's skills. It reads the directory again if a file has changed, at most once per dirEvery.
+func (l *Library) readFleet() ([]Stored, []Broken) {
 	if l.o.Dir == "" {
 		return nil, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := &l.fleet
-	if !f.looked.IsZero() && time.Since(f.looked) < dirEvery {
+	if !f.scanned.IsZero() && time.Since(f.scanned) < dirEvery {
 		return f.list, f.broken
 	}
-	first := f.looked.IsZero()
-	f.looked = time.Now()
+	first := f.scanned.IsZero()
+	f.scanned = time.Now()
 	now := stamp(l.o.Dir)
 	if now == f.stamp && !first {
 		return f.list, f.broken
@@ -299,7 +300,7 @@ func (l *Library) fleetNow() ([]Stored, []Broken) {
 		f.list = append(f.list, Stored{Skill: s, Scope: OfFleet})
 	}
 	for _, b := range broken {
-		l.o.Log.Warn("skipped what is not a skill", "dir", l.o.Dir, "path", b.Path, "reason", b.Message)
+		l.o.Log.Warn("skipped invalid skill", "dir", l.o.Dir, "path", b.Path, "reason", b.Message)
 	}
 	return f.list, f.broken
 }
@@ -338,7 +339,7 @@ func (l *Library) Check(ctx context.Context, tenant string, s Skill, base int) e
 }
 
 func (l *Library) checkTaken(name string, base int) error {
-	fleet, _ := l.fleetNow()
+	fleet, _ := l.readFleet()
 	if base == 0 && slices.ContainsFunc(fleet, func(s Stored) bool { return s.Name == name }) {
 		return &TakenError{name}
 	}
@@ -358,13 +359,14 @@ func (l *Library) Remove(ctx context.Context, tenant, name string, base int) err
 	return err
 }
 
+// notFound returns an error for a skill that the tenant does not have, with a suggestion.
 func (l *Library) notFound(ctx context.Context, tenant, name string) error {
 	set, err := l.Of(ctx, tenant)
 	if err != nil || set == nil {
-		return cmp.Or(err, unknown(name, nil))
+		return cmp.Or(err, notFoundError(name, nil))
 	}
 	_, err = set.Find(name)
-	return cmp.Or(err, unknown(name, nil))
+	return cmp.Or(err, notFoundError(name, nil))
 }
 
 // Versions returns the kept versions of a tenant's skill, the newest first.
@@ -384,7 +386,7 @@ func (l *Library) Versions(ctx context.Context, tenant, name string) ([]Version,
 	return list, nil
 }
 
-// Get returns a version of a skill: the newest one if version is 0. Only the newest one of a fleet's skill exists.
+// Get returns a version of a skill: the newest one if version is 0. Skills of the fleet have no other versions.
 func (l *Library) Get(ctx context.Context, tenant, name string, version int) (Stored, error) {
 	if version == 0 {
 		set, err := l.Of(ctx, tenant)
@@ -392,7 +394,7 @@ func (l *Library) Get(ctx context.Context, tenant, name string, version int) (St
 			return Stored{}, err
 		}
 		if set == nil {
-			return Stored{}, unknown(name, nil)
+			return Stored{}, notFoundError(name, nil)
 		}
 		return set.Find(name)
 	}
@@ -410,7 +412,8 @@ func (l *Library) Get(ctx context.Context, tenant, name string, version int) (St
 		ErrNotFound, name, version, versions[len(versions)-1].Version, versions[0].Version)
 }
 
-// Overlay returns the set as an addition to a tenant's catalogue. It is the same for the same set.
+// Overlay returns the set as an addition to a tenant's catalogue: the files that programs import, and the list of
+// skills.
 func (s *Set) Overlay() (files map[string][]byte, list []tools.Skill) {
 	files = map[string][]byte{}
 	for _, skill := range s.Skills {

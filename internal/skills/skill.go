@@ -43,7 +43,7 @@ type Skill struct {
 // EntryPoint says how the program is called.
 type EntryPoint string
 
-// The kinds of entries.
+// The entry points.
 const (
 	EntryNone     EntryPoint = ""         // the skill has no program
 	EntryFunction EntryPoint = "function" // the program has a function run, or one with the name of the skill
@@ -129,13 +129,13 @@ func checkFiles(files map[string][]byte) error {
 }
 
 func checkPath(name string) error {
-	shown := text.Truncate(text.Printable(name), maxPath)
+	printable := text.Truncate(text.Printable(name), maxPath)
 	switch {
 	case !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, `\:`) ||
 		strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
-		return invalid("the file name %q is not a path within the skill", shown)
+		return invalid("the file name %q is not a path within the skill", printable)
 	case len(name) > maxPath || strings.Count(name, "/") >= maxDepth:
-		return invalid("the path %q is longer than %d bytes or deeper than %d directories", shown, maxPath, maxDepth)
+		return invalid("the path %q is longer than %d bytes or deeper than %d directories", printable, maxPath, maxDepth)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 //	_skills/<tenant>/HEAD        the index, which is changed by compare-and-swap
 //	_skills/<tenant>/<object>    the files of one version
 //
-// No two saves share an object, even of the same files: a removal that has just dropped a version would otherwise
-// delete what a save at the same time refers to.
+// No two saves share an object, even of the same files. Otherwise a removal that has just dropped a version would
+// delete the files to which a concurrent save refers.
 const prefix = "_skills/"
 
 // Limits of a tenant.
@@ -107,7 +107,8 @@ func objectKey(tenant string, v Version) string {
 	return prefix + tenant + "/" + cmp.Or(v.Object, v.Digest.String())
 }
 
-// readIndex returns a tenant's index and its ETag. A tenant without skills has an empty one.
+// readIndex returns a tenant's index and its ETag. Both are empty if the tenant has never had skills. If known is not
+// empty and still the index's ETag, readIndex returns objects.ErrNotModified.
 func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string) (x index, etag string, err error) {
 	o, err := bucket.Get(ctx, headKey(tenant), objects.GetOptions{IfNoneMatch: known})
 	if errors.Is(err, objects.ErrNotFound) {
@@ -127,7 +128,8 @@ func readIndex(ctx context.Context, bucket objects.Objects, tenant, known string
 	return x, o.ETag, nil
 }
 
-// change applies fn to a tenant's index until it is stored. fn may be called several times.
+// change applies fn to a tenant's index and stores the result. After a lost race it starts again, so fn may be called
+// several times.
 func change(ctx context.Context, bucket objects.Objects, tenant string, fn func(*index) error) error {
 	var last error
 	for range maxIndexRaces {
@@ -258,7 +260,8 @@ func remove(ctx context.Context, bucket objects.Objects, tenant, name string, ba
 	return nil
 }
 
-// deleteObjects removes the files of versions that the index no longer has. What it cannot remove only takes room.
+// deleteObjects removes the files of versions that the index no longer has. It ignores errors: files that stay only
+// take up space.
 func deleteObjects(ctx context.Context, bucket objects.Objects, tenant string, versions []Version) {
 	var keys []string
 	for _, v := range versions {

@@ -121,7 +121,7 @@ func TestFenceOrCommit(t *testing.T) {
 	}
 }
 
-// A fence holds for the attempts before a redrive; those after it may commit.
+// TestFencedAttempts checks that a fence holds only for the attempts before a redrive: later ones may commit.
 func TestFencedAttempts(t *testing.T) {
 	bucket := mem.New()
 	store := state.New(bucket, state.Options{})
