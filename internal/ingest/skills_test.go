@@ -110,7 +110,7 @@ func TestRefusedSkills(t *testing.T) {
 		"exactly one of":          {"a", client.SkillDraft{}, errcode.BadData},
 		"exactly one of code":     {"a", client.SkillDraft{Code: "x", Task: "y"}, errcode.BadData},
 		"must be lowercase":       {"A", client.SkillDraft{Code: "x", Description: "x"}, errcode.BadSkill},
-		"a word of Python":        {"class", client.SkillDraft{Code: "x", Description: "x"}, errcode.BadSkill},
+		"a keyword of Python":     {"class", client.SkillDraft{Code: "x", Description: "x"}, errcode.BadSkill},
 		"non-empty string":        {"a", client.SkillDraft{Code: "x"}, errcode.BadSkill},
 		"the task does not exist": {"a", client.SkillDraft{Task: strings.Repeat("a", 26)}, errcode.UnknownTask},
 		"Missing required file": {

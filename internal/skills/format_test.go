@@ -144,8 +144,8 @@ func TestProperties(t *testing.T) {
 func TestCheckName(t *testing.T) {
 	for name, want := range map[string]string{
 		"double-number": "", "a": "", "a1-b2": "", strings.Repeat("a", 64): "",
-		"class": "a word of Python", "import": "a word of Python", "3d-print": "begins with a digit",
-		"навык": "not in the letters a-z", "Double": "lowercase", "double_number": "invalid characters",
+		"class": "a keyword of Python", "import": "a keyword of Python", "3d-print": "begins with a digit",
+		"навык": "letters other than a-z", "Double": "lowercase", "double_number": "invalid characters",
 		"":     "lower-case",
 		"../x": "invalid characters", "a\x00b": "invalid characters",
 	} {

@@ -62,11 +62,11 @@ func CheckName(name string) error {
 	}
 	switch module := ModuleOf(name); {
 	case !namePattern.MatchString(name):
-		return invalid("the name %q is not in the letters a-z: programs import it", text.Truncate(name, maxName))
+		return invalid("the name %q has letters other than a-z: programs import it", text.Truncate(name, maxName))
 	case name[0] <= '9':
 		return invalid("the name %q begins with a digit: programs cannot import skills.%s", name, module)
 	case slices.Contains(tools.Keywords, module):
-		return invalid("the name %q is a word of Python: programs cannot import skills.%s", name, module)
+		return invalid("the name %q is a keyword of Python: programs cannot import skills.%s", name, module)
 	}
 	return nil
 }
