@@ -169,6 +169,10 @@ bench: build yardsticks ## measure the fleet's promised numbers and its comparis
 	bin/codefleet bench
 	go run ./test/bench
 
+.PHONY: bench-queues
+bench-queues: ## compare the queue with asyncjobs, River and Asynq (on Debian with postgresql and redis-server; minutes the first time)
+	go run -C test/queues .
+
 # test/bench compares the fleet with these tools.
 yardsticks: .cache/yardsticks/rclone .cache/yardsticks/restic ## install the tools for test/bench: rclone, restic (minutes the first time)
 
