@@ -57,7 +57,7 @@ func (p *Pipeline) approver(t task, deadline func() time.Time) broker.Approver {
 		a, err := t.job.RequestApproval(ctx, schemas.Approval{
 			Call: q.Call, Server: q.Server, Tool: q.Tool, Signature: q.Signature, Effects: q.Effects,
 			ExpiresAt: expires.UTC(),
-			Arguments: broker.Preview(t.shownArguments(ctx, q.Args)), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
+			Arguments: broker.Preview(t.tokenisedArguments(ctx, q.Args)), ArgsHash: q.ArgsHash, ArgsBytes: len(q.Args),
 		})
 		return broker.Approval{State: broker.ApprovalState(a.State), By: a.By, Reason: a.Reason}, err
 	}
@@ -127,15 +127,15 @@ func closeCalls(ctx context.Context, calls *broker.Execution) error {
 }
 
 // busy returns for how long at least one call was running, in milliseconds.
-func busy(entries []broker.AuditRecord) (ms float64) {
-	entries = slices.SortedFunc(slices.Values(entries), func(a, b broker.AuditRecord) int {
+func busy(calls []broker.AuditRecord) (ms float64) {
+	calls = slices.SortedFunc(slices.Values(calls), func(a, b broker.AuditRecord) int {
 		return a.Started.Compare(b.Started)
 	})
 	var until time.Time
-	for _, e := range entries {
-		end := e.Started.Add(time.Duration(e.MS * float64(time.Millisecond)))
+	for _, c := range calls {
+		end := c.Started.Add(time.Duration(c.MS * float64(time.Millisecond)))
 		if end.After(until) {
-			from := slices.MaxFunc([]time.Time{e.Started, until}, time.Time.Compare)
+			from := slices.MaxFunc([]time.Time{c.Started, until}, time.Time.Compare)
 			ms += float64(end.Sub(from).Microseconds()) / 1000
 			until = end
 		}

@@ -51,8 +51,8 @@ func (c Codegen) budgets(ctx context.Context, tenant string, d draft) ([]*codege
 	return out, nil
 }
 
-// charge returns usage with a model's tokens added, and counts them in the ledger.
-func (p *Pipeline) charge(ctx context.Context, t task, usage *schemas.Usage, u codegen.Usage) *schemas.Usage {
+// countTokens returns usage with a model's tokens added, and counts them in the ledger.
+func (p *Pipeline) countTokens(ctx context.Context, t task, usage *schemas.Usage, u codegen.Usage) *schemas.Usage {
 	sum := *usage
 	if u.Model != "" {
 		sum.Model = u.Model

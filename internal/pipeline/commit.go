@@ -24,7 +24,7 @@ type commit struct {
 	stored    bool
 	conflict  bool            // other commits changed the same paths, so the task executes again
 	refused   *schemas.Error  // the workspace would exceed its quota
-	earlier   *schemas.Result // the result of an earlier run that had committed; it counts
+	earlier   *schemas.Result // of an earlier run that had committed: the task's result
 	change    schemas.WorkspaceChange
 	artifacts []schemas.Artifact
 	ms        float64
@@ -141,7 +141,7 @@ func (p *Pipeline) earlierResult(ctx context.Context, t task, c state.Commit) (*
 const artifactsKept = jobs.DefaultRetention + 24*time.Hour
 
 // artifacts returns the files below artifacts/ that the task wrote, and all files of the version that match its
-// patterns. It retains the version. rewritten are the files that the task wrote with the content that they had.
+// patterns. It retains the version. rewritten are the files that the task wrote without changing their content.
 func (p *Pipeline) artifacts(
 	ctx context.Context, t task, w schemas.WorkspaceChange, rewritten []string,
 ) ([]schemas.Artifact, error) {

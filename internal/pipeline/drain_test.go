@@ -21,8 +21,8 @@ func (hangingObjects) Get(ctx context.Context, _ string, _ objects.GetOptions) (
 	return objects.Object{}, ctx.Err()
 }
 
-// A drain ends the context of a run, but not the one in which the HEAD is prefetched, which lasts until stop. A
-// checkout that waits for the HEAD all the same leaves no time to requeue the task.
+// A drained run does not wait for its prefetched HEAD, although the prefetch goes on until stop: the wait would leave
+// no time to requeue the task.
 func TestPrefetchEndsWithTheRun(t *testing.T) {
 	store := state.New(hangingObjects{}, state.Options{CacheDir: t.TempDir()})
 	head, stop := prefetch(t.Context(), store, state.Ref{Tenant: "default", Workspace: "w"})
@@ -44,17 +44,17 @@ func (hangingLedger) Spend(ctx context.Context, _ string, _ int) error {
 	return ctx.Err()
 }
 
-// The tokens of a drained run are counted in the time in which it may finish a commit, so that its task can be requeued
-// after that.
-func TestChargeEndsWithTheDrain(t *testing.T) {
+// After a drain, tokens are counted only within the time that a run has for its commit, so that time is left to requeue
+// the task.
+func TestCountTokensEndsWithTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Parts{Codegen: Codegen{Ledger: hangingLedger{}}})
 		ctx, drain := context.WithCancelCause(t.Context())
 		drain(jobs.ErrDraining)
 		began := time.Now()
-		p.charge(ctx, task{job: &jobs.Job{}}, &schemas.Usage{}, codegen.Usage{PromptTokens: 1})
+		p.countTokens(ctx, task{job: &jobs.Job{}}, &schemas.Usage{}, codegen.Usage{PromptTokens: 1})
 		if took := time.Since(began); took > jobs.SettleTime {
-			t.Errorf("charge() took %s after the drain, want at most %s", took, jobs.SettleTime)
+			t.Errorf("countTokens() took %s after the drain, want at most %s", took, jobs.SettleTime)
 		}
 	})
 }

@@ -68,7 +68,7 @@ func (g *guard) listed(found []guardrails.Finding) []schemas.Finding {
 }
 
 // checks adds to hooks the decision whether the program may run: first the guardrails decide, then plugins. If neither
-// can refuse the program, it does not wait for them. The hooks set undecided if a plugin fails to decide.
+// can refuse the program, it starts without waiting. The hooks set undecided if a plugin fails to decide.
 func (p *Pipeline) checks(
 	ctx context.Context, s steps, g *guard, hooks executor.Hooks, undecided *error,
 ) executor.Hooks {

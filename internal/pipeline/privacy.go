@@ -8,8 +8,9 @@ import (
 	"github.com/codefleet/codefleet/internal/tools/broker"
 )
 
-// promptPrivacy returns what keeps private values from the model. With the mode egress, the program that the model
-// writes has the values again. With broker, it keeps the tokens, and the arguments of its tool calls get the values.
+// promptPrivacy returns the functions that keep private values from the model. With the mode egress, Restore puts the
+// values back into the program that the model writes. With broker, the program keeps the tokens, and the arguments of
+// its tool calls get the values.
 func (t task) promptPrivacy() codegen.Privacy {
 	if t.tokens == nil {
 		return codegen.Privacy{}
@@ -17,18 +18,20 @@ func (t task) promptPrivacy() codegen.Privacy {
 	return codegen.Privacy{Hide: t.tokens.ReplaceText, Restore: t.tokens.RestoreCode}
 }
 
-// shownDescription returns the description of the task for the models that compute embeddings.
-func (t task) shownDescription(ctx context.Context) string {
+// tokenisedDescription returns the description of the task, with tokens in place of values, for the models that compute
+// embeddings.
+func (t task) tokenisedDescription(ctx context.Context) string {
 	return t.tokens.Replace(ctx, t.job.Task.Description)
 }
 
-// shownArguments returns the arguments of a call for the person who decides about it.
-func (t task) shownArguments(ctx context.Context, args json.RawMessage) json.RawMessage {
-	shown, err := t.tokens.ReplaceJSON(ctx, args)
+// tokenisedArguments returns the arguments of a call, with tokens in place of values, for the person who decides about
+// the call.
+func (t task) tokenisedArguments(ctx context.Context, args json.RawMessage) json.RawMessage {
+	tokenised, err := t.tokens.ReplaceJSON(ctx, args)
 	if err != nil {
 		return json.RawMessage(`"(arguments that are not valid JSON)"`)
 	}
-	return shown
+	return tokenised
 }
 
 // privacyHooks returns the hooks that replace values in tools' results with tokens, and tokens in the arguments of
@@ -38,7 +41,7 @@ func (p *Pipeline) privacyHooks(ctx context.Context, s steps) broker.Hooks {
 	if !t.Broker() {
 		return broker.Hooks{}
 	}
-	if s.draft.by == codegen.ByModel { // an earlier run may have asked the model
+	if s.draft.by == codegen.ByModel { // so that t knows the tokens of the prompt, which an earlier run may have sent
 		private := s.task.promptPrivacy()
 		private.Hide(ctx, s.draft.request.Task)
 		private.Hide(ctx, s.draft.request.Inputs)

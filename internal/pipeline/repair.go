@@ -54,7 +54,7 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 	program, err := d.writer.Repair(ctx, d.request, s.failure(), codegen.Call{
 		Progress: s.task.emitModel(ctx, d), Budgets: budgets, Private: s.task.promptPrivacy(),
 	})
-	d.usage = p.charge(ctx, s.task, d.usage, program.Usage)
+	d.usage = p.countTokens(ctx, s.task, d.usage, program.Usage)
 	if ctx.Err() != nil {
 		return d, false, orCause(ctx, ctx.Err())
 	}
@@ -76,7 +76,7 @@ func (p *Pipeline) repair(ctx context.Context, s steps) (d draft, repaired bool,
 // changed something.
 func (s steps) failure() codegen.Failure {
 	f := codegen.Failure{Program: s.draft.code}
-	if e := s.attempts[len(s.attempts)-1].failed(); e != nil {
+	if e := s.attempts[len(s.attempts)-1].failureReason(); e != nil {
 		f.Error = fmt.Sprintf("%s: %s\n%s", e.Code, e.Message, e.Cause)
 	}
 	for _, a := range s.attempts {
@@ -93,8 +93,8 @@ func (s steps) failure() codegen.Failure {
 	return f
 }
 
-// failed returns why the attempt did not succeed, or nil if it did.
-func (a attempt) failed() *schemas.Error {
+// failureReason returns why the attempt did not succeed, or nil if it did.
+func (a attempt) failureReason() *schemas.Error {
 	if a.commit.refused != nil {
 		return a.commit.refused
 	}

@@ -34,16 +34,16 @@ func (p *Pipeline) selectTools(ctx context.Context, t task, tools toolset, from 
 	if p.Tools.History != nil {
 		past = p.Tools.History.Past(ctx, t.ref.Tenant)
 	}
-	shown := t.shownDescription(ctx)
+	description := t.tokenisedDescription(ctx)
 	ids, degraded, err := tools.index.Pick(ctx, toolsearch.Wanted{
-		Description: shown, Allow: tools.allow, Max: t.maxTools(), History: past,
+		Description: description, Allow: tools.allow, Max: t.maxTools(), History: past,
 	})
 	if err != nil {
 		return d, jobs.Permanent(fmt.Errorf("select tools: %w", err))
 	}
 	d.selected, d.degraded = p.reselect(ctx, t, tools, ids), degraded
 	d.request.Tools = tools.index.Definitions(d.selected)
-	d.request.Skills = tools.index.PickSkills(ctx, shown)
+	d.request.Skills = tools.index.PickSkills(ctx, description)
 	d.usage.DirectToolTokens = tools.index.DefinitionTokens(tools.allow)
 	return d, nil
 }
@@ -105,6 +105,6 @@ func (p *Pipeline) recordTools(ctx context.Context, t task, res *schemas.Result)
 		}
 	}
 	if len(used) > 0 {
-		p.Tools.History.Record(ctx, t.ref.Tenant, t.shownDescription(ctx), used)
+		p.Tools.History.Record(ctx, t.ref.Tenant, t.tokenisedDescription(ctx), used)
 	}
 }

@@ -31,8 +31,9 @@ const (
 	maxSessionView = 1 << 20 // bytes of the view
 )
 
-// writeSession writes the view of the log of the task's session into the workspace, and that of the session before it
-// there, whose last task has been logged after its own view was written. The views alone make no commit.
+// writeSession writes the view of the log of the task's session into the workspace. If the task before it in the
+// workspace had another session, it writes the view of that session too, because that task was logged only after its
+// own checkout. The views alone make no commit.
 func (p *Pipeline) writeSession(ctx context.Context, t task, c *checkout) error {
 	r := t.job.Record
 	if r.Session == "" || p.Queue.Sessions == nil {

@@ -129,7 +129,8 @@ func TestCodeRequired(t *testing.T) {
 	}
 }
 
-// TestBaseOfAResult checks that results name the generation that the program found, also of programs that failed.
+// TestBaseOfAResult checks that the result of each program, even of one that failed, names the generation on which the
+// program ran.
 func TestBaseOfAResult(t *testing.T) {
 	for _, c := range []struct {
 		commit commit

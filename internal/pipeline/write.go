@@ -124,7 +124,7 @@ func (p *Pipeline) callWriter(ctx context.Context, t task, from draft) (d draft,
 	program, err := codegen.Generate(ctx, d.writer, rules.Write, d.request, codegen.Call{
 		Progress: t.emitModel(ctx, d), Budgets: budgets, Private: t.promptPrivacy(),
 	})
-	d.usage = p.charge(ctx, t, d.usage, program.Usage)
+	d.usage = p.countTokens(ctx, t, d.usage, program.Usage)
 	if ctx.Err() != nil {
 		return d, orCause(ctx, errors.Join(err, ctx.Err()))
 	}
