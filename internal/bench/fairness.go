@@ -28,7 +28,7 @@ const (
 	jainTime   = 10 * time.Second
 )
 
-// fairTask is what the scenario's tasks are: how long they hold their slot.
+// fairTask is a task of the scenario, which holds its slot for a time.
 type fairTask struct {
 	tenant string
 	length time.Duration
@@ -70,7 +70,7 @@ func (b *Bench) fairness(ctx context.Context) error {
 			fmt.Sprintf("%.2f", ratio),
 		})
 	}
-	b.AtMost("N8", "quiet tenant's p99 wait, in lengths of the noisy tenant's tasks", worst, 2, "×")
+	b.AtMost("N8", "quiet tenant's p99 wait ÷ length of the noisy tenant's tasks", worst, 2, "×")
 	if err := b.equalShares(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *Bench) fairness(ctx context.Context) error {
 	return nil
 }
 
-// equalShares measures Jain's index of the seconds of slots that tenants with equal weights and different tasks get.
+// equalShares measures Jain's index of the slot-seconds that tenants with equal weights and different tasks get.
 func (b *Bench) equalShares(ctx context.Context) error {
 	table := Table{
 		Title:   fmt.Sprintf("shares of tenants with tasks of 20 to 100 ms, all queued, in %s", jainTime),
@@ -101,7 +101,7 @@ func (b *Bench) equalShares(ctx context.Context) error {
 			fmt.Sprintf("%.2f", slices.Max(seconds)/average), fmt.Sprintf("%.4f", jain(counts)),
 		})
 	}
-	b.AtLeast("N8j", "Jain's index by seconds with equal weights, the least of 2 to 100 tenants", 100*least, 95)
+	b.AtLeast("N8j", "Jain's index by seconds with equal weights, the lowest of 2 to 100 tenants", 100*least, 95)
 	b.Tables = append(b.Tables, table)
 	return nil
 }
@@ -198,14 +198,14 @@ func (b *Bench) quietWaits(ctx context.Context, noisy int, length time.Duration)
 			return err
 		}
 		return holdSlots(ctx, q, nil, func() error {
-			waits, err = b.submitQuietly(ctx, q)
+			waits, err = b.submitQuietTasks(ctx, q)
 			return err
 		})
 	})
 	return waits, err
 }
 
-func (b *Bench) submitQuietly(ctx context.Context, q *jobs.Client) ([]float64, error) {
+func (b *Bench) submitQuietTasks(ctx context.Context, q *jobs.Client) ([]float64, error) {
 	var mu sync.Mutex
 	var waits []float64
 	g, ctx := errgroup.WithContext(ctx)
@@ -233,7 +233,7 @@ func (b *Bench) submitQuietly(ctx context.Context, q *jobs.Client) ([]float64, e
 	return waits, err
 }
 
-// shares returns the seconds and the number of tasks that each of n tenants with queued tasks gets.
+// shares returns how many slot-seconds and how many tasks each of n tenants gets, all of which have queued tasks.
 func (b *Bench) shares(ctx context.Context, n int) (seconds, counts []float64, err error) {
 	var tasks []fairTask
 	index := map[string]int{}

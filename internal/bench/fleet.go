@@ -162,8 +162,8 @@ func (b *Bench) startPool(ctx context.Context, minReady, maxBoxes int) (p *execu
 }
 
 // runDirect runs the smallest program in an acquired box.
-func runDirect(ctx context.Context, l *executor.AcquiredBox) error {
-	v, err := l.Run(ctx, executor.Program{TaskID: "bench", Code: SmallestProgram}, executor.Hooks{})
+func runDirect(ctx context.Context, box *executor.AcquiredBox) error {
+	v, err := box.Run(ctx, executor.Program{TaskID: "bench", Code: SmallestProgram}, executor.Hooks{})
 	if err != nil {
 		return err
 	}

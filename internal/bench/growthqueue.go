@@ -24,18 +24,18 @@ const (
 	queueStep   = 1000   // queued tasks, and their records, per sample
 	tenantStep  = 10     // tenants per sample
 	fileStep    = 100    // files per sample
-	drainStep   = 30     // tasks of a drain per sample
+	queuedStep  = 30     // tasks that are queued at once, per sample
 	mostTenants = 1000   // tenants at most
 	mostFiles   = 10_000 // files at most
 
 	submitters = 64  // concurrent submissions
-	drained    = 300 // tasks of a drain at most
+	mostQueued = 300 // tasks that are queued at once, at most
 	lists      = 10
 )
 
 // growthQueue measures what many tasks, records, tenants and files cost.
 func (b *Bench) growthQueue(ctx context.Context) error {
-	for _, measure := range []func(context.Context) error{b.backlog, b.drain, b.eachTenant, b.manyFiles} {
+	for _, measure := range []func(context.Context) error{b.backlog, b.queuedRate, b.eachTenant, b.manyFiles} {
 		if err := measure(ctx); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func submitAll(ctx context.Context, q *jobs.Client, tasks int, tenant func(i int
 	return ids, g.Wait()
 }
 
-// awaitAll waits for tasks of which all must succeed, and returns their records.
+// awaitAll waits for tasks, and returns their records. It returns an error unless all tasks succeed.
 func awaitAll(ctx context.Context, q *jobs.Client, ids []string, tenant func(i int) string) ([]schemas.Record, error) {
 	all := make([]schemas.Record, len(ids))
 	for i, id := range ids {
@@ -102,8 +102,8 @@ func awaitAll(ctx context.Context, q *jobs.Client, ids []string, tenant func(i i
 	return all, nil
 }
 
-// ended returns how many tasks ended per second, from the first end to the last.
-func ended(all []schemas.Record) float64 {
+// endRate returns how many tasks ended per second, from the first end to the last.
+func endRate(all []schemas.Record) float64 {
 	first, last := all[0].EndedAt, all[0].EndedAt
 	for _, r := range all {
 		if r.EndedAt.Before(first) {
@@ -122,7 +122,7 @@ func (b *Bench) backlog(ctx context.Context) error {
 	idle := func(c *config.Config) {
 		c.Data, c.Queue.Backlog, c.Worker.Pools = data, 2*tasks, []string{"idle"}
 	}
-	if err := b.withFleet(ctx, idle, func(f *up.Fleet) error { return b.records(ctx, f, tasks) }); err != nil {
+	if err := b.withFleet(ctx, idle, func(f *up.Fleet) error { return b.measureLists(ctx, f, tasks) }); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -134,9 +134,9 @@ func (b *Bench) backlog(ctx context.Context) error {
 			return err
 		}
 		defer c.Close()
-		all, err := b.awaitSucceeded(ctx, c, min(b.N*drainStep, drained, tasks))
+		all, err := b.awaitSucceeded(ctx, c, min(b.N*queuedStep, mostQueued, tasks))
 		if err == nil {
-			b.Add("drain with more tasks queued behind", "tasks/s", ended(all))
+			b.Add("queued tasks with more behind them", "tasks/s", endRate(all))
 		}
 		return err
 	})
@@ -156,8 +156,8 @@ func httpClient(ctx context.Context, f *up.Fleet) (*client.Client, error) {
 	return client.New(ctx, client.Options{URL: f.File.URL, Token: f.File.Token})
 }
 
-// records submits tasks that no worker runs, and lists their records by status.
-func (b *Bench) records(ctx context.Context, f *up.Fleet, tasks int) error {
+// measureLists submits tasks that no worker runs, and lists their records by status.
+func (b *Bench) measureLists(ctx context.Context, f *up.Fleet, tasks int) error {
 	q, err := fleetQueue(ctx, f)
 	if err != nil {
 		return err

@@ -170,7 +170,7 @@ func Resident(pid int) float64 {
 // treeMemory returns the memory of a process and its descendants in MB. For a sandbox it counts the charge of the
 // control group, and for any other process the proportional share, so that shared pages count once.
 func treeMemory(root int) (float64, error) {
-	pids, err := tree(root)
+	pids, err := processTree(root)
 	if err != nil {
 		return 0, err
 	}

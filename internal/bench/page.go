@@ -54,7 +54,7 @@ func (b *Bench) page(ctx context.Context) (err error) {
 	if err := b.firstBytes(ctx, c, v, queued, ended); err != nil {
 		return err
 	}
-	return b.openPages(ctx, u.PID(), c, v)
+	return b.observeOpenPages(ctx, u.PID(), c, v)
 }
 
 // pageTasks submits tasks to a task pool without workers, and then tasks that end, so that lists begin with them. It
@@ -132,7 +132,7 @@ func (v *visitor) get(ctx context.Context, path string) (first float64, size int
 	return v.read(r)
 }
 
-// read sends a request as get does. To be sent to the login is an error.
+// read sends a request as get does. A redirect to the login is an error.
 func (v *visitor) read(r *http.Request) (first float64, size int64, err error) {
 	began := time.Now()
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { first = Since(began) }}
@@ -180,9 +180,9 @@ func (b *Bench) firstBytes(ctx context.Context, c *client.Client, v *visitor, qu
 	return err
 }
 
-// openPages measures what many open lists cost the fleet's process: while nothing changes, and while a task per second
+// observeOpenPages measures what many open lists cost the fleet's process: while nothing changes, and while a task per second
 // makes each of them refresh.
-func (b *Bench) openPages(ctx context.Context, pid int, c *client.Client, v *visitor) error {
+func (b *Bench) observeOpenPages(ctx context.Context, pid int, c *client.Client, v *visitor) error {
 	before := Resident(pid)
 	pages, ctx := errgroup.WithContext(ctx)
 	ctx, closeAll := context.WithCancel(ctx)

@@ -91,8 +91,8 @@ func (b *Bench) beside(name string) (string, bool) {
 	return path, err == nil
 }
 
-// tree returns the ids of a process and all of its descendants.
-func tree(root int) ([]int, error) {
+// processTree returns the ids of a process and all of its descendants.
+func processTree(root int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err

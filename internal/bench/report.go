@@ -111,11 +111,11 @@ func (r *Report) Text(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, id := range slices.Sorted(maps.Keys(r.Numbers)) {
 		n := r.Numbers[id]
-		verdict := "met"
+		met := "met"
 		if !n.Met {
-			verdict = "not met"
+			met = "not met"
 		}
-		fmt.Fprintf(tw, "%s\t%.3g %s\ttarget %.3g\t%s\t%s\n", id, n.Value, n.Unit, n.Target, verdict, n.What)
+		fmt.Fprintf(tw, "%s\t%.3g %s\ttarget %.3g\t%s\t%s\n", id, n.Value, n.Unit, n.Target, met, n.What)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -117,7 +117,7 @@ func TestKilobytes(t *testing.T) {
 	}
 }
 
-func TestTree(t *testing.T) {
+func TestProcessTree(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "cat & cat; wait")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -126,12 +126,12 @@ func TestTree(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pids, err := tree(os.Getpid())
+	pids, err := processTree(os.Getpid())
 	if err != nil || pids[0] != os.Getpid() || !slices.Contains(pids, cmd.Process.Pid) {
-		t.Errorf("tree of this process: %v, %v; want %d in it", pids, err, cmd.Process.Pid)
+		t.Errorf("processTree of this process: %v, %v; want %d in it", pids, err, cmd.Process.Pid)
 	}
 	if slices.Contains(pids, os.Getppid()) {
-		t.Errorf("tree of this process: %v, want it without its parent", pids)
+		t.Errorf("processTree of this process: %v, want it without its parent", pids)
 	}
 	whole, err := treeMemory(os.Getpid())
 	if own := Resident(os.Getpid()); err != nil || own <= 1 || whole <= 1 {

@@ -92,8 +92,8 @@ func (f *pausedFleet) stop() error {
 	return errors.Join(err, f.Stop())
 }
 
-// fill queues tasks in a paused fleet and restarts it. If they are the first tenant's, it then resumes the fleet, and
-// measures claims. It returns the larger of the memory before and after the restart.
+// fill queues tasks in a paused fleet and restarts it. If they are the first tenant's, it also measures claims, before
+// any task is queued and after the restart. It returns the larger of the memory before and after the restart.
 func (b *Bench) fill(ctx context.Context, size queueSize) (memory float64, err error) {
 	data := b.NewDir()
 	f, err := b.startPaused(ctx, data, size.tasks)

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	burst   = 100 // tasks in one sample
-	tenants = 50
-	few     = 3 // boxes for all tenants together
+	burst    = 100 // tasks in one sample
+	tenants  = 50
+	fewBoxes = 3 // boxes for all tenants together
 )
 
 // throughput measures tasks per second. Each caller submits the next task as soon as it has a result.
@@ -32,14 +32,14 @@ func (b *Bench) throughput(ctx context.Context) error {
 		return err
 	}
 	b.AtLeast("N3m", "50 tenants ÷ one tenant", share, 90)
-	share, err = b.manyTenants(ctx, fmt.Sprintf(" on %d boxes", few), func(c *config.Config) {
-		c.Worker.Slots, c.Execution.MaxBoxes, c.Optimizations.SandboxPoolSize = few, few, few
+	share, err = b.manyTenants(ctx, fmt.Sprintf(" on %d boxes", fewBoxes), func(c *config.Config) {
+		c.Worker.Slots, c.Execution.MaxBoxes, c.Optimizations.SandboxPoolSize = fewBoxes, fewBoxes, fewBoxes
 	})
 	if err != nil {
 		return err
 	}
 	b.Note("N3m: %d tasks per sample, %d callers, each of another tenant or all of one tenant", burst, tenants)
-	b.Note("N3m: on %d boxes in all, the share is %.0f %%", few, share)
+	b.Note("N3m: on %d boxes in all, the share is %.0f %%", fewBoxes, share)
 	return nil
 }
 
@@ -83,8 +83,8 @@ func (b *Bench) oneTenant(ctx context.Context) (err error) {
 	return nil
 }
 
-// manyTenants returns the throughput of many tenants in percent of that of one tenant, in a fleet with the settings
-// that change. where ends the names of the series.
+// manyTenants returns the throughput of many tenants in percent of that of one tenant, in a fleet whose settings change
+// modifies. where is appended to the names of the series.
 func (b *Bench) manyTenants(ctx context.Context, where string, change func(*config.Config)) (_ float64, err error) {
 	f, stop, err := b.StartFleet(ctx, func(c *config.Config) {
 		change(c)

@@ -29,7 +29,7 @@ const (
 	rows = 10_000                // rows of the table that a program reduces to five
 	slow = 10 * time.Millisecond // duration of a call of the slow tool
 
-	// loopOf measures each of 100 calls of a tool, inside the box.
+	// loopOf is a program that measures each of 100 calls of a tool, inside the box.
 	loopOf = `
 import time
 from servers.%s import %s as call
@@ -40,7 +40,7 @@ for n in range(100):
     result.append((time.perf_counter() - began) * 1000)
 print(42)
 `
-	// fiveOf reduces ten thousand rows to five.
+	// fiveOf is a program that reduces ten thousand rows to five.
 	fiveOf = `
 import json
 from servers.slow import orders

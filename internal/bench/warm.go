@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// seed creates 1,000 files in a directory, and oneFile changes one of them.
+	// The program seed creates 1,000 files in a directory, and oneFile changes one of them.
 	seededPaths = 1000 + 1
 	seed        = "import os\nos.makedirs('data')\nfor n in range(1000):\n" +
 		"    with open(f'data/{n:04}.txt', 'w') as f:\n        f.write(f'{n}\\n' * 50)\n"

@@ -29,7 +29,7 @@ const (
 	reads       = 100 // of the list and of a run
 )
 
-// workflow measures what a step costs beside its task, and what runs cost that wait or have ended.
+// workflow measures how much longer a step takes than its task, and what waiting and ended runs cost.
 func (b *Bench) workflow(ctx context.Context) error {
 	if err := b.withQueue(ctx, func(q *jobs.Client) error { return b.bareStepCost(ctx, q) }); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (b *Bench) stepCost(ctx context.Context, f *up.Fleet) error {
 		return err
 	}
 	defer c.Close()
-	steps, err := newChain(ctx, q)
+	steps, err := newStepRuns(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -86,11 +86,11 @@ func perStep(name string, call func(context.Context) error) Series {
 	}}
 }
 
-// bareStepCost is stepCost with tasks that do nothing. In a sandbox the time between two tasks is not lost: the next
-// process is forked.
+// bareStepCost is stepCost with tasks that do nothing. With sandboxes, a part of the time between two tasks is hidden,
+// because the next process is forked in it.
 func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	const tenant = "bench"
-	steps, err := newChain(ctx, q)
+	steps, err := newStepRuns(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -127,15 +127,15 @@ func (b *Bench) bareStepCost(ctx context.Context, q *jobs.Client) error {
 	return nil
 }
 
-// chain is a workflow of runSteps steps, each of which needs the one before it.
-type chain struct {
+// stepRuns starts runs of a workflow with runSteps steps, each of which needs the one before it.
+type stepRuns struct {
 	definition json.RawMessage
 	runs       *engine.Engine
 	store      *jobs.Workflows
 }
 
-func newChain(ctx context.Context, q *jobs.Client) (c chain, err error) {
-	w := schemas.Workflow{Name: "chain"}
+func newStepRuns(ctx context.Context, q *jobs.Client) (c stepRuns, err error) {
+	w := schemas.Workflow{Name: "steps"}
 	for i := range runSteps {
 		w.Steps = append(w.Steps, schemas.Step{ID: "s" + strconv.Itoa(i), Code: SmallestProgram})
 	}
@@ -147,8 +147,8 @@ func newChain(ctx context.Context, q *jobs.Client) (c chain, err error) {
 	return c, err
 }
 
-// run runs the workflow until its record says that it has succeeded. Samples may be up to lookEvery late.
-func (c chain) run(ctx context.Context, tenant string) error {
+// run runs the workflow until its record says that it has succeeded, which it notices up to lookEvery late.
+func (c stepRuns) run(ctx context.Context, tenant string) error {
 	const lookEvery = 2 * time.Millisecond
 	run, err := c.runs.Start(ctx, tenant, schemas.WorkflowRequest{Workflow: c.definition})
 	if err != nil {
@@ -173,7 +173,7 @@ func (c chain) run(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// waitingRuns measures what runs cost that wait for an answer.
+// waitingRuns measures what runs that wait for an answer cost.
 func (b *Bench) waitingRuns(ctx context.Context, f *up.Fleet) error {
 	const asks = `{"name": "asks", "steps": [{"id": "ask", "ask": {"message": "May I?", "form": {
 		"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}}}}]}`
@@ -182,7 +182,7 @@ func (b *Bench) waitingRuns(ctx context.Context, f *up.Fleet) error {
 		return err
 	}
 	defer c.Close()
-	// The first run makes what a process needs for its first run.
+	// What the process allocates only once, for its first run, is not measured.
 	if _, err := b.startRuns(ctx, c, asks, 1); err != nil {
 		return err
 	}
@@ -240,14 +240,14 @@ func (b *Bench) startRuns(ctx context.Context, c *client.Client, definition stri
 // liveHeap returns the bytes of this process's heap that are in use after a garbage collection.
 func liveHeap() float64 {
 	var m runtime.MemStats
-	for range 2 { // the first collection finds what has finalizers
+	for range 2 { // the first collection runs finalizers, and the second one frees their objects
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
 }
 
-// busySlots returns how many slots and boxes the fleet's workers use, as they report it from now on.
+// busySlots returns how many slots and boxes the fleet's workers use, by reports that they send after the call.
 func busySlots(ctx context.Context, c *client.Client) (busy int, err error) {
 	asked := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
