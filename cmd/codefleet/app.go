@@ -273,8 +273,8 @@ func (a *app) withFleet(
 	})
 }
 
-// checkSelectors refuses an empty flag that selects what a command is about, as in --workspace "$UNSET". The command
-// would be about the default instead, or about everything; a task would lack the key that it was to have.
+// checkSelectors refuses an empty flag that selects what a command is about, as in --workspace "$UNSET". Otherwise the
+// command would use the default or everything, or submit a task without its key.
 func checkSelectors(c *cobra.Command) error {
 	for _, name := range []string{"workspace", "tenant", "cause", "if-match", "idempotency-key", "partition-key"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed && f.Value.String() == "" {

@@ -43,7 +43,7 @@ func (a *app) approveCommand() *cobra.Command {
 		Short: "Approve or deny tool calls of a task",
 		Long: "Approve the given tool calls of a task, or all its calls that are waiting. With --deny,\n" +
 			"the program gets an error instead of the tool's result and continues. Only the first\n" +
-			"answer to a call counts. The token needs the scope approve; the task's record and the\n" +
+			"decision about a call counts. The token needs the scope approve; the task's record and the\n" +
 			"audit records keep the token's name.",
 		Example: "  codefleet approvals\n" +
 			"  codefleet approve a2wntt52fwmbq3ezlg6zelfsfu\n" +
@@ -52,7 +52,7 @@ func (a *app) approveCommand() *cobra.Command {
 			if len(args) == 0 || args[0] == "" {
 				return usage("approve: want a task id").try("codefleet approvals")
 			}
-			if slices.Contains(args[1:], "") { // the fleet would answer all calls of the task
+			if slices.Contains(args[1:], "") { // the fleet would decide about all calls of the task
 				return usage("approve: a call is empty").try("codefleet approvals")
 			}
 			return nil

@@ -26,8 +26,8 @@ import (
 	"github.com/codefleet/codefleet/internal/worker"
 )
 
-// finding is one row of doctor's output.
-type finding struct {
+// checkResult is the result of a check, one row of doctor's output.
+type checkResult struct {
 	Check  string `json:"check"`
 	Status string `json:"status"` // ok, warning or problem
 	Detail string `json:"detail"`
@@ -40,9 +40,9 @@ const (
 	problem = "problem"
 )
 
-// passed returns the finding of a check that found no problem.
-func passed(check, format string, args ...any) finding {
-	return finding{check, good, fmt.Sprintf(format, args...), ""}
+// passed returns the result of a check that found no problem.
+func passed(check, format string, args ...any) checkResult {
+	return checkResult{check, good, fmt.Sprintf(format, args...), ""}
 }
 
 const (
@@ -86,7 +86,7 @@ func (a *app) doctor(ctx context.Context, clean bool) error {
 	if c != nil {
 		p := &hostCheck{Config: c, app: a, root: os.Geteuid() == 0}
 		found = append(found, p.remains(ctx, clean)...)
-		for _, check := range []func(context.Context) finding{
+		for _, check := range []func(context.Context) checkResult{
 			within(probeTime, p.python), within(probeTime, p.engine), within(probeTime, p.microsandbox),
 			within(fetchTime, p.boot), within(probeTime, p.userNamespaces), within(probeTime, p.cgroups),
 			within(probeTime, p.disk), within(probeTime, p.memory), within(probeTime, p.hugePages),
@@ -99,25 +99,25 @@ func (a *app) doctor(ctx context.Context, clean bool) error {
 		found = append(found, p.secretsInUse(ctx)...)
 		found = append(found, p.pools(ctx)...)
 	}
-	if err := a.print(found, func(w io.Writer) { showFindings(w, found) }); err != nil {
+	if err := a.print(found, func(w io.Writer) { showCheckResults(w, found) }); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(found, func(f finding) bool { return f.Status == problem }) {
+	if slices.ContainsFunc(found, func(f checkResult) bool { return f.Status == problem }) {
 		return &failure{code: errcode.ExitFailed}
 	}
 	return nil
 }
 
 // within adds a time limit to a check.
-func within(limit time.Duration, check func(context.Context) finding) func(context.Context) finding {
-	return func(ctx context.Context) finding {
+func within(limit time.Duration, check func(context.Context) checkResult) func(context.Context) checkResult {
+	return func(ctx context.Context) checkResult {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		return check(ctx)
 	}
 }
 
-func showFindings(w io.Writer, found []finding) {
+func showCheckResults(w io.Writer, found []checkResult) {
 	marks := map[string]string{good: "✓", warning: "!", problem: "✗"}
 	for _, f := range found {
 		row(w, marks[f.Status]+" "+f.Check, f.Detail)
@@ -127,21 +127,21 @@ func showFindings(w io.Writer, found []finding) {
 	}
 }
 
-func (a *app) checkConfig() ([]finding, *config.Config) {
+func (a *app) checkConfig() ([]checkResult, *config.Config) {
 	c, err := config.Load(config.Source{File: a.config, Env: a.env})
 	if err != nil {
-		return []finding{
+		return []checkResult{
 			{"config", problem, strings.ReplaceAll(err.Error(), "\n  ", "; "), "codefleet config check"},
 		}, nil
 	}
 	if len(c.Warnings) > 0 {
-		return []finding{{"config", warning, strings.Join(c.Warnings, "; "), ""}}, c
+		return []checkResult{{"config", warning, strings.Join(c.Warnings, "; "), ""}}, c
 	}
-	return []finding{passed("config", "data in %s", c.Data)}, c
+	return []checkResult{passed("config", "data in %s", c.Data)}, c
 }
 
 // memory checks whether the memory for tasks suffices for a task in every slot.
-func (p *hostCheck) memory(context.Context) finding {
+func (p *hostCheck) memory(context.Context) checkResult {
 	total, perTask, slots := sandbox.MemoryMBTotal(p.Config), p.Guardrails.MaxMemoryMB, p.Slots()
 	if total == 0 {
 		return passed("memory", "not limited")
@@ -156,7 +156,7 @@ func (p *hostCheck) memory(context.Context) finding {
 }
 
 // python checks the interpreter that boxes use. It is the system's, even if another one is first on PATH.
-func (p *hostCheck) python(ctx context.Context) finding {
+func (p *hostCheck) python(ctx context.Context) checkResult {
 	const name, path, install = "python", "/usr/bin/python3", "apt-get install python3  (or set execution.rootfs)"
 	if p.Execution.Rootfs != "" {
 		return passed(name, "from execution.rootfs, %s", p.Execution.Rootfs)
@@ -168,12 +168,12 @@ func (p *hostCheck) python(ctx context.Context) finding {
 	_, _ = fmt.Sscan(string(out), &target, &version, &supported) // out is empty after an error
 	switch {
 	case err != nil:
-		return finding{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
+		return checkResult{name, problem, fmt.Sprintf("%s does not run: %v", path, err), install}
 	case supported != "True":
-		return finding{name, problem, fmt.Sprintf("%s is Python %s; want 3.9 or newer", target, version), install}
+		return checkResult{name, problem, fmt.Sprintf("%s is Python %s; want 3.9 or newer", target, version), install}
 	case !strings.HasPrefix(target, "/usr/") || strings.HasPrefix(target, "/usr/local/"):
 		message := fmt.Sprintf("%s is a link to %s, which is not visible in a box", path, target)
-		return finding{name, problem, message, install}
+		return checkResult{name, problem, message, install}
 	}
 	return passed(name, "%s, %s", version, target)
 }
@@ -181,35 +181,35 @@ func (p *hostCheck) python(ctx context.Context) finding {
 // maxEngineAge is the age above which doctor suggests a newer engine.
 const maxEngineAge = 365 * 24 * time.Hour
 
-func (p *hostCheck) engine(ctx context.Context) finding {
+func (p *hostCheck) engine(ctx context.Context) checkResult {
 	const name, install = "runsc", "make build  (puts bin/runsc beside this binary), or set execution.runsc"
 	path, err := sandbox.Runsc(p.Config)
 	if err != nil && p.Execution.SandboxType == "microsandbox" {
 		return passed(name, "not needed: execution.sandbox_type is microsandbox")
 	}
 	if _, msbErr := sandbox.Msb(p.Config); err != nil && msbErr == nil && p.Execution.SandboxType == "auto" {
-		return finding{
+		return checkResult{
 			name, warning, "the gVisor engine is not installed; it is the fallback if microsandbox does not boot",
 			install,
 		}
 	}
 	if err != nil {
-		return finding{name, problem, "the gVisor engine is not installed", install}
+		return checkResult{name, problem, "the gVisor engine is not installed", install}
 	}
 	version, released, err := gvisor.EngineVersion(ctx, path)
 	if err != nil {
-		return finding{name, problem, err.Error(), install}
+		return checkResult{name, problem, err.Error(), install}
 	}
 	return withAge(passed(name, "%s, %s", version, path), released,
 		"install a newer one: raise gvisor.dev/gvisor in tools/go.mod, then make build")
 }
 
 // hugePages checks the kernel settings that let gVisor use huge pages, which speed it up more than any other setting.
-func (p *hostCheck) hugePages(context.Context) finding {
+func (p *hostCheck) hugePages(context.Context) checkResult {
 	return hugePages(p.Execution.SandboxType, gvisor.HugePages())
 }
 
-func hugePages(sandboxType, state string) finding {
+func hugePages(sandboxType, state string) checkResult {
 	const name, gain = "huge pages", "; enable them to make gVisor boxes ready for the next program sooner"
 	switch {
 	case sandboxType == "microsandbox":
@@ -217,9 +217,9 @@ func hugePages(sandboxType, state string) finding {
 	case state == "":
 		return passed(name, "not available: the kernel has no 64 kB pages for shared memory")
 	case gvisor.LacksHugePages(state):
-		return finding{name, warning, "64 kB pages for shared memory: " + state + gain, "sudo codefleet doctor --fix"}
+		return checkResult{name, warning, "64 kB pages for shared memory: " + state + gain, "sudo codefleet doctor --fix"}
 	case state == "deny":
-		return finding{
+		return checkResult{
 			name, warning, "all huge pages for shared memory: deny" + gain,
 			"echo never | sudo tee " + gvisor.AllHugePagesFile + ", then codefleet doctor",
 		}
@@ -228,7 +228,7 @@ func hugePages(sandboxType, state string) finding {
 }
 
 // withAge adds the age of an engine, and a warning if the engine is old or its age is unknown.
-func withAge(f finding, released time.Time, upgrade string) finding {
+func withAge(f checkResult, released time.Time, upgrade string) checkResult {
 	age := time.Since(released)
 	if released.IsZero() || age > maxEngineAge {
 		f.Status, f.Fix = warning, upgrade
@@ -242,7 +242,7 @@ func withAge(f finding, released time.Time, upgrade string) finding {
 }
 
 // microsandbox checks the msb binary, which is optional unless the settings require microsandbox.
-func (p *hostCheck) microsandbox(ctx context.Context) finding {
+func (p *hostCheck) microsandbox(ctx context.Context) checkResult {
 	const name, upgrade = "msb", "npm install --prefix DIR @superradcompany/microsandbox-linux-x64-gnu, then set " +
 		"execution.msb: DIR/…/bin/msb"
 	kind := p.Execution.SandboxType
@@ -258,16 +258,16 @@ func (p *hostCheck) microsandbox(ctx context.Context) finding {
 		return passed(name, "not installed; on hardware with virtualisation it isolates boxes more strongly")
 	}
 	if err != nil {
-		return errorFinding(name, severity, err)
+		return errorResult(name, severity, err)
 	}
 	driver, err := sandbox.Microsandbox(p.Config, p.msbDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
-		return errorFinding(name, severity, err)
+		return errorResult(name, severity, err)
 	}
 	defer func() { _ = driver.Close() }() // the driver has created no box that Close could fail to remove
 	version, released, err := driver.EngineVersion(ctx)
 	if err != nil {
-		return errorFinding(name, severity, err)
+		return errorResult(name, severity, err)
 	}
 	return withAge(passed(name, "%s, %s", version, path), released, upgrade)
 }
@@ -276,39 +276,39 @@ func (p *hostCheck) microsandbox(ctx context.Context) finding {
 // downloaded only once.
 func (p *hostCheck) msbDir() string { return worker.FirstDir(p.Data).Microsandbox() }
 
-// errorFinding returns a finding for an error. A HostError adds its reason and its fix.
-func errorFinding(name, status string, err error) finding {
+// errorResult returns the result of a check that found an error. A HostError adds its reason and its fix.
+func errorResult(name, status string, err error) checkResult {
 	host, ok := errors.AsType[*executor.HostError](err)
 	if !ok {
-		return finding{name, status, text.OneLine(err.Error()), ""}
+		return checkResult{name, status, text.OneLine(err.Error()), ""}
 	}
-	return finding{name, status, text.OneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
+	return checkResult{name, status, text.OneLine(fmt.Sprintf("%s: %v", host.Reason, host.Err)), host.Fix}
 }
 
 // boot boots a box, because no other check can prove that one boots.
-func (p *hostCheck) boot(ctx context.Context) finding {
+func (p *hostCheck) boot(ctx context.Context) checkResult {
 	const name = "sandbox"
 	dir, err := os.MkdirTemp("", "codefleet-")
 	if err != nil {
-		return finding{name, problem, err.Error(), "set TMPDIR to a writable directory"}
+		return checkResult{name, problem, err.Error(), "set TMPDIR to a writable directory"}
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
 	driver, err := sandbox.Choose(ctx, p.Config, p.msbDir(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return errorFinding(name, problem, err)
+		return errorResult(name, problem, err)
 	}
 	defer func() { _ = driver.Close() }() // after an error, RemoveAll removes the rest
 	info, err := driver.Probe(ctx)
 	if err != nil {
-		return finding{
+		return checkResult{
 			name, problem, "a box does not boot: " + err.Error(), "see the rows runsc, python and user namespaces",
 		}
 	}
 	f := passed(name, "%s boots a box with Python in %s; limits by %s, root file system: %s",
 		info.Driver, duration(time.Since(start)), info.Limits, info.Environment)
 	if driver.Rejected != nil {
-		rejection := errorFinding(name, warning, driver.Rejected)
+		rejection := errorResult(name, warning, driver.Rejected)
 		f.Status, f.Detail, f.Fix = warning, f.Detail+"; microsandbox does not work: "+rejection.Detail,
 			cmp.Or(rejection.Fix, "set execution.sandbox_type: gvisor to accept gVisor")
 	}
@@ -322,30 +322,30 @@ func (p *hostCheck) boot(ctx context.Context) finding {
 }
 
 // fleet checks the fleet that other commands would use.
-func (p *hostCheck) fleet(ctx context.Context) finding {
+func (p *hostCheck) fleet(ctx context.Context) checkResult {
 	const name, start = "fleet", "codefleet up"
 	options, err := client.Locate(p.app.fleet)
 	if err != nil {
-		return finding{name, warning, "no fleet is running or configured", start}
+		return checkResult{name, warning, "no fleet is running or configured", start}
 	}
 	options.RetryFor = -1
 	c, err := client.New(ctx, options)
 	if err != nil {
-		return finding{name, problem, err.Error(), start}
+		return checkResult{name, problem, err.Error(), start}
 	}
 	defer c.Close()
 	f, err := c.Fleet(ctx)
 	if err != nil {
-		return finding{name, warning, fmt.Sprintf("%s does not respond: %v", options.URL, err), start}
+		return checkResult{name, warning, fmt.Sprintf("%s does not respond: %v", options.URL, err), start}
 	}
 	if len(f.Workers) == 0 {
-		return finding{name, problem, options.URL + " has no worker", "start bin/worker"}
+		return checkResult{name, problem, options.URL + " has no worker", "start bin/worker"}
 	}
 	return passed(name, "%s, workers: %d", options.URL, len(f.Workers))
 }
 
 // model names the model that writes programs. A fleet works without one.
-func (p *hostCheck) model(context.Context) finding {
+func (p *hostCheck) model(context.Context) checkResult {
 	return passed("model", "%s", modelText(p.Config))
 }
 

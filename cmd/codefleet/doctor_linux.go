@@ -11,7 +11,7 @@ import (
 )
 
 // userNamespaces checks the kernel settings that prevent unprivileged users from starting a sandbox.
-func (p *hostCheck) userNamespaces(context.Context) finding {
+func (p *hostCheck) userNamespaces(context.Context) checkResult {
 	const name = "user namespaces"
 	if p.root {
 		return passed(name, "not needed as root")
@@ -25,7 +25,7 @@ func (p *hostCheck) userNamespaces(context.Context) finding {
 		{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=15000"},
 	} {
 		if data, err := os.ReadFile(c.file); err == nil && strings.TrimSpace(string(data)) == c.bad {
-			return finding{
+			return checkResult{
 				name, problem, fmt.Sprintf("restricted: %s is %s", c.file, c.bad),
 				c.fix + "  (to persist: a file in /etc/sysctl.d), or run as root",
 			}
@@ -35,10 +35,10 @@ func (p *hostCheck) userNamespaces(context.Context) finding {
 }
 
 // cgroups checks whether control groups can limit the memory and CPU of boxes.
-func (p *hostCheck) cgroups(context.Context) finding {
+func (p *hostCheck) cgroups(context.Context) checkResult {
 	const name = "cgroups"
 	if !p.root {
-		return finding{name, warning, "not used without root: only rlimits apply", "run workers as root"}
+		return checkResult{name, warning, "not used without root: only rlimits apply", "run workers as root"}
 	}
 	if data, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers"); err == nil &&
 		strings.Contains(string(data), "memory") {
@@ -47,15 +47,15 @@ func (p *hostCheck) cgroups(context.Context) finding {
 	if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
 		return writable(name, "/sys/fs/cgroup/memory", "v1")
 	}
-	return finding{
+	return checkResult{
 		name, warning, "no memory controller: only rlimits apply",
 		"mount a cgroup2 file system with the memory controller",
 	}
 }
 
-func writable(name, dir, detail string) finding {
+func writable(name, dir, detail string) checkResult {
 	if err := unix.Access(dir, unix.W_OK); err != nil {
-		return finding{
+		return checkResult{
 			name, warning, detail + ", read-only: only rlimits apply",
 			"give this container a writable cgroup",
 		}
@@ -64,7 +64,7 @@ func writable(name, dir, detail string) finding {
 }
 
 // disk checks the file system of the data directory, or of its nearest parent that exists.
-func (p *hostCheck) disk(context.Context) finding {
+func (p *hostCheck) disk(context.Context) checkResult {
 	const name, warnBelow, failBelow = "disk", 5 << 30, 512 << 20 // bytes
 	dir := p.Data
 	for dir != "/" && dir != "." {
@@ -75,7 +75,7 @@ func (p *hostCheck) disk(context.Context) finding {
 	}
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return finding{name, problem, fmt.Sprintf("%s: %v", dir, err), ""}
+		return checkResult{name, problem, fmt.Sprintf("%s: %v", dir, err), ""}
 	}
 	free := s.Bavail * uint64(s.Bsize)
 	f := passed(name, "%.1f GiB free in %s", float64(free)/(1<<30), dir)
@@ -91,11 +91,11 @@ func (p *hostCheck) disk(context.Context) finding {
 	return f
 }
 
-func (p *hostCheck) openFiles(context.Context) finding {
+func (p *hostCheck) openFiles(context.Context) checkResult {
 	const name, warnBelow = "open files", 8192
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return finding{name, warning, err.Error(), ""}
+		return checkResult{name, warning, err.Error(), ""}
 	}
 	// The Go runtime raises the soft limit to the hard limit.
 	f := passed(name, "the limit is %d", l.Max)
@@ -106,16 +106,16 @@ func (p *hostCheck) openFiles(context.Context) finding {
 }
 
 // clock checks whether the clock is synchronised, because hosts compare lease and expiry times.
-func (p *hostCheck) clock(context.Context) finding {
+func (p *hostCheck) clock(context.Context) checkResult {
 	const name, unsynchronised = "clock", 0x40 // STA_UNSYNC of adjtimex(2)
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
 	switch {
 	case err != nil:
-		return finding{name, warning, err.Error(), ""}
+		return checkResult{name, warning, err.Error(), ""}
 	case state == unix.TIME_ERROR || t.Status&unsynchronised != 0:
 		const message = "not synchronised; workers on several hosts need synchronised clocks"
-		return finding{name, warning, message, "timedatectl set-ntp true"}
+		return checkResult{name, warning, message, "timedatectl set-ntp true"}
 	}
 	return passed(name, "synchronised")
 }

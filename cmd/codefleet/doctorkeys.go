@@ -20,7 +20,7 @@ import (
 )
 
 // encryption reports whose workspaces are encrypted, and warns of secrets that other users of this host can read.
-func (p *hostCheck) encryption(context.Context) finding {
+func (p *hostCheck) encryption(context.Context) checkResult {
 	const name = "encryption"
 	files := keyFiles(p.Workspaces.Encryption)
 	var encrypted []string // tenants with their own secret
@@ -32,7 +32,7 @@ func (p *hostCheck) encryption(context.Context) finding {
 	}
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o077 != 0 {
-			return finding{
+			return checkResult{
 				name, warning, fmt.Sprintf("other users of this host can read %s (mode %#o)", file, info.Mode().Perm()),
 				"chmod 600 " + file,
 			}
@@ -74,7 +74,7 @@ func (p *hostCheck) oldSecrets() []oldSecret {
 }
 
 // secretsInUse reports for each old secret whether objects in the store are encrypted with it.
-func (p *hostCheck) secretsInUse(ctx context.Context) []finding {
+func (p *hostCheck) secretsInUse(ctx context.Context) []checkResult {
 	const name, unknown = "old secret", "cannot tell whether it is still needed: "
 	old := p.oldSecrets()
 	if len(old) == 0 {
@@ -84,18 +84,18 @@ func (p *hostCheck) secretsInUse(ctx context.Context) []finding {
 	defer cancel()
 	store, err := p.workspaces()
 	if err != nil {
-		return []finding{{name, warning, unknown + err.Error(), ""}}
+		return []checkResult{{name, warning, unknown + err.Error(), ""}}
 	}
 	options := storage.CollectOptions(p.Config)
 	options.DryRun = true
 	found := map[string]maintenance.GCResult{} // by tenant
-	var out []finding
+	var out []checkResult
 	for _, s := range old {
 		var needs []string
 		for _, tenant := range s.tenants {
 			if _, ok := found[tenant]; !ok {
 				if found[tenant], err = maintenance.CollectGarbage(ctx, store.Repo(), tenant, options); err != nil {
-					return []finding{{name, warning, unknown + err.Error(), ""}}
+					return []checkResult{{name, warning, unknown + err.Error(), ""}}
 				}
 			}
 			if n := found[tenant].OtherKeys[format.KeyID(tenant, []byte(s.secret))]; n > 0 {

@@ -23,21 +23,21 @@ func TestDoctorEncryption(t *testing.T) {
 	closed, open := file("closed", 0o600), file("open", 0o640)
 	for name, c := range map[string]struct {
 		fleet, acme config.Encryption
-		want        finding
+		want        checkResult
 	}{
-		"off": {want: finding{"encryption", good, "off; workspaces are unencrypted in the object store", ""}},
-		"all": {fleet: config.Encryption{KeyFile: closed}, want: finding{
+		"off": {want: checkResult{"encryption", good, "off; workspaces are unencrypted in the object store", ""}},
+		"all": {fleet: config.Encryption{KeyFile: closed}, want: checkResult{
 			"encryption", good, "workspaces of all tenants are encrypted in the object store", "",
 		}},
-		"one": {acme: config.Encryption{KeyFile: closed}, want: finding{
+		"one": {acme: config.Encryption{KeyFile: closed}, want: checkResult{
 			"encryption", good, "workspaces of acme are encrypted in the object store, others are not", "",
 		}},
-		"open": {acme: config.Encryption{KeyFile: open}, want: finding{
+		"open": {acme: config.Encryption{KeyFile: open}, want: checkResult{
 			"encryption", warning, "other users of this host can read " + open + " (mode 0640)", "chmod 600 " + open,
 		}},
 		"old secret": {
 			fleet: config.Encryption{KeyFile: closed, OldKeyFiles: []string{open}},
-			want: finding{
+			want: checkResult{
 				"encryption", warning, "other users of this host can read " + open + " (mode 0640)",
 				"chmod 600 " + open,
 			},

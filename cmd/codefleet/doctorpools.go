@@ -16,13 +16,13 @@ import (
 
 // pools prepares each task pool's environment as a worker does, and boots a box with it. Installed packages and
 // unpacked images are kept for workers that start later.
-func (p *hostCheck) pools(ctx context.Context) []finding {
+func (p *hostCheck) pools(ctx context.Context) []checkResult {
 	if len(p.Pools) == 0 && p.Execution.Requirements == "" && p.Execution.SandboxImage == "" {
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "codefleet-")
 	if err != nil {
-		return []finding{{"pools", problem, err.Error(), "set TMPDIR to a writable directory"}}
+		return []checkResult{{"pools", problem, err.Error(), "set TMPDIR to a writable directory"}}
 	}
 	defer os.RemoveAll(dir)
 	log := slog.New(slog.DiscardHandler)
@@ -31,29 +31,29 @@ func (p *hostCheck) pools(ctx context.Context) []finding {
 		return nil // hostCheck.boot reports the error
 	}
 	defer func() { _ = driver.Close() }() // after an error, RemoveAll removes the rest
-	var found []finding
+	var found []checkResult
 	all := environments.New(environments.Options{Config: p.Config, Driver: driver.Driver, Info: driver.Info, Log: log})
 	defer all.Close()
 	for _, e := range all.List() {
-		check := within(fetchTime, func(ctx context.Context) finding { return checkPool(ctx, driver, e, dir) })
+		check := within(fetchTime, func(ctx context.Context) checkResult { return checkPool(ctx, driver, e, dir) })
 		found = append(found, check(ctx))
 	}
 	return found
 }
 
 // checkPool prepares an environment and boots a box with it.
-func checkPool(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f finding) {
+func checkPool(ctx context.Context, driver executor.Driver, e executor.Environment, dir string) (f checkResult) {
 	name, start := "pool "+e.Name, time.Now()
 	root, err := e.Prepare(ctx)
 	if err != nil {
-		return errorFinding(name, problem, err)
+		return errorResult(name, problem, err)
 	}
 	workspace, err := os.MkdirTemp(dir, "w")
 	if uid := executor.DefaultGuest().UID; err == nil && os.Geteuid() == 0 {
 		err = os.Chown(workspace, uid, uid)
 	}
 	if err != nil {
-		return finding{name, problem, err.Error(), ""}
+		return checkResult{name, problem, err.Error(), ""}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTime, errors.New("not ready after "+bootTime.String()))
 	defer cancel()
@@ -61,11 +61,11 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 		Name: "d", Owner: "doctor", Image: root.Image, Mounts: root.Mounts, Workspace: workspace,
 	}, root.Preload, "")
 	if err != nil {
-		return errorFinding(name, problem, err)
+		return errorResult(name, problem, err)
 	}
 	defer func() {
 		if err := box.Close(context.WithoutCancel(ctx)); err != nil {
-			f = finding{name, problem, err.Error(), ""}
+			f = checkResult{name, problem, err.Error(), ""}
 		}
 	}()
 	verdict, err := box.Run(ctx, executor.Program{TaskID: "doctor", Code: "1"}, executor.Hooks{})
@@ -73,7 +73,7 @@ func checkPool(ctx context.Context, driver executor.Driver, e executor.Environme
 		err = errors.New("run a one-line program: " + verdict.Error.Message)
 	}
 	if err != nil {
-		return errorFinding(name, problem, err)
+		return errorResult(name, problem, err)
 	}
 	details := []string{fmt.Sprintf("boots a box with Python %s in %s", box.Python(), duration(time.Since(start)))}
 	for _, detail := range []string{root.Description, root.Added, strings.Join(root.Modules, ", ")} {

@@ -10,23 +10,23 @@ import (
 )
 
 // remains reports what killed workers left on this host. With clean, it removes that.
-func (p *hostCheck) remains(ctx context.Context, clean bool) []finding {
+func (p *hostCheck) remains(ctx context.Context, clean bool) []checkResult {
 	const name = "remains"
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	left, err := assembly.Remains(ctx, p.Config, clean)
-	var found []finding
+	var found []checkResult
 	for _, r := range left {
 		detail := fmt.Sprintf("%s of a killed worker; mounts: %d, loop devices: %d, control groups: %d, processes: %d",
 			r.Dir, len(r.Mounts), len(r.Disks), len(r.Groups), r.Processes)
-		f := finding{name, warning, detail, "codefleet doctor --clean"}
+		f := checkResult{name, warning, detail, "codefleet doctor --clean"}
 		if clean && err == nil {
 			f = passed(name, "removed %s", detail)
 		}
 		found = append(found, f)
 	}
 	if err != nil {
-		f := finding{name, warning, text.OneLine(err.Error()), ""}
+		f := checkResult{name, warning, text.OneLine(err.Error()), ""}
 		if os.Geteuid() != 0 {
 			f.Fix = "run codefleet doctor --clean as root"
 		}

@@ -30,7 +30,7 @@ import (
 //	same DOC:LINE     the block has the text of another one
 //	row TEXT          docs/first-version.md or docs/configuration.md says TEXT; rows.txt has the test of the row
 //	script NAME       the script NAME runs what the block runs
-//	health            the fleet answers /health
+//	health            the fleet responds at /health
 //	env, config       the block is accepted as .env or as config.yaml
 //	shell, python     the block runs successfully, in an empty directory
 //
@@ -223,7 +223,7 @@ func runBlocks(ts *testscript.TestScript, _ bool, _ []string) {
 func (b *block) check(ts *testscript.TestScript, repo, docs string) error {
 	switch b.verb {
 	case "none":
-		return unlessSet(b.arg, "a reason")
+		return requireText(b.arg, "a reason")
 	case "same":
 		return nil
 	case "row":
@@ -248,7 +248,7 @@ func (b *block) check(ts *testscript.TestScript, repo, docs string) error {
 	return errors.New("unknown verb")
 }
 
-func unlessSet(text, what string) error {
+func requireText(text, what string) error {
 	if text == "" {
 		return fmt.Errorf("want %s", what)
 	}
@@ -332,7 +332,7 @@ func TestFirstVersionList(t *testing.T) {
 	}
 }
 
-// TestFirstVersionRows checks that each row of docs/first-version.md has a test or a file that shows that it is true.
+// TestFirstVersionRows checks that rows.txt names a test or a file that proves each row of docs/first-version.md.
 func TestFirstVersionRows(t *testing.T) {
 	const repo = "../.."
 	read := func(path string) string {
@@ -348,7 +348,7 @@ func TestFirstVersionRows(t *testing.T) {
 			rows = append(rows, strings.Split(strings.ReplaceAll(line, `\|`, "/"), "|")[1])
 		}
 	}
-	shown := map[string]bool{}
+	proven := map[string]bool{}
 	for line := range strings.Lines(read("cmd/codefleet/" + firstVersion + "/rows.txt")) {
 		row, evidence, ok := strings.Cut(strings.TrimSpace(line), " => ")
 		if !ok || strings.HasPrefix(line, "#") {
@@ -363,12 +363,12 @@ func TestFirstVersionRows(t *testing.T) {
 			t.Errorf("%s: the table has no such row", row)
 		}
 		for _, r := range matched {
-			shown[r] = true
+			proven[r] = true
 		}
 	}
 	for _, r := range rows {
-		if !shown[r] {
-			t.Errorf("row%s: rows.txt does not say what shows it", r)
+		if !proven[r] {
+			t.Errorf("row%s: rows.txt does not say what proves it", r)
 		}
 	}
 }

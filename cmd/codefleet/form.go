@@ -245,8 +245,8 @@ func isTaskID(s string) bool {
 // maxAsked is how often a person is asked for one field.
 const maxAsked = 3
 
-// askMissing asks a person for what is missing or wrong, until nothing is or the input ends. An empty line skips a
-// field.
+// askMissing asks a person for missing and wrong values, until the form has no problems or the input ends. An empty line
+// skips a field.
 func askMissing(in *bufio.Reader, out io.Writer, f form.Form, filled *form.Filled) {
 	asked := map[string]int{}
 	for {
@@ -291,7 +291,7 @@ func showFilled(w io.Writer, f form.Form, filled form.Filled) {
 		if !ok {
 			continue
 		}
-		row(w, field.Name, shownValue(v), sourceText(filled.Sources[field.Name]))
+		row(w, field.Name, valueText(v), sourceText(filled.Sources[field.Name]))
 	}
 	for _, p := range filled.Problems {
 		row(w, p.Field, "-", p.Message)
@@ -299,7 +299,7 @@ func showFilled(w io.Writer, f form.Form, filled form.Filled) {
 	printLines(w, "warning:", filled.Warnings)
 }
 
-func shownValue(v any) string {
+func valueText(v any) string {
 	if list, ok := v.([]any); ok {
 		return strings.Join(mapSlice(list, func(v any) string { return fmt.Sprint(v) }), ", ")
 	}

@@ -40,26 +40,27 @@ func (a *app) logsCommand() *cobra.Command {
 			return err
 		}),
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow until the task has ended, also while the fleet is away")
+	c.Flags().BoolVarP(&follow, "follow", "f", false,
+		"follow until the task has ended, even if the fleet does not respond for a while")
 	return c
 }
 
-// followLogs prints the events of a task until it has ended, also if the fleet goes away and comes back.
+// followLogs prints the events of a task until it has ended, even if the fleet does not respond for a while.
 func (a *app) followLogs(ctx context.Context, c *client.Client, rec client.Record) error {
-	away := awayFleet{app: a}
+	down := outage{app: a}
 	var last uint64
-	var shown error
+	var printing error
 	for {
 		_, err := c.Watch(ctx, rec.TaskID, last, func(e client.Event) error {
-			away.back()
+			down.end()
 			last = e.Seq
-			shown = a.showEvent(e)
-			return shown
+			printing = a.showEvent(e)
+			return printing
 		})
 		if err == nil {
-			away.back()
+			down.end()
 		}
-		if err == nil || shown != nil || ctx.Err() != nil || !away.heals(err) {
+		if err == nil || printing != nil || ctx.Err() != nil || !down.retryable(err) {
 			return err
 		}
 		if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {

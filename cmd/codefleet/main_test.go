@@ -40,6 +40,11 @@ func TestMain(m *testing.M) {
 //	later N [expired]           make N commits and collect garbage, see later
 //	blocks                      check the code blocks of the first version's documents, see block
 //	download PATH               print the response to a request, see download
+//	collector                   receive the traces of the next fleet in the file "traces"
+//	metrics                     print the fleet's metrics
+//	[!] leaks FILE...           check whether files contain planted values, see leaks
+//	[!] places PLACE...         check where the fleet's data contain values, see places
+//	registry FILE IMAGE         serve an archive as an image of a registry, and set REGISTRY to its address
 func TestScripts(t *testing.T) {
 	p := scripts(t, executortest.FindRunsc(t))
 	p.Dir = "testdata/script"

@@ -21,7 +21,7 @@ func (a *app) mcpTestCommand() *cobra.Command {
 	var verbose bool
 	c := &cobra.Command{
 		Use:   "test",
-		Short: "Check the MCP tools against the fleet, or a fleet for the occasion",
+		Short: "Check the MCP tools with the fleet, or with a temporary one",
 		RunE: a.do(func(ctx context.Context, _ []string) error {
 			for _, t := range tools {
 				if !slices.Contains(bridge.CheckedTools(), t) {

@@ -135,8 +135,8 @@ func (a *app) resumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer := map[string]any{"target": args[0], "was_paused": was}
-			return a.print(answer, func(w io.Writer) {
+			out := map[string]any{"target": args[0], "was_paused": was}
+			return a.print(out, func(w io.Writer) {
 				if was {
 					fmt.Fprintf(w, "resumed %s\n", args[0])
 				} else {

@@ -20,8 +20,8 @@ func (a *app) privacyCommand() *cobra.Command {
 	return commandGroup(&cobra.Command{Use: "privacy", Short: "Find personal data and keys"}, a.privacyScanCommand())
 }
 
-// privacyFinding is a value that `privacy scan` found in a file.
-type privacyFinding struct {
+// privacyMatch is a value that `privacy scan` found in a file.
+type privacyMatch struct {
 	File   string       `json:"file"`
 	Line   int          `json:"line"`   // from 1
 	Column int          `json:"column"` // in characters, from 1
@@ -52,15 +52,15 @@ func (a *app) privacyScanCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var found []privacyFinding
+			var found []privacyMatch
 			for _, name := range files {
 				data, err := a.readForScan(name)
 				if err != nil {
 					return err
 				}
-				found = append(found, findingsIn(d, name, data)...)
+				found = append(found, matchesIn(d, name, data)...)
 			}
-			return list(a, found, "FILE\tLINE\tCOLUMN\tTYPE\tVALUE", func(f privacyFinding) []any {
+			return list(a, found, "FILE\tLINE\tCOLUMN\tTYPE\tVALUE", func(f privacyMatch) []any {
 				return []any{f.File, f.Line, f.Column, f.Type, f.Value}
 			})
 		}),
@@ -107,8 +107,8 @@ func (a *app) readForScan(name string) (string, error) {
 	return string(data), explainFileError(err)
 }
 
-func findingsIn(d *privacy.Detector, name, data string) []privacyFinding {
-	var found []privacyFinding
+func matchesIn(d *privacy.Detector, name, data string) []privacyMatch {
+	var found []privacyMatch
 	line, column, from := 1, 1, 0
 	for _, s := range d.Find(data) {
 		skipped := data[from:s.Start]
@@ -118,7 +118,7 @@ func findingsIn(d *privacy.Detector, name, data string) []privacyFinding {
 		}
 		column += utf8.RuneCountInString(skipped)
 		from = s.Start
-		found = append(found, privacyFinding{
+		found = append(found, privacyMatch{
 			File: name, Line: line, Column: column, Type: s.Type, Value: data[s.Start:s.End],
 		})
 	}

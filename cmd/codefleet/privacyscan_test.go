@@ -10,7 +10,7 @@ import (
 	"github.com/codefleet/codefleet/internal/guardrails/privacy"
 )
 
-// The time to list what is in one long line is proportional to the line.
+// The time to list the values in one long line is proportional to the length of the line.
 func TestPositionsInALongLine(t *testing.T) {
 	const n, limit = 200_000, 20 * time.Second
 	d, err := privacy.New(privacy.Email)
@@ -18,15 +18,15 @@ func TestPositionsInALongLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	found := findingsIn(d, "f", "ä\n"+strings.Repeat("ä é@b.co ", n))
+	found := matchesIn(d, "f", "ä\n"+strings.Repeat("ä é@b.co ", n))
 	if took := time.Since(start); took > limit {
-		t.Errorf("findingsIn() took %v, want less than %v", took, limit)
+		t.Errorf("matchesIn() took %v, want less than %v", took, limit)
 	}
 	if len(found) != n {
-		t.Fatalf("findingsIn() = %d findings, want %d", len(found), n)
+		t.Fatalf("matchesIn() = %d findings, want %d", len(found), n)
 	}
 	if last := found[n-1]; last.Line != 2 || last.Column != (n-1)*9+3 || last.Value != "é@b.co" {
-		t.Errorf("findingsIn() ends with %+v, want line 2, column %d, é@b.co", last, (n-1)*9+3)
+		t.Errorf("matchesIn() ends with %+v, want line 2, column %d, é@b.co", last, (n-1)*9+3)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestScanByteOrderMarks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := findingsIn(d, "f", data)
+		got := matchesIn(d, "f", data)
 		if len(got) != 1 || got[0].Value != "a@b.co" || got[0].Column != 1 {
 			t.Errorf("%s: found %+v, want a@b.co in column 1", name, got)
 		}

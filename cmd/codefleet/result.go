@@ -218,7 +218,7 @@ func toolsLine(r client.Result) string {
 	return strings.Join(parts, " · ")
 }
 
-// timing summarises how long each step of a task took.
+// timing summarises how long each stage of a task took.
 func timing(r client.Result) string {
 	t := r.TimingMS
 	var parts []string

@@ -44,7 +44,7 @@ func (a *app) deadShowCommand() *cobra.Command {
 	}
 }
 
-// tailOf returns the end of what a dead-lettered task has printed: in its result, or else while it ran.
+// tailOf returns the end of a dead-lettered task's output: of the output in its result, or else of its live output.
 func tailOf(ctx context.Context, c *client.Client, d client.DeadLetter) (string, error) {
 	if d.Record == nil {
 		return "", nil
@@ -97,8 +97,8 @@ func showDeadLetter(w io.Writer, d client.DeadLetter, output string) {
 func (a *app) retryCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry ID",
-		Short: "Run a task again that ended without success",
-		Long: "Run a task again that ended without success. A dead-lettered task runs again under its own id,\n" +
+		Short: "Run an unsuccessful task again",
+		Long: "Run a task that ended without success again. A dead-lettered task runs again under its own id,\n" +
 			"as with `codefleet dead redrive`. Any other has a final result, which its caller, triggers and\n" +
 			"webhooks may have acted on, so it is submitted again as a new task; repeating the command shows\n" +
 			"the same new task.",
@@ -169,7 +169,7 @@ func (a *app) rerunCommand() *cobra.Command {
 	return c
 }
 
-// change replaces those parts of a submission that flags are given for.
+// change replaces the parts of a submission for which flags are given.
 func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	if f.code != "" || f.file != "" || f.skill != "" {
 		s.Description, s.Code, s.Skill, s.Workflow = "", "", "", nil
@@ -196,8 +196,7 @@ func (f *taskFlags) change(s *client.Submission, stdin io.Reader) error {
 	return json.Unmarshal(data, s) // keeps what parts lacks
 }
 
-// edit opens a submission in $EDITOR until it can be read, and returns an error if the file was not changed to a valid
-// one.
+// edit opens a submission in $EDITOR, and replaces it by the edited one. It returns an error if that is not valid.
 func (a *app) edit(ctx context.Context, s *client.Submission) error {
 	editor := strings.Fields(a.lookup("VISUAL"))
 	if len(editor) == 0 {

@@ -32,7 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run TASK|- | --code TEXT | --file FILE|-",
 		Args:  cobra.ArbitraryArgs,
 		Short: "Run a task, and print its output and its result",
-		Long: "Run a task, and print its output while it runs, its result, and the time of each step. If\n" +
+		Long: "Run a task, and print its output while it runs, its result, and the time of each stage. If\n" +
 			"no fleet is found, the command starts one for this run. Ctrl-C asks whether to cancel the\n" +
 			"task or to detach from it.",
 		Example: `  codefleet run "Calculate 5 + 3 and get weather for San Francisco"
@@ -162,7 +162,7 @@ func (r *foreground) startFleet(ctx context.Context) error {
 // directory, the directory is free when that command ends. If a fleet that responds uses it, startWhenFree connects to
 // that fleet instead.
 func (r *foreground) startWhenFree(ctx context.Context, dir string, start func() error) error {
-	const pause = 200 * time.Millisecond
+	const interval = 200 * time.Millisecond
 	for noted := false; ; noted = true {
 		err := start()
 		if !errors.Is(err, up.ErrInUse) {
@@ -176,7 +176,7 @@ func (r *foreground) startWhenFree(ctx context.Context, dir string, start func()
 			fmt.Fprintf(r.a.stderr, "note: waiting for another process that uses %s "+
 				"(set CODEFLEET_DATA to use another directory)\n", dir)
 		}
-		if err := clock.Sleep(ctx, pause); err != nil {
+		if err := clock.Sleep(ctx, interval); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (r *foreground) follow(ctx context.Context, rec client.Record) (client.Reco
 	}
 }
 
-// explainWait prints a note if no worker serves the task's pool.
+// explainWait prints a note if no worker serves the task pool.
 func (r *foreground) explainWait(ctx context.Context, pool string) {
 	ctx, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()

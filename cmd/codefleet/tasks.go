@@ -46,17 +46,18 @@ func (a *app) tasksCommand() *cobra.Command {
 	}
 	c.Flags().StringSliceVar(&status, "status", nil, "only tasks with this `STATUS` (may be repeated)")
 	limitFlag(c, &limit, "tasks")
-	c.Flags().BoolVar(&watch, "watch", false, "list again every 2 seconds, until Ctrl-C, also while the fleet is away")
+	c.Flags().BoolVar(&watch, "watch", false,
+		"list again every 2 seconds, until Ctrl-C, even if the fleet does not respond for a while")
 	completeFlag(c, "status", statuses()...)
 	return c
 }
 
-// defaultWatchInterval is the time between two lists of `tasks --watch`, and before the fleet is tried again.
+// defaultWatchInterval is the time between two lists of `tasks --watch`, and before a request that failed is repeated.
 const defaultWatchInterval = 2 * time.Second
 
-// watchTasks lists tasks again and again until ctx ends, also while the fleet is away.
+// watchTasks lists tasks again and again until ctx ends, even if the fleet does not respond for a while.
 func (a *app) watchTasks(ctx context.Context, c *client.Client, o client.ListOptions) error {
-	away := awayFleet{app: a}
+	down := outage{app: a}
 	for {
 		recs, err := c.List(ctx, o)
 		if ctx.Err() != nil {
@@ -66,10 +67,10 @@ func (a *app) watchTasks(ctx context.Context, c *client.Client, o client.ListOpt
 			if a.output == "text" && isTerminal(a.stdout) {
 				fmt.Fprint(unscreened(a.stdout), "\x1b[H\x1b[2J")
 			}
-			away.back()
+			down.end()
 			err = a.showTasks(recs)
 		}
-		if err != nil && !away.heals(err) {
+		if err != nil && !down.retryable(err) {
 			return err
 		}
 		if clock.Sleep(ctx, cmp.Or(a.watchInterval, defaultWatchInterval)) != nil {

@@ -46,8 +46,8 @@ func (a *app) workersDrainCommand() *cobra.Command {
 		Use:   "drain WORKER",
 		Short: "Make a worker finish its tasks and exit",
 		Long: "Make a worker claim no more tasks, finish those that run, and exit. Tasks that run longer than the\n" +
-			"worker's worker.drain are requeued; no attempt is counted. What starts the worker's process\n" +
-			"again, such as systemd with Restart=always, starts a new worker, which is not affected.",
+			"worker's worker.drain are requeued; no attempt is counted. A supervisor that restarts the\n" +
+			"process, such as systemd with Restart=always, starts a new worker, which is not affected.",
 		Example: "  codefleet workers drain host-7f3k2q --wait 10m",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

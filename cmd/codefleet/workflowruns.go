@@ -42,7 +42,7 @@ func (a *app) workflowRunCommand() *cobra.Command {
 	c.Flags().StringVarP(&in.Workspace, "workspace", "w", "", "`WORKSPACE` of the steps' tasks (default: main)")
 	c.Flags().StringVarP(&in.Session, "session", "s", "", "`SESSION` of the steps' tasks")
 	c.Flags().StringVar(&in.Priority, "priority", "", "of the steps' tasks: high, normal or low")
-	c.Flags().StringVar(&in.Key, "key", "", "idempotency `KEY`: a second command with the same one is the same run")
+	c.Flags().StringVar(&in.Key, "key", "", "idempotency `KEY`: a second command with the same key shows the same run")
 	completeFlag(c, "priority", "high", "normal", "low")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		p, err := a.readWorkflow(args[0])
@@ -79,7 +79,7 @@ func inputsOf(inputs string, set []string, w schemas.Workflow) (json.RawMessage,
 			return nil, usage("--inputs: want a JSON object, or @FILE with one")
 		}
 	}
-	changes, err := settings(set, w)
+	changes, err := setInputs(set, w)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +87,9 @@ func inputsOf(inputs string, set []string, w schemas.Workflow) (json.RawMessage,
 	return json.Marshal(values)
 }
 
-// settings returns the inputs of --set. A value that is not JSON is a text, and so is one for an input of that type.
-func settings(set []string, w schemas.Workflow) (map[string]json.RawMessage, error) {
+// setInputs returns the inputs that --set gives. A value that is not JSON is a text, and so is every value without
+// quotes for an input of the type string.
+func setInputs(set []string, w schemas.Workflow) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	for _, s := range set {
 		name, value, ok := strings.Cut(s, "=")
@@ -134,17 +135,17 @@ func (a *app) followWorkflow(ctx context.Context, c *client.Client, line *progre
 	steps := line.above(a.stderr)
 	fmt.Fprintf(steps, "run %s\n", id)
 	run, err := c.WaitWorkflow(ctx, id, func(run client.WorkflowRun) bool {
-		var going []string
+		var active []string
 		for _, s := range run.Steps {
 			if s.Status.Ended() && shown[s.ID] != s.Status {
 				fmt.Fprintln(steps, stepLine(s))
 			}
 			if shown[s.ID] = s.Status; s.Status == schemas.WorkflowRunning || s.Status == schemas.WorkflowWaiting {
-				going = append(going, s.ID+loopState(s))
+				active = append(active, s.ID+loopState(s))
 			}
 		}
-		if len(going) > 0 {
-			line.show(strings.Join(going, ", "))
+		if len(active) > 0 {
+			line.show(strings.Join(active, ", "))
 		}
 		return !asksOnly(run)
 	})
@@ -340,7 +341,7 @@ func (a *app) workflowStatusCommand() *cobra.Command {
 				row(w, "started", localTime(run.CreatedAt))
 				row(w, "ended", localTime(run.EndedAt))
 				if run.RerunOf != "" {
-					row(w, "again", "of "+run.RerunOf)
+					row(w, "rerun of", run.RerunOf)
 				}
 				if run.Error != nil {
 					row(w, "error", text.OneLine(cmp.Or(run.Error.Step, "-")+": "+run.Error.Error()))
@@ -377,8 +378,8 @@ func (a *app) workflowShowCommand() *cobra.Command {
 func (a *app) workflowCancelCommand() *cobra.Command {
 	return a.oneRun(&cobra.Command{
 		Use: "cancel RUN", Short: "Cancel a run",
-		Long: "Cancel a run: its running steps are cancelled, then its steps of finally run. A second cancel stops\n" +
-			"these, too.",
+		Long: "Cancel a run: its running steps are cancelled, and then the steps of `finally` run. A second cancel\n" +
+			"stops these, too.",
 	}, nil, func(ctx context.Context, c *client.Client, args []string) error {
 		run, err := c.CancelWorkflow(ctx, args[0])
 		if err != nil {
@@ -426,7 +427,7 @@ func (a *app) workflowRerunCommand() *cobra.Command {
 	var set []string
 	var detach bool
 	c := a.oneRun(&cobra.Command{
-		Use: "rerun RUN --from STEP", Short: "Run a workflow again from a step, with the files that it began with",
+		Use: "rerun RUN --from STEP", Short: "Run a workflow again from a step, with the files that the step began with",
 		Long: "Run a workflow again from a step. The new run keeps the results of the steps before, and its\n" +
 			"workspace is a fork with the files that the step began with. The old run does not change.",
 		Example: "  codefleet workflow rerun RUN --from pay --set amount=20",
@@ -442,7 +443,7 @@ func (a *app) workflowRerunCommand() *cobra.Command {
 		if err := json.Unmarshal(old.Workflow, &w); err != nil {
 			return err
 		}
-		changes, err := settings(set, w)
+		changes, err := setInputs(set, w)
 		if err != nil {
 			return err
 		}

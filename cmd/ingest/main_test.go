@@ -280,9 +280,9 @@ func startS3(t *testing.T) (config.FleetS3, *faulttest.Relay) {
 	}, relay
 }
 
-// TestStarts starts the program before its queue and its object store. It responds at once, serves tasks when the queue
-// is there, and workspaces when the object store is.
-func TestStarts(t *testing.T) {
+// TestStartsBeforeTheQueue starts the program before its queue and its object store. It responds at once, serves
+// tasks when the queue responds, and workspaces when the object store responds.
+func TestStartsBeforeTheQueue(t *testing.T) {
 	n := startNATS(t)
 	relay := faulttest.StartRelay(t, strings.TrimPrefix(n.URL(), "nats://"))
 	relay.Set(faulttest.Refuse)
@@ -334,18 +334,18 @@ func TestStarts(t *testing.T) {
 			t.Errorf("GET %s: header %v, want Retry-After: 1", path, header)
 		}
 	}
-	const queueAway = `503 {"code":"unavailable","message":"the queue does not respond"`
-	const storeAway = `503 {"code":"unavailable","message":"the object store does not respond"`
+	const queueDown = `503 {"code":"unavailable","message":"the queue does not respond"`
+	const storeDown = `503 {"code":"unavailable","message":"the object store does not respond"`
 	relay.Set(faulttest.Forward)
-	awaitGet("/readyz", storeAway)
+	awaitGet("/readyz", storeDown)
 	awaitGet("/v1/tasks", "200")
-	relay.Set(faulttest.Refuse) // the queue moves
-	awaitGet("/readyz", queueAway)
+	relay.Set(faulttest.Refuse) // the queue moves to another address
+	awaitGet("/readyz", queueDown)
 	file.NATS.URL = n.URL()
 	if err := file.Write("fleet.json"); err != nil {
 		t.Fatal(err)
 	}
-	awaitGet("/readyz", storeAway)
+	awaitGet("/readyz", storeDown)
 	store.Set(faulttest.Forward)
 	awaitGet("/readyz", "200")
 	awaitGet("/v1/workspaces", "200")

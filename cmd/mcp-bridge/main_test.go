@@ -166,17 +166,17 @@ func TestKilledBridge(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutObjectStore starts a bridge while the fleet's object store refuses. The tools that need no object
-// store work, the others fail until it responds.
+// TestStartsWithoutObjectStore starts a bridge while the fleet's object store fails every request. The tools that need
+// no object store work; the others fail until it responds.
 func TestStartsWithoutObjectStore(t *testing.T) {
-	var away atomic.Bool
-	away.Store(true)
+	var down atomic.Bool
+	down.Store(true)
 	store := mem.New()
 	f := ingesttest.Start(t, 1, func(o *ingest.Options, _ *jobs.Options) {
 		o.Workspaces = state.New(store, state.Options{Retry: objects.RetryPolicy{Attempts: 1}})
 	})
 	store.SetFault(func(mem.Call) mem.Fault {
-		if away.Load() {
+		if down.Load() {
 			return mem.NotApplied
 		}
 		return mem.OK
@@ -203,7 +203,7 @@ func TestStartsWithoutObjectStore(t *testing.T) {
 		if got := save(); !strings.Contains(got, want) {
 			t.Errorf("save_state = %s, want %q", got, want)
 		}
-		away.Store(false)
+		down.Store(false)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/codefleet/codefleet/internal/logtest"
 )
 
-// TestAwayFleet checks that commands that run until Ctrl-C wait for a fleet that does not respond, and go on when it
+// TestOutage checks that commands that run until Ctrl-C wait for a fleet that does not respond, and go on when it
 // responds again.
-func TestAwayFleet(t *testing.T) {
+func TestOutage(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	c, err := client.New(t.Context(), client.Options{URL: f.URL, Token: ingesttest.Token})
 	if err != nil {
@@ -83,9 +83,9 @@ func TestAwayFleet(t *testing.T) {
 	}
 }
 
-// TestAwayFleetPython takes the fleet away while a Python program waits for a task. The program learns which task
+// TestOutagePython makes the fleet unreachable while a Python program waits for a task. The program learns which task
 // continues, and ends with an error that says what to do.
-func TestAwayFleetPython(t *testing.T) {
+func TestOutagePython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/codefleet/codefleet/client"
+	"github.com/codefleet/codefleet/internal/errcode"
+	"github.com/codefleet/codefleet/internal/text"
+)
+
+// outage tells the user of a command that runs until Ctrl-C when the fleet stops responding and when it responds again.
+type outage struct {
+	*app
+	ongoing bool
+}
+
+// retryable reports whether the error of a request may be temporary, so that the command tries again. For the first
+// such error it prints a line.
+func (o *outage) retryable(err error) bool {
+	e, refused := errors.AsType[*client.APIError](err)
+	if refused && e.Code != errcode.UnexpectedResponse && e.Status < http.StatusInternalServerError &&
+		e.Status != http.StatusTooManyRequests {
+		return false
+	}
+	if _, ours := errors.AsType[*failure](err); ours { // such as a closed pipe
+		return false
+	}
+	if !o.ongoing {
+		fmt.Fprintf(o.stderr, "codefleet: the fleet does not respond, trying again until Ctrl-C: %s\n",
+			text.OneLine(err.Error()))
+	}
+	o.ongoing = true
+	return true
+}
+
+// end notes that the fleet responds.
+func (o *outage) end() {
+	if o.ongoing {
+		fmt.Fprintln(o.stderr, "codefleet: the fleet responds again")
+	}
+	o.ongoing = false
+}
