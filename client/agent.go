@@ -34,8 +34,8 @@ type AgentOptions struct {
 
 	// Settings start a fleet with these settings on this machine, until Close. Their names are the keys of config.yaml,
 	// such as "execution.workspace_dir", "llm.model" or "execution.state.auto_save"; docs/configuration.md explains
-	// them. config.yaml, .env and the environment apply to the others. It needs the binary codefleet, on PATH or named
-	// by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a running fleet cannot be changed.
+	// them. config.yaml, .env and the environment apply to all other keys. Settings need the binary codefleet, on PATH
+	// or named by CODEFLEET_BIN. With a URL, Settings are an error: the settings of a running fleet cannot be changed.
 	Settings map[string]string
 
 	Workspace string // the tasks' workspace; the default is the tenant's main workspace
@@ -45,7 +45,7 @@ type AgentOptions struct {
 
 	Model   string   // a model profile of the fleet
 	Tools   []string // tools that the tasks may call, as "server/tool" or "server/*"; empty allows all tools
-	Network []string // hosts that the tasks request, as "example.org" or "*"; the tenant's settings decide
+	Network []string // hosts that the tasks request, as "example.org" or "*"; the tenant's settings permit them or not
 	Limits  Limits
 	Labels  map[string]string
 
@@ -57,7 +57,7 @@ type AgentOptions struct {
 type Agent struct {
 	client *Client
 	o      AgentOptions
-	own    *ownFleet // nil for a fleet that runs already
+	own    *ownFleet // nil if the agent has not started a fleet
 }
 
 // NewAgent returns an agent with a new client.
@@ -115,7 +115,7 @@ func (a *Agent) Close() error {
 }
 
 // CopyDirectory copies a directory of this machine into the agent's workspace, under the same name. It leaves out
-// symbolic links. Changes do not come back.
+// symbolic links. Changes that tasks make are not copied back.
 func (a *Agent) CopyDirectory(ctx context.Context, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -28,11 +28,11 @@ func (c *Client) Approvals(ctx context.Context) ([]PendingApproval, error) {
 }
 
 // Decide approves or denies a pending tool call of a task, or all of its pending calls, and returns the task's record.
-// Over HTTP the token needs the scope approve. The first answer counts; sending the same answer again is not an error.
-// The error is an *APIError, with the code "already_answered" for a different later answer, "approval_over" after the
-// call has expired, and "unknown_approval" for a call that does not need approval.
-func (c *Client) Decide(ctx context.Context, id string, a Decision) (Record, error) {
-	return c.conn.decide(ctx, id, a)
+// Over HTTP the token needs the scope approve. The first decision counts; sending it again is not an error. The error
+// is an *APIError, with the code "already_answered" for a different decision, "approval_over" after the call has
+// expired, and "unknown_approval" for a call that does not need approval.
+func (c *Client) Decide(ctx context.Context, id string, decision Decision) (Record, error) {
+	return c.conn.decide(ctx, id, decision)
 }
 
 // SubmitForApproval is like SubmitFor, but also returns once a tool call of the task waits for approval. Record.Pending
@@ -64,8 +64,8 @@ func (d *httpConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	return request[[]PendingApproval](ctx, d, httpRequest{path: []string{"v1", "approvals"}})
 }
 
-func (d *httpConn) decide(ctx context.Context, id string, a Decision) (Record, error) {
-	body, err := json.Marshal(a)
+func (d *httpConn) decide(ctx context.Context, id string, decision Decision) (Record, error) {
+	body, err := json.Marshal(decision)
 	if err != nil {
 		return Record{}, fmt.Errorf("encode decision: %w", err)
 	}
@@ -79,7 +79,7 @@ func (d *natsConn) approvals(ctx context.Context) ([]PendingApproval, error) {
 	return list, unmarked(queueError(err))
 }
 
-func (d *natsConn) decide(ctx context.Context, id string, a Decision) (Record, error) {
-	r, err := d.jobs.AnswerApproval(ctx, d.tenant, id, d.user, a)
+func (d *natsConn) decide(ctx context.Context, id string, decision Decision) (Record, error) {
+	r, err := d.jobs.AnswerApproval(ctx, d.tenant, id, d.user, decision)
 	return r, unmarked(queueError(err))
 }

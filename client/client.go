@@ -32,7 +32,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Options say where a fleet is and how to connect to it. Only URL or FleetFile is required.
+// Options say where a fleet is and how to connect to it. Only URL, or the path in Located, is required.
 type Options struct {
 	// URL of the fleet: http:// or https:// for the HTTP interface, nats:// or tls:// for the queue.
 	URL string
@@ -57,7 +57,7 @@ type Options struct {
 	NATSCredentials        string
 	NATSUser, NATSPassword string
 	// NATSFleet reports whether the NATS credentials are the fleet's, which permit everything. A tenant's credentials
-	// permit submitting tasks of up to 1 MiB, reading their records, waiting for them, answering approvals and
+	// permit submitting tasks of up to 1 MiB, reading their records, waiting for them, deciding on approvals and
 	// registering tools. With them, Watch, Cancel, List, Dead, Redrive, RedriveAll, Audit and Fleet need HTTP.
 	NATSFleet bool
 }
@@ -86,7 +86,7 @@ type conn interface {
 	watch(ctx context.Context, id string, after uint64, fn func(Event) error) (Record, error)
 	cancel(ctx context.Context, id string) (Record, error)
 	approvals(ctx context.Context) ([]PendingApproval, error)
-	decide(ctx context.Context, id string, a Decision) (Record, error)
+	decide(ctx context.Context, id string, decision Decision) (Record, error)
 	list(ctx context.Context, o ListOptions) ([]Record, error)
 	dead(ctx context.Context, cause string, limit int) ([]DeadTask, error)
 	redrive(ctx context.Context, id string) (Record, error)
@@ -248,8 +248,8 @@ func (c *Client) DeadWithCause(ctx context.Context, cause string, limit int) ([]
 	return c.conn.dead(ctx, cause, limit)
 }
 
-// RedriveCause is like RedriveAll, but redrives only tasks whose error has this code. An empty cause is an error.
-func (c *Client) RedriveCause(ctx context.Context, cause string, fn func(RedrivenTask) error) error {
+// RedriveWithCause is like RedriveAll, but redrives only tasks whose error has this code. An empty cause is an error.
+func (c *Client) RedriveWithCause(ctx context.Context, cause string, fn func(RedrivenTask) error) error {
 	if cause == "" {
 		return &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadParameter, Path: "cause", Message: "the cause is empty",

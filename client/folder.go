@@ -76,12 +76,12 @@ func (w *Workspace) ReadFiles(
 	if err != nil {
 		return err
 	}
-	c := w.at(httpRequest{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
+	r := w.at(httpRequest{method: http.MethodPost, path: []string{"archive"}, header: jsonHeader(), body: body})
 	d, err := w.client.overHTTP()
 	if err != nil {
 		return err
 	}
-	archive, err := d.open(ctx, c)
+	archive, err := d.open(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 )
 
@@ -11,7 +10,7 @@ import (
 type FormRequest struct {
 	Form     json.RawMessage `json:"form"`               // a flat JSON Schema object
 	Document string          `json:"document,omitempty"` // the text that has the values
-	Values   map[string]any  `json:"values,omitempty"`   // people's answers, which come before what the document says
+	Values   map[string]any  `json:"values,omitempty"`   // people's answers, which take precedence over the document
 }
 
 // FilledForm are the values that were found for a form. The form is complete if there are no problems.
@@ -39,13 +38,8 @@ type FieldProblem struct {
 // FillForm finds values for a form in a document, and checks them together with the given values. Ask for what the
 // problems name, and call FillForm again with the answers. Nothing is stored. Over NATS the error has the code
 // "http_only".
-func (c *Client) FillForm(ctx context.Context, in FormRequest) (out FilledForm, err error) {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return out, fmt.Errorf("encode request: %w", err)
-	}
-	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: body}
-	return change[FilledForm](ctx, c, r, "forms", "fill")
+func (c *Client) FillForm(ctx context.Context, in FormRequest) (FilledForm, error) {
+	return sendJSON[FilledForm](ctx, c, http.MethodPost, in, "forms", "fill")
 }
 
 // CheckForm returns what is wrong with values for a form. A field without a value has its default.

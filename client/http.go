@@ -65,7 +65,7 @@ func (d *httpConn) relocate(before *location) bool {
 const (
 	// responseTimeout is the time limit of one request, in addition to the wait for a task and the time for the body.
 	responseTimeout = 30 * time.Second
-	// byteTime is the time to send and handle a byte of a request's body, over a slow line.
+	// byteTime is the time to send and handle a byte of a request's body over a slow connection.
 	byteTime = time.Second / (128 << 10)
 	// idleTimeout is how long an event stream may be silent. The fleet sends heartbeats more often.
 	idleTimeout = 60 * time.Second
@@ -139,15 +139,9 @@ func (d *httpConn) list(ctx context.Context, o ListOptions) ([]Record, error) {
 
 func (d *httpConn) dead(ctx context.Context, cause string, limit int) ([]DeadTask, error) {
 	q := url.Values{}
-	setCause(q, cause)
+	set(q, "cause", cause)
 	setLimit(q, limit)
 	return request[[]DeadTask](ctx, d, httpRequest{path: []string{"v1", "dead"}, query: q})
-}
-
-func setCause(q url.Values, cause string) {
-	if cause != "" {
-		q.Set("cause", cause)
-	}
 }
 
 func (d *httpConn) redrive(ctx context.Context, id string) (Record, error) {
@@ -158,7 +152,7 @@ func (d *httpConn) redrive(ctx context.Context, id string) (Record, error) {
 
 func (d *httpConn) redriveAll(ctx context.Context, cause string, from uint64) (Redriven, error) {
 	q := url.Values{"seq": {strconv.FormatUint(from, 10)}}
-	setCause(q, cause)
+	set(q, "cause", cause)
 	return request[Redriven](ctx, d, httpRequest{
 		method: http.MethodPost, path: []string{"v1", "dead", "redrive"}, query: q, once: true,
 	})
@@ -172,31 +166,59 @@ func (d *httpConn) artifact(ctx context.Context, id, path string) (io.ReadCloser
 	return d.open(ctx, httpRequest{path: append([]string{"v1", "tasks", id, "artifacts"}, strings.Split(path, "/")...)})
 }
 
-// get sends a GET request and decodes the response. Over NATS it returns an error.
-func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (v T, err error) {
+// get sends a GET request to /v1 followed by path, and decodes the response. Over NATS it returns an error.
+func get[T any](ctx context.Context, c *Client, query url.Values, path ...string) (T, error) {
+	return sendRequest[T](ctx, c, httpRequest{query: query}, path...)
+}
+
+// sendJSON is sendRequest for a request with a JSON body, which may be retried.
+func sendJSON[T any](ctx context.Context, c *Client, method string, body any, path ...string) (v T, err error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return v, fmt.Errorf("encode request: %w", err)
+	}
+	return sendRequest[T](ctx, c, httpRequest{method: method, header: jsonHeader(), body: data}, path...)
+}
+
+// sendRequest sends r to /v1 followed by path, and decodes the response. Over NATS it returns an error.
+func sendRequest[T any](ctx context.Context, c *Client, r httpRequest, path ...string) (v T, err error) {
 	d, err := c.overHTTP()
 	if err != nil {
 		return v, err
 	}
-	return request[T](ctx, d, httpRequest{path: path, query: query})
+	r.path = append([]string{"v1"}, path...)
+	return request[T](ctx, d, r)
 }
 
-// request sends c, with retries, and decodes the response.
-func request[T any](ctx context.Context, d *httpConn, c httpRequest) (v T, err error) {
-	err = d.do(ctx, c, responseTimeout+c.wait, decoder(&v))
+// remove deletes the named document of a kind. It is not retried.
+func (c *Client) remove(ctx context.Context, kind, name string) error {
+	d, err := c.overHTTP()
+	if err != nil {
+		return err
+	}
+	return d.do(ctx, httpRequest{
+		method: http.MethodDelete, path: []string{"v1", kind, name}, once: true,
+	}, responseTimeout, decoder(nil))
+}
+
+func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
+
+// request sends r, with retries, and decodes the response.
+func request[T any](ctx context.Context, d *httpConn, r httpRequest) (v T, err error) {
+	err = d.do(ctx, r, responseTimeout+r.wait, decoder(&v))
 	return v, err
 }
 
-// do sends c, with retries, and passes each successful response to read. timeout bounds each attempt, in addition to
+// do sends r, with retries, and passes each successful response to read. timeout bounds each attempt, in addition to
 // the time for the body; zero means no limit.
 func (d *httpConn) do(
-	ctx context.Context, c httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
+	ctx context.Context, r httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
 ) error {
 	limit := d.retryFor
 	if limit > 0 {
-		limit += c.wait
+		limit += r.wait
 	}
-	var failing time.Time // when the first attempt failed: retryFor does not include the wait for the task
+	var failing time.Time // when the first attempt failed; retryFor begins then, not with the wait for the task
 	_, err := retry(ctx, limit, func() (_ struct{}, err error) {
 		defer func() {
 			if err != nil && failing.IsZero() {
@@ -208,11 +230,11 @@ func (d *httpConn) do(
 		}()
 		ctx := ctx
 		if timeout > 0 {
-			bounded, cancel := context.WithTimeout(ctx, timeout+time.Duration(len(c.body))*byteTime)
+			bounded, cancel := context.WithTimeout(ctx, timeout+time.Duration(len(r.body))*byteTime)
 			defer cancel()
 			ctx = bounded
 		}
-		resp, err := d.send(ctx, c)
+		resp, err := d.send(ctx, r)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -235,18 +257,18 @@ func decoder(v any) func(http.Header, io.Reader) error {
 	}
 }
 
-// open sends c, with retries, and returns the body of the response. The caller closes it.
-func (d *httpConn) open(ctx context.Context, c httpRequest) (io.ReadCloser, error) {
-	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, c) })
+// open sends r, with retries, and returns the body of the response. The caller closes it.
+func (d *httpConn) open(ctx context.Context, r httpRequest) (io.ReadCloser, error) {
+	resp, err := retry(ctx, d.retryFor, func() (*http.Response, error) { return d.send(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
 }
 
-// send sends c once. It returns a successful response or an error. If no fleet is at the known location, so that the
-// request had no effect, and the fleet file names another one, send sends it there.
-func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, error) {
+// send sends r once. It returns a successful response or an error. If the request had no effect because the fleet may
+// have moved, and the fleet file names another location, send sends the request there.
+func (d *httpConn) send(ctx context.Context, r httpRequest) (*http.Response, error) {
 	at := d.at.Load()
 	if at.base.Host == "" && d.relocate(at) {
 		at = d.at.Load()
@@ -254,15 +276,16 @@ func (d *httpConn) send(ctx context.Context, c httpRequest) (*http.Response, err
 	if at.base.Host == "" {
 		return nil, ErrNoFleet
 	}
-	resp, err := d.sendTo(ctx, at, c)
-	if notThere(err) && d.relocate(at) {
-		return d.sendTo(ctx, d.at.Load(), c)
+	resp, err := d.sendTo(ctx, at, r)
+	if mayHaveMoved(err) && d.relocate(at) {
+		return d.sendTo(ctx, d.at.Load(), r)
 	}
 	return resp, err
 }
 
-// notThere reports whether a request has not reached the fleet, or not with its credentials.
-func notThere(err error) bool {
+// mayHaveMoved reports whether err may mean that the fleet is at another location: the connection or the credentials
+// were refused, or the response is not from a fleet.
+func mayHaveMoved(err error) bool {
 	if e, ok := errors.AsType[*APIError](err); ok {
 		return e.Status == http.StatusUnauthorized || e.Code == errcode.UnexpectedResponse
 	}
@@ -270,21 +293,21 @@ func notThere(err error) bool {
 	return ok && e.Op == "dial"
 }
 
-func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*http.Response, error) {
-	if !fs.ValidPath(strings.Join(c.path, "/")) { // an empty segment or dots would change the URL's path
-		return nil, backoff.Permanent(invalidPath(c.path))
+func (d *httpConn) sendTo(ctx context.Context, at *location, r httpRequest) (*http.Response, error) {
+	if !fs.ValidPath(strings.Join(r.path, "/")) { // an empty segment or dots would change the URL's path
+		return nil, backoff.Permanent(invalidPath(r.path))
 	}
-	u := at.base.JoinPath(escape(c.path)...)
-	u.RawQuery = c.query.Encode()
-	var body io.Reader = bytes.NewReader(c.body)
-	if c.stream != nil {
-		body = c.stream()
+	u := at.base.JoinPath(escape(r.path)...)
+	u.RawQuery = r.query.Encode()
+	var body io.Reader = bytes.NewReader(r.body)
+	if r.stream != nil {
+		body = r.stream()
 	}
-	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.method, http.MethodGet), u.String(), body)
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(r.method, http.MethodGet), u.String(), body)
 	if err != nil {
 		return nil, backoff.Permanent(err)
 	}
-	maps.Copy(req.Header, c.header)
+	maps.Copy(req.Header, r.header)
 	if at.token != "" {
 		req.Header.Set("Authorization", "Bearer "+at.token)
 	}
@@ -295,7 +318,7 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*ht
 	}
 	if err != nil {
 		err = fmt.Errorf("request to %s: %w", at.base.Host, unwrapURL(err))
-		if c.once {
+		if r.once {
 			err = backoff.Permanent(err)
 		}
 		return nil, err
@@ -305,7 +328,7 @@ func (d *httpConn) sendTo(ctx context.Context, at *location, c httpRequest) (*ht
 	}
 	defer resp.Body.Close()
 	err = responseError(resp)
-	if c.once && resp.StatusCode != http.StatusTooManyRequests {
+	if r.once && resp.StatusCode != http.StatusTooManyRequests {
 		err = backoff.Permanent(unmarked(err))
 	}
 	return nil, err
@@ -392,9 +415,9 @@ func markForRetry(e *APIError) error {
 
 // retry repeats op while its error is not permanent, for at most limit. A negative limit disables retries.
 func retry[T any](ctx context.Context, limit time.Duration, op backoff.Operation[T]) (T, error) {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 2*time.Second
-	options := []backoff.RetryOption{backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit)}
+	delay := backoff.NewExponentialBackOff()
+	delay.InitialInterval, delay.MaxInterval = 100*time.Millisecond, 2*time.Second
+	options := []backoff.RetryOption{backoff.WithBackOff(delay), backoff.WithMaxElapsedTime(limit)}
 	if limit < 0 {
 		options = append(options, backoff.WithMaxTries(1))
 	}

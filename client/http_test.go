@@ -214,11 +214,8 @@ func TestWatchResumes(t *testing.T) {
 				w.WriteHeader(599)
 			case 3: // one event is sent again, and one has an unknown type
 				rec, _ := json.Marshal(record(client.Succeeded))
-				_, _ = io.WriteString(
-					w,
-					event(5, "b")+"event: unknown\ndata: 1\n\n"+event(9,
-						"c")+"id: end\nevent: record\ndata: "+string(rec)+"\n\n",
-				)
+				_, _ = io.WriteString(w, event(5, "b")+"event: unknown\ndata: 1\n\n"+event(9, "c")+
+					"id: end\nevent: record\ndata: "+string(rec)+"\n\n")
 			}
 		})
 		var got []string
@@ -335,14 +332,14 @@ func TestInvalidSegments(t *testing.T) {
 	}
 }
 
-// An empty cause never redrives all dead letters.
+// TestRedriveNamesACause checks that an empty cause does not redrive all dead letters.
 func TestRedriveNamesACause(t *testing.T) {
 	c := newClient(t, func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("unexpected request %s, want none", r.URL)
 	})
-	err := c.RedriveCause(t.Context(), "", func(client.RedrivenTask) error { return nil })
+	err := c.RedriveWithCause(t.Context(), "", func(client.RedrivenTask) error { return nil })
 	if e, ok := errors.AsType[*client.APIError](err); !ok || e.Code != "bad_parameter" || e.Path != "cause" {
-		t.Errorf("RedriveCause without a cause = %v, want bad_parameter of cause", err)
+		t.Errorf("RedriveWithCause without a cause = %v, want bad_parameter of cause", err)
 	}
 }
 
@@ -387,7 +384,7 @@ func TestUnreachableFleet(t *testing.T) {
 	})
 }
 
-// TestLargeRequest checks that the time limit of a request grows with its body, for slow lines.
+// TestLargeRequest checks that the time limit of a request grows with its body, for slow connections.
 func TestLargeRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {

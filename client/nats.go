@@ -22,7 +22,7 @@ import (
 // natsConn uses the queue.
 type natsConn struct {
 	jobs             *jobs.Client
-	user             string // recorded with answers to approvals
+	user             string // recorded with decisions
 	tenant           string
 	fleetCredentials bool // whether the credentials are the fleet's, not a tenant's
 	retryFor         time.Duration

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -35,12 +34,12 @@ type (
 
 // Why returns what a task waits for: the rule that holds it, its position and an estimate.
 func (c *Client) Why(ctx context.Context, id string) (Why, error) {
-	return get[Why](ctx, c, nil, "v1", "tasks", id, "why")
+	return get[Why](ctx, c, nil, "tasks", id, "why")
 }
 
 // Pauses returns what is paused. It needs the scope operator, as do Pause and Resume.
 func (c *Client) Pauses(ctx context.Context) ([]Pause, error) {
-	return get[[]Pause](ctx, c, nil, "v1", "pauses")
+	return get[[]Pause](ctx, c, nil, "pauses")
 }
 
 // Pause stops workers from starting tasks of a target: fleet, pool/NAME or tenant/NAME. Running tasks continue. The
@@ -61,12 +60,12 @@ func (c *Client) Resume(ctx context.Context, target string) (was bool, err error
 // AllLimits returns the limits of tenants that were set at run time. It needs the scope operator, as do Limits and
 // SetLimits.
 func (c *Client) AllLimits(ctx context.Context) ([]TenantLimitsInfo, error) {
-	return get[[]TenantLimitsInfo](ctx, c, nil, "v1", "limits")
+	return get[[]TenantLimitsInfo](ctx, c, nil, "limits")
 }
 
 // Limits returns the limits of a tenant.
 func (c *Client) Limits(ctx context.Context, tenant string) (TenantLimitsInfo, error) {
-	return get[TenantLimitsInfo](ctx, c, nil, "v1", "limits", tenant)
+	return get[TenantLimitsInfo](ctx, c, nil, "limits", tenant)
 }
 
 // SetLimits replaces the limits of a tenant that were set at run time. The zero value restores the settings.
@@ -83,25 +82,22 @@ type UsageOptions struct {
 // Usage returns what tasks used, by tenant and day.
 func (c *Client) Usage(ctx context.Context, o UsageOptions) ([]TenantUsage, error) {
 	q := url.Values{}
-	for name, value := range map[string]string{"since": o.Since, "before": o.Before} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
+	set(q, "since", o.Since)
+	set(q, "before", o.Before)
 	if o.AllTenants {
 		q.Set("all", "true")
 	}
-	return get[[]TenantUsage](ctx, c, q, "v1", "usage")
+	return get[[]TenantUsage](ctx, c, q, "usage")
 }
 
 // Tenants returns the tenants of the fleet. It needs the scope operator, as do all methods for tenants and tokens.
 func (c *Client) Tenants(ctx context.Context) ([]Tenant, error) {
-	return get[[]Tenant](ctx, c, nil, "v1", "tenants")
+	return get[[]Tenant](ctx, c, nil, "tenants")
 }
 
 // CreateTenant adds a tenant, without a restart, and returns it. It is idempotent.
 func (c *Client) CreateTenant(ctx context.Context, name string) (Tenant, error) {
-	return change[Tenant](ctx, c, httpRequest{method: http.MethodPut}, "tenants", name)
+	return sendRequest[Tenant](ctx, c, httpRequest{method: http.MethodPut}, "tenants", name)
 }
 
 // RemoveTenant removes a tenant that was created at run time, and its tokens. It is not retried.
@@ -112,10 +108,8 @@ func (c *Client) RemoveTenant(ctx context.Context, name string) error {
 // Tokens returns the tokens of a tenant, or of all if tenant is empty, without their secrets.
 func (c *Client) Tokens(ctx context.Context, tenant string) ([]Token, error) {
 	q := url.Values{}
-	if tenant != "" {
-		q.Set("tenant", tenant)
-	}
-	return get[[]Token](ctx, c, q, "v1", "tokens")
+	set(q, "tenant", tenant)
+	return get[[]Token](ctx, c, q, "tokens")
 }
 
 // TokenOptions describe a token to create.
@@ -133,7 +127,7 @@ func (c *Client) CreateToken(ctx context.Context, o TokenOptions) (NewToken, err
 		return NewToken{}, err
 	}
 	r := httpRequest{method: http.MethodPost, header: jsonHeader(), body: body, once: true}
-	return change[NewToken](ctx, c, r, "tokens")
+	return sendRequest[NewToken](ctx, c, r, "tokens")
 }
 
 // RevokeToken revokes a token by its id: requests with it are refused, and its streams end. It is not retried.
@@ -144,24 +138,24 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 // DrainWorker orders a worker to claim no more tasks, and to exit once its tasks have ended or were requeued. It
 // returns at once, with the worker as it was.
 func (c *Client) DrainWorker(ctx context.Context, name string) (Worker, error) {
-	return change[Worker](ctx, c, httpRequest{method: http.MethodPost}, "workers", name, "drain")
+	return sendRequest[Worker](ctx, c, httpRequest{method: http.MethodPost}, "workers", name, "drain")
 }
 
 // DeadLetter returns the dead letter of a task, with its record.
 func (c *Client) DeadLetter(ctx context.Context, id string) (DeadLetter, error) {
-	return get[DeadLetter](ctx, c, nil, "v1", "dead", id)
+	return get[DeadLetter](ctx, c, nil, "dead", id)
 }
 
 // Retry runs a task again that has ended without success. A dead-lettered task runs again under its own id. Any other
 // is submitted again as a new task, whose record Retry returns; repeated calls return the same new task. If the task
 // has not ended or has succeeded, the error has the code "not_retryable".
 func (c *Client) Retry(ctx context.Context, id string) (Record, error) {
-	return change[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "tasks", id, "retry")
+	return sendRequest[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "tasks", id, "retry")
 }
 
-// Submission returns what submitted a task, without its times, reply subject and key.
+// Submission returns the submission of a task, without its times, reply subject and key.
 func (c *Client) Submission(ctx context.Context, id string) (Submission, error) {
-	return get[Submission](ctx, c, nil, "v1", "tasks", id, "submission")
+	return get[Submission](ctx, c, nil, "tasks", id, "submission")
 }
 
 // Rerun submits a new task like an old one, after change, if not nil, has changed the submission.
@@ -174,13 +168,4 @@ func (c *Client) Rerun(ctx context.Context, id string, change func(*Submission) 
 		return Record{}, err
 	}
 	return c.Submit(ctx, s)
-}
-
-// sendJSON sends a request with a JSON body, which may be retried, and decodes the response.
-func sendJSON[T any](ctx context.Context, c *Client, method string, body any, path ...string) (v T, err error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return v, fmt.Errorf("encode request: %w", err)
-	}
-	return change[T](ctx, c, httpRequest{method: method, header: jsonHeader(), body: data}, path...)
 }

@@ -19,7 +19,7 @@ import (
 const (
 	fleetStart = time.Minute      // for a fleet to become ready
 	fleetStop  = 35 * time.Second // for a fleet to finish its tasks
-	maxFleetID = 1 << 20          // bytes of what a fleet prints when it is ready
+	maxReady   = 1 << 20          // bytes of what a fleet prints when it is ready
 )
 
 // ownFleet is a fleet that runs as a process of an agent. It ends with this process, too, because its standard input
@@ -43,7 +43,7 @@ func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o
 	}
 	defer func() {
 		if err != nil {
-			err = f.failed(errors.Join(err, f.close()))
+			err = f.startError(errors.Join(err, f.close()))
 		}
 	}()
 	const address = "127.0.0.1:0"
@@ -66,7 +66,7 @@ func startFleet(ctx context.Context, settings map[string]string) (_ *ownFleet, o
 	defer time.AfterFunc(fleetStart, kill).Stop()
 	defer context.AfterFunc(ctx, kill)()
 	var ready json.RawMessage // printed once the fleet is ready
-	if err := json.NewDecoder(io.LimitReader(out, maxFleetID)).Decode(&ready); err != nil {
+	if err := json.NewDecoder(io.LimitReader(out, maxReady)).Decode(&ready); err != nil {
 		return nil, o, cmp.Or(ctx.Err(), errors.New("the fleet ended before it was ready"))
 	}
 	o, err = ReadFleetFile(filepath.Join(f.dir, "fleet.json"))
@@ -84,7 +84,7 @@ func fleetBinary() (string, error) {
 	return path, nil
 }
 
-// settingVariables returns the environment variables for settings. They win over config.yaml and .env.
+// settingVariables returns the environment variables for settings. They take precedence over config.yaml and .env.
 func settingVariables(settings map[string]string) []string {
 	var list []string
 	for key, value := range settings {
@@ -94,8 +94,9 @@ func settingVariables(settings map[string]string) []string {
 	return list
 }
 
-// failed returns an error with the reason that the fleet has printed: the last line that is JSON.
-func (f *ownFleet) failed(err error) error {
+// startError returns the error with which the fleet ended: the last line of its log that is JSON, or else err and the
+// last line.
+func (f *ownFleet) startError(err error) error {
 	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
 	for _, line := range slices.Backward(lines) {
 		var reason struct {

@@ -18,9 +18,10 @@ type (
 	Schedule = schemas.Schedule
 )
 
-// AddSchedule stores a schedule that submits task at the times of s.Cron. s.Task is ignored. The task may not have an
-// idempotency key, a source and times. Adding the same schedule again changes nothing; if another one has its name, the
-// error has the code "automation_exists". Over NATS the errors of all methods for schedules have the code "http_only".
+// AddSchedule stores a schedule that submits task at the times of s.Cron. s.Task is ignored. The task must not have an
+// idempotency key, a source or times. Adding the same schedule again changes nothing; if a different schedule has the
+// name, the error has the code "automation_exists". Over NATS the errors of all methods for schedules have the code
+// "http_only".
 func (c *Client) AddSchedule(ctx context.Context, s ScheduleSpec, task Submission) (Schedule, error) {
 	var err error
 	if s.Task, err = json.Marshal(task); err != nil {
@@ -31,12 +32,12 @@ func (c *Client) AddSchedule(ctx context.Context, s ScheduleSpec, task Submissio
 
 // Schedules returns the tenant's schedules by name.
 func (c *Client) Schedules(ctx context.Context) ([]Schedule, error) {
-	return get[[]Schedule](ctx, c, url.Values{}, "v1", "schedules")
+	return get[[]Schedule](ctx, c, url.Values{}, "schedules")
 }
 
 // Schedule returns a schedule. If it does not exist, the error has the code "unknown_automation".
 func (c *Client) Schedule(ctx context.Context, name string) (Schedule, error) {
-	return get[Schedule](ctx, c, url.Values{}, "v1", "schedules", name)
+	return get[Schedule](ctx, c, url.Values{}, "schedules", name)
 }
 
 // RemoveSchedule deletes a schedule. Tasks that it has submitted continue. It is not retried.
@@ -46,25 +47,15 @@ func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
 
 // PauseSchedule pauses a schedule. Firings during the pause do not take place later.
 func (c *Client) PauseSchedule(ctx context.Context, name string) (Schedule, error) {
-	return change[Schedule](ctx, c, httpRequest{method: http.MethodPost}, "schedules", name, "pause")
+	return sendRequest[Schedule](ctx, c, httpRequest{method: http.MethodPost}, "schedules", name, "pause")
 }
 
 // ResumeSchedule ends the pause of a schedule.
 func (c *Client) ResumeSchedule(ctx context.Context, name string) (Schedule, error) {
-	return change[Schedule](ctx, c, httpRequest{method: http.MethodPost}, "schedules", name, "resume")
+	return sendRequest[Schedule](ctx, c, httpRequest{method: http.MethodPost}, "schedules", name, "resume")
 }
 
 // RunSchedule submits a schedule's task now, in addition to its firings. It is not retried.
 func (c *Client) RunSchedule(ctx context.Context, name string) (Record, error) {
-	return change[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "schedules", name, "run")
-}
-
-// change sends a request to /v1 followed by path, and decodes the response. Over NATS it returns an error.
-func change[T any](ctx context.Context, c *Client, r httpRequest, path ...string) (v T, err error) {
-	d, err := c.overHTTP()
-	if err != nil {
-		return v, err
-	}
-	r.path = append([]string{"v1"}, path...)
-	return request[T](ctx, d, r)
+	return sendRequest[Record](ctx, c, httpRequest{method: http.MethodPost, once: true}, "schedules", name, "run")
 }

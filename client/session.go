@@ -51,8 +51,8 @@ func (c *Client) SaveCheckpoint(ctx context.Context, name string, data json.RawM
 	return s, err
 }
 
-// ResumeSession returns a session's log, for tasks that go on with it. Unless checkpoint is 0, the checkpoint with this
-// id becomes the session's newest one first.
+// ResumeSession returns a session's log, for tasks that go on with it. Unless checkpoint is 0, ResumeSession first
+// makes the checkpoint with this id the session's newest.
 func (c *Client) ResumeSession(ctx context.Context, name string, checkpoint uint64) (Session, error) {
 	var s Session
 	body, err := json.Marshal(map[string]uint64{"checkpoint": checkpoint})
@@ -62,6 +62,7 @@ func (c *Client) ResumeSession(ctx context.Context, name string, checkpoint uint
 	return s, err
 }
 
+// session sends a request below /v1/sessions, a POST of body or a GET with limit, and decodes the response into out.
 func (c *Client) session(
 	ctx context.Context, method string, path []string, limit int, body json.RawMessage, out any,
 ) error {

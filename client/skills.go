@@ -34,18 +34,18 @@ const smokeWait = 2 * time.Minute
 // Skills returns the skills of the caller's tenant, and those that all tenants share, sorted by name. Over NATS the
 // error of all methods about skills has the code "http_only".
 func (c *Client) Skills(ctx context.Context) ([]Skill, error) {
-	return get[[]Skill](ctx, c, nil, "v1", "skills")
+	return get[[]Skill](ctx, c, nil, "skills")
 }
 
 // Skill returns a skill with its files. Version 0 selects the newest. For an unknown skill or version the error has the
 // code "unknown_skill".
 func (c *Client) Skill(ctx context.Context, name string, version int) (SkillContent, error) {
-	return get[SkillContent](ctx, c, versionQuery(version), "v1", "skills", name)
+	return get[SkillContent](ctx, c, versionQuery(version), "skills", name)
 }
 
 // SkillVersions returns the kept versions of a skill, the newest first.
 func (c *Client) SkillVersions(ctx context.Context, name string) ([]SkillVersion, error) {
-	return get[[]SkillVersion](ctx, c, nil, "v1", "skills", name, "versions")
+	return get[[]SkillVersion](ctx, c, nil, "skills", name, "versions")
 }
 
 // SaveSkill saves a skill. The fleet first runs its program in a sandbox: if that fails, the error has the code

@@ -79,17 +79,17 @@ func (c *Client) SaveState(ctx context.Context, s State) (State, error) {
 }
 
 func stateRequest(method string, s State) (httpRequest, error) {
-	c := httpRequest{method: method, path: []string{"v1", "state"}, query: url.Values{"workspace": {s.Workspace}}}
+	r := httpRequest{method: method, path: []string{"v1", "state"}, query: url.Values{"workspace": {s.Workspace}}}
 	if s.File == "" {
-		return c, nil
+		return r, nil
 	}
 	if badPath(s.File) {
-		return c, &APIError{
+		return r, &APIError{
 			Status: http.StatusBadRequest, Code: errcode.BadStateFile, Path: "state_file",
 			Message: "the name is not valid for a state document", Cause: badPathCause(s.File),
 			Hint: "use NAME.json or NAME.yaml, at the top of the workspace or below state/",
 		}
 	}
-	c.path = append(c.path, strings.Split(s.File, "/")...)
-	return c, nil
+	r.path = append(r.path, strings.Split(s.File, "/")...)
+	return r, nil
 }

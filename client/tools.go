@@ -69,7 +69,7 @@ func (c *Client) Tools(ctx context.Context, o ToolsOptions) (ToolList, error) {
 	if o.Exposed {
 		q.Set("exposed", "true")
 	}
-	return get[ToolList](ctx, c, q, "v1", "tools")
+	return get[ToolList](ctx, c, q, "tools")
 }
 
 // SearchTools returns the tools that match the queries: at most 20 queries with together at most 20,000 bytes. It
@@ -89,7 +89,7 @@ func (c *Client) SearchTools(ctx context.Context, o SearchToolsOptions, queries 
 	if o.Explain {
 		q.Set("explain", "true")
 	}
-	return get[ToolSearch](ctx, c, q, "v1", "tools", "search")
+	return get[ToolSearch](ctx, c, q, "tools", "search")
 }
 
 // ReadTool returns the definition of one tool. For an unknown tool the error has the code "unknown_tool", and its
@@ -101,7 +101,7 @@ func (c *Client) ReadTool(ctx context.Context, server, name string) (Tool, error
 			Message: "no tool " + strconv.Quote(server+"/"+name),
 		}
 	}
-	return get[Tool](ctx, c, nil, "v1", "tools", server, name)
+	return get[Tool](ctx, c, nil, "tools", server, name)
 }
 
 // set sets a parameter unless the value is empty.

@@ -23,8 +23,8 @@ type (
 )
 
 // AddTrigger stores a trigger that submits task for each event that t matches, with the event's data as inputs. t.Task
-// is ignored. Adding the same trigger again changes nothing; if another one has its name, the error has the code
-// "automation_exists". Over NATS the errors of all methods for triggers have the code "http_only".
+// is ignored. Adding the same trigger again changes nothing; if a different trigger has the name, the error has the
+// code "automation_exists". Over NATS the errors of all methods for triggers have the code "http_only".
 func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission) (Trigger, error) {
 	var err error
 	if t.Task, err = json.Marshal(task); err != nil {
@@ -35,12 +35,12 @@ func (c *Client) AddTrigger(ctx context.Context, t TriggerSpec, task Submission)
 
 // Triggers returns the tenant's triggers by name.
 func (c *Client) Triggers(ctx context.Context) ([]Trigger, error) {
-	return get[[]Trigger](ctx, c, url.Values{}, "v1", "triggers")
+	return get[[]Trigger](ctx, c, url.Values{}, "triggers")
 }
 
 // Trigger returns a trigger. If it does not exist, the error has the code "unknown_automation".
 func (c *Client) Trigger(ctx context.Context, name string) (Trigger, error) {
-	return get[Trigger](ctx, c, url.Values{}, "v1", "triggers", name)
+	return get[Trigger](ctx, c, url.Values{}, "triggers", name)
 }
 
 // RemoveTrigger deletes a trigger. Tasks that it has submitted continue. It is not retried.
@@ -50,30 +50,19 @@ func (c *Client) RemoveTrigger(ctx context.Context, name string) error {
 
 // TestTrigger returns what a trigger would do with a CloudEvent in JSON. Nothing is submitted.
 func (c *Client) TestTrigger(ctx context.Context, name string, event []byte) (TriggerTest, error) {
-	return change[TriggerTest](ctx, c, httpRequest{
+	return sendRequest[TriggerTest](ctx, c, httpRequest{
 		method: http.MethodPost, header: cloudEventHeader(), body: event,
 	}, "triggers", name, "test")
 }
 
-// SendEvent stores a CloudEvent in JSON, which is not a task, for the tenant's triggers. It may be repeated: a trigger
-// submits the same task if an event with the same source and id is sent again.
+// SendEvent stores a CloudEvent in JSON, which is not a task, for the tenant's triggers. It may be repeated: if an
+// event with the same source and id is sent again, a trigger submits no second task.
 func (c *Client) SendEvent(ctx context.Context, event []byte) (AcceptedEvent, error) {
-	return change[AcceptedEvent](ctx, c, httpRequest{
+	return sendRequest[AcceptedEvent](ctx, c, httpRequest{
 		method: http.MethodPost, header: cloudEventHeader(), body: event,
 	}, "events")
 }
 
 func cloudEventHeader() http.Header {
 	return http.Header{"Content-Type": {"application/cloudevents+json"}}
-}
-
-// remove deletes the named document of a kind. It is not retried.
-func (c *Client) remove(ctx context.Context, kind, name string) error {
-	d, err := c.overHTTP()
-	if err != nil {
-		return err
-	}
-	return d.do(ctx, httpRequest{
-		method: http.MethodDelete, path: []string{"v1", kind, name}, once: true,
-	}, responseTimeout, decoder(nil))
 }

@@ -19,21 +19,21 @@ type (
 )
 
 // AddWebhook stores a webhook, after a handshake with its target, and returns it with the secret of its signatures,
-// which no other method returns. It is not retried. If there is a webhook with its name, the error has the code
+// which no other method returns. It is not retried. If a webhook has the name, the error has the code
 // "automation_exists". Over NATS the errors of all methods for webhooks have the code "http_only".
 func (c *Client) AddWebhook(ctx context.Context, w WebhookSpec) (Webhook, error) {
 	body, err := json.Marshal(w)
 	if err != nil {
 		return Webhook{}, fmt.Errorf("encode webhook: %w", err)
 	}
-	return change[Webhook](ctx, c, httpRequest{
+	return sendRequest[Webhook](ctx, c, httpRequest{
 		method: http.MethodPost, header: jsonHeader(), body: body, once: true,
 	}, "webhooks")
 }
 
 // Webhooks returns the tenant's webhooks by name, without their secrets.
 func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
-	return get[[]Webhook](ctx, c, url.Values{}, "v1", "webhooks")
+	return get[[]Webhook](ctx, c, url.Values{}, "webhooks")
 }
 
 // RemoveWebhook deletes a webhook. Deliveries that wait are dropped. It is not retried.

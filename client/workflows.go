@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,35 +34,36 @@ func (c *Client) RunWorkflow(ctx context.Context, in WorkflowRequest) (WorkflowR
 	if in.Key == "" {
 		in.Key = rand.Text() // so that the request can be repeated
 	}
-	return postWorkflow[WorkflowRun](ctx, c, in, "runs")
+	return sendJSON[WorkflowRun](ctx, c, http.MethodPost, in, "workflows", "runs")
 }
 
 // ValidateWorkflow checks a definition. Nothing is run.
 func (c *Client) ValidateWorkflow(ctx context.Context, definition json.RawMessage) (WorkflowCheck, error) {
-	return postWorkflow[WorkflowCheck](ctx, c, WorkflowRequest{Workflow: definition}, "validate")
+	in := WorkflowRequest{Workflow: definition}
+	return sendJSON[WorkflowCheck](ctx, c, http.MethodPost, in, "workflows", "validate")
 }
 
 // WorkflowRuns returns at most limit runs, the one that changed last first, without inputs and results.
 func (c *Client) WorkflowRuns(ctx context.Context, limit int) ([]WorkflowRun, error) {
-	return get[[]WorkflowRun](ctx, c, url.Values{"limit": {strconv.Itoa(limit)}}, "v1", "workflows", "runs")
+	return get[[]WorkflowRun](ctx, c, url.Values{"limit": {strconv.Itoa(limit)}}, "workflows", "runs")
 }
 
 // WorkflowRun returns a run with its definition, its inputs and the results of its steps. If it does not exist, the
 // error has the code "unknown_run".
 func (c *Client) WorkflowRun(ctx context.Context, id string) (WorkflowRun, error) {
-	return get[WorkflowRun](ctx, c, url.Values{}, "v1", "workflows", "runs", id)
+	return get[WorkflowRun](ctx, c, url.Values{}, "workflows", "runs", id)
 }
 
-// WaitWorkflow reads a run until it has ended, and calls changed, if that is not nil, with each state that it sees. It
+// WaitWorkflow reads a run until it has ended, and calls changed, unless it is nil, with each state that it reads. It
 // returns early if changed returns false.
 func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(WorkflowRun) bool) (WorkflowRun, error) {
 	const first, last = 50 * time.Millisecond, time.Second
-	for pause := first; ; pause = min(pause*5/4, last) {
+	for delay := first; ; delay = min(delay*5/4, last) {
 		run, err := c.WorkflowRun(ctx, id)
 		if err != nil || changed != nil && !changed(run) || run.Status.Ended() {
 			return run, err
 		}
-		if err := clock.Sleep(ctx, pause); err != nil {
+		if err := clock.Sleep(ctx, delay); err != nil {
 			return run, err
 		}
 	}
@@ -73,13 +73,13 @@ func (c *Client) WaitWorkflow(ctx context.Context, id string, changed func(Workf
 // these, too.
 func (c *Client) CancelWorkflow(ctx context.Context, id string) (WorkflowRun, error) {
 	r := httpRequest{method: http.MethodPost, once: true}
-	return change[WorkflowRun](ctx, c, r, "workflows", "runs", id, "cancel")
+	return sendRequest[WorkflowRun](ctx, c, r, "workflows", "runs", id, "cancel")
 }
 
 // AnswerWorkflow answers a step that asks. The first answer counts: after another one, the error has the code
 // "not_waiting". If the values do not fit the form, the code is "bad_answer".
 func (c *Client) AnswerWorkflow(ctx context.Context, id string, in WorkflowAnswer) (WorkflowRun, error) {
-	return postWorkflow[WorkflowRun](ctx, c, in, "runs", id, "answer")
+	return sendJSON[WorkflowRun](ctx, c, http.MethodPost, in, "workflows", "runs", id, "answer")
 }
 
 // RerunWorkflow starts a run again from a step. The new run keeps the results of the steps before, and works on a fork
@@ -88,15 +88,5 @@ func (c *Client) RerunWorkflow(ctx context.Context, id string, in WorkflowRerun)
 	if in.Key == "" {
 		in.Key = rand.Text()
 	}
-	return postWorkflow[WorkflowRun](ctx, c, in, "runs", id, "rerun")
-}
-
-// postWorkflow sends v to a path below /v1/workflows.
-func postWorkflow[T any](ctx context.Context, c *Client, v any, path ...string) (out T, err error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return out, fmt.Errorf("encode request: %w", err)
-	}
-	return change[T](ctx, c, httpRequest{method: http.MethodPost, header: jsonHeader(), body: body},
-		append([]string{"workflows"}, path...)...)
+	return sendJSON[WorkflowRun](ctx, c, http.MethodPost, in, "workflows", "runs", id, "rerun")
 }

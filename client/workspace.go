@@ -88,7 +88,7 @@ type Pin struct {
 
 // Workspaces returns the workspaces of the caller's tenant, sorted by name.
 func (c *Client) Workspaces(ctx context.Context) ([]WorkspaceInfo, error) {
-	return get[[]WorkspaceInfo](ctx, c, nil, "v1", "workspaces")
+	return get[[]WorkspaceInfo](ctx, c, nil, "workspaces")
 }
 
 // Info returns the newest generation and size of the workspace.
@@ -120,8 +120,8 @@ func (w *Workspace) Restore(ctx context.Context, version, message string) (Commi
 	return workspacePost[Commit](ctx, w, "restore", map[string]string{"generation": version, "message": message})
 }
 
-// Fork creates the workspace to from a version of this one, without copying content. If the workspace exists, the error
-// has the code "workspace_exists". The request is not retried.
+// Fork creates the workspace named to from a version of this one, without copying content. If the workspace exists,
+// the error has the code "workspace_exists". The request is not retried.
 func (w *Workspace) Fork(ctx context.Context, version, to string) (Commit, error) {
 	return workspacePost[Commit](ctx, w, "fork", map[string]string{"generation": version, "to": to})
 }
@@ -162,14 +162,14 @@ func (w *Workspace) Pin(ctx context.Context, name, version string) (Pin, error) 
 	if err != nil {
 		return Pin{}, err
 	}
-	c := httpRequest{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body}
-	return workspaceRequest[Pin](ctx, w, c)
+	r := httpRequest{method: http.MethodPut, path: []string{"pins", name}, header: jsonHeader(), body: body}
+	return workspaceRequest[Pin](ctx, w, r)
 }
 
 // Unpin removes a pin.
 func (w *Workspace) Unpin(ctx context.Context, name string) error {
-	c := httpRequest{method: http.MethodDelete, path: []string{"pins", name}}
-	return w.do(ctx, c, responseTimeout, decoder(nil))
+	r := httpRequest{method: http.MethodDelete, path: []string{"pins", name}}
+	return w.do(ctx, r, responseTimeout, decoder(nil))
 }
 
 // Files returns the paths of a version below dir, and the version's generation. An empty dir selects all paths.
@@ -196,17 +196,17 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 	if err != nil {
 		return nil, err
 	}
-	c, err := w.fileRequest(http.MethodGet, path)
+	r, err := w.fileRequest(http.MethodGet, path)
 	if err != nil {
 		return nil, err
 	}
 	if version != "" {
-		c.query = url.Values{"generation": {version}}
+		r.query = url.Values{"generation": {version}}
 	}
 	if offset > 0 {
-		c.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
+		r.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
 	}
-	return d.open(ctx, w.at(c))
+	return d.open(ctx, w.at(r))
 }
 
 // Put writes and commits one file. It replaces only the version with the given ETag. With NoState it only creates the
@@ -214,25 +214,25 @@ func (w *Workspace) Open(ctx context.Context, version, path string, offset int64
 // "precondition_failed". The request is not retried, because content can be read only once.
 func (w *Workspace) Put(ctx context.Context, path string, content io.Reader, etag string) (Commit, error) {
 	var done Commit
-	c, err := w.fileRequest(http.MethodPut, path)
+	r, err := w.fileRequest(http.MethodPut, path)
 	if err != nil {
 		return done, err
 	}
-	c.header, c.once = http.Header{"Content-Type": {"application/octet-stream"}}, true
-	c.stream = func() io.Reader { return io.NopCloser(content) }
-	condition(c.header, etag)
-	err = w.do(ctx, c, 0, decoder(&done))
+	r.header, r.once = http.Header{"Content-Type": {"application/octet-stream"}}, true
+	r.stream = func() io.Reader { return io.NopCloser(content) }
+	condition(r.header, etag)
+	err = w.do(ctx, r, 0, decoder(&done))
 	return done, err
 }
 
 // Remove removes a file, or a directory with its content. The request is not retried after a lost connection.
 func (w *Workspace) Remove(ctx context.Context, path string) (Commit, error) {
-	c, err := w.fileRequest(http.MethodDelete, path)
+	r, err := w.fileRequest(http.MethodDelete, path)
 	if err != nil {
 		return Commit{}, err
 	}
-	c.once = true
-	return workspaceRequest[Commit](ctx, w, c)
+	r.once = true
+	return workspaceRequest[Commit](ctx, w, r)
 }
 
 // Archive opens a zip or tar archive of the paths of a version below dir. An empty dir selects all paths. The caller
@@ -257,8 +257,6 @@ func condition(h http.Header, etag string) {
 	}
 }
 
-func jsonHeader() http.Header { return http.Header{"Content-Type": {"application/json"}} }
-
 // badPath reports whether p would change the path of a URL to which it is joined.
 func badPath(p string) bool { return !fs.ValidPath(p) || p == "." }
 
@@ -278,10 +276,10 @@ func (w *Workspace) fileRequest(method, path string) (httpRequest, error) {
 	return httpRequest{method: method, path: append([]string{"files"}, strings.Split(path, "/")...)}, nil
 }
 
-// at returns c with the path of the workspace.
-func (w *Workspace) at(c httpRequest) httpRequest {
-	c.path = append([]string{"v1", "workspaces", w.name}, c.path...)
-	return c
+// at returns r with the path of the workspace.
+func (w *Workspace) at(r httpRequest) httpRequest {
+	r.path = append([]string{"v1", "workspaces", w.name}, r.path...)
+	return r
 }
 
 // workspacePost sends a POST request about the workspace, with body as JSON, and decodes the response.
@@ -291,22 +289,22 @@ func workspacePost[T any](ctx context.Context, w *Workspace, verb string, body a
 		return v, err
 	}
 	// These requests have no time limit, because they may take long. A fork is not retried, because a second one fails.
-	c := httpRequest{
+	r := httpRequest{
 		method: http.MethodPost, path: []string{verb}, header: jsonHeader(), body: data, once: verb == "fork",
 	}
-	err = w.do(ctx, c, 0, decoder(&v))
+	err = w.do(ctx, r, 0, decoder(&v))
 	return v, err
 }
 
 // workspaceRequest sends a request about the workspace and decodes the response.
-func workspaceRequest[T any](ctx context.Context, w *Workspace, c httpRequest) (v T, err error) {
-	err = w.do(ctx, c, responseTimeout, decoder(&v))
+func workspaceRequest[T any](ctx context.Context, w *Workspace, r httpRequest) (v T, err error) {
+	err = w.do(ctx, r, responseTimeout, decoder(&v))
 	return v, err
 }
 
 // do is httpConn.do for a request about the workspace.
 func (w *Workspace) do(
-	ctx context.Context, c httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
+	ctx context.Context, r httpRequest, timeout time.Duration, read func(http.Header, io.Reader) error,
 ) error {
 	d, err := w.client.overHTTP()
 	if err != nil {
@@ -318,5 +316,5 @@ func (w *Workspace) do(
 			Message: fmt.Sprintf("%q is not a valid name of a workspace", w.name),
 		}
 	}
-	return d.do(ctx, w.at(c), timeout, read)
+	return d.do(ctx, w.at(r), timeout, read)
 }

@@ -204,7 +204,7 @@ func redrive(
 	}
 	switch {
 	case cause != "":
-		err = c.RedriveCause(ctx, cause, add)
+		err = c.RedriveWithCause(ctx, cause, add)
 		return redriven, err
 	case len(ids) == 0:
 		err = c.RedriveAll(ctx, add)

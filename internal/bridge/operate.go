@@ -99,7 +99,7 @@ func (ts *toolSet) addOperate() {
 			return nil, badArgument("cause is empty; list_dead_tasks returns the causes")
 		}
 		var out redriveOut
-		err := c.fleet.RedriveCause(ctx, in.Cause, func(t client.RedrivenTask) error {
+		err := c.fleet.RedriveWithCause(ctx, in.Cause, func(t client.RedrivenTask) error {
 			if t.Error != "" {
 				out.Refused++
 			} else {

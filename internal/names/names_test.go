@@ -53,8 +53,10 @@ func TestMatchPattern(t *testing.T) {
 
 func TestIsTaskID(t *testing.T) {
 	id := "abcdefghijklmnopqrstuvwxyz"
-	for s, want := range map[string]bool{id: true, id[:25] + "7": true, id[:25]: false, id + "a": false, id[:25] +
-		"1": false, id[:25] + "A": false} {
+	for s, want := range map[string]bool{
+		id: true, id[:25] + "7": true,
+		id[:25]: false, id + "a": false, id[:25] + "1": false, id[:25] + "A": false,
+	} {
 		if got := names.IsTaskID(s); got != want {
 			t.Errorf("IsTaskID(%q) = %v, want %v", s, got, want)
 		}

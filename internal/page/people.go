@@ -112,7 +112,7 @@ func postDead(q *request) (next, done string, err error) {
 		return "", "", errNoTask
 	}
 	n, left := 0, 0
-	err = q.c.RedriveCause(q.ctx, cause, func(t client.RedrivenTask) error {
+	err = q.c.RedriveWithCause(q.ctx, cause, func(t client.RedrivenTask) error {
 		if t.Error != "" {
 			left++
 		} else {

@@ -17,7 +17,7 @@ import (
 )
 
 // Leaves returns the violations of e that have no causes of their own. If a schema refuses the name of a property, the
-// violation has the location of the property, as far as objectOf finds it.
+// violation has the location of the property, which begins with what objectOf returns.
 func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	if len(e.Causes) == 0 {
 		return []*jsonschema.ValidationError{e}
@@ -37,8 +37,9 @@ func Leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
 	return all
 }
 
-// objectOf returns the location of the object whose names a schema's propertyNames describes, if only properties lead
-// to it. The violation itself has a wrong location if the validator has gone on to other properties.
+// objectOf returns the location of the object whose property names the schema at schemaURL restricts. It returns nil if
+// the path to that schema has keywords other than properties. The location in the violation itself is wrong if the
+// validator has gone on to other properties.
 func objectOf(schemaURL string) []string {
 	_, pointer, _ := strings.Cut(schemaURL, "#/")
 	tokens := strings.Split(pointer, "/")
@@ -89,8 +90,8 @@ func count(rule string, got, want int) string {
 	return fmt.Sprintf("%s: got %d, want %d", rule, got, want)
 }
 
-// Number writes a number as JSON does: with an exponent only if it has more than 21 digits before the point, or begins
-// with 6 zeros behind it.
+// Number writes a number as JavaScript does: with an exponent only if it has more than 21 digits before the point, or
+// at least 6 zeros directly after it.
 func Number(r *big.Rat) string {
 	f, _ := r.Float64()
 	format := byte('f')
