@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Approval is a tool call that needs a person's approval, and the answer, if there is one. It is part of the
-// task's record, so that a later run of the task finds the answer.
+// Approval is a tool call that needs a person's approval, and the decision, if there is one. It is part of the
+// task's record, so that a later run of the task finds the decision.
 type Approval struct {
 	Call       string          `json:"call"` // identifies the call within its task, the same in every run
 	Server     string          `json:"server"`
@@ -20,18 +20,18 @@ type Approval struct {
 	AskedAt    time.Time       `json:"asked_at"`
 	ExpiresAt  time.Time       `json:"expires_at"`
 	AnsweredAt time.Time       `json:"answered_at,omitzero"`
-	By         string          `json:"by,omitempty"` // the name of the token that answered, or nats/NAME
+	By         string          `json:"by,omitempty"` // the name of the token that decided, or nats/NAME
 	Reason     string          `json:"reason,omitempty"`
 	AllOfTool  bool            `json:"all_of_tool,omitempty"` // whether it approves later calls of the tool too
 }
 
-// The states of an approval. An approval that is not pending cannot be answered. If a later run makes an
-// expired or withdrawn call again, it is pending again.
+// The states of an approval. Only a pending approval can be decided. If a later run makes an expired or withdrawn
+// call again, its approval is pending again.
 const (
 	ApprovalPending   = "pending"
 	ApprovalApproved  = "approved"
 	ApprovalDenied    = "denied"
-	ApprovalExpired   = "expired"   // not answered in time
+	ApprovalExpired   = "expired"   // not decided in time
 	ApprovalWithdrawn = "withdrawn" // the task ended first
 )
 

@@ -12,8 +12,8 @@ type ScheduleSpec struct {
 	// @yearly or "@every DURATION".
 	Cron string `json:"cron"`
 	Zone string `json:"zone,omitempty"` // of the IANA database, such as Europe/Berlin; default UTC
-	// Missed says which firings take place later if the fleet was not there for over a minute: skip (none), last (the
-	// latest; the default) or all (the latest 100).
+	// Missed says which missed firings still take place: MissedSkip (none), MissedLast (the latest; the default) or
+	// MissedAll (the latest 100). A firing is missed if the fleet did not run at its time and in the minute after it.
 	Missed string `json:"missed,omitempty"`
 	// JitterS delays all firings by a constant time below this many seconds, which depends on the schedule's name, so
 	// that many schedules with the same expression do not start at once.
@@ -34,7 +34,7 @@ type Schedule struct {
 	LastError string    `json:"last_error,omitempty"` // why the latest firing submitted no task
 }
 
-// Which missed firings of a schedule take place later.
+// Values of ScheduleSpec.Missed.
 const (
 	MissedSkip = "skip"
 	MissedLast = "last"
@@ -57,7 +57,8 @@ type TriggerSpec struct {
 type Trigger struct {
 	TriggerSpec
 	CreatedAt time.Time `json:"created_at"`
-	LastError string    `json:"last_error,omitempty"` // why an event that it matched led to no task, the last time
+	// LastError is why the trigger submitted no task for an event that it matched, the latest time that this happened.
+	LastError string `json:"last_error,omitempty"`
 }
 
 // TriggerTest is what a trigger would do with an event.

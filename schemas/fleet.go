@@ -20,14 +20,15 @@ type Worker struct {
 	Busy    int            `json:"busy"`
 	State   string         `json:"state"`             // running | draining
 	Sandbox map[string]any `json:"sandbox,omitempty"` // driver, engine_version, tier, limits
-	Boxes   map[string]int `json:"boxes,omitempty"`   // their numbers by state, max, and the memory of idle boxes
+	Boxes   map[string]int `json:"boxes,omitempty"`   // number by state, the maximum, and the memory of idle boxes
 	Extra   map[string]any `json:"extra,omitempty"`
 	Drains  bool           `json:"drains,omitempty"` // whether it obeys an order to drain
-	// ReadsCarried is whether it reads HEADs of workspaces that carry commits.
+	// ReadsCarried is whether the worker can read HEADs that carry commits.
 	ReadsCarried bool `json:"reads_carried,omitempty"`
 
 	Declines []string `json:"declines,omitempty"` // tenants whose tasks need a stronger sandbox than the worker's
-	// SettingsOnly is whether its boxes may serve only one tenant, so that it declines those created at run time.
+	// SettingsOnly is whether the worker declines tenants that were created at run time, because its boxes may serve
+	// only one tenant.
 	SettingsOnly bool `json:"settings_only,omitempty"`
 
 	Environments []Environment `json:"environments,omitempty"`
@@ -52,8 +53,8 @@ type Backlog struct {
 	Queued     int     `json:"queued"`       // waiting for a slot, without delayed tasks
 	Running    int     `json:"running"`      // delivered to a worker, including those in a short retry
 	OldestAgeS float64 `json:"oldest_age_s"` // age of the oldest queued task in seconds; 0 if there is none
-	// SlotSeconds is an estimate of how long the queued tasks will use a slot, all together: each as long as the mean
-	// of its tenant's tasks since yesterday.
+	// SlotSeconds estimates the slot-seconds of all queued tasks together: for each task, the mean of its tenant's
+	// tasks since yesterday.
 	SlotSeconds float64 `json:"slot_seconds"`
 }
 
@@ -61,7 +62,8 @@ type Backlog struct {
 type Demand struct {
 	Backlog
 	WithinS float64 `json:"within_s"` // time in which the queued work is to be done
-	// Slots is how many slots do the queued work in that time, and run the current tasks: at most one per task.
+	// Slots is how many slots the queued work needs in that time, plus those of the running tasks; at most one per
+	// task.
 	Slots int `json:"slots"`
 }
 

@@ -16,7 +16,7 @@ type Pause struct {
 	Target string    `json:"target"` // see CheckTarget
 	Since  time.Time `json:"since"`
 	By     string    `json:"by,omitempty"`     // the name of the token that paused it
-	Reason string    `json:"reason,omitempty"` // shown to the owners of the tasks that wait
+	Reason string    `json:"reason,omitempty"` // the owners of the tasks that wait can read it
 }
 
 // PauseFleet is the target of a pause of the whole fleet.
@@ -45,8 +45,8 @@ type Why struct {
 	Ahead *int `json:"ahead,omitempty"`
 	// Until is when the reason ends by itself, if that is known.
 	Until time.Time `json:"until,omitzero"`
-	// EstimateS is in how many seconds the task will start, estimated from the tenant's recent tasks and its share of
-	// the slots. It is absent while it cannot be estimated.
+	// EstimateS is the number of seconds until the task starts, estimated from the tenant's recent tasks and its share
+	// of the slots. It is absent while there is no estimate.
 	EstimateS *float64 `json:"estimate_s,omitempty"`
 }
 

@@ -151,18 +151,15 @@ var (
 
 	approval = rapid.Custom(func(t *rapid.T) Approval {
 		v := Approval{
-			Call: rapid.StringMatching(`[a-z2-7]{10}`).
-				Draw(t, "call"),
+			Call:      rapid.StringMatching(`[a-z2-7]{10}`).Draw(t, "call"),
 			Server:    "git",
 			Tool:      rapid.String().Draw(t, "tool"),
 			Arguments: jsonValue.Draw(t, "arguments"),
 			ArgsHash:  "00",
 			ArgsBytes: rapid.IntRange(0, 1e6).Draw(t, "bytes"),
 			State: rapid.SampledFrom([]string{
-				ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired,
-				ApprovalWithdrawn,
-			}).
-				Draw(t, "state"),
+				ApprovalPending, ApprovalApproved, ApprovalDenied, ApprovalExpired, ApprovalWithdrawn,
+			}).Draw(t, "state"),
 			AskedAt:   instant.Draw(t, "asked"),
 			ExpiresAt: instant.Draw(t, "expires"),
 			AllOfTool: rapid.Bool().Draw(t, "all"),

@@ -119,7 +119,7 @@ type ToolChoice struct {
 	Max   int      `json:"max,omitempty"`
 }
 
-// TaskState configures the variable state of the program. Nil and empty mean as the fleet's settings say.
+// TaskState configures the variable state of the program. A nil or empty field selects the fleet's setting.
 type TaskState struct {
 	Enabled  *bool  `json:"enabled,omitempty"`
 	File     string `json:"file,omitempty"`      // the state document, such as state/plan.json
@@ -327,12 +327,12 @@ type Resources struct {
 	PeakMemoryMB float64 `json:"peak_memory_mb"`
 }
 
-// EgressAttempt counts the program's attempts to connect to a host and port, by verdict.
+// EgressAttempt describes the program's attempts to connect to a host and port that had the same verdict.
 type EgressAttempt struct {
 	Host    string `json:"host"`
 	Port    int    `json:"port"`
 	Verdict string `json:"verdict"` // allowed, or the reason for the refusal: docs/network.md
-	Bytes   int64  `json:"bytes"`
+	Bytes   int64  `json:"bytes"`   // of all these attempts together
 }
 
 // Timing contains the duration of each stage in milliseconds. Total is the time from the submission to the end.

@@ -32,7 +32,7 @@ type SessionTask struct {
 	TaskID      string    `json:"task_id"`
 	Description string    `json:"description"`
 	Code        string    `json:"code"`
-	Result      string    `json:"result"` // JSON, or the text if the result is a text
+	Result      string    `json:"result"` // JSON, or the text itself if the result is a string
 	Output      string    `json:"output"`
 	Status      Status    `json:"status"`
 	Error       string    `json:"error,omitempty"`
@@ -58,7 +58,7 @@ type CheckpointInfo struct {
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// The fields that the fleet sets in a checkpoint's JSON.
+// checkpointFields are the fields that the fleet sets in a checkpoint's JSON.
 type checkpointFields struct {
 	ID        uint64    `json:"id,omitempty"`
 	LastTask  string    `json:"last_task,omitempty"`

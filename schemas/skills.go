@@ -39,7 +39,8 @@ type SkillContent struct {
 	Content       []File            `json:"content"`        // every file, SKILL.md included
 }
 
-// SkillDraft is a skill to save: from Code, from the program of a task, or from the files of a directory in the format.
+// SkillDraft is a skill to save: from Code, from the program of a task, or from the files of a directory in the Agent
+// Skills format.
 type SkillDraft struct {
 	Code    string `json:"code,omitempty"`
 	Task    string `json:"task,omitempty"`    // id of a task that succeeded: its program and its inputs

@@ -97,7 +97,7 @@ type StepRetry struct {
 	Factor   float64 `json:"factor,omitempty"`
 }
 
-// What a step's on_error may be.
+// Values of Step.OnError.
 const (
 	OnErrorFail     = "fail"
 	OnErrorContinue = "continue"
@@ -106,8 +106,8 @@ const (
 // WorkflowStatus is the state of a workflow run or of a step.
 type WorkflowStatus string
 
-// The statuses of runs and steps. A run is waiting while all that goes on in it waits for time, events or people. Only
-// steps are pending and skipped.
+// The statuses of runs and steps. A run is waiting while all its active steps wait for time, events or people. Only
+// steps are pending or skipped.
 const (
 	WorkflowPending   WorkflowStatus = "pending"
 	WorkflowRunning   WorkflowStatus = "running"
@@ -160,12 +160,12 @@ type WorkflowRun struct {
 	Stopping   WorkflowStatus `json:"stopping,omitempty"`
 	Finishing  bool           `json:"finishing,omitempty"` // the steps of finally have begun
 	Error      *WorkflowError `json:"error,omitempty"`
-	Generation int64          `json:"generation,omitempty"` // the latest of the workspace that a step has returned
+	Generation int64          `json:"generation,omitempty"` // the workspace's latest generation that a step has returned
 
 	Steps   []StepRun       `json:"steps"` // those of finally at the end
 	Outputs json.RawMessage `json:"outputs,omitempty"`
 
-	// Inputs and Workflow are kept apart from the record.
+	// Inputs and Workflow are stored apart from the record.
 	Inputs   json.RawMessage `json:"inputs,omitempty"`
 	Workflow json.RawMessage `json:"workflow,omitempty"`
 }
@@ -176,7 +176,7 @@ type WorkflowParent struct {
 	Step    string `json:"step"`
 	Item    int    `json:"item"`
 	Attempt int    `json:"attempt"`
-	Depth   int    `json:"depth"` // 1 for a workflow within one that has no parent
+	Depth   int    `json:"depth"` // 1 if the parent run has no parent itself
 }
 
 // WorkflowError is why a run or a step failed.
@@ -201,8 +201,8 @@ type StepRun struct {
 	Cancelled bool           `json:"cancelled,omitempty"`
 	Error     *WorkflowError `json:"error,omitempty"`
 
-	Result      json.RawMessage `json:"result,omitempty"`       // absent in a record if it is kept apart
-	ResultBytes int             `json:"result_bytes,omitempty"` // of a result that is kept apart, or was too large for that
+	Result      json.RawMessage `json:"result,omitempty"`       // absent in a record if it is stored apart
+	ResultBytes int             `json:"result_bytes,omitempty"` // of a result that is stored apart, or too large for that
 	Kept        bool            `json:"kept,omitempty"`         // the result is that of an earlier run
 
 	Before  int64     `json:"before,omitempty"`  // generation of the workspace that the step began with
@@ -227,6 +227,6 @@ type WorkflowAnswer struct {
 // WorkflowRerun starts a run again from a step.
 type WorkflowRerun struct {
 	From string                     `json:"from"`
-	Set  map[string]json.RawMessage `json:"set,omitempty"`            // inputs with other values
+	Set  map[string]json.RawMessage `json:"set,omitempty"`            // new values of inputs
 	Key  string                     `json:"idempotencykey,omitempty"` // a second request with the same key is the same run
 }

@@ -6,7 +6,7 @@ import "time"
 type Identity struct {
 	Name   string   `json:"name"`   // the token's name, as in the fleet's logs
 	Tenant string   `json:"tenant"` // empty for an operator without a tenant
-	Scopes []string `json:"scopes"` // read, submit, approve, operator
+	Scopes []string `json:"scopes"` // see the constants ScopeSubmit to ScopeOperator
 	// Privacy is the tenant's setting privacy.mode: egress or broker; empty if it is off.
 	Privacy string `json:"privacy,omitempty"`
 }
