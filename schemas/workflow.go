@@ -160,7 +160,7 @@ type WorkflowRun struct {
 	Stopping   WorkflowStatus `json:"stopping,omitempty"`
 	Finishing  bool           `json:"finishing,omitempty"` // the steps of finally have begun
 	Error      *WorkflowError `json:"error,omitempty"`
-	Generation int64          `json:"generation,omitempty"` // the workspace's latest generation that a step has returned
+	Generation int64          `json:"generation,omitempty"` // latest of the workspace that a step has returned
 
 	Steps   []StepRun       `json:"steps"` // those of finally at the end
 	Outputs json.RawMessage `json:"outputs,omitempty"`
@@ -202,7 +202,7 @@ type StepRun struct {
 	Error     *WorkflowError `json:"error,omitempty"`
 
 	Result      json.RawMessage `json:"result,omitempty"`       // absent in a record if it is stored apart
-	ResultBytes int             `json:"result_bytes,omitempty"` // of a result that is stored apart, or too large for that
+	ResultBytes int             `json:"result_bytes,omitempty"` // of a result that is stored apart, or too large
 	Kept        bool            `json:"kept,omitempty"`         // the result is that of an earlier run
 
 	Before  int64     `json:"before,omitempty"`  // generation of the workspace that the step began with
