@@ -260,7 +260,7 @@ func TestAzure(t *testing.T) {
 	}
 }
 
-// failures are the recorded exchanges that yield no program.
+// failures are the responses that yield no program; see recordedResponse.
 var failures = []struct {
 	file     string
 	kind     codegen.Kind
@@ -339,7 +339,7 @@ func TestWriteTimesOut(t *testing.T) {
 			codegen.WriterOptions{Timeout: 10 * time.Second}).Write(t.Context(), request, codegen.Call{})
 		failed, ok := errors.AsType[*codegen.ModelError](err)
 		if !ok || failed.Error() != "model_timeout: no program within 10s" || time.Since(begin) != 10*time.Second {
-			t.Errorf("endpoint that hangs: %v after %v, want a time-out after 10s", err, time.Since(begin))
+			t.Errorf("endpoint that hangs: %v after %v, want a timeout after 10s", err, time.Since(begin))
 		}
 	})
 }

@@ -22,7 +22,7 @@ func (q *quoter) Complete(
 	return codegen.Completion{Text: "```python\nprint('[X]')\n```"}, nil
 }
 
-// No part of a prompt that comes from a tenant has a value, and the program has it again.
+// No part of a prompt that comes from a tenant contains a private value. The program contains the value again.
 func TestPrivacyOfPrompts(t *testing.T) {
 	q := &quoter{}
 	w := codegen.NewWriter(q, codegen.WriterOptions{})

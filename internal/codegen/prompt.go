@@ -41,7 +41,7 @@ const (
 // maxPromptLines is the maximum number of files, or of calls, that a prompt lists.
 const maxPromptLines = 200
 
-// fullDocs is the number of tools whose whole docstring is in the prompt. Of later tools it has the first sentence.
+// fullDocs is the number of tools whose whole docstring is in the prompt. For the others, it has the first sentence.
 const fullDocs = 3
 
 type promptTool struct{ Module, Function, Signature, Doc string }

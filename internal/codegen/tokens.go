@@ -10,7 +10,7 @@ import (
 // maxCounted is the number of bytes whose tokens are counted. The count of a longer text is extrapolated.
 const maxCounted = 256 << 10
 
-// vocabulary is the one of the GPT-4o family and its successors. It is decoded at its first use, in about 50 ms.
+// vocabulary is that of the GPT-4o family and its successors. It is decoded at its first use, in about 50 ms.
 var vocabulary = sync.OnceValue(func() tokenizer.Codec {
 	codec, err := tokenizer.Get(tokenizer.O200kBase)
 	if err != nil {

@@ -54,7 +54,7 @@ func (w *writer) perform(a action, m match) bool {
 		return !slices.ContainsFunc(strings.Fields(a.name), func(v string) bool { return w.vars[v] == "" })
 	case "lack":
 		return !slices.ContainsFunc(strings.Fields(a.name), func(v string) bool { return w.vars[v] != "" })
-	case "plain": // a slot with a name that is no noun for all contents
+	case "specific": // the slot names one field, not all contents as "data" does
 		t := m[a.name].tokens[0]
 		return t.kind == quoted || !w.grammar.sets["contents"][t.lower]
 	case "only": // "the result" can only mean the last number
@@ -108,10 +108,10 @@ func (w *writer) perform(a action, m match) bool {
 		return err == nil && (!known || year >= firstYear && year <= 9999)
 	case "root":
 		e := w.parseArithmetic(tokenise("(" + m["operand"].text + ")"))
-		of := strings.ReplaceAll(e.python, previous, w.vars["number"])
-		root := "square root of " + of
-		w.calculated(root, "calculated(lambda: square_root("+of+"), "+quote(root)+")")
-		return e.ok && !strings.Contains(of, "-") && w.refersClearly(e)
+		operand := strings.ReplaceAll(e.python, previous, w.vars["number"])
+		root := "square root of " + operand
+		w.calculated(root, "calculated(lambda: square_root("+operand+"), "+quote(root)+")")
+		return e.ok && !strings.Contains(operand, "-") && w.refersClearly(e)
 	case "place": // the weather of one place
 		w.let(a.name, python)
 		w.line("show(%s + %s, %s)", quote(a.name+" "), m["each"].py, w.last)
@@ -265,23 +265,23 @@ func (w *writer) calculate(t []token) bool {
 	if !e.ok || e.single && !t[0].is("(") || !w.refersClearly(e) {
 		return false
 	}
-	of := strings.ReplaceAll(e.python, previous, w.vars["number"])
-	python := of
+	written := strings.ReplaceAll(e.python, previous, w.vars["number"])
+	python := written
 	if calculator := w.find(w.grammar.tools["calculate"]); e.simple && calculator != nil {
-		python = w.function(calculator) + "(" + quote(of) + ")"
+		python = w.function(calculator) + "(" + quote(written) + ")"
 	}
-	if python != of || strings.ContainsAny(of, "/%") || strings.Contains(of, "**") {
-		python = "calculated(lambda: " + python + ", " + quote(of) + ")"
+	if python != written || strings.ContainsAny(written, "/%") || strings.Contains(written, "**") {
+		python = "calculated(lambda: " + python + ", " + quote(written) + ")"
 	}
-	w.calculated(of, python)
+	w.calculated(written, python)
 	return true
 }
 
-// calculated emits a Python expression as the last number, and prints it after of, the text of the calculation.
-func (w *writer) calculated(of, python string) {
+// calculated emits a Python expression as the last number. The program prints its value after the label.
+func (w *writer) calculated(label, python string) {
 	delete(w.vars, "sum")
 	w.vars["number"] = w.let("value", python)
-	w.line("print(%s, %s)", quote(of+" ="), w.last)
+	w.line("print(%s, %s)", quote(label+" ="), w.last)
 	w.output("calculation", w.last)
 }
 

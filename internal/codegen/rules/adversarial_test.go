@@ -91,8 +91,8 @@ func accepted(tb testing.TB) (tasks []string) {
 	return tasks
 }
 
-// A sentence with one more word that the grammar does not know is refused, wherever the word stands. Where it makes the
-// name of a field or a column, the program says that there is none.
+// A sentence with one more word that the grammar does not know is refused, wherever the word stands. If the word
+// becomes the name of a field or a column, the program fails and names it.
 func TestAnotherWordIsRefused(t *testing.T) {
 	nouns := []string{"name", "key", "field", "value"} // "as name x" names the field x
 	for _, task := range accepted(t) {
@@ -124,7 +124,7 @@ func TestAnotherWordIsRefused(t *testing.T) {
 
 const wordKind = word // word is a variable in the test above
 
-// parser is a Python process that parses programs. It returns the text of each outside strings and comments.
+// parser is a Python process that parses programs. For each, it returns the text outside strings and comments.
 type parser struct {
 	in  io.WriteCloser
 	out *bufio.Scanner
@@ -252,8 +252,8 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// TestTimeIsBounded reads tasks of the largest size in which every token resembles the beginning of a longer one. Time
-// that grows with the square of the size is far above the limit, which a busy machine keeps.
+// TestTimeIsBounded reads tasks of the largest size in which every token resembles the beginning of a longer one. Even
+// a busy machine stays within the limit, unless the time grows with the square of the size.
 func TestTimeIsBounded(t *testing.T) {
 	const limit = time.Minute
 	for _, part := range []string{"1x", "[1,", `{"a":`, "(", "a/", "1,1", "“", "\xff", "please "} {

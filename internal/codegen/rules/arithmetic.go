@@ -16,7 +16,7 @@ type expression struct {
 	pronoun bool // it refers by a pronoun, such as "it"
 	simple  bool // short numbers, + - * / and parentheses: a calculator that computes in floats is exact
 	single  bool // one number and nothing else
-	digits  int  // of all numbers together: their product has no more
+	digits  int  // of all numbers together; their product has at most as many
 	ok      bool
 }
 

@@ -13,7 +13,7 @@ func (w *writer) condition(m match) bool {
 	case subject == "" && measured != "":
 		subject = "result"
 	case subject != "" && w.vars["record"] != "" && w.vars["several"] == "":
-		python, _ := w.fill(`as_number(field($record, {"subject"}, "the answer"), {"subject"})`, m)
+		python, _ := w.fill(`as_number(field($record, {"subject"}, "the tool's result"), {"subject"})`, m)
 		measured = w.let("measured", python)
 	default:
 		return false
@@ -99,12 +99,12 @@ func (w *writer) branch(head string, clauses []clause) {
 }
 
 // each reads a loop over numbers with one calculation, in which "it" is the number. The calculation is the rest of the
-// clause, or the next clause if that is the last of the sentence: a later one might be meant for each, or once.
+// clause, or else the next clause.
 func (w *writer) each(m match) bool {
 	body := w.loopBody(m)
-	ofBefore := func(t token) bool { return w.grammar.sets["results"][t.lower] } // each result, or the one before?
+	ambiguous := func(t token) bool { return w.grammar.sets["results"][t.lower] } // each result, or an earlier one?
 	listLike := func(t token) bool { return t.kind == number && strings.Contains(t.text, ",") }
-	if body == nil || slices.ContainsFunc(body, ofBefore) || slices.ContainsFunc(m["numbers"].tokens, listLike) {
+	if body == nil || slices.ContainsFunc(body, ambiguous) || slices.ContainsFunc(m["numbers"].tokens, listLike) {
 		return false
 	}
 	outputs, before, item, results := w.outputs, w.vars["number"], w.fresh("item"), w.let("results", "[]")
@@ -130,8 +130,8 @@ func (w *writer) each(m match) bool {
 	return true
 }
 
-// loopBody returns the request of a loop: the rest of the clause, "double each of 1, 2" turned around, or the next
-// clause. It must end the sentence: a later clause might be meant for each, or once.
+// loopBody returns the request of a loop: the rest of the clause, "double it" for "double each of 1, 2", or the next
+// clause. It returns nil if another clause of the sentence follows, because that may be meant for each or only once.
 func (w *writer) loopBody(m match) []token {
 	body, sentence := m["rest"].tokens, w.clause.sentence
 	switch {

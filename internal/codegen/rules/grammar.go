@@ -27,12 +27,12 @@ type grammar struct {
 
 // form is one kind of clause: its patterns, and what a clause that matches writes.
 type form struct {
-	name, group string // group: calculation, weather, or none
+	name, group string // group is calculation, weather or empty
 	patterns    [][]node
 	actions     []action
 }
 
-// node is an item of a compiled pattern; one of its fields is set.
+// node is an item of a compiled pattern: words, alternatives or a slot.
 type node struct {
 	words        []string
 	alternatives [][]node

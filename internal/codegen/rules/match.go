@@ -52,7 +52,7 @@ func (m *matcher) match(nodes []node, at int, values match, done func(match) boo
 			if m.match(rest, end, with, done) {
 				return true
 			}
-			if n.slot == "rest" { // it takes every word
+			if n.slot == "rest" { // it matches any words
 				m.furthest = furthest
 			}
 		}

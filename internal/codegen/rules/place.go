@@ -11,11 +11,12 @@ import (
 )
 
 // placeText lists the countries of CLDR, after "=", and the cities of the time zone database.
-// cityText lists the cities of tasks about "that many cities", in their order.
 //
 //go:embed places.txt
 var placeText string
 
+// cityText lists the cities that a program adds for "that many cities", in this order.
+//
 //go:embed cities.txt
 var cityText string
 

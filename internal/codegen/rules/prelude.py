@@ -2,24 +2,24 @@ class Failure(Exception):
     """The program cannot do what the task asks, for the reason in the message."""
 
 
-def plain(path):
-    """A path as a message shows it."""
+def display_path(path):
+    """A path for a message: relative to the workspace if it is inside."""
     path = str(path)
     return path[len("/workspace/"):] if path.startswith("/workspace/") else path
 
 
 def explained(error):
-    """The same error in words, if it is about a file, the database or a tool."""
+    """The error as a Failure with a short message, if it is about a file, the database or a tool."""
     if isinstance(error, OSError) and error.strerror:
-        file = plain(error.filename) + ": " if error.filename else ""
+        file = display_path(error.filename) + ": " if error.filename else ""
         return Failure(file + error.strerror[:1].lower() + error.strerror[1:])
     if isinstance(error, OSError) or type(error).__module__ in ("client.mcp_client", "sqlite3"):
         return Failure(str(error))
     return error
 
 
-def named(names):
-    """Names for a message."""
+def listed(names):
+    """Names as a list for a message."""
     names = [str(name) for name in names]
     return ", ".join(names[:20]) + (", …" if len(names) > 20 else "") if names else "none"
 
@@ -71,18 +71,18 @@ def file_at(path):
     """A file that exists."""
     file = pathlib.Path(path)
     if file.is_dir():
-        raise Failure("%s is a directory, not a file" % plain(path))
+        raise Failure("%s is a directory, not a file" % display_path(path))
     if not file.is_file():
         there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
-        raise Failure("%s does not exist; its directory has: %s" % (plain(path), named(there)))
+        raise Failure("%s does not exist; its directory has: %s" % (display_path(path), listed(there)))
     return file
 
 
 def existing(path):
     """A path that exists."""
     if not pathlib.Path(path).exists():
-        raise Failure("%s does not exist" % plain(path))
-    print(plain(path), "exists")
+        raise Failure("%s does not exist" % display_path(path))
+    print(display_path(path), "exists")
     return path
 
 
@@ -90,38 +90,38 @@ def read_text(path):
     try:
         return file_at(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise Failure("%s is not a text file" % plain(path)) from None
+        raise Failure("%s is not a text file" % display_path(path)) from None
 
 
 def text_of(value):
     """The text in a tool's result."""
     value = value.get("content") if isinstance(value, dict) else value
     if not isinstance(value, str):
-        raise Failure("the tool answered no text")
+        raise Failure("the tool returned no text")
     return value
 
 
 def kept(path):
-    """A path that the workspace keeps: neither ignored nor one of the fleet's directories."""
+    """The path, if commits of the workspace include it: it is neither ignored nor in one of the fleet's directories."""
     rules = ["/servers", "/client", "/lost+found", "__pycache__/", ".venv/", "node_modules/"]
     ignored = pathlib.Path("/workspace/.workspaceignore")
     if ignored.is_file():
         rules += [rule.strip() for rule in ignored.read_text(encoding="utf-8", errors="replace").split("\n")]
-    parts = plain(path).split("/")
+    parts = display_path(path).split("/")
     for end in range(1, len(parts) + 1):
         for rule in rules:
             pattern = rule.rstrip("/")
             subject = "/".join(parts[:end]) if "/" in pattern else parts[end - 1]
             if pattern and rule[0] != "#" and (end < len(parts) or rule[-1] != "/") \
                     and fnmatch.fnmatchcase(subject, pattern.lstrip("/")):
-                raise Failure("%s would not be kept in the workspace; choose another name" % plain(path))
+                raise Failure("%s would not be kept in the workspace; choose another name" % display_path(path))
     return path
 
 
 def free(path):
-    """A path that does not exist yet, and that the workspace keeps."""
+    """The path, if it does not exist yet and commits of the workspace include it."""
     if pathlib.Path(path).exists():
-        raise Failure("%s exists already; say overwrite to replace it" % plain(path))
+        raise Failure("%s exists already; say overwrite to replace it" % display_path(path))
     return kept(path)
 
 
@@ -134,14 +134,14 @@ def check_unlike(path, text):
 def check_text(path, text):
     """Reads a written file back."""
     if file_at(path).read_text(encoding="utf-8") != text:
-        raise Failure("%s does not hold what was written" % plain(path))
-    print("Wrote", plain(path))
+        raise Failure("%s does not hold what was written" % display_path(path))
+    print("Wrote", display_path(path))
 
 
 def write_text(path, text):
     file = pathlib.Path(path)
     if file.is_dir():
-        raise Failure("%s is a directory, not a file" % plain(path))
+        raise Failure("%s is a directory, not a file" % display_path(path))
     pathlib.Path(kept(path)).parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
 
@@ -152,7 +152,7 @@ def append_text(path, text):
     new = old + ("" if old.endswith("\n") or not old else "\n") + text + "\n"
     write_text(path, new)
     check_text(path, new)
-    return plain(path)
+    return display_path(path)
 
 
 def copy_file(source, target, replace=False):
@@ -161,30 +161,30 @@ def copy_file(source, target, replace=False):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(data)
     if file.read_bytes() != data:
-        raise Failure("%s does not hold what was written" % plain(target))
-    print("Copied", plain(source), "to", plain(target))
-    return plain(target)
+        raise Failure("%s does not hold what was written" % display_path(target))
+    print("Copied", display_path(source), "to", display_path(target))
+    return display_path(target)
 
 
 def move_file(source, target):
     file = file_at(source)
     pathlib.Path(free(target)).parent.mkdir(parents=True, exist_ok=True)
     file.rename(target)
-    print("Moved", plain(source), "to", plain(target))
-    return plain(target)
+    print("Moved", display_path(source), "to", display_path(target))
+    return display_path(target)
 
 
 def delete_file(path):
     file_at(path).unlink()
-    print("Deleted", plain(path))
-    return plain(path)
+    print("Deleted", display_path(path))
+    return display_path(path)
 
 
 def files_in(path):
     """The names of a directory's files."""
     directory = pathlib.Path(path)
     if not directory.is_dir():
-        raise Failure("%s is not a directory" % plain(path))
+        raise Failure("%s is not a directory" % display_path(path))
     hidden = ("servers", "client", "lost+found")
     return sorted(f.name for f in directory.iterdir()
                   if f.is_file() and not f.name.startswith(".") and f.name not in hidden)
@@ -198,20 +198,20 @@ def load(path):
     """The document in a JSON file."""
     text = read_text(path)
     if not text.strip():
-        raise Failure("%s is empty" % plain(path))
+        raise Failure("%s is empty" % display_path(path))
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Failure("%s is not JSON: %s" % (plain(path), error)) from None
+        raise Failure("%s is not JSON: %s" % (display_path(path), error)) from None
     except RecursionError:
-        raise Failure("%s is nested too deeply" % plain(path)) from None
+        raise Failure("%s is nested too deeply" % display_path(path)) from None
 
 
 def load_or_new(path):
     """The object in a JSON file; a missing file is an empty object."""
     document = load(path) if pathlib.Path(path).exists() else {}
     if not isinstance(document, dict):
-        raise Failure("%s holds no object with fields" % plain(path))
+        raise Failure("%s holds no object with fields" % display_path(path))
     return document
 
 
@@ -223,14 +223,14 @@ def merged(path, value):
     if document == value:
         return value
     if not isinstance(document, dict) or not isinstance(value, dict):
-        raise Failure("%s holds something else already; say overwrite to replace it" % plain(path))
+        raise Failure("%s holds something else already; say overwrite to replace it" % display_path(path))
     return {**document, **value}
 
 
 def check_saved(path, value):
     """Stops unless a JSON file holds a value."""
     if load(path) != json.loads(json.dumps(value)):
-        raise Failure("%s does not hold what was saved" % plain(path))
+        raise Failure("%s does not hold what was saved" % display_path(path))
 
 
 def save(path, value):
@@ -238,10 +238,10 @@ def save(path, value):
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except ValueError:
-        raise Failure("a value for %s is not a finite number" % plain(path)) from None
+        raise Failure("a value for %s is not a finite number" % display_path(path)) from None
     write_text(path, text)
     check_saved(path, value)
-    print("Saved", plain(path))
+    print("Saved", display_path(path))
 
 
 def field(record, name, of):
@@ -254,7 +254,7 @@ def field(record, name, of):
             if str(key).lower() == name.lower():
                 return value
     raise Failure("%s has no field %s; its fields are: %s"
-                  % (of, name, named(record if isinstance(record, dict) else [])))
+                  % (of, name, listed(record if isinstance(record, dict) else [])))
 
 
 def check_fields(document, names, of):
@@ -306,7 +306,7 @@ def rows_of(ask):
         raise Failure("cannot query the database: %s" % error) from None
     rows = value.get("rows") if isinstance(value, dict) else value
     if not isinstance(rows, list):
-        raise Failure("the query answered no rows")
+        raise Failure("the query returned no rows")
     return [dict(row) for row in rows]
 
 
@@ -318,16 +318,16 @@ def table_rows(ask, table):
 
 
 def csv_rows(path):
-    """The rows of a CSV file with a header; numbers as numbers."""
+    """The rows of a CSV file with a header. Values that are numbers are converted."""
     reader = csv.DictReader(read_text(path).lstrip("\ufeff").splitlines())
     rows, names = list(reader), reader.fieldnames or []
     if not rows:
-        raise Failure("%s has no rows below a header" % plain(path))
+        raise Failure("%s has no rows below a header" % display_path(path))
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise Failure("%s has several columns %s" % (plain(path), twice[0]))
+        raise Failure("%s has several columns %s" % (display_path(path), twice[0]))
     if any(any(row.pop(None, None) or []) for row in rows):
-        raise Failure("%s has a row with more values than its columns: %s" % (plain(path), named(names)))
+        raise Failure("%s has a row with more values than its columns: %s" % (display_path(path), listed(names)))
 
     def read(text):
         if not text or not text.isascii() or "_" in text:
@@ -347,7 +347,7 @@ def column(rows, name):
     """The values of a column; a missing value is None."""
     names = {str(key).lower(): key for row in rows for key in row}
     if rows and name.lower() not in names:
-        raise Failure("the rows have no column %s; their columns are: %s" % (name, named(names.values())))
+        raise Failure("the rows have no column %s; their columns are: %s" % (name, listed(names.values())))
     return [row.get(names[name.lower()]) for row in rows]
 
 
@@ -380,8 +380,8 @@ def ordered(rows, name, reverse):
 
 
 def marked(rows, word):
-    """The rows that are so: by a column of that name with yes and no (active, is_active), or by the column status or
-    state when it has that value."""
+    """The rows to which a word such as active applies: by a column active or is_active with yes and no, or by a column
+    status or state with the value active."""
     names = {str(key).lower(): key for row in rows for key in row}
     yes, no = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no", "none", "")
 
@@ -404,7 +404,7 @@ def marked(rows, word):
             is_so = [text == word for text in said]
     if is_so is None:
         raise Failure("cannot tell which rows are %s: no column says so; the columns are: %s"
-                      % (word, named(names.values())))
+                      % (word, listed(names.values())))
     return [row for row, so in zip(rows, is_so) if so]
 
 
@@ -437,7 +437,7 @@ def days_from(first, last):
 
 
 def days_until(month, day):
-    """Days from today to the next such day; 0 today."""
+    """The days from today to the next such date; 0 if it is today."""
     today = datetime.date.today()
     target = datetime.date(today.year, month, day)
     if target < today:
@@ -457,7 +457,7 @@ def days_until_season(season):
 
 
 def counted(count, places):
-    """The first places of a list, as many as the task says."""
+    """The first places of a list, as many as the task requests."""
     if not isinstance(count, int) or not 0 < count <= len(places):
         raise Failure("%s is not a number of cities from 1 to %d" % (count, len(places)))
     print("The task names only", places[0] + "; the others are large cities of a fixed list.")

@@ -171,6 +171,8 @@ func (w *harness) calls(name string) int {
 	return strings.Count(string(data), `["`+name+`"`)
 }
 
+// The tests TestExampleNN run the tasks of the files NN_*.py in the directory examples.
+
 func TestExample00And01(t *testing.T) {
 	w := newHarness(t, "18")
 	if got := w.run("Calculate 5 + 3"); got != 8.0 {

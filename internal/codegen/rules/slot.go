@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// slots are the kinds of values in a sentence beside the phrases of the grammar.
+// slots are the kinds of values in a sentence, besides the phrases of the grammar.
 var slots = map[string]func(w *writer, t []token) (value, bool){
 	"number": readNumber, "count": readCount, "numbers": readNumbers, "expr": readExpression, "operand": readOperand,
 	"value": readValue, "key": readKey, "keys": readKeys, "name": readName, "noun": readNoun, "file": readFile,
@@ -53,7 +53,7 @@ var jsonFile = literal(path, `\.json$`)
 const maxPhrase = 5 // words
 
 var (
-	// numeral matches a number that no reader takes for text.
+	// numeral matches a number without leading zeros, which a code such as 007 may have.
 	numeral   = regexp.MustCompile(`^-?(?:0|[1-9]\d*)(?:\.\d+)?$`)
 	snakeCase = regexp.MustCompile(`^[A-Za-z]\w*_\w+$`)
 	plainName = regexp.MustCompile(`^[A-Za-z_]\w*$`)

@@ -70,7 +70,7 @@ func tokenise(task string) []token {
 			}
 		}
 		if size == 0 {
-			t, size = next(task[at:], at == 0 || !wordEnd(task[:at]))
+			t, size = next(task[at:], at == 0 || !endsInWord(task[:at]))
 		}
 		if size == 0 {
 			_, size = utf8.DecodeRuneInString(task[at:])
@@ -84,8 +84,8 @@ func tokenise(task string) []token {
 	return out
 }
 
-// wordEnd reports whether a text ends inside a word.
-func wordEnd(s string) bool {
+// endsInWord reports whether a text ends inside a word.
+func endsInWord(s string) bool {
 	r, _ := utf8.DecodeLastRuneInString(s)
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_'
 }
@@ -152,7 +152,7 @@ func quotation(s string) (text string, size int) {
 // pathText drops the character after a path.
 func pathText(m string) string {
 	r, size := utf8.DecodeLastRuneInString(m)
-	if !wordEnd(m) && r != '.' && r != '-' {
+	if !endsInWord(m) && r != '.' && r != '-' {
 		return m[:len(m)-size]
 	}
 	return m

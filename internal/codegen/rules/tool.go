@@ -187,7 +187,7 @@ func (c *toolCall) stems(words []string) (out []string) {
 	for _, w := range strings.FieldsFunc(strings.ToLower(strings.Join(words, " ")), func(r rune) bool {
 		return strings.ContainsRune(" _-.", r)
 	}) {
-		if !c.w.grammar.sets["small"][w] && w != strings.ToLower(c.tool.Server) {
+		if !c.w.grammar.sets["filler"][w] && w != strings.ToLower(c.tool.Server) {
 			out = append(out, strings.TrimSuffix(w, "s"))
 		}
 	}

@@ -70,14 +70,14 @@ type writer struct {
 	outputs    []output
 	understood []string
 	unknown    []string // clauses
-	words      []string // words that no clause accounts for
+	words      []string // words that are not understood
 }
 
 // output is one part of the result.
 type output struct {
 	key, variable string
 	condition     bool // the outcome of a condition
-	elsewhere     bool // found in the branch that is not being read
+	elsewhere     bool // of the branch that is not being read
 }
 
 // step reads one clause. For a condition, it also reads the clauses of the branches.
@@ -231,7 +231,8 @@ func functionsOf(code string) (functions string) {
 	return functions
 }
 
-// result is the document of a task about a document, else the only output, else all outputs by name.
+// result returns the program's result: the document if the task is about one, else the only output, else all outputs by
+// name.
 func (w *writer) result() string {
 	doc, outputs := w.vars["doc"], w.outputs
 	if doc != "" {
