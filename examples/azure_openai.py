@@ -1,4 +1,4 @@
-"""Azure OpenAI writes the program. Without AZURE_OPENAI_ENDPOINT, a server of this process takes its place."""
+"""Azure OpenAI writes the program. Without AZURE_OPENAI_ENDPOINT, a server in this process takes its place."""
 
 import http.server
 import json

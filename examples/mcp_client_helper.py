@@ -43,10 +43,11 @@ class MCPClient:
     def request(self, method, params=None):
         """Send a request and return its result."""
         self._last += 1
-        answer = self._send({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params or {}}, self._last)
-        if "error" in answer:
-            raise RuntimeError(answer["error"]["message"])
-        return answer["result"]
+        message = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params or {}}
+        response = self._send(message, self._last)
+        if "error" in response:
+            raise RuntimeError(response["error"]["message"])
+        return response["result"]
 
     def call_tool(self, name, arguments=None):
         """Call a tool and return its structured content."""
@@ -65,7 +66,7 @@ class MCPClient:
         if self._process:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
-            return self._answer(self._process.stdout, id)
+            return self._response(self._process.stdout, id)
         request = urllib.request.Request(self._url + "/mcp", json.dumps(message).encode(), {
             "Authorization": f"Bearer {self._token}", "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream"})
@@ -73,10 +74,10 @@ class MCPClient:
             request.add_header("Mcp-Session-Id", self._session)
         with urllib.request.urlopen(request) as response:
             self._session = response.headers.get("Mcp-Session-Id") or self._session
-            return self._answer(response, id)
+            return self._response(response, id)
 
-    def _answer(self, lines, id):
-        """Return the message that answers a request. Lines are JSON, or the data of server-sent events."""
+    def _response(self, lines, id):
+        """Return the response to a request. The lines are JSON, or the data of server-sent events."""
         for line in lines if id else ():
             text = line.strip().removeprefix(b"data: ")
             message = json.loads(text) if text.startswith(b"{") else {}

@@ -1,4 +1,4 @@
-"""Personal data stays in the fleet: a model, as a client of the MCP server, sees tokens in the place of values."""
+"""Personal data stays in the fleet: a model, as a client of the MCP server, sees tokens in place of values."""
 
 import os
 

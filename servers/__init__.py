@@ -19,7 +19,7 @@ UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET", "__bool__": la
 
 
 def tool(function: _F) -> _F:
-    """Wraps a tool's function so that the error of a wrong argument has the signature."""
+    """Wraps a tool's function so that the error about a wrong argument names the signature."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -34,8 +34,8 @@ def tool(function: _F) -> _F:
 
 
 def _counted(server: str, name: str, function: Any) -> Any:
-    """Wraps a local tool's function so that the task's result lists its calls, and the error of a wrong
-    argument has the signature."""
+    """Wraps a local tool's function so that the task's result lists its calls, and the error about a wrong
+    argument names the signature."""
     if not isinstance(function, FunctionType) or getattr(function, "__remote__", False):
         return function
     checked = tool(function)
@@ -102,8 +102,8 @@ def _nearest(name: str, names: list[str]) -> str:
 class Package(ModuleType):
     """A server. It imports the module of a tool on first use of its function.
 
-    Python binds an imported submodule in its package; here that binds the function, so that
-    `from servers.calculator import add` is the function whatever was imported before.
+    When Python imports a submodule, it sets the submodule as an attribute of the package. __setattr__ sets the function
+    instead, so that `from servers.calculator import add` is the function, whatever was imported before.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/client"
 )
 
-// configuration gives an agent limits and a choice of tools: the second program calls a tool that is not in it. Another
-// agent has a fleet of its own, with settings.
+// configuration gives an agent limits and an allow-list of tools; a program that calls another tool fails. A second
+// agent starts a fleet of its own, with settings.
 func configuration(ctx context.Context, _ runner) error {
 	a, err := client.NewAgent(ctx, client.AgentOptions{
 		Workspace: "go-example-configuration", Session: "monday", Priority: "low", Tools: []string{"calculator/*"},
@@ -145,8 +145,8 @@ func programmaticTools(ctx context.Context, r runner) error {
 	defer tools.Close()
 	code := "from servers." + server + " import greet\ngreet('Ada')"
 	v, err := valueOf(r.ExecuteCode(ctx, code, nil))
-	for i := 0; i < 20 && err != nil && strings.Contains(err.Error(), server); i++ { // workers learn of it in a moment
-		time.Sleep(100 * time.Millisecond)
+	for i := 0; i < 20 && err != nil && strings.Contains(err.Error(), server); i++ {
+		time.Sleep(100 * time.Millisecond) // until the worker has learned of the tool
 		v, err = valueOf(r.ExecuteCode(ctx, code, nil))
 	}
 	if err != nil {

@@ -57,11 +57,11 @@ func (c *mcpClient) request(ctx context.Context, method string, params any) (jso
 	}
 	defer resp.Body.Close()
 	c.session = cmp.Or(resp.Header.Get("Mcp-Session-Id"), c.session)
-	return answer(resp.Body, c.last)
+	return readResult(resp.Body, c.last)
 }
 
-// answer returns the result of the response with the id. Its lines are JSON, or data of server-sent events.
-func answer(r io.Reader, id int) (json.RawMessage, error) {
+// readResult returns the result of the response with the id. The lines of r are JSON, or data of server-sent events.
+func readResult(r io.Reader, id int) (json.RawMessage, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

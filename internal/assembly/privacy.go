@@ -105,9 +105,9 @@ func clientPrivacy(c *config.Config) func(tenant, required string) func(context.
 			return func(context.Context, string) string { return withheld(err) }
 		}
 		if isRequired {
-			return f.Hidden(tenant)
+			return f.AlwaysReplacer(tenant)
 		}
-		return f.Shown(tenant)
+		return f.Replacer(tenant)
 	}
 }
 

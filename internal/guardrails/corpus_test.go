@@ -84,12 +84,12 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("bad %s: findings %+v, want one of rule %s:\n%s", p.name, findings, want, p.code)
 		}
 	}
-	innocent, alarms := corpus(t, "innocent.txtar"), 0
+	innocent, wrong := corpus(t, "innocent.txtar"), 0
 	for _, p := range innocent {
 		if f := rules.Program(p.facts); len(f) > 0 {
-			alarms++
+			wrong++
 			t.Errorf("innocent %s: findings %+v, want none:\n%s", p.name, f, p.code)
 		}
 	}
-	t.Logf("found %d of %d bad programs, %d alarms in %d innocent ones", found, len(bad), alarms, len(innocent))
+	t.Logf("found %d of %d bad programs; %d of %d innocent ones have findings", found, len(bad), wrong, len(innocent))
 }

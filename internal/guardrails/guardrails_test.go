@@ -60,7 +60,7 @@ func TestConfiguredRules(t *testing.T) {
 	}
 }
 
-// Patterns that make other engines backtrack, and large programs, are judged in time that grows with their size only.
+// Patterns that make other regular-expression engines backtrack are matched in time proportional to the program's size.
 // A busy machine needs seconds for each pattern. An engine that backtracks would need years.
 func TestPatternsThatExplode(t *testing.T) {
 	const limit = time.Minute

@@ -152,7 +152,7 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, runs *engine.Eng
 	o.Handler, o.Prepare, o.Fence, o.Catalogue = handle, prefetchExcept(live, tasks), tasks.Fence, p.catalogueVersion
 	o.Info = func() schemas.Worker { return presence(p.Version, p.Pipeline.Pool) }
 	if p.Pipeline.Privacy != nil {
-		o.SessionText = p.Pipeline.Privacy.Shown
+		o.SessionText = p.Pipeline.Privacy.Replacer
 	}
 	o.Tenants.Warm = p.Pipeline.Pool.WarmTenants
 	w := jobs.NewWorker(fleet.Queue, o)

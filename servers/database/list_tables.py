@@ -10,10 +10,10 @@ from ._connection import connect, tables
 def list_tables() -> List[str]:
     """List all tables in the database.
 
-    Effects: read-only; runs in the sandbox, on SQLite's file database.sqlite of the workspace.
+    Effects: read-only; runs in the sandbox, on the SQLite file database.sqlite in the workspace.
 
     Returns:
-        The names of tables and views, sorted; none while there is no database.
+        The sorted names of tables and views. The list is empty if there is no database.
     """
     connection = connect(write=False)
     try:

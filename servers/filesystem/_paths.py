@@ -11,8 +11,8 @@ def workspace() -> str:
 
 
 def resolve(path: str) -> str:
-    """Returns the absolute path, with symbolic links resolved. A path outside of the workspace and /tmp,
-    where nothing is kept, raises PermissionError."""
+    """Returns the absolute path, with symbolic links resolved. A path outside of the workspace and /tmp raises
+    PermissionError."""
     if not isinstance(path, str):
         raise TypeError("path must be a str, not %s" % type(path).__name__)
     full = os.path.realpath(os.path.join(workspace(), path))

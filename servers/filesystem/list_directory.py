@@ -30,10 +30,10 @@ def list_directory(path: str, recursive: Optional[bool] = None) -> ListDirectory
 
     Args:
         path: the directory, relative to the workspace; "." is the workspace itself.
-        recursive: with everything below it; False when not given.
+        recursive: whether to list everything below the directory; the default is False.
 
     Returns:
-        path, recursive, and items: name, type, and size in bytes where it is a file; by name.
+        path, recursive, and items, sorted by name: each has name, type and, if it is a file, size in bytes.
 
     Raises:
         FileNotFoundError, NotADirectoryError, PermissionError.

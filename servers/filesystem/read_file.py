@@ -14,10 +14,10 @@ def read_file(path: str, encoding: Optional[str] = None) -> str:
 
     Args:
         path: the file, relative to the workspace.
-        encoding: of the text; UTF-8 when not given.
+        encoding: of the text; the default is UTF-8.
 
     Returns:
-        The whole text, line ends as they are.
+        The whole text, with its line ends unchanged.
 
     Raises:
         FileNotFoundError, IsADirectoryError, PermissionError, UnicodeDecodeError, LookupError.

@@ -17,15 +17,15 @@ class WriteFileResult(TypedDict):
 def write_file(path: str, content: str, encoding: Optional[str] = None) -> WriteFileResult:
     """Write content to a file.
 
-    Effects: replaces the file, makes missing directories; runs in the sandbox.
+    Effects: replaces the file and creates missing directories; runs in the sandbox.
 
     Args:
         path: the file, relative to the workspace.
         content: the whole text; line ends are written as they are.
-        encoding: of the text; UTF-8 when not given.
+        encoding: of the text; the default is UTF-8.
 
     Returns:
-        path, bytes_written and success, which is True: what fails, raises.
+        path, bytes_written and success, which is always True, because a failure raises an error.
 
     Raises:
         IsADirectoryError, PermissionError, UnicodeEncodeError, LookupError.

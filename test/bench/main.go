@@ -96,7 +96,7 @@ func measure(ctx context.Context, args []string) error {
 	return bench.WriteText(os.Stdout, reports)
 }
 
-// settings returns the user's settings. The default sandbox engine is the one beside codefleet.
+// settings returns the user's settings. The default runsc is the one beside codefleet.
 func (o flags) settings(data string) (*config.Config, error) {
 	c, err := config.Load(config.Source{File: o.config, Env: os.Environ(), Flags: []config.Flag{
 		{Key: "data", Value: data, Name: "data"}, {Key: "logging.level", Value: "ERROR", Name: "bench"},

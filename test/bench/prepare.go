@@ -48,7 +48,7 @@ func (b *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.context(six); err != nil {
+	if err := b.promptShare(six); err != nil {
 		return err
 	}
 	many, err := b.npmCatalogue(ctx, 500)
@@ -103,8 +103,8 @@ func preparer(listing *tools.Listing) func(description string) (codegen.Request,
 	}
 }
 
-// context compares the tokens of the tools in the prompt with the tokens of the whole tools/list.
-func (b *run) context(six *tools.Listing) error {
+// promptShare compares the tokens of the tools in the prompt with the tokens of the whole tools/list.
+func (b *run) promptShare(six *tools.Listing) error {
 	list, err := json.Marshal(definitions(six))
 	if err != nil {
 		return err

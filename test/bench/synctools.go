@@ -140,7 +140,7 @@ func (r *restic) pull(ctx context.Context, dir string, cold bool) (float64, erro
 	return r.run(ctx, "", args...)
 }
 
-// codefleetTool pushes and pulls with a worker's store, in child processes that stay, like a worker.
+// codefleetTool pushes and pulls with a worker's store, in child processes that keep running, as a worker does.
 type codefleetTool struct {
 	b         *run
 	remote    bucket

@@ -15,13 +15,13 @@ import (
 
 // The sizes of the trees, and other parameters.
 const (
-	smallFiles = 10_000
-	smallSize  = 1 << 10   // bytes
-	largeSize  = 256 << 20 // bytes
-	manyFiles  = 100_000
-	idleTasks  = 30 // tasks that change nothing
-	addedDelay = 20 * time.Millisecond
-	slowly     = ", 20 ms per request"
+	smallFiles    = 10_000
+	smallSize     = 1 << 10   // bytes
+	largeSize     = 256 << 20 // bytes
+	manyFiles     = 100_000
+	idleTasks     = 30 // tasks that change nothing
+	addedDelay    = 20 * time.Millisecond
+	delayedSuffix = ", 20 ms per request"
 )
 
 // The steps of a round, and other parts of the names of series.
@@ -61,7 +61,7 @@ func (b *run) workspace(ctx context.Context) (err error) {
 	if err := b.turns(ctx, "", remote, tools, b.small); err != nil {
 		return err
 	}
-	if err := b.turns(ctx, slowly, slow, tools, b.small); err != nil {
+	if err := b.turns(ctx, delayedSuffix, slow, tools, b.small); err != nil {
 		return err
 	}
 	if err := b.turns(ctx, "", remote, tools, b.large); err != nil {
@@ -222,7 +222,7 @@ func (b *run) alone(ctx context.Context, remote bucket) (uploaded float64, err e
 func (b *run) addNumbers(tools []syncTool, uploaded float64) {
 	steps := []string{firstPush, samePush, onePush, coldPull, samePull}
 	for _, s := range steps {
-		steps = append(steps, s+slowly)
+		steps = append(steps, s+delayedSuffix)
 	}
 	for i, what := range append(steps, largePush, largeEdit, largePull) {
 		best := ""

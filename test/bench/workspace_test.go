@@ -38,15 +38,15 @@ func TestWorkspace(t *testing.T) {
 		t.Errorf("files in the temporary directory: %v, %v, want none", files, err)
 	}
 	for _, what := range []string{
-		firstPush, samePush, onePush, coldPull, samePull, largePush, largeEdit, largePull, firstPush + slowly,
-		samePull + slowly,
+		firstPush, samePush, onePush, coldPull, samePull, largePush, largeEdit, largePull, firstPush + delayedSuffix,
+		samePull + delayedSuffix,
 	} {
 		if n := len(b.Samples[what+": codefleet"]); n != 2 {
 			t.Errorf("%d samples of %q, want 2", n, what)
 		}
 	}
 	// A push gets HEAD, then puts the pack and the manifest concurrently, then puts HEAD.
-	if got, least := b.Median(onePush+slowly+": codefleet"), 3*float64(addedDelay.Milliseconds()); got < least {
+	if got, least := b.Median(onePush+delayedSuffix+": codefleet"), 3*float64(addedDelay.Milliseconds()); got < least {
 		t.Errorf("a push of three sequential requests with %v added to each took %v ms, want at least %v", addedDelay,
 			got, least)
 	}

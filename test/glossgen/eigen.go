@@ -51,9 +51,9 @@ func embed(m *sparse, k int) [][]float32 {
 	for range iterations {
 		basis = orthonormal(m.times(basis))
 	}
-	var small mat.Dense
-	small.Mul(basis.T(), m.times(basis))
-	return project(basis, &small, k)
+	var projection mat.Dense
+	projection.Mul(basis.T(), m.times(basis))
+	return eigenvectors(basis, &projection, k)
 }
 
 // orthonormal replaces the columns of x by an orthonormal basis and returns x.
@@ -82,13 +82,13 @@ func orthonormal(x *mat.Dense) *mat.Dense {
 	return x
 }
 
-// project returns the scaled eigenvectors of a matrix. The argument small is its projection on the basis.
-func project(basis, small *mat.Dense, k int) [][]float32 {
+// eigenvectors returns the scaled eigenvectors of a matrix, from its projection on the basis.
+func eigenvectors(basis, projection *mat.Dense, k int) [][]float32 {
 	n, l := basis.Dims()
 	symmetric := mat.NewSymDense(l, nil)
 	for i := range l {
 		for j := i; j < l; j++ {
-			symmetric.SetSym(i, j, (small.At(i, j)+small.At(j, i))/2)
+			symmetric.SetSym(i, j, (projection.At(i, j)+projection.At(j, i))/2)
 		}
 	}
 	var eigen mat.EigenSym

@@ -141,13 +141,13 @@ func ppmi(sentences [][]string, vocabulary []string) *sparse {
 // weigh computes the matrix for n stems from how often each pair of stems occurs. A key of pairs has one stem in its
 // upper 32 bits and the other in its lower 32 bits.
 func weigh(pairs map[uint64]float32, n int) *sparse {
-	row, total, smoothed := make([]float64, n), 0.0, 0.0
+	sums, total, smoothed := make([]float64, n), 0.0, 0.0 // sums of the rows
 	for key, c := range pairs {
-		row[key>>32] += float64(c)
+		sums[key>>32] += float64(c)
 		total += float64(c)
 	}
 	context := make([]float64, n)
-	for i, r := range row {
+	for i, r := range sums {
 		context[i] = math.Pow(r, smoothing)
 		smoothed += context[i]
 	}
@@ -156,7 +156,7 @@ func weigh(pairs map[uint64]float32, n int) *sparse {
 		a, b := key>>32, key&0xffffffff
 		p := float64(pairs[key]) / total
 		// The mean of both directions keeps the matrix symmetric in spite of the smoothing.
-		v := (math.Log(p/(row[a]/total*context[b]/smoothed)) + math.Log(p/(row[b]/total*context[a]/smoothed))) / 2
+		v := (math.Log(p/(sums[a]/total*context[b]/smoothed)) + math.Log(p/(sums[b]/total*context[a]/smoothed))) / 2
 		if v > 0 {
 			m.column = append(m.column, int32(b))
 			m.value = append(m.value, float32(v))

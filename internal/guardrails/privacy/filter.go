@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Mode says which texts values are replaced in. A higher mode includes the lower ones.
+// Mode says in which texts values are replaced. A higher mode includes the lower ones.
 type Mode int
 
 // The modes.
@@ -90,17 +90,17 @@ func (f *Filter) Strict(mode Mode) *Tokens {
 	return f.tokens(mode, types, "strict")
 }
 
-// Shown returns a function that replaces values in texts that are shown to a tenant's MCP clients or stored for its
-// models, such as the text of a session. It is nil if the tenant's mode is Off.
-func (f *Filter) Shown(tenant string) func(context.Context, string) string {
+// Replacer returns a function that replaces values in texts for a tenant's MCP clients, or in texts that are stored for
+// its models, such as the text of a session. It is nil if the tenant's mode is Off.
+func (f *Filter) Replacer(tenant string) func(context.Context, string) string {
 	if f.ModeOf(tenant) == Off {
 		return nil
 	}
-	return f.Hidden(tenant)
+	return f.AlwaysReplacer(tenant)
 }
 
-// Hidden is like Shown for a mode that is not Off, whatever the settings say.
-func (f *Filter) Hidden(tenant string) func(context.Context, string) string {
+// AlwaysReplacer is like Replacer, but ignores the mode.
+func (f *Filter) AlwaysReplacer(tenant string) func(context.Context, string) string {
 	return func(ctx context.Context, text string) string {
 		// The tokens of each text are forgotten: they are not replaced with values again.
 		return f.tokens(Egress, f.typesOf(tenant), "tenant", tenant).ReplaceText(ctx, text)

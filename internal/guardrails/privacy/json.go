@@ -117,7 +117,7 @@ type scalar struct {
 	text   string // the characters of a string, or the literal of a number
 	number bool
 	isName bool
-	member string // the name of the member whose value, or element of a list, the scalar is
+	member string // the name of the member whose value is the scalar, or a list that contains it
 }
 
 // jsonOptions accept what encoding/json accepts.

@@ -14,7 +14,8 @@ type normalized struct {
 	shifts []shift // in order; empty if the text is unchanged
 }
 
-// shift says that the normalized text from offset at on continues at offset from of the original.
+// shift maps offsets: from here on, the character at offset at of the normalized text is that at offset from of the
+// original.
 type shift struct{ at, from int }
 
 func normalize(text string) normalized {

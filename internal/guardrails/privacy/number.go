@@ -20,7 +20,7 @@ type group struct{ start, end int }
 // maxGroups bounds how many groups of digits one value may have.
 const maxGroups = 12
 
-// number looks at the groups of digits that start at i, and returns where to go on.
+// number looks for values in the groups of digits that start at i, and returns where the scan continues.
 func (s *scanner) number(i int) int {
 	n, end := groupsAt(s.text, i)
 	if len(n.groups) == 0 {
@@ -179,8 +179,9 @@ func (n number) international(first int) bool {
 // maxCountryCode is the number of digits of the longest country calling code. No code is the beginning of another one.
 const maxCountryCode = 3
 
-// possible reports whether the digits of an international number begin with a country calling code, and are as many as
-// its numbers have, with or without the 0 of national calls. It does not call phonenumbers.Parse, which is much slower.
+// possible reports whether the digits of an international number begin with a country calling code, and whether the
+// numbers of that country can have this length, with or without the 0 of national calls. It does not call
+// phonenumbers.Parse, which is much slower.
 func possible(digits string) bool {
 	for n := 1; n <= maxCountryCode && n < len(digits); n++ {
 		code, err := strconv.ParseInt(digits[:n], 10, 32)

@@ -28,7 +28,7 @@ func (s *scanner) scan() {
 	}
 }
 
-// word looks at the word that starts at i, and returns where to go on.
+// word looks for a value in the word that starts at i, and returns where the scan continues.
 func (s *scanner) word(i int) int {
 	if s.ipv6(i) {
 		return s.endOf(i, isAlnum|isColon)

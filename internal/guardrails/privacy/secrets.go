@@ -52,7 +52,7 @@ func (s *secrets) find(text string) []Span {
 }
 
 // suspects returns the parts of a text that may contain a key: lines with a long run of characters, and a few lines
-// before and after them. The rules are slow, and most of a text is no such line.
+// before and after them. The rules are slow, and most lines cannot contain a key.
 func suspects(text string) []Span {
 	var parts []Span
 	for start := 0; start < len(text); {
@@ -114,7 +114,8 @@ func suspect(line string) bool {
 	return false
 }
 
-// whole extends a key to the end of the characters of which keys consist: a rule may match only its beginning.
+// whole extends a key in both directions, as far as there are characters of keys, because a rule may match only a part
+// of it.
 func whole(text string, start, end int) Span {
 	for start > 0 && class[text[start-1]]&isKey != 0 && text[start-1] != '=' {
 		start--

@@ -61,7 +61,7 @@ func (t *Tokens) ReplaceText(ctx context.Context, text string) string {
 // tokenForm matches a token. The detector's types have only letters.
 var tokenForm = regexp.MustCompile(`\[[A-Z]{1,20}_[0-9a-f]{12,64}\]`)
 
-// find returns the values in text. Tokens are no values.
+// find returns the values in text. It ignores tokens.
 func (t *Tokens) find(text string) []Span {
 	found := t.detector.Find(text)
 	if len(found) == 0 || strings.IndexByte(text, '[') < 0 {
@@ -152,8 +152,8 @@ func (r *restorer) text(text string) string {
 	})
 }
 
-// RestoreCode returns a Python program with the value in place of each token. In a string literal, every character of a
-// value is the character itself, and outside of one the value is never an expression with a call.
+// RestoreCode returns a Python program with the value in place of each token. Values are escaped: in a string literal,
+// a value stands for its own text, whatever it contains, and elsewhere it is never an expression with a call.
 func (t *Tokens) RestoreCode(code string) string {
 	if t == nil || t.Mode != Egress {
 		return code

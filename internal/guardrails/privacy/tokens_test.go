@@ -42,7 +42,7 @@ func TestTenantsTighten(t *testing.T) {
 			t.Errorf("ModeOf(%s) = %d, want %d", tenant, got, want)
 		}
 	}
-	if f.Task("gamma", "1") != nil || f.Shown("gamma") != nil {
+	if f.Task("gamma", "1") != nil || f.Replacer("gamma") != nil {
 		t.Error("a tenant whose mode is off has tokens, want none")
 	}
 	strict, err := privacy.NewFilter(privacy.Options{
@@ -147,8 +147,8 @@ func TestScopes(t *testing.T) {
 		t.Errorf("tokens of different scopes = %v, want different ones", others)
 	}
 	egress := f.Task("acme", "1").Replace(t.Context(), text)
-	if shown := f.Shown("acme")(t.Context(), text); shown != egress {
-		t.Errorf("tokens for the model and for MCP clients = %s and %s, want the same", egress, shown)
+	if client := f.Replacer("acme")(t.Context(), text); client != egress {
+		t.Errorf("tokens for the model and for MCP clients = %s and %s, want the same", egress, client)
 	}
 	typed := json.RawMessage(`{"to":"[EMAIL_000000000000]","cc":"[EMAIL_1]","bcc":"` + token[:len(token)-2] + `0]"}`)
 	if got, err := ofTask.RestoreJSON(typed); err != nil || string(got) != string(typed) {
@@ -287,8 +287,8 @@ func TestRestoreCode(t *testing.T) {
 	}
 }
 
-// The time for 10 MB is proportional to it: a large JSON value. A busy machine needs a minute or two. If the time were
-// proportional to the square, it would need hours.
+// The time to replace the values in JSON is proportional to its size. For 10 MB, a busy machine needs a minute or two.
+// If the time were proportional to the square of the size, it would need hours.
 func TestLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
