@@ -76,7 +76,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// A pattern matches everything that is matched by the patterns that it covers.
+// TestCoversIsContainment checks that a pattern matches everything that is matched by the patterns that it covers.
 func TestCoversIsContainment(t *testing.T) {
 	pattern := rapid.Custom(func(t *rapid.T) allowlist.Pattern {
 		p := allowlist.Pattern{

@@ -291,7 +291,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The proxy resolves the name and checks its addresses again for each connection.
+// TestRebinding checks that the proxy resolves the name and checks its addresses again for each connection.
 func TestRebinding(t *testing.T) {
 	r := start(t, egress.Options{}, "*.example.com")
 	first, err := r.get(t, "https://rebound.example.com/")
@@ -325,7 +325,7 @@ func TestRedirectIsANewRequest(t *testing.T) {
 	}
 }
 
-// If an address does not accept the connection, the proxy tries the name's next address.
+// TestNextAddress checks that if an address does not accept the connection, the proxy tries the name's next address.
 func TestNextAddress(t *testing.T) {
 	r := start(t, egress.Options{}, "two.example.com")
 	if got, err := r.get(t, "http://two.example.com/"); got != "200 OK: GET two.example.com of plain: " {
@@ -333,7 +333,7 @@ func TestNextAddress(t *testing.T) {
 	}
 }
 
-// A plain request is sent to the host that was checked, with that host in its Host header.
+// TestHostHeader checks that a plain request is sent to the host that was checked, with that host in its Host header.
 func TestHostHeader(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	got := r.raw(t, "GET http://example.com/ HTTP/1.1\r\nHost: other.net\r\n"+
@@ -460,7 +460,7 @@ func (r *testProxy) tunnel(t *testing.T) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// The end of the run ends connections that both sides keep open.
+// TestEndOfRun checks that the end of the run ends connections that both sides keep open.
 func TestEndOfRun(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	conn := r.tunnel(t)
@@ -470,7 +470,8 @@ func TestEndOfRun(t *testing.T) {
 	}
 }
 
-// The end of the run also ends a tunnel in which the program has sent everything and the host does not respond.
+// TestEndOfRunAfterTheRequest checks that the end of the run also ends a tunnel in which the program has sent
+// everything and the host does not respond.
 func TestEndOfRunAfterTheRequest(t *testing.T) {
 	r := start(t, egress.Options{}, "example.com")
 	host := httptest.NewUnstartedServer(nil)

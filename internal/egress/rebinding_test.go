@@ -100,7 +100,8 @@ func (s *nameServer) respond(query []byte) []byte {
 	return out
 }
 
-// Even with a hostile name server, the proxy connects only to public addresses that it has checked.
+// TestHostileNameServer checks that even with a hostile name server, the proxy connects only to public addresses that
+// it has checked.
 func TestHostileNameServer(t *testing.T) {
 	const public = "93.184.216.34"
 	many := strings.Repeat(public+" ", 20) + "127.0.0.1"

@@ -87,7 +87,7 @@ func TestConnCarriesBytes(t *testing.T) {
 	p.handle(t, data(1, 1)) // sent before the runner read our eof
 }
 
-// A writer stops when the window is used up; a reader acknowledges what it has read.
+// TestConnWindow checks that a writer stops when the window is used up; a reader acknowledges what it has read.
 func TestConnWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer()
@@ -158,7 +158,8 @@ func TestConnDeadlines(t *testing.T) {
 	})
 }
 
-// Reads and writes return when the program has ended, and the runner gets no more messages.
+// TestConnEndsWithTheExecution checks that reads and writes return when the program has ended, and the runner gets no
+// more messages.
 func TestConnEndsWithTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeer()

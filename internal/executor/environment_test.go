@@ -32,8 +32,8 @@ func (tp *testPool) acquireFrom(environment, tenant string) *AcquiredBox {
 	return box
 }
 
-// Each environment keeps its own boxes ready, a request gets a box of its environment, and a box that is bound
-// to a tenant is also bound to its environment.
+// TestEnvironments checks that each environment keeps its own boxes ready, a request gets a box of its environment, and
+// a box that is bound to a tenant is also bound to its environment.
 func TestEnvironments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -76,7 +76,7 @@ func TestEnvironments(t *testing.T) {
 	})
 }
 
-// An unbound box of one environment is evicted for a request of another.
+// TestEnvironmentsShareSlots checks that an unbound box of one environment is evicted for a request of another.
 func TestEnvironmentsShareSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{
@@ -92,7 +92,8 @@ func TestEnvironmentsShareSlots(t *testing.T) {
 	})
 }
 
-// If an environment cannot be prepared, only its own requests fail, and it recovers by itself.
+// TestEnvironmentRecovers checks that if an environment cannot be prepared, only its own requests fail, and it recovers
+// by itself.
 func TestEnvironmentRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var repaired atomic.Bool
@@ -129,7 +130,8 @@ func TestEnvironmentRecovers(t *testing.T) {
 	})
 }
 
-// An environment without ready boxes is tried again when it is requested.
+// TestEnvironmentRecoversWithoutReadyBoxes checks that an environment without ready boxes is tried again when it is
+// requested.
 func TestEnvironmentRecoversWithoutReadyBoxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var repaired atomic.Bool
@@ -153,7 +155,7 @@ func TestEnvironmentRecoversWithoutReadyBoxes(t *testing.T) {
 	})
 }
 
-// A slow environment does not delay the boxes of others.
+// TestSlowEnvironment checks that a slow environment does not delay the boxes of others.
 func TestSlowEnvironment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -179,8 +181,8 @@ func TestSlowEnvironment(t *testing.T) {
 	})
 }
 
-// If the boxes of an environment do not become ready, one request waits for the next attempt and the others
-// fail, so that their tasks do not keep slots from other environments.
+// TestOneRequestTriesAgain checks that if the boxes of an environment do not become ready, one request waits for the
+// next attempt and the others fail, so that their tasks do not keep slots from other environments.
 func TestOneRequestTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -209,7 +211,7 @@ func TestOneRequestTriesAgain(t *testing.T) {
 	})
 }
 
-// A required environment that cannot be prepared ends the pool with the reason.
+// TestRequiredEnvironment checks that a required environment that cannot be prepared ends the pool with the reason.
 func TestRequiredEnvironment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &HostError{Reason: ReasonImageMissing, Err: errors.New("gone")}
@@ -223,7 +225,7 @@ func TestRequiredEnvironment(t *testing.T) {
 	})
 }
 
-// Calls of Prepare do not overlap, and Prepare is not called again after it has succeeded.
+// TestPrepareOnce checks that calls of Prepare do not overlap, and Prepare is not called again after it has succeeded.
 func TestPrepareOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, peak, calls atomic.Int32

@@ -48,7 +48,7 @@ func (r *runnerProcess) run(ctx context.Context, p Program, hooks Hooks) (Verdic
 	return verdict, nil
 }
 
-// execution is one run of a program by a runner. Only run's goroutine uses its fields, unless noted.
+// execution is the execution of one program by a runner. Only run's goroutine uses its fields, unless noted.
 type execution struct {
 	runner  *runnerProcess
 	program Program
@@ -259,7 +259,7 @@ func (e *execution) startCall(ctx context.Context, f runner.Frame) error {
 		delete(e.calls, f.ID) // before the reply, after which the program may make another call
 		e.mu.Unlock()
 		if ctx.Err() != nil {
-			return // the run is ending; the error must not reach the program before it is stopped
+			return // the execution is ending; the error must not reach the program before it is stopped
 		}
 		_ = e.runner.send(reply, body) // a failed write shows as the end of the frames
 	})

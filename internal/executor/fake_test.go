@@ -38,7 +38,7 @@ type fakeBox struct {
 	mu     sync.Mutex
 	gone   bool
 	silent bool // has ended, although end is not closed
-	used   bool // a program is running
+	busy   bool // a program is running
 	limits Limits
 	mb     float64
 	play   func(ctx context.Context, p Program) (Verdict, error)
@@ -135,15 +135,15 @@ func (b *fakeBox) close(ctx context.Context) error { return b.Destroy(ctx) }
 
 func (b *fakeBox) run(ctx context.Context, p Program, _ Hooks) (Verdict, error) {
 	b.mu.Lock()
-	if b.gone || b.used {
-		b.host.violation("program in a box that is gone (%v) or in use (%v)", b.gone, b.used)
+	if b.gone || b.busy {
+		b.host.violation("program in a box that is gone (%v) or busy (%v)", b.gone, b.busy)
 	}
-	b.used = true
+	b.busy = true
 	play := b.play
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
-		b.used = false
+		b.busy = false
 		b.mu.Unlock()
 	}()
 	if play == nil {

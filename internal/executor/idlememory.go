@@ -18,9 +18,9 @@ const (
 	measureAfter = 3 * time.Second
 )
 
-// trimIdle evicts bound boxes, those first that have been idle the longest, until the idle boxes fit into
-// PoolOptions.IdleMemoryMB together with the unbound boxes that MinReady demands. These stay even if they alone
-// exceed it. Acquired boxes do not count, because PoolOptions.MemoryMBTotal limits them.
+// trimIdle evicts bound boxes, starting with the one that has been idle the longest, until the idle boxes fit into
+// PoolOptions.IdleMemoryMB together with the unbound boxes that MinReady demands. Unbound boxes stay even if they alone
+// exceed the limit. Acquired boxes do not count, because PoolOptions.MemoryMBTotal limits them.
 func (s *scheduler) trimIdle() {
 	if s.opts.IdleMemoryMB == 0 {
 		return
@@ -73,8 +73,8 @@ func (s *scheduler) free() int {
 	return s.opts.Max - len(s.boxes)
 }
 
-// full reports whether another bound box, whose environment is assumed to be the first one, would need the place of an
-// existing box.
+// full reports whether an idle box would have to be evicted for another bound box. It assumes that the other box is of
+// the first environment.
 func (s *scheduler) full() bool {
 	return s.free() <= 0 || s.opts.IdleMemoryMB > 0 && s.idleMBLeft() < s.envs[0].newBoxMB()
 }
@@ -117,7 +117,7 @@ func (p *Pool) unmeasured() []*pooledBox {
 	now := time.Now()
 	var found []*pooledBox
 	for _, b := range p.sched.boxes {
-		if b.state == bound && b.used.After(b.measured) && now.Sub(b.used) >= measureAfter {
+		if b.state == bound && b.since.After(b.measured) && now.Sub(b.since) >= measureAfter {
 			b.measured = now
 			found = append(found, b)
 		}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Idle boxes are limited by their memory, not by their number, and the box that has been idle the longest goes first.
+// TestIdleMemory checks that idle boxes are limited by their memory, not by their number, and that the box that has
+// been idle the longest is evicted first.
 func TestIdleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -43,7 +44,7 @@ func TestIdleMemory(t *testing.T) {
 	})
 }
 
-// A box whose memory has grown is measured again, and makes others go.
+// TestIdleBoxesAreMeasured checks that a box whose memory has grown is measured again, and that others are evicted.
 func TestIdleBoxesAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -68,7 +69,8 @@ func TestIdleBoxesAreMeasured(t *testing.T) {
 	})
 }
 
-// Acquired boxes take no memory from idle ones, and idle ones none from requests.
+// TestIdleMemoryDoesNotDelayRequests checks that acquired boxes take no memory from idle ones, and idle ones none from
+// requests.
 func TestIdleMemoryDoesNotDelayRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -94,7 +96,8 @@ func TestIdleMemoryDoesNotDelayRequests(t *testing.T) {
 	})
 }
 
-// Idle boxes are evicted, one at a time, while the host's disk has less free space than a box may use.
+// TestIdleBoxesLeaveAFullDisk checks that idle boxes are evicted, one at a time, while the host's disk has less free
+// space than a box may use.
 func TestIdleBoxesLeaveAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var free int64 = 2 << 30

@@ -55,7 +55,7 @@ const (
 	probeDone
 )
 
-// Key says which requests may share a box: those that differ in the workspace at most.
+// Key says which requests may share a box: those whose keys differ at most in the workspace.
 type Key struct {
 	Tenant      string
 	Network     string // the destinations that the box may reach

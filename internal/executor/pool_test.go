@@ -51,7 +51,7 @@ func TestReadyWithoutReadyBoxes(t *testing.T) {
 	})
 }
 
-// The boots of other boxes delay neither the first box nor the first task.
+// TestFirstBoxBootsAlone checks that the boots of other boxes delay neither the first box nor the first task.
 func TestFirstBoxBootsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -228,7 +228,7 @@ func TestOldestIdleBoxIsEvicted(t *testing.T) {
 	})
 }
 
-// Tenants with an idle box are warm only while the pool is full and has no unbound box.
+// TestWarmTenants checks that tenants with an idle box are warm only while the pool is full and has no unbound box.
 func TestWarmTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp := runPool(t, newFakeHost(), PoolOptions{MinReady: 1, Max: 2})
@@ -291,7 +291,7 @@ func TestMemoryLimit(t *testing.T) {
 	})
 }
 
-// Acquire calls onWait after one second of waiting.
+// TestOnWait checks that Acquire calls onWait after one second of waiting.
 func TestOnWait(t *testing.T) {
 	for _, test := range []struct {
 		memoryMB, max int
@@ -471,7 +471,7 @@ func TestRunOutcomes(t *testing.T) {
 	}
 }
 
-// A box that is released while its program runs is discarded.
+// TestReleaseWhileAProgramRuns checks that a box that is released while its program runs is discarded.
 func TestReleaseWhileAProgramRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newFakeHost()
@@ -610,12 +610,12 @@ func TestBoxThatCannotBeDestroyedKeepsItsSlot(t *testing.T) {
 		host.mu.Unlock()
 		box.Discard()
 		next := tp.startAcquire(t.Context(), "b", Limits{})
-		wait(destroyPause)
+		wait(destroyDelay)
 		if next.done() || tp.Stats().Destroying != 1 {
 			t.Errorf("while a box is destroyed: request served %v, Stats = %+v; want it to wait, and Destroying 1",
 				next.done(), tp.Stats())
 		}
-		wait(2 * destroyPause)
+		wait(2 * destroyDelay)
 		if !next.done() || next.err != nil {
 			t.Errorf("request after the box was destroyed = %+v, want it served", next)
 		}
@@ -645,7 +645,7 @@ func TestStopEndsEverything(t *testing.T) {
 	})
 }
 
-// A pool whose driver cannot sweep or probe does not run.
+// TestRunNeedsItsDriver checks that a pool whose driver cannot sweep or probe does not run.
 func TestRunNeedsItsDriver(t *testing.T) {
 	p, err := NewPool(brokenDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test"})
 	if err != nil {
@@ -664,7 +664,8 @@ type brokenDriver struct{ Driver }
 
 func (brokenDriver) Probe(context.Context) (Info, error) { return Info{}, errors.New("install runsc") }
 
-// An Inspector is probed after its first box could not be created. The probe's error ends the pool.
+// TestFirstBoxIsTheProbe checks that an Inspector is probed after its first box could not be created. The probe's error
+// ends the pool.
 func TestFirstBoxIsTheProbe(t *testing.T) {
 	p, err := NewPool(bootlessDriver{}, PoolOptions{Dir: t.TempDir(), Owner: "test", DiskMB: -1})
 	if err != nil {

@@ -31,7 +31,7 @@ type pooledBox struct {
 	slot  int // names the box to the driver; reused after the box is destroyed
 	state boxState
 	key   Key       // the key of the last request; only requests that share it get the box
-	used  time.Time // last change of state
+	since time.Time // since when the box has been warming, ready, bound or acquired
 	cold  bool      // the request waited for the box to be created
 
 	dir      string // host directory of the workspace
@@ -52,7 +52,7 @@ type pooledBox struct {
 const (
 	createTimeout  = 60 * time.Second
 	destroyTimeout = 60 * time.Second
-	destroyPause   = time.Second // between attempts
+	destroyDelay   = time.Second // between two attempts to destroy a box
 )
 
 // begin reserves a slot for a new box; p.mu is held.
@@ -62,7 +62,7 @@ func (p *Pool) begin(e *environment) *pooledBox {
 		slot++
 	}
 	p.begun++
-	b := &pooledBox{env: e, slot: slot, used: time.Now(), id: p.prefix + "-" + strconv.Itoa(p.begun)}
+	b := &pooledBox{env: e, slot: slot, since: time.Now(), id: p.prefix + "-" + strconv.Itoa(p.begun)}
 	p.sched.boxes[slot] = b
 	return b
 }
@@ -106,7 +106,7 @@ func (p *Pool) created(b *pooledBox) {
 		p.sched.stats.Restored++
 	}
 	b.env.failures, b.env.boxMB = bootFailures{}, b.idleMB
-	b.state, b.used = ready, time.Now()
+	b.state, b.since = ready, time.Now()
 	p.sched.trace("created", b, "")
 	if p.sched.closed != nil {
 		p.sched.discard(b)
@@ -201,7 +201,7 @@ func (p *Pool) destroy(ctx context.Context, b *pooledBox) {
 			break
 		}
 		p.log.ErrorContext(ctx, "box destruction failed", "box", b.id, "error", err)
-		if clock.Sleep(ctx, destroyPause) != nil && p.tryDestroy(ctx, b) != nil {
+		if clock.Sleep(ctx, destroyDelay) != nil && p.tryDestroy(ctx, b) != nil {
 			return
 		}
 	}

@@ -40,7 +40,8 @@ func (s *scheduler) refill(
 	return s.limitBoots(now, create, next)
 }
 
-// lacking counts the unbound boxes that are missing to MinReady, by environment and in total.
+// lacking counts the unbound boxes that MinReady demands and that neither exist nor are being created, by environment
+// and in total.
 func (s *scheduler) lacking(arriving map[*environment]int) (lacking map[*environment]int, total int) {
 	lacking = map[*environment]int{}
 	for _, e := range s.envs {
@@ -95,7 +96,7 @@ func (s *scheduler) evictIdle(now time.Time) time.Duration {
 	if b == nil {
 		return 0
 	}
-	if left := b.used.Add(idleTTL).Sub(now); left > 0 {
+	if left := b.since.Add(idleTTL).Sub(now); left > 0 {
 		return left
 	}
 	s.evict(b)
@@ -110,7 +111,7 @@ const slowBoot = 5 * time.Second
 // are none.
 func (s *scheduler) booting(now time.Time) (n int, next time.Duration) {
 	for _, b := range s.boxes {
-		if left := b.used.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
+		if left := b.since.Add(slowBoot).Sub(now); b.state == warming && left > 0 {
 			n, next = n+1, earlier(next, left)
 		}
 	}
@@ -177,6 +178,6 @@ func (f *bootFailures) add(err error, now time.Time) {
 		f.attempts = max(f.attempts, maxAttempts)
 	}
 	f.err = err
-	pause := min(maxBackoff, minBackoff<<min(f.attempts-1, 16))
-	f.until = now.Add(pause/2 + rand.N(pause/2)) //nolint:gosec // jitter needs no secure randomness
+	delay := min(maxBackoff, minBackoff<<min(f.attempts-1, 16))
+	f.until = now.Add(delay/2 + rand.N(delay/2)) //nolint:gosec // jitter needs no secure randomness
 }

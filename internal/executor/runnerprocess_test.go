@@ -70,7 +70,8 @@ func TestRunnerThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// If a runner does not become ready, the error names the module that it was importing.
+// TestRunnerThatImports checks that if a runner does not become ready, the error names the module that it was
+// importing.
 func TestRunnerThatImports(t *testing.T) {
 	const preload = "send({'t': 'preload'})\n"
 	for _, c := range []struct{ name, script, want string }{
@@ -154,7 +155,8 @@ func (d killed) Create(ctx context.Context, spec executor.Spec) (executor.Box, e
 
 func (killedBox) OutOfMemory() bool { return true }
 
-// The kernel may kill a process other than the program: one of the engine, or a child of the program.
+// TestKilledForMemory checks the verdict after a kernel has killed a process for lack of memory: the program, one of
+// its children, or a process of the engine.
 func TestKilledForMemory(t *testing.T) {
 	const signal, exit = "'how': 'exit', 'signal': 'SIGKILL'", "'how': 'exit', 'code': 247"
 	const exception = "'how': 'end', 'error': {'code': 'exception', 'message': 'died', 'cause': 'trace', 'line': 3}"
@@ -208,7 +210,7 @@ func TestKilledForMemory(t *testing.T) {
 	}
 }
 
-// The host sends next to a runner that pauses after a program.
+// TestRunnerThatPauses checks that the host sends next to a runner that pauses after a program.
 func TestRunnerThatPauses(t *testing.T) {
 	const script = `
 hello()
@@ -233,7 +235,7 @@ while True:
 	}
 }
 
-// The host destroys the box of a runner that stops reading.
+// TestRunnerThatStopsReading checks that the host destroys the box of a runner that stops reading.
 func TestRunnerThatStopsReading(t *testing.T) {
 	const script = `
 hello()

@@ -111,19 +111,20 @@ func (s *scheduler) removeRequest(r *acquireRequest) bool {
 	return true
 }
 
-// idleBoxFor returns a live idle box for a request, or nil: the best one by suits, of these the most recently used one
-// that is bound, or the oldest unbound one. It discards dead boxes that it finds.
+// idleBoxFor returns the live idle box with the highest rating for a request, or nil. Of boxes with the same rating it
+// returns the most recently used one if they are bound, and otherwise the oldest one. It discards dead boxes that it
+// finds.
 func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 	for {
 		var best *pooledBox
-		bestSuits := 0
+		bestRating := 0
 		for _, b := range s.boxes {
-			suits := b.suits(r)
-			if suits == 0 || suits < bestSuits {
+			rating := b.ratingFor(r)
+			if rating == 0 || rating < bestRating {
 				continue
 			}
-			if suits > bestSuits || b.used.After(best.used) == (b.state == bound) {
-				best, bestSuits = b, suits
+			if rating > bestRating || b.since.After(best.since) == (b.state == bound) {
+				best, bestRating = b, rating
 			}
 		}
 		if best == nil || best.runner.alive() {
@@ -134,9 +135,9 @@ func (s *scheduler) idleBoxFor(r *acquireRequest) *pooledBox {
 	}
 }
 
-// suits rates an idle box for a request: 3 if it is bound to the request's key and last served the same workspace, 2 if
-// it is bound to the key, 1 if it is unbound, 0 if the request cannot use it.
-func (b *pooledBox) suits(r *acquireRequest) int {
+// ratingFor rates an idle box for a request: 3 if it is bound to the request's key and last served the same workspace,
+// 2 if it is bound to the key, 1 if it is unbound, 0 if the request cannot use it.
+func (b *pooledBox) ratingFor(r *acquireRequest) int {
 	switch {
 	case b.state == bound && b.key == r.key:
 		return 3
@@ -149,8 +150,8 @@ func (b *pooledBox) suits(r *acquireRequest) int {
 }
 
 func (s *scheduler) assign(b *pooledBox, r *acquireRequest, now time.Time) {
-	b.cold = b.used.After(r.since) && b.state == ready
-	b.state, b.key, b.used = acquired, r.key, now
+	b.cold = b.since.After(r.since) && b.state == ready
+	b.state, b.key, b.since = acquired, r.key, now
 	b.memoryMB, b.inUse = r.memoryMB, true
 	s.memoryMB += r.memoryMB
 	s.refills.active = now
@@ -165,8 +166,8 @@ func (s *scheduler) assign(b *pooledBox, r *acquireRequest, now time.Time) {
 
 // unassign makes an acquired box an idle one, bound to its key.
 func (s *scheduler) unassign(b *pooledBox) {
-	b.used = time.Now()
-	s.refills.active = b.used
+	b.since = time.Now()
+	s.refills.active = b.since
 	s.memoryMB -= b.memoryMB
 	b.memoryMB = 0
 	b.state = bound
@@ -205,7 +206,7 @@ func (s *scheduler) evictable(e *environment) *pooledBox {
 func (s *scheduler) oldest(match func(*pooledBox) bool) *pooledBox {
 	var oldest *pooledBox
 	for _, b := range s.boxes {
-		if match(b) && (oldest == nil || b.used.Before(oldest.used)) {
+		if match(b) && (oldest == nil || b.since.Before(oldest.since)) {
 			oldest = b
 		}
 	}

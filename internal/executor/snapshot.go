@@ -34,7 +34,7 @@ const (
 )
 
 const (
-	snapshotPause    = 10 * time.Minute // after a failure, whose cause may be gone by then
+	snapshotDelay    = 10 * time.Minute // after a failure, whose cause may be gone by then
 	snapshotTimeout  = 20 * time.Second // limit for taking a snapshot, or for restoring a box
 	maxSnapshotMB    = 1024             // limit of the box's memory
 	maxShareOfFreeMB = 0.25             // limit of the box's memory, as a share of the disk's free space
@@ -118,16 +118,16 @@ func (s *snapshot) checkSize(ctx context.Context, box Box) error {
 	return nil
 }
 
-// fail removes the snapshot after a failure. The next attempt is after snapshotPause.
+// fail removes the snapshot after a failure. The next attempt is after snapshotDelay.
 func (s *snapshot) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == noSnapshot {
 		return
 	}
-	s.state, s.notBefore = noSnapshot, time.Now().Add(snapshotPause)
+	s.state, s.notBefore = noSnapshot, time.Now().Add(snapshotDelay)
 	s.log.Warn("snapshot failed; boxes are booted for a while",
-		"pause", snapshotPause, "error", errors.Join(err, os.RemoveAll(s.dir)))
+		"delay", snapshotDelay, "error", errors.Join(err, os.RemoveAll(s.dir)))
 }
 
 // failUnlessCancelled calls fail with the error of a box's creation, unless the creation was cancelled.

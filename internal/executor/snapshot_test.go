@@ -77,9 +77,9 @@ func TestSnapshot(t *testing.T) {
 				if _, err := os.Stat(dir); !c.cancel && !os.IsNotExist(err) {
 					t.Errorf("stat of the snapshot after a failure = %v, want that it does not exist", err)
 				}
-				<-time.After(snapshotPause)
+				<-time.After(snapshotDelay)
 				if got := snap.bootMode(c.box, preload); !c.cancel && got != bootAndSnapshot {
-					t.Errorf("boot mode of a box after the pause = %v, want %v", got, bootAndSnapshot)
+					t.Errorf("boot mode of a box after the delay = %v, want %v", got, bootAndSnapshot)
 				}
 			})
 		})

@@ -237,7 +237,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// An image is unpacked once, and a directory that is not an image is itself the root.
+// TestUnpackOnce checks that an image is unpacked once, and a directory that is not an image is itself the root.
 func TestUnpackOnce(t *testing.T) {
 	path := docker(t, archiveOf(t, entry{name: "a", text: "a"}))
 	o := image.Options{Path: path, Dir: t.TempDir()}
@@ -258,7 +258,7 @@ func TestUnpackOnce(t *testing.T) {
 	}
 }
 
-// Hostile images are refused, and write nothing outside of their directory.
+// TestHostileImages checks that hostile images are refused, and write nothing outside of their directory.
 func TestHostileImages(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.WriteFile(outside, []byte("mine"), 0o600); err != nil {
@@ -419,7 +419,7 @@ func TestUnpackCancelled(t *testing.T) {
 	}
 }
 
-// Untar writes nothing outside of its directory, whatever the archive contains.
+// FuzzUntar checks that untar writes nothing outside of its directory, whatever the archive contains.
 func FuzzUntar(f *testing.F) {
 	t := &testing.T{}
 	f.Add(archiveOf(t, lower...))

@@ -13,8 +13,8 @@ import (
 	"github.com/codefleet/codefleet/internal/image"
 )
 
-// Prune removes images that were not used for a long time. It removes no image that a process uses or used recently,
-// and no other directory.
+// TestPrune checks that Prune removes images that were not used for a long time. It removes no image that a process
+// uses or used recently, and no other directory.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
 	long := time.Now().Add(-image.PruneAfter - time.Hour)
@@ -81,7 +81,8 @@ func age(t *testing.T, path string, to time.Time) {
 	}
 }
 
-// An unpacked image stays until its release, even if other processes prune all the time.
+// TestPruneDuringUnpack checks that an unpacked image stays until its release, even if other processes prune all the
+// time.
 func TestPruneDuringUnpack(t *testing.T) {
 	o := image.Options{Path: docker(t, archiveOf(t, entry{name: "a", text: "whole"})), Dir: t.TempDir()}
 	done := make(chan struct{})

@@ -73,7 +73,7 @@ func push(t *testing.T, reference string, layers ...[]byte) {
 	}
 }
 
-// An image of a registry is downloaded and unpacked once, by tag and by digest.
+// TestPull checks that an image of a registry is downloaded and unpacked once, by tag and by digest.
 func TestPull(t *testing.T) {
 	blobs := 0
 	addr := startRegistry(t, func(_ http.ResponseWriter, r *http.Request) bool {
@@ -98,7 +98,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// What a registry does not have, does not give, or gives wrongly, is an error, and nothing is left behind.
+// TestPullFails checks that what a registry does not have, does not give, or gives wrongly, is an error, and nothing is
+// left behind.
 func TestPullFails(t *testing.T) {
 	var status int
 	var body string
@@ -142,7 +143,7 @@ func TestPullFails(t *testing.T) {
 	}
 }
 
-// A registry that stalls does not hold up a worker that stops.
+// TestPullCancelled checks that a registry that stalls does not hold up a worker that stops.
 func TestPullCancelled(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("the worker stops")

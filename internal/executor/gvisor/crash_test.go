@@ -248,7 +248,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// If a sandbox is killed from the host, Run returns ErrSandboxDied, so that the fleet runs the program again.
+// TestSandboxKilledFromOutside checks that if a sandbox is killed from the host, Run returns ErrSandboxDied, so that
+// the fleet runs the program again.
 func TestSandboxKilledFromOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("without root, the program can kill the sandbox, so Run returns a verdict instead")

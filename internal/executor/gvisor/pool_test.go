@@ -81,7 +81,8 @@ except OSError as e: print(errno.errorcode[e.errno])
 	box.Release()
 }
 
-// If a program removes the permissions of its workspace, they are restored for the next program.
+// TestWorkspacePermissionsAreRestored checks that if a program removes the permissions of its workspace, they are
+// restored for the next program.
 func TestWorkspacePermissionsAreRestored(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 32})
 	box := acquire(t, p, "a", executor.Limits{})
@@ -97,7 +98,7 @@ func TestWorkspacePermissionsAreRestored(t *testing.T) {
 	box.Release()
 }
 
-// Files that the host deletes between two tasks free their disk space.
+// TestDeletedFilesFreeTheDisk checks that files that the host deletes between two tasks free their disk space.
 func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("boxes have disks only if this process is root")
@@ -124,7 +125,8 @@ func TestDeletedFilesFreeTheDisk(t *testing.T) {
 	}
 }
 
-// A limit below the size of the box's disk is enforced by watching the workspace.
+// TestWorkspaceLimitBelowTheDisk checks that a limit below the size of the box's disk is enforced by watching the
+// workspace.
 func TestWorkspaceLimitBelowTheDisk(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1, DiskMB: 64})
 	box := acquire(t, p, "a", executor.Limits{WorkspaceMB: 8})
@@ -196,7 +198,7 @@ func TestBoxDies(t *testing.T) {
 	box.Release()
 }
 
-// A pool that is stopped while it creates boxes leaves none.
+// TestStopWhileCreating checks that a pool that is stopped while it creates boxes leaves none.
 func TestStopWhileCreating(t *testing.T) {
 	d := newDriver(t) // checks at the end of the test that nothing is left
 	if _, err := d.Probe(t.Context()); err != nil {
@@ -281,7 +283,8 @@ func usageAtRest(t *testing.T, p *executor.Pool, dir string) usage {
 	}
 }
 
-// The mode and times of the workspace directory are reset for each program of a box.
+// TestWorkspaceDirectoryIsReset checks that the mode and times of the workspace directory are reset for each program of
+// a box.
 func TestWorkspaceDirectoryIsReset(t *testing.T) {
 	p := startPool(t, newDriver(t), executor.PoolOptions{MinReady: 1, Max: 1})
 	box := acquire(t, p, "a", executor.Limits{})

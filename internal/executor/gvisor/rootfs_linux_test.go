@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
-// A configured root file system gets the missing mount points, and nothing else.
+// TestConfiguredRootfs checks that a configured root file system gets the missing mount points, and nothing else.
 func TestConfiguredRootfs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")

@@ -127,7 +127,8 @@ func warnings(log *logtest.Log) []string {
 	return found
 }
 
-// If a snapshot is damaged, boxes are booted, and one warning is logged.
+// TestBoxesAreBootedWhenTheyCannotBeRestored checks that if a snapshot is damaged, boxes are booted, and one warning is
+// logged.
 func TestBoxesAreBootedWhenTheyCannotBeRestored(t *testing.T) {
 	for name, damage := range map[string]func(saved, packages string) error{
 		"removed":   func(saved, _ string) error { return os.RemoveAll(saved) },
@@ -180,7 +181,7 @@ func (s specObserver) Create(ctx context.Context, spec executor.Spec) (executor.
 	return s.Driver.Create(ctx, spec)
 }
 
-// If the engine cannot take or restore snapshots, boxes are booted.
+// TestEngineThatCannotSnapshot checks that if the engine cannot take or restore snapshots, boxes are booted.
 func TestEngineThatCannotSnapshot(t *testing.T) {
 	for _, command := range []string{"checkpoint", "restore"} {
 		t.Run(command, func(t *testing.T) {
@@ -210,7 +211,7 @@ func TestEngineThatCannotSnapshot(t *testing.T) {
 	}
 }
 
-// A restored box has its own limits, which do not affect later boxes.
+// TestLimitsOfARestoredBox checks that a restored box has its own limits, which do not affect later boxes.
 func TestLimitsOfARestoredBox(t *testing.T) {
 	p := startPreloaded(t, newDriver(t), executor.PoolOptions{})
 	if p.Info().Limits != "cgroup" {

@@ -9,8 +9,9 @@ import (
 	"github.com/codefleet/codefleet/internal/executor"
 )
 
-// While programs follow each other, the runner keeps processes for later programs. A program that runs meanwhile
-// cannot signal them, look into them or change them, and they end when no program comes for a while.
+// TestProcessesForLaterPrograms checks that while programs follow each other, the runner keeps processes for later
+// programs. A program that runs meanwhile cannot signal them, look into them or change them, and they end when no
+// program comes for a while.
 func TestProcessesForLaterPrograms(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("without root, programs run as the runner's user, so it keeps no such processes")

@@ -26,7 +26,7 @@ func TestCreatingFilesDoesNotSlowDown(t *testing.T) {
 	t.Cleanup(func() { UnmountBelow(dir) })
 	runtime.LockOSThread() // for kernelTime
 	defer runtime.UnlockOSThread()
-	const rounds, dirs, files, some = 40, 100, 2000, 4
+	const rounds, dirs, files, compared = 40, 100, 2000, 4
 	var took []time.Duration
 	for range rounds {
 		start := kernelTime(t)
@@ -53,9 +53,9 @@ func TestCreatingFilesDoesNotSlowDown(t *testing.T) {
 			}
 		}
 	}
-	first, last := slices.Min(took[:some]), slices.Min(took[rounds-some:])
+	first, last := slices.Min(took[:compared]), slices.Min(took[rounds-compared:])
 	if last > 5*first {
-		t.Errorf("creating %d files took %v of the kernel's time at last and %v at first, want at most 5 times as long",
+		t.Errorf("creating %d files took %v of the kernel's time in the last rounds, %v in the first; want at most 5 times",
 			files, last, first)
 	}
 }

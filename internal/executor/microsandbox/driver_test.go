@@ -168,7 +168,7 @@ func TestCreateThatFails(t *testing.T) {
 	}
 }
 
-// Sweep removes what a dead worker left behind, and nothing that belongs to running workers.
+// TestSweep checks that Sweep removes what a dead worker left behind, and nothing that belongs to running workers.
 func TestSweep(t *testing.T) {
 	home := ""
 	first := fake(t, func(o *microsandbox.Options) { home = o.Dir })
@@ -211,7 +211,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// Each problem of a host is reported with its reason and a fix.
+// TestReasons checks that each problem of a host is reported with its reason and a fix.
 func TestReasons(t *testing.T) {
 	script := func(text string) string {
 		path := filepath.Join(shortDir(t), "msb")
@@ -297,7 +297,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// An msb command that hangs times out.
+// TestHangingMsb checks that an msb command that hangs times out.
 func TestHangingMsb(t *testing.T) {
 	path := filepath.Join(shortDir(t), "msb")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 1000"), 0o755); err != nil {
@@ -310,8 +310,8 @@ func TestHangingMsb(t *testing.T) {
 	}
 }
 
-// The number of concurrent msb commands is limited. A command that waits for others ends with its context. A slow
-// fetch of an image does not block other commands.
+// TestConcurrentCalls checks that the number of concurrent msb commands is limited. A command that waits for others
+// ends with its context. A slow fetch of an image does not block other commands.
 func TestConcurrentCalls(t *testing.T) {
 	const script = `#!/bin/sh
 cd "$MSB_HOME"

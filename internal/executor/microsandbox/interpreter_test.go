@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/microsandbox"
 )
 
-// The Python of an image is described once, and the box that describes it is removed.
+// TestInterpreter checks that the Python of an image is described once, and the box that describes it is removed.
 func TestInterpreter(t *testing.T) {
 	home := ""
 	d := fake(t, func(o *microsandbox.Options) { home = o.Dir })
@@ -66,7 +66,7 @@ func TestParsePython(t *testing.T) {
 	}
 }
 
-// The output of the first box of an image is validated.
+// TestPrepared checks that the output of the first box of an image is validated.
 func TestPrepared(t *testing.T) {
 	got, err := microsandbox.Prepared(`{"python": [3, 9, 2], "protected": ["/var/tmp", "/run/a b"]}`)
 	if got != `["/var/tmp", "/run/a b"]` || err != nil {

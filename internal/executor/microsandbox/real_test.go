@@ -119,7 +119,7 @@ func newRealBox(t *testing.T, d *microsandbox.Driver, spec executor.Spec) execut
 	return box
 }
 
-// The program and the host see each other's changes to files while the box runs.
+// TestRealFiles checks that the program and the host see each other's changes to files while the box runs.
 func TestRealFiles(t *testing.T) {
 	d := newReal(t)
 	ws, modules := t.TempDir(), t.TempDir()
@@ -175,7 +175,7 @@ open('/workspace/old', 'a').write(', and more'); os.remove('/workspace/new')
 	}
 }
 
-// When a machine is killed, its sessions end at once, and its name can be used again.
+// TestRealCrash checks that when a machine is killed, its sessions end at once, and its name can be used again.
 func TestRealCrash(t *testing.T) {
 	d := newReal(t)
 	box := newRealBox(t, d, executor.Spec{Name: "crash"})

@@ -31,7 +31,8 @@ SPARE = 32 << 20  # bytes of address space for reporting that the memory limit w
 def main(boot, drop_privileges):
     """Runs in the forked child, with descriptors 0 to 3 in place. Does not return.
 
-    Until the runner admits it, an earlier program may run, so it reads nothing that a program can write.
+    Until the runner admits the child, an earlier program may still run, so the child reads nothing that programs can
+    write.
     """
     try:
         warm(boot)
@@ -53,7 +54,7 @@ def main(boot, drop_privileges):
 
 
 def warm(boot):
-    """Does all that needs neither a program nor an empty box."""
+    """Does everything for which the process needs neither a program nor empty scratch directories."""
     sys.stdout = sys.__stdout__ = text_stream(1)
     sys.stderr = sys.__stderr__ = text_stream(2)
     sys.dont_write_bytecode = True
@@ -246,7 +247,7 @@ class Channel:
 
 
 def decoded(body, sizes):
-    """Returns the JSON values that a body consists of. An empty one is None."""
+    """Returns the JSON values of which a body consists. A part of size 0 is None."""
     values, start = [], 0
     for size in sizes:
         values.append(json.loads(body[start : start + size]) if size else None)

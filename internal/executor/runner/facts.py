@@ -6,8 +6,8 @@ import posixpath
 
 MAX_USES = 1000  # elements per list
 MAX_NAME = 200  # characters per name
-MAX_SHADOWING = 20  # functions whose parameters are told from functions of CODE
-MAX_PASSED = 5  # modules whose attributes may be those of any value
+MAX_SHADOWING = 20  # functions with a parameter named like a function of CODE that are taken into account
+MAX_PASSED = 5  # modules that visit_passed takes into account
 
 # Built-in functions that run or load code. A program may use them without calling them: run = eval.
 CODE = frozenset(("eval", "exec", "compile", "__import__", "breakpoint"))
@@ -54,7 +54,7 @@ VARIABLES = ("globals", "locals", "vars")
 # Functions that make functions from the names of attributes.
 GETTERS = ("operator.attrgetter", "operator.methodcaller")
 
-# Functions that use the names in sys.modules only.
+# Functions that use only the names in sys.modules, not the modules.
 NAMES_ONLY = frozenset(("len", "list", "set", "sorted"))
 
 HUGE = 10**9  # limit of a range, or repetitions of a sequence
@@ -103,7 +103,7 @@ class Finder:
         self.shadowing = 0  # functions with such a parameter
         self.ending = set()  # ids of expressions over which a loop with an exit runs
         self.modules = set()  # imported modules
-        self.compared = set()  # ids of expressions of which only the names in them are used
+        self.keys_only = set()  # ids of expressions of whose value only the keys are used, as in "os" in sys.modules
         self.passed = set()  # modules that the program uses as values, so that another name may mean them
 
     def find(self, code):
@@ -146,9 +146,9 @@ class Finder:
         elif isinstance(node, ast.Call):
             self.callees.add(id(node.func))
             if getattr(node.func, "id", None) in NAMES_ONLY:
-                self.compared.update(map(id, node.args))
+                self.keys_only.update(map(id, node.args))
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            self.compared.add(id(node.comparators[0]))
+            self.keys_only.add(id(node.comparators[0]))
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) or isinstance(node, ast.arg):
             self.bound.add(getattr(node, "id", None) or node.arg)
         elif isinstance(node, ast.For) and any(isinstance(inside, ENDS) for inside in ast.walk(node)):
@@ -198,8 +198,9 @@ class Finder:
         return None
 
     def path(self, node, depth=0):
-        """Returns the path to which an expression evaluates, or None. Of a path that is not constant, it returns the
-        constant directories at the beginning, and "*".
+        """Returns the path to which an expression evaluates, or None.
+
+        If only the beginning of the path is constant, it returns the constant directories, and "*" for the rest.
         """
         if isinstance(node, ast.Call) and node.args and depth < MAX_DEPTH:
             joins = isinstance(node.func, ast.Attribute) and node.func.attr == "joinpath"
@@ -329,11 +330,11 @@ class Finder:
     def refer(self, node, name):
         """Records the use of an imported name as a value."""
         self.references.append({"name": name[:MAX_NAME], "line": node.lineno})
-        if name == "sys.modules" and id(node) not in self.compared:
+        if name == "sys.modules" and id(node) not in self.keys_only:
             self.sign("computed_attribute", node, name)
 
     def visit_passed(self):
-        """Records the attributes of values that may be modules, because the program uses these as values."""
+        """Records the attributes of values that may be modules, because the program uses modules as values."""
         modules = sorted(self.passed)[:MAX_PASSED]
         for node in self.nodes:
             if len(self.references) > MAX_USES:
@@ -344,7 +345,7 @@ class Finder:
                     self.references.append({"name": name, "line": node.lineno})
 
     def attributes_of(self, node):
-        """Returns the attributes of an unknown value that a node names: value.x, members(value)["x"], attrgetter("x")."""
+        """Returns the attributes of an unknown value that a node names: value.x, vars(value)["x"], attrgetter("x")."""
         if isinstance(node, ast.Attribute):
             known = isinstance(node.value, ast.Name) and node.value.id in self.imported
             return [] if known else [node.attr]
@@ -398,7 +399,7 @@ VISITORS = {
 
 
 def joined(parts):
-    """Returns the path that consists of parts, of which those that are not known are None."""
+    """Returns the path that consists of parts. A part that is not known is None."""
     known = parts[: parts.index(None)] if None in parts else parts
     if not known:
         return None

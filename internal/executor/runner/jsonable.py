@@ -17,9 +17,9 @@ def dump(value, limit):
 
     Mappings become objects with string keys; lists, tuples, sets and values with tolist() become arrays;
     dataclasses and named tuples become objects, dates ISO 8601, NaN, infinities and missing values of pandas null, and
-    bytes {"$base64": …}. A pandas DataFrame becomes an array of its rows, and its index a member of each row unless it
-    consists of numbers; a Series with such an index becomes an object with the index as keys. Everything else, and values that
-    are nested too deeply, become {"$type": …, "$repr": …}.
+    bytes {"$base64": …}. A pandas DataFrame becomes an array of its rows; its index becomes a member of each row unless
+    it consists of integers. A Series whose index does not consist of integers becomes an object with the index as keys.
+    Everything else, and values that are nested too deeply, become {"$type": …, "$repr": …}.
     """
     value = Converter(limit).convert(value)
     data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
@@ -112,7 +112,7 @@ TEXTUAL = ("decimal", "fractions", "ipaddress", "pathlib", "uuid")
 
 
 def has_index(value):
-    """Reports whether value is a pandas DataFrame or Series with an index that is not of numbers, as of describe()."""
+    """Returns whether value is a pandas DataFrame or Series whose index does not consist of integers."""
     kind = getattr(getattr(value, "index", None), "inferred_type", "integer")
     return kind not in ("integer", "empty") and hasattr(value, "reset_index")
 
@@ -144,7 +144,7 @@ def text(value):
 def opaque(value):
     kind = type(value)
     try:
-        shown = repr(value)[:MAX_REPR]
+        representation = repr(value)[:MAX_REPR]
     except Exception as error:
-        shown = "<repr: %s>" % type(error).__name__
-    return {"$type": text("%s.%s" % (kind.__module__, kind.__qualname__)), "$repr": text(shown)}
+        representation = "<repr: %s>" % type(error).__name__
+    return {"$type": text("%s.%s" % (kind.__module__, kind.__qualname__)), "$repr": text(representation)}

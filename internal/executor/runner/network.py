@@ -9,7 +9,7 @@ import socket
 
 from codefleet import frames
 
-MAX_CONNS = 32  # at once; further ones wait in the listener's queue
+MAX_CONNS = 32  # at once; more connections wait in the listener's queue
 WINDOW = 256 << 10
 ACK_THRESHOLD = WINDOW // 4  # bytes delivered to the program before they are acknowledged
 CHUNK = 64 << 10
@@ -39,7 +39,7 @@ class Network:
         self.accepting = below
 
     def serve(self, descriptor, events):
-        """Handles an event of the poll. The connection may have ended since."""
+        """Handles an event that poll reported. The connection may have ended since then."""
         connection = self.by_descriptor.get(descriptor)
         if connection is not None:
             connection.serve()

@@ -1,4 +1,6 @@
-"""Saves the pictures and tables that a program shows below artifacts/, so that the task returns them.
+"""Saves the figures that a program shows, and its result if that is a figure or a table, as files below artifacts/.
+
+The task returns these files.
 
 It runs in the process of the program, and only after the program has used matplotlib or pandas.
 """
@@ -11,7 +13,7 @@ DIRECTORY = "artifacts"
 
 
 class Saver:
-    """Saves pictures and tables, numbered from 1, in the workspace."""
+    """Saves figures and tables, numbered from 1, in the workspace."""
 
     def __init__(self, workspace):
         self.workspace = workspace
@@ -66,7 +68,7 @@ class Saver:
 
 
 class Watcher:
-    """Changes matplotlib.pyplot once it has been imported."""
+    """An import hook that calls patch with matplotlib.pyplot after its import."""
 
     def __init__(self, patch):
         self.patch = patch

@@ -4,8 +4,8 @@
 // The runner needs Python 3.9 or newer, and only the standard library. The host sends its code to the
 // interpreter over standard input, so it need not be installed in the box. The runner forks a process
 // ahead, hands it the next program, and after each program kills all processes that are left. While programs
-// follow each other, it forks more of them ahead. They are root's until the program before theirs has ended.
-// Its files, in the order in which they are loaded:
+// follow each other, it forks several processes ahead. A process that waits for a program belongs to root until
+// the previous program has ended. The runner's files, in the order in which they are loaded:
 //
 //	boot.py        the interpreter's argument; loads the other files
 //	frames.py      the protocol
@@ -31,7 +31,7 @@
 //	both             data, ack, eof, reset
 //
 // The runner sends preload before it imports each preloaded module, and then hello. Between done and ready it
-// pauses briefly, unless the host sends next. If a snapshot is to be taken, the runner sends warm before
+// waits briefly, unless the host sends next. If a snapshot is to be taken, the runner sends warm before
 // hello and waits for resume; boxes that are restored from the snapshot continue there.
 //
 // A program with network access connects to a listener of the runner on the box's loopback interface. The

@@ -27,10 +27,10 @@ MAX_SWEEPS = 200  # attempts to kill the processes that the program left
 PTRACE_ATTACH = 16
 STOP_MS = 20  # time for a child to stop
 KILL_MS = 200  # time for a killed child to end
-# After a result the runner pauses, so that preparing for the next program does not compete with the
+# After a result the runner waits, so that preparing for the next program does not compete with the
 # delivery of the result, unless programs come in quick succession.
-PAUSE_MS = 3
-DEMAND_S = 0.01  # no pause if the program arrived within this time after the child was ready
+DELIVERY_MS = 3
+DEMAND_S = 0.01  # it does not wait if the program arrived within this time after the child was ready
 READY_S = 20  # time for a child to empty the scratch directories
 # When children are forked ahead of the next one; see Stock.
 NEAR_S, BURST_S = 0.25, 0.1  # if programs come at shorter intervals, the runner keeps one child or three
@@ -196,7 +196,8 @@ class Host:
 class Child:
     """A process that waits for a program and runs it.
 
-    It starts as the runner's user, so that a program that still runs cannot reach it. admit ends that.
+    It starts as the runner's user, so that an earlier program that still runs cannot reach it. admit makes it drop
+    its privileges.
     """
 
     newest_socket = 0  # number of the last socket that the runner has created
@@ -268,11 +269,12 @@ class Child:
 
 
 class Stock:
-    """Children that are forked ahead of the next one, so that a program need not wait for a fork.
+    """Children that are forked ahead, so that a program need not wait for a fork.
 
-    A fork takes as long as some small programs. While programs follow each other, the runner forks up to three of them
-    in a lull. If there is none, it forks one as soon as it is ready, unless the last program had to wait for that. They
-    cost memory, so they are killed when no program has come for a while.
+    A fork takes as long as some small programs. While programs follow each other, the runner forks up to three
+    children in a lull: when no program has come for twice the usual time. If it has no child, it forks one as soon as
+    it is ready for a program, unless the last program had to wait for such a fork. Children cost memory, so they are
+    killed when no program has come for a while.
     """
 
     def __init__(self, boot):
@@ -281,7 +283,8 @@ class Stock:
         self.gaps = collections.deque([KEEP_S] * 3, 3)  # seconds between the last programs
         self.arrived = time.monotonic()
         self.eager = False  # whether a fork would have ended well before the last program came
-        self.forked, self.fork_s = False, 0.0  # whether one was forked since then; how long the last one took
+        self.forked = False  # whether a child was forked since the last program came
+        self.fork_s = 0.0  # how long the last fork took
         # Without a user of their own, programs could reach the children. Without a count of threads, the runner could
         # not tell them from processes that a program has left.
         self.limit = affordable() if boot["separate_user"] and boot["counts_threads"] else 0
@@ -293,21 +296,25 @@ class Stock:
         return taken
 
     def note_arrival(self, idle, waited):
-        """Notes that a program has come, idle seconds after the runner was ready, waited since it last forked."""
+        """Records that a program has come.
+
+        idle is how long the runner was ready for it, and waited how long it waited since the last fork, in seconds.
+        """
         now = time.monotonic()
         self.gaps.append(now - self.arrived)
         self.eager = waited > WAITED_S if self.forked else idle > 2 * self.fork_s
         self.arrived, self.forked = now, False
 
     def gap(self):
+        """Returns the usual time between programs: the median."""
         return sorted(self.gaps)[1]
 
     def wanted(self):
         """Returns how many children to keep."""
         return min(self.limit, 3 if self.gap() < BURST_S else 1 if self.gap() < NEAR_S else 0)
 
-    def pause(self):
-        """Returns how many milliseconds to wait for a program before a call of adjust, or None."""
+    def timeout(self):
+        """Returns how many milliseconds to wait for a program before a call of adjust, or None for no limit."""
         lacking = len(self.children) < self.wanted()
         if not lacking and not self.children:
             return None
@@ -343,7 +350,7 @@ class Stock:
 
 
 def affordable():
-    """Returns how many children fit into STOCK_MB. A fork copies about half of the runner's memory in time."""
+    """Returns how many children fit into STOCK_MB. In time, each gets its own copy of half of the runner's memory."""
     with open("/proc/self/statm", "rb") as statm:
         resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return min(3, (STOCK_MB << 20) // max(1, resident // 2))
@@ -403,8 +410,8 @@ class Execution:
     def run(self):
         try:
             while self.id is None and self.how is None:
-                pause, self.waiting = self.stock.pause(), time.monotonic()
-                if not self.wait(pause) and pause is not None:
+                timeout, self.waiting = self.stock.timeout(), time.monotonic()
+                if not self.wait(timeout) and timeout is not None:
                     self.stock.adjust()
                     self.count_threads()
             while self.how is None:
@@ -416,10 +423,10 @@ class Execution:
             raise
         self.finish()
 
-    def wait(self, pause=None):
-        """Handles events, for which it waits up to pause milliseconds. Returns whether there were any."""
+    def wait(self, timeout=None):
+        """Handles events, for which it waits up to timeout milliseconds. Returns whether there were any."""
         control = self.child.control.fileno()
-        found = self.poll.poll(pause)
+        found = self.poll.poll(timeout)
         for descriptor, events in found:
             if descriptor not in self.handlers:  # belongs to a connection, which may have ended
                 self.network.serve(descriptor, events)
@@ -460,7 +467,7 @@ class Execution:
                     self.backlog += frames.pack({"t": "network", "port": self.network.port})
             elif kind == "reply":
                 self.calls.discard(header["id"])
-            if self.id is not None:  # otherwise the frame is next, or a reply to an earlier program
+            if self.id is not None:  # otherwise the frame is of type next, or a reply to an earlier program
                 self.backlog += frame
         self.flush()
         self.handle_frames_or_break()  # handles frames that waited for replies
@@ -627,7 +634,7 @@ class Execution:
             header.pop("error", None)
             self.host.send(dict(header, how="channel"))
         if self.idle > DEMAND_S:
-            readable(0, PAUSE_MS)
+            readable(0, DELIVERY_MS)
         self.kill()
 
     def left(self):

@@ -7,8 +7,8 @@
     ...
     checkpoint(step=step, context="Working on data analysis")
 
-A checkpoint says how far the work is. It is kept if and only if the task's changes of the workspace are: put data into
-files of the workspace, and their names into the checkpoint.
+A checkpoint says how far the work is. It is kept if and only if the task's changes to the workspace are committed: put
+data into files of the workspace, and their names into the checkpoint.
 """
 
 import json
@@ -33,7 +33,7 @@ def checkpoint(data=None, /, **fields):
 
 
 def resume():
-    """Returns the session's newest checkpoint, or None. It is that of an earlier task, unless this one has set one."""
+    """Returns the session's newest checkpoint: this task's if it has set one, or else an earlier task's, or None."""
     _need_session()
     return json.loads(saved) if saved else log()["checkpoint"]
 

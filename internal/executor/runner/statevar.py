@@ -65,7 +65,7 @@ class Variable:
             if not isinstance(key, str):
                 raise Invalid("state: the key %.80r is not a string" % (key,), "use strings as keys")
             try:
-                text = json.dumps(member, sort_keys=True, allow_nan=False, default=plain)
+                text = json.dumps(member, sort_keys=True, allow_nan=False, default=encodable)
             except (TypeError, ValueError, RecursionError) as error:
                 hint = "store numbers, strings, booleans, lists and dictionaries; put anything else into a file"
                 raise Invalid("state[%.80r] cannot be saved as JSON: %s" % (key, error), hint) from None
@@ -88,8 +88,8 @@ class Variable:
         self.saved = True
 
 
-def plain(value):
-    """Converts numbers of numpy, arrays, and dates."""
+def encodable(value):
+    """Converts numpy's numbers and arrays, and dates, to values that json can encode."""
     for method in ("tolist", "isoformat"):
         if hasattr(value, method):
             return getattr(value, method)()
@@ -97,7 +97,7 @@ def plain(value):
 
 
 def used(tree):
-    """Returns whether a program reads the variable before it assigns it. Otherwise the variable is its own."""
+    """Returns whether a program reads the variable before it assigns it. If not, the program uses its own variable."""
     uses = Uses()
     uses.visit(tree)
     if uses.assigned is None:
@@ -110,7 +110,7 @@ class Uses(ast.NodeVisitor):
 
     def __init__(self):
         self.read = self.assigned = None  # (line, column)
-        self.read_in_function = False  # in one in which the variable is not local
+        self.read_in_function = False  # whether a function in which the variable is not local reads it
         self.depth = 0  # nested functions
 
     def visit_Name(self, node):
