@@ -59,11 +59,11 @@ type newDriver = func(t *testing.T) executor.Driver
 
 // box is a box for the programs of one test. If it has been destroyed, runProgram replaces it.
 type box struct {
-	driver executor.Driver
-	spec   executor.Spec
-	single *executor.Single
-	info   executor.Info
-	split  bool // the runner and the programs run as different users
+	driver       executor.Driver
+	spec         executor.Spec
+	single       *executor.Single
+	info         executor.Info
+	separateUser bool // the runner and the programs run as different users
 }
 
 func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
@@ -77,7 +77,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 	if restored {
 		driver = marked.Driver
 	}
-	b := &box{driver: driver, spec: spec, split: true}
+	b := &box{driver: driver, spec: spec, separateUser: true}
 	if prober, ok := driver.(executor.Prober); ok {
 		info, err := prober.Probe(t.Context())
 		if err != nil {
@@ -134,7 +134,7 @@ func (b *box) start(t *testing.T) {
 	}
 	b.single = single
 	v := b.run(t, "import os; os.getuid() != os.stat('/proc/%d' % os.getppid()).st_uid")
-	b.split = string(v.Result) == "true"
+	b.separateUser = string(v.Result) == "true"
 }
 
 // workspace returns a directory that programs of any user can write to.

@@ -76,11 +76,11 @@ func testStops(t *testing.T, newDriver newDriver) {
 
 // hostile are programs that attack the runner or the box. After each of them, the next program runs normally.
 var hostile = []struct {
-	name, code string
-	limits     executor.Limits
-	split      bool // only if the runner and the program run as different users
-	want       want
-	truncated  bool
+	name, code   string
+	limits       executor.Limits
+	separateUser bool // only if the runner and the program run as different users
+	want         want
+	truncated    bool
 }{
 	{
 		name: "loops", code: "while True: pass", limits: executor.Limits{Timeout: 300 * time.Millisecond},
@@ -96,14 +96,14 @@ var hostile = []struct {
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
-		name: "forks", code: "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", split: true,
+		name: "forks", code: "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", separateUser: true,
 		limits: executor.Limits{Timeout: time.Second, Processes: 30}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
 		name: "forks away", code: "import os\nwhile True:\n  try:\n" +
 			"    if os.fork(): os._exit(0) if os.getsid(0) != os.getpid() else None\n    else: os.setsid()\n" +
 			"  except OSError: pass",
-		split: true, limits: executor.Limits{Timeout: time.Second, Processes: 30},
+		separateUser: true, limits: executor.Limits{Timeout: time.Second, Processes: 30},
 		want: want{status: "timeout", code: "timeout"},
 	},
 	{
@@ -234,35 +234,35 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 		limits: executor.Limits{Timeout: 300 * time.Millisecond}, want: want{status: "timeout", code: "timeout"},
 	},
 	{
-		name: "kills its parent", code: "import os\nos.kill(os.getppid(), 9)", split: true,
+		name: "kills its parent", code: "import os\nos.kill(os.getppid(), 9)", separateUser: true,
 		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
-		name: "kills all", code: "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\n'alive'", split: true,
+		name: "kills all", code: "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\n'alive'", separateUser: true,
 		want: want{result: `"alive"`},
 	},
 	{
 		name: "looks for the runner's descriptors", code: "import os\nos.listdir('/proc/%d/fd' % os.getppid())",
-		split: true,
-		want:  want{status: "failed", code: "exception", message: "PermissionError", line: 2},
+		separateUser: true,
+		want:         want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
 		name: "opens the runner's descriptors", code: "import os\nopen('/proc/%d/fd/1' % os.getppid(), 'wb')",
-		split: true,
-		want:  want{status: "failed", code: "exception", message: "PermissionError", line: 2},
+		separateUser: true,
+		want:         want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
-		name: "reads the runner's memory", code: "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')", split: true,
+		name: "reads the runner's memory", code: "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')", separateUser: true,
 		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
-		name: "becomes root", code: "import os\nos.setuid(0)", split: true,
+		name: "becomes root", code: "import os\nos.setuid(0)", separateUser: true,
 		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
 		name: "raises its limits", code: "import resource as r\nr.setrlimit(r.RLIMIT_NOFILE, (5000, 5000))",
-		split: true,
-		want:  want{status: "failed", code: "exception", message: "ValueError", line: 2},
+		separateUser: true,
+		want:         want{status: "failed", code: "exception", message: "ValueError", line: 2},
 	},
 	{
 		name: "prints a long exception", code: "raise ValueError('x' * 10_000_000)",
@@ -292,7 +292,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, h := range hostile {
 		t.Run(h.name, func(t *testing.T) {
-			if h.split && !b.split {
+			if h.separateUser && !b.separateUser {
 				t.Skip("runner and program run as the same user on this host")
 			}
 			v := b.runProgram(t, executor.Program{Code: h.code, Limits: h.limits}, executor.Hooks{})
@@ -309,7 +309,7 @@ func testHostile(t *testing.T, newDriver newDriver) {
 	t.Run("is continued by a timer", func(t *testing.T) { testContinues(t, b) })
 	t.Run("writes asynchronously", func(t *testing.T) { testAsynchronous(t, b) })
 	t.Run("kills its runner", func(t *testing.T) {
-		if b.split {
+		if b.separateUser {
 			t.Skip("the program is not permitted to kill its runner")
 		}
 		v := b.run(t, "import os\nos.kill(os.getppid(), 9)\nwhile True: pass")

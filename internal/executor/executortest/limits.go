@@ -15,10 +15,10 @@ import (
 
 // limited are programs that exceed one limit each, or stay just below it.
 var limited = []struct {
-	name, code string
-	limits     executor.Limits
-	split      bool // only if the runner and the program run as different users
-	want       want
+	name, code   string
+	limits       executor.Limits
+	separateUser bool // only if the runner and the program run as different users
+	want         want
 }{
 	{
 		name: "memory, within", code: "x = bytearray(150 << 20)\nlen(x)", limits: executor.Limits{MemoryMB: 200},
@@ -43,11 +43,11 @@ var limited = []struct {
 		want:   want{status: "failed", code: "exception", message: "Too many open files", line: 1},
 	},
 	{
-		name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, split: true,
+		name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, separateUser: true,
 		want: want{result: "15"},
 	},
 	{
-		name: "processes, above", code: procs + "start(25)", limits: executor.Limits{Processes: 20}, split: true,
+		name: "processes, above", code: procs + "start(25)", limits: executor.Limits{Processes: 20}, separateUser: true,
 		want: want{status: "failed", code: "exception", message: "BlockingIOError", line: 5},
 	},
 	{
@@ -80,7 +80,7 @@ func testLimits(t *testing.T, newDriver newDriver) {
 	b := open(t, newDriver(t), executor.Spec{})
 	for _, l := range limited {
 		t.Run(l.name, func(t *testing.T) {
-			if l.split && !b.split {
+			if l.separateUser && !b.separateUser {
 				t.Skip("the limit is not enforced for the runner's user")
 			}
 			v := b.runProgram(t, executor.Program{Code: l.code, Limits: l.limits}, executor.Hooks{})
@@ -158,7 +158,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 	})
 	t.Run("capabilities", func(t *testing.T) {
 		v := b.run(t, "[l.split()[1] for l in open('/proc/self/status') if l.startswith('CapEff')]")
-		if b.split {
+		if b.separateUser {
 			want{result: `["0000000000000000"]`}.check(t, v)
 		}
 	})

@@ -240,7 +240,7 @@ func testPrograms(t *testing.T, newDriver newDriver) {
 		want{result: "5242880"}.check(t, v)
 	})
 	t.Run("facts", func(t *testing.T) { testFacts(t, b) })
-	t.Run("advice", func(t *testing.T) { testAdvice(t, b) })
+	t.Run("facts without a check", func(t *testing.T) { testFactsWithoutCheck(t, b) })
 	t.Run("blocked", func(t *testing.T) { testBlocked(t, b) })
 }
 
@@ -308,8 +308,8 @@ if False:
 	}
 }
 
-// testAdvice checks that a program does not wait for Facts, and that facts of any size arrive.
-func testAdvice(t *testing.T, b *box) {
+// testFactsWithoutCheck checks that a program does not wait for Facts, and that facts of any size arrive.
+func testFactsWithoutCheck(t *testing.T, b *box) {
 	names := "import os\n" + strings.Repeat("os."+strings.Repeat("\u4e00", 300)+"\n", 1500)
 	deep := "if 0: x = " + strings.Repeat("-(", 90) + "1" + strings.Repeat(")", 90)
 	for _, c := range []struct {

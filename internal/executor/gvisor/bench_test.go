@@ -167,12 +167,12 @@ func BenchmarkChangeOfTenants(b *testing.B) {
 			group.SetLimit(3)
 			for i := range 12 {
 				group.Go(func() error {
-					l, err := p.Acquire(b.Context(), executor.Key{Tenant: strconv.Itoa(i)}, executor.Limits{}, nil)
+					box, err := p.Acquire(b.Context(), executor.Key{Tenant: strconv.Itoa(i)}, executor.Limits{}, nil)
 					if err != nil {
 						return err
 					}
-					defer l.Release()
-					_, err = l.Run(b.Context(),
+					defer box.Release()
+					_, err = box.Run(b.Context(),
 						executor.Program{TaskID: "t", Code: "import " + strings.Join(preload, ",")}, executor.Hooks{})
 					return err
 				})
@@ -210,22 +210,22 @@ func benchPreload() []string {
 		"asyncio,decimal,email,http.client,logging,sqlite3,ssl,unittest,xml.dom"), ",")
 }
 
-// BenchmarkWarmRun runs a program repeatedly in a warm box of a pool, with pauses of 5 ms and without pauses. For
+// BenchmarkWarmRun runs a program repeatedly in a warm box of a pool, at intervals of 5 ms and without intervals. For
 // comparison it also runs the program in the host's interpreter.
 func BenchmarkWarmRun(b *testing.B) {
-	for name, pause := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "closed": 0} {
+	for name, interval := range map[string]time.Duration{"spaced": 5 * time.Millisecond, "closed": 0} {
 		b.Run(name, func(b *testing.B) {
 			p := startPool(b, newDriver(b), executor.PoolOptions{MinReady: 1, Max: 1})
 			var tasks, python []time.Duration
 			i := 0
 			for b.Loop() {
-				<-time.After(pause)
+				<-time.After(interval)
 				began := time.Now()
-				l := acquire(b, p, "tenant", executor.Limits{})
-				if v := run(b, l, "print(6*7)"); v.Output != "42\n" {
+				box := acquire(b, p, "tenant", executor.Limits{})
+				if v := run(b, box, "print(6*7)"); v.Output != "42\n" {
 					b.Fatalf("run = %+v, want the output 42", v)
 				}
-				l.Release()
+				box.Release()
 				tasks = append(tasks, time.Since(began))
 				if i++; i%4 == 0 {
 					began = time.Now()
@@ -264,12 +264,12 @@ func BenchmarkJudged(b *testing.B) {
 			m := &modes[i]
 			<-time.After(60 * time.Millisecond) // until the next child is ready
 			began := time.Now()
-			l := acquire(b, p, "tenant", executor.Limits{})
-			v, err := l.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, m.hooks)
+			box := acquire(b, p, "tenant", executor.Limits{})
+			v, err := box.Run(b.Context(), executor.Program{TaskID: "t", Code: code}, m.hooks)
 			if err != nil || v.Status != executor.Succeeded {
 				b.Fatalf("%s: %+v, %v", m.name, v, err)
 			}
-			l.Release()
+			box.Release()
 			m.times = append(m.times, time.Since(began))
 		}
 	}

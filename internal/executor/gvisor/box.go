@@ -30,8 +30,8 @@ const destroyTimeout = 20 * time.Second
 // destroyGrace is how long the engine may take to clean up after its sandbox was killed.
 const destroyGrace = time.Second
 
-// destroyPause is the time between two searches for the sandbox process, which may not have started yet.
-const destroyPause = 50 * time.Millisecond
+// searchInterval is the time between two searches for the sandbox process, which may not have started yet.
+const searchInterval = 50 * time.Millisecond
 
 // box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
 type box struct {
@@ -220,11 +220,11 @@ func (b *box) Destroy(ctx context.Context) error {
 // destroy kills the sandbox process first. Its parents, runsc's other processes, then end by themselves and
 // leave no zombies. Processes that do not end are killed as well.
 func (b *box) destroy(ctx context.Context, sessions []*session) error {
-	for tries := 0; !allEnded(sessions) && tries < int(destroyGrace/destroyPause); tries++ {
+	for tries := 0; !allEnded(sessions) && tries < int(destroyGrace/searchInterval); tries++ {
 		if err := killSandbox(b.dir); err != nil {
 			return err
 		}
-		waitEnded(sessions, destroyPause)
+		waitEnded(sessions, searchInterval)
 	}
 	for _, s := range sessions {
 		_ = s.process.Kill() // fails if it has ended

@@ -58,20 +58,20 @@ func ownBoxes(dir string) error {
 	failed := make(chan error, 1)
 	go func() { failed <- p.Run(context.Background()) }()
 	for _, code := range []string{"print(1)", "while True: pass"} {
-		l, err := p.Acquire(context.Background(), executor.Key{Tenant: code}, executor.Limits{}, nil)
+		box, err := p.Acquire(context.Background(), executor.Key{Tenant: code}, executor.Limits{}, nil)
 		if err != nil {
 			return err
 		}
 		if code == "print(1)" {
-			if _, err := l.Run(context.Background(), executor.Program{TaskID: "t", Code: code},
+			if _, err := box.Run(context.Background(), executor.Program{TaskID: "t", Code: code},
 				executor.Hooks{}); err != nil {
 				return err
 			}
-			l.Release()
+			box.Release()
 			continue
 		}
 		go func() {
-			_, err := l.Run(context.Background(),
+			_, err := box.Run(context.Background(),
 				executor.Program{TaskID: "t", Code: "print('busy', flush=True)\n" + code}, executor.Hooks{
 					Output: func(string, []byte) { fmt.Println("ready") },
 				})
@@ -130,11 +130,11 @@ func TestSweepAfterAKilledWorker(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("Run after the crash = %v; want it to continue", err)
 	}
-	l := acquire(t, p, "next", executor.Limits{})
-	if v := run(t, l, "import os; print(sorted(os.listdir('/workspace')))"); v.Output != views {
+	box := acquire(t, p, "next", executor.Limits{})
+	if v := run(t, box, "import os; print(sorted(os.listdir('/workspace')))"); v.Output != views {
 		t.Errorf("first program of the next worker = %+v, want an empty workspace", v)
 	}
-	l.Release()
+	box.Release()
 	stop()
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v, want nil", err)

@@ -13,7 +13,7 @@ import (
 const sharedDir = "shared"
 
 // RunningOwners returns the directories (Options.Dir/OWNER) of the owners whose boxes have processes on this host. It
-// omits owners in containers and other views of the file system: there, the directories are others than here.
+// omits owners in containers and in other mount namespaces: there, the same paths name other directories.
 func RunningOwners() ([]string, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -71,19 +71,19 @@ result = {"others": len(others), "users": sorted({os.stat("/proc/%d" % pid).st_u
 		}
 		return r
 	}
-	await := func(pause time.Duration, want func(report) bool) report {
+	await := func(interval time.Duration, want func(report) bool) report {
 		t.Helper()
 		var r report
 		for range 50 {
 			if r = play(); want(r) {
 				return r
 			}
-			<-time.After(pause)
+			<-time.After(interval)
 		}
 		t.Fatalf("processes in the box = %+v, even after 50 programs", r)
 		return r
 	}
-	// The runner learns the interval from the programs, and forks in the pauses between them.
+	// The runner learns the interval from the programs, and forks between two of them.
 	r := await(150*time.Millisecond, func(r report) bool { return r.Others > 0 })
 	if len(r.Users) != 1 || r.Users[0] != 0 {
 		t.Errorf("processes for later programs run as users %v, want root only", r.Users)
