@@ -44,7 +44,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (net.Conn, error) {
 	if r != nil {
 		return nil, p.refused(a, r.verdict, r.text)
 	}
-	conn, err := p.connectAny(ctx, addrs, uint16(port))
+	conn, err := connectAny(ctx, p.opts.Dial, addrs, uint16(port))
 	if err != nil {
 		return nil, p.refused(a, FailedConnect, fmt.Sprintf("connect to %s: %s", host, WithoutAddresses(err)))
 	}
@@ -111,13 +111,16 @@ func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, *refusa
 	return addrs[:min(len(addrs), maxAddresses)], nil
 }
 
+// dialFunc connects to an address.
+type dialFunc = func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+
 // connectAny connects to the first address that accepts a connection, or returns the error of the last address. ctx
 // must have a deadline; the remaining time is divided among the remaining addresses.
-func (p *Proxy) connectAny(ctx context.Context, addrs []netip.Addr, port uint16) (conn net.Conn, err error) {
+func connectAny(ctx context.Context, dial dialFunc, addrs []netip.Addr, port uint16) (conn net.Conn, err error) {
 	deadline, _ := ctx.Deadline()
 	for i, addr := range addrs {
 		limited, stop := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(addrs)-i))
-		conn, err = p.opts.Dial(limited, netip.AddrPortFrom(addr.Unmap(), port))
+		conn, err = dial(limited, netip.AddrPortFrom(addr.Unmap(), port))
 		stop()
 		if err == nil {
 			return conn, nil

@@ -93,50 +93,50 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	s := &session{proxy: p, conn: &clientConn{Conn: conn}, ended: make(chan struct{})}
+	c := &connHandler{proxy: p, conn: &clientConn{Conn: conn}, ended: make(chan struct{})}
 	server := http.Server{
-		Handler: s, ConnState: s.connState, BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: c, ConnState: c.connState, BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: p.opts.Header, IdleTimeout: p.opts.Idle, MaxHeaderBytes: maxHeader,
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Protocols: http1(), DisableGeneralOptionsHandler: true,
 	}
-	_ = server.Serve(&singleListener{conn: s.conn, ended: s.ended}) // returns when the connection ends
-	if s.requests == 0 && s.conn.began.Load() {
-		p.ledger.add(Attempt{Verdict: s.conn.verdict()})
+	_ = server.Serve(&singleListener{conn: c.conn, ended: c.ended}) // returns when the connection ends
+	if c.requests == 0 && c.conn.began.Load() {
+		p.ledger.add(Attempt{Verdict: c.conn.verdict()})
 	}
 }
 
-// session serves one connection of the program, which sends one request after another.
-type session struct {
+// connHandler serves one connection of the program, which sends one request after another.
+type connHandler struct {
 	proxy    *Proxy
 	conn     *clientConn
 	ended    chan struct{} // closed when no goroutine uses the connection
 	requests int           // number of requests received; read only after ended is closed
 }
 
-func (s *session) connState(_ net.Conn, state http.ConnState) {
+func (c *connHandler) connState(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
-		close(s.ended)
+		close(c.ended)
 	}
 }
 
-func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.requests++
+func (c *connHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.requests++
 	h := &hijacker{ResponseWriter: w}
 	defer func() {
 		if h.hijacked { // the server does not close the connection
-			_ = s.conn.Close()
-			close(s.ended)
+			_ = c.conn.Close()
+			close(c.ended)
 		}
 	}()
 	switch {
 	case r.Method == http.MethodConnect:
-		s.tunnel(h, r)
+		c.tunnel(h, r)
 	case r.URL.Scheme == "http" && r.URL.Host != "":
-		s.proxy.forwarder().ServeHTTP(h, r)
+		c.proxy.forwarder().ServeHTTP(h, r)
 	default:
-		s.proxy.ledger.add(Attempt{Verdict: BadRequest})
-		h.refuse(http.StatusBadRequest, "this is a proxy: request http://HOST/, or CONNECT HOST:443")
+		c.proxy.ledger.add(Attempt{Verdict: BadRequest})
+		h.respond(http.StatusBadRequest, "this is a proxy: request http://HOST/, or CONNECT HOST:443")
 	}
 }
 

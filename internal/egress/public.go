@@ -43,8 +43,7 @@ func (p Public) DialContext(ctx context.Context, _, address string) (net.Conn, e
 		}
 	}
 	addrs = addrs[:min(len(addrs), maxAddresses)]
-	dialer := Proxy{opts: Options{Dial: connect}}
-	conn, err := dialer.connectAny(ctx, addrs, uint16(port))
+	conn, err := connectAny(ctx, connect, addrs, uint16(port))
 	if err != nil {
 		return nil, &refusal{FailedConnect, fmt.Sprintf("connect to %s: %s", quoted(host), WithoutAddresses(err))}
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 // tunnel handles CONNECT: it copies bytes in both directions.
-func (s *session) tunnel(h *hijacker, r *http.Request) {
-	up, err := s.proxy.dial(r.Context(), r.Host)
+func (c *connHandler) tunnel(h *hijacker, r *http.Request) {
+	host, err := c.proxy.dial(r.Context(), r.Host)
 	if err != nil {
 		refuse(h, err)
 		return
 	}
-	defer up.Close()
-	stop := context.AfterFunc(r.Context(), func() { _ = up.Close() }) // a silent host must not outlast the run
+	defer host.Close()
+	stop := context.AfterFunc(r.Context(), func() { _ = host.Close() }) // a silent host must not outlast the run
 	defer stop()
 	conn, buffered, err := h.Hijack()
 	if err != nil {
@@ -31,19 +31,19 @@ func (s *session) tunnel(h *hijacker, r *http.Request) {
 		return
 	}
 	var sending sync.WaitGroup
-	sending.Go(func() { s.copy(up, buffered, up) })
-	s.copy(conn, up, up)
+	sending.Go(func() { c.copy(host, buffered, host) })
+	c.copy(conn, host, host)
 	sending.Wait()
 }
 
 // copy copies until from ends, and then closes the sending direction of to. An error ends both directions.
-func (s *session) copy(to io.Writer, from io.Reader, up net.Conn) {
+func (c *connHandler) copy(to io.Writer, from io.Reader, host net.Conn) {
 	_, err := io.Copy(to, from)
-	if c, ok := to.(net.Conn); ok && err == nil && closeWrite(c) == nil {
+	if conn, ok := to.(net.Conn); ok && err == nil && closeWrite(conn) == nil {
 		return
 	}
-	_ = up.Close()
-	_ = s.conn.Close()
+	_ = host.Close()
+	_ = c.conn.Close()
 }
 
 // hijacker records whether the connection was hijacked.
@@ -70,13 +70,13 @@ func refuse(w http.ResponseWriter, err error) {
 	case !ok:
 		w.WriteHeader(http.StatusBadGateway)
 	case !errors.As(err, &r):
-		h.refuse(http.StatusBadGateway, "the connection ended")
+		h.respond(http.StatusBadGateway, "the connection ended")
 	case r.verdict == FailedDNS || r.verdict == FailedConnect:
-		h.refuse(http.StatusBadGateway, r.text)
+		h.respond(http.StatusBadGateway, r.text)
 	case r.verdict == BadRequest:
-		h.refuse(http.StatusBadRequest, r.text)
+		h.respond(http.StatusBadRequest, r.text)
 	default:
-		h.refuse(http.StatusForbidden, r.text)
+		h.respond(http.StatusForbidden, r.text)
 	}
 }
 
@@ -86,9 +86,9 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// refuse ends the connection with a response whose status line contains the reason, because clients print the status
+// respond ends the connection with a response whose status line contains the reason, because clients print the status
 // line but not the body.
-func (h *hijacker) refuse(status int, reason string) {
+func (h *hijacker) respond(status int, reason string) {
 	conn, buffered, err := h.Hijack()
 	if err != nil {
 		return

@@ -74,7 +74,7 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		if err := o.makeDir(); err != nil {
 			return Root{}, err
 		}
-		return o.keep(ctx, src)
+		return o.unpackOnce(ctx, src)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Root{}, fmt.Errorf("%w: %w", ErrMissing, err)
@@ -97,11 +97,11 @@ func (o Options) unpack(ctx context.Context) (Root, error) {
 		return Root{}, err
 	}
 	defer src.close()
-	return o.keep(ctx, src)
+	return o.unpackOnce(ctx, src)
 }
 
-// keep unpacks an open image, unless that was done before.
-func (o Options) keep(ctx context.Context, src source) (root Root, err error) {
+// unpackOnce unpacks an open image, unless that was done before.
+func (o Options) unpackOnce(ctx context.Context, src source) (root Root, err error) {
 	sum := sha256.Sum256(src.config)
 	digest := hex.EncodeToString(sum[:])
 	root = Root{Dir: filepath.Join(o.Dir, digest[:nameLen]), Digest: "sha256:" + digest}
@@ -137,7 +137,7 @@ func (o Options) fill(ctx context.Context, src source, dir string) error {
 	defer root.Close()
 	u := unpacker{root: root, bytesLeft: o.MaxMB << 20, maxMB: o.MaxMB, filesLeft: maxFiles}
 	for i, layer := range src.layers {
-		if err := u.layer(ctx, layer); err != nil {
+		if err := u.applyLayer(ctx, layer); err != nil {
 			return fmt.Errorf("layer %d: %w", i+1, err)
 		}
 	}

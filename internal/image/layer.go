@@ -36,8 +36,8 @@ type unpacker struct {
 // decoderMemory bounds the memory that a layer makes its decoder allocate.
 const decoderMemory = 128 << 20
 
-// layer applies one layer, and checks its digest.
-func (u *unpacker) layer(ctx context.Context, l layer) error {
+// applyLayer applies one layer, and checks its digest.
+func (u *unpacker) applyLayer(ctx context.Context, l layer) error {
 	compressed, err := l.open()
 	if err != nil {
 		return broken(l.name, err)
@@ -51,7 +51,7 @@ func (u *unpacker) layer(ctx context.Context, l layer) error {
 	sum := sha256.New()
 	stream := io.TeeReader(&bounded{ctx: ctx, from: archive, u: u}, sum)
 	u.written = map[string]bool{}
-	if err := u.apply(tar.NewReader(stream)); err != nil {
+	if err := u.applyArchive(tar.NewReader(stream)); err != nil {
 		return layerError(l.name, err)
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil { // the digest includes what follows the archive's end
@@ -73,7 +73,7 @@ func Untar(ctx context.Context, dir string, from io.Reader, maxMB int64) error {
 	defer root.Close()
 	u := unpacker{root: root, bytesLeft: maxMB << 20, maxMB: maxMB, filesLeft: maxFiles, written: map[string]bool{}}
 	stream := &bounded{ctx: ctx, from: from, u: &u}
-	err = u.apply(tar.NewReader(stream))
+	err = u.applyArchive(tar.NewReader(stream))
 	if err == nil {
 		_, err = io.Copy(io.Discard, stream)
 	}
@@ -126,7 +126,8 @@ func (u *unpacker) tooLarge() error {
 	return fmt.Errorf("%w: unpacked, it exceeds %d MB", ErrTooLarge, u.maxMB)
 }
 
-func (u *unpacker) apply(r *tar.Reader) error {
+// applyArchive unpacks the files of an archive, and removes those that its whiteouts name.
+func (u *unpacker) applyArchive(r *tar.Reader) error {
 	for {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {

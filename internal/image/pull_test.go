@@ -102,35 +102,36 @@ func TestPull(t *testing.T) {
 // left behind.
 func TestPullFails(t *testing.T) {
 	var status int
-	var body string
+	var path, body string
 	addr := startRegistry(t, func(w http.ResponseWriter, r *http.Request) bool {
-		if status == 0 || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/"+body[:5]) {
+		if status == 0 || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, path) {
 			return false
 		}
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body[5:])
+		_, _ = io.WriteString(w, body)
 		return true
 	})
 	big := archiveOf(t, entry{name: "big", text: strings.Repeat("x", 2<<20)})
 	push(t, addr+"/big:1", big)
 	for what, test := range map[string]struct {
 		name   string
-		status int
-		body   string // of paths with its first five bytes
+		status int // if not 0, the response to requests whose path contains path
+		path   string
+		body   string
 		want   error
 	}{
-		"no such tag":       {addr + "/big:2", 0, "", image.ErrMissing},
-		"no such image":     {addr + "/none", 0, "", image.ErrMissing},
-		"not allowed":       {addr + "/big:1", http.StatusUnauthorized, "manif{}", image.ErrMissing},
-		"no reference":      {"Not A Reference", 0, "", image.ErrMissing},
-		"no registry":       {"127.0.0.1:1/big:1", 0, "", image.ErrMissing},
-		"a missing archive": {"none.tar", 0, "", image.ErrMissing},
-		"not an image":      {addr + "/big:1", http.StatusOK, "manif<html>", image.ErrBroken},
-		"another layer":     {addr + "/big:1", http.StatusOK, "blobsabc", image.ErrBroken},
-		"too large":         {addr + "/big:1", 0, "", image.ErrTooLarge},
+		"no such tag":       {addr + "/big:2", 0, "", "", image.ErrMissing},
+		"no such image":     {addr + "/none", 0, "", "", image.ErrMissing},
+		"not allowed":       {addr + "/big:1", http.StatusUnauthorized, "/manifests/", "{}", image.ErrMissing},
+		"no reference":      {"Not A Reference", 0, "", "", image.ErrMissing},
+		"no registry":       {"127.0.0.1:1/big:1", 0, "", "", image.ErrMissing},
+		"a missing archive": {"none.tar", 0, "", "", image.ErrMissing},
+		"not an image":      {addr + "/big:1", http.StatusOK, "/manifests/", "<html>", image.ErrBroken},
+		"another layer":     {addr + "/big:1", http.StatusOK, "/blobs/", "abc", image.ErrBroken},
+		"too large":         {addr + "/big:1", 0, "", "", image.ErrTooLarge},
 	} {
 		t.Run(what, func(t *testing.T) {
-			status, body = test.status, test.body
+			status, path, body = test.status, test.path, test.body
 			dir := t.TempDir()
 			_, err := image.Unpack(t.Context(), image.Options{Path: test.name, Dir: dir, MaxMB: 1})
 			if !errors.Is(err, test.want) {
