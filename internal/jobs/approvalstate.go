@@ -103,7 +103,8 @@ func withdrawApprovals(r *schemas.Record) {
 	}
 }
 
-// closeApproval sets a call's final state. It drops what a person needed to decide, and keeps the digest.
+// closeApproval sets a call's final state. It drops what a person needed to decide, and keeps the hash of
+// the arguments.
 func closeApproval(a *schemas.Approval, state string) {
 	a.State, a.Arguments, a.Signature, a.Effects = state, nil, "", ""
 }

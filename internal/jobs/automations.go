@@ -33,7 +33,7 @@ type Automation struct {
 
 func (a Automation) key() string { return a.Kind + "." + a.Tenant + "." + a.Name }
 
-// markerTime is how long the bucket remembers that a document was deleted, for those who watch.
+// markerTime is how long the bucket keeps the marker of a deleted document, from which watchers learn of the deletion.
 const markerTime = time.Hour
 
 func (c *Client) provisionAutomations(ctx context.Context, replicas int) error {
@@ -140,9 +140,9 @@ func (b *Automations) Count(ctx context.Context, kind, tenant string) (n int, er
 }
 
 // Watch calls fn for each document of all tenants, and then for each change, until ctx ends or the connection is
-// closed. After the existing documents it calls fn with an empty kind and a revision up to which fn knows all, once it
-// has got the changes that are pending. fn may miss a change of a document that was followed by another one before fn
-// was called; the later one is then pending. fn must not block.
+// closed. After the existing documents it calls fn once with an empty Kind: Revision is then the bucket's latest one
+// when Watch began, and Pending the number of changes that still follow. With these, fn has got all changes up to
+// Revision, except those that were replaced by a later change of the same document. fn must not block.
 func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 	_, latest, err := b.Now(ctx)
 	if err != nil {

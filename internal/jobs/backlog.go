@@ -37,9 +37,10 @@ func (c *Client) Backlog(ctx context.Context) ([]schemas.Backlog, error) {
 	return all, nil
 }
 
-// safeBacklog returns the limit of unfinished tasks per lane to provision, which is the option's. When a limit is
-// lowered, the server deletes the oldest tasks of a lane that holds more. So the stream keeps a higher limit while a
-// lane holds more than half of the option's. The other half is a margin for tasks that arrive meanwhile.
+// safeBacklog returns the limit of unfinished tasks per lane with which TASKS is to be provisioned. When a limit is
+// lowered, the server deletes the oldest tasks of a lane that holds more. So safeBacklog returns the stream's higher
+// limit while a lane holds more than half of the limit in the options, and otherwise that of the options. The other
+// half is a margin for tasks that arrive meanwhile.
 func (c *Client) safeBacklog(ctx context.Context) (int64, error) {
 	limit := c.opts.Storage.MaxBacklog
 	info, err := c.streamInfo(ctx, streamTasks)

@@ -133,15 +133,15 @@ func TestLargeDataIsBounded(t *testing.T) {
 			return nil
 		})
 	}
-	f.forgetUsage()
+	f.forgetSizes()
 	f.submit(t, "4", data)
 }
 
-// forgetUsage makes the client list the objects again, as after usageAge.
-func (f *fleet) forgetUsage() {
-	f.usage.mu.Lock()
-	defer f.usage.mu.Unlock()
-	f.usage.byTenant = nil
+// forgetSizes makes the client list the objects again, as after sizesAge.
+func (f *fleet) forgetSizes() {
+	f.sizes.mu.Lock()
+	defer f.sizes.mu.Unlock()
+	f.sizes.byTenant = nil
 }
 
 // TestLargeResultsAreBounded completes tasks with more large results than a tenant may have in the queue. The oldest
@@ -220,7 +220,7 @@ func TestDataOfDeadLettersIsBounded(t *testing.T) {
 			ids = append(ids, f.awaitForeign(t, "/foreign", id).TaskID)
 			continue
 		}
-		f.forgetUsage()
+		f.forgetSizes()
 		ids = append(ids, f.await(t, f.submit(t, id, large).TaskID).TaskID)
 		f.awaitEmpty(t) // then its data counts no longer
 	}
@@ -234,7 +234,7 @@ func TestDataOfDeadLettersIsBounded(t *testing.T) {
 	healed.Store(true)
 	redriven := 0
 	for i, id := range ids {
-		f.forgetUsage()
+		f.forgetSizes()
 		_, err := f.Redrive(t.Context(), "acme", id)
 		refused, isRefused := errors.AsType[*NotRedrivableError](err)
 		switch {

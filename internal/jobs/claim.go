@@ -22,13 +22,13 @@ const (
 // acknowledged as a duplicate, or left for redelivery. If the message is requeued with a delay, wakeAfter makes
 // the dispatcher look for messages of the lane again after the delay.
 func (w *Worker) process(work, late context.Context, m *message, wakeAfter func(lane, time.Duration)) {
-	ctx, cancel := settling(work, late, w.opts.AckWait)
+	ctx, cancel := detached(work, late, w.opts.AckWait)
 	defer cancel()
 	r, err := w.claim(ctx, m, wakeAfter)
 	switch {
 	case err != nil:
 		w.log.WarnContext(ctx, "task not claimed", "subject", m.subject(), "seq", m.seq, "error", err)
-		if time.Since(m.fetched) < w.opts.AckWait/2 { // the server has not redelivered it yet
+		if time.Since(m.requested) < w.opts.AckWait/2 { // the server has not redelivered it yet
 			w.logError(ctx, "message not requeued", m.requeue(w.c, requeueDelay))
 			wakeAfter(m.lane, requeueDelay)
 		}
@@ -82,16 +82,16 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 	return nil, fmt.Errorf("claim task %s: another process changed its record first, %d times", r.id, swapTries)
 }
 
-// checkMessage fetches the event's data, and checks the event and its data. refused is for the task's record. err means
-// that the data could not be fetched.
+// checkMessage fetches the event's data, and checks the event and its data. refused says why they are refused, for the
+// task's record. err means that they could not be checked.
 func (c *Client) checkMessage(ctx context.Context, s *submission, policy Policy) (refused *RefusedError, err error) {
 	err = c.fetchData(ctx, s)
 	if _, isRefused := errors.AsType[*RefusedError](err); err == nil || isRefused {
-		known, failed := c.withCreated(ctx, policy, s.tenant)
+		withCreated, failed := c.withCreated(ctx, policy, s.tenant)
 		if failed != nil {
 			return nil, failed
 		}
-		err = cmp.Or(err, s.check(c.opts.AnyInbox, known)) // check also derives the record's fields
+		err = cmp.Or(err, s.check(c.opts.AnyInbox, withCreated)) // check also derives the record's fields
 	}
 	if refused, isRefused := errors.AsType[*RefusedError](err); isRefused {
 		return refused, nil

@@ -29,7 +29,7 @@ type Client struct {
 	indexing sync.Mutex
 	index    *statusIndex // nil until it is used
 
-	usage        usage                    // of the object store, by tenant
+	sizes        objectSizes              // of what each tenant has in the object store
 	controls     atomic.Pointer[controls] // nil until FollowControls has read them
 	tokens       tokenCopy                // follows the bucket once FollowTokens is called
 	warnReplicas sync.Once                // logs once that tasks have too few replicas

@@ -31,7 +31,7 @@ const (
 	drainKey  = "drain."  // drain.<encoded name of a worker>
 )
 
-// controls is a copy of CONTROLS, which does not change.
+// controls is a copy of CONTROLS. It is not changed once it is stored in Client.controls.
 type controls struct {
 	pauses map[string]schemas.Pause        // by target
 	limits map[string]schemas.TenantLimits // by tenant
@@ -119,7 +119,7 @@ func (c *Client) FollowControls(ctx context.Context, changed func()) {
 	c.followBucket(ctx, bucketControls, func() (func(jetstream.KeyValueEntry), func()) {
 		next, stored := newControls(), false
 		apply := func(e jetstream.KeyValueEntry) {
-			if stored { // and must not change
+			if stored { // the stored copy must not change
 				next, stored = next.clone(), false
 			}
 			if err := next.set(e.Key(), valueOf(e)); err != nil {
@@ -136,9 +136,9 @@ func (c *Client) FollowControls(ctx context.Context, changed func()) {
 	})
 }
 
-// followBucket reads a bucket and follows it until ctx ends. begin is called for each read of the whole bucket, which
-// is repeated after an interruption. Of the functions that it returns, apply gets each value, and complete is called
-// once all values that were there have been applied, and after later ones.
+// followBucket reads a bucket and follows it until ctx ends. After an interruption it reads the whole bucket again. It
+// calls begin before each such read, then apply with each value, and complete once the existing values have been
+// applied and after later ones.
 func (c *Client) followBucket(
 	ctx context.Context, bucket string, begin func() (apply func(jetstream.KeyValueEntry), complete func()),
 ) {
@@ -181,7 +181,7 @@ func (c *Client) watchBucket(
 			default:
 				apply(e)
 			}
-			if read && len(w.Updates()) == 0 { // of many changes at once, only the last is worth a copy
+			if read && len(w.Updates()) == 0 { // only once for many changes
 				complete()
 			}
 		case <-connected: // changes may have been lost
@@ -258,7 +258,8 @@ func (c *Client) checkTenant(ctx context.Context, path, tenant string) error {
 	return nil
 }
 
-// readControls reads the controls whose keys match one of the filters. There may be many tenants.
+// readControls reads the controls whose keys match one of the filters. It does not read all of them, because there may
+// be many tenants.
 func (c *Client) readControls(ctx context.Context, filters ...string) (*controls, error) {
 	s := newControls()
 	kv, err := c.js.KeyValue(ctx, bucketControls)

@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Events on their way to webhooks wait in DELIVERIES until they were delivered.
+// Events on their way to webhooks wait in DELIVERIES until they are delivered.
 
 const (
 	streamDeliveries   = "DELIVERIES" // deliver.<tenant>.<webhook>
 	deliverPrefix      = "deliver."
 	deliverer          = "webhooks" // the consumer of deliveries
-	maxDeliveries      = 10_000     // of one webhook that wait; the oldest are dropped
+	maxDeliveries      = 10_000     // waiting deliveries of one webhook; older ones are dropped
 	deliveryIDHeader   = "Codefleet-Delivery"
 	deliveriesInFlight = 10_000
 
@@ -30,11 +30,11 @@ type Delivery struct {
 	Tenant, Webhook string
 	ID              string // the same at each try, and if DeliverWebhook was called twice
 	Event           event.Event
-	Since           time.Time // when it was stored; with a partition key, when it became the first
+	Since           time.Time // when it was stored; with a partition key, when its turn came
 }
 
-// DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits until the webhook's earlier
-// ones with this key are over. Since is ignored.
+// DeliverWebhook stores a delivery. If its event has a partition key, the delivery waits until its turn comes: the
+// webhook's earlier ones with this key were sent or have expired. Since is ignored.
 func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	header, data, err := encodeNATS(d.Event)
 	if err != nil {
@@ -51,8 +51,8 @@ func (c *Client) DeliverWebhook(ctx context.Context, d Delivery) error {
 	return nil
 }
 
-// FollowDeliveries is like FollowEvents, for deliveries. If fn returns a *RetryError, the delivery is repeated after
-// its time, as long as it is not older than DeliveryTime.
+// FollowDeliveries is like FollowEvents, for deliveries. If fn returns a *RetryError, the delivery is tried again after
+// the error's time, until it is older than DeliveryTime.
 func (c *Client) FollowDeliveries(ctx context.Context, fn func(ctx context.Context, d Delivery) error) error {
 	_, err := c.js.CreateOrUpdateConsumer(ctx, streamDeliveries, jetstream.ConsumerConfig{
 		Durable: deliverer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: followAckWait, MaxDeliver: -1,

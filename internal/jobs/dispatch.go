@@ -15,7 +15,7 @@ import (
 )
 
 // Run claims and runs tasks until accept ends, then waits for the running ones. When work ends too (after a
-// grace time), handlers are cancelled with ErrDraining and their tasks are requeued, within two SettleTimes: what the
+// grace time), handlers are cancelled with ErrDraining and their tasks are requeued, within two FinishTimes: what the
 // queue does not confirm by then, it delivers again after the ack wait. Run returns after all handlers have returned.
 func (w *Worker) Run(accept, work context.Context) error {
 	if w.opts.Handler == nil {
@@ -36,7 +36,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 		return fmt.Errorf("worker %s: %w", w.opts.Name, err)
 	}
 	defer stopApprovals()
-	late, stop := clock.After(work, 2*SettleTime)
+	late, stop := clock.After(work, 2*FinishTime)
 	defer stop()
 	present, cancel := context.WithCancel(context.WithoutCancel(accept))
 	var background sync.WaitGroup
@@ -73,7 +73,7 @@ type dispatcher struct {
 	events chan slotEvent // never dropped
 
 	heldUntil map[string]time.Time // by tenant; owned by dispatch
-	controls  *controls            // when heldUntil was last valid; owned by dispatch
+	controls  *controls            // for which heldUntil is valid; owned by dispatch
 }
 
 // slotEvent reports a slot's progress to the dispatcher.
@@ -138,14 +138,14 @@ func (d *dispatcher) wake(subject string) {
 func (d *dispatcher) dispatch(accept, work, late context.Context) {
 	var slots sync.WaitGroup
 	defer slots.Wait()
-	s := newSchedule()
+	s := newScheduler()
 	for _, ts := range s.turns {
 		ts.weight = d.w.weight
 	}
 	free, stopping := d.w.opts.Slots, accept.Done()
 	for accept.Err() == nil || free < d.w.opts.Slots {
 		var retry <-chan time.Time
-		s.held = d.holder()
+		s.held = d.heldNow()
 		for free > 0 && accept.Err() == nil {
 			l, ok, wait := s.next(time.Now(), d.w.opts.Tenants.Warm())
 			if !ok {
@@ -193,8 +193,8 @@ func (d *dispatcher) paused(l lane) bool {
 	return paused
 }
 
-// holder returns a function that reports whether no task of a lane may start now, or nil if no lane is held.
-func (d *dispatcher) holder() func(lane) bool {
+// heldNow returns a function that reports whether no task of a lane may start now, or nil if no lane is held.
+func (d *dispatcher) heldNow() func(lane) bool {
 	set := d.w.c.controls.Load()
 	if set != d.controls { // the rates may have changed
 		d.controls = set
@@ -212,7 +212,7 @@ func (d *dispatcher) holder() func(lane) bool {
 	}
 }
 
-// holdUntil starts no task of the lane's tenant until a time.
+// holdUntil prevents tasks of the lane's tenant from starting until a time.
 func (d *dispatcher) holdUntil(l lane, until time.Time) {
 	d.heldUntil[l.tenant] = until
 	d.wakeLater(l, time.Until(until))

@@ -59,8 +59,8 @@ type detailedError struct {
 
 func (e *detailedError) Unwrap() error { return e.error }
 
-// RefusedError says why an event cannot become a task. Nothing was queued. Code is one of bad_event, bad_data,
-// bad_name, bad_replyto, tenant_mismatch, too_large, unknown_tenant, not_allowed and expired.
+// RefusedError says why a request, such as an event that is to become a task, is refused. Nothing was stored. Code is
+// one of package errcode.
 type RefusedError struct {
 	Code    string
 	Message string

@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// execute calls the handler under a lease, and completes or requeues the task. late ends two SettleTimes after work.
+// execute calls the handler under a lease, and completes or requeues the task. late ends two FinishTimes after work.
 func (r *run) execute(work, late context.Context) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(work))
 	defer cancel(nil)
@@ -48,7 +48,7 @@ func (r *run) execute(work, late context.Context) {
 	if l.overdue() {
 		cause = ErrLeaseLost
 	}
-	after, done := settling(ctx, late, r.w.opts.AckWait)
+	after, done := detached(ctx, late, r.w.opts.AckWait)
 	defer done()
 	err = r.finish(after, job, l, cause, result, err)
 	r.w.tally.countRun(r.tenant, took, len(r.data), r.rec.Result)
@@ -59,25 +59,25 @@ func (r *run) execute(work, late context.Context) {
 	span.SetAttributes(attribute.String("codefleet.status", string(r.rec.Status)))
 }
 
-// SettleTime bounds each of the last two steps of a drained run: after work has ended, the handler may finish a commit
-// within SettleTime, and then the task is requeued within SettleTime.
-const SettleTime = 300 * time.Millisecond
+// FinishTime bounds each of the last two steps of a drained run: after work has ended, the handler may finish a commit
+// within FinishTime, and then the task is requeued within FinishTime.
+const FinishTime = 300 * time.Millisecond
 
-// UntilExit returns a context with ctx's values, where ctx is a run's. It ends only SettleTime after the end of a
+// UntilExit returns a context with ctx's values, where ctx is a run's. It ends only FinishTime after the end of a
 // drain, because the process then exits.
 func UntilExit(ctx context.Context) (context.Context, context.CancelFunc) {
 	exit, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
-		if errors.Is(cause, ErrDraining) && clock.Sleep(exit, SettleTime) == nil {
+		if errors.Is(cause, ErrDraining) && clock.Sleep(exit, FinishTime) == nil {
 			cancel(cause)
 		}
 	})
 	return exit, func() { stop(); cancel(nil) }
 }
 
-// settling returns a context with ctx's values that does not end with ctx. It ends after limit or when late ends.
-func settling(ctx, late context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+// detached returns a context with ctx's values that does not end with ctx. It ends after limit or when late ends.
+func detached(ctx, late context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := context.AfterFunc(late, cancel)
 	return ctx, func() { stop(); cancel() }
@@ -125,7 +125,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 		r.w.c.tel.lost.Add(ctx, 1, attrPool(r.pool))
 		return ErrLeaseLost
 	}
-	inDoubt := result == nil || r.rec.Run > 1 // a run may have committed, or a lost one may yet
+	mayCommit := result == nil || r.rec.Run > 1 // this or an earlier run may have committed, or may still commit
 	if result == nil {
 		if result = r.finalResult(cause, err); result == nil {
 			return r.requeue(ctx, l, cause, err)
@@ -133,7 +133,7 @@ func (r *run) finish(ctx context.Context, job *Job, l *lease, cause error, resul
 	} else if r.retriesOn(result.Status) {
 		return r.retry(ctx, l, r.backoff(), string(result.Status), errorText(result.Error))
 	}
-	if inDoubt {
+	if mayCommit {
 		committed, err := r.fence(ctx)
 		if err != nil {
 			return r.retry(ctx, l, r.backoff(), outcomeError, err.Error())

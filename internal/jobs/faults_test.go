@@ -174,9 +174,9 @@ func newFaultFleet(t *testing.T, env ...string) *faultFleet {
 	return f
 }
 
-// submitAll submits n tasks, numbered from first, with a pause after each, and returns their ids. It retries each
+// submitAll submits n tasks, numbered from first, with a delay after each, and returns their ids. It retries each
 // submission until it succeeds.
-func (f *faultFleet) submitAll(t *testing.T, first, n int, pause time.Duration) []string {
+func (f *faultFleet) submitAll(t *testing.T, first, n int, delay time.Duration) []string {
 	t.Helper()
 	ids := make([]string, n)
 	for i := range ids {
@@ -187,7 +187,7 @@ func (f *faultFleet) submitAll(t *testing.T, first, n int, pause time.Duration) 
 			ids[i] = rec.TaskID
 			return err
 		})
-		_ = clock.Sleep(t.Context(), pause)
+		_ = clock.Sleep(t.Context(), delay)
 	}
 	return ids
 }

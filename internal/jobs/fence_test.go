@@ -29,7 +29,7 @@ func (w *workspace) commit(id string) error {
 	return nil
 }
 
-// inDoubt is the Handler of a run that commits without learning it.
+// inDoubt is the Handler of a run that commits, but does not learn that it has.
 func (w *workspace) inDoubt(_ context.Context, j *Job) (*schemas.Result, error) {
 	return nil, errors.Join(w.commit(j.Record.TaskID), errors.New("the store did not respond"))
 }

@@ -26,9 +26,9 @@ const (
 	streamEvents    = "EVENTS" // events.<tenant>
 	eventsPrefix    = "events."
 	eventsRetention = 7 * 24 * time.Hour
-	maxEvents       = 100_000    // of one tenant that wait
+	maxEvents       = 100_000    // waiting events of one tenant
 	follower        = "triggers" // the consumer of events
-	resultsFollower = "results-" // followed by a tenant: the consumer of its records
+	resultsFollower = "results-" // results-<tenant>: the consumer of the tenant's records
 	followAtOnce    = 16
 	followTime      = 20 * time.Second // for one message
 	followGrace     = 2 * time.Second  // after the end of the process's work
@@ -57,7 +57,7 @@ func (c *Client) PublishEvent(ctx context.Context, tenant string, ev event.Event
 	}
 	inOrder := InOrder(ev)
 	if inOrder {
-		header.Set(storedHeader, "1")
+		header.Set(orderedHeader, "1")
 	}
 	_, err = c.js.PublishMsg(ctx, &nats.Msg{Subject: eventsPrefix + tenant, Header: header, Data: data})
 	if isSubjectFull(err) {
@@ -116,7 +116,7 @@ func (c *Client) FollowEvents(
 			return nil
 		}
 		err = fn(ctx, tenant, ev)
-		if err == nil && InOrder(ev) && m.Headers().Get(storedHeader) == "" { // from a producer on NATS
+		if err == nil && InOrder(ev) && m.Headers().Get(orderedHeader) == "" { // a producer has published it on NATS
 			err = c.storeOrdered(ctx, tenant, ev)
 		}
 		return err
@@ -179,8 +179,8 @@ func (c *Client) followRecords(
 	})
 }
 
-// resultEvent returns the event of a task's result. If the whole result is in the object store, result should have no
-// more than fits into a message.
+// resultEvent returns the event of a task's result. If the whole result is too large for a message, result is the slim
+// one.
 func resultEvent(rec storedRecord, result *schemas.Result) (event.Event, error) {
 	ev := event.New()
 	ev.SetID(rec.TaskID + "." + strconv.Itoa(rec.Run))

@@ -44,7 +44,7 @@ type lease struct {
 // start starts the heartbeats of a run that was just claimed. cancel ends the run's context.
 func (ls *leases) start(m *message, id string, run int, cancel context.CancelCauseFunc) *lease {
 	l := &lease{
-		leases: ls, m: m, id: id, run: run, cancel: cancel, last: m.fetched,
+		leases: ls, m: m, id: id, run: run, cancel: cancel, last: m.requested,
 		check: make(chan struct{}, 1),
 	}
 	l.done, l.stop = context.WithCancel(context.Background())

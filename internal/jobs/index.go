@@ -276,7 +276,7 @@ func (c *Client) listIndexed(
 	}
 }
 
-const loadBatch = 100 // records of a request
+const loadBatch = 100 // records per request
 
 // loadAll returns the records of entries that have one of the statuses, or all if wanted is empty, at most limit.
 func (c *Client) loadAll(

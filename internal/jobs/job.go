@@ -58,9 +58,9 @@ func (j *Job) Emit(ctx context.Context, p schemas.Progress) {
 // ErrTooManyPending is returned by RequestApproval when too many calls of the task wait already.
 var ErrTooManyPending = fmt.Errorf("%d calls of the task wait for approval already", maxPending)
 
-// RequestApproval asks for approval of a tool call and returns it approved, denied, or expired if no answer
-// came before q.ExpiresAt. It does not ask again if an earlier run of the task, or an answer for all calls of
-// the tool, has decided the call. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
+// RequestApproval asks for approval of a tool call and returns it approved, denied, or expired if no decision
+// came before q.ExpiresAt. It does not ask again if the call was decided in an earlier run of the task, or with all
+// calls of its tool. The caller sets the fields of q up to ArgsBytes, and ExpiresAt. When ctx ends,
 // the call stays pending for the next run of the task. The error is ErrTooManyPending, or ErrLeaseLost if the
 // run no longer belongs to this worker.
 func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.Approval, error) {
@@ -89,12 +89,12 @@ func (j *Job) RequestApproval(ctx context.Context, q schemas.Approval) (schemas.
 	}
 	j.Emit(ctx, schemas.Progress{Stage: "approval", Text: fmt.Sprintf(
 		"%s/%s waits for approval (call %s)", q.Server, q.Tool, q.Call)})
-	return r.waitForAnswer(ctx, notified, current)
+	return r.waitForDecision(ctx, notified, current)
 }
 
-// waitForAnswer returns the approval once it is no longer pending. It rereads the record on every notification,
+// waitForDecision returns the approval once it is no longer pending. It rereads the record on every notification,
 // and regularly because notifications may be lost.
-func (r *run) waitForAnswer(
+func (r *run) waitForDecision(
 	ctx context.Context, notified <-chan *nats.Msg, a schemas.Approval,
 ) (schemas.Approval, error) {
 	expired := time.NewTimer(time.Until(a.ExpiresAt))

@@ -32,7 +32,7 @@ var noLog = slog.New(slog.DiscardHandler)
 // twice, as Provision does while it copies them.
 const maxStoreBytes = 16 << 30
 
-// hangTime is how long a test waits for what must happen before it fails.
+// hangTime is how long a test waits for something before it fails.
 const hangTime = time.Minute
 
 func newFleet(t testing.TB, change ...func(*Options)) *fleet {

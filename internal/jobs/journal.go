@@ -31,11 +31,11 @@ type JournalEntry struct {
 // The entry is durable when PutJournal returns. After an error, PutJournal may be repeated. A large entry may be
 // removed to make room for later ones; then Journal returns short in its place.
 func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data, short []byte) error {
-	msg := nats.NewMsg(journalSubject(tenant, task) + digest(key))
+	msg := nats.NewMsg(journalSubject(tenant, task) + hashToken(key))
 	msg.Data = data
 	if len(data) > inlineMax {
 		msg.Data = short
-		name := tenant + "/" + task + "/journal-" + digest(string(data))
+		name := tenant + "/" + task + "/journal-" + hashToken(string(data))
 		err := c.keepObject(ctx, tenant, name, data)
 		if err != nil && !errors.Is(err, ErrStorageFull) {
 			return fmt.Errorf("write journal of task %s: %w", task, err)
@@ -56,7 +56,7 @@ func (c *Client) PutJournal(ctx context.Context, tenant, task, key string, data,
 func (c *Client) ReplaceJournal(
 	ctx context.Context, tenant, task, key string, data []byte, version uint64,
 ) (uint64, error) {
-	subject := journalSubject(tenant, task) + digest(key)
+	subject := journalSubject(tenant, task) + hashToken(key)
 	ack, err := c.js.Publish(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(version))
 	if err == nil {
 		return ack.Sequence, nil
@@ -80,7 +80,7 @@ const barrierKey = "\x00barrier"
 // Journal returns a task's journal entries in the order in which they were written, with all that was written before
 // the call.
 func (c *Client) Journal(ctx context.Context, tenant, task string) ([]JournalEntry, error) {
-	barrier := journalSubject(tenant, task) + digest(barrierKey)
+	barrier := journalSubject(tenant, task) + hashToken(barrierKey)
 	var until uint64
 	if c.clustered() { // a replica that lags behind may respond: read until it has what is written now
 		ack, err := c.js.Publish(ctx, barrier, nil)
@@ -97,14 +97,14 @@ func (c *Client) Journal(ctx context.Context, tenant, task string) ([]JournalEnt
 		if last >= until {
 			return all, nil
 		}
-		if err := clock.Sleep(ctx, lagPause); err != nil {
+		if err := clock.Sleep(ctx, lagDelay); err != nil {
 			return nil, fmt.Errorf("read journal of task %s: %w", task, err)
 		}
 	}
 }
 
-// lagPause is the time between two reads of a replica that lags behind.
-const lagPause = 50 * time.Millisecond
+// lagDelay is the time between two reads of a replica that lags behind.
+const lagDelay = 50 * time.Millisecond
 
 // readJournal reads a task's journal without the barrier from any replica. last is the version of the last entry, the
 // barrier included.
@@ -156,7 +156,8 @@ func journalSubject(tenant, task string) string {
 	return "journal." + tenant + "." + task + "."
 }
 
-func digest(s string) string {
+// hashToken returns a hash of s that can be a token of a subject.
+func hashToken(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return subjectEncoding.EncodeToString(sum[:16])
 }

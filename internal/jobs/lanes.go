@@ -21,11 +21,11 @@ const (
 // message is one delivery of TASKS to this worker.
 type message struct {
 	lane
-	msg     *nats.Msg
-	seq     uint64    // in TASKS
-	stored  time.Time // when it was published
-	pending int       // messages behind it
-	fetched time.Time // when it was requested; the server's ack wait began later
+	msg       *nats.Msg
+	seq       uint64    // in TASKS
+	stored    time.Time // when it was published
+	pending   int       // messages behind it
+	requested time.Time // the server's ack wait began later
 }
 
 // lanes fetches messages, and creates the consumers that this requires.
@@ -65,7 +65,7 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*message, error) {
 	}
 	return &message{
 		lane: l, msg: msg, seq: meta.Sequence.Stream, stored: meta.Timestamp,
-		pending: int(meta.NumPending), fetched: began,
+		pending: int(meta.NumPending), requested: began,
 	}, nil
 }
 

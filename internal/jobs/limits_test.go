@@ -114,7 +114,7 @@ func TestTaskRate(t *testing.T) {
 		}
 		return nil
 	})
-	for i := range 3 { // each is a whole turn of the workers
+	for i := range 3 { // meanwhile the workers could start acme's tasks
 		rec, err := f.Submit(t.Context(), "other", taskEvent(strconv.Itoa(i), `{"code":"y"}`))
 		if err != nil {
 			t.Fatal(err)
@@ -228,12 +228,12 @@ func TestToolRate(t *testing.T) {
 	}
 }
 
-// A start that was not used is returned to its period, even if the next one has begun.
-func TestTakeBackInTheNextPeriod(t *testing.T) {
+// A start that did not take place is subtracted from its own period, even if the next one has begun.
+func TestUncountInTheNextPeriod(t *testing.T) {
 	f := newFleet(t)
 	counter, until, err := f.countRate(t.Context(), "acme", rateTasks, "10/s")
 	if err != nil || !until.IsZero() {
-		t.Fatalf("take = %s, %v, want a start", until, err)
+		t.Fatalf("countRate = %s, %v, want a start", until, err)
 	}
 	for time.Now().Truncate(time.Second).Equal(periodOf(t, counter)) { // until the next period
 		<-time.After(10 * time.Millisecond)

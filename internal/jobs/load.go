@@ -27,8 +27,9 @@ type load struct {
 type poolQueue struct{ pool, priority string }
 
 const (
-	// meanTenants is for how many tenants, those with the most queued tasks, the mean duration of a task is read. The
-	// tasks of others are estimated with the mean of these. The server responds to a request with at most 1,024 counts.
+	// meanTenants is the number of tenants, those with the most queued tasks, whose mean duration of a task is read.
+	// The durations of other tenants' tasks are estimated with the mean of these. The server responds to a request with
+	// at most 1,024 counts.
 	meanTenants = 200
 	unknownMean = 1.0 // seconds, if no task has ended since yesterday
 	oldestBatch = 16  // messages per request
@@ -37,8 +38,8 @@ const (
 	defaultWithin = time.Minute // of Demand
 )
 
-// Demand returns the load of a pool, or of all pools if the name is empty, and how many slots do its work within a
-// time. within is one minute by default.
+// Demand returns the load of a pool, or of all pools if the name is empty, and how many slots it needs to do
+// the queued work within a time, by default one minute.
 func (c *Client) Demand(ctx context.Context, pool string, within time.Duration) (schemas.Demand, error) {
 	within = cmp.Or(within, defaultWithin)
 	d := schemas.Demand{Backlog: schemas.Backlog{Pool: pool}, WithinS: within.Seconds()}
@@ -59,7 +60,7 @@ func (c *Client) Demand(ctx context.Context, pool string, within time.Duration) 
 	return d, nil
 }
 
-// readLoad reads the counts of the queue. They are of different moments, some milliseconds apart.
+// readLoad reads the counts of the queue, one after another: they may differ by what happens in some milliseconds.
 func (c *Client) readLoad(ctx context.Context) (load, error) {
 	found := load{queues: map[poolQueue]*schemas.Backlog{}, queued: map[string]int{}}
 	subjects, err := c.taskSubjects(ctx)

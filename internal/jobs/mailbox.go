@@ -29,7 +29,8 @@ func mailboxSubject(tenant, id string) (string, error) {
 }
 
 // OpenMailbox receives messages that any process of the fleet delivers to the tenant's mailbox id, until done is
-// called. handle returns the response, and is called for one message at a time. It needs the credentials of the fleet.
+// called. handle returns the response, and is called for one message at a time. OpenMailbox needs the
+// credentials of the fleet.
 func (c *Client) OpenMailbox(tenant, id string, handle func(data []byte) []byte) (done func(), err error) {
 	subject, err := mailboxSubject(tenant, id)
 	if err != nil {

@@ -144,7 +144,7 @@ func (w *world) begin() bool {
 	}
 	for _, p := range append(slices.Clone(w.workers), w.successor) {
 		p.store = state.New(gatedHead{bucket, p}, state.Options{})
-		w.equip(p)
+		w.createWorker(p)
 	}
 	w.submit()
 	if !w.submitter.busy() {
@@ -158,8 +158,8 @@ func (w *world) begin() bool {
 	return true
 }
 
-// equip creates a process's worker.
-func (w *world) equip(p *process) {
+// createWorker creates the worker of a process.
+func (w *world) createWorker(p *process) {
 	opts := WorkerOptions{Name: p.name, Attempts: w.attempts, Handler: p.handle}
 	if w.mutant != mutantNoFence {
 		opts.Fence = p.fence
@@ -248,17 +248,17 @@ func (w *world) workerActions(p *process) (all []action) {
 	case p.at == programGate:
 		for _, end := range w.ends {
 			all = append(all, action{fmt.Sprintf("%s: %s, %s", p.name, p.at, end), p, func() {
-				p.fails = end
+				p.outcome = end
 				p.step()
 			}})
 		}
 	case p.busy():
 		all = append(all, action{p.name + ": " + p.at, p, p.step})
 	}
-	if p.holds() && w.redelivered > w.lost() {
+	if p.holds() && w.redelivered > w.redeliveries() {
 		all = append(all, action{"the message of " + p.name + " is delivered again", nil, p.redeliver})
 	}
-	if p.busy() && !p.beaten && w.canceller.runs > 0 && p.lease() != nil {
+	if p.busy() && !p.sentHeartbeat && w.canceller.runs > 0 && p.lease() != nil {
 		all = append(all, action{p.name + " sends a heartbeat", nil, p.heartbeat})
 	}
 	return all
@@ -276,8 +276,8 @@ func (w *world) redeliverAll() {
 	}
 }
 
-// lost returns how many messages were delivered again.
-func (w *world) lost() int {
+// redeliveries returns how often a message was delivered again.
+func (w *world) redeliveries() int {
 	n := 0
 	for _, line := range w.trail {
 		if strings.HasSuffix(line, "is delivered again") {
@@ -377,7 +377,7 @@ func (w *world) finish() (problems []string) {
 // succeed lets the successor run the task until it ends.
 func (w *world) succeed() {
 	p := w.successor
-	p.fails = commits
+	p.outcome = commits
 	for range 20 {
 		if w.timers > 0 {
 			w.due()

@@ -30,21 +30,21 @@ type process struct {
 	parked chan string // the effect before which the operation has stopped; "" if it has ended
 
 	// Of the current operation.
-	at     string     // the effect before which it has stopped; "" if there is no operation
-	ack    *nats.Msg  // the acknowledgement, if the effect in at is one; otherwise nil
-	killed bool       // the operation ends at its next effect
-	fails  handlerEnd // how the handler ends
+	at      string     // the effect before which it has stopped; "" if there is no operation
+	ack     *nats.Msg  // the acknowledgement, if the effect in at is one; otherwise nil
+	killed  bool       // the operation ends at its next effect
+	outcome handlerEnd // how the handler ends
 
 	// Of a worker.
-	worker *Worker
-	store  *state.Store
-	acks   chan *nats.Msg // acknowledgements on their way to the server
-	inbox  string         // to which the worker sends them
-	reply  string         // to which they are forwarded
-	lost   bool           // the server has delivered the message again
-	ended  bool           // the worker has acknowledged or requeued the message
-	beaten bool           // the worker has sent a heartbeat after the task was cancelled
-	runs   int
+	worker        *Worker
+	store         *state.Store
+	acks          chan *nats.Msg // acknowledgements on their way to the server
+	inbox         string         // to which the worker sends them
+	reply         string         // to which they are forwarded
+	redelivered   bool           // the server has delivered the message again
+	ended         bool           // the worker has acknowledged or requeued the message
+	sentHeartbeat bool           // the worker has sent a heartbeat after the task was cancelled
+	runs          int
 
 	fetches   int
 	checksOut bool // a checkout is running; its read of HEAD is not an effect of its own, so gatedHead lets it pass
@@ -58,7 +58,6 @@ const (
 	inDoubt                       // its changes are committed, but the response is lost
 	breaks                        // the fleet could not run it
 	nothingDone                   // it changes nothing
-	handlerEnds
 )
 
 func (h handlerEnd) String() string {
@@ -81,7 +80,7 @@ func newProcess(t testing.TB, w *world, f *fleet, name string) *process {
 
 // reset prepares the process for another path.
 func (p *process) reset() {
-	p.killed, p.lost, p.ended, p.beaten = false, false, false, false
+	p.killed, p.redelivered, p.ended, p.sentHeartbeat = false, false, false, false
 	p.runs, p.fetches, p.worker, p.reply = 0, 0, nil, ""
 	p.client.misses.Store(maxMisses + 1) // Submit does not wait for a claim
 }
@@ -151,7 +150,7 @@ func (p *process) flush() {
 }
 
 // forward handles a message that the process sent to its inbox. It keeps an acknowledgement for which the process
-// waits, and reports true. Of the other messages, it sends a -NAK on to the server, and drops the rest.
+// waits, and reports true. It forwards a -NAK to the server, and drops all other messages.
 func (p *process) forward(m *nats.Msg) bool {
 	switch {
 	case m.Reply != "":
@@ -214,25 +213,25 @@ func (p *process) fetch(ctx context.Context) {
 		return
 	}
 	p.world.deliverable--
-	p.reply, p.lost, p.ended, m.msg.Reply = m.msg.Reply, false, false, p.inbox
+	p.reply, p.redelivered, p.ended, m.msg.Reply = m.msg.Reply, false, false, p.inbox
 	p.worker.process(ctx, ctx, m, func(lane, time.Duration) {})
 }
 
 // holds reports whether the worker has a message that the server delivers again after the ack wait. A worker that has
 // lost its lease ends without an acknowledgement.
-func (p *process) holds() bool { return p.reply != "" && !p.lost && !p.ended }
+func (p *process) holds() bool { return p.reply != "" && !p.redelivered && !p.ended }
 
 // redeliver makes the server deliver the worker's message again, as if the ack wait had passed. The worker does not
 // learn of it.
 func (p *process) redeliver() {
-	p.lost = true
+	p.redelivered = true
 	p.world.acknowledge(p.reply, []byte("-NAK"))
 	p.world.deliverable++
 }
 
 // heartbeat is a heartbeat of the worker's lease.
 func (p *process) heartbeat() {
-	p.beaten = true
+	p.sentHeartbeat = true
 	l := p.lease()
 	if l == nil {
 		return
@@ -255,7 +254,7 @@ func (p *process) handle(ctx context.Context, j *Job) (*schemas.Result, error) {
 		}
 	}
 	p.gate(programGate)
-	if p.fails == breaks {
+	if p.outcome == breaks {
 		return nil, errors.New("the box is broken")
 	}
 	dir, err := os.MkdirTemp(p.world.dir, "tree")
@@ -274,7 +273,7 @@ func (p *process) handle(ctx context.Context, j *Job) (*schemas.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.fails != nothingDone {
+	if p.outcome != nothingDone {
 		content := fmt.Sprintf("%s of %s", j.Record.TaskID, p.name)
 		if err := os.WriteFile(filepath.Join(dir, "file"), []byte(content), 0o644); err != nil {
 			return nil, err
@@ -289,7 +288,7 @@ func (p *process) handle(ctx context.Context, j *Job) (*schemas.Result, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case p.fails == inDoubt:
+	case p.outcome == inDoubt:
 		return nil, errors.New("the store did not respond")
 	case c.NoChange:
 		return &schemas.Result{Status: schemas.Succeeded}, nil

@@ -19,10 +19,10 @@ import (
 const (
 	observeEvery   = 5 * time.Second // between readings for the metrics, however many scrapers there are
 	observeTimeout = 3 * time.Second // of a reading; Prometheus waits for 10 s
-	maxBacklogs    = 20              // tenants that the backlog names
+	maxBacklogs    = 20              // tenants whose backlog has a time series of its own
 )
 
-// overview is what the metrics of the whole fleet are made of.
+// overview is the state of the fleet from which its metrics are computed.
 type overview struct {
 	load
 	workers []schemas.Worker

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,41 +16,43 @@ import (
 	"github.com/codefleet/codefleet/internal/clock"
 )
 
-// Webhooks get the events with one partition key in order. There are two steps, and a message in ORDERED for each:
+// Webhooks get the events with one partition key in order, in two steps, each with messages of its own in ORDERED:
 //
-// First, events are matched with webhooks. Consumers with at most one message in flight do it for events with a key:
-// one for the events of all tenants, and one for the records of each tenant, whose order is that of the tasks' ends. So
-// each event has its deliveries before the next one is matched, also if the process is lost. Nothing that a tenant does
-// can delay this step, because it only stores.
+// First, events are matched with webhooks. Events with a key are matched one after another, by consumers that have at
+// most one message in flight: one for the events of all tenants, and one for the records of each tenant, which come in
+// the order in which the tasks ended. So each event has its deliveries before the next one is matched, even if the
+// process is lost. A tenant cannot delay this step, because it only stores deliveries.
 //
-// Second, deliveries are sent. Those of one webhook and key wait on one subject, in order. No consumer reads them: a
-// second message, the key's permit, says that some wait. The process that gets the permit sends the first delivery of
-// the subject and removes it, then the next one, and so on. If a try fails, the permit is delivered again at the time
-// of the next try. If deliveries were sent before that, a new permit takes its place, so that its age is that of the
-// failure: pauses grow with the time since a delivery became the first, not with the time that it waited behind
-// others. So waiting deliveries cost nothing, and other keys have their own permits. A delivery stays the first of its
-// key until it was sent or its time is over. So if two processes have the permit, because one of them was suspended,
-// they may send a delivery twice, but none before its predecessor.
+// Second, deliveries are sent. Those of one webhook and key wait on one subject, in order. No consumer reads them:
+// another message, the key's permit, says that deliveries wait. The process that gets the permit sends the first
+// delivery of the subject and removes it, then the next one, and so on: each is tried once its turn has come. If a try
+// fails, the queue delivers the permit again at the time of the next try. If the process has sent deliveries before
+// that, it replaces the permit by a new one. So the permit's age is the time since the turn of its first delivery came.
+// The delays between tries grow with it; how long the delivery waited behind others does not count.
+// Deliveries that wait cause no work, and each key has its own permit. A delivery's turn ends when the delivery was
+// sent or has expired. So if two processes have the permit, because one of them was suspended, they may send a delivery
+// twice, but none before its predecessor.
 //
-// A subject has at most one permit, because it is stored by compare-and-swap. A process that finds no delivery removes
-// the permit, and then looks again, because a delivery that was stored in between has got no permit of its own. If the
-// process is lost before it looks, restorePermits stores the permit.
+// A subject has at most one permit, because permits are stored by compare-and-swap. A process that finds no delivery
+// removes the permit, and then looks again, because a delivery that was stored in between has no permit of its own. If
+// the process is lost before it looks, restorePermits stores the permit.
 
+// A suffix of a subject is <tenant>.<webhook>.<hash of the key>.
 const (
 	streamOrdered   = "ORDERED"
 	orderedEvents   = "ordered.event."   // ordered.event.<tenant>: events to be matched
-	orderedWaiting  = "ordered.wait."    // ordered.wait.<tenant>.<webhook>.<hash of the key>: deliveries
-	orderedPermits  = "ordered.permit."  // the same with their permits
+	orderedWaiting  = "ordered.wait."    // ordered.wait.<suffix>: deliveries
+	orderedPermits  = "ordered.permit."  // ordered.permit.<suffix>: permits to send them
 	orderedMatcher  = "matcher"          // the consumer of events to be matched
 	orderedSender   = "sender"           // the consumer of permits
-	orderedFollower = "ordered-results-" // followed by a tenant: the consumer of its records
-	permitTime      = followTime / 2     // after which another key has its turn; leaves time for the last request
+	orderedFollower = "ordered-results-" // ordered-results-<tenant>: the consumer of the tenant's records
+	permitTime      = followTime / 2     // for one use of a permit; leaves time for the last request
 	permitRestore   = 2 * time.Minute
-	storedHeader    = "Codefleet-Ordered" // the event is in ORDERED, too
-	pauseHeader     = "Codefleet-Pause"   // of a permit: the pause before it is used
+	orderedHeader   = "Codefleet-Ordered" // the event is in ORDERED, too
+	delayHeader     = "Codefleet-Pause"   // of a permit: the delay before it is used
 )
 
-// InOrder reports whether an event has a partition key. It is delivered in order then.
+// InOrder reports whether an event is delivered in order, because it has a partition key.
 func InOrder(ev event.Event) bool {
 	key, _ := partitionKey(ev)
 	return key != ""
@@ -137,41 +138,41 @@ func (c *Client) FollowOrderedResults(
 	})
 }
 
-// deliverInOrder stores a delivery behind the others of its webhook and key.
+// deliverInOrder stores a delivery, in the message m, behind the others of its webhook and key.
 func (c *Client) deliverInOrder(ctx context.Context, d Delivery, key string, m *nats.Msg) error {
-	hash := sha256.Sum256([]byte(key))
-	webhook := d.Tenant + "." + d.Webhook + "."
-	waiting := webhook + subjectEncoding.EncodeToString(hash[:16])
-	m.Subject = orderedWaiting + waiting
+	prefix := d.Tenant + "." + d.Webhook + "."
+	suffix := prefix + hashToken(key)
+	m.Subject = orderedWaiting + suffix
 	_, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID(d.Tenant+"."+d.ID), jetstream.WithMsgTTL(DeliveryTime))
 	if err == nil {
-		err = c.permit(ctx, waiting, 0)
+		err = c.storePermit(ctx, suffix, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("store delivery to webhook %s: %w", d.Webhook, err)
 	}
 	if rand.N(trimInterval) == 0 { //nolint:gosec // not a secret
-		c.trimOrdered(ctx, webhook)
+		c.trimOrdered(ctx, prefix)
 	}
 	return nil
 }
 
-// trimOrdered removes a webhook's oldest deliveries above the limit.
-func (c *Client) trimOrdered(ctx context.Context, webhook string) {
+// trimOrdered removes a webhook's oldest deliveries above the limit. prefix is <tenant>.<webhook>. with the last dot.
+func (c *Client) trimOrdered(ctx context.Context, prefix string) {
 	stream, err := c.js.Stream(ctx, streamOrdered)
 	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(orderedWaiting+webhook+"*"),
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(orderedWaiting+prefix+"*"),
 			jetstream.WithPurgeKeep(maxDeliveries))
 	}
 	if err != nil {
+		webhook := strings.TrimSuffix(prefix, ".")
 		c.opts.Log.WarnContext(ctx, "old deliveries not removed", "webhook", webhook, "error", err)
 	}
 }
 
-// permit stores the permit of a subject, which is used after a pause, unless the subject has one.
-func (c *Client) permit(ctx context.Context, waiting string, pause time.Duration) error {
+// storePermit stores a permit, which is used after a delay, unless the suffix has one.
+func (c *Client) storePermit(ctx context.Context, suffix string, delay time.Duration) error {
 	_, err := c.js.PublishMsg(ctx, &nats.Msg{
-		Subject: orderedPermits + waiting, Header: nats.Header{pauseHeader: {pause.String()}},
+		Subject: orderedPermits + suffix, Header: nats.Header{delayHeader: {delay.String()}},
 	}, jetstream.WithExpectLastSequencePerSubject(0))
 	if isWrongRevision(err) {
 		return nil
@@ -180,7 +181,7 @@ func (c *Client) permit(ctx context.Context, waiting string, pause time.Duration
 }
 
 // FollowOrderedDeliveries is like FollowDeliveries, for deliveries with a partition key. It calls fn with a delivery
-// when the webhook's earlier ones with its key are over.
+// when the delivery's turn has come: the webhook's earlier ones with the key were sent or have expired.
 func (c *Client) FollowOrderedDeliveries(
 	ctx context.Context, fn func(ctx context.Context, d Delivery) error,
 ) error {
@@ -188,7 +189,8 @@ func (c *Client) FollowOrderedDeliveries(
 	if err == nil {
 		_, err = stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 			Durable: orderedSender, FilterSubject: orderedPermits + "*.*.*", AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait: followAckWait, MaxDeliver: -1, MaxAckPending: -1, // those that wait are in flight, too
+			AckWait: followAckWait, MaxDeliver: -1,
+			MaxAckPending: -1, // permits that wait for the next try are in flight, too
 		})
 	}
 	if err != nil {
@@ -211,8 +213,9 @@ func (c *Client) FollowOrderedDeliveries(
 	})
 }
 
-// usePermit sends the deliveries that a permit is for. It removes the permit if no more delivery waits, and renews it
-// if some were sent before an error.
+// usePermit sends the deliveries of the permit in m. It removes the permit if no delivery is left, and replaces it if
+// some were sent before an error. If none was sent, the queue delivers the same permit again. It also does that after
+// the permit's delay.
 func (c *Client) usePermit(
 	ctx context.Context, stream jetstream.Stream, m jetstream.Msg, fn func(ctx context.Context, d Delivery) error,
 ) error {
@@ -220,12 +223,12 @@ func (c *Client) usePermit(
 	if err != nil {
 		return err
 	}
-	pause, _ := time.ParseDuration(m.Headers().Get(pauseHeader)) // 0 after an error
-	if pause > 0 && meta.NumDelivered == 1 {
-		return &RetryError{After: pause}
+	delay, _ := time.ParseDuration(m.Headers().Get(delayHeader)) // 0 after an error
+	if delay > 0 && meta.NumDelivered == 1 {
+		return &RetryError{After: delay}
 	}
-	waiting := strings.TrimPrefix(m.Subject(), orderedPermits)
-	sent, err := c.sendWaiting(ctx, stream, waiting, meta.Timestamp, fn)
+	suffix := strings.TrimPrefix(m.Subject(), orderedPermits)
+	sent, err := c.sendWaiting(ctx, stream, suffix, meta.Timestamp, fn)
 	if err != nil && sent == 0 {
 		return err
 	}
@@ -234,41 +237,41 @@ func (c *Client) usePermit(
 		return err
 	}
 	if err == nil {
-		if _, err := first(ctx, stream, waiting); errors.Is(err, jetstream.ErrMsgNotFound) {
+		if _, err := first(ctx, stream, suffix); errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
 		}
-		return c.permit(ctx, waiting, 0)
+		return c.storePermit(ctx, suffix, 0)
 	}
-	pause = followRetry
+	delay = followRetry
 	if later, ok := errors.AsType[*RetryError](err); ok {
-		pause = later.After
+		delay = later.After
 	}
-	return errors.Join(err, c.permit(ctx, waiting, pause))
+	return errors.Join(err, c.storePermit(ctx, suffix, delay))
 }
 
-// restorePermits stores a permit for each subject that lacks it.
+// restorePermits stores a permit for each subject with deliveries that lacks one.
 func (c *Client) restorePermits(ctx context.Context, stream jetstream.Stream) error {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(orderedWaiting+">"))
 	if err != nil {
 		return err
 	}
 	for subject := range info.State.Subjects {
-		if err := c.permit(ctx, strings.TrimPrefix(subject, orderedWaiting), 0); err != nil {
+		if err := c.storePermit(ctx, strings.TrimPrefix(subject, orderedWaiting), 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sendWaiting calls fn with the deliveries of a subject, one after another, and removes those for which it returns nil.
-// since is the time since which the first one is tried. It returns how many it has removed. The error is nil if no more
-// delivery waits, an empty *RetryError after permitTime, and otherwise the first error.
+// sendWaiting calls fn with the deliveries that wait, one after another, and removes those for which fn returns nil.
+// since is when the turn of the first one came. sendWaiting returns how many it has removed. The error is nil if no
+// delivery is left, an empty *RetryError after permitTime, and otherwise the first error.
 func (c *Client) sendWaiting(
-	ctx context.Context, stream jetstream.Stream, waiting string, since time.Time,
+	ctx context.Context, stream jetstream.Stream, suffix string, since time.Time,
 	fn func(ctx context.Context, d Delivery) error,
 ) (sent int, err error) {
 	for begun := time.Now(); time.Since(begun) < permitTime; sent++ {
-		m, err := first(ctx, stream, waiting)
+		m, err := first(ctx, stream, suffix)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return sent, nil
 		}
@@ -290,7 +293,7 @@ func (c *Client) sendWaiting(
 	return sent, &RetryError{}
 }
 
-// first returns the first delivery that waits on a subject, or ErrMsgNotFound.
-func first(ctx context.Context, stream jetstream.Stream, waiting string) (*jetstream.RawStreamMsg, error) {
-	return stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(orderedWaiting+waiting))
+// first returns the first delivery that waits, or ErrMsgNotFound.
+func first(ctx context.Context, stream jetstream.Stream, suffix string) (*jetstream.RawStreamMsg, error) {
+	return stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(orderedWaiting+suffix))
 }

@@ -33,7 +33,7 @@ func delivery(id, key string) Delivery {
 	return Delivery{Tenant: "acme", Webhook: "hook", ID: "msg_" + id, Event: keyedEvent(id, key)}
 }
 
-// target records the ids of the deliveries that it accepts by key, without repeated ones.
+// target records, by key, the ids of the events whose deliveries it accepts, each once.
 type target struct {
 	mu       sync.Mutex
 	accepted map[string][]string
@@ -64,14 +64,14 @@ func (s *target) await(t *testing.T, n int) {
 }
 
 // deliverOrdered follows events and deliveries with a partition key in a process of its own, until the test ends or the
-// connection is closed, which is to the queue like the loss of the process.
+// connection is closed, which the queue cannot tell from the loss of the process.
 func (f *fleet) deliverOrdered(t *testing.T, send func(c *Client, d Delivery) error) {
 	t.Helper()
 	c := connect(t, f.opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
-	part := func(follow func() error) { // begins again after an error, such as a new leader, as automation.Service does
+	repeat := func(follow func() error) { // also after an error, such as a new leader, as automation.Service does
 		for ctx.Err() == nil && !c.nc.IsClosed() {
 			if err := follow(); err != nil {
 				t.Log(err)
@@ -80,20 +80,21 @@ func (f *fleet) deliverOrdered(t *testing.T, send func(c *Client, d Delivery) er
 		}
 	}
 	running.Go(func() {
-		part(func() error {
+		repeat(func() error {
 			return c.FollowOrderedEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
 				return c.DeliverWebhook(ctx, Delivery{Tenant: tenant, Webhook: "hook", ID: "msg_" + ev.ID(), Event: ev})
 			})
 		})
 	})
 	running.Go(func() {
-		part(func() error {
+		repeat(func() error {
 			return c.FollowOrderedDeliveries(ctx, func(_ context.Context, d Delivery) error { return send(c, d) })
 		})
 	})
 }
 
-// awaitFollowers waits until n processes follow, and then makes the queue miss a lost process soon.
+// awaitFollowers waits until n processes follow, and then shortens the ack wait, so that messages of a lost process are
+// soon delivered again.
 func (f *fleet) awaitFollowers(t *testing.T, n int) {
 	t.Helper()
 	for _, name := range []string{orderedMatcher, orderedSender} {
@@ -148,11 +149,11 @@ func TestOrderOfKeys(t *testing.T) {
 	if diff := cmp.Diff(want, got.accepted); diff != "" {
 		t.Errorf("accepted events (-want +got):\n%s", diff)
 	}
-	f.awaitNoneWaiting(t)
+	f.awaitAllSent(t)
 }
 
-// awaitNoneWaiting waits until the stream has no message.
-func (f *fleet) awaitNoneWaiting(t *testing.T) {
+// awaitAllSent waits until ORDERED has no message.
+func (f *fleet) awaitAllSent(t *testing.T) {
 	t.Helper()
 	eventually(t, "empty stream", func() error {
 		s, err := f.js.Stream(t.Context(), streamOrdered)
@@ -163,8 +164,8 @@ func (f *fleet) awaitNoneWaiting(t *testing.T) {
 	})
 }
 
-// TestFailingKey has a key whose deliveries fail. Those of other keys are sent meanwhile. The key goes on when the time
-// of its first delivery is over.
+// TestFailingKey has a key whose deliveries fail. Those of other keys are sent meanwhile. The key's next deliveries
+// are sent when the first one has expired.
 func TestFailingKey(t *testing.T) {
 	f := newFleet(t)
 	got := target{accepted: map[string][]string{}}
@@ -196,15 +197,15 @@ func TestFailingKey(t *testing.T) {
 	if err != nil || m.Header.Get(jetstream.MsgTTLHeader) != DeliveryTime.String() {
 		t.Fatalf("first delivery of the key = %+v, %v; want one with the time to live %s", m, err, DeliveryTime)
 	}
-	if err := stream.DeleteMsg(t.Context(), m.Sequence); err != nil { // as at the end of its time
+	if err := stream.DeleteMsg(t.Context(), m.Sequence); err != nil { // as when it expires
 		t.Fatal(err)
 	}
 	got.await(t, 5)
 	want["bad"] = []string{"bad-1", "bad-2"}
 	if diff := cmp.Diff(want, got.accepted); diff != "" {
-		t.Errorf("accepted events after the failing one is over (-want +got):\n%s", diff)
+		t.Errorf("accepted events after the failing delivery has expired (-want +got):\n%s", diff)
 	}
-	f.awaitNoneWaiting(t)
+	f.awaitAllSent(t)
 }
 
 // TestRenewedPermits has a cluster of servers, where acknowledged messages are removed after the response. Each fourth
@@ -243,9 +244,9 @@ func TestRenewedPermits(t *testing.T) {
 	}
 }
 
-// TestPausesOfKeys checks that the pauses of a delivery count from the time at which it became the first of its key,
-// and are kept by a renewed permit.
-func TestPausesOfKeys(t *testing.T) {
+// TestDelaysOfKeys checks that Since is when the turn of a delivery came, and that a renewed permit keeps the delay
+// until the next try.
+func TestDelaysOfKeys(t *testing.T) {
 	f := newFleet(t)
 	type try struct {
 		id        string
@@ -253,12 +254,12 @@ func TestPausesOfKeys(t *testing.T) {
 	}
 	tries := make(chan try, 10)
 	failed := map[string]bool{}
-	const pause = 200 * time.Millisecond
+	const delay = 200 * time.Millisecond
 	f.deliverOrdered(t, func(_ *Client, d Delivery) error { // one at a time
 		tries <- try{d.Event.ID(), time.Now(), d.Since}
 		if !failed[d.Event.ID()] {
 			failed[d.Event.ID()] = true
-			return &RetryError{After: pause}
+			return &RetryError{After: delay}
 		}
 		return nil
 	})
@@ -275,8 +276,8 @@ func TestPausesOfKeys(t *testing.T) {
 		if all[i].id != id {
 			t.Fatalf("tries = %+v, want two of each delivery", all)
 		}
-		if i%2 == 1 && all[i].at.Sub(all[i-1].at) < pause {
-			t.Errorf("pause before the second try of %s = %s, want %s", id, all[i].at.Sub(all[i-1].at), pause)
+		if i%2 == 1 && all[i].at.Sub(all[i-1].at) < delay {
+			t.Errorf("delay before the second try of %s = %s, want %s", id, all[i].at.Sub(all[i-1].at), delay)
 		}
 	}
 	for _, i := range []int{2, 3} {
@@ -284,7 +285,7 @@ func TestPausesOfKeys(t *testing.T) {
 			t.Errorf("Since of try %d = %s, want a time after the first delivery, %s", i, all[i].since, all[1].at)
 		}
 	}
-	f.awaitNoneWaiting(t)
+	f.awaitAllSent(t)
 }
 
 func waitingSubjects(t *testing.T, stream jetstream.Stream) map[string]uint64 {
@@ -297,7 +298,8 @@ func waitingSubjects(t *testing.T, stream jetstream.Stream) map[string]uint64 {
 }
 
 // TestPermits stores deliveries while two processes send, which find none waiting again and again: each delivery is
-// sent nevertheless. The first one has no permit, as if its process was lost before it stored that.
+// sent nevertheless. The first one has no permit, as if the process that stored the delivery was lost before it stored
+// the permit.
 func TestPermits(t *testing.T) {
 	f := newFleet(t)
 	if err := f.DeliverWebhook(t.Context(), delivery("0", "a")); err != nil {
@@ -328,11 +330,11 @@ func TestPermits(t *testing.T) {
 	}
 	storing.Wait()
 	got.await(t, 401)
-	f.awaitNoneWaiting(t)
+	f.awaitAllSent(t)
 }
 
-// TestOrderedResults checks that results with a key are followed in the order in which the tasks ended, from the time
-// on at which the queue began to keep them, and that they have the key of the submitted event.
+// TestOrderedResults checks that results with a key are followed in the order in which the tasks ended, beginning
+// when the queue began to keep them, and that they have the key of the submitted event.
 func TestOrderedResults(t *testing.T) {
 	f := newFleet(t)
 	f.work(t, WorkerOptions{Name: "w", Slots: 4, Handler: succeed})
@@ -389,7 +391,7 @@ func TestOrderedResults(t *testing.T) {
 	}
 }
 
-// TestPartitionKeys has the values of the attribute that are refused.
+// TestPartitionKeys checks which values of the attribute are accepted and refused.
 func TestPartitionKeys(t *testing.T) {
 	f := newFleet(t)
 	const bad = "bad_event partitionkey"

@@ -10,8 +10,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Policy returns what a tenant of the settings may do. For any other tenant it returns false, and what a tenant may do
-// that an operator creates at run time. It is called often and concurrently, and must not block.
+// Policy returns what a tenant of the settings may do. For any other tenant it returns false, with the policy of
+// tenants that operators create at run time. It is called often and concurrently, and must not block.
 type Policy func(tenant string) (TenantPolicy, bool)
 
 // TenantPolicy bounds a tenant. The zero value allows everything but the network.

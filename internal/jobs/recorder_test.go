@@ -118,7 +118,7 @@ func TestWorkerRecordsTasks(t *testing.T) {
 	f.await(t, ids[1])
 }
 
-// Many processes write each record once, and one that was killed in its turn does not keep it.
+// Many processes write each record once. A process that was killed during its turn does not keep the turn.
 func TestRecordTasksInTurns(t *testing.T) {
 	f := newFleet(t)
 	kv, err := f.js.KeyValue(t.Context(), bucketCursors)
@@ -213,7 +213,7 @@ func TestRecordTasksSkipsOthers(t *testing.T) {
 	f.awaitEmpty(t)
 }
 
-// One read of messages that are large together continues after the server's limit of bytes.
+// A read continues after the server has ended a batch at its limit of bytes.
 func TestReadsLargeMessages(t *testing.T) {
 	f := newFleet(t)
 	const n = 100

@@ -71,7 +71,7 @@ func (c *Client) Redrive(ctx context.Context, tenant, id string) (schemas.Record
 }
 
 // awaitEnd waits for the end of a task that has a dead letter: a worker stores the letter before the record. It returns
-// the latest record after recordDelay at most, because the letter may be one of an earlier death.
+// the latest record after recordDelay at most, because the letter may be from an earlier end of the task.
 func (c *Client) awaitEnd(ctx context.Context, rec storedRecord) storedRecord {
 	ctx, cancel := context.WithTimeout(ctx, recordDelay)
 	defer cancel()
@@ -163,9 +163,9 @@ func (c *Client) redrive(
 	if err != nil {
 		return rec, fmt.Errorf("redrive task %s: %w", rec.TaskID, err)
 	}
-	due := fmt.Sprintf("%s.redrive.%d", rec.TaskID, letter.Sequence)
+	messageID := fmt.Sprintf("%s.redrive.%d", rec.TaskID, letter.Sequence)
 	msg := &nats.Msg{Subject: l.subject(), Header: header, Data: letter.Data}
-	if _, err := c.publishOnce(ctx, msg, due); err == nil {
+	if _, err := c.publishOnce(ctx, msg, messageID); err == nil {
 		c.deleteMsg(ctx, streamDelayed, timer)
 	} else { // for example because the tenant's backlog is full
 		c.opts.Log.WarnContext(ctx, "redriven task not published, left to its timer", "task", rec.TaskID, "error", err)
@@ -233,9 +233,9 @@ func (c *Client) deleteLetters(ctx context.Context, tenant, id string, opts ...j
 	}
 }
 
-// RedriveAll redrives the tenant's dead-lettered tasks, the oldest first, from the dead letter with the sequence number
-// from, and at most limit of them; with a cause, only those with this error code. One that cannot be redriven is
-// reported and left in the queue. Events that never became tasks are skipped.
+// RedriveAll redrives at most limit of the tenant's dead-lettered tasks, the oldest first, beginning with the dead
+// letter that has the sequence number from; with a cause, only those with this error code. A task that cannot be
+// redriven is reported, and keeps its dead letter. Events that never became tasks are skipped.
 func (c *Client) RedriveAll(
 	ctx context.Context, tenant, cause string, from uint64, limit int,
 ) (schemas.Redriven, error) {

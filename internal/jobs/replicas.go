@@ -15,8 +15,8 @@ import (
 const clusterReplicas = 3
 
 // clustered reports whether the client has been connected to a cluster. A replica then may lag behind its stream's
-// leader. It remembers this, because the name is empty while the client reconnects, and the response of a replica may
-// have arrived just before. Connect calls it first.
+// leader. clustered remembers this, because the name is empty while the client reconnects, and the response of a
+// replica may have arrived just before. Connect calls it first.
 func (c *Client) clustered() bool {
 	if c.nc.ConnectedClusterName() != "" {
 		c.inCluster.Store(true)
@@ -242,7 +242,8 @@ func (c *Client) remake(ctx context.Context, conf jetstream.StreamConfig, lock *
 }
 
 // remakeStep does the next step: mirror the stream in a copy, delete the stream, make the copy an ordinary stream,
-// create the stream as a mirror of the copy, make that an ordinary stream, delete the copy.
+// create the stream as a mirror of the copy, make that an ordinary stream, delete the copy. main is the stream and
+// spare the copy, or nil if they do not exist.
 func (c *Client) remakeStep(
 	ctx context.Context, conf jetstream.StreamConfig, main, spare *jetstream.StreamInfo,
 ) (done bool, err error) {

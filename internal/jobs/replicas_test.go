@@ -152,7 +152,7 @@ func provision(t *testing.T, c *Client) {
 		if err == nil {
 			return
 		}
-		if !Heals(err) || time.Since(begin) > time.Minute {
+		if !IsTemporary(err) || time.Since(begin) > time.Minute {
 			t.Fatalf("Provision = %v, want nil", err)
 		}
 	}

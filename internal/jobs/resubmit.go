@@ -24,8 +24,8 @@ type NotRetryableError struct{ Reason, Hint string }
 
 func (e *NotRetryableError) Error() string { return e.Reason }
 
-// keepEvent stores the event of a task that ends. It does not wait for the queue: without its event, the task can only
-// not be submitted again.
+// keepEvent stores the event of a task that ends. It does not wait for the queue: if the event is lost, the task
+// merely cannot be submitted again.
 func (c *Client) keepEvent(ctx context.Context, tenant, id string, m *nats.Msg) {
 	h := withoutServerHeaders(m.Header)
 	h.Del(runHeader)
@@ -99,7 +99,7 @@ func (c *Client) submittedMessage(ctx context.Context, rec storedRecord) (*jetst
 	return m, err
 }
 
-// Retry runs a task again that has ended without success, and returns its record. A dead-lettered task is redriven,
+// Retry runs a task again after it has ended without success, and returns its record. A dead-lettered task is redriven,
 // under its own id. Any other has a final result, which its caller, triggers and webhooks may have acted on; so it is
 // submitted again as a new task, and repeated calls return the same new task. The error is ErrUnknownTask, a
 // *NotRedrivableError, a *NotRetryableError, or one of Submit.

@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Bounds of what a slim result keeps of lists and maps that are usually small.
+// Bounds of lists and maps that a slim result keeps, because they are usually small.
 const (
 	slimTools      = 100      // selected tools
 	slimLabelBytes = 64 << 10 // size of the labels; a larger map is left out

@@ -60,7 +60,7 @@ func sessionSubject(tenant, session, kind string) string {
 
 // logSession adds the task, and the checkpoint that it has set, to the log of its session. It is called before the
 // record is completed, so that the log is complete when the caller learns of the result. If the run fails after that,
-// the next run's entry takes the place of this one.
+// the next run's entry replaces this one.
 func (r *run) logSession(ctx context.Context, result *schemas.Result) error {
 	session := r.rec.Session
 	if session == "" {
@@ -113,18 +113,18 @@ func (c *Client) publishSession(ctx context.Context, subject, id string, m sessi
 	return nil
 }
 
-// sessionTask returns the entry of a task.
+// sessionTask returns the entry of a task in a session's log.
 func sessionTask(description string, r *schemas.Result, hide func(string) string) *schemas.SessionTask {
-	// A part of a value, or JSON that is cut, would not be recognized.
-	shown := func(s string, limit int) string { return text.Truncate(hide(s), limit) }
+	// hide gets the whole text, because it does not recognize a part of a value, or truncated JSON.
+	logged := func(s string, limit int) string { return text.Truncate(hide(s), limit) }
 	t := &schemas.SessionTask{
-		TaskID: r.TaskID, Description: shown(description, maxSessionDescription),
-		Code: shown(r.Code, maxSessionCode), Result: shown(resultText(r.Result), maxSessionText),
-		Output: shown(r.Output, maxSessionText), Status: r.Status, Timestamp: r.EndedAt, StartedAt: r.StartedAt,
+		TaskID: r.TaskID, Description: logged(description, maxSessionDescription),
+		Code: logged(r.Code, maxSessionCode), Result: logged(resultText(r.Result), maxSessionText),
+		Output: logged(r.Output, maxSessionText), Status: r.Status, Timestamp: r.EndedAt, StartedAt: r.StartedAt,
 		Workspace: r.Workspace.Name, Generation: r.Workspace.Generation,
 	}
 	if r.Error != nil {
-		t.Error = shown(r.Error.Code+": "+r.Error.Message, maxText)
+		t.Error = logged(r.Error.Code+": "+r.Error.Message, maxText)
 	}
 	for _, changed := range r.Workspace.Changed {
 		isState := strings.HasPrefix(changed, "state/") ||
@@ -136,7 +136,7 @@ func sessionTask(description string, r *schemas.Result, hide func(string) string
 	return t
 }
 
-// resultText returns a result as it is shown in a log: a text without quotes, anything else as JSON.
+// resultText returns a result as a log has it: a text without quotes, anything else as JSON.
 func resultText(result json.RawMessage) string {
 	var s string
 	if json.Unmarshal(result, &s) == nil && len(result) > 0 && result[0] == '"' {
@@ -149,7 +149,7 @@ func resultText(result json.RawMessage) string {
 }
 
 // checkpointData returns the members of a checkpoint, with personal data and secrets replaced. hide gets the whole
-// object, because the name of a member announces what its value is.
+// object, because the name of a member may tell that its value is personal data.
 func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[string]json.RawMessage, error) {
 	var data map[string]json.RawMessage
 	if err := json.Unmarshal(checkpoint, &data); err != nil {
@@ -160,7 +160,7 @@ func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[s
 	}
 	data = nil
 	if err := json.Unmarshal([]byte(hide(string(checkpoint))), &data); err != nil {
-		return nil, fmt.Errorf("%w: %w", errHidden, err)
+		return nil, fmt.Errorf("%w: %w", errHide, err)
 	}
 	for _, ours := range []string{"id", "last_task", "timestamp"} {
 		delete(data, ours)
@@ -168,7 +168,7 @@ func checkpointData(checkpoint json.RawMessage, hide func(string) string) (map[s
 	return data, nil
 }
 
-var errHidden = errors.New("replace personal data in a checkpoint")
+var errHide = errors.New("replace personal data in a checkpoint")
 
 // trimSessions removes the oldest entries of a tenant's sessions above the limit.
 func (c *Client) trimSessions(ctx context.Context, tenant string) {
@@ -195,15 +195,15 @@ func (c *Client) Session(ctx context.Context, tenant, session string, limit int)
 	if err != nil {
 		return s, fmt.Errorf("read session %s: %w", session, err)
 	}
-	marks, err := c.sessionMessages(ctx, sessionSubject(tenant, session, "checkpoint"), listedCheckpoints)
+	checkpoints, err := c.sessionMessages(ctx, sessionSubject(tenant, session, "checkpoint"), listedCheckpoints)
 	if err != nil {
 		return s, fmt.Errorf("read session %s: %w", session, err)
 	}
-	if len(tasks) == 0 && len(marks) == 0 {
+	if len(tasks) == 0 && len(checkpoints) == 0 {
 		return s, ErrUnknownSession
 	}
 	addTasks(&s, tasks)
-	for _, m := range marks {
+	for _, m := range checkpoints {
 		info := schemas.CheckpointInfo{ID: m.seq, LastTask: m.LastTask, Timestamp: m.Timestamp}
 		s.Checkpoints = append(s.Checkpoints, info)
 		s.Checkpoint = m.checkpoint()
@@ -266,7 +266,7 @@ func addTasks(s *schemas.Session, messages []storedMessage) {
 	slices.SortStableFunc(s.Tasks, func(a, b schemas.SessionTask) int { return a.Timestamp.Compare(b.Timestamp) })
 	if n := len(s.Tasks); n > 0 {
 		newest, first := s.Tasks[n-1], slices.IndexFunc(messages, func(m storedMessage) bool { return m.Task != nil })
-		s.StartedAt = begin(*messages[first].Task) // as addOmitted: tasks that end at once are stored in any order
+		s.StartedAt = begin(*messages[first].Task) // tasks that end together are stored in any order
 		s.EndedAt, s.Workspace = newest.Timestamp, newest.Workspace
 	}
 }
@@ -367,7 +367,7 @@ func (c *Client) SaveCheckpoint(
 			schemas.MaxCheckpoint)
 	}
 	data, err := checkpointData(checkpoint, private.of(ctx, tenant))
-	if errors.Is(err, errHidden) {
+	if errors.Is(err, errHide) {
 		return s, err
 	}
 	if err != nil {
@@ -376,7 +376,8 @@ func (c *Client) SaveCheckpoint(
 	return c.setCheckpoint(ctx, s, data)
 }
 
-// ResumeSession returns a session's log. With the id of a checkpoint, that checkpoint becomes the newest one first. The
+// ResumeSession returns a session's log. If checkpoint is not 0, the checkpoint with this id becomes the newest one
+// first. The
 // error is ErrUnknownSession or ErrUnknownCheckpoint.
 func (c *Client) ResumeSession(
 	ctx context.Context, tenant, session string, checkpoint uint64,

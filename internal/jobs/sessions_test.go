@@ -11,7 +11,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// private replaces an address, and a number as a filter does that goes by the name of the member.
+// private replaces an e-mail address, and a number that is personal data according to its member's name, phone.
 func private(string) func(context.Context, string) string {
 	return func(_ context.Context, s string) string {
 		return strings.NewReplacer("a@b.example", "[email]", `"phone": 442079460958`, `"phone": "[phone]"`).Replace(s)

@@ -73,8 +73,8 @@ func tallyName(what int) string {
 	return tallyWait + strconv.Itoa(what-countWaits)
 }
 
-// waitQuantile returns the wait, in seconds, that the part p of the tasks did not exceed. Within a count, it assumes
-// that the waits are evenly distributed.
+// waitQuantile returns the p-quantile of the waits, in seconds. It assumes that the waits between two bounds are evenly
+// distributed.
 func waitQuantile(counts *[len(waitBounds)]int, p float64) float64 {
 	total := 0
 	for _, n := range counts {
@@ -182,7 +182,7 @@ func (w *Worker) keepTally(ctx, late context.Context) {
 		case <-every.C:
 			out.report(ctx, w.tally.flush(ctx, w.c))
 		case <-ctx.Done():
-			ctx, cancel := settling(ctx, late, time.Second)
+			ctx, cancel := detached(ctx, late, time.Second)
 			defer cancel()
 			w.logError(ctx, "usage not counted", w.tally.flush(ctx, w.c))
 			return
@@ -190,8 +190,8 @@ func (w *Worker) keepTally(ctx, late context.Context) {
 	}
 }
 
-// Usage returns what the tasks of tenants used, by tenant and UTC day, from a day to another, sorted. An empty tenant
-// selects all tenants.
+// Usage returns what the tasks of tenants used, by tenant and UTC day, between two days inclusive, sorted. An empty
+// tenant selects all tenants.
 func (c *Client) Usage(ctx context.Context, tenant string, from, to time.Time) ([]schemas.TenantUsage, error) {
 	filter := "usage.*.*.*"
 	if tenant != "" {

@@ -135,7 +135,7 @@ func (c *Client) inSettings(tenant string) bool {
 	return ok
 }
 
-// InSettingsError is the error of the removal of what the settings name.
+// InSettingsError says that a tenant or a token cannot be removed, because it is in the settings.
 type InSettingsError struct{ What string }
 
 func (e *InSettingsError) Error() string {

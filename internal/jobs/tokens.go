@@ -131,7 +131,7 @@ func (c *Client) FollowTokens(ctx context.Context) {
 	})
 }
 
-// apply changes a set as the bucket was changed.
+// apply applies a change of the bucket to a set.
 func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +161,7 @@ func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	if t.set != nil {
 		held = t.set.byID[id]
 	}
-	if held == nil || held.SHA256 != stored.SHA256 || held.life.Err() != nil { // else a second read of the bucket
+	if held == nil || held.SHA256 != stored.SHA256 || held.life.Err() != nil { // else the bucket was read again
 		held = &heldToken{storedToken: stored}
 		if stored.ExpiresAt.IsZero() {
 			held.life, held.end = context.WithCancel(context.Background())
@@ -173,7 +173,7 @@ func (t *tokenCopy) apply(set *tokenSet, e jetstream.KeyValueEntry) error {
 	return nil
 }
 
-// publish makes a set that was read the current one, and ends the tokens that it lacks.
+// publish makes set the current one, and ends the contexts of tokens that it lacks.
 func (t *tokenCopy) publish(set *tokenSet) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// onlyAcme is a policy of settings that name the tenant acme.
+// onlyAcme sets the policy of settings that name only the tenant acme.
 func onlyAcme(o *Options) {
 	o.Policy = func(tenant string) (TenantPolicy, bool) {
 		return TenantPolicy{Pools: []string{"default"}}, tenant == "acme"
@@ -287,7 +287,7 @@ func TestRemoveTenantLost(t *testing.T) {
 
 var errLostPurge = errors.New("the process is lost")
 
-// lostPurges is a queue that purges a number of keys, and then no more.
+// lostPurges is a queue that purges some keys before the process is lost.
 type lostPurges struct {
 	jetstream.JetStream
 	left int

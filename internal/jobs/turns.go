@@ -4,8 +4,9 @@ import "time"
 
 // turns decides whose turn it is among the tenants with tasks of one priority, by what each tenant has used: the tenant
 // with the fewest charged seconds of slots in relation to its weight is first. A run is charged when it begins, with an
-// estimate, and corrected when it ends. A tenant that had no tasks begins at the level of the others, so that it
-// neither saves turns up nor pays for the past: while the fleet is idle, all may use it. One goroutine uses it.
+// estimate, and corrected when it ends. A tenant that had no tasks begins at the level of the others: it has
+// not saved up turns, and need not wait because it once used slots that were idle. turns is not safe for concurrent
+// use.
 type turns struct {
 	weight  func(tenant string) float64
 	tenants map[string]*account

@@ -19,9 +19,9 @@ type simulated struct {
 	seconds  float64 // of slots that it has got
 }
 
-// simulate runs a schedule with a number of slots for a time, without waiting.
+// simulate runs a scheduler with a number of slots for a simulated time.
 func simulate(slots int, length time.Duration, tenants ...*simulated) {
-	s := newSchedule()
+	s := newScheduler()
 	byName := map[string]*simulated{}
 	for _, x := range tenants {
 		byName[x.name] = x
@@ -127,7 +127,7 @@ func TestTurnsForgetThePast(t *testing.T) {
 
 // BenchmarkTurns measures one turn of many tenants.
 func BenchmarkTurns(b *testing.B) {
-	s := newSchedule()
+	s := newScheduler()
 	for i := range 10_000 {
 		s.expect(lane{"p", "normal", fmt.Sprint("t", i)}, 1)
 	}

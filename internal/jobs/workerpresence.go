@@ -40,7 +40,7 @@ func (w *Worker) publishPresence(ctx, late context.Context) {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
-			ctx, cancel := settling(ctx, late, time.Second)
+			ctx, cancel := detached(ctx, late, time.Second)
 			defer cancel()
 			if kv, err := w.c.js.KeyValue(ctx, bucketWorkers); err == nil {
 				w.logError(ctx, "presence not removed", kv.Purge(ctx, key))

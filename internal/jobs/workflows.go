@@ -25,10 +25,10 @@ const (
 
 	runKey = "run" // <tenant>.<run>.run: its record; the other keys of a run are values
 
-	// WorkflowSource is the source of the tasks of workflow runs, followed by the run and its depth.
+	// WorkflowSource begins the source of a workflow run's tasks. The run and its depth follow.
 	WorkflowSource = "/codefleet/workflows/"
 
-	// TriggerSource is the source of the tasks of triggers, followed by the trigger's name.
+	// TriggerSource begins the source of a trigger's tasks. The trigger's name follows.
 	TriggerSource = "/codefleet/triggers/"
 )
 

@@ -25,7 +25,7 @@ func cancellable(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // uninterrupted returns a context with ctx's values that does not end when the task is cancelled or expires. It ends
-// when the lease is lost, and jobs.SettleTime after the end of a drain, because the process then exits.
+// when the lease is lost, and jobs.FinishTime after the end of a drain, because the process then exits.
 func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 	finishing, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	exit, release := jobs.UntilExit(ctx)
@@ -41,7 +41,7 @@ func uninterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
 // cleanupTime bounds the work after a task's context has ended.
 const cleanupTime = 10 * time.Second
 
-// cleanup returns a context for the work after an attempt. It ends after cleanupTime, and jobs.SettleTime after the end
+// cleanup returns a context for the work after an attempt. It ends after cleanupTime, and jobs.FinishTime after the end
 // of a drain.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := uninterrupted(ctx)

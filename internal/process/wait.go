@@ -42,7 +42,7 @@ func wait(
 
 // provision creates the streams. It waits while the queue has no leader.
 func (p *Process) provision(ctx context.Context) error {
-	err := wait(ctx, p.Telemetry.Logger, "the queue "+p.Config.NATS.URL, jobs.Heals, p.Queue.Provision)
+	err := wait(ctx, p.Telemetry.Logger, "the queue "+p.Config.NATS.URL, jobs.IsTemporary, p.Queue.Provision)
 	if err != nil {
 		return fmt.Errorf("create the streams: %w", err)
 	}

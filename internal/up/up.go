@@ -140,7 +140,7 @@ func (f *Fleet) startWorker(ctx context.Context) (life context.Context, ready <-
 		})
 	})
 	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cancel) })
-	late, stopLate := clock.After(work, 2*jobs.SettleTime) // then no task needs the object store any more
+	late, stopLate := clock.After(work, 2*jobs.FinishTime) // then no task needs the object store any more
 	context.AfterFunc(late, func() {
 		if s3 := f.s3.Load(); s3 != nil {
 			_ = s3.Stop(stopS3Time)

@@ -65,9 +65,9 @@ func TestLiveFolderDuringDrain(t *testing.T) {
 				if _, err := handle(work, &jobs.Job{Record: rec}); err == nil {
 					t.Error("the run returned no error, want one")
 				}
-				if took := time.Since(began); took > time.Second+jobs.SettleTime {
+				if took := time.Since(began); took > time.Second+jobs.FinishTime {
 					t.Errorf("the run returned %s after the end of the drain, want at most %s",
-						took-time.Second, jobs.SettleTime)
+						took-time.Second, jobs.FinishTime)
 				}
 			})
 		})
@@ -90,7 +90,7 @@ func TestLiveFolderAfterCancel(t *testing.T) {
 		work, cancel := context.WithCancelCause(t.Context())
 		handle := l.withSync(func(context.Context, *jobs.Job) (*schemas.Result, error) {
 			cancel(jobs.ErrCancelled)
-			<-time.After(2 * jobs.SettleTime)
+			<-time.After(2 * jobs.FinishTime)
 			fill(t, store, ref.Workspace, 1)
 			return &schemas.Result{Status: schemas.Succeeded}, nil
 		})

@@ -85,7 +85,7 @@ func Run(accept, work context.Context, p Parts) error {
 	}
 	defer unregister()
 
-	late, cancel := clock.After(work, 2*jobs.SettleTime)
+	late, cancel := clock.After(work, 2*jobs.FinishTime)
 	defer cancel()
 	boxes, closePool := context.WithCancel(context.WithoutCancel(accept))
 	defer closePool()

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Heals reports whether an error may go away by itself: the server is unreachable, or its streams have no leader. Wrong
-// credentials and settings do not heal.
-func Heals(err error) bool {
+// IsTemporary reports whether an error may go away by itself: the server is unreachable, or its streams have no
+// leader. Wrong credentials and settings are permanent errors.
+func IsTemporary(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.Code == http.StatusServiceUnavailable && api.ErrorCode != jetstream.JSErrCodeJetStreamNotEnabled
 	}

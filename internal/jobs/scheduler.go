@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// schedule chooses the lane from which a free slot fetches next: by priority first, then by turns of the tenants, which
-// turns decides. A tenant with a warm box may overtake one whose box would have to be created in place of another
-// tenant's, for a limited time, so that no tenant starves. One goroutine uses it.
-type schedule struct {
+// scheduler chooses the lane from which a free slot fetches next: by priority first, then by turns of the tenants,
+// which turns decides. A tenant with a warm box may overtake one whose box would have to be created in place of another
+// tenant's, for a limited time, so that no tenant starves. It is not safe for concurrent use.
+type scheduler struct {
 	lanes    map[lane]*laneState
 	turns    [3]*turns       // by index in priorities
 	held     func(lane) bool // whether no task of a lane may start now; nil if no lane is held
@@ -23,7 +23,7 @@ type laneState struct {
 	turns   *turns   // of its priority
 	account *account // of its tenant there
 	want    int      // messages worth fetching
-	queued  bool     // whether it is in schedule.queues
+	queued  bool     // whether it is in scheduler.queues
 	pending int      // messages behind the latest one delivered, as the server counted
 	running int      // messages that this worker processes
 
@@ -35,11 +35,11 @@ const (
 	warmWait     = 5 * time.Millisecond   // how long a slot waits after a run for the tenant's next task
 )
 
-func newSchedule() *schedule {
-	return &schedule{lanes: map[lane]*laneState{}, turns: [3]*turns{newTurns(), newTurns(), newTurns()}}
+func newScheduler() *scheduler {
+	return &scheduler{lanes: map[lane]*laneState{}, turns: [3]*turns{newTurns(), newTurns(), newTurns()}}
 }
 
-func (s *schedule) state(l lane) *laneState {
+func (s *scheduler) state(l lane) *laneState {
 	st, ok := s.lanes[l]
 	if !ok {
 		ts := s.turns[max(0, slices.Index(priorities, l.priority))]
@@ -50,20 +50,20 @@ func (s *schedule) state(l lane) *laneState {
 }
 
 // expect notes that the lane has at least n messages to fetch.
-func (s *schedule) expect(l lane, n int) {
+func (s *scheduler) expect(l lane, n int) {
 	st := s.state(l)
 	st.want = max(st.want, n)
 	s.enqueue(st)
 }
 
 // wake notes that one more message was published to the lane.
-func (s *schedule) wake(l lane) {
+func (s *scheduler) wake(l lane) {
 	st := s.state(l)
 	st.want++
 	s.enqueue(st)
 }
 
-func (s *schedule) enqueue(st *laneState) {
+func (s *scheduler) enqueue(st *laneState) {
 	if st.queued || st.want <= 0 {
 		return
 	}
@@ -76,7 +76,7 @@ func (s *schedule) enqueue(st *laneState) {
 
 // next removes and returns the lane to fetch from. Tenants in warm may overtake others. If ok is false, a
 // positive wait is how long to wait before calling next again; otherwise call it after the next change.
-func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, wait time.Duration) {
+func (s *scheduler) next(now time.Time, warm map[string]bool) (l lane, ok bool, wait time.Duration) {
 	for _, priority := range orderOf(s.picks + 1) {
 		queue := s.dropHeld(priority)
 		if len(queue) == 0 {
@@ -98,8 +98,8 @@ func (s *schedule) next(now time.Time, warm map[string]bool) (l lane, ok bool, w
 	return lane{}, false, 0
 }
 
-// dropHeld removes the lanes from a queue whose tasks may not start. The next scan adds them again.
-func (s *schedule) dropHeld(priority int) []*laneState {
+// dropHeld removes from a queue the lanes whose tasks may not start now. The next scan adds them again.
+func (s *scheduler) dropHeld(priority int) []*laneState {
 	if s.held == nil {
 		return s.queues[priority]
 	}
@@ -115,13 +115,13 @@ func (s *schedule) dropHeld(priority int) []*laneState {
 	return queue
 }
 
-func (s *schedule) unqueue(st *laneState) {
+func (s *scheduler) unqueue(st *laneState) {
 	st.queued, st.overtaken = false, time.Time{}
 	st.turns.deactivate(st.account)
 }
 
 // choose returns the index of a queue's next lane, or how long to wait for a task of a warm tenant.
-func (s *schedule) choose(priority int, now time.Time, warm map[string]bool) (i int, wait time.Duration) {
+func (s *scheduler) choose(priority int, now time.Time, warm map[string]bool) (i int, wait time.Duration) {
 	queue, turn := s.queues[priority], 0
 	for j, st := range queue {
 		if st.account.charged() < queue[turn].account.charged() {
@@ -159,7 +159,7 @@ func orderOf(pick uint) [3]int {
 }
 
 // started notes that a message was delivered, with pending ones behind it.
-func (s *schedule) started(l lane, pending int) {
+func (s *scheduler) started(l lane, pending int) {
 	st := s.state(l)
 	st.running++
 	st.pending = pending
@@ -168,7 +168,7 @@ func (s *schedule) started(l lane, pending int) {
 }
 
 // empty notes that a fetch returned nothing: the lane is empty, or at the tenant's cap.
-func (s *schedule) empty(l lane, took time.Duration) {
+func (s *scheduler) empty(l lane, took time.Duration) {
 	st := s.state(l)
 	st.want = 0
 	st.turns.endEmpty(l.tenant, took)
@@ -176,7 +176,7 @@ func (s *schedule) empty(l lane, took time.Duration) {
 }
 
 // done notes that a run ended, which makes room below the tenant's cap.
-func (s *schedule) done(l lane, now time.Time, took time.Duration) {
+func (s *scheduler) done(l lane, now time.Time, took time.Duration) {
 	s.lastDone = now
 	st := s.state(l)
 	st.turns.end(l.tenant, took)
@@ -187,8 +187,8 @@ func (s *schedule) done(l lane, now time.Time, took time.Duration) {
 	s.forget(st)
 }
 
-// forget removes a lane without tasks. Without any lane, it forgets what tenants have used, too.
-func (s *schedule) forget(st *laneState) {
+// forget removes a lane without tasks. If no lane is left, it also forgets what tenants have used.
+func (s *scheduler) forget(st *laneState) {
 	if st.running > 0 || st.queued || st.want > 0 || st.pending > 0 {
 		return
 	}
@@ -203,7 +203,7 @@ func (s *schedule) forget(st *laneState) {
 }
 
 // counted notes that TASKS holds n messages of the lane, including those of running tasks.
-func (s *schedule) counted(l lane, n int) {
+func (s *scheduler) counted(l lane, n int) {
 	st := s.state(l)
 	if n > st.running {
 		s.expect(l, 1)

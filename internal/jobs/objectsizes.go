@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// usage estimates how many bytes each tenant has in the object store. The store keeps no such count, so this process
-// lists the objects at intervals, and counts what it adds in between.
-type usage struct {
+// objectSizes estimates how many bytes each tenant has in the object store. The store keeps no such count, so this
+// process lists the objects at intervals, and counts what it adds in between.
+type objectSizes struct {
 	mu       sync.Mutex
 	listed   time.Time
 	byTenant map[string]share
@@ -27,8 +27,8 @@ type share struct {
 }
 
 const (
-	// usageAge is how old the list of objects may be when a tenant's data is stored.
-	usageAge = 10 * time.Second
+	// sizesAge is how old the list of objects may be when a tenant's data is stored.
+	sizesAge = 10 * time.Second
 	// roomParts is how many tenths of the limit a tenant's objects may take after makeRoom has removed some. The spare
 	// tenth means that not every new object needs another removal.
 	roomParts = 9
@@ -37,10 +37,10 @@ const (
 // reserve counts data of an unfinished task that a tenant is about to store. It returns ErrStorageFull if the tenant
 // would exceed its limit.
 func (c *Client) reserve(ctx context.Context, tenant string, size int64) error {
-	u := &c.usage
+	u := &c.sizes
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if err := c.refreshUsage(ctx); err != nil {
+	if err := c.refreshSizes(ctx); err != nil {
 		return err
 	}
 	s := u.byTenant[tenant]
@@ -60,10 +60,10 @@ func (c *Client) makeRoom(ctx context.Context, tenant string, size int64) error 
 	if size > limit {
 		return ErrStorageFull
 	}
-	u := &c.usage
+	u := &c.sizes
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	err := c.refreshUsage(ctx)
+	err := c.refreshSizes(ctx)
 	if err == nil && u.byTenant[tenant].kept+size > limit {
 		err = c.removeOldest(ctx, tenant, max(0, limit/10*roomParts-size))
 	}
@@ -76,10 +76,10 @@ func (c *Client) makeRoom(ctx context.Context, tenant string, size int64) error 
 	return nil
 }
 
-// refreshUsage lists the objects again if the last list is older than usageAge. The caller holds the lock.
-func (c *Client) refreshUsage(ctx context.Context) error {
-	u := &c.usage
-	if u.byTenant != nil && time.Since(u.listed) <= usageAge {
+// refreshSizes lists the objects again if the last list is older than sizesAge. The caller holds the lock.
+func (c *Client) refreshSizes(ctx context.Context) error {
+	u := &c.sizes
+	if u.byTenant != nil && time.Since(u.listed) <= sizesAge {
 		return nil
 	}
 	objects, err := c.listObjects(ctx)
@@ -122,9 +122,9 @@ func (c *Client) removeOldest(ctx context.Context, tenant string, limit int64) e
 		}
 		removed++
 	}
-	s := c.usage.byTenant[tenant]
+	s := c.sizes.byTenant[tenant]
 	s.kept = kept
-	c.usage.byTenant[tenant] = s
+	c.sizes.byTenant[tenant] = s
 	if removed > 0 {
 		c.tel.payloadsRemoved.Add(ctx, removed)
 		c.opts.Log.InfoContext(ctx, "oldest stored objects removed", "tenant", tenant, "removed", removed)

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-func TestHeals(t *testing.T) {
+func TestIsTemporary(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want bool
@@ -27,8 +27,8 @@ func TestHeals(t *testing.T) {
 		{context.Canceled, false},
 		{errors.New("bad setting"), false},
 	} {
-		if got := jobs.Heals(fmt.Errorf("provision stream TASKS: %w", c.err)); got != c.want {
-			t.Errorf("Heals(%v) = %v, want %v", c.err, got, c.want)
+		if got := jobs.IsTemporary(fmt.Errorf("provision stream TASKS: %w", c.err)); got != c.want {
+			t.Errorf("IsTemporary(%v) = %v, want %v", c.err, got, c.want)
 		}
 	}
 }

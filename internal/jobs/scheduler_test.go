@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestScheduleTurns(t *testing.T) {
-	r := newSchedule()
+func TestSchedulerTurns(t *testing.T) {
+	r := newScheduler()
 	for _, tenant := range []string{"a", "b", "c"} {
 		r.expect(lane{"p", "normal", tenant}, 3)
 	}
@@ -29,9 +29,9 @@ func TestScheduleTurns(t *testing.T) {
 }
 
 // Every lane with messages gets its turn, whatever the outcome of fetches.
-func TestScheduleDoesNotStarve(t *testing.T) {
+func TestSchedulerDoesNotStarve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newSchedule()
+		r := newScheduler()
 		lanes := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) lane {
 			return lane{
 				"p", rapid.SampledFrom(priorities).Draw(t, "priority"),
@@ -62,10 +62,10 @@ func TestScheduleDoesNotStarve(t *testing.T) {
 	})
 }
 
-// Tenants with a warm box overtake others for 250 ms. After a run, the schedule waits 5 ms for the tenant's next
+// Tenants with a warm box overtake others for 250 ms. After a run, the scheduler waits 5 ms for the tenant's next
 // task.
-func TestScheduleWarmTenants(t *testing.T) {
-	r := newSchedule()
+func TestSchedulerWarmTenants(t *testing.T) {
+	r := newScheduler()
 	start := time.Now()
 	at := func(ms int, warm map[string]bool) string {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestScheduleWarmTenants(t *testing.T) {
 			t.Errorf("after %d ms: next = %s, want %s", step.ms, got, step.want)
 		}
 	}
-	r = newSchedule()
+	r = newScheduler()
 	expect("a", "b")
 	l := lane{"p", "normal", "c"}
 	r.started(l, 0)
@@ -118,8 +118,8 @@ func TestScheduleWarmTenants(t *testing.T) {
 }
 
 // A lane whose message another worker got is forgotten, and so is what tenants have used once no lane is left.
-func TestScheduleForgetsEmptyLanes(t *testing.T) {
-	r := newSchedule()
+func TestSchedulerForgetsEmptyLanes(t *testing.T) {
+	r := newScheduler()
 	for _, tenant := range []string{"a", "b"} {
 		r.wake(lane{"p", "normal", tenant})
 	}
