@@ -24,25 +24,25 @@ const (
 )
 
 // fireDue fires the schedules that are due by the fleet's time.
-func (s *Service) fireDue(ctx context.Context, store *jobs.Automations, a *agenda) {
+func (s *Service) fireDue(ctx context.Context, store *jobs.Automations, c *cache) {
 	now, err := s.now(ctx, store)
 	if err != nil {
 		return // run reads the time again, and returns the error
 	}
-	a.sync(now)
+	c.sync(now)
 	var group errgroup.Group
 	group.SetLimit(atOnce)
-	for _, k := range a.dueNow() {
+	for _, k := range c.dueNow() {
 		group.Go(func() error {
 			doc, rev, err := s.fire(ctx, store, k.tenant, k.name, now)
 			switch {
-			case errors.Is(err, jobs.ErrAutomationConflict): // the watch tells the change
-				a.postpone(k, retryDelay)
+			case errors.Is(err, jobs.ErrAutomationConflict): // the watch will report the other change
+				c.postpone(k, retryDelay)
 			case err != nil && ctx.Err() == nil:
 				s.log.WarnContext(ctx, "schedule not fired", "tenant", k.tenant, "schedule", k.name, "error", err)
-				a.postpone(k, retryDelay)
+				c.postpone(k, retryDelay)
 			case err == nil:
-				a.set(k.tenant, k.name, doc.Next, rev)
+				c.set(k.tenant, k.name, doc.Next, rev)
 			}
 			return nil
 		})
@@ -86,7 +86,7 @@ func (s *Service) fire(
 		}
 	}
 	doc.Handled = due.handled[len(due.handled)-1].UTC()
-	if rev, err = writeSchedule(ctx, store, tenant, doc, rev); err == nil { // of processes that fire it, one gets here
+	if rev, err = writeSchedule(ctx, store, tenant, doc, rev); err == nil { // only one process gets here
 		for i, t := range due.firings {
 			s.queue.CountAutomation(ctx, kindSchedule, outcomes[i])
 			s.queue.RecordLate(ctx, at.Sub(t))
@@ -102,7 +102,7 @@ const (
 	outcomeFailed  = "failed"
 )
 
-// planned are the firing times up to now since the last ones that were handled, and those that take place.
+// planned has the firing times after the last one that was handled, up to now, and those of them that take place.
 type planned struct{ handled, firings []time.Time }
 
 // plan applies the schedule's policy for missed firings.

@@ -36,7 +36,7 @@ func (s *Service) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	a := newAgenda()
+	c := newCache()
 	var running sync.WaitGroup
 	start := func(ctx context.Context, part func(context.Context) error) {
 		running.Go(func() {
@@ -46,7 +46,7 @@ func (s *Service) run(ctx context.Context) error {
 		})
 	}
 	results, ordered := &resultFollowers{}, &resultFollowers{}
-	start(ctx, func(ctx context.Context) error { return store.Watch(ctx, a.learn) })
+	start(ctx, func(ctx context.Context) error { return store.Watch(ctx, c.learn) })
 	start(ctx, func(ctx context.Context) error {
 		return s.queue.FollowEvents(ctx, func(ctx context.Context, tenant string, ev event.Event) error {
 			e, err := newIncoming(ev)
@@ -54,7 +54,7 @@ func (s *Service) run(ctx context.Context) error {
 				s.log.WarnContext(ctx, "event refused", "tenant", tenant, "error", err)
 				return nil
 			}
-			return s.match(ctx, store, a, tenant, e)
+			return s.dispatch(ctx, store, c, tenant, e)
 		})
 	})
 	start(ctx, func(ctx context.Context) error {
@@ -63,25 +63,25 @@ func (s *Service) run(ctx context.Context) error {
 			if err != nil {
 				return nil //nolint:nilerr // FollowEvents has logged it
 			}
-			return s.deliverKnown(ctx, store, a, tenant, e)
+			return s.deliverOrdered(ctx, store, c, tenant, e)
 		})
 	})
 	send := func(ctx context.Context, d jobs.Delivery) error {
-		if err := awaitLatest(ctx, store, a); err != nil {
+		if err := awaitLatest(ctx, store, c); err != nil {
 			return err
 		}
-		return s.send(ctx, store, a, d)
+		return s.send(ctx, store, c, d)
 	}
 	start(ctx, func(ctx context.Context) error { return s.queue.FollowDeliveries(ctx, send) })
 	start(ctx, func(ctx context.Context) error { return s.queue.FollowOrderedDeliveries(ctx, send) })
-	start(ctx, func(ctx context.Context) error { return s.followRuns(ctx, a) })
+	start(ctx, func(ctx context.Context) error { return s.followRuns(ctx, c) })
 	start(ctx, func(ctx context.Context) error {
-		return s.followSchedules(ctx, store, a, func() {
-			results.follow(ctx, a.resultTenants(), func(ctx context.Context, tenant string) {
-				start(ctx, func(ctx context.Context) error { return s.followResults(ctx, store, a, tenant) })
+		return s.followSchedules(ctx, store, c, func() {
+			results.follow(ctx, c.resultTenants(), func(ctx context.Context, tenant string) {
+				start(ctx, func(ctx context.Context) error { return s.followResults(ctx, store, c, tenant) })
 			})
-			ordered.follow(ctx, a.orderedTenants(), func(ctx context.Context, tenant string) {
-				start(ctx, func(ctx context.Context) error { return s.followOrderedResults(ctx, store, a, tenant) })
+			ordered.follow(ctx, c.webhookResultTenants(), func(ctx context.Context, tenant string) {
+				start(ctx, func(ctx context.Context) error { return s.followOrderedResults(ctx, store, c, tenant) })
 			})
 		})
 	})
@@ -90,41 +90,23 @@ func (s *Service) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// match dispatches an event once all automations that existed when it was stored are known.
-func (s *Service) match(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
-	if err := awaitLatest(ctx, store, a); err != nil {
-		return err
-	}
-	return s.dispatch(ctx, store, a, tenant, e)
-}
-
-// deliverKnown is match for the webhooks only.
-func (s *Service) deliverKnown(
-	ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming,
-) error {
-	if err := awaitLatest(ctx, store, a); err != nil {
-		return err
-	}
-	return s.deliver(ctx, a, tenant, e)
-}
-
-// awaitLatest waits until all automations that exist now are known.
-func awaitLatest(ctx context.Context, store *jobs.Automations, a *agenda) error {
+// awaitLatest waits until the cache has all automations that exist now.
+func awaitLatest(ctx context.Context, store *jobs.Automations, c *cache) error {
 	_, latest, err := store.Now(ctx)
 	if err != nil {
 		return err
 	}
-	return a.awaitRevision(ctx, latest)
+	return c.awaitRevision(ctx, latest)
 }
 
 // followResults dispatches the results of a tenant's tasks until ctx ends.
-func (s *Service) followResults(ctx context.Context, store *jobs.Automations, a *agenda, tenant string) error {
+func (s *Service) followResults(ctx context.Context, store *jobs.Automations, c *cache, tenant string) error {
 	for ctx.Err() == nil {
 		if err := s.queue.KeepResults(ctx, tenant); err != nil {
 			return err
 		}
 		err := s.queue.FollowResults(ctx, tenant, func(ctx context.Context, rec schemas.Record, ev event.Event) error {
-			return s.match(ctx, store, a, tenant, &incoming{Event: ev, depth: engine.Depth(rec)})
+			return s.dispatch(ctx, store, c, tenant, &incoming{Event: ev, depth: engine.Depth(rec)})
 		})
 		if err != nil {
 			return err
@@ -136,14 +118,14 @@ func (s *Service) followResults(ctx context.Context, store *jobs.Automations, a 
 
 // followOrderedResults delivers the results of a tenant's tasks that have a partition key, until ctx ends.
 func (s *Service) followOrderedResults(
-	ctx context.Context, store *jobs.Automations, a *agenda, tenant string,
+	ctx context.Context, store *jobs.Automations, c *cache, tenant string,
 ) error {
 	for ctx.Err() == nil {
-		if err := s.keepOrderedResults(ctx, tenant); err != nil {
+		if err := s.keepWebhookResults(ctx, tenant); err != nil {
 			return err
 		}
 		err := s.queue.FollowOrderedResults(ctx, tenant, func(ctx context.Context, ev event.Event) error {
-			return s.deliverKnown(ctx, store, a, tenant, &incoming{Event: ev})
+			return s.deliverOrdered(ctx, store, c, tenant, &incoming{Event: ev})
 		})
 		if err != nil {
 			return err
@@ -153,8 +135,8 @@ func (s *Service) followOrderedResults(
 	return nil
 }
 
-// keepOrderedResults keeps a tenant's results for its webhooks.
-func (s *Service) keepOrderedResults(ctx context.Context, tenant string) error {
+// keepWebhookResults makes the queue keep a tenant's results for its webhooks, with and without a partition key.
+func (s *Service) keepWebhookResults(ctx context.Context, tenant string) error {
 	if err := s.queue.KeepResults(ctx, tenant); err != nil {
 		return err
 	}
@@ -186,11 +168,11 @@ func (r *resultFollowers) follow(
 	}
 }
 
-// followSchedules fires schedules when they are due. It calls changed after changes of the agenda.
-func (s *Service) followSchedules(ctx context.Context, store *jobs.Automations, a *agenda, changed func()) error {
+// followSchedules fires schedules when they are due. It calls changed after changes of the cache.
+func (s *Service) followSchedules(ctx context.Context, store *jobs.Automations, c *cache, changed func()) error {
 	var synced time.Time // when the fleet's time was read
 	for ctx.Err() == nil {
-		next, found := a.next()
+		next, found := c.next()
 		wait := resync
 		if found {
 			if time.Since(synced) >= resync {
@@ -198,10 +180,10 @@ func (s *Service) followSchedules(ctx context.Context, store *jobs.Automations, 
 				if err != nil {
 					return err
 				}
-				a.sync(now)
+				c.sync(now)
 				synced = time.Now()
 			}
-			wait = min(wait, next.Sub(a.now()))
+			wait = min(wait, next.Sub(c.now()))
 		}
 		timer := time.NewTimer(max(wait, 0))
 		select {
@@ -209,9 +191,9 @@ func (s *Service) followSchedules(ctx context.Context, store *jobs.Automations, 
 			if found && wait < resync {
 				_ = clock.Sleep(ctx, rand.N(spread)) //nolint:gosec // spreads processes; ends early with ctx
 				synced = time.Time{}
-				s.fireDue(ctx, store, a)
+				s.fireDue(ctx, store, c)
 			}
-		case <-a.woken:
+		case <-c.woken:
 			changed()
 		case <-ctx.Done():
 		}

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	runSweep = time.Minute      // after which a run whose tasks run is looked at, in case that an advance was lost
+	runSweep = time.Minute      // after which a run with running tasks is advanced in case that an advance was lost
 	runSoon  = 10 * time.Second // within which a process that was away advances a run
-	runRetry = time.Second
-	runLate  = 5 * time.Second
+	runRetry = time.Second      // after an error
+	runLate  = 5 * time.Second  // after which a due run is advanced again, unless its alarm has changed by then
 )
 
-// runAlarm is what the agenda knows of a workflow run.
+// runAlarm is what the cache knows of a workflow run.
 type runAlarm struct {
 	engine.Alarm
 	due     time.Time
 	learned time.Time
 }
 
-// next returns when the run is advanced after now.
+// next returns when the run is to be advanced next, after now.
 func (r runAlarm) next(now time.Time) time.Time {
-	if !r.Next.After(now) { // the clock of the process that set it is ahead
+	if !r.Next.After(now) {
 		return now.Add(runLate)
 	}
 	sweep := now.Add(runSweep + rand.N(runSweep)) //nolint:gosec // spreads processes
@@ -41,15 +41,15 @@ func (r runAlarm) next(now time.Time) time.Time {
 	return r.Next
 }
 
-// learnRun updates the agenda with the alarm of a run.
-func (a *agenda) learnRun(d jobs.Automation) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// learnRun updates the cache with the alarm of a run.
+func (c *cache) learnRun(d jobs.Automation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	k := key{d.Kind, d.Tenant, d.Name}
-	now := time.Now().Add(a.runSkew)
+	now := time.Now().Add(c.runSkew)
 	r := runAlarm{learned: now}
 	if json.Unmarshal(d.Data, &r.Alarm) != nil { // it was deleted
-		delete(a.runs, k)
+		delete(c.runs, k)
 		return
 	}
 	r.due = r.Next
@@ -59,26 +59,26 @@ func (a *agenda) learnRun(d jobs.Automation) {
 	case r.Busy:
 		r.due = r.next(now)
 	}
-	a.runs[k] = r
+	c.runs[k] = r
 	select {
-	case a.runWoken <- struct{}{}:
+	case c.runWoken <- struct{}{}:
 	default:
 	}
 }
 
-// runsDue returns the runs that are due, and how long it is until the next one is. Those that are due are due again
-// later. now is the queue's time, which the alarms have.
-func (a *agenda) runsDue(now time.Time) (due map[key]runAlarm, wait time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.runSkew = now.Sub(time.Now().Round(0))
+// runsDue returns the runs that are due, and the time until the next one is. It makes the returned runs due again
+// later. now is the queue's time, as in the alarms.
+func (c *cache) runsDue(now time.Time) (due map[key]runAlarm, wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runSkew = now.Sub(time.Now().Round(0))
 	due = map[key]runAlarm{}
 	next := now.Add(runSweep)
-	for k, r := range a.runs {
+	for k, r := range c.runs {
 		if !r.due.After(now) {
 			due[k] = r
 			r.due = r.next(now)
-			a.runs[k] = r
+			c.runs[k] = r
 		}
 		if r.due.Before(next) {
 			next = r.due
@@ -88,20 +88,20 @@ func (a *agenda) runsDue(now time.Time) (due map[key]runAlarm, wait time.Duratio
 }
 
 // retryRun makes a run due again soon.
-func (a *agenda) retryRun(k key) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r, ok := a.runs[k]; ok {
-		r.due = time.Now().Add(a.runSkew + runRetry)
-		a.runs[k] = r
+func (c *cache) retryRun(k key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r, ok := c.runs[k]; ok {
+		r.due = time.Now().Add(c.runSkew + runRetry)
+		c.runs[k] = r
 	}
 }
 
 // runsWaiting returns the runs of a tenant that wait for events of a type.
-func (a *agenda) runsWaiting(tenant, eventType string) (ids []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for k, r := range a.runs {
+func (c *cache) runsWaiting(tenant, eventType string) (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, r := range c.runs {
 		if k.tenant != tenant {
 			continue
 		}
@@ -116,8 +116,8 @@ func (a *agenda) runsWaiting(tenant, eventType string) (ids []string) {
 }
 
 // wakeRuns passes an event on to the workflow runs that wait for it. It may be called again.
-func (s *Service) wakeRuns(ctx context.Context, a *agenda, tenant string, e *incoming) error {
-	ids := a.runsWaiting(tenant, e.Type())
+func (s *Service) wakeRuns(ctx context.Context, c *cache, tenant string, e *incoming) error {
+	ids := c.runsWaiting(tenant, e.Type())
 	if len(ids) == 0 {
 		return nil
 	}
@@ -134,16 +134,16 @@ func (s *Service) wakeRuns(ctx context.Context, a *agenda, tenant string, e *inc
 }
 
 // followRuns advances workflow runs when their waits are due, and those whose advance was lost.
-func (s *Service) followRuns(ctx context.Context, a *agenda) error {
+func (s *Service) followRuns(ctx context.Context, c *cache) error {
 	for ctx.Err() == nil {
-		due, wait := a.runsDue(s.runs.Now(ctx))
+		due, wait := c.runsDue(s.runs.Now(ctx))
 		var group errgroup.Group
 		group.SetLimit(atOnce)
 		for k, r := range due {
 			group.Go(func() error {
 				if err := s.runs.Tick(ctx, k.tenant, k.name, r.learned); err != nil && ctx.Err() == nil {
 					s.log.WarnContext(ctx, "workflow run not advanced", "tenant", k.tenant, "run", k.name, "error", err)
-					a.retryRun(k)
+					c.retryRun(k)
 				}
 				return nil
 			})
@@ -156,7 +156,7 @@ func (s *Service) followRuns(ctx context.Context, a *agenda) error {
 		select {
 		case <-timer.C:
 			_ = clock.Sleep(ctx, rand.N(spread)) //nolint:gosec // spreads processes; the loop ends with ctx
-		case <-a.runWoken:
+		case <-c.runWoken:
 		case <-ctx.Done():
 		}
 		timer.Stop()

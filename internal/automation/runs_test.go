@@ -224,10 +224,9 @@ func (w *world) purge(t *testing.T, streamsToo bool, names ...string) {
 	}
 }
 
-func never() (before, after bool) { return false, false }
+func neverLost() (before, after bool) { return false, false }
 
-// TestInterruptedStart checks that a run whose start stored its record but began nothing goes on, as does one whose
-// task has ended although no advance followed.
+// TestInterruptedStart checks that a run goes on although its start has stored its record, but submitted no task.
 func TestInterruptedStart(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	seen := &effects{count: map[string]map[string]int{}}
@@ -238,7 +237,7 @@ func TestInterruptedStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.purge(t, false, "TASKS", "KV_TASKSTATE") // as if the task of step a had not been submitted
-	w.runWorkers(t, 1, seen.handle, never)
+	w.runWorkers(t, 1, seen.handle, neverLost)
 	if err := e.Tick(t.Context(), "acme", run.RunID, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -283,8 +282,8 @@ func TestTwoAnswers(t *testing.T) {
 	}
 }
 
-// TestAlarmComesFirst checks that a record changes only after an alarm that rings for it was written: a process that is
-// lost between the two writes must not leave a run at which no process looks again.
+// TestAlarmComesFirst checks that a record changes only after its alarm was written: if a process is lost between the
+// two writes, the run must not be left without an alarm, because no process would advance it again.
 func TestAlarmComesFirst(t *testing.T) {
 	const ask = `{"id":"ask","ask":{"form":{"type":"object","properties":{"ok":{"type":"boolean"}}}}},`
 	for name, then := range map[string]string{
@@ -472,7 +471,7 @@ func TestCancelRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.runWorkers(t, 1, seen.handle, never)
+	w.runWorkers(t, 1, seen.handle, neverLost)
 	run = ended(t, e, run.RunID, "")
 	if run.Status != schemas.WorkflowCancelled || string(run.Steps[2].Result) != `"cancelled"` {
 		t.Errorf("run is %s, finally returned %s, want cancelled", run.Status, run.Steps[2].Result)
@@ -482,7 +481,7 @@ func TestCancelRun(t *testing.T) {
 	}
 }
 
-// TestBadRuns checks what a request for a run is refused for.
+// TestBadRuns checks the errors with which requests for runs are refused.
 func TestBadRuns(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	e := engine.New(w.queue, quiet)
@@ -523,7 +522,7 @@ func TestTriggeredRun(t *testing.T) {
 		}
 		run, err := e.StartTask(ctx, j.Record, j.Task)
 		return &schemas.Result{Status: schemas.Succeeded, Result: json.RawMessage(fmt.Sprintf("%q", run.RunID))}, err
-	}, never)
+	}, neverLost)
 	_, err := w.AddTrigger(t.Context(), "acme", schemas.TriggerSpec{
 		Name: "t", Type: "order.created",
 		Task: json.RawMessage(`{"workflow":{"name":"o","inputs":{"total":{}},"steps":[{"id":"a","code":"x","with":"${ inputs.total }"}],

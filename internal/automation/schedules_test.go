@@ -246,7 +246,7 @@ func code(err error) string {
 	return fmt.Sprint(err)
 }
 
-// TestRefusedSchedules has the errors of schedules that cannot be added.
+// TestRefusedSchedules checks the errors of schedules that cannot be added.
 func TestRefusedSchedules(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	for want, change := range map[string]func(*schemas.ScheduleSpec){

@@ -71,7 +71,7 @@ func (m matcher) matches(ctx context.Context, e *incoming) (reason string) {
 	return ""
 }
 
-// incoming is an event on its way through the triggers of a tenant.
+// incoming is an event that is matched with a tenant's automations.
 type incoming struct {
 	event.Event
 	depth  int
@@ -123,8 +123,8 @@ func (e *incoming) variables() (map[string]any, error) {
 	return e.values, nil
 }
 
-// taskOf returns the event that submits the trigger's task for an event. Its id is a hash of the event's source and
-// id, after the depth of the task.
+// taskOf returns the event that submits the trigger's task for an event. Its id consists of the depth of the task and a
+// hash of the event's source and id.
 func (e *incoming) taskOf(in schemas.TriggerSpec) (event.Event, error) {
 	hash := sha256.Sum256([]byte(e.Source() + "\x00" + e.ID()))
 	id := fmt.Sprintf("%d-%s", e.depth+1, hex.EncodeToString(hash[:16]))
@@ -299,10 +299,13 @@ func (s *Service) TestTrigger(
 
 var tooDeep = fmt.Sprintf("%d triggers have led to the event, which is the limit", maxDepth)
 
-// dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks. After
-// an error it may be called again.
-func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agenda, tenant string, e *incoming) error {
-	for _, t := range a.triggersOf(tenant) {
+// dispatch submits the tasks of all triggers that match an event, and stores its deliveries to webhooks, unless they
+// are sent in order. It applies all automations that exist when it is called. After an error it may be called again.
+func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming) error {
+	if err := awaitLatest(ctx, store, c); err != nil {
+		return err
+	}
+	for _, t := range c.triggersOf(tenant) {
 		if t.matches(ctx, e) != "" {
 			continue
 		}
@@ -310,13 +313,13 @@ func (s *Service) dispatch(ctx context.Context, store *jobs.Automations, a *agen
 			return err
 		}
 	}
-	if err := s.wakeRuns(ctx, a, tenant, e); err != nil {
+	if err := s.wakeRuns(ctx, c, tenant, e); err != nil {
 		return err
 	}
-	if jobs.InOrder(e.Event) { // run follows these in order, and delivers them
+	if jobs.InOrder(e.Event) { // see deliverOrdered
 		return nil
 	}
-	return s.deliver(ctx, a, tenant, e)
+	return s.deliver(ctx, c, tenant, e)
 }
 
 // trigger submits the task of one trigger. If the queue refuses the task, it notes the reason in the trigger.
@@ -343,16 +346,16 @@ func (s *Service) trigger(
 	}
 	s.queue.CountAutomation(ctx, kindTrigger, outcomeRefused)
 	s.log.WarnContext(ctx, "trigger submitted no task", "tenant", tenant, "trigger", in.Name, "reason", problem)
-	return note(ctx, store, key{kindTrigger, tenant, in.Name}, func(doc *schemas.Trigger) bool {
+	return update(ctx, store, key{kindTrigger, tenant, in.Name}, func(doc *schemas.Trigger) bool {
 		changed := doc.LastError != problem
 		doc.LastError = problem
 		return changed
 	})
 }
 
-// note changes a document with fn, which reports whether it has changed it. It does nothing if the document was
+// update changes a document with fn, which reports whether it has changed it. It does nothing if the document was
 // removed, or if another process changes it at this moment.
-func note[T any](ctx context.Context, store *jobs.Automations, k key, fn func(doc *T) (changed bool)) error {
+func update[T any](ctx context.Context, store *jobs.Automations, k key, fn func(doc *T) (changed bool)) error {
 	doc, rev, err := read[T](ctx, store, k)
 	if _, removed := errors.AsType[*jobs.RefusedError](err); removed {
 		return nil

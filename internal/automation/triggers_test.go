@@ -52,7 +52,7 @@ func (w *world) start(t *testing.T, n int, handler jobs.Handler) context.Context
 	return ctx
 }
 
-// TestMatches has the values of patterns and filters.
+// TestMatches checks what patterns and filters match.
 func TestMatches(t *testing.T) {
 	for _, c := range []struct {
 		eventType, source, filter, want string
@@ -165,7 +165,7 @@ func TestTriggers(t *testing.T) {
 			}
 		}
 	}
-	// The events of a tenant are handled in no order: the last ones are found when all have their tasks.
+	// Events are handled in any order, so the test waits for the task of each event that matches.
 	for i := 11; i < 20; i++ {
 		out, err := w.TestTrigger(ctx, "acme", "large", order(strconv.Itoa(i), fmt.Sprintf(`{"total": %d}`, i*10)))
 		if err != nil || !out.Matches {

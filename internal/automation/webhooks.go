@@ -37,7 +37,7 @@ const (
 	maxURL        = 2048             // bytes
 	perWebhook    = 4                // requests of one process at once
 	perTenant     = 8                // fewer than a process sends, so that slow targets of one tenant delay no other
-	busyDelay     = time.Second      // if there are more
+	busyDelay     = time.Second      // until another request is tried
 	minRetry      = 2 * time.Second
 	maxRetry      = time.Hour
 	webhookOrigin = "codefleet"
@@ -73,7 +73,7 @@ func (s *Service) AddWebhook(ctx context.Context, tenant string, in schemas.Webh
 		}
 	}
 	if names.MatchPattern(in.Type, schemas.TypeResult) {
-		if err := s.keepOrderedResults(ctx, tenant); err != nil {
+		if err := s.keepWebhookResults(ctx, tenant); err != nil {
 			return schemas.Webhook{}, err
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Service) handshake(ctx context.Context, target string) error {
 }
 
 func drain(resp *http.Response) {
-	_, _ = io.CopyN(io.Discard, resp.Body, maxResponse) // for the next request only
+	_, _ = io.CopyN(io.Discard, resp.Body, maxResponse) // so that the next request can use the connection
 	_ = resp.Body.Close()
 }
 
@@ -160,7 +160,8 @@ func (s *Service) Webhooks(ctx context.Context, tenant string) ([]schemas.Webhoo
 	return list, err
 }
 
-// RemoveWebhook deletes a webhook. Deliveries that wait are dropped.
+// RemoveWebhook deletes a webhook. A delivery that waits is dropped at its next try, unless a webhook with the same
+// name exists by then.
 func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error {
 	if err := s.remove(ctx, key{kindWebhook, tenant, name}); err != nil {
 		return err
@@ -168,9 +169,20 @@ func (s *Service) RemoveWebhook(ctx context.Context, tenant, name string) error 
 	return s.forgetResults(ctx, tenant)
 }
 
-// deliver stores a delivery to each webhook that matches an event. It may be called again.
-func (s *Service) deliver(ctx context.Context, a *agenda, tenant string, e *incoming) error {
-	for _, w := range a.webhooksOf(tenant) {
+// deliverOrdered stores the deliveries of an event that has a partition key. It applies all webhooks that exist when it
+// is called.
+func (s *Service) deliverOrdered(
+	ctx context.Context, store *jobs.Automations, c *cache, tenant string, e *incoming,
+) error {
+	if err := awaitLatest(ctx, store, c); err != nil {
+		return err
+	}
+	return s.deliver(ctx, c, tenant, e)
+}
+
+// deliver stores a delivery to each webhook in the cache that matches an event. It may be called again.
+func (s *Service) deliver(ctx context.Context, c *cache, tenant string, e *incoming) error {
+	for _, w := range c.webhooksOf(tenant) {
 		if w.doc.Gone || w.matches(ctx, e) != "" {
 			continue
 		}
@@ -186,15 +198,15 @@ func (s *Service) deliver(ctx context.Context, a *agenda, tenant string, e *inco
 }
 
 // send makes one try of a delivery.
-func (s *Service) send(ctx context.Context, store *jobs.Automations, a *agenda, d jobs.Delivery) error {
-	w, ok := a.webhook(d.Tenant, d.Webhook)
+func (s *Service) send(ctx context.Context, store *jobs.Automations, c *cache, d jobs.Delivery) error {
+	w, ok := c.webhook(d.Tenant, d.Webhook)
 	if !ok || w.doc.Gone {
 		return nil
 	}
-	if !a.begin(d.Tenant, d.Webhook) {
+	if !c.beginRequest(d.Tenant, d.Webhook) {
 		return &jobs.RetryError{After: busyDelay}
 	}
-	defer a.end(d.Tenant, d.Webhook)
+	defer c.endRequest(d.Tenant, d.Webhook)
 	problem, after, gone := s.post(ctx, w.doc, d)
 	if problem == "" {
 		s.queue.CountAutomation(ctx, kindWebhook, outcomeDone)
@@ -203,7 +215,7 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, a *agenda, 
 	s.queue.CountAutomation(ctx, kindWebhook, outcomeFailed)
 	s.log.WarnContext(ctx, "webhook not delivered", "tenant", d.Tenant, "webhook", d.Webhook, "delivery", d.ID,
 		"reason", problem)
-	err := note(ctx, store, key{kindWebhook, d.Tenant, d.Webhook}, func(doc *schemas.Webhook) bool {
+	err := update(ctx, store, key{kindWebhook, d.Tenant, d.Webhook}, func(doc *schemas.Webhook) bool {
 		changed := doc.LastError != problem || gone
 		doc.LastError, doc.Gone = problem, doc.Gone || gone
 		return changed
@@ -211,7 +223,7 @@ func (s *Service) send(ctx context.Context, store *jobs.Automations, a *agenda, 
 	if err != nil || gone {
 		return err
 	}
-	// Each pause is half as long as the time since the event was stored.
+	// Each delay is half as long as the time since the event was stored, or since the delivery's turn came.
 	return &jobs.RetryError{After: min(max(minRetry, time.Since(d.Since)/2, after), maxRetry)}
 }
 

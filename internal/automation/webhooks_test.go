@@ -114,7 +114,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestHostileTargets checks what the fleet says of targets that it cannot or may not reach.
+// TestHostileTargets checks the errors for targets that the fleet cannot or may not reach.
 func TestHostileTargets(t *testing.T) {
 	w := newWorld(t, "2026-11-23T08:30:00Z")
 	url, _ := target(t, func(int) int { return 200 })
@@ -175,32 +175,32 @@ func TestHostileTargets(t *testing.T) {
 
 // TestRequestsAtOnce checks how many requests to the webhooks of a tenant a process sends at once.
 func TestRequestsAtOnce(t *testing.T) {
-	a := newAgenda()
+	c := newCache()
 	begun := map[string]int{}
 	for _, name := range []string{"a", "b", "c"} {
-		for a.begin("acme", name) {
+		for c.beginRequest("acme", name) {
 			begun[name]++
 		}
 	}
 	if begun["a"] != 4 || begun["b"] != 4 || begun["c"] != 0 {
 		t.Errorf("requests at once = %v, want 4 to a and 4 to b", begun)
 	}
-	if !a.begin("other", "a") {
+	if !c.beginRequest("other", "a") {
 		t.Error("no request of another tenant may begin, want one")
 	}
-	a.end("other", "a")
-	a.end("acme", "a")
-	if !a.begin("acme", "c") {
+	c.endRequest("other", "a")
+	c.endRequest("acme", "a")
+	if !c.beginRequest("acme", "c") {
 		t.Error("no request may begin after another has ended, want one")
 	}
 	for range 3 {
-		a.end("acme", "a")
-		a.end("acme", "b")
+		c.endRequest("acme", "a")
+		c.endRequest("acme", "b")
 	}
-	a.end("acme", "b")
-	a.end("acme", "c")
-	if len(a.sending) != 0 {
-		t.Errorf("sending = %v after all requests have ended, want none", a.sending)
+	c.endRequest("acme", "b")
+	c.endRequest("acme", "c")
+	if len(c.sending) != 0 {
+		t.Errorf("sending = %v after all requests have ended, want none", c.sending)
 	}
 }
 

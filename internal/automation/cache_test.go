@@ -7,21 +7,22 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// TestSkippedChange checks that awaitRevision waits for documents whose earlier change was replaced before this process
-// learned it. Such a document may be the alarm of a run that waits for the event that is matched.
+// TestSkippedChange checks that awaitRevision waits for the newest change of a document whose earlier change was
+// replaced before this process learned of it. The document may be the alarm of a run that waits for the event to be
+// matched.
 func TestSkippedChange(t *testing.T) {
-	a := newAgenda()
+	c := newCache()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	known := func(rev uint64) bool { return a.awaitRevision(ended, rev) == nil }
+	known := func(rev uint64) bool { return c.awaitRevision(ended, rev) == nil }
 	learn := func(rev, pending uint64) {
-		a.learn(jobs.Automation{Kind: "other", Tenant: "acme", Name: "x", Revision: rev, Pending: pending})
+		c.learn(jobs.Automation{Kind: "other", Tenant: "acme", Name: "x", Revision: rev, Pending: pending})
 	}
 	if known(0) {
 		t.Error("known(0) = true before the first document, want false")
 	}
 	learn(3, 1)
-	a.learn(jobs.Automation{Revision: 4, Pending: 1})
+	c.learn(jobs.Automation{Revision: 4, Pending: 1})
 	if known(3) {
 		t.Error("known(3) = true while a document is pending whose earlier change was replaced, want false")
 	}

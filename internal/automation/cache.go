@@ -15,8 +15,8 @@ import (
 // key identifies an automation.
 type key struct{ kind, tenant, name string }
 
-// agenda is what a process knows of all automations.
-type agenda struct {
+// cache is a process's copy of all automations, with the times at which it is to act on them.
+type cache struct {
 	mu    sync.Mutex
 	due   map[key]time.Time // the next firing or attempt of each schedule
 	rev   map[key]uint64    // of the document that is known
@@ -46,8 +46,8 @@ type webhook struct {
 	doc schemas.Webhook
 }
 
-func newAgenda() *agenda {
-	return &agenda{
+func newCache() *cache {
+	return &cache{
 		due: map[key]time.Time{}, rev: map[key]uint64{}, woken: make(chan struct{}, 1),
 		triggers: map[string]map[string]trigger{}, webhooks: map[string]map[string]webhook{}, sending: map[key]int{},
 		runs: map[key]runAlarm{}, runWoken: make(chan struct{}, 1), learned: make(chan struct{}),
@@ -55,53 +55,53 @@ func newAgenda() *agenda {
 	}
 }
 
-// learn updates the agenda with a document, as Automations.Watch calls it.
-func (a *agenda) learn(d jobs.Automation) {
+// learn updates the cache with a document, as Automations.Watch calls it.
+func (c *cache) learn(d jobs.Automation) {
 	switch d.Kind {
 	case kindSchedule:
 		var doc schemas.Schedule
 		if d.Data == nil || json.Unmarshal(d.Data, &doc) == nil {
-			a.set(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
+			c.set(d.Tenant, d.Name, withNext(d.Tenant, doc).Next, d.Revision)
 		}
 	case kindTrigger:
 		var doc schemas.Trigger
 		err := json.Unmarshal(d.Data, &doc) // an error if it was deleted
 		m, invalid := newMatcher(doc.TriggerSpec)
-		learnNamed(a, a.triggers, d, trigger{m, doc.TriggerSpec}, err == nil && invalid == nil)
+		learnNamed(c, c.triggers, d, trigger{m, doc.TriggerSpec}, err == nil && invalid == nil)
 	case kindWebhook:
 		var doc schemas.Webhook
 		err := json.Unmarshal(d.Data, &doc)
 		m, invalid := newMatcher(schemas.TriggerSpec{Type: doc.Type, Filter: doc.Filter})
-		learnNamed(a, a.webhooks, d, webhook{m, doc}, err == nil && invalid == nil)
+		learnNamed(c, c.webhooks, d, webhook{m, doc}, err == nil && invalid == nil)
 	}
 	if d.Kind == engine.KindAlarm {
-		a.learnRun(d)
+		c.learnRun(d)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.note(d)
-	a.wake()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(d)
+	c.wake()
 }
 
 // note records that d was learned, for awaitRevision. The bucket keeps only the last change of each document. A gap in
 // the revisions is a change that was replaced by a later one before it could be learned. The later change is pending,
 // so nothing is missing once no changes are pending.
-func (a *agenda) note(d jobs.Automation) {
-	if d.Revision > a.latest+1 && d.Kind != "" {
-		a.skipped = true
+func (c *cache) note(d jobs.Automation) {
+	if d.Revision > c.latest+1 && d.Kind != "" {
+		c.skipped = true
 	}
 	if d.Pending == 0 {
-		a.skipped = false
+		c.skipped = false
 	}
-	a.latest = max(a.latest, d.Revision)
-	close(a.learned)
-	a.learned = make(chan struct{})
+	c.latest = max(c.latest, d.Revision)
+	close(c.learned)
+	c.learned = make(chan struct{})
 }
 
 // learnNamed replaces what is known of d by v, or forgets it.
-func learnNamed[T any](a *agenda, known map[string]map[string]T, d jobs.Automation, v T, exists bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func learnNamed[T any](c *cache, known map[string]map[string]T, d jobs.Automation, v T, exists bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case exists && known[d.Tenant] == nil:
 		known[d.Tenant] = map[string]T{d.Name: v}
@@ -116,61 +116,61 @@ func learnNamed[T any](a *agenda, known map[string]map[string]T, d jobs.Automati
 }
 
 // triggersOf returns the triggers of a tenant.
-func (a *agenda) triggersOf(tenant string) (list []trigger) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, t := range a.triggers[tenant] {
+func (c *cache) triggersOf(tenant string) (list []trigger) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.triggers[tenant] {
 		list = append(list, t)
 	}
 	return list
 }
 
 // webhooksOf returns the webhooks of a tenant.
-func (a *agenda) webhooksOf(tenant string) (list []webhook) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.webhooks[tenant] {
+func (c *cache) webhooksOf(tenant string) (list []webhook) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.webhooks[tenant] {
 		list = append(list, w)
 	}
 	return list
 }
 
-func (a *agenda) webhook(tenant, name string) (webhook, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	w, ok := a.webhooks[tenant][name]
+func (c *cache) webhook(tenant, name string) (webhook, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.webhooks[tenant][name]
 	return w, ok
 }
 
-// begin reports whether this process may send another request to a webhook. If so, call end after it.
-func (a *agenda) begin(tenant, name string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// beginRequest reports whether this process may send another request to a webhook. If so, call endRequest after it.
+func (c *cache) beginRequest(tenant, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	hook, all := key{kindWebhook, tenant, name}, key{kind: kindWebhook, tenant: tenant}
-	if a.sending[hook] >= perWebhook || a.sending[all] >= perTenant {
+	if c.sending[hook] >= perWebhook || c.sending[all] >= perTenant {
 		return false
 	}
-	a.sending[hook]++
-	a.sending[all]++
+	c.sending[hook]++
+	c.sending[all]++
 	return true
 }
 
-func (a *agenda) end(tenant, name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (c *cache) endRequest(tenant, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, k := range []key{{kindWebhook, tenant, name}, {kind: kindWebhook, tenant: tenant}} {
-		if a.sending[k]--; a.sending[k] == 0 {
-			delete(a.sending, k)
+		if c.sending[k]--; c.sending[k] == 0 {
+			delete(c.sending, k)
 		}
 	}
 }
 
 // resultTenants returns the tenants with triggers or webhooks that match results.
-func (a *agenda) resultTenants() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	tenants := a.resultWebhooks()
-	for tenant, list := range a.triggers {
+func (c *cache) resultTenants() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tenants := c.webhookResultTenantsLocked()
+	for tenant, list := range c.triggers {
 		for _, t := range list {
 			if names.MatchPattern(t.eventType, schemas.TypeResult) {
 				tenants[tenant] = true
@@ -180,17 +180,17 @@ func (a *agenda) resultTenants() map[string]bool {
 	return tenants
 }
 
-// orderedTenants returns the tenants with webhooks that match results.
-func (a *agenda) orderedTenants() map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.resultWebhooks()
+// webhookResultTenants returns the tenants with webhooks that match results.
+func (c *cache) webhookResultTenants() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.webhookResultTenantsLocked()
 }
 
-// resultWebhooks requires a.mu.
-func (a *agenda) resultWebhooks() map[string]bool {
+// webhookResultTenantsLocked is webhookResultTenants for callers that hold the lock.
+func (c *cache) webhookResultTenantsLocked() map[string]bool {
 	tenants := map[string]bool{}
-	for tenant, list := range a.webhooks {
+	for tenant, list := range c.webhooks {
 		for _, w := range list {
 			if names.MatchPattern(w.eventType, schemas.TypeResult) {
 				tenants[tenant] = true
@@ -201,11 +201,11 @@ func (a *agenda) resultWebhooks() map[string]bool {
 }
 
 // awaitRevision waits until all documents up to a revision are known.
-func (a *agenda) awaitRevision(ctx context.Context, rev uint64) error {
+func (c *cache) awaitRevision(ctx context.Context, rev uint64) error {
 	for {
-		a.mu.Lock()
-		known, learned := a.latest >= rev && !a.skipped, a.learned
-		a.mu.Unlock()
+		c.mu.Lock()
+		known, learned := c.latest >= rev && !c.skipped, c.learned
+		c.mu.Unlock()
 		if known {
 			return nil
 		}
@@ -217,42 +217,42 @@ func (a *agenda) awaitRevision(ctx context.Context, rev uint64) error {
 	}
 }
 
-// set notes when a schedule fires next, unless the agenda has a later revision of it. The zero time means never.
-func (a *agenda) set(tenant, name string, next time.Time, rev uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// set notes when a schedule fires next, unless the cache has a later revision of it. The zero time means never.
+func (c *cache) set(tenant, name string, next time.Time, rev uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	k := key{kindSchedule, tenant, name}
-	if rev < a.rev[k] {
+	if rev < c.rev[k] {
 		return
 	}
-	a.rev[k], a.due[k] = rev, next
+	c.rev[k], c.due[k] = rev, next
 	if next.IsZero() {
-		delete(a.due, k)
+		delete(c.due, k)
 	}
-	a.wake()
+	c.wake()
 }
 
-func (a *agenda) wake() {
+func (c *cache) wake() {
 	select {
-	case a.woken <- struct{}{}:
+	case c.woken <- struct{}{}:
 	default:
 	}
 }
 
-// postpone tries a schedule again later.
-func (a *agenda) postpone(k key, d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.due[k]; ok {
-		a.due[k] = time.Now().Add(a.skew + d)
+// postpone makes a schedule due again after d.
+func (c *cache) postpone(k key, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.due[k]; ok {
+		c.due[k] = time.Now().Add(c.skew + d)
 	}
 }
 
 // next returns the time of the earliest firing.
-func (a *agenda) next() (first time.Time, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, t := range a.due {
+func (c *cache) next() (first time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.due {
 		if !ok || t.Before(first) {
 			first, ok = t, true
 		}
@@ -260,24 +260,25 @@ func (a *agenda) next() (first time.Time, ok bool) {
 	return first, ok
 }
 
-func (a *agenda) sync(now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.skew = now.Sub(time.Now().Round(0))
+// sync sets the fleet's time.
+func (c *cache) sync(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skew = now.Sub(time.Now().Round(0))
 }
 
-func (a *agenda) now() time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return time.Now().Round(0).Add(a.skew)
+func (c *cache) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Round(0).Add(c.skew)
 }
 
 // dueNow returns the schedules that are due, in random order.
-func (a *agenda) dueNow() (list []key) {
-	now := a.now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for k, t := range a.due {
+func (c *cache) dueNow() (list []key) {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, t := range c.due {
 		if !t.After(now) {
 			list = append(list, k)
 		}
