@@ -115,7 +115,7 @@ func Run(accept, work context.Context, p Parts) error {
 		})
 		running.Go(func() { p.Cleaning.run(accept, fleet.Store, fleet.Queue.CreatedTenants, p.Pipeline.Log) })
 		runs := engine.New(fleet.Queue, p.Pipeline.Log)
-		runs.Keep = keepVersion(fleet.Store)
+		runs.Retain = keepVersion(fleet.Store)
 		running.Go(func() { automation.New(fleet.Queue, runs, p.WebhookNetworks, p.Pipeline.Log).Run(accept) })
 		err = p.claim(accept, work, fleet, runs, func() { close(claiming) })
 		stopClaiming()

@@ -40,7 +40,8 @@ func (p *Plan) New(run schemas.WorkflowRun, now time.Time) schemas.WorkflowRun {
 	return run
 }
 
-// machine is one call of Advance, or of a method that reads a run. Only Advance sets now.
+// machine is the state machine of a run during one call of Advance, or of a method that reads the run. Only Advance
+// sets now.
 type machine struct {
 	*Plan
 	run     *schemas.WorkflowRun
@@ -56,7 +57,7 @@ func (p *Plan) machine(run *schemas.WorkflowRun, load Load) *machine {
 }
 
 // Advance applies an event to a run, and begins all steps that can begin. It does not change its argument. An event
-// that has been applied already, or that comes too late, changes nothing. The error is one of load, or an
+// that has been applied already, or that comes too late, changes nothing. The error is from load, or an
 // *AnswerError.
 func (p *Plan) Advance(
 	ctx context.Context, run schemas.WorkflowRun, ev Event, now time.Time, load Load,
@@ -144,15 +145,15 @@ func (m *machine) giveUp(i int, x *schemas.StepRun, err *schemas.WorkflowError) 
 // mayBegin reports whether attempts of a step may begin now.
 func (m *machine) mayBegin(s *step) bool {
 	if s.finally {
-		return m.run.Finishing && m.now.Before(m.overdue())
+		return m.run.Finishing && m.now.Before(m.finallyDeadline())
 	}
 	return m.run.Stopping == "" && !m.run.Finishing
 }
 
-// overdue is when the steps of finally are given up.
-func (m *machine) overdue() time.Time { return m.run.Deadline.Add(finallyTime) }
+// finallyDeadline is when the steps of finally are given up.
+func (m *machine) finallyDeadline() time.Time { return m.run.Deadline.Add(finallyTime) }
 
-// stop ends the run after what is going on has ended. Nothing new begins but the steps of finally.
+// stop makes the run end after the attempts that run. From then on, only the steps of finally begin.
 func (m *machine) stop(status schemas.WorkflowStatus, err *schemas.WorkflowError, step string) {
 	m.changed = true
 	if m.run.Stopping == "" {
@@ -189,7 +190,7 @@ func (m *machine) tick(ctx context.Context) {
 		}, "")
 		m.interrupt(false)
 	}
-	if !m.now.Before(m.overdue()) {
+	if !m.now.Before(m.finallyDeadline()) {
 		m.each(func(_, _ int, x *schemas.StepRun) {
 			if !x.Status.Ended() {
 				m.end(x, schemas.WorkflowCancelled, x.Error)
@@ -228,11 +229,11 @@ func (m *machine) proceed(ctx context.Context) (progress bool) {
 			progress = m.loop(ctx, i) || progress
 		}
 	}
-	return m.phase() || progress
+	return m.startFinally() || progress
 }
 
-// phase begins the steps of finally after all others have ended.
-func (m *machine) phase() bool {
+// startFinally lets the steps of finally begin after all others have ended. It reports whether it did.
+func (m *machine) startFinally() bool {
 	if m.run.Finishing {
 		return false
 	}

@@ -26,7 +26,7 @@ type world struct {
 	begun  []string // effects in their order, as STEP, STEP[ITEM] or STEP#ATTEMPT
 	seen   map[workflow.Place]bool
 
-	unchecked bool // whether Advance keeps its contract is not checked, which takes long for large records
+	unchecked bool // skips the checks of Advance's contract, which take long for large records
 
 	// do returns what a task's step returns, as JSON, or an error that begins with its code.
 	do func(e workflow.Effect) (string, error)
@@ -410,7 +410,7 @@ func TestControlFlow(t *testing.T) {
 	}
 }
 
-// failing fails the tasks with an input.
+// failing returns a function do that fails the tasks with an input.
 func failing(input, message string) func(workflow.Effect) (string, error) {
 	return func(e workflow.Effect) (string, error) {
 		if string(inputOf(e)) == input {
@@ -708,7 +708,8 @@ func TestRerunAfterBranches(t *testing.T) {
 	}
 }
 
-// A question before the first task begins with the files that the workspace had before the run, not with none.
+// A rerun from a question before the first task begins with the files that the workspace had before the run, not with
+// an empty workspace.
 func TestRerunFromFirstQuestion(t *testing.T) {
 	p := compile(t, `{name: x, steps: [{id: ask, ask: {form: {type: object, properties: {ok: {type: boolean}}}}},
 		{id: b, code: '1'}]}`)

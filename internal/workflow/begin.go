@@ -71,7 +71,7 @@ func (m *machine) begin(ctx context.Context, i, item int, x *schemas.StepRun) {
 	case s.Ask != nil:
 		x.Status = schemas.WorkflowWaiting
 		var value json.RawMessage
-		if value, err = m.fill(ctx, s.words, in); err == nil {
+		if value, err = m.fill(ctx, s.text, in); err == nil {
 			x.Message, err = textOf(value)
 			x.Message = text.Truncate(cmp.Or(x.Message, "please fill in the form"), maxAsked)
 		}
@@ -99,17 +99,17 @@ func (m *machine) until(ctx context.Context, s *step, in site) (time.Time, error
 	return at.UTC(), err
 }
 
-// input is what an attempt sends: its words and its inputs.
+// input is what an attempt sends: the description of a task, and the inputs.
 type input struct {
-	words string
-	with  json.RawMessage
+	text string
+	with json.RawMessage
 }
 
 func (m *machine) input(ctx context.Context, s *step, in site) (out input, err error) {
-	if s.words != nil {
-		value, err := m.fill(ctx, s.words, in)
+	if s.text != nil {
+		value, err := m.fill(ctx, s.text, in)
 		if err == nil {
-			out.words, err = textOf(value)
+			out.text, err = textOf(value)
 		}
 		if err != nil {
 			return out, err

@@ -55,7 +55,7 @@ type step struct {
 	list    *expression.Expression // of for_each
 	items   []*template            // of for_each with a list
 	with    *template
-	words   *template // of task, or the message of ask
+	text    *template // the description of a task, or the message of ask
 	until   *template
 	filter  *expression.Expression
 	form    form.Form
@@ -272,9 +272,9 @@ func (c *checker) step(p *Plan, i int, s *step, path string, depth int) {
 	}
 	switch {
 	case s.Task != "":
-		s.words = c.text(path+"/task", s.Task, inner)
+		s.text = c.text(path+"/task", s.Task, inner)
 	case s.Ask != nil:
-		s.words = c.text(path+"/ask/message", s.Ask.Message, inner)
+		s.text = c.text(path+"/ask/message", s.Ask.Message, inner)
 		s.form = c.form(path+"/ask/form", s.Ask.Form)
 	case s.Wait != nil:
 		c.wait(s, path+"/wait", inner)

@@ -84,7 +84,7 @@ func (s *step) task(in input) *schemas.Task {
 	case s.Code != "":
 		t.Code = s.Code
 	case s.Task != "":
-		t.Description = in.words
+		t.Description = in.text
 	case s.Skill != "":
 		t.Skill = s.Skill
 	default:
@@ -142,7 +142,7 @@ func (p *Plan) AwaitsType(run schemas.WorkflowRun, eventType string) bool {
 	})
 }
 
-// Waiting returns the places that wait for an event. data is the event's data, and attributes are its others.
+// Waiting returns the places that wait for an event. attributes and data are the event's.
 func (p *Plan) Waiting(
 	ctx context.Context, run schemas.WorkflowRun, attributes map[string]any, data json.RawMessage, load Load,
 ) (places []Place, err error) {
@@ -203,7 +203,7 @@ func (p *Plan) probes(path string) (list []Probe) {
 		case s.sub != nil:
 			list = append(list, s.sub.probes(at+"/workflow")...)
 		case s.Code+s.Task+s.Skill+s.Tool != "":
-			list = append(list, Probe{at, s.ID, s.task(input{words: "words"})})
+			list = append(list, Probe{at, s.ID, s.task(input{text: "text"})})
 		}
 	}
 	return list

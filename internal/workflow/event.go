@@ -125,7 +125,7 @@ func (m *machine) applyEnd(e *Ended) {
 	m.fail(i, x, failure)
 }
 
-// cancel stops the run, with what runs. A second cancel also stops the steps of finally.
+// cancel stops the run, and interrupts its steps. A second cancel interrupts the steps of finally.
 func (m *machine) cancel() {
 	if !m.run.Finishing {
 		m.stop(schemas.WorkflowCancelled, &schemas.WorkflowError{
@@ -135,7 +135,7 @@ func (m *machine) cancel() {
 	m.interrupt(m.run.Finishing)
 }
 
-// interrupt cancels what runs.
+// interrupt cancels the attempts of the steps of finally, or of all other steps.
 func (m *machine) interrupt(finally bool) {
 	m.each(func(i, _ int, x *schemas.StepRun) {
 		switch {

@@ -56,7 +56,8 @@ func (m *machine) applyAnswer(a *Answered) error {
 	return nil
 }
 
-// checkItem returns an error unless an answer names an item of a loop, or none of a step that is no loop.
+// checkItem returns an error unless an answer to a loop names one of its items, and an answer to another step names
+// none.
 func (m *machine) checkItem(i, item int) error {
 	s, items := m.steps[i], m.run.Steps[i].Items
 	message := ""

@@ -11,7 +11,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// layers returns the steps by the longest way to them.
+// layers returns the steps of each layer, and the layer of each step: a step's layer follows those of the steps that it
+// needs.
 func (p *Plan) layers() (layers [][]int, layer []int) {
 	layer = make([]int, len(p.steps))
 	last := 0

@@ -25,7 +25,7 @@ func (m *machine) openLoop(ctx context.Context, i int) {
 	}
 }
 
-// items returns the list of a loop, and keeps it.
+// items returns the list of a loop, and stores it.
 func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, err error) {
 	s := m.steps[i]
 	if s.list != nil {
@@ -69,13 +69,13 @@ func (m *machine) items(ctx context.Context, i int) (items []json.RawMessage, er
 // it did something.
 func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 	s, x := m.steps[i], &m.run.Steps[i]
-	going, failed := 0, -1
+	active, failed := 0, -1
 	for k, item := range x.Items {
 		switch {
 		case item.Status == schemas.WorkflowFailed && failed < 0:
 			failed = k
 		case item.Status == schemas.WorkflowRunning || item.Status == schemas.WorkflowWaiting:
-			going++
+			active++
 		}
 	}
 	more := m.mayBegin(s) && (failed < 0 || s.OnError == schemas.OnErrorContinue)
@@ -89,17 +89,17 @@ func (m *machine) loop(ctx context.Context, i int) (progress bool) {
 			m.end(item, schemas.WorkflowSkipped, nil)
 			continue
 		}
-		if going >= max(1, s.ForEach.Parallel) {
+		if active >= max(1, s.ForEach.Parallel) {
 			pending = true
 			continue
 		}
 		m.begin(ctx, i, k, item)
 		progress = true
 		if !item.Status.Ended() {
-			going++
+			active++
 		}
 	}
-	if going > 0 || pending || progress {
+	if active > 0 || pending || progress {
 		return progress
 	}
 	m.closeLoop(i, failed)

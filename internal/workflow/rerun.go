@@ -94,7 +94,7 @@ func beganWith(run schemas.WorkflowRun, step int) int64 {
 	return first
 }
 
-// repeats reports whether a step is repeated for another reason than that it comes after one that is.
+// repeats reports whether a rerun from the step first repeats the step i, whatever it does with the steps before i.
 func (p *Plan) repeats(old schemas.WorkflowRun, i, first int, base int64) bool {
 	s, x := p.steps[i], old.Steps[i]
 	if i == first || s.finally {

@@ -131,7 +131,7 @@ func (c *checker) compileText(t *template, path, s string, in scope) {
 	}
 }
 
-// closing returns the index of the } that ends an expression, or -1. Braces in its strings and pairs of braces do not.
+// closing returns the index of the } that ends an expression, or -1. It skips braces in strings, and pairs of braces.
 func closing(s string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(s); i++ {
@@ -220,7 +220,7 @@ func (t *template) fill(
 	return json.Marshal(s.String())
 }
 
-// textOf returns the text of a template that text returned.
+// textOf returns the value of a template of checker.text as a string.
 func textOf(value json.RawMessage) (string, error) {
 	var s string
 	if json.Unmarshal(value, &s) != nil {

@@ -42,7 +42,7 @@ func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
 	}
 	x.Result, x.ResultBytes = nil, 0
 	switch {
-	case len(result) <= inlineValue && m.inline()+len(result) <= inlineAll:
+	case len(result) <= inlineValue && m.inlineSize()+len(result) <= inlineAll:
 		x.Result = slices.Clone(result)
 	case len(result) <= MaxValue:
 		x.ResultBytes = len(result)
@@ -52,7 +52,8 @@ func (m *machine) keep(key string, x *schemas.StepRun, result json.RawMessage) {
 	}
 }
 
-func (m *machine) inline() (n int) {
+// inlineSize returns the bytes of the results in the record.
+func (m *machine) inlineSize() (n int) {
 	for _, s := range m.run.Steps {
 		n += len(s.Result)
 		for _, item := range s.Items {

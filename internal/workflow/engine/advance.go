@@ -53,7 +53,7 @@ func (e *Engine) follow(
 		}
 		var ends []workflow.Event
 		var both errgroup.Group
-		both.Go(func() error { return e.keepVersions(ctx, a) })
+		both.Go(func() error { return e.retainVersions(ctx, a) })
 		both.Go(func() (err error) {
 			ends, err = e.doAll(ctx, run, effects, a.changed)
 			return err
@@ -128,7 +128,7 @@ func (e *Engine) apply(
 		}
 		a.after, a.rev, err = e.write(ctx, a.before, change, a.rev)
 		if errors.Is(err, jobs.ErrRunConflict) {
-			_ = clock.Sleep(ctx, rand.N(swapPause)) //nolint:gosec // spreads processes; the loop ends with ctx
+			_ = clock.Sleep(ctx, rand.N(swapDelay)) //nolint:gosec // spreads processes; the loop ends with ctx
 			continue
 		}
 		a.changed, a.narrow = true, wide != alarmOf(plan, a.after)
@@ -183,7 +183,7 @@ func tooLarge(run schemas.WorkflowRun, size int, now time.Time) schemas.Workflow
 	return run
 }
 
-// finish tells the run that waits for this one that it has ended.
+// finish tells the parent of a run that the run has ended.
 func (e *Engine) finish(ctx context.Context, run schemas.WorkflowRun) error {
 	e.mu.Lock()
 	delete(e.plans, run.Tenant+"."+run.RunID)

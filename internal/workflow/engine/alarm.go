@@ -30,7 +30,7 @@ type alarmDocument struct {
 	Rev uint64 `json:"rev"` // of the run's record: an older alarm does not replace a newer one
 }
 
-// or returns the alarm that rings whenever one of two does.
+// or returns the alarm that rings whenever a or b does.
 func (a Alarm) or(b Alarm) Alarm {
 	types := append(strings.Fields(a.Types), strings.Fields(b.Types)...)
 	slices.Sort(types)
@@ -54,9 +54,9 @@ func alarmOf(plan *workflow.Plan, run schemas.WorkflowRun) Alarm {
 	}
 }
 
-// widenAlarm makes the alarm of a run ring for a change of its record that has a revision, too, before the change is
-// written. A process that is lost between the two writes leaves an alarm that rings once too often. Without it, no
-// process would look at the run again.
+// widenAlarm makes the alarm of a run also ring when need does. It is called before a change of the run's record is
+// written; rev is the record's revision before the change. A process that is lost between the two writes leaves an
+// alarm that rings once too often. In the other order, it could leave a run that no process advances again.
 func (e *Engine) widenAlarm(ctx context.Context, run schemas.WorkflowRun, need Alarm, rev uint64) error {
 	return e.changeAlarm(ctx, run, func(found alarmDocument) alarmDocument {
 		if wide := found.or(need); wide != found.Alarm {
@@ -117,8 +117,8 @@ func (e *Engine) changeAlarm(
 	return errors.New("the alarm of workflow run " + run.RunID + " changes too often")
 }
 
-// Tick does what is due in a run, and repeats what its last advance began. A run that does not exist has its alarm
-// removed.
+// Tick does what is due in a run, and repeats what its last advance began. since is when this process learned of
+// the run's alarm: if the run does not exist after orphanTime, Tick removes the alarm.
 func (e *Engine) Tick(ctx context.Context, tenant, id string, since time.Time) error {
 	_, err := e.advance(ctx, tenant, id, workflow.Event{})
 	if errors.Is(err, jobs.ErrRunNotFound) && e.Now(ctx).Sub(since) > orphanTime {

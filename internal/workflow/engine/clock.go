@@ -10,7 +10,7 @@ import (
 const askTime = time.Minute // after which a process asks again for the time
 
 // Now returns the time of the queue, which is the same for all processes, in the precision of records. If the queue
-// does not respond, the difference to this host's time is the one that was known.
+// does not respond, Now uses the last known difference to this host's time.
 func (e *Engine) Now(ctx context.Context) time.Time {
 	host := time.Now().Round(0)
 	if e.HostTime != nil {

@@ -24,18 +24,18 @@ import (
 const (
 	definitionKey = "definition"
 	swapTries     = 100
-	swapPause     = 20 * time.Millisecond // at most, on average half of it, after a conflict
-	plansKept     = 200
-	tenantsKnown  = 1000
-	atOnce        = 8       // writes, and tasks of one advance that are submitted
-	maxResults    = 4 << 20 // bytes of results that Get adds to a run
+	swapDelay     = 20 * time.Millisecond // after a conflict: at most, and on average half of it
+	plansKept     = 200                   // in memory
+	tenantsKnown  = 1000                  // whose active runs are in memory
+	atOnce        = 8                     // writes, and tasks of one advance that are submitted
+	maxResults    = 4 << 20               // bytes of results that Get adds to a run
 )
 
 // Engine runs the workflows of all tenants. It is safe for concurrent use.
 type Engine struct {
-	// Keep keeps a version of a workspace until a time. It may be repeated. Processes that end tasks set it, so that a
-	// run can be repeated from a step; nil keeps nothing.
-	Keep func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
+	// Retain keeps a version of a workspace until a time. It may be repeated. Processes that end tasks set it, so that
+	// a run can be repeated from a step; nil keeps nothing.
+	Retain func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error
 
 	MaxRuns  int              // of a tenant that have not ended; 0 means 10,000
 	HostTime func() time.Time // nil means time.Now

@@ -21,7 +21,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// Compile checks a definition. The error is a *jobs.RefusedError that names the first place, and lists all.
+// Compile checks a definition. The error is a *jobs.RefusedError that has the path of the first problem, and
+// lists all problems.
 func Compile(definition json.RawMessage) (*workflow.Plan, error) {
 	if len(definition) == 0 {
 		return nil, refuse(errcode.BadWorkflow, "/workflow", "the request has no workflow")
