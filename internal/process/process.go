@@ -153,7 +153,7 @@ func (p *Process) readFleetFile(ctx context.Context, path string, others config.
 			}
 			fmt.Fprintf(p.program.Stderr, "%s: waiting for %s, which `codefleet up` writes\n", p.program.Name, path)
 		}
-		if err := clock.Sleep(ctx, waitPause); err != nil {
+		if err := clock.Sleep(ctx, waitInterval); err != nil {
 			return err
 		}
 	}

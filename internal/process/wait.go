@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	waitPause  = time.Second     // time between attempts to reach a part of the fleet
-	checkLimit = 3 * time.Second // limit of a request that only checks whether a part responds
+	waitInterval = time.Second     // time between attempts to reach a part of the fleet
+	checkLimit   = 3 * time.Second // limit of a request that only checks whether a part responds
 )
 
 // wait calls try until it succeeds, or fails with an error that is not temporary, or ctx ends. It logs when it begins
@@ -34,7 +34,7 @@ func wait(
 		if !waited {
 			log.WarnContext(ctx, "waiting for a part of the fleet", "for", part, "error", err)
 		}
-		if ended := clock.Sleep(ctx, waitPause); ended != nil {
+		if ended := clock.Sleep(ctx, waitInterval); ended != nil {
 			return errors.Join(err, ended)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	firstRestart = 100 * time.Millisecond // pause before the object store is started again; doubles with each failure
+	firstRestart = 100 * time.Millisecond // delay before the object store is started again; it doubles with each failure
 	maxRestart   = 5 * time.Second
 	stopS3Time   = 100 * time.Millisecond // for the object store to stop once worker.drain has passed
-	steadyS3     = time.Minute            // after a process has run for this long, the pause is firstRestart again
+	steadyS3     = time.Minute            // after a process has run for this long, the delay is firstRestart again
 )
 
 // startS3 starts the object store's process.
@@ -24,10 +24,10 @@ func (f *Fleet) startS3(ctx context.Context, addr string) (*embedded.S3, error) 
 	})
 }
 
-// keepS3 starts the object store's process again, at the same address, whenever it exits before life ends. Until then,
-// clients retry their requests.
-func (f *Fleet) keepS3(life context.Context) error {
-	log, pause, started := f.o.Telemetry.Logger, firstRestart, time.Now()
+// restartS3 starts the object store's process again, at the same address, whenever it exits before life ends.
+// Meanwhile, clients retry their requests.
+func (f *Fleet) restartS3(life context.Context) error {
+	log, delay, started := f.o.Telemetry.Logger, firstRestart, time.Now()
 	for {
 		select {
 		case <-f.s3.Load().Exited():
@@ -35,16 +35,16 @@ func (f *Fleet) keepS3(life context.Context) error {
 			return nil
 		}
 		if time.Since(started) > steadyS3 {
-			pause = firstRestart
+			delay = firstRestart
 		}
-		log.WarnContext(life, "object store exited", "pause", pause)
+		log.WarnContext(life, "object store exited", "delay", delay)
 		for {
 			select {
-			case <-time.After(pause):
+			case <-time.After(delay):
 			case <-life.Done():
 				return nil
 			}
-			pause = min(2*pause, maxRestart)
+			delay = min(2*delay, maxRestart)
 			s3, err := f.startS3(life, f.s3.Load().Endpoint())
 			if err == nil {
 				f.s3.Store(s3)

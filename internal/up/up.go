@@ -53,7 +53,7 @@ type Options struct {
 }
 
 // Worker runs one worker: it claims tasks until accept ends, then lets running tasks finish until work ends. While
-// WorkerOptions.Join waits for the stores, it creates its first boxes.
+// WorkerOptions.Join waits for the stores, the worker creates its first boxes.
 type Worker func(accept, work context.Context, p assembly.WorkerOptions) error
 
 // Fleet is a running fleet.
@@ -132,11 +132,11 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 func (f *Fleet) startWorker(ctx context.Context) (life context.Context, ready <-chan struct{}) {
 	life, f.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	warm := make(chan struct{})
+	workerReady := make(chan struct{})
 	f.part(life, "the worker", func() error {
 		return f.o.Worker(life, work, assembly.WorkerOptions{
 			Config: f.o.Config, Version: f.o.Version, Telemetry: f.o.Telemetry,
-			Join: f.join, Ready: sync.OnceFunc(func() { close(warm) }),
+			Join: f.join, Ready: sync.OnceFunc(func() { close(workerReady) }),
 		})
 	})
 	context.AfterFunc(life, func() { time.AfterFunc(f.o.Config.Worker.Drain, cancel) })
@@ -154,7 +154,7 @@ func (f *Fleet) startWorker(ctx context.Context) (life context.Context, ready <-
 		f.err = f.end(life)
 		stopLate()
 	}()
-	return life, warm
+	return life, workerReady
 }
 
 // part runs a part of the fleet. If the part ends before life does, the fleet stops.
@@ -195,7 +195,7 @@ func (f *Fleet) serve(ctx, life context.Context) error {
 	}
 	f.page = server.PageLink(f.File.Token)
 	f.part(life, "the http interface", func() error { return server.Serve(life, f.listener) })
-	f.part(life, "the object store", func() error { return f.keepS3(life) })
+	f.part(life, "the object store", func() error { return f.restartS3(life) })
 	return nil
 }
 

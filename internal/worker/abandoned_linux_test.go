@@ -14,7 +14,7 @@ import (
 )
 
 // TestFindAbandonedOfOtherUsers checks that an ordinary user learns nothing about the directories of others, but finds
-// the own ones.
+// its own.
 func TestFindAbandonedOfOtherUsers(t *testing.T) {
 	if owners := os.Getenv("OWNERS"); owners != "" {
 		found, err := worker.FindAbandoned(filepath.SplitList(owners))

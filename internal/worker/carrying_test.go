@@ -14,12 +14,12 @@ import (
 // TestCarryingFollowsPresences checks that HEADs may carry commits only while all live workers are known to read them.
 func TestCarryingFollowsPresences(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		type answer struct {
+		type response struct {
 			workers []schemas.Worker
 			err     error
 		}
-		var now atomic.Pointer[answer]
-		now.Store(&answer{})
+		var now atomic.Pointer[response]
+		now.Store(&response{})
 		var c Carrying
 		stop := c.follow(t.Context(), func(context.Context) ([]schemas.Worker, error) {
 			a := now.Load()
@@ -29,16 +29,16 @@ func TestCarryingFollowsPresences(t *testing.T) {
 		reads, old := schemas.Worker{Name: "new", ReadsCarried: true}, schemas.Worker{Name: "old"}
 		for _, step := range []struct {
 			name string
-			answer
+			response
 			want bool
 		}{
-			{"no presence is known", answer{}, false},
-			{"one worker that reads them", answer{workers: []schemas.Worker{reads}}, true},
-			{"another one that does not", answer{workers: []schemas.Worker{reads, old}}, false},
-			{"two that do", answer{workers: []schemas.Worker{reads, reads}}, true},
-			{"the queue does not respond", answer{err: errors.New("no response")}, false},
+			{"no presence is known", response{}, false},
+			{"one worker that reads them", response{workers: []schemas.Worker{reads}}, true},
+			{"another one that does not", response{workers: []schemas.Worker{reads, old}}, false},
+			{"two that do", response{workers: []schemas.Worker{reads, reads}}, true},
+			{"the queue does not respond", response{err: errors.New("no response")}, false},
 		} {
-			now.Store(&step.answer)
+			now.Store(&step.response)
 			<-time.After(carryingEvery)
 			synctest.Wait()
 			if got := c.Allowed(); got != step.want {

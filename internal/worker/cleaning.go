@@ -25,8 +25,8 @@ type Cleaning struct {
 const (
 	firstClean    = time.Minute // a new worker first tries to collect within this time
 	cleanParallel = 2           // tenants whose garbage is collected at once
-	// cleanLimit bounds the collection of one tenant, so that other tenants have their turn. Interrupted, a
-	// collection keeps its progress.
+	// cleanLimit bounds the collection of one tenant, so that other tenants have their turn. An
+	// interrupted collection keeps its progress.
 	cleanLimit = 15 * time.Minute
 )
 
@@ -53,17 +53,17 @@ func (c Cleaning) run(ctx context.Context, store *state.Store, created func() []
 
 // cleanAll collects the garbage of the tenants, in random order.
 func (c Cleaning) cleanAll(ctx context.Context, store *state.Store, tenants []string, log *slog.Logger) {
-	var turns errgroup.Group
-	turns.SetLimit(cleanParallel)
+	var collecting errgroup.Group
+	collecting.SetLimit(cleanParallel)
 	for _, i := range rand.Perm(len(tenants)) { //nolint:gosec // no secret
-		turns.Go(func() error {
+		collecting.Go(func() error {
 			limited, cancel := context.WithTimeout(ctx, cleanLimit)
 			defer cancel()
 			c.clean(limited, store, tenants[i], log)
 			return nil
 		})
 	}
-	_ = turns.Wait() // no function returns an error
+	_ = collecting.Wait() // no function returns an error
 }
 
 func spread(d time.Duration) time.Duration {

@@ -38,7 +38,7 @@ func OpenDir(data string) (*Dir, error) {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return nil, err
 	}
-	// The engine does not follow symbolic links, and mounts are listed without them.
+	// The engines of sandboxes do not follow symbolic links, and mounts are listed without them.
 	if data, err = filepath.EvalSymlinks(data); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func (l *live) withSync(next jobs.Handler) jobs.Handler {
 		if (state.Ref{Tenant: j.Record.Tenant, Workspace: j.Record.Workspace}) != l.ref {
 			return next(ctx, j)
 		}
-		exit, stop := jobs.UntilExit(ctx) // from the begin of the task, to end FinishTime after the drain
+		exit, stop := jobs.UntilExit(ctx) // created before the task, so that it ends FinishTime after a drain
 		defer stop()
 		if err := l.importChanges(ctx); err != nil {
 			return importFailed(l.ref, err)

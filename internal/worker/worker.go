@@ -115,7 +115,7 @@ func Run(accept, work context.Context, p Parts) error {
 		})
 		running.Go(func() { p.Cleaning.run(accept, fleet.Store, fleet.Queue.CreatedTenants, p.Pipeline.Log) })
 		runs := engine.New(fleet.Queue, p.Pipeline.Log)
-		runs.Retain = keepVersion(fleet.Store)
+		runs.Retain = retainVersion(fleet.Store)
 		running.Go(func() { automation.New(fleet.Queue, runs, p.WebhookNetworks, p.Pipeline.Log).Run(accept) })
 		err = p.claim(accept, work, fleet, runs, func() { close(claiming) })
 		stopClaiming()
@@ -166,9 +166,9 @@ func (p Parts) claim(accept, work context.Context, fleet Fleet, runs *engine.Eng
 	return nil
 }
 
-// keepVersion returns the function with which workflow runs keep versions. One that is already gone, such as that of a
-// deleted workspace, cannot be kept.
-func keepVersion(store *state.Store) func(context.Context, string, string, int64, time.Time) error {
+// retainVersion returns the function with which workflow runs retain versions. A version that is already gone, such as
+// that of a deleted workspace, cannot be kept.
+func retainVersion(store *state.Store) func(context.Context, string, string, int64, time.Time) error {
 	return func(ctx context.Context, tenant, workspace string, generation int64, until time.Time) error {
 		err := store.Retain(ctx, state.Ref{Tenant: tenant, Workspace: workspace}, generation, until)
 		if errors.Is(err, state.ErrNotFound) {
