@@ -191,7 +191,8 @@ var (
 	})
 )
 
-// The schema allows null only for a program's value and error, so MarshalJSON must write all other fields.
+// TestZeroResultHasNoNullLists checks that MarshalJSON writes empty lists, because the schema allows null only for a
+// program's value and error.
 func TestZeroResultHasNoNullLists(t *testing.T) {
 	data, err := json.Marshal(Result{})
 	if err != nil {

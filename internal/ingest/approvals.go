@@ -18,7 +18,7 @@ func (s *Server) getApprovals(w http.ResponseWriter, r *http.Request) error {
 }
 
 // decisionIn is the body of POST …/approvals: a decision whose field approve is required. An empty call is refused,
-// because it would answer all calls.
+// because in a schemas.Decision it means all pending calls.
 type decisionIn struct {
 	schemas.Decision
 	Call    *string `json:"call"` // nil for all pending calls of the task
@@ -48,7 +48,7 @@ func (s *Server) postApproval(w http.ResponseWriter, r *http.Request) error {
 	}
 	if in.Call != nil && *in.Call == "" {
 		e := apierror.New(errcode.BadData, "the field call is empty")
-		e.Path, e.Hint = "/call", "name a call, or leave the field out to answer all calls of the task"
+		e.Path, e.Hint = "/call", "name a call, or leave the field out to decide all pending calls of the task"
 		return e
 	}
 	in.Decision.Approve = *in.Approve

@@ -40,7 +40,7 @@ type Token struct {
 type identity struct {
 	name, tenant string
 	scopes       []string
-	life         context.Context //nolint:containedctx // ends with the token; nil if that is not known
+	life         context.Context //nolint:containedctx // ends with the token; nil for a token of the settings
 }
 
 // anonymous is the caller of every request while authentication is off.
@@ -58,7 +58,8 @@ func identityOf(ctx context.Context) identity {
 }
 
 // authenticate returns the caller of a request. It compares the hashes of all tokens of the settings, each in constant
-// time, so that the duration reveals nothing about them. Other tokens are those that operators have created.
+// time, so that the duration reveals nothing about them. A token that is not in the settings may be one that an
+// operator has created.
 func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 	tokens := *s.tokens.Load()
 	if len(tokens) == 0 {
@@ -79,7 +80,7 @@ func (s *Server) authenticate(r *http.Request) (identity, *apierror.Error) {
 		}
 	}
 	if found < 0 {
-		return s.created(secret)
+		return s.identifyCreated(secret)
 	}
 	t := tokens[found]
 	return identity{name: t.Name, tenant: t.Tenant, scopes: t.Scopes}, nil

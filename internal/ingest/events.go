@@ -40,19 +40,20 @@ func (s *Server) postEvents(w http.ResponseWriter, r *http.Request) error {
 	if isForeign(ev) {
 		accepted, err := s.publish(r.Context(), ev)
 		if err != nil {
-			return inBody(err, m)
+			return pathInBody(err, m)
 		}
 		writeJSON(w, http.StatusAccepted, accepted)
 		return nil
 	}
 	rec, err := s.submit(r.Context(), ev)
 	if err != nil {
-		return inBody(err, m)
+		return pathInBody(err, m)
 	}
 	return s.respondAccepted(w, r, rec, wait, done)
 }
 
-// isForeign reports whether an event is for triggers. The fleet's own types are for tasks, or refused.
+// isForeign reports whether an event's type is not one of the fleet's own. Such events are for triggers. Events of the
+// fleet's types are tasks, or refused.
 func isForeign(ev event.Event) bool { return !strings.HasPrefix(ev.Type(), jobs.ReservedTypes) }
 
 // publish stores an event for the tenant's triggers.
@@ -66,8 +67,8 @@ func (s *Server) publish(ctx context.Context, ev event.Event) (schemas.AcceptedE
 	return schemas.AcceptedEvent{ID: ev.ID(), Source: ev.Source(), Type: ev.Type()}, err
 }
 
-// inBody changes an error's path from one that points into the data to one that points into the request body.
-func inBody(err error, m mode) error {
+// pathInBody changes an error's path from one that points into the data to one that points into the request body.
+func pathInBody(err error, m mode) error {
 	e := apierror.Of(err)
 	if m == binaryMode || e.Code != errcode.BadData && !strings.HasPrefix(e.Path, "/") {
 		return err
@@ -89,15 +90,15 @@ type batchItem struct {
 // postBatch responds with one item for each event, in order. The status is 202 if all were accepted, else 207.
 // If the queue does not respond to an event, all later events are refused.
 func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) error {
-	members, e := decodeBatch(body, s.o.Limits.Batch)
+	events, e := decodeBatch(body, s.o.Limits.Batch)
 	if e != nil {
 		return e
 	}
-	items := make([]batchItem, len(members))
+	items := make([]batchItem, len(events))
 	status := http.StatusAccepted
 	var queueError *apierror.Error // of the first event that the queue did not respond to
-	for i, m := range members {
-		items[i] = s.postMember(r.Context(), m, &queueError)
+	for i, ev := range events {
+		items[i] = s.postBatchItem(r.Context(), ev, &queueError)
 		if items[i].Error != nil {
 			status = http.StatusMultiStatus
 		}
@@ -106,8 +107,8 @@ func (s *Server) postBatch(w http.ResponseWriter, r *http.Request, body []byte) 
 	return nil
 }
 
-// postMember accepts one event of a batch, unless the queue did not respond to an earlier one.
-func (s *Server) postMember(ctx context.Context, body []byte, queueError **apierror.Error) batchItem {
+// postBatchItem accepts one event of a batch, unless the queue did not respond to an earlier one.
+func (s *Server) postBatchItem(ctx context.Context, body []byte, queueError **apierror.Error) batchItem {
 	if *queueError != nil {
 		return batchItem{Status: (*queueError).Status, Error: *queueError}
 	}
@@ -127,7 +128,7 @@ func (s *Server) postMember(ctx context.Context, body []byte, queueError **apier
 	if err == nil {
 		return item
 	}
-	e = apierror.Of(inBody(err, structuredMode))
+	e = apierror.Of(pathInBody(err, structuredMode))
 	if e.Status >= 500 {
 		s.o.Telemetry.Log.WarnContext(ctx, "batch accepted in part", "error", err.Error())
 		*queueError = e

@@ -26,7 +26,7 @@ func (s *Server) getFleet(w http.ResponseWriter, r *http.Request) error {
 	}, err)
 }
 
-// getDemand responds with the figures of one task pool or of all, for autoscalers. A pool without tasks has zeros.
+// getDemand responds with the demand of one task pool or of all, for autoscalers. A task pool without tasks has zeros.
 func (s *Server) getDemand(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	pool := q.Get("pool")
@@ -37,7 +37,7 @@ func (s *Server) getDemand(w http.ResponseWriter, r *http.Request) error {
 	if v := q.Get("within"); v != "" {
 		d, err := time.ParseDuration(v)
 		if err != nil || d < time.Second || d > 24*time.Hour {
-			return badParameter("within", "it must be a time from 1s to 24h, as in 60s")
+			return badParameter("within", "it must be a duration from 1s to 24h, as in 60s")
 		}
 		within = d
 	}
@@ -137,7 +137,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, map[string]string{"status": "ready"}, err)
 }
 
-// storeDown returns the error of a request that needs the object store, which does not respond.
+// storeDown translates the error of an object store that does not respond.
 func storeDown(err error) error {
 	if err == nil {
 		return nil

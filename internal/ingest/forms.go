@@ -13,9 +13,9 @@ import (
 func (s *Server) formRoutes() []route {
 	return []route{
 		row("POST /v1/forms/fill", ScopeRead, s.postFillForm, "fillForm", "Fill in a form from a document").
-			note("By rules: see docs/forms.md. `values` are people's answers, which come before what the document says. "+
-				"Ask for what `problems` lists, and repeat the request with the answers until there are none. Nothing "+
-				"is stored.").
+			note("By rules: see docs/forms.md. `values` are people's answers, which take precedence over the "+
+				"document. Ask for what `problems` lists, and repeat the request with the answers until it is empty. "+
+				"Nothing is stored.").
 			body("application/json", "FormRequest").
 			returns(200, "FilledForm"),
 	}
@@ -35,20 +35,20 @@ func (s *Server) postFillForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	f, err := form.Parse(in.Form)
 	if err != nil {
-		return wrongForm("/form", err)
+		return badFormRequest("/form", err)
 	}
 	filled, err := form.Fill(r.Context(), f, in.Document, form.Method{})
 	if err != nil {
-		return wrongForm("/document", err)
+		return badFormRequest("/document", err)
 	}
 	if len(in.Values) > form.MaxFields {
-		return wrongForm("/values", errors.New("there are more values than a form has fields"))
+		return badFormRequest("/values", errors.New("there are more values than a form has fields"))
 	}
 	filled.PutAll(f, in.Values)
 	return respond(w, filled, nil)
 }
 
-func wrongForm(path string, err error) error {
+func badFormRequest(path string, err error) error {
 	e := apierror.New(errcode.BadData, "%v", err)
 	e.Path, e.Hint = path, `{"form": {"type": "object", "properties": {…}}, "document": "…", "values": {…}}`
 	return e

@@ -9,7 +9,7 @@ import (
 	"github.com/codefleet/codefleet/internal/ingest/ingesttest"
 )
 
-// A form is filled in from a document, and the answers to what is missing complete it.
+// TestFillForm fills in a form from a document, and completes it with answers for the missing fields.
 func TestFillForm(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	const fields = `{"form": {"type": "object", "required": ["name", "n"], "properties": {

@@ -35,7 +35,7 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 		r = r.WithContext(ctx)
 		rec := &recorder{ResponseWriter: w, rc: http.NewResponseController(w), timeout: s.o.Limits.BodyTime}
 		defer func() {
-			s.recovered(rec, r, recover())
+			s.handlePanic(rec, r, recover())
 			s.logRequest(rec, r, time.Since(start))
 			describeSpan(span, rec, r)
 		}()
@@ -43,8 +43,8 @@ func (s *Server) observe(next func(*recorder, *http.Request)) http.Handler {
 	})
 }
 
-// recovered handles p, the value of a panic, or nil if there was none.
-func (s *Server) recovered(w *recorder, r *http.Request, p any) {
+// handlePanic responds to a request whose handler panicked with the value p. It does nothing if p is nil.
+func (s *Server) handlePanic(w *recorder, r *http.Request, p any) {
 	if p == nil {
 		return
 	}
@@ -80,14 +80,13 @@ func (s *Server) logRequest(w *recorder, r *http.Request, duration time.Duration
 }
 
 // loggedPath returns the path of a request for the log: its constant segments, and valid names of tasks and workspaces.
-// Other segments may be names of files, which are tenant data. If no route matches, only
-// the leading segments that the path has in common with some route are logged.
+// Other segments may be names of files, which are tenant data. If no route matches, only the leading segments that the
+// path has in common with some route are logged.
 func (s *Server) loggedPath(r *http.Request, route string) string {
 	segments := strings.Split(r.URL.EscapedPath(), "/")
 	if route == "" {
-		known := s.constantSegments(segments)
-		if known < len(segments) {
-			segments = append(segments[:known:known], "…")
+		if n := s.constantSegments(segments); n < len(segments) {
+			segments = append(segments[:n:n], "…")
 		}
 		return strings.Join(segments, "/")
 	}
@@ -104,7 +103,7 @@ func (s *Server) loggedPath(r *http.Request, route string) string {
 	return logged.String()
 }
 
-// constantSegments returns how many leading segments a path has in common with the route that is most like it.
+// constantSegments returns how many leading segments a path has in common with the route that shares the most.
 func (s *Server) constantSegments(segments []string) int {
 	most := 0
 	for _, rt := range s.routes() {

@@ -159,10 +159,10 @@ type parameter struct{ in, text string }
 // parameters is the table of path, query and header parameters, by name. A name that occurs both in a path and in a
 // query has the same meaning in both.
 var parameters = map[string]parameter{
-	"id":        {"path", "Task id."},
+	"id":        {"path", "Id of the task, or of the registration."},
 	"path":      {"path", "Path below the workspace; it may contain slashes."},
 	"file":      {"path", "Name of the state document: NAME.json or NAME.yaml, or below state/."},
-	"name":      {"path", "Name of the schema, as in task.v1.json."},
+	"name":      {"path", "Name of the schema (as in task.v1.json), schedule, trigger or webhook."},
 	"pin":       {"path", "Name of the pin: lower-case letters, digits and -, not a number."},
 	"server":    {"query", "Name of a tool server."},
 	"tenant":    {"query", "Name of a tenant."},

@@ -243,7 +243,7 @@ var neverFail = []string{
 	"mcpDelete", "mcpSSE", "mcpSSEPost", "mcpRegister",
 }
 
-// noPage is a page without paths.
+// noPage is a web page that serves nothing.
 type noPage struct{ http.Handler }
 
 func (noPage) Code(string) string { return "" }

@@ -63,14 +63,16 @@ func (s *Server) putLimits(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var set schemas.TenantLimits
-	if err := decodeJSON(body, &set); err != nil { // an empty body does not restore the limits of the settings
+	// Unlike readJSON, decodeJSON refuses an empty body, which would restore the limits of the settings.
+	if err := decodeJSON(body, &set); err != nil {
 		return err
 	}
 	info, err := s.queue.SetLimits(r.Context(), r.PathValue("tenant"), set)
 	return respond(w, info, err)
 }
 
-// getUsage responds with the usage of the caller's tenant, or with all=true, which is for operators, of all tenants.
+// getUsage responds with the usage of the caller's tenant. With all=true, which is for operators, it responds with the
+// usage of all tenants.
 func (s *Server) getUsage(w http.ResponseWriter, r *http.Request) error {
 	id, q := identityOf(r.Context()), r.URL.Query()
 	tenant := id.tenant

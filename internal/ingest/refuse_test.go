@@ -424,7 +424,8 @@ func TestWaitMayExceedBodyTime(t *testing.T) {
 	}
 }
 
-// The time that a handler takes before it responds does not count against the time to send the response.
+// TestSlowHandlersRespond checks that the time that a handler takes before it responds does not count as time to send
+// the response.
 func TestSlowHandlersRespond(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	o := ingest.Options{Limits: ingest.Limits{BodyTime: 500 * time.Millisecond, Wait: time.Millisecond}}
@@ -446,7 +447,7 @@ func TestSlowHandlersRespond(t *testing.T) {
 	}
 }
 
-// A client that stops reading is disconnected after the time to send a response.
+// TestSlowReader checks that a client that stops reading is disconnected after the time to send a response.
 func TestSlowReader(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	ended := make(chan error, 1)

@@ -62,11 +62,11 @@ func (s *Server) postRegistration(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	tenant := identityOf(r.Context()).tenant
-	slots, _ := s.registrations.LoadOrStore(tenant, make(chan struct{}, maxRegistrations))
-	free, _ := slots.(chan struct{})
+	stored, _ := s.registrations.LoadOrStore(tenant, make(chan struct{}, maxRegistrations))
+	ofTenant, _ := stored.(chan struct{})
 	select {
-	case free <- struct{}{}:
-		defer func() { <-free }()
+	case ofTenant <- struct{}{}:
+		defer func() { <-ofTenant }()
 	default:
 		return apierror.New(errcode.TooManyRegistrations, "this process already holds %d registrations of the tenant",
 			maxRegistrations)
@@ -88,7 +88,7 @@ func (s *Server) postRegistration(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	defer stop()
-	defer cancel() // before stop: calls in progress end, because their answers cannot arrive any more
+	defer cancel() // runs before stop and ends calls in progress, whose answers can no longer arrive
 	g.stream(ctx, cancel, newStream(w), s.o.Limits.Heartbeat)
 	return nil // the response has begun, so it cannot become an error response
 }
@@ -140,8 +140,8 @@ func (in registrationIn) check() (path string, err error) {
 	return "", nil
 }
 
-// checkTaken refuses tools that would shadow others: those of a server of the fleet, and registered tools of the same
-// name with another definition. Processes with equal definitions share the calls.
+// checkTaken refuses an offer whose server is a server of the fleet, or that has a tool which another process has
+// registered with another definition. Processes with equal definitions share the calls.
 func (s *Server) checkTaken(r *http.Request, offer tools.Offer) error {
 	listing, err := s.readTools(r)
 	if err != nil {
@@ -185,7 +185,7 @@ func (g *registration) service(
 	}
 	offered, err := json.Marshal(offer)
 	if err != nil {
-		panic("ingest: encode offer: " + err.Error()) // its JSON has been decoded
+		panic("ingest: encode offer: " + err.Error()) // cannot happen: it was decoded from JSON
 	}
 	return jobs.ToolService{
 		Tenant: tenant, Instance: g.id, Tools: names, Offer: offered, Concurrency: concurrency,
@@ -203,10 +203,10 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 	i := slices.IndexFunc(offer.Tools, func(t tools.OfferedTool) bool { return t.Name == name.Tool })
 	var q tools.OfferRequest
 	if err := json.Unmarshal(data, &q); err != nil {
-		return offerResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "decode call: " + err.Error()})
+		return encodeResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "decode call: " + err.Error()})
 	}
 	if q.Hash != "" && q.Hash != offer.Tools[i].Hash() {
-		return offerResponse(tools.OfferResponse{
+		return encodeResponse(tools.OfferResponse{
 			Code: tools.OfferChanged, Error: "this process has another definition of the tool",
 		})
 	}
@@ -223,13 +223,15 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 	select {
 	case g.calls <- c:
 	case <-ctx.Done():
-		return offerResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "the tool's process has disconnected"})
+		return encodeResponse(tools.OfferResponse{
+			Code: tools.OfferFailed, Error: "the tool's process has disconnected",
+		})
 	}
 	select {
 	case a := <-answer:
-		return offerResponse(a.response())
+		return encodeResponse(a.response())
 	case <-ctx.Done():
-		return offerResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "the tool's process did not answer"})
+		return encodeResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "the tool's process did not answer"})
 	}
 }
 
@@ -243,8 +245,8 @@ func (a toolAnswer) response() tools.OfferResponse {
 	return tools.OfferResponse{Value: a.Value}
 }
 
-// offerResponse encodes a response, or an error if it is too large.
-func offerResponse(resp tools.OfferResponse) []byte {
+// encodeResponse encodes a response, or an error if it is too large.
+func encodeResponse(resp tools.OfferResponse) []byte {
 	out, err := json.Marshal(resp)
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
@@ -253,12 +255,12 @@ func offerResponse(resp tools.OfferResponse) []byte {
 		Code: tools.OfferLarge, Error: fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse),
 	})
 	if err != nil {
-		panic("ingest: encode response: " + err.Error()) // it has only strings
+		panic("ingest: encode response: " + err.Error()) // cannot happen: it has only strings
 	}
 	return out
 }
 
-// stream sends calls until ctx ends.
+// stream sends calls until ctx ends or the client disconnects.
 func (g *registration) stream(ctx context.Context, cancel func(), out *stream, heartbeat time.Duration) {
 	defer clock.Repeat(ctx, heartbeat, func() {
 		if out.write(": alive\n\n") != nil {

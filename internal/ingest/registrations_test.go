@@ -16,7 +16,8 @@ import (
 	"github.com/codefleet/codefleet/internal/jobs"
 )
 
-// registerTools opens a registration. It returns the stream after the event with the id, and ends with close.
+// registerTools opens a registration. It returns the lines of its stream after the first event, its id, and a function
+// that ends it.
 func registerTools(t *testing.T, url, body string) (lines *bufio.Scanner, id string, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ingesttest.WaitTimeout)
@@ -46,7 +47,7 @@ func registerTools(t *testing.T, url, body string) (lines *bufio.Scanner, id str
 
 const doubleOffer = `{"server":"custom","tools":[{"name":"double","description":"d","inputSchema":{"type":"object"}}]}`
 
-// callTool calls custom/double as a program does, and sends the response.
+// callTool calls custom/double as a program does, and sends the response to the returned channel.
 func callTool(ctx context.Context, c *jobs.Client, tenant string) <-chan string {
 	out := make(chan string, 1)
 	go func() {
@@ -93,7 +94,7 @@ func TestRegisteredToolOverHTTP(t *testing.T) {
 	answer := `{"call":"` + call.ID + `","value":42}`
 	for _, token := range []string{ingesttest.Other, ingesttest.Agent, ingesttest.ReadOnly, ingesttest.Operator} {
 		want := errcode.Forbidden
-		if token == ingesttest.Other { // its own registrations are other ones
+		if token == ingesttest.Other { // the registration is not its tenant's
 			want = errcode.UnknownRegistration
 		}
 		if got := errorCode(t, f, "POST", path, token, answer); got != want {
@@ -125,7 +126,7 @@ func TestRegisteredToolOverHTTP(t *testing.T) {
 	}
 }
 
-// TestAnswerAtAnotherProcess answers at another process than the one that has the stream.
+// TestAnswerAtAnotherProcess sends an answer to a process other than the one that has the stream.
 func TestAnswerAtAnotherProcess(t *testing.T) {
 	f := withTools(t)
 	lines, id, _ := registerTools(t, f.URL, doubleOffer)

@@ -34,9 +34,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, e.Status, e)
 }
 
-// causes returns the text of the innermost errors of err, for the log. The layers around them have names of a tenant's
-// files and keys of the object store, which the log must not have; the log message of the request has its route and
-// tenant.
+// causes returns the text of the innermost errors of err, for the log. The errors that wrap them contain names of a
+// tenant's files and keys of the object store, which must not be logged. The log message of the request has its route
+// and tenant.
 func causes(err error) string {
 	var texts []string
 	for _, leaf := range leaves(err) {

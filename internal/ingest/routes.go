@@ -96,7 +96,8 @@ func (s *Server) taskRoutes() []route {
 			fails(queueErrors...).fails(errcode.UnknownTask),
 		row("GET /v1/tasks/{id}/submission", ScopeRead, s.task(s.getSubmission),
 			"getSubmission", "Read what submitted a task, to submit it again").
-			note("Without its times, reply subject and key, so that it can be sent to POST /v1/tasks after a change.").
+			note("Its times, reply subject and key are left out, so that the response can be changed and sent to "+
+				"POST /v1/tasks.").
 			returns(200, "Submission").
 			fails(queueErrors...).fails(errcode.UnknownTask, errcode.NotRetryable),
 		row("POST /v1/tasks/{id}/retry", ScopeSubmit, s.task(s.postRetry),
@@ -141,7 +142,7 @@ func (s *Server) approvalRoutes() []route {
 			returns(200, "[]PendingApproval"),
 		row("POST /v1/tasks/{id}/approvals", ScopeApprove, s.postApproval,
 			"answerApproval", "Approve or deny tool calls of a task").
-			note("The first answer counts. The same answer may be sent again.").
+			note("The first decision counts. The same decision may be sent again.").
 			body("application/json", "Decision").
 			returns(200, "Record").
 			fails(queueErrors...).
@@ -162,7 +163,7 @@ func (s *Server) sessionRoutes() []route {
 			returns(200, "[]SessionSummary").
 			fails(errcode.BadParameter),
 		named("GET", "", ScopeRead, s.getSession, "getSession", "Read the log of a session").
-			note("`limit` is the number of the newest tasks.").
+			note("`limit` is how many of the newest tasks the log lists.").
 			takes("limit").fails(errcode.BadParameter),
 		named("POST", "/checkpoints", ScopeSubmit, s.postCheckpoint, "saveCheckpoint",
 			"Set the checkpoint of a session").
@@ -171,7 +172,7 @@ func (s *Server) sessionRoutes() []route {
 			fails(bodyErrors...).fails(errcode.BadData, errcode.BadMediaType, errcode.TooLarge),
 		named("POST", "/resume", ScopeSubmit, s.resumeSession, "resumeSession",
 			"Read the log of a session to go on with it").
-			note("With `checkpoint`, the id of an earlier checkpoint, that one becomes the newest first.").
+			note("With `checkpoint`, the id of an earlier one, the fleet first makes that checkpoint the newest.").
 			body("application/json", "Resumption").
 			fails(bodyErrors...).
 			fails(errcode.BadJSON, errcode.BadMediaType, errcode.TooLarge, errcode.UnknownCheckpoint),

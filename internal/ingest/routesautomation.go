@@ -107,7 +107,7 @@ func (s *Server) workflowRoutes() []route {
 			body("application/json", "WorkflowAnswer").
 			fails(errcode.BadJSON, errcode.BadAnswer, errcode.NotWaiting),
 		named("POST", "/rerun", ScopeSubmit, s.rerun, "rerunRun", "Run a workflow again from a step").
-			note("A new run keeps the results of the steps before. Its workspace has the files that the step began "+
+			note("A new run keeps the results of the earlier steps. Its workspace has the files that the step began "+
 				"with.").
 			takes("Idempotency-Key").
 			body("application/json", "WorkflowRerun").

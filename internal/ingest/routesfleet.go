@@ -19,7 +19,7 @@ func (s *Server) fleetRoutes() []route {
 			returns(200, "[]Pause"),
 		s.queueRow("POST /v1/pause", ScopeOperator, s.postPause,
 			"pause", "Pause a tenant, a task pool or the fleet").
-			note("The target is fleet, pool/NAME or tenant/NAME. No further tasks of it start; running tasks "+
+			note("The target is fleet, pool/NAME or tenant/NAME. Its queued tasks do not start; running tasks "+
 				"continue, and tasks are still accepted. Owners of waiting tasks can read the reason.").
 			body("application/json", "PauseOptions").
 			returns(200, "Pause").
@@ -31,8 +31,8 @@ func (s *Server) fleetRoutes() []route {
 			fails(errcode.BadName),
 		s.queueRow("GET /v1/usage", anyScope, s.getUsage,
 			"listUsage", "Read what tasks used, by tenant and day").
-			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Workers add up "+
-				"what they count for up to 5 seconds.").
+			note("Of the caller's tenant, or with `all=true` and the scope operator, of all tenants. Workers report "+
+				"what they have counted every 5 seconds.").
 			takes("since", "before", "all").
 			returns(200, "[]TenantUsage").
 			fails(errcode.BadParameter, errcode.Forbidden),

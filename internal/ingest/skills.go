@@ -17,7 +17,7 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// skillRoutes are about skills, which internal/skills stores.
+// skillRoutes returns the routes about skills, which internal/skills stores.
 func (s *Server) skillRoutes() []route {
 	return []route{
 		row("GET /v1/skills", ScopeRead, s.library(s.getSkills), "listSkills", "List skills").
@@ -53,7 +53,8 @@ func (s *Server) skillRoutes() []route {
 // skillErrors are the errors of all requests about skills.
 var skillErrors = append(codeList{errcode.NoWorkspaces, errcode.Corrupt}, queueErrors...)
 
-// library refuses requests if this process has no object store.
+// library returns a handler that uses the library of skills. It refuses requests if this process has no object store,
+// and translates the errors of package skills.
 func (s *Server) library(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.o.Skills == nil {
@@ -65,24 +66,28 @@ func (s *Server) library(h handler) handler {
 
 // skillError translates the errors of package skills.
 func skillError(err error) error {
-	switch invalid, version, taken, limit := errorsOf(err); {
-	case invalid != nil:
+	invalid, isInvalid := errors.AsType[*skills.InvalidError](err)
+	version, isVersion := errors.AsType[*skills.VersionError](err)
+	taken, isTaken := errors.AsType[*skills.TakenError](err)
+	limit, isLimit := errors.AsType[*skills.LimitError](err)
+	switch {
+	case isInvalid:
 		e := apierror.New(errcode.BadSkill, "the skill is not valid")
 		e.Cause = text.Truncate(invalid.Error(), maxSkillCause)
 		e.Hint = "docs/skills.md has the rules"
 		return e
-	case version != nil:
+	case isVersion:
 		e := apierror.New(errcode.SkillConflict, "%v", version)
 		e.Hint = "read the skill, and save again with base set to its version"
 		if version.Base == 0 {
 			e.Hint = fmt.Sprintf("use another name, or set base to %d to replace it", version.Current)
 		}
 		return e
-	case taken != nil:
+	case isTaken:
 		e := apierror.New(errcode.SkillConflict, "%v", taken)
 		e.Hint = "use another name"
 		return e
-	case limit != nil:
+	case isLimit:
 		e := apierror.New(errcode.SkillLimit, "%v", limit)
 		e.Hint = "remove skills that are no longer used"
 		return e
@@ -100,14 +105,6 @@ func skillError(err error) error {
 
 // maxSkillCause bounds the list of what is wrong with a skill, in bytes.
 const maxSkillCause = 4000
-
-func errorsOf(err error) (*skills.InvalidError, *skills.VersionError, *skills.TakenError, *skills.LimitError) {
-	invalid, _ := errors.AsType[*skills.InvalidError](err)
-	version, _ := errors.AsType[*skills.VersionError](err)
-	taken, _ := errors.AsType[*skills.TakenError](err)
-	limit, _ := errors.AsType[*skills.LimitError](err)
-	return invalid, version, taken, limit
-}
 
 func (s *Server) getSkills(w http.ResponseWriter, r *http.Request) error {
 	set, err := s.o.Skills.Of(r.Context(), identityOf(r.Context()).tenant)
@@ -242,7 +239,8 @@ func (s *Server) putSkill(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, schemas.SavedSkill{Skill: saved, Smoke: smoke}, nil)
 }
 
-// draftFiles returns the files of the skill that a draft describes.
+// draftFiles returns the files of the skill that a draft describes. For a draft of a task, it completes the draft with
+// the task's program and settings.
 func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDraft) (map[string][]byte, error) {
 	given := 0
 	for _, has := range []bool{d.Code != "", d.Task != "", len(d.Content) > 0} {
@@ -283,6 +281,7 @@ func (s *Server) draftFiles(ctx context.Context, name string, d *schemas.SkillDr
 	})
 }
 
+// filesOf decodes the files of a draft.
 func filesOf(content []schemas.File) (map[string][]byte, error) {
 	files := make(map[string][]byte, len(content))
 	for i, f := range content {
@@ -292,7 +291,7 @@ func filesOf(content []schemas.File) (map[string][]byte, error) {
 			return e
 		}
 		if _, twice := files[f.Name]; twice {
-			return nil, bad("is there twice")
+			return nil, bad("is listed twice")
 		}
 		switch {
 		case (f.Text == nil) == (f.Base64 == nil):

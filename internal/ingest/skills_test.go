@@ -122,7 +122,7 @@ func TestRefusedSkills(t *testing.T) {
 		"is not valid base64": {
 			"a", client.SkillDraft{Content: []client.File{{Name: "x", Base64: text("?")}}}, errcode.BadData,
 		},
-		"is there twice": {
+		"is listed twice": {
 			"a", client.SkillDraft{Content: []client.File{
 				{Name: "x", Text: text("")}, {Name: "x", Text: text("")},
 			}}, errcode.BadData,

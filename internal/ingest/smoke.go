@@ -21,7 +21,7 @@ import (
 const (
 	// smokeTime is how long a smoke run may take, with the time in the queue.
 	smokeTime = 60 * time.Second
-	// smokeDir is where the smoke run finds the skill, below its workspace. Nothing of it is committed.
+	// smokeDir is where the smoke run finds the skill, below its workspace. The skill is not committed there.
 	smokeDir = ".new-skill"
 	// smokeLabel is the label of the tasks of a smoke run.
 	smokeLabel = "codefleet.skill"
@@ -68,11 +68,11 @@ func (s *Server) smokeRun(ctx context.Context, k skills.Skill, d schemas.SkillDr
 
 // smokeProgram returns the program of a smoke run. Without inputs, it calls run only if that needs no argument.
 func smokeProgram(k skills.Skill, inputs json.RawMessage) string {
-	path := "import sys\n\nsys.path.insert(0, \"/workspace/" + smokeDir + "\")\n\n"
+	preamble := "import sys\n\nsys.path.insert(0, \"/workspace/" + smokeDir + "\")\n\n"
 	if len(inputs) > 0 {
-		return path + skills.Call(k.Name, inputs)
+		return preamble + skills.Call(k.Name, inputs)
 	}
-	return path + `import inspect
+	return preamble + `import inspect
 
 from skills.` + skills.ModuleOf(k.Name) + ` import run
 
@@ -112,16 +112,16 @@ func (s *Server) smokeTask(
 		}
 	}
 	if !rec.Status.Terminal() {
-		return nil, s.smokeLate(ctx, rec)
+		return nil, s.cancelLateSmoke(ctx, rec)
 	}
 	if rec.Status != schemas.Succeeded {
-		return nil, smokeResult(rec)
+		return nil, smokeUnsuccessful(rec)
 	}
 	return rec.Result, nil
 }
 
-// smokeLate cancels a smoke run that has not ended in time.
-func (s *Server) smokeLate(ctx context.Context, rec schemas.Record) error {
+// cancelLateSmoke cancels a smoke run that has not ended in time, and returns its error.
+func (s *Server) cancelLateSmoke(ctx context.Context, rec schemas.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.Limits.QueueTime)
 	defer cancel()
 	_, err := s.queue.Cancel(ctx, rec.Tenant, rec.TaskID)
@@ -135,8 +135,8 @@ func (s *Server) smokeLate(ctx context.Context, rec schemas.Record) error {
 		"pass inputs with which the program ends soon; a queued task means that no worker was free")
 }
 
-// smokeResult describes why a smoke run did not succeed.
-func smokeResult(rec schemas.Record) error {
+// smokeUnsuccessful returns the error of a smoke run whose task ended without success.
+func smokeUnsuccessful(rec schemas.Record) error {
 	cause, hint := string(rec.Status), ""
 	if rec.Result != nil && rec.Result.Error != nil {
 		e := rec.Result.Error

@@ -21,7 +21,7 @@ import (
 )
 
 // stateDoc returns the workspace and the name of the state document that a request is for. The workspace is
-// ?workspace=, by default main. The name is the file in the path, by default Options.StateFile.
+// ?workspace=, by default main. The name is the file in the path, by default Options.State.File.
 func (s *Server) stateDoc(r *http.Request) (state.Ref, string, error) {
 	ref, err := refOf(r, cmp.Or(r.URL.Query().Get("workspace"), "main"))
 	if err == nil && s.o.State.Disabled {
@@ -127,12 +127,13 @@ func (s *Server) putState(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return s.stateConflict(r, ref, conditionError(err, e), e)
 	}
-	sum := objects.Sum(data).String() // a document is stored as one blob, whose sum is its ETag
-	w.Header().Set("ETag", strconv.Quote(sum))
-	return respond(w, savedState{name, ref.Workspace, result.Generation, sum}, nil)
+	hash := objects.Sum(data).String() // a document is stored as one blob, whose hash is its ETag
+	w.Header().Set("ETag", strconv.Quote(hash))
+	return respond(w, savedState{name, ref.Workspace, result.Generation, hash}, nil)
 }
 
-// stateConflict returns, instead of the error of an unmet condition, one with both versions.
+// stateConflict replaces the error of an unmet condition with one that names both versions. It returns other errors
+// unchanged.
 func (s *Server) stateConflict(r *http.Request, ref state.Ref, err error, e state.Edit) error {
 	if unmet, ok := errors.AsType[*apierror.Error](err); !ok || unmet.Code != errcode.PreconditionFailed {
 		return err

@@ -21,8 +21,8 @@ type tokenIn struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// created returns the caller with a token that an operator has created.
-func (s *Server) created(secret string) (identity, *apierror.Error) {
+// identifyCreated returns the caller whose token, which an operator has created, has the given secret.
+func (s *Server) identifyCreated(secret string) (identity, *apierror.Error) {
 	t, life, err := s.queue.Identify(secret)
 	switch {
 	case err == nil:
@@ -109,12 +109,12 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) error {
 	worker, err := s.queue.DrainWorker(r.Context(), r.PathValue("worker"), identityOf(r.Context()).name)
 	switch {
 	case errors.Is(err, jobs.ErrUnknownWorker):
-		e := apierror.New(errcode.UnknownWorker, "no worker of this name runs")
+		e := apierror.New(errcode.UnknownWorker, "no worker with this name is running")
 		e.Hint = "GET /v1/fleet lists the workers"
 		return e
 	case errors.Is(err, jobs.ErrNotDrainable):
 		e := apierror.New(errcode.NotDrainable, "this worker cannot be drained by an order")
-		e.Cause = "it is a part of a larger process, or of a version that knows no such orders"
+		e.Cause = "it is part of a larger process, or its version does not support such orders"
 		e.Hint = "end its process with SIGTERM, which drains it"
 		return e
 	}

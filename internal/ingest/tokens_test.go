@@ -25,8 +25,8 @@ func clientWith(t *testing.T, f *ingesttest.Fleet, token string) *client.Client 
 	return c
 }
 
-// An operator creates a tenant and a token over HTTP. The token works at once, ends with its revocation, and the tenant
-// sees only its own tasks.
+// TestCreatedTokens creates a tenant and a token over HTTP as an operator. The token works at once and until it is
+// revoked, and the tenant sees only its own tasks.
 func TestCreatedTokens(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	root := clientWith(t, f, ingesttest.Operator)
@@ -98,7 +98,7 @@ func TestCreatedTokens(t *testing.T) {
 	}
 }
 
-// A token that expired a second ago is refused with 401.
+// TestExpiredToken checks that a token is refused with 401 once it has expired.
 func TestExpiredToken(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	root := clientWith(t, f, ingesttest.Operator)
@@ -129,8 +129,8 @@ func TestExpiredToken(t *testing.T) {
 	}
 }
 
-// A failed task is retried as a new task, once; a dead one under its own id; others are refused. A rerun submits a
-// changed copy.
+// TestRetryAndRerun checks that a failed task is retried as one new task, a dead one under its own id, and that other
+// tasks cannot be retried. A rerun submits a changed copy.
 func TestRetryAndRerun(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	c := clientWith(t, f, ingesttest.Token)
@@ -187,7 +187,7 @@ func TestRetryAndRerun(t *testing.T) {
 	}
 }
 
-// The dead letter of a task has its attempts and error.
+// TestDeadLetter checks that the dead letter of a task has its attempts and error.
 func TestDeadLetter(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	c := clientWith(t, f, ingesttest.Token)

@@ -49,16 +49,10 @@ func TestEventTrace(t *testing.T) {
 		"continues if the request has none": {"", origin}, "loses to that of the request": {parent, traceID},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, got := request(
-				t,
-				f,
-				"POST",
-				"/v1/events",
-				map[string]string{"Content-Type": structured, "Traceparent": tt.header},
-				strings.NewReader(
-					`{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"`+name+`","traceparent":"00-`+origin+`-2222222222222222-01","data":{"code":"1"}}`,
-				),
-			)
+			header := map[string]string{"Content-Type": structured, "Traceparent": tt.header}
+			body := `{"specversion":"1.0","type":"codefleet.task.v1","source":"/t","id":"` + name +
+				`","traceparent":"00-` + origin + `-2222222222222222-01","data":{"code":"1"}}`
+			_, got := request(t, f, "POST", "/v1/events", header, strings.NewReader(body))
 			if r := decode[schemas.Record](t, got); r.TraceID != tt.want {
 				t.Errorf("trace of the task = %q, want %q", r.TraceID, tt.want)
 			}

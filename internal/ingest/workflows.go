@@ -88,7 +88,8 @@ func (s *Server) rerun(w http.ResponseWriter, r *http.Request) error {
 	return respond(w, run, err)
 }
 
-// fork creates a workspace with the files of a generation of another one. It may be called again.
+// fork creates a workspace with the files of a generation of another one. If the workspace exists, an earlier call has
+// created it.
 func (s *Server) fork(ctx context.Context, tenant, from string, generation int64, to string) error {
 	if s.o.Workspaces == nil {
 		return apierror.New(errcode.NoWorkspaces,

@@ -51,7 +51,7 @@ func describe(t *testing.T, schema, value string) string {
 	return Describe(e.Causes[0].ErrorKind)
 }
 
-// A violation by a property's name is at the property, at any depth.
+// TestLeavesOfNames checks that a violation by a property's name has the location of the property.
 func TestLeavesOfNames(t *testing.T) {
 	c := jsonschema.NewCompiler()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(

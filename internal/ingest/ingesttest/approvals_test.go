@@ -23,8 +23,8 @@ func errorCode(err error) string {
 	return ""
 }
 
-// TestClientApprovesOverBothInterfaces checks that a client can list, wait for and answer pending calls over HTTP, over
-// NATS, and over NATS as a tenant.
+// TestClientApprovesOverBothInterfaces checks that a client can list, wait for and decide on pending calls over HTTP,
+// over NATS, and over NATS as a tenant.
 func TestClientApprovesOverBothInterfaces(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	both := interfaces(t, f)
@@ -55,9 +55,9 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 			}
 			if r, err = c.Decide(ctx, r.TaskID, client.Decision{Call: first.Call, Approve: true}); err != nil ||
 				r.Approvals[0].By != by[name] {
-				t.Fatalf("Decide = %+v, %v; want the answer recorded", r.Approvals, err)
+				t.Fatalf("Decide = %+v, %v; want the decision recorded", r.Approvals, err)
 			}
-			for range 2 { // repeating an answer is not an error
+			for range 2 { // repeating a decision is not an error
 				if _, err := c.Decide(ctx, r.TaskID, client.Decision{Call: first.Call, Approve: true}); err != nil {
 					t.Errorf("Decide again = %v, want nil", err)
 				}
@@ -78,15 +78,15 @@ func TestClientApprovesOverBothInterfaces(t *testing.T) {
 				t.Errorf("Wait = %+v, %v; want one call approved and one denied", r.Result, err)
 			}
 			if _, err := c.Decide(ctx, r.TaskID, client.Decision{Approve: true}); errorCode(err) != "unknown_approval" {
-				t.Errorf("Decide to an ended task = %v, want unknown_approval", err)
+				t.Errorf("Decide for an ended task = %v, want unknown_approval", err)
 			}
 		})
 	}
 }
 
-// TestOnlyApproversAnswer checks that a token without the scope approve cannot approve its own calls, and that another
+// TestOnlyApproversDecide checks that a token without the scope approve cannot approve its own calls, and that another
 // tenant's task looks like an unknown task.
-func TestOnlyApproversAnswer(t *testing.T) {
+func TestOnlyApproversDecide(t *testing.T) {
 	f := ingesttest.Start(t, 1, nil)
 	clients := map[string]*client.Client{}
 	for _, token := range []string{

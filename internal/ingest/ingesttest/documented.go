@@ -30,7 +30,7 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	tb.Helper()
 	var d document
 	w := httptest.NewRecorder()
-	// h would log and trace the request.
+	// This is a server of its own, because h would log and trace the request.
 	server := ingest.New(ingest.Options{Telemetry: ingest.Telemetry{Log: slog.New(slog.DiscardHandler)}})
 	server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(tb.Context(), http.MethodGet,
 		"http://localhost/openapi.json", nil))
@@ -58,8 +58,8 @@ func documented(tb testing.TB, h http.Handler) http.Handler {
 	})
 }
 
-// generalCodes are the error codes that are not listed per operation: of requests that match none, or that are refused
-// before they are matched.
+// generalCodes are error codes that the document does not list: those of requests that match no operation, or that are
+// refused before they are matched.
 var generalCodes = []string{"not_found", "method_not_allowed", "host_refused", "origin_refused"}
 
 // check returns what is not documented about a response, or "" if all is documented.

@@ -136,10 +136,10 @@ func (f *Fleet) work(tb testing.TB, slots int) {
 }
 
 // Run is the handler of the worker. The first word of a task's code is a command: "print" prints the rest, "files"
-// returns artifacts, "image" returns images, "fail" fails, "die" fails permanently, as if the fleet had failed,
-// "block" runs until it is cancelled, "call" does so, too, after a tool's server has reported progress, and "ask"
-// requests the approval of one call for each further word and prints the answers. Run prints any other code, and a
-// description.
+// returns artifacts, "image" returns images, "fail" fails, "large" fails with a result whose parts are long, "die" fails
+// permanently, as if the fleet had failed, "block" runs until it is cancelled, "call" does so, too, after a tool's
+// server has reported progress, and "ask" requests the approval of one call for each further word and prints the
+// decisions. Run prints any other code, and a description.
 func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	r := &schemas.Result{
 		Status: schemas.Succeeded, Artifacts: []schemas.Artifact{}, Code: j.Task.Code, GeneratedBy: "caller",
@@ -199,7 +199,7 @@ func Run(ctx context.Context, j *jobs.Job) (*schemas.Result, error) {
 	return r, nil
 }
 
-// large makes each part of a result longer than clients show.
+// large makes the task fail, with a result of which each part is longer than clients print.
 func large(r *schemas.Result) {
 	r.Status, r.Error = schemas.Failed, &schemas.Error{
 		Code: errcode.Exception, Message: strings.Repeat("message ", 1000), Cause: strings.Repeat("cause\n", 1000),
@@ -234,7 +234,7 @@ func Question(arg string) schemas.Approval {
 	}
 }
 
-// PNG begins like an image.
+// PNG is the beginning of an image.
 const PNG = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 // Files are the artifacts of every task, by path.
