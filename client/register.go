@@ -222,7 +222,7 @@ func (s toolServer) handle(ctx context.Context, name jobs.ToolName, data []byte)
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	resp := tools.OfferResponse{
+	resp := tools.OfferedResponse{
 		Code:  tools.OfferLarge,
 		Error: fmt.Sprintf("the response is %d bytes; the limit is %d", len(out), jobs.MaxToolResponse),
 	}
@@ -236,28 +236,28 @@ func (s toolServer) handle(ctx context.Context, name jobs.ToolName, data []byte)
 	return out
 }
 
-func failedResponse(action string, err error) tools.OfferResponse {
-	return tools.OfferResponse{Code: tools.OfferFailed, Error: action + ": " + err.Error()}
+func failedResponse(action string, err error) tools.OfferedResponse {
+	return tools.OfferedResponse{Code: tools.OfferFailed, Error: action + ": " + err.Error()}
 }
 
-func (s toolServer) respond(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferResponse {
+func (s toolServer) respond(ctx context.Context, name jobs.ToolName, data []byte) tools.OfferedResponse {
 	i := slices.IndexFunc(s.list, func(t ToolFunc) bool { return t.def.Name == name.Tool })
-	var q tools.OfferRequest
+	var q tools.OfferedCall
 	if err := json.Unmarshal(data, &q); err != nil {
 		return failedResponse("decode call", err)
 	}
 	if q.Hash != "" && q.Hash != s.list[i].hash {
-		return tools.OfferResponse{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
+		return tools.OfferedResponse{Code: tools.OfferChanged, Error: "this process has another definition of the tool"}
 	}
 	v, err := s.call(ctx, s.list[i], q.Args)
 	if err != nil {
-		return tools.OfferResponse{Code: tools.OfferFailed, Error: err.Error()}
+		return tools.OfferedResponse{Code: tools.OfferFailed, Error: err.Error()}
 	}
 	value, err := encode(v)
 	if err != nil {
 		return failedResponse("encode result", err)
 	}
-	return tools.OfferResponse{Value: value}
+	return tools.OfferedResponse{Value: value}
 }
 
 // call invokes a tool. It turns a panic into an error.

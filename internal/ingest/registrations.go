@@ -201,12 +201,12 @@ func (g *registration) service(
 // call sends a call to the client and waits for its answer.
 func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.ToolName, data []byte) []byte {
 	i := slices.IndexFunc(offer.Tools, func(t tools.OfferedTool) bool { return t.Name == name.Tool })
-	var q tools.OfferRequest
+	var q tools.OfferedCall
 	if err := json.Unmarshal(data, &q); err != nil {
-		return encodeResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "decode call: " + err.Error()})
+		return encodeResponse(tools.OfferedResponse{Code: tools.OfferFailed, Error: "decode call: " + err.Error()})
 	}
 	if q.Hash != "" && q.Hash != offer.Tools[i].Hash() {
-		return encodeResponse(tools.OfferResponse{
+		return encodeResponse(tools.OfferedResponse{
 			Code: tools.OfferChanged, Error: "this process has another definition of the tool",
 		})
 	}
@@ -223,7 +223,7 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 	select {
 	case g.calls <- c:
 	case <-ctx.Done():
-		return encodeResponse(tools.OfferResponse{
+		return encodeResponse(tools.OfferedResponse{
 			Code: tools.OfferFailed, Error: "the tool's process has disconnected",
 		})
 	}
@@ -231,27 +231,27 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 	case a := <-answer:
 		return encodeResponse(a.response())
 	case <-ctx.Done():
-		return encodeResponse(tools.OfferResponse{Code: tools.OfferFailed, Error: "the tool's process did not answer"})
+		return encodeResponse(tools.OfferedResponse{Code: tools.OfferFailed, Error: "the tool's process did not answer"})
 	}
 }
 
-func (a toolAnswer) response() tools.OfferResponse {
+func (a toolAnswer) response() tools.OfferedResponse {
 	switch {
 	case a.Error != "":
-		return tools.OfferResponse{Code: tools.OfferFailed, Error: a.Error}
+		return tools.OfferedResponse{Code: tools.OfferFailed, Error: a.Error}
 	case len(a.Value) == 0:
-		return tools.OfferResponse{Value: json.RawMessage("null")}
+		return tools.OfferedResponse{Value: json.RawMessage("null")}
 	}
-	return tools.OfferResponse{Value: a.Value}
+	return tools.OfferedResponse{Value: a.Value}
 }
 
 // encodeResponse encodes a response, or an error if it is too large.
-func encodeResponse(resp tools.OfferResponse) []byte {
+func encodeResponse(resp tools.OfferedResponse) []byte {
 	out, err := json.Marshal(resp)
 	if err == nil && len(out) <= jobs.MaxToolResponse {
 		return out
 	}
-	out, err = json.Marshal(tools.OfferResponse{
+	out, err = json.Marshal(tools.OfferedResponse{
 		Code: tools.OfferLarge, Error: fmt.Sprintf("the response is larger than %d bytes", jobs.MaxToolResponse),
 	})
 	if err != nil {

@@ -90,8 +90,8 @@ func (h *History) countVotes(s *Index, similar []candidate) map[int32]float32 {
 	if len(similar) == 0 || similar[0].score < similarityLow {
 		return nil
 	}
-	gate := min(1, (similar[0].score-similarityLow)/(similarityHigh-similarityLow))
-	gate += max(0, similar[0].score-similarityHigh) // for nearly the same task, the history outweighs the words
+	strength := min(1, (similar[0].score-similarityLow)/(similarityHigh-similarityLow))
+	strength += max(0, similar[0].score-similarityHigh) // for nearly the same task, the history outweighs the words
 	votes := map[int32]float32{}
 	var largest float32
 	for _, c := range similar {
@@ -104,7 +104,7 @@ func (h *History) countVotes(s *Index, similar []candidate) map[int32]float32 {
 		}
 	}
 	for tool, v := range votes {
-		votes[tool] = gate * v / largest
+		votes[tool] = strength * v / largest
 	}
 	return votes
 }

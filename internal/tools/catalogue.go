@@ -52,7 +52,7 @@ type Catalogue struct {
 	servers   map[string]*serverFiles
 	misplaced []Broken // directory entries of servers/ that cannot be a server
 	approvals cachedFile
-	checked   map[[32]byte]Broken // results of opts.Check by content; an empty Message is valid syntax
+	checked   map[[32]byte]Broken // results of opts.Check by the content's hash; without a Message, the syntax is valid
 	last      *Listing
 }
 

@@ -10,7 +10,7 @@ import (
 // The messages between the fleet and the processes that serve registered tools, in JSON. What a
 // process sends is untrusted.
 type (
-	// Offer lists the tools of one server that one process serves.
+	// Offer is a process's announcement of the tools of one server that it serves.
 	Offer struct {
 		Server string `json:"server"`
 		About
@@ -23,24 +23,24 @@ type (
 		TimeoutS float64 `json:"timeout_s,omitempty"` // for one call, in seconds; 0 means 60
 		Expose   bool    `json:"expose,omitempty"`    // also offer it as a tool of the MCP bridge
 	}
-	// OfferRequest is a call of a registered tool.
-	OfferRequest struct {
+	// OfferedCall is a call of a registered tool.
+	OfferedCall struct {
 		Tenant  string          `json:"tenant"`
 		Session string          `json:"session,omitempty"`
 		Hash    string          `json:"hash,omitempty"` // the definition that the caller expects; empty means any
 		Args    json.RawMessage `json:"args"`
 	}
-	// OfferResponse has a Value or an Error.
-	OfferResponse struct {
+	// OfferedResponse has a Value or an Error.
+	OfferedResponse struct {
 		Value json.RawMessage `json:"value,omitempty"`
 		Error string          `json:"error,omitempty"`
 		Code  OfferCode       `json:"code,omitempty"` // why Error is set
 	}
-	// OfferCode classifies the error of an OfferResponse.
+	// OfferCode classifies the error of an OfferedResponse.
 	OfferCode string
 )
 
-// The codes of an OfferResponse.
+// The codes of an OfferedResponse.
 const (
 	OfferFailed  OfferCode = "failed"  // the tool returned an error
 	OfferChanged OfferCode = "changed" // the process serves another definition; the tool was not invoked

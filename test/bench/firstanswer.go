@@ -17,10 +17,10 @@ import (
 	"github.com/codefleet/codefleet/internal/config"
 )
 
-// answerProgram is the program that published comparisons of hosted sandboxes use. It prints answerOutput.
+// jsonProgram is the program that published comparisons of hosted sandboxes use. It prints jsonOutput.
 const (
-	answerProgram = `import json, sys; print(json.dumps({"x": 6 * 7}))`
-	answerOutput  = `{"x": 42}` + "\n"
+	jsonProgram = `import json, sys; print(json.dumps({"x": 6 * 7}))`
+	jsonOutput  = `{"x": 42}` + "\n"
 )
 
 // bursts are numbers of simultaneous callers.
@@ -48,7 +48,7 @@ func (b *run) firstAnswer(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	all := append([]contender{
-		{"codefleet", func(ctx context.Context) error { return runAnswerTask(ctx, c) }},
+		{"codefleet", func(ctx context.Context) error { return runJSONTask(ctx, c) }},
 	}, b.otherContenders()...)
 	if err := b.oneAfterTheOther(ctx, all); err != nil {
 		return err
@@ -66,9 +66,9 @@ func (b *run) firstAnswer(ctx context.Context) (err error) {
 // otherContenders returns contenders that start a sandbox or an interpreter for each program.
 func (b *run) otherContenders() []contender {
 	contenders := []contender{
-		{"runsc do", func(ctx context.Context) error { return b.RunEngine(ctx, answerProgram, answerOutput) }},
+		{"runsc do", func(ctx context.Context) error { return b.RunEngine(ctx, jsonProgram, jsonOutput) }},
 		{"python -c", func(ctx context.Context) error {
-			return bench.Expect(exec.CommandContext(ctx, bench.Python(), "-c", answerProgram), answerOutput)
+			return bench.Expect(exec.CommandContext(ctx, bench.Python(), "-c", jsonProgram), jsonOutput)
 		}},
 	}
 	bwrap, err := exec.LookPath("bwrap")
@@ -83,14 +83,14 @@ func (b *run) otherContenders() []contender {
 				args = append(args, "--ro-bind", dir, dir)
 			}
 		}
-		return bench.Expect(exec.CommandContext(ctx, bwrap, append(args, bench.Python(), "-c", answerProgram)...),
-			answerOutput)
+		return bench.Expect(exec.CommandContext(ctx, bwrap, append(args, bench.Python(), "-c", jsonProgram)...),
+			jsonOutput)
 	}})
 }
 
-// runAnswerTask runs the program in the fleet.
-func runAnswerTask(ctx context.Context, c *client.Client) error {
-	_, err := bench.RunTask(ctx, c, client.Submission{Task: client.Task{Code: answerProgram}}, answerOutput)
+// runJSONTask runs the program in the fleet.
+func runJSONTask(ctx context.Context, c *client.Client) error {
+	_, err := bench.RunTask(ctx, c, client.Submission{Task: client.Task{Code: jsonProgram}}, jsonOutput)
 	return err
 }
 
@@ -163,7 +163,7 @@ func (b *run) sustained(ctx context.Context, others []contender) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	fleet := contender{"codefleet, a new box each", func(ctx context.Context) error { return runAnswerTask(ctx, c) }}
+	fleet := contender{"codefleet, a new box each", func(ctx context.Context) error { return runJSONTask(ctx, c) }}
 	refill, err := b.refillRate(ctx, fleet)
 	if err != nil {
 		return err

@@ -31,8 +31,8 @@ func (b Budget) withDefaults() Budget {
 
 var errCallTime = errors.New("the call timed out")
 
-// usage counts what an execution has used of its budget.
-type usage struct {
+// spending counts what an execution has spent of its budget.
+type spending struct {
 	Budget
 	mu    sync.Mutex
 	calls int
@@ -41,37 +41,37 @@ type usage struct {
 }
 
 // admit counts a call and returns an error if it exceeds the budget.
-func (u *usage) admit(c Call) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.calls++
-	u.bytes += int64(len(c.Args))
+func (s *spending) admit(c Call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	s.bytes += int64(len(c.Args))
 	switch {
-	case u.calls > u.Calls:
-		return fail(c, errcode.OverBudget, "the task may make at most %d tool calls", u.Calls)
-	case u.bytes > u.Bytes:
-		return fail(c, errcode.OverBudget, "the task may exchange at most %d bytes with tools", u.Bytes)
-	case u.spent > u.Total:
-		return fail(c, errcode.OverBudget, "the task may spend at most %s in tool calls", u.Total)
+	case s.calls > s.Calls:
+		return fail(c, errcode.OverBudget, "the task may make at most %d tool calls", s.Calls)
+	case s.bytes > s.Bytes:
+		return fail(c, errcode.OverBudget, "the task may exchange at most %d bytes with tools", s.Bytes)
+	case s.spent > s.Total:
+		return fail(c, errcode.OverBudget, "the task may spend at most %s in tool calls", s.Total)
 	}
 	return nil
 }
 
 // add counts what a call used until it ended.
-func (u *usage) add(d time.Duration, resultBytes int) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.spent += d
-	u.bytes += int64(resultBytes)
+func (s *spending) add(d time.Duration, resultBytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spent += d
+	s.bytes += int64(resultBytes)
 }
 
 // budget checks the budget before each call. A call that begins within the budget may exceed it, but only
 // by its own result and time.
 func budget(b Budget) layer {
-	u := &usage{Budget: b}
+	s := &spending{Budget: b}
 	slots := make(chan struct{}, b.Concurrent)
 	return func(ctx context.Context, c Call, next handler) (Result, error) {
-		if err := u.admit(c); err != nil {
+		if err := s.admit(c); err != nil {
 			return Result{}, err
 		}
 		select {
@@ -84,7 +84,7 @@ func budget(b Budget) layer {
 		defer cancel()
 		started := time.Now()
 		r, err := next(limited, c)
-		u.add(time.Since(started), r.size())
+		s.add(time.Since(started), r.size())
 		_, known := errors.AsType[*Error](err)
 		if err != nil && !known && ctx.Err() == nil && errors.Is(context.Cause(limited), errCallTime) {
 			err = markSent(fail(c, errcode.Timeout, "the call took more than %s", b.PerCall))

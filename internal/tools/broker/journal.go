@@ -154,7 +154,7 @@ func (r *journalWriter) writeIntent(ctx context.Context, entry *JournalEntry) er
 // recordAsync records an entry in the background; wait returns the errors.
 func (r *journalWriter) recordAsync(ctx context.Context, entry JournalEntry) {
 	r.pending.Go(func() {
-		ctx, cancel := r.persister.attempt(ctx)
+		ctx, cancel := r.persister.tryContext(ctx)
 		defer cancel()
 		entry.At = time.Now().UTC()
 		if err := r.journal.Record(ctx, entry); err != nil {

@@ -21,16 +21,16 @@ type persister struct {
 }
 
 const (
-	writeTimeout = 10 * time.Second       // per attempt, which continues when the task is cancelled
-	firstDelay   = 100 * time.Millisecond // after the first failed attempt; it doubles with each attempt
+	writeTimeout = 10 * time.Second       // of one try, which continues when the task is cancelled
+	firstDelay   = 100 * time.Millisecond // after the first try; it doubles with each try
 	maxDelay     = 2 * time.Second
 )
 
 // write calls put until it succeeds or ctx ends, and returns the last error.
 func (p *persister) write(ctx context.Context, what string, put func(context.Context) error) error {
 	for delay := firstDelay; ; delay = min(maxDelay, 2*delay) {
-		attempt, cancel := p.attempt(ctx)
-		err := put(attempt)
+		tryCtx, cancel := p.tryContext(ctx)
+		err := put(tryCtx)
 		cancel()
 		if err == nil || errors.Is(err, ErrOvertaken) {
 			return err
@@ -46,8 +46,9 @@ func (p *persister) write(ctx context.Context, what string, put func(context.Con
 	}
 }
 
-// attempt returns a context with ctx's values for one write. It does not end with ctx, but when the process exits.
-func (p *persister) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+// tryContext returns a context with ctx's values for one try of a write. It ends after writeTimeout or when the process
+// exits, and not with ctx.
+func (p *persister) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	stop := context.AfterFunc(p.exit, cancel)
 	return ctx, func() { stop(); cancel() }

@@ -94,28 +94,28 @@ func (o *openMeteo) outlook(ctx context.Context, location string) (outlook, plac
 	lat, lon := decimal(chosen.Latitude), decimal(chosen.Longitude)
 	key = fmt.Sprintf("%s,%s@%d", lat, lon, began.Unix())
 	found, err := o.forecasts.get(ctx, key, func(ctx context.Context) (outlook, error) {
-		var a forecastResponse
+		var response forecastResponse
 		if err := o.request(ctx, o.ForecastURL+"/v1/forecast", url.Values{
 			"latitude": {lat}, "longitude": {lon}, "timezone": {"auto"}, "forecast_days": {"16"},
 			"current": {"temperature_2m,relative_humidity_2m,weather_code,wind_speed_10m"},
 			"daily":   {"weather_code,temperature_2m_max,temperature_2m_min,precipitation_probability_max"},
-		}, &a); err != nil {
+		}, &response); err != nil {
 			return outlook{}, err
 		}
-		return a.outlook(o.now())
+		return response.outlook(o.now())
 	})
 	return found, at, err
 }
 
 // search returns the places with a name, the likeliest first, as open-meteo orders them.
 func (o *openMeteo) search(ctx context.Context, name string) ([]geoPlace, error) {
-	var a struct {
+	var response struct {
 		Results []geoPlace `json:"results"` // absent without results
 	}
 	err := o.request(ctx, o.GeocodingURL+"/v1/search", url.Values{
 		"name": {name}, "count": {"50"}, "language": {"en"}, "format": {"json"},
-	}, &a)
-	return a.Results, err
+	}, &response)
+	return response.Results, err
 }
 
 // request sends one request and decodes its response.
@@ -151,12 +151,12 @@ func (o *openMeteo) request(ctx context.Context, address string, query url.Value
 
 // refusal returns the error of a response that is not 200. Open-meteo gives a reason in JSON.
 func refusal(status int, body []byte) error {
-	var a struct {
+	var refused struct {
 		Reason string `json:"reason"`
 	}
 	reason := ""
-	if json.Unmarshal(body, &a) == nil && a.Reason != "" {
-		reason = ": " + clean(a.Reason)
+	if json.Unmarshal(body, &refused) == nil && refused.Reason != "" {
+		reason = ": " + clean(refused.Reason)
 	}
 	switch {
 	case status == http.StatusTooManyRequests:

@@ -45,30 +45,30 @@ const (
 var errIncomplete = errors.New("open-meteo's response is incomplete")
 
 // outlook validates a response that arrived at a time.
-func (a *forecastResponse) outlook(arrived time.Time) (outlook, error) {
+func (r *forecastResponse) outlook(arrived time.Time) (outlook, error) {
 	for got, want := range map[string]string{
-		a.CurrentUnits["temperature_2m"]: "°C", a.CurrentUnits["wind_speed_10m"]: "km/h",
-		a.DailyUnits["temperature_2m_max"]: "°C", a.DailyUnits["temperature_2m_min"]: "°C",
+		r.CurrentUnits["temperature_2m"]: "°C", r.CurrentUnits["wind_speed_10m"]: "km/h",
+		r.DailyUnits["temperature_2m_max"]: "°C", r.DailyUnits["temperature_2m_min"]: "°C",
 	} {
 		if got != want {
 			return outlook{}, fmt.Errorf("open-meteo responded in the unit %q; want %s", clean(got), want)
 		}
 	}
-	offset := time.Duration(a.Offset) * time.Second
+	offset := time.Duration(r.Offset) * time.Second
 	if offset.Abs() > maxOffset {
-		return outlook{}, fmt.Errorf("open-meteo responded with an impossible time zone (%d s)", a.Offset)
+		return outlook{}, fmt.Errorf("open-meteo responded with an impossible time zone (%d s)", r.Offset)
 	}
 	zone := time.FixedZone("", int(offset/time.Second))
-	n, err := a.currently(zone)
+	n, err := r.currently(zone)
 	if err != nil {
 		return outlook{}, err
 	}
-	days, err := a.daily(arrived.In(zone))
+	days, err := r.daily(arrived.In(zone))
 	return outlook{now: n, days: days}, err
 }
 
-func (a *forecastResponse) currently(zone *time.Location) (now, error) {
-	c := a.Current
+func (r *forecastResponse) currently(zone *time.Location) (now, error) {
+	c := r.Current
 	at, err := time.ParseInLocation("2006-01-02T15:04", c.Time, zone)
 	if err != nil {
 		return now{}, fmt.Errorf("%w: its current weather has no time", errIncomplete)
@@ -88,8 +88,8 @@ func (a *forecastResponse) currently(zone *time.Location) (now, error) {
 }
 
 // daily returns the days that are complete. The last ones of a response may not be.
-func (a *forecastResponse) daily(today time.Time) ([]day, error) {
-	d := a.Daily
+func (r *forecastResponse) daily(today time.Time) ([]day, error) {
+	d := r.Daily
 	if n := len(d.Time); n == 0 || len(d.Code) != n || len(d.High) != n || len(d.Low) != n ||
 		len(d.Precipitation) != n {
 		return nil, fmt.Errorf("%w: its days are not complete", errIncomplete)

@@ -15,11 +15,11 @@ func FuzzOutlook(f *testing.F) {
 	}
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var a forecastResponse
-		if json.Unmarshal(data, &a) != nil {
+		var response forecastResponse
+		if json.Unmarshal(data, &response) != nil {
 			return
 		}
-		got, err := a.outlook(time.Date(2026, 7, 1, 15, 5, 0, 0, time.UTC))
+		got, err := response.outlook(time.Date(2026, 7, 1, 15, 5, 0, 0, time.UTC))
 		if err != nil {
 			return
 		}

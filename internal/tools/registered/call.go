@@ -23,7 +23,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 	if seconds := offered[q.Server+"/"+q.Tool].TimeoutS; seconds > 0 {
 		wait = time.Duration(seconds * float64(time.Second))
 	}
-	data, err := json.Marshal(tools.OfferRequest{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
+	data, err := json.Marshal(tools.OfferedCall{Tenant: q.Tenant, Session: q.Session, Hash: q.Hash, Args: q.Args})
 	if err != nil {
 		return tools.Result{}, err
 	}
@@ -34,7 +34,7 @@ func (r *Registry) Call(ctx context.Context, q tools.Request) (tools.Result, err
 		reply, err := r.send(calling, q.Tenant, q.Server, q.Tool, data)
 		switch {
 		case err == nil:
-			var response tools.OfferResponse
+			var response tools.OfferedResponse
 			if json.Unmarshal(reply, &response) != nil {
 				problem.Reason, problem.Sent = tools.Protocol, true
 				problem.Err = errors.New("the process that serves the tool sent an invalid response")
@@ -69,7 +69,7 @@ var errNoResponse = errors.New("no response")
 
 // toResult converts a process's response. If the process did not return the tool's result, toResult sets the reason in
 // problem and returns it.
-func toResult(response tools.OfferResponse, problem *tools.UpstreamError) (tools.Result, error) {
+func toResult(response tools.OfferedResponse, problem *tools.UpstreamError) (tools.Result, error) {
 	switch {
 	case response.Code == tools.OfferChanged:
 		problem.Reason = tools.Drifted
