@@ -231,7 +231,9 @@ func (g *registration) call(ctx context.Context, offer tools.Offer, name jobs.To
 	case a := <-answer:
 		return encodeResponse(a.response())
 	case <-ctx.Done():
-		return encodeResponse(tools.OfferedResponse{Code: tools.OfferFailed, Error: "the tool's process did not answer"})
+		return encodeResponse(tools.OfferedResponse{
+			Code: tools.OfferFailed, Error: "the tool's process did not answer",
+		})
 	}
 }
 
