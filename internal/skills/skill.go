@@ -135,7 +135,8 @@ func checkPath(name string) error {
 		strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name):
 		return invalid("the file name %q is not a path within the skill", printable)
 	case len(name) > maxPath || strings.Count(name, "/") >= maxDepth:
-		return invalid("the path %q is longer than %d bytes or deeper than %d directories", printable, maxPath, maxDepth)
+		return invalid("the path %q is longer than %d bytes or deeper than %d directories",
+			printable, maxPath, maxDepth)
 	}
 	return nil
 }

@@ -252,8 +252,9 @@ os.execv(sys.executable, ['python3', '-c', 'while True: open("became", "a").writ
 		want:         want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
-		name: "reads the runner's memory", code: "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')", separateUser: true,
-		want: want{status: "failed", code: "exception", message: "PermissionError", line: 2},
+		name: "reads the runner's memory", code: "import os\nopen('/proc/%d/mem' % os.getppid(), 'rb')",
+		separateUser: true,
+		want:         want{status: "failed", code: "exception", message: "PermissionError", line: 2},
 	},
 	{
 		name: "becomes root", code: "import os\nos.setuid(0)", separateUser: true,

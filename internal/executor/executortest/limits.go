@@ -43,7 +43,8 @@ var limited = []struct {
 		want:   want{status: "failed", code: "exception", message: "Too many open files", line: 1},
 	},
 	{
-		name: "processes, within", code: procs + "start(15)", limits: executor.Limits{Processes: 20}, separateUser: true,
+		name: "processes, within", code: procs + "start(15)",
+		limits: executor.Limits{Processes: 20}, separateUser: true,
 		want: want{result: "15"},
 	},
 	{

@@ -55,8 +55,8 @@ func TestCreatingFilesDoesNotSlowDown(t *testing.T) {
 	}
 	first, last := slices.Min(took[:compared]), slices.Min(took[rounds-compared:])
 	if last > 5*first {
-		t.Errorf("creating %d files took %v of the kernel's time in the last rounds, %v in the first; want at most 5 times",
-			files, last, first)
+		t.Errorf("creating %d files took %v of the kernel's time in the last rounds, %v in the first; "+
+			"want at most 5 times as much", files, last, first)
 	}
 }
 

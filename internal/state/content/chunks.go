@@ -70,7 +70,8 @@ func (p *Packer) AddStream(
 	return blobs, counted.n, err
 }
 
-// addChunks stores the chunks that chunker reads from counted. It returns ErrTooLarge if it reads more than limit bytes.
+// addChunks stores the chunks that chunker reads from counted. It returns ErrTooLarge if these are more than limit
+// bytes.
 func (p *Packer) addChunks(
 	chunker *chunkers.Chunker, counted *countingReader, limit int64, scratch []byte,
 ) (blobs []format.Blob, err error) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// The manifests of a chain become shorter from the first, which is full, to the last. If the last layerWidth-1 manifests
-// of the chain are not of a larger size class than a new delta, the delta replaces them: it repeats their lines. So
-// every line is written only a few times, and a chain has only a few manifests, however long the history is.
+// The manifests of a chain become shorter from the first, which is full, to the last. If the last layerWidth-1
+// manifests of the chain are not of a larger size class than a new delta, the delta replaces them: it repeats their
+// lines. So every line is written only a few times, and a chain has only a few manifests, however long the history is.
 const (
 	layerWidth = 4  // also the ratio of the sizes of consecutive classes
 	minDeltas  = 16 // with fewer lines in all deltas of a chain, no full manifest is due

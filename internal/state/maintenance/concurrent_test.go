@@ -31,8 +31,8 @@ func TestCommitDuringMaintenance(t *testing.T) {
 			}
 		},
 	} {
-		// The other process acts before request at: first request 1, with 3 versions and then with none, then request 2,
-		// and so on, until Check or Repair sends fewer requests with either.
+		// The other process acts before request at: first request 1, with 3 versions and then with none, then request
+		// 2, and so on, until Check or Repair sends fewer requests with either.
 		for n, ended := int64(0), 0; ended < 2; n++ {
 			before, at := []int{3, 0}[n%2], n/2+1
 			t.Run(fmt.Sprint(name, " of ", before, " versions, ", at), func(t *testing.T) {

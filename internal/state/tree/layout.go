@@ -19,8 +19,8 @@ func (t *Dir) setLayoutAside(version *format.EntrySet) {
 	clear(t.layout)
 	for _, path := range t.opts.Layout {
 		n := t.nodes[path]
-		if n == nil || n.stat.Kind != format.KindDir || n.stat.Mode != layoutMode || n.stat.Unversioned || !t.owns(n.stat) ||
-			version.Find(path) != nil || !t.isEmpty(path) {
+		if n == nil || n.stat.Kind != format.KindDir || n.stat.Mode != layoutMode || n.stat.Unversioned ||
+			!t.owns(n.stat) || version.Find(path) != nil || !t.isEmpty(path) {
 			continue
 		}
 		n.entry = nil
