@@ -16,8 +16,8 @@ import (
 
 // This file asks the client's user about tool calls that wait for approval. Older revisions of the protocol do this
 // by elicitation within a call, newer ones with an input_required result (SEP-2322), and the extension with an
-// input_required task. The pending calls and the answers are in the task's record, so another bridge or the
-// command line may answer as well. No tool sends an answer, because a model must not approve its own calls.
+// input_required task. The pending calls and the decisions are in the task's record, so a person may also decide at
+// another bridge or at the command line. No tool sends a decision, because a model must not approve its own calls.
 
 func (c *call) canAsk() bool { return c.may(scopeApprove) && canElicit(c.req) }
 
@@ -108,18 +108,18 @@ func formsAbout(pending []client.Approval) mcp.InputRequestMap {
 	return m
 }
 
-// decide sends the user's decision about a call to the fleet. It reports whether the call has been decided, by this
-// answer or an earlier one. A user who closed the form has not decided.
+// decide sends the user's decision about a call to the fleet. It reports whether the call has been decided, now or
+// earlier. A user who closed the form has not decided.
 func (p *principal) decide(ctx context.Context, id, call string, r *mcp.ElicitResult) (bool, error) {
-	a := client.Decision{Call: call}
+	d := client.Decision{Call: call}
 	switch choice := r.Content["decision"]; {
 	case r.Action == "decline", r.Action == "accept" && choice == choiceDeny:
 	case r.Action == "accept" && (choice == choiceApprove || choice == choiceApproveAll):
-		a.Approve, a.AllOfTool = true, choice == choiceApproveAll
+		d.Approve, d.AllOfTool = true, choice == choiceApproveAll
 	default:
 		return false, nil
 	}
-	_, err := p.fleet.Decide(ctx, id, a)
+	_, err := p.fleet.Decide(ctx, id, d)
 	if e, ok := errors.AsType[*client.APIError](err); ok &&
 		(e.Code == errcode.AlreadyAnswered || e.Code == errcode.ApprovalOver) {
 		return true, nil

@@ -206,7 +206,8 @@ func TestApprovalIsBounded(t *testing.T) {
 	}
 }
 
-// TestNativeApproval checks that a native task asks by its status, and that tasks/update sends the answer.
+// TestNativeApproval checks that the status of a task of the extension asks for a decision, and that tasks/update sends
+// it.
 func TestNativeApproval(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)

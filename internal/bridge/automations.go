@@ -91,7 +91,7 @@ func (ts *toolSet) addAutomations() {
 	})
 	addTool(ts, tool{
 		name: "remove_automation", title: "Remove an automation", scope: scopeSubmit, out: schemaOf[removedOut](),
-		hints: changes,
+		hints: changesFleet,
 		text:  "Remove a schedule or a trigger. Tasks that it has submitted continue.",
 	}, func(ctx context.Context, c *call, in removeAutomationIn) (*result, error) {
 		remove := map[string]func(context.Context, string) error{
@@ -155,7 +155,7 @@ func (ts *toolSet) addAutomationControls() {
 	}, func(ctx context.Context, c *call, _ struct{}) (*result, error) { return c.listAutomation(ctx) })
 	addTool(ts, tool{
 		name: "control_schedule", title: "Pause, resume or run a schedule", scope: scopeSubmit,
-		out: schemaOf[controlScheduleOut](), hints: changes,
+		out: schemaOf[controlScheduleOut](), hints: changesFleet,
 		text: "Pause or resume a schedule, or submit its task now.",
 	}, func(ctx context.Context, c *call, in controlScheduleIn) (*result, error) {
 		return c.controlSchedule(ctx, in)

@@ -26,12 +26,12 @@ func Locate(path string) (client.Options, error) {
 }
 
 const (
-	awayPause = time.Second     // between two attempts to reach the fleet
-	probeTime = 2 * time.Second // time limit of one attempt
+	awayDelay   = time.Second     // between two attempts to reach the fleet
+	attemptTime = 2 * time.Second // time limit of one attempt
 )
 
-// heals reports whether an error of the fleet may go away by itself. A refused token does not become valid.
-func (b *Bridge) heals(err error) bool {
+// temporary reports whether an error of the fleet may go away by itself. A refused token does not become valid.
+func (b *Bridge) temporary(err error) bool {
 	e, ok := errors.AsType[*client.APIError](err)
 	switch {
 	case !ok:
@@ -42,11 +42,12 @@ func (b *Bridge) heals(err error) bool {
 	return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError
 }
 
-// identifyOnce is like identify, but makes only one attempt, within probeTime, and records whether the fleet responded.
+// identifyOnce is like identify, but makes only one attempt, within attemptTime, and records whether the fleet
+// responded.
 func (p *principal) identifyOnce(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	id, err := p.prober.WhoAmI(ctx)
+	id, err := p.noRetry.WhoAmI(ctx)
 	p.away.Store(err != nil)
 	if err == nil {
 		p.scopes.Store(&id.Scopes)
@@ -57,13 +58,13 @@ func (p *principal) identifyOnce(ctx context.Context) error {
 
 // awaitFleet waits until the fleet responds or ctx ends. It returns an error only if the fleet refuses the token.
 func (p *principal) awaitFleet(ctx context.Context) error {
-	for clock.Sleep(ctx, awayPause) == nil {
+	for clock.Sleep(ctx, awayDelay) == nil {
 		err := p.identifyOnce(ctx)
 		if err == nil {
 			p.b.o.Log.InfoContext(ctx, "wait for the fleet ended")
 			return nil
 		}
-		if !p.b.heals(err) {
+		if !p.b.temporary(err) {
 			return err
 		}
 	}
@@ -75,10 +76,10 @@ func (p *principal) reach(ctx context.Context) error {
 	if !p.away.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	_, err := p.prober.WhoAmI(ctx)
-	if err != nil && p.b.heals(err) {
+	_, err := p.noRetry.WhoAmI(ctx)
+	if err != nil && p.b.temporary(err) {
 		return err
 	}
 	p.away.Store(false)
@@ -87,7 +88,7 @@ func (p *principal) reach(ctx context.Context) error {
 
 // noteAway records that the fleet did not respond to a call, whose error is err.
 func (p *principal) noteAway(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil && p.b.heals(err) {
+	if err != nil && ctx.Err() == nil && p.b.temporary(err) {
 		p.away.Store(true)
 	}
 }

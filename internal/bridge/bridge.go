@@ -61,8 +61,9 @@ type Options struct {
 	// Origins are the web origins whose pages may send requests, besides this server's own.
 	Origins []string
 
-	// Privacy returns what replaces private values in texts for a tenant's clients, or nil if they are shown. mode is
-	// what the fleet demands; it is empty if that is unknown. The text may be a JSON value. A nil Privacy shows all.
+	// Privacy returns the function that replaces private values in texts for a tenant's clients, or nil if the clients
+	// may see them. mode is what the fleet demands; it is empty if that is unknown. The text may be a JSON value. A nil
+	// Privacy replaces nothing.
 	Privacy func(tenant, mode string) func(ctx context.Context, text string) string
 
 	Log *slog.Logger // nil logs nothing

@@ -163,7 +163,7 @@ func unknownServer(name string, all []string) error {
 const truncatedKey = "_truncated"
 
 // allTools returns the tools by server in at most limit bytes of JSON. truncatedKey has the servers whose tools do
-// not fit, which are those with the most.
+// not fit, which are the servers with the longest lists.
 func allTools(servers []server, limit int) map[string][]string {
 	out := map[string][]string{}
 	size := 2

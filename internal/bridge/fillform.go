@@ -55,7 +55,7 @@ func (c *call) fillForm(ctx context.Context, in fillFormIn) (*result, error) {
 	state := formState{Values: form.Values{}}
 	if s := c.req.Params.RequestState; s != "" {
 		if len(s) > form.MaxValues || json.Unmarshal([]byte(s), &state) != nil {
-			return nil, badArgument("requestState is not the one of this call")
+			return nil, badArgument("requestState does not belong to this call")
 		}
 		r, _ := c.req.Params.InputResponses[formQuestion].(*mcp.ElicitResult)
 		if !state.add(r) {
@@ -92,7 +92,7 @@ func (c *call) fillForm(ctx context.Context, in fillFormIn) (*result, error) {
 // formQuestion is the key of the question about a form.
 const formQuestion = "form"
 
-// add keeps what the user supplied. It returns false if the user declined.
+// add stores what the user supplied. It returns false if the user declined or did not answer.
 func (s *formState) add(r *mcp.ElicitResult) bool {
 	if r == nil || r.Action != "accept" {
 		return false
@@ -104,7 +104,7 @@ func (s *formState) add(r *mcp.ElicitResult) bool {
 	return true
 }
 
-// askForm asks the user, until MaxWait has passed since the call began. It returns nil without an answer.
+// askForm asks the user, until MaxWait has passed since the call began. It returns nil if the user does not answer.
 func (c *call) askForm(ctx context.Context, question *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	asking, stop := context.WithDeadline(ctx, c.begun.Add(c.b.o.MaxWait))
 	defer stop()
@@ -120,7 +120,7 @@ func (c *call) askForm(ctx context.Context, question *mcp.ElicitParams) (*mcp.El
 	return r, nil
 }
 
-// questionAbout returns what asks for the fields with problems, or nil if no field has one.
+// questionAbout returns the form that asks for the fields with problems, or nil if no field has one.
 func questionAbout(f form.Form, problems []form.Problem) *mcp.ElicitParams {
 	message := []string{f.Title}
 	var names []string

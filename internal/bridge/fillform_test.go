@@ -17,7 +17,8 @@ const orderForm = `{"type": "object", "title": "Order", "required": ["name", "n"
 	"name": {"type": "string"}, "n": {"type": "integer", "maximum": 9},
 	"code": {"type": "string", "pattern": "^[A-Z]{3}$"}}}`
 
-// The user of a client is asked for what the document does not say, and again for a wrong answer.
+// TestFillForm checks that the user of a client is asked for what the document does not say, and again after a wrong
+// answer.
 func TestFillForm(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	url := serve(t, f, nil)
@@ -55,7 +56,8 @@ func TestFillForm(t *testing.T) {
 	}
 }
 
-// Without a user to ask, the result lists what is missing. Wrong and large arguments are refused.
+// TestFillFormWithoutAsking checks that the result lists what is missing if the client cannot ask its user, and that
+// wrong and large arguments are refused.
 func TestFillFormWithoutAsking(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
 	cs, _ := stdio(t, options(f, ingesttest.ReadOnly), nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// textSize returns the size of a string in the JSON of marshal.
+// textSize returns the size of a string in the JSON that marshal writes.
 func textSize(s string) int {
 	size := len(`""`)
 	for _, r := range s {

@@ -79,7 +79,7 @@ func (c *call) follow(
 		progress.report(watching, e)
 		if wait <= peekTotal {
 			peek.Reset(peekNext)
-		} else if e.Stage == "approval" { // the call may have been answered already
+		} else if e.Stage == "approval" { // the call may have been decided already
 			if now, err := c.fleet.Get(watching, id); err == nil && len(pendingExcept(now, skip)) > 0 {
 				stop()
 			}

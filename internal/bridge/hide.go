@@ -18,8 +18,9 @@ import (
 // hideFunc replaces private values in a text, which may be a JSON value.
 type hideFunc func(ctx context.Context, text string) string
 
-// hider returns what replaces private values for the principal, or nil if they are shown. A bridge that began before
-// the fleet responded learns here what the fleet demands. A response without the fleet has no values.
+// hider returns the function that replaces private values for the principal, or nil if the principal may see them. If
+// the bridge does not know yet what the fleet demands, hider asks the fleet. While the fleet does not respond, results
+// have no values of tasks.
 func (p *principal) hider(ctx context.Context) hideFunc {
 	if p.b.o.Privacy == nil {
 		return nil
@@ -34,8 +35,8 @@ func (p *principal) hider(ctx context.Context) hideFunc {
 	return p.b.o.Privacy(id.Tenant, id.Privacy)
 }
 
-// hidden returns a text without private values, if they are hidden from the principal. What is cut is hidden before:
-// a part of a value, or a number without the name of its member, would not be found.
+// hidden returns a text without private values, if they are hidden from the principal. A text must pass hidden before
+// it is cut: a part of a value, or a number without the name of its member, would not be recognized.
 func (p *principal) hidden(ctx context.Context, text string) string {
 	if hide := p.hider(ctx); hide != nil {
 		return hide(ctx, text)
@@ -113,9 +114,9 @@ func hideResult(ctx context.Context, hide hideFunc, r mcp.Result) error {
 		}
 	case *mcp.ListPromptsResult:
 		for i, p := range r.Prompts {
-			shown := *p
-			shown.Description = hide(ctx, p.Description)
-			r.Prompts[i] = &shown
+			copied := *p
+			copied.Description = hide(ctx, p.Description)
+			r.Prompts[i] = &copied
 		}
 	case *mcp.GetPromptResult:
 		r.Description = hide(ctx, r.Description)
@@ -167,12 +168,12 @@ func hideResource(ctx context.Context, hide hideFunc, c *mcp.ResourceContents) {
 
 // hideURI returns the URI with tokens in place of values, which may be percent-encoded. Such a URI cannot be read.
 func hideURI(ctx context.Context, hide hideFunc, uri string) string {
-	plain, err := url.PathUnescape(uri)
+	unescaped, err := url.PathUnescape(uri)
 	if err != nil {
-		plain = uri
+		unescaped = uri
 	}
-	hidden := hide(ctx, plain)
-	if hidden == plain {
+	hidden := hide(ctx, unescaped)
+	if hidden == unescaped {
 		return uri
 	}
 	return (&url.URL{Path: hidden}).EscapedPath()
@@ -187,8 +188,9 @@ func hideForms(ctx context.Context, hide hideFunc, forms mcp.InputRequestMap) (e
 	return err
 }
 
-// hideForm replaces values in the texts of a form, of which it makes a copy. It refuses a form with values in the names
-// or the choices of its fields, because the answer would have tokens in place of them.
+// hideForm replaces values in the texts of a form. It sets a copy of the form's schema, and does not change the schema
+// itself. It refuses a form with values in the names or the choices of its fields, because the answer would have tokens
+// in place of them.
 func hideForm(ctx context.Context, hide hideFunc, params *mcp.ElicitParams) error {
 	params.Message, params.URL = hide(ctx, params.Message), hideURI(ctx, hide, params.URL)
 	if params.RequestedSchema == nil {
@@ -198,12 +200,12 @@ func hideForm(ctx context.Context, hide hideFunc, params *mcp.ElicitParams) erro
 	if err != nil {
 		return err
 	}
-	shown, err := form.Parse(data)
+	parsed, err := form.Parse(data)
 	if err != nil {
 		return err
 	}
 	var values []string // of the answer
-	for _, f := range shown.Fields {
+	for _, f := range parsed.Fields {
 		values = append(values, f.Name)
 		for _, c := range f.Choices {
 			values = append(values, c.Value)

@@ -12,7 +12,7 @@ import (
 
 func hideAda(_ context.Context, s string) string { return strings.ReplaceAll(s, "ada@x.org", "[X]") }
 
-// No text of a form has a value, and neither has the URI of a link or a prompt.
+// TestHideFormsAndURIs checks that values are replaced in the texts of forms, in URIs and in prompts.
 func TestHideFormsAndURIs(t *testing.T) {
 	form := &mcp.ElicitParams{Message: "for ada@x.org", RequestedSchema: &jsonschema.Schema{
 		Type: "object", Title: "ada@x.org", Properties: map[string]*jsonschema.Schema{"who": {
@@ -51,7 +51,8 @@ func TestHideFormsAndURIs(t *testing.T) {
 	}
 }
 
-// The answer to a form must have what the form offers, so a value in its choices or names refuses the form.
+// TestFormsWithValuesInChoices checks that a form is refused if a name or a choice of a field has a value, because the
+// answer must have the same names and choices.
 func TestFormsWithValuesInChoices(t *testing.T) {
 	for _, source := range []string{
 		`{"type": "object", "properties": {"who": {"type": "string", "enum": ["ada@x.org"]}}}`,

@@ -113,9 +113,9 @@ func (b *Bridge) serve(handler func(*transports) http.Handler) http.HandlerFunc 
 				return
 			}
 		}
-		release, wait := b.limit(p.tenant).acquire(r.Method == http.MethodGet)
+		release, retryAfter := b.limit(p.tenant).acquire(r.Method == http.MethodGet)
 		if release == nil {
-			w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+			w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter/time.Second)+1))
 			http.Error(w, "too many requests from this tenant", http.StatusTooManyRequests)
 			return
 		}

@@ -289,19 +289,18 @@ func TestBadRequests(t *testing.T) {
 // are still served.
 func TestLimits(t *testing.T) {
 	f := ingesttest.Start(t, 0, nil)
-	const ping = `{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 	t.Run("rate", func(t *testing.T) {
 		url := serve(t, f, func(o *bridge.Options) { o.Limits.Rate = 1 })
 		var refused http.Header
 		for range 4 {
-			if status, _, header := post(t, url, ingesttest.Token, "", "", ping); status == 429 {
+			if status, _, header := post(t, url, ingesttest.Token, "", "", initialize); status == 429 {
 				refused = header
 			}
 		}
 		if refused == nil || refused.Get("Retry-After") == "" {
 			t.Errorf("four requests with a rate of 1 and a burst of 2: %v, want a 429 with Retry-After", refused)
 		}
-		if status, body, _ := post(t, url, ingesttest.Other, "", "", ping); status != 200 {
+		if status, body, _ := post(t, url, ingesttest.Other, "", "", initialize); status != 200 {
 			t.Errorf("request of another tenant = %d %s, want 200", status, body)
 		}
 	})
@@ -326,7 +325,7 @@ func TestLimits(t *testing.T) {
 			list, err := c.List(t.Context(), client.ListOptions{})
 			return err == nil && len(list) == 1
 		})
-		if status, _, _ := post(t, url, ingesttest.Token, "", "", ping); status != 429 {
+		if status, _, _ := post(t, url, ingesttest.Token, "", "", initialize); status != 429 {
 			t.Errorf("second concurrent request = %d, want 429", status)
 		}
 		cancel()
@@ -433,14 +432,14 @@ func listen(t *testing.T, b *bridge.Bridge, addr string) string {
 	return "http://" + ln.Addr().String()
 }
 
-// TestNativeTasks checks that a client which declares the extension gets a native task for a long call, and the result
-// for a short one.
+// TestNativeTasks checks that a client which declares the extension gets a task of the extension for a long call, and
+// the result for a short one.
 func TestNativeTasks(t *testing.T) {
 	f := ingesttest.Start(t, 2, nil)
 	url := serve(t, f, nil)
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
-	ask := func(token, method, params string) map[string]any {
+	send := func(token, method, params string) map[string]any {
 		t.Helper()
 		_, body, _ := post(t, url, token, "2026-07-28", "",
 			`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+params+`,`+meta+`}}`)
@@ -460,12 +459,12 @@ func TestNativeTasks(t *testing.T) {
 		return m.Result
 	}
 	call := func(code string) map[string]any {
-		return ask(ingesttest.Token, "tools/call", `"name":"execute_task","arguments":{"code":"`+code+`"}`)
+		return send(ingesttest.Token, "tools/call", `"name":"execute_task","arguments":{"code":"`+code+`"}`)
 	}
 	if got := call("print short"); got["resultType"] != "complete" || got["taskId"] != nil {
 		t.Errorf("short call = %v, want a result", got)
 	}
-	submitted := ask(ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`)
+	submitted := send(ingesttest.Token, "tools/call", `"name":"submit_task","arguments":{"code":"print x"}`)
 	if submitted["resultType"] != "complete" || submitted["taskId"] != nil {
 		t.Errorf("submit_task = %v, want a result", submitted)
 	}
@@ -475,21 +474,21 @@ func TestNativeTasks(t *testing.T) {
 		task["ttlMs"] == nil {
 		t.Fatalf("long call = %v, want a task", task)
 	}
-	if got := ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" ||
+	if got := send(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`); got["status"] != "working" ||
 		got["resultType"] != "complete" {
 		t.Errorf("tasks/get = %v, want a working task", got)
 	}
-	if got := ask(ingesttest.Other, "tasks/get", `"taskId":"`+id+`"`); got["code"] != -32602.0 {
+	if got := send(ingesttest.Other, "tasks/get", `"taskId":"`+id+`"`); got["code"] != -32602.0 {
 		t.Errorf("tasks/get by another tenant = %v, want -32602", got)
 	}
-	if got := ask(ingesttest.ReadOnly, "tasks/cancel", `"taskId":"`+id+`"`); got["code"] != -32600.0 {
+	if got := send(ingesttest.ReadOnly, "tasks/cancel", `"taskId":"`+id+`"`); got["code"] != -32600.0 {
 		t.Errorf("tasks/cancel with the scope read = %v, want -32600", got)
 	}
-	if got := ask(ingesttest.Token, "tasks/cancel", `"taskId":"`+id+`"`); got["resultType"] != "complete" {
+	if got := send(ingesttest.Token, "tasks/cancel", `"taskId":"`+id+`"`); got["resultType"] != "complete" {
 		t.Errorf("tasks/cancel = %v, want complete", got)
 	}
 	eventually(t, "the task is cancelled", func() bool {
-		return ask(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`)["status"] == "cancelled"
+		return send(ingesttest.Token, "tasks/get", `"taskId":"`+id+`"`)["status"] == "cancelled"
 	})
 }
 

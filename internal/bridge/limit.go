@@ -14,8 +14,7 @@ type tenantLimit struct {
 	streams chan struct{}
 }
 
-// streamsPerCall is how many idle streams a tenant may hold for each concurrent call: a stream costs only
-// memory.
+// streamsPerCall is how many idle streams a tenant may have for each concurrent call. A stream uses only memory.
 const streamsPerCall = 8
 
 func (b *Bridge) limit(tenant string) *tenantLimit {
@@ -33,9 +32,9 @@ func (b *Bridge) limit(tenant string) *tenantLimit {
 	return l
 }
 
-// acquire admits one request; release ends it. If a limit is reached, release is nil, and retry is how long to wait
-// before the next attempt.
-func (l *tenantLimit) acquire(stream bool) (release func(), retry time.Duration) {
+// acquire admits one request, which release ends. If a limit is reached, release is nil, and retryAfter is how long to
+// wait before the next attempt.
+func (l *tenantLimit) acquire(stream bool) (release func(), retryAfter time.Duration) {
 	if r := l.rate.Reserve(); r.Delay() > 0 {
 		r.Cancel()
 		return nil, r.Delay()

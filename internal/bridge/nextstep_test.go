@@ -40,12 +40,12 @@ func TestErrorsNameNoCommand(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				shown, _ := marshal(encoded.Content)
+				content, _ := marshal(encoded.Content)
 				want := "hint"
 				if step := errcode.Next(e.Code).Tool; step != "" {
 					want = step
 				}
-				if text := string(shown); command.MatchString(text) || !strings.Contains(text, want) {
+				if text := string(content); command.MatchString(text) || !strings.Contains(text, want) {
 					t.Errorf("%s: an MCP client gets %s, want %q and no command", e.Code, text, want)
 				}
 			}
@@ -56,7 +56,7 @@ func TestErrorsNameNoCommand(t *testing.T) {
 // TestTextsNameNoCommand checks that the packages and Python modules whose texts reach clients name no command. Texts
 // for people at a command line are in package errcode.
 func TestTextsNameNoCommand(t *testing.T) {
-	speakers := []string{
+	packages := []string{
 		"internal/apierror", "internal/automation", "internal/bridge", "internal/codegen", "internal/cron",
 		"internal/egress", "internal/executor", "internal/expression", "internal/guardrails", "internal/ingest",
 		"internal/jobs", "internal/pipeline", "internal/selection", "internal/skills", "internal/state",
@@ -70,7 +70,7 @@ func TestTextsNameNoCommand(t *testing.T) {
 		"mirror update failed; the next commit, or codefleet workspace mirror, tries again", // a log message
 	}
 	for _, f := range sourcetest.GoFiles(t) {
-		if f.Test || !slices.ContainsFunc(speakers, func(p string) bool {
+		if f.Test || !slices.ContainsFunc(packages, func(p string) bool {
 			return f.Package == p || strings.HasPrefix(f.Package, p+"/")
 		}) {
 			continue

@@ -26,12 +26,12 @@ func TestNullArguments(t *testing.T) {
 			required, _ := schema["required"].([]any)
 			for name := range properties {
 				out, _ := invoke(t, cs, tool.Name, map[string]any{name: nil})
-				_, absent := invoke(t, cs, tool.Name, map[string]any{})
+				_, failsWithout := invoke(t, cs, tool.Name, map[string]any{})
 				text := strings.ToLower(fmt.Sprint(out))
 				switch {
 				case strings.Contains(text, "reflect"):
 					t.Errorf("%s %s with %s null: %s", profile, tool.Name, name, text)
-				case len(required) == 0 && !absent && strings.Contains(text, "bad_argument"):
+				case len(required) == 0 && !failsWithout && strings.Contains(text, "bad_argument"):
 					t.Errorf("%s %s with %s null is refused: %s", profile, tool.Name, name, text)
 				}
 				for _, r := range required {

@@ -26,8 +26,8 @@ func listed[T any](c *call, list []T) *result {
 	return &result{out: listing[T]{Items: append([]T{}, fitting...), Truncated: len(fitting) < len(list)}}
 }
 
-// changes are the hints of tools that change something of the fleet, and nothing elsewhere.
-var changes = mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)}
+// changesFleet are the hints of tools that change something in the fleet, and nothing elsewhere.
+var changesFleet = mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(false)}
 
 type toolCallOut struct {
 	Tool        string    `json:"tool"`
@@ -76,7 +76,7 @@ func (ts *toolSet) addOperate() {
 		out:  schemaOf[listing[deadOut]](),
 		text: "Tasks that could not be run, the latest first. retry_task runs one again.",
 	}, func(ctx context.Context, c *call, in listDeadIn) (*result, error) {
-		limit, err := sessionLimit(in.Limit)
+		limit, err := listLimit(in.Limit)
 		if err != nil {
 			return nil, err
 		}

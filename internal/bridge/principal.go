@@ -23,12 +23,12 @@ const (
 // principal serves one token. It has a client that sends the token, and MCP servers with the tools that the
 // token permits.
 type principal struct {
-	b      *Bridge
-	fleet  *client.Client
-	prober *client.Client // sends each request once
-	tenant string
-	scopes atomic.Pointer[[]string]
-	away   atomic.Bool // whether the fleet did not respond to the last call
+	b       *Bridge
+	fleet   *client.Client
+	noRetry *client.Client // sends each request once
+	tenant  string
+	scopes  atomic.Pointer[[]string]
+	away    atomic.Bool // whether the fleet did not respond to the last call
 	// identity is what the fleet said about the token; nil until it responds.
 	identity atomic.Pointer[client.Identity]
 
@@ -47,12 +47,12 @@ func (b *Bridge) newPrincipal(ctx context.Context, o client.Options) (*principal
 		return nil, err
 	}
 	o.RetryFor = -1
-	prober, err := client.New(context.WithoutCancel(ctx), o)
+	noRetry, err := client.New(context.WithoutCancel(ctx), o)
 	if err != nil {
 		return nil, err
 	}
 	return &principal{
-		b: b, fleet: c, prober: prober, servers: map[string]*mcp.Server{}, transports: map[string]*transports{},
+		b: b, fleet: c, noRetry: noRetry, servers: map[string]*mcp.Server{}, transports: map[string]*transports{},
 	}, nil
 }
 

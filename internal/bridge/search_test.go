@@ -163,8 +163,8 @@ func TestSearchWithSeveralQueries(t *testing.T) {
 	}
 }
 
-// listed starts a fleet with these tools.
-func listed(t *testing.T, tools ...client.Tool) bridge.Options {
+// fleetWithTools starts a fleet with these tools.
+func fleetWithTools(t *testing.T, tools ...client.Tool) bridge.Options {
 	t.Helper()
 	respond := func(v any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v) }
@@ -195,7 +195,7 @@ func TestNamesAreThoseOfImports(t *testing.T) {
 	tool := func(server, name, imported string) client.Tool {
 		return client.Tool{ID: server + "/" + name, Server: server, Name: name, State: "approved", Import: imported}
 	}
-	cs, _ := stdio(t, listed(t,
+	cs, _ := stdio(t, fleetWithTools(t,
 		tool("k8s-go", "pods-list", "from servers.k8s_go import pods_list"),
 		tool("map", "geocode", "from servers.map_ import geocode"),
 		tool("map", "show-map", "from servers.map_ import show_map"),
@@ -284,7 +284,7 @@ func TestListsFit(t *testing.T) {
 	}
 	o, _ := searchable(t, found)
 	searching, _ := stdio(t, o, nil)
-	listing, _ := stdio(t, listed(t, all...), nil)
+	listing, _ := stdio(t, fleetWithTools(t, all...), nil)
 	type m = map[string]any
 	for _, c := range []struct {
 		cs    *mcp.ClientSession

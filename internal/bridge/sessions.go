@@ -99,8 +99,8 @@ func (ts *toolSet) addSessions() {
 	})
 }
 
-// sessionLimit checks the limit of a list.
-func sessionLimit(limit int) (int, error) {
+// listLimit returns the limit of a list, which is 20 by default and at most 100.
+func listLimit(limit int) (int, error) {
 	if limit < 0 || limit > 100 {
 		return 0, badArgument("limit must be from 1 to 100")
 	}
@@ -108,7 +108,7 @@ func sessionLimit(limit int) (int, error) {
 }
 
 func (c *call) listSessions(ctx context.Context, limit int) (*result, error) {
-	limit, err := sessionLimit(limit)
+	limit, err := listLimit(limit)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ const (
 )
 
 func (c *call) getSession(ctx context.Context, in getSessionIn) (*result, error) {
-	limit, err := sessionLimit(in.Limit)
+	limit, err := listLimit(in.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/codefleet/codefleet/internal/text"
 )
 
-// This file has the tools about skills, and shows skills as prompts, which clients offer to people as commands.
+// This file has the tools about skills, and offers skills as prompts, which clients present to people as commands.
 
 type saveSkillIn struct {
 	Name        string          `json:"name" jsonschema:"lower-case letters, digits and hyphens, such as double-number"`
@@ -107,7 +107,7 @@ func (ts *toolSet) addSkills() {
 	})
 }
 
-// skillName accepts the name that programs import for that of the skill: double_number for double-number.
+// skillName returns the name of a skill, which may be given as programs import it: double-number for double_number.
 func skillName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
 func (c *call) listSkills(ctx context.Context, query string) (*result, error) {

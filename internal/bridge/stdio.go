@@ -18,8 +18,8 @@ import (
 const maxLine = 48 << 20
 
 // stdioStream is the two streams of a client. The SDK ends the connection at the first line that is not a message it
-// accepts. So Read passes on only such lines, and responds to others with an error. An array of messages is passed on
-// as one message per line.
+// accepts. So Read passes on only messages that the SDK accepts, and responds to other lines with an error. It passes
+// on an array of messages as one message per line.
 type stdioStream struct {
 	source io.ReadCloser
 	in     *bufio.Reader
@@ -53,7 +53,7 @@ func (s *stdioStream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// line reads one line without the white space around it. Of a line above maxLine it returns only tooLong.
+// line reads one line without the white space around it. For a line longer than maxLine, it returns only tooLong.
 func (s *stdioStream) line() (line []byte, tooLong bool, err error) {
 	for {
 		part, err := s.in.ReadSlice('\n')
@@ -103,8 +103,8 @@ func (s *stdioStream) messages(line []byte) ([]byte, error) {
 	return all, nil
 }
 
-// maxID is the largest number such that it and its negation are exact as an id: the SDK reads ids as floating-point
-// numbers.
+// maxID is the largest absolute value of an id that is a number: the SDK reads ids as floating-point numbers, which are
+// exact up to this value.
 const maxID = 1 << 53
 
 // checkMessage returns an error for a message that the SDK cannot decode, or to which it would respond with another id
@@ -118,7 +118,7 @@ func checkMessage(message []byte) error {
 
 func checkID(message []byte) error {
 	var m map[string]json.RawMessage
-	_ = json.Unmarshal(message, &m) // of what is not an object, m is empty, and the SDK refuses it
+	_ = json.Unmarshal(message, &m) // if the message is not an object, m stays empty, and the SDK refuses the message
 	id, hasID := m["id"]
 	if _, isCall := m["method"]; hasID && !isCall && m["result"] == nil && m["error"] == nil {
 		return errors.New("method is missing")
@@ -133,7 +133,8 @@ func checkID(message []byte) error {
 	return nil
 }
 
-// checkBody returns a response to a body if it, or a message of the array that it is, has an id that checkID refuses.
+// checkBody returns an error response if checkID refuses a message of the body, which is one message or an array of
+// messages. Otherwise it returns nil.
 func checkBody(body []byte) []byte {
 	var messages []json.RawMessage
 	if json.Unmarshal(body, &messages) != nil {
@@ -165,7 +166,7 @@ type refusal struct {
 	Error   jsonrpc.Error   `json:"error"`
 }
 
-// refuse responds to a line. Its error is one of the output.
+// refuse responds to a line with an error. It returns the error of writing the response.
 func (s *stdioStream) refuse(id json.RawMessage, code int64, format string, args ...any) error {
 	_, err := s.Write(append(newRefusal(id, code, fmt.Sprintf(format, args...)), '\n'))
 	return err

@@ -17,7 +17,7 @@ import (
 )
 
 // This file implements the protocol's extension for long-running calls (SEP-2663). For a client that declares it,
-// tools/call may return a task. tasks/get reads the task, tasks/update sends the user's answers, and tasks/cancel
+// tools/call may return a task. tasks/get reads the task, tasks/update sends the user's decisions, and tasks/cancel
 // cancels it. The tasks are the fleet's; the bridge stores nothing.
 
 // taskState is a task as the extension defines it.

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -192,10 +191,11 @@ type listedTask struct {
 }
 
 func (c *call) list(ctx context.Context, in listIn) (*result, error) {
-	if in.Limit < 0 || in.Limit > 100 {
-		return nil, badArgument("limit must be from 1 to 100")
+	limit, err := listLimit(in.Limit)
+	if err != nil {
+		return nil, err
 	}
-	o := client.ListOptions{Limit: cmp.Or(in.Limit, 20)}
+	o := client.ListOptions{Limit: limit}
 	statuses := []client.Status{
 		client.Queued, client.Running, client.RetryWait, client.Succeeded, client.Failed, client.Blocked,
 		client.Timeout, client.Cancelled, client.Expired, client.Dead,

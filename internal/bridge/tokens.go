@@ -23,7 +23,7 @@ const (
 var errBusy = errors.New("too many tokens are being verified")
 
 // authenticate returns the principal of a request. It verifies a token with the fleet every tokenTTL. The fleet
-// also checks the token at each call, so a stale principal permits nothing more.
+// also checks the token at each call, so a stale principal permits nothing that the fleet refuses.
 func (b *Bridge) authenticate(r *http.Request) (*principal, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
@@ -89,7 +89,7 @@ func (b *Bridge) recheck() {
 func (b *Bridge) recheckOne(key [32]byte, p *principal) {
 	ctx, cancel := context.WithTimeout(b.stopping, retryTime)
 	defer cancel()
-	_, err := p.prober.WhoAmI(ctx)
+	_, err := p.noRetry.WhoAmI(ctx)
 	e, refused := errors.AsType[*client.APIError](err)
 	switch {
 	case refused && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
@@ -101,8 +101,8 @@ func (b *Bridge) recheckOne(key [32]byte, p *principal) {
 	}
 }
 
-// remember caches a principal and returns it. If the cache has an equal one with the same token, remember
-// refreshes and returns that one instead. It drops principals that are no longer used.
+// remember caches a principal and returns it. If the cache has an equal principal with the same token, remember
+// refreshes and returns the cached one instead. It drops principals that are no longer used.
 func (b *Bridge) remember(key [32]byte, found *principal) *principal {
 	b.mu.Lock()
 	var dropped []*principal

@@ -85,6 +85,7 @@ func (p *principal) toolHandler(h handler) mcp.ToolHandler {
 	}
 }
 
+// handle invokes h if the fleet responds, and turns errors into results.
 func (p *principal) handle(ctx context.Context, c *call, h handler) *result {
 	err := p.reach(ctx)
 	var r *result
@@ -134,9 +135,8 @@ func decode(raw json.RawMessage, check *jsonschema.Resolved, in any) error {
 	return nil
 }
 
-// withoutNulls removes from an object the optional members that are null, which means that they are absent: many
-// clients send all arguments. It returns an error for another null that the schema does not permit. at is the object's
-// path.
+// withoutNulls removes the optional members of an object that are null, because many clients send null for an argument
+// that they leave out. It returns an error for a required member that is null. at is the object's path.
 func withoutNulls(raw json.RawMessage, s *jsonschema.Schema, at string) (json.RawMessage, error) {
 	var object map[string]json.RawMessage
 	if len(s.Properties) == 0 || json.Unmarshal(raw, &object) != nil {

@@ -121,7 +121,7 @@ func (ts *toolSet) addWorkflows() {
 		name: "list_workflow_runs", title: "List workflow runs", scope: scopeRead, hints: readsOnly,
 		out: schemaOf[listing[listedRun]](), text: "The latest workflow runs, newest first.",
 	}, func(ctx context.Context, c *call, in listRunsIn) (*result, error) {
-		limit, err := sessionLimit(in.Limit)
+		limit, err := listLimit(in.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +137,8 @@ func (ts *toolSet) addWorkflows() {
 	})
 	addTool(ts, tool{
 		name: "cancel_workflow", title: "Cancel a workflow run", scope: scopeSubmit, out: schemaOf[runOut](),
-		hints: changes, text: "Cancel a workflow run: its running steps are cancelled, then its steps of finally run.",
+		hints: changesFleet,
+		text:  "Cancel a workflow run: its running steps are cancelled, then its steps of finally run.",
 	}, func(ctx context.Context, c *call, in cancelRunIn) (*result, error) {
 		run, err := c.fleet.CancelWorkflow(ctx, strings.TrimSpace(in.RunID))
 		if err != nil {

@@ -102,7 +102,7 @@ func (ts *toolSet) addWorkspaces() {
 		name: "list_commits", title: "Show the history of a workspace", scope: scopeRead, hints: readsOnly,
 		out: schemaOf[listing[commitOut]](), text: "The commits of a workspace, the latest first.",
 	}, func(ctx context.Context, c *call, in listCommitsIn) (*result, error) {
-		limit, err := sessionLimit(in.Limit)
+		limit, err := listLimit(in.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +143,8 @@ func (ts *toolSet) addWorkspaces() {
 const maxSearched = 4 << 20
 
 // fileBytes returns at most Options.MaxOutput bytes of a file. If private values are hidden, the file is searched from
-// its beginning, and the offset counts the bytes of the text without values: half of a value would not be found.
+// its beginning, and the offset counts the bytes of the text without values, because a part of a value would not be
+// recognized.
 func (c *call) fileBytes(ctx context.Context, in readFileIn) ([]byte, error) {
 	hide, offset, limit := c.hider(ctx), in.Offset, c.b.o.MaxOutput
 	if hide != nil {
