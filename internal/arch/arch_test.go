@@ -30,6 +30,7 @@ var imports = map[string][]string{
 	"internal/text":                  nil,
 	"internal/names":                 nil,
 	"internal/clock":                 nil,
+	"internal/mutex":                 nil,
 	"internal/limited":               nil,
 	"internal/filelock":              {"internal/clock"},
 	"internal/errcode":               nil,
@@ -263,7 +264,7 @@ var homes = map[string][]string{
 // base lists small packages without state that every package may import.
 var base = []string{
 	"internal/text", "internal/names", "internal/clock", "internal/filelock", "internal/errcode",
-	"internal/limited", "internal/metrics", "internal/removal",
+	"internal/limited", "internal/metrics", "internal/mutex", "internal/removal",
 }
 
 // testOnly lists packages that all tests may import, but no released binary.

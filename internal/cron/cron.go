@@ -4,8 +4,8 @@
 // @monthly, @yearly or "@every DURATION". If both days are restricted, either may match, as in POSIX.
 //
 // When clocks are put forward, the times that they skip fire once, right after the gap. When clocks are put back, the
-// times that occur twice fire at the first occurrence only. Both do not concern expressions whose hour field begins
-// with *, which fire in every hour that passes.
+// times that occur twice fire at the first occurrence only. Neither rule applies to expressions whose hour field
+// begins with *, which fire in every hour that passes.
 package cron
 
 import (
@@ -119,7 +119,7 @@ func (s Spec) nextWithin(t, from time.Time) (next, change time.Time) {
 			from = repeated.Add(-time.Nanosecond)
 		}
 	}
-	// The fields see a zone whose offset does not change.
+	// In a zone whose offset does not change, the fields can be compared with clocks directly.
 	next = s.fields.Next(from.In(time.FixedZone("", int(offset/time.Second))))
 	switch {
 	case next.IsZero():

@@ -24,7 +24,7 @@ func parse(t testing.TB, expression, zone string) (cron.Spec, *time.Location) {
 	return s, loc
 }
 
-// TestNext has the values of ordinary times and of days on which clocks are changed.
+// TestNext checks the values of ordinary times and of days on which clocks are changed.
 func TestNext(t *testing.T) {
 	for name, c := range map[string]struct{ expression, zone, after, want string }{
 		"every minute": {"* * * * *", "", "2026-11-23T10:00:00Z", "2026-11-23T10:01:00Z 2026-11-23T10:02:00Z"},
@@ -144,7 +144,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestDue asks for the times of long gaps.
+// TestDue checks which times of long gaps are returned.
 func TestDue(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 30, 0, time.UTC)
 	for _, c := range []struct {

@@ -60,7 +60,7 @@ func fits(v ref.Val, room *int) bool {
 	return true
 }
 
-// length returns the length of a text.
+// length returns the size of a string or of bytes, and 0 for other values.
 func length(v ref.Val) int {
 	switch v := v.(type) {
 	case types.String:

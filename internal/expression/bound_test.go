@@ -8,12 +8,12 @@ import (
 	"github.com/codefleet/codefleet/internal/expression"
 )
 
-// repeated returns an expression whose value contains the first value 10 to the power of depth times.
+// repeated returns an expression whose value contains its first value 10^depth times.
 func repeated(depth int) string {
 	return "[0]" + strings.Repeat(".map(b, [b, b, b, b, b, b, b, b, b, b])", depth)
 }
 
-// nested returns an expression that compares a value that contains 0 10 to the power of depth times.
+// nested returns an expression that compares a value that contains 0 10^depth times.
 func nested(depth int) string {
 	return strings.Repeat("[[b, b, b, b, b, b, b, b, b, b]].exists(b, ", depth) + "b == b" + strings.Repeat(")", depth)
 }

@@ -43,8 +43,9 @@ func (e *Expression) String() string { return e.source }
 // IsCondition reports whether the value may be true or false.
 func (e *Expression) IsCondition() bool { return isCondition(e.ast) }
 
-// Members returns the members of a variable that the expression uses, and the members of each that it uses, such as a
-// with [b] and c with none of "v.a.b + v['c']". complete is false if it also uses the variable in another way.
+// Members returns the members of a variable that the expression selects, each with the members that it selects from
+// them. For the variable v in "v.a.b + v['c']", that is a with [b], and c with an empty list. complete is false if the
+// expression also uses the variable in another way.
 func (e *Expression) Members(variable string) (members map[string][]string, complete bool) {
 	members = map[string][]string{}
 	uses, selected := 0, 0
@@ -66,7 +67,8 @@ func (e *Expression) Members(variable string) (members map[string][]string, comp
 	return members, uses == selected
 }
 
-// pathOf returns the names with which x selects from a variable, and whether it does.
+// pathOf returns the names of the members that x selects one after another from a variable, such as [a b] for v.a.b,
+// and whether x is such a selection.
 func pathOf(x ast.Expr, variable string) ([]string, bool) {
 	switch x.Kind() {
 	case ast.IdentKind:

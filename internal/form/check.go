@@ -25,25 +25,25 @@ type Problem struct {
 // Check lists every problem of the values, in the order of the fields. A value that is nil counts as missing. The
 // values are valid if there is no problem.
 func (f Form) Check(values map[string]any) []Problem {
-	plain, err := asJSON(values)
+	decoded, err := asJSON(values)
 	if err != nil {
 		return []Problem{{Message: err.Error()}}
 	}
-	problems := f.unknown(plain)
+	problems := f.unknown(decoded)
 	if f.rules != nil {
-		violated, _ := errors.AsType[*jsonschema.ValidationError](f.rules.Validate(plain))
+		violated, _ := errors.AsType[*jsonschema.ValidationError](f.rules.Validate(decoded))
 		if violated != nil {
 			for _, leaf := range violation.Leaves(violated) {
 				problems = append(problems, f.problems(leaf)...)
 			}
 		}
 	}
-	place := map[string]int{}
+	position := map[string]int{}
 	for i, field := range f.Fields {
-		place[field.Name] = i + 1
+		position[field.Name] = i + 1
 	}
 	slices.SortFunc(problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(place[a.Field], place[b.Field]), cmp.Compare(a.Field, b.Field),
+		return cmp.Or(cmp.Compare(position[a.Field], position[b.Field]), cmp.Compare(a.Field, b.Field),
 			cmp.Compare(a.Message, b.Message))
 	})
 	return slices.Compact(problems)
@@ -58,16 +58,16 @@ func asJSON(values map[string]any) (map[string]any, error) {
 	if len(data) > MaxValues {
 		return nil, fmt.Errorf("the values have %d bytes; the limit is %d", len(data), MaxValues)
 	}
-	plain := map[string]any{}
-	if err := json.Unmarshal(data, (*Values)(&plain)); err != nil {
-		return nil, errNumber
+	decoded := map[string]any{}
+	if err := json.Unmarshal(data, (*Values)(&decoded)); err != nil {
+		return nil, err
 	}
-	for name, v := range plain {
+	for name, v := range decoded {
 		if v == nil {
-			delete(plain, name)
+			delete(decoded, name)
 		}
 	}
-	return plain, nil
+	return decoded, nil
 }
 
 // maxUnknown is how many unknown fields Check lists.
@@ -94,7 +94,7 @@ func (f Form) unknown(values map[string]any) (problems []Problem) {
 	return problems
 }
 
-// problems converts a violation, which may name several fields.
+// problems returns the problems of a violation, which may name several fields.
 func (f Form) problems(leaf *jsonschema.ValidationError) []Problem {
 	switch k := leaf.ErrorKind.(type) {
 	case *kind.Required:
@@ -121,7 +121,7 @@ func (f Form) missing(names []string, why string) []Problem {
 	return problems
 }
 
-// describe says what a value must be. It follows the field's label.
+// describe says what a value must be, as the rest of a sentence that begins with the field's label.
 func describe(f Field, k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -184,23 +184,23 @@ func typeText(f Field) string {
 	return "a text"
 }
 
-// maxShownChoices is how many choices a problem lists.
-const maxShownChoices = 12
+// maxListedChoices is how many choices a problem lists.
+const maxListedChoices = 12
 
 func choicesText(f Field, want []any) string {
 	var list []string
 	for i, v := range want {
-		if i == maxShownChoices {
+		if i == maxListedChoices {
 			list = append(list, fmt.Sprintf("… (%d more)", len(want)-i))
 			break
 		}
-		shown := fmt.Sprint(v)
+		label := fmt.Sprint(v)
 		for _, c := range f.Choices {
 			if c.Value == v && c.Title != c.Value {
-				shown = fmt.Sprintf("%s (%s)", c.Value, c.Title)
+				label = fmt.Sprintf("%s (%s)", c.Value, c.Title)
 			}
 		}
-		list = append(list, text.Printable(shown))
+		list = append(list, text.Printable(label))
 	}
 	return strings.Join(list, ", ")
 }

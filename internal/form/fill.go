@@ -42,7 +42,8 @@ type Method struct {
 }
 
 // Fill finds values for the form in a document: by rules, and then by a model for the fields that the rules do not
-// fill. Defaults complete them. A model that fails is a warning. The error says why the document cannot be read.
+// fill. Defaults complete them. If the model fails, the result has a warning. The error says why the document cannot be
+// read.
 func Fill(ctx context.Context, f Form, document string, m Method) (Filled, error) {
 	if len(document) > MaxDocument {
 		return Filled{}, fmt.Errorf("the document has %d bytes; the limit is %d", len(document), MaxDocument)
@@ -89,8 +90,8 @@ func (out *Filled) PutAll(f Form, values map[string]any) {
 	out.Problems = f.problemsOf(out.Values)
 }
 
-// put reads a text as a value of the field, and accepts it.
-func (out *Filled) put(f Form, field Field, s string, at line, by string) {
+// acceptText accepts the value that a text stands for, if it has one.
+func (out *Filled) acceptText(f Form, field Field, s string, at line, by string) {
 	if v, ok := field.Read(s); ok {
 		out.accept(f, field, v, at, by)
 	}
@@ -99,7 +100,7 @@ func (out *Filled) put(f Form, field Field, s string, at line, by string) {
 // maxQuote is the size limit of a quote in bytes.
 const maxQuote = 300
 
-// accept keeps a value that breaks no rule of its own field.
+// accept adds a value, unless it breaks a rule of its own field.
 func (out *Filled) accept(f Form, field Field, v any, at line, by string) {
 	for _, p := range f.Check(map[string]any{field.Name: v}) {
 		if p.Field == field.Name {

@@ -25,7 +25,7 @@ func read(t testing.TB, file string) string {
 	return string(data)
 }
 
-// filledIn are the values of both letters.
+// filledIn returns the values of both letters.
 func filledIn() map[string]any {
 	values := answers()
 	values["rooms"] = []any{"kitchen", "hallway"}
@@ -65,7 +65,7 @@ func TestFillByRules(t *testing.T) {
 	}
 }
 
-// recorded is the response of a model to the prose letter, and remembers the prompt.
+// recorded returns a model that answers with a recorded response to the prose letter, and sets *prompt to its prompt.
 func recorded(t *testing.T, prompt *string) form.Model {
 	t.Helper()
 	return func(_ context.Context, system, user string) (string, error) {

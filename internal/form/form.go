@@ -186,5 +186,5 @@ func (f Field) elicited() property {
 	return p
 }
 
-// names returns the names of the values, sorted.
+// sortedNames returns the names of the values, sorted.
 func sortedNames[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }

@@ -35,7 +35,7 @@ func parse(t testing.TB, source string) form.Form {
 	return f
 }
 
-// answers are right answers to the claim.
+// answers returns right answers to the claim.
 func answers() map[string]any {
 	return map[string]any{
 		"full_name": "Maria Lindqvist", "date_of_birth": "1984-05-31", "email": "maria.lindqvist@example.org",

@@ -39,8 +39,8 @@ func (m Model) Private(
 //go:embed prompt.txt
 var prompt string
 
-// said is what a model's response says about a field.
-type said struct {
+// modelValue is the value of a field in a model's response, with the quote that proves it.
+type modelValue struct {
 	Value any    `json:"value"`
 	Quote string `json:"quote"`
 }
@@ -54,7 +54,7 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 			names = append(names, field.Name)
 		}
 	}
-	user := fmt.Sprintf("<fields>\n%s\n</fields>\n<document>\n%s\n</document>", quoteTags(string(f.asked(names))),
+	user := fmt.Sprintf("<fields>\n%s\n</fields>\n<document>\n%s\n</document>", quoteTags(string(f.schemaOf(names))),
 		quoteTags(document))
 	response, err := m(ctx, prompt, user)
 	if err != nil {
@@ -64,7 +64,7 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 	if err != nil {
 		return err
 	}
-	var all map[string]said
+	var all map[string]modelValue
 	if err := jsonv2.Unmarshal(object, &all, exactNumbers); err != nil {
 		return errors.New("its response is not the JSON object that the prompt asks for")
 	}
@@ -74,7 +74,7 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 			continue
 		}
 		field, _ := f.Field(name)
-		at, ok := find(document, s.Quote)
+		at, ok := findQuote(document, s.Quote)
 		if !ok {
 			out.Warnings = append(out.Warnings, fmt.Sprintf(
 				"the model's value for %q is not used: its quote is not in the document", field.Label()))
@@ -89,8 +89,8 @@ func (f Form) byModel(ctx context.Context, m Model, document string, out *Filled
 	return nil
 }
 
-// asked returns the schema of the named fields with all rules of their own.
-func (f Form) asked(names []string) json.RawMessage {
+// schemaOf returns the schemas of the named fields, with all rules of their own.
+func (f Form) schemaOf(names []string) json.RawMessage {
 	properties := ordered[property]{byName: map[string]property{}}
 	for _, field := range f.Fields {
 		if slices.Contains(names, field.Name) {
@@ -122,8 +122,8 @@ func objectIn(response string) (json.RawMessage, error) {
 	return json.RawMessage(response[from : to+1]), nil
 }
 
-// find returns the place of a quote in the document. White space may differ.
-func find(document, quote string) (line, bool) {
+// findQuote returns the quote, and the number of the line in which it begins in the document. White space may differ.
+func findQuote(document, quote string) (line, bool) {
 	want := strings.Join(strings.Fields(quote), " ")
 	if want == "" {
 		return line{}, false

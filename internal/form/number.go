@@ -64,26 +64,26 @@ func number(text string) (any, error) {
 	return json.Number(text), nil
 }
 
-// limit is a number of a form's rules, as JSON has it.
-type limit string
+// exactNumber is a number in a form's rules, with the digits of its JSON.
+type exactNumber string
 
 // UnmarshalJSONFrom refuses what is not a number, and numbers that no value can have.
-func (l *limit) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+func (n *exactNumber) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '0' {
 		return errors.New("not a number")
 	}
 	text, err := d.ReadValue()
 	if err == nil {
-		*l = limit(text)
+		*n = exactNumber(text)
 		_, err = number(string(text))
 	}
 	return err
 }
 
 // MarshalJSONTo implements json.MarshalerTo.
-func (l limit) MarshalJSONTo(e *jsontext.Encoder) error { return e.WriteValue(jsontext.Value(l)) }
+func (n exactNumber) MarshalJSONTo(e *jsontext.Encoder) error { return e.WriteValue(jsontext.Value(n)) }
 
-func (l limit) exact() *big.Rat {
-	r, _ := new(big.Rat).SetString(string(l)) // JSON's numbers are among those of big.Rat
+func (n exactNumber) value() *big.Rat {
+	r, _ := new(big.Rat).SetString(string(n)) // JSON's numbers are among those of big.Rat
 	return r
 }

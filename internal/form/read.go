@@ -33,7 +33,7 @@ func (f Field) Read(s string) (value any, ok bool) {
 		t, ok := readDate(s)
 		return t.Format(time.DateOnly), ok
 	case f.Format == "email":
-		return one(emails.FindAllString(s, 2))
+		return single(emails.FindAllString(s, 2))
 	}
 	return s, true
 }
@@ -45,22 +45,23 @@ var booleans = map[string]bool{
 
 var (
 	emails  = regexp.MustCompile(`[\w.!#$%&'*+/=?^{|}~-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+`)
-	numbers = regexp.MustCompile(`[-+]?\d(?:[\d.,]*\d)?`)
-	// grouped matches numbers with a thousands separator, and decimals a number with a decimal comma.
-	grouped  = regexp.MustCompile(`^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$`)
-	german   = regexp.MustCompile(`^[-+]?\d{1,3}(?:\.\d{3})+,\d+$`)
-	comma    = regexp.MustCompile(`^[-+]?\d+,\d{1,2}$`)
-	plain    = regexp.MustCompile(`^[-+]?\d+(?:\.\d+)?$`)
-	unclear  = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`) // 1.240 is 1240 in some countries
-	written  = regexp.MustCompile(`\b(\d{1,2})(?:st|nd|rd|th)?\.? ([A-Z][a-z]{2,8})\.?,? (\d{4})\b`)
-	american = regexp.MustCompile(`\b([A-Z][a-z]{2,8})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})\b`)
-	iso      = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)
-	dotted   = regexp.MustCompile(`\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b`)
-	slashed  = regexp.MustCompile(`\b(\d{1,2})/(\d{1,2})/(\d{4})\b`)
+	numbers = regexp.MustCompile(`[-+]?\d(?:[\d.,]*\d)?`) // in any of the following notations, or in none
+
+	ungrouped    = regexp.MustCompile(`^[-+]?\d+(?:\.\d+)?$`)                // 1240.50
+	grouped      = regexp.MustCompile(`^[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?$`) // 1,240.50
+	germanPlain  = regexp.MustCompile(`^[-+]?\d+,\d{1,2}$`)                  // 1240,50
+	germanGroups = regexp.MustCompile(`^[-+]?\d{1,3}(?:\.\d{3})+,\d+$`)      // 1.240,50
+	ambiguous    = regexp.MustCompile(`^[-+]?\d{1,3}\.\d{3}$`)               // 1.240, which is 1240 in some countries
+
+	isoDate  = regexp.MustCompile(`\b\d{4}-\d{2}-\d{2}\b`)                                           // 2026-04-09
+	dayFirst = regexp.MustCompile(`\b(\d{1,2})(?:st|nd|rd|th)?\.? ([A-Z][a-z]{2,8})\.?,? (\d{4})\b`) // 9 April 2026
+	american = regexp.MustCompile(`\b([A-Z][a-z]{2,8})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})\b`)    // April 9, 2026
+	dotted   = regexp.MustCompile(`\b(\d{1,2})\.(\d{1,2})\.(\d{4})\b`)                               // 9.4.2026
+	slashed  = regexp.MustCompile(`\b(\d{1,2})/(\d{1,2})/(\d{4})\b`)                                 // 31/5/2026
 )
 
-// one returns the only one of the texts.
-func one(found []string) (any, bool) {
+// single returns the text of a list with one text.
+func single(found []string) (any, bool) {
 	if len(found) != 1 {
 		return nil, false
 	}
@@ -75,13 +76,13 @@ func readNumber(s string) (any, bool) {
 	}
 	digits := found[0]
 	switch {
-	case unclear.MatchString(digits):
+	case ambiguous.MatchString(digits):
 		return nil, false
 	case grouped.MatchString(digits):
 		digits = strings.ReplaceAll(digits, ",", "")
-	case german.MatchString(digits), comma.MatchString(digits):
+	case germanGroups.MatchString(digits), germanPlain.MatchString(digits):
 		digits = strings.ReplaceAll(strings.ReplaceAll(digits, ".", ""), ",", ".")
-	case !plain.MatchString(digits):
+	case !ungrouped.MatchString(digits):
 		return nil, false
 	}
 	sign := ""
@@ -106,10 +107,10 @@ func readDate(s string) (time.Time, bool) {
 			}
 		}
 	}
-	for _, d := range iso.FindAllString(s, 2) {
+	for _, d := range isoDate.FindAllString(s, 2) {
 		add(d[:4], d[5:7], d[8:])
 	}
-	for _, d := range written.FindAllStringSubmatch(s, 2) {
+	for _, d := range dayFirst.FindAllStringSubmatch(s, 2) {
 		add(d[3], d[2], d[1])
 	}
 	for _, d := range american.FindAllStringSubmatch(s, 2) {
@@ -153,7 +154,8 @@ func (f Field) readChoice(s string) (any, bool) {
 // mentioned returns the choices whose value or title is in the text as whole words, in the order of the form.
 func (f Field) mentioned(s string) []any { return f.mentions()(joined(s)) }
 
-// mentions returns a function that is like mentioned for joined words.
+// mentions returns a function that does the same for a text that joined has returned. To prepare it costs more than to
+// call it.
 func (f Field) mentions() func(in string) []any {
 	names := make([][2]string, len(f.Choices))
 	for i, c := range f.Choices {

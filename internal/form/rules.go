@@ -15,14 +15,14 @@ type line struct {
 }
 
 var (
-	labelled  = regexp.MustCompile(`^\s*(?:[-*•|]\s*)?([^:|=]{1,80}?)\s*[:|=]\s*(.*?)\s*\|?\s*$`)
-	sentences = regexp.MustCompile(`[^.!?]+(?:[.!?](?:\S[^.!?]*)?)*`)
-	runs      = regexp.MustCompile(`\+?\d[\d ()/-]{5,20}\d`) // such as phone numbers
-	negated   = regexp.MustCompile(`(?i)\b(?:no|not|never|without|neither|nor)\b|n't\b`)
+	labelled    = regexp.MustCompile(`^\s*(?:[-*•|]\s*)?([^:|=]{1,80}?)\s*[:|=]\s*(.*?)\s*\|?\s*$`)
+	sentences   = regexp.MustCompile(`[^.!?]+(?:[.!?](?:\S[^.!?]*)?)*`)
+	digitGroups = regexp.MustCompile(`\+?\d[\d ()/-]{5,20}\d`) // such as phone numbers
+	negated     = regexp.MustCompile(`(?i)\b(?:no|not|never|without|neither|nor)\b|n't\b`)
 )
 
-// letter is a document, prepared for the rules.
-type letter struct {
+// prepared is a document in the parts that the rules search.
+type prepared struct {
 	lines     []line
 	labels    map[string]line // the text after each label, by the label's words; the first one of equal labels
 	sentences []sentence
@@ -43,10 +43,10 @@ const maxRulesTime = 3 * time.Second
 func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	ctx, stop := context.WithTimeout(ctx, maxRulesTime)
 	defer stop()
-	d := newLetter(document)
+	d := prepare(document)
 	for _, field := range f.Fields {
 		if l, ok := f.labelled(field, d); ok {
-			out.put(f, field, l.text, l, ByRules)
+			out.acceptText(f, field, l.text, l, ByRules)
 		}
 	}
 	for _, field := range f.Fields {
@@ -60,8 +60,8 @@ func (f Form) byRules(ctx context.Context, document string, out *Filled) {
 	}
 }
 
-func newLetter(document string) *letter {
-	d := &letter{labels: map[string]line{}}
+func prepare(document string) *prepared {
+	d := &prepared{labels: map[string]line{}}
 	n := 0
 	for text := range strings.Lines(document) {
 		n++
@@ -78,7 +78,7 @@ func newLetter(document string) *letter {
 			s = strings.TrimSpace(s)
 			d.sentences = append(d.sentences, sentence{line{n, s}, joined(s), negated.MatchString(s)})
 		}
-		for _, chunk := range append(strings.Fields(text), runs.FindAllString(text, -1)...) {
+		for _, chunk := range append(strings.Fields(text), digitGroups.FindAllString(text, -1)...) {
 			d.chunks = append(d.chunks, line{n, strings.Trim(chunk, `.,;:!?"'()[]<>`)})
 		}
 	}
@@ -94,7 +94,7 @@ func labelsOf(field Field) [2]string {
 }
 
 // labelled returns the text after the label of the field, unless the label names several fields.
-func (f Form) labelled(field Field, d *letter) (line, bool) {
+func (f Form) labelled(field Field, d *prepared) (line, bool) {
 	for _, label := range labelsOf(field) {
 		l := d.labels[label]
 		named := 0
@@ -111,7 +111,7 @@ func (f Form) labelled(field Field, d *letter) (line, bool) {
 }
 
 // byLooks finds the only text of the document that looks like a value of the field.
-func (f Form) byLooks(field Field, d *letter, out *Filled) {
+func (f Form) byLooks(field Field, d *prepared, out *Filled) {
 	var found []line
 	switch {
 	case field.Format == "email":
@@ -125,7 +125,7 @@ func (f Form) byLooks(field Field, d *letter, out *Filled) {
 		found = about(field, d.sentences)
 	}
 	if len(found) > 0 && !slices.ContainsFunc(found, func(l line) bool { return l.text != found[0].text }) {
-		out.put(f, field, found[0].text, found[0], ByRules)
+		out.acceptText(f, field, found[0].text, found[0], ByRules)
 	}
 }
 

@@ -57,11 +57,11 @@ type property struct {
 	Enum             []string       `json:"enum,omitzero"`
 	EnumNames        []string       `json:"enumNames,omitzero"`
 	OneOf            []titled       `json:"oneOf,omitzero"`
-	Minimum          *limit         `json:"minimum,omitzero"`
-	Maximum          *limit         `json:"maximum,omitzero"`
-	ExclusiveMinimum *limit         `json:"exclusiveMinimum,omitzero"`
-	ExclusiveMaximum *limit         `json:"exclusiveMaximum,omitzero"`
-	MultipleOf       *limit         `json:"multipleOf,omitzero"`
+	Minimum          *exactNumber   `json:"minimum,omitzero"`
+	Maximum          *exactNumber   `json:"maximum,omitzero"`
+	ExclusiveMinimum *exactNumber   `json:"exclusiveMinimum,omitzero"`
+	ExclusiveMaximum *exactNumber   `json:"exclusiveMaximum,omitzero"`
+	MultipleOf       *exactNumber   `json:"multipleOf,omitzero"`
 	MinLength        *int           `json:"minLength,omitzero"`
 	MaxLength        *int           `json:"maxLength,omitzero"`
 	Pattern          string         `json:"pattern,omitzero"`
@@ -142,7 +142,7 @@ func marshal(v any) (json.RawMessage, error) {
 	return data, err
 }
 
-// maxDecodeProblem is the limit of the decoder's text in an error, in bytes.
+// maxDecodeProblem is the size limit, in bytes, of what an error repeats from the decoder.
 const maxDecodeProblem = 300
 
 // decode refuses duplicate members, unknown keywords and invalid Unicode.
@@ -154,15 +154,16 @@ func decode(data []byte) (document, error) {
 	case err == nil:
 		return d, nil
 	case ok && errors.Is(wrong.Err, jsonv2.ErrUnknownName):
-		return d, fmt.Errorf("%s: forms do not have this keyword", place(wrong.JSONPointer))
+		return d, fmt.Errorf("%s: forms do not have this keyword", describePointer(wrong.JSONPointer))
 	case ok:
-		return d, fmt.Errorf("%s: the value has the wrong type or size", place(wrong.JSONPointer))
+		return d, fmt.Errorf("%s: the value has the wrong type or size", describePointer(wrong.JSONPointer))
 	}
 	message := strings.TrimPrefix(err.Error(), "jsontext: ")
 	return d, fmt.Errorf("not valid JSON: %s", text.Printable(text.Truncate(message, maxDecodeProblem)))
 }
 
-func place(p jsontext.Pointer) string {
+// describePointer says for an error where in the document something is wrong.
+func describePointer(p jsontext.Pointer) string {
 	return text.Printable(text.Truncate(cmp.Or(string(p), "the document"), maxDecodeProblem))
 }
 
@@ -206,7 +207,7 @@ func (d document) problems() []string {
 	return out.all
 }
 
-// collector collects problems of a document.
+// collector collects problems of a document. The argument of of its methods names the part with the problem.
 type collector struct{ all []string }
 
 func (c *collector) add(format string, args ...any) {
@@ -309,7 +310,7 @@ func (c *collector) limits(of string, p property) {
 	if _, err := regexp.Compile(p.Pattern); err != nil || len(p.Pattern) > maxText {
 		c.add("the pattern of %s is not a regular expression of RE2 with at most %d bytes", of, maxText)
 	}
-	if p.MultipleOf != nil && p.MultipleOf.exact().Sign() <= 0 {
+	if p.MultipleOf != nil && p.MultipleOf.value().Sign() <= 0 {
 		c.add(`"multipleOf" of %s must be greater than 0`, of)
 	}
 	c.between(of, p.Minimum, p.Maximum)
@@ -318,8 +319,8 @@ func (c *collector) limits(of string, p property) {
 	c.count(of, p.MinItems, p.MaxItems)
 }
 
-func (c *collector) between(of string, least, most *limit) {
-	if least != nil && most != nil && least.exact().Cmp(most.exact()) > 0 {
+func (c *collector) between(of string, least, most *exactNumber) {
+	if least != nil && most != nil && least.value().Cmp(most.value()) > 0 {
 		c.add("%s has a minimum above its maximum", of)
 	}
 }

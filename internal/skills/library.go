@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/codefleet/codefleet/internal/mutex"
 	"github.com/codefleet/codefleet/internal/objects"
 	"github.com/codefleet/codefleet/internal/text"
 	"github.com/codefleet/codefleet/internal/tools"
@@ -58,7 +57,7 @@ type Library struct {
 type tenantSkills struct {
 	changed atomic.Bool // read the index before the next use
 
-	lock   *semaphore.Weighted // guards the fields below; unlike a mutex, it can be acquired with a context
+	mu     *mutex.Mutex // for the fields below
 	etag   string
 	own    []Stored // the newest version of each skill
 	read   time.Time
@@ -132,7 +131,7 @@ func (l *Library) tenant(name string, create bool) *tenantSkills {
 	defer l.mu.Unlock()
 	h := l.tenants[name]
 	if h == nil && create {
-		h = &tenantSkills{lock: semaphore.NewWeighted(1)}
+		h = &tenantSkills{mu: mutex.New()}
 		l.tenants[name] = h
 	}
 	return h
@@ -146,10 +145,10 @@ func (l *Library) Of(ctx context.Context, tenant string) (*Set, error) {
 	}
 	fleet, broken := l.readFleet()
 	h := l.tenant(tenant, true)
-	if err := h.lock.Acquire(ctx, 1); err != nil {
+	if err := h.mu.Lock(ctx); err != nil {
 		return nil, err
 	}
-	defer h.lock.Release(1)
+	defer h.mu.Unlock()
 	if err := l.refresh(ctx, tenant, h); err != nil {
 		return nil, err
 	}
@@ -178,7 +177,7 @@ func newSet(own, fleet []Stored, broken []Broken) *Set {
 	return s
 }
 
-// refresh brings the tenant's own skills up to date if they changed. The caller holds h.lock.
+// refresh brings the tenant's own skills up to date if they changed. The caller holds h.mu.
 func (l *Library) refresh(ctx context.Context, tenant string, h *tenantSkills) error {
 	if l.o.Bucket == nil {
 		return nil
@@ -221,7 +220,7 @@ func (l *Library) Close() {
 }
 
 // reload reads the index, and the versions that are new. If a version is removed before it is read, the index is read
-// again. The caller holds h.lock.
+// again. The caller holds h.mu.
 func (l *Library) reload(ctx context.Context, tenant string, h *tenantSkills) error {
 	known := h.etag
 	var missing error

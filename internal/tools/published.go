@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/codefleet/codefleet/internal/mutex"
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
@@ -91,12 +90,11 @@ func fetchTo(ctx context.Context, bucket objects.Objects, id, dir string) error 
 	return err
 }
 
-// Published is a Source that reads the published catalogue from the bucket. It is safe for concurrent
-// use.
+// Published is a Source that reads the published catalogue from the bucket. It is safe for concurrent use.
 type Published struct {
 	bucket objects.Objects
 
-	using     *semaphore.Weighted // a lock for the fields below; a context ends the wait for it
+	mu        *mutex.Mutex // for the fields below
 	checkedAt time.Time
 	err       error // from the last check
 	version   Version
@@ -108,16 +106,16 @@ const pollInterval = 2 * time.Second
 
 // OpenPublished returns the catalogue in the bucket without reading it.
 func OpenPublished(bucket objects.Objects) *Published {
-	return &Published{bucket: bucket, using: semaphore.NewWeighted(1)}
+	return &Published{bucket: bucket, mu: mutex.New()}
 }
 
 // Read returns the published tools; its view of the bucket is at most pollInterval old. The error is
 // fs.ErrNotExist if no version was ever published.
 func (p *Published) Read(ctx context.Context) (*Listing, error) {
-	if err := p.using.Acquire(ctx, 1); err != nil {
+	if err := p.mu.Lock(ctx); err != nil {
 		return nil, err
 	}
-	defer p.using.Release(1)
+	defer p.mu.Unlock()
 	return p.listing, p.refresh(ctx)
 }
 
@@ -151,10 +149,10 @@ func (p *Published) fetchCurrent(ctx context.Context) error {
 
 // Unpack implements Source.
 func (p *Published) Unpack(ctx context.Context, dir string) (Version, *Listing, error) {
-	if err := p.using.Acquire(ctx, 1); err != nil {
+	if err := p.mu.Lock(ctx); err != nil {
 		return Version{}, nil, err
 	}
-	defer p.using.Release(1)
+	defer p.mu.Unlock()
 	if err := p.refresh(ctx); err != nil && p.listing == nil {
 		return Version{}, nil, err
 	}

@@ -10,8 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/codefleet/codefleet/internal/mutex"
 	"github.com/codefleet/codefleet/internal/objects"
 )
 
@@ -48,7 +47,7 @@ type VersionStoreOptions struct {
 type VersionStore struct {
 	opts VersionStoreOptions
 
-	using        *semaphore.Weighted // a lock for the fields below; a context ends the wait for it
+	mu           *mutex.Mutex        // for the fields below
 	base         Installed           // the fleet's version that new tasks begin with
 	lastRead     *Listing            // what Source listed when base was unpacked
 	baseListings map[string]*Listing // by version ID
@@ -73,7 +72,7 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 		return nil, fmt.Errorf("create catalogue directory: %w", err)
 	}
 	return &VersionStore{
-		opts: o, using: semaphore.NewWeighted(1), baseListings: map[string]*Listing{},
+		opts: o, mu: mutex.New(), baseListings: map[string]*Listing{},
 		tenants: map[string]*tenantVersions{}, dirPrefixes: map[string]string{},
 	}, nil
 }
@@ -90,10 +89,10 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed,
 			return v, err
 		}
 	}
-	if err := s.using.Acquire(ctx, 1); err != nil {
+	if err := s.mu.Lock(ctx); err != nil {
 		return v, err
 	}
-	defer s.using.Release(1)
+	defer s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil {
 		if s.base.Listing == nil || ctx.Err() != nil {
 			return v, err
@@ -115,10 +114,10 @@ func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed,
 // Kept returns a version that Current returned earlier, on this or another host. The error is fs.ErrNotExist if the
 // version no longer exists.
 func (s *VersionStore) Kept(ctx context.Context, tenant, version string) (v Installed, err error) {
-	if err := s.using.Acquire(ctx, 1); err != nil {
+	if err := s.mu.Lock(ctx); err != nil {
 		return v, err
 	}
-	defer s.using.Release(1)
+	defer s.mu.Unlock()
 	if t := s.tenants[tenant]; t != nil {
 		for _, v := range t.all() {
 			if v.ID == version {

@@ -12,11 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/codefleet/codefleet/internal/dirsync"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/internal/jobs"
+	"github.com/codefleet/codefleet/internal/mutex"
 	"github.com/codefleet/codefleet/internal/state"
 	"github.com/codefleet/codefleet/internal/state/history"
 	"github.com/codefleet/codefleet/schemas"
@@ -40,7 +39,7 @@ type live struct {
 	store *state.Store
 	log   *slog.Logger
 
-	using    *semaphore.Weighted // a mutex whose wait ends with a context; held while the directory is read or written
+	mu       *mutex.Mutex // held while the directory is read or written; for the fields below
 	folder   *dirsync.Folder
 	exported int64 // the newest generation in the directory
 }
@@ -64,7 +63,7 @@ func openLive(ctx context.Context, o Live, store *state.Store, log *slog.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("live folder %s: %w", o.Dir, err)
 	}
-	l := &live{ref: o.Ref, store: store, log: log, folder: f, using: semaphore.NewWeighted(1)}
+	l := &live{ref: o.Ref, store: store, log: log, folder: f, mu: mutex.New()}
 	if err := l.sync(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("live folder %s: %w", o.Dir, err), f.Close())
 	}
@@ -109,11 +108,11 @@ func importFailed(ref state.Ref, err error) (*schemas.Result, error) {
 
 // importChanges imports the directory's changes, if it has any.
 func (l *live) importChanges(ctx context.Context) error {
-	if err := l.using.Acquire(ctx, 1); err != nil {
+	if err := l.mu.Lock(ctx); err != nil {
 		return err
 	}
 	dirty, err := l.folder.Dirty()
-	l.using.Release(1)
+	l.mu.Unlock()
 	if err != nil || !dirty {
 		return err
 	}
@@ -121,10 +120,10 @@ func (l *live) importChanges(ctx context.Context) error {
 }
 
 func (l *live) sync(ctx context.Context) error {
-	if err := l.using.Acquire(ctx, 1); err != nil {
+	if err := l.mu.Lock(ctx); err != nil {
 		return err
 	}
-	defer l.using.Release(1)
+	defer l.mu.Unlock()
 	r, err := l.folder.Sync(ctx, "live folder")
 	l.report(ctx, r)
 	return err
@@ -132,10 +131,10 @@ func (l *live) sync(ctx context.Context) error {
 
 // export exports the workspace's changes to the directory.
 func (l *live) export(ctx context.Context) {
-	if l.using.Acquire(ctx, 1) != nil {
+	if l.mu.Lock(ctx) != nil {
 		return
 	}
-	defer l.using.Release(1)
+	defer l.mu.Unlock()
 	info, err := history.ReadInfo(ctx, l.store.Repo(), l.ref)
 	if err == nil && info.Generation != l.exported {
 		var r dirsync.Report
