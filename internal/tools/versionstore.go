@@ -80,11 +80,11 @@ func OpenVersionStore(o VersionStoreOptions) (*VersionStore, error) {
 // Dir returns the directory of the versions.
 func (s *VersionStore) Dir() string { return s.opts.Dir }
 
-// Current returns the tenant's current version. If the source cannot be read, Current logs the error and returns
-// the last version.
+// Current returns the tenant's current version, or, without a tenant, the version on which those of all tenants build.
+// If the source cannot be read, Current logs the error and returns the last version.
 func (s *VersionStore) Current(ctx context.Context, tenant string) (v Installed, err error) {
 	var overlay *Overlay
-	if s.opts.Overlay != nil { // without the lock: it may be slow, and other tenants must not wait for it
+	if s.opts.Overlay != nil && tenant != "" { // without the lock: it may be slow, and other tenants must not wait for it
 		if overlay, err = s.opts.Overlay(ctx, tenant); err != nil {
 			return v, err
 		}

@@ -116,7 +116,12 @@ func TestVersionsOfTenants(t *testing.T) {
 		store, err := tools.OpenVersionStore(tools.VersionStoreOptions{
 			Source: source, Dir: filepath.Join(t.TempDir(), "versions"), Objects: bucket,
 			Log:     slog.New(slog.DiscardHandler),
-			Overlay: func(_ context.Context, tenant string) (*tools.Overlay, error) { return o[tenant], nil },
+			Overlay: func(_ context.Context, tenant string) (*tools.Overlay, error) {
+				if tenant == "" { // would read a key with an empty segment, which MinIO refuses
+					return nil, errors.New("the overlay of no tenant was requested")
+				}
+				return o[tenant], nil
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -144,6 +149,9 @@ func TestVersionsOfTenants(t *testing.T) {
 	if len(base.Listing.Tools) != 1 || read(here, base, "crm/find.py") != "none" ||
 		!strings.HasPrefix(v.ID, base.ID+".") {
 		t.Errorf("another tenant has %+v, want one tool without the tenant's", base)
+	}
+	if shared := currentOf(t, here, ""); shared.ID != base.ID {
+		t.Errorf("Current without a tenant = %s, want %s, on which the tenants' versions build", shared.ID, base.ID)
 	}
 	if info, err := os.Stat(here.Dir()); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("mode of the versions directory = %v, %v, want 0711", info.Mode(), err)
