@@ -82,7 +82,7 @@ func (a *AcquiredBox) Run(ctx context.Context, program Program, hooks Hooks) (Ve
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}
 	verdict, err := a.runWatched(ctx, program, hooks)
-	if err = errors.Join(err, unlinkSkills(a.box.dir, links), resetWorkspace(a.box.dir)); err != nil {
+	if err = errors.Join(err, resetWorkspace(a.box.box, a.box.dir), unlinkSkills(a.box.dir, links)); err != nil {
 		a.Discard()
 		return Verdict{}, fmt.Errorf("run program in box %s: %w", a.box.id, err)
 	}

@@ -15,7 +15,7 @@ type Driver interface {
 }
 
 // A Box is one isolated container or machine. It may also be a [Limiter], a [StatsReporter], an
-// [OOMReporter], a [Snapshotter] and a [GuestReporter].
+// [OOMReporter], a [Snapshotter], a [ModeResetter] and a [GuestReporter].
 type Box interface {
 	// Exec starts argv in the box, with the environment in the box's Spec. The context bounds only the
 	// start; the process lives until it ends or the box is destroyed.
@@ -95,6 +95,13 @@ type Snapshotter interface {
 	// session of the process that this Exec started. Both boxes must have equal Specs, except for Name,
 	// Workspace and limits, and equal files. If a snapshot is damaged, the session may just end.
 	Restore(ctx context.Context, dir string, argv []string) (Session, error)
+}
+
+// A ModeResetter is a Box in which the files of the workspace can have other modes than on the host.
+type ModeResetter interface {
+	// ResetModes gives the workspace's files, in the box, the modes that they have on the host. No program runs in the
+	// box.
+	ResetModes() error
 }
 
 // A GuestReporter is a Box that differs from [DefaultGuest] inside.

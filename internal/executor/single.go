@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/codefleet/codefleet/internal/executor/runner"
@@ -15,6 +16,7 @@ type Single struct {
 	preload  []string
 	template *template
 	views    *views
+	dir      string // the workspace
 }
 
 // NewSingle creates a box and starts the runner in it. If spec.Env is nil, the runner's default is used.
@@ -53,7 +55,9 @@ func newSingle(ctx context.Context, driver Driver, spec Spec, preload []string, 
 	if err != nil {
 		return nil, err
 	}
-	return &Single{runner: r, driver: driver, preload: preload, template: template, views: views}, nil
+	return &Single{
+		runner: r, driver: driver, preload: preload, template: template, views: views, dir: spec.Workspace,
+	}, nil
 }
 
 // Run runs a program. After an error or a Dirty verdict, the box is destroyed.
@@ -61,7 +65,8 @@ func (s *Single) Run(ctx context.Context, p Program, hooks Hooks) (Verdict, erro
 	if err := s.views.show(p.Catalogue); err != nil {
 		return Verdict{}, err
 	}
-	return s.runner.run(ctx, p, hooks)
+	verdict, err := s.runner.run(ctx, p, hooks)
+	return verdict, errors.Join(err, resetWorkspace(s.runner.box, s.dir))
 }
 
 // Alive reports whether the box can run another program.

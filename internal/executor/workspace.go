@@ -14,11 +14,19 @@ import (
 // workspaceMode is the mode of a workspace directory when a program starts.
 const workspaceMode = 0o700
 
-// resetWorkspace resets the mode and times of a workspace directory. A program may have removed its own access,
-// which the next program needs, or set the times, which the next program could read.
-func resetWorkspace(dir string) error {
+// resetWorkspace resets the mode and times of a box's workspace directory after a program. The program may have removed
+// its own access, which the next program needs, or set the times, which the next program could read. The modes of the
+// files are those that the host sees and stores.
+func resetWorkspace(box Box, dir string) error {
 	now := time.Now()
-	return errors.Join(os.Chmod(dir, workspaceMode), os.Chtimes(dir, now, now))
+	err := errors.Join(os.Chmod(dir, workspaceMode), os.Chtimes(dir, now, now))
+	if r, ok := box.(ModeResetter); ok && err == nil {
+		err = r.ResetModes()
+	}
+	if err != nil {
+		return fmt.Errorf("reset workspace: %w", err)
+	}
+	return nil
 }
 
 // diskMode says whether each box gets a disk. The first attempt decides.

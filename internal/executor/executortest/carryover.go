@@ -2,6 +2,9 @@ package executortest
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +29,7 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 		return found
 	}
 	before := describe()
+	t.Run("modes of files", func(t *testing.T) { testModes(t, b) })
 	for name, code := range leavings {
 		t.Run(name, func(t *testing.T) {
 			v := b.run(t, helpers+code)
@@ -40,6 +44,34 @@ func testCarryOver(t *testing.T, newDriver newDriver) {
 				t.Errorf("the box differs (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// testModes runs programs that change the modes of files of the workspace. The host then sets modes, as it does when it
+// brings the workspace back to a version. The next program must see these, and no other.
+func testModes(t *testing.T, b *box) {
+	const files = "file read-only executable directory directory/file closed"
+	for _, mode := range []string{"0", "0o444", "0o555", "0o4755", "0o3777"} {
+		want{result: "null"}.check(t, b.run(t, `
+import os
+for name in "`+files+`".split():
+    os.mkdir(name) if name in ("directory", "closed") else open(name, "x").close()
+for name in [*reversed("`+files+`".split()), "/workspace"]:
+    os.chmod(name, `+mode+`)
+None`))
+		for name := range strings.FieldsSeq(files) {
+			if err := os.Chmod(filepath.Join(b.spec.Workspace, name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const look = `
+import os
+names = "` + files + `".split()
+for name in names:
+    open(name + "/new" if os.path.isdir(name) else name, "a").close()
+sorted({oct(os.stat(name).st_mode & 0o7777) for name in names}), oct(os.stat(".").st_mode)`
+		want{result: `[["0o755"],"0o40700"]`}.check(t, b.run(t, look))
+		emptyWorkspace(t, b.spec.Workspace)
 	}
 }
 
@@ -98,7 +130,7 @@ for place in places:
     found[place] = sorted(path for directory, names, files in os.walk(place) for path in [
         os.path.join(directory, name) for name in names + files])
     found["mode of " + place] = oct(os.stat(place).st_mode)
-    found["owner of " + place] = os.stat(place).st_uid
+    found["owner of " + place] = [os.stat(place).st_uid, os.stat(place).st_gid]
     found["attributes of " + place] = attempt(lambda: os.listxattr(place))
     def connect():
         with socket.socket(socket.AF_UNIX) as s:
@@ -234,8 +266,20 @@ def close(place):
     os.chmod(place + "/left/deep", 0)
     os.chmod(place + "/left", 0)
 everywhere(close)`,
-	"modes":  `everywhere(lambda place: os.chmod(place, 0o700))`,
-	"groups": `everywhere(lambda place: os.chown(place, -1, os.getgid()))`,
+	"modes":          `everywhere(lambda place: os.chmod(place, 0o3777))`,
+	"no permissions": `everywhere(lambda place: os.chmod(place, 0))`,
+	"owners": `
+for user, group in (-1, os.getgid()), (-1, 0), (-1, 4711), (4711, -1), (0, 0):
+    everywhere(lambda place: os.chown(place, user, group))`,
+	"other places": `
+os.mkdir("/workspace/left")
+for flags in 0, 1, 2, 4: # none, no replacement, exchange, whiteout
+    everywhere(lambda place: libc.renameat2(-100, place.encode(), -100, b"/workspace/left", flags))
+    everywhere(lambda place: libc.renameat2(-100, place.encode(), -100, b"/tmp/left", flags))
+everywhere(os.rmdir)
+everywhere(lambda place: libc.mount(b"left", place.encode(), b"tmpfs", 0, None))
+everywhere(lambda place: libc.mount(b"/dev/shm", place.encode(), None, 4096, None)) # MS_BIND
+everywhere(lambda place: libc.umount2(place.encode(), 2)) # MNT_DETACH`,
 	"attributes": `
 acl = bytes.fromhex("02000000" "01000700ffffffff" "04000700ffffffff" "20000700ffffffff")
 everywhere(lambda place: os.setxattr(place, "user.left", b"x"))

@@ -40,7 +40,7 @@ type drawn struct {
 
 // testCopies runs two programs in each of two restored boxes and compares their random values.
 func testCopies(t *testing.T, newDriver newDriver) {
-	packages := workspace(t)
+	packages := openDir(t)
 	writeFiles(t, packages, map[string]string{"numpy/__init__.py": "", "numpy/random.py": stateful})
 	spec := executor.Spec{
 		Owner: "executortest", Name: "copies",

@@ -86,7 +86,7 @@ func open(t *testing.T, driver executor.Driver, spec executor.Spec) *box {
 		b.info = info
 	}
 	if b.info.Tier != "" { // otherwise the driver has no mounts
-		b.spec.Views = workspace(t)
+		b.spec.Views = openDir(t)
 	}
 	if restored {
 		b.single = template(t, driver, b.spec, "asyncio", "email.message", "ssl", "uuid")
@@ -108,7 +108,7 @@ func template(t *testing.T, driver executor.Driver, spec executor.Spec, preload 
 	t.Helper()
 	spec.Workspace = workspace(t)
 	if spec.Views != "" {
-		spec.Views = workspace(t)
+		spec.Views = openDir(t)
 	}
 	single, err := executor.NewPreloaded(t.Context(), driver, spec, preload, filepath.Join(t.TempDir(), "saved"))
 	if err != nil {
@@ -137,8 +137,22 @@ func (b *box) start(t *testing.T) {
 	b.separateUser = string(v.Result) == "true"
 }
 
-// workspace returns a directory that programs of any user can write to.
+// workspace returns a directory that belongs to the user of programs, as a pool makes it.
 func workspace(t *testing.T) string {
+	t.Helper()
+	dir := openDir(t)
+	err := os.Chmod(dir, 0o700)
+	if uid := executor.DefaultGuest().UID; os.Geteuid() == 0 {
+		err = errors.Join(err, os.Chown(dir, uid, uid))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// openDir returns a directory that programs of any user can write to.
+func openDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := errors.Join(os.Chmod(dir, 0o777), makeReachable(dir)); err != nil {

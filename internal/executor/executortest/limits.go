@@ -128,7 +128,7 @@ func testIsolation(t *testing.T, newDriver newDriver) {
 			}
 		})
 	}
-	secret := filepath.Join(workspace(t), "secret")
+	secret := filepath.Join(openDir(t), "secret")
 	if err := os.WriteFile(secret, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}

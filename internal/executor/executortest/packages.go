@@ -10,7 +10,7 @@ import (
 
 // testPackages mounts a package layer in a box.
 func testPackages(t *testing.T, newDriver newDriver) {
-	layer := workspace(t)
+	layer := openDir(t)
 	writeFiles(t, layer, map[string]string{
 		"greeting/__init__.py": "WORD = 'hello'\n",
 		"json/__init__.py":     "WORD = 'not ours'\n",
@@ -58,7 +58,7 @@ func testPreload(t *testing.T, newDriver newDriver) {
 	if _, ok := driver.(Host); ok {
 		t.Skip("driver host has no mounts")
 	}
-	layer := workspace(t)
+	layer := openDir(t)
 	writeFiles(t, layer, map[string]string{
 		"prints.py":  "import os\nprint('hello from prints')\nos.write(1, b'hello from prints')",
 		"reads.py":   "import sys\nread = sys.stdin.read()",

@@ -31,7 +31,7 @@ func resultOf(v any) (executor.CallResult, error) {
 }
 
 func testTools(t *testing.T, newDriver newDriver) {
-	catalogue := workspace(t)
+	catalogue := openDir(t)
 	module := filepath.Join(catalogue, "v1", "servers", "calculator")
 	const add = "from client.mcp_client import call_mcp_tool\n" +
 		"def add(a, b):\n    return call_mcp_tool('calculator', 'add', {'a': a, 'b': b}, hash='abc')\n"

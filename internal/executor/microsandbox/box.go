@@ -18,10 +18,13 @@ import (
 	"github.com/codefleet/codefleet/internal/executor/hostdir"
 )
 
+// modeAttribute is the attribute in which msb keeps a file's owner and mode in the box.
+const modeAttribute = "user.msb.override_stat"
+
 // destroyWait bounds how long the destruction of a sandbox may take.
 const destroyWait = time.Minute
 
-// box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter and GuestReporter.
+// box is one sandbox. It is an executor.Box, Limiter, StatsReporter, OOMReporter, ModeResetter and GuestReporter.
 type box struct {
 	driver *Driver
 	spec   executor.Spec
@@ -141,6 +144,11 @@ func parseStats(text []byte) (executor.Stats, error) {
 
 // OutOfMemory returns false: the machine's kernel kills single processes, and the machine continues.
 func (b *box) OutOfMemory() bool { return false }
+
+// ResetModes removes the modes that programs have set from the workspace's files. msb keeps them in an attribute of each
+// file that was created or changed in the box. On the host, the file has the same mode, except that its owner can
+// always read and write it.
+func (b *box) ResetModes() error { return removeAttribute(b.spec.Workspace, modeAttribute) }
 
 // Guest describes the box: the image's interpreter, and a kernel that caches file names and counts kills.
 func (b *box) Guest() executor.Guest {

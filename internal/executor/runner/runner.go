@@ -79,7 +79,7 @@ type Guest struct {
 	Scratch   []string `json:"scratch"`   // emptied after each program; the first one is TMPDIR
 
 	// StaleCaches means that the box's kernel may cache files that the host has changed. The runner then drops
-	// the caches before each program.
+	// the caches before each program. It also resets the mode and times of Workspace, which are not in these caches.
 	StaleCaches bool `json:"stale_caches"`
 	// OOMEvents is a file whose line oom_kill counts the processes killed by the box's kernel. It may be empty.
 	OOMEvents string `json:"oom_events"`

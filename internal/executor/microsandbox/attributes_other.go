@@ -4,3 +4,6 @@ package microsandbox
 
 // supportsUserAttributes returns false, because other systems have no tmpfs.
 func supportsUserAttributes(string) bool { return false }
+
+// removeAttribute does nothing, because other systems run no sandboxes.
+func removeAttribute(string, string) error { return nil }
