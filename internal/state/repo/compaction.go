@@ -45,11 +45,11 @@ type Relocation struct {
 }
 
 // Stored waits until the moved content is stored. Only then may a HEAD refer to it.
-func (f *Relocation) Stored() error {
-	if f == nil {
+func (r *Relocation) Stored() error {
+	if r == nil {
 		return nil
 	}
-	return f.Wait()
+	return r.Wait()
 }
 
 // choose returns the packs to compact, or nil. uses are in ascending order of Cost. If no size class below SmallBytes
@@ -169,14 +169,14 @@ func (r *Repo) Relocate(
 }
 
 // relocate returns e, or a copy of e with the new locations of its content.
-func (f *Relocation) relocate(e *format.Entry) *format.Entry {
+func (r *Relocation) relocate(e *format.Entry) *format.Entry {
 	if e == nil {
 		return nil
 	}
 	out := e
 	for i, b := range e.Blobs {
-		now, ok := f.To[b.ID]
-		if !ok || !f.From[b.Pack.ID] {
+		location, ok := r.To[b.ID]
+		if !ok || !r.From[b.Pack.ID] {
 			continue
 		}
 		if out == e {
@@ -184,27 +184,27 @@ func (f *Relocation) relocate(e *format.Entry) *format.Entry {
 			moved.Blobs = slices.Clone(e.Blobs)
 			out = &moved
 		}
-		out.Blobs[i] = now
+		out.Blobs[i] = location
 	}
 	return out
 }
 
 // addMoved appends to changes the paths of `on` whose content has moved; moved is their number.
-func (f *Relocation) addMoved(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
-	if f == nil {
+func (r *Relocation) addMoved(on *format.EntrySet, changes []format.Change) (all []format.Change, moved int) {
+	if r == nil {
 		return changes, 0
 	}
 	changed := make(map[string]bool, len(changes))
 	for _, c := range changes {
 		changed[c.Path] = true
-		all = append(all, format.Change{Path: c.Path, Entry: f.relocate(c.Entry)})
+		all = append(all, format.Change{Path: c.Path, Entry: r.relocate(c.Entry)})
 	}
 	for _, e := range on.Entries {
 		if changed[e.Path] {
 			continue
 		}
-		if now := f.relocate(e); now != e {
-			all = append(all, format.Change{Path: e.Path, Entry: now})
+		if relocated := r.relocate(e); relocated != e {
+			all = append(all, format.Change{Path: e.Path, Entry: relocated})
 			moved++
 		}
 	}
