@@ -17,7 +17,7 @@ print(result)
 assert result.value == 2, result
 
 try:
-    create_agent(llm_provider="nobody")
+    create_agent(llm_provider="no-such-provider")
 except FleetError as e:
     print("refused:", e)
     assert "llm.provider" in str(e), e

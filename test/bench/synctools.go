@@ -154,47 +154,47 @@ type codefleetTool struct {
 
 func (*codefleetTool) name() string { return "codefleet" }
 
-func (e *codefleetTool) begin(ctx context.Context, remote bucket, destination string) (err error) {
-	e.workspace, e.remote, e.peak, e.withoutProgram = destination, remote, 0, 0
-	if e.pusher, err = e.b.startWorkspaceChild(ctx, e.remote); err != nil {
+func (c *codefleetTool) begin(ctx context.Context, remote bucket, destination string) (err error) {
+	c.workspace, c.remote, c.peak, c.withoutProgram = destination, remote, 0, 0
+	if c.pusher, err = c.b.startWorkspaceChild(ctx, c.remote); err != nil {
 		return err
 	}
-	e.puller, err = e.b.startWorkspaceChild(ctx, e.remote)
+	c.puller, err = c.b.startWorkspaceChild(ctx, c.remote)
 	return err
 }
 
-func (e *codefleetTool) push(_ context.Context, dir string) (float64, error) {
-	return e.pusher.call("push", e.workspace, dir)
+func (c *codefleetTool) push(_ context.Context, dir string) (float64, error) {
+	return c.pusher.call("push", c.workspace, dir)
 }
 
-func (e *codefleetTool) pull(ctx context.Context, dir string, cold bool) (float64, error) {
+func (c *codefleetTool) pull(ctx context.Context, dir string, cold bool) (float64, error) {
 	if cold {
-		if err := e.stop(&e.puller); err != nil {
+		if err := c.stop(&c.puller); err != nil {
 			return 0, err
 		}
 		var err error
-		if e.puller, err = e.b.startWorkspaceChild(ctx, e.remote); err != nil {
+		if c.puller, err = c.b.startWorkspaceChild(ctx, c.remote); err != nil {
 			return 0, err
 		}
 	}
-	return e.puller.call("pull", e.workspace, dir)
+	return c.puller.call("pull", c.workspace, dir)
 }
 
-func (e *codefleetTool) stop(p **workspaceChild) error {
+func (c *codefleetTool) stop(p **workspaceChild) error {
 	if *p == nil {
 		return nil
 	}
-	e.peak = max(e.peak, (*p).last.Peak)
-	e.withoutProgram = max(e.withoutProgram, (*p).last.Peak-(*p).last.Program)
-	e.starts = append(e.starts, (*p).started)
+	c.peak = max(c.peak, (*p).last.Peak)
+	c.withoutProgram = max(c.withoutProgram, (*p).last.Peak-(*p).last.Program)
+	c.starts = append(c.starts, (*p).started)
 	err := (*p).stop()
 	*p = nil
 	return err
 }
 
-func (e *codefleetTool) end() (float64, error) {
-	err := errors.Join(e.stop(&e.pusher), e.stop(&e.puller))
-	return e.peak, err
+func (c *codefleetTool) end() (float64, error) {
+	err := errors.Join(c.stop(&c.pusher), c.stop(&c.puller))
+	return c.peak, err
 }
 
 // yardsticks returns the other programs that are installed.

@@ -91,7 +91,7 @@ func serveChild(in io.Reader, out io.Writer) error {
 	if guest := executor.DefaultGuest(); os.Geteuid() == 0 { // as in a worker
 		opts.Owner = &state.Owner{UID: guest.UID, GID: guest.UID}
 	}
-	e := &childStore{store: state.New(objects, opts), trees: map[string]*state.Tree{}}
+	s := &childStore{store: state.New(objects, opts), trees: map[string]*state.Tree{}}
 	responses := json.NewEncoder(out)
 	if err := responses.Encode(childResponse{}); err != nil { // the child is ready
 		return err
@@ -106,7 +106,7 @@ func serveChild(in io.Reader, out io.Writer) error {
 		}
 		requests, up := counted.requests.Load(), counted.up.Load()
 		began := time.Now()
-		err := e.run(context.Background(), call)
+		err := s.run(context.Background(), call)
 		r := childResponse{
 			Micros: time.Since(began).Microseconds(), Requests: counted.requests.Load() - requests,
 			Up:      counted.up.Load() - up,
@@ -130,26 +130,26 @@ type childStore struct {
 }
 
 // run pushes or pulls a directory, or runs a task that changes nothing. Each begins with a request for HEAD.
-func (e *childStore) run(ctx context.Context, c childCall) error {
-	t := e.trees[c.Dir]
+func (s *childStore) run(ctx context.Context, c childCall) error {
+	t := s.trees[c.Dir]
 	if t == nil {
 		var err error
-		if t, err = e.store.Tree(c.Dir, state.Ref{Tenant: "bench", Workspace: c.Workspace}); err != nil {
+		if t, err = s.store.Tree(c.Dir, state.Ref{Tenant: "bench", Workspace: c.Workspace}); err != nil {
 			return err
 		}
-		e.trees[c.Dir] = t
+		s.trees[c.Dir] = t
 	}
 	var err error
 	if c.Op == "push" {
-		_, err = e.store.Adopt(ctx, t)
+		_, err = s.store.Adopt(ctx, t)
 	} else {
-		_, err = e.store.Checkout(ctx, t, nil)
+		_, err = s.store.Checkout(ctx, t, nil)
 	}
 	if err != nil || c.Op == "pull" {
 		return err
 	}
-	e.tasks++
-	_, err = e.store.Commit(ctx, t, state.CommitOptions{TaskID: "task-" + strconv.Itoa(e.tasks), Attempt: 1})
+	s.tasks++
+	_, err = s.store.Commit(ctx, t, state.CommitOptions{TaskID: "task-" + strconv.Itoa(s.tasks), Attempt: 1})
 	return err
 }
 

@@ -32,26 +32,26 @@ func convert(cfg Config) layer {
 			err := toolError(ctx, s, *r.raw)
 			return Result{files: s.files}, err
 		}
-		value, beside, err := s.convert(ctx, *r.raw)
+		value, extra, err := s.convert(ctx, *r.raw)
 		if err != nil {
 			return Result{}, markSent(asError(ctx, c, err))
 		}
-		return Result{Value: value, Content: beside, files: s.files}, nil
+		return Result{Value: value, Content: extra, files: s.files}, nil
 	}
 }
 
-func (s *spiller) convert(ctx context.Context, res tools.Result) (value, beside json.RawMessage, err error) {
+func (s *spiller) convert(ctx context.Context, res tools.Result) (value, extra json.RawMessage, err error) {
 	if res.Structured == nil {
 		value, err = unstructured(ctx, s, res)
 	} else if value, err = structured(ctx, s, res); err == nil {
-		beside, err = s.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
+		extra, err = s.blocks(ctx, slices.DeleteFunc(slices.Clone(res.Content), func(b tools.Content) bool {
 			return repeats(b, res.Structured) || repeats(b, value)
 		}))
 	}
 	if err == nil {
 		value, err = s.deliver(ctx, "all.json", value)
 	}
-	return value, beside, err
+	return value, extra, err
 }
 
 // deliver returns a value as the program gets it: tokenised and, if it is large, as a reference to a file.

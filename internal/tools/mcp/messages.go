@@ -37,29 +37,29 @@ func newMessageReader(source io.ReadCloser, limit int, onInvalid func(string)) *
 	return &messageReader{source: source, in: bufio.NewReaderSize(source, 64<<10), limit: limit, onInvalid: onInvalid}
 }
 
-func (l *messageReader) Close() error { return l.source.Close() }
+func (r *messageReader) Close() error { return r.source.Close() }
 
-func (l *messageReader) Read(p []byte) (int, error) {
-	for len(l.unread) == 0 {
-		line, err := l.nextMessage()
+func (r *messageReader) Read(p []byte) (int, error) {
+	for len(r.unread) == 0 {
+		line, err := r.nextMessage()
 		if err != nil {
 			return 0, err
 		}
-		l.unread = line
+		r.unread = line
 	}
-	n := copy(p, l.unread)
-	l.unread = l.unread[n:]
+	n := copy(p, r.unread)
+	r.unread = r.unread[n:]
 	return n, nil
 }
 
 // nextMessage returns one message with its newline, or nil if the line is not a message.
-func (l *messageReader) nextMessage() ([]byte, error) {
-	line, tail, size, err := l.readLine()
+func (r *messageReader) nextMessage() ([]byte, error) {
+	line, tail, size, err := r.readLine()
 	if err != nil {
 		return nil, err
 	}
-	if size > l.limit {
-		return l.replaceOversized(line, tail, size)
+	if size > r.limit {
+		return r.replaceOversized(line, tail, size)
 	}
 	trimmed := bytes.TrimSpace(line)
 	if len(trimmed) == 0 {
@@ -68,18 +68,18 @@ func (l *messageReader) nextMessage() ([]byte, error) {
 	if batch := []json.RawMessage(nil); trimmed[0] == '[' && json.Unmarshal(trimmed, &batch) == nil {
 		var all []byte
 		for _, message := range batch {
-			all = append(all, l.message(message)...)
+			all = append(all, r.message(message)...)
 		}
 		return all, nil
 	}
-	return l.message(trimmed), nil
+	return r.message(trimmed), nil
 }
 
 // message returns a message with a newline, as the SDK can decode it, or nil.
-func (l *messageReader) message(data []byte) []byte {
+func (r *messageReader) message(data []byte) []byte {
 	out, err := decodable(data)
 	if err != nil && (out == nil || !json.Valid(data)) { // the content of results does not belong in logs
-		l.onInvalid(text.Printable(string(bytes.ToValidUTF8(data[:min(len(data), maxLine)], []byte("?")))))
+		r.onInvalid(text.Printable(string(bytes.ToValidUTF8(data[:min(len(data), maxLine)], []byte("?")))))
 	}
 	if out == nil {
 		return nil
@@ -160,10 +160,10 @@ const tailBytes = 256
 
 // readLine reads one line. If the line exceeds the limit, it returns only its beginning, and its last bytes
 // as tail. size is the size of the whole line.
-func (l *messageReader) readLine() (line, tail []byte, size int, err error) {
+func (r *messageReader) readLine() (line, tail []byte, size int, err error) {
 	for {
-		part, err := l.in.ReadSlice('\n')
-		if size += len(part); size <= l.limit {
+		part, err := r.in.ReadSlice('\n')
+		if size += len(part); size <= r.limit {
 			line = append(line, part...)
 		} else {
 			if line == nil {
@@ -212,10 +212,10 @@ func errorResponse(id []byte, code int, message string) []byte {
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
 }
 
-func (l *messageReader) replaceOversized(line, tail []byte, size int) ([]byte, error) {
+func (r *messageReader) replaceOversized(line, tail []byte, size int) ([]byte, error) {
 	id := responseID(line, tail)
 	if id == nil {
-		return nil, fmt.Errorf("a message without a response id is %d bytes; the limit is %d", size, l.limit)
+		return nil, fmt.Errorf("a message without a response id is %d bytes; the limit is %d", size, r.limit)
 	}
-	return errorResponse(id, codeTooLarge, fmt.Sprintf("the response is %d bytes; the limit is %d", size, l.limit)), nil
+	return errorResponse(id, codeTooLarge, fmt.Sprintf("the response is %d bytes; the limit is %d", size, r.limit)), nil
 }

@@ -113,9 +113,9 @@ func (v *view) reference(ref, name string, depth int) string {
 
 func (v *view) isTypedDict(s object) bool {
 	properties, _ := s["properties"].(object)
-	_, choice := s["anyOf"]
-	_, other := s["oneOf"]
-	return len(properties) > 0 && !choice && !other && s["enum"] == nil && s["const"] == nil &&
+	_, hasAnyOf := s["anyOf"]
+	_, hasOneOf := s["oneOf"]
+	return len(properties) > 0 && !hasAnyOf && !hasOneOf && s["enum"] == nil && s["const"] == nil &&
 		(s["type"] == nil || s["type"] == "object")
 }
 
