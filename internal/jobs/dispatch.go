@@ -54,7 +54,7 @@ func (w *Worker) Run(accept, work context.Context) error {
 	}
 	background.Go(func() { d.scan(accept) })
 	background.Go(func() { w.keepTally(present, late) })
-	background.Go(func() { w.promote(accept) })
+	background.Go(func() { w.promote(accept, late) })
 	background.Go(func() { w.c.RecordTasks(accept) })
 	d.dispatch(accept, work, late)
 	w.lanes.close()
@@ -229,7 +229,7 @@ func (d *dispatcher) useSlot(accept, work, late context.Context, l lane) {
 		d.events <- slotEvent{lane: l, kind: slotHeld, until: until}
 		return
 	}
-	m, err := d.w.lanes.fetch(accept, l)
+	m, err := d.w.lanes.fetch(accept, late, l)
 	if err != nil && accept.Err() == nil {
 		d.w.log.WarnContext(accept, "task not fetched", "subject", l.subject(), "error", err)
 	}

@@ -54,7 +54,7 @@ func (f *fleet) claimAndDisappear(t *testing.T) (r *run) {
 	t.Helper()
 	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
 	eventually(t, "claim", func() error {
-		m, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
+		m, err := w.lanes.fetch(t.Context(), t.Context(), lane{"default", "normal", "acme"})
 		if err != nil || m == nil {
 			return fmt.Errorf("fetch = %v, %v, want a message", m, err) //nolint:errorlint // err may be nil
 		}

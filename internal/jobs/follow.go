@@ -231,19 +231,20 @@ func (c *Client) follow(
 	}
 }
 
-// handleFollowed calls fn. Then it acknowledges the message or has it delivered again, also if ctx has ended.
+// handleFollowed calls fn. Then it acknowledges the message or has it delivered again. It returns at most followGrace
+// after the end of ctx: the queue delivers again what was not acknowledged by then.
 func (c *Client) handleFollowed(ctx context.Context, m jetstream.Msg, fn func(context.Context, jetstream.Msg) error) {
 	late, stop := clock.After(ctx, followGrace)
 	defer stop()
 	handling, cancel := context.WithTimeout(late, followTime)
 	defer cancel()
 	err := fn(handling, m)
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), followGrace)
+	acking, done := context.WithTimeout(late, followGrace)
 	defer done()
 	later, isLater := errors.AsType[*RetryError](err)
 	switch {
 	case err == nil:
-		err = m.DoubleAck(ctx)
+		err = m.DoubleAck(acking)
 	case isLater:
 		err = m.NakWithDelay(later.After)
 	default:

@@ -39,17 +39,17 @@ type lanes struct {
 	inboxes   []*nats.Subscription // idle
 }
 
-// fetch returns the next message of a lane, or nil when none is available now.
-func (ls *lanes) fetch(ctx context.Context, l lane) (*message, error) {
+// fetch returns the next message of a lane, or nil when none is available now. See pull for late.
+func (ls *lanes) fetch(ctx, late context.Context, l lane) (*message, error) {
 	if err := ls.ensureConsumer(ctx, l); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	msg, err := ls.pull(ctx, l)
+	msg, err := ls.pull(late, l)
 	if errors.Is(err, nats.ErrNoResponders) { // the server has removed the idle consumer
 		ls.forget(l)
 		if err = ls.ensureConsumer(ctx, l); err == nil {
-			msg, err = ls.pull(ctx, l)
+			msg, err = ls.pull(late, l)
 		}
 	}
 	if err != nil {
@@ -70,18 +70,18 @@ func (ls *lanes) fetch(ctx context.Context, l lane) (*message, error) {
 }
 
 // pull requests one message. The server responds with it, or with a status after fetchWait. A stopping worker
-// does not cancel the request: the server may already have sent a message, which no other worker would get
-// before the ack wait ends.
+// does not cancel the request before late ends: the server may already have sent a message, which no other worker
+// would get before the ack wait ends.
 //
 // Each concurrent pull has its own inbox. The connection's shared inbox finds the request of a response by the
 // response's subject, but a pulled message keeps the subject on which it was published.
-func (ls *lanes) pull(ctx context.Context, l lane) (*nats.Msg, error) {
+func (ls *lanes) pull(late context.Context, l lane) (*nats.Msg, error) {
 	inbox, err := ls.inbox()
 	if err != nil {
 		return nil, err
 	}
 	request := fmt.Appendf(nil, `{"batch":1,"expires":%d}`, fetchWait.Nanoseconds())
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+	ctx, cancel := context.WithTimeout(late, fetchTimeout)
 	defer cancel()
 	err = ls.c.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+streamTasks+"."+l.consumer(), inbox.Subject, request)
 	var msg *nats.Msg

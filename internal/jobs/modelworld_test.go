@@ -196,7 +196,7 @@ func (p *process) fetch(ctx context.Context) {
 	// A busy server may need longer than one request waits.
 	for began := time.Now(); m == nil && p.world.has(streamTasks, p.world.lane.subject()); {
 		var err error
-		if m, err = p.worker.lanes.fetch(ctx, p.world.lane); err != nil {
+		if m, err = p.worker.lanes.fetch(ctx, ctx, p.world.lane); err != nil {
 			p.world.must(err)
 			return
 		}

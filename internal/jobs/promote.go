@@ -15,11 +15,12 @@ const (
 	fullBacklogWait = 5 * time.Second  // until a due message is tried again if its lane is full
 )
 
-// promote moves due messages from DELAYED to TASKS until ctx ends. Every worker does so, for all pools.
-func (w *Worker) promote(ctx context.Context) {
+// promote moves due messages from DELAYED to TASKS until ctx ends. It finishes the last one until late ends. Every
+// worker does so, for all pools.
+func (w *Worker) promote(ctx, late context.Context) {
 	out := outage{log: w.log, failed: "delayed task not promoted", again: "delayed tasks promoted again"}
 	for ctx.Err() == nil {
-		err := w.promoteNext(ctx)
+		err := w.promoteNext(ctx, late)
 		if out.report(ctx, err); err != nil {
 			_ = clock.Sleep(ctx, time.Second) // the loop ends with ctx
 		}
@@ -28,7 +29,7 @@ func (w *Worker) promote(ctx context.Context) {
 
 // promoteNext waits for one due message and moves it. Each request has its own inbox; once that is closed, the
 // server delivers nothing for the request.
-func (w *Worker) promoteNext(ctx context.Context) error {
+func (w *Worker) promoteNext(ctx, late context.Context) error {
 	nc := w.c.nc
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
@@ -54,7 +55,7 @@ func (w *Worker) promoteNext(ctx context.Context) error {
 		}
 		return nil
 	}
-	return w.promoteMessage(context.WithoutCancel(ctx), msg)
+	return w.promoteMessage(late, msg)
 }
 
 func (w *Worker) promoteMessage(ctx context.Context, msg *nats.Msg) error {

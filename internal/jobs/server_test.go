@@ -30,7 +30,7 @@ func (f *fleet) deliver(t *testing.T, id string) (*lanes, *message) {
 func (f *fleet) fetch(t *testing.T, ls *lanes) (d *message) {
 	t.Helper()
 	eventually(t, "delivery", func() (err error) {
-		if d, err = ls.fetch(t.Context(), lane{"default", "normal", "acme"}); err == nil && d == nil {
+		if d, err = ls.fetch(t.Context(), t.Context(), lane{"default", "normal", "acme"}); err == nil && d == nil {
 			err = errors.New("the lane is empty")
 		}
 		return err
@@ -133,7 +133,7 @@ func TestServerCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if d, err := ls.fetch(t.Context(), lane{"default", "normal", "acme"}); d != nil || err != nil {
+	if d, err := ls.fetch(t.Context(), t.Context(), lane{"default", "normal", "acme"}); d != nil || err != nil {
 		t.Errorf("fetch at the cap = %+v, %v, want nothing", d, err)
 	}
 	if elapsed := time.Since(began); elapsed > 500*time.Millisecond {

@@ -549,7 +549,7 @@ func TestReplyAgain(t *testing.T) {
 	to, replies := f.inbox(t)
 	rec := f.submit(t, "1", `{"code":"x"}`, "replyto", to)
 	w := NewWorker(f.Client, WorkerOptions{Handler: succeed})
-	d, err := w.lanes.fetch(t.Context(), lane{"default", "normal", "acme"})
+	d, err := w.lanes.fetch(t.Context(), t.Context(), lane{"default", "normal", "acme"})
 	if err != nil || d == nil {
 		t.Fatalf("fetch = %v, %v, want a message", d, err)
 	}

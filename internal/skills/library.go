@@ -46,7 +46,9 @@ const (
 type Library struct {
 	o Options
 
-	background sync.WaitGroup // reads that no caller waits for
+	background sync.WaitGroup  // reads that no caller waits for
+	life       context.Context //nolint:containedctx // of these reads
+	stop       context.CancelFunc
 
 	mu      sync.Mutex
 	tenants map[string]*tenantSkills
@@ -108,7 +110,11 @@ func notFoundError(name string, names []string) error {
 }
 
 // NewLibrary returns a library. It reads nothing yet.
-func NewLibrary(o Options) *Library { return &Library{o: o, tenants: map[string]*tenantSkills{}} }
+func NewLibrary(o Options) *Library {
+	l := &Library{o: o, tenants: map[string]*tenantSkills{}}
+	l.life, l.stop = context.WithCancel(context.Background())
+	return l
+}
 
 // Changed says that a tenant's skills have changed: the next use reads them.
 func (l *Library) Changed(tenant string) {
@@ -198,23 +204,24 @@ func (l *Library) refresh(ctx context.Context, tenant string, h *tenantSkills) e
 	case time.Since(h.read) > staleAfter:
 		h.read = time.Now()
 		etag := h.etag
-		l.background.Go(func() { l.compare(context.WithoutCancel(ctx), tenant, etag) })
+		l.background.Go(func() { l.compare(tenant, etag) })
 	}
 	return nil
 }
 
 // compare calls Changed if the index is no longer the one with the given ETag.
-func (l *Library) compare(ctx context.Context, tenant, etag string) {
-	ctx, cancel := context.WithTimeout(ctx, reloadTime)
+func (l *Library) compare(tenant, etag string) {
+	ctx, cancel := context.WithTimeout(l.life, reloadTime)
 	defer cancel()
 	if _, now, err := readIndex(ctx, l.o.Bucket, tenant, etag); err == nil && now != etag {
 		l.Changed(tenant)
 	}
 }
 
-// Close waits for reads in the background. The library stays usable.
+// Close ends reads in the background. The library stays usable.
 func (l *Library) Close() {
 	if l != nil {
+		l.stop()
 		l.background.Wait()
 	}
 }

@@ -300,6 +300,26 @@ func TestHangingStore(t *testing.T) {
 	})
 }
 
+// Close does not wait for an object store that hangs.
+func TestCloseDuringRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		l := library(bucket, "")
+		namesOf(t, l, "acme")
+		time.Sleep(2 * time.Minute) //nolint:forbidigo // of the bubble
+		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Hang })
+		namesOf(t, l, "acme") // begins to read the index in the background
+		synctest.Wait()
+		began := time.Now()
+		l.Close()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Close() took %v, want none", took)
+		}
+		bucket.SetFault(nil)
+		namesOf(t, l, "acme")
+	})
+}
+
 func TestFleetSkills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "skills")

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -391,6 +392,27 @@ func TestFoldingDuringOutage(t *testing.T) {
 			t.Errorf("%d manifests are stored after the outage, want 3", n)
 		}
 		stop(t.Context())
+	})
+}
+
+// TestFoldingEndsInTime checks that stop ends with its context when the object store hangs.
+func TestFoldingEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bucket := mem.New()
+		w := carried(t, bucket, 2, state.Options{})
+		stop := w.Store.Repo().StartFolding()
+		w.Checkout()
+		w.Write("n", "3")
+		w.Commit("task-3")
+		bucket.SetFault(func(mem.Call) mem.Fault { return mem.Hang })
+		statetest.Advance(t, time.Minute) // a fold is in progress
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		stop(ctx)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("stop() took %v, want the second that it had", took)
+		}
 	})
 }
 

@@ -27,6 +27,7 @@ const (
 	LostResponse              // a temporary error, although the call was applied
 	Corrupt                   // a read returns data with a flipped bit
 	Broken                    // an error that is not temporary; the call has no effect
+	Hang                      // no response until the call's context ends; the call has no effect
 )
 
 var errBroken = errors.New("injected: broken")
@@ -80,6 +81,9 @@ func (o *Objects) enter(ctx context.Context, c Call) (Fault, error) {
 	switch f := fault(c); f {
 	case NotApplied:
 		return f, fmt.Errorf("%s %s: injected: %w", c.Op, c.Key, objects.ErrTemporary)
+	case Hang:
+		<-ctx.Done()
+		return f, ctx.Err()
 	case Broken:
 		return f, fmt.Errorf("%s %s: %w", c.Op, c.Key, errBroken)
 	default:
