@@ -62,7 +62,10 @@ func (w *Worker) claim(ctx context.Context, m *message, wakeAfter func(lane, tim
 			return nil, m.requeue(w.c, requeueDelay)
 		}
 	}
-	for range swapTries {
+	for try := range swapTries {
+		if err := awaitReplication(ctx, try); err != nil {
+			return nil, err
+		}
 		owned, err := r.read(ctx)
 		if err != nil || !owned {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/names"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -154,8 +155,11 @@ func isWrongRevision(err error) bool {
 func (c *Client) change(
 	ctx context.Context, tenant, id string, fn func(*storedRecord) (changed bool, err error),
 ) (before, after storedRecord, err error) {
-	for range swapTries {
-		if before, err = c.find(ctx, tenant, id); err != nil {
+	for try := range swapTries {
+		if err = awaitReplication(ctx, try); err == nil {
+			before, err = c.find(ctx, tenant, id)
+		}
+		if err != nil {
 			return before, before, err
 		}
 		after = before
@@ -169,6 +173,18 @@ func (c *Client) change(
 		return before, after, err
 	}
 	return before, after, fmt.Errorf("change record %s: another process changed it first, %d times", id, swapTries)
+}
+
+// replicationPause is the pause before another try to change a record of which a cluster may still replicate a change.
+const replicationPause = 10 * time.Millisecond
+
+// awaitReplication pauses before all tries but the first two, which are numbered from 0. While a cluster replicates a
+// change of a record, it refuses the next one as outdated, but readers do not get the change yet.
+func awaitReplication(ctx context.Context, try int) error {
+	if try < 2 {
+		return nil
+	}
+	return clock.Sleep(ctx, replicationPause)
 }
 
 func (c *Client) encodeRecord(ctx context.Context, r *storedRecord) ([]byte, error) {

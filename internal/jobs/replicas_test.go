@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -242,6 +243,54 @@ func TestHeartbeatWithAReplicaThatLags(t *testing.T) {
 	close(end)
 	if rec := f.await(t, id); rec.Status != schemas.Succeeded || rec.Run != 1 {
 		t.Errorf("task = %s after %d runs, want succeeded after 1", rec.Status, rec.Run)
+	}
+}
+
+// A submission waits for the record that another process is creating: while a cluster replicates the record, it refuses
+// a second one, and does not return the first.
+func TestSubmitDuringReplication(t *testing.T) {
+	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, AckWait: 10 * time.Second, Log: noLog})
+	provision(t, c)
+	records, err := c.js.Stream(t.Context(), streamRecords)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := records.CachedInfo().Config
+	conf.AllowDirect = false // the test responds instead
+	if _, err := c.js.UpdateStream(t.Context(), conf); err != nil {
+		t.Fatal(err)
+	}
+	const subject = "$JS.API.DIRECT.GET." + streamRecords + "."
+	reads := 0
+	_, err = c.nc.Subscribe(subject+">", func(m *nats.Msg) {
+		response := &nats.Msg{Header: nats.Header{"Status": {"404"}}}
+		switch reads++; reads {
+		case 1: // Submit looks for the task. Then another process creates the record.
+			rec := storedRecord{Record: schemas.Record{
+				TaskID: m.Subject[strings.LastIndex(m.Subject, ".")+1:], Tenant: "acme", Status: schemas.Queued,
+			}}
+			if err := c.swap(context.WithoutCancel(t.Context()), &rec); err != nil {
+				t.Error(err)
+			}
+		case 2: // the record is not replicated yet
+		default:
+			seq, data, err := c.lastOfLeader(t.Context(), streamRecords, strings.TrimPrefix(m.Subject, subject))
+			if err != nil {
+				t.Error(err)
+			}
+			response.Header, response.Data = nats.Header{jetstream.SequenceHeader: {strconv.FormatUint(seq, 10)}}, data
+		}
+		if err := m.RespondMsg(response); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := c.Submit(t.Context(), "acme", taskEvent("1", `{"code":"x"}`))
+	if !errors.Is(err, ErrKeyReused) || rec.TaskID != TaskID("acme", "/test", "1") {
+		t.Errorf("Submit() = %s, %v, want the other process's record, which has no hash", rec.TaskID, err)
 	}
 }
 

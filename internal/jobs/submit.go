@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/codefleet/codefleet/internal/clock"
 	"github.com/codefleet/codefleet/internal/errcode"
 	"github.com/codefleet/codefleet/schemas"
 )
@@ -92,8 +93,8 @@ func (c *Client) submit(ctx context.Context, tenant string, ev event.Event, isNe
 	return c.create(ctx, r)
 }
 
-// create writes the record of a task that was just queued. It tries again if a server was lost, for requestTimeout at
-// most.
+// create writes the record of a task that was just queued. It tries again if a server was lost, and if a cluster refuses
+// the record because it still replicates one of another process, for requestTimeout at most.
 func (c *Client) create(ctx context.Context, r storedRecord) (schemas.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -101,16 +102,18 @@ func (c *Client) create(ctx context.Context, r storedRecord) (schemas.Record, er
 		try, done := context.WithTimeout(ctx, tryTimeout)
 		err := c.swap(try, &r)
 		done()
-		ambiguous := errors.Is(err, errAmbiguous)
 		switch {
 		case err == nil:
 			return r.Record, nil
-		case !ambiguous && !errors.Is(err, errStale):
+		case !errors.Is(err, errAmbiguous) && !errors.Is(err, errStale):
 			return schemas.Record{}, err
 		}
-		found, err := c.existing(ctx, r) // created by a worker, by RecordTasks or by this call
-		if !ambiguous || !errors.Is(err, ErrUnknownTask) || ctx.Err() != nil {
-			return found, err
+		found, missing := c.existing(ctx, r) // created by a worker, by RecordTasks or by this call
+		if !errors.Is(missing, ErrUnknownTask) {
+			return found, missing
+		}
+		if clock.Sleep(ctx, replicationPause) != nil {
+			return schemas.Record{}, fmt.Errorf("create record %s: %w", r.TaskID, err)
 		}
 	}
 }

@@ -255,7 +255,7 @@ func TestOtherProcesses(t *testing.T) {
 		if after, err := here.Of(t.Context(), "acme"); err != nil || after != before {
 			t.Errorf("Of = %p, %v, want %p until the read in the background ends", after, err, before)
 		}
-		here.Close()
+		synctest.Wait()
 		if got := namesOf(t, here, "acme"); got != "one@2" {
 			t.Errorf("skills after a missed announcement = %s, want one@2", got)
 		}
