@@ -122,7 +122,7 @@ func (b *Automations) Count(ctx context.Context, kind, tenant string) (n int, er
 	if err != nil {
 		return 0, fmt.Errorf("count %ss: %w", kind, err)
 	}
-	defer func() { _ = w.Stop() }()
+	defer endWatch(w)
 	for {
 		select {
 		case e, open := <-w.Updates():
@@ -152,7 +152,7 @@ func (b *Automations) Watch(ctx context.Context, fn func(Automation)) error {
 	if err != nil {
 		return fmt.Errorf("watch automations: %w", err)
 	}
-	defer func() { _ = w.Stop() }()
+	defer endWatch(w)
 	var pending uint64
 	for {
 		select {

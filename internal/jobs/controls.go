@@ -169,7 +169,7 @@ func (c *Client) watchBucket(
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Stop() }()
+	defer endWatch(w)
 	for read := false; ; {
 		select {
 		case e, open := <-w.Updates():
@@ -190,6 +190,12 @@ func (c *Client) watchBucket(
 			return nil
 		}
 	}
+}
+
+// endWatch ends a watch without waiting for the server: a worker whose queue hangs must exit, and the server removes the
+// watch's consumer anyway.
+func endWatch(w jetstream.KeyWatcher) {
+	go func() { _ = w.Stop() }() // ends after five seconds, or when the connection is closed
 }
 
 // valueOf returns the value of a key, or nil if the key was removed.

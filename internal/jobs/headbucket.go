@@ -122,7 +122,7 @@ func keysOf(ctx context.Context, kv jetstream.KeyValue, filter string) (out []je
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = w.Stop() }()
+	defer endWatch(w)
 	for {
 		select {
 		case e, open := <-w.Updates():

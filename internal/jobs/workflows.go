@@ -125,7 +125,7 @@ func (b *Workflows) List(ctx context.Context, tenant string, limit int) (records
 	if err != nil {
 		return nil, fmt.Errorf("list workflow runs: %w", err)
 	}
-	defer func() { _ = w.Stop() }()
+	defer endWatch(w)
 	var runs []string
 	for listed := false; !listed; {
 		select {
