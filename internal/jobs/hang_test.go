@@ -41,7 +41,7 @@ func TestHangDuringPromotion(t *testing.T) {
 		t.Errorf("Run() = %v, want nil", err)
 	}
 	if took := time.Since(began); took >= promoteAckWait {
-		t.Errorf("Run() ended %v after the drain, want %v", took, 2*SettleTime)
+		t.Errorf("Run() ended %v after the drain, want %v", took, 2*FinishTime)
 	}
 }
 
