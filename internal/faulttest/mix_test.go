@@ -270,14 +270,17 @@ func (m *mix) received() (results, tries int) {
 // pause returns a fault that pauses a target for one to three seconds.
 func (f *fleet) pause(t *testing.T, target string) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
-		if _, err := f.queue.Pause(ctx, schemas.Pause{Target: target, Reason: "chaos"}); err != nil {
-			return faulttest.ErrBusy // the queue is away
+		_, failed := f.queue.Pause(ctx, schemas.Pause{Target: target, Reason: "chaos"})
+		if failed == nil {
+			_ = clock.Sleep(ctx, time.Second+time.Duration(rng.Int64N(int64(2*time.Second))))
 		}
-		_ = clock.Sleep(ctx, time.Second+time.Duration(rng.Int64N(int64(2*time.Second))))
-		eventually(t, "resume of "+target, func(ctx context.Context) error {
+		eventually(t, "resume of "+target, func(ctx context.Context) error { // also if only the response was lost
 			_, err := f.queue.Resume(ctx, target)
 			return err
 		})
+		if failed != nil {
+			return faulttest.ErrBusy // the queue is away, or the storm is over
+		}
 		return nil
 	}
 }
