@@ -8,12 +8,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/codefleet/codefleet/internal/clock"
 )
 
 const (
 	runHeader       = "Codefleet-Run" // number of runs before the message was published; 0 if absent
 	codeSubjectFull = 10077           // the server's code for a stream or subject at its limit
+	codeInProcess   = 10158           // the server's code while a cluster replicates a message with the same id
 )
+
+func isInProcess(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == codeInProcess
+}
 
 func isSubjectFull(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
@@ -36,7 +44,8 @@ func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg, id string) (uin
 }
 
 // publishRetrying publishes msg until the server acknowledges or refuses it, for requestTimeout at most, because the
-// stream's leader may be lost. The message id prevents a second copy.
+// stream's leader may be lost, or another process may be publishing the same message. The message id prevents a second
+// copy.
 func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, id string) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -45,7 +54,11 @@ func (c *Client) publishRetrying(ctx context.Context, msg *nats.Msg, id string) 
 		ack, err := c.js.PublishMsg(try, msg, jetstream.WithMsgID(id))
 		done()
 		timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
-		if !timeout && !errors.Is(err, jetstream.ErrNoStreamResponse) || ctx.Err() != nil {
+		again := timeout || errors.Is(err, jetstream.ErrNoStreamResponse)
+		if isInProcess(err) {
+			again = clock.Sleep(ctx, replicationPause) == nil
+		}
+		if !again || ctx.Err() != nil {
 			return ack, err
 		}
 	}

@@ -294,6 +294,30 @@ func TestSubmitDuringReplication(t *testing.T) {
 	}
 }
 
+// A message that another process publishes at the same time is published once: while a cluster replicates the first one,
+// it refuses the second one.
+func TestPublishDuringReplication(t *testing.T) {
+	s := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	c := connect(t, Options{Server: Server{URL: s.ClientURL()}, Log: noLog})
+	responses := []string{
+		`{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"}}`,
+		`{"stream":"TASKS","seq":7,"duplicate":true}`,
+	}
+	_, err := c.nc.Subscribe("tasks.>", func(m *nats.Msg) {
+		if err := m.Respond([]byte(responses[0])); err != nil {
+			t.Error(err)
+		}
+		responses = responses[1:]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack, err := c.publishRetrying(t.Context(), nats.NewMsg("tasks.x"), "id")
+	if err != nil || ack.Sequence != 7 {
+		t.Errorf("publishRetrying() = %+v, %v, want sequence 7", ack, err)
+	}
+}
+
 // With fewer than three servers, the default is one replica, and a setting that cannot be kept is an error.
 func TestReplicasOfSmallCluster(t *testing.T) {
 	_, opts := startCluster(t, 2)
