@@ -43,7 +43,7 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 		"imports":   imports,
 		"users":     []any{fleetUser},
 		"exports": []any{
-			service("tasks.*.*.*"), service("events.*"), service(readRecord("*")), service("approvals.*"),
+			service("tasks.*.*.*"), service("events.*"), service(readSubject("*")), service("approvals.*"),
 			stream("notify.*.>"), stream("_INBOX.*.>"), stream("offers"), stream("offers.*"),
 		},
 	}}
@@ -61,7 +61,7 @@ func NATSAccounts(fleet NATSUser, tenants map[string]NATSUser) (string, error) {
 }
 
 func tenantAccount(tenant string, u NATSUser) (any, error) {
-	submit, read, events := "tasks.*.*."+tenant, readRecord(tenant), "events."+tenant
+	submit, read, events := "tasks.*.*."+tenant, readSubject(tenant), "events."+tenant
 	approvals := "approvals." + tenant
 	notify, inbox := "notify."+tenant+".>", "_INBOX."+tenant+".>"
 	tenantUser, err := user(u, []string{submit, read, events, offerSubject(tenant), approvals},
@@ -104,7 +104,8 @@ func from(account, subject string) map[string]string {
 	return map[string]string{"account": account, "subject": subject}
 }
 
-func readRecord(tenant string) string {
+// readSubject matches the requests that read a tenant's records.
+func readSubject(tenant string) string {
 	return "$JS.API.DIRECT.GET.KV_TASKSTATE.$KV.TASKSTATE." + tenant + ".>"
 }
 

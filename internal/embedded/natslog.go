@@ -14,8 +14,8 @@ import (
 type natsLog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	last error
+	mu        sync.Mutex
+	lastFatal error
 }
 
 func (l *natsLog) put(level slog.Level, format string, v []any) {
@@ -52,7 +52,7 @@ func withoutClientText(line string) string {
 func (l *natsLog) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.last
+	return l.lastFatal
 }
 
 func (l *natsLog) Noticef(format string, v ...any) { l.put(slog.LevelDebug, format, v) }
@@ -63,7 +63,7 @@ func (l *natsLog) Tracef(format string, v ...any)  { l.put(slog.LevelDebug, form
 
 func (l *natsLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
-	l.last = fmt.Errorf(format, v...)
+	l.lastFatal = fmt.Errorf(format, v...)
 	l.mu.Unlock()
 	l.put(slog.LevelError, format, v)
 }

@@ -116,8 +116,8 @@ func runGateway(ctx context.Context, cfg S3Options, ready io.WriteCloser) error 
 	return err
 }
 
-// metadata stores object attributes in extended attributes if the file system supports them, or else in files below
-// sidecar.
+// metadata returns a store of objects' attributes: extended attributes if the file system supports them, or else files
+// below sidecar, which it then also sets in opts.
 func metadata(data, sidecar string, opts *posix.PosixOpts) (meta.MetadataStorer, error) {
 	if err := (meta.XattrMeta{}).Test(data); err == nil {
 		return meta.XattrMeta{}, nil
@@ -147,7 +147,8 @@ func durable(flush *flusher) fiber.Handler {
 	}
 }
 
-// createsObject reports whether a request creates an object: a PUT, or the completion of a multipart upload.
+// createsObject reports whether a request creates an object: a PUT, unless it uploads only a part of an object, or the
+// completion of a multipart upload.
 func createsObject(c fiber.Ctx) bool {
 	inParts := c.Request().URI().QueryArgs().Has("uploadId")
 	return c.Method() == fiber.MethodPut && !inParts || c.Method() == fiber.MethodPost && inParts

@@ -51,7 +51,7 @@ def write(path, value):
     os.replace(path + ".new", path)
 
 before = read("%[1]s", 0 if "%[1]s" == "counter.txt" else {"count": 0})
-time.sleep(inputs["pause"])
+time.sleep(inputs["sleep_s"])
 if "%[1]s" == "counter.txt":
     write("%[1]s", before + 1)
 else:
@@ -114,14 +114,14 @@ func (f *fleet) auditRecords(t *testing.T, v *verdict, tasks []submitted) {
 	}
 	for _, task := range tasks {
 		if n := ends[task.id]; n != 1 {
-			v.count(n)
+			v.wantOne(n)
 			v.problem("task %s (%s) has %d terminal records, want 1", task.name, task.id, n)
 		}
 	}
 }
 
-// count adds a number that should be 1 to lost or twice if it is not.
-func (v *verdict) count(n int) {
+// wantOne adds the difference between n and 1 to lost or twice.
+func (v *verdict) wantOne(n int) {
 	v.twice += max(0, n-1)
 	v.lost += max(0, 1-n)
 }
@@ -189,7 +189,7 @@ func (f *fleet) auditWorkspace(t *testing.T, v *verdict, ref state.Ref, tasks []
 	files := f.files(t, ref)
 	for _, task := range tasks {
 		if n := commits[task.id]; n != 1 {
-			v.count(n)
+			v.wantOne(n)
 			v.problem("task %s (%s) has %d commits in %s, want 1", task.name, task.id, n, ref)
 		}
 		if task.name == "" {

@@ -155,7 +155,7 @@ func TestFaultsOfAProcessDoNotQueue(t *testing.T) {
 		}
 	})
 	<-frozen
-	counts := faulttest.Storm(ctx, t, 1, time.Millisecond, faulttest.Fault{
+	counts := faulttest.InjectRandomly(ctx, t, 1, time.Millisecond, faulttest.Fault{
 		Name: "kill -9", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			defer end()
 			return p.KillAndRestart(ctx, rng)
@@ -248,7 +248,7 @@ func (f *fleet) chaosFaults(t *testing.T, relays []*faulttest.Relay) (all []faul
 	for _, w := range f.workers {
 		add("kill -9 of a worker", 3, w.KillAndRestart)
 		add("SIGSTOP of a worker", 2, w.Freeze(wait, 2*wait))
-		add("restart of a worker", 2, w.Roll(time.Minute))
+		add("restart of a worker", 2, w.Restart(time.Minute))
 	}
 	for _, target := range []string{schemas.PauseFleet, "pool/default", "tenant/" + chaosTenants[0]} {
 		add("pause", 1, f.pause(t, target))
@@ -257,10 +257,10 @@ func (f *fleet) chaosFaults(t *testing.T, relays []*faulttest.Relay) (all []faul
 	add("cut to NATS", 2, cut(relays[0]))
 	add("cut to S3", 2, cut(relays[1]))
 	add("kill -9 of S3", 2, f.s3.KillAndRestart)
-	add("S3 away", 1, f.s3.Away(5*time.Second, 15*time.Second))
+	add("outage of S3", 1, f.s3.Outage(5*time.Second, 15*time.Second))
 	if len(f.nodes) == 1 {
 		add("kill -9 of NATS", 2, f.nats.KillAndRestart)
-		add("NATS away", 1, f.nats.Away(time.Second, 5*time.Second))
+		add("outage of NATS", 1, f.nats.Outage(time.Second, 5*time.Second))
 		if os.Getenv("NATS_DISK_MB") != "" {
 			add("full disk of NATS", 1, f.fillDisk)
 		}
@@ -282,9 +282,9 @@ func (f *fleet) chaosFaults(t *testing.T, relays []*faulttest.Relay) (all []faul
 	for i, n := range f.nodes {
 		add("kill -9 of a NATS server", 2, alone(n.KillAndRestart))
 		add("SIGSTOP of a NATS server", 1, alone(n.Freeze(2*time.Second, 8*time.Second)))
-		add("NATS server away", 1, alone(n.Away(2*time.Second, 8*time.Second)))
+		add("outage of a NATS server", 1, alone(n.Outage(2*time.Second, 8*time.Second)))
 		if *chaosReplicas != 1 {
-			add("loss of a NATS server's disk", 1, alone(n.Away(time.Second, 2*time.Second, f.nodeDir(i))))
+			add("loss of a NATS server's disk", 1, alone(n.Outage(time.Second, 2*time.Second, f.nodeDir(i))))
 		}
 	}
 	return all
@@ -308,7 +308,7 @@ func (f *fleet) caughtUp(ctx context.Context) error {
 		}
 		<-time.After(200 * time.Millisecond)
 	}
-	return nil // the storm is over
+	return nil // no more faults are injected
 }
 
 // behind returns an error if a stream has no leader or a replica that is not up to date.
@@ -346,12 +346,12 @@ func (f *fleet) chaos(t *testing.T, m *mix, relays []*faulttest.Relay) (
 			refs = append(refs, ref)
 		}
 	}
-	storm, calm := context.WithCancel(t.Context())
-	defer calm()
+	faulty, endFaults := context.WithCancel(t.Context())
+	defer endFaults()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer calm()
-	wg.Go(func() { faults = faulttest.Storm(storm, t, f.seed, *chaosEvery, f.chaosFaults(t, relays)...) })
+	defer endFaults()
+	wg.Go(func() { faults = faulttest.InjectRandomly(faulty, t, f.seed, *chaosEvery, f.chaosFaults(t, relays)...) })
 	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks = make([]submitted, *chaosTasks)
 	const maxQueued = 60
@@ -377,7 +377,7 @@ func (f *fleet) chaos(t *testing.T, m *mix, relays []*faulttest.Relay) (
 	for _, task := range tasks[:len(tasks)*9/10] {
 		f.finish(t, task)
 	}
-	calm()
+	endFaults()
 	wg.Wait()
 	for _, task := range tasks {
 		f.finish(t, task)

@@ -5,7 +5,7 @@
 //	func TestMain(m *testing.M) { faulttest.Main(m, map[string]faulttest.Role{"worker": worker}) }
 //
 //	p := faulttest.Start(t, "worker", "NAME=w1")
-//	faulttest.Storm(ctx, t, seed, every, faulttest.Fault{Weight: 3, Do: p.KillAndRestart}, …)
+//	faulttest.InjectRandomly(ctx, t, seed, every, faulttest.Fault{Weight: 3, Do: p.KillAndRestart}, …)
 package faulttest
 
 import (
@@ -192,9 +192,9 @@ func (p *Process) KillAndRestart(context.Context, *rand.Rand) error {
 	})
 }
 
-// Away returns a fault that kills the process with SIGKILL, removes the directories, as if the host had lost its disk,
-// and starts the process again after a random time between shortest and longest.
-func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(context.Context, *rand.Rand) error {
+// Outage returns a fault that kills the process with SIGKILL, removes the directories, as if the host had lost its
+// disk, and starts the process again after a random time between shortest and longest.
+func (p *Process) Outage(shortest, longest time.Duration, dirs ...string) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		return p.inject(func() error {
 			if err := p.kill(); err != nil {
@@ -211,9 +211,9 @@ func (p *Process) Away(shortest, longest time.Duration, dirs ...string) func(con
 	}
 }
 
-// Roll returns a fault that restarts the process as a rolling restart does: it ends the role's context, waits until the
-// process has exited, and starts it again. A process that has not exited after limit is killed, which is an error.
-func (p *Process) Roll(limit time.Duration) func(context.Context, *rand.Rand) error {
+// Restart returns a fault that restarts the process as a rolling restart does: it ends the role's context, waits until
+// the process has exited, and starts it again. A process that has not exited after limit is killed, which is an error.
+func (p *Process) Restart(limit time.Duration) func(context.Context, *rand.Rand) error {
 	return func(context.Context, *rand.Rand) error {
 		return p.inject(func() error {
 			late := time.AfterFunc(limit, func() { _ = p.cmd.Process.Kill() })
@@ -243,16 +243,18 @@ func (p *Process) Freeze(shortest, longest time.Duration) func(context.Context, 
 	}
 }
 
-// Fault is a fault to inject. Storm chooses faults in proportion to their weights.
+// Fault is a fault to inject. InjectRandomly chooses faults in proportion to their weights.
 type Fault struct {
 	Name   string
 	Weight int
 	Do     func(context.Context, *rand.Rand) error
 }
 
-// Storm injects faults at random intervals around every until ctx ends, and returns how often it injected each. It
-// does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
-func Storm(ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault) map[string]int {
+// InjectRandomly injects faults at random intervals around every until ctx ends, and returns how often it injected
+// each. It does not wait for a fault before it injects the next. A fault that returns ErrBusy does not count.
+func InjectRandomly(
+	ctx context.Context, tb testing.TB, seed uint64, every time.Duration, faults ...Fault,
+) map[string]int {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(seed, seed))
 	var weighted []Fault

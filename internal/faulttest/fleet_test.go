@@ -42,10 +42,10 @@ const source = "/faulttest"
 type fleet struct {
 	dir       string
 	seed      uint64
-	sandboxed bool // whether boxes are gVisor's
-	filling   sync.Mutex
-	redrives  bool     // whether dead-lettered tasks are redriven, so that they do not end as dead
-	env       []string // environment variables of every role
+	sandboxed bool       // whether boxes are gVisor's
+	filling   sync.Mutex // held while the disk of NATS is full
+	redrives  bool       // whether dead-lettered tasks are redriven, so that they do not end as dead
+	env       []string   // environment variables of every role
 	nats, s3  *faulttest.Process
 	nodes     []*faulttest.Process // of the queue; nats is the first
 	workers   []*faulttest.Process
@@ -213,18 +213,18 @@ func newTask(ref state.Ref, number int) submitted {
 	return submitted{ref: ref, name: name, id: jobs.TaskID(ref.Tenant, source, name)}
 }
 
-// submit submits a task that pauses for pauseS seconds. It retries until the task is accepted.
-func (f *fleet) submit(t *testing.T, task submitted, code string, pauseS float64) {
+// submit submits a task whose program sleeps for sleepS seconds. It retries until the task is accepted.
+func (f *fleet) submit(t *testing.T, task submitted, code string, sleepS float64) {
 	t.Helper()
-	f.submitTimes(t, task, code, pauseS, 100)
+	f.submitTimes(t, task, code, sleepS, 100)
 }
 
 // submitTimes is like submit, but limits the task's attempts.
-func (f *fleet) submitTimes(t *testing.T, task submitted, code string, pauseS float64, attempts int) {
+func (f *fleet) submitTimes(t *testing.T, task submitted, code string, sleepS float64, attempts int) {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
 		"code": code, "retry": map[string]any{"attempts": attempts},
-		"inputs": map[string]any{"name": task.name, "pause": pauseS},
+		"inputs": map[string]any{"name": task.name, "sleep_s": sleepS},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -262,10 +262,10 @@ func (f *fleet) wait(t *testing.T, task submitted) schemas.Record {
 // ack waits if that is longer.
 func eventually(t *testing.T, name string, try func(context.Context) error) {
 	t.Helper()
-	const least, each, pause = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
-	deadline := time.Now().Add(max(least, 20**chaosAckWait))
+	const minTotal, tryTime, delay = 2 * time.Minute, 5 * time.Second, 50 * time.Millisecond
+	deadline := time.Now().Add(max(minTotal, 20**chaosAckWait))
 	for {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), each)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), tryTime)
 		err := try(ctx)
 		cancel()
 		if err == nil {
@@ -274,7 +274,7 @@ func eventually(t *testing.T, name string, try func(context.Context) error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %v", name, err)
 		}
-		<-time.After(pause)
+		<-time.After(delay)
 	}
 }
 

@@ -80,11 +80,11 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 	if reuse == executor.ReuseNever {
 		boxes = 1 // the ready one
 	}
-	first := max(6, min(count/4, 3*tenants)) // after these tasks, everything that is created once exists
-	f.runSnooping(t, 0, first, tenants)
+	warmUp := max(6, min(count/4, 3*tenants)) // after these tasks, everything that is created once exists
+	f.runSnooping(t, 0, warmUp, tenants)
 	awaitIdle(t, trace, boxes)
 	before := f.resources(t, w)
-	f.runSnooping(t, first, count, tenants)
+	f.runSnooping(t, warmUp, count, tenants)
 	awaitIdle(t, trace, boxes)
 	var after resources
 	eventually(t, "release of resources", func(context.Context) error {
@@ -93,7 +93,7 @@ func checkLeaks(t *testing.T, reuse string, count, tenants int) {
 		}
 		return nil
 	})
-	t.Logf("resources after %d tasks: %+v, after all: %+v", first, before, after)
+	t.Logf("resources after %d tasks: %+v, after all: %+v", warmUp, before, after)
 	checkAcquires(t, trace, reuse, count)
 }
 

@@ -166,7 +166,7 @@ func workerRole(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	tools, mounts, closeTools, err := withTools(dir)
+	tools, mounts, closeTools, err := openTools(dir)
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,8 @@ import (
 )
 
 // mix is what the fleet of TestChaos does besides the tasks that the test submits: a schedule fires, events trigger
-// tasks, and a webhook receives all results of a tenant. Those of the trigger's tasks have no partition key; that of
-// all others is their workspace.
+// tasks, and a webhook receives all results of a tenant. The trigger's tasks have no partition key; that of all others
+// is their workspace.
 type mix struct {
 	f         *fleet
 	service   *automation.Service
@@ -92,7 +92,7 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 	eventually(t, "automations", func(ctx context.Context) error {
 		s, err := m.service.AddSchedule(ctx, tenant, schemas.ScheduleSpec{
 			Name: "tick", Cron: "@every " + interval.String(), Missed: schemas.MissedAll,
-			Task: task(m.scheduled, incrementing, map[string]any{"pause": 0.05}),
+			Task: task(m.scheduled, incrementing, map[string]any{"sleep_s": 0.05}),
 		})
 		m.created = s.CreatedAt
 		return err
@@ -100,7 +100,7 @@ func startMix(t *testing.T, f *fleet, tenant string) *mix {
 	return m
 }
 
-// receive is the webhook's target.
+// receive handles the requests to the webhook's target.
 func (m *mix) receive(w http.ResponseWriter, r *http.Request) {
 	var ev struct{ ID, Subject, PartitionKey string }
 	if err := json.NewDecoder(r.Body).Decode(&ev); err != nil {
@@ -131,7 +131,7 @@ func (m *mix) ping(t *testing.T, n int) {
 	ev.SetSource(source)
 	ev.SetType("chaos.ping")
 	ev.SetTime(time.Now())
-	if err := ev.SetData(event.ApplicationJSON, map[string]any{"name": name, "pause": 0.05}); err != nil {
+	if err := ev.SetData(event.ApplicationJSON, map[string]any{"name": name, "sleep_s": 0.05}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "event "+name, func(ctx context.Context) error { return m.f.queue.PublishEvent(ctx, m.tenant, ev) })
@@ -289,7 +289,7 @@ func (f *fleet) pause(t *testing.T, target string) func(context.Context, *rand.R
 func (f *fleet) redrive(ctx context.Context, _ *rand.Rand) error {
 	for _, tenant := range chaosTenants {
 		if _, err := f.queue.RedriveAll(ctx, tenant, "", 0, 1000); err != nil {
-			return faulttest.ErrBusy // the queue is away
+			return faulttest.ErrBusy // the queue does not respond
 		}
 	}
 	return nil
@@ -324,7 +324,7 @@ func cut(r *faulttest.Relay) func(context.Context, *rand.Rand) error {
 }
 
 // fillDisk is a fault that fills the disk of the NATS server for up to 5 seconds. Then it frees the disk and restarts
-// the server, as docs/operations.md says.
+// the server.
 func (f *fleet) fillDisk(ctx context.Context, rng *rand.Rand) error {
 	if !f.filling.TryLock() {
 		return faulttest.ErrBusy

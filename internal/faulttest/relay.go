@@ -90,8 +90,8 @@ func (r *Relay) set(mode Mode) {
 	}
 }
 
-// SetOn changes the mode when a client sends match. The returned channel is then closed. The
-// relay must receive match in one read.
+// SetOn changes the mode when a client sends match. The returned channel is then closed. The relay must receive match
+// in one read.
 func (r *Relay) SetOn(match string, mode Mode) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,8 +179,8 @@ func (r *Relay) pass(dst net.Conn, piece []byte, request bool) bool {
 			}
 			continue
 		case Slow:
-			const pieceBytes, pause = 64, 200 * time.Millisecond
-			if clock.Sleep(r.tb.Context(), pause) != nil {
+			const pieceBytes, delay = 64, 200 * time.Millisecond
+			if clock.Sleep(r.tb.Context(), delay) != nil {
 				return false
 			}
 			n = min(n, pieceBytes)

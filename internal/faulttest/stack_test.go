@@ -25,8 +25,8 @@ import (
 	"github.com/codefleet/codefleet/schemas"
 )
 
-// stormPerTask is how long faults are injected per task: in all, about as long as the tasks take without faults.
-const stormPerTask = 80 * time.Millisecond
+// faultTimePerTask is how long faults are injected per task: in all, about as long as the tasks take without faults.
+const faultTimePerTask = 80 * time.Millisecond
 
 // Every task completes once and its effect is applied once, whatever is killed, stopped or restarted.
 func TestFaults(t *testing.T) {
@@ -51,12 +51,12 @@ func TestFaults(t *testing.T) {
 			faulttest.Fault{Name: "kill -9 of a worker", Weight: 1, Do: w.KillAndRestart},
 			faulttest.Fault{Name: "SIGSTOP of a worker", Weight: 1, Do: w.Freeze(ackWait, 2*ackWait)})
 	}
-	storm, calm := context.WithTimeout(t.Context(), time.Duration(*faultTasks)*stormPerTask)
-	defer calm()
+	faulty, endFaults := context.WithTimeout(t.Context(), time.Duration(*faultTasks)*faultTimePerTask)
+	defer endFaults()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 1100*time.Millisecond, faults...))
+		t.Logf("faults: %v", faulttest.InjectRandomly(faulty, t, f.seed, 1100*time.Millisecond, faults...))
 	})
 	rng := rand.New(rand.NewPCG(f.seed, 1))
 	tasks := make([]submitted, *faultTasks)
@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 	for _, task := range tasks[:len(tasks)*9/10] {
 		f.wait(t, task)
 	}
-	calm()
+	endFaults()
 	wg.Wait()
 	began := time.Now()
 	for _, task := range tasks {

@@ -58,8 +58,8 @@ func upstreams(path string) (*mcp.Manager, error) {
 	return mcp.NewManager([]mcp.Server{server}, mcp.Options{Log: roleLog()})
 }
 
-// withTools returns a worker's tools. A call may kill the worker, as environment variables specify.
-func withTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func(), err error) {
+// openTools returns a worker's tools. A call may kill the worker, as environment variables specify.
+func openTools(dir string) (t pipeline.Tools, mounts []executor.Mount, stop func(), err error) {
 	servers, path := os.Getenv("SERVERS"), os.Getenv("LEDGER")
 	if servers == "" {
 		return t, nil, func() {}, nil

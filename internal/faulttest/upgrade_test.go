@@ -207,7 +207,7 @@ func (p *binaries) roll(t *testing.T, build string) {
 		if err := errors.Join(os.Remove(w.build), os.Symlink(build, w.build)); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Roll(time.Minute)(t.Context(), nil); err != nil {
+		if err := w.Restart(time.Minute)(t.Context(), nil); err != nil {
 			t.Errorf("roll %s: %v", w.name, err)
 		}
 	}
@@ -236,7 +236,7 @@ func (p *binaries) roll(t *testing.T, build string) {
 func (p *binaries) rollQueue(t *testing.T) {
 	t.Helper()
 	for _, n := range p.nodes {
-		if err := errors.Join(n.Roll(time.Minute)(t.Context(), nil), p.caughtUp(t.Context())); err != nil {
+		if err := errors.Join(n.Restart(time.Minute)(t.Context(), nil), p.caughtUp(t.Context())); err != nil {
 			t.Error(err)
 		}
 	}
@@ -281,9 +281,9 @@ func (p *binaries) submitOverHTTP(ctx context.Context, t *testing.T, l *load) {
 		}
 	}
 	for i := 0; ctx.Err() == nil; i++ {
-		ref, pause := workspaceOf(rng.IntN(4)), rng.Float64()/4
+		ref, sleepS := workspaceOf(rng.IntN(4)), rng.Float64()/4
 		if i%4 == 0 {
-			ref, pause = workspaceOf(4+i/4%(workspaces-4)), 5 // alone in its workspace, so that it has no conflict
+			ref, sleepS = workspaceOf(4+i/4%(workspaces-4)), 5 // alone in its workspace, so that it has no conflict
 		}
 		task := newTask(ref, i)
 		began := time.Now()
@@ -291,7 +291,7 @@ func (p *binaries) submitOverHTTP(ctx context.Context, t *testing.T, l *load) {
 			Workspace: ref.Workspace, IdempotencyKey: task.name,
 			Task: client.Task{
 				Code: fmt.Sprintf(counting, l.paths[ref]), Retry: &client.Retry{Attempts: 1},
-				Inputs: fmt.Appendf(nil, `{"name": %q, "pause": %f}`, task.name, pause),
+				Inputs: fmt.Appendf(nil, `{"name": %q, "sleep_s": %f}`, task.name, sleepS),
 			},
 		})
 		if err != nil || rec.TaskID != task.id {
@@ -327,7 +327,7 @@ func (p *binaries) callOverMCP(ctx context.Context, t *testing.T, l *load) {
 		eventually(t, "call "+name, func(ctx context.Context) error {
 			res, err := p.call(ctx, map[string]any{
 				"code": fmt.Sprintf(counting, l.paths[ref]), "workspace": ref.Workspace, "idempotency_key": name,
-				"inputs": map[string]any{"name": name, "pause": 0.1}, "wait_ms": 3000,
+				"inputs": map[string]any{"name": name, "sleep_s": 0.1}, "wait_ms": 3000,
 			})
 			if err == nil && res.IsError {
 				err = fmt.Errorf("execute_task: %v", res.StructuredContent)

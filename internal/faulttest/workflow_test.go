@@ -61,7 +61,7 @@ type storyRun struct {
 	id     string
 }
 
-// numbers are the effects of each run: the file, and its number in the ledger.
+// storyNumbers has the effects of each run: the name of each file, and the last digit of its number in the ledger.
 var storyNumbers = map[string]int{
 	"list": 0, "each-0": 1, "each-1": 2, "each-2": 3, "flaky.1": 5, "flaky.2": 6, "yes": 7, "no": 7,
 	"sum": 8, "clean": 9,
@@ -146,16 +146,16 @@ func TestWorkflowFaults(t *testing.T) {
 		faulttest.Fault{Name: "kill -9 of NATS", Weight: 3, Do: f.nats.KillAndRestart},
 		faulttest.Fault{Name: "kill -9 of S3", Weight: 3, Do: f.s3.KillAndRestart})
 	began := time.Now()
-	storm, calm := context.WithCancel(t.Context())
-	defer calm()
-	var storming sync.WaitGroup
-	defer storming.Wait()
-	defer calm()
+	faulty, endFaults := context.WithCancel(t.Context())
+	defer endFaults()
+	var injecting sync.WaitGroup
+	defer injecting.Wait()
+	defer endFaults()
 	faults := map[string]int{}
-	storming.Go(func() { faults = faulttest.Storm(storm, t, f.seed, *chaosEvery, kills...) })
+	injecting.Go(func() { faults = faulttest.InjectRandomly(faulty, t, f.seed, *chaosEvery, kills...) })
 	runs := f.stories(t)
-	calm()
-	storming.Wait()
+	endFaults()
+	injecting.Wait()
 	f.auditStories(t, runs, ledger)
 	t.Logf("seed %d: %d runs in %s, faults %v", f.seed, len(runs), time.Since(began).Round(time.Second), faults)
 }
@@ -186,14 +186,14 @@ func (f *fleet) story(t *testing.T, e *workflows.Engine, s storyRun) string {
 	t.Helper()
 	var run schemas.WorkflowRun
 	definition := s.workflow(t)
-	f.persist(t, "start of run "+strconv.Itoa(s.number), func(ctx context.Context) (err error) {
+	f.retry(t, "start of run "+strconv.Itoa(s.number), func(ctx context.Context) (err error) {
 		run, err = e.Start(ctx, s.ref.Tenant, schemas.WorkflowRequest{
 			Workflow: definition, Workspace: s.ref.Workspace, Key: strconv.Itoa(s.number),
 		})
 		return err
 	})
 	answered, id := false, run.RunID
-	f.persist(t, "end of run "+id, func(ctx context.Context) (err error) {
+	f.retry(t, "end of run "+id, func(ctx context.Context) (err error) {
 		if run, err = e.Get(ctx, s.ref.Tenant, id); err != nil || run.Status.Ended() {
 			return err
 		}
@@ -207,17 +207,17 @@ func (f *fleet) story(t *testing.T, e *workflows.Engine, s storyRun) string {
 				return err
 			}
 		}
-		return fmt.Errorf("the run is %s: %s", run.Status, standing(run))
+		return fmt.Errorf("the run is %s: %s", run.Status, stepStatuses(run))
 	})
 	if want := `{"sum":12}`; run.Status != schemas.WorkflowSucceeded || string(run.Outputs) != want {
 		t.Errorf("run %d (%s) is %s with %s, %v, want %s: %s", s.number, run.RunID, run.Status, run.Outputs, run.Error,
-			want, standing(run))
+			want, stepStatuses(run))
 	}
 	return id
 }
 
-// standing describes the status of each step of a run.
-func standing(run schemas.WorkflowRun) string {
+// stepStatuses describes the status of each step of a run.
+func stepStatuses(run schemas.WorkflowRun) string {
 	var b strings.Builder
 	for _, x := range run.Steps {
 		fmt.Fprintf(&b, "%s %s %d, ", x.ID, x.Status, x.Attempt)
@@ -225,8 +225,9 @@ func standing(run schemas.WorkflowRun) string {
 	return b.String()
 }
 
-// persist calls fn until it returns nil: for longer than a run may wait for the next look at it.
-func (f *fleet) persist(t *testing.T, name string, fn func(context.Context) error) {
+// retry calls fn until it returns nil, for at most five minutes. That is longer than it takes until the engine looks at
+// every run again.
+func (f *fleet) retry(t *testing.T, name string, fn func(context.Context) error) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -324,7 +325,7 @@ func (f *fleet) auditStories(t *testing.T, runs []storyRun, ledger string) {
 	}
 }
 
-// logEvents logs what is known about events that a run has not got.
+// logEvents logs what is known about events that a run has not received.
 func (f *fleet) logEvents(t *testing.T, alarms []jobs.Automation) {
 	t.Helper()
 	for _, a := range alarms {

@@ -258,8 +258,8 @@ func (f *faultFleet) waitAll(t *testing.T, ids []string) {
 // Every task completes once and its effect is applied once, whatever is killed, stopped or restarted.
 func TestFaults(t *testing.T) {
 	f := newFaultFleet(t)
-	storm, calm := context.WithCancel(t.Context())
-	defer calm()
+	faulty, endFaults := context.WithCancel(t.Context())
+	defer endFaults()
 	faults := []faulttest.Fault{{Name: "restart of the server", Weight: 1, Do: f.nats.KillAndRestart}}
 	for _, w := range f.workers {
 		faults = append(faults,
@@ -269,10 +269,10 @@ func TestFaults(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		t.Logf("faults: %v", faulttest.Storm(storm, t, f.seed, 700*time.Millisecond, faults...))
+		t.Logf("faults: %v", faulttest.InjectRandomly(faulty, t, f.seed, 700*time.Millisecond, faults...))
 	})
 	ids := f.submitAll(t, 0, *faultTasks, 45*time.Millisecond)
-	calm()
+	endFaults()
 	wg.Wait()
 	f.waitAll(t, ids)
 	problems, twice, runs := f.audit(t, ids)

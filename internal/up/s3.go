@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	firstRestart = 100 * time.Millisecond // delay before the object store is started again; it doubles with each failure
-	maxRestart   = 5 * time.Second
-	stopS3Time   = 100 * time.Millisecond // for the object store to stop once worker.drain has passed
-	steadyS3     = time.Minute            // after a process has run for this long, the delay is firstRestart again
+	firstRestartDelay = 100 * time.Millisecond // before the object store starts again; doubled after each failure
+	maxRestartDelay   = 5 * time.Second
+	stopS3Time        = 100 * time.Millisecond // for the object store to stop once worker.drain has passed
+	steadyS3          = time.Minute            // a process that ran for this long resets the delay
 )
 
 // startS3 starts the object store's process.
@@ -27,7 +27,7 @@ func (f *Fleet) startS3(ctx context.Context, addr string) (*embedded.S3, error) 
 // restartS3 starts the object store's process again, at the same address, whenever it exits before life ends.
 // Meanwhile, clients retry their requests.
 func (f *Fleet) restartS3(life context.Context) error {
-	log, delay, started := f.o.Telemetry.Logger, firstRestart, time.Now()
+	log, delay, started := f.o.Telemetry.Logger, firstRestartDelay, time.Now()
 	for {
 		select {
 		case <-f.s3.Load().Exited():
@@ -35,7 +35,7 @@ func (f *Fleet) restartS3(life context.Context) error {
 			return nil
 		}
 		if time.Since(started) > steadyS3 {
-			delay = firstRestart
+			delay = firstRestartDelay
 		}
 		log.WarnContext(life, "object store exited", "delay", delay)
 		for {
@@ -44,7 +44,7 @@ func (f *Fleet) restartS3(life context.Context) error {
 			case <-life.Done():
 				return nil
 			}
-			delay = min(2*delay, maxRestart)
+			delay = min(2*delay, maxRestartDelay)
 			s3, err := f.startS3(life, f.s3.Load().Endpoint())
 			if err == nil {
 				f.s3.Store(s3)
