@@ -13,8 +13,8 @@ import (
 type Tree struct {
 	ref Ref
 	dir *tree.Dir
-	// inUse is set from Checkout to Commit: a program may have changed the directory since it was scanned, and Commit is
-	// allowed.
+	// inUse is set from Checkout to Commit: a program may have changed the directory since it was scanned, and Commit
+	// is allowed.
 	inUse bool
 	base  *repo.Version // version that Checkout materialised; nil if the directory may hold anything else
 	views []string      // files that the fleet has written since Checkout, with WriteView
